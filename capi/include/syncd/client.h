@@ -1,0 +1,276 @@
+/* <syncd/client.h>: the C interface through which a trainer talks to syncd.
+ *
+ * A training loop needs four calls:
+ *
+ *     syncd_join(client, &join, &worker, NULL);
+ *     for (;;) {
+ *       syncd_begin(worker, SYNCD_TIMEOUT_DEFAULT, &step, NULL);     may block: the policy decides
+ *       if (step.flags & SYNCD_STEP_STOP) break;
+ *       if (step.flags & SYNCD_STEP_PULL) ... renew the parameters ...
+ *       ... compute; between micro-batches ask syncd_should_resync(worker) ...
+ *       ... make this worker's update visible to the others ...
+ *       syncd_push(worker, step.iteration, NULL, SYNCD_TIMEOUT_DEFAULT, NULL, NULL);
+ *     }
+ *     syncd_leave(worker, SYNCD_TIMEOUT_DEFAULT, NULL);
+ *
+ * The loop stays the same whatever policy the operator chooses for the job.
+ *
+ * Conventions that hold for every function unless its comment says otherwise:
+ *  - Returns SYNCD_OK (0) or a negative SYNCD_E_... code. On failure no out-parameter is touched,
+ *    except `error`: if it is not NULL, it receives an error object that the caller frees with
+ *    syncd_error_free(). On success `error` is not touched either.
+ *  - No function throws, aborts the process, prints, or installs a signal handler.
+ *  - Strings passed in are copied. Strings returned belong to the object they were asked of and
+ *    live until that object is freed.
+ *  - A syncd_client may be used from any number of threads at once. A syncd_worker may be used by
+ *    one thread at a time, except syncd_should_resync() and the syncd_worker_...() accessors, which
+ *    any thread may call at any time until the worker is freed.
+ *  - After fork(), the child gets SYNCD_E_FORKED from every call on an object made by its parent;
+ *    the child may open a client of its own.
+ *
+ * Environment. The environment wins over what the code passes, because a framework often owns the
+ * code: SYNCD_ADDR, SYNCD_JOB, SYNCD_TOKEN_FILE, SYNCD_CONNECT_TIMEOUT_SEC,
+ * SYNCD_RECONNECT_TIMEOUT_SEC, SYNCD_BEGIN_TIMEOUT_SEC, SYNCD_REQUEST_TIMEOUT_SEC. The rank and the
+ * world size default from RANK / WORLD_SIZE, SLURM_PROCID / SLURM_NTASKS, or OMPI_COMM_WORLD_RANK /
+ * OMPI_COMM_WORLD_SIZE, in this order, where the code leaves them unset.
+ *
+ * Since-version of everything in this file: 0.1.0.
+ */
+#ifndef SYNCD_CLIENT_H
+#define SYNCD_CLIENT_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#if defined(__GNUC__)
+#define SYNCD_API __attribute__((visibility("default")))
+#else
+#define SYNCD_API
+#endif
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- Status codes: numbered by hand, never reused ------------------------------------------- */
+
+typedef int32_t syncd_status;
+
+enum {
+  SYNCD_OK = 0,
+  SYNCD_E_INVALID = -1,         /* an argument is wrong; the message names it and what is allowed */
+  SYNCD_E_NOMEM = -2,           /* memory ran out */
+  SYNCD_E_TIMEOUT = -3,         /* not granted in time; the message says who is waited for */
+  SYNCD_E_UNREACHABLE = -4,     /* no daemon answered at any endpoint within the timeout */
+  SYNCD_E_PROTOCOL = -5,        /* the peer speaks no protocol version that we do, or garbage */
+  SYNCD_E_AUTH = -6,            /* the daemon refused our credentials */
+  SYNCD_E_UNKNOWN_JOB = -7,     /* no such job, and the daemon may not create it */
+  SYNCD_E_POLICY_MISMATCH = -8, /* the job exists with another policy */
+  SYNCD_E_WRONG_ITERATION = -9, /* the iteration is not the one that is due; both are named */
+  SYNCD_E_FENCED = -10,         /* this worker's incarnation was replaced or declared lost */
+  SYNCD_E_RANK_TAKEN = -11,     /* another live worker has this rank */
+  SYNCD_E_LIMIT = -12,          /* a limit of the daemon is reached; it is named */
+  SYNCD_E_STORE = -13,          /* the daemon cannot write its history (disk full, I/O error) */
+  SYNCD_E_CANCELLED = -14,      /* the call was cancelled by syncd_client_close() */
+  SYNCD_E_CLOSED = -15,         /* the object is closed, or the worker has left */
+  SYNCD_E_FORKED = -16,         /* the object belongs to the parent of this process */
+  SYNCD_E_UNSUPPORTED = -17,    /* the daemon, or the job's policy, does not offer this */
+  SYNCD_E_STOPPED = -18,        /* the job was stopped or has finished */
+  SYNCD_E_STATE = -19,          /* the call is out of order (a push before any begin) */
+  SYNCD_E_INTERNAL = -20,       /* a defect of this library or of the daemon; please report it */
+  SYNCD_E_SHUTDOWN = -21,       /* the daemon is shutting down */
+  SYNCD_E_UNKNOWN_WORKER = -22, /* no such worker in the job */
+  SYNCD_E_JOB_EXISTS = -23      /* a job of this name exists already */
+};
+
+/* The name of a status code, such as "SYNCD_E_TIMEOUT"; "SYNCD_E_?" for an unknown one. Never
+ * NULL; static storage. Thread-safe, does not block. */
+SYNCD_API const char *syncd_strerror(syncd_status status);
+
+/* The library's version, such as "0.1.0", and as major * 10000 + minor * 100 + patch. Static
+ * storage. Thread-safe, does not block. */
+SYNCD_API const char *syncd_version(void);
+SYNCD_API int32_t syncd_version_number(void);
+
+/* ---- Error objects --------------------------------------------------------------------------- */
+
+typedef struct syncd_error syncd_error;
+
+/* The accessors take NULL and then answer SYNCD_OK, "SYNCD_OK", "" and 0. The strings live as long
+ * as the error object. Thread-safe for a given object, since it never changes. */
+SYNCD_API syncd_status syncd_error_code(const syncd_error *error);
+SYNCD_API const char *syncd_error_name(const syncd_error *error);
+SYNCD_API const char *syncd_error_message(const syncd_error *error);
+/* 1 if the same call may succeed when it is simply made again (a timeout, an unreachable daemon). */
+SYNCD_API int32_t syncd_error_is_retriable(const syncd_error *error);
+/* 1 if this worker can never succeed any more and must be left and joined anew, or given up. */
+SYNCD_API int32_t syncd_error_is_fatal(const syncd_error *error);
+SYNCD_API void syncd_error_free(syncd_error *error);
+
+/* ---- Timeouts -------------------------------------------------------------------------------- */
+
+/* Every blocking call takes timeout_ms: a number of milliseconds from 0 (do not wait at all), or
+ * one of these. */
+#define SYNCD_WAIT_FOREVER ((int64_t)-1)
+#define SYNCD_TIMEOUT_DEFAULT ((int64_t)-2) /* what the client's options or the environment say */
+
+/* ---- The client: one connection to a daemon, for any number of workers ----------------------- */
+
+typedef struct syncd_client syncd_client;
+
+typedef struct syncd_client_options {
+  size_t struct_size;    /* set by SYNCD_CLIENT_OPTIONS_INIT */
+  const char *addresses; /* endpoints in order of preference, comma-separated:
+                            "unix:/run/syncd/syncd.sock", "tcp:host:7117" or "host:7117". NULL: the
+                            default Unix socket, then 127.0.0.1:7117 */
+  const char *client_name;      /* shown to operators; NULL: the program's name */
+  const char *token_file;       /* a file that holds the shared token; NULL: none */
+  int64_t connect_timeout_ms;   /* for the first connection; 0: 10 s */
+  int64_t reconnect_timeout_ms; /* how long a lost daemon stays invisible to callers; 0: 60 s */
+  int64_t begin_timeout_ms;     /* SYNCD_TIMEOUT_DEFAULT of syncd_begin; 0: wait for ever */
+  int64_t request_timeout_ms;   /* SYNCD_TIMEOUT_DEFAULT of the other calls; 0: 60 s */
+} syncd_client_options;
+
+#define SYNCD_CLIENT_OPTIONS_INIT \
+  { sizeof(syncd_client_options), NULL, NULL, NULL, 0, 0, 0, 0 }
+
+/* Opens a client and waits until it is connected and welcomed by a daemon.
+ *
+ * options: NULL for all defaults. Blocks for at most connect_timeout_ms. Starts one thread, on
+ * which all network traffic is handled; no callback of the caller's runs on it.
+ * Ownership: *client is closed with syncd_client_close().
+ * Errors: SYNCD_E_INVALID (an address that cannot be parsed, an unreadable token file, a wrong
+ * struct_size), SYNCD_E_UNREACHABLE, SYNCD_E_PROTOCOL, SYNCD_E_AUTH, SYNCD_E_LIMIT, SYNCD_E_NOMEM. */
+SYNCD_API syncd_status syncd_client_open(const syncd_client_options *options,
+                                         syncd_client **client, syncd_error **error);
+
+/* Closes the client: calls blocked in it return SYNCD_E_CANCELLED, its connection is closed, its
+ * thread ends. Workers of this client that have not left are treated by the daemon as disconnected
+ * (it keeps their place for its worker_grace). Worker handles stay valid and must still be freed;
+ * every call on them then answers SYNCD_E_CLOSED. Takes NULL. May be called from any thread, once;
+ * blocks until the client's thread has ended, which takes a few milliseconds. */
+SYNCD_API void syncd_client_close(syncd_client *client);
+
+/* ---- Workers --------------------------------------------------------------------------------- */
+
+typedef struct syncd_worker syncd_worker;
+
+#define SYNCD_RANK_ANY (-1)
+
+typedef struct syncd_join_options {
+  size_t struct_size;   /* set by SYNCD_JOIN_OPTIONS_INIT */
+  const char *job;      /* the job's name: 1-64 of [A-Za-z0-9._-]. NULL: SYNCD_JOB, else "default" */
+  const char *policy;   /* for the first joiner of a job that is not declared yet, such as "ssp:3";
+                           for others it must match if it is given. NULL: the job's, or "bsp" */
+  const char *name;     /* the worker's name, at most 128 bytes. A worker that joins again under the
+                           same name and host gets its rank back. NULL: "worker-<rank>" if a rank is
+                           given, else "<host>-<pid>-<n>" */
+  const char *host;     /* NULL: this machine's host name */
+  int32_t rank;         /* SYNCD_RANK_ANY: from the environment, else the daemon gives one */
+  uint32_t world_size;  /* workers expected before the job starts; 0: from the environment, else
+                           what the job says, else 1. Used when this join creates the job */
+  int64_t timeout_ms;   /* 0: SYNCD_TIMEOUT_DEFAULT */
+} syncd_join_options;
+
+#define SYNCD_JOIN_OPTIONS_INIT \
+  { sizeof(syncd_join_options), NULL, NULL, NULL, NULL, SYNCD_RANK_ANY, 0, 0 }
+
+/* Joins a job. Does not wait for the other workers: the first syncd_begin() does.
+ *
+ * Blocks until the daemon has answered. Ownership: *worker is freed with syncd_worker_free(), before
+ * or after the client is closed.
+ * Errors: SYNCD_E_INVALID, SYNCD_E_TIMEOUT, SYNCD_E_UNREACHABLE, SYNCD_E_UNKNOWN_JOB,
+ * SYNCD_E_POLICY_MISMATCH (both policies are named), SYNCD_E_RANK_TAKEN, SYNCD_E_LIMIT,
+ * SYNCD_E_STOPPED, SYNCD_E_STORE, SYNCD_E_CANCELLED, SYNCD_E_CLOSED, SYNCD_E_FORKED, SYNCD_E_NOMEM. */
+SYNCD_API syncd_status syncd_join(syncd_client *client, const syncd_join_options *options,
+                                  syncd_worker **worker, syncd_error **error);
+
+/* Flags of a step. */
+enum {
+  SYNCD_STEP_PULL = 1,    /* parameters changed since this worker's last pull: renew them */
+  SYNCD_STEP_BARRIER = 2, /* a planned global synchronization has just happened */
+  SYNCD_STEP_SKIP = 4,    /* iteration moved ahead of the one that was due: renew parameters first */
+  SYNCD_STEP_STOP = 8     /* the job has ended: do not compute, leave */
+};
+
+typedef struct syncd_step {
+  size_t struct_size; /* set by SYNCD_STEP_INIT, read by the library */
+  int64_t iteration;  /* the iteration to run now, from 0 */
+  int64_t staleness;  /* iterations by which this worker is ahead of the slowest active one */
+  uint32_t flags;     /* SYNCD_STEP_... */
+  uint32_t reserved;  /* 0 */
+} syncd_step;
+
+#define SYNCD_STEP_INIT \
+  { sizeof(syncd_step), 0, 0, 0, 0 }
+
+/* Asks to start this worker's next iteration and waits until the job's policy grants it.
+ *
+ * Survives a lost connection and a restart of the daemon for up to reconnect_timeout_ms. On
+ * SYNCD_E_TIMEOUT the request stays standing: calling syncd_begin() again waits on. The message then
+ * says the rule and its numbers and who is waited for: ranks as ranges, host, clock, and the age of
+ * the last push, for instance
+ *   "begin(12) of worker 3 not granted after 5.0 s: ssp:3: relative clock 12 is 4 ahead of the
+ *    slowest (8), allowed 3; waiting for worker 7 (node-b, clock 8, last push 41.2 s ago)".
+ * After the job has ended it answers SYNCD_OK with SYNCD_STEP_STOP.
+ * Errors: SYNCD_E_TIMEOUT, SYNCD_E_UNREACHABLE (retriable), SYNCD_E_STATE (the iteration granted
+ * last was not pushed), SYNCD_E_FENCED (fatal), SYNCD_E_CANCELLED, SYNCD_E_CLOSED, SYNCD_E_FORKED,
+ * SYNCD_E_NOMEM. */
+SYNCD_API syncd_status syncd_begin(syncd_worker *worker, int64_t timeout_ms, syncd_step *step,
+                                   syncd_error **error);
+
+/* 1 if the daemon advises this worker to drop the iteration it is computing and to start it again on
+ * fresher parameters; 0 otherwise. One relaxed atomic load: no lock, no system call. Any thread. */
+SYNCD_API int32_t syncd_should_resync(const syncd_worker *worker);
+
+typedef struct syncd_push_info {
+  size_t struct_size;  /* set by SYNCD_PUSH_INFO_INIT */
+  double loss;         /* this worker's training loss, NaN: not known */
+  uint64_t samples;    /* training samples in this update; 0: not known */
+  uint64_t bytes;      /* size of this update in bytes; 0: not known */
+} syncd_push_info;
+
+/* NaN without <math.h>: the library reads any loss that is not equal to itself as "not known". */
+#define SYNCD_LOSS_UNKNOWN (1e308 * 10.0 - 1e308 * 10.0)
+#define SYNCD_PUSH_INFO_INIT \
+  { sizeof(syncd_push_info), SYNCD_LOSS_UNKNOWN, 0, 0 }
+
+/* Flags of a push's outcome. */
+enum {
+  SYNCD_PUSH_LATE = 1 /* the others have gone on without this update: drop the gradient */
+};
+
+/* Tells the daemon that this worker's update of `iteration` is visible to the others.
+ *
+ * Returns when the daemon has it on disk (a durable job, the default) or in memory (a fast one). It
+ * counts exactly once: the library sends it again after a reconnect, and the daemon drops a second
+ * copy. info may be NULL; so may flags, else *flags receives SYNCD_PUSH_... bits.
+ * Errors: SYNCD_E_TIMEOUT and SYNCD_E_UNREACHABLE (whether it counts is then unknown: call again
+ * with the same iteration, which is safe), SYNCD_E_WRONG_ITERATION (both iterations are named),
+ * SYNCD_E_STATE (nothing was granted yet), SYNCD_E_STORE, SYNCD_E_FENCED, SYNCD_E_STOPPED,
+ * SYNCD_E_CANCELLED, SYNCD_E_CLOSED, SYNCD_E_FORKED, SYNCD_E_NOMEM. */
+SYNCD_API syncd_status syncd_push(syncd_worker *worker, int64_t iteration,
+                                  const syncd_push_info *info, int64_t timeout_ms, uint32_t *flags,
+                                  syncd_error **error);
+
+/* Leaves the job: the others no longer wait for this worker. The handle must still be freed. A
+ * second call answers SYNCD_E_CLOSED. Blocks until the daemon has answered.
+ * Errors: SYNCD_E_TIMEOUT, SYNCD_E_UNREACHABLE, SYNCD_E_FENCED, SYNCD_E_CANCELLED, SYNCD_E_CLOSED,
+ * SYNCD_E_FORKED. */
+SYNCD_API syncd_status syncd_leave(syncd_worker *worker, int64_t timeout_ms, syncd_error **error);
+
+/* Frees the handle. A worker that has not left keeps its place at the daemon until the client is
+ * closed. Takes NULL. No other call on this worker may be under way. */
+SYNCD_API void syncd_worker_free(syncd_worker *worker);
+
+/* What the daemon told at the join; they never change. Any thread, never block. */
+SYNCD_API int32_t syncd_worker_rank(const syncd_worker *worker);
+SYNCD_API uint32_t syncd_worker_world_size(const syncd_worker *worker); /* workers expected */
+SYNCD_API const char *syncd_worker_job(const syncd_worker *worker);
+SYNCD_API const char *syncd_worker_policy(const syncd_worker *worker);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* SYNCD_CLIENT_H */

@@ -1,0 +1,43 @@
+# Every outside library, found in one place, with the Debian/Ubuntu package that provides it, so
+# that a missing one is reported with what to install. packaging/packages.txt lists the same names.
+include(FindPackageHandleStandardArgs)
+find_package(PkgConfig REQUIRED)
+find_package(Threads REQUIRED)
+
+macro(syncd_require name debian_package)
+  find_package(${name} QUIET CONFIG)
+  if(NOT ${name}_FOUND)
+    message(FATAL_ERROR "${name} was not found: install ${debian_package} (apt-get install ${debian_package})")
+  endif()
+endmacro()
+
+pkg_check_modules(LIBUV QUIET IMPORTED_TARGET libuv)
+if(NOT LIBUV_FOUND)
+  message(FATAL_ERROR "libuv was not found: install libuv1-dev (apt-get install libuv1-dev)")
+endif()
+
+# Debian names the package FlatBuffers, upstream's newer releases Flatbuffers or flatbuffers.
+find_package(FlatBuffers QUIET NAMES FlatBuffers Flatbuffers flatbuffers)
+find_program(SYNCD_FLATC flatc)
+if(NOT FlatBuffers_FOUND OR NOT SYNCD_FLATC)
+  message(FATAL_ERROR "FlatBuffers was not found: install libflatbuffers-dev and flatbuffers-compiler")
+endif()
+
+find_package(OpenSSL QUIET)
+if(NOT OpenSSL_FOUND)
+  message(FATAL_ERROR "OpenSSL was not found: install libssl-dev")
+endif()
+
+syncd_require(RocksDB librocksdb-dev)
+syncd_require(spdlog libspdlog-dev)
+syncd_require(fmt libfmt-dev)
+syncd_require(CLI11 libcli11-dev)
+syncd_require(nlohmann_json nlohmann-json3-dev)
+syncd_require(tomlplusplus libtomlplusplus-dev)
+if(SYNCD_TESTS)
+  syncd_require(GTest libgtest-dev)
+  syncd_require(rapidcheck librapidcheck-dev)
+  if(SYNCD_BENCHMARKS)
+    syncd_require(benchmark libbenchmark-dev)
+  endif()
+endif()

@@ -1,0 +1,38 @@
+# Build-wide choices, applied per target: nothing here sets a global flag.
+set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
+set(CMAKE_RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/bin")
+set(CMAKE_LIBRARY_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/lib")
+set(CMAKE_ARCHIVE_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/lib")
+
+if(NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
+  set(CMAKE_BUILD_TYPE RelWithDebInfo CACHE STRING "Build type" FORCE)
+endif()
+
+find_program(SYNCD_CCACHE ccache)
+if(SYNCD_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
+  set(CMAKE_C_COMPILER_LAUNCHER "${SYNCD_CCACHE}")
+  set(CMAKE_CXX_COMPILER_LAUNCHER "${SYNCD_CCACHE}")
+endif()
+
+set(_syncd_sanitize_flags "")
+if(SYNCD_SANITIZE STREQUAL "address")
+  set(_syncd_sanitize_flags -fsanitize=address,undefined -fno-sanitize-recover=undefined
+    -fno-omit-frame-pointer)
+elseif(SYNCD_SANITIZE STREQUAL "thread")
+  set(_syncd_sanitize_flags -fsanitize=thread -fno-omit-frame-pointer)
+elseif(SYNCD_SANITIZE)
+  message(FATAL_ERROR "SYNCD_SANITIZE=${SYNCD_SANITIZE} is unknown; allowed: address, thread, or empty")
+endif()
+
+# Language level, warnings, sanitizers and position-independent code for one of our own targets.
+function(syncd_target_defaults target)
+  target_compile_features(${target} PRIVATE cxx_std_20)
+  set_target_properties(${target} PROPERTIES
+    CXX_EXTENSIONS OFF C_STANDARD 11 C_EXTENSIONS OFF POSITION_INDEPENDENT_CODE ON)
+  target_compile_options(${target} PRIVATE
+    -Wall -Wextra -Wpedantic
+    $<$<COMPILE_LANGUAGE:CXX>:-Wshadow=local -Wnon-virtual-dtor -Woverloaded-virtual>
+    $<$<BOOL:${SYNCD_WERROR}>:-Werror>
+    ${_syncd_sanitize_flags})
+  target_link_options(${target} PRIVATE ${_syncd_sanitize_flags})
+endfunction()

@@ -1,0 +1,308 @@
+// The messages of wire.fbs as plain structs, and the codec between them and frames. Both the daemon
+// and the client use it; neither sees a FlatBuffers type. Thread-safe: no state besides the objects
+// that are passed in.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "proto/defaults.h"
+#include "proto/explanation.h"
+#include "proto/status.h"
+
+namespace syncd::wire {
+
+struct WorkerRef {
+  std::uint32_t job = 0;
+  std::uint32_t rank = 0;
+  std::uint64_t epoch = 0;
+  std::uint64_t incarnation = 0;
+  bool operator==(const WorkerRef&) const = default;
+};
+
+inline constexpr std::uint32_t kStepPull = 1;
+inline constexpr std::uint32_t kStepBarrier = 2;
+inline constexpr std::uint32_t kStepSkip = 4;
+inline constexpr std::uint32_t kStepStop = 8;
+
+struct Hello {
+  std::uint16_t protocol_min = 0;
+  std::uint16_t protocol_max = 0;
+  std::string client_name;
+  std::string client_version;
+  std::string token;
+  bool operator==(const Hello&) const = default;
+};
+struct Welcome {
+  std::uint16_t protocol = 0;
+  std::uint64_t session = 0;
+  std::string server_version;
+  std::uint32_t max_frame_bytes = 0;
+  std::uint32_t heartbeat_interval_ms = 0;
+  std::uint32_t heartbeat_timeout_ms = 0;
+  bool operator==(const Welcome&) const = default;
+};
+struct Error {
+  Status status = Status::kInternal;
+  std::string message;
+  bool operator==(const Error&) const = default;
+};
+struct Ok {
+  bool operator==(const Ok&) const = default;
+};
+struct Join {
+  std::string job;
+  std::string policy;
+  std::string name;
+  std::string host;
+  std::int32_t rank = -1;
+  std::uint32_t world_size = 0;
+  std::uint64_t incarnation = 0;
+  std::int64_t granted = -1;
+  std::int64_t pushed = -1;
+  std::int64_t collected = -1;
+  std::int64_t consumed = -1;
+  bool operator==(const Join&) const = default;
+};
+struct Joined {
+  WorkerRef worker;
+  std::int64_t iteration = 0;
+  std::string policy;
+  std::uint32_t world_size = 0;
+  bool durable = false;
+  bool resumed = false;
+  bool operator==(const Joined&) const = default;
+};
+struct Leave {
+  WorkerRef worker;
+  bool operator==(const Leave&) const = default;
+};
+struct Begin {
+  WorkerRef worker;
+  std::int64_t iteration = 0;
+  bool operator==(const Begin&) const = default;
+};
+struct Granted {
+  std::int64_t iteration = 0;
+  std::uint32_t flags = 0;
+  std::int64_t staleness = 0;
+  bool operator==(const Granted&) const = default;
+};
+struct Push {
+  WorkerRef worker;
+  std::int64_t iteration = 0;
+  std::optional<double> loss;
+  std::uint64_t samples = 0;
+  std::uint64_t bytes = 0;
+  bool operator==(const Push&) const = default;
+};
+struct Pushed {
+  std::int64_t iteration = 0;
+  bool late = false;
+  bool duplicate = false;
+  bool operator==(const Pushed&) const = default;
+};
+struct Explain {
+  WorkerRef worker;
+  bool operator==(const Explain&) const = default;
+};
+struct CancelBegin {
+  WorkerRef worker;
+  std::int64_t iteration = 0;
+  bool operator==(const CancelBegin&) const = default;
+};
+struct StopNotice {
+  WorkerRef worker;
+  std::string message;
+  bool operator==(const StopNotice&) const = default;
+};
+struct FencedNotice {
+  WorkerRef worker;
+  std::string message;
+  bool operator==(const FencedNotice&) const = default;
+};
+struct ResyncNotice {
+  WorkerRef worker;
+  std::int64_t iteration = 0;
+  bool operator==(const ResyncNotice&) const = default;
+};
+struct ShutdownNotice {
+  std::string message;
+  bool operator==(const ShutdownNotice&) const = default;
+};
+struct Heartbeat {
+  bool operator==(const Heartbeat&) const = default;
+};
+struct HeartbeatAck {
+  bool operator==(const HeartbeatAck&) const = default;
+};
+struct StatusRequest {
+  bool operator==(const StatusRequest&) const = default;
+};
+struct StatusReply {
+  std::string server_version;
+  std::uint32_t pid = 0;
+  std::int64_t started_us = 0;
+  std::int64_t now_us = 0;
+  std::string store;
+  std::string mode;
+  std::uint32_t sessions = 0;
+  std::uint32_t jobs = 0;
+  std::uint32_t workers = 0;
+  std::uint64_t pushes = 0;
+  std::uint64_t frames_in = 0;
+  std::uint64_t frames_out = 0;
+  bool read_only = false;
+  bool operator==(const StatusReply&) const = default;
+};
+struct JobsRequest {
+  bool operator==(const JobsRequest&) const = default;
+};
+struct JobStatus {
+  std::uint32_t id = 0;
+  std::string name;
+  std::string policy;
+  std::string state;
+  std::uint64_t epoch = 0;
+  std::uint32_t expected_workers = 0;
+  std::uint32_t active_workers = 0;
+  std::int64_t clock_min = 0;
+  std::int64_t clock_max = 0;
+  std::uint64_t pushes = 0;
+  std::uint32_t waiting = 0;
+  std::string note;
+  std::int64_t created_us = 0;
+  bool operator==(const JobStatus&) const = default;
+};
+struct JobsReply {
+  std::vector<JobStatus> jobs;
+  bool operator==(const JobsReply&) const = default;
+};
+struct WorkersRequest {
+  std::string job;
+  std::uint32_t first_rank = 0;
+  bool operator==(const WorkersRequest&) const = default;
+};
+struct WorkerStatus {
+  std::uint32_t rank = 0;
+  std::string name;
+  std::string host;
+  std::string state;
+  std::uint64_t incarnation = 0;
+  std::int64_t clock = 0;
+  std::int64_t granted = 0;
+  std::int64_t last_push_us = -1;
+  bool connected = false;
+  std::int64_t waiting_us = -1;
+  std::string waiting_for;
+  std::string reason;
+  bool operator==(const WorkerStatus&) const = default;
+};
+struct WorkersReply {
+  std::vector<WorkerStatus> workers;
+  std::int64_t next_rank = -1;
+  std::int64_t now_us = 0;
+  bool operator==(const WorkersReply&) const = default;
+};
+struct HistoryRequest {
+  std::string job;
+  std::uint64_t from_sequence = 0;
+  std::uint32_t records_max = 0;
+  bool operator==(const HistoryRequest&) const = default;
+};
+struct StoredRecord {
+  std::uint64_t sequence = 0;
+  std::vector<std::uint8_t> bytes;
+  bool operator==(const StoredRecord&) const = default;
+};
+struct HistoryReply {
+  std::vector<StoredRecord> records;
+  std::uint64_t next_sequence = 0;
+  bool operator==(const HistoryReply&) const = default;
+};
+struct CreateJobRequest {
+  std::string name;
+  std::string policy;
+  std::uint32_t expected_workers = 0;
+  std::uint32_t min_workers = 0;
+  bool operator==(const CreateJobRequest&) const = default;
+};
+struct StopJobRequest {
+  std::string job;
+  std::string reason;
+  bool operator==(const StopJobRequest&) const = default;
+};
+
+// A verified message of a type that this build does not know (a newer peer's).
+struct Unknown {
+  std::uint8_t type = 0;
+  bool operator==(const Unknown&) const = default;
+};
+
+using Body =
+    std::variant<Unknown, Hello, Welcome, Error, Ok, Join, Joined, Leave, Begin, Granted, Push,
+                 Pushed, Explain, Explanation, CancelBegin, StopNotice, FencedNotice, ResyncNotice,
+                 ShutdownNotice, Heartbeat, HeartbeatAck, StatusRequest, StatusReply, JobsRequest,
+                 JobsReply, WorkersRequest, WorkersReply, HistoryRequest, HistoryReply,
+                 CreateJobRequest, StopJobRequest>;
+
+struct Message {
+  std::uint64_t id = 0;
+  Body body;
+  bool operator==(const Message&) const = default;
+};
+
+// The name of the message's type, such as "Begin"; "Unknown" for one this build does not know.
+std::string_view body_name(const Body& body);
+
+// Appends one frame (length prefix and message) to `out`. An Encoder keeps its scratch memory, so
+// that encoding in a loop does not allocate; it may be used by one thread at a time.
+class Encoder {
+ public:
+  Encoder();
+  ~Encoder();
+  Encoder(Encoder&&) noexcept;
+  Encoder& operator=(Encoder&&) noexcept;
+
+  // Precondition: message.body is not Unknown.
+  void append(const Message& message, std::vector<std::uint8_t>& out);
+
+ private:
+  struct Impl;
+  Impl* impl_;
+};
+
+// Verifies one frame's payload (without the length prefix) and turns it into a plain struct.
+// Returns false, with a sentence in `error`, if it is not a valid Message: too deep, too many
+// tables, bad offsets, a union without a value, a string over 64 KiB. Never throws but bad_alloc.
+bool decode(std::span<const std::uint8_t> payload, Message& message, std::string& error);
+
+// Splits a byte stream into frames. Bytes are appended in pieces of any size; next() hands out the
+// payload of each whole frame, valid until the next append() or next() call.
+class FrameSplitter {
+ public:
+  enum class Result { kFrame, kNeedMore, kError };
+
+  explicit FrameSplitter(std::size_t max_frame_bytes = kDefaultMaxFrameBytes)
+      : max_frame_bytes_(max_frame_bytes) {}
+
+  void append(std::span<const std::uint8_t> bytes);
+  // On kError (a length of 0 or over the maximum) `error` names the length and what is allowed; the
+  // stream cannot be used any further.
+  Result next(std::span<const std::uint8_t>& payload, std::string& error);
+  // Bytes held that no frame has been made of yet.
+  std::size_t pending_bytes() const { return buffer_.size() - read_; }
+
+ private:
+  std::size_t max_frame_bytes_;
+  std::vector<std::uint8_t> buffer_;
+  std::size_t read_ = 0;
+};
+
+}  // namespace syncd::wire
