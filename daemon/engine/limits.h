@@ -1,0 +1,50 @@
+// Every limit of the daemon, each with its reason and what happens at it. The engine, the edge and
+// the configuration take them from here; [limits] in the configuration may lower some of them.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "daemon/engine/types.h"
+
+namespace syncd::limits {
+
+// A name is shown in tables, logs and metrics labels. Longer: the request is refused.
+inline constexpr std::size_t kJobNameBytesMax = 64;
+inline constexpr std::size_t kWorkerNameBytesMax = 128;
+inline constexpr std::size_t kHostNameBytesMax = 255;  // DNS's own limit
+inline constexpr std::size_t kPolicyBytesMax = 512;
+inline constexpr std::size_t kReasonBytesMax = 512;
+
+// Jobs keep their names and counters in memory for as long as their history is kept. At the limit a
+// new job is refused; stopped jobs count until retention removes them.
+inline constexpr std::uint32_t kJobsMax = 10'000;
+
+// Ten times the largest cluster that we test; a rank indexes an array, so this bounds its size.
+inline constexpr std::uint32_t kWorkersPerJobMax = 1'000'000;
+
+// A worker has one request standing per kind, and one connection sends for many workers.
+inline constexpr std::size_t kConnectionsMax = 16'384;  // under the usual 20,000 descriptors
+
+// A reader this slow gets disconnected rather than buffered without bound: a thousand answers.
+inline constexpr std::size_t kOutboundBytesMax = 4 * 1024 * 1024;
+
+// Records waiting for the disk. At the limit pushes and joins are refused with SYNCD_E_STORE
+// (retriable) until the disk has caught up.
+inline constexpr std::size_t kStoreQueueRecordsMax = 1'000'000;
+inline constexpr std::size_t kStoreQueueBytesMax = 256 * 1024 * 1024;
+
+// Records between two snapshots of a job: bounds the work of a restart.
+inline constexpr std::uint64_t kSnapshotEveryRecords = 100'000;
+
+// One answer about history stays well under a frame.
+inline constexpr std::size_t kHistoryReplyBytesMax = 48 * 1024;
+
+// No iteration count or relative clock of a real job comes near this; larger numbers from outside
+// are refused, so that sums cannot overflow.
+inline constexpr Iteration kIterationMax = Iteration{1} << 48;
+
+// Times a worker may set: 30 days, longer than any run that waits for anything.
+inline constexpr Micros kSpanMax = Micros{30} * 24 * 3600 * 1'000'000;
+
+}  // namespace syncd::limits

@@ -1,0 +1,65 @@
+// Identifiers and times of the engine. Plain data, no thread.
+#pragma once
+
+#include <cstdint>
+
+namespace syncd {
+
+using Micros = std::int64_t;     // a moment (since the Unix epoch) or a span, in microseconds
+using JobId = std::uint32_t;     // given by the engine in order of creation, from 1
+using Rank = std::uint32_t;      // a worker's number within its job, from 0
+using Epoch = std::uint64_t;     // a job's life: raised when it starts
+using Incarnation = std::uint64_t;  // a worker's life: raised at every join that is not a resume
+using Iteration = std::int64_t;  // from 0; kNoIteration: none yet
+using Clock = std::int64_t;      // POLICIES.md: iterations completed, or the one it is in
+using Sequence = std::uint64_t;  // of a job's records, from 1
+using Ticket = std::uint64_t;    // of a batch of records handed to the store, from 1
+using ConnectionId = std::uint64_t;  // given by the edge, never reused
+using RequestId = std::uint64_t;     // given by the client, unique within its connection
+
+inline constexpr Iteration kNoIteration = -1;
+inline constexpr Micros kNever = INT64_MAX;
+
+// Whether a clock counts iterations completed (a parameter server's view) or names the iteration
+// that a worker is in (decentralized): POLICIES.md, notation. A policy declares which it needs.
+enum class Family : std::uint8_t { kParameterServer, kDecentralized };
+
+enum class WorkerState : std::uint8_t {
+  kRegistered = 0,  // joined, has not asked to begin yet
+  kReady = 1,       // asked to begin; the job has not started
+  kRunning = 2,     // active: counted in minima and barriers
+  kDraining = 3,    // active, asked to finish its iteration and leave
+  kLeft = 4,
+  kLost = 5,
+};
+
+enum class JobState : std::uint8_t { kWaiting = 0, kRunning = 1, kStopped = 2 };
+
+constexpr bool is_active(WorkerState state) {
+  return state == WorkerState::kRunning || state == WorkerState::kDraining;
+}
+constexpr bool is_member(WorkerState state) {
+  return state != WorkerState::kLeft && state != WorkerState::kLost;
+}
+
+constexpr const char* to_string(WorkerState state) {
+  switch (state) {
+    case WorkerState::kRegistered: return "registered";
+    case WorkerState::kReady: return "ready";
+    case WorkerState::kRunning: return "running";
+    case WorkerState::kDraining: return "draining";
+    case WorkerState::kLeft: return "left";
+    case WorkerState::kLost: return "lost";
+  }
+  return "?";
+}
+constexpr const char* to_string(JobState state) {
+  switch (state) {
+    case JobState::kWaiting: return "waiting";
+    case JobState::kRunning: return "running";
+    case JobState::kStopped: return "stopped";
+  }
+  return "?";
+}
+
+}  // namespace syncd

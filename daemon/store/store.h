@@ -1,0 +1,100 @@
+// Where the engine's records live. Two implementations: in memory (tests, `--store memory`) and on
+// RocksDB. The daemon's loop thread submits; a store commits on a thread of its own, so that the loop
+// never waits for a disk.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "daemon/engine/limits.h"
+#include "daemon/engine/record.h"
+#include "daemon/engine/types.h"
+
+namespace syncd::store {
+
+enum class Mode : std::uint8_t {
+  kDurable,  // a commit is on disk (fsync) before it is reported
+  kFast,     // a commit is in the operating system's cache: survives a kill, not a power cut
+};
+
+struct Options {
+  std::string path;  // a directory; made (mode 0700) if its parent exists
+  Mode mode = Mode::kDurable;
+  bool read_only = false;  // for tools: no writer thread, no lock, nothing is created
+  std::size_t queue_records_max = limits::kStoreQueueRecordsMax;
+  std::size_t queue_bytes_max = limits::kStoreQueueBytesMax;
+};
+
+// Everything handed over at once becomes visible at once, or not at all.
+struct Batch {
+  std::vector<Record> records;         // sequences continue those of each record's job
+  std::vector<JobSnapshot> snapshots;  // each takes the place of the job's earlier one
+};
+
+// What the writer thread tells. Called on that thread; must return quickly and must not call back
+// into the store.
+struct CommitReport {
+  Ticket committed = 0;      // all batches up to this ticket are committed
+  std::string error;         // empty, or why the store cannot be written (it keeps trying)
+  std::uint64_t batches = 0; // submitted batches that went out in this commit
+  std::uint64_t records = 0;
+  std::int64_t commit_us = 0;  // what the commit took
+};
+using CommitCallback = std::function<void(const CommitReport&)>;
+
+struct RecoveredJob {
+  std::optional<JobSnapshot> snapshot;
+  std::vector<Record> records;  // those after the snapshot, in sequence
+};
+
+struct RawRecord {
+  Sequence sequence = 0;
+  std::vector<std::uint8_t> bytes;  // as stored: checksum, length, Record
+};
+
+struct ReadResult {
+  std::vector<RawRecord> records;
+  Sequence next_sequence = 0;  // where to go on; 0: nothing more for now
+};
+
+// Functions that can fail return false and put a sentence into `error` that names the path or the
+// job and sequence, the cause, and what can be done.
+class Store {
+ public:
+  virtual ~Store() = default;
+
+  // Everything committed, jobs in order of their ids. Call once, before the first submit.
+  virtual bool load(std::vector<RecoveredJob>& jobs, std::string& error) = 0;
+
+  // Starts the writer; `callback` is called after every commit and when the state of the error
+  // changes. Call once, after load().
+  virtual void start(CommitCallback callback) = 0;
+
+  // Queues a batch without blocking. Tickets must rise. False: the queue is full, nothing was taken.
+  virtual bool submit(Ticket ticket, Batch batch) = 0;
+
+  // Blocks until everything submitted is committed, or has failed, or `timeout_us` has passed;
+  // stops the writer. Returns true if everything was committed.
+  virtual bool close(std::int64_t timeout_us, std::string& error) = 0;
+
+  // Committed records of one job from a sequence on, as many as fit both limits (at least one if
+  // there is one). Any thread. An unknown job gives an empty result.
+  virtual bool read(JobId job, Sequence from, std::size_t records_max, std::size_t bytes_max,
+                    ReadResult& result, std::string& error) = 0;
+
+  virtual Mode mode() const = 0;
+  virtual std::string describe() const = 0;  // the path, or "memory"
+};
+
+std::unique_ptr<Store> make_memory_store();
+
+// Opens (or creates) a store directory. Null on failure: not writable, in use by another process,
+// written by a newer version, damaged.
+std::unique_ptr<Store> open_rocks_store(const Options& options, std::string& error);
+
+}  // namespace syncd::store
