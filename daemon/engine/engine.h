@@ -1,0 +1,110 @@
+// The coordination engine: a deterministic state machine without I/O, threads, clocks or chance.
+// The daemon, the simulator, recovery and the tests drive this one class. One thread at a time.
+//
+// The same calls in the same order give the same effects, byte for byte (invariant I5).
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "daemon/engine/effects.h"
+#include "daemon/engine/event.h"
+#include "daemon/engine/job_spec.h"
+#include "daemon/engine/record.h"
+#include "daemon/engine/timer_queue.h"
+#include "daemon/engine/types.h"
+
+namespace syncd {
+
+class Job;
+
+struct EngineOptions {
+  bool auto_create = true;   // a join may create a job that does not exist
+  bool durable = true;       // told to joiners
+  JobSpec defaults;          // for jobs made by a join or a request: thresholds, policy
+  std::uint64_t snapshot_every_records = 100'000;
+};
+
+struct EngineStats {
+  std::uint32_t jobs = 0;     // not stopped
+  std::uint32_t workers = 0;  // members of all jobs
+  std::uint64_t pushes = 0;   // accepted since the engine was made; duplicates are not counted
+  std::uint64_t grants = 0;
+};
+
+class Engine {
+ public:
+  explicit Engine(EngineOptions options);
+  ~Engine();
+  Engine(const Engine&) = delete;
+  Engine& operator=(const Engine&) = delete;
+
+  // Applies one event at time `now` and fills `effects` (which is cleared first). `now` may not go
+  // back: a smaller one counts as the latest seen. Timers due before `now` are the caller's to fire
+  // first, by tick(). Never throws but bad_alloc.
+  void step(Event event, Micros now, Effects& effects);
+
+  // Fires every timer that is due at `now`; `effects` is cleared first.
+  void tick(Micros now, Effects& effects);
+
+  // When tick() must be called next; kNever: no timer is set.
+  Micros next_deadline() const;
+
+  // Declares a job (the configuration's [[job]]). Does nothing if a job of this name is there and not
+  // stopped. On false, `error` names the setting that is wrong.
+  bool declare_job(const JobSpec& spec, Micros now, Effects& effects, std::string& error);
+
+  // Rebuilds one job from what the store has: its snapshot (or null) and the records after it. Jobs
+  // must come in the order of their ids. On false, `error` names job and sequence.
+  bool restore(const JobSnapshot* snapshot, std::span<const Record> records, std::string& error);
+
+  // Call once after the last restore: from now on every member that was there counts as
+  // disconnected, and has its job's worker_grace to come back.
+  void finish_restore(Micros now);
+
+  // What restore() would need to build the job as it is now. Null snapshot ids: unknown job.
+  bool snapshot(JobId job, JobSnapshot& out) const;
+
+  // The job that a name or "#<id>" means: of several by one name, the latest. 0: none.
+  JobId find_job(std::string_view name) const;
+  std::vector<JobId> job_ids() const;
+
+  EngineStats stats() const;
+  Micros last_time() const { return now_; }  // the latest time seen, also in restored records
+
+ private:
+  friend class Job;
+  void handle(Request& request, Effects& effects);
+  void on_join(const Caller& caller, wire::Join& join, Effects& effects);
+  void on_create(const Caller& caller, wire::CreateJobRequest& create, Effects& effects);
+  void on_stop(const Caller& caller, wire::StopJobRequest& stop, Effects& effects);
+  void on_jobs(const Caller& caller, Effects& effects) const;
+  void on_workers(const Caller& caller, const wire::WorkersRequest& request, Effects& effects) const;
+  void on_disconnected(ConnectionId connection, Effects& effects);
+  Job* create_job(const JobSpec& spec, Effects& effects);
+  Job* job_of(const Caller& caller, const wire::WorkerRef& worker, Effects& effects);
+  bool store_refuses(const Caller& caller, Effects& effects) const;
+  void finish(Effects& effects);
+
+  EngineOptions options_;
+  Micros now_ = 0;
+  bool store_writable_ = true;
+  std::string store_reason_;
+  bool shutting_down_ = false;
+  std::string shutdown_reason_;
+  std::map<JobId, std::unique_ptr<Job>> jobs_;
+  std::map<std::string, JobId, std::less<>> by_name_;
+  // Which workers speak over which connection, so that a cut finds them in O(log n) each.
+  std::map<ConnectionId, std::vector<std::pair<JobId, Rank>>> connections_;
+  TimerQueue timers_;
+  std::uint64_t pushes_ = 0;
+  std::uint64_t grants_ = 0;
+  std::vector<JobId> touched_;  // jobs whose snapshot may be due after this event
+};
+
+}  // namespace syncd
