@@ -67,7 +67,7 @@ class Engine {
   // disconnected, and has its job's worker_grace to come back.
   void finish_restore(Micros now);
 
-  // What restore() would need to build the job as it is now. Null snapshot ids: unknown job.
+  // What restore() would need to build the job as it is now. False: unknown job.
   bool snapshot(JobId job, JobSnapshot& out) const;
 
   // The job that a name or "#<id>" means: of several by one name, the latest. 0: none.
@@ -86,7 +86,7 @@ class Engine {
   void on_jobs(const Caller& caller, Effects& effects) const;
   void on_workers(const Caller& caller, const wire::WorkersRequest& request, Effects& effects) const;
   void on_disconnected(ConnectionId connection, Effects& effects);
-  Job* create_job(const JobSpec& spec, Effects& effects);
+  Job* create_job(const JobSpec& spec, Effects& effects, std::string& error);
   Job* job_of(const Caller& caller, const wire::WorkerRef& worker, Effects& effects);
   bool store_refuses(const Caller& caller, Effects& effects) const;
   void finish(Effects& effects);
@@ -96,9 +96,9 @@ class Engine {
   bool store_writable_ = true;
   std::string store_reason_;
   bool shutting_down_ = false;
-  std::string shutdown_reason_;
   std::map<JobId, std::unique_ptr<Job>> jobs_;
-  std::map<std::string, JobId, std::less<>> by_name_;
+  std::map<std::string, JobId, std::less<>> by_name_;     // of several by one name, the latest
+  std::map<std::string, JobSpec, std::less<>> declared_;  // by the configuration
   // Which workers speak over which connection, so that a cut finds them in O(log n) each.
   std::map<ConnectionId, std::vector<std::pair<JobId, Rank>>> connections_;
   TimerQueue timers_;

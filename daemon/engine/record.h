@@ -98,6 +98,7 @@ struct WorkerSnapshot {
   Iteration granted = kNoIteration;
   Iteration pushed = kNoIteration;
   Iteration late = kNoIteration;  // the last push that was answered LATE
+  std::uint64_t own_pushes = 0;   // that counted
   Micros last_push_us = -1;
   Micros previous_push_us = -1;
 

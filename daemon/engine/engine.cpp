@@ -1,0 +1,446 @@
+// Engine: routes events to jobs, owns the timers, keeps the table of connections. Runs on whatever
+// one thread drives it.
+#include "daemon/engine/engine.h"
+
+#include <algorithm>
+#include <charconv>
+#include <type_traits>
+
+#include "daemon/engine/job.h"
+#include "daemon/engine/limits.h"
+
+namespace syncd {
+namespace {
+
+// Binds a job to the effects of the event being handled, and lets go of it again.
+class Bound {
+ public:
+  Bound(Job& job, Effects& effects) : job_(job) { job_.bind(&effects); }
+  ~Bound() { job_.bind(nullptr); }
+  Bound(const Bound&) = delete;
+  Bound& operator=(const Bound&) = delete;
+
+ private:
+  Job& job_;
+};
+
+void refuse(const Caller& caller, Status status, std::string text, Effects& effects) {
+  effects.replies.push_back({caller, false, wire::Error{status, std::move(text)}});
+}
+
+// A name from outside that fits its limit; else a sentence.
+std::string check_length(const char* what, const std::string& value, std::size_t bytes_max) {
+  if (value.size() <= bytes_max) return {};
+  return std::string(what) + " is " + std::to_string(value.size()) + " bytes long: at most " +
+         std::to_string(bytes_max) + " are allowed";
+}
+
+// Invariant I8: what a returning worker reports must fit itself before it may change anything.
+std::string check_claims(const wire::Join& join) {
+  const auto in_range = [](Iteration k) { return k >= kNoIteration && k <= limits::kIterationMax; };
+  if (join.rank < -1) {
+    return "rank " + std::to_string(join.rank) + ": allowed are -1 (any) and up";
+  }
+  if (!in_range(join.granted) || !in_range(join.pushed) || !in_range(join.collected) ||
+      !in_range(join.consumed)) {
+    return "an iteration reported at the join is out of range: allowed are -1 to " +
+           std::to_string(limits::kIterationMax);
+  }
+  if (join.pushed > join.granted) {
+    return "iteration " + std::to_string(join.pushed) + " is reported as pushed, but only " +
+           std::to_string(join.granted) + " as granted";
+  }
+  return {};
+}
+
+}  // namespace
+
+Engine::Engine(EngineOptions options) : options_(std::move(options)) {}
+Engine::~Engine() = default;
+
+void Engine::step(Event event, Micros now, Effects& effects) {
+  effects.clear();
+  now_ = std::max(now_, now);
+  std::visit(
+      [&](auto& e) {
+        using T = std::decay_t<decltype(e)>;
+        if constexpr (std::is_same_v<T, Request>) {
+          handle(e, effects);
+        } else if constexpr (std::is_same_v<T, Disconnected>) {
+          on_disconnected(e.connection, effects);
+        } else if constexpr (std::is_same_v<T, PlanReady>) {
+          const auto it = jobs_.find(e.job);
+          if (it == jobs_.end()) return;
+          Bound bound(*it->second, effects);
+          it->second->plan_ready(e);
+        } else if constexpr (std::is_same_v<T, StoreState>) {
+          store_writable_ = e.writable;
+          store_reason_ = std::move(e.reason);
+        } else if constexpr (std::is_same_v<T, Shutdown>) {
+          shutting_down_ = true;
+          for (auto& [id, job] : jobs_) {
+            Bound bound(*job, effects);
+            job->answer_all_waiting(Status::kShutdown, "the daemon is shutting down: " + e.reason);
+          }
+        }
+      },
+      event);
+  finish(effects);
+}
+
+void Engine::tick(Micros now, Effects& effects) {
+  effects.clear();
+  now_ = std::max(now_, now);
+  TimerKey key;
+  while (timers_.pop(now_, key)) {
+    const auto it = jobs_.find(key.job);
+    if (it == jobs_.end()) continue;
+    Bound bound(*it->second, effects);
+    it->second->timer(key);
+  }
+  finish(effects);
+}
+
+void Engine::finish(Effects& effects) {
+  std::sort(touched_.begin(), touched_.end());
+  touched_.erase(std::unique(touched_.begin(), touched_.end()), touched_.end());
+  for (const JobId id : touched_) {
+    Job& job = *jobs_.at(id);
+    effects.snapshots.push_back(job.snapshot());
+    job.snapshot_taken();
+  }
+  touched_.clear();
+}
+
+Micros Engine::next_deadline() const { return timers_.next(); }
+
+// ---- requests ---------------------------------------------------------------------------------------
+
+void Engine::handle(Request& request, Effects& effects) {
+  if (shutting_down_) {
+    refuse(request.caller, Status::kShutdown, "the daemon is shutting down", effects);
+    return;
+  }
+  const auto routed = [&](auto method, auto& body) {
+    if (Job* job = job_of(request.caller, body.worker, effects)) {
+      Bound bound(*job, effects);
+      (job->*method)(request.caller, body);
+    }
+  };
+  std::visit(
+      [&](auto& body) {
+        using T = std::decay_t<decltype(body)>;
+        if constexpr (std::is_same_v<T, wire::Begin>) {
+          routed(&Job::begin, body);
+        } else if constexpr (std::is_same_v<T, wire::Push>) {
+          routed(&Job::push, body);
+        } else if constexpr (std::is_same_v<T, wire::CancelBegin>) {
+          routed(&Job::cancel_begin, body);
+        } else if constexpr (std::is_same_v<T, wire::Leave>) {
+          routed(&Job::leave, body);
+        } else if constexpr (std::is_same_v<T, wire::Explain>) {
+          routed(&Job::explain_to, body);
+        } else if constexpr (std::is_same_v<T, wire::Join>) {
+          on_join(request.caller, body, effects);
+        } else if constexpr (std::is_same_v<T, wire::JobsRequest>) {
+          on_jobs(request.caller, effects);
+        } else if constexpr (std::is_same_v<T, wire::WorkersRequest>) {
+          on_workers(request.caller, body, effects);
+        } else if constexpr (std::is_same_v<T, wire::CreateJobRequest>) {
+          on_create(request.caller, body, effects);
+        } else if constexpr (std::is_same_v<T, wire::StopJobRequest>) {
+          on_stop(request.caller, body, effects);
+        } else {
+          refuse(request.caller, Status::kUnsupported,
+                 "this daemon does not serve requests of type " +
+                     std::string(wire::body_name(request.body)),
+                 effects);
+        }
+      },
+      request.body);
+}
+
+Job* Engine::job_of(const Caller& caller, const wire::WorkerRef& worker, Effects& effects) {
+  const auto it = jobs_.find(worker.job);
+  if (it != jobs_.end()) return it->second.get();
+  refuse(caller, Status::kUnknownJob,
+         "there is no job #" + std::to_string(worker.job) + " at this daemon: join again", effects);
+  return nullptr;
+}
+
+bool Engine::store_refuses(const Caller& caller, Effects& effects) const {
+  if (store_writable_) return false;
+  refuse(caller, Status::kStore, "the daemon cannot write its history now: " + store_reason_,
+         effects);
+  return true;
+}
+
+void Engine::on_join(const Caller& caller, wire::Join& join, Effects& effects) {
+  std::string wrong = check_length("the worker's name", join.name, limits::kWorkerNameBytesMax);
+  if (wrong.empty()) wrong = check_length("the host's name", join.host, limits::kHostNameBytesMax);
+  if (wrong.empty()) wrong = check_length("the policy", join.policy, limits::kPolicyBytesMax);
+  if (wrong.empty()) wrong = check_claims(join);
+  if (wrong.empty() && join.name.empty()) wrong = "the worker's name is empty: give it one";
+  if (!wrong.empty()) {
+    refuse(caller, Status::kInvalid, std::move(wrong), effects);
+    return;
+  }
+  const JobId id = find_job(join.job);
+  Job* job = id == 0 ? nullptr : jobs_.at(id).get();
+  // A name whose job has run to its end may be used again; a worker of the ended job may not.
+  if (job == nullptr || (job->finished() && join.incarnation == 0)) {
+    const auto declared = declared_.find(join.job);
+    if (declared == declared_.end() && !options_.auto_create) {
+      refuse(caller, Status::kUnknownJob,
+             "there is no job '" + join.job +
+                 "', and this daemon does not let a join create one: create it first "
+                 "(syncctl job create)",
+             effects);
+      return;
+    }
+    JobSpec spec = options_.defaults;
+    if (declared != declared_.end()) {
+      spec = declared->second;
+    } else {
+      spec.name = join.job;
+      if (!join.policy.empty()) spec.policy = join.policy;
+      if (join.world_size != 0) spec.expected_workers = join.world_size;
+    }
+    if (std::string error = validate(spec); !error.empty()) {
+      refuse(caller, Status::kInvalid, std::move(error), effects);
+      return;
+    }
+    if (store_refuses(caller, effects)) return;
+    std::string error;
+    job = create_job(spec, effects, error);
+    if (job == nullptr) {
+      refuse(caller, Status::kLimit, std::move(error), effects);
+      return;
+    }
+  }
+  Bound bound(*job, effects);
+  job->join(caller, join);
+}
+
+Job* Engine::create_job(const JobSpec& spec, Effects& effects, std::string& error) {
+  if (jobs_.size() >= limits::kJobsMax) {
+    error = "this daemon keeps " + std::to_string(jobs_.size()) + " jobs already, the most allowed";
+    return nullptr;
+  }
+  auto policy = make_policy(spec.policy, error);
+  if (!policy) return nullptr;
+  const JobId id = jobs_.empty() ? 1 : jobs_.rbegin()->first + 1;
+  auto job = std::make_unique<Job>(*this, id, spec, std::move(policy));
+  Job* raw = job.get();
+  jobs_[id] = std::move(job);
+  by_name_[spec.name] = id;
+  Bound bound(*raw, effects);
+  raw->record_creation();
+  return raw;
+}
+
+bool Engine::declare_job(const JobSpec& spec, Micros now, Effects& effects, std::string& error) {
+  effects.clear();
+  now_ = std::max(now_, now);
+  error = validate(spec);
+  if (!error.empty()) return false;
+  declared_[spec.name] = spec;
+  const JobId id = find_job(spec.name);
+  if (id != 0 && jobs_.at(id)->state() != JobState::kStopped) return true;
+  const bool made = create_job(spec, effects, error) != nullptr;
+  finish(effects);
+  return made;
+}
+
+void Engine::on_create(const Caller& caller, wire::CreateJobRequest& create, Effects& effects) {
+  JobSpec spec = options_.defaults;
+  spec.name = create.name;
+  if (!create.policy.empty()) spec.policy = create.policy;
+  if (create.expected_workers != 0) spec.expected_workers = create.expected_workers;
+  spec.min_workers = create.min_workers;
+  if (std::string error = validate(spec); !error.empty()) {
+    refuse(caller, Status::kInvalid, std::move(error), effects);
+    return;
+  }
+  const JobId id = find_job(spec.name);
+  if (id != 0 && jobs_.at(id)->state() != JobState::kStopped) {
+    refuse(caller, Status::kJobExists,
+           "job '" + spec.name + "' exists already (#" + std::to_string(id) + ", " +
+               to_string(jobs_.at(id)->state()) + "): stop it first, or choose another name",
+           effects);
+    return;
+  }
+  if (store_refuses(caller, effects)) return;
+  std::string error;
+  if (create_job(spec, effects, error) == nullptr) {
+    refuse(caller, Status::kLimit, std::move(error), effects);
+    return;
+  }
+  effects.replies.push_back({caller, true, wire::Ok{}});
+}
+
+void Engine::on_stop(const Caller& caller, wire::StopJobRequest& stop, Effects& effects) {
+  const JobId id = find_job(stop.job);
+  if (id == 0) {
+    refuse(caller, Status::kUnknownJob, "there is no job '" + stop.job + "'", effects);
+    return;
+  }
+  std::string wrong = check_length("the reason", stop.reason, limits::kReasonBytesMax);
+  if (!wrong.empty()) {
+    refuse(caller, Status::kInvalid, std::move(wrong), effects);
+    return;
+  }
+  if (store_refuses(caller, effects)) return;
+  Job& job = *jobs_.at(id);
+  Bound bound(job, effects);
+  job.stop(stop.reason.empty() ? "stopped by an operator" : "stopped by an operator: " + stop.reason);
+  effects.replies.push_back({caller, true, wire::Ok{}});
+}
+
+// ---- views --------------------------------------------------------------------------------------------
+
+void Engine::on_jobs(const Caller& caller, Effects& effects) const {
+  wire::JobsReply reply;
+  // The latest jobs, in order of their ids, as many as fit an answer.
+  std::size_t bytes = 0;
+  for (auto it = jobs_.rbegin(); it != jobs_.rend(); ++it) {
+    wire::JobStatus status = it->second->status();
+    bytes += 192 + status.name.size() + status.policy.size() + status.note.size();
+    if (bytes > limits::kHistoryReplyBytesMax) break;
+    reply.jobs.push_back(std::move(status));
+  }
+  std::reverse(reply.jobs.begin(), reply.jobs.end());
+  effects.replies.push_back({caller, false, std::move(reply)});
+}
+
+void Engine::on_workers(const Caller& caller, const wire::WorkersRequest& request,
+                        Effects& effects) const {
+  const JobId id = find_job(request.job);
+  if (id == 0) {
+    refuse(caller, Status::kUnknownJob, "there is no job '" + request.job + "'", effects);
+    return;
+  }
+  const Job& job = *jobs_.at(id);
+  wire::WorkersReply reply;
+  reply.now_us = now_;
+  std::size_t bytes = 0;
+  for (Rank rank = request.first_rank; rank < job.rank_limit(); ++rank) {
+    const Worker* worker = job.find(rank);
+    if (worker == nullptr) continue;
+    wire::WorkerStatus status = job.worker_status(*worker);
+    bytes += 192 + status.name.size() + status.host.size() + status.reason.size() +
+             status.waiting_for.size();
+    if (bytes > limits::kHistoryReplyBytesMax && !reply.workers.empty()) {
+      reply.next_rank = rank;
+      break;
+    }
+    reply.workers.push_back(std::move(status));
+  }
+  effects.replies.push_back({caller, false, std::move(reply)});
+}
+
+JobId Engine::find_job(std::string_view name) const {
+  if (name.starts_with('#')) {
+    JobId id = 0;
+    const auto [end, code] = std::from_chars(name.data() + 1, name.data() + name.size(), id);
+    const bool whole = code == std::errc{} && end == name.data() + name.size();
+    return whole && jobs_.contains(id) ? id : 0;
+  }
+  const auto it = by_name_.find(name);
+  return it == by_name_.end() ? 0 : it->second;
+}
+
+std::vector<JobId> Engine::job_ids() const {
+  std::vector<JobId> ids;
+  for (const auto& [id, job] : jobs_) ids.push_back(id);
+  return ids;
+}
+
+EngineStats Engine::stats() const {
+  EngineStats stats;
+  stats.pushes = pushes_;
+  stats.grants = grants_;
+  for (const auto& [id, job] : jobs_) {
+    if (job->state() == JobState::kStopped) continue;
+    ++stats.jobs;
+    stats.workers += job->member_count();
+  }
+  return stats;
+}
+
+// ---- connections ------------------------------------------------------------------------------------------
+
+void Engine::on_disconnected(ConnectionId connection, Effects& effects) {
+  const auto it = connections_.find(connection);
+  if (it == connections_.end()) return;
+  std::vector<std::pair<JobId, Rank>> members = std::move(it->second);
+  connections_.erase(it);
+  std::sort(members.begin(), members.end());
+  members.erase(std::unique(members.begin(), members.end()), members.end());
+  for (const auto& [id, rank] : members) {
+    Job& job = *jobs_.at(id);
+    Bound bound(job, effects);
+    job.disconnected(rank, connection);
+  }
+}
+
+// ---- recovery -----------------------------------------------------------------------------------------------
+
+bool Engine::restore(const JobSnapshot* snapshot, std::span<const Record> records,
+                     std::string& error) {
+  const Record* created = nullptr;
+  if (snapshot != nullptr) {
+    created = &snapshot->created;
+  } else if (!records.empty()) {
+    created = &records.front();
+  }
+  if (created == nullptr || created->kind != RecordKind::kJobCreated || created->job == 0) {
+    error = "a job's history does not begin with its creation";
+    return false;
+  }
+  const std::string called = "job '" + created->name + "' (#" + std::to_string(created->job) + ")";
+  if (!jobs_.empty() && jobs_.rbegin()->first >= created->job) {
+    error = called + " is stored out of order";
+    return false;
+  }
+  JobSpec spec;
+  spec.name = created->name;
+  spec.policy = snapshot != nullptr ? snapshot->policy : created->policy;
+  spec.expected_workers = created->expected_workers;
+  spec.min_workers = created->min_workers;
+  if (!parse_config_text(created->config, spec)) {
+    error = called + ": its stored settings are malformed: " + created->config;
+    return false;
+  }
+  error = validate(spec);
+  auto policy = error.empty() ? make_policy(spec.policy, error) : nullptr;
+  if (!policy) {
+    error = called + ": " + error;
+    return false;
+  }
+  auto job = std::make_unique<Job>(*this, created->job, spec, std::move(policy));
+  if (snapshot != nullptr && !job->restore_snapshot(*snapshot, error)) {
+    error = called + ": " + error;
+    return false;
+  }
+  for (const Record& record : records) {
+    if (!job->replay(record, error)) return false;
+  }
+  by_name_[spec.name] = created->job;
+  jobs_[created->job] = std::move(job);
+  return true;
+}
+
+void Engine::finish_restore(Micros now) {
+  now_ = std::max(now_, now);
+  for (auto& [id, job] : jobs_) job->finish_restore();
+}
+
+bool Engine::snapshot(JobId job, JobSnapshot& out) const {
+  const auto it = jobs_.find(job);
+  if (it == jobs_.end()) return false;
+  out = it->second->snapshot();
+  return true;
+}
+
+}  // namespace syncd

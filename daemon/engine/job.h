@@ -1,0 +1,174 @@
+// One training job: its workers, their requests, its policy and its history. Part of the engine, which
+// routes events here. One thread at a time.
+//
+// Every fact that must survive a crash takes one path: a request is checked, a Record is made, and
+// apply() changes the state; recovery feeds the same records to the same apply(). What the policy
+// decides about waiting workers is not recorded: after a crash they ask again.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "daemon/engine/engine.h"
+#include "daemon/engine/policy.h"
+
+namespace syncd {
+
+class Job final : public PolicyHost {
+ public:
+  // The reason that a job carries which ended because its last worker left. A new job may then take
+  // its name without anybody's asking for it.
+  static constexpr const char* kFinishedReason = "finished: every worker has left";
+
+  Job(Engine& engine, JobId id, JobSpec spec, std::unique_ptr<Policy> policy);
+
+  // Where effects go, from before an event until after it. Null during replay, when nobody waits and
+  // nothing is said to the outside.
+  void bind(Effects* effects) { effects_ = effects; }
+
+  // ---- requests. Each answers its caller exactly once, then or later.
+  void join(const Caller& caller, const wire::Join& join);
+  void begin(const Caller& caller, const wire::Begin& begin);
+  void cancel_begin(const Caller& caller, const wire::CancelBegin& cancel);
+  void push(const Caller& caller, const wire::Push& push);
+  void leave(const Caller& caller, const wire::Leave& leave);
+  void explain_to(const Caller& caller, const wire::Explain& explain);
+
+  // ---- other events
+  void stop(const std::string& reason);
+  void disconnected(Rank rank, ConnectionId connection);
+  void timer(const TimerKey& key);
+  void plan_ready(const PlanReady& ready);
+  void answer_all_waiting(Status status, const std::string& text);
+
+  // ---- history
+  void record_creation();
+  bool replay(const Record& record, std::string& error);
+  bool restore_snapshot(const JobSnapshot& snapshot, std::string& error);
+  void finish_restore();
+  JobSnapshot snapshot() const;
+  void snapshot_taken() { snapshot_sequence_ = sequence_; }
+
+  // ---- views
+  JobId id() const { return id_; }
+  const JobSpec& spec() const { return spec_; }
+  JobState state() const { return state_; }
+  const std::string& stop_reason() const { return stop_reason_; }
+  bool finished() const { return state_ == JobState::kStopped && stop_reason_ == kFinishedReason; }
+  std::uint32_t member_count() const { return members_; }
+  Rank rank_limit() const { return static_cast<Rank>(workers_.size()); }
+  const Worker* find(Rank rank) const {
+    return rank < workers_.size() ? workers_[rank].get() : nullptr;
+  }
+  wire::JobStatus status() const;
+  wire::WorkerStatus worker_status(const Worker& worker) const;
+  Explanation explain(const Worker& worker) const;
+
+  // ---- PolicyHost
+  Micros now() const override;
+  const Worker& worker(Rank rank) const override { return *workers_[rank]; }
+  const std::vector<Rank>& active() const override { return active_; }
+  const RelativeClocks& clocks() const override { return clocks_; }
+  Clock highest_relative() const override;
+  std::uint64_t pushes() const override { return pushes_; }
+  std::uint64_t pushes_by_others_since_pull(Rank rank) const override;
+  void grant(Rank rank, const Grant& grant) override;
+  void advance(Rank rank, Clock clock) override;
+  void barrier(std::int64_t superstep, Micros predicted_us, Micros wait_us) override;
+  void resync(Rank rank) override;
+  void answer_targets(Rank rank, std::vector<Rank> targets) override;
+  void answer_collect(Rank rank, std::vector<PeerUpdate> updates) override;
+  void set_timer(std::int64_t rank, std::uint32_t kind, Micros at) override;
+  void cancel_timer(std::int64_t rank, std::uint32_t kind) override;
+  std::uint64_t request_plan(std::shared_ptr<const PlanWork> work) override;
+  void note(RecordKind kind, std::int64_t rank, std::string reason,
+            std::vector<std::int64_t> values) override;
+
+ private:
+  // job_membership.cpp
+  std::optional<Rank> place_for(const Caller& caller, const wire::Join& join);
+  bool resume(const Caller& caller, const wire::Join& join, Worker& worker);
+  void enter_anew(const Caller& caller, const wire::Join& join, Rank rank);
+  std::pair<Clock, Clock> entry_clocks(const Worker* known, const wire::Join& join) const;
+  void attach(Worker& worker, ConnectionId connection);
+  void maybe_start();
+  void start();
+  void admit(Worker& worker);
+  void finish_if_all_left();
+  void lose(Worker& worker, const std::string& reason);
+  void check_liveness(Worker& worker);
+  Micros liveness_deadline(const Worker& worker) const;
+  void arm_liveness(Worker& worker);
+
+  // job_history.cpp
+  Record make_record(RecordKind kind) const;
+  Record make_record(RecordKind kind, const Worker& worker) const;
+  void commit(Record record);        // numbers it, applies it, hands it to the store
+  void apply(const Record& record);  // the one place where a recorded fact changes the state
+  void apply_started(const Record& record);
+  void apply_joined(const Record& record);
+  void apply_push(const Record& record);
+  void apply_exit(const Record& record, WorkerState state);
+  void apply_stopped(const Record& record);
+  void apply_switched(const Record& record);
+  std::string check_record(const Record& record) const;
+  Worker& make_worker(Rank rank);
+  void activate(Worker& worker);
+  void deactivate(Worker& worker);
+  void set_clock(Worker& worker, Clock clock);
+  void rebase_all();
+
+  // job_views.cpp
+  std::vector<Rank> not_ready() const;
+  WaitedFor describe(Rank rank) const;
+
+  // job.cpp
+  Worker* check(const Caller& caller, const wire::WorkerRef& ref);
+  Worker& at(Rank rank) { return *workers_[rank]; }
+  Iteration due(const Worker& worker) const;  // the iteration whose begin is next
+  wire::Granted repeat_grant(const Worker& worker) const;
+  void wait_in_begin(Worker& worker, const Caller& caller, Iteration iteration);
+  void withdraw(Worker& worker);  // its begin is no longer standing; nothing is answered
+  void refuse(const Caller& caller, Status status, std::string text);
+  void reply(const Caller& caller, wire::Body body, bool after_records = false);
+  void log(LogLevel level, std::string event, const Worker* worker,
+           std::vector<std::pair<std::string, std::string>> fields = {});
+  bool store_refuses(const Caller& caller);
+  wire::WorkerRef ref(const Worker& worker) const;
+  void reply_joined(const Caller& caller, const Worker& worker, bool resumed, bool after_records);
+  std::string called(const Worker& worker) const;  // "worker 3 (node-a/worker-3)"
+
+  Engine& engine_;
+  JobId id_;
+  JobSpec spec_;
+  std::unique_ptr<Policy> policy_;
+  JobState state_ = JobState::kWaiting;
+  std::string stop_reason_;
+  Record created_record_;
+  Epoch epoch_ = 1;
+  Incarnation next_incarnation_ = 1;
+  Sequence sequence_ = 0;
+  Sequence snapshot_sequence_ = 0;
+  std::uint64_t pushes_ = 0;
+  std::uint32_t members_ = 0;  // neither left nor lost
+  std::uint32_t ready_ = 0;    // asked to begin before the job has started
+  std::uint32_t waiting_ = 0;
+  Micros start_at_ = kNever;  // when min_workers are enough; set when the first worker is ready
+  std::uint64_t next_plan_ = 1;
+  std::vector<std::unique_ptr<Worker>> workers_;  // by rank; null: nobody has had this rank yet
+  std::map<std::pair<std::string, std::string>, Rank> by_name_;  // (name, host)
+  Rank next_fresh_rank_ = 0;  // no rank below it is null
+  std::set<Rank> vacant_;     // of workers that left or are lost
+  std::vector<Rank> active_;
+  RelativeClocks clocks_;
+  bool replaying_ = false;
+  Effects* effects_ = nullptr;
+};
+
+}  // namespace syncd

@@ -1,0 +1,354 @@
+// Job: recorded facts. commit() makes them, apply() lets them change the state, replay() and the
+// snapshot bring them back after a crash. Runs on the engine's thread.
+#include <algorithm>
+
+#include "daemon/engine/job.h"
+#include "daemon/engine/limits.h"
+
+namespace syncd {
+
+// ---- making records -----------------------------------------------------------------------------------
+
+Record Job::make_record(RecordKind kind) const {
+  Record record;
+  record.kind = kind;
+  record.job = id_;
+  record.time_us = now();
+  record.epoch = epoch_;
+  return record;
+}
+
+Record Job::make_record(RecordKind kind, const Worker& worker) const {
+  Record record = make_record(kind);
+  record.rank = worker.rank;
+  record.incarnation = worker.incarnation;
+  return record;
+}
+
+void Job::record_creation() {
+  Record record = make_record(RecordKind::kJobCreated);
+  record.name = spec_.name;
+  record.policy = policy_->name();
+  record.expected_workers = spec_.expected_workers;
+  record.min_workers = spec_.min_workers;
+  record.config = config_text(spec_);
+  commit(std::move(record));
+  log(LogLevel::kInfo, "job_created", nullptr,
+      {{"id", std::to_string(id_)},
+       {"policy", policy_->name()},
+       {"expected_workers", std::to_string(spec_.expected_workers)}});
+}
+
+void Job::commit(Record record) {
+  record.sequence = ++sequence_;
+  // The record goes out before its consequences do: applying it may make further records.
+  const Record& kept = effects_->records.emplace_back(std::move(record));
+  const Record applied = kept;  // the vector may move while it is applied
+  apply(applied);
+  if (sequence_ - snapshot_sequence_ >= engine_.options_.snapshot_every_records) {
+    engine_.touched_.push_back(id_);
+  }
+}
+
+// ---- applying them ---------------------------------------------------------------------------------------
+
+void Job::apply(const Record& record) {
+  switch (record.kind) {
+    case RecordKind::kNone: break;
+    case RecordKind::kJobCreated: created_record_ = record; break;
+    case RecordKind::kJobStarted: apply_started(record); break;
+    case RecordKind::kJobStopped: apply_stopped(record); break;
+    case RecordKind::kWorkerJoined: apply_joined(record); break;
+    case RecordKind::kWorkerLeft: apply_exit(record, WorkerState::kLeft); break;
+    case RecordKind::kWorkerLost: apply_exit(record, WorkerState::kLost); break;
+    case RecordKind::kPush: apply_push(record); break;
+    case RecordKind::kPolicySwitched: apply_switched(record); break;
+    case RecordKind::kBarrier:
+      rebase_all();
+      if (replaying_) policy_->on_note(*this, record);
+      break;
+    case RecordKind::kPlan:
+    case RecordKind::kPolicyNote:
+      if (replaying_) policy_->on_note(*this, record);
+      break;
+  }
+}
+
+void Job::apply_started(const Record& record) {
+  state_ = JobState::kRunning;
+  ready_ = 0;
+  for (const auto& worker : workers_) {
+    if (!worker || !is_member(worker->state)) continue;
+    const bool left_out =
+        std::binary_search(record.values.begin(), record.values.end(), worker->rank);
+    if (!left_out) activate(*worker);
+  }
+}
+
+void Job::apply_stopped(const Record& record) {
+  state_ = JobState::kStopped;
+  stop_reason_ = record.reason;
+  engine_.timers_.cancel_job(id_);
+  for (const auto& worker : workers_) {
+    if (worker) worker->liveness_at = kNever;
+  }
+}
+
+Worker& Job::make_worker(Rank rank) {
+  if (rank >= workers_.size()) workers_.resize(rank + 1);
+  auto& slot = workers_[rank];
+  if (!slot) {
+    slot = std::make_unique<Worker>();
+    slot->rank = rank;
+  }
+  while (next_fresh_rank_ < workers_.size() && workers_[next_fresh_rank_]) ++next_fresh_rank_;
+  return *slot;
+}
+
+void Job::apply_joined(const Record& record) {
+  const bool fresh = find(static_cast<Rank>(record.rank)) == nullptr;
+  Worker& worker = make_worker(static_cast<Rank>(record.rank));
+  const bool was_member = !fresh && is_member(worker.state);
+  if (!fresh && (worker.name != record.name || worker.host != record.host)) {
+    by_name_.erase({worker.name, worker.host});
+    worker.own_pushes = 0;
+    worker.pushed = worker.late = worker.granted = kNoIteration;
+    worker.last_push_at = worker.previous_push_at = -1;
+  }
+  by_name_[{record.name, record.host}] = worker.rank;
+  vacant_.erase(worker.rank);
+  if (!was_member) ++members_;
+  if (worker.incarnation != record.incarnation) {
+    worker.granted_at = -1;  // a new process has pulled nothing yet
+    worker.warned = false;
+    if (worker.granted > worker.pushed) worker.granted = worker.pushed;
+  }
+  worker.name = record.name;
+  worker.host = record.host;
+  worker.incarnation = record.incarnation;
+  worker.pushed = std::max(worker.pushed, record.iteration);
+  worker.granted = std::max(worker.granted, worker.pushed);
+  next_incarnation_ = std::max(next_incarnation_, record.incarnation + 1);
+
+  if (worker.active()) {  // back in its own place: nobody was released in between
+    clocks_.remove(worker.relative());
+    worker.clock = record.clock;
+    worker.base = record.base;
+    clocks_.add(worker.relative());
+    policy_->on_return(*this, worker.rank);
+    return;
+  }
+  worker.clock = record.clock;
+  worker.base = record.base;
+  if (state_ == JobState::kRunning) {
+    activate(worker);
+  } else if (!was_member) {
+    worker.state = WorkerState::kRegistered;
+  }
+}
+
+void Job::apply_push(const Record& record) {
+  Worker& worker = at(static_cast<Rank>(record.rank));
+  worker.granted = std::max(worker.granted, record.iteration);
+  worker.previous_push_at = worker.last_push_at;
+  worker.last_push_at = record.time_us;
+  worker.active_at = record.time_us;
+  worker.warned = false;
+  if (record.late) {
+    worker.late = record.iteration;
+  } else {
+    worker.pushed = record.iteration;
+    ++worker.own_pushes;
+    ++pushes_;
+  }
+  set_clock(worker, record.clock);
+  if (worker.active()) policy_->on_push(*this, worker.rank, record.late);
+}
+
+void Job::apply_exit(const Record& record, WorkerState state) {
+  Worker& worker = at(static_cast<Rank>(record.rank));
+  if (!is_member(worker.state)) return;
+  if (worker.state == WorkerState::kReady) --ready_;
+  --members_;
+  vacant_.insert(worker.rank);
+  const bool was_active = worker.active();
+  if (was_active) deactivate(worker);
+  worker.state = state;
+  worker.disconnected_at = -1;
+  worker.connection = 0;
+  worker.liveness_at = kNever;
+  engine_.timers_.cancel({id_, worker.rank, kTimerLiveness});
+  if (was_active) policy_->on_exit(*this, worker.rank);
+}
+
+void Job::apply_switched(const Record& record) {
+  std::string error;
+  auto policy = make_policy(record.policy, error);
+  if (!policy) return;  // check_record() has refused such a record
+  policy_ = std::move(policy);
+  spec_.policy = policy_->name();
+  rebase_all();
+  for (const Rank rank : active_) policy_->on_enter(*this, rank);
+}
+
+// ---- clocks -----------------------------------------------------------------------------------------------
+
+void Job::activate(Worker& worker) {
+  worker.state = WorkerState::kRunning;
+  worker.active_at = now();
+  active_.insert(std::lower_bound(active_.begin(), active_.end(), worker.rank), worker.rank);
+  clocks_.add(worker.relative());
+  policy_->on_enter(*this, worker.rank);
+  arm_liveness(worker);
+}
+
+void Job::deactivate(Worker& worker) {
+  active_.erase(std::lower_bound(active_.begin(), active_.end(), worker.rank));
+  clocks_.remove(worker.relative());
+}
+
+void Job::set_clock(Worker& worker, Clock clock) {
+  if (clock == worker.clock) return;
+  if (worker.active()) clocks_.move(worker.relative(), clock - worker.base);
+  worker.clock = clock;
+}
+
+void Job::rebase_all() {
+  clocks_.clear();
+  for (const auto& worker : workers_) {
+    if (!worker) continue;
+    worker->base = worker->clock;
+    if (worker->active()) clocks_.add(0);
+  }
+}
+
+// ---- replay -------------------------------------------------------------------------------------------------
+
+// Empty, or what makes a stored record impossible here. The store has checked that it is undamaged;
+// this guards the engine against a history that does not fit itself.
+std::string Job::check_record(const Record& record) const {
+  if (record.sequence != sequence_ + 1) {
+    return "sequence " + std::to_string(record.sequence) + " follows " + std::to_string(sequence_);
+  }
+  switch (record.kind) {
+    case RecordKind::kNone: return "it has no kind";
+    case RecordKind::kWorkerJoined:
+      if (record.rank < 0 || record.rank >= limits::kWorkersPerJobMax) return "its rank is impossible";
+      return {};
+    case RecordKind::kWorkerLeft:
+    case RecordKind::kWorkerLost:
+    case RecordKind::kPush:
+      if (record.rank < 0 || find(static_cast<Rank>(record.rank)) == nullptr) {
+        return "its worker " + std::to_string(record.rank) + " never joined";
+      }
+      if (record.kind == RecordKind::kPush &&
+          record.clock < find(static_cast<Rank>(record.rank))->clock) {
+        return "it would turn back the clock of worker " + std::to_string(record.rank);
+      }
+      return {};
+    case RecordKind::kPolicySwitched: {
+      std::string error;
+      return make_policy(record.policy, error) ? std::string{} : error;
+    }
+    default: return {};
+  }
+}
+
+bool Job::replay(const Record& record, std::string& error) {
+  error = check_record(record);
+  if (!error.empty()) {
+    error = "job '" + spec_.name + "' (#" + std::to_string(id_) + "), record " +
+            std::to_string(record.sequence) + " (" + to_string(record.kind) + "): " + error;
+    return false;
+  }
+  replaying_ = true;
+  sequence_ = record.sequence;
+  engine_.now_ = std::max(engine_.now_, record.time_us);
+  apply(record);
+  replaying_ = false;
+  return true;
+}
+
+JobSnapshot Job::snapshot() const {
+  JobSnapshot out;
+  out.created = created_record_;
+  out.sequence = sequence_;
+  out.time_us = now();
+  out.state = state_;
+  out.epoch = epoch_;
+  out.next_incarnation = next_incarnation_;
+  out.pushes = pushes_;
+  for (const auto& worker : workers_) {
+    if (!worker) continue;
+    const Worker& w = *worker;
+    out.highest_clock = std::max(out.highest_clock, w.clock);
+    // Readiness is the present request's, which does not outlive the daemon.
+    const WorkerState state = w.state == WorkerState::kReady ? WorkerState::kRegistered : w.state;
+    out.workers.push_back({w.rank, w.name, w.host, state, w.incarnation, w.clock, w.base, w.granted,
+                           w.pushed, w.late, w.own_pushes, w.last_push_at, w.previous_push_at});
+  }
+  out.policy = policy_->name();
+  out.policy_state = policy_->save();
+  out.stop_reason = stop_reason_;
+  return out;
+}
+
+bool Job::restore_snapshot(const JobSnapshot& snapshot, std::string& error) {
+  replaying_ = true;
+  created_record_ = snapshot.created;
+  sequence_ = snapshot_sequence_ = snapshot.sequence;
+  engine_.now_ = std::max(engine_.now_, snapshot.time_us);
+  state_ = snapshot.state;
+  epoch_ = snapshot.epoch;
+  next_incarnation_ = snapshot.next_incarnation;
+  pushes_ = snapshot.pushes;
+  stop_reason_ = snapshot.stop_reason;
+  for (const WorkerSnapshot& stored : snapshot.workers) {
+    if (stored.rank >= limits::kWorkersPerJobMax) {
+      error = "its snapshot has an impossible rank " + std::to_string(stored.rank);
+      return false;
+    }
+    Worker& w = make_worker(stored.rank);
+    w.name = stored.name;
+    w.host = stored.host;
+    w.state = stored.state;
+    w.incarnation = stored.incarnation;
+    w.clock = stored.clock;
+    w.base = stored.base;
+    w.granted = stored.granted;
+    w.pushed = stored.pushed;
+    w.late = stored.late;
+    w.own_pushes = stored.own_pushes;
+    w.last_push_at = stored.last_push_us;
+    w.previous_push_at = stored.previous_push_us;
+    by_name_[{w.name, w.host}] = w.rank;
+    if (is_member(w.state)) {
+      ++members_;
+    } else {
+      vacant_.insert(w.rank);
+    }
+    if (w.active()) {
+      active_.push_back(w.rank);
+      clocks_.add(w.relative());
+    }
+  }
+  const bool loaded = policy_->load(snapshot.policy_state);
+  if (!loaded) error = "its snapshot's policy state does not fit policy '" + policy_->name() + "'";
+  replaying_ = false;
+  return loaded;
+}
+
+void Job::finish_restore() {
+  if (state_ == JobState::kStopped) return;
+  for (const auto& worker : workers_) {
+    if (!worker || !is_member(worker->state)) continue;
+    worker->connection = 0;
+    worker->disconnected_at = now();
+    worker->active_at = now();
+    worker->liveness_at = kNever;
+    engine_.timers_.cancel({id_, worker->rank, kTimerLiveness});
+    arm_liveness(*worker);
+  }
+}
+
+}  // namespace syncd

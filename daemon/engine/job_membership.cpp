@@ -1,0 +1,394 @@
+// Job: who takes part. Joining, resuming, starting, leaving, being lost, liveness. Runs on the
+// engine's thread. DESIGN.md section 6 and POLICIES.md, "Membership and policy switch".
+#include <algorithm>
+
+#include "daemon/engine/job.h"
+#include "daemon/engine/limits.h"
+
+namespace syncd {
+
+// ---- joining ------------------------------------------------------------------------------------------
+
+void Job::join(const Caller& caller, const wire::Join& join) {
+  if (state_ == JobState::kStopped) {
+    refuse(caller, Status::kStopped, "job '" + spec_.name + "' has ended: " + stop_reason_);
+    return;
+  }
+  if (!join.policy.empty()) {
+    std::string error;
+    const auto wanted = make_policy(join.policy, error);
+    if (!wanted) {
+      refuse(caller, Status::kInvalid, error);
+      return;
+    }
+    if (wanted->name() != policy_->name()) {
+      refuse(caller, Status::kPolicyMismatch,
+             "job '" + spec_.name + "' runs policy '" + policy_->name() + "', not '" +
+                 wanted->name() + "' as worker '" + join.name + "' asks");
+      return;
+    }
+  }
+  const auto rank = place_for(caller, join);
+  if (!rank) return;
+  if (Worker* known = *rank < workers_.size() ? workers_[*rank].get() : nullptr;
+      known != nullptr && resume(caller, join, *known)) {
+    return;
+  }
+  if (store_refuses(caller)) return;
+  enter_anew(caller, join, *rank);
+}
+
+// The rank of a joiner: its old one by name and host, the one that it asks for, or the lowest free.
+std::optional<Rank> Job::place_for(const Caller& caller, const wire::Join& join) {
+  const auto known = by_name_.find({join.name, join.host});
+  if (known != by_name_.end() &&
+      (join.rank < 0 || static_cast<Rank>(join.rank) == known->second)) {
+    const Worker& worker = *find(known->second);
+    if (join.incarnation == 0 && is_member(worker.state) && worker.connection != 0) {
+      refuse(caller, Status::kRankTaken,
+             called(worker) + " is connected already: another process has its name");
+      return std::nullopt;
+    }
+    return known->second;
+  }
+  if (known != by_name_.end() && is_member(find(known->second)->state)) {
+    refuse(caller, Status::kRankTaken,
+           called(*find(known->second)) + " is still a member and cannot become rank " +
+               std::to_string(join.rank));
+    return std::nullopt;
+  }
+  if (join.rank >= 0) {
+    const Rank rank = static_cast<Rank>(join.rank);
+    // Ranks index an array: one stray number must not make it huge.
+    const std::uint64_t allowed = std::min<std::uint64_t>(
+        limits::kWorkersPerJobMax,
+        std::max<std::uint64_t>(spec_.expected_workers, workers_.size() + 1024));
+    if (rank >= allowed) {
+      refuse(caller, Status::kInvalid,
+             "rank " + std::to_string(rank) + " is too large for job '" + spec_.name +
+                 "': allowed are 0 to " + std::to_string(allowed - 1));
+      return std::nullopt;
+    }
+    const Worker* holder = find(rank);
+    if (holder != nullptr && is_member(holder->state) && holder->connection != 0) {
+      refuse(caller, Status::kRankTaken,
+             "rank " + std::to_string(rank) + " of job '" + spec_.name + "' is held by " +
+                 called(*holder));
+      return std::nullopt;
+    }
+    return rank;
+  }
+  if (next_fresh_rank_ >= spec_.expected_workers && !vacant_.empty()) return *vacant_.begin();
+  if (next_fresh_rank_ >= limits::kWorkersPerJobMax) {
+    refuse(caller, Status::kLimit,
+           "job '" + spec_.name + "' is full: at most " +
+               std::to_string(limits::kWorkersPerJobMax) + " workers");
+    return std::nullopt;
+  }
+  return next_fresh_rank_;
+}
+
+// A worker that reconnects and was never given up keeps its place and its life. True: answered.
+bool Job::resume(const Caller& caller, const wire::Join& join, Worker& worker) {
+  if (join.incarnation == 0 || worker.name != join.name || worker.host != join.host) return false;
+  if (join.incarnation < worker.incarnation) {
+    refuse(caller, Status::kFenced,
+           "incarnation " + std::to_string(join.incarnation) + " of " + called(worker) +
+               " was replaced by incarnation " + std::to_string(worker.incarnation));
+    return true;
+  }
+  if (join.incarnation != worker.incarnation || !is_member(worker.state)) return false;
+  if (worker.waiting) {
+    refuse(worker.waiting->caller, Status::kCancelled, "the worker reconnected");
+    withdraw(worker);
+  }
+  // Invariant I8: the larger of what each side knows. The daemon may have lost a grant, and in fast
+  // mode a push, that the worker has seen.
+  worker.granted = std::max(worker.granted, join.granted);
+  Clock clock = worker.clock;
+  if (policy_->family() == Family::kParameterServer) {
+    clock = std::max({worker.clock, join.pushed + 1, join.granted});
+  } else {
+    clock = std::max(worker.clock, join.granted);
+  }
+  const bool ahead = clock > worker.clock || join.pushed > worker.pushed;
+  if (ahead) {
+    if (store_refuses(caller)) return true;
+    Record record = make_record(RecordKind::kWorkerJoined, worker);
+    record.name = worker.name;
+    record.host = worker.host;
+    record.clock = clock;
+    record.base = worker.base;
+    record.iteration = std::max(worker.pushed, join.pushed);
+    record.resumed = true;
+    commit(std::move(record));
+  }
+  attach(worker, caller.connection);
+  if (!ahead && worker.active()) policy_->on_return(*this, worker.rank);
+  log(LogLevel::kInfo, "worker_resumed", &worker, {{"clock", std::to_string(worker.clock)}});
+  reply_joined(caller, worker, true, ahead);
+  return true;
+}
+
+// Clock and base of a worker that starts a new life.
+std::pair<Clock, Clock> Job::entry_clocks(const Worker* known, const wire::Join& join) const {
+  Clock claimed = 0;
+  if (join.incarnation != 0) claimed = std::max(join.pushed + 1, join.granted);
+  if (state_ == JobState::kWaiting) {
+    const Clock own = std::max(known != nullptr ? known->clock : Clock{0}, claimed);
+    const Clock initial = policy_->family() == Family::kParameterServer ? own : own - 1;
+    return {initial, 0};
+  }
+  if (known != nullptr && known->active()) return {std::max(known->clock, claimed), known->base};
+  if (known != nullptr || claimed > 0) {
+    // A worker that returns resumes its clock if the policy's bound still allows that.
+    const Clock own = std::max(known != nullptr ? known->clock : Clock{0}, claimed);
+    const Clock base = known != nullptr ? known->base : 0;
+    if (policy_->keeps_clock(*this, own - base)) return {own, base};
+  }
+  // Else it enters at the minimum clock, or, where nobody is active, at the highest ever reached.
+  Clock clock = 0;
+  if (active_.empty()) {
+    for (const auto& worker : workers_) {
+      if (worker) clock = std::max(clock, worker->clock);
+    }
+  } else {
+    clock = find(active_.front())->clock;
+    for (const Rank rank : active_) clock = std::min(clock, find(rank)->clock);
+  }
+  const Clock own_floor = std::max(known != nullptr ? known->clock : Clock{0}, claimed);
+  clock = std::max(clock, own_floor);  // invariant I1: a worker's clock never goes down
+  return {clock, clock - policy_->entry_clock(*this)};
+}
+
+void Job::enter_anew(const Caller& caller, const wire::Join& join, Rank rank) {
+  const Worker* known = find(rank);
+  if (known != nullptr && known->waiting) {
+    refuse(known->waiting->caller, Status::kFenced, "the worker joined again");
+    withdraw(at(rank));
+  }
+  const bool was_member = known != nullptr && is_member(known->state);
+  const auto [clock, base] = entry_clocks(known, join);
+  Record record = make_record(RecordKind::kWorkerJoined);
+  record.rank = rank;
+  // A client may remember a later life than the store does, if its last commits were lost.
+  record.incarnation = std::max(next_incarnation_, join.incarnation + 1);
+  record.name = join.name;
+  record.host = join.host;
+  record.clock = clock;
+  record.base = base;
+  record.iteration = join.incarnation != 0 ? join.pushed : kNoIteration;
+  commit(std::move(record));
+
+  Worker& worker = at(rank);
+  // An iteration that it was computing when it was given up may still be pushed: judged by its clock.
+  if (join.incarnation != 0) worker.granted = std::max(worker.granted, join.granted);
+  attach(worker, caller.connection);
+  log(LogLevel::kInfo, was_member ? "worker_replaced" : "worker_joined", &worker,
+      {{"incarnation", std::to_string(worker.incarnation)},
+       {"clock", std::to_string(worker.clock)},
+       {"members", std::to_string(members_)},
+       {"expected", std::to_string(spec_.expected_workers)}});
+  reply_joined(caller, worker, false, true);
+}
+
+void Job::reply_joined(const Caller& caller, const Worker& worker, bool resumed,
+                       bool after_records) {
+  wire::Joined joined;
+  joined.worker = ref(worker);
+  joined.iteration = worker.computing() ? worker.granted : due(worker);
+  joined.policy = policy_->name();
+  joined.world_size = spec_.expected_workers;
+  joined.durable = engine_.options_.durable;
+  joined.resumed = resumed;
+  reply(caller, std::move(joined), after_records);
+}
+
+void Job::attach(Worker& worker, ConnectionId connection) {
+  worker.connection = connection;
+  worker.disconnected_at = -1;
+  worker.active_at = now();
+  if (connection != 0) engine_.connections_[connection].emplace_back(id_, worker.rank);
+  arm_liveness(worker);
+}
+
+// ---- starting -------------------------------------------------------------------------------------------
+
+void Job::maybe_start() {
+  if (ready_ >= spec_.expected_workers) {
+    start();
+    return;
+  }
+  if (spec_.min_workers == 0) return;
+  if (start_at_ == kNever) {
+    start_at_ = now() + spec_.start_timeout_us;
+    engine_.timers_.set({id_, kNoRank, kTimerStart}, start_at_);
+  } else if (now() >= start_at_ && ready_ >= spec_.min_workers) {
+    start();
+  }
+}
+
+void Job::start() {
+  Record record = make_record(RecordKind::kJobStarted);
+  record.expected_workers = ready_;
+  for (const auto& worker : workers_) {
+    if (worker && worker->state == WorkerState::kRegistered) record.values.push_back(worker->rank);
+  }
+  std::vector<std::pair<Micros, Rank>> order;
+  for (const auto& worker : workers_) {
+    if (worker && worker->waiting) order.emplace_back(worker->waiting->since, worker->rank);
+  }
+  engine_.timers_.cancel({id_, kNoRank, kTimerStart});
+  commit(std::move(record));
+  log(LogLevel::kInfo, "job_started", nullptr,
+      {{"policy", policy_->name()}, {"workers", std::to_string(active_.size())}});
+  std::sort(order.begin(), order.end());
+  for (const auto& [since, rank] : order) {
+    if (at(rank).waiting) policy_->on_begin(*this, rank);
+  }
+}
+
+// A member that was not ready when the job had to start enters now.
+void Job::admit(Worker& worker) {
+  wire::Join nothing;
+  const auto [clock, base] = entry_clocks(nullptr, nothing);
+  Record record = make_record(RecordKind::kWorkerJoined, worker);
+  record.name = worker.name;
+  record.host = worker.host;
+  record.clock = std::max(clock, worker.clock);
+  record.base = base;
+  record.resumed = true;
+  commit(std::move(record));
+}
+
+// ---- leaving, and being lost ------------------------------------------------------------------------------
+
+void Job::leave(const Caller& caller, const wire::Leave& leave) {
+  Worker* worker = check(caller, leave.worker);
+  if (worker == nullptr) return;
+  if (state_ == JobState::kStopped) {
+    reply(caller, wire::Ok{}, true);
+    return;
+  }
+  if (store_refuses(caller)) return;
+  if (worker->waiting) {
+    refuse(worker->waiting->caller, Status::kClosed, "the worker has left");
+    withdraw(*worker);
+  }
+  reply(caller, wire::Ok{}, true);
+  commit(make_record(RecordKind::kWorkerLeft, *worker));
+  log(LogLevel::kInfo, "worker_left", worker,
+      {{"clock", std::to_string(worker->clock)}, {"members", std::to_string(members_)}});
+  finish_if_all_left();
+}
+
+void Job::finish_if_all_left() {
+  if (members_ == 0 && state_ == JobState::kRunning) stop(kFinishedReason);
+}
+
+void Job::lose(Worker& worker, const std::string& reason) {
+  const wire::WorkerRef gone = ref(worker);
+  const ConnectionId connection = worker.connection;
+  if (worker.waiting) {
+    refuse(worker.waiting->caller, Status::kFenced, "declared lost: " + reason);
+    withdraw(worker);
+  }
+  Record record = make_record(RecordKind::kWorkerLost, worker);
+  record.reason = reason;
+  commit(std::move(record));
+  log(LogLevel::kWarn, "worker_lost", &worker,
+      {{"reason", reason},
+       {"clock", std::to_string(worker.clock)},
+       {"active", std::to_string(active_.size())}});
+  if (connection != 0 && effects_ != nullptr) {
+    effects_->notifications.push_back(
+        {connection, wire::FencedNotice{gone, "declared lost: " + reason}});
+  }
+}
+
+void Job::stop(const std::string& reason) {
+  if (state_ == JobState::kStopped) return;
+  std::vector<Rank> members;
+  for (const auto& worker : workers_) {
+    if (!worker || !is_member(worker->state)) continue;
+    members.push_back(worker->rank);
+    if (worker->waiting) {
+      reply(worker->waiting->caller, wire::Granted{worker->waiting->iteration, wire::kStepStop, 0});
+      withdraw(*worker);
+    }
+  }
+  Record record = make_record(RecordKind::kJobStopped);
+  record.reason = reason;
+  commit(std::move(record));
+  for (const Rank rank : members) {
+    const Worker& worker = at(rank);
+    if (worker.connection == 0 || effects_ == nullptr) continue;
+    effects_->notifications.push_back({worker.connection, wire::StopNotice{ref(worker), reason}});
+  }
+  log(LogLevel::kInfo, "job_stopped", nullptr,
+      {{"reason", reason}, {"pushes", std::to_string(pushes_)}});
+}
+
+void Job::disconnected(Rank rank, ConnectionId connection) {
+  Worker& worker = at(rank);
+  if (worker.connection != connection) return;  // it has come back over another one
+  worker.connection = 0;
+  if (!is_member(worker.state) || state_ == JobState::kStopped) return;
+  worker.disconnected_at = now();
+  withdraw(worker);
+  log(LogLevel::kInfo, "worker_disconnected", &worker,
+      {{"clock", std::to_string(worker.clock)},
+       {"grace", format_duration(spec_.worker_grace_us)}});
+  arm_liveness(worker);
+}
+
+// ---- liveness ---------------------------------------------------------------------------------------------
+// One timer a worker, set lazily: a grant or a push moves the deadline without touching the timer,
+// which looks at the present deadline when it fires.
+
+Micros Job::liveness_deadline(const Worker& worker) const {
+  if (state_ == JobState::kStopped || !is_member(worker.state)) return kNever;
+  if (worker.disconnected_at >= 0) return worker.disconnected_at + spec_.worker_grace_us;
+  if (!worker.active() || worker.waiting) return kNever;
+  Micros deadline = kNever;
+  if (spec_.warn_after_us > 0 && !worker.warned) {
+    deadline = worker.active_at + spec_.warn_after_us;
+  }
+  if (spec_.evict_after_us > 0) {
+    deadline = std::min(deadline, worker.active_at + spec_.evict_after_us);
+  }
+  return deadline;
+}
+
+void Job::arm_liveness(Worker& worker) {
+  const Micros deadline = liveness_deadline(worker);
+  if (deadline >= worker.liveness_at) return;
+  worker.liveness_at = deadline;
+  engine_.timers_.set({id_, worker.rank, kTimerLiveness}, deadline);
+}
+
+void Job::check_liveness(Worker& worker) {
+  if (liveness_deadline(worker) > now()) {
+    arm_liveness(worker);
+    return;
+  }
+  if (worker.disconnected_at >= 0) {
+    lose(worker, "disconnected for " + format_duration(now() - worker.disconnected_at) +
+                     ", worker_grace is " + format_duration(spec_.worker_grace_us));
+    return;
+  }
+  const Micros quiet = now() - worker.active_at;
+  const std::string phase = worker.computing() ? "in iteration " + std::to_string(worker.granted)
+                                               : "between its push and its next begin";
+  if (spec_.evict_after_us > 0 && quiet >= spec_.evict_after_us) {
+    lose(worker, phase + " for " + format_duration(quiet) + ", evict_after is " +
+                     format_duration(spec_.evict_after_us));
+    return;
+  }
+  worker.warned = true;
+  log(LogLevel::kWarn, "worker_slow", &worker,
+      {{"phase", phase}, {"for", format_duration(quiet)}, {"clock", std::to_string(worker.clock)}});
+  arm_liveness(worker);
+}
+
+}  // namespace syncd

@@ -1,0 +1,135 @@
+// Job: what it shows of itself, to people and to programs. Changes nothing. Runs on the engine's
+// thread.
+#include <algorithm>
+
+#include "daemon/engine/job.h"
+
+namespace syncd {
+
+// Ranks that the start still waits for: members that have not asked to begin, and the lowest ranks
+// that nobody has taken.
+std::vector<Rank> Job::not_ready() const {
+  std::vector<Rank> missing;
+  std::uint32_t wanted = spec_.expected_workers > ready_ ? spec_.expected_workers - ready_ : 0;
+  for (Rank rank = 0; wanted > 0; ++rank) {
+    const Worker* worker = find(rank);
+    if (worker != nullptr && worker->state == WorkerState::kReady) continue;
+    missing.push_back(rank);
+    --wanted;
+  }
+  return missing;
+}
+
+WaitedFor Job::describe(Rank rank) const {
+  WaitedFor out;
+  out.rank = rank;
+  const Worker* worker = find(rank);
+  if (worker == nullptr || !is_member(worker->state)) {
+    out.state = worker == nullptr ? "not joined" : to_string(worker->state);
+    if (worker == nullptr) return out;
+  }
+  out.name = worker->name;
+  out.host = worker->host;
+  out.clock = worker->clock;
+  if (worker->last_push_at >= 0) out.last_push_age_us = now() - worker->last_push_at;
+  if (!is_member(worker->state)) return out;
+  if (worker->disconnected_at >= 0) {
+    out.state = "disconnected " + format_duration(now() - worker->disconnected_at) + " ago";
+  } else if (worker->waiting) {
+    out.state = "waiting in begin";
+  } else if (worker->computing()) {
+    out.state = "in iteration " + std::to_string(worker->granted);
+    if (worker->granted_at >= 0) {
+      out.state += " for " + format_duration(now() - worker->granted_at);
+    }
+  } else if (worker->active()) {
+    out.state = "has not asked to begin";
+  } else {
+    out.state = to_string(worker->state);
+  }
+  return out;
+}
+
+Explanation Job::explain(const Worker& worker) const {
+  Explanation out;
+  out.rule = policy_->name();
+  if (!worker.waiting) {
+    out.text = called(worker) + " is not waiting";
+    return out;
+  }
+  out.iteration = worker.waiting->iteration;
+  out.waiting_us = now() - worker.waiting->since;
+  Reason reason;
+  if (state_ == JobState::kWaiting) {
+    out.rule = "start";
+    reason.waiting_for = not_ready();
+    reason.text = std::to_string(ready_) + " of " + std::to_string(spec_.expected_workers) +
+                  " expected workers are ready";
+    if (spec_.min_workers > 0) {
+      reason.text += " (" + std::to_string(spec_.min_workers) + " are enough after " +
+                     format_duration(spec_.start_timeout_us) + ")";
+    }
+  } else {
+    reason = policy_->explain(*this, worker.rank);
+  }
+  out.text = std::move(reason.text);
+  out.waited_for_count = static_cast<std::uint32_t>(reason.waiting_for.size());
+  out.ranks = compress_ranks(reason.waiting_for);
+  for (std::size_t i = 0; i < std::min(reason.waiting_for.size(), kExplainedWorkersMax); ++i) {
+    out.workers.push_back(describe(reason.waiting_for[i]));
+  }
+  return out;
+}
+
+wire::JobStatus Job::status() const {
+  wire::JobStatus out;
+  out.id = id_;
+  out.name = spec_.name;
+  out.policy = policy_->name();
+  out.state = to_string(state_);
+  out.epoch = epoch_;
+  out.expected_workers = spec_.expected_workers;
+  out.active_workers = static_cast<std::uint32_t>(active_.size());
+  bool first = true;
+  for (const auto& worker : workers_) {
+    if (!worker || (state_ == JobState::kRunning && !worker->active())) continue;
+    out.clock_min = first ? worker->clock : std::min(out.clock_min, worker->clock);
+    out.clock_max = first ? worker->clock : std::max(out.clock_max, worker->clock);
+    first = false;
+  }
+  out.pushes = pushes_;
+  out.waiting = waiting_;
+  out.created_us = created_record_.time_us;
+  if (state_ == JobState::kWaiting) {
+    const auto missing = not_ready();
+    out.note = "waiting for " + std::to_string(missing.size()) + " of " +
+               std::to_string(spec_.expected_workers) + ": " + compress_ranks(missing);
+  } else {
+    out.note = stop_reason_;
+  }
+  return out;
+}
+
+wire::WorkerStatus Job::worker_status(const Worker& worker) const {
+  wire::WorkerStatus out;
+  out.rank = worker.rank;
+  out.name = worker.name;
+  out.host = worker.host;
+  out.state = to_string(worker.state);
+  out.incarnation = worker.incarnation;
+  out.clock = worker.clock;
+  out.granted = worker.granted;
+  out.last_push_us = worker.last_push_at;
+  out.connected = worker.connection != 0;
+  if (worker.waiting) {
+    const Explanation why = explain(worker);
+    out.waiting_us = why.waiting_us;
+    out.waiting_for = why.ranks;
+    out.reason = why.rule + ": " + why.text;
+  } else if (is_member(worker.state)) {
+    out.reason = describe(worker.rank).state;
+  }
+  return out;
+}
+
+}  // namespace syncd

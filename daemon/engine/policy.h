@@ -1,0 +1,175 @@
+// The interface between the engine and a synchronization policy. A policy decides, from clocks, times
+// and its parameters alone, when a waiting worker may go on; it knows no connections, no messages and
+// no store. The engine tells it what happened; it answers through PolicyHost, then or at any later
+// call. One thread at a time.
+//
+// Adding a policy: its two files, one line in policies/registry.cpp, tests, a page of documentation.
+// Nothing in the engine names a policy.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "daemon/engine/effects.h"
+#include "daemon/engine/relative_clocks.h"
+#include "daemon/engine/types.h"
+#include "daemon/engine/worker.h"
+
+namespace syncd {
+
+// How a begin is granted.
+struct Grant {
+  std::uint32_t flags = 0;                 // kStepBarrier, kStepSkip; the engine adds kStepPull
+  std::optional<Iteration> iteration;      // decentralized skip: another one than was asked for
+  std::optional<std::int64_t> staleness;   // decentralized; else the engine gives q_i - q_min
+};
+
+// Why a worker's request is not granted yet (invariant I7).
+struct Reason {
+  std::string text;               // the rule's numbers, without a final stop
+  std::vector<Rank> waiting_for;  // in rank order
+};
+
+// A decentralized worker's request that is neither begin nor push; see POLICIES.md, Hop.
+enum class PeerCall : std::uint8_t { kTargets, kCollect, kConsumed };
+
+struct PeerUpdate {
+  Rank rank = 0;
+  Iteration iteration = 0;
+  double weight = 0;
+};
+
+// What a policy may ask and do. The engine's job implements it; an overlay wraps it, to see or to
+// hold back what its base policy decides (a delayed grant, an armed timer).
+class PolicyHost {
+ public:
+  virtual ~PolicyHost() = default;
+
+  // ---- facts
+  virtual Micros now() const = 0;
+  virtual const Worker& worker(Rank rank) const = 0;        // precondition: known
+  virtual const std::vector<Rank>& active() const = 0;      // in rank order
+  virtual const RelativeClocks& clocks() const = 0;         // of the active workers
+  virtual Clock highest_relative() const = 0;               // of all there ever were; O(n)
+  virtual std::uint64_t pushes() const = 0;                 // by all, late ones left out
+  // Pushes by others since this worker's last pull: a difference of two counters.
+  virtual std::uint64_t pushes_by_others_since_pull(Rank rank) const = 0;
+
+  // ---- decisions about a worker that waits in begin
+  virtual void grant(Rank rank, const Grant& grant) = 0;  // does nothing if it does not wait
+
+  // ---- decisions about clocks
+  virtual void advance(Rank rank, Clock clock) = 0;  // c_i := clock, which must not be lower
+  // A barrier: base_i := c_i for all, recorded with these figures (-1: none). During replay this and
+  // note() do nothing, because their records follow and reach the policy by on_note().
+  virtual void barrier(std::int64_t superstep, Micros predicted_us, Micros wait_us) = 0;
+
+  // ---- advice to a worker that computes
+  virtual void resync(Rank rank) = 0;
+
+  // ---- answers to decentralized calls (they wait as a begin does)
+  virtual void answer_targets(Rank rank, std::vector<Rank> targets) = 0;
+  virtual void answer_collect(Rank rank, std::vector<PeerUpdate> updates) = 0;
+
+  // ---- time, and work off the loop. rank kNoRank: the job's own. kind: the policy's own numbers.
+  virtual void set_timer(std::int64_t rank, std::uint32_t kind, Micros at) = 0;
+  virtual void cancel_timer(std::int64_t rank, std::uint32_t kind) = 0;
+  virtual std::uint64_t request_plan(std::shared_ptr<const PlanWork> work) = 0;  // the plan's id
+
+  // ---- history: a fact that on_note() gives back to the policy after a crash
+  virtual void note(RecordKind kind, std::int64_t rank, std::string reason,
+                    std::vector<std::int64_t> values) = 0;
+};
+
+// What becomes of a push before it counts.
+struct PushVerdict {
+  bool late = false;
+  Clock clock = 0;  // c_i after it
+};
+
+class Policy {
+ public:
+  virtual ~Policy() = default;
+
+  // The policy string that makes this very policy again, all parameters written out only where they
+  // differ from the default: "ssp:3".
+  virtual std::string name() const = 0;
+  virtual Family family() const { return Family::kParameterServer; }
+  // Whether the policy can run a job that may have as few as `workers` workers: empty, or a sentence
+  // that names the parameter in the way and what is allowed.
+  virtual std::string check_workers(std::uint32_t workers) const {
+    (void)workers;
+    return {};
+  }
+
+  // ---- membership. The worker's facts are set before on_enter, and still there in on_exit, but it is
+  // no longer among active() and clocks() then. After each, whoever may now go on must be granted.
+  // The relative clock at which a newcomer enters; never below any bound of the policy.
+  virtual Clock entry_clock(const PolicyHost& host) const {
+    return host.clocks().empty() ? host.highest_relative() : host.clocks().min();
+  }
+  // Whether a worker that comes back may keep a relative clock q (POLICIES.md, DESIGN.md section 6).
+  virtual bool keeps_clock(const PolicyHost& host, Clock q) const {
+    (void)host, (void)q;
+    return true;
+  }
+  virtual void on_enter(PolicyHost& host, Rank rank) { (void)host, (void)rank; }
+  virtual void on_exit(PolicyHost& host, Rank rank) { (void)host, (void)rank; }
+  // An active worker came back in its own place: a new connection or a new life. Its clock may have
+  // risen to what it reported of itself.
+  virtual void on_return(PolicyHost& host, Rank rank) { (void)host, (void)rank; }
+
+  // ---- the loop
+  // A worker asks to begin its next iteration, and waits until grant() is called for it. Called once
+  // per request; also for each waiting worker when this policy takes over from another.
+  virtual void on_begin(PolicyHost& host, Rank rank) = 0;
+  // The request was withdrawn (timeout, lost connection, loss); it may be made again.
+  virtual void on_cancel(PolicyHost& host, Rank rank) { (void)host, (void)rank; }
+  // Judges a push of iteration k before it is recorded; must not change anything.
+  virtual PushVerdict judge_push(const PolicyHost& host, Rank rank, Iteration k) const {
+    return {false, family() == Family::kParameterServer ? k + 1 : host.worker(rank).clock};
+  }
+  // A push was recorded; the worker's facts include it.
+  virtual void on_push(PolicyHost& host, Rank rank, bool late) {
+    (void)host, (void)rank, (void)late;
+  }
+  virtual void on_restarted(PolicyHost& host, Rank rank) { (void)host, (void)rank; }
+  // False: this policy has no such call.
+  virtual bool on_peer_call(PolicyHost& host, Rank rank, PeerCall call) {
+    (void)host, (void)rank, (void)call;
+    return false;
+  }
+
+  // ---- time, plans, history
+  virtual void on_timer(PolicyHost& host, std::int64_t rank, std::uint32_t kind) {
+    (void)host, (void)rank, (void)kind;
+  }
+  virtual void on_plan(PolicyHost& host, std::uint64_t plan, std::span<const std::int64_t> result) {
+    (void)host, (void)plan, (void)result;
+  }
+  // Replay only: a record that barrier() or note() made.
+  virtual void on_note(PolicyHost& host, const Record& record) { (void)host, (void)record; }
+
+  // ---- explanation and snapshot
+  // Why this waiting worker is not granted yet. Called only when somebody asks: it may cost O(n).
+  virtual Reason explain(const PolicyHost& host, Rank rank) const = 0;
+  // What the policy must still know after a restart, beside the workers' facts.
+  virtual std::vector<std::int64_t> save() const { return {}; }
+  // False: not a state that save() made.
+  virtual bool load(std::span<const std::int64_t> state) { return state.empty(); }
+};
+
+// Makes a policy from its string, such as "ssp:3" or "naive_wait:50+bsp". Null: `error` says what is
+// wrong and what is allowed.
+std::unique_ptr<Policy> make_policy(std::string_view text, std::string& error);
+
+// "asp, bsp[:K][,backup=B], ssp:S": for messages and --help.
+std::string known_policies();
+
+}  // namespace syncd

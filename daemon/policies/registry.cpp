@@ -1,0 +1,65 @@
+// Every policy by name: one line each. No thread, no state.
+#include <string>
+
+#include "daemon/engine/limits.h"
+#include "daemon/engine/policy.h"
+#include "daemon/policies/bsp_asp_ssp.h"
+#include "daemon/policies/naive_wait.h"
+#include "daemon/policies/policy_text.h"
+
+namespace syncd {
+namespace {
+
+struct Base {
+  const char* name;
+  const char* form;
+  std::unique_ptr<Policy> (*make)(const PolicyText&, std::string&);
+};
+constexpr Base kBases[] = {
+    {"asp", "asp", make_asp},
+    {"bsp", "bsp[:K][,backup=B]", make_bsp},
+    {"ssp", "ssp:S", make_ssp},
+};
+
+struct Overlay {
+  const char* name;
+  const char* form;
+  std::unique_ptr<Policy> (*make)(const PolicyText&, std::unique_ptr<Policy>, std::string&);
+};
+constexpr Overlay kOverlays[] = {
+    {"naive_wait", "naive_wait:MS+BASE", make_naive_wait},
+};
+
+}  // namespace
+
+std::unique_ptr<Policy> make_policy(std::string_view text, std::string& error) {
+  if (text.size() > limits::kPolicyBytesMax) {
+    error = "the policy is " + std::to_string(text.size()) + " bytes long: at most " +
+            std::to_string(limits::kPolicyBytesMax) + " are allowed";
+    return nullptr;
+  }
+  const std::size_t plus = text.find('+');
+  const PolicyText first = split_policy_text(text.substr(0, plus));
+  if (plus != std::string_view::npos) {
+    for (const Overlay& overlay : kOverlays) {
+      if (first.name != overlay.name) continue;
+      auto base = make_policy(text.substr(plus + 1), error);
+      return base ? overlay.make(first, std::move(base), error) : nullptr;
+    }
+  } else {
+    for (const Base& base : kBases) {
+      if (first.name == base.name) return base.make(first, error);
+    }
+  }
+  error = "policy '" + std::string(text) + "' is unknown: allowed are " + known_policies();
+  return nullptr;
+}
+
+std::string known_policies() {
+  std::string all;
+  for (const Base& base : kBases) all += (all.empty() ? "" : ", ") + std::string(base.form);
+  for (const Overlay& overlay : kOverlays) all += ", " + std::string(overlay.form);
+  return all;
+}
+
+}  // namespace syncd
