@@ -75,8 +75,9 @@ class Store {
   // changes. Call once, after load().
   virtual void start(CommitCallback callback) = 0;
 
-  // Queues a batch without blocking. Tickets must rise. False: the queue is full, nothing was taken.
-  virtual bool submit(Ticket ticket, Batch batch) = 0;
+  // Queues a batch without blocking. Tickets must rise. False: the queue is full; `batch` is then
+  // untouched, so that the caller can keep it and try again after a commit.
+  virtual bool submit(Ticket ticket, Batch&& batch) = 0;
 
   // Blocks until everything submitted is committed, or has failed, or `timeout_us` has passed;
   // stops the writer. Returns true if everything was committed.
