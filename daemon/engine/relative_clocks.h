@@ -36,11 +36,14 @@ class RelativeClocks {
   Clock min() const { return counts_.begin()->first; }
   Clock max() const { return counts_.rbegin()->first; }
 
-  // How many have q >= x. O(number of distinct values from x up), which a bounded policy keeps small.
-  std::uint32_t count_at_least(Clock x) const {
-    std::uint32_t count = 0;
-    for (auto it = counts_.lower_bound(x); it != counts_.end(); ++it) count += it->second;
-    return count;
+  // The q that exactly n workers have reached: the n-th largest. Precondition: 1 <= n <= size().
+  // O(1) for all of them, else O(number of distinct values above it), which a bounded policy keeps
+  // small.
+  Clock nth_largest(std::uint32_t n) const {
+    if (n == size_) return min();
+    auto it = counts_.rbegin();
+    for (std::uint32_t seen = it->second; seen < n; seen += it->second) ++it;
+    return it->first;
   }
 
  private:

@@ -156,12 +156,10 @@ class Bsp final : public Policy {
 
   void release(PolicyHost& host) {
     if (host.clocks().empty()) return;
-    // The open superstep is the largest that enough have reached; it never goes down. Nobody is
-    // granted beyond it, so it rises by one at a time, except when the slowest leave.
-    std::int64_t open = open_;
-    while (host.clocks().count_at_least((open + 1) * every_) >= needed(host)) ++open;
-    if (open == open_) return;
-    open_ = open;
+    // The open superstep is the largest that enough have reached; it never goes down.
+    const std::int64_t reached = host.clocks().nth_largest(needed(host)) / every_;
+    if (reached <= open_) return;
+    open_ = reached;
     for (const Rank rank : waiters_.take_due(open_)) {
       catch_up(host, rank);
       host.grant(rank, {});
