@@ -1,0 +1,85 @@
+// See explanation.h.
+#include "proto/explanation.h"
+
+#include <cstdio>
+
+namespace syncd {
+namespace {
+
+void append_range(std::string& out, std::uint32_t first, std::uint32_t last) {
+  if (!out.empty()) out += ", ";
+  out += std::to_string(first);
+  if (last == first) return;
+  out += last == first + 1 ? ", " : "-";
+  out += std::to_string(last);
+}
+
+std::string describe(const WaitedFor& worker) {
+  std::string out = "worker " + std::to_string(worker.rank) + " (";
+  if (worker.host.empty() && worker.name.empty()) return out + worker.state + ")";
+  out += worker.host + ", clock " + std::to_string(worker.clock) + ", ";
+  out += worker.last_push_age_us < 0 ? "no push yet"
+                                     : "last push " + format_duration(worker.last_push_age_us) + " ago";
+  if (!worker.state.empty()) out += ", " + worker.state;
+  return out + ")";
+}
+
+}  // namespace
+
+std::string compress_ranks(const std::vector<std::uint32_t>& ranks, std::size_t ranges_max) {
+  std::string out;
+  std::size_t ranges = 0;
+  for (std::size_t i = 0; i < ranks.size();) {
+    if (ranges == ranges_max) {
+      out += ", and " + std::to_string(ranks.size() - i) + " more";
+      return out;
+    }
+    std::size_t end = i;
+    while (end + 1 < ranks.size() && ranks[end + 1] == ranks[end] + 1) ++end;
+    append_range(out, ranks[i], ranks[end]);
+    i = end + 1;
+    ++ranges;
+  }
+  return out;
+}
+
+std::string format_duration(std::int64_t us) {
+  char text[64];
+  const double s = static_cast<double>(us) / 1e6;
+  if (us < 0) return "-" + format_duration(us == INT64_MIN ? INT64_MAX : -us);
+  if (us < 1000) {
+    std::snprintf(text, sizeof text, "%d us", static_cast<int>(us));
+  } else if (us < 1'000'000) {
+    std::snprintf(text, sizeof text, us < 10'000 ? "%.1f ms" : "%.0f ms", s * 1e3);
+  } else if (us < 120'000'000) {
+    std::snprintf(text, sizeof text, "%.1f s", s);
+  } else if (us < 7'200'000'000) {
+    const auto whole = us / 1'000'000;
+    std::snprintf(text, sizeof text, "%d min %d s", static_cast<int>(whole / 60),
+                  static_cast<int>(whole % 60));
+  } else {
+    const auto minutes = us / 60'000'000;
+    std::snprintf(text, sizeof text, "%lld h %d min", static_cast<long long>(minutes / 60),
+                  static_cast<int>(minutes % 60));
+  }
+  return text;
+}
+
+std::string to_text(const Explanation& explanation) {
+  std::string out;
+  if (!explanation.rule.empty()) out = explanation.rule + ": ";
+  out += explanation.text;
+  if (explanation.waited_for_count == 0) return out;
+  out += "; waiting for ";
+  if (explanation.waited_for_count == 1 && explanation.workers.size() == 1) {
+    return out + describe(explanation.workers.front());
+  }
+  out += std::to_string(explanation.waited_for_count) + " workers: " + explanation.ranks;
+  for (std::size_t i = 0; i < explanation.workers.size(); ++i) {
+    out += i == 0 ? "; " : ", ";
+    out += describe(explanation.workers[i]);
+  }
+  return out;
+}
+
+}  // namespace syncd
