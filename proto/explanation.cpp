@@ -18,8 +18,9 @@ std::string describe(const WaitedFor& worker) {
   std::string out = "worker " + std::to_string(worker.rank) + " (";
   if (worker.host.empty() && worker.name.empty()) return out + worker.state + ")";
   out += worker.host + ", clock " + std::to_string(worker.clock) + ", ";
-  out += worker.last_push_age_us < 0 ? "no push yet"
-                                     : "last push " + format_duration(worker.last_push_age_us) + " ago";
+  out += worker.last_push_age_us < 0
+             ? "no push yet"
+             : "last push " + format_duration(worker.last_push_age_us) + " ago";
   if (!worker.state.empty()) out += ", " + worker.state;
   return out + ")";
 }

@@ -1,5 +1,6 @@
-// Why a request is not granted yet: the rule, its numbers, and the workers waited for (invariant I7).
-// The engine fills it, the wire carries it, the client and syncctl show it. Plain data, no thread.
+// Why a request is not granted yet: the rule, its numbers, and the workers waited for (invariant
+// I7). The engine fills it, the wire carries it, the client and syncctl show it. Plain data, no
+// thread.
 #pragma once
 
 #include <cstdint>
@@ -13,21 +14,21 @@ struct WaitedFor {
   std::uint32_t rank = 0;
   std::string name;
   std::string host;
-  std::int64_t clock = 0;             // iterations completed (decentralized: the iteration it is in)
-  std::int64_t last_push_age_us = -1; // -1: it has not pushed yet
-  std::string state;                  // "running", "disconnected 3.2 s ago", "not joined", ...
+  std::int64_t clock = 0;  // iterations completed (decentralized: the iteration it is in)
+  std::int64_t last_push_age_us = -1;  // -1: it has not pushed yet
+  std::string state;                   // "running", "disconnected 3.2 s ago", "not joined", ...
 
   bool operator==(const WaitedFor&) const = default;
 };
 
 struct Explanation {
-  std::string rule;               // the policy string, or "start" while the job has not begun
-  std::string text;               // the rule's own numbers, as a sentence without a final stop
-  std::int64_t iteration = -1;    // the iteration asked for; -1: the worker is not waiting
-  std::int64_t waiting_us = 0;    // how long the request has been standing
-  std::uint32_t waited_for_count = 0;   // all workers waited for, also those not listed below
-  std::string ranks;              // all of them, range-compressed: "4, 23, 40-47"
-  std::vector<WaitedFor> workers; // the first of them in rank order, at most kExplainedWorkersMax
+  std::string rule;                    // the policy string, or "start" while the job has not begun
+  std::string text;                    // the rule's own numbers, as a sentence without a final stop
+  std::int64_t iteration = -1;         // the iteration asked for; -1: the worker is not waiting
+  std::int64_t waiting_us = 0;         // how long the request has been standing
+  std::uint32_t waited_for_count = 0;  // all workers waited for, also those not listed below
+  std::string ranks;                   // all of them, range-compressed: "4, 23, 40-47"
+  std::vector<WaitedFor> workers;  // the first of them in rank order, at most kExplainedWorkersMax
 
   bool operator==(const Explanation&) const = default;
 };

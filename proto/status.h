@@ -1,6 +1,6 @@
 // Status codes that the engine answers, the wire carries and the C interface returns: one numbering
-// for all three, so that nothing is translated on the way. Numbers are set by hand and never reused.
-// Plain data, no thread.
+// for all three, so that nothing is translated on the way. Numbers are set by hand and never
+// reused. Plain data, no thread.
 #pragma once
 
 #include <cstdint>

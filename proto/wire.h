@@ -245,12 +245,11 @@ struct Unknown {
   bool operator==(const Unknown&) const = default;
 };
 
-using Body =
-    std::variant<Unknown, Hello, Welcome, Error, Ok, Join, Joined, Leave, Begin, Granted, Push,
-                 Pushed, Explain, Explanation, CancelBegin, StopNotice, FencedNotice, ResyncNotice,
-                 ShutdownNotice, Heartbeat, HeartbeatAck, StatusRequest, StatusReply, JobsRequest,
-                 JobsReply, WorkersRequest, WorkersReply, HistoryRequest, HistoryReply,
-                 CreateJobRequest, StopJobRequest>;
+using Body = std::variant<Unknown, Hello, Welcome, Error, Ok, Join, Joined, Leave, Begin, Granted,
+                          Push, Pushed, Explain, Explanation, CancelBegin, StopNotice, FencedNotice,
+                          ResyncNotice, ShutdownNotice, Heartbeat, HeartbeatAck, StatusRequest,
+                          StatusReply, JobsRequest, JobsReply, WorkersRequest, WorkersReply,
+                          HistoryRequest, HistoryReply, CreateJobRequest, StopJobRequest>;
 
 struct Message {
   std::uint64_t id = 0;

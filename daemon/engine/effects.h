@@ -4,7 +4,8 @@
 //  1. `records` and `snapshots` go to the store, together, before anything else of this Effects.
 //  2. A reply with after_records == true is sent only when those records, and all that were handed
 //     over before them, are committed. This makes an acknowledged push, join or leave survive a
-//     crash, also where this Effects has no record because an earlier one has it (a push sent twice).
+//     crash, also where this Effects has no record because an earlier one has it (a push sent
+//     twice).
 //  3. All other replies, and all notifications, may be sent at once: a grant need not wait for the
 //     push that caused it, because an unacknowledged push is sent again after a crash.
 //  4. Replies and notifications to one connection keep their order among those that are free to go;

@@ -112,9 +112,12 @@ void Engine::finish(Effects& effects) {
   touched_.clear();
 }
 
-Micros Engine::next_deadline() const { return timers_.next(); }
+Micros Engine::next_deadline() const {
+  return timers_.next();
+}
 
-// ---- requests ---------------------------------------------------------------------------------------
+// ---- requests
+// ---------------------------------------------------------------------------------------
 
 void Engine::handle(Request& request, Effects& effects) {
   if (shutting_down_) {
@@ -293,11 +296,13 @@ void Engine::on_stop(const Caller& caller, wire::StopJobRequest& stop, Effects& 
   if (store_refuses(caller, effects)) return;
   Job& job = *jobs_.at(id);
   Bound bound(job, effects);
-  job.stop(stop.reason.empty() ? "stopped by an operator" : "stopped by an operator: " + stop.reason);
+  job.stop(stop.reason.empty() ? "stopped by an operator"
+                               : "stopped by an operator: " + stop.reason);
   effects.replies.push_back({caller, true, wire::Ok{}});
 }
 
-// ---- views --------------------------------------------------------------------------------------------
+// ---- views
+// --------------------------------------------------------------------------------------------
 
 void Engine::on_jobs(const Caller& caller, Effects& effects) const {
   wire::JobsReply reply;
@@ -368,7 +373,8 @@ EngineStats Engine::stats() const {
   return stats;
 }
 
-// ---- connections ------------------------------------------------------------------------------------------
+// ---- connections
+// ------------------------------------------------------------------------------------------
 
 void Engine::on_disconnected(ConnectionId connection, Effects& effects) {
   const auto it = connections_.find(connection);
@@ -384,7 +390,8 @@ void Engine::on_disconnected(ConnectionId connection, Effects& effects) {
   }
 }
 
-// ---- recovery -----------------------------------------------------------------------------------------------
+// ---- recovery
+// -----------------------------------------------------------------------------------------------
 
 bool Engine::restore(const JobSnapshot* snapshot, std::span<const Record> records,
                      std::string& error) {

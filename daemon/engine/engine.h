@@ -24,9 +24,9 @@ namespace syncd {
 class Job;
 
 struct EngineOptions {
-  bool auto_create = true;   // a join may create a job that does not exist
-  bool durable = true;       // told to joiners
-  JobSpec defaults;          // for jobs made by a join or a request: thresholds, policy
+  bool auto_create = true;  // a join may create a job that does not exist
+  bool durable = true;      // told to joiners
+  JobSpec defaults;         // for jobs made by a join or a request: thresholds, policy
   std::uint64_t snapshot_every_records = 100'000;
 };
 
@@ -55,8 +55,8 @@ class Engine {
   // When tick() must be called next; kNever: no timer is set.
   Micros next_deadline() const;
 
-  // Declares a job (the configuration's [[job]]). Does nothing if a job of this name is there and not
-  // stopped. On false, `error` names the setting that is wrong.
+  // Declares a job (the configuration's [[job]]). Does nothing if a job of this name is there and
+  // not stopped. On false, `error` names the setting that is wrong.
   bool declare_job(const JobSpec& spec, Micros now, Effects& effects, std::string& error);
 
   // Rebuilds one job from what the store has: its snapshot (or null) and the records after it. Jobs
@@ -84,7 +84,8 @@ class Engine {
   void on_create(const Caller& caller, wire::CreateJobRequest& create, Effects& effects);
   void on_stop(const Caller& caller, wire::StopJobRequest& stop, Effects& effects);
   void on_jobs(const Caller& caller, Effects& effects) const;
-  void on_workers(const Caller& caller, const wire::WorkersRequest& request, Effects& effects) const;
+  void on_workers(const Caller& caller, const wire::WorkersRequest& request,
+                  Effects& effects) const;
   void on_disconnected(ConnectionId connection, Effects& effects);
   Job* create_job(const JobSpec& spec, Effects& effects, std::string& error);
   Job* job_of(const Caller& caller, const wire::WorkerRef& worker, Effects& effects);

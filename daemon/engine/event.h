@@ -19,9 +19,10 @@ struct Caller {
   bool operator==(const Caller&) const = default;
 };
 
-// A client's request, decoded and verified. The engine answers Join, Leave, Begin, CancelBegin, Push,
-// Explain, JobsRequest, WorkersRequest, CreateJobRequest and StopJobRequest; the edge keeps the rest
-// (handshake, heartbeats, status, history) to itself. Anything else is answered UNSUPPORTED.
+// A client's request, decoded and verified. The engine answers Join, Leave, Begin, CancelBegin,
+// Push, Explain, JobsRequest, WorkersRequest, CreateJobRequest and StopJobRequest; the edge keeps
+// the rest (handshake, heartbeats, status, history) to itself. Anything else is answered
+// UNSUPPORTED.
 struct Request {
   Caller caller;
   wire::Body body;

@@ -9,9 +9,12 @@ namespace syncd {
 Job::Job(Engine& engine, JobId id, JobSpec spec, std::unique_ptr<Policy> policy)
     : engine_(engine), id_(id), spec_(std::move(spec)), policy_(std::move(policy)) {}
 
-Micros Job::now() const { return engine_.now_; }
+Micros Job::now() const {
+  return engine_.now_;
+}
 
-// ---- small shared parts ---------------------------------------------------------------------------
+// ---- small shared parts
+// ---------------------------------------------------------------------------
 
 wire::WorkerRef Job::ref(const Worker& worker) const {
   return {id_, worker.rank, epoch_, worker.incarnation};
@@ -45,7 +48,8 @@ void Job::log(LogLevel level, std::string event, const Worker* worker,
 
 bool Job::store_refuses(const Caller& caller) {
   if (engine_.store_writable_) return false;
-  refuse(caller, Status::kStore, "the daemon cannot write its history now: " + engine_.store_reason_);
+  refuse(caller, Status::kStore,
+         "the daemon cannot write its history now: " + engine_.store_reason_);
   return true;
 }
 
@@ -74,7 +78,8 @@ Worker* Job::check(const Caller& caller, const wire::WorkerRef& ref) {
   return worker;
 }
 
-// ---- begin ------------------------------------------------------------------------------------------
+// ---- begin
+// ------------------------------------------------------------------------------------------
 
 Iteration Job::due(const Worker& worker) const {
   return policy_->family() == Family::kParameterServer ? worker.clock : worker.clock + 1;
@@ -103,9 +108,9 @@ void Job::begin(const Caller& caller, const wire::Begin& begin) {
   const Iteration next = due(*worker);
   if (k <= worker->granted || k > next) {
     std::string text = "begin(" + std::to_string(k) + ") of " + called(*worker) + ": ";
-    text += worker->computing()
-                ? "iteration " + std::to_string(worker->granted) + " was granted and is not pushed yet"
-                : "the iteration that is due is " + std::to_string(next);
+    text += worker->computing() ? "iteration " + std::to_string(worker->granted) +
+                                      " was granted and is not pushed yet"
+                                : "the iteration that is due is " + std::to_string(next);
     refuse(caller, Status::kWrongIteration, std::move(text));
     return;
   }
@@ -114,7 +119,8 @@ void Job::begin(const Caller& caller, const wire::Begin& begin) {
 
 void Job::wait_in_begin(Worker& worker, const Caller& caller, Iteration iteration) {
   if (worker.waiting) {
-    refuse(worker.waiting->caller, Status::kCancelled, "a later request of this worker took its place");
+    refuse(worker.waiting->caller, Status::kCancelled,
+           "a later request of this worker took its place");
     worker.waiting->caller = caller;
     worker.waiting->iteration = iteration;
     return;
@@ -187,7 +193,8 @@ void Job::grant(Rank rank, const Grant& grant) {
   arm_liveness(worker);
 }
 
-// ---- push -------------------------------------------------------------------------------------------
+// ---- push
+// -------------------------------------------------------------------------------------------
 
 void Job::push(const Caller& caller, const wire::Push& push) {
   Worker* worker = check(caller, push.worker);
@@ -204,24 +211,27 @@ void Job::push(const Caller& caller, const wire::Push& push) {
     return;
   }
   if (worker->granted == kNoIteration) {
-    refuse(caller, Status::kState,
-           "push(" + std::to_string(k) + ") of " + called(*worker) + ": no iteration was granted yet");
+    refuse(
+        caller, Status::kState,
+        "push(" + std::to_string(k) + ") of " + called(*worker) + ": no iteration was granted yet");
     return;
   }
   if (k != worker->granted) {
     refuse(caller, Status::kWrongIteration,
-           "push(" + std::to_string(k) + ") of " + called(*worker) + ": the iteration granted to it is " +
-               std::to_string(worker->granted));
+           "push(" + std::to_string(k) + ") of " + called(*worker) +
+               ": the iteration granted to it is " + std::to_string(worker->granted));
     return;
   }
   if (push.loss && !std::isfinite(*push.loss)) {
-    refuse(caller, Status::kInvalid,
-           "push(" + std::to_string(k) + ") of " + called(*worker) + ": loss must be a finite number");
+    refuse(
+        caller, Status::kInvalid,
+        "push(" + std::to_string(k) + ") of " + called(*worker) + ": loss must be a finite number");
     return;
   }
   if (store_refuses(caller)) return;
 
-  // A worker that was told to jump ahead while it computed: its update comes too late in any policy.
+  // A worker that was told to jump ahead while it computed: its update comes too late in any
+  // policy.
   const bool passed = policy_->family() == Family::kParameterServer && k < worker->clock;
   const PushVerdict verdict =
       passed ? PushVerdict{true, worker->clock} : policy_->judge_push(*this, worker->rank, k);
@@ -245,7 +255,8 @@ void Job::explain_to(const Caller& caller, const wire::Explain& request) {
   if (worker != nullptr) reply(caller, explain(*worker));
 }
 
-// ---- the policy's other decisions ---------------------------------------------------------------------
+// ---- the policy's other decisions
+// ---------------------------------------------------------------------
 
 std::uint64_t Job::pushes_by_others_since_pull(Rank rank) const {
   const Worker& worker = *workers_[rank];
@@ -302,7 +313,8 @@ std::uint64_t Job::request_plan(std::shared_ptr<const PlanWork> work) {
 void Job::note(RecordKind kind, std::int64_t rank, std::string reason,
                std::vector<std::int64_t> values) {
   if (replaying_) return;
-  Record record = rank == kNoRank ? make_record(kind) : make_record(kind, at(static_cast<Rank>(rank)));
+  Record record =
+      rank == kNoRank ? make_record(kind) : make_record(kind, at(static_cast<Rank>(rank)));
   record.reason = std::move(reason);
   record.values = std::move(values);
   commit(std::move(record));

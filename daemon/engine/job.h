@@ -1,5 +1,5 @@
-// One training job: its workers, their requests, its policy and its history. Part of the engine, which
-// routes events here. One thread at a time.
+// One training job: its workers, their requests, its policy and its history. Part of the engine,
+// which routes events here. One thread at a time.
 //
 // Every fact that must survive a crash takes one path: a request is checked, a Record is made, and
 // apply() changes the state; recovery feeds the same records to the same apply(). What the policy
@@ -28,8 +28,8 @@ class Job final : public PolicyHost {
 
   Job(Engine& engine, JobId id, JobSpec spec, std::unique_ptr<Policy> policy);
 
-  // Where effects go, from before an event until after it. Null during replay, when nobody waits and
-  // nothing is said to the outside.
+  // Where effects go, from before an event until after it. Null during replay, when nobody waits
+  // and nothing is said to the outside.
   void bind(Effects* effects) { effects_ = effects; }
 
   // ---- requests. Each answers its caller exactly once, then or later.
@@ -163,8 +163,8 @@ class Job final : public PolicyHost {
   std::uint64_t next_plan_ = 1;
   std::vector<std::unique_ptr<Worker>> workers_;  // by rank; null: nobody has had this rank yet
   std::map<std::pair<std::string, std::string>, Rank> by_name_;  // (name, host)
-  Rank next_fresh_rank_ = 0;  // no rank below it is null
-  std::set<Rank> vacant_;     // of workers that left or are lost
+  Rank next_fresh_rank_ = 0;                                     // no rank below it is null
+  std::set<Rank> vacant_;                                        // of workers that left or are lost
   std::vector<Rank> active_;
   RelativeClocks clocks_;
   bool replaying_ = false;

@@ -7,7 +7,8 @@
 
 namespace syncd {
 
-// ---- making records -----------------------------------------------------------------------------------
+// ---- making records
+// -----------------------------------------------------------------------------------
 
 Record Job::make_record(RecordKind kind) const {
   Record record;
@@ -50,19 +51,37 @@ void Job::commit(Record record) {
   }
 }
 
-// ---- applying them ---------------------------------------------------------------------------------------
+// ---- applying them
+// ---------------------------------------------------------------------------------------
 
 void Job::apply(const Record& record) {
   switch (record.kind) {
-    case RecordKind::kNone: break;
-    case RecordKind::kJobCreated: created_record_ = record; break;
-    case RecordKind::kJobStarted: apply_started(record); break;
-    case RecordKind::kJobStopped: apply_stopped(record); break;
-    case RecordKind::kWorkerJoined: apply_joined(record); break;
-    case RecordKind::kWorkerLeft: apply_exit(record, WorkerState::kLeft); break;
-    case RecordKind::kWorkerLost: apply_exit(record, WorkerState::kLost); break;
-    case RecordKind::kPush: apply_push(record); break;
-    case RecordKind::kPolicySwitched: apply_switched(record); break;
+    case RecordKind::kNone:
+      break;
+    case RecordKind::kJobCreated:
+      created_record_ = record;
+      break;
+    case RecordKind::kJobStarted:
+      apply_started(record);
+      break;
+    case RecordKind::kJobStopped:
+      apply_stopped(record);
+      break;
+    case RecordKind::kWorkerJoined:
+      apply_joined(record);
+      break;
+    case RecordKind::kWorkerLeft:
+      apply_exit(record, WorkerState::kLeft);
+      break;
+    case RecordKind::kWorkerLost:
+      apply_exit(record, WorkerState::kLost);
+      break;
+    case RecordKind::kPush:
+      apply_push(record);
+      break;
+    case RecordKind::kPolicySwitched:
+      apply_switched(record);
+      break;
     case RecordKind::kBarrier:
       rebase_all();
       if (replaying_) policy_->on_note(*this, record);
@@ -191,7 +210,8 @@ void Job::apply_switched(const Record& record) {
   for (const Rank rank : active_) policy_->on_enter(*this, rank);
 }
 
-// ---- clocks -----------------------------------------------------------------------------------------------
+// ---- clocks
+// -----------------------------------------------------------------------------------------------
 
 void Job::activate(Worker& worker) {
   worker.state = WorkerState::kRunning;
@@ -222,7 +242,8 @@ void Job::rebase_all() {
   }
 }
 
-// ---- replay -------------------------------------------------------------------------------------------------
+// ---- replay
+// -------------------------------------------------------------------------------------------------
 
 // Empty, or what makes a stored record impossible here. The store has checked that it is undamaged;
 // this guards the engine against a history that does not fit itself.
@@ -231,9 +252,11 @@ std::string Job::check_record(const Record& record) const {
     return "sequence " + std::to_string(record.sequence) + " follows " + std::to_string(sequence_);
   }
   switch (record.kind) {
-    case RecordKind::kNone: return "it has no kind";
+    case RecordKind::kNone:
+      return "it has no kind";
     case RecordKind::kWorkerJoined:
-      if (record.rank < 0 || record.rank >= limits::kWorkersPerJobMax) return "its rank is impossible";
+      if (record.rank < 0 || record.rank >= limits::kWorkersPerJobMax)
+        return "its rank is impossible";
       return {};
     case RecordKind::kWorkerLeft:
     case RecordKind::kWorkerLost:
@@ -250,7 +273,8 @@ std::string Job::check_record(const Record& record) const {
       std::string error;
       return make_policy(record.policy, error) ? std::string{} : error;
     }
-    default: return {};
+    default:
+      return {};
   }
 }
 

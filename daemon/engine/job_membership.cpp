@@ -7,7 +7,8 @@
 
 namespace syncd {
 
-// ---- joining ------------------------------------------------------------------------------------------
+// ---- joining
+// ------------------------------------------------------------------------------------------
 
 void Job::join(const Caller& caller, const wire::Join& join) {
   if (state_ == JobState::kStopped) {
@@ -41,8 +42,7 @@ void Job::join(const Caller& caller, const wire::Join& join) {
 // The rank of a joiner: its old one by name and host, the one that it asks for, or the lowest free.
 std::optional<Rank> Job::place_for(const Caller& caller, const wire::Join& join) {
   const auto known = by_name_.find({join.name, join.host});
-  if (known != by_name_.end() &&
-      (join.rank < 0 || static_cast<Rank>(join.rank) == known->second)) {
+  if (known != by_name_.end() && (join.rank < 0 || static_cast<Rank>(join.rank) == known->second)) {
     const Worker& worker = *find(known->second);
     if (join.incarnation == 0 && is_member(worker.state) && worker.connection != 0) {
       refuse(caller, Status::kRankTaken,
@@ -181,7 +181,8 @@ void Job::enter_anew(const Caller& caller, const wire::Join& join, Rank rank) {
   commit(std::move(record));
 
   Worker& worker = at(rank);
-  // An iteration that it was computing when it was given up may still be pushed: judged by its clock.
+  // An iteration that it was computing when it was given up may still be pushed: judged by its
+  // clock.
   if (join.incarnation != 0) worker.granted = std::max(worker.granted, join.granted);
   attach(worker, caller.connection);
   log(LogLevel::kInfo, was_member ? "worker_replaced" : "worker_joined", &worker,
@@ -212,7 +213,8 @@ void Job::attach(Worker& worker, ConnectionId connection) {
   arm_liveness(worker);
 }
 
-// ---- starting -------------------------------------------------------------------------------------------
+// ---- starting
+// -------------------------------------------------------------------------------------------
 
 void Job::maybe_start() {
   if (ready_ >= spec_.expected_workers) {
@@ -261,7 +263,8 @@ void Job::admit(Worker& worker) {
   commit(std::move(record));
 }
 
-// ---- leaving, and being lost ------------------------------------------------------------------------------
+// ---- leaving, and being lost
+// ------------------------------------------------------------------------------
 
 void Job::leave(const Caller& caller, const wire::Leave& leave) {
   Worker* worker = check(caller, leave.worker);
@@ -337,13 +340,13 @@ void Job::disconnected(Rank rank, ConnectionId connection) {
   worker.disconnected_at = now();
   withdraw(worker);
   log(LogLevel::kInfo, "worker_disconnected", &worker,
-      {{"clock", std::to_string(worker.clock)},
-       {"grace", format_duration(spec_.worker_grace_us)}});
+      {{"clock", std::to_string(worker.clock)}, {"grace", format_duration(spec_.worker_grace_us)}});
   arm_liveness(worker);
 }
 
-// ---- liveness ---------------------------------------------------------------------------------------------
-// One timer a worker, set lazily: a grant or a push moves the deadline without touching the timer,
+// ---- liveness
+// --------------------------------------------------------------------------------------------- One
+// timer a worker, set lazily: a grant or a push moves the deadline without touching the timer,
 // which looks at the present deadline when it fires.
 
 Micros Job::liveness_deadline(const Worker& worker) const {

@@ -1,5 +1,5 @@
-// A job's settings: what the configuration, `syncctl job create` or its first joiner asks for. Plain
-// data, no thread.
+// A job's settings: what the configuration, `syncctl job create` or its first joiner asks for.
+// Plain data, no thread.
 #pragma once
 
 #include <string>
@@ -12,12 +12,12 @@ namespace syncd {
 struct JobSpec {
   std::string name;
   std::string policy = "bsp";
-  std::uint32_t expected_workers = 1;  // the job starts when so many are ready
-  std::uint32_t min_workers = 0;       // ... or so many after start_timeout; 0: never with fewer
+  std::uint32_t expected_workers = 1;    // the job starts when so many are ready
+  std::uint32_t min_workers = 0;         // ... or so many after start_timeout; 0: never with fewer
   Micros start_timeout_us = 60'000'000;  // from the first worker's being ready
   Micros worker_grace_us = 10'000'000;   // how long a dropped connection keeps a worker's place
-  Micros warn_after_us = 60'000'000;     // in one iteration before the log names the worker; 0: never
-  Micros evict_after_us = 600'000'000;   // in one iteration before the worker is lost; 0: never
+  Micros warn_after_us = 60'000'000;  // in one iteration before the log names the worker; 0: never
+  Micros evict_after_us = 600'000'000;  // in one iteration before the worker is lost; 0: never
 
   bool operator==(const JobSpec&) const = default;
 };
@@ -26,8 +26,8 @@ struct JobSpec {
 // allowed. Also checks settings against each other.
 std::string validate(const JobSpec& spec);
 
-// The settings that Record has no field of its own for, as "key=value" lines, and back. Unknown keys
-// are ignored (a newer version wrote them); a malformed value makes it return false.
+// The settings that Record has no field of its own for, as "key=value" lines, and back. Unknown
+// keys are ignored (a newer version wrote them); a malformed value makes it return false.
 std::string config_text(const JobSpec& spec);
 bool parse_config_text(std::string_view text, JobSpec& spec);
 

@@ -1,10 +1,10 @@
-// The interface between the engine and a synchronization policy. A policy decides, from clocks, times
-// and its parameters alone, when a waiting worker may go on; it knows no connections, no messages and
-// no store. The engine tells it what happened; it answers through PolicyHost, then or at any later
-// call. One thread at a time.
+// The interface between the engine and a synchronization policy. A policy decides, from clocks,
+// times and its parameters alone, when a waiting worker may go on; it knows no connections, no
+// messages and no store. The engine tells it what happened; it answers through PolicyHost, then or
+// at any later call. One thread at a time.
 //
-// Adding a policy: its two files, one line in policies/registry.cpp, tests, a page of documentation.
-// Nothing in the engine names a policy.
+// Adding a policy: its two files, one line in policies/registry.cpp, tests, a page of
+// documentation. Nothing in the engine names a policy.
 #pragma once
 
 #include <cstdint>
@@ -25,9 +25,9 @@ namespace syncd {
 
 // How a begin is granted.
 struct Grant {
-  std::uint32_t flags = 0;                 // kStepBarrier, kStepSkip; the engine adds kStepPull
-  std::optional<Iteration> iteration;      // decentralized skip: another one than was asked for
-  std::optional<std::int64_t> staleness;   // decentralized; else the engine gives q_i - q_min
+  std::uint32_t flags = 0;                // kStepBarrier, kStepSkip; the engine adds kStepPull
+  std::optional<Iteration> iteration;     // decentralized skip: another one than was asked for
+  std::optional<std::int64_t> staleness;  // decentralized; else the engine gives q_i - q_min
 };
 
 // Why a worker's request is not granted yet (invariant I7).
@@ -53,11 +53,11 @@ class PolicyHost {
 
   // ---- facts
   virtual Micros now() const = 0;
-  virtual const Worker& worker(Rank rank) const = 0;        // precondition: known
-  virtual const std::vector<Rank>& active() const = 0;      // in rank order
-  virtual const RelativeClocks& clocks() const = 0;         // of the active workers
-  virtual Clock highest_relative() const = 0;               // of all there ever were; O(n)
-  virtual std::uint64_t pushes() const = 0;                 // by all, late ones left out
+  virtual const Worker& worker(Rank rank) const = 0;    // precondition: known
+  virtual const std::vector<Rank>& active() const = 0;  // in rank order
+  virtual const RelativeClocks& clocks() const = 0;     // of the active workers
+  virtual Clock highest_relative() const = 0;           // of all there ever were; O(n)
+  virtual std::uint64_t pushes() const = 0;             // by all, late ones left out
   // Pushes by others since this worker's last pull: a difference of two counters.
   virtual std::uint64_t pushes_by_others_since_pull(Rank rank) const = 0;
 
@@ -66,8 +66,8 @@ class PolicyHost {
 
   // ---- decisions about clocks
   virtual void advance(Rank rank, Clock clock) = 0;  // c_i := clock, which must not be lower
-  // A barrier: base_i := c_i for all, recorded with these figures (-1: none). During replay this and
-  // note() do nothing, because their records follow and reach the policy by on_note().
+  // A barrier: base_i := c_i for all, recorded with these figures (-1: none). During replay this
+  // and note() do nothing, because their records follow and reach the policy by on_note().
   virtual void barrier(std::int64_t superstep, Micros predicted_us, Micros wait_us) = 0;
 
   // ---- advice to a worker that computes
@@ -101,20 +101,21 @@ class Policy {
   // differ from the default: "ssp:3".
   virtual std::string name() const = 0;
   virtual Family family() const { return Family::kParameterServer; }
-  // Whether the policy can run a job that may have as few as `workers` workers: empty, or a sentence
-  // that names the parameter in the way and what is allowed.
+  // Whether the policy can run a job that may have as few as `workers` workers: empty, or a
+  // sentence that names the parameter in the way and what is allowed.
   virtual std::string check_workers(std::uint32_t workers) const {
     (void)workers;
     return {};
   }
 
-  // ---- membership. The worker's facts are set before on_enter, and still there in on_exit, but it is
-  // no longer among active() and clocks() then. After each, whoever may now go on must be granted.
-  // The relative clock at which a newcomer enters; never below any bound of the policy.
+  // ---- membership. The worker's facts are set before on_enter, and still there in on_exit, but it
+  // is no longer among active() and clocks() then. After each, whoever may now go on must be
+  // granted. The relative clock at which a newcomer enters; never below any bound of the policy.
   virtual Clock entry_clock(const PolicyHost& host) const {
     return host.clocks().empty() ? host.highest_relative() : host.clocks().min();
   }
-  // Whether a worker that comes back may keep a relative clock q (POLICIES.md, DESIGN.md section 6).
+  // Whether a worker that comes back may keep a relative clock q (POLICIES.md, DESIGN.md section
+  // 6).
   virtual bool keeps_clock(const PolicyHost& host, Clock q) const {
     (void)host, (void)q;
     return true;
@@ -126,8 +127,8 @@ class Policy {
   virtual void on_return(PolicyHost& host, Rank rank) { (void)host, (void)rank; }
 
   // ---- the loop
-  // A worker asks to begin its next iteration, and waits until grant() is called for it. Called once
-  // per request; also for each waiting worker when this policy takes over from another.
+  // A worker asks to begin its next iteration, and waits until grant() is called for it. Called
+  // once per request; also for each waiting worker when this policy takes over from another.
   virtual void on_begin(PolicyHost& host, Rank rank) = 0;
   // The request was withdrawn (timeout, lost connection, loss); it may be made again.
   virtual void on_cancel(PolicyHost& host, Rank rank) { (void)host, (void)rank; }
@@ -165,8 +166,8 @@ class Policy {
   virtual bool load(std::span<const std::int64_t> state) { return state.empty(); }
 };
 
-// Makes a policy from its string, such as "ssp:3" or "naive_wait:50+bsp". Null: `error` says what is
-// wrong and what is allowed.
+// Makes a policy from its string, such as "ssp:3" or "naive_wait:50+bsp". Null: `error` says what
+// is wrong and what is allowed.
 std::unique_ptr<Policy> make_policy(std::string_view text, std::string& error);
 
 // "asp, bsp[:K][,backup=B], ssp:S": for messages and --help.

@@ -29,18 +29,30 @@ inline constexpr std::uint8_t kRecordKindMax = 11;
 // "job_created" and so on: the names that history and its exports show.
 constexpr const char* to_string(RecordKind kind) {
   switch (kind) {
-    case RecordKind::kNone: return "none";
-    case RecordKind::kJobCreated: return "job_created";
-    case RecordKind::kJobStarted: return "job_started";
-    case RecordKind::kJobStopped: return "job_stopped";
-    case RecordKind::kWorkerJoined: return "worker_joined";
-    case RecordKind::kWorkerLeft: return "worker_left";
-    case RecordKind::kWorkerLost: return "worker_lost";
-    case RecordKind::kPush: return "push";
-    case RecordKind::kBarrier: return "barrier";
-    case RecordKind::kPolicySwitched: return "policy_switched";
-    case RecordKind::kPlan: return "plan";
-    case RecordKind::kPolicyNote: return "policy_note";
+    case RecordKind::kNone:
+      return "none";
+    case RecordKind::kJobCreated:
+      return "job_created";
+    case RecordKind::kJobStarted:
+      return "job_started";
+    case RecordKind::kJobStopped:
+      return "job_stopped";
+    case RecordKind::kWorkerJoined:
+      return "worker_joined";
+    case RecordKind::kWorkerLeft:
+      return "worker_left";
+    case RecordKind::kWorkerLost:
+      return "worker_lost";
+    case RecordKind::kPush:
+      return "push";
+    case RecordKind::kBarrier:
+      return "barrier";
+    case RecordKind::kPolicySwitched:
+      return "policy_switched";
+    case RecordKind::kPlan:
+      return "plan";
+    case RecordKind::kPolicyNote:
+      return "policy_note";
   }
   return "?";
 }
@@ -58,15 +70,15 @@ struct Record {
   Incarnation incarnation = 0;
   Iteration iteration = kNoIteration;
 
-  std::string name;   // joined: the worker's; created: the job's
-  std::string host;   // joined
-  Clock clock = 0;    // joined: the clock it enters with. push: the clock after it
-  Clock base = 0;     // joined: clock minus relative clock
+  std::string name;      // joined: the worker's; created: the job's
+  std::string host;      // joined
+  Clock clock = 0;       // joined: the clock it enters with. push: the clock after it
+  Clock base = 0;        // joined: clock minus relative clock
   bool resumed = false;  // joined: a return with the same incarnation
 
-  bool late = false;        // push: the others had gone on without it
-  Micros span_us = -1;      // push: from the grant; -1: not known
-  Micros waited_us = 0;     // push: held in begin before that grant
+  bool late = false;           // push: the others had gone on without it
+  Micros span_us = -1;         // push: from the grant; -1: not known
+  Micros waited_us = 0;        // push: held in begin before that grant
   std::int64_t staleness = 0;  // push: at that grant
   std::optional<double> loss;
   std::uint64_t samples = 0;

@@ -1,5 +1,5 @@
-// The relative clocks q_i of a job's active workers as counts per value, so that minimum, maximum and
-// "how many have reached x" need no loop over workers. One thread at a time.
+// The relative clocks q_i of a job's active workers as counts per value, so that minimum, maximum
+// and "how many have reached x" need no loop over workers. One thread at a time.
 #pragma once
 
 #include <cstdint>

@@ -5,15 +5,15 @@
 
 namespace syncd {
 
-using Micros = std::int64_t;     // a moment (since the Unix epoch) or a span, in microseconds
-using JobId = std::uint32_t;     // given by the engine in order of creation, from 1
-using Rank = std::uint32_t;      // a worker's number within its job, from 0
-using Epoch = std::uint64_t;     // a job's life: raised when it starts
-using Incarnation = std::uint64_t;  // a worker's life: raised at every join that is not a resume
-using Iteration = std::int64_t;  // from 0; kNoIteration: none yet
-using Clock = std::int64_t;      // POLICIES.md: iterations completed, or the one it is in
-using Sequence = std::uint64_t;  // of a job's records, from 1
-using Ticket = std::uint64_t;    // of a batch of records handed to the store, from 1
+using Micros = std::int64_t;         // a moment (since the Unix epoch) or a span, in microseconds
+using JobId = std::uint32_t;         // given by the engine in order of creation, from 1
+using Rank = std::uint32_t;          // a worker's number within its job, from 0
+using Epoch = std::uint64_t;         // a job's life: raised when it starts
+using Incarnation = std::uint64_t;   // a worker's life: raised at every join that is not a resume
+using Iteration = std::int64_t;      // from 0; kNoIteration: none yet
+using Clock = std::int64_t;          // POLICIES.md: iterations completed, or the one it is in
+using Sequence = std::uint64_t;      // of a job's records, from 1
+using Ticket = std::uint64_t;        // of a batch of records handed to the store, from 1
 using ConnectionId = std::uint64_t;  // given by the edge, never reused
 using RequestId = std::uint64_t;     // given by the client, unique within its connection
 
@@ -44,20 +44,29 @@ constexpr bool is_member(WorkerState state) {
 
 constexpr const char* to_string(WorkerState state) {
   switch (state) {
-    case WorkerState::kRegistered: return "registered";
-    case WorkerState::kReady: return "ready";
-    case WorkerState::kRunning: return "running";
-    case WorkerState::kDraining: return "draining";
-    case WorkerState::kLeft: return "left";
-    case WorkerState::kLost: return "lost";
+    case WorkerState::kRegistered:
+      return "registered";
+    case WorkerState::kReady:
+      return "ready";
+    case WorkerState::kRunning:
+      return "running";
+    case WorkerState::kDraining:
+      return "draining";
+    case WorkerState::kLeft:
+      return "left";
+    case WorkerState::kLost:
+      return "lost";
   }
   return "?";
 }
 constexpr const char* to_string(JobState state) {
   switch (state) {
-    case JobState::kWaiting: return "waiting";
-    case JobState::kRunning: return "running";
-    case JobState::kStopped: return "stopped";
+    case JobState::kWaiting:
+      return "waiting";
+    case JobState::kRunning:
+      return "running";
+    case JobState::kStopped:
+      return "stopped";
   }
   return "?";
 }

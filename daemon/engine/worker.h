@@ -32,19 +32,19 @@ struct Worker {
   Iteration late = kNoIteration;     // the latest push that was answered LATE
   wire::Granted last_grant;          // the answer itself, for a repeated request
 
-  Micros granted_at = -1;       // when it was granted: the worker pulls then
-  Micros last_push_at = -1;     // the two latest pushes; -1: none
+  Micros granted_at = -1;    // when it was granted: the worker pulls then
+  Micros last_push_at = -1;  // the two latest pushes; -1: none
   Micros previous_push_at = -1;
-  Micros active_at = 0;         // the latest sign of progress
-  Micros waited_us = 0;         // held in begin before the latest grant
-  std::uint64_t own_pushes = 0;     // of this worker, late ones left out
-  std::uint64_t others_at_pull = 0; // pushes by others when it was granted last
+  Micros active_at = 0;              // the latest sign of progress
+  Micros waited_us = 0;              // held in begin before the latest grant
+  std::uint64_t own_pushes = 0;      // of this worker, late ones left out
+  std::uint64_t others_at_pull = 0;  // pushes by others when it was granted last
 
   std::optional<Waiting> waiting;
-  ConnectionId connection = 0;   // 0: not connected
+  ConnectionId connection = 0;  // 0: not connected
   Micros disconnected_at = -1;
-  bool warned = false;           // the log has named it as slow in this iteration
-  Micros liveness_at = kNever;   // when its liveness timer fires; never later than it must
+  bool warned = false;          // the log has named it as slow in this iteration
+  Micros liveness_at = kNever;  // when its liveness timer fires; never later than it must
 
   Clock relative() const { return clock - base; }
   bool active() const { return is_active(state); }

@@ -24,9 +24,7 @@ class Asp final : public Policy {
  public:
   std::string name() const override { return "asp"; }
   void on_begin(PolicyHost& host, Rank rank) override { host.grant(rank, {}); }
-  Reason explain(const PolicyHost&, Rank) const override {
-    return {"begin is always granted", {}};
-  }
+  Reason explain(const PolicyHost&, Rank) const override { return {"begin is always granted", {}}; }
 };
 
 class Ssp final : public Policy {
@@ -184,7 +182,8 @@ std::unique_ptr<Policy> make_asp(const PolicyText& text, std::string& error) {
 
 std::unique_ptr<Policy> make_ssp(const PolicyText& text, std::string& error) {
   if (text.arguments.size() != 1 || !text.arguments[0].key.empty()) {
-    error = policy_error(text, "ssp takes one parameter, the staleness bound: ssp:S, such as ssp:3");
+    error =
+        policy_error(text, "ssp takes one parameter, the staleness bound: ssp:S, such as ssp:3");
     return nullptr;
   }
   const auto staleness =

@@ -122,13 +122,14 @@ class NaiveWait final : public Policy {
 std::unique_ptr<Policy> make_naive_wait(const PolicyText& text, std::unique_ptr<Policy> base,
                                         std::string& error) {
   if (text.arguments.size() != 1 || !text.arguments[0].key.empty()) {
-    error = policy_error(
-        text, "naive_wait takes one parameter, the delay in ms: naive_wait:MS+BASE, such as "
-              "naive_wait:50+asp");
+    error =
+        policy_error(text,
+                     "naive_wait takes one parameter, the delay in ms: naive_wait:MS+BASE, such as "
+                     "naive_wait:50+asp");
     return nullptr;
   }
-  const auto delay_ms = parse_policy_integer(text, "MS", text.arguments[0].value, 0,
-                                             limits::kSpanMax / 1000, error);
+  const auto delay_ms =
+      parse_policy_integer(text, "MS", text.arguments[0].value, 0, limits::kSpanMax / 1000, error);
   return delay_ms ? std::make_unique<NaiveWait>(*delay_ms, std::move(base)) : nullptr;
 }
 

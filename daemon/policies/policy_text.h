@@ -26,7 +26,8 @@ PolicyText split_policy_text(std::string_view text);
 // "policy 'ssp:x': <what>".
 std::string policy_error(const PolicyText& text, std::string_view what);
 
-// An integer argument within [lowest, highest]; empty, with a sentence in `error`, if it is not one.
+// An integer argument within [lowest, highest]; empty, with a sentence in `error`, if it is not
+// one.
 std::optional<std::int64_t> parse_policy_integer(const PolicyText& text, std::string_view what,
                                                  std::string_view value, std::int64_t lowest,
                                                  std::int64_t highest, std::string& error);

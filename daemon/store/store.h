@@ -1,6 +1,6 @@
 // Where the engine's records live. Two implementations: in memory (tests, `--store memory`) and on
-// RocksDB. The daemon's loop thread submits; a store commits on a thread of its own, so that the loop
-// never waits for a disk.
+// RocksDB. The daemon's loop thread submits; a store commits on a thread of its own, so that the
+// loop never waits for a disk.
 #pragma once
 
 #include <cstddef>
@@ -39,9 +39,9 @@ struct Batch {
 // What the writer thread tells. Called on that thread; must return quickly and must not call back
 // into the store.
 struct CommitReport {
-  Ticket committed = 0;      // all batches up to this ticket are committed
-  std::string error;         // empty, or why the store cannot be written (it keeps trying)
-  std::uint64_t batches = 0; // submitted batches that went out in this commit
+  Ticket committed = 0;       // all batches up to this ticket are committed
+  std::string error;          // empty, or why the store cannot be written (it keeps trying)
+  std::uint64_t batches = 0;  // submitted batches that went out in this commit
   std::uint64_t records = 0;
   std::int64_t commit_us = 0;  // what the commit took
 };

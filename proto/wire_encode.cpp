@@ -1,0 +1,229 @@
+// Plain structs to frames. See wire.h.
+#include <flatbuffers/flatbuffers.h>
+
+#include <type_traits>
+#include <utility>
+
+#include "proto/wire.h"
+#include "proto/wire_generated.h"
+
+namespace syncd::wire {
+namespace {
+
+using Builder = flatbuffers::FlatBufferBuilder;
+using flatbuffers::Offset;
+using flatbuffers::String;
+
+// An empty string is left out; the decoder reads a missing one as empty.
+Offset<String> text(Builder& b, const std::string& value) {
+  return value.empty() ? Offset<String>{} : b.CreateString(value);
+}
+
+fb::WorkerRef worker(const WorkerRef& w) {
+  return {w.job, w.rank, w.epoch, w.incarnation};
+}
+
+// One overload per message: writes its table. What FlatBuffers calls a struct is copied inline.
+Offset<fb::Hello> write(Builder& b, const Hello& m) {
+  const auto name = text(b, m.client_name);
+  const auto version = text(b, m.client_version);
+  const auto token = text(b, m.token);
+  return fb::CreateHello(b, m.protocol_min, m.protocol_max, name, version, token);
+}
+Offset<fb::Welcome> write(Builder& b, const Welcome& m) {
+  const auto version = text(b, m.server_version);
+  return fb::CreateWelcome(b, m.protocol, m.session, version, m.max_frame_bytes,
+                           m.heartbeat_interval_ms, m.heartbeat_timeout_ms);
+}
+Offset<fb::Error> write(Builder& b, const Error& m) {
+  return fb::CreateError(b, static_cast<std::int32_t>(m.status), text(b, m.message));
+}
+Offset<fb::Ok> write(Builder& b, const Ok&) {
+  return fb::CreateOk(b);
+}
+Offset<fb::Join> write(Builder& b, const Join& m) {
+  const auto job = text(b, m.job);
+  const auto policy = text(b, m.policy);
+  const auto name = text(b, m.name);
+  const auto host = text(b, m.host);
+  return fb::CreateJoin(b, job, policy, name, host, m.rank, m.world_size, m.incarnation, m.granted,
+                        m.pushed, m.collected, m.consumed);
+}
+Offset<fb::Joined> write(Builder& b, const Joined& m) {
+  const auto policy = text(b, m.policy);
+  const fb::WorkerRef ref = worker(m.worker);
+  return fb::CreateJoined(b, &ref, m.iteration, policy, m.world_size, m.durable, m.resumed);
+}
+Offset<fb::Leave> write(Builder& b, const Leave& m) {
+  const fb::WorkerRef ref = worker(m.worker);
+  return fb::CreateLeave(b, &ref);
+}
+Offset<fb::Begin> write(Builder& b, const Begin& m) {
+  const fb::WorkerRef ref = worker(m.worker);
+  return fb::CreateBegin(b, &ref, m.iteration);
+}
+Offset<fb::Granted> write(Builder& b, const Granted& m) {
+  return fb::CreateGranted(b, m.iteration, m.flags, m.staleness);
+}
+Offset<fb::Push> write(Builder& b, const Push& m) {
+  const fb::WorkerRef ref = worker(m.worker);
+  fb::PushBuilder push(b);
+  push.add_bytes(m.bytes);
+  push.add_samples(m.samples);
+  if (m.loss) push.add_loss(*m.loss);
+  push.add_iteration(m.iteration);
+  push.add_worker(&ref);
+  return push.Finish();
+}
+Offset<fb::Pushed> write(Builder& b, const Pushed& m) {
+  return fb::CreatePushed(b, m.iteration, m.late, m.duplicate);
+}
+Offset<fb::Explain> write(Builder& b, const Explain& m) {
+  const fb::WorkerRef ref = worker(m.worker);
+  return fb::CreateExplain(b, &ref);
+}
+Offset<fb::WaitedFor> write(Builder& b, const WaitedFor& m) {
+  const auto name = text(b, m.name);
+  const auto host = text(b, m.host);
+  const auto state = text(b, m.state);
+  return fb::CreateWaitedFor(b, m.rank, name, host, m.clock, m.last_push_age_us, state);
+}
+Offset<fb::JobStatus> write(Builder& b, const JobStatus& m) {
+  const auto name = text(b, m.name);
+  const auto policy = text(b, m.policy);
+  const auto state = text(b, m.state);
+  const auto note = text(b, m.note);
+  return fb::CreateJobStatus(b, m.id, name, policy, state, m.epoch, m.expected_workers,
+                             m.active_workers, m.clock_min, m.clock_max, m.pushes, m.waiting, note,
+                             m.created_us);
+}
+Offset<fb::WorkerStatus> write(Builder& b, const WorkerStatus& m) {
+  const auto name = text(b, m.name);
+  const auto host = text(b, m.host);
+  const auto state = text(b, m.state);
+  const auto waiting_for = text(b, m.waiting_for);
+  const auto reason = text(b, m.reason);
+  return fb::CreateWorkerStatus(b, m.rank, name, host, state, m.incarnation, m.clock, m.granted,
+                                m.last_push_us, m.connected, m.waiting_us, waiting_for, reason);
+}
+Offset<fb::StoredRecord> write(Builder& b, const StoredRecord& m) {
+  return fb::CreateStoredRecord(b, m.sequence, b.CreateVector(m.bytes));
+}
+template <class Table, class Plain>
+Offset<flatbuffers::Vector<Offset<Table>>> write_all(Builder& b, const std::vector<Plain>& items) {
+  std::vector<Offset<Table>> offsets;
+  offsets.reserve(items.size());
+  for (const Plain& item : items) offsets.push_back(write(b, item));
+  return b.CreateVector(offsets);
+}
+Offset<fb::Explanation> write(Builder& b, const Explanation& m) {
+  const auto rule = text(b, m.rule);
+  const auto sentence = text(b, m.text);
+  const auto ranks = text(b, m.ranks);
+  const auto workers = write_all<fb::WaitedFor>(b, m.workers);
+  return fb::CreateExplanation(b, rule, sentence, m.iteration, m.waiting_us, m.waited_for_count,
+                               ranks, workers);
+}
+Offset<fb::CancelBegin> write(Builder& b, const CancelBegin& m) {
+  const fb::WorkerRef ref = worker(m.worker);
+  return fb::CreateCancelBegin(b, &ref, m.iteration);
+}
+Offset<fb::StopNotice> write(Builder& b, const StopNotice& m) {
+  const auto message = text(b, m.message);
+  const fb::WorkerRef ref = worker(m.worker);
+  return fb::CreateStopNotice(b, &ref, message);
+}
+Offset<fb::FencedNotice> write(Builder& b, const FencedNotice& m) {
+  const auto message = text(b, m.message);
+  const fb::WorkerRef ref = worker(m.worker);
+  return fb::CreateFencedNotice(b, &ref, message);
+}
+Offset<fb::ResyncNotice> write(Builder& b, const ResyncNotice& m) {
+  const fb::WorkerRef ref = worker(m.worker);
+  return fb::CreateResyncNotice(b, &ref, m.iteration);
+}
+Offset<fb::ShutdownNotice> write(Builder& b, const ShutdownNotice& m) {
+  return fb::CreateShutdownNotice(b, text(b, m.message));
+}
+Offset<fb::Heartbeat> write(Builder& b, const Heartbeat&) {
+  return fb::CreateHeartbeat(b);
+}
+Offset<fb::HeartbeatAck> write(Builder& b, const HeartbeatAck&) {
+  return fb::CreateHeartbeatAck(b);
+}
+Offset<fb::StatusRequest> write(Builder& b, const StatusRequest&) {
+  return fb::CreateStatusRequest(b);
+}
+Offset<fb::StatusReply> write(Builder& b, const StatusReply& m) {
+  const auto version = text(b, m.server_version);
+  const auto store = text(b, m.store);
+  const auto mode = text(b, m.mode);
+  return fb::CreateStatusReply(b, version, m.pid, m.started_us, m.now_us, store, mode, m.sessions,
+                               m.jobs, m.workers, m.pushes, m.frames_in, m.frames_out, m.read_only);
+}
+Offset<fb::JobsRequest> write(Builder& b, const JobsRequest&) {
+  return fb::CreateJobsRequest(b);
+}
+Offset<fb::JobsReply> write(Builder& b, const JobsReply& m) {
+  return fb::CreateJobsReply(b, write_all<fb::JobStatus>(b, m.jobs));
+}
+Offset<fb::WorkersRequest> write(Builder& b, const WorkersRequest& m) {
+  return fb::CreateWorkersRequest(b, text(b, m.job), m.first_rank);
+}
+Offset<fb::WorkersReply> write(Builder& b, const WorkersReply& m) {
+  const auto workers = write_all<fb::WorkerStatus>(b, m.workers);
+  return fb::CreateWorkersReply(b, workers, m.next_rank, m.now_us);
+}
+Offset<fb::HistoryRequest> write(Builder& b, const HistoryRequest& m) {
+  return fb::CreateHistoryRequest(b, text(b, m.job), m.from_sequence, m.records_max);
+}
+Offset<fb::HistoryReply> write(Builder& b, const HistoryReply& m) {
+  const auto records = write_all<fb::StoredRecord>(b, m.records);
+  return fb::CreateHistoryReply(b, records, m.next_sequence);
+}
+Offset<fb::CreateJobRequest> write(Builder& b, const CreateJobRequest& m) {
+  const auto name = text(b, m.name);
+  const auto policy = text(b, m.policy);
+  return fb::CreateCreateJobRequest(b, name, policy, m.expected_workers, m.min_workers);
+}
+Offset<fb::StopJobRequest> write(Builder& b, const StopJobRequest& m) {
+  const auto job = text(b, m.job);
+  const auto reason = text(b, m.reason);
+  return fb::CreateStopJobRequest(b, job, reason);
+}
+
+}  // namespace
+
+struct Encoder::Impl {
+  Builder builder{1024};
+};
+
+Encoder::Encoder() : impl_(new Impl) {}
+Encoder::~Encoder() {
+  delete impl_;
+}
+Encoder::Encoder(Encoder&& other) noexcept : impl_(std::exchange(other.impl_, nullptr)) {}
+Encoder& Encoder::operator=(Encoder&& other) noexcept {
+  std::swap(impl_, other.impl_);
+  return *this;
+}
+
+void Encoder::append(const Message& message, std::vector<std::uint8_t>& out) {
+  Builder& b = impl_->builder;
+  b.Clear();
+  std::visit(
+      [&](const auto& body) {
+        using Plain = std::decay_t<decltype(body)>;
+        if constexpr (!std::is_same_v<Plain, Unknown>) {
+          // The union's numbers are the variant's indices: checked by the golden files.
+          const auto type = static_cast<fb::Body>(message.body.index());
+          const auto table = write(b, body).Union();
+          b.FinishSizePrefixed(fb::CreateMessage(b, message.id, type, table),
+                               fb::MessageIdentifier());
+          out.insert(out.end(), b.GetBufferPointer(), b.GetBufferPointer() + b.GetSize());
+        }
+      },
+      message.body);
+}
+
+}  // namespace syncd::wire
