@@ -1,0 +1,261 @@
+// The functions of <syncd/client.h> over libclient. Any thread; nothing thrown leaves this file.
+#include "libclient/client.h"
+
+#include <atomic>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <utility>
+#include <variant>
+
+#include "error.h"
+#include "options.h"
+#include "syncd/client.h"
+
+#ifndef SYNCD_VERSION_STRING
+#error "the build passes SYNCD_VERSION_STRING and its three numbers"
+#endif
+
+static_assert(SYNCD_STEP_PULL == syncd::wire::kStepPull);
+static_assert(SYNCD_STEP_BARRIER == syncd::wire::kStepBarrier);
+static_assert(SYNCD_STEP_SKIP == syncd::wire::kStepSkip);
+static_assert(SYNCD_STEP_STOP == syncd::wire::kStepStop);
+
+using syncd::Status;
+using syncd::capi::Outcome;
+using syncd::client::Client;
+using syncd::client::Completion;
+using syncd::client::TimeUs;
+
+// What client and workers share: it lives until the last of them is freed.
+namespace syncd::capi {
+struct Shared {
+  std::shared_ptr<Client> client;
+  TimeUs begin_timeout_us = 0;
+  TimeUs request_timeout_us = 0;
+};
+}  // namespace syncd::capi
+using syncd::capi::Shared;
+
+struct syncd_client {
+  std::shared_ptr<Shared> shared;
+};
+
+struct syncd_worker {
+  std::shared_ptr<Shared> shared;
+  std::shared_ptr<syncd::client::WorkerSignals> signals;
+  syncd::client::WorkerId id = syncd::client::kNoWorker;
+  std::int32_t rank = 0;
+  std::uint32_t world_size = 0;
+  std::string job;
+  std::string policy;
+};
+
+namespace {
+
+// What the structs were in 0.1.0: up to the field named here, whatever is added after it.
+constexpr std::size_t kStepFirstSize = SYNCD_SIZE_UP_TO(syncd_step, reserved);
+constexpr std::size_t kPushInfoFirstSize = SYNCD_SIZE_UP_TO(syncd_push_info, bytes);
+static_assert(sizeof(void*) != 8 || kStepFirstSize == 32, "released layout");
+static_assert(sizeof(void*) != 8 || kPushInfoFirstSize == 32, "released layout");
+
+Outcome missing(const char* call, const char* argument) {
+  return syncd::capi::invalid(std::string(call) + ": " + argument + " is NULL");
+}
+
+Outcome as_outcome(Completion& completion) {
+  return {completion.status, std::move(completion.message)};
+}
+
+// An answer without the result that belongs to it would be a defect of this library.
+template <typename Result>
+const Result* result_of(const Completion& completion) {
+  return std::get_if<Result>(&completion.result);
+}
+
+Outcome no_result(const char* call) {
+  return {Status::kInternal, std::string(call) + ": the call ended without its result"};
+}
+
+Outcome open(const syncd_client_options* options, syncd_client** client) {
+  if (client == nullptr) return missing("syncd_client_open", "client");
+  syncd::capi::ClientSettings settings;
+  Outcome outcome = syncd::capi::make_client_settings(options, settings);
+  if (!outcome.ok()) return outcome;
+  auto shared = std::make_shared<Shared>();
+  shared->begin_timeout_us = settings.begin_timeout_us;
+  shared->request_timeout_us = settings.request_timeout_us;
+  Completion completion = Client::open(std::move(settings.client), shared->client);
+  if (completion.status != Status::kOk) return as_outcome(completion);
+  *client = new syncd_client{std::move(shared)};
+  return {};
+}
+
+Outcome join(syncd_client* client, const syncd_join_options* options, syncd_worker** worker) {
+  if (client == nullptr) return missing("syncd_join", "client");
+  if (worker == nullptr) return missing("syncd_join", "worker");
+  // The client may be closed, and its handle freed, while this call is blocked.
+  const std::shared_ptr<Shared> shared = client->shared;
+  syncd::capi::JoinSettings settings;
+  Outcome outcome = syncd::capi::make_join_settings(options, settings);
+  if (!outcome.ok()) return outcome;
+  TimeUs timeout_us = 0;
+  outcome = syncd::capi::make_timeout("syncd_join_options.timeout_ms", settings.timeout_ms,
+                                      shared->request_timeout_us, timeout_us);
+  if (!outcome.ok()) return outcome;
+  auto made = std::make_unique<syncd_worker>();
+  made->shared = shared;
+  made->signals = std::make_shared<syncd::client::WorkerSignals>();
+  made->job = settings.request.job;
+  settings.request.signals = made->signals;
+  Completion completion = shared->client->join(std::move(settings.request), timeout_us);
+  if (completion.status != Status::kOk) return as_outcome(completion);
+  auto* joined = std::get_if<syncd::client::JoinResult>(&completion.result);
+  if (joined == nullptr) return no_result("syncd_join");
+  made->id = joined->worker;
+  made->rank = static_cast<std::int32_t>(joined->rank);
+  made->world_size = joined->world_size;
+  made->policy = std::move(joined->policy);
+  *worker = made.release();
+  return {};
+}
+
+Outcome begin(syncd_worker* worker, std::int64_t timeout_ms, syncd_step* step) {
+  if (worker == nullptr) return missing("syncd_begin", "worker");
+  if (step == nullptr) return missing("syncd_begin", "step");
+  syncd_step known = SYNCD_STEP_INIT;
+  Outcome outcome = syncd::capi::read_struct(step, kStepFirstSize, "syncd_step", known);
+  if (!outcome.ok()) return outcome;
+  TimeUs timeout_us = 0;
+  outcome = syncd::capi::make_timeout("syncd_begin", timeout_ms, worker->shared->begin_timeout_us,
+                                      timeout_us);
+  if (!outcome.ok()) return outcome;
+  Completion completion = worker->shared->client->begin(worker->id, timeout_us);
+  if (completion.status != Status::kOk) return as_outcome(completion);
+  const auto* granted = result_of<syncd::client::Step>(completion);
+  if (granted == nullptr) return no_result("syncd_begin");
+  // The caller's own struct_size stays: it may know more, or one day fewer, fields than we do.
+  step->iteration = granted->iteration;
+  step->staleness = granted->staleness;
+  step->flags = granted->flags;
+  step->reserved = 0;
+  return {};
+}
+
+Outcome make_push_info(const syncd_push_info* info, syncd::client::PushInfo& made) {
+  if (info == nullptr) return {};
+  syncd_push_info known = SYNCD_PUSH_INFO_INIT;
+  Outcome outcome = syncd::capi::read_struct(info, kPushInfoFirstSize, "syncd_push_info", known);
+  if (!outcome.ok()) return outcome;
+  if (known.loss == known.loss) made.loss = known.loss;
+  made.samples = known.samples;
+  made.bytes = known.bytes;
+  return {};
+}
+
+Outcome push(syncd_worker* worker, std::int64_t iteration, const syncd_push_info* info,
+             std::int64_t timeout_ms, std::uint32_t* flags) {
+  if (worker == nullptr) return missing("syncd_push", "worker");
+  if (iteration < 0) {
+    return syncd::capi::invalid("syncd_push: iteration " + std::to_string(iteration) +
+                                "; allowed: 0 or more");
+  }
+  syncd::client::PushInfo made;
+  Outcome outcome = make_push_info(info, made);
+  if (!outcome.ok()) return outcome;
+  TimeUs timeout_us = 0;
+  outcome = syncd::capi::make_timeout("syncd_push", timeout_ms, worker->shared->request_timeout_us,
+                                      timeout_us);
+  if (!outcome.ok()) return outcome;
+  Completion completion = worker->shared->client->push(worker->id, iteration, made, timeout_us);
+  if (completion.status != Status::kOk) return as_outcome(completion);
+  const auto* pushed = result_of<syncd::client::PushResult>(completion);
+  if (pushed == nullptr) return no_result("syncd_push");
+  if (flags != nullptr) *flags = pushed->late ? SYNCD_PUSH_LATE : 0;
+  return {};
+}
+
+Outcome leave(syncd_worker* worker, std::int64_t timeout_ms) {
+  if (worker == nullptr) return missing("syncd_leave", "worker");
+  TimeUs timeout_us = 0;
+  Outcome outcome = syncd::capi::make_timeout("syncd_leave", timeout_ms,
+                                              worker->shared->request_timeout_us, timeout_us);
+  if (!outcome.ok()) return outcome;
+  Completion completion = worker->shared->client->leave(worker->id, timeout_us);
+  return as_outcome(completion);
+}
+
+}  // namespace
+
+extern "C" {
+
+const char* syncd_version(void) {
+  return SYNCD_VERSION_STRING;
+}
+
+int32_t syncd_version_number(void) {
+  return SYNCD_VERSION_MAJOR_NUMBER * 10000 + SYNCD_VERSION_MINOR_NUMBER * 100 +
+         SYNCD_VERSION_PATCH_NUMBER;
+}
+
+syncd_status syncd_client_open(const syncd_client_options* options, syncd_client** client,
+                               syncd_error** error) {
+  return syncd::capi::guarded(error, [&] { return open(options, client); });
+}
+
+void syncd_client_close(syncd_client* client) {
+  if (client == nullptr) return;
+  // Closing first lets calls that are blocked in it end; they hold what they need. In a forked
+  // child this does nothing, and the last reference leaks what belongs to the parent.
+  client->shared->client->close();
+  delete client;
+}
+
+syncd_status syncd_join(syncd_client* client, const syncd_join_options* options,
+                        syncd_worker** worker, syncd_error** error) {
+  return syncd::capi::guarded(error, [&] { return join(client, options, worker); });
+}
+
+syncd_status syncd_begin(syncd_worker* worker, int64_t timeout_ms, syncd_step* step,
+                         syncd_error** error) {
+  return syncd::capi::guarded(error, [&] { return begin(worker, timeout_ms, step); });
+}
+
+int32_t syncd_should_resync(const syncd_worker* worker) {
+  if (worker == nullptr) return 0;
+  return static_cast<int32_t>(worker->signals->resync.load(std::memory_order_relaxed));
+}
+
+syncd_status syncd_push(syncd_worker* worker, int64_t iteration, const syncd_push_info* info,
+                        int64_t timeout_ms, uint32_t* flags, syncd_error** error) {
+  return syncd::capi::guarded(error,
+                              [&] { return push(worker, iteration, info, timeout_ms, flags); });
+}
+
+syncd_status syncd_leave(syncd_worker* worker, int64_t timeout_ms, syncd_error** error) {
+  return syncd::capi::guarded(error, [&] { return leave(worker, timeout_ms); });
+}
+
+void syncd_worker_free(syncd_worker* worker) {
+  if (worker == nullptr) return;
+  worker->shared->client->release(worker->id);
+  delete worker;
+}
+
+int32_t syncd_worker_rank(const syncd_worker* worker) {
+  return worker != nullptr ? worker->rank : SYNCD_RANK_ANY;
+}
+
+uint32_t syncd_worker_world_size(const syncd_worker* worker) {
+  return worker != nullptr ? worker->world_size : 0;
+}
+
+const char* syncd_worker_job(const syncd_worker* worker) {
+  return worker != nullptr ? worker->job.c_str() : "";
+}
+
+const char* syncd_worker_policy(const syncd_worker* worker) {
+  return worker != nullptr ? worker->policy.c_str() : "";
+}
+
+}  // extern "C"

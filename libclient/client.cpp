@@ -1,0 +1,133 @@
+// Blocking calls over the driver. Any thread.
+#include "libclient/client.h"
+
+#include <unistd.h>
+
+#include <chrono>
+#include <random>
+#include <utility>
+
+#include "libclient/driver.h"
+
+namespace syncd::client {
+namespace {
+
+TimeUs deadline_after(TimeUs timeout_us) {
+  const TimeUs now = Driver::now_us();
+  return timeout_us > kNever - now ? kNever : now + timeout_us;
+}
+
+// Only the back-off's jitter depends on it.
+std::uint64_t make_seed() {
+  std::uint64_t seed = static_cast<std::uint64_t>(Driver::now_us());
+  seed ^= static_cast<std::uint64_t>(getpid()) << 40;
+  try {
+    std::random_device device;
+    seed ^= (std::uint64_t{device()} << 32) | device();
+  } catch (const std::exception&) {  // time and pid differ between workers well enough
+  }
+  return seed;
+}
+
+Completion failure(Status status, std::string message) {
+  Completion completion;
+  completion.status = status;
+  completion.message = std::move(message);
+  return completion;
+}
+
+}  // namespace
+
+Client::Client(std::unique_ptr<Driver> driver) : pid_(getpid()), driver_(std::move(driver)) {}
+
+// A forked child has no loop thread to end, and the loop's descriptors are its parent's: all of it
+// is left alone.
+Client::~Client() {
+  if (forked()) {
+    static_cast<void>(driver_.release());
+  } else {
+    close();
+  }
+}
+
+bool Client::forked() const noexcept {
+  return getpid() != pid_;
+}
+
+Completion Client::open(ClientOptions options, std::shared_ptr<Client>& client) {
+  SessionOptions session;
+  for (const Endpoint& endpoint : options.endpoints) {
+    session.link.endpoints.push_back(endpoint.text());
+  }
+  session.link.client_name = std::move(options.client_name);
+  session.link.client_version = std::move(options.client_version);
+  session.link.token = std::move(options.token);
+  session.link.seed = make_seed();
+  session.reconnect_timeout_us = options.reconnect_timeout_us;
+  auto driver = std::make_unique<Driver>(std::move(options.endpoints), std::move(session));
+  std::string error;
+  if (!driver->start(error)) {
+    return failure(Status::kLimit, "the client's thread cannot be started: " + error);
+  }
+  std::shared_ptr<Client> opened;
+  Driver* started = driver.get();
+  try {
+    opened.reset(new Client(std::move(driver)));
+  } catch (...) {
+    if (driver) started->stop();
+    throw;
+  }
+  Completion completion = opened->call(ConnectCommand{}, options.connect_timeout_us);
+  if (completion.status == Status::kOk) client = std::move(opened);
+  return completion;
+}
+
+template <typename Given>
+Completion Client::call(Given&& command, TimeUs timeout_us) {
+  if (forked()) {
+    return failure(Status::kForked,
+                   "this client was opened before fork(); open a new one in the child");
+  }
+  Call call(Command(std::forward<Given>(command)), deadline_after(timeout_us));
+  driver_->submit(call);
+  return call.wait();
+}
+
+Completion Client::join(JoinRequest request, TimeUs timeout_us) {
+  return call(std::move(request), timeout_us);
+}
+
+Completion Client::begin(WorkerId worker, TimeUs timeout_us) {
+  return call(BeginCommand{worker}, timeout_us);
+}
+
+Completion Client::push(WorkerId worker, std::int64_t iteration, const PushInfo& info,
+                        TimeUs timeout_us) {
+  return call(PushCommand{worker, iteration, info}, timeout_us);
+}
+
+Completion Client::leave(WorkerId worker, TimeUs timeout_us) {
+  return call(LeaveCommand{worker}, timeout_us);
+}
+
+Completion Client::explain(WorkerId worker, TimeUs timeout_us) {
+  return call(ExplainCommand{worker}, timeout_us);
+}
+
+Completion Client::cancel_begin(WorkerId worker, TimeUs timeout_us) {
+  return call(CancelBeginCommand{worker}, timeout_us);
+}
+
+void Client::release(WorkerId worker) noexcept {
+  if (forked()) return;
+  try {
+    driver_->release(worker);
+  } catch (...) {  // the daemon notices when the client is closed
+  }
+}
+
+void Client::close() noexcept {
+  if (!forked()) driver_->stop();
+}
+
+}  // namespace syncd::client

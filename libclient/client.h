@@ -1,0 +1,68 @@
+// A client as blocking calls from any thread: the session on a loop thread of its own. All
+// functions are thread-safe. In a child of fork() every call answers kForked and touches nothing
+// that the parent's threads may have held.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "libclient/endpoint.h"
+#include "libclient/session.h"
+
+namespace syncd::client {
+
+class Driver;
+
+struct ClientOptions {
+  std::vector<Endpoint> endpoints;  // at least one
+  std::string client_name;
+  std::string client_version;
+  std::string token;
+  TimeUs connect_timeout_us = 10'000'000;  // kNever: no limit, as in all of these
+  TimeUs reconnect_timeout_us = 60'000'000;
+};
+
+class Client {
+ public:
+  // Connects and waits for the daemon's welcome. On success `client` is set; otherwise the
+  // completion has the reason: kUnreachable, kProtocol, kAuth, kLimit (also one of this process: no
+  // descriptors or threads left), or whatever else a daemon refused us for.
+  static Completion open(ClientOptions options, std::shared_ptr<Client>& client);
+  ~Client();
+  Client(const Client&) = delete;
+  Client& operator=(const Client&) = delete;
+
+  // Each blocks until the session has completed it; see Session for what each means. `timeout_us`
+  // from now, or kNever.
+  Completion join(JoinRequest request, TimeUs timeout_us);
+  Completion begin(WorkerId worker, TimeUs timeout_us);
+  Completion push(WorkerId worker, std::int64_t iteration, const PushInfo& info, TimeUs timeout_us);
+  Completion leave(WorkerId worker, TimeUs timeout_us);
+  Completion explain(WorkerId worker, TimeUs timeout_us);
+  Completion cancel_begin(WorkerId worker, TimeUs timeout_us);
+
+  // The worker's handle is gone. Does not block.
+  void release(WorkerId worker) noexcept;
+
+  // Cancels all calls, ends the connection and the thread; calls after it answer kClosed. Blocks
+  // for a few milliseconds, longer only where a host name look-up is under way that the system
+  // cannot interrupt. The first call counts.
+  void close() noexcept;
+
+  // True in a child of the process that opened this client.
+  bool forked() const noexcept;
+
+ private:
+  explicit Client(std::unique_ptr<Driver> driver);
+  template <typename Given>
+  Completion call(Given&& command, TimeUs timeout_us);
+
+  const pid_t pid_;
+  std::unique_ptr<Driver> driver_;
+};
+
+}  // namespace syncd::client

@@ -1,0 +1,311 @@
+// The connection's state machine. Runs on whatever thread drives the session; one at a time.
+#include "libclient/link.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace syncd::client {
+namespace {
+
+// The daemon's own requests to us carry ids of its own; our Hello is the first request.
+constexpr std::uint64_t kHelloId = 1;
+
+std::string protocol_range() {
+  return std::to_string(kProtocolMin) + " to " + std::to_string(kProtocolMax);
+}
+
+TimeUs add(TimeUs time_us, TimeUs span_us) {
+  return span_us > kNever - time_us ? kNever : time_us + span_us;
+}
+
+TimeUs ms(std::uint32_t span_ms) {
+  return TimeUs{span_ms} * 1000;
+}
+
+}  // namespace
+
+Link::Link(LinkOptions options, Listener& listener, TimeUs now)
+    : options_(std::move(options)),
+      listener_(listener),
+      random_(options_.seed),
+      down_since_us_(now),
+      errors_(options_.endpoints.size()) {
+  start_attempt(now);
+}
+
+// ---- Attempts and back-off ----------------------------------------------------------------------
+
+void Link::start_attempt(TimeUs now) {
+  phase_ = Phase::kConnecting;
+  wish_.number += 1;
+  wish_.up = true;
+  retry_at_us_ = kNever;
+  attempt_deadline_us_ = add(now, kHandshakeTimeoutUs);
+  output_.clear();
+  splitter_ = wire::FrameSplitter();
+}
+
+void Link::wait_for_retry(TimeUs delay_us, TimeUs now) {
+  attempt_deadline_us_ = kNever;
+  if (delay_us == 0) {
+    start_attempt(now);
+    return;
+  }
+  phase_ = Phase::kWaiting;
+  wish_.number += 1;
+  wish_.up = false;
+  retry_at_us_ = add(now, delay_us);
+  output_.clear();
+}
+
+// The other endpoints of a round are tried without delay: waiting would only help if the same
+// daemon were asked again. After a whole round comes the back-off.
+void Link::end_attempt(std::string_view reason, TimeUs now) {
+  errors_[wish_.endpoint] = reason;
+  wish_.endpoint = (wish_.endpoint + 1) % options_.endpoints.size();
+  tried_in_round_ += 1;
+  if (tried_in_round_ < options_.endpoints.size()) {
+    wait_for_retry(0, now);
+    return;
+  }
+  tried_in_round_ = 0;
+  refusal_ = std::exchange(refusal_in_round_, std::nullopt);
+  wait_for_retry(next_delay_us(), now);
+}
+
+// A connection that was of no use and broke at once counts as one more failure in a row, so that a
+// daemon which accepts and then drops us is not asked in a tight loop, and nobody waits for it for
+// longer than reconnect_timeout.
+void Link::end_connection(std::string_view reason, TimeUs now) {
+  const bool useful = progress_ || now - up_since_us_ >= kBackoffMaxUs;
+  if (useful) {
+    failures_ = 0;
+    down_since_us_ = now;
+    std::fill(errors_.begin(), errors_.end(), std::string());
+  }
+  errors_[wish_.endpoint] = drain_reason_.empty()
+                                ? std::string(reason)
+                                : drain_reason_ + " (" + std::string(reason) + ")";
+  if (!useful) wish_.endpoint = (wish_.endpoint + 1) % options_.endpoints.size();
+  drain_reason_.clear();
+  drain_deadline_us_ = kNever;
+  tried_in_round_ = 0;
+  wait_for_retry(next_delay_us(), now);
+  listener_.link_down(now);
+}
+
+TimeUs Link::next_delay_us() {
+  constexpr unsigned kDoublingsMax = 16;  // far past the maximum, and no overflow
+  const TimeUs base = std::min(kBackoffMaxUs, kBackoffMinUs << std::min(failures_, kDoublingsMax));
+  failures_ += 1;
+  const TimeUs half = base / 2;
+  return base - static_cast<TimeUs>(next_random() % static_cast<std::uint64_t>(half + 1));
+}
+
+// splitmix64: small, and the same on every platform for a seed.
+std::uint64_t Link::next_random() {
+  random_ += 0x9e3779b97f4a7c15U;
+  std::uint64_t mixed = random_;
+  mixed = (mixed ^ (mixed >> 30)) * 0xbf58476d1ce4e5b9U;
+  mixed = (mixed ^ (mixed >> 27)) * 0x94d049bb133111ebU;
+  return mixed ^ (mixed >> 31);
+}
+
+// ---- What the transport reports
+// -------------------------------------------------------------------
+
+void Link::on_connected(std::uint64_t number, TimeUs now) {
+  if (number != wish_.number || phase_ != Phase::kConnecting) return;
+  phase_ = Phase::kHandshake;
+  wire::Hello hello;
+  hello.protocol_min = kProtocolMin;
+  hello.protocol_max = kProtocolMax;
+  hello.client_name = options_.client_name;
+  hello.client_version = options_.client_version;
+  hello.token = options_.token;
+  send(kHelloId, std::move(hello), now);
+}
+
+void Link::on_bytes(std::uint64_t number, std::span<const std::uint8_t> bytes, TimeUs now) {
+  if (number != wish_.number || !wish_.up) return;
+  last_received_us_ = now;
+  splitter_.append(bytes);
+  std::span<const std::uint8_t> payload;
+  std::string error;
+  // A handled frame may end this connection; what came after it is then void.
+  while (number == wish_.number) {
+    const auto result = splitter_.next(payload, error);
+    if (result == wire::FrameSplitter::Result::kNeedMore) return;
+    if (result == wire::FrameSplitter::Result::kError || !wire::decode(payload, scratch_, error)) {
+      fail("the daemon sent something that is not a message: " + error, now);
+      return;
+    }
+    handle(scratch_, now);
+  }
+}
+
+void Link::on_disconnected(std::uint64_t number, std::string_view reason, TimeUs now) {
+  if (number != wish_.number || !wish_.up) return;
+  fail(reason, now);
+}
+
+void Link::fail(std::string_view reason, TimeUs now) {
+  switch (phase_) {
+    case Phase::kConnecting:
+    case Phase::kHandshake:
+      return end_attempt(reason, now);
+    case Phase::kUp:
+      return end_connection(reason, now);
+    case Phase::kWaiting:
+    case Phase::kClosed:
+      return;
+  }
+}
+
+void Link::drain(std::string_view reason, TimeUs now) {
+  if (!usable()) return;
+  drain_reason_ = "the daemon is shutting down";
+  if (!reason.empty()) drain_reason_.append(": ").append(reason);
+  drain_deadline_us_ = add(now, kDrainTimeoutUs);
+}
+
+void Link::close() {
+  phase_ = Phase::kClosed;
+  wish_.number += 1;
+  wish_.up = false;
+  output_.clear();
+}
+
+// ---- Messages
+// -------------------------------------------------------------------------------------
+
+void Link::send(std::uint64_t id, wire::Body body, TimeUs now) {
+  encoder_.append(wire::Message{id, std::move(body)}, output_);
+  last_sent_us_ = now;
+}
+
+void Link::handle(const wire::Message& message, TimeUs now) {
+  if (phase_ == Phase::kHandshake) return handshake(message, now);
+  if (std::holds_alternative<wire::Heartbeat>(message.body)) {
+    send(message.id, wire::HeartbeatAck{}, now);
+    return;
+  }
+  if (std::holds_alternative<wire::HeartbeatAck>(message.body)) return;
+  const auto* error = std::get_if<wire::Error>(&message.body);
+  if (error != nullptr && message.id == 0) {  // not about a request: about this connection
+    fail("the daemon ended the connection: " + error->message, now);
+    return;
+  }
+  listener_.link_message(message, now);
+}
+
+void Link::handshake(const wire::Message& message, TimeUs now) {
+  if (const auto* welcome = std::get_if<wire::Welcome>(&message.body)) {
+    welcomed(*welcome, now);
+  } else if (const auto* error = std::get_if<wire::Error>(&message.body)) {
+    std::string text = "the daemon refused the connection: " + error->message;
+    if (error->status == Status::kProtocol) {
+      text += " (this library speaks protocol versions " + protocol_range() + ")";
+    }
+    refused(error->status, std::move(text), now);
+  } else if (const auto* notice = std::get_if<wire::ShutdownNotice>(&message.body)) {
+    fail("the daemon is shutting down: " + notice->message, now);
+  } else {
+    refused(Status::kProtocol,
+            "the daemon's first message was " + std::string(wire::body_name(message.body)) +
+                ", not Welcome",
+            now);
+  }
+}
+
+void Link::welcomed(const wire::Welcome& welcome, TimeUs now) {
+  if (welcome.protocol < kProtocolMin || welcome.protocol > kProtocolMax) {
+    refused(Status::kProtocol,
+            "the daemon (version " + welcome.server_version + ") speaks protocol version " +
+                std::to_string(welcome.protocol) + ", this library speaks versions " +
+                protocol_range(),
+            now);
+    return;
+  }
+  phase_ = Phase::kUp;
+  welcome_ = welcome;
+  attempt_deadline_us_ = kNever;
+  up_since_us_ = now;
+  progress_ = false;
+  tried_in_round_ = 0;
+  refusal_in_round_.reset();
+  refusal_.reset();
+  listener_.link_up(now);
+}
+
+void Link::refused(Status status, std::string message, TimeUs now) {
+  if (!status_is_retriable(status) && status != Status::kShutdown) {
+    refusal_in_round_ = Refusal{status, endpoint_text() + ": " + message};
+  }
+  fail(message, now);
+}
+
+// ---- Time
+// -----------------------------------------------------------------------------------------
+
+TimeUs Link::heartbeat_due_us() const {
+  if (welcome_.heartbeat_interval_ms == 0) return kNever;
+  return add(last_sent_us_, ms(welcome_.heartbeat_interval_ms));
+}
+
+TimeUs Link::death_due_us() const {
+  if (welcome_.heartbeat_timeout_ms == 0) return kNever;
+  return add(last_received_us_, ms(welcome_.heartbeat_timeout_ms));
+}
+
+TimeUs Link::next_deadline() const {
+  switch (phase_) {
+    case Phase::kWaiting:
+      return retry_at_us_;
+    case Phase::kConnecting:
+    case Phase::kHandshake:
+      return attempt_deadline_us_;
+    case Phase::kUp:
+      return std::min({heartbeat_due_us(), death_due_us(), drain_deadline_us_});
+    case Phase::kClosed:
+      break;
+  }
+  return kNever;
+}
+
+void Link::on_time(TimeUs now) {
+  if (phase_ == Phase::kWaiting) {
+    if (now >= retry_at_us_) start_attempt(now);
+    return;
+  }
+  if (phase_ == Phase::kConnecting || phase_ == Phase::kHandshake) {
+    if (now >= attempt_deadline_us_) {
+      fail(phase_ == Phase::kConnecting ? "no connection within 5 s" : "no Welcome within 5 s",
+           now);
+    }
+    return;
+  }
+  if (phase_ != Phase::kUp) return;
+  if (now >= death_due_us()) {
+    fail("nothing received for " + format_duration(now - last_received_us_) +
+             ": the connection is dead",
+         now);
+  } else if (now >= drain_deadline_us_) {
+    fail("it did not close the connection in time", now);
+  } else if (now >= heartbeat_due_us()) {
+    send(0, wire::Heartbeat{}, now);
+  }
+}
+
+std::string Link::describe_errors() const {
+  std::string text;
+  for (std::size_t i = 0; i < errors_.size(); ++i) {
+    if (i != 0) text += "; ";
+    text += options_.endpoints[i];
+    text += ": ";
+    text += errors_[i].empty() ? "not tried since" : errors_[i];
+  }
+  return text;
+}
+
+}  // namespace syncd::client

@@ -1,0 +1,152 @@
+// One connection to a daemon, over and over: handshake, framing, heartbeats, and the back-off by
+// which a lost connection is made again. Owns no socket, thread, clock or chance: bytes and times
+// come in, bytes, a wish about the connection and the next deadline go out. One thread at a time.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "proto/wire.h"
+
+namespace syncd::client {
+
+// Microseconds of any clock that does not go back.
+using TimeUs = std::int64_t;
+inline constexpr TimeUs kNever = std::numeric_limits<TimeUs>::max();
+
+// The delay before the n-th attempt in a row grows from the first to the second of these; a random
+// half of it is taken off, so that the workers of a cluster do not all come back at once.
+inline constexpr TimeUs kBackoffMinUs = 50'000;
+inline constexpr TimeUs kBackoffMaxUs = 2'000'000;
+// An attempt that has not ended with a Welcome by then is given up.
+inline constexpr TimeUs kHandshakeTimeoutUs = 5'000'000;
+// How long the daemon may take to close a connection after it announced that it shuts down.
+inline constexpr TimeUs kDrainTimeoutUs = 5'000'000;
+
+struct LinkOptions {
+  std::vector<std::string> endpoints;  // as they are shown to people; at least one
+  std::string client_name;
+  std::string client_version;
+  std::string token;
+  std::uint64_t seed = 0;  // of the back-off's jitter
+};
+
+// What the transport is to do, by level and not by edge: whenever `number` differs from that of the
+// connection it has, it drops that connection without a further word, and if `up` is set it
+// connects to `endpoint` (an index into LinkOptions::endpoints) under the new number.
+struct LinkWish {
+  std::uint64_t number = 0;
+  bool up = false;
+  std::size_t endpoint = 0;
+  bool operator==(const LinkWish&) const = default;
+};
+
+// Why the daemon would not have us: a handshake that was answered, but not by a usable Welcome.
+struct Refusal {
+  Status status = Status::kOk;
+  std::string message;
+};
+
+class Link {
+ public:
+  // Called from inside Link's functions; may call send(), fail() and drain().
+  class Listener {
+   public:
+    virtual ~Listener() = default;
+    virtual void link_up(TimeUs now) = 0;    // welcomed: requests may be sent
+    virtual void link_down(TimeUs now) = 0;  // was up: every request that was sent is void
+    virtual void link_message(const wire::Message& message, TimeUs now) = 0;
+  };
+
+  // Wishes for the first connection at once.
+  Link(LinkOptions options, Listener& listener, TimeUs now);
+
+  const LinkWish& wish() const { return wish_; }
+  // Bytes to send on the connection wish().number; the transport takes them and leaves it empty.
+  std::vector<std::uint8_t>& output() { return output_; }
+
+  // Reports about the connection `number`; those about an older one are ignored.
+  void on_connected(std::uint64_t number, TimeUs now);
+  void on_bytes(std::uint64_t number, std::span<const std::uint8_t> bytes, TimeUs now);
+  void on_disconnected(std::uint64_t number, std::string_view reason, TimeUs now);
+
+  void on_time(TimeUs now);
+  TimeUs next_deadline() const;
+
+  // Appends a message to the output. Precondition for requests: up().
+  void send(std::uint64_t id, wire::Body body, TimeUs now);
+  // Gives up the connection and makes a new one after the back-off.
+  void fail(std::string_view reason, TimeUs now);
+  // The daemon said that it goes away: no more requests, and the connection ends soon.
+  void drain(std::string_view reason, TimeUs now);
+  // A request succeeded: the connection has proved useful, and the back-off starts afresh.
+  void note_progress() { progress_ = true; }
+  // For good: wishes for no connection any more.
+  void close();
+
+  bool up() const { return phase_ == Phase::kUp; }
+  bool usable() const { return up() && drain_deadline_us_ == kNever; }  // for new requests
+  // Since when no connection has been of use. Meaningful while !up().
+  TimeUs down_since_us() const { return down_since_us_; }
+  const wire::Welcome& welcome() const { return welcome_; }
+  const std::string& endpoint_text() const { return options_.endpoints[wish_.endpoint]; }
+
+  // Set once every endpoint was tried since the last success and one of them refused us for a
+  // reason that will not pass.
+  const std::optional<Refusal>& refusal() const { return refusal_; }
+
+  // The endpoints tried and the latest error of each: "unix:/run/s: no such file; tcp:...: ...".
+  std::string describe_errors() const;
+
+ private:
+  enum class Phase { kWaiting, kConnecting, kHandshake, kUp, kClosed };
+
+  void start_attempt(TimeUs now);
+  void end_attempt(std::string_view reason, TimeUs now);
+  void end_connection(std::string_view reason, TimeUs now);
+  void wait_for_retry(TimeUs delay_us, TimeUs now);
+  TimeUs next_delay_us();
+  std::uint64_t next_random();
+  void handle(const wire::Message& message, TimeUs now);
+  void handshake(const wire::Message& message, TimeUs now);
+  void welcomed(const wire::Welcome& welcome, TimeUs now);
+  void refused(Status status, std::string message, TimeUs now);
+  TimeUs heartbeat_due_us() const;
+  TimeUs death_due_us() const;
+
+  LinkOptions options_;
+  Listener& listener_;
+  std::uint64_t random_;
+
+  Phase phase_ = Phase::kWaiting;
+  LinkWish wish_;
+  std::vector<std::uint8_t> output_;
+  wire::Encoder encoder_;
+  wire::FrameSplitter splitter_;
+  wire::Message scratch_;  // keeps its memory from frame to frame
+  wire::Welcome welcome_;
+
+  TimeUs retry_at_us_ = kNever;          // kWaiting
+  TimeUs attempt_deadline_us_ = kNever;  // kConnecting, kHandshake
+  TimeUs drain_deadline_us_ = kNever;    // kUp
+  TimeUs last_sent_us_ = 0;
+  TimeUs last_received_us_ = 0;
+  TimeUs up_since_us_ = 0;
+  TimeUs down_since_us_ = 0;
+  bool progress_ = false;
+
+  unsigned failures_ = 0;            // in a row: the back-off's exponent
+  std::size_t tried_in_round_ = 0;   // endpoints tried since the last delay
+  std::vector<std::string> errors_;  // per endpoint, the latest; "": none
+  std::string drain_reason_;
+  std::optional<Refusal> refusal_in_round_;
+  std::optional<Refusal> refusal_;
+};
+
+}  // namespace syncd::client

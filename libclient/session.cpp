@@ -1,0 +1,357 @@
+// The session's operations: what is admitted, what stands already, what is refused at once. Runs on
+// whatever thread drives the session; one at a time.
+#include "libclient/session.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace syncd::client {
+
+Session::Session(SessionOptions options, TimeUs now)
+    : options_(std::move(options)), link_(options_.link, *this, now) {}
+
+Session::~Session() = default;
+
+Session::Op Session::make_op(OpId id, TimeUs deadline_us, TimeUs now) const {
+  Op op;
+  op.id = id;
+  op.since_us = now;
+  op.deadline_us = deadline_us;
+  op.allowed_us = deadline_us == kNever ? kNever : std::max<TimeUs>(0, deadline_us - now);
+  op.waiting = true;
+  return op;
+}
+
+void Session::arm(const Op& op) {
+  scan_at_us_ = std::min(scan_at_us_, op.deadline_us);
+}
+
+// The worker that an operation is for; null, and the operation has failed, if it can have none.
+Session::Worker* Session::admit(Op& op, WorkerId worker) {
+  if (closed_) {
+    complete(op, Status::kClosed, "the client is closed");
+    return nullptr;
+  }
+  const auto found = workers_.find(worker);
+  if (found == workers_.end() || found->second.membership == Membership::kLeft) {
+    complete(op, Status::kClosed, "the worker has left its job");
+    return nullptr;
+  }
+  if (found->second.membership == Membership::kFenced) {
+    complete(op, Status::kFenced, found->second.failure);
+    return nullptr;
+  }
+  return &found->second;
+}
+
+// Whoever calls after the daemon has been lost for too long is told at once.
+bool Session::admit_link(Op& op, const char* call, std::int64_t iteration, const Worker& worker,
+                         TimeUs now) {
+  if (now < unreachable_due_us()) return true;
+  complete(op, Status::kUnreachable, call_text(call, iteration, worker) + ": " + link_text(now));
+  return false;
+}
+
+// Sends what now stands, or asks to resume first where the daemon would not at the last try.
+void Session::wake(Worker& worker, TimeUs now) {
+  if (worker.membership == Membership::kDetached) {
+    resume(worker, now);
+  } else {
+    send_standing(worker, now);
+  }
+}
+
+void Session::connect(OpId op_id, TimeUs deadline_us, TimeUs now) {
+  Op op = make_op(op_id, deadline_us, now);
+  if (closed_) return complete(op, Status::kClosed, "the client is closed");
+  if (connect_op_.waiting) return complete(op, Status::kState, "connect is under way already");
+  if (link_.up()) return complete_ok(op, std::monostate{});
+  connect_op_ = op;
+  arm(op);
+  check_refusal();
+}
+
+// ---- Join
+// -----------------------------------------------------------------------------------------
+
+// Where a join's state is kept. A join that timed out may still be answered, so a second one that
+// asks for the same takes over where it stands. Two live workers of one identity would replace each
+// other at the daemon for ever, so that is refused here.
+Session::Worker* Session::join_slot(Op& op, JoinRequest& request) {
+  WorkerId forgotten = kNoWorker;
+  for (auto& [id, worker] : workers_) {
+    const JoinRequest& have = worker.params;
+    const bool gone =
+        worker.membership == Membership::kLeft || worker.membership == Membership::kFenced;
+    if (gone || have.job != request.job) continue;
+    const bool same_name = have.name == request.name && have.host == request.host;
+    const bool joined = worker.membership != Membership::kJoining;
+    const std::int64_t rank = joined ? std::int64_t{worker.ref.rank} : have.rank;
+    const bool same_rank = request.rank >= 0 && rank == request.rank;
+    if (!same_name && !same_rank) continue;
+    if (!worker.released) {
+      complete(op, Status::kRankTaken,
+               join_text(request) + ": this client has a live " + label(worker) + " ('" +
+                   have.name + "') of this " + (same_name ? "name" : "rank") +
+                   " already; let it leave first, or give another rank and name");
+      return nullptr;
+    }
+    const bool same = same_name && have.rank == request.rank && have.policy == request.policy &&
+                      have.world_size == request.world_size;
+    if (!joined && same) {
+      worker.released = false;
+      worker.params.signals = std::move(request.signals);
+      return &worker;
+    }
+    if (same_name) forgotten = id;
+  }
+  if (forgotten != kNoWorker) erase(forgotten);
+  const WorkerId id = next_worker_++;
+  Worker& worker = workers_[id];
+  worker.id = id;
+  worker.params = std::move(request);
+  return &worker;
+}
+
+void Session::join(OpId op_id, JoinRequest request, TimeUs deadline_us, TimeUs now) {
+  Op op = make_op(op_id, deadline_us, now);
+  if (closed_) return complete(op, Status::kClosed, "the client is closed");
+  if (now >= unreachable_due_us()) {
+    return complete(op, Status::kUnreachable, join_text(request) + ": " + link_text(now));
+  }
+  Worker* worker = join_slot(op, request);
+  if (worker == nullptr) return;
+  worker->join.active = true;
+  worker->join.op = op;
+  arm(op);
+  if (worker->join.request == 0) send_join(*worker, now);
+}
+
+// ---- Begin
+// ----------------------------------------------------------------------------------------
+
+bool Session::admit_begin(Worker& worker, Op& op, TimeUs now) {
+  const auto refuse = [&](const std::string& reason) {
+    complete(op, Status::kState, call_text("begin", worker.next, worker) + ": " + reason);
+    return false;
+  };
+  if (worker.begin.op.waiting) return refuse("another begin of this worker is under way");
+  if (worker.leave.active) return refuse("this worker is leaving");
+  if (worker.stopped || worker.grant_ready) return true;
+  if (worker.push.active) {
+    return refuse("push(" + std::to_string(worker.push_body.iteration) +
+                  ") is not confirmed yet; push it again to wait for that");
+  }
+  if (worker.open) {
+    return refuse("iteration " + std::to_string(worker.granted) +
+                  " was granted and is not pushed yet");
+  }
+  return admit_link(op, "begin", worker.next, worker, now);
+}
+
+void Session::begin(OpId op_id, WorkerId id, TimeUs deadline_us, TimeUs now) {
+  Op op = make_op(op_id, deadline_us, now);
+  Worker* worker = admit(op, id);
+  if (worker == nullptr || !admit_begin(*worker, op, now)) return;
+  worker->begin.op = op;
+  if (worker->stopped) return deliver_stop(*worker);
+  if (worker->grant_ready) return deliver_grant(*worker);
+  arm(op);
+  if (!worker->begin.active) {
+    worker->begin.active = true;
+    worker->begin.sent_before = false;
+    worker->begin_asked = worker->next;
+  }
+  wake(*worker, now);
+}
+
+// ---- Push
+// -----------------------------------------------------------------------------------------
+
+// True if the push is to be made, or stands already and is waited for on.
+bool Session::admit_push(Worker& worker, Op& op, std::int64_t iteration) {
+  const auto refuse = [&](Status status, const std::string& reason) {
+    complete(op, status, call_text("push", iteration, worker) + ": " + reason);
+    return false;
+  };
+  if (worker.push.op.waiting) {
+    return refuse(Status::kState, "another push of this worker is under way");
+  }
+  if (worker.leave.active) return refuse(Status::kState, "this worker is leaving");
+  if (worker.push.active) {
+    if (worker.push_body.iteration == iteration) return true;
+    return refuse(Status::kWrongIteration, "push(" + std::to_string(worker.push_body.iteration) +
+                                               ") is not confirmed yet and is the one that is due");
+  }
+  if (worker.open) {
+    if (worker.granted == iteration) return true;
+    return refuse(Status::kWrongIteration,
+                  "iteration " + std::to_string(worker.granted) + " is the one that is due");
+  }
+  if (worker.pushed < 0) {
+    return refuse(Status::kState, "no iteration was granted yet; begin comes first");
+  }
+  if (worker.pushed != iteration) {
+    return refuse(Status::kWrongIteration, "iteration " + std::to_string(worker.due) +
+                                               " is the one that is due, after a begin");
+  }
+  complete_ok(op, PushResult{worker.pushed_late});  // counted already, and counts once
+  return false;
+}
+
+void Session::push(OpId op_id, WorkerId id, std::int64_t iteration, const PushInfo& info,
+                   TimeUs deadline_us, TimeUs now) {
+  Op op = make_op(op_id, deadline_us, now);
+  Worker* worker = admit(op, id);
+  if (worker == nullptr || !admit_push(*worker, op, iteration)) return;
+  if (!admit_link(op, "push", iteration, *worker, now)) return;
+  worker->push.op = op;
+  arm(op);
+  if (!worker->push.active) {
+    worker->push.active = true;
+    worker->push.sent_before = false;
+    worker->push_body.iteration = iteration;
+    worker->push_body.loss = info.loss;
+    worker->push_body.samples = info.samples;
+    worker->push_body.bytes = info.bytes;
+  }
+  wake(*worker, now);
+}
+
+// ---- Leave and the rest
+// ---------------------------------------------------------------------------
+
+void Session::leave(OpId op_id, WorkerId id, TimeUs deadline_us, TimeUs now) {
+  Op op = make_op(op_id, deadline_us, now);
+  Worker* worker = admit(op, id);
+  if (worker == nullptr) return;
+  if (worker->leave.op.waiting) {
+    return complete(op, Status::kState,
+                    call_text("leave", -1, *worker) + ": another leave is under way");
+  }
+  if (!admit_link(op, "leave", -1, *worker, now)) return;
+  worker->leave.op = op;
+  arm(op);
+  worker->leave.active = true;
+  wake(*worker, now);
+}
+
+void Session::explain(OpId op_id, WorkerId id, TimeUs deadline_us, TimeUs now) {
+  Op op = make_op(op_id, deadline_us, now);
+  Worker* worker = admit(op, id);
+  if (worker == nullptr) return;
+  if (!admit_link(op, "explain", -1, *worker, now)) return;
+  Side side;
+  side.op = op;
+  worker->sides.push_back(side);
+  arm(op);
+  wake(*worker, now);
+}
+
+void Session::cancel_begin(OpId op_id, WorkerId id, TimeUs deadline_us, TimeUs now) {
+  Op op = make_op(op_id, deadline_us, now);
+  Worker* worker = admit(op, id);
+  if (worker == nullptr) return;
+  complete(worker->begin.op, Status::kCancelled,
+           call_text("begin", worker->begin_asked, *worker) + " was cancelled");
+  const bool known = worker->begin.request != 0 || worker->begin.sent_before;
+  const bool standing = std::exchange(worker->begin.active, false);
+  forget(worker->begin.request);
+  forget(worker->explain_request);
+  worker->explaining = false;
+  if (!standing || !known) return complete_ok(op, std::monostate{});
+  Side side;
+  side.cancel = true;
+  side.iteration = worker->begin_asked;
+  side.op = op;
+  worker->sides.push_back(side);
+  arm(op);
+  wake(*worker, now);
+}
+
+void Session::release(WorkerId id, TimeUs now) {
+  const auto found = workers_.find(id);
+  if (found == workers_.end()) return;
+  Worker& worker = found->second;
+  worker.released = true;
+  worker.params.signals.reset();
+  fail_waiting(worker, Status::kClosed, "the worker's handle was freed");
+  const bool gone =
+      worker.membership == Membership::kLeft || worker.membership == Membership::kFenced;
+  if (gone) return erase(id);
+  // A begin that nobody will wait for must not hold up the others' view of this worker.
+  if (worker.begin.active) {
+    worker.begin.active = false;
+    forget(worker.begin.request);
+    Side side;
+    side.cancel = true;
+    side.iteration = worker.begin_asked;
+    worker.sides.push_back(side);
+    wake(worker, now);
+  }
+}
+
+void Session::close() {
+  if (closed_) return;
+  closed_ = true;
+  link_.close();
+  requests_.clear();
+  complete(connect_op_, Status::kCancelled, "the client was closed");
+  for (auto& [id, worker] : workers_) {
+    fail_waiting(worker, Status::kCancelled, "the client was closed");
+  }
+  workers_.clear();
+  by_rank_.clear();
+}
+
+// ---- The connection
+// -------------------------------------------------------------------------------
+
+void Session::on_bytes(std::uint64_t number, std::span<const std::uint8_t> bytes, TimeUs now) {
+  link_.on_bytes(number, bytes, now);
+  check_refusal();
+}
+
+void Session::on_disconnected(std::uint64_t number, std::string_view reason, TimeUs now) {
+  link_.on_disconnected(number, reason, now);
+  check_refusal();
+}
+
+void Session::on_time(TimeUs now) {
+  if (closed_) return;
+  if (now >= link_.next_deadline()) link_.on_time(now);
+  check_refusal();
+  if (now >= scan_at_us_) expire(now);
+  if (!reported_unreachable_ && now >= unreachable_due_us()) fail_unreachable(now);
+}
+
+TimeUs Session::next_deadline() const {
+  if (closed_) return kNever;
+  const TimeUs unreachable = reported_unreachable_ ? kNever : unreachable_due_us();
+  return std::min({link_.next_deadline(), scan_at_us_, unreachable});
+}
+
+void Session::link_up(TimeUs now) {
+  reported_unreachable_ = false;
+  complete_ok(connect_op_, std::monostate{});
+  for (auto& [id, worker] : workers_) {
+    if (worker.membership == Membership::kFenced || worker.membership == Membership::kLeft)
+      continue;
+    if (worker.membership == Membership::kJoining && !worker.join.active) continue;
+    send_join(worker, now);
+  }
+}
+
+void Session::link_down(TimeUs now) {
+  requests_.clear();
+  for (auto at = workers_.begin(); at != workers_.end();) {
+    Worker& worker = (at++)->second;
+    forget_requests(worker);
+    if (worker.membership == Membership::kJoined) worker.membership = Membership::kResuming;
+    if (worker.explaining) finish_begin_timeout(worker, link_text(now));
+    // Nobody waits for this join; if it had its effect, the daemon gives the place up by itself.
+    if (worker.released && worker.membership == Membership::kJoining) erase(worker.id);
+  }
+}
+
+}  // namespace syncd::client

@@ -1,0 +1,301 @@
+// A client's session with a daemon: any number of workers over one connection that is made again
+// whenever it is lost, with everything unanswered sent again. Owns no socket, thread, clock or
+// chance: bytes, operations and times come in; bytes, completions, a wish about the connection and
+// the next deadline go out. It therefore runs the same under libuv and in a simulated network. One
+// thread at a time.
+//
+// After each call the driver looks at wish(), output(), completions() and next_deadline().
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "libclient/link.h"
+#include "proto/explanation.h"
+#include "proto/status.h"
+#include "proto/wire.h"
+
+namespace syncd::client {
+
+using OpId = std::uint64_t;      // the driver's name for an operation
+using WorkerId = std::uint64_t;  // the session's name for a worker; never reused
+inline constexpr WorkerId kNoWorker = 0;
+
+// How long the daemon may take to say why a begin that timed out was not granted.
+inline constexpr TimeUs kExplainTimeoutUs = 1'000'000;
+
+struct SessionOptions {
+  LinkOptions link;
+  // How long a lost connection stays invisible to operations; kNever: for ever.
+  TimeUs reconnect_timeout_us = 60'000'000;
+};
+
+// What other threads may look at without asking the session.
+struct WorkerSignals {
+  // 1 while the daemon advises to drop the current iteration and start it anew.
+  std::atomic<std::uint32_t> resync{0};
+};
+
+struct JoinRequest {
+  std::string job;
+  std::string policy;  // empty: whatever the job has
+  std::string name;
+  std::string host;
+  std::int32_t rank = -1;                  // -1: the daemon chooses
+  std::uint32_t world_size = 0;            // 0: what the job says
+  std::shared_ptr<WorkerSignals> signals;  // may be null
+};
+
+struct PushInfo {
+  std::optional<double> loss;
+  std::uint64_t samples = 0;
+  std::uint64_t bytes = 0;
+};
+
+struct JoinResult {
+  WorkerId worker = kNoWorker;
+  std::uint32_t rank = 0;
+  std::uint32_t world_size = 0;
+  std::int64_t iteration = 0;
+  std::string policy;
+  bool durable = false;
+  bool resumed = false;
+};
+struct Step {
+  std::int64_t iteration = 0;
+  std::int64_t staleness = 0;
+  std::uint32_t flags = 0;  // wire::kStep...
+};
+struct PushResult {
+  bool late = false;
+};
+
+struct Completion {
+  OpId op = 0;
+  Status status = Status::kOk;
+  std::string message;  // empty on success
+  std::variant<std::monostate, JoinResult, Step, PushResult, Explanation> result;
+};
+
+class Session final : private Link::Listener {
+ public:
+  Session(SessionOptions options, TimeUs now);
+  ~Session() override;
+  Session(const Session&) = delete;
+  Session& operator=(const Session&) = delete;
+
+  // ---- Operations: each completes exactly once, at once or later. `deadline_us` may be kNever.
+
+  // Completes when the session is connected and welcomed; fails with kUnreachable at the deadline,
+  // or, once every endpoint was tried, with what a daemon refused us for.
+  void connect(OpId op, TimeUs deadline_us, TimeUs now);
+  void join(OpId op, JoinRequest request, TimeUs deadline_us, TimeUs now);
+  // One at a time per worker. After kTimeout or kUnreachable the request stays standing, and the
+  // next call waits on.
+  void begin(OpId op, WorkerId worker, TimeUs deadline_us, TimeUs now);
+  // One at a time per worker. After kTimeout or kUnreachable the push stays standing, and a call
+  // with the same iteration waits on for its acknowledgement.
+  void push(OpId op, WorkerId worker, std::int64_t iteration, const PushInfo& info,
+            TimeUs deadline_us, TimeUs now);
+  void leave(OpId op, WorkerId worker, TimeUs deadline_us, TimeUs now);
+  void explain(OpId op, WorkerId worker, TimeUs deadline_us, TimeUs now);
+  // Withdraws a standing begin; an operation that waits on it completes with kCancelled.
+  void cancel_begin(OpId op, WorkerId worker, TimeUs deadline_us, TimeUs now);
+
+  // The driver will not name this worker any more. One that has not left keeps its place at the
+  // daemon for as long as the session lives.
+  void release(WorkerId worker, TimeUs now);
+  // Completes everything with kCancelled and wishes for no connection any more.
+  void close();
+
+  // ---- The connection's transport; see Link.
+
+  const LinkWish& wish() const { return link_.wish(); }
+  std::vector<std::uint8_t>& output() { return link_.output(); }
+  void on_connected(std::uint64_t number, TimeUs now) { link_.on_connected(number, now); }
+  void on_bytes(std::uint64_t number, std::span<const std::uint8_t> bytes, TimeUs now);
+  void on_disconnected(std::uint64_t number, std::string_view reason, TimeUs now);
+
+  void on_time(TimeUs now);
+  TimeUs next_deadline() const;
+
+  // What completed; the driver takes it and leaves it empty.
+  std::vector<Completion>& completions() { return completions_; }
+
+  bool connected() const { return link_.up(); }
+
+ private:
+  enum class Membership {
+    kJoining,   // never joined yet
+    kJoined,    // `ref` is good on this connection
+    kResuming,  // was joined; a Join that says so must be answered first
+    kDetached,  // the daemon refused to resume for a reason that may pass: the next call asks again
+    kFenced,    // for good
+    kLeft,
+  };
+  enum class Kind : std::uint8_t { kJoin, kBegin, kPush, kLeave, kExplain, kSide };
+
+  // A caller that waits.
+  struct Op {
+    OpId id = 0;
+    TimeUs since_us = 0;
+    TimeUs deadline_us = kNever;
+    TimeUs allowed_us = kNever;  // deadline minus start, for the texts
+    bool waiting = false;
+  };
+  // A request that stands until it is answered, over as many connections as it takes. It can stand
+  // without a caller (after a timeout); a caller never waits without it standing.
+  struct Standing {
+    bool active = false;
+    std::uint64_t request = 0;  // its id on this connection; 0: not sent on it
+    bool sent_before = false;   // on some earlier connection
+    Op op;
+  };
+  // An explain or cancel-begin of the driver's.
+  struct Side {
+    bool cancel = false;
+    std::int64_t iteration = 0;
+    std::uint64_t request = 0;
+    Op op;
+  };
+  struct Worker {
+    WorkerId id = kNoWorker;
+    JoinRequest params;
+    Membership membership = Membership::kJoining;
+    bool released = false;    // the driver forgot it
+    bool stopped = false;     // the job has ended
+    bool any_policy = false;  // the job's policy was switched: resume under whatever it has
+    unsigned fences = 0;      // in a row without an answer of another kind
+    std::string failure;      // why it is kFenced or kDetached
+    Status failure_status = Status::kOk;
+    wire::WorkerRef ref;
+
+    std::int64_t due = 0;        // the iteration the caller expects next
+    std::int64_t next = 0;       // the one to ask for
+    std::int64_t joined_at = 0;  // what the latest Joined said
+    std::int64_t granted = -1;
+    std::int64_t pushed = -1;
+    bool open = false;         // `granted` was handed out and is not pushed yet
+    bool grant_ready = false;  // a grant came while nobody waited
+    bool pushed_late = false;
+    Step grant;
+
+    Standing join;
+    Standing begin;
+    Standing push;
+    Standing leave;
+    wire::Push push_body;
+    std::int64_t begin_asked = 0;       // the iteration of the standing begin
+    std::uint64_t explain_request = 0;  // asked because begin's caller ran out of time
+    bool explaining = false;
+    std::vector<Side> sides;
+  };
+  struct Request {
+    Kind kind = Kind::kJoin;
+    WorkerId worker = kNoWorker;
+  };
+  using Workers = std::map<WorkerId, Worker>;  // in the order of joining: resending is repeatable
+
+  // Link::Listener
+  void link_up(TimeUs now) override;
+  void link_down(TimeUs now) override;
+  void link_message(const wire::Message& message, TimeUs now) override;
+
+  // Requests (session_send.cpp)
+  std::uint64_t send(Kind kind, WorkerId worker, wire::Body body, TimeUs now);
+  void forget(std::uint64_t& request);
+  void forget_requests(Worker& worker);
+  void send_join(Worker& worker, TimeUs now);
+  void send_standing(Worker& worker, TimeUs now);
+  void resume(Worker& worker, TimeUs now);
+
+  // Answers (session_answers.cpp)
+  void on_join_answer(Worker& worker, const wire::Body& body, TimeUs now);
+  void on_joined(Worker& worker, const wire::Joined& joined, TimeUs now);
+  void adopt_iteration(Worker& worker, std::int64_t iteration);
+  void on_join_refused(Worker& worker, const wire::Error& error, TimeUs now);
+  void on_resume_refused(Worker& worker, const wire::Error& error, TimeUs now);
+  void on_begin_answer(Worker& worker, const wire::Body& body, TimeUs now);
+  void on_granted(Worker& worker, const wire::Granted& granted);
+  void on_pushed(Worker& worker, const wire::Pushed& pushed);
+  void on_push_refused(Worker& worker, const wire::Error& error, TimeUs now);
+  void on_push_answer(Worker& worker, const wire::Body& body, TimeUs now);
+  void on_leave_answer(Worker& worker, const wire::Body& body, TimeUs now);
+  void on_explanation(Worker& worker, const wire::Body& body, TimeUs now);
+  void on_side_answer(Worker& worker, std::uint64_t request, const wire::Body& body, TimeUs now);
+  void on_fenced(Worker& worker, const std::string& message, TimeUs now);
+  void on_stopped(Worker& worker);
+  bool retried_elsewhere(const wire::Body& body, TimeUs now);
+  void notice(const wire::Body& body, TimeUs now);
+  Worker* find_ref(const wire::WorkerRef& ref);
+
+  // Operations (session.cpp)
+  Worker* admit(Op& op, WorkerId worker);
+  bool admit_link(Op& op, const char* call, std::int64_t iteration, const Worker& worker,
+                  TimeUs now);
+  bool admit_begin(Worker& worker, Op& op, TimeUs now);
+  bool admit_push(Worker& worker, Op& op, std::int64_t iteration);
+  Worker* join_slot(Op& op, JoinRequest& request);
+  void wake(Worker& worker, TimeUs now);
+  Op make_op(OpId id, TimeUs deadline_us, TimeUs now) const;
+  void arm(const Op& op);
+
+  // The ends of operations (session_ends.cpp)
+  void complete(Op& op, Status status, std::string message);
+  template <typename Result>
+  void complete_ok(Op& op, Result result) {
+    if (!std::exchange(op.waiting, false)) return;
+    completions_.push_back({op.id, Status::kOk, {}, std::move(result)});
+  }
+  void deliver_grant(Worker& worker);
+  void deliver_stop(Worker& worker);
+  void leave_done(Worker& worker);
+  void fail_waiting(Worker& worker, Status status, const std::string& reason);
+  void fail_for_good(Worker& worker, const std::string& reason);
+  void detach(Worker& worker, const wire::Error& error);
+  void orphan_join(Worker& worker);
+  void erase(WorkerId worker);
+  void expire(TimeUs now);
+  void expire_worker(Worker& worker, TimeUs now);
+  void expire_begin(Worker& worker, TimeUs now);
+  void finish_begin_timeout(Worker& worker, const std::string& reason);
+  TimeUs earliest_deadline(const Worker& worker) const;
+  void fail_unreachable(TimeUs now);
+  void check_refusal();
+  TimeUs unreachable_due_us() const;
+
+  // Sentences (session_text.cpp)
+  static std::string label(const Worker& worker);
+  static std::string call_text(const char* call, std::int64_t iteration, const Worker& worker);
+  static std::string join_text(const JoinRequest& request);
+  std::string link_text(TimeUs now) const;
+  std::string obstacle_text(const Worker& worker, TimeUs now) const;
+  static std::string explanation_text(const Explanation& explanation);
+
+  SessionOptions options_;
+  Workers workers_;
+  std::unordered_map<std::uint64_t, Request> requests_;  // in flight on this connection
+  std::unordered_map<std::uint64_t, WorkerId> by_rank_;  // job and rank of those that are joined
+  std::vector<Completion> completions_;
+  Op connect_op_;
+  std::uint64_t next_request_ = 2;  // 1 is the handshake's
+  WorkerId next_worker_ = 1;
+  // No operation's deadline is earlier than this. It is only a bound: an operation that completes
+  // leaves it, so that the usual case costs nothing, and the scan at that time finds the next one.
+  TimeUs scan_at_us_ = kNever;
+  bool reported_unreachable_ = false;
+  bool closed_ = false;
+  Link link_;  // last: it calls link_up() and the others of the parts above
+};
+
+}  // namespace syncd::client

@@ -1,0 +1,333 @@
+// The session's reading of what the daemon says: answers to requests, and notifications. Same
+// thread as the session.
+#include <algorithm>
+#include <utility>
+
+#include "libclient/session.h"
+
+namespace syncd::client {
+namespace {
+
+std::uint64_t rank_key(const wire::WorkerRef& ref) {
+  return (std::uint64_t{ref.job} << 32) | ref.rank;
+}
+
+// An answer of a type that does not belong to its request is a defect of the daemon. The call fails
+// with this rather than the connection, which would only bring the same answer again.
+wire::Error misplaced(const wire::Body& body) {
+  wire::Error error;
+  error.status = Status::kProtocol;
+  error.message = "the daemon answered with " + std::string(wire::body_name(body)) +
+                  ", which does not belong to this request";
+  return error;
+}
+
+// The answer's error, if it is one or none that was expected.
+template <typename Expected>
+bool is_error(const wire::Body& body, wire::Error& error) {
+  if (std::holds_alternative<Expected>(body)) return false;
+  const auto* given = std::get_if<wire::Error>(&body);
+  error = given != nullptr ? *given : misplaced(body);
+  return true;
+}
+
+}  // namespace
+
+void Session::link_message(const wire::Message& message, TimeUs now) {
+  if (message.id == 0) return notice(message.body, now);
+  const auto found = requests_.find(message.id);
+  if (found == requests_.end()) return;  // of a call that was given up
+  const Request request = found->second;
+  requests_.erase(found);
+  const auto at = workers_.find(request.worker);
+  if (at == workers_.end()) return;
+  Worker& worker = at->second;
+  if (!std::holds_alternative<wire::Error>(message.body)) link_.note_progress();
+  switch (request.kind) {
+    case Kind::kJoin:
+      worker.join.request = 0;
+      worker.join.sent_before = true;
+      return on_join_answer(worker, message.body, now);
+    case Kind::kBegin:
+      worker.begin.request = 0;
+      worker.begin.sent_before = true;
+      return on_begin_answer(worker, message.body, now);
+    case Kind::kPush:
+      worker.push.request = 0;
+      worker.push.sent_before = true;
+      return on_push_answer(worker, message.body, now);
+    case Kind::kLeave:
+      worker.leave.request = 0;
+      worker.leave.sent_before = true;
+      return on_leave_answer(worker, message.body, now);
+    case Kind::kExplain:
+      worker.explain_request = 0;
+      return on_explanation(worker, message.body, now);
+    case Kind::kSide:
+      return on_side_answer(worker, message.id, message.body, now);
+  }
+}
+
+// The daemon cannot answer now, but it or another may soon. True if the request is to be sent again
+// on the next connection.
+bool Session::retried_elsewhere(const wire::Body& body, TimeUs now) {
+  const auto* error = std::get_if<wire::Error>(&body);
+  if (error == nullptr) return false;
+  if (error->status != Status::kShutdown && error->status != Status::kUnreachable) return false;
+  // After a ShutdownNotice other answers may still be on their way; without one nothing else tells
+  // us to go.
+  if (link_.usable()) link_.fail("the daemon cannot go on: " + error->message, now);
+  return true;
+}
+
+// ---- Join
+// -----------------------------------------------------------------------------------------
+
+void Session::on_join_answer(Worker& worker, const wire::Body& body, TimeUs now) {
+  if (retried_elsewhere(body, now)) return;
+  wire::Error error;
+  if (!is_error<wire::Joined>(body, error)) {
+    on_joined(worker, std::get<wire::Joined>(body), now);
+  } else if (worker.membership == Membership::kJoining) {
+    on_join_refused(worker, error, now);
+  } else {
+    on_resume_refused(worker, error, now);
+  }
+}
+
+void Session::on_joined(Worker& worker, const wire::Joined& joined, TimeUs now) {
+  const bool first = worker.membership == Membership::kJoining;
+  if (!first) by_rank_.erase(rank_key(worker.ref));
+  worker.membership = Membership::kJoined;
+  worker.ref = joined.worker;
+  worker.joined_at = joined.iteration;
+  by_rank_[rank_key(worker.ref)] = worker.id;
+  if (first) {
+    worker.join.active = false;
+    worker.due = worker.next = joined.iteration;
+    JoinResult result;
+    result.worker = worker.id;
+    result.rank = joined.worker.rank;
+    result.world_size = joined.world_size;
+    result.iteration = joined.iteration;
+    result.policy = joined.policy;
+    result.durable = joined.durable;
+    result.resumed = joined.resumed;
+    complete_ok(worker.join.op, std::move(result));
+    // Whoever asked has given up: the others must not wait for a worker that nobody runs.
+    if (worker.released) worker.leave.active = true;
+  } else {
+    adopt_iteration(worker, joined.iteration);
+  }
+  send_standing(worker, now);
+}
+
+// A worker that comes back goes on where the daemon says. What its caller computes now is pushed
+// all the same, and the daemon says what becomes of it.
+void Session::adopt_iteration(Worker& worker, std::int64_t iteration) {
+  if (worker.open || worker.push.active) return;
+  if (worker.grant_ready && worker.granted == iteration) return;
+  worker.grant_ready = false;
+  worker.next = iteration;
+  worker.begin_asked = iteration;
+}
+
+void Session::on_join_refused(Worker& worker, const wire::Error& error, TimeUs) {
+  complete(worker.join.op, error.status, join_text(worker.params) + ": " + error.message);
+  erase(worker.id);
+}
+
+void Session::on_resume_refused(Worker& worker, const wire::Error& error, TimeUs now) {
+  if (error.status == Status::kPolicyMismatch && !worker.any_policy) {
+    worker.any_policy = true;  // the operator has switched the job's policy since we joined
+    send_join(worker, now);
+    return;
+  }
+  // A leave whose answer was lost with the last connection has had its effect.
+  const bool left = worker.leave.active && worker.leave.sent_before;
+  if (error.status == Status::kFenced) {
+    if (left) return leave_done(worker);
+    return fail_for_good(worker, error.message);
+  }
+  if (error.status == Status::kStopped) {
+    on_stopped(worker);
+    if (worker.leave.active) return leave_done(worker);
+  }
+  detach(worker, error);
+}
+
+void Session::on_fenced(Worker& worker, const std::string& message, TimeUs now) {
+  if (worker.membership != Membership::kJoined) return;
+  worker.fences += 1;
+  // Taken back and thrown out again with nothing done in between: that would go on for ever.
+  if (worker.fences > 1) return fail_for_good(worker, message);
+  resume(worker, now);
+}
+
+// ---- Begin
+// ----------------------------------------------------------------------------------------
+
+void Session::on_begin_answer(Worker& worker, const wire::Body& body, TimeUs now) {
+  if (retried_elsewhere(body, now)) return;
+  wire::Error error;
+  if (!is_error<wire::Granted>(body, error))
+    return on_granted(worker, std::get<wire::Granted>(body));
+  if (error.status == Status::kFenced) return on_fenced(worker, error.message, now);
+  if (error.status == Status::kStopped) return on_stopped(worker);
+  worker.begin.active = false;
+  worker.explaining = false;
+  forget(worker.explain_request);
+  // The two sides disagree on where this worker is: the next call asks the daemon first.
+  if (error.status == Status::kWrongIteration) worker.membership = Membership::kDetached;
+  complete(worker.begin.op, error.status,
+           call_text("begin", worker.begin_asked, worker) + ": " + error.message);
+}
+
+void Session::on_granted(Worker& worker, const wire::Granted& granted) {
+  if ((granted.flags & wire::kStepStop) != 0) return on_stopped(worker);
+  worker.fences = 0;
+  worker.begin.active = false;
+  worker.explaining = false;
+  forget(worker.explain_request);
+  worker.granted = granted.iteration;
+  worker.next = granted.iteration;
+  worker.grant = Step{granted.iteration, granted.staleness, granted.flags};
+  // The daemon says SKIP for a jump that it made within this request; one that happened while this
+  // worker was away is known here alone.
+  if (granted.iteration != worker.due) worker.grant.flags |= wire::kStepSkip | wire::kStepPull;
+  worker.grant_ready = true;
+  if (worker.params.signals) worker.params.signals->resync.store(0, std::memory_order_relaxed);
+  if (worker.begin.op.waiting) deliver_grant(worker);
+}
+
+void Session::on_stopped(Worker& worker) {
+  worker.stopped = true;
+  worker.begin.active = false;
+  worker.explaining = false;
+  forget(worker.begin.request);
+  forget(worker.explain_request);
+  if (worker.begin.op.waiting) deliver_stop(worker);
+}
+
+void Session::on_explanation(Worker& worker, const wire::Body& body, TimeUs now) {
+  if (!worker.explaining || retried_elsewhere(body, now)) return;
+  wire::Error error;
+  if (!is_error<Explanation>(body, error)) {
+    return finish_begin_timeout(worker, explanation_text(std::get<Explanation>(body)));
+  }
+  finish_begin_timeout(worker, "the daemon does not say why: " + error.message);
+  if (error.status == Status::kFenced) on_fenced(worker, error.message, now);
+}
+
+// ---- Push
+// -----------------------------------------------------------------------------------------
+
+void Session::on_push_answer(Worker& worker, const wire::Body& body, TimeUs now) {
+  if (retried_elsewhere(body, now)) return;
+  wire::Error error;
+  if (is_error<wire::Pushed>(body, error)) return on_push_refused(worker, error, now);
+  on_pushed(worker, std::get<wire::Pushed>(body));
+}
+
+void Session::on_pushed(Worker& worker, const wire::Pushed& pushed) {
+  const std::int64_t iteration = worker.push_body.iteration;
+  worker.fences = 0;
+  worker.push.active = false;
+  worker.open = false;
+  worker.pushed = iteration;
+  worker.pushed_late = pushed.late;
+  worker.due = iteration + 1;
+  worker.next = iteration + 1;
+  complete_ok(worker.push.op, PushResult{pushed.late});
+}
+
+void Session::on_push_refused(Worker& worker, const wire::Error& error, TimeUs now) {
+  if (error.status == Status::kFenced) return on_fenced(worker, error.message, now);
+  worker.push.active = false;
+  if (error.status == Status::kStopped) worker.stopped = true;
+  if (error.status == Status::kWrongIteration) {
+    // This iteration can never be pushed any more, so the way is free for the next begin.
+    worker.open = false;
+    worker.next = std::max(worker.next, worker.joined_at);
+  }
+  complete(worker.push.op, error.status,
+           call_text("push", worker.push_body.iteration, worker) + ": " + error.message);
+}
+
+// ---- Leave, and what the driver asked beside the loop
+// ---------------------------------------------
+
+void Session::on_leave_answer(Worker& worker, const wire::Body& body, TimeUs now) {
+  if (retried_elsewhere(body, now)) return;
+  wire::Error error;
+  if (!is_error<wire::Ok>(body, error)) return leave_done(worker);
+  switch (error.status) {
+    case Status::kFenced:
+      return on_fenced(worker, error.message, now);
+    case Status::kStopped:
+    case Status::kUnknownJob:
+    case Status::kUnknownWorker:
+      return leave_done(worker);  // nobody waits for this worker any more, which is what was asked
+    default:
+      worker.leave.active = false;
+      complete(worker.leave.op, error.status,
+               call_text("leave", -1, worker) + ": " + error.message);
+      if (worker.released) erase(worker.id);
+  }
+}
+
+void Session::on_side_answer(Worker& worker, std::uint64_t request, const wire::Body& body,
+                             TimeUs now) {
+  const auto at = std::find_if(worker.sides.begin(), worker.sides.end(),
+                               [&](const Side& side) { return side.request == request; });
+  if (at == worker.sides.end()) return;
+  at->request = 0;
+  if (retried_elsewhere(body, now)) return;
+  const auto* error = std::get_if<wire::Error>(&body);
+  if (error != nullptr && error->status == Status::kFenced) {
+    return on_fenced(worker, error->message, now);
+  }
+  Side side = *at;
+  worker.sides.erase(at);
+  if (const auto* explanation = std::get_if<Explanation>(&body); explanation && !side.cancel) {
+    complete_ok(side.op, *explanation);
+  } else if (side.cancel && std::holds_alternative<wire::Ok>(body)) {
+    complete_ok(side.op, std::monostate{});
+  } else {
+    const wire::Error shown = error != nullptr ? *error : misplaced(body);
+    complete(
+        side.op, shown.status,
+        call_text(side.cancel ? "cancel of begin" : "explain", -1, worker) + ": " + shown.message);
+  }
+}
+
+// ---- Notifications
+// --------------------------------------------------------------------------------
+
+// Only the exact incarnation is meant: a late notification of an earlier life has no effect.
+Session::Worker* Session::find_ref(const wire::WorkerRef& ref) {
+  const auto id = by_rank_.find(rank_key(ref));
+  if (id == by_rank_.end()) return nullptr;
+  const auto found = workers_.find(id->second);
+  return found != workers_.end() && found->second.ref == ref ? &found->second : nullptr;
+}
+
+// One of a type that this build does not know is skipped.
+void Session::notice(const wire::Body& body, TimeUs now) {
+  if (const auto* stop = std::get_if<wire::StopNotice>(&body)) {
+    if (Worker* worker = find_ref(stop->worker)) on_stopped(*worker);
+  } else if (const auto* fenced = std::get_if<wire::FencedNotice>(&body)) {
+    if (Worker* worker = find_ref(fenced->worker)) on_fenced(*worker, fenced->message, now);
+  } else if (const auto* resync = std::get_if<wire::ResyncNotice>(&body)) {
+    Worker* worker = find_ref(resync->worker);
+    const bool current = worker != nullptr && worker->granted == resync->iteration &&
+                         (worker->open || worker->grant_ready);
+    if (current && worker->params.signals) {
+      worker->params.signals->resync.store(1, std::memory_order_relaxed);
+    }
+  } else if (const auto* shutdown = std::get_if<wire::ShutdownNotice>(&body)) {
+    link_.drain(shutdown->message, now);
+  }
+}
+
+}  // namespace syncd::client

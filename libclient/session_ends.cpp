@@ -1,0 +1,210 @@
+// How operations end: grants and stops handed out, timeouts, a daemon lost for too long, a worker
+// that is fenced or has left. Same thread as the session.
+#include <algorithm>
+#include <utility>
+
+#include "libclient/session.h"
+
+namespace syncd::client {
+
+void Session::complete(Op& op, Status status, std::string message) {
+  if (!std::exchange(op.waiting, false)) return;
+  completions_.push_back({op.id, status, std::move(message), std::monostate{}});
+}
+
+// Precondition: grant_ready and a caller that waits. The caller pulls from now on, so that a
+// re-sync that came before has no point any more.
+void Session::deliver_grant(Worker& worker) {
+  worker.grant_ready = false;
+  worker.open = true;
+  worker.due = worker.grant.iteration;
+  if (worker.params.signals) worker.params.signals->resync.store(0, std::memory_order_relaxed);
+  complete_ok(worker.begin.op, worker.grant);
+}
+
+void Session::deliver_stop(Worker& worker) {
+  complete_ok(worker.begin.op, Step{worker.next, 0, wire::kStepStop});
+}
+
+void Session::leave_done(Worker& worker) {
+  worker.membership = Membership::kLeft;
+  worker.leave.active = false;
+  forget_requests(worker);
+  complete_ok(worker.leave.op, std::monostate{});
+  fail_waiting(worker, Status::kClosed, "the worker has left its job");
+  const auto at = by_rank_.find((std::uint64_t{worker.ref.job} << 32) | worker.ref.rank);
+  if (at != by_rank_.end() && at->second == worker.id) by_rank_.erase(at);
+  if (worker.released) erase(worker.id);
+}
+
+// Ends every call that waits on this worker; what stands keeps standing.
+void Session::fail_waiting(Worker& worker, Status status, const std::string& reason) {
+  const auto end = [&](Op& op, const char* call, std::int64_t iteration) {
+    if (op.waiting) complete(op, status, call_text(call, iteration, worker) + ": " + reason);
+  };
+  if (worker.join.op.waiting)
+    complete(worker.join.op, status, join_text(worker.params) + ": " + reason);
+  end(worker.begin.op, "begin", worker.begin_asked);
+  end(worker.push.op, "push", worker.push_body.iteration);
+  end(worker.leave.op, "leave", -1);
+  for (Side& side : worker.sides) end(side.op, side.cancel ? "cancel of begin" : "explain", -1);
+  worker.explaining = false;
+  forget(worker.explain_request);
+  std::erase_if(worker.sides, [&](Side& side) {
+    if (!side.cancel) forget(side.request);
+    return !side.cancel;  // a withdrawal is still sent, an explanation has no reader any more
+  });
+}
+
+void Session::fail_for_good(Worker& worker, const std::string& reason) {
+  worker.failure =
+      label(worker) + " of job '" + worker.params.job + "' is no longer a member: " + reason;
+  worker.membership = Membership::kFenced;
+  forget_requests(worker);
+  fail_waiting(worker, Status::kFenced, worker.failure);
+  if (worker.released) erase(worker.id);
+}
+
+// The daemon would not take the worker back now; the next call or the next connection asks again.
+void Session::detach(Worker& worker, const wire::Error& error) {
+  worker.membership = Membership::kDetached;
+  fail_waiting(worker, error.status, "the daemon did not let it resume: " + error.message);
+  if (worker.released) erase(worker.id);
+}
+
+// A join whose caller gave up: if the daemon never saw it, it never was.
+void Session::orphan_join(Worker& worker) {
+  worker.released = true;
+  worker.params.signals.reset();
+}
+
+void Session::erase(WorkerId id) {
+  const auto found = workers_.find(id);
+  if (found == workers_.end()) return;
+  Worker& worker = found->second;
+  forget_requests(worker);
+  const auto at = by_rank_.find((std::uint64_t{worker.ref.job} << 32) | worker.ref.rank);
+  if (at != by_rank_.end() && at->second == id) by_rank_.erase(at);
+  workers_.erase(found);
+}
+
+// ---- Timeouts
+// -------------------------------------------------------------------------------------
+
+void Session::expire(TimeUs now) {
+  scan_at_us_ = kNever;
+  if (connect_op_.waiting && connect_op_.deadline_us <= now) {
+    complete(connect_op_, Status::kUnreachable,
+             "no daemon answered within " + format_duration(connect_op_.allowed_us) + ": " +
+                 link_.describe_errors());
+  }
+  if (connect_op_.waiting) arm(connect_op_);
+  for (auto at = workers_.begin(); at != workers_.end();) {
+    Worker& worker = at->second;
+    expire_worker(worker, now);
+    const bool orphan = worker.released && worker.membership == Membership::kJoining;
+    const bool unseen = worker.join.request == 0 && !worker.join.sent_before;
+    const WorkerId id = at->first;
+    scan_at_us_ = std::min(scan_at_us_, earliest_deadline(worker));
+    ++at;
+    if (orphan && unseen) erase(id);
+  }
+}
+
+TimeUs Session::earliest_deadline(const Worker& worker) const {
+  TimeUs earliest = kNever;
+  const auto look = [&](const Op& op) {
+    if (op.waiting) earliest = std::min(earliest, op.deadline_us);
+  };
+  look(worker.join.op);
+  look(worker.begin.op);
+  look(worker.push.op);
+  look(worker.leave.op);
+  for (const Side& side : worker.sides) look(side.op);
+  return earliest;
+}
+
+void Session::expire_worker(Worker& worker, TimeUs now) {
+  const auto due = [&](const Op& op) { return op.waiting && op.deadline_us <= now; };
+  const auto late = [&](Op& op, const std::string& what, const char* verb) {
+    complete(op, Status::kTimeout,
+             what + " not " + verb + " after " + format_duration(op.allowed_us) + ": " +
+                 obstacle_text(worker, now));
+  };
+  if (due(worker.join.op)) {
+    late(worker.join.op, join_text(worker.params), "answered");
+    orphan_join(worker);
+  }
+  if (due(worker.begin.op)) expire_begin(worker, now);
+  if (due(worker.push.op)) {
+    late(worker.push.op, call_text("push", worker.push_body.iteration, worker), "confirmed");
+  }
+  if (due(worker.leave.op)) late(worker.leave.op, call_text("leave", -1, worker), "confirmed");
+  for (Side& side : worker.sides) {
+    if (!due(side.op)) continue;
+    late(side.op, call_text(side.cancel ? "cancel of begin" : "explain", -1, worker), "answered");
+  }
+  std::erase_if(worker.sides, [&](Side& side) {
+    const bool pointless = !side.cancel && !side.op.waiting;
+    if (pointless) forget(side.request);
+    return pointless;
+  });
+}
+
+// The daemon knows who is waited for, so it is asked before the caller is told. A grant that comes
+// meanwhile wins.
+void Session::expire_begin(Worker& worker, TimeUs now) {
+  const bool asked = worker.membership == Membership::kJoined && worker.begin.request != 0;
+  if (worker.explaining) {
+    finish_begin_timeout(worker,
+                         "the daemon did not say why within " + format_duration(kExplainTimeoutUs));
+  } else if (link_.usable() && asked) {
+    worker.explaining = true;
+    worker.begin.op.deadline_us = now + kExplainTimeoutUs;
+    worker.explain_request = send(Kind::kExplain, worker.id, wire::Explain{worker.ref}, now);
+  } else {
+    finish_begin_timeout(worker, obstacle_text(worker, now));
+  }
+}
+
+void Session::finish_begin_timeout(Worker& worker, const std::string& reason) {
+  worker.explaining = false;
+  forget(worker.explain_request);
+  complete(worker.begin.op, Status::kTimeout,
+           call_text("begin", worker.begin_asked, worker) + " not granted after " +
+               format_duration(worker.begin.op.allowed_us) + ": " + reason);
+}
+
+// ---- A daemon that cannot be had
+// ------------------------------------------------------------------
+
+TimeUs Session::unreachable_due_us() const {
+  if (link_.up() || options_.reconnect_timeout_us == kNever) return kNever;
+  const TimeUs since_us = link_.down_since_us();
+  return options_.reconnect_timeout_us > kNever - since_us
+             ? kNever
+             : since_us + options_.reconnect_timeout_us;
+}
+
+void Session::fail_unreachable(TimeUs now) {
+  reported_unreachable_ = true;
+  const std::string reason = link_text(now);
+  for (auto at = workers_.begin(); at != workers_.end();) {
+    Worker& worker = at->second;
+    const WorkerId id = at->first;
+    fail_waiting(worker, Status::kUnreachable, reason);
+    ++at;
+    if (worker.membership != Membership::kJoining) continue;
+    orphan_join(worker);
+    if (!worker.join.sent_before) erase(id);
+  }
+}
+
+// A refusal is not waited out: the first connection fails with it as soon as nobody else is left to
+// ask. Later ones keep trying, since whoever took us once may do so again.
+void Session::check_refusal() {
+  if (!connect_op_.waiting || !link_.refusal()) return;
+  complete(connect_op_, link_.refusal()->status, link_.refusal()->message);
+}
+
+}  // namespace syncd::client

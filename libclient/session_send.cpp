@@ -1,0 +1,83 @@
+// The session's requests: what stands for a worker and is not sent on this connection yet goes out.
+// Same thread as the session.
+#include <utility>
+
+#include "libclient/session.h"
+
+namespace syncd::client {
+
+// Precondition: link_.usable().
+std::uint64_t Session::send(Kind kind, WorkerId worker, wire::Body body, TimeUs now) {
+  const std::uint64_t id = next_request_++;
+  requests_.emplace(id, Request{kind, worker});
+  link_.send(id, std::move(body), now);
+  return id;
+}
+
+// An answer to it that still comes is ignored.
+void Session::forget(std::uint64_t& request) {
+  if (request != 0) requests_.erase(std::exchange(request, 0));
+}
+
+// What was sent for this worker is void (its connection or its membership is gone) and will be sent
+// again under the next one.
+void Session::forget_requests(Worker& worker) {
+  for (Standing* standing : {&worker.join, &worker.begin, &worker.push, &worker.leave}) {
+    if (standing->request != 0) standing->sent_before = true;
+    forget(standing->request);
+  }
+  forget(worker.explain_request);
+  for (Side& side : worker.sides) forget(side.request);
+}
+
+void Session::send_join(Worker& worker, TimeUs now) {
+  if (!link_.usable()) return;
+  const JoinRequest& params = worker.params;
+  wire::Join join;
+  join.job = params.job;
+  join.policy = worker.any_policy ? std::string() : params.policy;
+  join.name = params.name;
+  join.host = params.host;
+  join.rank = params.rank;
+  join.world_size = params.world_size;
+  if (worker.membership != Membership::kJoining) {
+    worker.membership = Membership::kResuming;
+    join.rank = static_cast<std::int32_t>(worker.ref.rank);
+    join.incarnation = worker.ref.incarnation;
+    join.granted = worker.granted;
+    join.pushed = worker.pushed;
+  }
+  worker.join.request = send(Kind::kJoin, worker.id, std::move(join), now);
+}
+
+// Asks the daemon to take this worker back under what we know of it.
+void Session::resume(Worker& worker, TimeUs now) {
+  worker.membership = Membership::kResuming;
+  forget_requests(worker);
+  send_join(worker, now);
+}
+
+// In the order in which they were asked for: at most one of push and begin stands at a time, and a
+// leave comes after either.
+void Session::send_standing(Worker& worker, TimeUs now) {
+  if (!link_.usable() || worker.membership != Membership::kJoined) return;
+  for (Side& side : worker.sides) {
+    if (side.request != 0) continue;
+    wire::Body body = wire::Explain{worker.ref};
+    if (side.cancel) body = wire::CancelBegin{worker.ref, side.iteration};
+    side.request = send(Kind::kSide, worker.id, std::move(body), now);
+  }
+  if (worker.push.active && worker.push.request == 0) {
+    worker.push_body.worker = worker.ref;
+    worker.push.request = send(Kind::kPush, worker.id, worker.push_body, now);
+  }
+  if (worker.begin.active && worker.begin.request == 0) {
+    worker.begin.request =
+        send(Kind::kBegin, worker.id, wire::Begin{worker.ref, worker.begin_asked}, now);
+  }
+  if (worker.leave.active && worker.leave.request == 0) {
+    worker.leave.request = send(Kind::kLeave, worker.id, wire::Leave{worker.ref}, now);
+  }
+}
+
+}  // namespace syncd::client

@@ -1,0 +1,46 @@
+// The session's sentences: what a caller is told when a call fails. Same thread as the session.
+#include "libclient/session.h"
+
+namespace syncd::client {
+
+std::string Session::label(const Worker& worker) {
+  if (worker.membership == Membership::kJoining) return "worker '" + worker.params.name + "'";
+  return "worker " + std::to_string(worker.ref.rank);
+}
+
+// "begin(12) of worker 3"; without an iteration "leave of worker 3".
+std::string Session::call_text(const char* call, std::int64_t iteration, const Worker& worker) {
+  std::string text = call;
+  if (iteration >= 0) text += "(" + std::to_string(iteration) + ")";
+  return text + " of " + label(worker);
+}
+
+std::string Session::join_text(const JoinRequest& request) {
+  return "join of worker '" + request.name + "' to job '" + request.job + "'";
+}
+
+// Since when there is no connection, and what was tried. Precondition: there is none.
+std::string Session::link_text(TimeUs now) const {
+  return "no connection to a daemon for " + format_duration(now - link_.down_since_us()) + " (" +
+         link_.describe_errors() + ")";
+}
+
+// What keeps a request of this worker from being answered, as far as this side can tell.
+std::string Session::obstacle_text(const Worker& worker, TimeUs now) const {
+  if (!link_.up()) return link_text(now);
+  if (!link_.usable()) return "the daemon at " + link_.endpoint_text() + " is shutting down";
+  if (worker.membership == Membership::kResuming || worker.membership == Membership::kDetached) {
+    return "connected to " + link_.endpoint_text() +
+           ", which has not confirmed yet that this worker resumes";
+  }
+  return "connected to " + link_.endpoint_text() + ", which has not answered yet";
+}
+
+// An explanation of iteration -1 says that the worker does not wait: its grant is under way, or the
+// request is. Either way there is nobody to name.
+std::string Session::explanation_text(const Explanation& explanation) {
+  if (explanation.iteration < 0) return "the daemon was about to answer";
+  return to_text(explanation);
+}
+
+}  // namespace syncd::client
