@@ -36,8 +36,8 @@ struct Batch {
   std::vector<JobSnapshot> snapshots;  // each takes the place of the job's earlier one
 };
 
-// What the writer thread tells. Called on that thread; must return quickly and must not call back
-// into the store.
+// What the writer tells. The callback is called on the writer thread, or, by a store that has none
+// (in memory), from within submit(); it must return quickly and must not call back into the store.
 struct CommitReport {
   Ticket committed = 0;       // all batches up to this ticket are committed
   std::string error;          // empty, or why the store cannot be written (it keeps trying)
@@ -87,6 +87,9 @@ class Store {
   // there is one). Any thread. An unknown job gives an empty result.
   virtual bool read(JobId job, Sequence from, std::size_t records_max, std::size_t bytes_max,
                     ReadResult& result, std::string& error) = 0;
+
+  // The creation record of every job, in order of the jobs' ids. Any thread.
+  virtual bool jobs(std::vector<Record>& created, std::string& error) = 0;
 
   virtual Mode mode() const = 0;
   virtual std::string describe() const = 0;  // the path, or "memory"
