@@ -1,0 +1,138 @@
+// One client's byte stream: reads frames, collects answers, writes them in one go, and knows its
+// own deadlines. It knows nothing of what the frames mean. Loop thread.
+#pragma once
+
+#include <uv.h>
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "daemon/engine/types.h"
+#include "daemon/net/listener.h"
+#include "proto/wire.h"
+
+namespace syncd::net {
+
+class Connection;
+
+// What a connection tells its network. Every call is made on the loop thread from a libuv callback.
+class ConnectionHost {
+ public:
+  virtual ~ConnectionHost() = default;
+  // Memory to read into, shared by all connections: it is used up before the next read.
+  virtual std::span<std::uint8_t> read_buffer() = 0;
+  // One whole frame, valid during the call.
+  virtual void on_payload(Connection& connection, std::span<const std::uint8_t> payload) = 0;
+  // The bytes cannot be split into frames; the connection reads no further.
+  virtual void on_bad_frame(Connection& connection, const std::string& text) = 0;
+  // The connection has closed itself (the peer has gone, or a write failed).
+  virtual void on_lost(Connection& connection, const std::string& reason) = 0;
+  // Its next deadline may be earlier now than it was.
+  virtual void on_deadline_moved(Connection& connection) = 0;
+  // The last call: the handle is gone and the object will be.
+  virtual void on_gone(Connection& connection) = 0;
+};
+
+struct ConnectionLimits {
+  std::size_t frame_bytes_max = kDefaultMaxFrameBytes;
+  std::uint64_t handshake_timeout_ms = 5'000;
+  std::uint64_t idle_timeout_ms = 5'000;
+  std::uint64_t write_timeout_ms = 10'000;
+  std::uint64_t linger_ms = 1'000;  // for the peer to read a last message and close
+};
+
+class Connection {
+ public:
+  enum class State {
+    kHandshake,
+    kOpen,
+    kFinishing,  // a last message is on its way out; what comes in is thrown away
+    kClosed,     // the handle is being closed
+  };
+  enum class Expired { kNothing, kHandshake, kIdle, kWrite, kFinish };
+
+  // After this the object belongs to its handle and frees itself when close() has gone through the
+  // loop. Null, with the reason in `error`, if the descriptor cannot be used.
+  static Connection* open(uv_loop_t* loop, ConnectionHost& host, const ConnectionLimits& limits,
+                          ConnectionId id, Accepted accepted, std::string& error);
+
+  ConnectionId id() const { return id_; }
+  const std::string& peer() const { return peer_; }
+  State state() const { return state_; }
+  // Whether messages still make sense to it.
+  bool usable() const { return state_ == State::kHandshake || state_ == State::kOpen; }
+
+  // Encode frames into this; they are written by the next flush().
+  std::vector<std::uint8_t>& out() { return out_; }
+  // Bytes that the peer has not taken yet, in memory of this process.
+  std::size_t outbound_bytes() const;
+
+  void established() {
+    state_ = State::kOpen;
+    was_established_ = true;
+  }
+  bool was_established() const { return was_established_; }
+  // Writes what is in out(): at once as far as the kernel takes it, the rest when it can.
+  void flush();
+  // Sends what is in out(), tells the peer that nothing more comes, and closes when it has closed
+  // its side, at the latest linger_ms later, and in no case after `deadline_ms` of the loop's
+  // clock.
+  void finish(std::uint64_t deadline_ms);
+  // Closes at once. Nothing is told to the host but on_gone().
+  void close();
+
+  // The earliest moment, on the loop's clock, at which expired() may answer something; UINT64_MAX:
+  // never.
+  std::uint64_t deadline_ms() const;
+  Expired expired(std::uint64_t now_ms);
+
+  // For the host's own book-keeping.
+  bool dirty = false;
+  std::uint64_t scheduled_ms = 0;
+
+ private:
+  Connection(ConnectionHost& host, const ConnectionLimits& limits, ConnectionId id,
+             std::string peer);
+  ~Connection() = default;
+  uv_stream_t* stream() { return reinterpret_cast<uv_stream_t*>(&handle_); }
+  const uv_stream_t* stream() const { return reinterpret_cast<const uv_stream_t*>(&handle_); }
+  std::uint64_t now_ms() const { return uv_now(handle_.tcp.loop); }
+
+  static void on_allocate(uv_handle_t* handle, size_t suggested, uv_buf_t* buffer);
+  static void on_read(uv_stream_t* stream, ssize_t count, const uv_buf_t* buffer);
+  static void on_written(uv_write_t* request, int status);
+  void consume(std::span<const std::uint8_t> bytes);
+  std::span<const std::uint8_t> consume_in_place(std::span<const std::uint8_t> bytes);
+  void lose(const std::string& reason);
+  void write_rest(std::size_t done);
+  void half_close();
+
+  ConnectionHost& host_;
+  const ConnectionLimits& limits_;
+  const ConnectionId id_;
+  const std::string peer_;
+  State state_ = State::kHandshake;
+  bool was_established_ = false;
+  bool half_closed_ = false;
+
+  union {
+    uv_tcp_t tcp;
+    uv_pipe_t pipe;
+  } handle_;
+  uv_write_t write_;
+  bool write_in_flight_ = false;
+
+  wire::FrameSplitter partial_;  // holds only what no whole frame has been made of yet
+  std::vector<std::uint8_t> out_;
+  std::vector<std::uint8_t> writing_;  // handed to libuv
+
+  std::uint64_t opened_ms_ = 0;
+  std::uint64_t last_read_ms_ = 0;
+  std::uint64_t write_progress_ms_ = 0;
+  std::size_t write_left_ = 0;  // at write_progress_ms_
+  std::uint64_t finish_ms_ = UINT64_MAX;
+};
+
+}  // namespace syncd::net

@@ -1,0 +1,101 @@
+// Accepting connections; see the header. Loop thread.
+#include "daemon/net/listener.h"
+
+#include <netdb.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include <cerrno>
+#include <cstring>
+
+namespace syncd::net {
+namespace {
+
+// So that a storm of newcomers does not keep the loop from those who are connected.
+constexpr int kAcceptsPerTurn = 64;
+
+std::string describe_tcp_peer(const sockaddr* address, socklen_t length) {
+  char host[NI_MAXHOST];
+  char port[NI_MAXSERV];
+  if (getnameinfo(address, length, host, sizeof host, port, sizeof port,
+                  NI_NUMERICHOST | NI_NUMERICSERV) != 0) {
+    return "?";
+  }
+  const bool bracket = std::strchr(host, ':') != nullptr;
+  return std::string(bracket ? "[" : "") + host + (bracket ? "]" : "") + ":" + port;
+}
+
+std::string describe_unix_peer(int fd) {
+  ucred peer{};
+  socklen_t length = sizeof peer;
+  if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &length) != 0) return "unix:?";
+  return "unix:pid=" + std::to_string(peer.pid) + ",uid=" + std::to_string(peer.uid);
+}
+
+}  // namespace
+
+Listener::Listener(ListenSocket socket, OnAccept on_accept, OnShortage on_shortage)
+    : socket_(std::move(socket)),
+      on_accept_(std::move(on_accept)),
+      on_shortage_(std::move(on_shortage)) {}
+
+Listener* Listener::open(uv_loop_t* loop, ListenSocket socket, OnAccept on_accept,
+                         OnShortage on_shortage, std::string& error) {
+  auto* listener = new Listener(std::move(socket), std::move(on_accept), std::move(on_shortage));
+  const int code = uv_poll_init(loop, &listener->poll_, listener->socket_.fd.get());
+  if (code != 0) {
+    error = "cannot poll " + listener->socket_.endpoint + ": " + uv_strerror(code);
+    remove_unix_socket(listener->socket_);
+    delete listener;
+    return nullptr;
+  }
+  listener->poll_.data = listener;
+  listener->resume();
+  return listener;
+}
+
+void Listener::resume() {
+  uv_poll_start(&poll_, UV_READABLE, on_readable);
+}
+
+void Listener::pause() {
+  uv_poll_stop(&poll_);
+}
+
+void Listener::close(std::function<void()> on_gone) {
+  on_gone_ = std::move(on_gone);
+  remove_unix_socket(socket_);
+  uv_close(reinterpret_cast<uv_handle_t*>(&poll_), [](uv_handle_t* handle) {
+    auto* listener = static_cast<Listener*>(handle->data);
+    const std::function<void()> gone = std::move(listener->on_gone_);
+    delete listener;
+    if (gone) gone();
+  });
+}
+
+void Listener::on_readable(uv_poll_t* poll, int, int) {
+  static_cast<Listener*>(poll->data)->accept_some();
+}
+
+void Listener::accept_some() {
+  for (int i = 0; i < kAcceptsPerTurn; ++i) {
+    sockaddr_storage address{};
+    socklen_t length = sizeof address;
+    UniqueFd fd(accept4(socket_.fd.get(), reinterpret_cast<sockaddr*>(&address), &length,
+                        SOCK_NONBLOCK | SOCK_CLOEXEC));
+    if (fd.get() < 0) {
+      if (errno == EINTR || errno == ECONNABORTED) continue;
+      if (errno != EAGAIN && errno != EWOULDBLOCK) on_shortage_(errno);
+      return;
+    }
+    Accepted accepted;
+    accepted.is_tcp = socket_.is_tcp;
+    accepted.peer = socket_.is_tcp
+                        ? describe_tcp_peer(reinterpret_cast<const sockaddr*>(&address), length)
+                        : describe_unix_peer(fd.get());
+    accepted.fd = std::move(fd);
+    on_accept_(std::move(accepted));
+  }
+}
+
+}  // namespace syncd::net

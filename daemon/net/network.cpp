@@ -1,0 +1,455 @@
+// The daemon's edge; see the header. Loop thread.
+#include "daemon/net/network.h"
+
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <type_traits>
+
+namespace syncd::net {
+namespace {
+
+constexpr std::size_t kReadBufferBytes = 64 * 1024;
+constexpr unsigned kSlotBits = 20;
+constexpr ConnectionId kSlotMask = (ConnectionId{1} << kSlotBits) - 1;
+static_assert(limits::kConnectionsMax < kSlotMask);
+
+// How long accepting pauses when descriptors have run out.
+constexpr std::uint64_t kAcceptPauseMs = 250;
+// An entry of the wheel that stands for resuming rather than for a connection.
+constexpr std::uint64_t kResumeEntry = 0;
+// A timer this late means that the process did not run: see check_deadlines().
+constexpr std::uint64_t kStallMs = 100;
+
+std::uint64_t resolution_for(const ConnectionLimits& limits) {
+  const std::uint64_t shortest = std::min({limits.handshake_timeout_ms, limits.idle_timeout_ms,
+                                           limits.write_timeout_ms, limits.linger_ms});
+  return std::clamp<std::uint64_t>(shortest / 10, 1, 100);
+}
+
+SessionTerms terms_for(const NetworkOptions& options) {
+  SessionTerms terms;
+  terms.server_version = options.server_version;
+  terms.frame_bytes_max = static_cast<std::uint32_t>(options.connection.frame_bytes_max);
+  terms.heartbeat_timeout_ms = static_cast<std::uint32_t>(options.connection.idle_timeout_ms);
+  // Four chances to be heard before the timeout, so that one late packet cuts nobody off.
+  terms.heartbeat_interval_ms = std::max<std::uint32_t>(1, terms.heartbeat_timeout_ms / 4);
+  return terms;
+}
+
+std::string seconds(std::uint64_t ms) {
+  return format_duration(static_cast<std::int64_t>(ms) * 1000);
+}
+
+}  // namespace
+
+Network::Network(uv_loop_t* loop, NetworkOptions options, FrameHandler& handler)
+    : loop_(loop),
+      options_(std::move(options)),
+      terms_(terms_for(options_)),
+      handler_(handler),
+      read_buffer_(kReadBufferBytes),
+      wheel_(resolution_for(options_.connection)) {}
+
+Network::~Network() = default;
+
+void Network::open() {
+  // None of these can fail: they only fill the handle in.
+  uv_prepare_init(loop_, &prepare_);
+  uv_check_init(loop_, &check_);
+  uv_timer_init(loop_, &timer_);
+  prepare_.data = check_.data = timer_.data = this;
+  own_handles_ = 3;
+  // After polling, for what the polling brought; before it, for what timers and closings brought.
+  uv_check_start(&check_,
+                 [](uv_check_t* handle) { static_cast<Network*>(handle->data)->end_of_turn(); });
+  uv_prepare_start(
+      &prepare_, [](uv_prepare_t* handle) { static_cast<Network*>(handle->data)->end_of_turn(); });
+}
+
+bool Network::listen(ListenSocket socket, std::string& error) {
+  Listener* listener = Listener::open(
+      loop_, std::move(socket), [this](Accepted accepted) { on_accept(std::move(accepted)); },
+      [this](int code) { on_shortage(code); }, error);
+  if (listener == nullptr) return false;
+  listeners_.push_back(listener);
+  return true;
+}
+
+std::vector<std::string> Network::endpoints() const {
+  std::vector<std::string> all;
+  for (const Listener* listener : listeners_) all.push_back(listener->endpoint());
+  return all;
+}
+
+// ---- newcomers
+// ------------------------------------------------------------------------------------
+
+Connection* Network::find(ConnectionId id) const {
+  const std::size_t slot = id & kSlotMask;
+  if (slot >= slots_.size() || slots_[slot] == nullptr || slots_[slot]->id() != id) return nullptr;
+  return slots_[slot];
+}
+
+ConnectionId Network::take_slot() {
+  if (free_slots_.empty()) {
+    free_slots_.push_back(static_cast<std::uint32_t>(slots_.size()));
+    slots_.push_back(nullptr);
+  }
+  const std::uint32_t slot = free_slots_.back();
+  free_slots_.pop_back();
+  return (next_serial_++ << kSlotBits) | slot;
+}
+
+void Network::on_accept(Accepted accepted) {
+  if (connection_count_ >= options_.connections_max) {
+    refuse_newcomer(accepted);
+    return;
+  }
+  const ConnectionId id = take_slot();
+  std::string error;
+  Connection* connection =
+      Connection::open(loop_, *this, options_.connection, id, std::move(accepted), error);
+  if (connection == nullptr) {
+    free_slots_.push_back(static_cast<std::uint32_t>(id & kSlotMask));
+    log(LogLevel::kWarn, "connection_failed", nullptr, {{"reason", error}});
+    return;
+  }
+  slots_[id & kSlotMask] = connection;
+  ++connection_count_;
+  on_deadline_moved(*connection);
+}
+
+void Network::refuse_newcomer(const Accepted& accepted) {
+  const std::string text = "this daemon serves " + std::to_string(connection_count_) +
+                           " connections already, the most allowed (limits.connections_max)";
+  std::vector<std::uint8_t> frame;
+  encoder_.append({0, wire::Error{Status::kLimit, text}}, frame);
+  // As much as can be done without keeping anything of it: a fresh socket takes a small frame.
+  if (::send(accepted.fd.get(), frame.data(), frame.size(), MSG_NOSIGNAL | MSG_DONTWAIT) >= 0) {
+    ::shutdown(accepted.fd.get(), SHUT_WR);
+  }
+  if (limit_reported_) return;
+  limit_reported_ = true;
+  log(LogLevel::kWarn, "connections_refused", nullptr, {{"reason", text}});
+}
+
+void Network::on_shortage(int code) {
+  if (!accepting_paused_) {
+    log(LogLevel::kWarn, "accepting_paused", nullptr,
+        {{"reason", std::strerror(code)},
+         {"connections", std::to_string(connection_count_)},
+         {"hint", "raise the limit of open files (LimitNOFILE=, ulimit -n)"}});
+  }
+  accepting_paused_ = true;
+  for (Listener* listener : listeners_) listener->pause();
+  wheel_.add(kResumeEntry, uv_now(loop_) + kAcceptPauseMs);
+  arm_timer();
+}
+
+void Network::resume_accepting() {
+  if (!accepting_paused_) return;
+  accepting_paused_ = false;
+  for (Listener* listener : listeners_) listener->resume();
+}
+
+// ---- frames in
+// --------------------------------------------------------------------------------------
+
+void Network::on_payload(Connection& connection, std::span<const std::uint8_t> payload) {
+  ++stats_.frames_in;
+  if (!wire::decode(payload, message_, error_)) {
+    fail(connection, Status::kProtocol, error_);
+    return;
+  }
+  if (connection.state() == Connection::State::kHandshake) {
+    shake_hands(connection, message_);
+  } else {
+    dispatch(connection);
+  }
+}
+
+void Network::shake_hands(Connection& connection, const wire::Message& message) {
+  const auto* hello = std::get_if<wire::Hello>(&message.body);
+  if (hello == nullptr) {
+    fail(connection, Status::kProtocol,
+         "the first message is of type " + std::string(wire::body_name(message.body)) +
+             ": a connection begins with Hello");
+    return;
+  }
+  const auto answer = negotiate(*hello, terms_, connection.id());
+  if (const auto* error = std::get_if<wire::Error>(&answer)) {
+    fail(connection, error->status, error->message);
+    return;
+  }
+  connection.established();
+  on_deadline_moved(connection);  // from the handshake's to the session's own, which may be earlier
+  ++stats_.sessions;
+  log(LogLevel::kDebug, "session_opened", &connection,
+      {{"client", hello->client_name}, {"version", hello->client_version}});
+  append(connection, {message.id, std::get<wire::Welcome>(answer)});
+}
+
+void Network::dispatch(Connection& connection) {
+  switch (route(message_, error_)) {
+    case Route::kHandler:
+      handler_.on_message(connection.id(), std::move(message_));
+      break;
+    case Route::kHeartbeat:
+      append(connection, {message_.id, wire::HeartbeatAck{}});
+      break;
+    case Route::kIgnore:
+      break;
+    case Route::kUnsupported:
+      append(connection,
+             {message_.id,
+              wire::Error{Status::kUnsupported,
+                          "this daemon does not know requests of type " +
+                              std::to_string(std::get<wire::Unknown>(message_.body).type)}});
+      break;
+    case Route::kBroken:
+      fail(connection, Status::kProtocol, error_);
+      break;
+  }
+}
+
+void Network::on_bad_frame(Connection& connection, const std::string& text) {
+  fail(connection, Status::kProtocol, text);
+}
+
+// ---- frames out
+// -------------------------------------------------------------------------------------
+
+void Network::send(ConnectionId id, const wire::Message& message) {
+  Connection* connection = find(id);
+  if (connection != nullptr && connection->usable()) append(*connection, message);
+}
+
+void Network::append(Connection& connection, const wire::Message& message) {
+  std::vector<std::uint8_t>& out = connection.out();
+  const std::size_t before = out.size();
+  encoder_.append(message, out);
+  const std::size_t payload = out.size() - before - sizeof(std::uint32_t);
+  if (payload > options_.connection.frame_bytes_max) {
+    const std::string text = "the answer has " + std::to_string(payload) +
+                             " bytes, more than the " +
+                             std::to_string(options_.connection.frame_bytes_max) +
+                             " that a frame may have: ask for less at once";
+    out.resize(before);
+    encoder_.append({message.id, wire::Error{Status::kLimit, text}}, out);
+    log(LogLevel::kWarn, "answer_too_large", &connection,
+        {{"type", std::string(wire::body_name(message.body))}, {"bytes", std::to_string(payload)}});
+  }
+  ++stats_.frames_out;
+  if (connection.outbound_bytes() > options_.outbound_bytes_max) {
+    end(connection,
+        "slow reader: " + std::to_string(connection.outbound_bytes()) +
+            " bytes wait to be read by it, allowed are " +
+            std::to_string(options_.outbound_bytes_max),
+        LogLevel::kWarn);
+    return;
+  }
+  if (connection.dirty) return;
+  connection.dirty = true;
+  dirty_.push_back(connection.id());
+}
+
+void Network::end_of_turn() {
+  handler_.on_turn_end();
+  // A flush may end a connection but queues nothing new; what on_closed() brings comes next turn.
+  flushing_.swap(dirty_);
+  for (const ConnectionId id : flushing_) {
+    Connection* connection = find(id);
+    if (connection == nullptr) continue;
+    connection->dirty = false;
+    ++stats_.writes;
+    connection->flush();
+  }
+  flushing_.clear();
+}
+
+// ---- endings
+// ------------------------------------------------------------------------------------------
+
+// The client broke a rule: it is told which, and only its connection ends.
+void Network::fail(Connection& connection, Status status, const std::string& text) {
+  if (!connection.usable()) return;
+  log(LogLevel::kWarn, "connection_rejected", &connection,
+      {{"status", std::string(status_name(status))}, {"reason", text}});
+  encoder_.append({0, wire::Error{status, text}}, connection.out());
+  ++stats_.frames_out;
+  // Answers to earlier requests of the same turn lie in the same buffer: they may go only after the
+  // handler has had its say.
+  handler_.on_turn_end();
+  connection.finish(uv_now(loop_) + options_.connection.linger_ms);
+}
+
+void Network::end(Connection& connection, const std::string& reason, LogLevel level) {
+  log(level, "connection_closed", &connection, {{"reason", reason}});
+  connection.close();
+}
+
+void Network::on_lost(Connection& connection, const std::string& reason) {
+  log(LogLevel::kDebug, "connection_closed", &connection, {{"reason", reason}});
+}
+
+void Network::close(ConnectionId id, const std::string& reason) {
+  Connection* connection = find(id);
+  if (connection != nullptr && connection->usable()) end(*connection, reason, LogLevel::kInfo);
+}
+
+void Network::on_gone(Connection& connection) {
+  const ConnectionId id = connection.id();
+  slots_[id & kSlotMask] = nullptr;
+  free_slots_.push_back(static_cast<std::uint32_t>(id & kSlotMask));
+  --connection_count_;
+  limit_reported_ = false;
+  if (connection.was_established()) {
+    --stats_.sessions;
+    handler_.on_closed(id);
+  }
+  close_own_handles_if_done();
+}
+
+// ---- deadlines
+// ------------------------------------------------------------------------------------------
+
+void Network::on_deadline_moved(Connection& connection) {
+  const std::uint64_t at = connection.deadline_ms();
+  if (at == UINT64_MAX) return;
+  if (connection.scheduled_ms != 0 && connection.scheduled_ms <= at) return;
+  connection.scheduled_ms = wheel_.add(connection.id(), at);
+  arm_timer();
+}
+
+void Network::arm_timer() {
+  const std::uint64_t next = wheel_.next_ms();
+  if (next >= armed_ms_ || next == DeadlineWheel::kNone) return;
+  armed_ms_ = next;
+  const std::uint64_t now = uv_now(loop_);
+  uv_timer_start(
+      &timer_,
+      [](uv_timer_t* timer) { static_cast<Network*>(timer->data)->check_deadlines(false); },
+      next > now ? next - now : 0, 0);
+}
+
+// When the process was stopped or starved, everybody looks silent although their bytes are waiting
+// in the kernel. So a late check is put off until the sockets have been polled once more.
+void Network::check_deadlines(bool after_poll) {
+  const std::uint64_t now = uv_now(loop_);
+  if (!after_poll && now > armed_ms_ + kStallMs) {
+    uv_timer_start(
+        &timer_,
+        [](uv_timer_t* timer) { static_cast<Network*>(timer->data)->check_deadlines(true); }, 1, 0);
+    return;
+  }
+  armed_ms_ = DeadlineWheel::kNone;
+  std::uint64_t slot = 0;
+  std::vector<std::uint64_t> ids;
+  while (wheel_.pop(now, slot, ids)) {
+    for (const std::uint64_t id : ids) {
+      if (id == kResumeEntry) resume_accepting();
+      Connection* connection = id == kResumeEntry ? nullptr : find(id);
+      if (connection == nullptr || connection->scheduled_ms != slot) continue;
+      connection->scheduled_ms = 0;
+      on_expired(*connection, connection->expired(now));
+    }
+  }
+  arm_timer();
+}
+
+void Network::on_expired(Connection& connection, Connection::Expired what) {
+  switch (what) {
+    case Connection::Expired::kNothing:
+      on_deadline_moved(connection);
+      return;
+    case Connection::Expired::kHandshake:
+      fail(connection, Status::kProtocol,
+           "no Hello came within " + seconds(options_.connection.handshake_timeout_ms));
+      return;
+    case Connection::Expired::kIdle: {
+      const std::string text = "nothing came for " + seconds(options_.connection.idle_timeout_ms) +
+                               " (timeouts.heartbeat_timeout)";
+      encoder_.append({0, wire::Error{Status::kTimeout, text}}, connection.out());
+      connection.flush();
+      end(connection, text, LogLevel::kWarn);
+      return;
+    }
+    case Connection::Expired::kWrite:
+      end(connection,
+          "slow reader: it took nothing for " + seconds(options_.connection.write_timeout_ms) +
+              " (timeouts.write_timeout)",
+          LogLevel::kWarn);
+      return;
+    case Connection::Expired::kFinish:
+      connection.close();
+      return;
+  }
+}
+
+// ---- shutting down
+// ------------------------------------------------------------------------------------------
+
+void Network::stop_accepting() {
+  listeners_closing_ += listeners_.size();
+  for (Listener* listener : listeners_) {
+    listener->close([this] {
+      --listeners_closing_;
+      close_own_handles_if_done();
+    });
+  }
+  listeners_.clear();
+}
+
+void Network::shutdown(const std::string& message, std::uint64_t timeout_ms,
+                       std::function<void()> on_done) {
+  shutting_down_ = true;
+  on_done_ = std::move(on_done);
+  stop_accepting();
+  const std::uint64_t deadline = uv_now(loop_) + timeout_ms;
+  for (std::size_t slot = 0; slot < slots_.size(); ++slot) {
+    Connection* connection = slots_[slot];
+    if (connection == nullptr || !connection->usable()) continue;
+    if (connection->state() == Connection::State::kOpen) {
+      encoder_.append({0, wire::ShutdownNotice{message}}, connection->out());
+      ++stats_.frames_out;
+    }
+    connection->finish(deadline);
+  }
+  close_own_handles_if_done();
+}
+
+void Network::close_own_handles_if_done() {
+  if (!shutting_down_ || connection_count_ != 0 || listeners_closing_ != 0) return;
+  shutting_down_ = false;  // once
+  const auto close = [](auto& handle) {
+    uv_close(reinterpret_cast<uv_handle_t*>(&handle), [](uv_handle_t* closed) {
+      auto* self = static_cast<Network*>(closed->data);
+      if (--self->own_handles_ > 0) return;
+      // Last, because it may destroy the network.
+      const std::function<void()> done = std::move(self->on_done_);
+      if (done) done();
+    });
+  };
+  close(prepare_);
+  close(check_);
+  close(timer_);
+}
+
+// ---- log
+// ------------------------------------------------------------------------------------------------------
+
+void Network::log(LogLevel level, std::string event, const Connection* connection,
+                  std::vector<std::pair<std::string, std::string>> fields) {
+  LogLine line{level, std::move(event), {}};
+  if (connection != nullptr) {
+    line.fields.emplace_back("connection", std::to_string(connection->id()));
+    line.fields.emplace_back("peer", connection->peer());
+  }
+  for (auto& field : fields) line.fields.push_back(std::move(field));
+  handler_.on_log(std::move(line));
+}
+
+}  // namespace syncd::net

@@ -1,0 +1,147 @@
+// The daemon's edge: listeners, sessions, limits and timeouts on one libuv loop. It turns bytes
+// into verified messages and back, and knows nothing of jobs. Every function and every call of the
+// handler happens on the loop thread, on which SIGPIPE must be ignored or blocked: libuv writes to
+// sockets whose peer may just have gone.
+#pragma once
+
+#include <uv.h>
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "daemon/engine/effects.h"
+#include "daemon/engine/limits.h"
+#include "daemon/engine/types.h"
+#include "daemon/net/connection.h"
+#include "daemon/net/deadline_wheel.h"
+#include "daemon/net/listener.h"
+#include "daemon/net/session.h"
+#include "proto/wire.h"
+
+namespace syncd::net {
+
+// Whoever serves the requests. Calls never nest: none is made from within send() or close().
+class FrameHandler {
+ public:
+  virtual ~FrameHandler() = default;
+  // A request of an established session.
+  virtual void on_message(ConnectionId connection, wire::Message&& message) = 0;
+  // An established session is over; nothing sent to it from now on arrives.
+  virtual void on_closed(ConnectionId connection) = 0;
+  // Everything that could be read in this turn of the loop has been handed over, and answers are
+  // about to be written. What must happen before an answer can leave is done here at the latest.
+  virtual void on_turn_end() = 0;
+  virtual void on_log(LogLine line) = 0;
+};
+
+struct NetworkOptions {
+  std::string server_version;
+  std::size_t connections_max = limits::kConnectionsMax;
+  std::size_t outbound_bytes_max = limits::kOutboundBytesMax;
+  ConnectionLimits connection;
+};
+
+struct NetworkStats {
+  std::uint32_t sessions = 0;  // established now
+  std::uint64_t frames_in = 0;
+  std::uint64_t frames_out = 0;
+  std::uint64_t writes = 0;  // flushes of one connection: frames_out / writes is the coalescing
+};
+
+class Network final : private ConnectionHost {
+ public:
+  // `handler` must outlive the network.
+  Network(uv_loop_t* loop, NetworkOptions options, FrameHandler& handler);
+  // Precondition: open() was never called, or shutdown() has called back.
+  ~Network() override;
+  Network(const Network&) = delete;
+  Network& operator=(const Network&) = delete;
+
+  // Hooks into the loop. Call once, before listen().
+  void open();
+  // Serves the clients of one socket.
+  bool listen(ListenSocket socket, std::string& error);
+  std::vector<std::string> endpoints() const;
+
+  // Queues one frame; everything queued for a connection in one turn of the loop leaves in one
+  // write. A connection that is gone, or that never was, is skipped. A client that has let more
+  // than outbound_bytes_max pile up is disconnected. A message that does not fit a frame is
+  // replaced by an Error LIMIT with the same id.
+  void send(ConnectionId connection, const wire::Message& message);
+  // Disconnects at once; on_closed() follows.
+  void close(ConnectionId connection, const std::string& reason);
+
+  void stop_accepting();
+  // Stops accepting, tells every client `message`, sends what is queued, and closes everything
+  // within `timeout_ms`; then calls `on_done`, after which (and in which) the network may be
+  // destroyed. Call once; what on_turn_end() is for must have been done before.
+  void shutdown(const std::string& message, std::uint64_t timeout_ms,
+                std::function<void()> on_done);
+
+  NetworkStats stats() const { return stats_; }
+
+ private:
+  // ConnectionHost
+  std::span<std::uint8_t> read_buffer() override { return read_buffer_; }
+  void on_payload(Connection& connection, std::span<const std::uint8_t> payload) override;
+  void on_bad_frame(Connection& connection, const std::string& text) override;
+  void on_lost(Connection& connection, const std::string& reason) override;
+  void on_deadline_moved(Connection& connection) override;
+  void on_gone(Connection& connection) override;
+
+  void on_accept(Accepted accepted);
+  void on_shortage(int code);
+  void refuse_newcomer(const Accepted& accepted);
+  void shake_hands(Connection& connection, const wire::Message& message);
+  void dispatch(Connection& connection);
+  void append(Connection& connection, const wire::Message& message);
+  void fail(Connection& connection, Status status, const std::string& text);
+  void end(Connection& connection, const std::string& reason, LogLevel level);
+  void on_expired(Connection& connection, Connection::Expired what);
+  void end_of_turn();
+  void check_deadlines(bool after_poll);
+  void arm_timer();
+  void resume_accepting();
+  void close_own_handles_if_done();
+  Connection* find(ConnectionId id) const;
+  ConnectionId take_slot();
+  void log(LogLevel level, std::string event, const Connection* connection,
+           std::vector<std::pair<std::string, std::string>> fields);
+
+  uv_loop_t* loop_;
+  NetworkOptions options_;
+  SessionTerms terms_;
+  FrameHandler& handler_;
+  NetworkStats stats_;
+  wire::Encoder encoder_;
+  wire::Message message_;  // the one being handled; kept for its memory
+  std::string error_;
+  std::vector<std::uint8_t> read_buffer_;
+
+  std::vector<Listener*> listeners_;
+  bool accepting_paused_ = false;
+  bool limit_reported_ = false;
+  bool shutting_down_ = false;
+  std::size_t listeners_closing_ = 0;
+
+  // A connection's id is a serial number and, in its low bits, its place in this array.
+  std::vector<Connection*> slots_;
+  std::vector<std::uint32_t> free_slots_;
+  std::uint64_t next_serial_ = 1;
+  std::size_t connection_count_ = 0;
+  std::vector<ConnectionId> dirty_;
+  std::vector<ConnectionId> flushing_;
+
+  DeadlineWheel wheel_;
+  std::uint64_t armed_ms_ = DeadlineWheel::kNone;
+  int own_handles_ = 0;
+  uv_prepare_t prepare_;
+  uv_check_t check_;
+  uv_timer_t timer_;
+  std::function<void()> on_done_;
+};
+
+}  // namespace syncd::net
