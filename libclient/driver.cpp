@@ -25,8 +25,7 @@ Call& call_of(OpId op) {
 
 }  // namespace
 
-// ---- Calls
-// ----------------------------------------------------------------------------------------
+// ---- Calls -------------------------------------------------------------------------------------
 
 Completion Call::wait() {
   std::unique_lock lock(mutex_);
@@ -64,8 +63,7 @@ void Driver::release(WorkerId worker) {
   uv_async_send(&wake_);
 }
 
-// ---- Start and stop
-// -------------------------------------------------------------------------------
+// ---- Start and stop ----------------------------------------------------------------------------
 
 Driver::Driver(std::vector<Endpoint> endpoints, SessionOptions options)
     : endpoints_(std::move(endpoints)), session_(std::move(options), now_us()) {}
@@ -136,8 +134,7 @@ void Driver::stop() noexcept {
   thread_.join();
 }
 
-// ---- Libuv callbacks
-// ------------------------------------------------------------------------------
+// ---- Libuv callbacks ---------------------------------------------------------------------------
 
 void Driver::on_wake(uv_async_t* handle) {
   auto* self = static_cast<Driver*>(handle->data);
@@ -288,8 +285,7 @@ void Driver::close_handles() noexcept {
   uv_close(reinterpret_cast<uv_handle_t*>(&timer_), nullptr);
 }
 
-// ---- After every callback
-// -------------------------------------------------------------------------
+// ---- After every callback ----------------------------------------------------------------------
 
 void Driver::settle() {
   do {

@@ -33,7 +33,7 @@ Link::Link(LinkOptions options, Listener& listener, TimeUs now)
   start_attempt(now);
 }
 
-// ---- Attempts and back-off ----------------------------------------------------------------------
+// ---- Attempts and back-off ---------------------------------------------------------------------
 
 void Link::start_attempt(TimeUs now) {
   phase_ = Phase::kConnecting;
@@ -111,8 +111,7 @@ std::uint64_t Link::next_random() {
   return mixed ^ (mixed >> 31);
 }
 
-// ---- What the transport reports
-// -------------------------------------------------------------------
+// ---- What the transport reports ----------------------------------------------------------------
 
 void Link::on_connected(std::uint64_t number, TimeUs now) {
   if (number != wish_.number || phase_ != Phase::kConnecting) return;
@@ -176,8 +175,7 @@ void Link::close() {
   output_.clear();
 }
 
-// ---- Messages
-// -------------------------------------------------------------------------------------
+// ---- Messages ----------------------------------------------------------------------------------
 
 void Link::send(std::uint64_t id, wire::Body body, TimeUs now) {
   encoder_.append(wire::Message{id, std::move(body)}, output_);
@@ -245,8 +243,7 @@ void Link::refused(Status status, std::string message, TimeUs now) {
   fail(message, now);
 }
 
-// ---- Time
-// -----------------------------------------------------------------------------------------
+// ---- Time --------------------------------------------------------------------------------------
 
 TimeUs Link::heartbeat_due_us() const {
   if (welcome_.heartbeat_interval_ms == 0) return kNever;

@@ -94,6 +94,7 @@ class Link {
   bool usable() const { return up() && drain_deadline_us_ == kNever; }  // for new requests
   // Since when no connection has been of use. Meaningful while !up().
   TimeUs down_since_us() const { return down_since_us_; }
+  TimeUs up_since_us() const { return up_since_us_; }  // of the latest welcome
   const wire::Welcome& welcome() const { return welcome_; }
   const std::string& endpoint_text() const { return options_.endpoints[wish_.endpoint]; }
 

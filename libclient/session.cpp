@@ -71,8 +71,7 @@ void Session::connect(OpId op_id, TimeUs deadline_us, TimeUs now) {
   check_refusal();
 }
 
-// ---- Join
-// -----------------------------------------------------------------------------------------
+// ---- Join --------------------------------------------------------------------------------------
 
 // Where a join's state is kept. A join that timed out may still be answered, so a second one that
 // asks for the same takes over where it stands. Two live workers of one identity would replace each
@@ -127,8 +126,7 @@ void Session::join(OpId op_id, JoinRequest request, TimeUs deadline_us, TimeUs n
   if (worker->join.request == 0) send_join(*worker, now);
 }
 
-// ---- Begin
-// ----------------------------------------------------------------------------------------
+// ---- Begin -------------------------------------------------------------------------------------
 
 bool Session::admit_begin(Worker& worker, Op& op, TimeUs now) {
   const auto refuse = [&](const std::string& reason) {
@@ -165,8 +163,7 @@ void Session::begin(OpId op_id, WorkerId id, TimeUs deadline_us, TimeUs now) {
   wake(*worker, now);
 }
 
-// ---- Push
-// -----------------------------------------------------------------------------------------
+// ---- Push --------------------------------------------------------------------------------------
 
 // True if the push is to be made, or stands already and is waited for on.
 bool Session::admit_push(Worker& worker, Op& op, std::int64_t iteration) {
@@ -218,8 +215,7 @@ void Session::push(OpId op_id, WorkerId id, std::int64_t iteration, const PushIn
   wake(*worker, now);
 }
 
-// ---- Leave and the rest
-// ---------------------------------------------------------------------------
+// ---- Leave and the rest ------------------------------------------------------------------------
 
 void Session::leave(OpId op_id, WorkerId id, TimeUs deadline_us, TimeUs now) {
   Op op = make_op(op_id, deadline_us, now);
@@ -304,8 +300,7 @@ void Session::close() {
   by_rank_.clear();
 }
 
-// ---- The connection
-// -------------------------------------------------------------------------------
+// ---- The connection ----------------------------------------------------------------------------
 
 void Session::on_bytes(std::uint64_t number, std::span<const std::uint8_t> bytes, TimeUs now) {
   link_.on_bytes(number, bytes, now);
@@ -335,10 +330,10 @@ void Session::link_up(TimeUs now) {
   reported_unreachable_ = false;
   complete_ok(connect_op_, std::monostate{});
   for (auto& [id, worker] : workers_) {
-    if (worker.membership == Membership::kFenced || worker.membership == Membership::kLeft)
-      continue;
-    if (worker.membership == Membership::kJoining && !worker.join.active) continue;
-    send_join(worker, now);
+    const bool resumes = worker.membership == Membership::kResuming;
+    const bool asks =
+        worker.membership == Membership::kJoining || worker.membership == Membership::kDetached;
+    if (resumes || (asks && has_standing(worker))) send_join(worker, now);
   }
 }
 
@@ -347,6 +342,7 @@ void Session::link_down(TimeUs now) {
   for (auto at = workers_.begin(); at != workers_.end();) {
     Worker& worker = (at++)->second;
     forget_requests(worker);
+    worker.join_again_us = kNever;
     if (worker.membership == Membership::kJoined) worker.membership = Membership::kResuming;
     if (worker.explaining) finish_begin_timeout(worker, link_text(now));
     // Nobody waits for this join; if it had its effect, the daemon gives the place up by itself.

@@ -33,6 +33,8 @@ inline constexpr WorkerId kNoWorker = 0;
 
 // How long the daemon may take to say why a begin that timed out was not granted.
 inline constexpr TimeUs kExplainTimeoutUs = 1'000'000;
+// How often a join asks again while its place is held by an earlier connection of our own.
+inline constexpr TimeUs kRankRetryUs = 200'000;
 
 struct SessionOptions {
   LinkOptions link;
@@ -139,7 +141,7 @@ class Session final : private Link::Listener {
     kJoining,   // never joined yet
     kJoined,    // `ref` is good on this connection
     kResuming,  // was joined; a Join that says so must be answered first
-    kDetached,  // the daemon refused to resume for a reason that may pass: the next call asks again
+    kDetached,  // no member, or not allowed to resume just now: the next call asks again
     kFenced,    // for good
     kLeft,
   };
@@ -176,8 +178,8 @@ class Session final : private Link::Listener {
     bool stopped = false;     // the job has ended
     bool any_policy = false;  // the job's policy was switched: resume under whatever it has
     unsigned fences = 0;      // in a row without an answer of another kind
-    std::string failure;      // why it is kFenced or kDetached
-    Status failure_status = Status::kOk;
+    std::string failure;      // why it is kFenced
+    TimeUs join_again_us = kNever;
     wire::WorkerRef ref;
 
     std::int64_t due = 0;        // the iteration the caller expects next
@@ -215,6 +217,7 @@ class Session final : private Link::Listener {
   std::uint64_t send(Kind kind, WorkerId worker, wire::Body body, TimeUs now);
   void forget(std::uint64_t& request);
   void forget_requests(Worker& worker);
+  static bool has_standing(const Worker& worker);
   void send_join(Worker& worker, TimeUs now);
   void send_standing(Worker& worker, TimeUs now);
   void resume(Worker& worker, TimeUs now);
@@ -234,6 +237,7 @@ class Session final : private Link::Listener {
   void on_explanation(Worker& worker, const wire::Body& body, TimeUs now);
   void on_side_answer(Worker& worker, std::uint64_t request, const wire::Body& body, TimeUs now);
   void on_fenced(Worker& worker, const std::string& message, TimeUs now);
+  void on_fenced_notice(Worker& worker, const std::string& message, TimeUs now);
   void on_stopped(Worker& worker);
   bool retried_elsewhere(const wire::Body& body, TimeUs now);
   void notice(const wire::Body& body, TimeUs now);

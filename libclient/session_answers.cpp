@@ -46,19 +46,15 @@ void Session::link_message(const wire::Message& message, TimeUs now) {
   switch (request.kind) {
     case Kind::kJoin:
       worker.join.request = 0;
-      worker.join.sent_before = true;
       return on_join_answer(worker, message.body, now);
     case Kind::kBegin:
       worker.begin.request = 0;
-      worker.begin.sent_before = true;
       return on_begin_answer(worker, message.body, now);
     case Kind::kPush:
       worker.push.request = 0;
-      worker.push.sent_before = true;
       return on_push_answer(worker, message.body, now);
     case Kind::kLeave:
       worker.leave.request = 0;
-      worker.leave.sent_before = true;
       return on_leave_answer(worker, message.body, now);
     case Kind::kExplain:
       worker.explain_request = 0;
@@ -80,8 +76,7 @@ bool Session::retried_elsewhere(const wire::Body& body, TimeUs now) {
   return true;
 }
 
-// ---- Join
-// -----------------------------------------------------------------------------------------
+// ---- Join --------------------------------------------------------------------------------------
 
 void Session::on_join_answer(Worker& worker, const wire::Body& body, TimeUs now) {
   if (retried_elsewhere(body, now)) return;
@@ -132,7 +127,16 @@ void Session::adopt_iteration(Worker& worker, std::int64_t iteration) {
   worker.begin_asked = iteration;
 }
 
-void Session::on_join_refused(Worker& worker, const wire::Error& error, TimeUs) {
+void Session::on_join_refused(Worker& worker, const wire::Error& error, TimeUs now) {
+  // Our own earlier Join, whose answer was lost with its connection, may hold the place until the
+  // daemon has noticed that that connection is gone.
+  const TimeUs noticed_us =
+      link_.up_since_us() + kRankRetryUs + TimeUs{link_.welcome().heartbeat_timeout_ms} * 1000;
+  if (error.status == Status::kRankTaken && worker.join.sent_before && now < noticed_us) {
+    worker.join_again_us = now + kRankRetryUs;
+    scan_at_us_ = std::min(scan_at_us_, worker.join_again_us);
+    return;
+  }
   complete(worker.join.op, error.status, join_text(worker.params) + ": " + error.message);
   erase(worker.id);
 }
@@ -164,8 +168,16 @@ void Session::on_fenced(Worker& worker, const std::string& message, TimeUs now) 
   resume(worker, now);
 }
 
-// ---- Begin
-// ----------------------------------------------------------------------------------------
+// A worker that nobody calls for may hang: as a member it would be waited for again. It comes back
+// with its next call.
+void Session::on_fenced_notice(Worker& worker, const std::string& message, TimeUs now) {
+  if (worker.membership != Membership::kJoined) return;
+  if (has_standing(worker)) return on_fenced(worker, message, now);
+  if (worker.released) return erase(worker.id);
+  worker.membership = Membership::kDetached;
+}
+
+// ---- Begin -------------------------------------------------------------------------------------
 
 void Session::on_begin_answer(Worker& worker, const wire::Body& body, TimeUs now) {
   if (retried_elsewhere(body, now)) return;
@@ -219,8 +231,7 @@ void Session::on_explanation(Worker& worker, const wire::Body& body, TimeUs now)
   if (error.status == Status::kFenced) on_fenced(worker, error.message, now);
 }
 
-// ---- Push
-// -----------------------------------------------------------------------------------------
+// ---- Push --------------------------------------------------------------------------------------
 
 void Session::on_push_answer(Worker& worker, const wire::Body& body, TimeUs now) {
   if (retried_elsewhere(body, now)) return;
@@ -254,8 +265,7 @@ void Session::on_push_refused(Worker& worker, const wire::Error& error, TimeUs n
            call_text("push", worker.push_body.iteration, worker) + ": " + error.message);
 }
 
-// ---- Leave, and what the driver asked beside the loop
-// ---------------------------------------------
+// ---- Leave, and what the driver asked beside the loop ------------------------------------------
 
 void Session::on_leave_answer(Worker& worker, const wire::Body& body, TimeUs now) {
   if (retried_elsewhere(body, now)) return;
@@ -301,8 +311,7 @@ void Session::on_side_answer(Worker& worker, std::uint64_t request, const wire::
   }
 }
 
-// ---- Notifications
-// --------------------------------------------------------------------------------
+// ---- Notifications -----------------------------------------------------------------------------
 
 // Only the exact incarnation is meant: a late notification of an earlier life has no effect.
 Session::Worker* Session::find_ref(const wire::WorkerRef& ref) {
@@ -317,7 +326,7 @@ void Session::notice(const wire::Body& body, TimeUs now) {
   if (const auto* stop = std::get_if<wire::StopNotice>(&body)) {
     if (Worker* worker = find_ref(stop->worker)) on_stopped(*worker);
   } else if (const auto* fenced = std::get_if<wire::FencedNotice>(&body)) {
-    if (Worker* worker = find_ref(fenced->worker)) on_fenced(*worker, fenced->message, now);
+    if (Worker* worker = find_ref(fenced->worker)) on_fenced_notice(*worker, fenced->message, now);
   } else if (const auto* resync = std::get_if<wire::ResyncNotice>(&body)) {
     Worker* worker = find_ref(resync->worker);
     const bool current = worker != nullptr && worker->granted == resync->iteration &&

@@ -65,7 +65,7 @@ void Session::fail_for_good(Worker& worker, const std::string& reason) {
   if (worker.released) erase(worker.id);
 }
 
-// The daemon would not take the worker back now; the next call or the next connection asks again.
+// The daemon would not take the worker back now; the next call asks again.
 void Session::detach(Worker& worker, const wire::Error& error) {
   worker.membership = Membership::kDetached;
   fail_waiting(worker, error.status, "the daemon did not let it resume: " + error.message);
@@ -88,8 +88,7 @@ void Session::erase(WorkerId id) {
   workers_.erase(found);
 }
 
-// ---- Timeouts
-// -------------------------------------------------------------------------------------
+// ---- Timeouts ----------------------------------------------------------------------------------
 
 void Session::expire(TimeUs now) {
   scan_at_us_ = kNever;
@@ -112,7 +111,7 @@ void Session::expire(TimeUs now) {
 }
 
 TimeUs Session::earliest_deadline(const Worker& worker) const {
-  TimeUs earliest = kNever;
+  TimeUs earliest = worker.join_again_us;
   const auto look = [&](const Op& op) {
     if (op.waiting) earliest = std::min(earliest, op.deadline_us);
   };
@@ -135,6 +134,7 @@ void Session::expire_worker(Worker& worker, TimeUs now) {
     late(worker.join.op, join_text(worker.params), "answered");
     orphan_join(worker);
   }
+  if (worker.join_again_us <= now) send_join(worker, now);
   if (due(worker.begin.op)) expire_begin(worker, now);
   if (due(worker.push.op)) {
     late(worker.push.op, call_text("push", worker.push_body.iteration, worker), "confirmed");
@@ -175,8 +175,7 @@ void Session::finish_begin_timeout(Worker& worker, const std::string& reason) {
                format_duration(worker.begin.op.allowed_us) + ": " + reason);
 }
 
-// ---- A daemon that cannot be had
-// ------------------------------------------------------------------
+// ---- A daemon that cannot be had ---------------------------------------------------------------
 
 TimeUs Session::unreachable_due_us() const {
   if (link_.up() || options_.reconnect_timeout_us == kNever) return kNever;

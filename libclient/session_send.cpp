@@ -30,7 +30,14 @@ void Session::forget_requests(Worker& worker) {
   for (Side& side : worker.sides) forget(side.request);
 }
 
+// Is there anything that this worker has to be a member for?
+bool Session::has_standing(const Worker& worker) {
+  return worker.join.active || worker.begin.active || worker.push.active || worker.leave.active ||
+         !worker.sides.empty();
+}
+
 void Session::send_join(Worker& worker, TimeUs now) {
+  worker.join_again_us = kNever;
   if (!link_.usable()) return;
   const JoinRequest& params = worker.params;
   wire::Join join;

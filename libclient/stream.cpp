@@ -138,8 +138,7 @@ void Stream::on_close(uv_handle_t* handle) {
   delete static_cast<Stream*>(handle->data);
 }
 
-// ---- Look-up
-// --------------------------------------------------------------------------------------
+// ---- Look-up -----------------------------------------------------------------------------------
 
 Resolver* Resolver::start(uv_loop_t& loop, Owner& owner, const std::string& host,
                           std::uint16_t port, std::string& error) {

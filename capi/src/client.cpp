@@ -2,7 +2,7 @@
 #include "libclient/client.h"
 
 #include <atomic>
-#include <cstring>
+#include <cmath>
 #include <memory>
 #include <string>
 #include <utility>
@@ -147,7 +147,8 @@ Outcome make_push_info(const syncd_push_info* info, syncd::client::PushInfo& mad
   syncd_push_info known = SYNCD_PUSH_INFO_INIT;
   Outcome outcome = syncd::capi::read_struct(info, kPushInfoFirstSize, "syncd_push_info", known);
   if (!outcome.ok()) return outcome;
-  if (known.loss == known.loss) made.loss = known.loss;
+  // A loss that has overflowed is no reason to stop a training run; it is no number either.
+  if (std::isfinite(known.loss)) made.loss = known.loss;
   made.samples = known.samples;
   made.bytes = known.bytes;
   return {};

@@ -47,8 +47,7 @@ std::string quote(std::string_view text) {
   return "'" + std::string(text) + "'";
 }
 
-// ---- Times
-// ----------------------------------------------------------------------------------------
+// ---- Times -------------------------------------------------------------------------------------
 
 // 0 keeps `timeout_us`; -1 is for ever; -2 is what 0 is.
 Outcome take_option_ms(const char* field, std::int64_t ms, client::TimeUs& timeout_us) {
@@ -105,8 +104,7 @@ Outcome make_timeouts(const syncd_client_options& options, Timeouts& timeouts) {
   return {};
 }
 
-// ---- The client
-// -----------------------------------------------------------------------------------
+// ---- The client --------------------------------------------------------------------------------
 
 Outcome read_token(const std::string& path, std::string& token) {
   const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(path.c_str(), "re"),
@@ -143,8 +141,7 @@ Outcome make_endpoints(const char* addresses, std::vector<client::Endpoint>& end
   return invalid("syncd_client_options.addresses: " + error);
 }
 
-// ---- Joining
-// --------------------------------------------------------------------------------------
+// ---- Joining -----------------------------------------------------------------------------------
 
 bool is_job_name(std::string_view name) {
   const auto allowed = [](char c) {
