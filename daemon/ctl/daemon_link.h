@@ -1,0 +1,66 @@
+// One synchronous connection of a tool to a running daemon: ask, wait, answer. One thread.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "libclient/endpoint.h"
+#include "proto/wire.h"
+
+namespace syncd::ctl {
+
+class DaemonLink {
+ public:
+  enum class Failure {
+    kNone,
+    kUnreachable,  // nobody answered, or the connection broke
+    kRefused,      // the daemon answered with an error
+  };
+
+  DaemonLink() = default;
+  ~DaemonLink();
+  DaemonLink(const DaemonLink&) = delete;
+  DaemonLink& operator=(const DaemonLink&) = delete;
+
+  // Connects to the first endpoint that answers and shakes hands. Blocks for at most timeout_ms per
+  // endpoint. False: error() says what was tried and what can be done.
+  bool open(const std::vector<client::Endpoint>& endpoints, const std::string& token,
+            std::int64_t timeout_ms);
+
+  // Sends one request and waits for its answer; notifications are skipped. The answer is of type
+  // Reply, or the call fails.
+  template <class Reply>
+  bool call(wire::Body request, Reply& reply) {
+    wire::Body body;
+    if (!exchange(std::move(request), body)) return false;
+    if (auto* wanted = std::get_if<Reply>(&body)) {
+      reply = std::move(*wanted);
+      return true;
+    }
+    return fail(Failure::kRefused,
+                "the daemon answered with an unexpected " + std::string(wire::body_name(body)));
+  }
+
+  Failure failure() const { return failure_; }
+  const std::string& error() const { return error_; }
+  const std::string& endpoint() const { return endpoint_; }  // the one that answered
+
+ private:
+  bool connect_to(const client::Endpoint& endpoint, std::string& why);
+  bool exchange(wire::Body request, wire::Body& answer);
+  bool send_all(const std::vector<std::uint8_t>& bytes);
+  bool receive(wire::Message& message);
+  bool fail(Failure failure, std::string error);
+
+  int fd_ = -1;
+  std::int64_t timeout_ms_ = 0;
+  std::uint64_t next_id_ = 1;
+  std::string endpoint_;
+  wire::Encoder encoder_;
+  wire::FrameSplitter splitter_;
+  Failure failure_ = Failure::kNone;
+  std::string error_;
+};
+
+}  // namespace syncd::ctl

@@ -1,0 +1,102 @@
+// See history.h.
+#include "daemon/ctl/history.h"
+
+#include <charconv>
+
+#include "daemon/engine/limits.h"
+#include "daemon/store/record_codec.h"
+#include "daemon/store/store.h"
+
+namespace syncd::ctl {
+namespace {
+
+bool decode_into(std::span<const std::uint8_t> bytes, Sequence sequence,
+                 std::vector<Record>& records, std::string& error) {
+  if (store::decode_record(bytes, records.emplace_back(), error)) return true;
+  error = "record " + std::to_string(sequence) + ": " + error;
+  return false;
+}
+
+class DaemonHistory final : public HistorySource {
+ public:
+  explicit DaemonHistory(DaemonLink& link) : link_(link) {}
+
+  bool read(const std::string& job, Sequence from, std::uint32_t records_max,
+            std::vector<Record>& records, Sequence& next, std::string& error) override {
+    wire::HistoryReply reply;
+    if (!link_.call(wire::HistoryRequest{job, from, records_max}, reply)) {
+      error = link_.error();
+      return false;
+    }
+    records.clear();
+    next = reply.next_sequence;
+    for (const wire::StoredRecord& stored : reply.records) {
+      if (!decode_into(stored.bytes, stored.sequence, records, error)) return false;
+    }
+    return true;
+  }
+
+ private:
+  DaemonLink& link_;
+};
+
+class StoreHistory final : public HistorySource {
+ public:
+  StoreHistory(std::unique_ptr<store::Store> opened, std::vector<Record> created)
+      : store_(std::move(opened)), created_(std::move(created)) {}
+
+  bool read(const std::string& job, Sequence from, std::uint32_t records_max,
+            std::vector<Record>& records, Sequence& next, std::string& error) override {
+    const JobId id = find(job);
+    if (id == 0) {
+      error = "there is no job '" + job + "' in store " + store_->describe();
+      return false;
+    }
+    store::ReadResult result;
+    if (!store_->read(id, from, records_max, limits::kHistoryReplyBytesMax, result, error)) {
+      return false;
+    }
+    records.clear();
+    next = result.next_sequence;
+    for (const store::RawRecord& raw : result.records) {
+      if (!decode_into(raw.bytes, raw.sequence, records, error)) return false;
+    }
+    return true;
+  }
+
+ private:
+  // The latest job of a name, or the one of an id, as the daemon would find it.
+  JobId find(const std::string& job) const {
+    JobId wanted = 0;
+    if (job.starts_with('#')) {
+      std::from_chars(job.data() + 1, job.data() + job.size(), wanted);
+    }
+    JobId found = 0;
+    for (const Record& created : created_) {
+      if (created.name == job || created.job == wanted) found = created.job;
+    }
+    return found;
+  }
+
+  std::unique_ptr<store::Store> store_;
+  std::vector<Record> created_;
+};
+
+}  // namespace
+
+std::unique_ptr<HistorySource> history_of(DaemonLink& link) {
+  return std::make_unique<DaemonHistory>(link);
+}
+
+std::unique_ptr<HistorySource> history_in(const std::string& store_path, std::string& error) {
+  store::Options options;
+  options.path = store_path;
+  options.read_only = true;
+  auto opened = store::open_rocks_store(options, error);
+  if (!opened) return nullptr;
+  std::vector<Record> created;
+  if (!opened->jobs(created, error)) return nullptr;
+  return std::make_unique<StoreHistory>(std::move(opened), std::move(created));
+}
+
+}  // namespace syncd::ctl

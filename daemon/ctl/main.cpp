@@ -1,0 +1,99 @@
+// syncctl: asks a running syncd, or a store directory, what is going on. This file owns the command
+// line; commands.cpp does the work.
+#include <CLI/CLI.hpp>
+#include <iostream>
+
+#include "daemon/ctl/commands.h"
+#include "daemon/engine/policy.h"
+
+namespace {
+
+constexpr const char* kFooter =
+    "JOB is a job's name (of several by one name, the latest) or #ID.\n"
+    "Exit codes: 0 done, 1 the daemon refused, 2 the command line is wrong, 3 no daemon answered,\n"
+    "4 a store could not be read or a file not written.\n"
+    "Environment: SYNCD_ADDR, the daemon's addresses where --addr is not given.";
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  using namespace syncd::ctl;
+  Options options;
+  int (*run)(const Options&) = nullptr;
+
+  CLI::App app{"syncctl: ask a running syncd who is training, who is slow, and what happened"};
+  app.footer(kFooter);
+  app.require_subcommand(1);
+  app.set_version_flag("--version", "syncctl " SYNCD_VERSION);
+  app.add_option("--addr", options.addresses,
+                 "Addresses to try in turn, comma-separated: unix:PATH, tcp:HOST:PORT or HOST:PORT "
+                 "(default: the default Unix socket, then 127.0.0.1:7117)");
+  app.add_option("--token-file", options.token_file, "File that holds the shared token");
+  app.add_option("--timeout-ms", options.timeout_ms, "How long to wait for each answer")
+      ->check(CLI::Range(1, 600000))
+      ->capture_default_str();
+  app.add_flag("--json", options.json, "Print JSON instead of a table");
+  app.fallthrough();
+
+  const auto command = [&](CLI::App& parent, const char* name, const char* what,
+                           int (*function)(const Options&)) {
+    CLI::App* sub = parent.add_subcommand(name, what);
+    sub->callback([&run, function] {
+      if (run == nullptr) run = function;  // the innermost command's callback comes first
+    });
+    return sub;
+  };
+  const auto filters = [&](CLI::App* sub) {
+    sub->add_option("--from", options.from, "First sequence number")->capture_default_str();
+    sub->add_option("--limit", options.limit, "At most so many records (0: all)")
+        ->capture_default_str();
+    sub->add_option("--kind", options.kinds,
+                    "Only records of these kinds, such as push,worker_lost")
+        ->delimiter(',');
+    sub->add_option("--store", options.store,
+                    "Read this store directory while its daemon is down, instead of asking one");
+  };
+
+  command(app, "status", "The daemon itself: version, store, sessions, totals", run_status);
+  command(app, "jobs", "All jobs: policy, state, workers, clocks", run_jobs);
+  command(app, "workers", "A job's workers: clock, last push, whom each one waits for", run_workers)
+      ->add_option("JOB", options.job, "Job name or #ID")
+      ->required();
+
+  CLI::App* history = command(app, "history", "A job's recorded facts, oldest first", run_history);
+  history->add_option("JOB", options.job, "Job name or #ID");
+  filters(history);
+  CLI::App* exported = command(*history, "export",
+                               "The same for programs, as CSV (RFC 4180) or JSON "
+                               "lines; columns and keys are the same",
+                               run_export);
+  exported->add_option("JOB", options.job, "Job name or #ID")->required();
+  exported->add_option("--format", options.format, "csv or jsonl")
+      ->required()
+      ->check(CLI::IsMember({"csv", "jsonl"}));
+  exported->add_option("--output", options.output, "File to write (default: standard output)");
+  filters(exported);
+
+  CLI::App* job = app.add_subcommand("job", "Create or stop a job");
+  job->require_subcommand(1);
+  CLI::App* create = command(*job, "create", "Declare a job before its workers join", run_create);
+  create->add_option("NAME", options.job, "1-64 of A-Z a-z 0-9 . _ -")->required();
+  create->add_option("--policy", options.policy, "One of " + syncd::known_policies());
+  create->add_option("--workers", options.workers, "Workers expected before it starts");
+  create->add_option("--min-workers", options.min_workers,
+                     "So many are enough after the start timeout (0: never with fewer)");
+  CLI::App* stop = command(*job, "stop", "Answer every begin of the job with STOP", run_stop);
+  stop->add_option("JOB", options.job, "Job name or #ID")->required();
+  stop->add_option("--reason", options.reason, "Shown to the workers and kept in the history");
+
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? kExitOk : kExitUsage;
+  }
+  if (run == run_history && options.job.empty()) {
+    std::cerr << "syncctl: history needs a job: syncctl history JOB\n";
+    return kExitUsage;
+  }
+  return run(options);
+}

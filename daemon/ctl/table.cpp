@@ -1,0 +1,211 @@
+// See table.h.
+#include "daemon/ctl/table.h"
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <ctime>
+#include <nlohmann/json.hpp>
+
+namespace syncd::ctl {
+namespace {
+
+bool looks_like_number(const std::string& cell) {
+  return !cell.empty() && cell.find_first_not_of("0123456789.-+") == std::string::npos &&
+         cell.find_first_of("0123456789") != std::string::npos;
+}
+
+// Characters, not bytes, so that names in UTF-8 line up.
+std::size_t width(const std::string& cell) {
+  return static_cast<std::size_t>(std::count_if(cell.begin(), cell.end(), [](char c) {
+    return (static_cast<unsigned char>(c) & 0xC0) != 0x80;
+  }));
+}
+
+bool is_worker_kind(RecordKind kind) {
+  return kind == RecordKind::kPush || kind == RecordKind::kWorkerJoined ||
+         kind == RecordKind::kWorkerLeft || kind == RecordKind::kWorkerLost;
+}
+
+std::string number(double value) {
+  std::array<char, 40> text{};
+  std::snprintf(text.data(), text.size(), "%.17g", value);
+  return text.data();
+}
+
+}  // namespace
+
+std::string format_table(const std::vector<std::string>& header,
+                         const std::vector<std::vector<std::string>>& rows) {
+  std::vector<std::size_t> widths;
+  for (const std::string& title : header) widths.push_back(width(title));
+  for (const auto& row : rows) {
+    for (std::size_t c = 0; c < row.size(); ++c) widths[c] = std::max(widths[c], width(row[c]));
+  }
+  std::string out;
+  const auto add_row = [&](const std::vector<std::string>& row, bool is_header) {
+    std::string line;
+    for (std::size_t c = 0; c < row.size(); ++c) {
+      const std::string padding(widths[c] - width(row[c]), ' ');
+      // A title stands where its column's cells stand.
+      const bool right = looks_like_number(is_header && !rows.empty() ? rows.front()[c] : row[c]);
+      line += right ? padding + row[c] : row[c] + padding;
+      line += "  ";
+    }
+    line.erase(line.find_last_not_of(' ') + 1);
+    out += line + "\n";
+  };
+  add_row(header, true);
+  for (const auto& row : rows) add_row(row, false);
+  return out;
+}
+
+std::string format_time(std::int64_t us) {
+  if (us < 0) return "-";
+  const std::time_t seconds = us / 1'000'000;
+  std::tm utc{};
+  gmtime_r(&seconds, &utc);
+  std::array<char, 48> text{};
+  const std::size_t length = std::strftime(text.data(), text.size(), "%Y-%m-%dT%H:%M:%S", &utc);
+  std::snprintf(text.data() + length, text.size() - length, ".%06dZ",
+                static_cast<int>(us % 1'000'000));
+  return text.data();
+}
+
+std::string format_age(std::int64_t now_us, std::int64_t then_us) {
+  if (then_us < 0) return "-";
+  return format_duration(std::max<std::int64_t>(0, now_us - then_us)) + " ago";
+}
+
+const std::vector<std::string>& record_columns() {
+  static const std::vector<std::string> columns = {
+      "sequence", "time_us",          "time",        "kind",      "epoch",
+      "rank",     "incarnation",      "iteration",   "clock",     "base",
+      "late",     "resumed",          "span_us",     "waited_us", "staleness",
+      "loss",     "samples",          "bytes",       "name",      "host",
+      "policy",   "expected_workers", "min_workers", "superstep", "predicted_us",
+      "wait_us",  "values",           "reason",      "config"};
+  return columns;
+}
+
+nlohmann::json record_json(const Record& r) {
+  nlohmann::json out;
+  out["sequence"] = r.sequence;
+  out["time_us"] = r.time_us;
+  out["time"] = format_time(r.time_us);
+  out["kind"] = to_string(r.kind);
+  out["epoch"] = r.epoch;
+  if (r.rank >= 0) {
+    out["rank"] = r.rank;
+    out["incarnation"] = r.incarnation;
+  }
+  if (r.iteration >= 0) out["iteration"] = r.iteration;
+  if (r.kind == RecordKind::kWorkerJoined) {
+    out["clock"] = r.clock;
+    out["base"] = r.base;
+    out["resumed"] = r.resumed;
+  }
+  if (r.kind == RecordKind::kPush) {
+    out["clock"] = r.clock;
+    out["late"] = r.late;
+    out["waited_us"] = r.waited_us;
+    out["staleness"] = r.staleness;
+    if (r.span_us >= 0) out["span_us"] = r.span_us;
+    if (r.loss) out["loss"] = *r.loss;
+    out["samples"] = r.samples;
+    out["bytes"] = r.bytes;
+  }
+  if (!r.name.empty()) out["name"] = r.name;
+  if (!r.host.empty()) out["host"] = r.host;
+  if (!r.policy.empty()) out["policy"] = r.policy;
+  if (r.kind == RecordKind::kJobCreated) out["min_workers"] = r.min_workers;
+  if (r.kind == RecordKind::kJobCreated || r.kind == RecordKind::kJobStarted) {
+    out["expected_workers"] = r.expected_workers;
+  }
+  if (r.superstep >= 0) out["superstep"] = r.superstep;
+  if (r.predicted_us >= 0) out["predicted_us"] = r.predicted_us;
+  if (r.wait_us >= 0) out["wait_us"] = r.wait_us;
+  if (!r.values.empty()) out["values"] = r.values;
+  if (!r.reason.empty()) out["reason"] = r.reason;
+  if (!r.config.empty()) out["config"] = r.config;
+  return out;
+}
+
+std::vector<std::string> record_cells(const Record& record) {
+  const nlohmann::json object = record_json(record);
+  std::vector<std::string> cells;
+  for (const std::string& column : record_columns()) {
+    const auto it = object.find(column);
+    if (it == object.end()) {
+      cells.emplace_back();
+    } else if (it->is_string()) {
+      cells.push_back(it->get<std::string>());
+    } else if (it->is_number_float()) {
+      cells.push_back(number(it->get<double>()));
+    } else if (it->is_array()) {
+      std::string list;
+      for (const auto& item : *it) list += (list.empty() ? "" : " ") + item.dump();
+      cells.push_back(list);
+    } else {
+      cells.push_back(it->dump());
+    }
+  }
+  return cells;
+}
+
+std::string csv_line(const std::vector<std::string>& cells) {
+  std::string line;
+  for (std::size_t c = 0; c < cells.size(); ++c) {
+    if (c > 0) line += ',';
+    if (cells[c].find_first_of(",\"\r\n") == std::string::npos) {
+      line += cells[c];
+      continue;
+    }
+    line += '"';
+    for (const char ch : cells[c]) {
+      if (ch == '"') line += '"';
+      line += ch;
+    }
+    line += '"';
+  }
+  return line + "\r\n";
+}
+
+std::string record_details(const Record& r) {
+  std::string out;
+  const auto add = [&](const std::string& key, const std::string& value) {
+    out += (out.empty() ? "" : " ") + key + "=" + value;
+  };
+  if (r.kind == RecordKind::kPush) {
+    if (r.late) add("late", "yes");
+    if (r.span_us >= 0) add("span", format_duration(r.span_us));
+    if (r.waited_us > 0) add("waited", format_duration(r.waited_us));
+    add("staleness", std::to_string(r.staleness));
+    if (r.loss) {
+      std::array<char, 40> text{};
+      std::snprintf(text.data(), text.size(), "%.6g", *r.loss);
+      add("loss", text.data());
+    }
+  }
+  if (is_worker_kind(r.kind) && !r.name.empty()) {
+    add("name", r.name);
+    add("host", r.host);
+    add("clock", std::to_string(r.clock));
+  }
+  if (r.kind == RecordKind::kJobCreated) add("name", r.name);
+  if (!r.policy.empty()) add("policy", r.policy);
+  if (r.expected_workers > 0) add("workers", std::to_string(r.expected_workers));
+  if (r.superstep >= 0) add("superstep", std::to_string(r.superstep));
+  if (r.wait_us >= 0) add("wait", format_duration(r.wait_us));
+  if (!r.reason.empty()) add("reason", "\"" + r.reason + "\"");
+  return out;
+}
+
+RecordKind record_kind(const std::string& name) {
+  for (std::uint8_t kind = 1; kind <= kRecordKindMax; ++kind) {
+    if (name == to_string(static_cast<RecordKind>(kind))) return static_cast<RecordKind>(kind);
+  }
+  return RecordKind::kNone;
+}
+
+}  // namespace syncd::ctl

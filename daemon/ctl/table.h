@@ -1,0 +1,43 @@
+// Tables and times for people, and the exports of history for programs. Pure functions.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <vector>
+
+#include "daemon/engine/record.h"
+#include "proto/wire.h"
+
+namespace syncd::ctl {
+
+// Columns as wide as their widest cell; a cell that looks like a number is set to the right. Ends
+// with a line break; no trailing blanks.
+std::string format_table(const std::vector<std::string>& header,
+                         const std::vector<std::vector<std::string>>& rows);
+
+// "2026-11-21T09:15:02.123456Z"; "-" for a negative time.
+std::string format_time(std::int64_t us);
+
+// "12.3 s ago"; "-" for a negative time.
+std::string format_age(std::int64_t now_us, std::int64_t then_us);
+
+// The columns of `history export --format csv`, in order; they are also the keys of the JSON lines.
+const std::vector<std::string>& record_columns();
+
+// One record, a cell per column; an empty cell where the record's kind has no such fact.
+std::vector<std::string> record_cells(const Record& record);
+
+// The same as an object; facts that the record's kind does not have are left out.
+nlohmann::json record_json(const Record& record);
+
+// One line of RFC 4180, with its line break (\r\n).
+std::string csv_line(const std::vector<std::string>& cells);
+
+// What a record says beyond time, kind, worker and iteration, for people.
+std::string record_details(const Record& record);
+
+// The name of a kind back to the kind; kNone: there is none of that name.
+RecordKind record_kind(const std::string& name);
+
+}  // namespace syncd::ctl
