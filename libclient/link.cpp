@@ -126,7 +126,7 @@ void Link::on_connected(std::uint64_t number, TimeUs now) {
 }
 
 void Link::on_bytes(std::uint64_t number, std::span<const std::uint8_t> bytes, TimeUs now) {
-  if (number != wish_.number || !wish_.up) return;
+  if (number != wish_.number || (phase_ != Phase::kHandshake && phase_ != Phase::kUp)) return;
   last_received_us_ = now;
   splitter_.append(bytes);
   std::span<const std::uint8_t> payload;

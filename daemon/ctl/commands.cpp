@@ -81,6 +81,10 @@ int for_each_record(const Options& options, Use use) {
   if (!options.store.empty()) {
     source = history_in(options.store, error);
     if (!source) return complain(kExitStore, error);
+    if (!source->may_have(options.job)) {
+      return complain(kExitRefused,
+                      "there is no job '" + options.job + "' in store " + options.store);
+    }
   } else {
     if (const int code = open(link, options); code != kExitOk) return code;
     source = history_of(link);

@@ -21,6 +21,8 @@ class DaemonHistory final : public HistorySource {
  public:
   explicit DaemonHistory(DaemonLink& link) : link_(link) {}
 
+  bool may_have(const std::string&) const override { return true; }
+
   bool read(const std::string& job, Sequence from, std::uint32_t records_max,
             std::vector<Record>& records, Sequence& next, std::string& error) override {
     wire::HistoryReply reply;
@@ -45,13 +47,11 @@ class StoreHistory final : public HistorySource {
   StoreHistory(std::unique_ptr<store::Store> opened, std::vector<Record> created)
       : store_(std::move(opened)), created_(std::move(created)) {}
 
+  bool may_have(const std::string& job) const override { return find(job) != 0; }
+
   bool read(const std::string& job, Sequence from, std::uint32_t records_max,
             std::vector<Record>& records, Sequence& next, std::string& error) override {
     const JobId id = find(job);
-    if (id == 0) {
-      error = "there is no job '" + job + "' in store " + store_->describe();
-      return false;
-    }
     store::ReadResult result;
     if (!store_->read(id, from, records_max, limits::kHistoryReplyBytesMax, result, error)) {
       return false;

@@ -15,6 +15,8 @@ namespace syncd::ctl {
 class HistorySource {
  public:
   virtual ~HistorySource() = default;
+  // False: it is certain that there is no such job. A daemon is not asked beforehand.
+  virtual bool may_have(const std::string& job) const = 0;
   // Records of `job` (a name, or "#id") from a sequence on, at most records_max and perhaps fewer;
   // `next` is where to go on, 0 at the end. False: `error` says why.
   virtual bool read(const std::string& job, Sequence from, std::uint32_t records_max,

@@ -10,9 +10,9 @@
 namespace syncd::ctl {
 namespace {
 
+// A number, or the dash that stands for none.
 bool looks_like_number(const std::string& cell) {
-  return !cell.empty() && cell.find_first_not_of("0123456789.-+") == std::string::npos &&
-         cell.find_first_of("0123456789") != std::string::npos;
+  return !cell.empty() && cell.find_first_not_of("0123456789.-+") == std::string::npos;
 }
 
 // Characters, not bytes, so that names in UTF-8 line up.
@@ -42,21 +42,24 @@ std::string format_table(const std::vector<std::string>& header,
   for (const auto& row : rows) {
     for (std::size_t c = 0; c < row.size(); ++c) widths[c] = std::max(widths[c], width(row[c]));
   }
+  // A column of numbers, and its title, stand to the right.
+  std::vector<bool> right;
+  for (std::size_t c = 0; c < header.size(); ++c) {
+    right.push_back(std::all_of(rows.begin(), rows.end(),
+                                [c](const auto& row) { return looks_like_number(row[c]); }));
+  }
   std::string out;
-  const auto add_row = [&](const std::vector<std::string>& row, bool is_header) {
+  const auto add_row = [&](const std::vector<std::string>& row) {
     std::string line;
     for (std::size_t c = 0; c < row.size(); ++c) {
       const std::string padding(widths[c] - width(row[c]), ' ');
-      // A title stands where its column's cells stand.
-      const bool right = looks_like_number(is_header && !rows.empty() ? rows.front()[c] : row[c]);
-      line += right ? padding + row[c] : row[c] + padding;
-      line += "  ";
+      line += (right[c] ? padding + row[c] : row[c] + padding) + "  ";
     }
     line.erase(line.find_last_not_of(' ') + 1);
     out += line + "\n";
   };
-  add_row(header, true);
-  for (const auto& row : rows) add_row(row, false);
+  add_row(header);
+  for (const auto& row : rows) add_row(row);
   return out;
 }
 

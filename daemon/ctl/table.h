@@ -11,8 +11,8 @@
 
 namespace syncd::ctl {
 
-// Columns as wide as their widest cell; a cell that looks like a number is set to the right. Ends
-// with a line break; no trailing blanks.
+// Columns as wide as their widest cell; a column of numbers is set to the right. Every row has a
+// cell per title. Ends with a line break; no trailing blanks.
 std::string format_table(const std::vector<std::string>& header,
                          const std::vector<std::vector<std::string>>& rows);
 
