@@ -1,0 +1,31 @@
+// Work that would take too long on the loop, on libuv's thread pool. Owned and called by the loop
+// thread; `work` runs on a pool thread, `done` on the loop thread again.
+#pragma once
+
+#include <uv.h>
+
+#include <cstddef>
+#include <functional>
+
+namespace syncd::server {
+
+class Background {
+ public:
+  explicit Background(uv_loop_t* loop) : loop_(loop) {}
+  // Precondition: outstanding() == 0.
+  ~Background() = default;
+  Background(const Background&) = delete;
+  Background& operator=(const Background&) = delete;
+
+  // `work` must touch nothing that the loop thread may change meanwhile. Every `work` runs, and its
+  // `done` is called exactly once.
+  void run(std::function<void()> work, std::function<void()> done);
+  std::size_t outstanding() const { return outstanding_; }
+
+ private:
+  struct Task;
+  uv_loop_t* loop_;
+  std::size_t outstanding_ = 0;
+};
+
+}  // namespace syncd::server

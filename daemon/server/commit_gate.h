@@ -1,0 +1,81 @@
+// Between the engine's effects and the store: collects what one turn of the loop produced into one
+// batch, and holds the answers that must not leave before their records are committed. Loop thread,
+// except report(), which the store's writer thread calls.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "daemon/engine/effects.h"
+#include "daemon/engine/types.h"
+#include "daemon/store/store.h"
+
+namespace syncd::server {
+
+class CommitGate {
+ public:
+  using Release = std::function<void(Reply&&)>;
+
+  // `release` sends an answer that is free to go.
+  CommitGate(store::Store& store, Release release) : store_(store), release_(std::move(release)) {}
+
+  // Takes the records and snapshots out of `effects`; call before the replies of the same effects
+  // are given to pass().
+  void take(Effects& effects);
+  // Sends the answer now, or when everything taken so far is committed. When too many are held
+  // already (the disk stands still and clients keep repeating themselves), it is answered with an
+  // Error STORE instead.
+  void pass(Reply&& reply);
+  // Hands what was taken to the store, as one batch.
+  void submit();
+
+  // Any thread: what the store has done. True if the loop thread should call settle() soon.
+  void report(const store::CommitReport& report);
+  // Releases the answers whose records are committed, and hands over what the store refused before.
+  void settle();
+
+  // Whether the store takes records now, and if not, why.
+  bool writable() const { return backlog_.empty() && store_error_.empty(); }
+  std::string reason() const;
+  // Nothing waits for the store any more.
+  bool idle() const {
+    return held_.empty() && backlog_.empty() && open_.records.empty() && open_.snapshots.empty() &&
+           committed_ == submitted_;
+  }
+
+  static constexpr std::size_t kHeldMax = 2'000'000;
+
+ private:
+  struct Waiting {
+    Ticket ticket;
+    store::Batch batch;
+  };
+  struct Held {
+    Ticket ticket;
+    Reply reply;
+  };
+  bool open_has_content() const { return !open_.records.empty() || !open_.snapshots.empty(); }
+  void submit_backlog();
+
+  store::Store& store_;
+  Release release_;
+  store::Batch open_;  // of this turn; its ticket is next_ticket_
+  Ticket next_ticket_ = 1;
+  Ticket submitted_ = 0;  // the latest ticket given to a batch
+  Ticket committed_ = 0;
+  std::deque<Waiting> backlog_;  // refused by a full queue, in order
+  std::deque<Held> held_;        // tickets rise
+  std::string store_error_;
+
+  std::atomic<bool> fresh_{false};
+  std::mutex mutex_;  // guards what follows
+  Ticket reported_ = 0;
+  std::string reported_error_;
+};
+
+}  // namespace syncd::server

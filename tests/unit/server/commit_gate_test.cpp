@@ -1,0 +1,137 @@
+#include "daemon/server/commit_gate.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/unit/server/fake_store.h"
+
+namespace syncd::server {
+namespace {
+
+class CommitGateTest : public ::testing::Test {
+ protected:
+  CommitGateTest() : gate_(store_, [this](Reply&& reply) { sent_.push_back(std::move(reply)); }) {
+    store_.callback = [this](const store::CommitReport& report) { gate_.report(report); };
+  }
+  void take_record() {
+    Effects effects;
+    Record record;
+    record.kind = RecordKind::kPush;
+    record.sequence = ++sequence_;
+    effects.records.push_back(record);
+    gate_.take(effects);
+    EXPECT_TRUE(effects.records.empty());
+  }
+  void pass(RequestId id, bool after_records) { gate_.pass({{1, id}, after_records, wire::Ok{}}); }
+  std::vector<RequestId> sent() const {
+    std::vector<RequestId> ids;
+    for (const Reply& reply : sent_) ids.push_back(reply.to.request);
+    return ids;
+  }
+
+  FakeStore store_;
+  std::vector<Reply> sent_;
+  CommitGate gate_;
+  Sequence sequence_ = 0;
+};
+using Ids = std::vector<RequestId>;
+
+TEST_F(CommitGateTest, WithoutRecordsNothingIsHeld) {
+  pass(1, true);
+  pass(2, false);
+  EXPECT_EQ(sent(), (Ids{1, 2}));
+  gate_.submit();
+  EXPECT_TRUE(store_.submitted.empty());
+  EXPECT_TRUE(gate_.idle());
+}
+
+TEST_F(CommitGateTest, AnAnswerWaitsForItsRecordsAndOthersOvertakeIt) {
+  take_record();
+  pass(1, true);
+  pass(2, false);
+  EXPECT_EQ(sent(), (Ids{2}));
+  gate_.submit();
+  gate_.settle();
+  EXPECT_EQ(sent(), (Ids{2}));
+  EXPECT_FALSE(gate_.idle());
+  store_.commit_all();
+  gate_.settle();
+  EXPECT_EQ(sent(), (Ids{2, 1}));
+  EXPECT_TRUE(gate_.idle());
+}
+
+// A push that is sent twice has its record in an earlier turn.
+TEST_F(CommitGateTest, AnAnswerWithoutARecordWaitsForEarlierOnes) {
+  take_record();
+  gate_.submit();
+  pass(7, true);
+  EXPECT_TRUE(sent_.empty());
+  store_.commit_all();
+  gate_.settle();
+  EXPECT_EQ(sent(), (Ids{7}));
+}
+
+TEST_F(CommitGateTest, OneTurnIsOneBatchAndACommitReleasesOnlyWhatItCovers) {
+  take_record();
+  take_record();
+  pass(1, true);
+  gate_.submit();
+  take_record();
+  pass(2, true);
+  gate_.submit();
+  ASSERT_EQ(store_.submitted.size(), 2U);
+  EXPECT_EQ(store_.submitted[0].second.records.size(), 2U);
+  store_.report({store_.submitted[0].first, "", 1, 2, 0});
+  gate_.settle();
+  EXPECT_EQ(sent(), (Ids{1}));
+  store_.commit_all();
+  gate_.settle();
+  EXPECT_EQ(sent(), (Ids{1, 2}));
+}
+
+TEST_F(CommitGateTest, AFullQueueLosesNothingAndKeepsTheOrder) {
+  take_record();
+  gate_.submit();
+  store_.full = true;
+  take_record();
+  pass(1, true);
+  gate_.submit();
+  EXPECT_FALSE(gate_.writable());
+  EXPECT_NE(gate_.reason().find("full"), std::string::npos);
+  // The store has room again, but what waits goes first.
+  store_.full = false;
+  take_record();
+  pass(2, true);
+  gate_.submit();
+  EXPECT_EQ(store_.submitted.size(), 1U);
+  store_.commit_all();
+  gate_.settle();
+  EXPECT_TRUE(gate_.writable());
+  ASSERT_EQ(store_.submitted.size(), 3U);
+  Sequence expected = 0;
+  for (const auto& [ticket, batch] : store_.submitted) {
+    ASSERT_EQ(batch.records.size(), 1U);
+    EXPECT_EQ(batch.records[0].sequence, ++expected);
+  }
+  EXPECT_TRUE(sent_.empty());
+  store_.commit_all();
+  gate_.settle();
+  EXPECT_EQ(sent(), (Ids{1, 2}));
+}
+
+TEST_F(CommitGateTest, AnErrorHoldsAnswersUntilTheStoreHasRecovered) {
+  take_record();
+  pass(1, true);
+  gate_.submit();
+  store_.fail("no space left");
+  gate_.settle();
+  EXPECT_FALSE(gate_.writable());
+  EXPECT_EQ(gate_.reason(), "no space left");
+  EXPECT_TRUE(sent_.empty());
+  store_.commit_all();
+  gate_.settle();
+  EXPECT_TRUE(gate_.writable());
+  EXPECT_EQ(sent(), (Ids{1}));
+}
+
+}  // namespace
+}  // namespace syncd::server

@@ -1,0 +1,62 @@
+// A store whose commits, refusals and errors happen when the test says so.
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "daemon/store/store.h"
+
+namespace syncd::server {
+
+class FakeStore final : public store::Store {
+ public:
+  bool full = false;
+  std::vector<store::RecoveredJob> stored;
+  std::string load_error;
+  std::string close_error;
+  std::vector<std::pair<Ticket, store::Batch>> submitted;
+  store::CommitCallback callback;
+  bool closed = false;
+
+  // As the writer thread would.
+  void commit_all() {
+    if (!submitted.empty()) report({submitted.back().first, "", 1, 1, 0});
+  }
+  void fail(const std::string& error) { report({0, error, 0, 0, 0}); }
+  void report(const store::CommitReport& report) {
+    if (callback) callback(report);
+  }
+  std::size_t records() const {
+    std::size_t count = 0;
+    for (const auto& [ticket, batch] : submitted) count += batch.records.size();
+    return count;
+  }
+
+  bool load(std::vector<store::RecoveredJob>& jobs, std::string& error) override {
+    jobs = stored;
+    error = load_error;
+    return load_error.empty();
+  }
+  void start(store::CommitCallback cb) override { callback = std::move(cb); }
+  bool submit(Ticket ticket, store::Batch&& batch) override {
+    if (full) return false;
+    submitted.emplace_back(ticket, std::move(batch));
+    return true;
+  }
+  bool close(std::int64_t, std::string& error) override {
+    closed = true;
+    error = close_error;
+    return close_error.empty();
+  }
+  bool read(JobId, Sequence, std::size_t, std::size_t, store::ReadResult&,
+            std::string& error) override {
+    error = "this store cannot be read";
+    return false;
+  }
+  bool jobs(std::vector<Record>&, std::string&) override { return true; }
+  store::Mode mode() const override { return store::Mode::kDurable; }
+  std::string describe() const override { return "fake"; }
+};
+
+}  // namespace syncd::server

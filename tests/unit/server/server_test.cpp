@@ -1,0 +1,433 @@
+// The whole daemon on a loop in this thread, with the real engine and raw clients.
+#include "daemon/server/server.h"
+
+#include <filesystem>
+
+#include "daemon/store/record_codec.h"
+#include "tests/unit/net/net_fixture.h"
+#include "tests/unit/server/fake_store.h"
+
+namespace syncd::server {
+namespace {
+
+using net::RawClient;
+
+class ServerTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    char directory[] = "/tmp/syncd-server-test-XXXXXX";
+    ASSERT_NE(mkdtemp(directory), nullptr);
+    directory_ = directory;
+    ::signal(SIGPIPE, SIG_IGN);
+    ASSERT_EQ(uv_loop_init(&loop_), 0);
+  }
+  void TearDown() override {
+    if (server_) stop();
+    EXPECT_EQ(uv_loop_close(&loop_), 0) << "a handle was not closed";
+    std::filesystem::remove_all(directory_);
+  }
+
+  ServerOptions options() const {
+    ServerOptions o;
+    o.version = "9.9";
+    o.unix_path = directory_ + "/s";
+    o.shutdown_timeout_us = 2'000'000;
+    return o;
+  }
+  StartError start(ServerOptions o, std::unique_ptr<store::Store> store) {
+    server_ = std::make_unique<Server>(&loop_, std::move(o), std::move(store),
+                                       [this](const LogLine& line) { lines_.push_back(line); });
+    return server_->start(error_);
+  }
+  void start() {
+    ASSERT_EQ(start(options(), store::make_memory_store()), StartError::kNone) << error_;
+  }
+  FakeStore& start_on_fake() {
+    auto store = std::make_unique<FakeStore>();
+    FakeStore& fake = *store;
+    EXPECT_EQ(start(options(), std::move(store)), StartError::kNone) << error_;
+    return fake;
+  }
+  std::string stop() {
+    std::string problem;
+    bool stopped = false;
+    server_->stop("test is over", [&](const std::string& text) {
+      problem = text;
+      stopped = true;
+    });
+    EXPECT_TRUE(run_until([&] { return stopped; }));
+    server_.reset();
+    return problem;
+  }
+
+  bool run_until(const std::function<bool()>& condition) {
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+    while (!condition()) {
+      if (std::chrono::steady_clock::now() > deadline) return false;
+      uv_run(&loop_, UV_RUN_NOWAIT);
+      ::poll(nullptr, 0, 1);
+    }
+    return true;
+  }
+  // Turns the loop often enough for anything that is going to happen without outside help.
+  void settle(RawClient& client) {
+    for (int i = 0; i < 20; ++i) {
+      uv_run(&loop_, UV_RUN_NOWAIT);
+      ::poll(nullptr, 0, 1);
+      client.receive();
+    }
+  }
+  std::unique_ptr<RawClient> connect() {
+    auto client = std::make_unique<RawClient>(directory_ + "/s");
+    client->hello();
+    EXPECT_TRUE(run_until([&] {
+      client->receive();
+      return client->last<wire::Welcome>() != nullptr;
+    }));
+    client->messages.clear();
+    return client;
+  }
+  // Sends a request and returns the body of its answer.
+  template <class T>
+  T ask(RawClient& client, wire::Body body) {
+    client.send({++next_id_, std::move(body)});
+    const wire::Message* answer = nullptr;
+    EXPECT_TRUE(run_until([&] {
+      client.receive();
+      answer = find(client, next_id_);
+      return answer != nullptr || client.ended;
+    }));
+    if (answer == nullptr) return {};
+    if (const T* found = std::get_if<T>(&answer->body)) return *found;
+    const auto* error = std::get_if<wire::Error>(&answer->body);
+    ADD_FAILURE() << "answered by " << wire::body_name(answer->body) << ": "
+                  << (error ? error->message : "");
+    return {};
+  }
+  static const wire::Message* find(const RawClient& client, std::uint64_t id) {
+    for (const wire::Message& message : client.messages) {
+      if (message.id == id) return &message;
+    }
+    return nullptr;
+  }
+  wire::Joined join(RawClient& client, const std::string& name, std::uint32_t world_size = 1,
+                    const std::string& policy = "bsp") {
+    wire::Join join;
+    join.job = "j";
+    join.policy = policy;
+    join.name = name;
+    join.host = "h";
+    join.world_size = world_size;
+    return ask<wire::Joined>(client, join);
+  }
+  std::size_t count(const std::string& event) const {
+    std::size_t n = 0;
+    for (const LogLine& line : lines_) n += line.event == event;
+    return n;
+  }
+
+  std::string directory_;
+  uv_loop_t loop_;
+  std::unique_ptr<Server> server_;
+  std::vector<LogLine> lines_;
+  std::string error_;
+  std::uint64_t next_id_ = 100;
+};
+
+TEST_F(ServerTest, AWorkerRunsItsLoop) {
+  start();
+  EXPECT_EQ(server_->endpoints(), (std::vector<std::string>{"unix:" + directory_ + "/s"}));
+  auto client = connect();
+  const wire::Joined joined = join(*client, "w");
+  EXPECT_EQ(joined.policy, "bsp");
+  for (std::int64_t k = 0; k < 3; ++k) {
+    EXPECT_EQ(ask<wire::Granted>(*client, wire::Begin{joined.worker, k}).iteration, k);
+    EXPECT_EQ(ask<wire::Pushed>(*client, wire::Push{joined.worker, k, 0.5, 1, 2}).iteration, k);
+  }
+  const auto status = ask<wire::StatusReply>(*client, wire::StatusRequest{});
+  EXPECT_EQ(status.server_version, "9.9");
+  EXPECT_EQ(status.store, "memory");
+  EXPECT_EQ(status.mode, "fast");
+  EXPECT_EQ(status.pushes, 3U);
+  EXPECT_EQ(status.sessions, 1U);
+  EXPECT_EQ(status.workers, 1U);
+  EXPECT_EQ(status.pid, static_cast<std::uint32_t>(getpid()));
+  EXPECT_FALSE(status.read_only);
+  EXPECT_GE(status.now_us, status.started_us);
+  EXPECT_EQ(ask<wire::JobsReply>(*client, wire::JobsRequest{}).jobs.size(), 1U);
+  ask<wire::Ok>(*client, wire::Leave{joined.worker});
+}
+
+TEST_F(ServerTest, HistoryIsReadInPieces) {
+  start();
+  auto client = connect();
+  const wire::Joined joined = join(*client, "w", 1, "asp");
+  constexpr int kPushes = 500;
+  for (std::int64_t k = 0; k < kPushes; ++k) {
+    ask<wire::Granted>(*client, wire::Begin{joined.worker, k});
+    ask<wire::Pushed>(*client, wire::Push{joined.worker, k, {}, 0, 0});
+    client->messages.clear();
+  }
+  std::uint64_t from = 0;
+  std::uint64_t expected = 1;
+  int pushes = 0;
+  int replies = 0;
+  do {
+    const auto reply = ask<wire::HistoryReply>(*client, wire::HistoryRequest{"j", from, 0});
+    ++replies;
+    for (const wire::StoredRecord& stored : reply.records) {
+      EXPECT_EQ(stored.sequence, expected++);
+      Record record;
+      std::string error;
+      ASSERT_TRUE(store::decode_record(stored.bytes, record, error)) << error;
+      pushes += record.kind == RecordKind::kPush;
+    }
+    from = reply.next_sequence;
+  } while (from != 0);
+  EXPECT_EQ(pushes, kPushes);
+  EXPECT_GT(replies, 1);
+  const auto two = ask<wire::HistoryReply>(*client, wire::HistoryRequest{"j", 2, 2});
+  ASSERT_EQ(two.records.size(), 2U);
+  EXPECT_EQ(two.records[0].sequence, 2U);
+  EXPECT_EQ(two.next_sequence, 4U);
+  EXPECT_EQ(ask<wire::Error>(*client, wire::HistoryRequest{"nope", 0, 0}).status,
+            Status::kUnknownJob);
+}
+
+TEST_F(ServerTest, APushIsAnsweredOnlyAfterItsCommit) {
+  FakeStore& store = start_on_fake();
+  auto client = connect();
+  client->send({1, [] {
+                  wire::Join join;
+                  join.job = "j";
+                  join.name = "w";
+                  return join;
+                }()});
+  ASSERT_TRUE(run_until([&] { return store.records() > 0; }));
+  settle(*client);
+  EXPECT_TRUE(client->messages.empty()) << "answered before the commit";
+  store.commit_all();
+  ASSERT_TRUE(run_until([&] {
+    client->receive();
+    return !client->messages.empty();
+  }));
+  const auto* joined = std::get_if<wire::Joined>(&client->messages[0].body);
+  ASSERT_NE(joined, nullptr);
+  EXPECT_TRUE(joined->durable);
+  const wire::WorkerRef worker = joined->worker;
+
+  // The job's start is a record, the grant needs none.
+  EXPECT_EQ(ask<wire::Granted>(*client, wire::Begin{worker, 0}).iteration, 0);
+  store.commit_all();
+  const std::size_t before = store.records();
+  client->messages.clear();
+  client->send({2, wire::Push{worker, 0, {}, 0, 0}});
+  client->send({3, wire::Begin{worker, 1}});
+  ASSERT_TRUE(run_until([&] {
+    client->receive();
+    return find(*client, 3) != nullptr;
+  }));
+  settle(*client);
+  EXPECT_EQ(find(*client, 2), nullptr) << "the push was acknowledged before its commit";
+  EXPECT_GT(store.records(), before) << "the record goes out before the grant that follows from it";
+  store.commit_all();
+  ASSERT_TRUE(run_until([&] {
+    client->receive();
+    return find(*client, 2) != nullptr;
+  }));
+}
+
+TEST_F(ServerTest, AStoreErrorRefusesWhatNeedsARecordAndIsLoggedOnce) {
+  FakeStore& store = start_on_fake();
+  auto client = connect();
+  client->send({1, wire::CreateJobRequest{"a", "asp", 1, 0}});
+  ASSERT_TRUE(run_until([&] { return store.records() > 0; }));
+  store.commit_all();
+  store.fail("no space left on device");
+  store.fail("no space left on device");
+  ASSERT_TRUE(run_until([&] { return count("store_not_writable") > 0; }));
+  const auto error = ask<wire::Error>(*client, wire::CreateJobRequest{"b", "asp", 1, 0});
+  EXPECT_EQ(error.status, Status::kStore);
+  EXPECT_NE(error.message.find("no space left on device"), std::string::npos);
+  EXPECT_TRUE(ask<wire::StatusReply>(*client, wire::StatusRequest{}).read_only);
+  EXPECT_EQ(ask<wire::JobsReply>(*client, wire::JobsRequest{}).jobs.size(), 1U);
+
+  store.commit_all();
+  ASSERT_TRUE(run_until([&] { return count("store_writable") > 0; }));
+  EXPECT_FALSE(ask<wire::StatusReply>(*client, wire::StatusRequest{}).read_only);
+  EXPECT_EQ(count("store_not_writable"), 1U);
+  EXPECT_EQ(count("store_writable"), 1U);
+}
+
+TEST_F(ServerTest, AFullStoreQueueRefusesUntilThereIsRoom) {
+  FakeStore& store = start_on_fake();
+  auto client = connect();
+  client->send({1, wire::CreateJobRequest{"a", "asp", 1, 0}});
+  ASSERT_TRUE(run_until([&] { return store.submitted.size() == 1; }));
+  store.full = true;
+  client->send({2, wire::CreateJobRequest{"b", "asp", 1, 0}});
+  ASSERT_TRUE(run_until([&] { return count("store_not_writable") == 1; }));
+  EXPECT_EQ(ask<wire::Error>(*client, wire::CreateJobRequest{"c", "asp", 1, 0}).status,
+            Status::kStore);
+  store.full = false;
+  store.commit_all();
+  ASSERT_TRUE(run_until([&] { return store.submitted.size() == 2; }));
+  store.commit_all();
+  ASSERT_TRUE(run_until([&] {
+    client->receive();
+    return find(*client, 2) != nullptr;
+  }));
+  EXPECT_TRUE(std::holds_alternative<wire::Ok>(find(*client, 2)->body));
+}
+
+TEST_F(ServerTest, AJobOfTheConfigurationIsThereAtTheStart) {
+  ServerOptions o = options();
+  o.engine.auto_create = false;
+  JobSpec spec;
+  spec.name = "nightly";
+  spec.policy = "ssp:3";
+  spec.expected_workers = 4;
+  o.jobs.push_back(spec);
+  ASSERT_EQ(start(std::move(o), store::make_memory_store()), StartError::kNone) << error_;
+  auto client = connect();
+  const auto jobs = ask<wire::JobsReply>(*client, wire::JobsRequest{}).jobs;
+  ASSERT_EQ(jobs.size(), 1U);
+  EXPECT_EQ(jobs[0].name, "nightly");
+  EXPECT_EQ(jobs[0].policy, "ssp:3");
+  wire::Join stranger;
+  stranger.job = "other";
+  stranger.name = "w";
+  EXPECT_EQ(ask<wire::Error>(*client, stranger).status, Status::kUnknownJob);
+}
+
+TEST_F(ServerTest, AWrongJobOfTheConfigurationIsNamed) {
+  ServerOptions o = options();
+  JobSpec spec;
+  spec.name = "nightly";
+  spec.policy = "sssp:3";
+  o.jobs.push_back(spec);
+  EXPECT_EQ(start(std::move(o), store::make_memory_store()), StartError::kJob);
+  EXPECT_NE(error_.find("nightly"), std::string::npos) << error_;
+  EXPECT_NE(error_.find("sssp"), std::string::npos) << error_;
+  EXPECT_EQ(stop(), "");
+}
+
+TEST_F(ServerTest, AStoreThatCannotBeReadStopsTheStart) {
+  auto store = std::make_unique<FakeStore>();
+  store->load_error = "store fake is damaged";
+  EXPECT_EQ(start(options(), std::move(store)), StartError::kStore);
+  EXPECT_EQ(error_, "store fake is damaged");
+  EXPECT_EQ(stop(), "");
+}
+
+TEST_F(ServerTest, AnAddressInUseStopsTheStart) {
+  std::vector<net::ListenSocket> taken;
+  ASSERT_TRUE(net::open_tcp_sockets({"127.0.0.1", 0}, taken, error_)) << error_;
+  ServerOptions o = options();
+  net::TcpAddress address;
+  ASSERT_TRUE(net::parse_tcp_address(taken[0].endpoint.substr(4), address, error_));
+  o.tcp.push_back(address);
+  EXPECT_EQ(start(std::move(o), store::make_memory_store()), StartError::kListen);
+  EXPECT_NE(error_.find(address.text()), std::string::npos) << error_;
+  EXPECT_EQ(stop(), "");
+  EXPECT_FALSE(std::filesystem::exists(directory_ + "/s"));
+}
+
+TEST_F(ServerTest, RecoversWhatTheStoreHas) {
+  auto first = std::make_unique<FakeStore>();
+  FakeStore& before = *first;
+  ASSERT_EQ(start(options(), std::move(first)), StartError::kNone) << error_;
+  auto client = connect();
+  client->send({1, wire::CreateJobRequest{"kept", "ssp:2", 3, 0}});
+  ASSERT_TRUE(run_until([&] { return before.records() > 0; }));
+  before.commit_all();
+  store::RecoveredJob job;
+  for (const auto& [ticket, batch] : before.submitted) {
+    job.records.insert(job.records.end(), batch.records.begin(), batch.records.end());
+  }
+  client.reset();
+  EXPECT_EQ(stop(), "");
+
+  auto second = std::make_unique<FakeStore>();
+  // An hour ahead, as if the clock had been set back since.
+  job.records.back().time_us += 3'600'000'000;
+  const Micros latest = job.records.back().time_us;
+  second->stored.push_back(job);
+  ASSERT_EQ(start(options(), std::move(second)), StartError::kNone) << error_;
+  EXPECT_EQ(count("clock_behind_history"), 1U);
+  client = connect();
+  const auto jobs = ask<wire::JobsReply>(*client, wire::JobsRequest{}).jobs;
+  ASSERT_EQ(jobs.size(), 1U);
+  EXPECT_EQ(jobs[0].name, "kept");
+  EXPECT_EQ(jobs[0].expected_workers, 3U);
+  EXPECT_GE(ask<wire::StatusReply>(*client, wire::StatusRequest{}).now_us, latest);
+}
+
+TEST_F(ServerTest, TimersOfTheEngineFire) {
+  ServerOptions o = options();
+  o.engine.defaults.worker_grace_us = 20'000;
+  o.engine.defaults.warn_after_us = 0;
+  ASSERT_EQ(start(std::move(o), store::make_memory_store()), StartError::kNone) << error_;
+  auto client = connect();
+  join(*client, "w", 2);
+  client.reset();
+  ASSERT_TRUE(run_until([&] { return count("worker_lost") == 1; }));
+}
+
+TEST_F(ServerTest, StoppingAnswersWhoWaitsAndLosesNothing) {
+  FakeStore& store = start_on_fake();
+  auto client = connect();
+  client->send({1, [] {
+                  wire::Join join;
+                  join.job = "j";
+                  join.name = "w";
+                  join.world_size = 2;
+                  return join;
+                }()});
+  ASSERT_TRUE(run_until([&] { return store.records() > 0; }));
+  store.commit_all();
+  ASSERT_TRUE(run_until([&] {
+    client->receive();
+    return find(*client, 1) != nullptr;
+  }));
+  const auto worker = std::get<wire::Joined>(find(*client, 1)->body).worker;
+  client->send({2, wire::Begin{worker, 0}});  // waits for the second worker
+  client->send({3, wire::CreateJobRequest{"b", "asp", 1, 0}});
+  ASSERT_TRUE(run_until([&] { return store.submitted.back().second.records.at(0).name == "b"; }));
+
+  bool stopped = false;
+  server_->stop("test", [&](const std::string&) { stopped = true; });
+  ASSERT_TRUE(run_until([&] {
+    client->receive();
+    return find(*client, 2) != nullptr;
+  }));
+  EXPECT_EQ(std::get<wire::Error>(find(*client, 2)->body).status, Status::kShutdown);
+  EXPECT_EQ(find(*client, 3), nullptr);
+  EXPECT_FALSE(std::filesystem::exists(directory_ + "/s"));
+  store.commit_all();
+  ASSERT_TRUE(run_until([&] {
+    client->receive();
+    return client->ended;
+  }));
+  ASSERT_NE(find(*client, 3), nullptr) << "committed, but not acknowledged";
+  EXPECT_NE(client->last<wire::ShutdownNotice>(), nullptr);
+  client.reset();
+  ASSERT_TRUE(run_until([&] { return stopped; }));
+  server_.reset();
+}
+
+TEST_F(ServerTest, StoppingDoesNotWaitForeverForADisk) {
+  ServerOptions o = options();
+  o.shutdown_timeout_us = 100'000;
+  auto store = std::make_unique<FakeStore>();
+  FakeStore& fake = *store;
+  fake.close_error = "3 records could not be written";
+  ASSERT_EQ(start(std::move(o), std::move(store)), StartError::kNone) << error_;
+  auto client = connect();
+  client->send({3, wire::CreateJobRequest{"b", "asp", 1, 0}});
+  ASSERT_TRUE(run_until([&] { return fake.records() > 0; }));
+  EXPECT_EQ(stop(), "3 records could not be written");
+}
+
+}  // namespace
+}  // namespace syncd::server
