@@ -1,0 +1,253 @@
+// What the parts of a message's way cost without any socket: encoding, decoding, one engine step.
+// Google Benchmark's figures, and below them ratios to floors measured in the same run. One thread.
+#include <benchmark/benchmark.h>
+
+#include <cstdio>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <string>
+
+#include "daemon/engine/engine.h"
+#include "proto/wire.h"
+
+namespace syncd::bench {
+namespace {
+
+const wire::WorkerRef kWorker{1, 17, 1, 18};
+
+template <class Body>
+wire::Message sample();
+template <>
+wire::Message sample<wire::Begin>() {
+  return {1234, wire::Begin{kWorker, 1000}};
+}
+template <>
+wire::Message sample<wire::Push>() {
+  return {1234, wire::Push{kWorker, 1000, 0.25, 128, 0}};
+}
+template <>
+wire::Message sample<wire::Granted>() {
+  return {1234, wire::Granted{1000, wire::kStepPull, 2}};
+}
+template <>
+wire::Message sample<wire::Pushed>() {
+  return {1234, wire::Pushed{1000, false, false}};
+}
+
+template <class Body>
+std::vector<std::uint8_t> sample_frame() {
+  std::vector<std::uint8_t> frame;
+  wire::Encoder().append(sample<Body>(), frame);
+  return frame;
+}
+
+// ---- codec
+// ----------------------------------------------------------------------------------------
+
+// The floor: the frame's bytes are there already and are appended to what goes out.
+template <class Body>
+void copy_frame(benchmark::State& state) {
+  const std::vector<std::uint8_t> frame = sample_frame<Body>();
+  std::vector<std::uint8_t> out;
+  for (auto _ : state) {
+    out.clear();
+    out.insert(out.end(), frame.begin(), frame.end());
+    benchmark::DoNotOptimize(out.data());
+    benchmark::ClobberMemory();
+  }
+}
+
+template <class Body>
+void encode(benchmark::State& state) {
+  const wire::Message message = sample<Body>();
+  wire::Encoder encoder;
+  std::vector<std::uint8_t> out;
+  for (auto _ : state) {
+    out.clear();
+    encoder.append(message, out);
+    benchmark::DoNotOptimize(out.data());
+    benchmark::ClobberMemory();
+  }
+}
+
+template <class Body>
+void decode(benchmark::State& state) {
+  const std::vector<std::uint8_t> frame = sample_frame<Body>();
+  const std::span<const std::uint8_t> payload(frame.data() + 4, frame.size() - 4);
+  wire::Message message;
+  std::string error;
+  for (auto _ : state) {
+    if (!wire::decode(payload, message, error)) state.SkipWithError(error.c_str());
+    benchmark::DoNotOptimize(message);
+  }
+}
+
+// ---- engine
+// -----------------------------------------------------------------------------------------
+
+constexpr Micros kStart = 1'000'000;
+
+void expect(benchmark::State& state, bool holds, const char* what) {
+  if (!holds) state.SkipWithError(what);
+}
+
+// A job under ssp:3 whose workers have all begun their first iteration.
+class RunningJob {
+ public:
+  RunningJob(benchmark::State& state, std::uint32_t workers) : engine_(options()) {
+    for (std::uint32_t i = 0; i < workers; ++i) join(state, i, workers);
+    for (std::uint32_t i = 0; i < workers; ++i) step(i, wire::Begin{refs_[i], 0});
+    expect(state, engine_.stats().grants == workers, "not every worker was let go");
+  }
+
+  // The next worker in turn pushes and begins again; nobody ever waits.
+  void push_and_begin() {
+    step(next_, wire::Push{refs_[next_], iteration_, 0.25, 128, 0});
+    benchmark::DoNotOptimize(effects_);
+    step(next_, wire::Begin{refs_[next_], iteration_ + 1});
+    benchmark::DoNotOptimize(effects_);
+    ++turns_;
+    if (++next_ < refs_.size()) return;
+    next_ = 0;
+    ++iteration_;
+  }
+
+  bool nobody_waited() const { return engine_.stats().grants == refs_.size() + turns_; }
+
+ private:
+  static EngineOptions options() {
+    EngineOptions options;
+    options.snapshot_every_records = UINT64_MAX;  // a snapshot is O(n), once in so many records
+    return options;
+  }
+
+  void join(benchmark::State& state, std::uint32_t index, std::uint32_t workers) {
+    wire::Join join;
+    join.job = "bench";
+    join.policy = "ssp:3";
+    join.name = "worker-" + std::to_string(index);
+    join.host = "bench";
+    join.rank = static_cast<std::int32_t>(index);
+    join.world_size = workers;
+    step(index, std::move(join));
+    const auto* joined = effects_.replies.empty()
+                             ? nullptr
+                             : std::get_if<wire::Joined>(&effects_.replies.back().body);
+    expect(state, joined != nullptr, "a join was refused");
+    refs_.push_back(joined != nullptr ? joined->worker : wire::WorkerRef{});
+  }
+
+  void step(std::uint32_t worker, wire::Body body) {
+    now_ += 1;
+    engine_.step(Request{{worker + 1, ++request_}, std::move(body)}, now_, effects_);
+  }
+
+  Engine engine_;
+  Effects effects_;
+  std::vector<wire::WorkerRef> refs_;
+  std::uint32_t next_ = 0;
+  Iteration iteration_ = 0;
+  std::uint64_t turns_ = 0;
+  RequestId request_ = 0;
+  Micros now_ = kStart;
+};
+
+void engine_push_begin(benchmark::State& state) {
+  RunningJob job(state, static_cast<std::uint32_t>(state.range(0)));
+  for (auto _ : state) job.push_and_begin();
+  expect(state, job.nobody_waited(), "a worker had to wait: this is not what was to be measured");
+}
+
+// The floor: bring as many bytes as a worker's state has into the cache and change them, worker
+// after worker, through one pointer each.
+void touch_worker(benchmark::State& state) {
+  constexpr std::size_t kWorkerBytes = 320;
+  struct Bytes {
+    std::uint64_t words[kWorkerBytes / 8] = {};
+  };
+  std::vector<std::unique_ptr<Bytes>> workers(static_cast<std::size_t>(state.range(0)));
+  for (auto& worker : workers) worker = std::make_unique<Bytes>();
+  std::size_t next = 0;
+  for (auto _ : state) {
+    for (std::uint64_t& word : workers[next]->words) word += 1;
+    benchmark::ClobberMemory();
+    if (++next == workers.size()) next = 0;
+  }
+}
+
+BENCHMARK(copy_frame<wire::Begin>)->Name("copy_frame/begin");
+BENCHMARK(encode<wire::Begin>)->Name("encode/begin");
+BENCHMARK(decode<wire::Begin>)->Name("decode/begin");
+BENCHMARK(copy_frame<wire::Push>)->Name("copy_frame/push");
+BENCHMARK(encode<wire::Push>)->Name("encode/push");
+BENCHMARK(decode<wire::Push>)->Name("decode/push");
+BENCHMARK(copy_frame<wire::Granted>)->Name("copy_frame/granted");
+BENCHMARK(encode<wire::Granted>)->Name("encode/granted");
+BENCHMARK(decode<wire::Granted>)->Name("decode/granted");
+BENCHMARK(copy_frame<wire::Pushed>)->Name("copy_frame/pushed");
+BENCHMARK(encode<wire::Pushed>)->Name("encode/pushed");
+BENCHMARK(decode<wire::Pushed>)->Name("decode/pushed");
+BENCHMARK(touch_worker)->Arg(100)->Arg(100'000);
+BENCHMARK(engine_push_begin)->Arg(100)->Arg(100'000);
+
+// ---- ratios
+// -------------------------------------------------------------------------------------------
+
+// Prints as usual and keeps every figure.
+class RememberingReporter : public benchmark::ConsoleReporter {
+ public:
+  RememberingReporter() : ConsoleReporter(OO_None) {}
+
+  void ReportRuns(const std::vector<Run>& runs) override {
+    ConsoleReporter::ReportRuns(runs);
+    for (const Run& run : runs) {
+      failed_ = failed_ || run.error_occurred;
+      // Of several repetitions the median is reported last and stays.
+      const bool is_median = run.aggregate_name == "median";
+      if (run.run_type == Run::RT_Iteration || is_median) {
+        ns_[run.run_name.str()] = run.GetAdjustedCPUTime();
+      }
+    }
+  }
+
+  void print_ratio(const std::string& name, const std::string& floor) const {
+    const auto a = ns_.find(name);
+    const auto b = ns_.find(floor);
+    if (a == ns_.end() || b == ns_.end()) return;  // not among those that were asked for
+    std::printf("%-28s / %-24s %8.1f ns / %8.1f ns = %6.1fx\n", name.c_str(), floor.c_str(),
+                a->second, b->second, a->second / b->second);
+  }
+
+  bool failed() const { return failed_; }
+
+ private:
+  std::map<std::string, double> ns_;
+  bool failed_ = false;
+};
+
+int run(int argc, char** argv) {
+  benchmark::Initialize(&argc, argv);
+  if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 1;
+  RememberingReporter reporter;
+  benchmark::RunSpecifiedBenchmarks(&reporter);
+  std::printf("\nRatios to floors of the same run:\n");
+  for (const char* message : {"begin", "push", "granted", "pushed"}) {
+    for (const char* what : {"encode/", "decode/"}) {
+      reporter.print_ratio(std::string(what) + message, std::string("copy_frame/") + message);
+    }
+  }
+  for (const char* workers : {"100", "100000"}) {
+    reporter.print_ratio(std::string("engine_push_begin/") + workers,
+                         std::string("touch_worker/") + workers);
+  }
+  reporter.print_ratio("engine_push_begin/100000", "engine_push_begin/100");
+  return reporter.failed() ? 1 : 0;
+}
+
+}  // namespace
+}  // namespace syncd::bench
+
+int main(int argc, char** argv) {
+  return syncd::bench::run(argc, argv);
+}

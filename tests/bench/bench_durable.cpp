@@ -1,0 +1,120 @@
+// Durable pushes: how many a second syncd acknowledges with its store on a disk, beside RocksDB's
+// own synced writes of records of the same size. The load is one thread.
+#include <cstdio>
+
+#include "tests/bench/client.h"
+#include "tests/bench/measure.h"
+#include "tests/bench/options.h"
+#include "tests/bench/request_reply.h"
+#include "tests/bench/rocks_floor.h"
+#include "tests/bench/servers.h"
+#include "tests/bench/table.h"
+#include "tests/bench/workers.h"
+
+namespace syncd::bench {
+namespace {
+
+constexpr const char* kAbout =
+    "Durable pushes through syncd, in ratios to RocksDB's own synced writes of the same records.";
+
+struct Figures {
+  std::vector<double> pushes_per_s, push_p50_us, batch, records_bytes, cpu_us;
+  std::vector<double> same_batch_per_s, threads_per_s;
+};
+
+// What the store wrote during one round of the daemon, found in its log.
+struct Written {
+  double batch = 1;  // records per commit, mean
+  std::size_t record_bytes = 0;
+};
+
+// A batch in the log is a header of 12 bytes, and per record: tag, column family, key, two lengths.
+constexpr double kBatchHeaderBytes = 12;
+constexpr double kRecordOverheadBytes = 17;
+
+Written written_since(const std::string& store, std::uint64_t& position) {
+  const LogTotals totals = read_log(store, position);
+  position = totals.next;
+  if (totals.records == 0) fail("the daemon wrote nothing to " + store);
+  const auto records = static_cast<double>(totals.records);
+  const auto commits = static_cast<double>(totals.commits);
+  const double bytes = static_cast<double>(totals.bytes) - kBatchHeaderBytes * commits;
+  return {records / commits, static_cast<std::size_t>(bytes / records - kRecordOverheadBytes)};
+}
+
+Figures measure(const Options& options, const std::string& transport, std::size_t workers) {
+  const TempDir directory(options.directory);
+  const std::string store = directory.path() + "/store";
+  const Endpoint endpoint = fresh_endpoint(transport, directory.path(), "syncd");
+  const Child server = start_syncd(options, {endpoint, options.store, store}, directory.path(),
+                                   Placement::kAnywhere);
+  Client client;
+  RequestReply load(client, connect_to_syncd(client, endpoint, "durable", "asp", workers, workers));
+  RocksFloor rocks(directory.path() + "/floor");
+
+  Figures figures;
+  std::uint64_t position = 1;
+  for (int i = -1; i < options.rounds; ++i) {  // the first warms up
+    RequestReplyRound round = load.run(server.pid(), options.seconds);
+    const Written written = written_since(store, position);
+    // After the daemon's round, because the floor writes batches of the size found there.
+    const WriteRate same = rocks.batches(options.seconds, written.batch, written.record_bytes);
+    const WriteRate threads = rocks.threads(options.seconds, workers, written.record_bytes);
+    if (i < 0) continue;
+    figures.pushes_per_s.push_back(round.messages_per_s / 2);
+    figures.push_p50_us.push_back(percentile(round.push_us, 0.5));
+    figures.cpu_us.push_back(round.cpu_us_per_message * 2);
+    figures.batch.push_back(written.batch);
+    figures.records_bytes.push_back(static_cast<double>(written.record_bytes));
+    figures.same_batch_per_s.push_back(same.records_per_s);
+    figures.threads_per_s.push_back(threads.records_per_s);
+  }
+  return figures;
+}
+
+void report(const std::string& label, const Figures& f, std::size_t workers, Table& table) {
+  const double pushes = median(f.pushes_per_s);
+  const double same = median(f.same_batch_per_s);
+  const double threads = median(f.threads_per_s);
+  table.add({label + ": syncd", number(pushes, 0), number(median(f.batch)),
+             number(median(f.records_bytes), 0), number(median(f.push_p50_us)),
+             number(median(f.cpu_us)), "1.00x"});
+  table.add({"  RocksDB, one thread, batches of that size", number(same, 0),
+             number(median(f.batch)), number(median(f.records_bytes), 0), "-", "-",
+             times(same, pushes)});
+  table.add({"  RocksDB, " + std::to_string(workers) + " threads, single records",
+             number(threads, 0), "-", number(median(f.records_bytes), 0), "-", "-",
+             times(threads, pushes)});
+}
+
+int run(int argc, char** argv) {
+  Options defaults;
+  defaults.sizes = {1, 64};
+  defaults.transports = {"unix"};
+  defaults.store = "durable";
+  defaults.seconds = 1;
+  const Options options = parse_options(argc, argv, kAbout, "workers", defaults);
+  if (options.store == "memory") fail("--store memory writes nothing: use durable or fast");
+  std::printf("machine: %s; %s on %s\n", machine_line().c_str(), options.directory.c_str(),
+              file_system_of(options.directory).c_str());
+  std::printf("store: %s; %d rounds of %g s each, medians\n\n", options.store.c_str(),
+              options.rounds, options.seconds);
+  Table table({"transport, workers", "records/s", "records/commit", "record bytes", "push p50 us",
+               "CPU us/push", "rate / syncd's"});
+  for (const std::string& transport : options.transports) {
+    for (const int size : options.sizes) {
+      const auto workers = static_cast<std::size_t>(size);
+      report(transport + ", " + std::to_string(size), measure(options, transport, workers), workers,
+             table);
+    }
+  }
+  table.print();
+  return 0;
+}
+
+}  // namespace
+}  // namespace syncd::bench
+
+int main(int argc, char** argv) {
+  return syncd::bench::run(argc, argv);
+}
