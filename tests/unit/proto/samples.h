@@ -1,0 +1,65 @@
+// One fixed message of every type, with every field set to something that is not its default, so
+// that a field that is lost on the way shows.
+#pragma once
+
+#include <utility>
+#include <vector>
+
+#include "proto/wire.h"
+
+namespace syncd::wire {
+
+inline std::vector<Message> sample_messages() {
+  const WorkerRef ref{7, 3, 2, 41};
+  const WaitedFor waited{7, "worker-7", "node-b", 8, 41'200'000, "running"};
+  std::vector<Body> bodies = {
+      Hello{1, 3, "trainer", "0.1.0", "s3cret"},
+      Welcome{1, 0x1122334455667788, "0.1.0", 65536, 1500, 5000},
+      Error{Status::kPolicyMismatch, "job 'a' runs policy 'bsp', not 'asp'"},
+      Ok{},
+      Join{"cifar", "ssp:3", "worker-3", "node-a", 3, 16, 40, 12, 11, 10, 9},
+      Joined{ref, 13, "ssp:3", 16, true, true},
+      Leave{ref},
+      Begin{ref, 12},
+      Granted{12, kStepPull | kStepSkip, 4},
+      Push{ref, 12, 0.125, 128, 4096},
+      Pushed{12, true, true},
+      Explain{ref},
+      Explanation{"ssp:3",
+                  "relative clock 12 is 4 ahead of the slowest (8), allowed 3",
+                  12,
+                  5'000'000,
+                  2,
+                  "7-8",
+                  {waited, {8, "", "", 0, -1, "not joined"}}},
+      CancelBegin{ref, 12},
+      StopNotice{ref, "stopped by an operator"},
+      FencedNotice{ref, "declared lost"},
+      ResyncNotice{ref, 12},
+      ShutdownNotice{"maintenance"},
+      Heartbeat{},
+      HeartbeatAck{},
+      StatusRequest{},
+      StatusReply{"0.1.0", 4711, 1'000'001, 2'000'002, "/var/lib/syncd", "durable", 17, 2, 16, 1234,
+                  99, 98, true},
+      JobsRequest{},
+      JobsReply{
+          {{1, "cifar", "ssp:3", "running", 2, 16, 15, 8, 12, 160, 3, "note", 1'000'003},
+           {2, "movie", "bsp", "waiting", 1, 4, 0, 0, 0, 0, 0, "waiting for 4 of 4: 0-3", 5}}},
+      WorkersRequest{"cifar", 100},
+      WorkersReply{{{3, "worker-3", "node-a", "running", 41, 12, 13, 2'000'000, true, 5'000'000,
+                     "7-8", "ssp:3: too far ahead"}},
+                   4,
+                   2'000'001},
+      HistoryRequest{"cifar", 77, 500},
+      HistoryReply{{{77, {1, 2, 3, 250}}, {78, {}}}, 79},
+      CreateJobRequest{"cifar", "bsp:5,backup=1", 16, 12},
+      StopJobRequest{"cifar", "enough"},
+  };
+  std::vector<Message> messages;
+  std::uint64_t id = 1000;
+  for (Body& body : bodies) messages.push_back({++id, std::move(body)});
+  return messages;
+}
+
+}  // namespace syncd::wire
