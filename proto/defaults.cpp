@@ -1,9 +1,11 @@
 // See defaults.h.
 #include "proto/defaults.h"
 
+#include <pwd.h>
 #include <unistd.h>
 
 #include <cstdlib>
+#include <vector>
 
 namespace syncd {
 namespace {
@@ -13,13 +15,27 @@ std::string environment(const char* name) {
   return value == nullptr ? std::string{} : std::string(value);
 }
 
+// A service or container may have no HOME: then what the user database says.
+std::string home() {
+  if (std::string dir = environment("HOME"); !dir.empty()) return dir;
+  std::vector<char> buffer(16 * 1024);
+  passwd entry{};
+  passwd* found = nullptr;
+  if (getpwuid_r(geteuid(), &entry, buffer.data(), buffer.size(), &found) != 0 ||
+      found == nullptr) {
+    return "";
+  }
+  return found->pw_dir;
+}
+
 }  // namespace
 
 std::string default_unix_socket_path() {
+  // The same for root with and without a login session: a system's daemon has none.
+  if (geteuid() == 0) return "/run/syncd/syncd.sock";
   if (const std::string dir = environment("XDG_RUNTIME_DIR"); !dir.empty()) {
     return dir + "/syncd.sock";
   }
-  if (geteuid() == 0) return "/run/syncd/syncd.sock";
   return "/tmp/syncd-" + std::to_string(geteuid()) + "/syncd.sock";
 }
 
@@ -29,7 +45,7 @@ std::string default_store_path() {
   }
   if (geteuid() == 0) return "/var/lib/syncd";
   if (const std::string dir = environment("XDG_STATE_HOME"); !dir.empty()) return dir + "/syncd";
-  return environment("HOME") + "/.local/state/syncd";
+  return home() + "/.local/state/syncd";
 }
 
 }  // namespace syncd

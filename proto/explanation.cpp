@@ -14,10 +14,12 @@ void append_range(std::string& out, std::uint32_t first, std::uint32_t last) {
   out += std::to_string(last);
 }
 
+// A worker that has not joined yet has neither host nor name, and no clock to speak of.
 std::string describe(const WaitedFor& worker) {
-  std::string out = "worker " + std::to_string(worker.rank) + " (";
-  if (worker.host.empty() && worker.name.empty()) return out + worker.state + ")";
-  out += worker.host + ", clock " + std::to_string(worker.clock) + ", ";
+  std::string out = "worker " + std::to_string(worker.rank);
+  const std::string& place = worker.host.empty() ? worker.name : worker.host;
+  if (place.empty()) return worker.state.empty() ? out : out + " (" + worker.state + ")";
+  out += " (" + place + ", clock " + std::to_string(worker.clock) + ", ";
   out += worker.last_push_age_us < 0
              ? "no push yet"
              : "last push " + format_duration(worker.last_push_age_us) + " ago";
@@ -45,23 +47,25 @@ std::string compress_ranks(const std::vector<std::uint32_t>& ranks, std::size_t 
 }
 
 std::string format_duration(std::int64_t us) {
-  char text[64];
-  const double s = static_cast<double>(us) / 1e6;
+  // Each unit ends where rounding would write the next one's first value ("1000 ms").
   if (us < 0) return "-" + format_duration(us == INT64_MIN ? INT64_MAX : -us);
+  char text[64];
+  const double ms = static_cast<double>(us) / 1e3;
   if (us < 1000) {
     std::snprintf(text, sizeof text, "%d us", static_cast<int>(us));
-  } else if (us < 1'000'000) {
-    std::snprintf(text, sizeof text, us < 10'000 ? "%.1f ms" : "%.0f ms", s * 1e3);
-  } else if (us < 120'000'000) {
-    std::snprintf(text, sizeof text, "%.1f s", s);
-  } else if (us < 7'200'000'000) {
-    const auto whole = us / 1'000'000;
-    std::snprintf(text, sizeof text, "%d min %d s", static_cast<int>(whole / 60),
-                  static_cast<int>(whole % 60));
+  } else if (us < 9'950) {
+    std::snprintf(text, sizeof text, "%.1f ms", ms);
+  } else if (us < 999'500) {
+    std::snprintf(text, sizeof text, "%.0f ms", ms);
+  } else if (us < 119'950'000) {
+    std::snprintf(text, sizeof text, "%.1f s", ms / 1e3);
+  } else if (us < 7'199'500'000) {
+    const auto s = static_cast<int>((us + 500'000) / 1'000'000);
+    std::snprintf(text, sizeof text, "%d min %d s", s / 60, s % 60);
   } else {
-    const auto minutes = us / 60'000'000;
-    std::snprintf(text, sizeof text, "%lld h %d min", static_cast<long long>(minutes / 60),
-                  static_cast<int>(minutes % 60));
+    const std::int64_t min = us / 60'000'000 + (us % 60'000'000 >= 30'000'000 ? 1 : 0);
+    std::snprintf(text, sizeof text, "%lld h %d min", static_cast<long long>(min / 60),
+                  static_cast<int>(min % 60));
   }
   return text;
 }

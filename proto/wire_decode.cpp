@@ -1,8 +1,10 @@
 // Frames to plain structs: the one place where bytes from outside are verified. See wire.h.
 #include <flatbuffers/flatbuffers.h>
 
+#include <algorithm>
 #include <array>
 #include <cstring>
+#include <utility>
 
 #include "proto/wire.h"
 #include "proto/wire_generated.h"
@@ -15,8 +17,42 @@ namespace {
 constexpr flatbuffers::uoffset_t kDepthMax = 16;
 constexpr flatbuffers::uoffset_t kTablesMax = 4096;
 
-std::string text(const flatbuffers::String* value) {
-  return value == nullptr ? std::string{} : std::string(value->data(), value->size());
+// A text of a message, and all of them together. Offsets may point to one text many times, so that
+// a small frame could otherwise ask for a gigabyte.
+constexpr std::size_t kTextBytesMax = 64 * 1024;
+constexpr std::size_t kAllTextBytesMax = 1024 * 1024;
+
+// What reading one message may still copy; says why when it is not enough.
+class Allowance {
+ public:
+  explicit Allowance(std::size_t frame_bytes) : left_(std::max(frame_bytes, kAllTextBytesMax)) {}
+
+  bool take(std::size_t bytes, const char* what) {
+    if (bytes > kTextBytesMax) {
+      complain(std::string("it has a ") + what + " of " + std::to_string(bytes) +
+               " bytes, allowed are " + std::to_string(kTextBytesMax));
+      return false;
+    }
+    if (bytes > left_) {
+      complain("its texts together are too long");
+      return false;
+    }
+    left_ -= bytes;
+    return true;
+  }
+  const std::string& problem() const { return problem_; }
+
+ private:
+  void complain(std::string problem) {
+    if (problem_.empty()) problem_ = std::move(problem);
+  }
+  std::size_t left_;
+  std::string problem_;
+};
+
+std::string text(Allowance& allowance, const flatbuffers::String* value) {
+  if (value == nullptr || !allowance.take(value->size(), "text")) return {};
+  return {value->data(), value->size()};
 }
 
 WorkerRef worker(const fb::WorkerRef* w) {
@@ -31,69 +67,72 @@ bool has_worker(const Table* table, const char* name, std::string& error) {
   return false;
 }
 
-WaitedFor read(const fb::WaitedFor* t) {
-  return {t->rank(),  text(t->name()),       text(t->host()),
-          t->clock(), t->last_push_age_us(), text(t->state())};
+WaitedFor read(Allowance& a, const fb::WaitedFor* t) {
+  return {t->rank(),  text(a, t->name()),    text(a, t->host()),
+          t->clock(), t->last_push_age_us(), text(a, t->state())};
 }
-JobStatus read(const fb::JobStatus* t) {
-  return {t->id(),        text(t->name()),       text(t->policy()),   text(t->state()),
-          t->epoch(),     t->expected_workers(), t->active_workers(), t->clock_min(),
-          t->clock_max(), t->pushes(),           t->waiting(),        text(t->note()),
+JobStatus read(Allowance& a, const fb::JobStatus* t) {
+  return {t->id(),        text(a, t->name()),    text(a, t->policy()), text(a, t->state()),
+          t->epoch(),     t->expected_workers(), t->active_workers(),  t->clock_min(),
+          t->clock_max(), t->pushes(),           t->waiting(),         text(a, t->note()),
           t->created_us()};
 }
-WorkerStatus read(const fb::WorkerStatus* t) {
-  return {t->rank(),        text(t->name()), text(t->host()),        text(t->state()),
-          t->incarnation(), t->clock(),      t->granted(),           t->last_push_us(),
-          t->connected(),   t->waiting_us(), text(t->waiting_for()), text(t->reason())};
+WorkerStatus read(Allowance& a, const fb::WorkerStatus* t) {
+  return {t->rank(),           text(a, t->name()),        text(a, t->host()),
+          text(a, t->state()), t->incarnation(),          t->clock(),
+          t->granted(),        t->last_push_us(),         t->connected(),
+          t->waiting_us(),     text(a, t->waiting_for()), text(a, t->reason())};
 }
-StoredRecord read(const fb::StoredRecord* t) {
+StoredRecord read(Allowance& a, const fb::StoredRecord* t) {
   StoredRecord out;
   out.sequence = t->sequence();
-  if (t->bytes() != nullptr) out.bytes.assign(t->bytes()->begin(), t->bytes()->end());
+  if (t->bytes() != nullptr && a.take(t->bytes()->size(), "stored record")) {
+    out.bytes.assign(t->bytes()->begin(), t->bytes()->end());
+  }
   return out;
 }
 template <class Plain, class Vector>
-std::vector<Plain> read_all(const Vector* items) {
+std::vector<Plain> read_all(Allowance& a, const Vector* items) {
   std::vector<Plain> out;
   if (items == nullptr) return out;
   out.reserve(items->size());
-  for (const auto* item : *items) out.push_back(read(item));
+  for (const auto* item : *items) out.push_back(read(a, item));
   return out;
 }
 
-Hello read(const fb::Hello* t) {
-  return {t->protocol_min(), t->protocol_max(), text(t->client_name()), text(t->client_version()),
-          text(t->token())};
+Hello read(Allowance& a, const fb::Hello* t) {
+  return {t->protocol_min(), t->protocol_max(), text(a, t->client_name()),
+          text(a, t->client_version()), text(a, t->token())};
 }
-Welcome read(const fb::Welcome* t) {
+Welcome read(Allowance& a, const fb::Welcome* t) {
   return {t->protocol(),
           t->session(),
-          text(t->server_version()),
+          text(a, t->server_version()),
           t->max_frame_bytes(),
           t->heartbeat_interval_ms(),
           t->heartbeat_timeout_ms()};
 }
-Join read(const fb::Join* t) {
-  return {text(t->job()), text(t->policy()), text(t->name()),  text(t->host()),
-          t->rank(),      t->world_size(),   t->incarnation(), t->granted(),
-          t->pushed(),    t->collected(),    t->consumed()};
+Join read(Allowance& a, const fb::Join* t) {
+  return {text(a, t->job()), text(a, t->policy()), text(a, t->name()), text(a, t->host()),
+          t->rank(),         t->world_size(),      t->incarnation(),   t->granted(),
+          t->pushed(),       t->collected(),       t->consumed()};
 }
-Explanation read(const fb::Explanation* t) {
-  return {text(t->rule()),
-          text(t->text()),
+Explanation read(Allowance& a, const fb::Explanation* t) {
+  return {text(a, t->rule()),
+          text(a, t->text()),
           t->iteration(),
           t->waiting_us(),
           t->waited_for_count(),
-          text(t->ranks()),
-          read_all<WaitedFor>(t->workers())};
+          text(a, t->ranks()),
+          read_all<WaitedFor>(a, t->workers())};
 }
-StatusReply read(const fb::StatusReply* t) {
-  return {text(t->server_version()),
+StatusReply read(Allowance& a, const fb::StatusReply* t) {
+  return {text(a, t->server_version()),
           t->pid(),
           t->started_us(),
           t->now_us(),
-          text(t->store()),
-          text(t->mode()),
+          text(a, t->store()),
+          text(a, t->mode()),
           t->sessions(),
           t->jobs(),
           t->workers(),
@@ -104,31 +143,31 @@ StatusReply read(const fb::StatusReply* t) {
 }
 
 // Fills `body` from a verified union of a known type. False: a required part is missing.
-bool read_body(const fb::Message* m, Body& body, std::string& error) {
+bool read_body(Allowance& a, const fb::Message* m, Body& body, std::string& error) {
   switch (m->body_type()) {
     case fb::Body::NONE:
       break;
     case fb::Body::Hello:
-      body = read(m->body_as_Hello());
+      body = read(a, m->body_as_Hello());
       return true;
     case fb::Body::Welcome:
-      body = read(m->body_as_Welcome());
+      body = read(a, m->body_as_Welcome());
       return true;
     case fb::Body::Error: {
       const auto* t = m->body_as_Error();
-      body = Error{static_cast<Status>(t->status()), text(t->message())};
+      body = Error{static_cast<Status>(t->status()), text(a, t->message())};
       return true;
     }
     case fb::Body::Ok:
       body = Ok{};
       return true;
     case fb::Body::Join:
-      body = read(m->body_as_Join());
+      body = read(a, m->body_as_Join());
       return true;
     case fb::Body::Joined: {
       const auto* t = m->body_as_Joined();
       if (!has_worker(t, "Joined", error)) return false;
-      body = Joined{worker(t->worker()), t->iteration(), text(t->policy()),
+      body = Joined{worker(t->worker()), t->iteration(), text(a, t->policy()),
                     t->world_size(),     t->durable(),   t->resumed()};
       return true;
     }
@@ -169,7 +208,7 @@ bool read_body(const fb::Message* m, Body& body, std::string& error) {
       return true;
     }
     case fb::Body::Explanation:
-      body = read(m->body_as_Explanation());
+      body = read(a, m->body_as_Explanation());
       return true;
     case fb::Body::CancelBegin: {
       const auto* t = m->body_as_CancelBegin();
@@ -180,13 +219,13 @@ bool read_body(const fb::Message* m, Body& body, std::string& error) {
     case fb::Body::StopNotice: {
       const auto* t = m->body_as_StopNotice();
       if (!has_worker(t, "StopNotice", error)) return false;
-      body = StopNotice{worker(t->worker()), text(t->message())};
+      body = StopNotice{worker(t->worker()), text(a, t->message())};
       return true;
     }
     case fb::Body::FencedNotice: {
       const auto* t = m->body_as_FencedNotice();
       if (!has_worker(t, "FencedNotice", error)) return false;
-      body = FencedNotice{worker(t->worker()), text(t->message())};
+      body = FencedNotice{worker(t->worker()), text(a, t->message())};
       return true;
     }
     case fb::Body::ResyncNotice: {
@@ -196,7 +235,7 @@ bool read_body(const fb::Message* m, Body& body, std::string& error) {
       return true;
     }
     case fb::Body::ShutdownNotice:
-      body = ShutdownNotice{text(m->body_as_ShutdownNotice()->message())};
+      body = ShutdownNotice{text(a, m->body_as_ShutdownNotice()->message())};
       return true;
     case fb::Body::Heartbeat:
       body = Heartbeat{};
@@ -208,43 +247,43 @@ bool read_body(const fb::Message* m, Body& body, std::string& error) {
       body = StatusRequest{};
       return true;
     case fb::Body::StatusReply:
-      body = read(m->body_as_StatusReply());
+      body = read(a, m->body_as_StatusReply());
       return true;
     case fb::Body::JobsRequest:
       body = JobsRequest{};
       return true;
     case fb::Body::JobsReply:
-      body = JobsReply{read_all<JobStatus>(m->body_as_JobsReply()->jobs())};
+      body = JobsReply{read_all<JobStatus>(a, m->body_as_JobsReply()->jobs())};
       return true;
     case fb::Body::WorkersRequest: {
       const auto* t = m->body_as_WorkersRequest();
-      body = WorkersRequest{text(t->job()), t->first_rank()};
+      body = WorkersRequest{text(a, t->job()), t->first_rank()};
       return true;
     }
     case fb::Body::WorkersReply: {
       const auto* t = m->body_as_WorkersReply();
-      body = WorkersReply{read_all<WorkerStatus>(t->workers()), t->next_rank(), t->now_us()};
+      body = WorkersReply{read_all<WorkerStatus>(a, t->workers()), t->next_rank(), t->now_us()};
       return true;
     }
     case fb::Body::HistoryRequest: {
       const auto* t = m->body_as_HistoryRequest();
-      body = HistoryRequest{text(t->job()), t->from_sequence(), t->records_max()};
+      body = HistoryRequest{text(a, t->job()), t->from_sequence(), t->records_max()};
       return true;
     }
     case fb::Body::HistoryReply: {
       const auto* t = m->body_as_HistoryReply();
-      body = HistoryReply{read_all<StoredRecord>(t->records()), t->next_sequence()};
+      body = HistoryReply{read_all<StoredRecord>(a, t->records()), t->next_sequence()};
       return true;
     }
     case fb::Body::CreateJobRequest: {
       const auto* t = m->body_as_CreateJobRequest();
-      body = CreateJobRequest{text(t->name()), text(t->policy()), t->expected_workers(),
+      body = CreateJobRequest{text(a, t->name()), text(a, t->policy()), t->expected_workers(),
                               t->min_workers()};
       return true;
     }
     case fb::Body::StopJobRequest: {
       const auto* t = m->body_as_StopJobRequest();
-      body = StopJobRequest{text(t->job()), text(t->reason())};
+      body = StopJobRequest{text(a, t->job()), text(a, t->reason())};
       return true;
     }
   }
@@ -260,16 +299,20 @@ bool decode_aligned(const std::uint8_t* frame, std::size_t bytes, Message& messa
     return false;
   }
   const fb::Message* m = fb::GetSizePrefixedMessage(frame);
+  if (m->body() == nullptr || m->body_type() == fb::Body::NONE) {
+    error = "it has no body";
+    return false;
+  }
   message.id = m->id();
   if (m->body_type() > fb::Body::MAX) {
     message.body = Unknown{static_cast<std::uint8_t>(m->body_type())};
     return true;
   }
-  if (m->body() == nullptr) {
-    error = "it has no body";
-    return false;
-  }
-  return read_body(m, message.body, error);
+  Allowance allowance(bytes);
+  if (!read_body(allowance, m, message.body, error)) return false;
+  if (allowance.problem().empty()) return true;
+  error = allowance.problem();
+  return false;
 }
 
 }  // namespace
@@ -278,8 +321,11 @@ bool decode(std::span<const std::uint8_t> payload, Message& message, std::string
   // A frame lies anywhere in a stream, but its numbers must be aligned to be read: it is copied to
   // an aligned place, with its prefix in front, as the sender had it.
   constexpr std::size_t kPrefix = sizeof(std::uint32_t);
-  if (payload.size() < kPrefix || payload.size() > UINT32_MAX) {
-    error = "it is " + std::to_string(payload.size()) + " bytes long, too short for a message";
+  constexpr std::size_t kPayloadMin = 2 * sizeof(std::uint32_t);  // root offset and identifier
+  constexpr std::size_t kPayloadMax = std::size_t{1} << 30;       // the verifier takes below 2 GiB
+  if (payload.size() < kPayloadMin || payload.size() > kPayloadMax) {
+    error = "it is " + std::to_string(payload.size()) + " bytes long, a message has " +
+            std::to_string(kPayloadMin) + " to " + std::to_string(kPayloadMax);
     return false;
   }
   const auto place = [&](std::uint64_t* words) {

@@ -1,9 +1,12 @@
 // Status codes, explanations and defaults: what people and programs read of them.
 #include <gtest/gtest.h>
 
+#include <unistd.h>
+
 #include <cstdlib>
 #include <set>
 #include <string>
+#include <utility>
 
 #include "proto/defaults.h"
 #include "proto/explanation.h"
@@ -52,6 +55,22 @@ TEST(Explanation, DurationsReadWell) {
   EXPECT_EQ(format_duration(150'000'000), "2 min 30 s");
   EXPECT_EQ(format_duration(7'500'000'000), "2 h 5 min");
   EXPECT_EQ(format_duration(-1500), "-1.5 ms");
+  EXPECT_EQ(format_duration(INT64_MIN), format_duration(-INT64_MAX));
+  EXPECT_EQ(format_duration(INT64_MAX), "2562047788 h 1 min");
+}
+
+TEST(Explanation, ADurationIsRoundedIntoTheNextUnit) {
+  EXPECT_EQ(format_duration(9'949), "9.9 ms");
+  EXPECT_EQ(format_duration(9'999), "10 ms");
+  EXPECT_EQ(format_duration(999'499), "999 ms");
+  EXPECT_EQ(format_duration(999'999), "1.0 s");
+  EXPECT_EQ(format_duration(119'949'999), "119.9 s");
+  EXPECT_EQ(format_duration(119'999'999), "2 min 0 s");
+  EXPECT_EQ(format_duration(179'999'999), "3 min 0 s");
+  EXPECT_EQ(format_duration(7'199'499'999), "119 min 59 s");
+  EXPECT_EQ(format_duration(7'199'999'999), "2 h 0 min");
+  EXPECT_EQ(format_duration(7'229'999'999), "2 h 0 min");
+  EXPECT_EQ(format_duration(7'230'000'000), "2 h 1 min");
 }
 
 TEST(Explanation, OneWorkerIsNamedWithHostClockAndAge) {
@@ -77,6 +96,19 @@ TEST(Explanation, ManyWorkersAreCountedListedAndTheFirstDescribed) {
   EXPECT_EQ(to_text(why),
             "start: 1 of 4 expected workers are ready; waiting for 3 workers: 1-3; worker 1 (not "
             "joined), worker 2 (node-a, clock 0, no push yet, registered)");
+}
+
+TEST(Explanation, AWorkerIsDescribedByWhatIsKnownOfIt) {
+  Explanation why;
+  why.text = "held back";
+  why.waited_for_count = 1;
+  const auto text = [&](WaitedFor worker) {
+    why.workers = {std::move(worker)};
+    return to_text(why);
+  };
+  EXPECT_EQ(text({3, "", "", 0, -1, ""}), "held back; waiting for worker 3");
+  EXPECT_EQ(text({3, "w3", "", 5, 2'000, "running"}),
+            "held back; waiting for worker 3 (w3, clock 5, last push 2.0 ms ago, running)");
 }
 
 TEST(Explanation, NobodyWaitedForLeavesTheRuleAlone) {
@@ -106,7 +138,10 @@ class Environment {
 
 TEST(Defaults, TheRuntimeDirectoryWinsForTheSocket) {
   const Environment runtime("XDG_RUNTIME_DIR", "/run/user/1000");
-  EXPECT_EQ(default_unix_socket_path(), "/run/user/1000/syncd.sock");
+  // Not for root: its shells have one and its services have none, and both must find the daemon.
+  const bool root = geteuid() == 0;
+  EXPECT_EQ(default_unix_socket_path(),
+            root ? "/run/syncd/syncd.sock" : "/run/user/1000/syncd.sock");
 }
 
 TEST(Defaults, SystemdsStateDirectoryWinsForTheStore) {
@@ -115,6 +150,7 @@ TEST(Defaults, SystemdsStateDirectoryWinsForTheStore) {
 }
 
 TEST(Defaults, ThereIsAlwaysAnAbsolutePath) {
+  const Environment home("HOME", nullptr);
   const Environment runtime("XDG_RUNTIME_DIR", nullptr);
   const Environment state("STATE_DIRECTORY", nullptr);
   EXPECT_EQ(default_unix_socket_path().front(), '/');
