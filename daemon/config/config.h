@@ -1,0 +1,87 @@
+// The daemon's configuration: one struct, filled once from defaults, a TOML file, the environment
+// and flags (later ones win), checked as a whole, and never changed again. Pure functions; any
+// thread.
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "daemon/engine/effects.h"
+#include "daemon/engine/job_spec.h"
+#include "daemon/engine/limits.h"
+#include "daemon/net/address.h"
+#include "proto/defaults.h"
+
+namespace syncd::config {
+
+struct Config {
+  // [listen]
+  std::vector<net::TcpAddress> tcp = {{"127.0.0.1", kDefaultPort}};
+  std::string unix_path = default_unix_socket_path();  // empty: no Unix socket
+  unsigned unix_mode = 0600;
+  bool insecure = false;
+  bool auto_create =
+      true;  // a join may create its job; by default on if only this machine can join
+
+  // [store]
+  std::string store_path = default_store_path();  // or "memory"
+  bool store_path_is_default = true;
+  bool durable = true;
+
+  // [limits]
+  std::size_t connections_max = limits::kConnectionsMax;
+  std::size_t outbound_bytes_max = limits::kOutboundBytesMax;
+  std::size_t store_queue_records_max = limits::kStoreQueueRecordsMax;
+  std::size_t store_queue_bytes_max = limits::kStoreQueueBytesMax;
+  std::uint64_t snapshot_every_records = limits::kSnapshotEveryRecords;
+
+  // [timeouts]
+  Micros handshake_timeout_us = 5'000'000;
+  Micros heartbeat_timeout_us = 5'000'000;
+  Micros write_timeout_us = 10'000'000;
+  Micros shutdown_timeout_us = 10'000'000;
+  JobSpec job_defaults;  // the thresholds of jobs that do not set their own
+
+  // [log]
+  LogLevel log_level = LogLevel::kInfo;
+  std::string log_file;  // empty: standard error
+
+  std::vector<JobSpec> jobs;  // [[job]]
+
+  bool store_in_memory() const { return store_path == "memory"; }
+  // Every address is one that only this machine reaches.
+  bool local_only() const;
+};
+
+// What the command line said. A setting's value stands under its key, such as "store.mode".
+struct Flags {
+  std::string config_file;
+  std::string ready_file;  // where to write, once it listens, where
+  bool check_config = false;
+  std::vector<std::pair<std::string, std::string>> settings;
+};
+
+enum class Command {
+  kRun,
+  kPrint,  // --help or --version: `text` is for standard output, exit 0
+  kUsage,  // `text` says what is wrong
+};
+Command parse_command_line(int argc, const char* const* argv, const std::string& version,
+                           Flags& flags, std::string& text);
+
+// Name and value of each environment variable, as in environ.
+using Environment = std::vector<std::pair<std::string, std::string>>;
+Environment environment_of(const char* const* environ);
+
+struct Loaded {
+  Config config;
+  std::string effective;  // the whole as TOML, with where each value comes from as comments
+};
+
+// Reads and checks everything. False: `errors` has one sentence for each mistake, with file and
+// line (or variable, or flag), key, value, and what is allowed.
+bool load(const Flags& flags, const Environment& environment, Loaded& loaded,
+          std::vector<std::string>& errors);
+
+}  // namespace syncd::config

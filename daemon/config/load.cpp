@@ -1,0 +1,364 @@
+// From sources to one checked configuration; see config.h. Any thread.
+#include <sys/stat.h>
+
+#include <cstring>
+#include <map>
+#include <set>
+
+#include "daemon/config/config.h"
+#include "daemon/config/settings.h"
+#include "daemon/config/suggest.h"
+#include "daemon/config/toml_file.h"
+
+namespace syncd::config {
+namespace {
+
+using Errors = std::vector<std::string>;
+using Sources = std::map<std::string, std::string>;  // setting key -> where its value stands
+
+std::string wrong_value(const std::string& where, const std::string& key, const RawValue& value,
+                        const std::string& why, const std::string& allowed) {
+  return where + ": " + key + " = " + value.shown() + ": " + (why.empty() ? "not allowed" : why) +
+         "; allowed: " + allowed;
+}
+
+std::vector<std::string> keys_of_section(const std::string& section) {
+  std::vector<std::string> keys;
+  for (const Setting& setting : settings()) {
+    const std::string key = setting.key;
+    if (key.starts_with(section + ".")) keys.push_back(key.substr(section.size() + 1));
+  }
+  return keys;
+}
+
+std::vector<std::string> section_names() {
+  std::vector<std::string> names;
+  for (const Setting& setting : settings()) {
+    const std::string key = setting.key;
+    const std::string section = key.substr(0, key.find('.'));
+    if (names.empty() || names.back() != section) names.push_back(section);
+  }
+  names.push_back("job");
+  return names;
+}
+
+std::string joined(const std::vector<std::string>& items) {
+  std::string text;
+  for (const std::string& item : items) text += (text.empty() ? "" : ", ") + item;
+  return text;
+}
+
+// The section where a key of this name would be right: "tcp" belongs in [listen].
+std::string home_of(const std::string& name) {
+  for (const Setting& setting : settings()) {
+    const std::string key = setting.key;
+    if (key.substr(key.find('.') + 1) == name) return key.substr(0, key.find('.'));
+  }
+  return {};
+}
+
+// What to say about a key that no setting has.
+std::string unknown_key(const std::string& where, const std::string& key) {
+  if (const char* why = planned(key)) {
+    return where + ": " + key + ": not supported by this version of syncd: " + why;
+  }
+  const std::size_t dot = key.find('.');
+  const std::string section = dot == std::string::npos ? std::string{} : key.substr(0, dot);
+  const std::string name = key.substr(dot == std::string::npos ? 0 : dot + 1);
+  const std::vector<std::string> known = keys_of_section(section);
+  std::string text = where + ": unknown key " + key;
+  if (const std::string near = nearest(name, known); !near.empty()) {
+    return text + "; did you mean " + (section.empty() ? "" : section + ".") + near + "?";
+  }
+  if (const std::string home = home_of(name); !home.empty()) {
+    return text + "; did you mean " + home + "." + name + " (in section [" + home + "])?";
+  }
+  if (!known.empty()) return text + "; [" + section + "] has " + joined(known);
+  return text + "; every key stands in one of the sections " + joined(section_names());
+}
+
+std::string unknown_section(const std::string& where, const std::string& section) {
+  if (const char* why = planned(section)) {
+    return where + ": [" + section + "]: not supported by this version of syncd: " + why;
+  }
+  std::string text = where + ": unknown section [" + section + "]";
+  const std::vector<std::string> known = section_names();
+  const std::string near = nearest(section, known);
+  if (near == "job") return text + "; did you mean [[job]]?";
+  if (!near.empty()) return text + "; did you mean [" + near + "]?";
+  return text + "; there are " + joined(known);
+}
+
+class Loader {
+ public:
+  Loader(Config& config, Errors& errors) : config_(config), errors_(errors) {}
+
+  void file(const std::string& path);
+  void environment(const Environment& environment);
+  void flags(const Flags& flags);
+  void check();
+  std::string effective() const;
+
+ private:
+  void apply(const Setting& setting, const RawValue& value, const std::string& key);
+  void job(const TomlFile::Table& table);
+  bool job_key(const Entry& entry, JobSpec& spec, std::set<std::string>& seen);
+  void check_listeners();
+  void check_store();
+  void check_thresholds();
+  std::string where(const std::string& key) const;
+
+  Config& config_;
+  Errors& errors_;
+  Sources sources_;
+  std::vector<std::string> job_where_;
+  std::vector<TomlFile::Table> job_tables_;
+};
+
+void Loader::apply(const Setting& setting, const RawValue& value, const std::string& key) {
+  std::string why;
+  if (setting.read(value, config_, why)) {
+    sources_[setting.key] = value.where;
+  } else {
+    errors_.push_back(wrong_value(value.where, key, value, why, setting.allowed));
+  }
+}
+
+// ---- the file
+// -------------------------------------------------------------------------------------
+
+void Loader::file(const std::string& path) {
+  TomlFile toml;
+  std::string error;
+  if (!read_toml_file(path, toml, error)) {
+    errors_.push_back(error);
+    return;
+  }
+  std::set<std::string> unknown_sections;
+  for (std::size_t i = 0; i < toml.sections.size(); ++i) {
+    if (!keys_of_section(toml.sections[i]).empty()) continue;
+    unknown_sections.insert(toml.sections[i]);
+    errors_.push_back(unknown_section(toml.section_where[i], toml.sections[i]));
+  }
+  for (const Entry& entry : toml.entries) {
+    if (unknown_sections.contains(entry.key.substr(0, entry.key.find('.')))) continue;
+    if (const Setting* setting = find_setting(entry.key)) {
+      apply(*setting, entry.value, entry.key);
+    } else {
+      errors_.push_back(unknown_key(entry.value.where, entry.key));
+    }
+  }
+  // Jobs take the thresholds that they do not set from [timeouts], which the environment may change
+  // yet: they are read last.
+  job_tables_ = std::move(toml.jobs);
+}
+
+bool Loader::job_key(const Entry& entry, JobSpec& spec, std::set<std::string>& seen) {
+  std::vector<std::string> known;
+  for (const JobSetting& setting : job_settings()) {
+    known.emplace_back(setting.key);
+    if (entry.key != setting.key) continue;
+    seen.insert(entry.key);
+    std::string why;
+    if (setting.read(entry.value, spec, why)) return true;
+    errors_.push_back(
+        wrong_value(entry.value.where, "job." + entry.key, entry.value, why, setting.allowed));
+    return false;
+  }
+  const std::string near = nearest(entry.key, known);
+  errors_.push_back(
+      entry.value.where + ": unknown key job." + entry.key +
+      (near.empty() ? "; [[job]] has " + joined(known) : "; did you mean job." + near + "?"));
+  return false;
+}
+
+void Loader::job(const TomlFile::Table& table) {
+  JobSpec spec = config_.job_defaults;
+  spec.name.clear();
+  std::set<std::string> seen;
+  bool good = true;
+  for (const Entry& entry : table.entries) good = job_key(entry, spec, seen) && good;
+  for (const char* required : {"name", "expected_workers"}) {
+    if (seen.contains(required)) continue;
+    errors_.push_back(table.where + ": [[job]] without " + required + ": every job needs one");
+    good = false;
+  }
+  if (!good) return;
+  if (std::string error = validate(spec); !error.empty()) {
+    errors_.push_back(table.where + ": [[job]] \"" + spec.name + "\": " + error);
+    return;
+  }
+  for (std::size_t i = 0; i < config_.jobs.size(); ++i) {
+    if (config_.jobs[i].name != spec.name) continue;
+    errors_.push_back(table.where + ": job.name = \"" + spec.name + "\" stands at " +
+                      job_where_[i] + " already: a job's name is its own");
+    return;
+  }
+  config_.jobs.push_back(std::move(spec));
+  job_where_.push_back(table.where);
+}
+
+// ---- environment and flags
+// --------------------------------------------------------------------------
+
+void Loader::environment(const Environment& environment) {
+  std::vector<std::string> known;
+  for (const Setting& setting : settings()) known.push_back(environment_name(setting));
+  for (const auto& [name, text] : environment) {
+    RawValue value;
+    value.text = text;
+    value.where = "environment variable " + name;
+    const Setting* found = nullptr;
+    for (const Setting& setting : settings()) {
+      if (environment_name(setting) == name) found = &setting;
+    }
+    if (found != nullptr) {
+      apply(*found, value, found->key);
+      continue;
+    }
+    // Other names with our prefix are the client library's; but a name that begins like a section
+    // of ours is meant for us.
+    for (const std::string& section : section_names()) {
+      std::string prefix = "SYNCD_" + section + "_";
+      for (char& c : prefix) c = static_cast<char>(c >= 'a' && c <= 'z' ? c - 'a' + 'A' : c);
+      if (!name.starts_with(prefix) || section == "job") continue;
+      const std::string near = nearest(name, known);
+      errors_.push_back(
+          value.where + " is unknown" +
+          (near.empty() ? "; syncd --help lists them" : "; did you mean " + near + "?"));
+    }
+  }
+}
+
+void Loader::flags(const Flags& flags) {
+  for (const auto& [key, text] : flags.settings) {
+    const Setting* setting = find_setting(key);
+    RawValue value;
+    value.text = text;
+    value.where = std::string("flag ") + setting->flag;
+    apply(*setting, value, key);
+  }
+}
+
+// ---- the whole
+// -----------------------------------------------------------------------------------------
+
+std::string Loader::where(const std::string& key) const {
+  const auto found = sources_.find(key);
+  return found == sources_.end() ? "default" : found->second;
+}
+
+void Loader::check_listeners() {
+  if (config_.tcp.empty() && config_.unix_path.empty()) {
+    errors_.push_back(where("listen.tcp") +
+                      ": listen.tcp and listen.unix are both \"off\": nobody could connect; "
+                      "allowed: at least one of them");
+  }
+  if (!config_.insecure) {
+    for (const net::TcpAddress& address : config_.tcp) {
+      if (address.is_loopback()) continue;
+      errors_.push_back(
+          where("listen.tcp") + ": listen.tcp = \"" + address.text() +
+          "\" can be reached from other machines, and this version has neither TLS nor "
+          "authentication: anybody there could join, push and stop jobs; allowed: a localhost "
+          "address (127.0.0.1:" +
+          std::to_string(address.port) +
+          "), or listen.insecure = true (--insecure) on a network where everybody is trusted");
+    }
+  }
+  if (!sources_.contains("listen.auto_create")) config_.auto_create = config_.local_only();
+}
+
+void Loader::check_store() {
+  // The default's parents are made at the start; a path that somebody chose may be a typing error.
+  if (config_.store_in_memory() || config_.store_path_is_default) return;
+  std::string path = config_.store_path;
+  while (path.size() > 1 && path.back() == '/') path.pop_back();
+  const std::size_t slash = path.rfind('/');
+  std::string parent = slash == std::string::npos ? "." : path.substr(0, slash);
+  if (parent.empty()) parent = "/";
+  struct stat found {};
+  if (stat(parent.c_str(), &found) == 0 && S_ISDIR(found.st_mode)) return;
+  errors_.push_back(where("store.path") + ": store.path = \"" + config_.store_path +
+                    "\": its parent directory " + parent +
+                    " does not exist; allowed: a directory whose parent exists, or \"memory\"");
+}
+
+void Loader::check_thresholds() {
+  JobSpec defaults = config_.job_defaults;
+  defaults.name = "defaults";
+  if (const std::string error = validate(defaults); !error.empty()) {
+    const std::string key =
+        sources_.contains("timeouts.warn_after") ? "timeouts.warn_after" : "timeouts.evict_after";
+    errors_.push_back(where(key) + ": [timeouts]: " + error);
+  }
+}
+
+void Loader::check() {
+  check_listeners();
+  check_store();
+  check_thresholds();
+  for (const TomlFile::Table& table : job_tables_) job(table);
+}
+
+std::string Loader::effective() const {
+  std::string text;
+  std::string section;
+  for (const Setting& setting : settings()) {
+    const std::string key = setting.key;
+    const std::size_t dot = key.find('.');
+    if (key.substr(0, dot) != section) {
+      section = key.substr(0, dot);
+      text += (text.empty() ? "[" : "\n[") + section + "]\n";
+    }
+    text += key.substr(dot + 1) + " = " + setting.show(config_) + "  # " + where(key) + "\n";
+  }
+  for (std::size_t i = 0; i < config_.jobs.size(); ++i) {
+    text += "\n[[job]]  # " + job_where_[i] + "\n";
+    for (const JobSetting& setting : job_settings()) {
+      text += std::string(setting.key) + " = " + setting.show(config_.jobs[i]) + "\n";
+    }
+  }
+  return text;
+}
+
+}  // namespace
+
+bool Config::local_only() const {
+  for (const net::TcpAddress& address : tcp) {
+    if (!address.is_loopback()) return false;
+  }
+  return true;
+}
+
+Environment environment_of(const char* const* environ) {
+  Environment all;
+  for (; environ != nullptr && *environ != nullptr; ++environ) {
+    if (const char* equals = std::strchr(*environ, '=')) {
+      all.emplace_back(std::string(*environ, equals), equals + 1);
+    }
+  }
+  return all;
+}
+
+bool load(const Flags& flags, const Environment& environment, Loaded& loaded,
+          std::vector<std::string>& errors) {
+  errors.clear();
+  Config config;
+  Loader loader(config, errors);
+  std::string file = flags.config_file;
+  for (const auto& [name, value] : environment) {
+    if (name == "SYNCD_CONFIG" && file.empty()) file = value;
+  }
+  if (!file.empty()) loader.file(file);
+  loader.environment(environment);
+  loader.flags(flags);
+  // What depends on several settings can only be judged if each of them is understood.
+  if (errors.empty()) loader.check();
+  if (!errors.empty()) return false;
+  loaded.effective = loader.effective();
+  loaded.config = std::move(config);
+  return true;
+}
+
+}  // namespace syncd::config

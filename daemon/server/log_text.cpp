@@ -1,0 +1,69 @@
+// Log lines as text; see the header.
+#include "daemon/server/log_text.h"
+
+#include <cstdio>
+
+namespace syncd::server {
+namespace {
+
+bool needs_quotes(std::string_view value) {
+  if (value.empty()) return true;
+  for (const char c : value) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (byte <= 0x20 || byte == 0x7f || c == '"' || c == '=' || c == '\\') return true;
+  }
+  return false;
+}
+
+void append_quoted(std::string_view value, std::string& out) {
+  out += '"';
+  for (const char c : value) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (c == '"' || c == '\\') {
+      out += '\\';
+      out += c;
+    } else if (c == '\n') {
+      out += "\\n";
+    } else if (byte < 0x20 || byte == 0x7f) {
+      char escaped[5];
+      std::snprintf(escaped, sizeof escaped, "\\x%02x", byte);
+      out += escaped;
+    } else {
+      out += c;
+    }
+  }
+  out += '"';
+}
+
+}  // namespace
+
+std::string_view level_name(LogLevel level) {
+  switch (level) {
+    case LogLevel::kDebug:
+      return "debug";
+    case LogLevel::kInfo:
+      return "info";
+    case LogLevel::kWarn:
+      return "warn";
+    case LogLevel::kError:
+      return "error";
+  }
+  return "?";
+}
+
+std::string log_text(const LogLine& line) {
+  std::string out = line.event;
+  for (const auto& [key, value] : line.fields) {
+    out += ' ';
+    out += key;
+    out += '=';
+    if (needs_quotes(value)) {
+      append_quoted(value, out);
+    } else {
+      out += value;
+    }
+  }
+  return out;
+}
+
+}  // namespace syncd::server
