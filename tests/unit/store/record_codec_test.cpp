@@ -1,0 +1,124 @@
+// Stored bytes: golden files, every kind, and damage, which a checksum must always find.
+#include "daemon/store/record_codec.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <string>
+
+#include "tests/unit/store/samples.h"
+
+namespace syncd::store {
+namespace {
+
+using Bytes = std::vector<std::uint8_t>;
+
+template <class T>
+Bytes encode(const T& value) {
+  RecordEncoder encoder;
+  const auto bytes = encoder.encode(value);
+  return {bytes.begin(), bytes.end()};
+}
+
+Bytes ascii(const std::string& text) {
+  return {text.begin(), text.end()};
+}
+
+TEST(Crc32c, KnownValues) {
+  // RFC 3720, B.4, and the usual check value.
+  EXPECT_EQ(crc32c(ascii("123456789")), 0xE3069283u);
+  EXPECT_EQ(crc32c(Bytes(32, 0)), 0x8A9136AAu);
+  EXPECT_EQ(crc32c(Bytes(32, 0xFF)), 0x62A8AB43u);
+  EXPECT_EQ(crc32c({}), 0u);
+}
+
+TEST(RecordCodec, EveryKindComesBackWithEveryField) {
+  for (std::uint8_t kind = 1; kind <= kRecordKindMax; ++kind) {
+    const Record record = sample_record(static_cast<RecordKind>(kind), 7, 99);
+    Record decoded;
+    std::string error;
+    ASSERT_TRUE(decode_record(encode(record), decoded, error)) << error;
+    EXPECT_EQ(decoded, record) << to_string(record.kind);
+  }
+}
+
+TEST(RecordCodec, DefaultsComeBack) {
+  Record record;
+  record.kind = RecordKind::kPush;
+  Record decoded = sample_record(RecordKind::kPush, 7, 99);  // nothing of it may stay
+  std::string error;
+  ASSERT_TRUE(decode_record(encode(record), decoded, error)) << error;
+  EXPECT_EQ(decoded, record);
+}
+
+TEST(RecordCodec, ASnapshotComesBack) {
+  const JobSnapshot snapshot = sample_snapshot(7, 1000);
+  JobSnapshot decoded;
+  std::string error;
+  ASSERT_TRUE(decode_snapshot(encode(snapshot), decoded, error)) << error;
+  EXPECT_EQ(decoded, snapshot);
+}
+
+TEST(RecordCodec, AKindOfANewerVersionIsRefused) {
+  Record record = sample_record(RecordKind::kPush, 7, 99);
+  record.kind = static_cast<RecordKind>(kRecordKindMax + 1);
+  Record decoded;
+  std::string error;
+  EXPECT_FALSE(decode_record(encode(record), decoded, error));
+  EXPECT_NE(error.find("kind 12"), std::string::npos) << error;
+}
+
+TEST(RecordCodec, EverySingleBitFlipIsFound) {
+  const Bytes stored = encode(sample_record(RecordKind::kPush, 7, 99));
+  for (std::size_t bit = 0; bit < stored.size() * 8; ++bit) {
+    Bytes damaged = stored;
+    damaged[bit / 8] ^= static_cast<std::uint8_t>(1u << (bit % 8));
+    Record decoded;
+    std::string error;
+    EXPECT_FALSE(decode_record(damaged, decoded, error)) << "bit " << bit;
+    EXPECT_FALSE(error.empty());
+  }
+}
+
+TEST(RecordCodec, EveryTruncationIsFound) {
+  const Bytes stored = encode(sample_snapshot(7, 1000));
+  for (std::size_t length = 0; length < stored.size(); ++length) {
+    JobSnapshot decoded;
+    std::string error;
+    EXPECT_FALSE(decode_snapshot(std::span(stored).first(length), decoded, error)) << length;
+  }
+}
+
+TEST(RecordCodec, ARecordIsNotASnapshot) {
+  Record record;
+  record.kind = RecordKind::kPush;
+  JobSnapshot decoded;
+  std::string error;
+  EXPECT_FALSE(decode_snapshot(encode(record), decoded, error));
+}
+
+template <class T>
+void check_golden(const char* file, const T& value) {
+  const auto path = std::filesystem::path(SYNCD_TEST_SOURCE_DIR) / "golden" / "record" / file;
+  const Bytes bytes = encode(value);
+  if (std::getenv("SYNCD_REWRITE_GOLDEN") != nullptr) {
+    std::ofstream(path, std::ios::binary)
+        .write(reinterpret_cast<const char*>(bytes.data()),
+               static_cast<std::streamsize>(bytes.size()));
+  }
+  std::ifstream stream(path, std::ios::binary);
+  const Bytes stored{std::istreambuf_iterator<char>(stream), std::istreambuf_iterator<char>()};
+  EXPECT_EQ(stored, bytes) << path
+                           << ": a store written by an earlier version means something else";
+}
+
+TEST(RecordCodec, GoldenFilesStillMeanTheSame) {
+  check_golden("record.bin", sample_record(RecordKind::kPush, 7, 99));
+  check_golden("snapshot.bin", sample_snapshot(7, 1000));
+}
+
+}  // namespace
+}  // namespace syncd::store

@@ -1,0 +1,88 @@
+// Records and a snapshot with every field set, for the codec and the stores.
+#pragma once
+
+#include <vector>
+
+#include "daemon/engine/record.h"
+
+namespace syncd::store {
+
+inline Record sample_record(RecordKind kind, JobId job, Sequence sequence) {
+  Record r;
+  r.kind = kind;
+  r.job = job;
+  r.sequence = sequence;
+  r.time_us = 1'700'000'000'000'000 + static_cast<Micros>(sequence);
+  r.epoch = 2;
+  r.rank = kind == RecordKind::kJobCreated ? kNoRank : 3;
+  r.incarnation = 41;
+  r.iteration = 12;
+  r.name = "worker-3";
+  r.host = "node-a";
+  r.clock = 13;
+  r.base = 5;
+  r.resumed = true;
+  r.late = true;
+  r.span_us = 1234;
+  r.waited_us = 567;
+  r.staleness = 4;
+  r.loss = 0.125;
+  r.samples = 128;
+  r.bytes = 4096;
+  r.policy = "ssp:3";
+  r.expected_workers = 16;
+  r.min_workers = 12;
+  r.config = "worker_grace_us=1\n";
+  r.reason = "declared lost";
+  r.superstep = 6;
+  r.predicted_us = 1'700'000'000'000'999;
+  r.wait_us = 77;
+  r.values = {1, -2, 3};
+  return r;
+}
+
+inline Record creation(JobId job, const char* name = "cifar") {
+  Record r;
+  r.kind = RecordKind::kJobCreated;
+  r.job = job;
+  r.sequence = 1;
+  r.time_us = 1'700'000'000'000'000;
+  r.epoch = 1;
+  r.name = name;
+  r.policy = "bsp";
+  r.expected_workers = 4;
+  return r;
+}
+
+inline Record push(JobId job, Sequence sequence) {
+  Record r;
+  r.kind = RecordKind::kPush;
+  r.job = job;
+  r.sequence = sequence;
+  r.time_us = 1'700'000'000'000'000 + static_cast<Micros>(sequence);
+  r.epoch = 1;
+  r.rank = static_cast<std::int64_t>(sequence % 4);
+  r.incarnation = 1;
+  r.iteration = static_cast<Iteration>(sequence);
+  return r;
+}
+
+inline JobSnapshot sample_snapshot(JobId job, Sequence sequence) {
+  JobSnapshot s;
+  s.created = creation(job);
+  s.sequence = sequence;
+  s.time_us = 1'700'000'000'000'000 + static_cast<Micros>(sequence);
+  s.state = JobState::kRunning;
+  s.epoch = 1;
+  s.next_incarnation = 9;
+  s.pushes = 120;
+  s.highest_clock = 33;
+  s.workers = {{0, "w0", "a", WorkerState::kRunning, 1, 30, 2, 30, 29, 7, 28, 100, 90},
+               {1, "w1", "b", WorkerState::kLost, 2, 31, 0, 31, 30, -1, 31, -1, -1}};
+  s.policy = "bsp:5";
+  s.policy_state = {6, -1};
+  s.stop_reason = "none";
+  return s;
+}
+
+}  // namespace syncd::store
