@@ -40,7 +40,7 @@ std::string footer() {
 std::string explain(const CLI::ParseError& error, int argc, const char* const* argv,
                     const std::vector<std::string>& known) {
   std::string text = error.what();
-  if (error.get_name() == "ExtrasError") {
+  if (error.get_exit_code() == static_cast<int>(CLI::ExitCodes::ExtrasError)) {
     for (int i = 1; i < argc; ++i) {
       const std::string word = argv[i];
       const std::string name = word.substr(0, word.find('='));

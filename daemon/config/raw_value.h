@@ -17,6 +17,7 @@ struct RawValue {
   bool boolean = false;
   std::vector<std::string> list;
 
+  unsigned line = 0;  // in the file
   std::string where;  // "syncd.toml:3", "environment SYNCD_LISTEN_TCP", "--tcp"
 
   // As it is shown in messages.

@@ -3,6 +3,7 @@
 
 #include <toml++/toml.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <fstream>
@@ -32,6 +33,7 @@ RawValue raw(const toml::node& node, const std::string& path) {
   RawValue value;
   value.typed = true;
   value.where = place(path, node.source());
+  value.line = static_cast<unsigned>(node.source().begin.line);
   value.text = as_written(node);
   if (const auto* text = node.as_string()) {
     value.kind = RawValue::Kind::kText;
@@ -83,9 +85,9 @@ bool read_jobs(const toml::node& node, const std::string& path, TomlFile& file,
 }  // namespace
 
 bool read_toml_file(const std::string& path, TomlFile& file, std::string& error) {
+  errno = 0;
   std::ifstream in(path, std::ios::binary);
   std::ostringstream text;
-  errno = 0;
   if (!in || !(text << in.rdbuf())) {
     // An empty file sets the fail bit too, and is a valid configuration.
     if (!in.is_open() || errno != 0) {
@@ -108,6 +110,9 @@ bool read_toml_file(const std::string& path, TomlFile& file, std::string& error)
         file.entries.push_back({name, raw(node, path)});
       }
     }
+    // toml++ sorts by key; mistakes are better read in the order of the file.
+    std::stable_sort(file.entries.begin(), file.entries.end(),
+                     [](const Entry& a, const Entry& b) { return a.value.line < b.value.line; });
   } catch (const toml::parse_error& wrong) {
     error = place(path, wrong.source()) + ": not valid TOML: " + std::string(wrong.description());
     return false;

@@ -1,0 +1,353 @@
+// Files, environment and flags to one configuration, and every kind of mistake.
+#include <gtest/gtest.h>
+#include <stdlib.h>
+
+#include <filesystem>
+#include <fstream>
+#include <set>
+
+#include "daemon/config/config.h"
+#include "daemon/config/settings.h"
+
+namespace syncd::config {
+namespace {
+
+class LoadTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    char directory[] = "/tmp/syncd-config-test-XXXXXX";
+    ASSERT_NE(mkdtemp(directory), nullptr);
+    directory_ = directory;
+  }
+  void TearDown() override { std::filesystem::remove_all(directory_); }
+
+  void file(const std::string& text) {
+    flags_.config_file = directory_ + "/syncd.toml";
+    std::ofstream(flags_.config_file) << text;
+  }
+  bool load() { return config::load(flags_, environment_, loaded_, errors_); }
+  const Config& good() {
+    EXPECT_TRUE(load()) << (errors_.empty() ? "" : errors_[0]);
+    return loaded_.config;
+  }
+  // Exactly one mistake, whose text holds every one of these.
+  void expect_mistake(const std::vector<std::string>& parts) {
+    ASSERT_FALSE(load());
+    ASSERT_EQ(errors_.size(), 1U) << errors_[0] << "\n" << errors_[1];
+    for (const std::string& part : parts) {
+      EXPECT_NE(errors_[0].find(part), std::string::npos) << errors_[0] << "\nlacks " << part;
+    }
+  }
+
+  std::string directory_;
+  Flags flags_;
+  Environment environment_;
+  Loaded loaded_;
+  std::vector<std::string> errors_;
+};
+
+TEST_F(LoadTest, NothingSetServesThisMachine) {
+  const Config& config = good();
+  EXPECT_EQ(config.tcp, (std::vector<net::TcpAddress>{{"127.0.0.1", 7117}}));
+  EXPECT_EQ(config.unix_path, default_unix_socket_path());
+  EXPECT_EQ(config.store_path, default_store_path());
+  EXPECT_TRUE(config.store_path_is_default);
+  EXPECT_TRUE(config.durable);
+  EXPECT_TRUE(config.auto_create);
+  EXPECT_FALSE(config.insecure);
+  EXPECT_EQ(config.log_level, LogLevel::kInfo);
+}
+
+TEST_F(LoadTest, AFileMaySetEverything) {
+  file(R"([listen]
+tcp = ["127.0.0.1:7200", "[::1]:0"]
+unix = "/tmp/x.sock"
+unix_mode = "0660"
+auto_create = false
+[store]
+path = "memory"
+mode = "fast"
+[limits]
+connections_max = 100
+outbound_bytes_max = 200000
+store_queue_records_max = 5000
+store_queue_bytes_max = 2000000
+snapshot_every_records = 1000
+[timeouts]
+handshake_timeout = "1s"
+heartbeat_timeout = "1500ms"
+write_timeout = "2s"
+shutdown_timeout = "3s"
+start_timeout = "4s"
+worker_grace = "5s"
+warn_after = "6s"
+evict_after = "7s"
+[log]
+level = "debug"
+file = "/tmp/x.log"
+[[job]]
+name = "a"
+policy = "ssp:3"
+expected_workers = 8
+min_workers = 2
+evict_after = "1h"
+[[job]]
+name = "b"
+expected_workers = 1
+)");
+  const Config& config = good();
+  EXPECT_EQ(config.tcp, (std::vector<net::TcpAddress>{{"127.0.0.1", 7200}, {"::1", 0}}));
+  EXPECT_EQ(config.unix_path, "/tmp/x.sock");
+  EXPECT_EQ(config.unix_mode, 0660U);
+  EXPECT_FALSE(config.auto_create);
+  EXPECT_TRUE(config.store_in_memory());
+  EXPECT_FALSE(config.durable);
+  EXPECT_EQ(config.connections_max, 100U);
+  EXPECT_EQ(config.outbound_bytes_max, 200'000U);
+  EXPECT_EQ(config.store_queue_records_max, 5000U);
+  EXPECT_EQ(config.store_queue_bytes_max, 2'000'000U);
+  EXPECT_EQ(config.snapshot_every_records, 1000U);
+  EXPECT_EQ(config.handshake_timeout_us, 1'000'000);
+  EXPECT_EQ(config.heartbeat_timeout_us, 1'500'000);
+  EXPECT_EQ(config.write_timeout_us, 2'000'000);
+  EXPECT_EQ(config.shutdown_timeout_us, 3'000'000);
+  EXPECT_EQ(config.log_level, LogLevel::kDebug);
+  EXPECT_EQ(config.log_file, "/tmp/x.log");
+  ASSERT_EQ(config.jobs.size(), 2U);
+  const JobSpec a{"a", "ssp:3", 8, 2, 4'000'000, 5'000'000, 6'000'000, 3'600'000'000};
+  EXPECT_EQ(config.jobs[0], a);
+  const JobSpec b{"b", "bsp", 1, 0, 4'000'000, 5'000'000, 6'000'000, 7'000'000};
+  EXPECT_EQ(config.jobs[1], b);
+}
+
+TEST_F(LoadTest, FlagsWinOverTheEnvironmentAndThatOverTheFile) {
+  file("[store]\nmode = \"durable\"\n[log]\nlevel = \"warn\"\n[listen]\ntcp = \"127.0.0.1:1\"\n");
+  environment_ = {{"SYNCD_LOG_LEVEL", "error"}, {"SYNCD_LISTEN_TCP", "127.0.0.1:2, [::1]:2"}};
+  flags_.settings = {{"listen.tcp", "127.0.0.1:3"}};
+  const Config& config = good();
+  EXPECT_TRUE(config.durable);
+  EXPECT_EQ(config.log_level, LogLevel::kError);
+  EXPECT_EQ(config.tcp, (std::vector<net::TcpAddress>{{"127.0.0.1", 3}}));
+  EXPECT_NE(loaded_.effective.find("mode = \"durable\"  # " + flags_.config_file + ":2"),
+            std::string::npos)
+      << loaded_.effective;
+  EXPECT_NE(loaded_.effective.find("# environment variable SYNCD_LOG_LEVEL"), std::string::npos);
+  EXPECT_NE(loaded_.effective.find("# flag --tcp"), std::string::npos);
+  EXPECT_NE(loaded_.effective.find("# default"), std::string::npos);
+}
+
+TEST_F(LoadTest, WhatIsPrintedIsAConfigurationOfTheSameMeaning) {
+  file(
+      "[timeouts]\nheartbeat_timeout = \"1.25s\"\n[listen]\nunix = \"/tmp/a\\\"b\"\n"
+      "[[job]]\nname = \"a\"\nexpected_workers = 3\n");
+  good();
+  const std::string first = loaded_.effective;
+  file(first);
+  const Config& config = good();
+  EXPECT_EQ(config.heartbeat_timeout_us, 1'250'000);
+  EXPECT_EQ(config.unix_path, "/tmp/a\"b");
+  EXPECT_EQ(config.jobs.size(), 1U);
+  const auto without_comments = [](const std::string& text) {
+    std::string out;
+    for (std::size_t at = 0; at < text.size();) {
+      const std::size_t end = text.find('\n', at);
+      const std::string line = text.substr(at, end - at);
+      out += line.substr(0, line.find("  #")) + "\n";
+      at = end + 1;
+    }
+    return out;
+  };
+  EXPECT_EQ(without_comments(loaded_.effective), without_comments(first));
+}
+
+TEST_F(LoadTest, TheEnvironmentNamesTheFile) {
+  file("[log]\nlevel = \"warn\"\n");
+  environment_ = {{"SYNCD_CONFIG", flags_.config_file}};
+  flags_.config_file.clear();
+  EXPECT_EQ(good().log_level, LogLevel::kWarn);
+}
+
+TEST_F(LoadTest, OtherProgramsVariablesAreLeftAlone) {
+  environment_ = {
+      {"SYNCD_ADDR", "x"}, {"SYNCD_JOB", "x"}, {"SYNCD_BEGIN_TIMEOUT_SEC", "x"}, {"PATH", "x"}};
+  good();
+}
+
+TEST_F(LoadTest, AMisspeltVariableIsNamed) {
+  environment_ = {{"SYNCD_STORE_MOD", "fast"}};
+  expect_mistake({"SYNCD_STORE_MOD", "did you mean SYNCD_STORE_MODE?"});
+}
+
+// One wrong value for every setting, each with its place, key, value and what is allowed.
+TEST_F(LoadTest, EveryWrongValueIsNamedWithItsLine) {
+  const std::pair<const char*, const char*> cases[] = {
+      {"listen.tcp", "\"127.0.0.1\""},
+      {"listen.tcp", "7117"},
+      {"listen.tcp", "[7117]"},
+      {"listen.tcp", "\"a:1,b:2\""},
+      {"listen.unix", "3"},
+      {"listen.unix_mode", "\"0777\""},
+      {"listen.unix_mode", "384"},
+      {"listen.insecure", "\"yes\""},
+      {"listen.auto_create", "1"},
+      {"store.path", "\"\""},
+      {"store.mode", "\"fats\""},
+      {"limits.connections_max", "0"},
+      {"limits.connections_max", "16385"},
+      {"limits.outbound_bytes_max", "\"4M\""},
+      {"limits.store_queue_records_max", "10"},
+      {"limits.store_queue_bytes_max", "1.5"},
+      {"limits.snapshot_every_records", "-1"},
+      {"timeouts.handshake_timeout", "5"},
+      {"timeouts.heartbeat_timeout", "\"5\""},
+      {"timeouts.write_timeout", "\"0s\""},
+      {"timeouts.shutdown_timeout", "\"1d\""},
+      {"timeouts.start_timeout", "\"-1s\""},
+      {"timeouts.worker_grace", "\"soon\""},
+      {"timeouts.warn_after", "true"},
+      {"timeouts.evict_after", "\"31d\""},
+      {"log.level", "\"verbose\""},
+      {"log.file", "\"\""},
+  };
+  std::set<std::string> covered;
+  for (const auto& [key, value] : cases) {
+    const std::string name = key;
+    const std::size_t dot = name.find('.');
+    covered.insert(name);
+    file("[" + name.substr(0, dot) + "]\n# a comment\n" + name.substr(dot + 1) + " = " + value +
+         "\n");
+    expect_mistake({flags_.config_file + ":3: " + name + " = ", "; allowed: "});
+  }
+  for (const Setting& setting : settings()) {
+    EXPECT_TRUE(covered.contains(setting.key)) << setting.key << " has no wrong value above";
+  }
+}
+
+TEST_F(LoadTest, WrongValuesFromElsewhereNameTheirSource) {
+  environment_ = {{"SYNCD_LIMITS_CONNECTIONS_MAX", "12x"}};
+  expect_mistake({"environment variable SYNCD_LIMITS_CONNECTIONS_MAX",
+                  "limits.connections_max = \"12x\"", "1 to 16384"});
+  environment_ = {{"SYNCD_LISTEN_INSECURE", "1"}};
+  expect_mistake({"SYNCD_LISTEN_INSECURE", "true or false"});
+  environment_.clear();
+  flags_.settings = {{"store.mode", "quick"}};
+  expect_mistake({"flag --mode", "store.mode = \"quick\"", "\"durable\" or \"fast\""});
+}
+
+TEST_F(LoadTest, UnknownKeysAreMistakesWithASuggestion) {
+  file("[listen]\ntpc = \"127.0.0.1:1\"\n");
+  expect_mistake({":2: unknown key listen.tpc", "did you mean listen.tcp?"});
+  file("[listen]\nmode = \"fast\"\n");
+  expect_mistake({"unknown key listen.mode", "did you mean store.mode (in section [store])?"});
+  file("tcp = \"127.0.0.1:1\"\n");
+  expect_mistake({":1: unknown key tcp", "listen.tcp (in section [listen])?"});
+  file("[store]\nqwertyuiop = 1\n");
+  expect_mistake({"unknown key store.qwertyuiop", "[store] has path, mode"});
+  file("[storage]\npath = \"memory\"\n");
+  expect_mistake({":1: unknown section [storage]"});
+  file("[timeout]\nwarn_after = \"1s\"\n");
+  expect_mistake({"unknown section [timeout]", "did you mean [timeouts]?"});
+  file("[jobs]\nname = \"a\"\n");
+  expect_mistake({"unknown section [jobs]", "[[job]]"});
+}
+
+TEST_F(LoadTest, PlannedKeysSayThatTheyDoNothingYet) {
+  const std::pair<const char*, const char*> cases[] = {
+      {"[listen]\nadmin = \"127.0.0.1:7118\"\n", "listen.admin"},
+      {"[tls]\ncertificate = \"c.pem\"\n", "[tls]"},
+      {"[auth]\n", "[auth]"},
+      {"[store]\nretention_days = 7\n", "store.retention_days"},
+      {"[store]\nretention_bytes = 7\n", "store.retention_bytes"},
+  };
+  for (const auto& [text, key] : cases) {
+    file(text);
+    expect_mistake({key, "not supported by this version"});
+  }
+}
+
+TEST_F(LoadTest, MalformedFilesNameTheLine) {
+  file("[listen]\ntcp = [1,\n");
+  expect_mistake({flags_.config_file + ":", "not valid TOML"});
+  file("[listen]\n\ntcp 7117\n");
+  expect_mistake({flags_.config_file + ":3: not valid TOML"});
+  file("[log]\nlevel = \"info\"\nlevel = \"warn\"\n");
+  expect_mistake({flags_.config_file + ":3: not valid TOML"});
+  flags_.config_file = directory_ + "/missing.toml";
+  expect_mistake({"cannot read the configuration file " + flags_.config_file, "No such file"});
+  flags_.config_file = directory_;
+  expect_mistake({"cannot read the configuration file", "Is a directory"});
+}
+
+TEST_F(LoadTest, AnEmptyFileIsFine) {
+  file("");
+  good();
+}
+
+TEST_F(LoadTest, EveryMistakeIsReportedAtOnceInOrder) {
+  file("[store]\nmode = \"fats\"\n[listen]\ntpc = 1\n[log]\nlevel = 7\n");
+  ASSERT_FALSE(load());
+  ASSERT_EQ(errors_.size(), 3U);
+  EXPECT_NE(errors_[0].find(":2: store.mode"), std::string::npos);
+  EXPECT_NE(errors_[1].find(":4: unknown key listen.tpc"), std::string::npos);
+  EXPECT_NE(errors_[2].find(":6: log.level = 7"), std::string::npos);
+}
+
+TEST_F(LoadTest, ListeningBeyondLocalhostNeedsConsent) {
+  for (const char* address : {"0.0.0.0:7117", "[::]:7117", "10.1.2.3:7117", "node-a:7117"}) {
+    flags_.settings = {{"listen.tcp", address}};
+    expect_mistake({"flag --tcp", address, "TLS", "insecure = true"});
+  }
+  flags_.settings = {{"listen.tcp", "0.0.0.0:7117"}, {"listen.insecure", "true"}};
+  EXPECT_FALSE(good().auto_create) << "strangers should not create jobs unless told so";
+  environment_ = {{"SYNCD_LISTEN_AUTO_CREATE", "true"}};
+  EXPECT_TRUE(good().auto_create);
+}
+
+TEST_F(LoadTest, SomebodyMustBeAbleToConnect) {
+  flags_.settings = {{"listen.tcp", "off"}, {"listen.unix", "off"}};
+  expect_mistake({"flag --tcp", "both \"off\""});
+  flags_.settings = {{"listen.tcp", "off"}};
+  EXPECT_TRUE(good().tcp.empty());
+}
+
+TEST_F(LoadTest, AStoreDirectoryNeedsAParent) {
+  flags_.settings = {{"store.path", directory_ + "/missing/store"}};
+  expect_mistake({"flag --store", directory_ + "/missing/store",
+                  "parent directory " + directory_ + "/missing does not exist"});
+  flags_.settings = {{"store.path", directory_ + "/store/"}};
+  good();
+  flags_.settings = {{"store.path", "relative"}};
+  EXPECT_FALSE(good().store_path_is_default);
+}
+
+TEST_F(LoadTest, JobsAreChecked) {
+  const std::pair<const char*, std::vector<std::string>> cases[] = {
+      {"[[job]]\nexpected_workers = 1\n", {":1: [[job]] without name"}},
+      {"[[job]]\nname = \"a\"\n", {":1: [[job]] without expected_workers"}},
+      {"[[job]]\nname = \"a b\"\nexpected_workers = 1\n", {":1:", "a b", "A-Z"}},
+      {"[[job]]\nname = \"a\"\nexpected_workers = 0\n", {":3: job.expected_workers = 0", "1 to"}},
+      {"[[job]]\nname = \"a\"\nexpected_workers = 2\nmin_workers = 3\n", {"min_workers 3"}},
+      {"[[job]]\nname = \"a\"\nexpected_workers = 2\npolicy = \"sssp:3\"\n", {":1:", "sssp"}},
+      {"[[job]]\nname = \"a\"\nexpected_workers = 2\npolcy = \"asp\"\n",
+       {":4: unknown key job.polcy", "did you mean job.policy?"}},
+      {"[[job]]\nname = \"a\"\nexpected_workers = 2\nevict_after = 5\n",
+       {":4: job.evict_after = 5", "needs a unit"}},
+      {"[[job]]\nname = \"a\"\nexpected_workers = 2\nwarn_after = \"2m\"\nevict_after = \"1m\"\n",
+       {"warn_after", "evict_after"}},
+      {"[[job]]\nname = \"a\"\nexpected_workers = 1\n[[job]]\nname = \"a\"\nexpected_workers = 1\n",
+       {":4: job.name = \"a\"", ":1 already"}},
+      {"[job]\nname = \"a\"\n", {":1: job is a list of tables", "[[job]]"}},
+  };
+  for (const auto& [text, parts] : cases) {
+    file(text);
+    expect_mistake(parts);
+  }
+}
+
+TEST_F(LoadTest, ThresholdsAreCheckedAgainstEachOther) {
+  file("[timeouts]\nwarn_after = \"20m\"\n");
+  expect_mistake({":2:", "warn_after", "evict_after"});
+}
+
+}  // namespace
+}  // namespace syncd::config
