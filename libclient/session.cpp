@@ -73,43 +73,67 @@ void Session::connect(OpId op_id, TimeUs deadline_us, TimeUs now) {
 
 // ---- Join --------------------------------------------------------------------------------------
 
-// Where a join's state is kept. A join that timed out may still be answered, so a second one that
-// asks for the same takes over where it stands. Two live workers of one identity would replace each
-// other at the daemon for ever, so that is refused here.
-Session::Worker* Session::join_slot(Op& op, JoinRequest& request) {
-  WorkerId forgotten = kNoWorker;
+// The worker of this session that has, or asks for, the same name or rank; null: none.
+Session::Worker* Session::find_namesake(const JoinRequest& request, bool& same_name) {
+  Worker* found = nullptr;
   for (auto& [id, worker] : workers_) {
     const JoinRequest& have = worker.params;
     const bool gone =
         worker.membership == Membership::kLeft || worker.membership == Membership::kFenced;
     if (gone || have.job != request.job) continue;
-    const bool same_name = have.name == request.name && have.host == request.host;
     const bool joined = worker.membership != Membership::kJoining;
     const std::int64_t rank = joined ? std::int64_t{worker.ref.rank} : have.rank;
-    const bool same_rank = request.rank >= 0 && rank == request.rank;
-    if (!same_name && !same_rank) continue;
-    if (!worker.released) {
-      complete(op, Status::kRankTaken,
-               join_text(request) + ": this client has a live " + label(worker) + " ('" +
-                   have.name + "') of this " + (same_name ? "name" : "rank") +
-                   " already; let it leave first, or give another rank and name");
-      return nullptr;
-    }
-    const bool same = same_name && have.rank == request.rank && have.policy == request.policy &&
-                      have.world_size == request.world_size;
-    if (!joined && same) {
-      worker.released = false;
-      worker.params.signals = std::move(request.signals);
-      return &worker;
-    }
-    if (same_name) forgotten = id;
+    const bool name = have.name == request.name && have.host == request.host;
+    if (!name && (request.rank < 0 || rank != request.rank)) continue;
+    // One whose handle is in use matters more than one that was forgotten.
+    if (found != nullptr && worker.released) continue;
+    found = &worker;
+    same_name = name;
   }
-  if (forgotten != kNoWorker) erase(forgotten);
+  return found;
+}
+
+// Where a join's state is kept; null, and the operation has failed, if it cannot be.
+Session::Worker* Session::join_slot(Op& op, JoinRequest& request) {
+  bool same_name = false;
+  Worker* namesake = find_namesake(request, same_name);
+  // Two live workers of one identity would replace each other at the daemon for ever.
+  if (namesake != nullptr && !namesake->released) {
+    complete(op, Status::kRankTaken,
+             join_text(request) + ": this client has a live " + label(*namesake) + " ('" +
+                 namesake->params.name + "') of this " + (same_name ? "name" : "rank") +
+                 " already; let it leave first, or give another rank and name");
+    return nullptr;
+  }
+  if (namesake != nullptr && same_name && take_over(*namesake, request)) return namesake;
   const WorkerId id = next_worker_++;
   Worker& worker = workers_[id];
   worker.id = id;
   worker.params = std::move(request);
+  worker.own_former = namesake != nullptr;
   return &worker;
+}
+
+// A worker whose handle was freed without leaving, or a join whose caller gave up, goes on under a
+// new handle. False if it cannot: it is leaving, or asked for something else.
+bool Session::take_over(Worker& worker, JoinRequest& request) {
+  if (worker.membership == Membership::kJoining) {
+    const JoinRequest& have = worker.params;
+    if (have.rank != request.rank || have.policy != request.policy ||
+        have.world_size != request.world_size) {
+      return false;
+    }
+  } else {
+    if (worker.leave.request != 0 || worker.leave.sent_before) return false;
+    worker.leave.active = false;
+    worker.membership = Membership::kResuming;
+    worker.open = worker.grant_ready = worker.stopped = false;
+    worker.fences = 0;
+    forget_requests(worker);
+  }
+  worker.released = false;
+  worker.params = std::move(request);
+  return true;
 }
 
 void Session::join(OpId op_id, JoinRequest request, TimeUs deadline_us, TimeUs now) {
@@ -123,7 +147,7 @@ void Session::join(OpId op_id, JoinRequest request, TimeUs deadline_us, TimeUs n
   worker->join.active = true;
   worker->join.op = op;
   arm(op);
-  if (worker->join.request == 0) send_join(*worker, now);
+  if (worker->join.request == 0 && worker->join_again_us == kNever) send_join(*worker, now);
 }
 
 // ---- Begin -------------------------------------------------------------------------------------
@@ -342,7 +366,7 @@ void Session::link_down(TimeUs now) {
   for (auto at = workers_.begin(); at != workers_.end();) {
     Worker& worker = (at++)->second;
     forget_requests(worker);
-    worker.join_again_us = kNever;
+    worker.join_again_us = worker.ask_until_us = kNever;
     if (worker.membership == Membership::kJoined) worker.membership = Membership::kResuming;
     if (worker.explaining) finish_begin_timeout(worker, link_text(now));
     // Nobody waits for this join; if it had its effect, the daemon gives the place up by itself.

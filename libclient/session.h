@@ -179,7 +179,9 @@ class Session final : private Link::Listener {
     bool any_policy = false;  // the job's policy was switched: resume under whatever it has
     unsigned fences = 0;      // in a row without an answer of another kind
     std::string failure;      // why it is kFenced
+    bool own_former = false;  // another worker of ours that is leaving has its name or rank
     TimeUs join_again_us = kNever;
+    TimeUs ask_until_us = kNever;
     wire::WorkerRef ref;
 
     std::int64_t due = 0;        // the iteration the caller expects next
@@ -227,6 +229,8 @@ class Session final : private Link::Listener {
   void on_joined(Worker& worker, const wire::Joined& joined, TimeUs now);
   void adopt_iteration(Worker& worker, std::int64_t iteration);
   void on_join_refused(Worker& worker, const wire::Error& error, TimeUs now);
+  bool ask_again(Worker& worker, TimeUs now);
+  void forget_rank(const Worker& worker);
   void on_resume_refused(Worker& worker, const wire::Error& error, TimeUs now);
   void on_begin_answer(Worker& worker, const wire::Body& body, TimeUs now);
   void on_granted(Worker& worker, const wire::Granted& granted);
@@ -249,7 +253,9 @@ class Session final : private Link::Listener {
                   TimeUs now);
   bool admit_begin(Worker& worker, Op& op, TimeUs now);
   bool admit_push(Worker& worker, Op& op, std::int64_t iteration);
+  Worker* find_namesake(const JoinRequest& request, bool& same_name);
   Worker* join_slot(Op& op, JoinRequest& request);
+  bool take_over(Worker& worker, JoinRequest& request);
   void wake(Worker& worker, TimeUs now);
   Op make_op(OpId id, TimeUs deadline_us, TimeUs now) const;
   void arm(const Op& op);

@@ -28,6 +28,8 @@ bool is_error(const wire::Body& body, wire::Error& error) {
   if (std::holds_alternative<Expected>(body)) return false;
   const auto* given = std::get_if<wire::Error>(&body);
   error = given != nullptr ? *given : misplaced(body);
+  // A failure must not look like a success to the caller.
+  if (static_cast<std::int32_t>(error.status) >= 0) error.status = Status::kProtocol;
   return true;
 }
 
@@ -83,7 +85,7 @@ void Session::on_join_answer(Worker& worker, const wire::Body& body, TimeUs now)
   wire::Error error;
   if (!is_error<wire::Joined>(body, error)) {
     on_joined(worker, std::get<wire::Joined>(body), now);
-  } else if (worker.membership == Membership::kJoining) {
+  } else if (worker.join.active) {
     on_join_refused(worker, error, now);
   } else {
     on_resume_refused(worker, error, now);
@@ -91,14 +93,14 @@ void Session::on_join_answer(Worker& worker, const wire::Body& body, TimeUs now)
 }
 
 void Session::on_joined(Worker& worker, const wire::Joined& joined, TimeUs now) {
-  const bool first = worker.membership == Membership::kJoining;
-  if (!first) by_rank_.erase(rank_key(worker.ref));
+  forget_rank(worker);
   worker.membership = Membership::kJoined;
   worker.ref = joined.worker;
   worker.joined_at = joined.iteration;
   by_rank_[rank_key(worker.ref)] = worker.id;
-  if (first) {
-    worker.join.active = false;
+  if (worker.join.active) {
+    worker.join = Standing{.op = worker.join.op};
+    worker.own_former = false;
     worker.due = worker.next = joined.iteration;
     JoinResult result;
     result.worker = worker.id;
@@ -128,17 +130,38 @@ void Session::adopt_iteration(Worker& worker, std::int64_t iteration) {
 }
 
 void Session::on_join_refused(Worker& worker, const wire::Error& error, TimeUs now) {
-  // Our own earlier Join, whose answer was lost with its connection, may hold the place until the
-  // daemon has noticed that that connection is gone.
-  const TimeUs noticed_us =
-      link_.up_since_us() + kRankRetryUs + TimeUs{link_.welcome().heartbeat_timeout_ms} * 1000;
-  if (error.status == Status::kRankTaken && worker.join.sent_before && now < noticed_us) {
-    worker.join_again_us = now + kRankRetryUs;
-    scan_at_us_ = std::min(scan_at_us_, worker.join_again_us);
+  if (worker.released) return erase(worker.id);  // nobody waits for it any more
+  const bool ours = worker.own_former || worker.join.sent_before;
+  if (error.status == Status::kRankTaken && ours && ask_again(worker, now)) return;
+  const bool over = error.status == Status::kFenced || error.status == Status::kStopped;
+  if (over && worker.membership != Membership::kJoining) {
+    // The life that a new handle was to go on with has ended: it begins another one.
+    worker.membership = Membership::kJoining;
+    worker.granted = worker.pushed = -1;
+    worker.begin = worker.push = worker.leave = Standing{};
+    forget_rank(worker);
+    send_join(worker, now);
     return;
   }
   complete(worker.join.op, error.status, join_text(worker.params) + ": " + error.message);
   erase(worker.id);
+}
+
+// Our own former self, whose connection or membership ends just now, may hold the place until the
+// daemon has noticed. False once that would have been noticed.
+bool Session::ask_again(Worker& worker, TimeUs now) {
+  if (worker.ask_until_us == kNever) {
+    worker.ask_until_us = now + kRankRetryUs + TimeUs{link_.welcome().heartbeat_timeout_ms} * 1000;
+  }
+  if (now >= worker.ask_until_us) return false;
+  worker.join_again_us = now + kRankRetryUs;
+  scan_at_us_ = std::min(scan_at_us_, worker.join_again_us);
+  return true;
+}
+
+void Session::forget_rank(const Worker& worker) {
+  const auto at = by_rank_.find(rank_key(worker.ref));
+  if (at != by_rank_.end() && at->second == worker.id) by_rank_.erase(at);
 }
 
 void Session::on_resume_refused(Worker& worker, const wire::Error& error, TimeUs now) {
@@ -293,21 +316,19 @@ void Session::on_side_answer(Worker& worker, std::uint64_t request, const wire::
   if (at == worker.sides.end()) return;
   at->request = 0;
   if (retried_elsewhere(body, now)) return;
-  const auto* error = std::get_if<wire::Error>(&body);
-  if (error != nullptr && error->status == Status::kFenced) {
-    return on_fenced(worker, error->message, now);
-  }
+  wire::Error error;
+  const bool failed =
+      at->cancel ? is_error<wire::Ok>(body, error) : is_error<Explanation>(body, error);
+  if (failed && error.status == Status::kFenced) return on_fenced(worker, error.message, now);
   Side side = *at;
   worker.sides.erase(at);
-  if (const auto* explanation = std::get_if<Explanation>(&body); explanation && !side.cancel) {
-    complete_ok(side.op, *explanation);
-  } else if (side.cancel && std::holds_alternative<wire::Ok>(body)) {
+  if (failed) {
+    const char* call = side.cancel ? "cancel of begin" : "explain";
+    complete(side.op, error.status, call_text(call, -1, worker) + ": " + error.message);
+  } else if (side.cancel) {
     complete_ok(side.op, std::monostate{});
   } else {
-    const wire::Error shown = error != nullptr ? *error : misplaced(body);
-    complete(
-        side.op, shown.status,
-        call_text(side.cancel ? "cancel of begin" : "explain", -1, worker) + ": " + shown.message);
+    complete_ok(side.op, std::get<Explanation>(body));
   }
 }
 

@@ -32,8 +32,7 @@ void Session::leave_done(Worker& worker) {
   forget_requests(worker);
   complete_ok(worker.leave.op, std::monostate{});
   fail_waiting(worker, Status::kClosed, "the worker has left its job");
-  const auto at = by_rank_.find((std::uint64_t{worker.ref.job} << 32) | worker.ref.rank);
-  if (at != by_rank_.end() && at->second == worker.id) by_rank_.erase(at);
+  forget_rank(worker);
   if (worker.released) erase(worker.id);
 }
 
@@ -83,8 +82,7 @@ void Session::erase(WorkerId id) {
   if (found == workers_.end()) return;
   Worker& worker = found->second;
   forget_requests(worker);
-  const auto at = by_rank_.find((std::uint64_t{worker.ref.job} << 32) | worker.ref.rank);
-  if (at != by_rank_.end() && at->second == id) by_rank_.erase(at);
+  forget_rank(worker);
   workers_.erase(found);
 }
 
@@ -193,9 +191,9 @@ void Session::fail_unreachable(TimeUs now) {
     const WorkerId id = at->first;
     fail_waiting(worker, Status::kUnreachable, reason);
     ++at;
-    if (worker.membership != Membership::kJoining) continue;
+    if (!worker.join.active) continue;
     orphan_join(worker);
-    if (!worker.join.sent_before) erase(id);
+    if (worker.membership == Membership::kJoining && !worker.join.sent_before) erase(id);
   }
 }
 

@@ -21,8 +21,11 @@ std::string Session::join_text(const JoinRequest& request) {
 
 // Since when there is no connection, and what was tried. Precondition: there is none.
 std::string Session::link_text(TimeUs now) const {
-  return "no connection to a daemon for " + format_duration(now - link_.down_since_us()) + " (" +
-         link_.describe_errors() + ")";
+  const TimeUs span_us = now - link_.down_since_us();
+  const std::string since = span_us < 1000
+                                ? "the connection was lost just now"
+                                : "no connection to a daemon for " + format_duration(span_us);
+  return since + " (" + link_.describe_errors() + ")";
 }
 
 // What keeps a request of this worker from being answered, as far as this side can tell.
