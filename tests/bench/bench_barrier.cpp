@@ -17,9 +17,6 @@ namespace {
 constexpr const char* kAbout =
     "Barriers through syncd (policy bsp), in ratios to a bare libuv barrier of the same frames.";
 
-// Workers that share a connection in the second part: a node agent's.
-constexpr std::size_t kWorkersPerConnection = 50;
-
 struct Side {
   Child server;
   Client client;
@@ -111,6 +108,7 @@ void measure(const Options& options, const Case& c, Table& table) {
 int run(int argc, char** argv) {
   Options defaults;
   defaults.sizes = {10, 100, 1000};
+  defaults.per_connection = {1, 50};  // 50: a node agent's
   const Options options = parse_options(argc, argv, kAbout, "workers", defaults);
   pin_this_thread();
   std::printf("machine: %s\n", machine_line().c_str());
@@ -122,10 +120,13 @@ int run(int argc, char** argv) {
       {"transport, workers/connections", "release p50 us", "p99", "barriers/s", "CPU us/worker"});
   for (const std::string& transport : options.transports) {
     for (const int size : options.sizes) {
-      const auto workers = static_cast<std::size_t>(size);
-      measure(options, {transport, workers, workers}, table);
-      if (workers < 2 * kWorkersPerConnection) continue;
-      measure(options, {transport, workers, workers / kWorkersPerConnection}, table);
+      for (const int shared : options.per_connection) {
+        if (shared > 1 && size < 2 * shared) continue;
+        measure(
+            options,
+            {transport, static_cast<std::size_t>(size), static_cast<std::size_t>(size / shared)},
+            table);
+      }
     }
   }
   table.print();

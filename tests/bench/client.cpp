@@ -38,13 +38,8 @@ Client::~Client() {
 }
 
 std::size_t Client::add(const Endpoint& endpoint) {
-  const std::int64_t deadline = now_ns() + std::int64_t{kPatienceMs} * 1'000'000;
-  int fd = connect_to(endpoint);
-  while (fd < 0) {
-    if (now_ns() > deadline) fail("nobody listens on " + endpoint.text());
-    usleep(5'000);
-    fd = connect_to(endpoint);
-  }
+  const int fd = connect_to(endpoint);
+  if (fd < 0) fail("nobody listens on " + endpoint.text());
   auto peer = std::make_unique<Peer>();
   peer->fd = fd;
   epoll_event event{};

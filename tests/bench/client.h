@@ -21,7 +21,7 @@ class Client {
   Client(const Client&) = delete;
   Client& operator=(const Client&) = delete;
 
-  // Opens one more connection; tries for 10 s while nobody listens yet. Returns its number, from 0.
+  // Opens one more connection to a server that listens. Returns its number, from 0.
   std::size_t add(const Endpoint& endpoint);
   std::size_t connections() const { return peers_.size(); }
 

@@ -15,6 +15,8 @@
 namespace syncd::bench {
 namespace {
 
+std::string log_directory;
+
 std::int64_t read_clock_ns(clockid_t clock) {
   timespec t{};
   if (clock_gettime(clock, &t) != 0) fail("a clock cannot be read");
@@ -89,9 +91,14 @@ std::string file_system_of(const std::string& path) {
   }
 }
 
+void set_log_directory(const std::string& path) {
+  log_directory = path;
+}
+
 void fail(const std::string& what) {
   std::fflush(stdout);
   std::fprintf(stderr, "benchmark: %s\n", what.c_str());
+  if (!log_directory.empty()) std::fprintf(stderr, "logs: %s\n", log_directory.c_str());
   std::exit(1);
 }
 

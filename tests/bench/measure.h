@@ -28,7 +28,9 @@ std::string machine_line();
 // The type of the file system that `path` lies on ("ext4"), or its number if it is not a known one.
 std::string file_system_of(const std::string& path);
 
-// Ends the process with status 1 and this sentence: a benchmark that cannot run says why.
+// Ends the process with status 1 and this sentence: a benchmark that cannot run says why, and where
+// the servers' logs are.
 [[noreturn]] void fail(const std::string& what);
+void set_log_directory(const std::string& path);  // what fail() names; empty: none
 
 }  // namespace syncd::bench

@@ -28,6 +28,14 @@ Options parse_options(int argc, char** argv, const std::string& about, const std
       ->check(CLI::Range(1, 16'000))
       ->delimiter(',')
       ->capture_default_str();
+  if (!options.per_connection.empty()) {
+    app.add_option("--per-connection", options.per_connection,
+                   "workers that share a connection (left out where there are fewer than twice as "
+                   "many)")
+        ->check(CLI::Range(1, 16'000))
+        ->delimiter(',')
+        ->capture_default_str();
+  }
   app.add_option("--store", options.store, "the daemon's store: memory, fast, durable")
       ->check(CLI::IsMember({"memory", "fast", "durable"}))
       ->capture_default_str();

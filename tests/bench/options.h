@@ -10,10 +10,11 @@ struct Options {
   int rounds = 7;        // of each side, interleaved
   double seconds = 0.5;  // that a round measures
   std::vector<std::string> transports = {"unix", "tcp"};
-  std::vector<int> sizes;        // connections or workers, whatever the benchmark varies
-  std::string store = "memory";  // "memory", "fast" or "durable"
-  std::string directory = ".";   // where stores, sockets and logs go for the time being
-  std::string syncd;             // the daemon to measure; default: the one built beside this
+  std::vector<int> per_connection;  // workers on one connection; empty: the benchmark has no choice
+  std::vector<int> sizes;           // connections or workers, whatever the benchmark varies
+  std::string store = "memory";     // "memory", "fast" or "durable"
+  std::string directory = ".";      // where stores, sockets and logs go for the time being
+  std::string syncd;                // the daemon to measure; default: the one built beside this
   bool pin = true;
 };
 

@@ -131,9 +131,11 @@ void Child::kill() {
 TempDir::TempDir(const std::string& parent) {
   path_ = parent + "/syncd-bench-XXXXXX";
   if (mkdtemp(path_.data()) == nullptr) fail(parent + ": " + std::strerror(errno));
+  set_log_directory(path_);
 }
 
 TempDir::~TempDir() {
+  set_log_directory({});
   std::error_code ignored;
   std::filesystem::remove_all(path_, ignored);
 }

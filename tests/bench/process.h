@@ -46,7 +46,8 @@ class Child {
   std::string log_path_;
 };
 
-// A directory that is removed with everything in it at the end.
+// A directory that is removed with everything in it at the end, unless fail() ends the benchmark.
+// One at a time.
 class TempDir {
  public:
   explicit TempDir(const std::string& parent);

@@ -1,34 +1,36 @@
 // Starting the floors and the daemon. One thread.
 #include "tests/bench/servers.h"
 
+#include <unistd.h>
+
 #include <fstream>
 
+#include "tests/bench/client.h"
 #include "tests/bench/measure.h"
 
 namespace syncd::bench {
 namespace {
 
-// A line of TOML for each setting, so that nothing depends on the environment or on the user's
-// files.
-std::string write_config(const SyncdOptions& syncd, const std::string& directory) {
+// What no flag says: one side's connections are silent while the other side is measured.
+std::string write_config(const std::string& directory) {
   const std::string path = directory + "/syncd.toml";
   std::ofstream out(path);
-  out << "[listen]\n";
-  out << "tcp = \""
-      << (syncd.endpoint.unix_path.empty() ? "127.0.0.1:" + std::to_string(syncd.endpoint.port)
-                                           : std::string{})
-      << "\"\n";
-  out << "unix = \"" << syncd.endpoint.unix_path << "\"\n";
-  out << "[store]\n";
-  if (syncd.store == "memory") {
-    out << "path = \"memory\"\n";
-  } else {
-    out << "path = \"" << syncd.store_path << "\"\nmode = \"" << syncd.store << "\"\n";
-  }
-  // One side's connections are silent while the other side is measured.
-  out << "[timeouts]\nheartbeat_interval = \"60s\"\nheartbeat_timeout = \"600s\"\n";
+  out << "[timeouts]\nheartbeat_timeout = \"10m\"\n";
   if (!out.flush()) fail(path + ": cannot be written");
   return path;
+}
+
+Child listening(Child server, const Endpoint& endpoint) {
+  const std::int64_t deadline = now_ns() + std::int64_t{kPatienceMs} * 1'000'000;
+  int fd = connect_to(endpoint);
+  while (fd < 0) {
+    server.check_alive();
+    if (now_ns() > deadline) fail("a server does not listen on " + endpoint.text());
+    usleep(2'000);
+    fd = connect_to(endpoint);
+  }
+  close(fd);
+  return server;
 }
 
 }  // namespace
@@ -47,13 +49,27 @@ Endpoint fresh_endpoint(const std::string& transport, const std::string& directo
 Child start_floor(const FloorOptions& options, const std::string& directory, Placement placement) {
   std::vector<std::string> command = {own_executable()};
   for (std::string& word : floor_command(options)) command.push_back(std::move(word));
-  return Child(command, directory + "/floor.log", placement);
+  return listening(Child(command, directory + "/floor.log", placement), options.endpoint);
 }
 
 Child start_syncd(const Options& options, const SyncdOptions& syncd, const std::string& directory,
                   Placement placement) {
-  const std::string config = write_config(syncd, directory);
-  return Child({options.syncd, "--config", config}, directory + "/syncd.log", placement);
+  const bool over_tcp = syncd.endpoint.unix_path.empty();
+  const bool in_memory = syncd.store == "memory";
+  std::vector<std::string> command = {
+      options.syncd,
+      "--config",
+      write_config(directory),
+      "--tcp",
+      over_tcp ? "127.0.0.1:" + std::to_string(syncd.endpoint.port) : "off",
+      "--unix",
+      over_tcp ? "off" : syncd.endpoint.unix_path,
+      "--store",
+      in_memory ? "memory" : syncd.store_path,
+      "--log-level",
+      "warn"};
+  if (!in_memory) command.insert(command.end(), {"--mode", syncd.store});
+  return listening(Child(command, directory + "/syncd.log", placement), syncd.endpoint);
 }
 
 }  // namespace syncd::bench

@@ -15,10 +15,11 @@ namespace syncd::bench {
 Endpoint fresh_endpoint(const std::string& transport, const std::string& directory,
                         const std::string& name);
 
-// A floor server; add() of a client waits until it listens.
+// A floor server that listens.
 Child start_floor(const FloorOptions& options, const std::string& directory, Placement placement);
 
-// A daemon with nothing configured but where it listens and what its store is.
+// A daemon that listens, with nothing configured but where, what its store is, and patience with
+// silent connections.
 struct SyncdOptions {
   Endpoint endpoint;
   std::string store = "memory";  // Options::store
