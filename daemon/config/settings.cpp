@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cstdio>
+#include <filesystem>
 
 #include "daemon/config/duration.h"
 
@@ -99,6 +100,13 @@ bool read_tcp(const RawValue& value, Config& config, std::string& why) {
   return true;
 }
 
+// Clients and tools run in other directories, and are told these paths.
+std::string absolute(const std::string& path) {
+  std::error_code code;
+  const std::filesystem::path full = std::filesystem::absolute(path, code);
+  return code ? path : full.lexically_normal().string();
+}
+
 bool read_unix(const RawValue& value, Config& config, std::string& why) {
   std::string text;
   if (!read_text(value, text)) return false;
@@ -106,6 +114,7 @@ bool read_unix(const RawValue& value, Config& config, std::string& why) {
     config.unix_path.clear();
     return true;
   }
+  text = absolute(text);
   constexpr std::size_t kPathBytesMax = 107;  // sockaddr_un
   if (text.size() > kPathBytesMax) {
     why = "a Unix socket's path has at most " + std::to_string(kPathBytesMax) +
@@ -126,7 +135,7 @@ bool read_unix_mode(const RawValue& value, Config& config, std::string&) {
 bool read_store_path(const RawValue& value, Config& config, std::string&) {
   std::string text;
   if (!read_text(value, text) || text.empty()) return false;
-  config.store_path = std::move(text);
+  config.store_path = text == "memory" ? text : absolute(text);
   config.store_path_is_default = false;
   return true;
 }
@@ -181,21 +190,21 @@ std::string show_tcp(const Config& config) {
   if (config.tcp.empty()) return "\"off\"";
   std::string text;
   for (const net::TcpAddress& address : config.tcp) {
-    text += (text.empty() ? "" : ", ") + quoted(address.text());
+    text += (text.empty() ? "" : ", ") + toml_string(address.text());
   }
   return config.tcp.size() == 1 ? text : "[" + text + "]";
 }
 template <Micros Config::*Field>
 std::string show_timeout(const Config& config) {
-  return quoted(show_duration(config.*Field));
+  return toml_string(show_duration(config.*Field));
 }
 template <Micros JobSpec::*Field>
 std::string show_default_threshold(const Config& config) {
-  return quoted(show_duration(config.job_defaults.*Field));
+  return toml_string(show_duration(config.job_defaults.*Field));
 }
 template <Micros JobSpec::*Field>
 std::string show_threshold(const JobSpec& job) {
-  return quoted(show_duration(job.*Field));
+  return toml_string(show_duration(job.*Field));
 }
 template <auto Field>
 std::string show_number(const Config& config) {
@@ -219,10 +228,10 @@ std::vector<Setting> make_settings() {
        "where workers connect over TCP", read_tcp, show_tcp},
       {"listen.unix", "--unix", "a path of at most 107 bytes, or \"off\"",
        "the Unix socket for workers on this machine", read_unix,
-       [](const Config& c) { return quoted(c.unix_path.empty() ? "off" : c.unix_path); }},
+       [](const Config& c) { return toml_string(c.unix_path.empty() ? "off" : c.unix_path); }},
       {"listen.unix_mode", nullptr, "\"0600\" (this user) or \"0660\" (its group too)",
        "who may use the Unix socket", read_unix_mode,
-       [](const Config& c) { return quoted(c.unix_mode == 0600 ? "0600" : "0660"); }},
+       [](const Config& c) { return toml_string(c.unix_mode == 0600 ? "0600" : "0660"); }},
       {"listen.insecure", "--insecure", "true or false",
        "listen beyond localhost although anybody may then connect",
        [](const RawValue& v, Config& c, std::string&) { return read_boolean(v, c.insecure); },
@@ -234,11 +243,12 @@ std::vector<Setting> make_settings() {
 
       {"store.path", "--store", "a directory whose parent exists, or \"memory\"",
        "where the history is kept", read_store_path,
-       [](const Config& c) { return quoted(c.store_path); }},
+       [](const Config& c) { return toml_string(c.store_path); }},
       {"store.mode", "--mode", "\"durable\" or \"fast\"",
        "durable: a push is on disk before it is acknowledged; fast: it survives a crash of the "
        "daemon, not of the machine",
-       read_store_mode, [](const Config& c) { return quoted(c.durable ? "durable" : "fast"); }},
+       read_store_mode,
+       [](const Config& c) { return toml_string(c.durable ? "durable" : "fast"); }},
 
       {"limits.connections_max", nullptr, "1 to 16384", "connections at once",
        read_limit<&Config::connections_max, 1, limits::kConnectionsMax>,
@@ -293,9 +303,11 @@ std::vector<Setting> make_settings() {
 
       {"log.level", "--log-level", "\"debug\", \"info\", \"warn\" or \"error\"",
        "the least important lines that are written", read_log_level,
-       [](const Config& c) { return quoted(kLevelNames[static_cast<std::size_t>(c.log_level)]); }},
+       [](const Config& c) {
+         return toml_string(kLevelNames[static_cast<std::size_t>(c.log_level)]);
+       }},
       {"log.file", "--log-file", "a path, or \"stderr\"", "where lines are appended", read_log_file,
-       [](const Config& c) { return quoted(c.log_file.empty() ? "stderr" : c.log_file); }},
+       [](const Config& c) { return toml_string(c.log_file.empty() ? "stderr" : c.log_file); }},
   };
 }
 
@@ -303,10 +315,10 @@ std::vector<JobSetting> make_job_settings() {
   return {
       {"name", "1 to 64 of A-Z a-z 0-9 . _ -",
        [](const RawValue& v, JobSpec& j, std::string&) { return read_text(v, j.name); },
-       [](const JobSpec& j) { return quoted(j.name); }},
+       [](const JobSpec& j) { return toml_string(j.name); }},
       {"policy", "a policy such as \"bsp\", \"asp\" or \"ssp:3\"",
        [](const RawValue& v, JobSpec& j, std::string&) { return read_text(v, j.policy); },
-       [](const JobSpec& j) { return quoted(j.policy); }},
+       [](const JobSpec& j) { return toml_string(j.policy); }},
       {"expected_workers", "1 to 1000000",
        [](const RawValue& v, JobSpec& j, std::string&) {
          return read_size(v, 1, limits::kWorkersPerJobMax, j.expected_workers);
@@ -363,7 +375,7 @@ const char* planned(std::string_view key) {
   return nullptr;
 }
 
-std::string quoted(std::string_view text) {
+std::string toml_string(std::string_view text) {
   std::string out = "\"";
   for (const char c : text) {
     if (c == '"' || c == '\\') {

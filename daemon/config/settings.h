@@ -39,6 +39,6 @@ const std::vector<JobSetting>& job_settings();
 const char* planned(std::string_view key);
 
 // A string as TOML writes it.
-std::string quoted(std::string_view text);
+std::string toml_string(std::string_view text);
 
 }  // namespace syncd::config

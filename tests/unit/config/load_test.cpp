@@ -320,6 +320,13 @@ TEST_F(LoadTest, AStoreDirectoryNeedsAParent) {
   EXPECT_FALSE(good().store_path_is_default);
 }
 
+TEST_F(LoadTest, PathsAreMadeAbsolute) {
+  const std::string here = std::filesystem::current_path().string();
+  flags_.settings = {{"store.path", "a/../b"}, {"listen.unix", "./s"}};
+  EXPECT_EQ(good().store_path, here + "/b");
+  EXPECT_EQ(good().unix_path, here + "/s");
+}
+
 TEST_F(LoadTest, JobsAreChecked) {
   const std::pair<const char*, std::vector<std::string>> cases[] = {
       {"[[job]]\nexpected_workers = 1\n", {":1: [[job]] without name"}},
