@@ -226,13 +226,14 @@ void Engine::on_join(const Caller& caller, wire::Join& join, Effects& effects) {
 }
 
 Job* Engine::create_job(const JobSpec& spec, Effects& effects, std::string& error) {
-  if (jobs_.size() >= limits::kJobsMax) {
-    error = "this daemon keeps " + std::to_string(jobs_.size()) + " jobs already, the most allowed";
+  if (jobs_.size() >= limits::kJobsMax && !forget_oldest_stopped()) {
+    error = "this daemon runs " + std::to_string(jobs_.size()) +
+            " jobs already, the most allowed: stop one first";
     return nullptr;
   }
   auto policy = make_policy(spec.policy, error);
   if (!policy) return nullptr;
-  const JobId id = jobs_.empty() ? 1 : jobs_.rbegin()->first + 1;
+  const JobId id = next_job_++;
   auto job = std::make_unique<Job>(*this, id, spec, std::move(policy));
   Job* raw = job.get();
   jobs_[id] = std::move(job);
@@ -240,6 +241,18 @@ Job* Engine::create_job(const JobSpec& spec, Effects& effects, std::string& erro
   Bound bound(*raw, effects);
   raw->record_creation();
   return raw;
+}
+
+// Makes room for a new job. The forgotten one's history stays in the store.
+bool Engine::forget_oldest_stopped() {
+  for (auto it = jobs_.begin(); it != jobs_.end(); ++it) {
+    if (it->second->state() != JobState::kStopped) continue;
+    const auto named = by_name_.find(it->second->spec().name);
+    if (named != by_name_.end() && named->second == it->first) by_name_.erase(named);
+    jobs_.erase(it);
+    return true;
+  }
+  return false;
 }
 
 bool Engine::declare_job(const JobSpec& spec, Micros now, Effects& effects, std::string& error) {
@@ -384,9 +397,10 @@ void Engine::on_disconnected(ConnectionId connection, Effects& effects) {
   std::sort(members.begin(), members.end());
   members.erase(std::unique(members.begin(), members.end()), members.end());
   for (const auto& [id, rank] : members) {
-    Job& job = *jobs_.at(id);
-    Bound bound(job, effects);
-    job.disconnected(rank, connection);
+    const auto job = jobs_.find(id);
+    if (job == jobs_.end()) continue;  // stopped, and forgotten since
+    Bound bound(*job->second, effects);
+    job->second->disconnected(rank, connection);
   }
 }
 
@@ -435,6 +449,7 @@ bool Engine::restore(const JobSnapshot* snapshot, std::span<const Record> record
   }
   by_name_[spec.name] = created->job;
   jobs_[created->job] = std::move(job);
+  next_job_ = created->job + 1;
   return true;
 }
 

@@ -88,6 +88,7 @@ class Engine {
                   Effects& effects) const;
   void on_disconnected(ConnectionId connection, Effects& effects);
   Job* create_job(const JobSpec& spec, Effects& effects, std::string& error);
+  bool forget_oldest_stopped();
   Job* job_of(const Caller& caller, const wire::WorkerRef& worker, Effects& effects);
   bool store_refuses(const Caller& caller, Effects& effects) const;
   void finish(Effects& effects);
@@ -98,6 +99,7 @@ class Engine {
   std::string store_reason_;
   bool shutting_down_ = false;
   std::map<JobId, std::unique_ptr<Job>> jobs_;
+  JobId next_job_ = 1;
   std::map<std::string, JobId, std::less<>> by_name_;     // of several by one name, the latest
   std::map<std::string, JobSpec, std::less<>> declared_;  // by the configuration
   // Which workers speak over which connection, so that a cut finds them in O(log n) each.

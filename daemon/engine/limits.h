@@ -16,8 +16,8 @@ inline constexpr std::size_t kHostNameBytesMax = 255;  // DNS's own limit
 inline constexpr std::size_t kPolicyBytesMax = 512;
 inline constexpr std::size_t kReasonBytesMax = 512;
 
-// Jobs keep their names and counters in memory for as long as their history is kept. At the limit a
-// new job is refused; stopped jobs count until retention removes them.
+// Jobs keep their workers and counters in memory. At the limit the stopped job with the lowest id is
+// forgotten (its history stays in the store); if none is stopped, a new job is refused.
 inline constexpr std::uint32_t kJobsMax = 10'000;
 
 // Ten times the largest cluster that we test; a rank indexes an array, so this bounds its size.
