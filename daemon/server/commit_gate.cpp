@@ -8,6 +8,9 @@
 namespace syncd::server {
 namespace {
 
+// Room for so many held answers is kept when they are gone.
+constexpr std::size_t kHeldKept = 16 * 1024;
+
 template <class T>
 void move_all(std::vector<T>& from, std::vector<T>& to) {
   to.insert(to.end(), std::make_move_iterator(from.begin()), std::make_move_iterator(from.end()));
@@ -17,6 +20,10 @@ void move_all(std::vector<T>& from, std::vector<T>& to) {
 }  // namespace
 
 void CommitGate::take(Effects& effects) {
+  // About as many as last time: growing step by step would move each of them several times.
+  if (open_.records.empty() && !effects.records.empty()) {
+    open_.records.reserve(std::max(open_hint_, effects.records.size()));
+  }
   move_all(effects.records, open_.records);
   move_all(effects.snapshots, open_.snapshots);
 }
@@ -28,9 +35,9 @@ void CommitGate::pass(Reply&& reply) {
     release_(std::move(reply));
     return;
   }
-  if (held_.size() >= kHeldMax) {
+  if (held_count() >= kHeldMax) {
     reply.body = wire::Error{Status::kStore, "the daemon cannot write its history fast enough: " +
-                                                 std::to_string(held_.size()) +
+                                                 std::to_string(held_count()) +
                                                  " answers wait for the disk already"};
     release_(std::move(reply));
     return;
@@ -41,6 +48,7 @@ void CommitGate::pass(Reply&& reply) {
 void CommitGate::submit() {
   if (!open_has_content()) return;
   submitted_ = next_ticket_++;
+  open_hint_ = open_.records.size();
   store::Batch batch;
   batch.records.swap(open_.records);
   batch.snapshots.swap(open_.snapshots);
@@ -62,12 +70,21 @@ void CommitGate::settle() {
     committed_ = reported_;
     store_error_ = reported_error_;
   }
-  while (!held_.empty() && held_.front().ticket <= committed_) {
-    Reply reply = std::move(held_.front().reply);
-    held_.pop_front();
+  release_committed();
+  submit_backlog();
+}
+
+void CommitGate::release_committed() {
+  while (held_first_ < held_.size() && held_[held_first_].ticket <= committed_) {
+    Reply reply = std::move(held_[held_first_++].reply);
     release_(std::move(reply));
   }
-  submit_backlog();
+  // What was released is dropped once it is the larger part, so that each answer moves O(1) times.
+  if (held_first_ * 2 <= held_.size()) return;
+  held_.erase(held_.begin(), held_.begin() + static_cast<std::ptrdiff_t>(held_first_));
+  held_first_ = 0;
+  // A slow disk may have let millions pile up: that memory is given back.
+  if (held_.capacity() > kHeldKept && held_.size() < kHeldKept / 2) held_.shrink_to_fit();
 }
 
 void CommitGate::submit_backlog() {

@@ -44,8 +44,8 @@ class CommitGate {
   std::string reason() const;
   // Nothing waits for the store any more.
   bool idle() const {
-    return held_.empty() && backlog_.empty() && open_.records.empty() && open_.snapshots.empty() &&
-           committed_ == submitted_;
+    return held_count() == 0 && backlog_.empty() && open_.records.empty() &&
+           open_.snapshots.empty() && committed_ == submitted_;
   }
 
   static constexpr std::size_t kHeldMax = 2'000'000;
@@ -59,6 +59,8 @@ class CommitGate {
     Ticket ticket;
     Reply reply;
   };
+  std::size_t held_count() const { return held_.size() - held_first_; }
+  void release_committed();
   bool open_has_content() const { return !open_.records.empty() || !open_.snapshots.empty(); }
   void submit_backlog();
 
@@ -69,7 +71,9 @@ class CommitGate {
   Ticket submitted_ = 0;  // the latest ticket given to a batch
   Ticket committed_ = 0;
   std::deque<Waiting> backlog_;  // refused by a full queue, in order
-  std::deque<Held> held_;        // tickets rise
+  std::vector<Held> held_;       // tickets rise; those before held_first_ have been released
+  std::size_t held_first_ = 0;
+  std::size_t open_hint_ = 0;  // records that the last turn brought
   std::string store_error_;
 
   std::atomic<bool> fresh_{false};

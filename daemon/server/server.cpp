@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <thread>
 #include <utility>
 
 #include "daemon/engine/limits.h"
@@ -90,10 +91,12 @@ StartError Server::start(std::string& error) {
   own_handles_ = 3;
 
   store_started_ = true;
-  store_->start([this](const store::CommitReport& report) {
-    gate_.report(report);
-    uv_async_send(&committed_);
-  });
+  store_->start(
+      [this, loop_thread = std::this_thread::get_id()](const store::CommitReport& report) {
+        gate_.report(report);
+        // A store that commits within submit() needs no waking: settle() follows in the same turn.
+        if (std::this_thread::get_id() != loop_thread) uv_async_send(&committed_);
+      });
   if (!declare_jobs(error)) return StartError::kJob;
 
   const std::size_t connections_max = network_options(options_).connections_max;

@@ -1,6 +1,7 @@
 // A store that lives as long as the process: for tests and `--store memory`. Commits at once,
 // within submit(), on the caller's thread; a mutex lets read() come from another.
 #include <algorithm>
+#include <deque>
 #include <map>
 #include <mutex>
 #include <utility>
@@ -90,7 +91,9 @@ class MemoryStore final : public Store {
 
  private:
   std::mutex mutex_;
-  std::map<JobId, std::vector<Record>> histories_;
+  // A deque, because a history that has grown to a million records must not be moved as it grows
+  // on.
+  std::map<JobId, std::deque<Record>> histories_;
   std::map<JobId, JobSnapshot> snapshots_;
   CommitCallback callback_;
 };
