@@ -268,7 +268,7 @@ int run_export(const Options& options) {
   }
   std::ostream& out = options.output.empty() ? std::cout : file;
   const bool csv = options.format == "csv";
-  if (csv) out << csv_line(record_columns());
+  if (csv) out << csv_line(record_column_names());
   const int code = for_each_record(options, [&](const Record& record) {
     if (csv) {
       out << csv_line(record_cells(record));

@@ -85,7 +85,13 @@ int connect_tcp(const client::Endpoint& endpoint, std::int64_t timeout_ms, std::
 }  // namespace
 
 DaemonLink::~DaemonLink() {
+  disconnect();
+}
+
+void DaemonLink::disconnect() {
   if (fd_ >= 0) close(fd_);
+  fd_ = -1;
+  splitter_ = wire::FrameSplitter();
 }
 
 bool DaemonLink::fail(Failure failure, std::string error) {
@@ -106,9 +112,16 @@ bool DaemonLink::connect_to(const client::Endpoint& endpoint, std::string& why) 
 
 bool DaemonLink::open(const std::vector<client::Endpoint>& endpoints, const std::string& token,
                       std::int64_t timeout_ms) {
+  endpoints_ = endpoints;
+  token_ = token;
   timeout_ms_ = timeout_ms;
+  return reopen();
+}
+
+bool DaemonLink::reopen() {
+  disconnect();
   std::string tried;
-  for (const client::Endpoint& endpoint : endpoints) {
+  for (const client::Endpoint& endpoint : endpoints_) {
     std::string why;
     if (!connect_to(endpoint, why)) {
       tried += (tried.empty() ? "" : "; ") + endpoint.text() + ": " + why;
@@ -116,7 +129,7 @@ bool DaemonLink::open(const std::vector<client::Endpoint>& endpoints, const std:
     }
     endpoint_ = endpoint.text();
     wire::Welcome welcome;
-    return call(wire::Hello{kProtocolMin, kProtocolMax, "syncctl", SYNCD_VERSION, token}, welcome);
+    return call(wire::Hello{kProtocolMin, kProtocolMax, "syncctl", SYNCD_VERSION, token_}, welcome);
   }
   return fail(Failure::kUnreachable,
               "no daemon answered (" + tried + "): is syncd running? Name its address with --addr");
@@ -176,7 +189,8 @@ bool DaemonLink::exchange(wire::Body request, wire::Body& answer) {
   while (receive(message)) {
     if (const auto* error = std::get_if<wire::Error>(&message.body);
         error != nullptr && (message.id == id || message.id == 0)) {
-      return fail(Failure::kRefused,
+      // Without an id it is about the connection, which ends with it.
+      return fail(message.id == id || hello ? Failure::kRefused : Failure::kUnreachable,
                   error->message + " (" + std::string(status_name(error->status)) + ")");
     }
     if (message.id == id || (hello && std::holds_alternative<wire::Welcome>(message.body))) {

@@ -28,6 +28,10 @@ class DaemonLink {
   bool open(const std::vector<client::Endpoint>& endpoints, const std::string& token,
             std::int64_t timeout_ms);
 
+  // After the connection broke: the same again from the start. A daemon closes connections that are
+  // silent for its heartbeat timeout, which a tool is whose output nobody takes for a while.
+  bool reopen();
+
   // Sends one request and waits for its answer; notifications are skipped. The answer is of type
   // Reply, or the call fails.
   template <class Reply>
@@ -47,6 +51,7 @@ class DaemonLink {
   const std::string& endpoint() const { return endpoint_; }  // the one that answered
 
  private:
+  void disconnect();
   bool connect_to(const client::Endpoint& endpoint, std::string& why);
   bool exchange(wire::Body request, wire::Body& answer);
   bool send_all(const std::vector<std::uint8_t>& bytes);
@@ -54,6 +59,8 @@ class DaemonLink {
   bool fail(Failure failure, std::string error);
 
   int fd_ = -1;
+  std::vector<client::Endpoint> endpoints_;
+  std::string token_;
   std::int64_t timeout_ms_ = 0;
   std::uint64_t next_id_ = 1;
   std::string endpoint_;

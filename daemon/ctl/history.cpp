@@ -26,7 +26,13 @@ class DaemonHistory final : public HistorySource {
   bool read(const std::string& job, Sequence from, std::uint32_t records_max,
             std::vector<Record>& records, Sequence& next, std::string& error) override {
     wire::HistoryReply reply;
-    if (!link_.call(wire::HistoryRequest{job, from, records_max}, reply)) {
+    const wire::HistoryRequest request{job, from, records_max};
+    bool answered = link_.call(request, reply);
+    // Where it was can be told from `from`, so that a broken connection loses nothing.
+    if (!answered && link_.failure() == DaemonLink::Failure::kUnreachable && link_.reopen()) {
+      answered = link_.call(request, reply);
+    }
+    if (!answered) {
       error = link_.error();
       return false;
     }

@@ -4,6 +4,7 @@
 #include <iostream>
 
 #include "daemon/ctl/commands.h"
+#include "daemon/ctl/table.h"
 #include "daemon/engine/policy.h"
 
 namespace {
@@ -13,6 +14,34 @@ constexpr const char* kFooter =
     "Exit codes: 0 done, 1 the daemon refused, 2 the command line is wrong, 3 no daemon answered,\n"
     "4 a store could not be read or a file not written.\n"
     "Environment: SYNCD_ADDR, the daemon's addresses where --addr is not given.";
+
+constexpr const char* kStatusKeys =
+    "JSON keys: version, pid, started_us, now_us (since the Unix epoch), store, mode, sessions, "
+    "jobs,\nworkers, pushes, frames_in, frames_out, read_only.";
+constexpr const char* kJobsKeys =
+    "JSON: a list of objects with the keys id, name, policy, state (waiting, running, stopped), "
+    "epoch,\nexpected_workers, active_workers, clock_min, clock_max, pushes, waiting, note, "
+    "created_us.";
+constexpr const char* kWorkersKeys =
+    "JSON: a list of objects with the keys rank, name, host, state, incarnation, clock, granted,\n"
+    "connected, last_push_us (null: none yet), waiting_us (null: not waiting), waiting_for, "
+    "reason.";
+
+std::string with_footer(const std::string& text) {
+  return text + "\n\n" + kFooter;
+}
+
+std::string record_help() {
+  std::string text =
+      "Columns of CSV and keys of JSON; what a kind of record does not have is empty "
+      "or left out:\n";
+  for (const syncd::ctl::RecordColumn& column : syncd::ctl::record_columns()) {
+    std::string line = "  " + std::string(column.name);
+    line.resize(20, ' ');
+    text += line + column.meaning + "\n";
+  }
+  return text;
+}
 
 }  // namespace
 
@@ -54,11 +83,14 @@ int main(int argc, char** argv) {
                     "Read this store directory while its daemon is down, instead of asking one");
   };
 
-  command(app, "status", "The daemon itself: version, store, sessions, totals", run_status);
-  command(app, "jobs", "All jobs: policy, state, workers, clocks", run_jobs);
-  command(app, "workers", "A job's workers: clock, last push, whom each one waits for", run_workers)
-      ->add_option("JOB", options.job, "Job name or #ID")
-      ->required();
+  command(app, "status", "The daemon itself: version, store, sessions, totals", run_status)
+      ->footer(with_footer(kStatusKeys));
+  command(app, "jobs", "All jobs: policy, state, workers, clocks", run_jobs)
+      ->footer(with_footer(kJobsKeys));
+  CLI::App* workers = command(
+      app, "workers", "A job's workers: clock, last push, whom each one waits for", run_workers);
+  workers->footer(with_footer(kWorkersKeys));
+  workers->add_option("JOB", options.job, "Job name or #ID")->required();
 
   CLI::App* history = command(app, "history", "A job's recorded facts, oldest first", run_history);
   history->add_option("JOB", options.job, "Job name or #ID");
@@ -73,6 +105,8 @@ int main(int argc, char** argv) {
       ->check(CLI::IsMember({"csv", "jsonl"}));
   exported->add_option("--output", options.output, "File to write (default: standard output)");
   filters(exported);
+  history->footer(with_footer(record_help()));
+  exported->footer(with_footer(record_help()));
 
   CLI::App* job = app.add_subcommand("job", "Create or stop a job");
   job->require_subcommand(1);

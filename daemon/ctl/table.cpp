@@ -80,19 +80,51 @@ std::string format_age(std::int64_t now_us, std::int64_t then_us) {
   return format_duration(std::max<std::int64_t>(0, now_us - then_us)) + " ago";
 }
 
-const std::vector<std::string>& record_columns() {
-  static const std::vector<std::string> columns = {
-      "sequence", "time_us",          "time",        "kind",      "epoch",
-      "rank",     "incarnation",      "iteration",   "clock",     "base",
-      "late",     "resumed",          "span_us",     "waited_us", "staleness",
-      "loss",     "samples",          "bytes",       "name",      "host",
-      "policy",   "expected_workers", "min_workers", "superstep", "predicted_us",
-      "wait_us",  "values",           "reason",      "config"};
+const std::vector<RecordColumn>& record_columns() {
+  static const std::vector<RecordColumn> columns = {
+      {"sequence", "number of the record within its job, from 1 without gaps"},
+      {"time_us", "when, in microseconds since the Unix epoch"},
+      {"time", "the same, in UTC (ISO 8601)"},
+      {"kind", "what happened: job_created, worker_joined, push, ..."},
+      {"epoch", "the job's life: raised when it starts"},
+      {"rank", "the worker; absent if the record is about the whole job"},
+      {"incarnation", "the worker's life: raised at every join that is not a return"},
+      {"iteration", "the iteration that the record is about, from 0"},
+      {"clock", "the worker's clock after it (push, worker_joined)"},
+      {"base", "clock minus relative clock (worker_joined)"},
+      {"late", "the others had gone on without this push"},
+      {"resumed", "the worker came back with the same incarnation (worker_joined)"},
+      {"span_us", "from the grant to the push"},
+      {"waited_us", "how long begin was held before that grant"},
+      {"staleness", "iterations behind at that grant"},
+      {"loss", "as the trainer reported it with the push"},
+      {"samples", "likewise"},
+      {"bytes", "likewise"},
+      {"name", "of the worker, or of the job (job_created)"},
+      {"host", "of the worker"},
+      {"policy", "of the job (job_created, policy_switched)"},
+      {"expected_workers", "of the job (job_created); those that were ready (job_started)"},
+      {"min_workers", "of the job (job_created)"},
+      {"superstep", "barrier, plan"},
+      {"predicted_us", "the wait that the plan foresaw (barrier, plan)"},
+      {"wait_us", "the wait that it came to (barrier, plan)"},
+      {"values", "whole numbers of the kind's own (CSV: separated by blanks)"},
+      {"reason", "of a stop, a loss, a note"},
+      {"config", "the job's other settings, as key=value lines (job_created)"},
+      {"job", "the job's id"},
+  };
   return columns;
+}
+
+std::vector<std::string> record_column_names() {
+  std::vector<std::string> names;
+  for (const RecordColumn& column : record_columns()) names.emplace_back(column.name);
+  return names;
 }
 
 nlohmann::json record_json(const Record& r) {
   nlohmann::json out;
+  out["job"] = r.job;
   out["sequence"] = r.sequence;
   out["time_us"] = r.time_us;
   out["time"] = format_time(r.time_us);
@@ -137,8 +169,8 @@ nlohmann::json record_json(const Record& r) {
 std::vector<std::string> record_cells(const Record& record) {
   const nlohmann::json object = record_json(record);
   std::vector<std::string> cells;
-  for (const std::string& column : record_columns()) {
-    const auto it = object.find(column);
+  for (const RecordColumn& column : record_columns()) {
+    const auto it = object.find(column.name);
     if (it == object.end()) {
       cells.emplace_back();
     } else if (it->is_string()) {

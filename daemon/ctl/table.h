@@ -23,7 +23,12 @@ std::string format_time(std::int64_t us);
 std::string format_age(std::int64_t now_us, std::int64_t then_us);
 
 // The columns of `history export --format csv`, in order; they are also the keys of the JSON lines.
-const std::vector<std::string>& record_columns();
+struct RecordColumn {
+  const char* name;
+  const char* meaning;
+};
+const std::vector<RecordColumn>& record_columns();
+std::vector<std::string> record_column_names();
 
 // One record, a cell per column; an empty cell where the record's kind has no such fact.
 std::vector<std::string> record_cells(const Record& record);
