@@ -312,8 +312,11 @@ TEST_F(LoadTest, SomebodyMustBeAbleToConnect) {
 
 TEST_F(LoadTest, AStoreDirectoryNeedsAParent) {
   flags_.settings = {{"store.path", directory_ + "/missing/store"}};
-  expect_mistake({"flag --store", directory_ + "/missing/store",
-                  "parent directory " + directory_ + "/missing does not exist"});
+  expect_mistake(
+      {"flag --store", directory_ + "/missing/store", directory_ + "/missing does not exist"});
+  std::ofstream(directory_ + "/file") << "x";
+  flags_.settings = {{"store.path", directory_ + "/file/store"}};
+  expect_mistake({directory_ + "/file is not a directory"});
   flags_.settings = {{"store.path", directory_ + "/store/"}};
   good();
   flags_.settings = {{"store.path", "relative"}};
