@@ -1,6 +1,7 @@
 // From sources to one checked configuration; see config.h. Any thread.
 #include <sys/stat.h>
 
+#include <cerrno>
 #include <cstring>
 #include <map>
 #include <set>
@@ -278,10 +279,12 @@ void Loader::check_store() {
   std::string parent = slash == std::string::npos ? "." : path.substr(0, slash);
   if (parent.empty()) parent = "/";
   struct stat found {};
-  if (stat(parent.c_str(), &found) == 0 && S_ISDIR(found.st_mode)) return;
+  const bool there = stat(parent.c_str(), &found) == 0;
+  if (there && S_ISDIR(found.st_mode)) return;
   errors_.push_back(where("store.path") + ": store.path = \"" + config_.store_path +
-                    "\": its parent directory " + parent +
-                    " does not exist; allowed: a directory whose parent exists, or \"memory\"");
+                    "\": its parent " + parent +
+                    (there || errno == ENOTDIR ? " is not a directory" : " does not exist") +
+                    "; allowed: a directory whose parent exists, or \"memory\"");
 }
 
 void Loader::check_thresholds() {
