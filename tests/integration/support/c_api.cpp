@@ -1,0 +1,105 @@
+// See c_api.h.
+#include "support/c_api.h"
+
+#include <cstdlib>
+#include <stdexcept>
+
+namespace syncd::test {
+namespace {
+
+Answer answer_of(syncd_status status, syncd_error* error) {
+  Answer answer;
+  answer.status = status;
+  answer.message = syncd_error_message(error);
+  answer.retriable = syncd_error_is_retriable(error) != 0;
+  answer.fatal = syncd_error_is_fatal(error) != 0;
+  syncd_error_free(error);
+  return answer;
+}
+
+// The library lets these win over what the code says, and the machine may have them set.
+void forget_environment() {
+  for (const char* name :
+       {"SYNCD_ADDR", "SYNCD_JOB", "SYNCD_TOKEN_FILE", "SYNCD_CONNECT_TIMEOUT_SEC",
+        "SYNCD_RECONNECT_TIMEOUT_SEC", "SYNCD_BEGIN_TIMEOUT_SEC", "SYNCD_REQUEST_TIMEOUT_SEC",
+        "RANK", "WORLD_SIZE", "SLURM_PROCID", "SLURM_NTASKS", "OMPI_COMM_WORLD_RANK",
+        "OMPI_COMM_WORLD_SIZE"}) {
+    unsetenv(name);
+  }
+}
+
+const char* or_null(const std::string& text) {
+  return text.empty() ? nullptr : text.c_str();
+}
+
+}  // namespace
+
+std::string Answer::text() const {
+  return std::string(syncd_strerror(status)) + ": " + message;
+}
+
+Answer ApiWorker::begin(syncd_step& step, std::int64_t timeout_ms) {
+  syncd_error* error = nullptr;
+  const syncd_status status = syncd_begin(worker_, timeout_ms, &step, &error);
+  return answer_of(status, error);
+}
+
+Answer ApiWorker::push(std::int64_t iteration, std::int64_t timeout_ms, std::uint32_t* flags) {
+  syncd_error* error = nullptr;
+  const syncd_status status = syncd_push(worker_, iteration, nullptr, timeout_ms, flags, &error);
+  return answer_of(status, error);
+}
+
+Answer ApiWorker::leave(std::int64_t timeout_ms) {
+  syncd_error* error = nullptr;
+  const syncd_status status = syncd_leave(worker_, timeout_ms, &error);
+  return answer_of(status, error);
+}
+
+Answer ApiWorker::iterate(int count) {
+  for (int i = 0; i < count; ++i) {
+    syncd_step step = SYNCD_STEP_INIT;
+    Answer answer = begin(step);
+    if (answer.ok()) answer = push(step.iteration);
+    if (!answer.ok()) return answer;
+  }
+  return {};
+}
+
+ApiClient::ApiClient(const std::string& address) {
+  forget_environment();
+  syncd_client_options options = SYNCD_CLIENT_OPTIONS_INIT;
+  options.addresses = address.c_str();
+  options.client_name = "integration test";
+  syncd_error* error = nullptr;
+  const syncd_status status = syncd_client_open(&options, &client_, &error);
+  const Answer answer = answer_of(status, error);
+  if (!answer.ok()) throw std::runtime_error("syncd_client_open: " + answer.text());
+}
+
+Answer ApiClient::try_join(const ApiJoin& join, ApiWorker& worker) {
+  syncd_join_options options = SYNCD_JOIN_OPTIONS_INIT;
+  options.job = join.job.c_str();
+  options.policy = or_null(join.policy);
+  options.name = or_null(join.name);
+  options.host = or_null(join.host);
+  options.rank = join.rank;
+  options.world_size = join.world_size;
+  syncd_error* error = nullptr;
+  syncd_worker* joined = nullptr;
+  const syncd_status status = syncd_join(client_, &options, &joined, &error);
+  if (status == SYNCD_OK) {
+    syncd_worker_free(worker.worker_);
+    worker.worker_ = joined;
+  }
+  return answer_of(status, error);
+}
+
+ApiWorker ApiClient::join(const ApiJoin& join) {
+  ApiWorker worker;
+  const Answer answer = try_join(join, worker);
+  if (!answer.ok()) throw std::runtime_error("syncd_join: " + answer.text());
+  return worker;
+}
+
+}  // namespace syncd::test

@@ -1,0 +1,75 @@
+// The C interface with owners and values, for tests that speak as a trainer does. As thread-safe as
+// the interface itself.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+
+#include "syncd/client.h"
+
+namespace syncd::test {
+
+// What a call answered; `message` is empty on success.
+struct Answer {
+  syncd_status status = SYNCD_OK;
+  std::string message;
+  bool retriable = false;
+  bool fatal = false;
+
+  bool ok() const { return status == SYNCD_OK; }
+  // For assertions: "SYNCD_E_TIMEOUT: begin(2) of ...".
+  std::string text() const;
+};
+
+class ApiWorker {
+ public:
+  ApiWorker() = default;
+  ~ApiWorker() { syncd_worker_free(worker_); }
+  ApiWorker(ApiWorker&& other) noexcept : worker_(std::exchange(other.worker_, nullptr)) {}
+  ApiWorker& operator=(ApiWorker&& other) noexcept {
+    std::swap(worker_, other.worker_);
+    return *this;
+  }
+  ApiWorker(const ApiWorker&) = delete;
+  ApiWorker& operator=(const ApiWorker&) = delete;
+
+  Answer begin(syncd_step& step, std::int64_t timeout_ms = 30'000);
+  Answer push(std::int64_t iteration, std::int64_t timeout_ms = 30'000,
+              std::uint32_t* flags = nullptr);
+  Answer leave(std::int64_t timeout_ms = 30'000);
+  // Runs the next `count` iterations; stops at the first call that fails.
+  Answer iterate(int count);
+  std::int32_t rank() const { return syncd_worker_rank(worker_); }
+  syncd_worker* get() const { return worker_; }
+
+ private:
+  friend class ApiClient;
+  syncd_worker* worker_ = nullptr;
+};
+
+struct ApiJoin {
+  std::string job = "job";
+  std::string policy = {};
+  std::string name = {};
+  std::string host = {};
+  std::int32_t rank = SYNCD_RANK_ANY;
+  std::uint32_t world_size = 1;
+};
+
+class ApiClient {
+ public:
+  // Throws if no daemon answers.
+  explicit ApiClient(const std::string& address);
+  ~ApiClient() { syncd_client_close(client_); }
+  ApiClient(const ApiClient&) = delete;
+  ApiClient& operator=(const ApiClient&) = delete;
+
+  Answer try_join(const ApiJoin& join, ApiWorker& worker);
+  ApiWorker join(const ApiJoin& join);  // throws if it is refused
+
+ private:
+  syncd_client* client_ = nullptr;
+};
+
+}  // namespace syncd::test
