@@ -1,0 +1,304 @@
+// See rocks_database.h. Runs on whichever thread opens the store, and on the writer's when it opens
+// the database again after an error.
+#include "daemon/store/rocks_database.h"
+
+#include <fcntl.h>
+#include <rocksdb/cache.h>
+#include <rocksdb/options.h>
+#include <rocksdb/table.h>
+#include <rocksdb/write_batch.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <charconv>
+#include <cstdarg>
+#include <cstdio>
+#include <cstring>
+#include <ctime>
+#include <string_view>
+#include <utility>
+
+namespace syncd::store {
+namespace {
+
+constexpr std::uint32_t kFormatVersion = 1;
+constexpr const char* kFormatKey = "format_version";
+constexpr const char* kCreatedByKey = "created_by";
+
+constexpr std::array<const char*, kFamilies> kFamilyNames = {"default", "jobs", "records",
+                                                             "snapshots", "meta"};
+
+// RocksDB's own log: warnings and errors only, in the file LOG of the store, of bounded size. Not
+// RocksDB's logger, whose next line after one that the disk refused ends the process where the
+// library was built with assertions, as distributions do.
+class InfoLog final : public rocksdb::Logger {
+ public:
+  explicit InfoLog(const std::string& directory) : rocksdb::Logger(rocksdb::WARN_LEVEL) {
+    const std::string path = directory + "/LOG";
+    struct stat info {};
+    if (stat(path.c_str(), &info) == 0 && info.st_size > kBytesMax / 2) {
+      std::rename(path.c_str(), (path + ".old").c_str());
+    }
+    fd_ = ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+  }
+  ~InfoLog() override {
+    if (fd_ >= 0) ::close(fd_);
+  }
+
+  using rocksdb::Logger::Logv;
+  void Logv(const char* format, va_list arguments) override {
+    char line[1024];
+    const std::time_t now = std::time(nullptr);
+    std::tm utc{};
+    gmtime_r(&now, &utc);
+    std::size_t length = std::strftime(line, sizeof line, "%Y-%m-%dT%H:%M:%SZ ", &utc);
+    const int wanted = std::vsnprintf(line + length, sizeof line - length, format, arguments);
+    if (wanted < 0) return;
+    length = std::min(length + static_cast<std::size_t>(wanted), sizeof line - 2);
+    line[length++] = '\n';
+    if (fd_ < 0 || written_.fetch_add(static_cast<long>(length)) > kBytesMax / 2) return;
+    // A log that cannot be written is no reason to fail.
+    if (::write(fd_, line, length) < 0) return;
+  }
+
+ private:
+  static constexpr long kBytesMax = 1024 * 1024;
+  int fd_ = -1;
+  std::atomic<long> written_{0};
+};
+
+class NoLog final : public rocksdb::Logger {
+ public:
+  NoLog() : rocksdb::Logger(rocksdb::FATAL_LEVEL) {}
+  using rocksdb::Logger::Logv;
+  void Logv(const char*, va_list) override {}
+};
+
+rocksdb::Options make_options(const Options& store) {
+  rocksdb::Options options;
+  options.create_if_missing = true;
+  options.create_missing_column_families = true;
+  // What a crash may leave is a last entry that is cut off. Anything else that is wrong in the log
+  // is damage: the default would drop what comes after it, acknowledged or not, without a word.
+  options.wal_recovery_mode = rocksdb::WALRecoveryMode::kTolerateCorruptedTailRecords;
+  // The daemon keeps nothing to look up often: small buffers hold its memory down.
+  options.write_buffer_size = 4 * 1024 * 1024;
+  options.db_write_buffer_size = 16 * 1024 * 1024;
+  options.arena_block_size = 64 * 1024;
+  options.max_write_buffer_number = 3;
+  options.max_total_wal_size = 32 * 1024 * 1024;
+  options.max_open_files = 256;
+  options.max_background_jobs = 2;
+  options.stats_dump_period_sec = 0;
+  options.stats_persist_period_sec = 0;
+  if (store.read_only) {
+    options.info_log = std::make_shared<NoLog>();
+  } else {
+    options.info_log = std::make_shared<InfoLog>(store.path);
+  }
+  rocksdb::BlockBasedTableOptions table;
+  table.block_cache = rocksdb::NewLRUCache(2 * 1024 * 1024);
+  options.table_factory.reset(rocksdb::NewBlockBasedTableFactory(table));
+  return options;
+}
+
+// ---- what can be wrong
+// ------------------------------------------------------------------------------
+
+std::string called(const std::string& path) {
+  return "store " + path;
+}
+
+bool sync_directory(const std::string& path) {
+  const int fd = ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (fd < 0) return false;
+  const bool synced = ::fsync(fd) == 0;
+  ::close(fd);
+  return synced;
+}
+
+std::string parent_of(const std::string& path) {
+  const std::size_t end = path.find_last_not_of('/');
+  const std::size_t slash = path.find_last_of('/', end);
+  if (slash == std::string::npos) return ".";
+  return slash == 0 ? "/" : path.substr(0, slash);
+}
+
+bool make_directory(const std::string& path, std::string& error) {
+  if (path.empty()) {
+    error = "the store's path is empty: name a directory";
+    return false;
+  }
+  if (mkdir(path.c_str(), 0700) == 0) {
+    sync_directory(parent_of(path));  // else a power cut could take the whole store
+    return true;
+  }
+  const int why = errno;
+  struct stat info {};
+  if (why == EEXIST && stat(path.c_str(), &info) == 0) {
+    if (!S_ISDIR(info.st_mode)) {
+      error = called(path) + " is not a directory: name a directory, or one to be made";
+      return false;
+    }
+    if (access(path.c_str(), R_OK | W_OK | X_OK) == 0) return true;
+    error = called(path) + " cannot be written: " + std::strerror(errno) +
+            ": give this user the right to write there, or name another directory";
+    return false;
+  }
+  error = called(path) + " cannot be made: " + std::strerror(why) +
+          ": its parent must be an existing, writable directory";
+  return false;
+}
+
+std::string newer(const std::string& path, const std::string& what) {
+  return called(path) + " " + what + ", written by a newer version; this one reads format " +
+         std::to_string(kFormatVersion) + ": use the version that wrote it, or a newer one";
+}
+
+std::string describe_open_error(const std::string& path, const rocksdb::Status& status) {
+  const std::string text = status.ToString();
+  const auto says = [&](std::string_view part) { return text.find(part) != std::string::npos; };
+  if (says("While lock file") || says("lock hold by current process")) {
+    return called(path) +
+           " is in use by another process: stop that one, or name another directory (" + text + ")";
+  }
+  if (says("olumn families not opened")) {
+    return newer(path, "has column families that this version does not know (" + text + ")");
+  }
+  if (status.IsCorruption()) {
+    return called(path) + " is damaged: " + text + "; restore a backup, or name another directory";
+  }
+  return called(path) + " cannot be opened: " + text;
+}
+
+bool write_format(const Database& database, const std::string& path, std::string& error) {
+  rocksdb::WriteBatch batch;
+  batch.Put(database.families[kMeta], kFormatKey, std::to_string(kFormatVersion));
+  batch.Put(database.families[kMeta], kCreatedByKey, "syncd " SYNCD_VERSION);
+  rocksdb::WriteOptions write;
+  write.sync = true;
+  const rocksdb::Status status = database.db->Write(write, &batch);
+  if (!status.ok()) error = called(path) + " cannot be written: " + status.ToString();
+  return status.ok();
+}
+
+bool check_format(const Database& database, const Options& options, std::string& error) {
+  std::string value;
+  const rocksdb::Status status = database.db->Get({}, database.families[kMeta], kFormatKey, &value);
+  if (status.IsNotFound()) {
+    if (!options.read_only) return write_format(database, options.path, error);
+    error = called(options.path) +
+            " holds no format version: it was never used, or is no store "
+            "of syncd";
+    return false;
+  }
+  if (!status.ok()) {
+    error = called(options.path) + ": its format version cannot be read: " + status.ToString();
+    return false;
+  }
+  std::uint32_t version = 0;
+  const auto [end, problem] = std::from_chars(value.data(), value.data() + value.size(), version);
+  if (problem != std::errc{} || end != value.data() + value.size() || version == 0) {
+    error = called(options.path) + " has the unreadable format version '" + value +
+            "': it is damaged; restore a backup, or name another directory";
+    return false;
+  }
+  if (version == kFormatVersion) return true;
+  error = newer(options.path, "has format " + value);
+  return false;
+}
+
+template <class Number>
+void append_big_endian(std::string& out, Number number) {
+  for (int shift = 8 * (sizeof(Number) - 1); shift >= 0; shift -= 8) {
+    out.push_back(static_cast<char>(number >> shift));
+  }
+}
+std::uint64_t read_big_endian(const char* at, std::size_t bytes) {
+  std::uint64_t number = 0;
+  for (std::size_t i = 0; i < bytes; ++i) {
+    number = number << 8 | static_cast<std::uint8_t>(at[i]);
+  }
+  return number;
+}
+
+}  // namespace
+
+Database::~Database() {
+  if (!db) return;
+  for (auto* family : families) {
+    if (family != nullptr) db->DestroyColumnFamilyHandle(family);
+  }
+  db->Close();
+}
+
+std::unique_ptr<Database> open_database(const Options& options, std::string& error) {
+  struct stat info {};
+  if (options.read_only && stat((options.path + "/CURRENT").c_str(), &info) != 0) {
+    error = "there is no store in " + options.path + ": " + std::strerror(errno);
+    return nullptr;
+  }
+  if (!options.read_only && !make_directory(options.path, error)) return nullptr;
+  const rocksdb::Options rocks = make_options(options);
+  std::vector<rocksdb::ColumnFamilyDescriptor> descriptors;
+  for (const char* name : kFamilyNames) {
+    descriptors.emplace_back(name, rocksdb::ColumnFamilyOptions(rocks));
+  }
+  std::vector<rocksdb::ColumnFamilyHandle*> families;
+  rocksdb::DB* db = nullptr;
+  const rocksdb::Status status =
+      options.read_only
+          ? rocksdb::DB::OpenForReadOnly(rocks, options.path, descriptors, &families, &db)
+          : rocksdb::DB::Open(rocks, options.path, descriptors, &families, &db);
+  if (!status.ok()) {
+    error = describe_open_error(options.path, status);
+    return nullptr;
+  }
+  auto database = std::make_unique<Database>();
+  database->db.reset(db);
+  std::copy(families.begin(), families.end(), database->families.begin());
+  if (!check_format(*database, options, error)) return nullptr;
+  return database;
+}
+
+bool probe_directory(const std::string& path, std::string& error) {
+  // About what opening the database again writes at least.
+  static constexpr std::array<char, 64 * 1024> kZeros{};
+  const std::string file = path + "/probe";
+  const int fd = ::open(file.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+  bool ok = fd >= 0;
+  ok = ok && ::write(fd, kZeros.data(), kZeros.size()) == static_cast<ssize_t>(kZeros.size());
+  ok = ok && ::fsync(fd) == 0;
+  if (!ok) error = std::strerror(errno);
+  if (fd >= 0) ::close(fd);
+  ::unlink(file.c_str());
+  return ok;
+}
+
+std::string job_key(JobId job) {
+  std::string key;
+  append_big_endian(key, job);
+  return key;
+}
+
+std::string record_key(JobId job, Sequence sequence) {
+  std::string key = job_key(job);
+  append_big_endian(key, sequence);
+  return key;
+}
+
+std::string records_end(JobId job) {
+  return record_key(job, UINT64_MAX) + '\0';
+}
+
+JobId job_of(const rocksdb::Slice& key) {
+  return key.size() < 4 ? 0 : static_cast<JobId>(read_big_endian(key.data(), 4));
+}
+
+Sequence sequence_of(const rocksdb::Slice& record_key) {
+  return record_key.size() != 12 ? 0 : read_big_endian(record_key.data() + 4, 8);
+}
+
+}  // namespace syncd::store
