@@ -12,11 +12,6 @@
 namespace syncd::client {
 namespace {
 
-TimeUs deadline_after(TimeUs timeout_us) {
-  const TimeUs now = Driver::now_us();
-  return timeout_us > kNever - now ? kNever : now + timeout_us;
-}
-
 // Only the back-off's jitter depends on it.
 std::uint64_t make_seed() {
   std::uint64_t seed = static_cast<std::uint64_t>(Driver::now_us());
@@ -88,7 +83,7 @@ Completion Client::call(Given&& command, TimeUs timeout_us) {
     return failure(Status::kForked,
                    "this client was opened before fork(); open a new one in the child");
   }
-  Call call(Command(std::forward<Given>(command)), deadline_after(timeout_us));
+  Call call(Command(std::forward<Given>(command)), Timeout::after(timeout_us, Driver::now_us()));
   driver_->submit(call);
   return call.wait();
 }

@@ -173,25 +173,25 @@ void Driver::take_submitted() {
 
 void Driver::dispatch(Call& call) {
   const OpId op = op_of(call);
-  const TimeUs deadline_us = call.deadline_us_;
+  const Timeout timeout = call.timeout_;
   const TimeUs now = now_us();
   std::visit(
       [&](auto& command) {
         using Given = std::decay_t<decltype(command)>;
         if constexpr (std::is_same_v<Given, ConnectCommand>) {
-          session_.connect(op, deadline_us, now);
+          session_.connect(op, timeout);
         } else if constexpr (std::is_same_v<Given, JoinRequest>) {
-          session_.join(op, std::move(command), deadline_us, now);
+          session_.join(op, std::move(command), timeout, now);
         } else if constexpr (std::is_same_v<Given, BeginCommand>) {
-          session_.begin(op, command.worker, deadline_us, now);
+          session_.begin(op, command.worker, timeout, now);
         } else if constexpr (std::is_same_v<Given, PushCommand>) {
-          session_.push(op, command.worker, command.iteration, command.info, deadline_us, now);
+          session_.push(op, command.worker, command.iteration, command.info, timeout, now);
         } else if constexpr (std::is_same_v<Given, LeaveCommand>) {
-          session_.leave(op, command.worker, deadline_us, now);
+          session_.leave(op, command.worker, timeout, now);
         } else if constexpr (std::is_same_v<Given, ExplainCommand>) {
-          session_.explain(op, command.worker, deadline_us, now);
+          session_.explain(op, command.worker, timeout, now);
         } else {
-          session_.cancel_begin(op, command.worker, deadline_us, now);
+          session_.cancel_begin(op, command.worker, timeout, now);
         }
       },
       call.command_);

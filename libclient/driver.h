@@ -46,8 +46,7 @@ using Command = std::variant<ConnectCommand, JoinRequest, BeginCommand, PushComm
 // finished exactly once and wait() returns only then.
 class Call {
  public:
-  Call(Command command, TimeUs deadline_us)
-      : command_(std::move(command)), deadline_us_(deadline_us) {}
+  Call(Command command, Timeout timeout) : command_(std::move(command)), timeout_(timeout) {}
 
   Completion wait();
 
@@ -56,7 +55,7 @@ class Call {
   void finish(Completion completion) noexcept;
 
   Command command_;
-  TimeUs deadline_us_;
+  Timeout timeout_;
   Call* previous_ = nullptr;  // among the driver's calls in the session
   Call* next_ = nullptr;
   std::mutex mutex_;

@@ -12,12 +12,11 @@ Session::Session(SessionOptions options, TimeUs now)
 
 Session::~Session() = default;
 
-Session::Op Session::make_op(OpId id, TimeUs deadline_us, TimeUs now) const {
+Session::Op Session::make_op(OpId id, Timeout timeout) {
   Op op;
   op.id = id;
-  op.since_us = now;
-  op.deadline_us = deadline_us;
-  op.allowed_us = deadline_us == kNever ? kNever : std::max<TimeUs>(0, deadline_us - now);
+  op.deadline_us = timeout.deadline_us;
+  op.allowed_us = timeout.allowed_us;
   op.waiting = true;
   return op;
 }
@@ -61,8 +60,8 @@ void Session::wake(Worker& worker, TimeUs now) {
   }
 }
 
-void Session::connect(OpId op_id, TimeUs deadline_us, TimeUs now) {
-  Op op = make_op(op_id, deadline_us, now);
+void Session::connect(OpId op_id, Timeout timeout) {
+  Op op = make_op(op_id, timeout);
   if (closed_) return complete(op, Status::kClosed, "the client is closed");
   if (connect_op_.waiting) return complete(op, Status::kState, "connect is under way already");
   if (link_.up()) return complete_ok(op, std::monostate{});
@@ -136,8 +135,8 @@ bool Session::take_over(Worker& worker, JoinRequest& request) {
   return true;
 }
 
-void Session::join(OpId op_id, JoinRequest request, TimeUs deadline_us, TimeUs now) {
-  Op op = make_op(op_id, deadline_us, now);
+void Session::join(OpId op_id, JoinRequest request, Timeout timeout, TimeUs now) {
+  Op op = make_op(op_id, timeout);
   if (closed_) return complete(op, Status::kClosed, "the client is closed");
   if (now >= unreachable_due_us()) {
     return complete(op, Status::kUnreachable, join_text(request) + ": " + link_text(now));
@@ -171,8 +170,8 @@ bool Session::admit_begin(Worker& worker, Op& op, TimeUs now) {
   return admit_link(op, "begin", worker.next, worker, now);
 }
 
-void Session::begin(OpId op_id, WorkerId id, TimeUs deadline_us, TimeUs now) {
-  Op op = make_op(op_id, deadline_us, now);
+void Session::begin(OpId op_id, WorkerId id, Timeout timeout, TimeUs now) {
+  Op op = make_op(op_id, timeout);
   Worker* worker = admit(op, id);
   if (worker == nullptr || !admit_begin(*worker, op, now)) return;
   worker->begin.op = op;
@@ -221,8 +220,8 @@ bool Session::admit_push(Worker& worker, Op& op, std::int64_t iteration) {
 }
 
 void Session::push(OpId op_id, WorkerId id, std::int64_t iteration, const PushInfo& info,
-                   TimeUs deadline_us, TimeUs now) {
-  Op op = make_op(op_id, deadline_us, now);
+                   Timeout timeout, TimeUs now) {
+  Op op = make_op(op_id, timeout);
   Worker* worker = admit(op, id);
   if (worker == nullptr || !admit_push(*worker, op, iteration)) return;
   if (!admit_link(op, "push", iteration, *worker, now)) return;
@@ -241,8 +240,8 @@ void Session::push(OpId op_id, WorkerId id, std::int64_t iteration, const PushIn
 
 // ---- Leave and the rest ------------------------------------------------------------------------
 
-void Session::leave(OpId op_id, WorkerId id, TimeUs deadline_us, TimeUs now) {
-  Op op = make_op(op_id, deadline_us, now);
+void Session::leave(OpId op_id, WorkerId id, Timeout timeout, TimeUs now) {
+  Op op = make_op(op_id, timeout);
   Worker* worker = admit(op, id);
   if (worker == nullptr) return;
   if (worker->leave.op.waiting) {
@@ -256,8 +255,8 @@ void Session::leave(OpId op_id, WorkerId id, TimeUs deadline_us, TimeUs now) {
   wake(*worker, now);
 }
 
-void Session::explain(OpId op_id, WorkerId id, TimeUs deadline_us, TimeUs now) {
-  Op op = make_op(op_id, deadline_us, now);
+void Session::explain(OpId op_id, WorkerId id, Timeout timeout, TimeUs now) {
+  Op op = make_op(op_id, timeout);
   Worker* worker = admit(op, id);
   if (worker == nullptr) return;
   if (!admit_link(op, "explain", -1, *worker, now)) return;
@@ -268,8 +267,8 @@ void Session::explain(OpId op_id, WorkerId id, TimeUs deadline_us, TimeUs now) {
   wake(*worker, now);
 }
 
-void Session::cancel_begin(OpId op_id, WorkerId id, TimeUs deadline_us, TimeUs now) {
-  Op op = make_op(op_id, deadline_us, now);
+void Session::cancel_begin(OpId op_id, WorkerId id, Timeout timeout, TimeUs now) {
+  Op op = make_op(op_id, timeout);
   Worker* worker = admit(op, id);
   if (worker == nullptr) return;
   complete(worker->begin.op, Status::kCancelled,

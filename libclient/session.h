@@ -36,6 +36,17 @@ inline constexpr TimeUs kExplainTimeoutUs = 1'000'000;
 // How often a join asks again while its place is held by an earlier connection of our own.
 inline constexpr TimeUs kRankRetryUs = 200'000;
 
+// How long a caller waits: until `deadline_us`, which is `allowed_us` after it called. It says the
+// latter when it fails, so that the caller finds its own number in the message.
+struct Timeout {
+  TimeUs deadline_us = kNever;
+  TimeUs allowed_us = kNever;
+
+  static Timeout after(TimeUs span_us, TimeUs now) {
+    return {span_us > kNever - now ? kNever : now + span_us, span_us};
+  }
+};
+
 struct SessionOptions {
   LinkOptions link;
   // How long a lost connection stays invisible to operations; kNever: for ever.
@@ -96,23 +107,23 @@ class Session final : private Link::Listener {
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
 
-  // ---- Operations: each completes exactly once, at once or later. `deadline_us` may be kNever.
+  // ---- Operations: each completes exactly once, at once or later.
 
   // Completes when the session is connected and welcomed; fails with kUnreachable at the deadline,
   // or, once every endpoint was tried, with what a daemon refused us for.
-  void connect(OpId op, TimeUs deadline_us, TimeUs now);
-  void join(OpId op, JoinRequest request, TimeUs deadline_us, TimeUs now);
+  void connect(OpId op, Timeout timeout);
+  void join(OpId op, JoinRequest request, Timeout timeout, TimeUs now);
   // One at a time per worker. After kTimeout or kUnreachable the request stays standing, and the
   // next call waits on.
-  void begin(OpId op, WorkerId worker, TimeUs deadline_us, TimeUs now);
+  void begin(OpId op, WorkerId worker, Timeout timeout, TimeUs now);
   // One at a time per worker. After kTimeout or kUnreachable the push stays standing, and a call
   // with the same iteration waits on for its acknowledgement.
-  void push(OpId op, WorkerId worker, std::int64_t iteration, const PushInfo& info,
-            TimeUs deadline_us, TimeUs now);
-  void leave(OpId op, WorkerId worker, TimeUs deadline_us, TimeUs now);
-  void explain(OpId op, WorkerId worker, TimeUs deadline_us, TimeUs now);
+  void push(OpId op, WorkerId worker, std::int64_t iteration, const PushInfo& info, Timeout timeout,
+            TimeUs now);
+  void leave(OpId op, WorkerId worker, Timeout timeout, TimeUs now);
+  void explain(OpId op, WorkerId worker, Timeout timeout, TimeUs now);
   // Withdraws a standing begin; an operation that waits on it completes with kCancelled.
-  void cancel_begin(OpId op, WorkerId worker, TimeUs deadline_us, TimeUs now);
+  void cancel_begin(OpId op, WorkerId worker, Timeout timeout, TimeUs now);
 
   // The driver will not name this worker any more. One that has not left keeps its place at the
   // daemon for as long as the session lives.
@@ -150,9 +161,8 @@ class Session final : private Link::Listener {
   // A caller that waits.
   struct Op {
     OpId id = 0;
-    TimeUs since_us = 0;
     TimeUs deadline_us = kNever;
-    TimeUs allowed_us = kNever;  // deadline minus start, for the texts
+    TimeUs allowed_us = kNever;  // as its caller put it, for the texts
     bool waiting = false;
   };
   // A request that stands until it is answered, over as many connections as it takes. It can stand
@@ -257,7 +267,7 @@ class Session final : private Link::Listener {
   Worker* join_slot(Op& op, JoinRequest& request);
   bool take_over(Worker& worker, JoinRequest& request);
   void wake(Worker& worker, TimeUs now);
-  Op make_op(OpId id, TimeUs deadline_us, TimeUs now) const;
+  static Op make_op(OpId id, Timeout timeout);
   void arm(const Op& op);
 
   // The ends of operations (session_ends.cpp)

@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <deque>
 #include <memory>
-#include <ostream>
 #include <span>
 #include <string>
 #include <utility>
@@ -15,12 +14,7 @@
 #include <vector>
 
 #include "libclient/session.h"
-
-namespace syncd {
-inline void PrintTo(Status status, std::ostream* out) {
-  *out << status_name(status);
-}
-}  // namespace syncd
+#include "print_status.h"
 
 namespace syncd::client {
 
@@ -202,9 +196,7 @@ class Script {
     collect();
     return op;
   }
-  TimeUs deadline(TimeUs timeout_us) const {
-    return timeout_us == kNever ? kNever : now + timeout_us;
-  }
+  Timeout deadline(TimeUs timeout_us) const { return Timeout::after(timeout_us, now); }
 
   // ---- Ends of operations.
 

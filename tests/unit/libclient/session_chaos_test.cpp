@@ -203,9 +203,9 @@ class Chaos {
 
   // ---- The callers.
 
-  TimeUs patience() {
-    if (!chaotic() || chance(2)) return kNever;
-    return now_ + static_cast<TimeUs>(chance(3) ? below(1000) : below(3'000'000));
+  Timeout patience() {
+    if (!chaotic() || chance(2)) return {};
+    return Timeout::after(static_cast<TimeUs>(chance(3) ? below(1000) : below(3'000'000)), now_);
   }
 
   void call(Trainer& trainer) {

@@ -440,7 +440,7 @@ TEST(Backoff, AnAttemptThatTakesTooLongIsGivenUp) {
   script.connect();
   script.advance(kHandshakeTimeoutUs);
   EXPECT_NE(script.session.wish().number, 2U) << "no Welcome";
-  script.session.connect(1, script.now, script.now);
+  script.session.connect(1, script.deadline(0));
   script.session.on_time(script.now);
   script.collect();
   EXPECT_THAT(script.text(1), HasSubstr("unix:/run/a: no connection within 5 s"));
@@ -451,7 +451,7 @@ TEST(Backoff, AnAttemptThatTakesTooLongIsGivenUp) {
 
 TEST(Unreachable, TheFirstConnectionFailsWithEveryEndpointsReason) {
   Script script(two_endpoints());
-  script.session.connect(1, script.now + 10 * kSecond, script.now);
+  script.session.connect(1, script.deadline(10 * kSecond));
   while (!script.done(1)) {
     script.await_wish();
     script.cut(script.session.wish().endpoint == 0 ? "no such file" : "connection refused");
@@ -613,7 +613,7 @@ TEST(Heartbeat, SilenceMeansThatTheConnectionIsDead) {
 
 TEST(Handshake, AProtocolThatWeDoNotSpeakIsNamedWithOurs) {
   Script script;
-  script.session.connect(1, kNever, script.now);
+  script.session.connect(1, {});
   script.connect();
   wire::Welcome welcome;
   welcome.protocol = 9;
@@ -627,7 +627,7 @@ TEST(Handshake, AProtocolThatWeDoNotSpeakIsNamedWithOurs) {
 
 TEST(Handshake, ADaemonsOwnRefusalIsQuotedWithOurRange) {
   Script script;
-  script.session.connect(1, kNever, script.now);
+  script.session.connect(1, {});
   script.connect();
   script.refuse(Status::kProtocol, "this daemon speaks protocol versions 7 to 8");
   EXPECT_EQ(script.status(1), Status::kProtocol);
@@ -637,7 +637,7 @@ TEST(Handshake, ADaemonsOwnRefusalIsQuotedWithOurRange) {
 
 TEST(Handshake, ARefusalFailsTheFirstConnectionOnlyWhenNobodyElseIsLeftToAsk) {
   Script script(two_endpoints());
-  script.session.connect(1, kNever, script.now);
+  script.session.connect(1, {});
   script.connect();
   script.refuse(Status::kAuth, "wrong token");
   EXPECT_FALSE(script.done(1));
@@ -646,7 +646,7 @@ TEST(Handshake, ARefusalFailsTheFirstConnectionOnlyWhenNobodyElseIsLeftToAsk) {
   EXPECT_EQ(script.status(1), Status::kOk);
 
   Script unlucky(two_endpoints());
-  unlucky.session.connect(1, kNever, unlucky.now);
+  unlucky.session.connect(1, {});
   unlucky.connect();
   unlucky.refuse(Status::kAuth, "wrong token");
   unlucky.cut("connection refused");
@@ -656,7 +656,7 @@ TEST(Handshake, ARefusalFailsTheFirstConnectionOnlyWhenNobodyElseIsLeftToAsk) {
 
 TEST(Handshake, ARefusalThatMayPassIsWaitedOut) {
   Script script;
-  script.session.connect(1, kNever, script.now);
+  script.session.connect(1, {});
   script.connect();
   script.refuse(Status::kShutdown, "shutting down");
   EXPECT_FALSE(script.done(1));
@@ -666,7 +666,7 @@ TEST(Handshake, ARefusalThatMayPassIsWaitedOut) {
 
 TEST(Handshake, AnotherFirstMessageIsRefused) {
   Script script;
-  script.session.connect(1, kNever, script.now);
+  script.session.connect(1, {});
   script.connect();
   script.answer(wire::Granted{});
   EXPECT_EQ(script.status(1), Status::kProtocol);

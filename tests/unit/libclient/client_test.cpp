@@ -1,0 +1,360 @@
+// The client's threads, sockets and blocking calls against a small server on real sockets.
+#include "libclient/client.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <thread>
+#include <vector>
+
+#include "fake_server.h"
+#include "print_status.h"
+
+namespace syncd::client {
+namespace {
+
+using testing::HasSubstr;
+
+constexpr TimeUs kSecond = 1'000'000;
+
+ClientOptions options_for(const std::string& addresses) {
+  ClientOptions options;
+  std::string error;
+  EXPECT_TRUE(parse_endpoints(addresses, options.endpoints, error)) << error;
+  options.client_name = "client_test";
+  options.client_version = "1";
+  return options;
+}
+
+std::shared_ptr<Client> open(const std::string& addresses) {
+  std::shared_ptr<Client> client;
+  const Completion completion = Client::open(options_for(addresses), client);
+  EXPECT_EQ(completion.status, Status::kOk) << completion.message;
+  return client;
+}
+
+JoinRequest request(const std::string& name) {
+  JoinRequest request;
+  request.job = "j";
+  request.name = name;
+  request.host = "h";
+  request.signals = std::make_shared<WorkerSignals>();
+  return request;
+}
+
+WorkerId join(Client& client, const std::string& name) {
+  const Completion completion = client.join(request(name), 30 * kSecond);
+  EXPECT_EQ(completion.status, Status::kOk) << completion.message;
+  const auto* result = std::get_if<JoinResult>(&completion.result);
+  return result != nullptr ? result->worker : kNoWorker;
+}
+
+// `count` rounds of begin and push; the last iteration, or -1 if something failed.
+std::int64_t train(Client& client, WorkerId worker, int count) {
+  std::int64_t iteration = -1;
+  for (int i = 0; i < count; ++i) {
+    const Completion begin = client.begin(worker, 60 * kSecond);
+    EXPECT_EQ(begin.status, Status::kOk) << begin.message;
+    if (begin.status != Status::kOk) return -1;
+    iteration = std::get<Step>(begin.result).iteration;
+    const Completion push = client.push(worker, iteration, {}, 60 * kSecond);
+    EXPECT_EQ(push.status, Status::kOk) << push.message;
+    if (push.status != Status::kOk) return -1;
+  }
+  return iteration;
+}
+
+class OverTransport : public testing::TestWithParam<FakeServer::Kind> {};
+INSTANTIATE_TEST_SUITE_P(Client, OverTransport,
+                         testing::Values(FakeServer::Kind::kUnix, FakeServer::Kind::kTcp),
+                         [](const auto& param) {
+                           return param.param == FakeServer::Kind::kUnix ? "Unix" : "Tcp";
+                         });
+
+TEST_P(OverTransport, TheLoopGoesRound) {
+  FakeServer server(GetParam());
+  const auto client = open(server.address());
+  EXPECT_EQ(server.last_hello().client_name, "client_test");
+  const WorkerId worker = join(*client, "w");
+  EXPECT_EQ(train(*client, worker, 20), 19);
+  EXPECT_EQ(client->leave(worker, kSecond * 30).status, Status::kOk);
+  EXPECT_EQ(server.pushes().size(), 20U);
+}
+
+TEST_P(OverTransport, ManyThreadsShareOneClient) {
+  FakeServer server(GetParam());
+  const auto client = open(server.address());
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 16; ++i) {
+    threads.emplace_back([&, i] {
+      const WorkerId worker = join(*client, "w" + std::to_string(i));
+      EXPECT_EQ(train(*client, worker, 50), 49);
+      EXPECT_EQ(client->leave(worker, kSecond * 30).status, Status::kOk);
+      client->release(worker);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(server.pushes().size(), 16U * 50U);
+  EXPECT_EQ(server.received("Hello"), 1U) << "one connection";
+}
+
+TEST_P(OverTransport, ACutConnectionIsInvisible) {
+  FakeServer server(GetParam());
+  const auto client = open(server.address());
+  std::atomic<bool> stop{false};
+  std::thread cutter([&] {
+    for (std::size_t cuts = 1; !stop; ++cuts) {
+      server.await("Push", cuts * 10);
+      server.cut();
+    }
+  });
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 4; ++i) {
+    threads.emplace_back([&, i] {
+      const WorkerId worker = join(*client, "w" + std::to_string(i));
+      EXPECT_EQ(train(*client, worker, 40), 39);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  stop = true;
+  const WorkerId last = join(*client, "last");  // enough pushes for the cutter to see the end
+  train(*client, last, 20);
+  cutter.join();
+  std::size_t counted = 0;
+  for (const auto& [rank, iteration] : server.pushes()) counted += rank < 4 ? 1 : 0;
+  EXPECT_EQ(counted, 4U * 40U);
+  EXPECT_GT(server.received("Hello"), 3U);
+}
+
+TEST(Client, ABeginStaysBlockedWhileTheServerIsAwayAndResumes) {
+  FakeServer server(FakeServer::Kind::kTcp);
+  server.behave([](auto& behaviour) { behaviour.hold_begins = true; });
+  const auto client = open(server.address());
+  const WorkerId worker = join(*client, "w");
+  std::thread blocked([&] { EXPECT_EQ(train(*client, worker, 1), 0); });
+  server.await("Begin", 1);
+  server.cut(false);
+  server.accept_again();
+  server.await("Begin", 2);  // sent again after the resume
+  EXPECT_EQ(server.last_join().incarnation, 100U);
+  server.release_begins();
+  blocked.join();
+}
+
+TEST(Client, ABeginThatTimesOutSaysWhy) {
+  FakeServer server;
+  server.behave([](auto& behaviour) { behaviour.hold_begins = true; });
+  const auto client = open(server.address());
+  const WorkerId worker = join(*client, "w");
+  const Completion completion = client->begin(worker, 20'000);
+  EXPECT_EQ(completion.status, Status::kTimeout);
+  EXPECT_EQ(completion.message,
+            "begin(0) of worker 0 not granted after 20 ms: bsp: the fake server holds every begin; "
+            "waiting for worker 9 (node-z, clock 4, last push 1.5 s ago)");
+  server.release_begins();
+  EXPECT_EQ(client->begin(worker, kSecond * 30).status, Status::kOk);
+  EXPECT_EQ(server.received("Begin"), 1U) << "the second call waited on";
+}
+
+TEST(Client, ExplainAndCancelWork) {
+  FakeServer server;
+  server.behave([](auto& behaviour) { behaviour.hold_begins = true; });
+  const auto client = open(server.address());
+  const WorkerId worker = join(*client, "w");
+  std::thread blocked(
+      [&] { EXPECT_EQ(client->begin(worker, 60 * kSecond).status, Status::kCancelled); });
+  server.await("Begin", 1);
+  const Completion explained = client->explain(worker, 30 * kSecond);
+  EXPECT_EQ(std::get<Explanation>(explained.result).rule, "bsp");
+  EXPECT_EQ(client->cancel_begin(worker, 30 * kSecond).status, Status::kOk);
+  blocked.join();
+}
+
+TEST(Client, ClosingCancelsWhatIsBlockedAndEndsTheRest) {
+  FakeServer server;
+  server.behave([](auto& behaviour) { behaviour.hold_begins = true; });
+  const auto client = open(server.address());
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 8; ++i) {
+    const WorkerId worker = join(*client, "w" + std::to_string(i));
+    threads.emplace_back([&client, worker] {
+      const Completion completion = client->begin(worker, kNever);
+      EXPECT_EQ(completion.status, Status::kCancelled);
+      EXPECT_THAT(completion.message, HasSubstr("the client was closed"));
+    });
+  }
+  server.await("Begin", 8);
+  client->close();
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(client->begin(1, kNever).status, Status::kClosed);
+  EXPECT_EQ(client->join(request("x"), kNever).status, Status::kClosed);
+  client->release(1);
+  client->close();
+}
+
+TEST(Client, ClosingRacesWithCallsSafely) {
+  for (int round = 0; round < 20; ++round) {
+    FakeServer server;
+    const auto client = open(server.address());
+    std::atomic<int> running{0};
+    std::vector<std::thread> threads;
+    for (int i = 0; i < 4; ++i) {
+      threads.emplace_back([&, i] {
+        Completion completion = client->join(request("w" + std::to_string(i)), kNever);
+        ++running;
+        const auto* joined = std::get_if<JoinResult>(&completion.result);
+        if (joined == nullptr) return;
+        const WorkerId worker = joined->worker;
+        while (completion.status == Status::kOk) {
+          completion = client->begin(worker, kNever);
+          if (completion.status != Status::kOk) break;
+          completion =
+              client->push(worker, std::get<Step>(completion.result).iteration, {}, kNever);
+        }
+        EXPECT_THAT(completion.status, testing::AnyOf(Status::kCancelled, Status::kClosed));
+        client->release(worker);
+      });
+    }
+    while (running < 4) std::this_thread::yield();
+    client->close();
+    for (std::thread& thread : threads) thread.join();
+  }
+}
+
+// ---- The first connection -----------------------------------------------------------------------
+
+Completion fail_to_open(ClientOptions options) {
+  std::shared_ptr<Client> client;
+  Completion completion = Client::open(std::move(options), client);
+  EXPECT_EQ(client, nullptr);
+  return completion;
+}
+
+TEST(ClientOpen, NobodyThereIsSaidForEachEndpoint) {
+  FakeServer server(FakeServer::Kind::kTcp);
+  server.cut(false);
+  ClientOptions options = options_for("unix:/tmp/no-such-socket-here," + server.address());
+  options.connect_timeout_us = 200'000;
+  const Completion completion = fail_to_open(options);
+  EXPECT_EQ(completion.status, Status::kUnreachable);
+  EXPECT_THAT(completion.message, HasSubstr("no daemon answered within 200 ms"));
+  EXPECT_THAT(completion.message, HasSubstr("no-such-socket-here: no such file or directory"));
+  EXPECT_THAT(completion.message, HasSubstr("127.0.0.1"));
+}
+
+TEST(ClientOpen, TheNextEndpointIsTakenAtOnce) {
+  FakeServer server;
+  const auto client = open("unix:/tmp/no-such-socket-here," + server.address());
+  EXPECT_NE(join(*client, "w"), kNoWorker);
+}
+
+TEST(ClientOpen, AHostNameIsLookedUp) {
+  FakeServer server(FakeServer::Kind::kTcp);
+  const std::string address = server.address();
+  // The name may mean ::1 first, where nobody listens: the other address is tried then.
+  const auto client = open("localhost" + address.substr(address.rfind(':')));
+  EXPECT_NE(join(*client, "w"), kNoWorker);
+}
+
+TEST(ClientOpen, AHostNameThatMeansNothingIsSaid) {
+  ClientOptions options = options_for("no-such-host.invalid:1");
+  options.connect_timeout_us = 300'000;
+  std::shared_ptr<Client> client;
+  const Completion completion = Client::open(options, client);
+  EXPECT_EQ(completion.status, Status::kUnreachable);
+  EXPECT_THAT(completion.message, HasSubstr("tcp:no-such-host.invalid:1: "));
+}
+
+TEST(ClientOpen, ARefusalIsGivenAtOnce) {
+  FakeServer server;
+  server.behave([](auto& behaviour) { behaviour.refuse_hello = Status::kAuth; });
+  ClientOptions options = options_for(server.address());
+  options.connect_timeout_us = kNever;
+  const Completion completion = fail_to_open(options);
+  EXPECT_EQ(completion.status, Status::kAuth);
+  EXPECT_THAT(completion.message, HasSubstr("not you"));
+}
+
+TEST(ClientOpen, AServerThatSaysNothingIsGivenUp) {
+  FakeServer server;
+  server.behave([](auto& behaviour) { behaviour.mute = true; });
+  ClientOptions options = options_for(server.address());
+  options.connect_timeout_us = 100'000;
+  EXPECT_EQ(fail_to_open(options).status, Status::kUnreachable);
+}
+
+// ---- Heartbeats, in real time: nothing here depends on how fast it is ---------------------------
+
+TEST(ClientHeartbeat, AServerThatFallsSilentIsLeftAndFoundAgain) {
+  FakeServer server;
+  server.behave([](auto& behaviour) {
+    behaviour.heartbeat_interval_ms = 20;
+    behaviour.heartbeat_timeout_ms = 200;
+  });
+  const auto client = open(server.address());
+  const WorkerId worker = join(*client, "w");
+  server.await("Heartbeat", 2);
+  server.behave([](auto& behaviour) { behaviour.silent = true; });
+  std::thread blocked([&] { EXPECT_EQ(train(*client, worker, 1), 0); });
+  server.await("Hello", 3);
+  server.behave([](auto& behaviour) { behaviour.silent = false; });
+  server.cut();  // what it has swallowed it will never answer
+  blocked.join();
+}
+
+// ---- Processes ----------------------------------------------------------------------------------
+
+TEST(ClientFork, AChildIsToldSoAndMayOpenItsOwn) {
+  FakeServer server;
+  server.behave([](auto& behaviour) { behaviour.hold_begins = true; });
+  auto client = open(server.address());
+  const WorkerId worker = join(*client, "w");
+  // A thread of the parent is inside the client all the while.
+  std::thread blocked([&] { EXPECT_EQ(client->begin(worker, kNever).status, Status::kOk); });
+  server.await("Begin", 1);
+  const pid_t child = fork();
+  if (child == 0) {
+    // No gtest in here: the child only says what it saw.
+    alarm(60);
+    if (client->begin(worker, kNever).status != Status::kForked) _exit(1);
+    if (client->join(request("x"), kNever).status != Status::kForked) _exit(2);
+    client->release(worker);
+    client->close();
+    client.reset();
+    std::shared_ptr<Client> own;
+    ClientOptions options;
+    std::string error;
+    parse_endpoints(server.address(), options.endpoints, error);
+    if (Client::open(options, own).status != Status::kOk) _exit(3);
+    const Completion joined = own->join(request("child"), kNever);
+    if (joined.status != Status::kOk) _exit(4);
+    own->close();
+    _exit(0);
+  }
+  ASSERT_GT(child, 0);
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status));
+  EXPECT_EQ(WEXITSTATUS(status), 0);
+  server.release_begins();
+  blocked.join();
+  EXPECT_EQ(client->push(worker, 0, {}, 30 * kSecond).status, Status::kOk) << "the parent's works";
+}
+
+TEST(ClientSignals, AClosedSocketDoesNotRaiseSigpipe) {
+  // The default action of SIGPIPE would end this process.
+  ASSERT_NE(signal(SIGPIPE, SIG_DFL), SIG_ERR);
+  FakeServer server;
+  const auto client = open(server.address());
+  const WorkerId worker = join(*client, "w");
+  for (int i = 0; i < 50; ++i) {
+    server.cut();
+    EXPECT_EQ(train(*client, worker, 1), i);
+  }
+}
+
+}  // namespace
+}  // namespace syncd::client
