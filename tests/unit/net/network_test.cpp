@@ -36,13 +36,13 @@ TEST_F(NetworkTest, WelcomesAndServes) {
   RawClient client(socket_path());
   client.hello();
   ASSERT_TRUE(receive_until(client, [&] { return !client.messages.empty(); }));
-  const auto* welcome = client.last<wire::Welcome>();
-  ASSERT_NE(welcome, nullptr);
+  ASSERT_NE(client.last<wire::Welcome>(), nullptr);
+  const wire::Welcome welcome = *client.last<wire::Welcome>();
   EXPECT_EQ(client.messages.back().id, 1U);
-  EXPECT_EQ(welcome->protocol, kProtocolMax);
-  EXPECT_EQ(welcome->server_version, "9.9");
-  EXPECT_EQ(welcome->heartbeat_timeout_ms, 8000U);
-  EXPECT_EQ(welcome->heartbeat_interval_ms, 2000U);
+  EXPECT_EQ(welcome.protocol, kProtocolMax);
+  EXPECT_EQ(welcome.server_version, "9.9");
+  EXPECT_EQ(welcome.heartbeat_timeout_ms, 8000U);
+  EXPECT_EQ(welcome.heartbeat_interval_ms, 2000U);
   EXPECT_EQ(network_->stats().sessions, 1U);
 
   handler_.answer = [&](ConnectionId connection, const wire::Message& message) {
@@ -51,7 +51,7 @@ TEST_F(NetworkTest, WelcomesAndServes) {
   client.send(begin_message(5));
   ASSERT_TRUE(receive_until(client, [&] { return client.messages.size() == 2; }));
   EXPECT_EQ(handler_.received.at(0).message, begin_message(5));
-  EXPECT_EQ(handler_.received.at(0).connection, welcome->session);
+  EXPECT_EQ(handler_.received.at(0).connection, welcome.session);
   EXPECT_EQ(client.messages.back(), (wire::Message{5, wire::Granted{7, wire::kStepPull, 2}}));
 }
 
