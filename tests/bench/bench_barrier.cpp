@@ -3,8 +3,8 @@
 // the server. The load is one thread.
 #include <cstdio>
 
-#include "tests/bench/barrier_load.h"
 #include "tests/bench/client.h"
+#include "tests/bench/iteration_load.h"
 #include "tests/bench/measure.h"
 #include "tests/bench/options.h"
 #include "tests/bench/servers.h"
@@ -18,9 +18,10 @@ constexpr const char* kAbout =
     "Barriers through syncd (policy bsp), in ratios to a bare libuv barrier of the same frames.";
 
 struct Side {
+  double workers = 0;
   Child server;
   Client client;
-  std::unique_ptr<BarrierLoad> load;
+  std::unique_ptr<IterationLoad> load;
   bool releases = true;  // whether release_us() makes sense
   std::vector<double> release_us, release_p99_us, barriers_per_s, cpu_us;
 
@@ -29,12 +30,12 @@ struct Side {
     std::vector<double> releases_us;
     const std::int64_t end = now_ns() + static_cast<std::int64_t>(seconds / 2 * 1e9);
     while (releases && now_ns() < end) releases_us.push_back(load->release_us());
-    const CycleRound cycle = load->cycle(server.pid(), seconds / 2);
+    const IterationRound cycle = load->run(server.pid(), seconds / 2);
     if (!counts) return;
     release_us.push_back(percentile(releases_us, 0.5));
     release_p99_us.push_back(percentile(releases_us, 0.99));
-    barriers_per_s.push_back(cycle.barriers_per_s);
-    cpu_us.push_back(cycle.cpu_us_per_worker);
+    barriers_per_s.push_back(cycle.iterations_per_s / workers);
+    cpu_us.push_back(cycle.cpu_us_per_iteration);
   }
 };
 
@@ -62,33 +63,36 @@ struct Case {
 };
 
 void start_floor_side(Side& side, const Case& c, const std::string& directory,
-                      const std::string& name, BarrierLoad::Requests requests) {
+                      const std::string& name, IterationLoad::Requests requests) {
   const Endpoint endpoint = fresh_endpoint(c.transport, directory, name);
   const auto begin_bytes =
       static_cast<std::uint32_t>(frame_bytes(begin_message(Worker{}, 0, kFloorIteration)));
   side.server = start_floor({endpoint, static_cast<std::uint32_t>(c.workers), begin_bytes},
                             directory, Placement::kApart);
-  side.load = std::make_unique<BarrierLoad>(
-      side.client, connect_to_floor(side.client, endpoint, c.workers, c.connections), requests);
-  side.releases = requests == BarrierLoad::Requests::kPushAndBegin;
+  side.load = std::make_unique<IterationLoad>(
+      side.client, connect_to_floor(side.client, endpoint, c.workers, c.connections), requests,
+      IterationLoad::Ending::kTogether);
+  side.workers = static_cast<double>(c.workers);
+  side.releases = requests == IterationLoad::Requests::kPushAndBegin;
   side.load->start();
 }
 
 void measure(const Options& options, const Case& c, Table& table) {
   const TempDir directory(options.directory);
   Side plain;
-  start_floor_side(plain, c, directory.path(), "plain", BarrierLoad::Requests::kBeginAlone);
+  start_floor_side(plain, c, directory.path(), "plain", IterationLoad::Requests::kBeginAlone);
   Side alike;
-  start_floor_side(alike, c, directory.path(), "alike", BarrierLoad::Requests::kPushAndBegin);
+  start_floor_side(alike, c, directory.path(), "alike", IterationLoad::Requests::kPushAndBegin);
 
   Side syncd;
   const Endpoint real = fresh_endpoint(c.transport, directory.path(), "syncd");
   syncd.server = start_syncd(options, {real, options.store, directory.path() + "/store"},
                              directory.path(), Placement::kApart);
-  syncd.load = std::make_unique<BarrierLoad>(
+  syncd.load = std::make_unique<IterationLoad>(
       syncd.client,
       connect_to_syncd(syncd.client, real, "barrier", "bsp", c.workers, c.connections),
-      BarrierLoad::Requests::kPushAndBegin);
+      IterationLoad::Requests::kPushAndBegin, IterationLoad::Ending::kTogether);
+  syncd.workers = static_cast<double>(c.workers);
   syncd.load->start();
 
   Side* order[] = {&plain, &alike, &syncd};

@@ -3,9 +3,9 @@
 #include <cstdio>
 
 #include "tests/bench/client.h"
+#include "tests/bench/iteration_load.h"
 #include "tests/bench/measure.h"
 #include "tests/bench/options.h"
-#include "tests/bench/request_reply.h"
 #include "tests/bench/rocks_floor.h"
 #include "tests/bench/servers.h"
 #include "tests/bench/table.h"
@@ -19,7 +19,7 @@ constexpr const char* kAbout =
 
 struct Figures {
   std::vector<double> pushes_per_s, push_p50_us, batch, records_bytes, cpu_us;
-  std::vector<double> same_batch_per_s, threads_per_s;
+  std::vector<double> same_batch_per_s, same_batch_cpu_us, threads_per_s, threads_cpu_us;
 };
 
 // What the store wrote during one round of the daemon, found in its log.
@@ -42,32 +42,38 @@ Written written_since(const std::string& store, std::uint64_t& position) {
   return {records / commits, static_cast<std::size_t>(bytes / records - kRecordOverheadBytes)};
 }
 
-Figures measure(const Options& options, const std::string& transport, std::size_t workers) {
+Figures measure(const Options& options, const std::string& transport, std::size_t workers,
+                std::size_t connections) {
   const TempDir directory(options.directory);
   const std::string store = directory.path() + "/store";
   const Endpoint endpoint = fresh_endpoint(transport, directory.path(), "syncd");
   const Child server = start_syncd(options, {endpoint, options.store, store}, directory.path(),
                                    Placement::kAnywhere);
   Client client;
-  RequestReply load(client, connect_to_syncd(client, endpoint, "durable", "asp", workers, workers));
+  IterationLoad load(client,
+                     connect_to_syncd(client, endpoint, "durable", "asp", workers, connections),
+                     IterationLoad::Requests::kPushAndBegin, IterationLoad::Ending::kAnywhere);
+  load.start();
   RocksFloor rocks(directory.path() + "/floor");
 
   Figures figures;
   std::uint64_t position = 1;
   for (int i = -1; i < options.rounds; ++i) {  // the first warms up
-    RequestReplyRound round = load.run(server.pid(), options.seconds);
+    IterationRound round = load.run(server.pid(), options.seconds);
     const Written written = written_since(store, position);
     // After the daemon's round, because the floor writes batches of the size found there.
     const WriteRate same = rocks.batches(options.seconds, written.batch, written.record_bytes);
     const WriteRate threads = rocks.threads(options.seconds, workers, written.record_bytes);
     if (i < 0) continue;
-    figures.pushes_per_s.push_back(round.messages_per_s / 2);
+    figures.pushes_per_s.push_back(round.iterations_per_s);
     figures.push_p50_us.push_back(percentile(round.push_us, 0.5));
-    figures.cpu_us.push_back(round.cpu_us_per_message * 2);
+    figures.cpu_us.push_back(round.cpu_us_per_iteration);
     figures.batch.push_back(written.batch);
     figures.records_bytes.push_back(static_cast<double>(written.record_bytes));
     figures.same_batch_per_s.push_back(same.records_per_s);
+    figures.same_batch_cpu_us.push_back(same.cpu_us_per_record);
     figures.threads_per_s.push_back(threads.records_per_s);
+    figures.threads_cpu_us.push_back(threads.cpu_us_per_record);
   }
   return figures;
 }
@@ -80,16 +86,17 @@ void report(const std::string& label, const Figures& f, std::size_t workers, Tab
              number(median(f.records_bytes), 0), number(median(f.push_p50_us)),
              number(median(f.cpu_us)), "1.00x"});
   table.add({"  RocksDB, one thread, batches of that size", number(same, 0),
-             number(median(f.batch)), number(median(f.records_bytes), 0), "-", "-",
-             times(same, pushes)});
+             number(median(f.batch)), number(median(f.records_bytes), 0), "-",
+             number(median(f.same_batch_cpu_us)), times(same, pushes)});
   table.add({"  RocksDB, " + std::to_string(workers) + " threads, single records",
-             number(threads, 0), "-", number(median(f.records_bytes), 0), "-", "-",
-             times(threads, pushes)});
+             number(threads, 0), "-", number(median(f.records_bytes), 0), "-",
+             number(median(f.threads_cpu_us)), times(threads, pushes)});
 }
 
 int run(int argc, char** argv) {
   Options defaults;
   defaults.sizes = {1, 64};
+  defaults.per_connection = {1, 16};  // 16: a node agent's
   defaults.transports = {"unix"};
   defaults.store = "durable";
   defaults.seconds = 1;
@@ -99,13 +106,17 @@ int run(int argc, char** argv) {
               file_system_of(options.directory).c_str());
   std::printf("store: %s; %d rounds of %g s each, medians\n\n", options.store.c_str(),
               options.rounds, options.seconds);
-  Table table({"transport, workers", "records/s", "records/commit", "record bytes", "push p50 us",
-               "CPU us/push", "rate / syncd's"});
+  Table table({"transport, workers/connections", "records/s", "records/commit", "record bytes",
+               "push p50 us", "CPU us/record", "rate / syncd's"});
   for (const std::string& transport : options.transports) {
     for (const int size : options.sizes) {
-      const auto workers = static_cast<std::size_t>(size);
-      report(transport + ", " + std::to_string(size), measure(options, transport, workers), workers,
-             table);
+      for (const int shared : options.per_connection) {
+        if (shared > 1 && size < 2 * shared) continue;
+        const auto workers = static_cast<std::size_t>(size);
+        const auto connections = static_cast<std::size_t>(size / shared);
+        report(transport + ", " + std::to_string(workers) + "/" + std::to_string(connections),
+               measure(options, transport, workers, connections), workers, table);
+      }
     }
   }
   table.print();

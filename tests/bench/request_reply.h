@@ -1,5 +1,5 @@
 // A closed loop of begin and push: every worker has one request standing at any time. The load of
-// bench_echo and bench_durable. One thread.
+// bench_echo. One thread.
 #pragma once
 
 #include <sys/types.h>
@@ -26,8 +26,6 @@ class RequestReply {
   // Keeps every worker busy for `seconds`, then lets what is under way be answered. `server` is the
   // process whose processor time counts.
   RequestReplyRound run(pid_t server, double seconds);
-
-  const std::vector<Worker>& workers() const { return workers_; }
 
  private:
   void send_next(std::size_t worker);

@@ -10,7 +10,7 @@ namespace syncd::bench {
 
 struct WriteRate {
   double records_per_s = 0;
-  double commit_us = 0;  // mean: the writing threads' time in one write
+  double cpu_us_per_record = 0;  // of this whole process
 };
 
 class RocksFloor {

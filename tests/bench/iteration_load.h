@@ -1,4 +1,5 @@
-// The load of bench_barrier: N workers that push, begin, and wait for each other. One thread.
+// Whole iterations as load: every worker pushes and begins again in one write, and goes on when
+// both are answered. bench_barrier runs it under bsp, bench_durable under asp. One thread.
 #pragma once
 
 #include <sys/types.h>
@@ -10,51 +11,64 @@
 
 namespace syncd::bench {
 
-struct CycleRound {
-  double barriers_per_s = 0;
-  double cpu_us_per_worker = 0;  // the server's, for one worker's part in one barrier
+struct IterationRound {
+  double iterations_per_s = 0;      // of all workers together
+  double cpu_us_per_iteration = 0;  // the server's, for one iteration of one worker
+  std::vector<double> push_us;  // from the request's being encoded to its answer's being decoded
 };
 
-class BarrierLoad {
+class IterationLoad {
  public:
-  // What a worker sends for one barrier.
+  // What a worker sends for one iteration.
   enum class Requests {
     kPushAndBegin,  // both in one write; each has an answer of its own
     kBeginAlone,    // for the plainest floor: one frame in, one frame out
   };
+  // Where a round ends.
+  enum class Ending {
+    kTogether,  // everybody at the same iteration, so that a barrier leaves nobody waiting
+    kAnywhere,  // everybody as soon as the time is up
+  };
 
-  BarrierLoad(Client& client, std::vector<Worker> workers, Requests requests);
+  IterationLoad(Client& client, std::vector<Worker> workers, Requests requests, Ending ending);
 
   // Everybody's first begin, which no push comes before. Call once, first.
   void start();
 
   // One barrier: everybody but one has pushed and begun, and holds the answer to its push. Returns
   // the time in microseconds from the last one's sending to the last answer's arrival.
-  // Precondition: kPushAndBegin.
+  // Precondition: kPushAndBegin, and a server that lets nobody go before all have come.
   double release_us();
 
-  // Barrier after barrier for `seconds`, every worker going on as soon as it has its answers.
-  CycleRound cycle(pid_t server, double seconds);
+  // Iteration after iteration for `seconds`.
+  IterationRound run(pid_t server, double seconds);
 
  private:
   struct State {
     std::int64_t granted = -1;  // the iteration that it computes
     std::int64_t asked = -1;    // the iteration of its latest begin
     bool push_standing = false;
+    std::int64_t pushed_ns = 0;
   };
   void send_push(std::size_t worker);
   void send_begin(std::size_t worker);
   void send_requests(std::size_t worker);
   void on_answer(const wire::Message& message);
+  void on_pushed(State& state, const wire::Message& message);
+  void on_granted(State& state, const wire::Message& message);
+  bool may_go_on(const State& state);
   void poll_until_answered(std::size_t begins_left, std::size_t pushes_left);
 
   Client& client_;
   const std::vector<Worker> workers_;
   const Requests requests_;
+  const Ending ending_;
   std::vector<State> states_;
   std::size_t begins_standing_ = 0;
   std::size_t pushes_standing_ = 0;
-  bool cycling_ = false;             // answers lead to new requests ...
+  std::uint64_t grants_ = 0;
+  std::vector<double> push_us_;
+  bool running_ = false;             // answers lead to new requests ...
   std::int64_t last_iteration_ = 0;  // ... up to this iteration
   std::int64_t highest_asked_ = -1;
   std::int64_t stop_ns_ = 0;
