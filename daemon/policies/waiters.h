@@ -1,11 +1,12 @@
 // Workers that wait until some rising number reaches a threshold of their own (the minimum relative
-// clock, an open superstep). O(log n) to add, remove and release. One thread at a time.
+// clock, an open superstep). Adding and removing is O(log t) in the number of different thresholds
+// t, of which a policy has few at a time; releasing n workers is O(n log n) for their order. One
+// thread at a time.
 #pragma once
 
 #include <algorithm>
 #include <cstdint>
 #include <map>
-#include <set>
 #include <utility>
 #include <vector>
 
@@ -17,38 +18,65 @@ class Waiters {
  public:
   void add(Rank rank, std::int64_t threshold, Micros since) {
     remove(rank);
-    by_rank_[rank] = {threshold, since};
-    by_threshold_.insert({threshold, rank});
+    if (rank >= places_.size()) places_.resize(rank + std::size_t{1});
+    std::vector<Rank>& together = with(threshold);
+    places_[rank] = {threshold, since, together.size(), true};
+    together.push_back(rank);
   }
 
   void remove(Rank rank) {
-    const auto it = by_rank_.find(rank);
-    if (it == by_rank_.end()) return;
-    by_threshold_.erase({it->second.first, rank});
-    by_rank_.erase(it);
+    if (rank >= places_.size() || !places_[rank].waits) return;
+    Place& place = places_[rank];
+    const auto it = by_threshold_.find(place.threshold);
+    // The last one of its threshold takes its place: order is made when they are released.
+    it->second[place.index] = it->second.back();
+    places_[it->second.back()].index = place.index;
+    it->second.pop_back();
+    place.waits = false;
+    if (it->second.empty()) discard(it);
   }
 
   // Takes all whose threshold is at most `reached`, in order of (waiting since, rank).
   std::vector<Rank> take_due(std::int64_t reached) {
-    std::vector<std::pair<Micros, Rank>> due;
+    std::vector<Rank> due;
     while (!by_threshold_.empty() && by_threshold_.begin()->first <= reached) {
-      const Rank rank = by_threshold_.begin()->second;
-      due.emplace_back(by_rank_.at(rank).second, rank);
-      by_threshold_.erase(by_threshold_.begin());
-      by_rank_.erase(rank);
+      const std::vector<Rank>& together = by_threshold_.begin()->second;
+      due.insert(due.end(), together.begin(), together.end());
+      discard(by_threshold_.begin());
     }
-    std::sort(due.begin(), due.end());
-    std::vector<Rank> ranks;
-    ranks.reserve(due.size());
-    for (const auto& [since, rank] : due) ranks.push_back(rank);
-    return ranks;
+    for (const Rank rank : due) places_[rank].waits = false;
+    std::sort(due.begin(), due.end(), [this](Rank a, Rank b) {
+      return std::pair(places_[a].since, a) < std::pair(places_[b].since, b);
+    });
+    return due;
   }
 
-  bool empty() const { return by_rank_.empty(); }
+  bool empty() const { return by_threshold_.empty(); }
 
  private:
-  std::map<Rank, std::pair<std::int64_t, Micros>> by_rank_;  // threshold, since
-  std::set<std::pair<std::int64_t, Rank>> by_threshold_;
+  struct Place {
+    std::int64_t threshold = 0;
+    Micros since = 0;
+    std::size_t index = 0;  // in its threshold's array
+    bool waits = false;
+  };
+  using ByThreshold = std::map<std::int64_t, std::vector<Rank>>;
+
+  // Those who wait for this threshold. Superstep after superstep the same memory is used again.
+  std::vector<Rank>& with(std::int64_t threshold) {
+    const auto [it, fresh] = by_threshold_.try_emplace(threshold);
+    if (fresh) it->second.swap(spare_);
+    return it->second;
+  }
+  void discard(ByThreshold::iterator it) {
+    it->second.clear();
+    if (it->second.capacity() > spare_.capacity()) it->second.swap(spare_);
+    by_threshold_.erase(it);
+  }
+
+  std::vector<Place> places_;  // by rank
+  ByThreshold by_threshold_;   // no array in it is empty
+  std::vector<Rank> spare_;
 };
 
 }  // namespace syncd
