@@ -92,16 +92,17 @@ void expect(benchmark::State& state, bool holds, const char* what) {
   if (!holds) state.SkipWithError(what);
 }
 
-// A job under ssp:3 whose workers have all begun their first iteration.
+// A job whose workers have all begun their first iteration.
 class RunningJob {
  public:
-  RunningJob(benchmark::State& state, std::uint32_t workers) : engine_(options()) {
-    for (std::uint32_t i = 0; i < workers; ++i) join(state, i, workers);
+  RunningJob(benchmark::State& state, const char* policy, std::uint32_t workers)
+      : engine_(options()) {
+    for (std::uint32_t i = 0; i < workers; ++i) join(state, policy, i, workers);
     for (std::uint32_t i = 0; i < workers; ++i) step(i, wire::Begin{refs_[i], 0});
     expect(state, engine_.stats().grants == workers, "not every worker was let go");
   }
 
-  // The next worker in turn pushes and begins again; nobody ever waits.
+  // The next worker in turn pushes and begins again.
   void push_and_begin() {
     step(next_, wire::Push{refs_[next_], iteration_, 0.25, 128, 0});
     benchmark::DoNotOptimize(effects_);
@@ -113,7 +114,8 @@ class RunningJob {
     ++iteration_;
   }
 
-  bool nobody_waited() const { return engine_.stats().grants == refs_.size() + turns_; }
+  // Whether everybody who asked was let go.
+  bool nobody_waits() const { return engine_.stats().grants == refs_.size() + turns_; }
 
  private:
   static EngineOptions options() {
@@ -122,10 +124,11 @@ class RunningJob {
     return options;
   }
 
-  void join(benchmark::State& state, std::uint32_t index, std::uint32_t workers) {
+  void join(benchmark::State& state, const char* policy, std::uint32_t index,
+            std::uint32_t workers) {
     wire::Join join;
     join.job = "bench";
-    join.policy = "ssp:3";
+    join.policy = policy;
     join.name = "worker-" + std::to_string(index);
     join.host = "bench";
     join.rank = static_cast<std::int32_t>(index);
@@ -153,10 +156,23 @@ class RunningJob {
   Micros now_ = kStart;
 };
 
+// Under ssp:3, where nobody has to wait as long as they take turns.
 void engine_push_begin(benchmark::State& state) {
-  RunningJob job(state, static_cast<std::uint32_t>(state.range(0)));
+  RunningJob job(state, "ssp:3", static_cast<std::uint32_t>(state.range(0)));
   for (auto _ : state) job.push_and_begin();
-  expect(state, job.nobody_waited(), "a worker had to wait: this is not what was to be measured");
+  expect(state, job.nobody_waits(), "a worker had to wait: this is not what was to be measured");
+}
+
+// Under bsp, where everybody waits for the last: the time is that of one whole barrier.
+void engine_barrier(benchmark::State& state) {
+  RunningJob job(state, "bsp", static_cast<std::uint32_t>(state.range(0)));
+  for (auto _ : state) {
+    for (std::int64_t i = 0; i < state.range(0); ++i) job.push_and_begin();
+  }
+  expect(state, job.nobody_waits(), "a barrier did not open");
+  state.counters["per_worker"] = benchmark::Counter(
+      static_cast<double>(state.range(0)),
+      benchmark::Counter::kIsIterationInvariantRate | benchmark::Counter::kInvert);
 }
 
 // The floor: bring as many bytes as a worker's state has into the cache and change them, worker
@@ -190,6 +206,7 @@ BENCHMARK(encode<wire::Pushed>)->Name("encode/pushed");
 BENCHMARK(decode<wire::Pushed>)->Name("decode/pushed");
 BENCHMARK(touch_worker)->Arg(100)->Arg(100'000);
 BENCHMARK(engine_push_begin)->Arg(100)->Arg(100'000);
+BENCHMARK(engine_barrier)->Arg(10)->Arg(100)->Arg(1000);
 
 // ---- ratios
 // -------------------------------------------------------------------------------------------
