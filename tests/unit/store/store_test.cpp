@@ -1,105 +1,30 @@
-// The storage interface: one suite for both implementations, and what only RocksDB can do or
-// suffer.
+// The storage interface: one suite for both implementations, and what only RocksDB can do or be
+// refused. What it suffers is in store_failure_test.cpp and store_crash_test.cpp.
 #include "daemon/store/store.h"
 
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <rocksdb/db.h>
-#include <signal.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <condition_variable>
 #include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <map>
 #include <mutex>
 #include <thread>
 
 #include "daemon/store/record_codec.h"
 #include "tests/unit/store/samples.h"
+#include "tests/unit/store/store_fixture.h"
 
 namespace syncd::store {
 namespace {
 
 using ::testing::HasSubstr;
-
-// A directory of its own for one test.
-class TempDir {
- public:
-  TempDir() {
-    std::string pattern = (std::filesystem::temp_directory_path() / "syncd-store-XXXXXX").string();
-    path_ = mkdtemp(pattern.data());
-  }
-  ~TempDir() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-  }
-  std::string path() const { return path_; }
-  std::string store() const { return path_ + "/store"; }
-
- private:
-  std::string path_;
-};
-
-// Collects commit reports and lets a test wait for a ticket.
-class Reports {
- public:
-  CommitCallback callback() {
-    return [this](const CommitReport& report) {
-      const std::lock_guard lock(mutex_);
-      all_.push_back(report);
-      changed_.notify_all();
-    };
-  }
-  // True once `ticket` is committed; false after 30 s, which no working disk needs.
-  bool wait_for(Ticket ticket) {
-    std::unique_lock lock(mutex_);
-    return changed_.wait_for(lock, std::chrono::seconds(30),
-                             [&] { return !all_.empty() && all_.back().committed >= ticket; });
-  }
-  std::vector<CommitReport> all() {
-    const std::lock_guard lock(mutex_);
-    return all_;
-  }
-
- private:
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::vector<CommitReport> all_;
-};
-
-Batch batch_of(std::vector<Record> records) {
-  return {std::move(records), {}};
-}
-
-std::unique_ptr<Store> open(const std::string& path, Mode mode = Mode::kDurable) {
-  Options options;
-  options.path = path;
-  options.mode = mode;
-  std::string error;
-  auto store = open_rocks_store(options, error);
-  EXPECT_NE(store, nullptr) << error;
-  return store;
-}
-
-std::vector<Sequence> sequences(Store& store, JobId job) {
-  std::vector<Sequence> found;
-  Sequence next = 1;
-  while (next != 0) {
-    ReadResult page;
-    std::string error;
-    EXPECT_TRUE(store.read(job, next, 7, 1 << 20, page, error)) << error;
-    for (const RawRecord& raw : page.records) {
-      Record record;
-      EXPECT_TRUE(decode_record(raw.bytes, record, error)) << error;
-      EXPECT_EQ(record.sequence, raw.sequence);
-      found.push_back(raw.sequence);
-    }
-    next = page.next_sequence;
-  }
-  return found;
-}
 
 // ---- both implementations
 // --------------------------------------------------------------------------
@@ -235,50 +160,125 @@ INSTANTIATE_TEST_SUITE_P(Kinds, EveryStore,
 // ---- RocksDB only
 // --------------------------------------------------------------------------------------
 
+// Holds the writer in its report of the first commit until it is let go, so that a test decides
+// what is queued when the second one begins.
+class HeldWriter {
+ public:
+  CommitCallback callback() {
+    return [this](const CommitReport& report) {
+      std::unique_lock lock(mutex_);
+      reports_.push_back(report);
+      changed_.notify_all();
+      changed_.wait(lock, [this] { return released_; });
+    };
+  }
+  void wait_until_held() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [this] { return !reports_.empty(); });
+  }
+  void release() {
+    const std::lock_guard lock(mutex_);
+    released_ = true;
+    changed_.notify_all();
+  }
+  // Once the store is closed.
+  const std::vector<CommitReport>& reports() const { return reports_; }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::vector<CommitReport> reports_;
+  bool released_ = false;
+};
+
 TEST(RocksStore, WhatArrivesDuringACommitGoesOutTogether) {
   TempDir dir;
+  HeldWriter writer;
   auto store = open(dir.store());
-  // The callback holds the writer back until everything else is queued: then one commit takes it
-  // all.
-  std::mutex gate;
-  std::unique_lock hold(gate);
-  std::vector<CommitReport> reports;
-  store->start([&](const CommitReport& report) {
-    const std::lock_guard wait(gate);
-    reports.push_back(report);
-  });
+  store->start(writer.callback());
   ASSERT_TRUE(store->submit(1, batch_of({creation(1)})));
+  writer.wait_until_held();
   for (Ticket t = 2; t <= 65; ++t) ASSERT_TRUE(store->submit(t, batch_of({push(1, t)})));
-  hold.unlock();
+  writer.release();
   std::string error;
   ASSERT_TRUE(store->close(30'000'000, error)) << error;
-  // The writer took either the first ticket alone, or some of the others with it, then the rest.
-  ASSERT_LE(reports.size(), 2u);
-  EXPECT_EQ(reports.back().committed, 65u);
+  ASSERT_EQ(writer.reports().size(), 2u);
+  EXPECT_EQ(writer.reports()[0].committed, 1u);
+  EXPECT_EQ(writer.reports()[0].batches, 1u);
+  EXPECT_EQ(writer.reports()[1].committed, 65u);
+  EXPECT_EQ(writer.reports()[1].batches, 64u);
+  EXPECT_EQ(writer.reports()[1].records, 64u);
+  EXPECT_EQ(sequences(*store, 1).size(), 65u);
 }
 
 TEST(RocksStore, AFullQueueTakesNothingAndLeavesTheBatch) {
   TempDir dir;
+  HeldWriter writer;
   Options options;
   options.path = dir.store();
   options.queue_records_max = 3;
   std::string error;
   auto store = open_rocks_store(options, error);
   ASSERT_NE(store, nullptr) << error;
-  std::mutex gate;
-  std::unique_lock hold(gate);
-  store->start([&](const CommitReport&) { const std::lock_guard wait(gate); });
-  ASSERT_TRUE(store->submit(1, batch_of({creation(1), push(1, 2)})));
+  store->start(writer.callback());
+  ASSERT_TRUE(store->submit(1, batch_of({creation(1)})));
+  writer.wait_until_held();  // until its report is done, the first record counts as queued
+  ASSERT_TRUE(store->submit(2, batch_of({push(1, 2)})));
   Batch large = batch_of({push(1, 3), push(1, 4)});
-  Ticket ticket = 2;
-  // While the writer is held in its report, the two records before count as queued.
-  const bool taken = store->submit(ticket, std::move(large));
-  if (!taken) {
-    EXPECT_EQ(large.records.size(), 2u);
-  }
-  hold.unlock();
+  EXPECT_FALSE(store->submit(3, std::move(large)));
+  ASSERT_EQ(large.records, (std::vector<Record>{push(1, 3), push(1, 4)}));
+  EXPECT_TRUE(store->submit(3, batch_of({push(1, 3)})));  // it fits to the last record
+  EXPECT_FALSE(store->submit(4, batch_of({push(1, 4)})));
+  writer.release();
   ASSERT_TRUE(store->close(30'000'000, error)) << error;
-  EXPECT_EQ(sequences(*store, 1).size(), taken ? 4u : 2u);
+  EXPECT_EQ(sequences(*store, 1), (std::vector<Sequence>{1, 2, 3}));
+  EXPECT_FALSE(store->submit(4, batch_of({push(1, 4)}))) << "nothing is taken after close";
+}
+
+TEST(RocksStore, TheQueueIsAlsoLimitedInBytesButTakesOneBatchOfAnySize) {
+  TempDir dir;
+  HeldWriter writer;
+  Options options;
+  options.path = dir.store();
+  options.queue_bytes_max = 1;
+  std::string error;
+  auto store = open_rocks_store(options, error);
+  ASSERT_NE(store, nullptr) << error;
+  store->start(writer.callback());
+  ASSERT_TRUE(store->submit(1, batch_of({creation(1), push(1, 2)})));
+  writer.wait_until_held();
+  EXPECT_FALSE(store->submit(2, batch_of({push(1, 3)})));
+  writer.release();
+  EXPECT_TRUE(store->close(30'000'000, error)) << error;
+}
+
+TEST(RocksStore, HistoryIsReadByAnotherThreadWhileItGrows) {
+  TempDir dir;
+  Reports reports;
+  auto store = open(dir.store());
+  store->start(reports.callback());
+  constexpr Ticket kLast = 400;
+  std::atomic<bool> done{false};
+  std::thread reader([&] {
+    std::size_t seen = 0;
+    bool last_round = false;
+    while (!last_round) {
+      last_round = done;
+      const auto found = sequences(*store, 1);
+      EXPECT_GE(found.size(), seen) << "a record was there and is gone";
+      for (std::size_t i = 0; i < found.size(); ++i) EXPECT_EQ(found[i], i + 1);
+      seen = found.size();
+      std::vector<Record> created;
+      std::string error;
+      EXPECT_TRUE(store->jobs(created, error)) << error;
+    }
+    EXPECT_EQ(seen, kLast);
+  });
+  EXPECT_TRUE(store->submit(1, batch_of({creation(1)})));
+  for (Ticket t = 2; t <= kLast; ++t) EXPECT_TRUE(store->submit(t, batch_of({push(1, t)})));
+  EXPECT_TRUE(reports.wait_for(kLast));
+  done = true;
+  reader.join();
 }
 
 TEST(RocksStore, IsThereAgainAfterReopening) {
@@ -334,6 +334,39 @@ TEST(RocksStore, CanBeReadWhileNobodyHasItOpen) {
   EXPECT_FALSE(store->submit(2, batch_of({push(1, 3)})));
 }
 
+// What a directory holds: names and contents.
+std::map<std::string, std::string> contents(const std::string& path) {
+  std::map<std::string, std::string> found;
+  for (const auto& entry : std::filesystem::directory_iterator(path)) {
+    std::ifstream file(entry.path(), std::ios::binary);
+    found[entry.path().filename()] = {std::istreambuf_iterator<char>(file), {}};
+  }
+  return found;
+}
+
+TEST(RocksStore, ReadingChangesNothingInTheDirectory) {
+  TempDir dir;
+  {
+    auto store = open(dir.store());
+    Reports reports;
+    store->start(reports.callback());
+    ASSERT_TRUE(store->submit(1, batch_of({creation(1), push(1, 2)})));
+    std::string error;
+    ASSERT_TRUE(store->close(30'000'000, error)) << error;
+  }
+  const auto before = contents(dir.store());
+  {
+    Options options;
+    options.path = dir.store();
+    options.read_only = true;
+    std::string error;
+    auto store = open_rocks_store(options, error);
+    ASSERT_NE(store, nullptr) << error;
+    EXPECT_EQ(sequences(*store, 1).size(), 2u);
+  }
+  EXPECT_EQ(contents(dir.store()), before);
+}
+
 TEST(RocksStore, ReadingADirectoryWithoutAStoreSaysSoAndMakesNothing) {
   TempDir dir;
   Options options;
@@ -362,127 +395,6 @@ TEST(RocksStore, APathThatCannotBeMadeNamesPathAndCause) {
   options.path = "/proc/syncd-store";
   EXPECT_EQ(open_rocks_store(options, error), nullptr);
   EXPECT_THAT(error, HasSubstr("/proc/syncd-store cannot be made"));
-}
-
-// Opens the database underneath, as only an error or another program would.
-void tamper(const std::string& path, const char* family, const std::string& key,
-            const std::string* value) {
-  std::vector<std::string> names;
-  ASSERT_TRUE(rocksdb::DB::ListColumnFamilies({}, path, &names).ok());
-  std::vector<rocksdb::ColumnFamilyDescriptor> descriptors;
-  for (const auto& name : names) descriptors.emplace_back(name, rocksdb::ColumnFamilyOptions());
-  std::vector<rocksdb::ColumnFamilyHandle*> handles;
-  rocksdb::DB* raw = nullptr;
-  ASSERT_TRUE(rocksdb::DB::Open({}, path, descriptors, &handles, &raw).ok());
-  const std::unique_ptr<rocksdb::DB> db(raw);
-  for (auto* handle : handles) {
-    if (handle->GetName() == family) {
-      ASSERT_TRUE(
-          (value != nullptr ? db->Put({}, handle, key, *value) : db->Delete({}, handle, key)).ok());
-    }
-    db->DestroyColumnFamilyHandle(handle);
-  }
-}
-
-std::string key_of(JobId job, Sequence sequence) {
-  std::string key;
-  for (int shift = 24; shift >= 0; shift -= 8) key.push_back(static_cast<char>(job >> shift));
-  for (int shift = 56; shift >= 0; shift -= 8) key.push_back(static_cast<char>(sequence >> shift));
-  return key;
-}
-
-class Damaged : public ::testing::Test {
- protected:
-  void SetUp() override {
-    auto store = open(dir_.store());
-    Reports reports;
-    store->start(reports.callback());
-    ASSERT_TRUE(store->submit(1, batch_of({creation(1), push(1, 2), push(1, 3), push(1, 4)})));
-    std::string error;
-    ASSERT_TRUE(store->close(30'000'000, error)) << error;
-  }
-  std::string load_error() {
-    auto store = open(dir_.store());
-    std::vector<RecoveredJob> jobs;
-    std::string error;
-    EXPECT_FALSE(store->load(jobs, error));
-    return error;
-  }
-  TempDir dir_;
-};
-
-TEST_F(Damaged, ADamagedRecordIsNamed) {
-  const std::string garbage = "garbage that is no record";
-  tamper(dir_.store(), "records", key_of(1, 3), &garbage);
-  const std::string error = load_error();
-  EXPECT_THAT(error, HasSubstr("'cifar'"));
-  EXPECT_THAT(error, HasSubstr("record 3"));
-  EXPECT_THAT(error, HasSubstr("restore a backup"));
-}
-
-TEST_F(Damaged, AMissingRecordIsNamed) {
-  tamper(dir_.store(), "records", key_of(1, 3), nullptr);
-  EXPECT_THAT(load_error(), HasSubstr("record 3 is missing (the next one is 4)"));
-}
-
-TEST_F(Damaged, ARecordInTheWrongPlaceIsNamed) {
-  RecordEncoder encoder;
-  const auto bytes = encoder.encode(push(1, 2));
-  const std::string moved(bytes.begin(), bytes.end());
-  tamper(dir_.store(), "records", key_of(1, 3), &moved);
-  EXPECT_THAT(load_error(), HasSubstr("record 3 says it is record 2"));
-}
-
-TEST_F(Damaged, AStoreOfANewerFormatIsRefused) {
-  const std::string newer = "2";
-  tamper(dir_.store(), "meta", "format_version", &newer);
-  Options options;
-  options.path = dir_.store();
-  std::string error;
-  EXPECT_EQ(open_rocks_store(options, error), nullptr);
-  EXPECT_THAT(error, HasSubstr("format 2"));
-  EXPECT_THAT(error, HasSubstr("newer version"));
-}
-
-// Another process writes and tells each commit over a pipe; it is killed without warning. What it
-// told must be there, in order and once.
-TEST(RocksStore, AKilledWriterLosesNothingThatItReported) {
-  for (int round = 0; round < 5; ++round) {
-    TempDir dir;
-    int told[2];
-    ASSERT_EQ(pipe(told), 0);
-    const pid_t child = fork();
-    if (child == 0) {
-      dup2(told[1], STDOUT_FILENO);
-      close(told[0]);
-      execl(SYNCD_STORE_WRITER, "store_writer", dir.store().c_str(), nullptr);
-      _exit(127);
-    }
-    close(told[1]);
-    Ticket committed = 0;
-    for (int i = 0; i < 20 + 30 * round; ++i) {
-      ASSERT_EQ(read(told[0], &committed, sizeof committed),
-                static_cast<ssize_t>(sizeof committed));
-    }
-    kill(child, SIGKILL);
-    int status = 0;
-    waitpid(child, &status, 0);
-    ASSERT_TRUE(WIFSIGNALED(status));
-    // Whatever it told before it died counts too.
-    Ticket more = 0;
-    while (read(told[0], &more, sizeof more) == static_cast<ssize_t>(sizeof more)) committed = more;
-    close(told[0]);
-
-    auto store = open(dir.store());
-    std::vector<RecoveredJob> jobs;
-    std::string error;
-    ASSERT_TRUE(store->load(jobs, error)) << error;
-    ASSERT_EQ(jobs.size(), 1u);
-    ASSERT_GE(jobs[0].records.size(), committed);
-    for (std::size_t i = 0; i < jobs[0].records.size(); ++i) {
-      ASSERT_EQ(jobs[0].records[i].sequence, i + 1);
-    }
-  }
 }
 
 }  // namespace

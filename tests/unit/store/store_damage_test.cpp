@@ -1,0 +1,280 @@
+// Stores whose files or values were damaged: each damage is found and named, and nothing wrong is
+// ever handed out as if it were right.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+
+#include "tests/unit/store/samples.h"
+#include "tests/unit/store/store_fixture.h"
+
+namespace syncd::store {
+namespace {
+
+using ::testing::HasSubstr;
+namespace fs = std::filesystem;
+
+// ---- values and keys
+// ------------------------------------------------------------------------------
+
+class Damaged : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    auto store = open(dir_.store());
+    Reports reports;
+    store->start(reports.callback());
+    ASSERT_TRUE(store->submit(1, batch_of({creation(1), push(1, 2), push(1, 3), push(1, 4)})));
+    std::string error;
+    ASSERT_TRUE(store->close(30'000'000, error)) << error;
+  }
+  std::string load_error() {
+    auto store = open(dir_.store());
+    std::vector<RecoveredJob> jobs;
+    std::string error;
+    EXPECT_FALSE(store->load(jobs, error));
+    return error;
+  }
+  TempDir dir_;
+};
+
+TEST_F(Damaged, ADamagedRecordIsNamed) {
+  const std::string garbage = "garbage that is no record";
+  tamper(dir_.store(), "records", key_of(1, 3), &garbage);
+  const std::string error = load_error();
+  EXPECT_THAT(error, HasSubstr("'cifar'"));
+  EXPECT_THAT(error, HasSubstr("record 3"));
+  EXPECT_THAT(error, HasSubstr("restore a backup"));
+}
+
+TEST_F(Damaged, AMissingRecordIsNamed) {
+  tamper(dir_.store(), "records", key_of(1, 3), nullptr);
+  EXPECT_THAT(load_error(), HasSubstr("record 3 is missing (the next one is 4)"));
+}
+
+TEST_F(Damaged, ARecordInTheWrongPlaceIsNamed) {
+  RecordEncoder encoder;
+  const auto bytes = encoder.encode(push(1, 2));
+  const std::string moved(bytes.begin(), bytes.end());
+  tamper(dir_.store(), "records", key_of(1, 3), &moved);
+  EXPECT_THAT(load_error(), HasSubstr("record 3 says it is record 2"));
+}
+
+TEST_F(Damaged, AStoreOfANewerFormatIsRefused) {
+  const std::string newer = "2";
+  tamper(dir_.store(), "meta", "format_version", &newer);
+  Options options;
+  options.path = dir_.store();
+  std::string error;
+  EXPECT_EQ(open_rocks_store(options, error), nullptr);
+  EXPECT_THAT(error, HasSubstr("format 2"));
+  EXPECT_THAT(error, HasSubstr("newer version"));
+}
+
+TEST_F(Damaged, AMissingFirstRecordIsNamed) {
+  tamper(dir_.store(), "records", key_of(1, 1), nullptr);
+  EXPECT_THAT(load_error(), HasSubstr("record 1 is missing (the next one is 2)"));
+}
+
+TEST_F(Damaged, AJobWithoutAnyRecordIsNamed) {
+  for (Sequence s = 1; s <= 4; ++s) tamper(dir_.store(), "records", key_of(1, s), nullptr);
+  const std::string error = load_error();
+  EXPECT_THAT(error, HasSubstr("'cifar' (#1)"));
+  EXPECT_THAT(error, HasSubstr("record 1 is missing"));
+}
+
+TEST_F(Damaged, RecordsWithoutTheirJobAreNamed) {
+  tamper(dir_.store(), "jobs", key_of(1, 0).substr(0, 4), nullptr);
+  const std::string error = load_error();
+  EXPECT_THAT(error, HasSubstr("job #1"));
+  EXPECT_THAT(error, HasSubstr("creation record is missing"));
+}
+
+TEST_F(Damaged, ACreationRecordOfAnotherJobIsNamed) {
+  RecordEncoder encoder;
+  const auto bytes = encoder.encode(creation(2));
+  const std::string other(bytes.begin(), bytes.end());
+  tamper(dir_.store(), "jobs", key_of(1, 0).substr(0, 4), &other);
+  EXPECT_THAT(load_error(), HasSubstr("job #1, creation record: it is a record of kind "
+                                      "job_created of job #2"));
+}
+
+TEST_F(Damaged, ADamagedSnapshotIsNamed) {
+  const std::string garbage = "garbage that is no snapshot";
+  tamper(dir_.store(), "snapshots", key_of(1, 0).substr(0, 4), &garbage);
+  const std::string error = load_error();
+  EXPECT_THAT(error, HasSubstr("'cifar' (#1), snapshot"));
+  EXPECT_THAT(error, HasSubstr("restore a backup"));
+}
+
+TEST_F(Damaged, ASnapshotOfAnotherJobIsNamed) {
+  RecordEncoder encoder;
+  const auto bytes = encoder.encode(sample_snapshot(2, 3));
+  const std::string other(bytes.begin(), bytes.end());
+  tamper(dir_.store(), "snapshots", key_of(1, 0).substr(0, 4), &other);
+  EXPECT_THAT(load_error(), HasSubstr("it is one of job #2"));
+}
+
+TEST_F(Damaged, ARecordMissingRightAfterTheSnapshotIsNamed) {
+  RecordEncoder encoder;
+  const auto bytes = encoder.encode(sample_snapshot(1, 2));
+  const std::string snapshot(bytes.begin(), bytes.end());
+  tamper(dir_.store(), "snapshots", key_of(1, 0).substr(0, 4), &snapshot);
+  tamper(dir_.store(), "records", key_of(1, 3), nullptr);
+  EXPECT_THAT(load_error(), HasSubstr("record 3 is missing (the next one is 4)"));
+}
+
+std::string open_error(const std::string& path) {
+  Options options;
+  options.path = path;
+  std::string error;
+  EXPECT_EQ(open_rocks_store(options, error), nullptr);
+  return error;
+}
+
+TEST_F(Damaged, AStoreWithANewersColumnFamilyIsRefused) {
+  add_family(dir_.store(), "graphs");
+  const std::string error = open_error(dir_.store());
+  EXPECT_THAT(error, HasSubstr("graphs"));
+  EXPECT_THAT(error, HasSubstr("newer version"));
+}
+
+TEST_F(Damaged, AFormatVersionThatIsNoNumberIsDamage) {
+  const std::string garbage = "x1";
+  tamper(dir_.store(), "meta", "format_version", &garbage);
+  const std::string error = open_error(dir_.store());
+  EXPECT_THAT(error, HasSubstr("'x1'"));
+  EXPECT_THAT(error, HasSubstr("damaged"));
+}
+
+// ---- files
+// ----------------------------------------------------------------------------------------
+
+// A store whose records lie in a table file and, the later ones, in the write-ahead log.
+class DamagedFiles : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    for (const Sequence first : {1, 31}) {
+      auto store = open(dir_.store());
+      Reports reports;
+      store->start(reports.callback());
+      for (Sequence s = first; s < first + 30; ++s) {
+        Record record = s == 1 ? creation(1) : push(1, s);
+        records_.push_back(record);
+        ASSERT_TRUE(store->submit(s, batch_of({record})));
+        ASSERT_TRUE(reports.wait_for(s));  // a commit each
+      }
+      std::string error;
+      ASSERT_TRUE(store->close(30'000'000, error)) << error;
+    }
+  }
+
+  std::vector<std::string> files(const std::string& part) const {
+    std::vector<std::string> found;
+    for (const auto& entry : fs::directory_iterator(dir_.store())) {
+      const std::string name = entry.path().filename();
+      if (name.find(part) != std::string::npos) found.push_back(name);
+    }
+    std::sort(found.begin(), found.end());
+    return found;
+  }
+
+  std::string copy() const {
+    const std::string path = dir_.path() + "/copy";
+    fs::remove_all(path);
+    fs::copy(dir_.store(), path);
+    return path;
+  }
+
+  // The records that a store hands out; nothing, with an error, if it refuses.
+  std::optional<std::vector<Record>> recover(const std::string& path, std::string& error) const {
+    Options options;
+    options.path = path;
+    auto store = open_rocks_store(options, error);
+    if (!store) return std::nullopt;
+    std::vector<RecoveredJob> jobs;
+    if (!store->load(jobs, error)) return std::nullopt;
+    return jobs.empty() ? std::vector<Record>{} : std::move(jobs.front().records);
+  }
+
+  bool change_byte(const std::string& name, std::uintmax_t at);
+
+  TempDir dir_;
+  std::vector<Record> records_;
+};
+
+// Changes one byte in a copy of the store and expects that the copy is refused or hands out what
+// was stored. Returns whether it was refused.
+bool DamagedFiles::change_byte(const std::string& name, std::uintmax_t at) {
+  const std::string path = copy();
+  std::fstream file(path + "/" + name, std::ios::in | std::ios::out | std::ios::binary);
+  file.seekg(static_cast<std::streamoff>(at));
+  const auto byte = static_cast<char>(file.get() ^ 0x5A);
+  file.seekp(static_cast<std::streamoff>(at));
+  file.put(byte);
+  file.close();
+  std::string error;
+  const auto found = recover(path, error);
+  if (!found) {
+    EXPECT_THAT(error, HasSubstr(path)) << name << ", byte " << at;
+    return true;
+  }
+  // A wrong length of an entry at the log's end looks as if a crash had cut the log off there; that
+  // alone may hide the records from there on. All others must be there.
+  const bool may_be_short = name.find(".log") != std::string::npos;
+  EXPECT_LE(found->size(), records_.size()) << name << ", byte " << at;
+  EXPECT_GE(found->size(), may_be_short ? 30 : records_.size()) << name << ", byte " << at;
+  EXPECT_TRUE(std::equal(
+      found->begin(),
+      found->begin() + static_cast<std::ptrdiff_t>(std::min(found->size(), records_.size())),
+      records_.begin()))
+      << name << ", byte " << at;
+  return false;
+}
+
+TEST_F(DamagedFiles, AChangedByteNeverChangesARecord) {
+  for (const char* kind : {".sst", ".log", "MANIFEST", "CURRENT"}) {
+    ASSERT_FALSE(files(kind).empty()) << kind;
+    std::size_t changed = 0;
+    std::size_t refused = 0;
+    for (const std::string& name : files(kind)) {
+      const auto size = fs::file_size(dir_.store() + "/" + name);
+      // About twenty places of each file, of every kind of content.
+      for (std::uintmax_t at = 3; at < size; at += size / 20 + 1) {
+        ++changed;
+        if (change_byte(name, at)) ++refused;
+      }
+    }
+    EXPECT_GT(refused, changed * 3 / 4) << kind << ": of " << changed;
+  }
+}
+
+// A crash may cut the log off anywhere: what is before the cut is there, and the store goes on.
+TEST_F(DamagedFiles, ALogThatIsCutOffGivesWhatIsWholeAndCanBeWritten) {
+  const std::string log = files(".log").back();
+  const auto size = fs::file_size(dir_.store() + "/" + log);
+  ASSERT_GT(size, 1000u);
+  std::size_t before = 0;
+  for (std::uintmax_t length = 0; length <= size; length += size / 40 + 1) {
+    const std::string path = copy();
+    fs::resize_file(path + "/" + log, length);
+    std::string error;
+    const auto found = recover(path, error);
+    ASSERT_TRUE(found) << length << ": " << error;
+    ASSERT_GE(found->size(), std::max<std::size_t>(before, 30)) << length;
+    ASSERT_TRUE(std::equal(found->begin(), found->end(), records_.begin())) << length;
+    before = found->size();
+
+    auto store = open(path);
+    Reports reports;
+    store->start(reports.callback());
+    ASSERT_TRUE(store->submit(1, batch_of({push(1, before + 1)})));
+    ASSERT_TRUE(store->close(30'000'000, error)) << error;
+    EXPECT_EQ(sequences(*store, 1).size(), before + 1);
+  }
+  EXPECT_GT(before, 50u);
+}
+
+}  // namespace
+}  // namespace syncd::store
