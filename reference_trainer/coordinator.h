@@ -1,0 +1,78 @@
+// The trainer's whole view of the daemon: the four calls (and leaving) of one worker.
+// SyncdCoordinator makes them through the C interface <syncd/client.h>; tests put something else in
+// its place. Used by one thread.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <stdexcept>
+#include <string>
+
+namespace syncd::trainer {
+
+// A call that failed for good. what() names the status code and holds the library's message.
+class CoordinatorError : public std::runtime_error {
+ public:
+  enum class Kind {
+    kFenced,   // this worker was declared lost or replaced: it may join anew
+    kStopped,  // the job has ended
+    kRetry,    // whether a push counts is unknown: the same push may be made again
+    kOther,
+  };
+  CoordinatorError(Kind kind, const std::string& message)
+      : std::runtime_error(message), kind_(kind) {}
+  Kind kind() const { return kind_; }
+
+ private:
+  Kind kind_;
+};
+
+struct Step {
+  std::int64_t iteration = 0;
+  std::int64_t staleness = 0;
+  bool pull = false;
+  bool barrier = false;
+  bool skip = false;
+  bool stop = false;
+};
+
+struct PushReport {
+  double loss = 0;
+  std::uint64_t samples = 0;
+  std::uint64_t bytes = 0;
+};
+
+class Coordinator {
+ public:
+  virtual ~Coordinator() = default;
+
+  // Asks for the next iteration and waits at most timeout_ms. Nothing: not granted in time, in
+  // which case waiting_for() says who is waited for and the next call waits on.
+  virtual std::optional<Step> begin(std::int64_t timeout_ms) = 0;
+  virtual std::string waiting_for() const = 0;
+
+  // True if the daemon advises to start the iteration over on fresher parameters.
+  virtual bool should_resync() const = 0;
+
+  // True if the others have gone on without this update (it is to be dropped).
+  virtual bool push(std::int64_t iteration, const PushReport& report) = 0;
+
+  virtual void leave() = 0;
+
+  // Gives up this worker's place and joins again under the same name, after kFenced.
+  virtual void rejoin() = 0;
+};
+
+struct JoinRequest {
+  std::string addresses;  // as syncd_client_options.addresses
+  std::string job;
+  std::string policy;
+  int worker = 0;   // becomes the rank and the name
+  int workers = 1;  // the job starts when this many have joined
+};
+
+// Opens a client and joins. Throws CoordinatorError.
+std::unique_ptr<Coordinator> join_syncd(const JoinRequest& request);
+
+}  // namespace syncd::trainer

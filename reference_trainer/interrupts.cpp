@@ -1,0 +1,33 @@
+// Signals as a flag: see interrupts.h. The handler runs on whatever thread the signal interrupts.
+#include "reference_trainer/interrupts.h"
+
+#include <csignal>
+#include <initializer_list>
+
+namespace syncd::trainer {
+namespace {
+
+volatile std::sig_atomic_t first_signal = 0;
+volatile std::sig_atomic_t signals = 0;
+
+void note(int number) {
+  if (first_signal == 0) first_signal = number;
+  signals = signals + 1;
+}
+
+}  // namespace
+
+void watch_interrupts() {
+  struct sigaction action {};
+  action.sa_handler = note;
+  for (const int number : {SIGINT, SIGTERM, SIGHUP}) ::sigaction(number, &action, nullptr);
+}
+
+int interrupt_signal() {
+  return first_signal;
+}
+int interrupt_count() {
+  return signals;
+}
+
+}  // namespace syncd::trainer

@@ -1,0 +1,180 @@
+// reference_trainer: wiring of data, daemon, runs and report. The parent process has one thread;
+// workers are processes of their own (worker_process.h).
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <exception>
+#include <random>
+
+#include "reference_trainer/daemon_process.h"
+#include "reference_trainer/data_file.h"
+#include "reference_trainer/interrupts.h"
+#include "reference_trainer/options.h"
+#include "reference_trainer/policy_list.h"
+#include "reference_trainer/report.h"
+#include "reference_trainer/run.h"
+#include "reference_trainer/worker_process.h"
+
+namespace {
+
+using namespace syncd::trainer;
+
+constexpr int kOk = 0;
+constexpr int kRunFailed = 1;
+constexpr int kBadInput = 2;
+
+void say(const std::string& line) {
+  fmt::print(stderr, "{}\n", line);
+}
+
+// One process's iterations against which policies are measured when no target is given. Without a
+// limit on the iterations, a hundred per worker.
+std::int64_t target_iterations(const Options& options) {
+  const std::int64_t per_worker = options.iterations > 0 ? options.iterations / 2 : 100;
+  constexpr std::int64_t kIterationsMax = 20'000;  // a moment's work, not a training run
+  return std::clamp<std::int64_t>(per_worker * options.workload.workers, 1, kIterationsMax);
+}
+
+ReportContext make_context(const Options& options, const Workload& workload,
+                           const std::string& data) {
+  ReportContext context{.workload = std::string(workload.name()),
+                        .loss_name = std::string(workload.loss_name()),
+                        .data = data,
+                        .workers = options.workload.workers,
+                        .seed = options.workload.seed,
+                        .slowdown = options.slowdown,
+                        .iteration_ms = options.iteration_ms,
+                        .target_loss = options.target_loss,
+                        .target_source = "given"};
+  if (!context.target_loss) {
+    std::vector<float> parameters(workload.layout().parameters);
+    workload.initialize(parameters);
+    const std::int64_t iterations = target_iterations(options);
+    train_serially(workload, options.workload.workers, iterations, parameters);
+    context.target_loss = workload.evaluate(parameters);
+    context.target_source = fmt::format("what one process reaches in {} iterations", iterations);
+  }
+  return context;
+}
+
+std::string job_name(const Options& options, const std::string& policy, std::size_t run) {
+  if (!options.job.empty() && !options.compare) return options.job;
+  std::string base = options.job;
+  if (base.empty()) {
+    const auto now = std::chrono::system_clock::now().time_since_epoch();
+    const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(now).count();
+    base = fmt::format("{}-{}-{}", workload_name(options.workload.kind), seconds, ::getpid());
+  }
+  constexpr std::size_t kJobBytesMax = 64;
+  return fmt::format("{}-{}-{}", base, run + 1, policy_slug(policy)).substr(0, kJobBytesMax);
+}
+
+RunSettings make_settings(const Options& options, const std::string& addresses, std::size_t run) {
+  const std::string& policy = options.policies[run];
+  return {.workload = options.workload,
+          .policy = policy,
+          .job = job_name(options, policy, run),
+          .addresses = addresses,
+          .slowdown = options.slowdown,
+          .iteration_us = static_cast<std::int64_t>(options.iteration_ms * 1'000),
+          .iterations = options.iterations,
+          .budget = options.budget,
+          .seconds_max = options.seconds_max,
+          .stop_at_loss = options.target_loss};
+}
+
+std::string summary(const RunResult& result) {
+  if (!result.failure.empty()) return "failed: " + result.failure;
+  return fmt::format("{} iterations in {:.1f} s, loss {:.4f}", result.iterations, result.seconds,
+                     result.final_loss());
+}
+
+// Trains under each policy in turn. Stops early only at a signal or when the daemon is gone.
+std::vector<RunResult> run_all(const Options& options, const Workload& workload,
+                               const SharedArrays& data, DaemonProcess* daemon,
+                               const std::string& addresses) {
+  std::vector<RunResult> results;
+  for (std::size_t run = 0; run < options.policies.size() && interrupt_count() == 0; ++run) {
+    const RunSettings settings = make_settings(options, addresses, run);
+    const std::string label =
+        fmt::format("[{}/{}] {}", run + 1, options.policies.size(), settings.policy);
+    say(options.verbose
+            ? fmt::format("{}: training as job {} at {}", label, settings.job, addresses)
+            : label + ": training");
+    results.push_back(run_training(settings, workload, data, daemon, [&](const std::string& line) {
+      say(fmt::format("{}: {}", label, line));
+    }));
+    say(fmt::format("{}: {}", label, summary(results.back())));
+    if (daemon != nullptr && daemon->failure()) break;
+  }
+  return results;
+}
+
+int exit_status(const std::vector<RunResult>& results) {
+  if (interrupt_signal() != 0) return 128 + interrupt_signal();
+  for (const RunResult& result : results) {
+    if (!result.failure.empty()) return kRunFailed;
+  }
+  return kOk;
+}
+
+int train(const Options& options) {
+  const TemporaryDirectory scratch;
+  const Dataset dataset = obtain_dataset(options.data, scratch.path());
+  const std::unique_ptr<Workload> workload = make_workload(options.workload, dataset.arrays);
+  if (options.csv_directory) {
+    std::error_code error;
+    std::filesystem::create_directories(*options.csv_directory, error);
+    if (error) {
+      throw DatasetError(fmt::format("--csv-dir: {} cannot be made: {}",
+                                     options.csv_directory->string(), error.message()));
+    }
+  }
+  const ReportContext context = make_context(options, *workload, dataset.description);
+  if (options.verbose) say(dataset.description);
+  std::optional<DaemonProcess> daemon;
+  if (options.daemon.empty()) daemon.emplace(DaemonOptions{options.store, options.verbose});
+  const std::string addresses = daemon ? daemon->address() : options.daemon;
+  const std::vector<RunResult> results =
+      run_all(options, *workload, dataset.arrays, daemon ? &*daemon : nullptr, addresses);
+  const std::optional<std::string> daemon_problem = daemon ? daemon->stop() : std::nullopt;
+
+  fmt::print("{}", options.json ? render_json(context, results) : render_report(context, results));
+  if (options.csv_directory) {
+    for (const auto& file : write_csv_files(*options.csv_directory, context, results)) {
+      if (!options.json) fmt::print("wrote {}\n", file.string());
+    }
+  }
+  if (daemon_problem) {
+    say(*daemon_problem);
+    return interrupt_signal() != 0 ? exit_status(results) : kRunFailed;
+  }
+  return exit_status(results);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (is_worker_command(argc, argv)) return worker_main(argc, argv);
+  const ParsedCommand command = parse_command(argc, argv);
+  if (command.exit_status) {
+    fmt::print(*command.exit_status == 0 ? stdout : stderr, "{}", command.text);
+    return *command.exit_status;
+  }
+  watch_interrupts();
+  try {
+    return train(command.options);
+  } catch (const ProcessError& error) {
+    say(fmt::format("reference_trainer: {}", error.what()));
+    return kRunFailed;
+  } catch (const SharedMemoryError& error) {
+    say(fmt::format("reference_trainer: {}", error.what()));
+    return kRunFailed;
+  } catch (const std::exception& error) {
+    say(fmt::format("reference_trainer: {}", error.what()));
+    return kBadInput;
+  }
+}

@@ -1,0 +1,319 @@
+// The command line: see options.h. The one file that includes CLI11.
+#include "reference_trainer/options.h"
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+
+#include "reference_trainer/data_file.h"
+#include "reference_trainer/policy_list.h"
+#include "reference_trainer/slowdown.h"
+
+#ifndef SYNCD_TRAINER_VERSION
+#error "the build sets SYNCD_TRAINER_VERSION"
+#endif
+
+namespace syncd::trainer {
+namespace {
+
+constexpr int kUsageError = 2;
+constexpr std::int64_t kDefaultIterations = 150;
+
+constexpr const char* kDescription =
+    "Trains a small model with several worker processes that syncd coordinates, under one\n"
+    "synchronization policy or several in turn, and reports what each policy cost and gained.";
+
+constexpr const char* kFooter =
+    R"(
+Examples:
+  reference_trainer --workload mf --generate --compare bsp,asp,ssp:3 --slowdown fixed:3=4x
+  reference_trainer --workload svm --data a9a.libsvm --policy ssp:3 --workers 8 --max-seconds 30
+  reference_trainer --workload mf --data ml-100k/u.data --daemon unix:/run/syncd/syncd.sock
+
+Data formats: mf reads MovieLens u.data and ratings.csv, svm reads libsvm files of two classes.
+A tenth of the samples (at most 10000) is held out; the loss is evaluated on those.
+
+Exit status: 0 every run ended as it should (a worker that was lost on the way is reported, but
+does not count as long as another one finished); 1 a run failed; 2 a flag or the data is wrong;
+128 + N ended by signal N.
+)";
+
+// A check for CLI11: whole text a whole number within the bounds.
+CLI::Validator whole_number(std::int64_t low, std::int64_t high) {
+  return {[low, high](std::string& text) -> std::string {
+            const auto value = parse_unsigned(text);
+            if (value && *value <= static_cast<std::uint64_t>(high) &&
+                static_cast<std::int64_t>(*value) >= low) {
+              return "";
+            }
+            return fmt::format("{} is not allowed; allowed: a whole number from {} to {}",
+                               show_field(text), low, high);
+          },
+          ""};
+}
+
+CLI::Validator number(double low, double high, const char* allowed) {
+  return {[low, high, allowed](std::string& text) -> std::string {
+            const auto value = parse_number(text);
+            if (value && *value >= low && *value <= high) return "";
+            return fmt::format("{} is not allowed; allowed: {}", show_field(text), allowed);
+          },
+          ""};
+}
+
+CLI::Validator one_of(std::vector<std::string> words) {
+  return {[words = std::move(words)](std::string& text) -> std::string {
+            std::string allowed;
+            for (const std::string& word : words) {
+              if (text == word) return "";
+              allowed += (allowed.empty() ? "" : ", ") + word;
+            }
+            return fmt::format("{} is not allowed; allowed: {}", show_field(text), allowed);
+          },
+          ""};
+}
+
+// What CLI11 fills, before it is checked as a whole.
+struct RawFlags {
+  std::string workload, policy = "bsp", compare, format = "u.data", budget = "shared";
+  std::string data, data_dir, csv_dir, slowdown = "none", daemon, store = "memory", job;
+  std::int32_t workers = 4, batch = 0;
+  std::int64_t iterations = 0, samples = 0;
+  std::uint64_t seed = 1;
+  double learning_rate = 0, seconds_max = 0, target_loss = 0, iteration_ms = 20;
+  bool generate = false, json = false, verbose = false;
+};
+
+void add_training_flags(CLI::App& app, RawFlags& raw) {
+  app.add_option("--workload", raw.workload,
+                 "What is trained: svm (linear model, log loss) or mf (matrix factorization)")
+      ->required()
+      ->check(one_of({"svm", "mf"}))
+      ->group("Training");
+  app.add_option("--workers", raw.workers, "Worker processes (default 4)")
+      ->check(whole_number(1, kWorkersMax))
+      ->group("Training");
+  app.add_option("--batch", raw.batch,
+                 "Samples per iteration of one worker (default: svm 32, mf 128)")
+      ->check(whole_number(1, 1'000'000))
+      ->group("Training");
+  app.add_option("--learning-rate", raw.learning_rate,
+                 "Step size, the same for every policy (default: svm 0.25, mf 0.05)")
+      ->check(number(1e-9, 1e3, "a number from 1e-9 to 1000"))
+      ->group("Training");
+  app.add_option("--seed", raw.seed,
+                 "Decides generated data, initial parameters, minibatches, slow iterations "
+                 "(default 1)")
+      ->check(whole_number(0, std::numeric_limits<std::int64_t>::max()))
+      ->group("Training");
+}
+
+void add_policy_flags(CLI::App& app, RawFlags& raw) {
+  app.add_option("--policy", raw.policy,
+                 "Synchronization policy, such as bsp, asp, ssp:3 (default bsp)")
+      ->group("Policy");
+  app.add_option("--compare", raw.compare,
+                 "Train under each of these policies in turn, such as bsp,asp,ssp:3")
+      ->excludes("--policy")
+      ->group("Policy");
+  app.add_option("--slowdown", raw.slowdown,
+                 "Make workers slow: fixed:3=4x[,5=2x], random:6x@1/n, random:6x@0.05 (default "
+                 "none)")
+      ->group("Policy");
+  app.add_option(
+         "--iteration-ms", raw.iteration_ms,
+         "Pretend that an iteration computes at least this long, before any slowdown; 0: as "
+         "fast as it goes (default 20)")
+      ->check(number(0, 3.6e6, "milliseconds from 0 to 3600000"))
+      ->group("Policy");
+}
+
+void add_end_flags(CLI::App& app, RawFlags& raw) {
+  app.add_option("--max-iterations", raw.iterations,
+                 "End a run after this many iterations per worker (default 150 unless "
+                 "--max-seconds is given)")
+      ->check(whole_number(1, 1'000'000'000))
+      ->group("End of a run");
+  app.add_option("--budget", raw.budget,
+                 "How they are counted: shared = workers * max-iterations in all, so that every "
+                 "policy does the same work whoever does it; each = max-iterations for every "
+                 "worker (default shared)")
+      ->check(one_of({"shared", "each"}))
+      ->group("End of a run");
+  app.add_option("--max-seconds", raw.seconds_max, "End a run after this time")
+      ->check(number(0.01, 1e7, "seconds from 0.01 to 10000000"))
+      ->group("End of a run");
+  app.add_option("--target-loss", raw.target_loss,
+                 "End a run when the held-out loss is this low. Without it the time to a target is "
+                 "still reported; that target is the loss that one process alone reaches with half "
+                 "of the iterations")
+      ->check(number(0, 1e9, "a number from 0"))
+      ->group("End of a run");
+}
+
+void add_data_flags(CLI::App& app, RawFlags& raw) {
+  app.add_option("--data", raw.data, "Train on this file")->type_name("FILE")->group("Data");
+  app.add_option("--data-dir", raw.data_dir,
+                 "Train on u.data or ratings.csv (mf), train.libsvm (svm) in this directory")
+      ->type_name("DIR")
+      ->group("Data");
+  app.add_flag("--generate", raw.generate,
+               "Write synthetic data that can be learned into --data-dir (or a temporary "
+               "directory) and train on it")
+      ->excludes("--data")
+      ->group("Data");
+  app.add_option("--format", raw.format,
+                 "Format of generated mf data: u.data or ratings.csv (default u.data)")
+      ->check(one_of({"u.data", "ratings.csv"}))
+      ->group("Data");
+  app.add_option("--samples", raw.samples,
+                 "Samples to generate (default: svm 20000 examples, mf 25000 ratings)")
+      ->check(whole_number(1'000, 100'000'000))
+      ->group("Data");
+}
+
+void add_daemon_flags(CLI::App& app, RawFlags& raw) {
+  app.add_option("--daemon", raw.daemon,
+                 "Use this syncd, such as unix:/run/syncd/syncd.sock or host:7117 (default: start "
+                 "one and stop it at the end)")
+      ->envname("SYNCD_ADDR")
+      ->type_name("ADDR")
+      ->group("Daemon");
+  app.add_option("--store", raw.store,
+                 "Where the started syncd keeps its history: a directory, or memory (default "
+                 "memory)")
+      ->type_name("DIR|memory")
+      ->group("Daemon");
+  app.add_option("--job", raw.job,
+                 "Name of the job; with --compare the policy is put behind it (default: made up "
+                 "anew every time)")
+      ->group("Daemon");
+}
+
+void add_output_flags(CLI::App& app, RawFlags& raw) {
+  app.add_option("--csv-dir", raw.csv_dir,
+                 "Write two CSV files per run: loss over time, and what each worker did (default: "
+                 "reference_trainer_csv with --compare, else none; none: never)")
+      ->type_name("DIR|none")
+      ->group("Output");
+  app.add_flag("--json", raw.json, "Print JSON instead of the table")->group("Output");
+  app.add_flag("--verbose", raw.verbose, "Say more on the standard error stream")->group("Output");
+}
+
+struct FlagError {
+  std::string text;
+};
+
+// A job's name as the daemon takes it, with room for a policy behind it.
+void check_job(const std::string& job) {
+  constexpr std::size_t kJobBytesMax = 40;
+  if (job.size() <= kJobBytesMax && policy_slug(job) == job) return;
+  throw FlagError{fmt::format("--job: {} is not allowed; allowed: 1 to {} of A-Z a-z 0-9 . _ -",
+                              show_field(job), kJobBytesMax)};
+}
+
+void read_policies(const CLI::App& app, const RawFlags& raw, Options& options) {
+  options.compare = app.count("--compare") > 0;
+  const char* flag = options.compare ? "--compare" : "--policy";
+  try {
+    options.policies = split_policies(options.compare ? raw.compare : raw.policy);
+  } catch (const PolicyListError& error) {
+    throw FlagError{fmt::format("{}: {}", flag, error.what())};
+  }
+  if (!options.compare && options.policies.size() > 1) {
+    throw FlagError{fmt::format("--policy: {} is {} policies; allowed: one (several: --compare {})",
+                                show_field(raw.policy), options.policies.size(), raw.policy)};
+  }
+  try {
+    Slowdown::parse(raw.slowdown, raw.workers);
+  } catch (const SlowdownError& error) {
+    throw FlagError{fmt::format("--slowdown: {}", error.what())};
+  }
+}
+
+void read_data(const CLI::App& app, const RawFlags& raw, Options& options) {
+  options.data.kind = raw.workload == "svm" ? WorkloadKind::kSvm : WorkloadKind::kMf;
+  options.data.seed = raw.seed;
+  options.data.generate = raw.generate;
+  options.data.format = raw.format == "u.data" ? RatingFormat::kUData : RatingFormat::kRatingsCsv;
+  if (!raw.data.empty()) options.data.file = raw.data;
+  if (!raw.data_dir.empty()) options.data.directory = raw.data_dir;
+  if (raw.samples > 0) options.data.samples = static_cast<std::size_t>(raw.samples);
+  for (const char* flag : {"--samples", "--format"}) {
+    if (app.count(flag) > 0 && !raw.generate) {
+      throw FlagError{fmt::format("{}: only used with --generate", flag)};
+    }
+  }
+  if (app.count("--format") > 0 && options.data.kind == WorkloadKind::kSvm) {
+    throw FlagError{"--format: only used with --workload mf"};
+  }
+}
+
+Options to_options(const CLI::App& app, const RawFlags& raw) {
+  Options options;
+  read_policies(app, raw, options);
+  read_data(app, raw, options);
+  WorkloadConfig& workload = options.workload;
+  workload.kind = options.data.kind;
+  workload.workers = raw.workers;
+  workload.seed = raw.seed;
+  workload.batch = raw.batch > 0 ? raw.batch : default_batch(workload.kind);
+  workload.learning_rate =
+      raw.learning_rate > 0 ? raw.learning_rate : default_learning_rate(workload.kind);
+  options.slowdown = raw.slowdown;
+  options.iteration_ms = raw.iteration_ms;
+  options.iterations = raw.iterations;
+  if (options.iterations == 0 && raw.seconds_max == 0) options.iterations = kDefaultIterations;
+  options.budget = raw.budget == "shared" ? Budget::kShared : Budget::kEach;
+  options.seconds_max = raw.seconds_max;
+  if (app.count("--target-loss") > 0) options.target_loss = raw.target_loss;
+  options.daemon = raw.daemon;
+  options.store = raw.store;
+  if (app.count("--store") > 0 && !raw.daemon.empty()) {
+    throw FlagError{
+        "--store: only used when a syncd is started; the one at --daemon (or SYNCD_ADDR) has its "
+        "own"};
+  }
+  options.job = raw.job;
+  if (app.count("--job") > 0) check_job(raw.job);
+  options.json = raw.json;
+  options.verbose = raw.verbose;
+  if (options.compare) options.csv_directory = "reference_trainer_csv";
+  if (raw.csv_dir == "none") options.csv_directory.reset();
+  if (!raw.csv_dir.empty() && raw.csv_dir != "none") options.csv_directory = raw.csv_dir;
+  return options;
+}
+
+}  // namespace
+
+ParsedCommand parse_command(int argc, const char* const* argv) {
+  CLI::App app(kDescription, "reference_trainer");
+  app.footer(kFooter);
+  app.set_version_flag("-V,--version", "reference_trainer " SYNCD_TRAINER_VERSION,
+                       "Print the version and exit");
+  app.set_help_flag("-h,--help", "Print this help and exit");
+  app.get_formatter()->column_width(34);
+  RawFlags raw;
+  add_training_flags(app, raw);
+  add_policy_flags(app, raw);
+  add_end_flags(app, raw);
+  add_data_flags(app, raw);
+  add_daemon_flags(app, raw);
+  add_output_flags(app, raw);
+  try {
+    app.parse(argc, argv);
+    return {.exit_status = std::nullopt, .text = "", .options = to_options(app, raw)};
+  } catch (const CLI::CallForHelp&) {
+    return {.exit_status = 0, .text = app.help(), .options = {}};
+  } catch (const CLI::CallForVersion& version) {
+    return {.exit_status = 0, .text = std::string(version.what()) + "\n", .options = {}};
+  } catch (const CLI::ParseError& error) {
+    return {.exit_status = kUsageError,
+            .text = fmt::format("{}; see reference_trainer --help\n", error.what()),
+            .options = {}};
+  } catch (const FlagError& error) {
+    return {.exit_status = kUsageError, .text = error.text + "\n", .options = {}};
+  }
+}
+
+}  // namespace syncd::trainer

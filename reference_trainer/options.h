@@ -1,0 +1,43 @@
+// The command line: flags to one validated struct. Runs once, on the main thread.
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "reference_trainer/dataset.h"
+#include "reference_trainer/run_board.h"
+
+namespace syncd::trainer {
+
+struct Options {
+  DatasetRequest data;
+  WorkloadConfig workload;            // batch and learning rate filled in from the defaults
+  std::vector<std::string> policies;  // one, or those of --compare
+  bool compare = false;
+  std::string slowdown = "none";
+  double iteration_ms = 20;
+  std::int64_t iterations = 0;  // per worker; 0: no limit
+  Budget budget = Budget::kShared;
+  double seconds_max = 0;  // 0: no limit
+  std::optional<double> target_loss;
+  std::string daemon;  // empty: start one
+  std::string store = "memory";
+  std::string job;  // empty: made up
+  std::optional<std::filesystem::path> csv_directory;
+  bool json = false;
+  bool verbose = false;
+};
+
+// What to do after parsing.
+struct ParsedCommand {
+  std::optional<int> exit_status;  // set: print `text` and exit with it
+  std::string text;                // help and version for stdout (status 0), or an error for stderr
+  Options options;
+};
+
+// Never throws for what a user can write. Errors name the flag, the value, and what is allowed.
+ParsedCommand parse_command(int argc, const char* const* argv);
+
+}  // namespace syncd::trainer

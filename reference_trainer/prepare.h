@@ -1,0 +1,50 @@
+// Turns loaded data into what workloads train on: shuffled, split into training and held-out
+// samples, and put into shared memory. Also the views through which workloads read it back. Pure
+// functions; the views are immutable.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "reference_trainer/libsvm.h"
+#include "reference_trainer/movielens.h"
+#include "reference_trainer/shared_arrays.h"
+
+namespace syncd::trainer {
+
+// A tenth of the samples is held out, but at least one and at most this many: the loss is evaluated
+// several times a second while training goes on.
+inline constexpr std::size_t kHeldOutMax = 10'000;
+
+// How many of `samples` are held out.
+std::size_t held_out_count(std::size_t samples);
+
+// Samples [0, training) are for training, the rest are held out.
+struct RatingView {
+  std::uint32_t users = 0;
+  std::uint32_t items = 0;
+  std::size_t training = 0;
+  std::span<const std::uint32_t> user;
+  std::span<const std::uint32_t> item;
+  std::span<const float> rating;
+};
+
+struct ExampleView {
+  std::uint32_t features = 0;
+  std::size_t training = 0;
+  std::span<const std::uint64_t> row_start;  // one more than there are examples
+  std::span<const std::uint32_t> column;
+  std::span<const float> value;
+  std::span<const float> label;
+};
+
+// Shuffles by the seed, splits and shares. At least two samples are needed: throws
+// std::invalid_argument otherwise.
+SharedArrays prepare_ratings(const RatingData& data, std::uint64_t seed);
+SharedArrays prepare_examples(const ExampleData& data, std::uint64_t seed);
+
+// Throws std::invalid_argument if the arrays hold another kind of data.
+RatingView view_ratings(const SharedArrays& arrays);
+ExampleView view_examples(const SharedArrays& arrays);
+
+}  // namespace syncd::trainer

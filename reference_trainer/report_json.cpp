@@ -1,0 +1,70 @@
+// The report as JSON: see report.h. No thread of its own.
+#include <nlohmann/json.hpp>
+
+#include "reference_trainer/report.h"
+
+namespace syncd::trainer {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+Json optional_number(const std::optional<double>& value) {
+  return value ? Json(*value) : Json(nullptr);
+}
+
+Json worker_json(const WorkerResult& worker) {
+  return {{"end", worker.end},
+          {"iterations", worker.iterations},
+          {"computing_s", worker.computing_s},
+          {"waiting_s", worker.waiting_s},
+          {"pushing_s", worker.pushing_s},
+          {"wasted_s", worker.wasted_s},
+          {"staleness_max", worker.staleness_max},
+          {"aborts", worker.aborts},
+          {"late", worker.late},
+          {"skipped", worker.skipped},
+          {"rejoins", worker.rejoins}};
+}
+
+Json result_json(const ReportContext& context, const RunResult& result) {
+  Json json{{"policy", result.policy},
+            {"job", result.job},
+            {"failure", result.failure.empty() ? Json(nullptr) : Json(result.failure)},
+            {"interrupted", result.interrupted},
+            {"time_to_target_s", context.target_loss
+                                     ? optional_number(time_to_loss(result, *context.target_loss))
+                                     : Json(nullptr)},
+            {"seconds", result.seconds},
+            {"iterations", result.iterations},
+            {"iterations_per_s", result.iterations_per_s()},
+            {"final_loss", result.final_loss()},
+            {"waiting_share", result.waiting_share()},
+            {"staleness_mean", result.staleness_mean()},
+            {"staleness_max", result.staleness_max()},
+            {"aborts", result.aborts()},
+            {"lost_workers", result.lost_workers()},
+            {"rolled_back_updates", result.rolled_back}};
+  json["workers"] = Json::array();
+  for (const WorkerResult& worker : result.workers) json["workers"].push_back(worker_json(worker));
+  return json;
+}
+
+}  // namespace
+
+std::string render_json(const ReportContext& context, const std::vector<RunResult>& results) {
+  Json json{{"workload", context.workload},
+            {"loss", context.loss_name},
+            {"data", context.data},
+            {"workers", context.workers},
+            {"seed", context.seed},
+            {"slowdown", context.slowdown},
+            {"iteration_ms", context.iteration_ms},
+            {"target_loss", optional_number(context.target_loss)},
+            {"target_source", context.target_source}};
+  json["policies"] = Json::array();
+  for (const RunResult& result : results) json["policies"].push_back(result_json(context, result));
+  // A path or a message may hold bytes that are no UTF-8; they are replaced rather than fatal.
+  return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+}  // namespace syncd::trainer

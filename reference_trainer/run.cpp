@@ -1,0 +1,344 @@
+// One run from start to end: see run.h. Everything here runs on the parent's main thread.
+#include "reference_trainer/run.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <csignal>
+#include <limits>
+
+#include "reference_trainer/clock.h"
+#include "reference_trainer/interrupts.h"
+#include "reference_trainer/parameter_store.h"
+#include "reference_trainer/slowdown.h"
+#include "reference_trainer/worker_process.h"
+
+namespace syncd::trainer {
+namespace {
+
+constexpr std::int64_t kTickUs = 10'000;
+constexpr std::int64_t kEvaluateEveryUs = 50'000;
+constexpr std::int64_t kEvaluateShareMax = 10;  // at most a tenth of the time goes into evaluating
+constexpr std::int64_t kStallNoticeUs = 30'000'000;
+constexpr std::int64_t kGraceUs = 5'000'000;  // beyond what an iteration may take
+
+std::int64_t load(const std::atomic<std::int64_t>& counter) {
+  return counter.load(std::memory_order_relaxed);
+}
+
+BoardConfig board_config(const RunSettings& settings, int store_fd, int data_fd) {
+  BoardConfig config{};
+  config.workload = settings.workload;
+  config.budget = static_cast<std::int32_t>(settings.budget);
+  config.iterations = settings.iterations;
+  config.iteration_us = settings.iteration_us;
+  config.store_fd = store_fd;
+  config.data_fd = data_fd;
+  set_field(config.slowdown, settings.slowdown, "slowdown");
+  set_field(config.addresses, settings.addresses, "daemon's address");
+  set_field(config.job, settings.job, "job's name");
+  set_field(config.policy, settings.policy, "policy");
+  return config;
+}
+
+ParameterStore initial_store(const Workload& workload) {
+  std::vector<float> initial(workload.layout().parameters);
+  workload.initialize(initial);
+  return ParameterStore::create(workload.layout(), initial);
+}
+
+// The monitor of one run.
+class Run {
+ public:
+  Run(const RunSettings& settings, const Workload& workload, const SharedArrays& data,
+      DaemonProcess* daemon, const std::function<void(const std::string&)>& notify)
+      : settings_(settings),
+        workload_(workload),
+        daemon_(daemon),
+        notify_(notify),
+        store_(initial_store(workload)),
+        board_(RunBoard::create(board_config(settings, store_.fd(), data.fd()))),
+        snapshot_(workload.layout().parameters) {
+    result_.policy = settings.policy;
+    result_.job = settings.job;
+    result_.workers.resize(static_cast<std::size_t>(settings.workload.workers));
+  }
+
+  RunResult execute() {
+    evaluate();  // the point at time 0
+    for (int worker = 0; worker < board_.workers(); ++worker) {
+      children_.push_back(start_worker(worker, board_));
+    }
+    last_progress_us_ = clock_.now_us();
+    while (running() > 0) {
+      clock_.sleep_us(kTickUs);
+      reap();
+      watch_daemon();
+      watch_interrupts_and_limits();
+      watch_progress();
+      enforce_stop();
+      if (started() && clock_.now_us() >= next_evaluation_us_) evaluate();
+    }
+    finish();
+    return std::move(result_);
+  }
+
+ private:
+  bool started() const { return start_us() != 0; }
+
+  // The moment of the first grant, or 0.
+  std::int64_t start_us() const {
+    std::int64_t first = 0;
+    for (int worker = 0; worker < board_.workers(); ++worker) {
+      const std::int64_t moment = load(board_.slot(worker).first_grant_us);
+      if (moment != 0 && (first == 0 || moment < first)) first = moment;
+    }
+    return first;
+  }
+
+  std::int64_t iterations() const {
+    std::int64_t sum = 0;
+    for (int worker = 0; worker < board_.workers(); ++worker) {
+      sum += load(board_.slot(worker).iterations);
+    }
+    return sum;
+  }
+
+  int running() {
+    return static_cast<int>(std::count_if(children_.begin(), children_.end(),
+                                          [](ChildProcess& child) { return !child.poll(); }));
+  }
+
+  void reap() {
+    for (std::size_t i = 0; i < children_.size(); ++i) {
+      WorkerResult& worker = result_.workers[i];
+      if (!worker.end.empty()) continue;
+      const auto status = children_[i].poll();
+      if (!status) continue;
+      const std::string reason = board_.slot(static_cast<int>(i)).message.get();
+      worker.finished = *status == 0;
+      worker.end = worker.finished ? "finished"
+                                   : describe_exit(*status) + (reason.empty() ? "" : ": " + reason);
+      if (worker.finished || ending_) continue;
+      notify_(fmt::format("worker {} ended: {}", i, worker.end));
+      // Before the start, the others wait for it in vain: the daemon does not know that it is gone
+      // for good, or that it will never come.
+      if (!started()) fail(fmt::format("worker {}: {}", i, worker.end), StopLevel::kAbandon);
+    }
+  }
+
+  void watch_daemon() {
+    if (daemon_ == nullptr || ending_) return;
+    if (const auto text = daemon_->failure()) fail(*text, StopLevel::kAbandon);
+  }
+
+  void watch_interrupts_and_limits() {
+    if (interrupt_count() > 0 && !result_.interrupted) {
+      result_.interrupted = true;
+      request_stop(StopLevel::kAbandon);
+    }
+    if (interrupt_count() > 1) kill_deadline_us_ = 0;
+    if (settings_.seconds_max > 0 && started() && !ending_ &&
+        static_cast<double>(clock_.now_us() - start_us()) >= settings_.seconds_max * 1e6) {
+      request_stop(StopLevel::kFinish);
+    }
+  }
+
+  // A run in which nothing happens says why, and does not last for ever.
+  void watch_progress() {
+    const std::int64_t count = iterations();
+    const std::int64_t now_us = clock_.now_us();
+    if (count != last_iterations_) {
+      last_iterations_ = count;
+      last_progress_us_ = now_us;
+      notices_ = 0;
+    }
+    if (ending_) return;
+    const std::int64_t idle_us = now_us - last_progress_us_;
+    if (idle_us > kStallNoticeUs * (notices_ + 1)) {
+      ++notices_;
+      notify_(fmt::format("no worker has finished an iteration for {:.0f} s{}",
+                          static_cast<double>(idle_us) / 1e6, waiting_text()));
+    }
+    if (settings_.stall_seconds > 0 &&
+        static_cast<double>(idle_us) > settings_.stall_seconds * 1e6 + longest_iteration_us() * 3) {
+      fail(fmt::format("no worker finished an iteration for {:.0f} s{}",
+                       static_cast<double>(idle_us) / 1e6, waiting_text()),
+           StopLevel::kAbandon);
+    }
+  }
+
+  std::string waiting_text() const {
+    for (int worker = 0; worker < board_.workers(); ++worker) {
+      const std::string text = board_.slot(worker).waiting_for.get();
+      if (!text.empty()) return fmt::format("; worker {}: {}", worker, text);
+    }
+    return "";
+  }
+
+  double longest_iteration_us() const {
+    return static_cast<double>(settings_.iteration_us) *
+           Slowdown::parse(settings_.slowdown, board_.workers()).largest_factor();
+  }
+
+  void fail(const std::string& reason, StopLevel level) {
+    if (result_.failure.empty()) result_.failure = reason;
+    request_stop(level);
+  }
+
+  void request_stop(StopLevel level) {
+    board_.request_stop(level);
+    const auto iteration_us = static_cast<std::int64_t>(2 * longest_iteration_us());
+    const std::int64_t patience_us = kGraceUs + (level == StopLevel::kFinish ? iteration_us : 0);
+    const std::int64_t deadline_us = clock_.now_us() + patience_us;
+    kill_deadline_us_ = ending_ ? std::min(kill_deadline_us_, deadline_us) : deadline_us;
+    ending_ = true;
+  }
+
+  // Workers that do not end within the time for it are first told to drop what they do, then
+  // killed.
+  void enforce_stop() {
+    if (!ending_ || clock_.now_us() < kill_deadline_us_) return;
+    if (board_.stop() == StopLevel::kFinish) {
+      board_.request_stop(StopLevel::kAbandon);
+      kill_deadline_us_ = clock_.now_us() + kGraceUs;
+      return;
+    }
+    for (ChildProcess& child : children_) child.signal(SIGKILL);
+  }
+
+  void evaluate() {
+    const std::int64_t before_us = clock_.now_us();
+    const std::int64_t count = iterations();
+    store_.read_all(snapshot_);
+    const double loss = workload_.evaluate(snapshot_);
+    const std::int64_t cost_us = clock_.now_us() - before_us;
+    next_evaluation_us_ = before_us + std::max(kEvaluateEveryUs, cost_us * kEvaluateShareMax);
+    const double time_s = started() ? static_cast<double>(before_us - start_us()) / 1e6 : 0;
+    result_.curve.push_back({std::max(0.0, time_s), count, loss});
+    if (settings_.stop_at_loss && started() && !ending_ && loss <= *settings_.stop_at_loss) {
+      request_stop(StopLevel::kFinish);
+    }
+  }
+
+  // After the last worker has ended.
+  void finish() {
+    reap();
+    const std::int64_t first_us = start_us();
+    std::int64_t last_us = first_us;
+    for (int worker = 0; worker < board_.workers(); ++worker) {
+      collect(board_.slot(worker), result_.workers[static_cast<std::size_t>(worker)]);
+      last_us = std::max(last_us, load(board_.slot(worker).last_push_us));
+    }
+    result_.seconds = static_cast<double>(last_us - first_us) / 1e6;
+    result_.iterations = iterations();
+    store_.read_all(snapshot_);
+    result_.curve.push_back({std::max(result_.seconds, result_.curve.back().time_s),
+                             result_.iterations, workload_.evaluate(snapshot_)});
+    result_.rolled_back = store_.rolled_back_updates();
+    const bool any_finished = result_.lost_workers() < board_.workers();
+    if (result_.failure.empty() && !result_.interrupted && !any_finished) {
+      result_.failure = "no worker finished; worker 0: " + result_.workers.front().end;
+    }
+  }
+
+  static void collect(const WorkerSlot& slot, WorkerResult& worker) {
+    worker.iterations = load(slot.iterations);
+    worker.computing_s = static_cast<double>(load(slot.computing_us)) / 1e6;
+    worker.waiting_s = static_cast<double>(load(slot.waiting_us)) / 1e6;
+    worker.pushing_s = static_cast<double>(load(slot.pushing_us)) / 1e6;
+    worker.wasted_s = static_cast<double>(load(slot.wasted_us)) / 1e6;
+    worker.active_s = worker.computing_s + worker.waiting_s + worker.pushing_s;
+    worker.grants = load(slot.grants);
+    worker.staleness_sum = load(slot.staleness_sum);
+    worker.staleness_max = load(slot.staleness_max);
+    worker.pulls = load(slot.pulls);
+    worker.aborts = load(slot.aborts);
+    worker.late = load(slot.late);
+    worker.skipped = load(slot.skipped);
+    worker.rejoins = load(slot.rejoins);
+  }
+
+  const RunSettings& settings_;
+  const Workload& workload_;
+  DaemonProcess* daemon_;
+  const std::function<void(const std::string&)>& notify_;
+  SystemClock clock_;
+  ParameterStore store_;
+  RunBoard board_;
+  std::vector<float> snapshot_;
+  std::vector<ChildProcess> children_;
+  RunResult result_;
+  bool ending_ = false;
+  std::int64_t kill_deadline_us_ = std::numeric_limits<std::int64_t>::max();
+  std::int64_t next_evaluation_us_ = 0;
+  std::int64_t last_progress_us_ = 0;
+  std::int64_t last_iterations_ = 0;
+  std::int64_t notices_ = 0;
+};
+
+double ratio(double part, double whole) {
+  return whole > 0 ? part / whole : 0;
+}
+
+}  // namespace
+
+double RunResult::final_loss() const {
+  return curve.empty() ? 0 : curve.back().loss;
+}
+
+double RunResult::iterations_per_s() const {
+  return ratio(static_cast<double>(iterations), seconds);
+}
+
+double RunResult::waiting_share() const {
+  double waiting = 0;
+  double active = 0;
+  for (const WorkerResult& worker : workers) {
+    waiting += worker.waiting_s;
+    active += worker.active_s;
+  }
+  return ratio(waiting, active);
+}
+
+double RunResult::staleness_mean() const {
+  std::int64_t sum = 0;
+  std::int64_t grants = 0;
+  for (const WorkerResult& worker : workers) {
+    sum += worker.staleness_sum;
+    grants += worker.grants;
+  }
+  return ratio(static_cast<double>(sum), static_cast<double>(grants));
+}
+
+std::int64_t RunResult::staleness_max() const {
+  std::int64_t largest = 0;
+  for (const WorkerResult& worker : workers) largest = std::max(largest, worker.staleness_max);
+  return largest;
+}
+
+std::int64_t RunResult::aborts() const {
+  std::int64_t sum = 0;
+  for (const WorkerResult& worker : workers) sum += worker.aborts;
+  return sum;
+}
+
+int RunResult::lost_workers() const {
+  return static_cast<int>(std::count_if(workers.begin(), workers.end(),
+                                        [](const WorkerResult& w) { return !w.finished; }));
+}
+
+std::optional<double> time_to_loss(const RunResult& result, double target) {
+  for (const CurvePoint& point : result.curve) {
+    if (point.loss <= target) return point.time_s;
+  }
+  return std::nullopt;
+}
+
+RunResult run_training(const RunSettings& settings, const Workload& workload,
+                       const SharedArrays& data, DaemonProcess* daemon,
+                       const std::function<void(const std::string&)>& notify) {
+  return Run(settings, workload, data, daemon, notify).execute();
+}
+
+}  // namespace syncd::trainer

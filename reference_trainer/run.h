@@ -1,0 +1,89 @@
+// One run: a fresh store, a fresh job, N worker processes, and a monitor that evaluates the loss,
+// ends the run, and notices who dies. Runs on the parent's main thread and blocks until every
+// worker has ended; nothing of a run outlives run_training().
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "reference_trainer/daemon_process.h"
+#include "reference_trainer/run_board.h"
+#include "reference_trainer/workload.h"
+
+namespace syncd::trainer {
+
+struct RunSettings {
+  WorkloadConfig workload;
+  std::string policy;
+  std::string job;
+  std::string addresses;
+  std::string slowdown = "none";
+  std::int64_t iteration_us = 0;  // emulated base cost of an iteration; 0: none
+  std::int64_t iterations = 0;    // per worker, counted as `budget` says; 0: no limit
+  Budget budget = Budget::kShared;
+  double seconds_max = 0;              // of training; 0: no limit
+  std::optional<double> stop_at_loss;  // the run ends when the held-out loss is this low
+  // How long no worker may finish an iteration before the run is given up. 0: never.
+  double stall_seconds = 180;
+};
+
+// The held-out loss at a moment. time_s counts from the first granted iteration of any worker.
+struct CurvePoint {
+  double time_s = 0;
+  std::int64_t iterations = 0;  // of all workers together
+  double loss = 0;
+};
+
+struct WorkerResult {
+  bool finished = false;  // left the job as it should
+  std::string end;        // "finished", "killed by SIGKILL", "exit status 3: begin: SYNCD_E_..."
+  std::int64_t iterations = 0;
+  double computing_s = 0;
+  double waiting_s = 0;
+  double pushing_s = 0;
+  double wasted_s = 0;
+  double active_s = 0;  // from its first grant to its last push or wait
+  std::int64_t grants = 0;
+  std::int64_t staleness_sum = 0;
+  std::int64_t staleness_max = 0;
+  std::int64_t pulls = 0;
+  std::int64_t aborts = 0;
+  std::int64_t late = 0;
+  std::int64_t skipped = 0;
+  std::int64_t rejoins = 0;
+};
+
+struct RunResult {
+  std::string policy;
+  std::string job;
+  std::string failure;       // why the run as a whole failed; empty: at least one worker finished
+  bool interrupted = false;  // by a signal
+  std::vector<CurvePoint> curve;
+  std::vector<WorkerResult> workers;
+  double seconds = 0;             // from the first grant to the last push
+  std::int64_t iterations = 0;    // of all workers together
+  std::uint64_t rolled_back = 0;  // half-written updates of dead workers that were taken back
+
+  double final_loss() const;
+  double iterations_per_s() const;
+  double waiting_share() const;  // time blocked in begin / time of the workers
+  double staleness_mean() const;
+  std::int64_t staleness_max() const;
+  std::int64_t aborts() const;
+  int lost_workers() const;
+};
+
+// When the loss was first at or below `target`, or nothing.
+std::optional<double> time_to_loss(const RunResult& result, double target);
+
+// `daemon`: the trainer's own, which is watched too, or null. `notify`: called now and then with a
+// line for people (a worker that died, a run that stalls). Throws SharedMemoryError or ProcessError
+// if the run cannot even be set up.
+RunResult run_training(const RunSettings& settings, const Workload& workload,
+                       const SharedArrays& data, DaemonProcess* daemon,
+                       const std::function<void(const std::string&)>& notify);
+
+}  // namespace syncd::trainer

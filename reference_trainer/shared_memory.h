@@ -1,0 +1,52 @@
+// One mapping of memory that several processes share. It has no name while it is in use: children
+// get its file descriptor, so nothing is left behind however the processes end. Owned by one
+// object, unmapped and closed with it; the bytes may be used from any thread, under the user's own
+// rules.
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+
+namespace syncd::trainer {
+
+// Shared memory could not be made or attached; what() says for what, how much, and why.
+class SharedMemoryError : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+class SharedMemory {
+ public:
+  // POSIX shared memory (shm_open), filled with zeros. Its name is removed before this returns. All
+  // pages are reserved now, so a /dev/shm that is too small is an error here and not a SIGBUS
+  // later.
+  static SharedMemory create(std::size_t bytes, std::string_view purpose);
+
+  // The same outside /dev/shm, whose size is often limited in containers (to 64 MiB, by default):
+  // for large data that is written once. Linux memfd.
+  static SharedMemory create_large(std::size_t bytes, std::string_view purpose);
+
+  // Maps the memory behind an inherited descriptor, which it then owns.
+  static SharedMemory attach(int fd, std::string_view purpose);
+
+  SharedMemory(SharedMemory&& other) noexcept;
+  SharedMemory& operator=(SharedMemory&& other) noexcept;
+  ~SharedMemory();
+
+  std::span<std::byte> bytes() const { return bytes_; }
+
+  // Closed on exec unless the spawner lets it through.
+  int fd() const { return fd_; }
+
+ private:
+  SharedMemory(int fd, std::span<std::byte> bytes) : fd_(fd), bytes_(bytes) {}
+  static SharedMemory map(int fd, std::size_t bytes, std::string_view purpose);
+
+  int fd_ = -1;
+  std::span<std::byte> bytes_;
+};
+
+}  // namespace syncd::trainer

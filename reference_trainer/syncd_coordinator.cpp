@@ -1,0 +1,154 @@
+// The coordinator over the C interface <syncd/client.h>: see coordinator.h. The client library runs
+// a thread of its own for the network; everything here runs on the caller's.
+#include <fmt/format.h>
+#include <syncd/client.h>
+
+#include <string_view>
+
+#include "reference_trainer/coordinator.h"
+
+namespace syncd::trainer {
+namespace {
+
+// An error object that frees itself, and its way into an exception.
+class ErrorHolder {
+ public:
+  ErrorHolder() = default;
+  ~ErrorHolder() { syncd_error_free(error_); }
+  ErrorHolder(const ErrorHolder&) = delete;
+  ErrorHolder& operator=(const ErrorHolder&) = delete;
+
+  syncd_error** out() { return &error_; }
+  std::string_view message() const { return syncd_error_message(error_); }
+
+  [[noreturn]] void raise(std::string_view call, syncd_status status) const {
+    throw CoordinatorError(kind_of(status),
+                           fmt::format("{}: {}: {}", call, syncd_strerror(status), message()));
+  }
+
+ private:
+  static CoordinatorError::Kind kind_of(syncd_status status) {
+    switch (status) {
+      case SYNCD_E_FENCED:
+        return CoordinatorError::Kind::kFenced;
+      case SYNCD_E_STOPPED:
+        return CoordinatorError::Kind::kStopped;
+      case SYNCD_E_TIMEOUT:
+      case SYNCD_E_UNREACHABLE:
+        return CoordinatorError::Kind::kRetry;
+      default:
+        return CoordinatorError::Kind::kOther;
+    }
+  }
+
+  syncd_error* error_ = nullptr;
+};
+
+class SyncdCoordinator : public Coordinator {
+ public:
+  explicit SyncdCoordinator(JoinRequest request) : request_(std::move(request)) {
+    open();
+    try {
+      join();
+    } catch (...) {
+      syncd_client_close(client_);
+      throw;
+    }
+  }
+
+  ~SyncdCoordinator() override {
+    syncd_client_close(client_);
+    syncd_worker_free(worker_);
+  }
+
+  SyncdCoordinator(const SyncdCoordinator&) = delete;
+  SyncdCoordinator& operator=(const SyncdCoordinator&) = delete;
+
+  std::optional<Step> begin(std::int64_t timeout_ms) override {
+    syncd_step step = SYNCD_STEP_INIT;
+    ErrorHolder error;
+    const syncd_status status = syncd_begin(worker_, timeout_ms, &step, error.out());
+    if (status == SYNCD_E_TIMEOUT) {
+      waiting_for_ = error.message();
+      return std::nullopt;
+    }
+    if (status != SYNCD_OK) error.raise("begin", status);
+    return Step{.iteration = step.iteration,
+                .staleness = step.staleness,
+                .pull = (step.flags & SYNCD_STEP_PULL) != 0,
+                .barrier = (step.flags & SYNCD_STEP_BARRIER) != 0,
+                .skip = (step.flags & SYNCD_STEP_SKIP) != 0,
+                .stop = (step.flags & SYNCD_STEP_STOP) != 0};
+  }
+
+  std::string waiting_for() const override { return waiting_for_; }
+
+  bool should_resync() const override { return syncd_should_resync(worker_) != 0; }
+
+  bool push(std::int64_t iteration, const PushReport& report) override {
+    syncd_push_info info = SYNCD_PUSH_INFO_INIT;
+    info.loss = report.loss;
+    info.samples = report.samples;
+    info.bytes = report.bytes;
+    std::uint32_t flags = 0;
+    ErrorHolder error;
+    const syncd_status status =
+        syncd_push(worker_, iteration, &info, SYNCD_TIMEOUT_DEFAULT, &flags, error.out());
+    if (status != SYNCD_OK) error.raise("push", status);
+    return (flags & SYNCD_PUSH_LATE) != 0;
+  }
+
+  void leave() override {
+    ErrorHolder error;
+    const syncd_status status = syncd_leave(worker_, SYNCD_TIMEOUT_DEFAULT, error.out());
+    if (status != SYNCD_OK) error.raise("leave", status);
+  }
+
+  void rejoin() override {
+    // The old handle is of no use any more; whether the daemon still knows it does not matter.
+    syncd_leave(worker_, 0, nullptr);
+    syncd_worker_free(worker_);
+    worker_ = nullptr;
+    join();
+  }
+
+ private:
+  void open() {
+    const std::string name = fmt::format("reference_trainer worker {}", request_.worker);
+    syncd_client_options options = SYNCD_CLIENT_OPTIONS_INIT;
+    options.addresses = request_.addresses.c_str();
+    options.client_name = name.c_str();
+    ErrorHolder error;
+    const syncd_status status = syncd_client_open(&options, &client_, error.out());
+    if (status != SYNCD_OK) error.raise("connecting to syncd", status);
+  }
+
+  void join() {
+    const std::string name = fmt::format("worker-{}", request_.worker);
+    syncd_join_options options = SYNCD_JOIN_OPTIONS_INIT;
+    options.job = request_.job.c_str();
+    options.policy = request_.policy.c_str();
+    options.name = name.c_str();
+    options.rank = request_.worker;
+    options.world_size = static_cast<std::uint32_t>(request_.workers);
+    ErrorHolder error;
+    const syncd_status status = syncd_join(client_, &options, &worker_, error.out());
+    if (status != SYNCD_OK) {
+      error.raise(fmt::format("joining job {} with policy {}", request_.job, request_.policy),
+                  status);
+    }
+  }
+
+  JoinRequest request_;
+  syncd_client* client_ = nullptr;
+  syncd_worker* worker_ = nullptr;
+  std::string waiting_for_;
+};
+
+}  // namespace
+
+std::unique_ptr<Coordinator> join_syncd(const JoinRequest& request) {
+  return std::make_unique<SyncdCoordinator>(request);
+}
+
+}  // namespace syncd::trainer

@@ -1,0 +1,120 @@
+// What is trained: the seam between the training machinery (store, workers, monitor) and a model.
+// A Workload knows the data, the parameters' layout and the held-out loss; a Stepper computes one
+// worker's minibatches on some backend. Today's steppers run on the CPU; a stepper on another
+// device keeps the same contract, because it owns the memory that pulls write into (replica()) and
+// hears when that memory changed. A Workload is immutable and may be used from any thread; a
+// Stepper belongs to one thread.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "reference_trainer/shared_arrays.h"
+
+namespace syncd::trainer {
+
+enum class WorkloadKind : std::int32_t { kSvm = 0, kMf = 1 };
+
+// "svm", "mf".
+std::string_view workload_name(WorkloadKind kind);
+
+// Everything that, with the data, defines the training; the same in all processes of a run. Plain
+// data, because it travels through shared memory.
+struct WorkloadConfig {
+  WorkloadKind kind = WorkloadKind::kMf;
+  std::int32_t workers = 1;
+  std::int32_t batch = 0;    // samples per iteration of one worker
+  double learning_rate = 0;  // of one worker's update, constant
+  std::uint64_t seed = 1;
+};
+
+// A workload's own defaults, the same for every policy.
+std::int32_t default_batch(WorkloadKind kind);
+double default_learning_rate(WorkloadKind kind);
+
+// How the flat vector of parameters is best cut into shards.
+struct ParameterLayout {
+  std::size_t parameters = 0;
+  std::size_t block =
+      1;  // parameters that belong together (an embedding row) and stay in one shard
+};
+
+// What one minibatch adds to the parameters: the gradient times minus the learning rate. With
+// indices, deltas[i] belongs to parameter indices[i] (ascending, each once); without, the update is
+// dense and deltas has one entry per parameter.
+struct Update {
+  std::vector<std::uint32_t> indices;
+  std::vector<float> deltas;
+  double loss = 0;  // mean training loss of the minibatch before the update
+  std::uint64_t samples = 0;
+
+  bool dense() const { return indices.empty() && !deltas.empty(); }
+  std::size_t bytes() const {
+    return indices.size() * sizeof(std::uint32_t) + deltas.size() * sizeof(float);
+  }
+};
+
+// Which minibatch: the same key always draws the same samples, so that a restarted iteration
+// computes on the same data and every policy sees the same sequence per worker.
+struct BatchKey {
+  std::int32_t worker = 0;
+  std::int64_t iteration = 0;
+};
+
+class Stepper {
+ public:
+  virtual ~Stepper() = default;
+
+  // The worker's own copy of the parameters, in host memory. The caller writes pulled values and
+  // its own updates here and then calls replica_changed().
+  virtual std::span<float> replica() = 0;
+  virtual void replica_changed() {}
+
+  // Chooses the minibatch and forgets what was computed for an earlier one.
+  virtual void start(BatchKey key) = 0;
+
+  // The minibatch is computed in this many parts, so that the caller can ask between them whether
+  // to start over. compute(part) for part = 0, 1, ... micro_batches() - 1, each once.
+  virtual int micro_batches() const = 0;
+  virtual void compute(int part) = 0;
+
+  // The update of the whole minibatch; valid until the next start().
+  virtual const Update& finish() = 0;
+};
+
+class Workload {
+ public:
+  virtual ~Workload() = default;
+
+  virtual std::string_view name() const = 0;
+  virtual std::string_view loss_name() const = 0;  // such as "held-out RMSE"
+  virtual ParameterLayout layout() const = 0;
+  virtual std::size_t training_samples() const = 0;
+  virtual std::size_t held_out_samples() const = 0;
+
+  // Fills the initial parameters; the same for the same seed.
+  virtual void initialize(std::span<float> parameters) const = 0;
+
+  // Loss on the held-out samples, which no stepper ever trains on.
+  virtual double evaluate(std::span<const float> parameters) const = 0;
+
+  virtual std::unique_ptr<Stepper> make_stepper() const = 0;
+};
+
+// The workload over data that prepare.h put into shared memory; `data` must outlive it. Throws
+// std::invalid_argument if the data is of another kind or has fewer training samples than workers.
+std::unique_ptr<Workload> make_workload(const WorkloadConfig& config, const SharedArrays& data);
+
+// Adds an update to a copy of the parameters.
+void add_update(const Update& update, std::span<float> parameters);
+
+// Trains in this process alone, without any coordination: `iterations` minibatches, the workers in
+// turn, every update at once visible. What perfectly fresh parameters would give.
+void train_serially(const Workload& workload, std::int32_t workers, std::int64_t iterations,
+                    std::span<float> parameters);
+
+}  // namespace syncd::trainer
