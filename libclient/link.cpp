@@ -233,12 +233,15 @@ void Link::welcomed(const wire::Welcome& welcome, TimeUs now) {
   tried_in_round_ = 0;
   refusal_in_round_.reset();
   refusal_.reset();
+  latest_refusal_.reset();
   listener_.link_up(now);
 }
 
 void Link::refused(Status status, std::string message, TimeUs now) {
-  if (!status_is_retriable(status) && status != Status::kShutdown) {
-    refusal_in_round_ = Refusal{status, endpoint_text() + ": " + message};
+  // Whoever is shutting down is not refusing us; it is as good as gone.
+  if (status != Status::kShutdown && status != Status::kUnreachable) {
+    latest_refusal_ = Refusal{status, endpoint_text() + ": " + message};
+    if (!status_is_retriable(status)) refusal_in_round_ = latest_refusal_;
   }
   fail(message, now);
 }

@@ -101,6 +101,8 @@ class Link {
   // Set once every endpoint was tried since the last success and one of them refused us for a
   // reason that will not pass.
   const std::optional<Refusal>& refusal() const { return refusal_; }
+  // The latest refusal since the last success that is the daemon's choice, also one that may pass.
+  const std::optional<Refusal>& latest_refusal() const { return latest_refusal_; }
 
   // The endpoints tried and the latest error of each: "unix:/run/s: no such file; tcp:...: ...".
   std::string describe_errors() const;
@@ -148,6 +150,7 @@ class Link {
   std::string drain_reason_;
   std::optional<Refusal> refusal_in_round_;
   std::optional<Refusal> refusal_;
+  std::optional<Refusal> latest_refusal_;
 };
 
 }  // namespace syncd::client

@@ -109,8 +109,9 @@ class Session final : private Link::Listener {
 
   // ---- Operations: each completes exactly once, at once or later.
 
-  // Completes when the session is connected and welcomed; fails with kUnreachable at the deadline,
-  // or, once every endpoint was tried, with what a daemon refused us for.
+  // Completes when the session is connected and welcomed; fails at the deadline with
+  // kUnreachable or what a daemon refused us for; before that, once every endpoint was tried, with
+  // a refusal that will not pass.
   void connect(OpId op, Timeout timeout);
   void join(OpId op, JoinRequest request, Timeout timeout, TimeUs now);
   // One at a time per worker. After kTimeout or kUnreachable the request stays standing, and the
@@ -286,6 +287,7 @@ class Session final : private Link::Listener {
   void orphan_join(Worker& worker);
   void erase(WorkerId worker);
   void expire(TimeUs now);
+  void expire_connect();
   void expire_worker(Worker& worker, TimeUs now);
   void expire_begin(Worker& worker, TimeUs now);
   void finish_begin_timeout(Worker& worker, const std::string& reason);

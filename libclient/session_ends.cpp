@@ -90,11 +90,7 @@ void Session::erase(WorkerId id) {
 
 void Session::expire(TimeUs now) {
   scan_at_us_ = kNever;
-  if (connect_op_.waiting && connect_op_.deadline_us <= now) {
-    complete(connect_op_, Status::kUnreachable,
-             "no daemon answered within " + format_duration(connect_op_.allowed_us) + ": " +
-                 link_.describe_errors());
-  }
+  if (connect_op_.waiting && connect_op_.deadline_us <= now) expire_connect();
   if (connect_op_.waiting) arm(connect_op_);
   for (auto at = workers_.begin(); at != workers_.end();) {
     Worker& worker = at->second;
@@ -105,6 +101,16 @@ void Session::expire(TimeUs now) {
     scan_at_us_ = std::min(scan_at_us_, earliest_deadline(worker));
     ++at;
     if (orphan && unseen) erase(id);
+  }
+}
+
+void Session::expire_connect() {
+  const std::string within = " within " + format_duration(connect_op_.allowed_us) + ": ";
+  if (const auto& refusal = link_.latest_refusal()) {
+    complete(connect_op_, refusal->status, "no daemon took us" + within + refusal->message);
+  } else {
+    complete(connect_op_, Status::kUnreachable,
+             "no daemon answered" + within + link_.describe_errors());
   }
 }
 

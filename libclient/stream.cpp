@@ -103,6 +103,12 @@ bool Stream::write(std::vector<std::uint8_t>& bytes, std::string& error) {
     bytes.clear();
     return true;
   }
+  if (code == UV_EPIPE || code == UV_ECONNRESET) {
+    // The peer has closed it, perhaps after a last message that says why: reading delivers that,
+    // and then the end.
+    bytes.clear();
+    return true;
+  }
   if (code < 0 && code != UV_EAGAIN) {
     error = uv_strerror(code);
     bytes.clear();

@@ -232,6 +232,10 @@ std::string next_name(const client::JoinRequest& request) {
 }
 
 Outcome check_join(const client::JoinRequest& request) {
+  if (request.name.empty()) {
+    return invalid("syncd_join_options.name is empty; allowed: 1 to " +
+                   std::to_string(kWorkerNameBytesMax) + " bytes, or NULL");
+  }
   Outcome outcome = check_length("syncd_join_options.policy", request.policy, kPolicyBytesMax);
   if (outcome.ok()) {
     outcome = check_length("syncd_join_options.name", request.name, kWorkerNameBytesMax);

@@ -664,6 +664,25 @@ TEST(Handshake, ARefusalThatMayPassIsWaitedOut) {
   EXPECT_EQ(script.status(1), Status::kOk);
 }
 
+TEST(Handshake, ADaemonThatIsFullIsAskedAgainUntilTheTimeIsOver) {
+  Script script;
+  script.session.connect(1, script.deadline(kSecond));
+  const TimeUs start = script.now;
+  int asked = 0;
+  while (!script.done(1)) {
+    script.connect();
+    script.refuse(Status::kLimit, "16384 connections are open, the most allowed");
+    ++asked;
+    script.advance_to(std::min(script.session.next_deadline(), start + kSecond));
+  }
+  EXPECT_EQ(script.status(1), Status::kLimit);
+  EXPECT_EQ(script.now, start + kSecond);
+  EXPECT_GT(asked, 2);
+  EXPECT_EQ(script.text(1),
+            "no daemon took us within 1.0 s: unix:/run/a: the daemon refused the connection: 16384 "
+            "connections are open, the most allowed");
+}
+
 TEST(Handshake, AnotherFirstMessageIsRefused) {
   Script script;
   script.session.connect(1, {});
