@@ -109,7 +109,7 @@ class Job final : public PolicyHost {
   // job_history.cpp
   Record make_record(RecordKind kind) const;
   Record make_record(RecordKind kind, const Worker& worker) const;
-  void commit(Record record);        // numbers it, applies it, hands it to the store
+  void commit(Record&& record);      // numbers it, hands it to the store, applies it
   void apply(const Record& record);  // the one place where a recorded fact changes the state
   void apply_started(const Record& record);
   void apply_joined(const Record& record);

@@ -40,12 +40,12 @@ void Job::record_creation() {
        {"expected_workers", std::to_string(spec_.expected_workers)}});
 }
 
-void Job::commit(Record record) {
+void Job::commit(Record&& record) {
   record.sequence = ++sequence_;
-  // The record goes out before its consequences do: applying it may make further records.
-  const Record& kept = effects_->records.emplace_back(std::move(record));
-  const Record applied = kept;  // the vector may move while it is applied
-  apply(applied);
+  // The record goes out before its consequences do: applying it may make further records. A copy,
+  // because those may move the vector.
+  effects_->records.push_back(record);
+  apply(record);
   if (sequence_ - snapshot_sequence_ >= engine_.options_.snapshot_every_records) {
     engine_.touched_.push_back(id_);
   }
