@@ -34,7 +34,8 @@ TEST_P(DaemonKilled, AtRandomMomentsUnderSixteenWorkers) {
   const unsigned seed = std::random_device{}();
   SCOPED_TRACE("seed " + std::to_string(seed));
   std::mt19937 random(seed);
-  Daemon daemon(directory_, {.mode = mode()});
+  // Snapshots often, so that a kill may come in the middle of one, and recovery begins from them.
+  Daemon daemon(directory_, {.mode = mode(), .config = "[limits]\nsnapshot_every_records = 100\n"});
   WorkerGroup workers(
       directory_,
       {.address = daemon.address(), .policy = policy(), .iterations = 40, .iteration_ms = 3});

@@ -60,7 +60,7 @@ struct ApiJoin {
 class ApiClient {
  public:
   // Throws if no daemon answers.
-  explicit ApiClient(const std::string& address);
+  explicit ApiClient(const std::string& address, std::int64_t connect_timeout_ms = 30'000);
   ~ApiClient() { syncd_client_close(client_); }
   ApiClient(const ApiClient&) = delete;
   ApiClient& operator=(const ApiClient&) = delete;

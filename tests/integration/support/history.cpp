@@ -129,6 +129,10 @@ std::int64_t number(const Row& row, const std::string& column) {
   return std::stoll(found->second);
 }
 
+bool is_json(const std::string& text) {
+  return nlohmann::json::accept(text);
+}
+
 History parse_csv(const std::string& text) {
   const auto lines = split_csv(text);
   if (lines.empty()) throw std::runtime_error("the CSV has no header");

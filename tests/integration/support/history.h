@@ -26,6 +26,8 @@ struct History {
 
 std::int64_t number(const Row& row, const std::string& column);
 
+bool is_json(const std::string& text);
+
 History parse_csv(const std::string& text);
 History parse_json_lines(const std::string& text);
 

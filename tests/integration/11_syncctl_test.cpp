@@ -1,0 +1,141 @@
+// syncctl from outside: what it shows, and the exit codes that its --help documents.
+#include <gmock/gmock.h>
+
+#include "support/c_api.h"
+#include "support/daemon.h"
+#include "support/history.h"
+#include "support/raw_client.h"
+
+namespace syncd::test {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+class Syncctl : public ::testing::Test {
+ protected:
+  RunResult ctl(const std::vector<std::string>& arguments) {
+    return syncctl(directory_, daemon_, arguments);
+  }
+  RunResult elsewhere(std::vector<std::string> arguments) {
+    arguments.insert(arguments.begin(), program("syncctl"));
+    return run(arguments, directory_.path(), {{"HOME", directory_.path()}});
+  }
+
+  TempDir directory_;
+  Daemon daemon_{directory_};
+};
+
+TEST_F(Syncctl, ShowsTheDaemonItsJobsAndWhoWaitsForWhom) {
+  ApiClient client(daemon_.address());
+  ApiWorker fast = client.join({.policy = "ssp:0", .host = "node-a", .rank = 0, .world_size = 2});
+  ApiWorker slow = client.join({.policy = "ssp:0", .host = "node-b", .rank = 1, .world_size = 2});
+  syncd_step step = SYNCD_STEP_INIT;
+  EXPECT_EQ(fast.begin(step, 0).status, SYNCD_E_TIMEOUT);
+
+  RunResult result = ctl({"jobs"});
+  EXPECT_EQ(result.ending, exited(0)) << result.err;
+  EXPECT_THAT(result.out, AllOf(HasSubstr("ssp:0"), HasSubstr("waiting for 1 of 2: 1")));
+
+  ASSERT_TRUE(slow.begin(step).ok());
+  ASSERT_TRUE(fast.iterate(1).ok());
+  EXPECT_EQ(fast.begin(step, 0).status, SYNCD_E_TIMEOUT);
+
+  result = ctl({"status"});
+  EXPECT_EQ(result.ending, exited(0)) << result.err;
+  EXPECT_THAT(result.out, AllOf(HasSubstr(daemon_.store_path()), HasSubstr("durable"),
+                                HasSubstr("pid " + std::to_string(daemon_.pid()))));
+  result = ctl({"workers", "job"});
+  EXPECT_EQ(result.ending, exited(0)) << result.err;
+  EXPECT_THAT(result.out, AllOf(HasSubstr("node-a"), HasSubstr("node-b"),
+                                HasSubstr("relative clock 1 is 1 ahead of the slowest (0)"),
+                                HasSubstr("in iteration 0 for")));
+  result = ctl({"history", "job"});
+  EXPECT_EQ(result.ending, exited(0)) << result.err;
+  EXPECT_THAT(result.out, AllOf(HasSubstr("job_started"), HasSubstr("push")));
+
+  for (const char* view : {"status", "jobs", "workers", "history"}) {
+    std::vector<std::string> arguments = {"--json", view};
+    if (std::string(view) == "workers" || std::string(view) == "history")
+      arguments.push_back("job");
+    result = ctl(arguments);
+    EXPECT_EQ(result.ending, exited(0)) << result.err;
+    EXPECT_TRUE(is_json(result.out)) << view << ": " << result.out;
+  }
+}
+
+TEST_F(Syncctl, CreatesAndStopsAJob) {
+  RunResult result = ctl({"job", "create", "mine", "--policy", "ssp:2", "--workers", "1"});
+  EXPECT_EQ(result.ending, exited(0)) << result.err;
+  EXPECT_EQ(ctl({"job", "create", "mine"}).ending, exited(1)) << "it exists already";
+  ApiClient client(daemon_.address());
+  ApiWorker worker = client.join({.job = "mine", .rank = 0});
+  EXPECT_STREQ(syncd_worker_policy(worker.get()), "ssp:2");
+  ASSERT_TRUE(worker.iterate(2).ok());
+  EXPECT_EQ(ctl({"job", "stop", "mine", "--reason", "enough"}).ending, exited(0));
+  syncd_step step = SYNCD_STEP_INIT;
+  ASSERT_TRUE(worker.begin(step).ok());
+  EXPECT_TRUE((step.flags & SYNCD_STEP_STOP) != 0);
+  EXPECT_TRUE(worker.leave().ok());
+  const auto stopped = export_history(directory_, daemon_, "mine").of_kind("job_stopped");
+  ASSERT_EQ(stopped.size(), 1U);
+  EXPECT_THAT(stopped[0].at("reason"), HasSubstr("enough"));
+}
+
+TEST_F(Syncctl, WritesAnExportIntoAFile) {
+  Bystander(daemon_.address(), "job").expect_progress(5);
+  const std::string path = directory_.file("export.csv");
+  const RunResult result =
+      ctl({"history", "export", "job", "--format", "csv", "--kind", "push", "--output", path});
+  EXPECT_EQ(result.ending, exited(0)) << result.err;
+  EXPECT_EQ(parse_csv(read_file(path)).pushes(0), (std::vector<std::int64_t>{0, 1, 2, 3, 4}));
+  const RunResult unwritable =
+      ctl({"history", "export", "job", "--format", "csv", "--output", path + "/below"});
+  EXPECT_EQ(unwritable.ending, exited(4));
+  EXPECT_THAT(unwritable.err, HasSubstr(path + "/below"));
+}
+
+TEST_F(Syncctl, ExportsALongHistoryInFull) {
+  constexpr int kPushes = 2'000;  // several answers' worth
+  {
+    RawClient client(daemon_.address());
+    client.hello();
+    RawWorker worker(client, join_of("long", 0, 1, "asp"));
+    for (std::int64_t i = 0; i < kPushes; ++i) {
+      const std::uint64_t begin = client.send(wire::Begin{worker.ref(), i});
+      RawClient::as<wire::Granted>(client.answer(begin));
+      worker.push(i);
+    }
+  }
+  const History history = export_history(directory_, daemon_, "long");
+  EXPECT_EQ(history.pushes(0).size(), static_cast<std::size_t>(kPushes));
+}
+
+TEST_F(Syncctl, SaysWhatIsWrongWithTheCodeThatBelongsToIt) {
+  RunResult result = ctl({"workers", "nonesuch"});
+  EXPECT_EQ(result.ending, exited(1));
+  EXPECT_THAT(result.err, HasSubstr("nonesuch"));
+
+  result = ctl({"history", "export", "nonesuch", "--format", "csv"});
+  EXPECT_EQ(result.ending, exited(1));
+  EXPECT_THAT(result.err, HasSubstr("nonesuch"));
+
+  result = ctl({"frobnicate"});
+  EXPECT_EQ(result.ending, exited(2));
+
+  result = ctl({"history", "export", "job", "--format", "xml"});
+  EXPECT_EQ(result.ending, exited(2));
+  EXPECT_THAT(result.err, AllOf(HasSubstr("csv"), HasSubstr("jsonl")));
+
+  result = elsewhere({"--addr", "unix:" + directory_.file("nobody.sock"), "status"});
+  EXPECT_EQ(result.ending, exited(3));
+  EXPECT_THAT(result.err, HasSubstr("nobody.sock"));
+
+  result = elsewhere({"history", "job", "--store", directory_.file("no-store")});
+  EXPECT_EQ(result.ending, exited(4));
+  EXPECT_THAT(result.err, HasSubstr("no-store"));
+  EXPECT_FALSE(exists(directory_.file("no-store"))) << "looking must not create one";
+}
+
+}  // namespace
+}  // namespace syncd::test
