@@ -20,6 +20,9 @@
  *    except `error`: if it is not NULL, it receives an error object that the caller frees with
  *    syncd_error_free(). On success `error` is not touched either.
  *  - No function throws, aborts the process, prints, or installs a signal handler.
+ *  - Beside the errors that a function lists, any may answer SYNCD_E_INVALID (an argument is NULL
+ *    or out of range), SYNCD_E_NOMEM, SYNCD_E_PROTOCOL (the daemon's answer makes no sense) and
+ *    SYNCD_E_INTERNAL.
  *  - Strings passed in are copied. Strings returned belong to the object they were asked of and
  *    live until that object is freed.
  *  - A syncd_client may be used from any number of threads at once. A syncd_worker may be used by
@@ -30,9 +33,12 @@
  *
  * Environment. The environment wins over what the code passes, because a framework often owns the
  * code: SYNCD_ADDR, SYNCD_JOB, SYNCD_TOKEN_FILE, SYNCD_CONNECT_TIMEOUT_SEC,
- * SYNCD_RECONNECT_TIMEOUT_SEC, SYNCD_BEGIN_TIMEOUT_SEC, SYNCD_REQUEST_TIMEOUT_SEC. The rank and the
- * world size default from RANK / WORLD_SIZE, SLURM_PROCID / SLURM_NTASKS, or OMPI_COMM_WORLD_RANK /
- * OMPI_COMM_WORLD_SIZE, in this order, where the code leaves them unset.
+ * SYNCD_RECONNECT_TIMEOUT_SEC, SYNCD_BEGIN_TIMEOUT_SEC, SYNCD_REQUEST_TIMEOUT_SEC. Times are
+ * numbers of seconds such as 2.5; 0 means the built-in default, as it does in the options. A
+ * variable that is set to nothing counts as unset; a wrong value is SYNCD_E_INVALID. The rank and
+ * the world size default from RANK / WORLD_SIZE, SLURM_PROCID / SLURM_NTASKS, or
+ * OMPI_COMM_WORLD_RANK / OMPI_COMM_WORLD_SIZE, in this order and both from one pair, where the code
+ * leaves them unset.
  *
  * Since-version of everything in this file: 0.1.0.
  */
@@ -69,7 +75,7 @@ enum {
   SYNCD_E_WRONG_ITERATION = -9, /* the iteration is not the one that is due; both are named */
   SYNCD_E_FENCED = -10,         /* this worker's incarnation was replaced or declared lost */
   SYNCD_E_RANK_TAKEN = -11,     /* another live worker has this rank */
-  SYNCD_E_LIMIT = -12,          /* a limit of the daemon is reached; it is named */
+  SYNCD_E_LIMIT = -12,          /* a limit of the daemon, or of this process, is reached */
   SYNCD_E_STORE = -13,          /* the daemon cannot write its history (disk full, I/O error) */
   SYNCD_E_CANCELLED = -14,      /* the call was cancelled by syncd_client_close() */
   SYNCD_E_CLOSED = -15,         /* the object is closed, or the worker has left */
@@ -121,10 +127,12 @@ typedef struct syncd_client syncd_client;
 typedef struct syncd_client_options {
   size_t struct_size;    /* set by SYNCD_CLIENT_OPTIONS_INIT */
   const char *addresses; /* endpoints in order of preference, comma-separated:
-                            "unix:/run/syncd/syncd.sock", "tcp:host:7117" or "host:7117". NULL: the
-                            default Unix socket, then 127.0.0.1:7117 */
+                            "unix:/run/syncd/syncd.sock", "tcp:host:7117", "host:7117" or, at the
+                            default port, "host". NULL: the default Unix socket, then
+                            127.0.0.1:7117 */
   const char *client_name;      /* shown to operators; NULL: the program's name */
   const char *token_file;       /* a file that holds the shared token; NULL: none */
+  /* Milliseconds or SYNCD_WAIT_FOREVER; 0 and SYNCD_TIMEOUT_DEFAULT: as said here. */
   int64_t connect_timeout_ms;   /* for the first connection; 0: 10 s */
   int64_t reconnect_timeout_ms; /* how long a lost daemon stays invisible to callers; 0: 60 s */
   int64_t begin_timeout_ms;     /* SYNCD_TIMEOUT_DEFAULT of syncd_begin; 0: wait for ever */
@@ -137,18 +145,23 @@ typedef struct syncd_client_options {
 /* Opens a client and waits until it is connected and welcomed by a daemon.
  *
  * options: NULL for all defaults. Blocks for at most connect_timeout_ms. Starts one thread, on
- * which all network traffic is handled; no callback of the caller's runs on it.
+ * which all network traffic is handled; no callback of the caller's runs on it, and it takes no
+ * signals.
  * Ownership: *client is closed with syncd_client_close().
  * Errors: SYNCD_E_INVALID (an address that cannot be parsed, an unreadable token file, a wrong
- * struct_size), SYNCD_E_UNREACHABLE, SYNCD_E_PROTOCOL, SYNCD_E_AUTH, SYNCD_E_LIMIT, SYNCD_E_NOMEM. */
+ * struct_size), SYNCD_E_UNREACHABLE, SYNCD_E_PROTOCOL (both sides' versions are named),
+ * SYNCD_E_AUTH, SYNCD_E_LIMIT (the daemon is full, or this process has no descriptors or threads
+ * left). */
 SYNCD_API syncd_status syncd_client_open(const syncd_client_options *options,
                                          syncd_client **client, syncd_error **error);
 
 /* Closes the client: calls blocked in it return SYNCD_E_CANCELLED, its connection is closed, its
  * thread ends. Workers of this client that have not left are treated by the daemon as disconnected
  * (it keeps their place for its worker_grace). Worker handles stay valid and must still be freed;
- * every call on them then answers SYNCD_E_CLOSED. Takes NULL. May be called from any thread, once;
- * blocks until the client's thread has ended, which takes a few milliseconds. */
+ * every call on them then answers SYNCD_E_CLOSED. The client's own handle is freed: calls on it may
+ * be under way, but none may begin after this one. Takes NULL. May be called from any thread, once;
+ * blocks until the client's thread has ended, which takes a few milliseconds, or as long as the
+ * system looks up a host name if it is at that just then. */
 SYNCD_API void syncd_client_close(syncd_client *client);
 
 /* ---- Workers --------------------------------------------------------------------------------- */
@@ -166,7 +179,8 @@ typedef struct syncd_join_options {
                            same name and host gets its rank back. NULL: "worker-<rank>" if a rank is
                            given, else "<host>-<pid>-<n>" */
   const char *host;     /* NULL: this machine's host name */
-  int32_t rank;         /* SYNCD_RANK_ANY: from the environment, else the daemon gives one */
+  int32_t rank;         /* SYNCD_RANK_ANY: from the environment, else the daemon gives one.
+                           A process with several workers in a job gives each its own */
   uint32_t world_size;  /* workers expected before the job starts; 0: from the environment, else
                            what the job says, else 1. Used when this join creates the job */
   int64_t timeout_ms;   /* 0: SYNCD_TIMEOUT_DEFAULT */
@@ -180,8 +194,9 @@ typedef struct syncd_join_options {
  * Blocks until the daemon has answered. Ownership: *worker is freed with syncd_worker_free(), before
  * or after the client is closed.
  * Errors: SYNCD_E_INVALID, SYNCD_E_TIMEOUT, SYNCD_E_UNREACHABLE, SYNCD_E_UNKNOWN_JOB,
- * SYNCD_E_POLICY_MISMATCH (both policies are named), SYNCD_E_RANK_TAKEN, SYNCD_E_LIMIT,
- * SYNCD_E_STOPPED, SYNCD_E_STORE, SYNCD_E_CANCELLED, SYNCD_E_CLOSED, SYNCD_E_FORKED, SYNCD_E_NOMEM. */
+ * SYNCD_E_POLICY_MISMATCH (both policies are named), SYNCD_E_RANK_TAKEN (also by another worker of
+ * this client), SYNCD_E_LIMIT, SYNCD_E_STOPPED, SYNCD_E_STORE, SYNCD_E_CANCELLED, SYNCD_E_CLOSED,
+ * SYNCD_E_FORKED. */
 SYNCD_API syncd_status syncd_join(syncd_client *client, const syncd_join_options *options,
                                   syncd_worker **worker, syncd_error **error);
 
@@ -207,15 +222,18 @@ typedef struct syncd_step {
 /* Asks to start this worker's next iteration and waits until the job's policy grants it.
  *
  * Survives a lost connection and a restart of the daemon for up to reconnect_timeout_ms. On
- * SYNCD_E_TIMEOUT the request stays standing: calling syncd_begin() again waits on. The message then
- * says the rule and its numbers and who is waited for: ranks as ranges, host, clock, and the age of
- * the last push, for instance
+ * SYNCD_E_TIMEOUT or SYNCD_E_UNREACHABLE the request stays standing: calling syncd_begin() again
+ * waits on. Before it answers SYNCD_E_TIMEOUT it asks the daemon for the reason, which may take up
+ * to a second beyond timeout_ms; a timeout of 0 therefore tells whether the worker may go on at
+ * once, and if not, why. The message says the rule and its numbers and who is waited for: ranks as
+ * ranges, host, clock, and the age of the last push, for instance
  *   "begin(12) of worker 3 not granted after 5.0 s: ssp:3: relative clock 12 is 4 ahead of the
  *    slowest (8), allowed 3; waiting for worker 7 (node-b, clock 8, last push 41.2 s ago)".
  * After the job has ended it answers SYNCD_OK with SYNCD_STEP_STOP.
  * Errors: SYNCD_E_TIMEOUT, SYNCD_E_UNREACHABLE (retriable), SYNCD_E_STATE (the iteration granted
- * last was not pushed), SYNCD_E_FENCED (fatal), SYNCD_E_CANCELLED, SYNCD_E_CLOSED, SYNCD_E_FORKED,
- * SYNCD_E_NOMEM. */
+ * last was not pushed), SYNCD_E_WRONG_ITERATION (worker and daemon disagree on where the worker is:
+ * calling again sets it right), SYNCD_E_STORE (a worker that was given up cannot be taken back
+ * now), SYNCD_E_FENCED (fatal), SYNCD_E_CANCELLED, SYNCD_E_CLOSED, SYNCD_E_FORKED. */
 SYNCD_API syncd_status syncd_begin(syncd_worker *worker, int64_t timeout_ms, syncd_step *step,
                                    syncd_error **error);
 
@@ -225,7 +243,7 @@ SYNCD_API int32_t syncd_should_resync(const syncd_worker *worker);
 
 typedef struct syncd_push_info {
   size_t struct_size;  /* set by SYNCD_PUSH_INFO_INIT */
-  double loss;         /* this worker's training loss, NaN: not known */
+  double loss;         /* this worker's training loss; NaN or infinite: not known */
   uint64_t samples;    /* training samples in this update; 0: not known */
   uint64_t bytes;      /* size of this update in bytes; 0: not known */
 } syncd_push_info;
@@ -247,20 +265,21 @@ enum {
  * copy. info may be NULL; so may flags, else *flags receives SYNCD_PUSH_... bits.
  * Errors: SYNCD_E_TIMEOUT and SYNCD_E_UNREACHABLE (whether it counts is then unknown: call again
  * with the same iteration, which is safe), SYNCD_E_WRONG_ITERATION (both iterations are named),
- * SYNCD_E_STATE (nothing was granted yet), SYNCD_E_STORE, SYNCD_E_FENCED, SYNCD_E_STOPPED,
- * SYNCD_E_CANCELLED, SYNCD_E_CLOSED, SYNCD_E_FORKED, SYNCD_E_NOMEM. */
+ * SYNCD_E_STATE (nothing was granted yet), SYNCD_E_STORE (the same call may succeed later),
+ * SYNCD_E_FENCED, SYNCD_E_STOPPED, SYNCD_E_CANCELLED, SYNCD_E_CLOSED, SYNCD_E_FORKED. */
 SYNCD_API syncd_status syncd_push(syncd_worker *worker, int64_t iteration,
                                   const syncd_push_info *info, int64_t timeout_ms, uint32_t *flags,
                                   syncd_error **error);
 
-/* Leaves the job: the others no longer wait for this worker. The handle must still be freed. A
- * second call answers SYNCD_E_CLOSED. Blocks until the daemon has answered.
- * Errors: SYNCD_E_TIMEOUT, SYNCD_E_UNREACHABLE, SYNCD_E_FENCED, SYNCD_E_CANCELLED, SYNCD_E_CLOSED,
- * SYNCD_E_FORKED. */
+/* Leaves the job: the others no longer wait for this worker. The handle must still be freed. After
+ * it has succeeded a second call answers SYNCD_E_CLOSED. Blocks until the daemon has answered.
+ * Errors: SYNCD_E_TIMEOUT and SYNCD_E_UNREACHABLE (calling again waits on), SYNCD_E_STORE,
+ * SYNCD_E_FENCED, SYNCD_E_CANCELLED, SYNCD_E_CLOSED, SYNCD_E_FORKED. */
 SYNCD_API syncd_status syncd_leave(syncd_worker *worker, int64_t timeout_ms, syncd_error **error);
 
 /* Frees the handle. A worker that has not left keeps its place at the daemon until the client is
- * closed. Takes NULL. No other call on this worker may be under way. */
+ * closed; a join under its name and host goes on where it was. Takes NULL. No other call on this
+ * worker may be under way. */
 SYNCD_API void syncd_worker_free(syncd_worker *worker);
 
 /* What the daemon told at the join; they never change. Any thread, never block. */
