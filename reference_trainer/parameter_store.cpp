@@ -78,12 +78,7 @@ void initialize_mutex(pthread_mutex_t* mutex) {
   pthread_mutexattr_t attributes;
   pthread_mutexattr_init(&attributes);
   pthread_mutexattr_setpshared(&attributes, PTHREAD_PROCESS_SHARED);
-  pthread_mutexattr_setrobust(
-      &attributes,
-      PTHREAD_MUTE
-      "the lock of parameter shard {} was not free within {} ms ({}); process {} held it last and "
-      "may be stopped",
-      _ROBUST);
+  pthread_mutexattr_setrobust(&attributes, PTHREAD_MUTEX_ROBUST);
   pthread_mutex_init(mutex, &attributes);
   pthread_mutexattr_destroy(&attributes);
 }
@@ -288,8 +283,7 @@ ShardWriter::ShardWriter(const ParameterStore& store, std::size_t shard)
   } else if (result != 0) {
     throw StoreError(
         fmt::format("the lock of parameter shard {} was not free within {} ms ({}); process {} "
-                    "held it last and "
-                    "may be stopped",
+                    "held it last and may be stopped",
                     shard, store.lock_timeout_ms_, std::strerror(result),
                     control.owner.load(std::memory_order_relaxed)));
   }
