@@ -154,16 +154,31 @@ History parse_csv(const std::string& text) {
   return history;
 }
 
+namespace {
+
+Row row_of(const nlohmann::json& object) {
+  Row row;
+  for (const auto& [key, value] : object.items()) {
+    std::string cell = as_text(value);
+    if (!cell.empty()) row[key] = std::move(cell);
+  }
+  return row;
+}
+
+}  // namespace
+
+std::vector<Row> json_rows(const std::string& text, const std::string& key) {
+  std::vector<Row> rows;
+  // Not in the loop's head: the list would be gone before the loop begins.
+  const nlohmann::json whole = nlohmann::json::parse(text);
+  for (const auto& object : whole.at(key)) rows.push_back(row_of(object));
+  return rows;
+}
+
 History parse_json_lines(const std::string& text) {
   History history;
   for (const std::string& line : lines_of(text)) {
-    Row row;
-    const nlohmann::json object = nlohmann::json::parse(line);
-    for (const auto& [key, value] : object.items()) {
-      std::string cell = as_text(value);
-      if (!cell.empty()) row[key] = std::move(cell);
-    }
-    history.rows.push_back(std::move(row));
+    history.rows.push_back(row_of(nlohmann::json::parse(line)));
   }
   return history;
 }

@@ -27,6 +27,8 @@ struct History {
 std::int64_t number(const Row& row, const std::string& column);
 
 bool is_json(const std::string& text);
+// The list of objects that a JSON object has under `key`, each like a record.
+std::vector<Row> json_rows(const std::string& text, const std::string& key);
 
 History parse_csv(const std::string& text);
 History parse_json_lines(const std::string& text);
