@@ -214,6 +214,8 @@ int Daemon::fail(ExitCode code, const std::string& reason) {
 }
 
 int Daemon::run() {
+  // One of a run that was killed would say that this one is ready.
+  if (!ready_file_.empty()) unlink(ready_file_.c_str());
   info("starting", {{"version", SYNCD_VERSION}, {"pid", std::to_string(getpid())}});
   std::string error;
   std::unique_ptr<syncd::store::Store> store = open_store(config_, error);
@@ -292,6 +294,7 @@ void Daemon::on_signal(int number) {
     log_.write({LogLevel::kError,
                 "stopped_at_once",
                 {{"signal", name}, {"exit_code", std::to_string(kOther)}}});
+    if (!ready_file_.empty()) unlink(ready_file_.c_str());
     _exit(kOther);
   }
   info("stopping", {{"signal", name}});

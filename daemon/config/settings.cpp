@@ -11,6 +11,8 @@
 namespace syncd::config {
 namespace {
 
+constexpr std::size_t kPathBytesMax = 107;  // of a sockaddr_un
+
 // ---- reading values -----------------------------------------------------------------------------
 
 bool read_text(const RawValue& value, std::string& out) {
@@ -115,7 +117,6 @@ bool read_unix(const RawValue& value, Config& config, std::string& why) {
     return true;
   }
   text = absolute(text);
-  constexpr std::size_t kPathBytesMax = 107;  // sockaddr_un
   if (text.size() > kPathBytesMax) {
     why = "a Unix socket's path has at most " + std::to_string(kPathBytesMax) +
           " bytes, this has " + std::to_string(text.size());

@@ -45,7 +45,7 @@ std::string record_help() {
 
 }  // namespace
 
-int main(int argc, char** argv) {
+int main(int argc, char** argv) try {
   using namespace syncd::ctl;
   Options options;
   int (*run)(const Options&) = nullptr;
@@ -130,4 +130,7 @@ int main(int argc, char** argv) {
     return kExitUsage;
   }
   return run(options);
+} catch (const std::exception& error) {
+  std::cerr << "syncctl: " << error.what() << "\n";
+  return syncd::ctl::kExitRefused;
 }

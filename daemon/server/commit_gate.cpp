@@ -53,6 +53,7 @@ void CommitGate::submit() {
   batch.records.swap(open_.records);
   batch.snapshots.swap(open_.snapshots);
   if (backlog_.empty() && store_.submit(submitted_, std::move(batch))) return;
+  // A batch that submit() refuses is untouched. NOLINTNEXTLINE(bugprone-use-after-move)
   backlog_.push_back({submitted_, std::move(batch)});
 }
 
