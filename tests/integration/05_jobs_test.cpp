@@ -149,6 +149,14 @@ TEST(OneConnection, ServesManyWorkers) {
   }
 }
 
+TEST(OneClient, TakesTheFirstOfItsAddressesThatAnswers) {
+  TempDir directory;
+  Daemon daemon(directory, {.store = "memory"});
+  ApiClient client("unix:" + directory.file("nobody.sock") + "," + daemon.address());
+  ApiWorker worker = client.join({.policy = "asp", .rank = 0});
+  EXPECT_TRUE(worker.iterate(3).ok());
+}
+
 TEST(OneClient, ServesManyWorkersOfSeveralThreads) {
   constexpr int kWorkers = 24;
   TempDir directory;

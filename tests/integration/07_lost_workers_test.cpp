@@ -122,10 +122,21 @@ TEST_P(LostWorker, OneThatIsSuspendedIsEvictedAndTakenBackWhenItGoesOn) {
 
 // The heartbeats of a suspended process stop, too.
 TEST_P(LostWorker, OneThatIsSuspendedIsDisconnectedByItsHeartbeatsAndTakenBack) {
-  Daemon daemon(directory_, {.config = config({"500ms", "60s", "2s"})});
+  Daemon daemon(directory_, {.config = config({"500ms", "60s", "3s"})});
   WorkerGroup workers(directory_, with_victim(daemon, 1'000'000));
   workers.wait_for_line(kVictim, "holding 4");
   workers.process(kVictim).signal(SIGSTOP);
+  expect_return(daemon, workers, "disconnected for");
+}
+
+// It is suspended, the daemon dies and comes back without it, and only then does it go on.
+TEST_P(LostWorker, OneThatSleepsThroughARestartIsLostAndTakenBack) {
+  Daemon daemon(directory_, {.config = config({"3s", "60s", "5s"})});
+  WorkerGroup workers(directory_, with_victim(daemon, 1'000'000));
+  workers.wait_for_line(kVictim, "holding 4");
+  workers.process(kVictim).signal(SIGSTOP);
+  daemon.kill();
+  daemon.start();
   expect_return(daemon, workers, "disconnected for");
 }
 

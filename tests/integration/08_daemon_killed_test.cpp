@@ -5,8 +5,10 @@
 #include <csignal>
 #include <random>
 
+#include "support/c_api.h"
 #include "support/daemon.h"
 #include "support/history.h"
+#include "support/raw_client.h"
 #include "support/workers.h"
 
 namespace syncd::test {
@@ -110,6 +112,59 @@ TEST(DaemonKilledBeforeTheStart, TheJobStartsWhenTheLastWorkerHasCome) {
   const History history = export_history(directory, daemon, "job");
   expect_exactly_once(history, early);
   EXPECT_EQ(history.of_kind("push").size(), 8U * 10U);
+}
+
+// The acknowledgement of a push is lost together with the daemon: the copy that is sent to the next
+// one counts no more.
+TEST_P(DaemonKilled, APushThatIsSentAgainAfterwardsCountsOnce) {
+  Daemon daemon(directory_, {.mode = mode()});
+  wire::Join join = join_of("job", 0, 1, policy());
+  {
+    RawClient client(daemon.address());
+    client.hello();
+    RawWorker worker(client, join);
+    worker.begin(0);
+    EXPECT_FALSE(worker.push(0).duplicate);
+    join.incarnation = worker.ref().incarnation;
+    join.granted = 0;  // ... and join.pushed stays at none
+  }
+  daemon.kill();
+  daemon.start();
+  RawClient client(daemon.address());
+  client.hello();
+  RawWorker worker(client, join);
+  EXPECT_TRUE(worker.joined().resumed);
+  EXPECT_TRUE(worker.push(0).duplicate);
+  worker.begin(1);
+  EXPECT_FALSE(worker.push(1).duplicate);
+  EXPECT_EQ(export_history(directory_, daemon, "job").pushes(0), (std::vector<std::int64_t>{0, 1}));
+}
+
+// Beyond reconnect_timeout callers are told; the call that they make again once the daemon is back
+// goes on where the failed one was.
+TEST_P(DaemonKilled, ForLongerThanTheReconnectTimeoutIsTheCallersBusiness) {
+  Daemon daemon(directory_, {.mode = mode()});
+  ApiClient client(daemon.address(), {.reconnect_ms = 300});
+  ApiWorker worker = client.join({.policy = policy(), .rank = 0});
+  ASSERT_TRUE(worker.iterate(2).ok());
+  syncd_step step = SYNCD_STEP_INIT;
+  ASSERT_TRUE(worker.begin(step).ok());
+  daemon.kill();
+  Answer answer = worker.push(2);
+  EXPECT_EQ(answer.status, SYNCD_E_UNREACHABLE) << answer.text();
+  EXPECT_TRUE(answer.retriable);
+  EXPECT_FALSE(answer.fatal);
+  EXPECT_THAT(answer.message, ::testing::HasSubstr(daemon.socket_path()));
+  daemon.start();
+  wait_until("the same push to be taken", [&] {
+    answer = worker.push(2);
+    return answer.status != SYNCD_E_UNREACHABLE;
+  });
+  EXPECT_TRUE(answer.ok()) << answer.text();
+  EXPECT_TRUE(worker.iterate(2).ok());
+  EXPECT_TRUE(worker.leave().ok());
+  EXPECT_EQ(export_history(directory_, daemon, "job").pushes(0),
+            (std::vector<std::int64_t>{0, 1, 2, 3, 4}));
 }
 
 // One that was asked to stop in good order comes back just the same.

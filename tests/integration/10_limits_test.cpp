@@ -81,7 +81,7 @@ TEST(Crowd, OneConnectionTooManyIsRefusedAndTheLimitIsNamed) {
     second.hello();
     try {
       // It tries again until its time is over: somebody might make room.
-      ApiClient third(daemon.address(), 300);
+      ApiClient third(daemon.address(), {.connect_ms = 300});
       ADD_FAILURE() << "a third connection was let in";
     } catch (const std::runtime_error& error) {
       EXPECT_THAT(error.what(), AllOf(HasSubstr("SYNCD_E_LIMIT"), HasSubstr("connections_max")));

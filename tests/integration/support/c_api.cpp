@@ -66,12 +66,13 @@ Answer ApiWorker::iterate(int count) {
   return {};
 }
 
-ApiClient::ApiClient(const std::string& address, std::int64_t connect_timeout_ms) {
+ApiClient::ApiClient(const std::string& address, ApiTimeouts timeouts) {
   forget_environment();
   syncd_client_options options = SYNCD_CLIENT_OPTIONS_INIT;
   options.addresses = address.c_str();
   options.client_name = "integration test";
-  options.connect_timeout_ms = connect_timeout_ms;
+  options.connect_timeout_ms = timeouts.connect_ms;
+  options.reconnect_timeout_ms = timeouts.reconnect_ms;
   syncd_error* error = nullptr;
   const syncd_status status = syncd_client_open(&options, &client_, &error);
   const Answer answer = answer_of(status, error);

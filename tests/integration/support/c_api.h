@@ -57,10 +57,15 @@ struct ApiJoin {
   std::uint32_t world_size = 1;
 };
 
+struct ApiTimeouts {
+  std::int64_t connect_ms = 30'000;
+  std::int64_t reconnect_ms = 60'000;
+};
+
 class ApiClient {
  public:
   // Throws if no daemon answers.
-  explicit ApiClient(const std::string& address, std::int64_t connect_timeout_ms = 30'000);
+  explicit ApiClient(const std::string& address, ApiTimeouts timeouts = {});
   ~ApiClient() { syncd_client_close(client_); }
   ApiClient(const ApiClient&) = delete;
   ApiClient& operator=(const ApiClient&) = delete;
