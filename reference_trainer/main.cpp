@@ -83,7 +83,8 @@ RunSettings make_settings(const Options& options, const std::string& addresses, 
           .iterations = options.iterations,
           .budget = options.budget,
           .seconds_max = options.seconds_max,
-          .stop_at_loss = options.target_loss};
+          .stop_at_loss = options.target_loss,
+          .verbose = options.verbose};
 }
 
 std::string summary(const RunResult& result) {

@@ -21,6 +21,7 @@ constexpr std::int64_t kEvaluateEveryUs = 50'000;
 constexpr std::int64_t kEvaluateShareMax = 10;  // at most a tenth of the time goes into evaluating
 constexpr std::int64_t kStallNoticeUs = 30'000'000;
 constexpr std::int64_t kGraceUs = 5'000'000;  // beyond what an iteration may take
+constexpr std::int64_t kNoDaemonGraceUs = 500'000;
 
 std::int64_t load(const std::atomic<std::int64_t>& counter) {
   return counter.load(std::memory_order_relaxed);
@@ -74,6 +75,7 @@ class Run {
       clock_.sleep_us(kTickUs);
       reap();
       watch_daemon();
+      announce_start();
       watch_interrupts_and_limits();
       watch_progress();
       enforce_stop();
@@ -127,9 +129,19 @@ class Run {
     }
   }
 
+  void announce_start() {
+    if (announced_ || !settings_.verbose || !started()) return;
+    announced_ = true;
+    notify_("the workers have joined and the first iteration was granted");
+  }
+
   void watch_daemon() {
     if (daemon_ == nullptr || ending_) return;
-    if (const auto text = daemon_->failure()) fail(*text, StopLevel::kAbandon);
+    if (const auto text = daemon_->failure()) {
+      fail(*text, StopLevel::kAbandon);
+      // Without a daemon nobody can leave in good order: this is for what computes just now.
+      kill_deadline_us_ = clock_.now_us() + kNoDaemonGraceUs;
+    }
   }
 
   void watch_interrupts_and_limits() {
@@ -269,6 +281,7 @@ class Run {
   std::vector<float> snapshot_;
   std::vector<ChildProcess> children_;
   RunResult result_;
+  bool announced_ = false;
   bool ending_ = false;
   std::int64_t kill_deadline_us_ = std::numeric_limits<std::int64_t>::max();
   std::int64_t next_evaluation_us_ = 0;

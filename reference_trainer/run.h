@@ -28,6 +28,7 @@ struct RunSettings {
   std::optional<double> stop_at_loss;  // the run ends when the held-out loss is this low
   // How long no worker may finish an iteration before the run is given up. 0: never.
   double stall_seconds = 180;
+  bool verbose = false;  // notify of the start too
 };
 
 // The held-out loss at a moment. time_s counts from the first granted iteration of any worker.

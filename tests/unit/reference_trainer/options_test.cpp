@@ -1,0 +1,187 @@
+// The command line: defaults, what is taken, and that errors name the flag, the value and what is
+// allowed.
+#include "reference_trainer/options.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+
+namespace syncd::trainer {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+class OptionsTest : public ::testing::Test {
+ protected:
+  void SetUp() override { ::unsetenv("SYNCD_ADDR"); }
+
+  static ParsedCommand parse(std::vector<const char*> words) {
+    words.insert(words.begin(), "reference_trainer");
+    return parse_command(static_cast<int>(words.size()), words.data());
+  }
+  static Options good(std::vector<const char*> words) {
+    words.insert(words.begin(), {"--workload", "mf"});
+    const ParsedCommand command = parse(words);
+    EXPECT_FALSE(command.exit_status.has_value()) << command.text;
+    return command.options;
+  }
+  static std::string error(std::vector<const char*> words) {
+    words.insert(words.begin(), {"--workload", "mf"});
+    const ParsedCommand command = parse(words);
+    EXPECT_EQ(command.exit_status.value_or(0), 2);
+    return command.text;
+  }
+};
+
+TEST_F(OptionsTest, HasDefaultsThatMakeARun) {
+  const Options options = good({"--generate"});
+  EXPECT_THAT(options.policies, ElementsAre("bsp"));
+  EXPECT_EQ(options.workload.workers, 4);
+  EXPECT_EQ(options.workload.batch, default_batch(WorkloadKind::kMf));
+  EXPECT_EQ(options.workload.learning_rate, default_learning_rate(WorkloadKind::kMf));
+  EXPECT_EQ(options.iterations, 150);
+  EXPECT_EQ(options.iteration_ms, 20);
+  EXPECT_EQ(options.budget, Budget::kShared);
+  EXPECT_EQ(options.store, "memory");
+  EXPECT_TRUE(options.daemon.empty());
+  EXPECT_FALSE(options.target_loss.has_value());
+  EXPECT_FALSE(options.csv_directory.has_value());
+}
+
+TEST_F(OptionsTest, TakesEveryFlag) {
+  const Options options = good({"--workers",
+                                "6",
+                                "--compare",
+                                "bsp,asp,ssp:3",
+                                "--slowdown",
+                                "fixed:5=4x",
+                                "--iteration-ms",
+                                "2.5",
+                                "--max-iterations",
+                                "9",
+                                "--budget",
+                                "each",
+                                "--max-seconds",
+                                "3",
+                                "--target-loss",
+                                "0.5",
+                                "--seed",
+                                "12",
+                                "--batch",
+                                "5",
+                                "--learning-rate",
+                                "0.1",
+                                "--data-dir",
+                                "/d",
+                                "--generate",
+                                "--format",
+                                "ratings.csv",
+                                "--samples",
+                                "5000",
+                                "--daemon",
+                                "host:7117",
+                                "--job",
+                                "night",
+                                "--csv-dir",
+                                "/c",
+                                "--json",
+                                "--verbose"});
+  EXPECT_THAT(options.policies, ElementsAre("bsp", "asp", "ssp:3"));
+  EXPECT_TRUE(options.compare && options.json && options.verbose && options.data.generate);
+  EXPECT_EQ(options.workload.workers, 6);
+  EXPECT_EQ(options.slowdown, "fixed:5=4x");
+  EXPECT_EQ(options.iteration_ms, 2.5);
+  EXPECT_EQ(options.iterations, 9);
+  EXPECT_EQ(options.budget, Budget::kEach);
+  EXPECT_EQ(options.seconds_max, 3);
+  EXPECT_EQ(options.target_loss, 0.5);
+  EXPECT_EQ(options.workload.seed, 12U);
+  EXPECT_EQ(options.data.seed, 12U);
+  EXPECT_EQ(options.workload.batch, 5);
+  EXPECT_EQ(options.workload.learning_rate, 0.1);
+  EXPECT_EQ(options.data.directory, "/d");
+  EXPECT_EQ(options.data.format, RatingFormat::kRatingsCsv);
+  EXPECT_EQ(options.data.samples, 5'000U);
+  EXPECT_EQ(options.daemon, "host:7117");
+  EXPECT_EQ(options.job, "night");
+  EXPECT_EQ(options.csv_directory, "/c");
+}
+
+TEST_F(OptionsTest, AComparisonWritesCsvFilesUnlessToldOtherwise) {
+  EXPECT_EQ(good({"--compare", "bsp,asp"}).csv_directory, "reference_trainer_csv");
+  EXPECT_FALSE(good({"--compare", "bsp,asp", "--csv-dir", "none"}).csv_directory.has_value());
+}
+
+TEST_F(OptionsTest, ATimeLimitReplacesTheDefaultLimitOnIterations) {
+  EXPECT_EQ(good({"--max-seconds", "5"}).iterations, 0);
+}
+
+TEST_F(OptionsTest, TheDaemonMayComeFromTheEnvironmentAndTheFlagWins) {
+  ::setenv("SYNCD_ADDR", "unix:/e.sock", 1);
+  EXPECT_EQ(good({}).daemon, "unix:/e.sock");
+  EXPECT_EQ(good({"--daemon", "unix:/f.sock"}).daemon, "unix:/f.sock");
+  EXPECT_THAT(error({"--store", "/x"}), HasSubstr("--store: only used when a syncd is started"));
+  ::unsetenv("SYNCD_ADDR");
+}
+
+TEST_F(OptionsTest, NumbersOutOfRangeSayWhatIsAllowed) {
+  EXPECT_THAT(error({"--workers", "0"}),
+              HasSubstr("--workers: '0' is not allowed; allowed: a whole number from 1 to 1024"));
+  EXPECT_THAT(error({"--workers", "many"}), HasSubstr("--workers: 'many' is not allowed"));
+  EXPECT_THAT(error({"--workers", "2.5"}), HasSubstr("'2.5'"));
+  EXPECT_THAT(error({"--batch", "0"}), HasSubstr("--batch: '0'"));
+  EXPECT_THAT(error({"--max-iterations", "-3"}), HasSubstr("'-3' is not allowed"));
+  EXPECT_THAT(error({"--iteration-ms", "-1"}), HasSubstr("milliseconds from 0 to 3600000"));
+  EXPECT_THAT(error({"--max-seconds", "0"}), HasSubstr("--max-seconds: '0'"));
+  EXPECT_THAT(error({"--learning-rate", "nan"}), HasSubstr("--learning-rate: 'nan'"));
+  EXPECT_THAT(error({"--target-loss", "x"}), HasSubstr("--target-loss: 'x'"));
+  EXPECT_THAT(error({"--seed", "-1"}), HasSubstr("--seed: '-1'"));
+  EXPECT_THAT(error({"--samples", "10", "--generate"}), HasSubstr("--samples: '10'"));
+}
+
+TEST_F(OptionsTest, WordsOutOfTheirListSayTheList) {
+  EXPECT_THAT(parse({"--workload", "cnn"}).text,
+              HasSubstr("--workload: 'cnn' is not allowed; allowed: svm, mf"));
+  EXPECT_THAT(parse({}).text, HasSubstr("--workload is required"));
+  EXPECT_THAT(error({"--budget", "all"}), HasSubstr("allowed: shared, each"));
+  EXPECT_THAT(error({"--format", "csv", "--generate"}), HasSubstr("allowed: u.data, ratings.csv"));
+  EXPECT_THAT(error({"--what"}), HasSubstr("--what"));
+}
+
+TEST_F(OptionsTest, PoliciesAndSlowdownsAreJudgedByTheirOwnRules) {
+  EXPECT_THAT(error({"--policy", "fast"}), HasSubstr("--policy: 'fast' is not a policy"));
+  EXPECT_THAT(error({"--policy", "bsp,asp"}), AllOf(HasSubstr("--policy: 'bsp,asp' is 2 policies"),
+                                                    HasSubstr("--compare bsp,asp")));
+  EXPECT_THAT(error({"--compare", "bsp,hop:ring"}), HasSubstr("--compare: 'hop:ring'"));
+  EXPECT_THAT(error({"--slowdown", "fixed:4=2x"}),
+              HasSubstr("--slowdown: 'fixed:4=2x': there is no worker 4"));
+  EXPECT_THAT(error({"--policy", "bsp", "--compare", "bsp"}),
+              AllOf(HasSubstr("--compare"), HasSubstr("excludes"), HasSubstr("--policy")));
+}
+
+TEST_F(OptionsTest, FlagsThatWouldHaveNoEffectAreRefused) {
+  EXPECT_THAT(error({"--samples", "5000"}), HasSubstr("--samples: only used with --generate"));
+  EXPECT_THAT(parse({"--workload", "svm", "--generate", "--format", "u.data"}).text,
+              HasSubstr("--format: only used with --workload mf"));
+  EXPECT_THAT(error({"--generate", "--data", "f"}),
+              AllOf(HasSubstr("--generate"), HasSubstr("excludes"), HasSubstr("--data")));
+  EXPECT_THAT(error({"--job", "a/b"}), HasSubstr("--job: 'a/b' is not allowed"));
+}
+
+TEST_F(OptionsTest, HelpAndVersionGoToStandardOutput) {
+  const ParsedCommand help = parse({"--help"});
+  EXPECT_EQ(help.exit_status, 0);
+  for (const char* flag : {"--workload", "--compare", "--slowdown", "--max-iterations", "--daemon",
+                           "--csv-dir", "Exit status"}) {
+    EXPECT_THAT(help.text, HasSubstr(flag));
+  }
+  const ParsedCommand version = parse({"--version"});
+  EXPECT_EQ(version.exit_status, 0);
+  EXPECT_THAT(version.text, HasSubstr("reference_trainer "));
+}
+
+}  // namespace
+}  // namespace syncd::trainer

@@ -1,0 +1,154 @@
+// Tables, CSV and JSON of made-up runs.
+#include "reference_trainer/report.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "reference_trainer/data_file.h"
+#include "reference_trainer/process.h"
+
+namespace syncd::trainer {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+ReportContext context() {
+  return {.workload = "mf",
+          .loss_name = "held-out RMSE",
+          .data = "u.data: 100 ratings",
+          .workers = 2,
+          .seed = 1,
+          .slowdown = "fixed:1=4x",
+          .iteration_ms = 20,
+          .target_loss = 0.8,
+          .target_source = "given"};
+}
+
+RunResult good_run() {
+  RunResult run;
+  run.policy = "ssp:3";
+  run.job = "mf-1";
+  run.curve = {{0, 0, 1.05}, {1.5, 30, 0.81}, {2.25, 50, 0.79}, {4, 80, 0.7}};
+  run.workers.resize(2);
+  run.workers[0] = {.finished = true,
+                    .end = "finished",
+                    .iterations = 60,
+                    .computing_s = 1,
+                    .waiting_s = 3,
+                    .active_s = 4,
+                    .grants = 60,
+                    .staleness_sum = 90,
+                    .staleness_max = 3,
+                    .aborts = 2};
+  run.workers[1] = {.finished = true,
+                    .end = "finished",
+                    .iterations = 20,
+                    .computing_s = 4,
+                    .waiting_s = 0,
+                    .active_s = 4,
+                    .grants = 20,
+                    .staleness_sum = 0,
+                    .staleness_max = 0,
+                    .aborts = 1};
+  run.seconds = 4;
+  run.iterations = 80;
+  return run;
+}
+
+TEST(Report, DerivesItsFiguresFromTheWorkers) {
+  const RunResult run = good_run();
+  EXPECT_EQ(run.final_loss(), 0.7);
+  EXPECT_EQ(run.iterations_per_s(), 20);
+  EXPECT_EQ(run.waiting_share(), 3.0 / 8);
+  EXPECT_EQ(run.staleness_mean(), 90.0 / 80);
+  EXPECT_EQ(run.staleness_max(), 3);
+  EXPECT_EQ(run.aborts(), 3);
+  EXPECT_EQ(run.lost_workers(), 0);
+  EXPECT_EQ(time_to_loss(run, 0.8), 2.25);
+  EXPECT_EQ(time_to_loss(run, 0.6), std::nullopt);
+  EXPECT_EQ(RunResult().iterations_per_s(), 0) << "no division by nothing";
+}
+
+TEST(Report, AlignsItsColumns) {
+  EXPECT_EQ(
+      format_table({"policy", "n", "loss"}, {{"bsp", "5", "0.5"}, {"elastic_bsp:15", "1234", "-"}}),
+      "policy             n  loss\n"
+      "bsp                5   0.5\n"
+      "elastic_bsp:15  1234     -\n");
+}
+
+TEST(Report, ShowsARunInOneRow) {
+  const std::string text = render_report(context(), {good_run()});
+  EXPECT_EQ(
+      text,
+      "mf, 2 workers, seed 1, 20 ms per iteration, slowdown fixed:1=4x\n"
+      "u.data: 100 ratings\n"
+      "loss: held-out RMSE; target 0.8000 (given)\n"
+      "\n"
+      "policy  s to target  iterations  iterations/s  final loss  waiting  mean staleness  max"
+      "  aborts\n"
+      "ssp:3           2.2          80          20.0      0.7000    37.5%            1.12    3"
+      "       3\n");
+}
+
+TEST(Report, SaysWhatWentWrong) {
+  RunResult lost = good_run();
+  lost.workers[1].finished = false;
+  lost.workers[1].end = "killed by SIGKILL";
+  lost.rolled_back = 1;
+  EXPECT_EQ(lost.lost_workers(), 1);
+  RunResult failed;
+  failed.policy = "dssp:3-15";
+  failed.workers.resize(2);
+  failed.failure = "joining job x: SYNCD_E_UNSUPPORTED: not yet";
+  const std::string text = render_report(context(), {lost, failed});
+  EXPECT_THAT(text, HasSubstr("ssp:3: worker 1 was lost after 20 iterations (killed by SIGKILL); "
+                              "the others went on\n"));
+  EXPECT_THAT(text, HasSubstr("ssp:3: 1 half-written update of lost workers was taken back\n"));
+  EXPECT_THAT(text, HasSubstr("dssp:3-15: the run failed: joining job x: SYNCD_E_UNSUPPORTED"));
+  EXPECT_THAT(text, Not(HasSubstr("dssp:3-15: worker")));
+}
+
+TEST(Report, ANeverReachedTargetIsADash) {
+  ReportContext far = context();
+  far.target_loss = 0.1;
+  EXPECT_THAT(render_report(far, {good_run()}), HasSubstr("ssp:3             -"));
+}
+
+TEST(Report, WritesTwoCsvFilesPerRunUnderNamesOfTheirOwn) {
+  const TemporaryDirectory place;
+  RunResult run = good_run();
+  run.workers[1].end = "exit status 3: said \"no\", twice";
+  const auto files = write_csv_files(place.path(), context(), {run, run});
+  std::vector<std::string> names;
+  for (const auto& file : files) names.push_back(file.filename().string());
+  EXPECT_THAT(names, ElementsAre("mf-ssp-3-loss.csv", "mf-ssp-3-workers.csv", "mf-ssp-3-2-loss.csv",
+                                 "mf-ssp-3-2-workers.csv"));
+  EXPECT_EQ(read_data_file(files[0], ""),
+            "time_s,iterations,loss\n"
+            "0.000,0,1.050000\n"
+            "1.500,30,0.810000\n"
+            "2.250,50,0.790000\n"
+            "4.000,80,0.700000\n");
+  const std::string workers = read_data_file(files[1], "");
+  EXPECT_THAT(workers, HasSubstr("\n0,60,1.000,3.000,0.000,0.000,0.7500,1.500,3,0,2,0,0,0,"
+                                 "\"finished\"\n"));
+  EXPECT_THAT(workers, HasSubstr(",\"exit status 3: said \"\"no\"\", twice\"\n"));
+}
+
+TEST(Report, JsonHoldsTheSameAndNullWhereNothingIsKnown) {
+  ReportContext none = context();
+  none.target_loss.reset();
+  const std::string text = render_json(none, {good_run()});
+  EXPECT_THAT(text,
+              AllOf(HasSubstr("\"target_loss\": null"), HasSubstr("\"time_to_target_s\": null"),
+                    HasSubstr("\"waiting_share\": 0.375"), HasSubstr("\"failure\": null"),
+                    HasSubstr("\"policy\": \"ssp:3\"")));
+  EXPECT_THAT(render_json(context(), {good_run()}), HasSubstr("\"time_to_target_s\": 2.25"));
+}
+
+}  // namespace
+}  // namespace syncd::trainer

@@ -1,0 +1,296 @@
+// The program itself with real worker processes and a real syncd: a comparison, and what happens
+// when a worker, the daemon, the trainer or the user ends things early. Polls with deadlines; no
+// timing is asserted.
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <csignal>
+#include <cstdlib>
+#include <fstream>
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <thread>
+
+#include "reference_trainer/data_file.h"
+#include "reference_trainer/process.h"
+
+namespace syncd::trainer {
+namespace {
+
+using nlohmann::json;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+namespace fs = std::filesystem;
+
+constexpr std::int64_t kDeadlineMs = 120'000;
+
+std::string contents(const fs::path& file) {
+  std::ifstream in(file);
+  std::ostringstream text;
+  text << in.rdbuf();
+  return text.str();
+}
+
+bool becomes_true(const std::function<bool()>& condition) {
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(kDeadlineMs);
+  while (!condition()) {
+    if (std::chrono::steady_clock::now() > deadline) return false;
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  return true;
+}
+
+// Fields 3 (state) and 4 (parent) of /proc/PID/stat; the name before them may hold anything.
+std::pair<char, pid_t> state_and_parent(const fs::path& process) {
+  const std::string stat = contents(process / "stat");
+  const std::size_t name_end = stat.rfind(')');
+  if (name_end == stat.npos) return {'X', 0};
+  std::istringstream rest(stat.substr(name_end + 1));
+  char state = 'X';
+  pid_t parent = 0;
+  rest >> state >> parent;
+  return {state, parent};
+}
+
+// Living children of a process whose command line holds `word`.
+std::vector<pid_t> children_of(pid_t parent, const std::string& word) {
+  std::vector<pid_t> found;
+  for (const auto& entry : fs::directory_iterator("/proc")) {
+    const auto pid = parse_unsigned(entry.path().filename().string());
+    if (!pid) continue;
+    const auto [state, its_parent] = state_and_parent(entry.path());
+    if (its_parent != parent || state == 'Z' || state == 'X') continue;
+    if (contents(entry.path() / "cmdline").find(word) != std::string::npos) {
+      found.push_back(static_cast<pid_t>(*pid));
+    }
+  }
+  std::sort(found.begin(), found.end());
+  return found;
+}
+
+bool is_alive(pid_t pid) {
+  const char state = state_and_parent("/proc/" + std::to_string(pid)).first;
+  return state != 'X' && state != 'Z';
+}
+
+// One call of the program, with a temporary directory of its own under TMPDIR, in which nothing may
+// be left when it has ended.
+class Trainer {
+ public:
+  explicit Trainer(std::vector<std::string> arguments) {
+    fs::create_directory(temporary());
+    ::setenv("TMPDIR", temporary().c_str(), 1);
+    ::setenv("SYNCD_CONNECT_TIMEOUT_SEC", "1", 1);
+    ::unsetenv("SYNCD_ADDR");
+    SpawnOptions spawn;
+    // One stream for each would need more of ChildProcess than the program does.
+    spawn.program = "/bin/sh";
+    spawn.arguments = {"-c", "exec \"$@\" >\"$0/out\" 2>\"$0/err\"", place_.path().string(),
+                       SYNCD_TEST_BIN_DIR "/reference_trainer"};
+    spawn.arguments.insert(spawn.arguments.end(), arguments.begin(), arguments.end());
+    process_ = ChildProcess::start(spawn);
+  }
+
+  ~Trainer() { ::unsetenv("TMPDIR"); }
+
+  std::string wait() {
+    const auto status = process_->wait(kDeadlineMs);
+    return status ? describe_exit(*status) : "still running";
+  }
+  pid_t pid() const { return process_->pid(); }
+  void signal(int number) { process_->signal(number); }
+  std::string out() const { return contents(place_.path() / "out"); }
+  std::string err() const { return contents(place_.path() / "err"); }
+  fs::path directory() const { return place_.path(); }
+  fs::path temporary() const { return place_.path() / "tmp"; }
+  std::vector<std::string> left_behind() const {
+    std::vector<std::string> names;
+    for (const auto& entry : fs::directory_iterator(temporary())) names.push_back(entry.path());
+    return names;
+  }
+
+  std::vector<pid_t> workers() const { return children_of(pid(), "--internal-worker"); }
+  std::vector<pid_t> daemons() const { return children_of(pid(), "syncd.sock"); }
+
+  // Waits until the first iteration was granted, for which all workers must have joined. Takes
+  // --verbose.
+  std::vector<pid_t> wait_for_start(std::size_t count) {
+    EXPECT_TRUE(becomes_true([&] {
+      return err().find("the first iteration was granted") != std::string::npos;
+    })) << err();
+    const std::vector<pid_t> pids = workers();
+    EXPECT_EQ(pids.size(), count);
+    return pids;
+  }
+
+ private:
+  TemporaryDirectory place_;
+  std::optional<ChildProcess> process_;
+};
+
+std::vector<std::string> words(const std::string& line) {
+  std::istringstream in(line);
+  std::vector<std::string> result;
+  for (std::string word; in >> word;) result.push_back(word);
+  return result;
+}
+
+TEST(TrainerRun, ComparesPoliciesAgainstItsOwnDaemon) {
+  const TemporaryDirectory csv;
+  Trainer trainer(
+      words("--workload mf --workers 3 --compare bsp,asp,ssp:1 --generate --samples 2000 "
+            "--slowdown fixed:2=3x --iteration-ms 2 --max-iterations 20 --json "
+            "--csv-dir " +
+            csv.path().string()));
+  ASSERT_EQ(trainer.wait(), "exit status 0") << trainer.err();
+  const json report = json::parse(trainer.out());
+  ASSERT_EQ(report["policies"].size(), 3U);
+  for (const json& run : report["policies"]) {
+    EXPECT_EQ(run["iterations"], 60);
+    EXPECT_TRUE(run["failure"].is_null());
+    EXPECT_EQ(run["lost_workers"], 0);
+    EXPECT_EQ(run["workers"].size(), 3U);
+    EXPECT_GT(run["seconds"], 0);
+    EXPECT_GE(run["waiting_share"], 0);
+    EXPECT_LT(run["waiting_share"], 1);
+  }
+  // What the policies promise of staleness, measured by the workers themselves.
+  EXPECT_EQ(report["policies"][0]["staleness_max"], 0);
+  EXPECT_LE(report["policies"][2]["staleness_max"], 1);
+  for (const char* name : {"mf-bsp-loss.csv", "mf-asp-loss.csv", "mf-ssp-1-loss.csv"}) {
+    const std::string curve = contents(csv.path() / name);
+    EXPECT_THAT(curve, HasSubstr("time_s,iterations,loss\n0.000,0,"));
+    EXPECT_THAT(curve, HasSubstr(",60,"));
+  }
+  EXPECT_THAT(trainer.left_behind(), IsEmpty());
+}
+
+TEST(TrainerRun, TheLossFallsUnderEveryPolicyAndTheTargetEndsARun) {
+  Trainer trainer(
+      words("--workload svm --workers 2 --compare bsp,asp --generate --iteration-ms 0 "
+            "--max-iterations 100000 --target-loss 0.6 --csv-dir none --json"));
+  ASSERT_EQ(trainer.wait(), "exit status 0") << trainer.err();
+  for (const json& run : json::parse(trainer.out())["policies"]) {
+    EXPECT_LT(run["final_loss"], 0.62);
+    EXPECT_TRUE(run["time_to_target_s"].is_number());
+    EXPECT_LT(run["iterations"], 200'000);
+  }
+}
+
+TEST(TrainerRun, AKilledWorkerDoesNotEndTheRunForTheOthers) {
+  // 'each': the others do their own share, however much the lost one had taken.
+  Trainer trainer(
+      words("--workload mf --workers 3 --policy ssp:5 --generate --samples 2000 "
+            "--iteration-ms 20 --max-iterations 50 --budget each --json --verbose"));
+  const std::vector<pid_t> workers = trainer.wait_for_start(3);
+  // Past the start: a worker that has computed has pulled, and the first status says so by its
+  // time.
+  std::this_thread::sleep_for(std::chrono::milliseconds(400));
+  ASSERT_EQ(::kill(workers[1], SIGKILL), 0);
+  ASSERT_EQ(trainer.wait(), "exit status 0") << trainer.err();
+  const json run = json::parse(trainer.out())["policies"][0];
+  EXPECT_EQ(run["lost_workers"], 1);
+  EXPECT_EQ(run["workers"][0]["iterations"], 50);
+  EXPECT_EQ(run["workers"][1]["end"], "killed by SIGKILL");
+  EXPECT_EQ(run["workers"][2]["iterations"], 50);
+  EXPECT_THAT(trainer.err(), HasSubstr("worker 1 ended: killed by SIGKILL"));
+  EXPECT_THAT(trainer.left_behind(), IsEmpty());
+}
+
+TEST(TrainerRun, AnInterruptStopsEverythingAndStillReports) {
+  Trainer trainer(
+      words("--workload mf --workers 3 --policy bsp --generate --samples 2000 "
+            "--iteration-ms 20 --max-iterations 100000 --verbose"));
+  const std::vector<pid_t> workers = trainer.wait_for_start(3);
+  const std::vector<pid_t> daemons = trainer.daemons();
+  ASSERT_EQ(daemons.size(), 1U);
+  trainer.signal(SIGINT);
+  EXPECT_EQ(trainer.wait(), "exit status 130") << trainer.err();
+  EXPECT_THAT(trainer.out(), AllOf(HasSubstr("policy"), HasSubstr("bsp: interrupted")));
+  for (const pid_t pid : workers) EXPECT_FALSE(is_alive(pid));
+  EXPECT_FALSE(is_alive(daemons[0]));
+  EXPECT_THAT(trainer.left_behind(), IsEmpty());
+}
+
+TEST(TrainerRun, NothingOutlivesAKilledTrainer) {
+  Trainer trainer(
+      words("--workload mf --workers 3 --policy bsp --generate --samples 2000 "
+            "--iteration-ms 20 --max-iterations 100000 --verbose"));
+  std::vector<pid_t> all = trainer.wait_for_start(3);
+  const std::vector<pid_t> daemons = trainer.daemons();
+  all.insert(all.end(), daemons.begin(), daemons.end());
+  ASSERT_EQ(all.size(), 4U);
+  trainer.signal(SIGKILL);
+  EXPECT_EQ(trainer.wait(), "killed by SIGKILL");
+  for (const pid_t pid : all) {
+    EXPECT_TRUE(becomes_true([pid] { return !is_alive(pid); })) << pid;
+  }
+}
+
+TEST(TrainerRun, ADaemonThatDiesFailsTheRunWithItsReason) {
+  Trainer trainer(
+      words("--workload mf --workers 2 --compare bsp,asp --generate --samples 2000 "
+            "--iteration-ms 20 --max-iterations 100000 --verbose --csv-dir none"));
+  trainer.wait_for_start(2);
+  const std::vector<pid_t> daemons = trainer.daemons();
+  ASSERT_EQ(daemons.size(), 1U);
+  ASSERT_EQ(::kill(daemons[0], SIGKILL), 0);
+  EXPECT_EQ(trainer.wait(), "exit status 1");
+  EXPECT_THAT(trainer.out(), HasSubstr("bsp: the run failed: syncd ended by itself (killed by "
+                                       "SIGKILL)"));
+  EXPECT_THAT(trainer.left_behind(), IsEmpty());
+}
+
+TEST(TrainerRun, APolicyThatTheDaemonRefusesFailsItsRunAndTheOthersGoOn) {
+  Trainer trainer(
+      words("--workload mf --workers 2 --compare ssp:many,asp --generate --samples 2000 "
+            "--iteration-ms 1 --max-iterations 5 --csv-dir none --json"));
+  EXPECT_EQ(trainer.wait(), "exit status 1");
+  const json report = json::parse(trainer.out());
+  EXPECT_THAT(report["policies"][0]["failure"].get<std::string>(),
+              AllOf(HasSubstr("SYNCD_E_"), HasSubstr("ssp:many")));
+  EXPECT_TRUE(report["policies"][1]["failure"].is_null());
+  EXPECT_EQ(report["policies"][1]["iterations"], 10);
+}
+
+TEST(TrainerRun, ADaemonThatIsNotThereIsNamed) {
+  Trainer trainer(
+      words("--workload mf --workers 2 --generate --samples 2000 --max-iterations 5 "
+            "--daemon unix:/no/such/syncd.sock"));
+  EXPECT_EQ(trainer.wait(), "exit status 1");
+  EXPECT_THAT(trainer.out(),
+              AllOf(HasSubstr("SYNCD_E_UNREACHABLE"), HasSubstr("/no/such/syncd.sock")));
+}
+
+TEST(TrainerRun, AStoreThatTheDaemonCannotOpenIsReportedInTheDaemonsWords) {
+  Trainer trainer(words("--workload mf --generate --samples 2000 --store /proc/no/such/store"));
+  EXPECT_EQ(trainer.wait(), "exit status 1");
+  EXPECT_THAT(trainer.err(), AllOf(HasSubstr("syncd ended by itself (exit status "),
+                                   HasSubstr("/proc/no/such/store")));
+}
+
+TEST(TrainerRun, ATruncatedDataFileIsRefusedWithFileAndLine) {
+  const TemporaryDirectory place;
+  const fs::path file = place.path() / "u.data";
+  write_data_file(file, "1\t2\t3\t881250949\n2\t2\t3\t8812");
+  Trainer trainer({"--workload", "mf", "--data", file.string()});
+  EXPECT_EQ(trainer.wait(), "exit status 2");
+  EXPECT_THAT(trainer.err(),
+              HasSubstr("reference_trainer: " + file.string() + ":2: the file ends "));
+  EXPECT_THAT(trainer.left_behind(), IsEmpty());
+}
+
+TEST(TrainerRun, TheWorkerModeIsNotForUsers) {
+  Trainer trainer({"--internal-worker"});
+  EXPECT_EQ(trainer.wait(), "exit status 2");
+  EXPECT_THAT(trainer.err(), HasSubstr("for the program's own use"));
+}
+
+}  // namespace
+}  // namespace syncd::trainer

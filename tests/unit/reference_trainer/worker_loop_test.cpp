@@ -1,0 +1,436 @@
+// The worker's loop against a scripted coordinator and a clock that only moves when it is asked to
+// sleep; and several loops at once, in threads, against an in-process SSP.
+#include "reference_trainer/worker_loop.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <mutex>
+#include <thread>
+
+#include "tests/unit/reference_trainer/support.h"
+
+namespace syncd::trainer {
+namespace {
+
+using ::testing::ElementsAre;
+
+class FakeClock : public Clock {
+ public:
+  std::int64_t now_us() override { return now_us_; }
+  void sleep_us(std::int64_t us) override {
+    now_us_ += us;
+    if (on_sleep) on_sleep();
+  }
+  std::function<void()> on_sleep;
+
+ private:
+  std::int64_t now_us_ = 1'000'000;
+};
+
+// Answers begins from a list of actions (each returns a step, nothing, or throws), pushes likewise;
+// when a list is used up, steps follow each other and pushes count.
+class ScriptedCoordinator : public Coordinator {
+ public:
+  std::deque<std::function<std::optional<Step>()>> begins;
+  std::deque<std::function<bool()>> pushes;
+  std::function<bool()> resync = [] { return false; };
+  std::vector<std::int64_t> pushed;
+  std::vector<PushReport> reports;
+  int left = 0;
+  int rejoined = 0;
+  std::int64_t next = 0;
+
+  std::optional<Step> begin(std::int64_t) override {
+    if (begins.empty()) return Step{.iteration = next};
+    const auto action = begins.front();
+    begins.pop_front();
+    const auto step = action();
+    if (step) next = step->iteration;
+    return step;
+  }
+  std::string waiting_for() const override { return "waiting for worker 7"; }
+  bool should_resync() const override { return resync(); }
+  bool push(std::int64_t iteration, const PushReport& report) override {
+    bool late = false;
+    if (!pushes.empty()) {
+      const auto action = pushes.front();
+      pushes.pop_front();
+      late = action();
+    }
+    pushed.push_back(iteration);
+    reports.push_back(report);
+    next = iteration + 1;
+    return late;
+  }
+  void leave() override { ++left; }
+  void rejoin() override { ++rejoined; }
+};
+
+// One parameter; every minibatch adds 1 to it, in two parts, and notes what the replica held.
+class CountingStepper : public Stepper {
+ public:
+  std::vector<float> seen;      // the replica at each start
+  std::vector<int> parts_done;  // parts computed, per start
+  std::vector<std::int64_t> iterations;
+
+  std::span<float> replica() override { return {&replica_, 1}; }
+  void start(BatchKey key) override {
+    seen.push_back(replica_);
+    iterations.push_back(key.iteration);
+    parts_done.push_back(0);
+  }
+  int micro_batches() const override { return 2; }
+  void compute(int part) override {
+    EXPECT_EQ(part, parts_done.back());
+    ++parts_done.back();
+  }
+  const Update& finish() override {
+    update_.indices = {0};
+    update_.deltas = {1};
+    update_.loss = 0.25;
+    update_.samples = 8;
+    return update_;
+  }
+
+ private:
+  float replica_ = -1;
+  Update update_;
+};
+
+class WorkerLoopTest : public ::testing::Test {
+ protected:
+  static BoardConfig config() {
+    BoardConfig config{};
+    config.workload.workers = 2;
+    config.budget = static_cast<std::int32_t>(Budget::kEach);
+    config.iterations = 3;
+    config.iteration_us = 10'000;
+    set_field(config.slowdown, "fixed:1=4x", "slowdown");
+    return config;
+  }
+
+  void run(int worker = 0) { WorkerLoop(worker, board, store, stepper, coordinator, clock).run(); }
+  // What another worker does meanwhile.
+  void others_add(float delta) {
+    Update update;
+    update.indices = {0};
+    update.deltas = {delta};
+    store.apply(update);
+  }
+  float value() const {
+    float value = 0;
+    store.read_all({&value, 1});
+    return value;
+  }
+
+  RunBoard board = RunBoard::create(config());
+  ParameterStore store = ParameterStore::create({.parameters = 1}, std::vector<float>{0});
+  CountingStepper stepper;
+  ScriptedCoordinator coordinator;
+  FakeClock clock;
+};
+
+TEST_F(WorkerLoopTest, RunsItsBudgetAndLeaves) {
+  run();
+  EXPECT_THAT(coordinator.pushed, ElementsAre(0, 1, 2));
+  EXPECT_EQ(coordinator.left, 1);
+  EXPECT_EQ(value(), 3);
+  EXPECT_EQ(board.slot(0).iterations.load(), 3);
+  EXPECT_EQ(coordinator.reports[0].loss, 0.25);
+  EXPECT_EQ(coordinator.reports[0].samples, 8U);
+  EXPECT_EQ(coordinator.reports[0].bytes, 8U);
+}
+
+TEST_F(WorkerLoopTest, AnIterationIsPaddedToItsCostTimesTheSlowdown) {
+  run(0);
+  EXPECT_EQ(board.slot(0).computing_us.load(), 3 * 10'000);
+  run(1);
+  EXPECT_EQ(board.slot(1).computing_us.load(), 3 * 40'000);
+}
+
+TEST_F(WorkerLoopTest, PullsWhenToldAndOtherwiseKeepsItsOwnCopyWithItsOwnUpdates) {
+  const auto step = [&](std::int64_t iteration, bool pull) {
+    coordinator.begins.push_back([=, this] {
+      others_add(10);
+      return Step{.iteration = iteration, .pull = pull};
+    });
+  };
+  step(0, false);  // the first step pulls in any case
+  step(1, false);
+  step(2, true);
+  run();
+  EXPECT_THAT(stepper.seen, ElementsAre(10, 11, 32));
+  EXPECT_EQ(board.slot(0).pulls.load(), 2);
+}
+
+TEST_F(WorkerLoopTest, StopEndsItWithoutComputing) {
+  coordinator.begins.push_back([] { return Step{.iteration = 0}; });
+  coordinator.begins.push_back([] { return Step{.stop = true}; });
+  run();
+  EXPECT_THAT(coordinator.pushed, ElementsAre(0));
+  EXPECT_EQ(stepper.seen.size(), 1U);
+  EXPECT_EQ(coordinator.left, 1);
+}
+
+TEST_F(WorkerLoopTest, SkipPullsAndRunsTheIterationItWasGiven) {
+  coordinator.begins.push_back([] { return Step{.iteration = 0}; });
+  coordinator.begins.push_back([this] {
+    others_add(10);
+    return Step{.iteration = 6, .staleness = 4, .skip = true};
+  });
+  run();
+  EXPECT_THAT(coordinator.pushed, ElementsAre(0, 6, 7));
+  EXPECT_THAT(stepper.iterations, ElementsAre(0, 6, 7));
+  EXPECT_EQ(stepper.seen[1], 11);
+  EXPECT_EQ(board.slot(0).skipped.load(), 5);
+  EXPECT_EQ(board.slot(0).staleness_max.load(), 4);
+  EXPECT_EQ(board.slot(0).staleness_sum.load(), 4);
+}
+
+TEST_F(WorkerLoopTest, ALateUpdateIsTakenBackAndDoesNotCount) {
+  coordinator.pushes.push_back([] { return false; });
+  coordinator.pushes.push_back([this] {
+    others_add(100);
+    return true;
+  });
+  run();
+  // The late iteration was not counted, so one more is made.
+  EXPECT_THAT(coordinator.pushed, ElementsAre(0, 1, 2, 3));
+  EXPECT_EQ(value(), 103);
+  EXPECT_EQ(stepper.seen[2], 101) << "it pulls afterwards, whatever the step says";
+  EXPECT_EQ(board.slot(0).late.load(), 1);
+  EXPECT_EQ(board.slot(0).iterations.load(), 3);
+}
+
+TEST_F(WorkerLoopTest, AResyncDropsTheWorkPullsAndStartsTheSameIterationOverOnce) {
+  int asked = 0;
+  coordinator.resync = [&] {
+    if (coordinator.next != 1) return false;
+    if (asked++ == 2) others_add(10);
+    return asked > 2;  // and it stays set: the daemon may say so until the push
+  };
+  run();
+  EXPECT_THAT(stepper.iterations, ElementsAre(0, 1, 1, 2));
+  EXPECT_THAT(stepper.seen, ElementsAre(0, 1, 11, 12));
+  EXPECT_EQ(stepper.parts_done[1], 1) << "dropped between the parts";
+  EXPECT_EQ(stepper.parts_done[2], 2);
+  EXPECT_EQ(value(), 13) << "what was dropped was never applied";
+  EXPECT_EQ(board.slot(0).aborts.load(), 1);
+  EXPECT_GT(board.slot(0).wasted_us.load(), 0);
+  EXPECT_THAT(coordinator.pushed, ElementsAre(0, 1, 2));
+}
+
+TEST_F(WorkerLoopTest, AResyncIsNoticedWithinThePaddingOfOnePart) {
+  coordinator.resync = [&] { return coordinator.next == 0 && clock.now_us() >= 1'002'500; };
+  run();
+  // The first part is padded to 5 ms in slices of 2 ms: the flag is seen at 4 ms.
+  EXPECT_EQ(board.slot(0).wasted_us.load(), 4'000);
+}
+
+TEST_F(WorkerLoopTest, TheParentsStopIsHonouredWhileItWaitsInBegin) {
+  int slices = 0;
+  const std::function<std::optional<Step>()> not_yet = [&]() -> std::optional<Step> {
+    EXPECT_EQ(board.slot(0).waiting_for.get(), slices == 0 ? "" : "waiting for worker 7");
+    if (++slices == 3) board.request_stop(StopLevel::kFinish);
+    coordinator.begins.push_back(coordinator.begins.front());
+    return std::nullopt;
+  };
+  coordinator.begins = {not_yet, not_yet};
+  run();
+  EXPECT_EQ(slices, 3);
+  EXPECT_EQ(coordinator.left, 1);
+  EXPECT_TRUE(coordinator.pushed.empty());
+}
+
+TEST_F(WorkerLoopTest, FinishLetsTheIterationEndAndAbandonDoesNot) {
+  clock.on_sleep = [this] { board.request_stop(StopLevel::kFinish); };
+  run();
+  EXPECT_THAT(coordinator.pushed, ElementsAre(0));
+  EXPECT_EQ(coordinator.left, 1);
+
+  board = RunBoard::create(config());
+  coordinator = ScriptedCoordinator();
+  clock.on_sleep = [this] { board.request_stop(StopLevel::kAbandon); };
+  run();
+  EXPECT_TRUE(coordinator.pushed.empty());
+  EXPECT_EQ(coordinator.left, 1);
+}
+
+TEST_F(WorkerLoopTest, AFencedWorkerJoinsAnewAndGoesOnWithFreshParameters) {
+  coordinator.begins.push_back([] { return Step{.iteration = 0}; });
+  coordinator.begins.push_back([this]() -> std::optional<Step> {
+    others_add(10);
+    throw CoordinatorError(CoordinatorError::Kind::kFenced, "declared lost");
+  });
+  coordinator.begins.push_back([] { return Step{.iteration = 5}; });
+  run();
+  EXPECT_EQ(coordinator.rejoined, 1);
+  EXPECT_THAT(coordinator.pushed, ElementsAre(0, 5, 6));
+  EXPECT_EQ(stepper.seen[1], 11);
+  EXPECT_EQ(board.slot(0).rejoins.load(), 1);
+}
+
+TEST_F(WorkerLoopTest, AWorkerThatIsFencedAgainAndAgainGivesUp) {
+  for (int i = 0; i <= kRejoinsMax; ++i) {
+    coordinator.pushes.push_back(
+        []() -> bool { throw CoordinatorError(CoordinatorError::Kind::kFenced, "declared lost"); });
+  }
+  EXPECT_EQ(testing::error_of<CoordinatorError>([&] { run(); }), "declared lost");
+  EXPECT_EQ(coordinator.rejoined, kRejoinsMax);
+}
+
+TEST_F(WorkerLoopTest, AnUnknownPushIsMadeAgainAndCountsOnce) {
+  coordinator.pushes.push_back(
+      []() -> bool { throw CoordinatorError(CoordinatorError::Kind::kRetry, "timeout"); });
+  run();
+  EXPECT_THAT(coordinator.pushed, ElementsAre(0, 1, 2));
+  EXPECT_EQ(value(), 3) << "the update is applied once";
+}
+
+TEST_F(WorkerLoopTest, APushThatStaysUnknownIsAnError) {
+  for (int i = 0; i < kPushAttempts; ++i) {
+    coordinator.pushes.push_back(
+        []() -> bool { throw CoordinatorError(CoordinatorError::Kind::kRetry, "timeout"); });
+  }
+  EXPECT_EQ(testing::error_of<CoordinatorError>([&] { run(); }), "timeout");
+}
+
+TEST_F(WorkerLoopTest, AStoppedJobEndsItInGoodOrder) {
+  coordinator.pushes.push_back(
+      []() -> bool { throw CoordinatorError(CoordinatorError::Kind::kStopped, "stopped"); });
+  run();
+  EXPECT_EQ(coordinator.left, 1);
+}
+
+TEST_F(WorkerLoopTest, OtherErrorsArePassedOnAndTheBudgetIsGivenBack) {
+  coordinator.begins.push_back([]() -> std::optional<Step> {
+    throw CoordinatorError(CoordinatorError::Kind::kOther, "begin: SYNCD_E_STORE: disk full");
+  });
+  EXPECT_EQ(testing::error_of<CoordinatorError>([&] { run(); }), "begin: SYNCD_E_STORE: disk full");
+  for (int i = 0; i < 3; ++i) EXPECT_TRUE(board.claim_iteration(0));
+}
+
+TEST_F(WorkerLoopTest, WaitingIsCountedWithoutTheWaitForTheJobToStart) {
+  for (std::int64_t iteration = 0; iteration < 3; ++iteration) {
+    coordinator.begins.push_back([this, iteration] {
+      clock.sleep_us(7'000);
+      return Step{.iteration = iteration};
+    });
+  }
+  run();
+  EXPECT_EQ(board.slot(0).waiting_us.load(), 2 * 7'000);
+  EXPECT_EQ(board.slot(0).first_grant_us.load(), 1'007'000);
+}
+
+// ---- Several loops at once
+// -----------------------------------------------------------------------
+
+// Stale synchronous parallel for worker loops in one process.
+class SspHub {
+ public:
+  SspHub(int workers, std::int64_t bound)
+      : bound_(bound), clocks_(static_cast<std::size_t>(workers)) {}
+
+  std::optional<Step> begin(std::size_t worker, std::int64_t timeout_ms) {
+    std::unique_lock lock(mutex_);
+    const bool granted = changed_.wait_for(lock, std::chrono::milliseconds(timeout_ms),
+                                           [&] { return clocks_[worker] - slowest() <= bound_; });
+    if (!granted) return std::nullopt;
+    const std::int64_t staleness = clocks_[worker] - slowest();
+    most_stale_ = std::max(most_stale_, staleness);
+    return Step{.iteration = clocks_[worker], .staleness = staleness, .pull = true};
+  }
+  void push(std::size_t worker) {
+    change([&] { ++clocks_[worker]; });
+  }
+  void leave(std::size_t worker) {
+    change([&] { clocks_[worker] = kLeft; });
+  }
+  std::int64_t most_stale() const { return most_stale_; }
+
+ private:
+  static constexpr std::int64_t kLeft = std::int64_t{1} << 40;
+
+  std::int64_t slowest() const { return *std::min_element(clocks_.begin(), clocks_.end()); }
+  template <typename Change>
+  void change(Change&& how) {
+    const std::lock_guard lock(mutex_);
+    how();
+    changed_.notify_all();
+  }
+
+  std::int64_t bound_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::vector<std::int64_t> clocks_;
+  std::int64_t most_stale_ = 0;
+};
+
+class HubCoordinator : public Coordinator {
+ public:
+  HubCoordinator(SspHub& hub, std::size_t worker) : hub_(hub), worker_(worker) {}
+  std::optional<Step> begin(std::int64_t timeout_ms) override {
+    return hub_.begin(worker_, timeout_ms);
+  }
+  std::string waiting_for() const override { return "the slowest"; }
+  bool should_resync() const override { return false; }
+  bool push(std::int64_t, const PushReport&) override {
+    hub_.push(worker_);
+    return false;
+  }
+  void leave() override { hub_.leave(worker_); }
+  void rejoin() override { FAIL() << "nobody is fenced here"; }
+
+ private:
+  SspHub& hub_;
+  std::size_t worker_;
+};
+
+TEST(WorkerLoops, TrainTogetherWithinTheBoundAndLearn) {
+  constexpr int kWorkers = 4;
+  BoardConfig config{};
+  config.workload = {.kind = WorkloadKind::kMf,
+                     .workers = kWorkers,
+                     .batch = 32,
+                     .learning_rate = 0.05,
+                     .seed = 7};
+  config.iterations = 60;
+  set_field(config.slowdown, "random:3x@1/n", "slowdown");
+  const SharedArrays data = testing::small_data(WorkloadKind::kMf);
+  const auto workload = make_workload(config.workload, data);
+  std::vector<float> parameters(workload->layout().parameters);
+  workload->initialize(parameters);
+  const double before = workload->evaluate(parameters);
+  ParameterStore store = ParameterStore::create(workload->layout(), parameters);
+  const RunBoard board = RunBoard::create(config);
+  SspHub hub(kWorkers, 2);
+  std::vector<std::thread> threads;
+  for (int worker = 0; worker < kWorkers; ++worker) {
+    threads.emplace_back([&, worker] {
+      const auto stepper = workload->make_stepper();
+      HubCoordinator coordinator(hub, static_cast<std::size_t>(worker));
+      SystemClock clock;
+      WorkerLoop(worker, board, store, *stepper, coordinator, clock).run();
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  std::int64_t iterations = 0;
+  std::int64_t most_stale = 0;
+  for (int worker = 0; worker < kWorkers; ++worker) {
+    iterations += board.slot(worker).iterations.load();
+    most_stale = std::max(most_stale, board.slot(worker).staleness_max.load());
+  }
+  EXPECT_EQ(iterations, kWorkers * 60);
+  EXPECT_LE(most_stale, 2);
+  EXPECT_EQ(most_stale, hub.most_stale());
+  store.read_all(parameters);
+  EXPECT_LT(workload->evaluate(parameters), before - 0.03);
+}
+
+}  // namespace
+}  // namespace syncd::trainer
