@@ -279,7 +279,7 @@ class Encoder {
 
 // Verifies one frame's payload (without the length prefix) and turns it into a plain struct.
 // Returns false, with a sentence in `error`, if it is not a valid Message: too deep, too many
-// tables, bad offsets, no body, a text over 64 KiB, all texts over 1 MiB. Never throws but bad_alloc.
+// tables, bad offsets, no body, a text over 64 KiB, all over 1 MiB. Throws nothing but bad_alloc.
 bool decode(std::span<const std::uint8_t> payload, Message& message, std::string& error);
 
 // Splits a byte stream into frames. Bytes are appended in pieces of any size; next() hands out the
