@@ -32,6 +32,14 @@
 
 namespace syncd::client {
 
+// ThreadSanitizer ends a forked child of a threaded process as soon as that starts a thread,
+// whatever the program does; the other builds test it.
+#if defined(__SANITIZE_THREAD__)
+inline constexpr bool kChildMayStartThreads = false;
+#else
+inline constexpr bool kChildMayStartThreads = true;
+#endif
+
 class FakeServer {
  public:
   struct Behaviour {
