@@ -18,7 +18,11 @@ Daemon::Daemon(const TempDir& directory, DaemonOptions options)
 }
 
 Daemon::~Daemon() {
+  if (!may_have_ended_ && !process_.running()) {
+    ADD_FAILURE() << options_.name << " ended by itself: " << to_string(*process_.ending());
+  }
   process_.kill();
+  if (logged("Sanitizer")) ADD_FAILURE() << "a sanitizer complained about " << options_.name;
   if (!::testing::Test::HasFailure()) return;
   std::fprintf(stderr, "---- log of %s ----\n%s---- end ----\n", options_.name.c_str(),
                log().c_str());
@@ -55,6 +59,7 @@ void Daemon::launch() {
   ++lives_;
   std::remove(ready_path().c_str());
   process_ = Process(command());
+  may_have_ended_ = false;
 }
 
 void Daemon::await_ready() {
@@ -69,7 +74,7 @@ void Daemon::await_ready() {
 
 Ending Daemon::stop(Milliseconds timeout) {
   process_.signal(SIGTERM);
-  return process_.wait(timeout);
+  return wait(timeout);
 }
 
 std::string Daemon::log() const {

@@ -1,6 +1,7 @@
 // A real syncd of one test's own: its socket, store, configuration and log lie in the test's
-// directory. Killed in the destructor, which shows the log if the test has failed. Use it from the
-// test's main thread.
+// directory. Killed in the destructor, which fails the test if the daemon had ended by itself or a
+// sanitizer had complained, and shows the log if the test has failed. Use it from the test's main
+// thread.
 #pragma once
 
 #include <string>
@@ -39,10 +40,16 @@ class Daemon {
   bool running() { return process_.running(); }
   pid_t pid() const { return process_.pid(); }
   void signal(int number) { process_.signal(number); }
-  void kill() { process_.kill(); }
+  void kill() {
+    process_.kill();
+    may_have_ended_ = true;
+  }
   // SIGTERM, and how it ended.
   Ending stop(Milliseconds timeout = kPatience);
-  Ending wait(Milliseconds timeout = kPatience) { return process_.wait(timeout); }
+  Ending wait(Milliseconds timeout = kPatience) {
+    may_have_ended_ = true;
+    return process_.wait(timeout);
+  }
   // Again on the same store and socket, after kill() or stop(). Returns when it serves.
   void start() {
     launch();
@@ -66,6 +73,7 @@ class Daemon {
   DaemonOptions options_;
   Process process_;
   int lives_ = 0;
+  bool may_have_ended_ = false;
 };
 
 // Runs syncctl against a daemon.
