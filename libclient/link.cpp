@@ -205,7 +205,7 @@ void Link::handshake(const wire::Message& message, TimeUs now) {
     if (error->status == Status::kProtocol) {
       text += " (this library speaks protocol versions " + protocol_range() + ")";
     }
-    refused(error->status, std::move(text), now);
+    refused(error->status, text, now);
   } else if (const auto* notice = std::get_if<wire::ShutdownNotice>(&message.body)) {
     fail("the daemon is shutting down: " + notice->message, now);
   } else {
@@ -237,7 +237,7 @@ void Link::welcomed(const wire::Welcome& welcome, TimeUs now) {
   listener_.link_up(now);
 }
 
-void Link::refused(Status status, std::string message, TimeUs now) {
+void Link::refused(Status status, const std::string& message, TimeUs now) {
   // Whoever is shutting down is not refusing us; it is as good as gone.
   if (status != Status::kShutdown && status != Status::kUnreachable) {
     latest_refusal_ = Refusal{status, endpoint_text() + ": " + message};

@@ -119,7 +119,7 @@ class Link {
   void handle(const wire::Message& message, TimeUs now);
   void handshake(const wire::Message& message, TimeUs now);
   void welcomed(const wire::Welcome& welcome, TimeUs now);
-  void refused(Status status, std::string message, TimeUs now);
+  void refused(Status status, const std::string& message, TimeUs now);
   TimeUs heartbeat_due_us() const;
   TimeUs death_due_us() const;
 

@@ -126,7 +126,7 @@ bool Stream::write(std::vector<std::uint8_t>& bytes, std::string& error) {
     error = uv_strerror(code);
     return false;
   }
-  rest.release();
+  static_cast<void>(rest.release());  // freed when it is written
   return true;
 }
 

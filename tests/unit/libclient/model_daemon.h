@@ -27,6 +27,7 @@ class ModelDaemon {
     std::uint64_t incarnation = 0;
     std::uint64_t before = 0;  // the incarnation that came back as this one, until it is used
     bool member = false;
+    int evictions = 0;
     bool connected = false;
     std::int64_t clock = 0;
     std::int64_t granted = -1;
@@ -71,6 +72,7 @@ class ModelDaemon {
     if (found == members_.end() || !found->second.member) return;
     Member& member = found->second;
     member.member = false;
+    ++member.evictions;
     if (member.waiting_request != 0) {
       refuse(std::exchange(member.waiting_request, 0), Status::kFenced);
     }

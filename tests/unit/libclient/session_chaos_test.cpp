@@ -245,6 +245,7 @@ class Chaos {
     if (completion.status == Status::kTimeout || completion.status == Status::kUnreachable) return;
     // The only other failure that the rules allow: thrown out twice with nothing between.
     if (completion.status == Status::kFenced) {
+      EXPECT_GE(daemon_.members().at(trainer.name).evictions, 2) << completion.message;
       EXPECT_EQ(completion.message.find("replaced"), std::string::npos) << "nobody has its name";
       trainer.phase = Trainer::Phase::kJoin;
       trainer.name += "'";
