@@ -106,7 +106,7 @@ void expect_gradient(const Workload& workload, const WorkloadConfig& config,
     const double slope = (above - below) / (2 * kStep);
     const double found = gradient.contains(i) ? gradient[i] : 0;
     nonzero += std::abs(slope) > 1e-4;
-    EXPECT_NEAR(found, slope, 1e-4 * std::max(1.0, std::abs(slope))) << "parameter " << i;
+    EXPECT_NEAR(found, slope, 2e-6 * std::max(1.0, std::abs(slope))) << "parameter " << i;
   }
   EXPECT_GT(nonzero, 20U) << "the check would pass on nothing";
 }

@@ -54,6 +54,12 @@ int status_of(pid_t pid) {
   return status;
 }
 
+bool has_ended(pid_t pid) {
+  siginfo_t info{};
+  ::waitid(P_PID, static_cast<id_t>(pid), &info, WEXITED | WNOHANG | WNOWAIT);
+  return info.si_pid != 0;
+}
+
 void expect_killed(pid_t pid) {
   const int status = status_of(pid);
   EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
@@ -299,7 +305,10 @@ TEST(ParameterStore, WritersKilledAtAnyMomentNeverTearAShard) {
     });
     // Let it get going, then a moment of random length.
     const std::uint64_t before = store.version(0);
-    while (store.version(0) == before) std::this_thread::yield();
+    while (store.version(0) == before) {
+      ASSERT_FALSE(has_ended(pid)) << "round " << round << ": the writer cannot write";
+      std::this_thread::yield();
+    }
     std::this_thread::sleep_for(std::chrono::microseconds(random.index(2'000)));
     ::kill(pid, SIGKILL);
     expect_killed(pid);

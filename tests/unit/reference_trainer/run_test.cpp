@@ -176,7 +176,8 @@ TEST(TrainerRun, TheLossFallsUnderEveryPolicyAndTheTargetEndsARun) {
       words("--workload svm --workers 2 --compare bsp,asp --generate --iteration-ms 0 "
             "--max-iterations 100000 --target-loss 0.6 --csv-dir none --json"));
   ASSERT_EQ(trainer.wait(), "exit status 0") << trainer.err();
-  for (const json& run : json::parse(trainer.out())["policies"]) {
+  const json report = json::parse(trainer.out());
+  for (const json& run : report["policies"]) {
     EXPECT_LT(run["final_loss"], 0.62);
     EXPECT_TRUE(run["time_to_target_s"].is_number());
     EXPECT_LT(run["iterations"], 200'000);
