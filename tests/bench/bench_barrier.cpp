@@ -46,14 +46,10 @@ std::vector<std::string> row(const std::string& name, const Side& side) {
 }
 
 std::vector<std::string> ratio_row(const std::string& name, const Side& syncd, const Side& floor) {
-  const auto ratio = [&](const std::vector<double>& a, const std::vector<double>& b) {
-    return floor.releases || &a == &syncd.barriers_per_s || &a == &syncd.cpu_us
-               ? times(median(a), median(b))
-               : std::string("-");
-  };
-  return {name, ratio(syncd.release_us, floor.release_us),
-          ratio(syncd.release_p99_us, floor.release_p99_us),
-          ratio(syncd.barriers_per_s, floor.barriers_per_s), ratio(syncd.cpu_us, floor.cpu_us)};
+  return {name, paired_ratio(syncd.release_us, floor.release_us),
+          paired_ratio(syncd.release_p99_us, floor.release_p99_us),
+          paired_ratio(syncd.barriers_per_s, floor.barriers_per_s),
+          paired_ratio(syncd.cpu_us, floor.cpu_us)};
 }
 
 struct Case {

@@ -87,10 +87,11 @@ void report(const std::string& label, const Figures& f, std::size_t workers, Tab
              number(median(f.cpu_us)), "1.00x"});
   table.add({"  RocksDB, one thread, batches of that size", number(same, 0),
              number(median(f.batch)), number(median(f.records_bytes), 0), "-",
-             number(median(f.same_batch_cpu_us)), times(same, pushes)});
+             number(median(f.same_batch_cpu_us)),
+             paired_ratio(f.same_batch_per_s, f.pushes_per_s)});
   table.add({"  RocksDB, " + std::to_string(workers) + " threads, single records",
              number(threads, 0), "-", number(median(f.records_bytes), 0), "-",
-             number(median(f.threads_cpu_us)), times(threads, pushes)});
+             number(median(f.threads_cpu_us)), paired_ratio(f.threads_per_s, f.pushes_per_s)});
 }
 
 int run(int argc, char** argv) {

@@ -47,16 +47,13 @@ std::vector<std::string> row(const std::string& name, const Side& side) {
 }
 
 std::vector<std::string> ratio_row(const Side& syncd, const Side& floor) {
-  const auto ratio = [](const std::vector<double>& a, const std::vector<double>& b) {
-    return times(median(a), median(b));
-  };
   return {"  syncd / floor",
-          ratio(syncd.cpu_us, floor.cpu_us),
-          ratio(syncd.messages_per_s, floor.messages_per_s),
-          ratio(syncd.begin_p50, floor.begin_p50),
-          ratio(syncd.begin_p99, floor.begin_p99),
-          ratio(syncd.push_p50, floor.push_p50),
-          ratio(syncd.push_p99, floor.push_p99)};
+          paired_ratio(syncd.cpu_us, floor.cpu_us),
+          paired_ratio(syncd.messages_per_s, floor.messages_per_s),
+          paired_ratio(syncd.begin_p50, floor.begin_p50),
+          paired_ratio(syncd.begin_p99, floor.begin_p99),
+          paired_ratio(syncd.push_p50, floor.push_p50),
+          paired_ratio(syncd.push_p99, floor.push_p99)};
 }
 
 void measure(const Options& options, const std::string& transport, std::size_t connections,

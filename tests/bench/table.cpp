@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "tests/bench/measure.h"
+
 namespace syncd::bench {
 
 void Table::print() const {
@@ -27,9 +29,14 @@ std::string number(double value, int decimals) {
   return text;
 }
 
-std::string times(double numerator, double denominator) {
-  if (denominator <= 0) return "-";
-  return number(numerator / denominator, 2) + "x";
+std::string paired_ratio(const std::vector<double>& numerators,
+                         const std::vector<double>& denominators) {
+  std::vector<double> ratios;
+  for (std::size_t i = 0; i < std::min(numerators.size(), denominators.size()); ++i) {
+    if (denominators[i] <= 0) return "-";
+    ratios.push_back(numerators[i] / denominators[i]);
+  }
+  return ratios.empty() ? "-" : number(median(std::move(ratios)), 2) + "x";
 }
 
 }  // namespace syncd::bench

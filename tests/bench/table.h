@@ -19,7 +19,10 @@ class Table {
   std::vector<std::vector<std::string>> rows_;
 };
 
-std::string number(double value, int decimals = 1);       // "1234.5"
-std::string times(double numerator, double denominator);  // "1.34x"; "-" without a denominator
+std::string number(double value, int decimals = 1);  // "1234.5"
+// "1.34x": the median of the ratios of rounds that were measured next to each other, so that what
+// disturbs both sides of a round drops out. "-" if there is no round, or a denominator is 0.
+std::string paired_ratio(const std::vector<double>& numerators,
+                         const std::vector<double>& denominators);
 
 }  // namespace syncd::bench
