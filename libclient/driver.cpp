@@ -66,7 +66,9 @@ void Driver::release(WorkerId worker) {
 // ---- Start and stop ----------------------------------------------------------------------------
 
 Driver::Driver(std::vector<Endpoint> endpoints, SessionOptions options)
-    : endpoints_(std::move(endpoints)), session_(std::move(options), now_us()) {}
+    : endpoints_(std::move(endpoints)),
+      session_(std::move(options), now_us()),
+      lookups_(endpoints_.size()) {}
 
 Driver::~Driver() = default;
 
@@ -168,6 +170,7 @@ void Driver::take_submitted() {
   taken_.clear();
   taken_released_.clear();
   if (stopping) return shut_down();
+  take_looked_up();
   settle();
 }
 
@@ -237,14 +240,6 @@ void Driver::stream_closed(std::string_view reason) {
   settle();
 }
 
-void Driver::resolved(std::vector<sockaddr_storage> addresses, std::string_view reason) {
-  resolver_ = nullptr;
-  addresses_ = std::move(addresses);
-  next_address_ = 0;
-  connect_next_address(reason);
-  settle();
-}
-
 // An exception, which is memory that ran out or a defect, reached a callback. The session may be
 // between two states, so nothing more is asked of it: every call ends, and so does every later one.
 void Driver::stream_failed() noexcept {
@@ -301,11 +296,12 @@ void Driver::apply_wish() {
     drop_connection();
     const LinkWish wish = session_.wish();
     connection_ = wish.number;
-    if (wish.up) connect(endpoints_[wish.endpoint]);
+    if (wish.up) connect(wish.endpoint);
   }
 }
 
-void Driver::connect(const Endpoint& endpoint) {
+void Driver::connect(std::size_t index) {
+  const Endpoint& endpoint = endpoints_[index];
   std::string error;
   if (endpoint.kind == Endpoint::Kind::kUnix) {
     stream_ = Stream::connect_unix(loop_, *this, endpoint.path, error);
@@ -313,12 +309,28 @@ void Driver::connect(const Endpoint& endpoint) {
     return;
   }
   sockaddr_storage address;
-  if (numeric_address(endpoint.host, endpoint.port, address)) {
-    addresses_.assign(1, address);
-    return connect_next_address({});
-  }
-  resolver_ = Resolver::start(loop_, *this, endpoint.host, endpoint.port, error);
-  if (resolver_ == nullptr) session_.on_disconnected(connection_, error, now_us());
+  if (!numeric_address(endpoint.host, endpoint.port, address)) return look_up(index);
+  addresses_.assign(1, address);
+  connect_next_address({});
+}
+
+void Driver::look_up(std::size_t index) {
+  const Endpoint& endpoint = endpoints_[index];
+  std::shared_ptr<Lookup>& lookup = lookups_[index];
+  std::string error;
+  if (lookup == nullptr) lookup = Lookup::start(endpoint.host, endpoint.port, error);
+  if (lookup == nullptr) return session_.on_disconnected(connection_, error, now_us());
+  looking_up_ = &lookup;
+  lookup->notify(&wake_);
+}
+
+void Driver::take_looked_up() {
+  Lookup::Result result;
+  if (looking_up_ == nullptr || !(*looking_up_)->take(result)) return;
+  std::exchange(looking_up_, nullptr)->reset();
+  addresses_ = std::move(result.addresses);
+  next_address_ = 0;
+  connect_next_address(result.reason);
 }
 
 // `reason`: why there is no address left, if there is none.
@@ -335,7 +347,7 @@ void Driver::connect_next_address(std::string_view reason) {
 
 void Driver::drop_connection() noexcept {
   if (stream_ != nullptr) std::exchange(stream_, nullptr)->close();
-  if (resolver_ != nullptr) std::exchange(resolver_, nullptr)->cancel();
+  if (looking_up_ != nullptr) (*std::exchange(looking_up_, nullptr))->notify(nullptr);
   addresses_.clear();
   next_address_ = 0;
 }

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "libclient/endpoint.h"
+#include "libclient/lookup.h"
 #include "libclient/session.h"
 #include "libclient/stream.h"
 
@@ -64,7 +65,7 @@ class Call {
   Completion completion_;
 };
 
-class Driver final : private Stream::Owner, private Resolver::Owner {
+class Driver final : private Stream::Owner {
  public:
   // Endpoints must be those of options.link.endpoints, in the same order.
   Driver(std::vector<Endpoint> endpoints, SessionOptions options);
@@ -85,12 +86,11 @@ class Driver final : private Stream::Owner, private Resolver::Owner {
   static TimeUs now_us() { return static_cast<TimeUs>(uv_hrtime() / 1000); }
 
  private:
-  // Stream::Owner and Resolver::Owner
+  // Stream::Owner
   void stream_connected() override;
   void stream_bytes(std::span<const std::uint8_t> bytes) override;
   void stream_closed(std::string_view reason) override;
   void stream_failed() noexcept override;
-  void resolved(std::vector<sockaddr_storage> addresses, std::string_view reason) override;
 
   bool open_loop(std::string& error);
   void close_loop() noexcept;
@@ -103,7 +103,9 @@ class Driver final : private Stream::Owner, private Resolver::Owner {
   void close_handles() noexcept;
   void settle();
   void apply_wish();
-  void connect(const Endpoint& endpoint);
+  void connect(std::size_t endpoint);
+  void look_up(std::size_t endpoint);
+  void take_looked_up();
   void connect_next_address(std::string_view reason);
   void drop_connection() noexcept;
   void flush();
@@ -124,7 +126,9 @@ class Driver final : private Stream::Owner, private Resolver::Owner {
 
   std::uint64_t connection_ = 0;  // the number of the session's wish that we follow
   Stream* stream_ = nullptr;      // frees itself after close()
-  Resolver* resolver_ = nullptr;  // frees itself after cancel()
+  // By endpoint: one that took too long goes on, and the next attempt waits for it too.
+  std::vector<std::shared_ptr<Lookup>> lookups_;
+  std::shared_ptr<Lookup>* looking_up_ = nullptr;  // the one that this connection waits for
   std::vector<sockaddr_storage> addresses_;
   std::size_t next_address_ = 0;
   std::vector<Completion> delivering_;

@@ -303,7 +303,8 @@ std::string Link::describe_errors() const {
     if (i != 0) text += "; ";
     text += options_.endpoints[i];
     text += ": ";
-    text += errors_[i].empty() ? "not tried since" : errors_[i];
+    const bool trying = wish_.up && i == wish_.endpoint;
+    text += !errors_[i].empty() ? errors_[i] : trying ? "no answer yet" : "not tried since";
   }
   return text;
 }

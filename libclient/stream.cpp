@@ -1,7 +1,6 @@
 // libuv handles of one connection. Loop thread only.
 #include "libclient/stream.h"
 
-#include <cstring>
 #include <memory>
 #include <utility>
 
@@ -142,53 +141,6 @@ void Stream::close() noexcept {
 
 void Stream::on_close(uv_handle_t* handle) {
   delete static_cast<Stream*>(handle->data);
-}
-
-// ---- Look-up -----------------------------------------------------------------------------------
-
-Resolver* Resolver::start(uv_loop_t& loop, Owner& owner, const std::string& host,
-                          std::uint16_t port, std::string& error) {
-  addrinfo hints;
-  std::memset(&hints, 0, sizeof(hints));
-  hints.ai_family = AF_UNSPEC;
-  hints.ai_socktype = SOCK_STREAM;
-  auto* resolver = new Resolver(owner);
-  resolver->request_.data = resolver;
-  const int code = uv_getaddrinfo(&loop, &resolver->request_, on_done, host.c_str(),
-                                  std::to_string(port).c_str(), &hints);
-  if (code == 0) return resolver;
-  error = uv_strerror(code);
-  delete resolver;
-  return nullptr;
-}
-
-void Resolver::cancel() noexcept {
-  owner_ = nullptr;
-  // Fails if the look-up runs already; its callback then comes when it is done.
-  uv_cancel(reinterpret_cast<uv_req_t*>(&request_));
-}
-
-void Resolver::on_done(uv_getaddrinfo_t* request, int status, addrinfo* result) {
-  const std::unique_ptr<Resolver> self(static_cast<Resolver*>(request->data));
-  const std::unique_ptr<addrinfo, void (*)(addrinfo*)> list(result, uv_freeaddrinfo);
-  if (self->owner_ == nullptr) return;
-  try {
-    std::vector<sockaddr_storage> addresses;
-    for (const addrinfo* at = list.get(); at != nullptr; at = at->ai_next) {
-      if (at->ai_addrlen > sizeof(sockaddr_storage)) continue;
-      std::memcpy(&addresses.emplace_back(), at->ai_addr, at->ai_addrlen);
-    }
-    self->owner_->resolved(std::move(addresses),
-                           status != 0 ? uv_strerror(status) : "the name has no address");
-  } catch (...) {
-    if (self->owner_ != nullptr) self->owner_->stream_failed();
-  }
-}
-
-bool numeric_address(const std::string& host, std::uint16_t port, sockaddr_storage& address) {
-  std::memset(&address, 0, sizeof(address));
-  return uv_ip4_addr(host.c_str(), port, reinterpret_cast<sockaddr_in*>(&address)) == 0 ||
-         uv_ip6_addr(host.c_str(), port, reinterpret_cast<sockaddr_in6*>(&address)) == 0;
 }
 
 }  // namespace syncd::client

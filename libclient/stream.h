@@ -1,5 +1,5 @@
-// One connection as a libuv stream, TCP or Unix socket, and one host name look-up. Each object owns
-// its handle and frees itself in the handle's last callback. Loop thread only.
+// One connection as a libuv stream, TCP or Unix socket. It owns its handle and frees itself in the
+// handle's close callback. Loop thread only.
 #pragma once
 
 #include <uv.h>
@@ -62,32 +62,5 @@ class Stream {
   uv_connect_t connect_;
   std::array<char, 64 * 1024> buffer_;
 };
-
-// A look-up of a host name in libuv's thread pool.
-class Resolver {
- public:
-  class Owner {
-   public:
-    virtual ~Owner() = default;
-    // `addresses` is empty where `reason` says why.
-    virtual void resolved(std::vector<sockaddr_storage> addresses, std::string_view reason) = 0;
-    virtual void stream_failed() noexcept = 0;
-  };
-
-  static Resolver* start(uv_loop_t& loop, Owner& owner, const std::string& host, std::uint16_t port,
-                         std::string& error);
-  // The owner hears nothing more. Frees this object once the look-up has ended.
-  void cancel() noexcept;
-
- private:
-  explicit Resolver(Owner& owner) : owner_(&owner) {}
-  static void on_done(uv_getaddrinfo_t* request, int status, addrinfo* result);
-
-  Owner* owner_;
-  uv_getaddrinfo_t request_;
-};
-
-// A numeric address needs no look-up. False if `host` is none.
-bool numeric_address(const std::string& host, std::uint16_t port, sockaddr_storage& address);
 
 }  // namespace syncd::client

@@ -145,8 +145,8 @@ typedef struct syncd_client_options {
 /* Opens a client and waits until it is connected and welcomed by a daemon.
  *
  * options: NULL for all defaults. Blocks for at most connect_timeout_ms. Starts one thread, on
- * which all network traffic is handled; no callback of the caller's runs on it, and it takes no
- * signals.
+ * which all network traffic is handled (and one more for each look-up of a host name, while it
+ * lasts); no callback of the caller's runs on it, and it takes no signals.
  * Ownership: *client is closed with syncd_client_close().
  * Errors: SYNCD_E_INVALID (an address that cannot be parsed, an unreadable token file, a wrong
  * struct_size), SYNCD_E_UNREACHABLE, SYNCD_E_PROTOCOL (both sides' versions are named),
@@ -160,8 +160,7 @@ SYNCD_API syncd_status syncd_client_open(const syncd_client_options *options,
  * (it keeps their place for its worker_grace). Worker handles stay valid and must still be freed;
  * every call on them then answers SYNCD_E_CLOSED. The client's own handle is freed: calls on it may
  * be under way, but none may begin after this one. Takes NULL. May be called from any thread, once;
- * blocks until the client's thread has ended, which takes a few milliseconds, or as long as the
- * system looks up a host name if it is at that just then. */
+ * blocks until the client's thread has ended, which takes a few milliseconds. */
 SYNCD_API void syncd_client_close(syncd_client *client);
 
 /* ---- Workers --------------------------------------------------------------------------------- */

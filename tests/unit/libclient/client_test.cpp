@@ -1,17 +1,73 @@
 // The client's threads, sockets and blocking calls against a small server on real sockets.
 #include "libclient/client.h"
 
+#include <dlfcn.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <netdb.h>
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <condition_variable>
+#include <mutex>
+#include <string_view>
 #include <thread>
 #include <vector>
 
 #include "fake_server.h"
 #include "print_status.h"
+
+namespace {
+
+// While it is held, the system's look-up of the name "slow.test" hangs; afterwards it means this
+// machine.
+class SlowName {
+ public:
+  void hold() {
+    const std::lock_guard lock(mutex_);
+    held_ = true;
+  }
+  void release() {
+    const std::lock_guard lock(mutex_);
+    held_ = false;
+    changed_.notify_all();
+  }
+  void look_up() {
+    std::unique_lock lock(mutex_);
+    ++asked_;
+    changed_.notify_all();
+    changed_.wait(lock, [this] { return !held_; });
+    --asked_;
+    changed_.notify_all();
+  }
+  void await_asked(int count) {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return asked_ == count; });
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool held_ = false;
+  int asked_ = 0;  // look-ups that hang now
+};
+
+SlowName& slow_name() {
+  static auto* name = new SlowName;  // outlives the threads that are left behind
+  return *name;
+}
+
+}  // namespace
+
+extern "C" int getaddrinfo(const char* host, const char* port, const addrinfo* hints,
+                           addrinfo** result) {
+  using Real = int (*)(const char*, const char*, const addrinfo*, addrinfo**);
+  static const Real real = reinterpret_cast<Real>(dlsym(RTLD_NEXT, "getaddrinfo"));
+  if (std::string_view(host) != "slow.test") return real(host, port, hints, result);
+  slow_name().look_up();
+  return real("127.0.0.1", port, hints, result);
+}
 
 namespace syncd::client {
 namespace {
@@ -266,6 +322,35 @@ TEST(ClientOpen, AHostNameThatMeansNothingIsSaid) {
   const Completion completion = Client::open(options, client);
   EXPECT_EQ(completion.status, Status::kUnreachable);
   EXPECT_THAT(completion.message, HasSubstr("tcp:no-such-host.invalid:1: "));
+}
+
+TEST(ClientOpen, ALookUpThatHangsHoldsUpNeitherOpenNorClose) {
+  FakeServer server(FakeServer::Kind::kTcp);
+  const std::string address = server.address();
+  slow_name().hold();
+  ClientOptions options = options_for("slow.test" + address.substr(address.rfind(':')));
+  options.connect_timeout_us = 50'000;
+  // Returning at all is the proof: nobody lets the look-up go on before that.
+  const Completion completion = fail_to_open(options);
+  EXPECT_EQ(completion.status, Status::kUnreachable);
+  EXPECT_THAT(completion.message, HasSubstr("tcp:slow.test:"));
+  EXPECT_THAT(completion.message, HasSubstr("no answer yet"));
+  slow_name().await_asked(1);
+  slow_name().release();
+  slow_name().await_asked(0);
+}
+
+TEST(ClientOpen, ALookUpMayTakeItsTime) {
+  FakeServer server(FakeServer::Kind::kTcp);
+  const std::string address = server.address();
+  slow_name().hold();
+  std::thread releases([] {
+    slow_name().await_asked(1);
+    slow_name().release();
+  });
+  const auto client = open("slow.test" + address.substr(address.rfind(':')));
+  releases.join();
+  EXPECT_NE(join(*client, "w"), kNoWorker);
 }
 
 TEST(ClientOpen, ARefusalIsGivenAtOnce) {

@@ -20,6 +20,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <ostream>
 #include <set>
 #include <stdexcept>
 #include <string>
@@ -385,5 +386,9 @@ class FakeServer {
   std::set<std::pair<std::uint32_t, std::int64_t>> pushes_;
   std::size_t duplicates_ = 0;
 };
+
+inline void PrintTo(FakeServer::Kind kind, std::ostream* out) {
+  *out << (kind == FakeServer::Kind::kUnix ? "Unix" : "Tcp");
+}
 
 }  // namespace syncd::client
