@@ -40,9 +40,10 @@ TEST(NoArguments, ServesOnTheUsersSocketAndKeepsItsStoreInTheUsersStateDirectory
   command.as_lone_user = true;
   Process daemon(command);
   const std::string socket = directory.file("run/syncd.sock");
-  wait_until("the socket", [&] {
-    if (!daemon.running()) throw std::runtime_error(read_file(directory.file("log")));
-    return exists(socket);
+  wait_until("the log to say that it is ready", [&] {
+    const std::string log = read_file(command.stdout_path);
+    if (!daemon.running()) throw std::runtime_error(log);
+    return log.find(" ready") != std::string::npos;
   });
   Bystander("unix:" + socket).expect_progress();
   EXPECT_TRUE(exists(directory.file("state/syncd")));

