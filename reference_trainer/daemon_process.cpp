@@ -56,14 +56,14 @@ bool is_program(const std::filesystem::path& path) {
 }  // namespace
 
 std::filesystem::path find_syncd() {
-  const std::filesystem::path beside = own_program().parent_path() / "syncd";
+  std::filesystem::path beside = own_program().parent_path() / "syncd";
   if (is_program(beside)) return beside;
   const char* path = std::getenv("PATH");
   std::vector<std::string_view> folders;
   split_fields(path != nullptr ? path : "", ':', folders);
   for (const std::string_view folder : folders) {
     if (folder.empty()) continue;
-    const std::filesystem::path candidate = std::filesystem::path(folder) / "syncd";
+    std::filesystem::path candidate = std::filesystem::path(folder) / "syncd";
     if (is_program(candidate)) return candidate;
   }
   throw ProcessError(

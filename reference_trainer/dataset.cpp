@@ -44,7 +44,7 @@ fs::path generate_file(const DatasetRequest& request, const fs::path& scratch) {
     throw DatasetError(
         fmt::format("--data-dir: {} cannot be made: {}", directory.string(), error.message()));
   }
-  const fs::path file = directory / generated_name(request);
+  fs::path file = directory / generated_name(request);
   const std::string text = generated_text(request);
   if (fs::exists(file, error)) {
     if (read_data_file(file, "data of ours") == text) return file;
@@ -61,7 +61,7 @@ fs::path find_file(const DatasetRequest& request) {
   const std::vector<std::string> names = known_names(request.kind);
   std::string looked_for;
   for (const std::string& name : names) {
-    const fs::path candidate = *request.directory / name;
+    fs::path candidate = *request.directory / name;
     std::error_code error;
     if (fs::exists(candidate, error)) return candidate;
     looked_for += (looked_for.empty() ? "" : " or ") + name;

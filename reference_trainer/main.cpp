@@ -25,17 +25,20 @@ using namespace syncd::trainer;
 constexpr int kOk = 0;
 constexpr int kRunFailed = 1;
 constexpr int kBadInput = 2;
+constexpr std::int64_t kTargetSamplesMax = 300'000;
+constexpr std::size_t kJobBytesMax = 64;  // of a job's name, as the daemon allows
 
 void say(const std::string& line) {
   fmt::print(stderr, "{}\n", line);
 }
 
-// One process's iterations against which policies are measured when no target is given. Without a
-// limit on the iterations, a hundred per worker.
+// One process's iterations against which policies are measured when no target is given: half of
+// what a run may make (without a limit on the iterations, a hundred per worker), but no more than a
+// moment's work.
 std::int64_t target_iterations(const Options& options) {
   const std::int64_t per_worker = options.iterations > 0 ? options.iterations / 2 : 100;
-  constexpr std::int64_t kIterationsMax = 20'000;  // a moment's work, not a training run
-  return std::clamp<std::int64_t>(per_worker * options.workload.workers, 1, kIterationsMax);
+  const std::int64_t most = kTargetSamplesMax / options.workload.batch;
+  return std::max<std::int64_t>(1, std::min(per_worker * options.workload.workers, most));
 }
 
 ReportContext make_context(const Options& options, const Workload& workload,
@@ -68,7 +71,6 @@ std::string job_name(const Options& options, const std::string& policy, std::siz
     const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(now).count();
     base = fmt::format("{}-{}-{}", workload_name(options.workload.kind), seconds, ::getpid());
   }
-  constexpr std::size_t kJobBytesMax = 64;
   return fmt::format("{}-{}-{}", base, run + 1, policy_slug(policy)).substr(0, kJobBytesMax);
 }
 

@@ -84,132 +84,169 @@ struct RawFlags {
   bool generate = false, json = false, verbose = false;
 };
 
+// A flag's explanation in lines of its column. CLI11 indents what follows a line end, but makes
+// none.
+std::string wrapped(std::string_view text) {
+  constexpr std::size_t kColumns = 66;
+  std::string result;
+  std::size_t column = 0;
+  while (!text.empty()) {
+    const std::string_view word = text.substr(0, text.find(' '));
+    text.remove_prefix(std::min(text.size(), word.size() + 1));
+    if (column > 0) {
+      const bool fits = column + 1 + word.size() <= kColumns;
+      result += fits ? ' ' : '\n';
+      column = fits ? column + 1 : 0;
+    }
+    result += word;
+    column += word.size();
+  }
+  return result;
+}
+
+// Adds the flags of one group of the help.
+class FlagGroup {
+ public:
+  FlagGroup(CLI::App& app, std::string name) : app_(app), name_(std::move(name)) {}
+
+  template <typename T>
+  CLI::Option* option(const char* flag, const char* type, T& value, std::string_view help) {
+    return app_.add_option(flag, value, wrapped(help))->type_name(type)->group(name_);
+  }
+  CLI::Option* flag(const char* flag, bool& value, std::string_view help) {
+    return app_.add_flag(flag, value, wrapped(help))->group(name_);
+  }
+
+ private:
+  CLI::App& app_;
+  std::string name_;
+};
+
 void add_training_flags(CLI::App& app, RawFlags& raw) {
-  app.add_option("--workload", raw.workload,
-                 "What is trained: svm (linear model, log loss) or mf (matrix factorization)")
-      ->required()
-      ->check(one_of({"svm", "mf"}))
-      ->group("Training");
-  app.add_option("--workers", raw.workers, "Worker processes (default 4)")
-      ->check(whole_number(1, kWorkersMax))
-      ->group("Training");
-  app.add_option("--batch", raw.batch,
-                 "Samples per iteration of one worker (default: svm 32, mf 128)")
-      ->check(whole_number(1, 1'000'000))
-      ->group("Training");
-  app.add_option("--learning-rate", raw.learning_rate,
-                 "Step size, the same for every policy (default: svm 0.25, mf 0.05)")
-      ->check(number(1e-9, 1e3, "a number from 1e-9 to 1000"))
-      ->group("Training");
-  app.add_option("--seed", raw.seed,
-                 "Decides generated data, initial parameters, minibatches, slow iterations "
-                 "(default 1)")
-      ->check(whole_number(0, std::numeric_limits<std::int64_t>::max()))
-      ->group("Training");
+  FlagGroup group(app, "Training");
+  group
+      .option("--workload", "svm|mf", raw.workload,
+              "What is trained: svm (linear model, log loss) or mf (matrix factorization)")
+      ->check(one_of({"svm", "mf"}));
+  group.option("--workers", "N", raw.workers, "Worker processes (default 4)")
+      ->check(whole_number(1, kWorkersMax));
+  group
+      .option("--batch", "N", raw.batch,
+              "Samples per iteration of one worker (default: svm 32, mf 128)")
+      ->check(whole_number(1, 1'000'000));
+  group
+      .option("--learning-rate", "RATE", raw.learning_rate,
+              "Step size, the same for every policy (default: svm 0.25, mf 0.05)")
+      ->check(number(1e-9, 1e3, "a number from 1e-9 to 1000"));
+  group
+      .option("--seed", "N", raw.seed,
+              "Decides generated data, initial parameters, minibatches and slow iterations "
+              "(default 1)")
+      ->check(whole_number(0, std::numeric_limits<std::int64_t>::max()));
 }
 
 void add_policy_flags(CLI::App& app, RawFlags& raw) {
-  app.add_option("--policy", raw.policy,
-                 "Synchronization policy, such as bsp, asp, ssp:3 (default bsp)")
-      ->group("Policy");
-  app.add_option("--compare", raw.compare,
-                 "Train under each of these policies in turn, such as bsp,asp,ssp:3")
-      ->excludes("--policy")
-      ->group("Policy");
-  app.add_option("--slowdown", raw.slowdown,
-                 "Make workers slow: fixed:3=4x[,5=2x], random:6x@1/n, random:6x@0.05 (default "
-                 "none)")
-      ->group("Policy");
-  app.add_option(
-         "--iteration-ms", raw.iteration_ms,
-         "Pretend that an iteration computes at least this long, before any slowdown; 0: as "
-         "fast as it goes (default 20)")
-      ->check(number(0, 3.6e6, "milliseconds from 0 to 3600000"))
-      ->group("Policy");
+  FlagGroup group(app, "Policy");
+  group.option("--policy", "P", raw.policy,
+               "Synchronization policy, such as bsp, asp, ssp:3 (default bsp)");
+  group.option("--compare", "P,P,...", raw.compare,
+               "Train under each of these policies in turn, such as bsp,asp,ssp:3");
+  group.option(
+      "--slowdown", "SPEC", raw.slowdown,
+      "Make workers slow: fixed:3=4x[,5=2x], random:6x@1/n, random:6x@0.05 (default none)");
+  group
+      .option("--iteration-ms", "MS", raw.iteration_ms,
+              "Pretend that an iteration computes at least this long, before any slowdown; 0: as "
+              "fast as it goes (default 20)")
+      ->check(number(0, 3.6e6, "milliseconds from 0 to 3600000"));
 }
 
 void add_end_flags(CLI::App& app, RawFlags& raw) {
-  app.add_option("--max-iterations", raw.iterations,
-                 "End a run after this many iterations per worker (default 150 unless "
-                 "--max-seconds is given)")
-      ->check(whole_number(1, 1'000'000'000))
-      ->group("End of a run");
-  app.add_option("--budget", raw.budget,
-                 "How they are counted: shared = workers * max-iterations in all, so that every "
-                 "policy does the same work whoever does it; each = max-iterations for every "
-                 "worker (default shared)")
-      ->check(one_of({"shared", "each"}))
-      ->group("End of a run");
-  app.add_option("--max-seconds", raw.seconds_max, "End a run after this time")
-      ->check(number(0.01, 1e7, "seconds from 0.01 to 10000000"))
-      ->group("End of a run");
-  app.add_option("--target-loss", raw.target_loss,
-                 "End a run when the held-out loss is this low. Without it the time to a target is "
-                 "still reported; that target is the loss that one process alone reaches with half "
-                 "of the iterations")
-      ->check(number(0, 1e9, "a number from 0"))
-      ->group("End of a run");
+  FlagGroup group(app, "End of a run");
+  group
+      .option("--max-iterations", "K", raw.iterations,
+              "End a run after this many iterations per worker (default 150, unless --max-seconds "
+              "is given)")
+      ->check(whole_number(1, 1'000'000'000));
+  group
+      .option("--budget", "shared|each", raw.budget,
+              "How they are counted: shared = workers * K in all, so that every policy does the "
+              "same work, whoever does it; each = K for every worker (default shared)")
+      ->check(one_of({"shared", "each"}));
+  group.option("--max-seconds", "S", raw.seconds_max, "End a run after this time")
+      ->check(number(0.01, 1e7, "seconds from 0.01 to 10000000"));
+  group
+      .option(
+          "--target-loss", "LOSS", raw.target_loss,
+          "End a run when the held-out loss is this low. Without it runs go on, and the time to "
+          "a target is reported all the same: the loss that one process alone reaches with half "
+          "of the iterations")
+      ->check(number(0, 1e9, "a number from 0"));
 }
 
 void add_data_flags(CLI::App& app, RawFlags& raw) {
-  app.add_option("--data", raw.data, "Train on this file")->type_name("FILE")->group("Data");
-  app.add_option("--data-dir", raw.data_dir,
-                 "Train on u.data or ratings.csv (mf), train.libsvm (svm) in this directory")
-      ->type_name("DIR")
-      ->group("Data");
-  app.add_flag("--generate", raw.generate,
-               "Write synthetic data that can be learned into --data-dir (or a temporary "
-               "directory) and train on it")
-      ->excludes("--data")
-      ->group("Data");
-  app.add_option("--format", raw.format,
-                 "Format of generated mf data: u.data or ratings.csv (default u.data)")
-      ->check(one_of({"u.data", "ratings.csv"}))
-      ->group("Data");
-  app.add_option("--samples", raw.samples,
-                 "Samples to generate (default: svm 20000 examples, mf 25000 ratings)")
-      ->check(whole_number(1'000, 100'000'000))
-      ->group("Data");
+  FlagGroup group(app, "Data");
+  group.option("--data", "FILE", raw.data, "Train on this file");
+  group.option("--data-dir", "DIR", raw.data_dir,
+               "Train on u.data or ratings.csv (mf), train.libsvm (svm) in this directory");
+  group.flag("--generate", raw.generate,
+             "Write synthetic data that can be learned into --data-dir (or a temporary directory) "
+             "and train on it");
+  group
+      .option("--format", "u.data|ratings.csv", raw.format,
+              "Format of generated mf data (default u.data)")
+      ->check(one_of({"u.data", "ratings.csv"}));
+  group
+      .option("--samples", "N", raw.samples,
+              "Samples to generate (default: svm 20000 examples, mf 25000 ratings)")
+      ->check(whole_number(1'000, 100'000'000));
 }
 
 void add_daemon_flags(CLI::App& app, RawFlags& raw) {
-  app.add_option("--daemon", raw.daemon,
-                 "Use this syncd, such as unix:/run/syncd/syncd.sock or host:7117 (default: start "
-                 "one and stop it at the end)")
-      ->envname("SYNCD_ADDR")
-      ->type_name("ADDR")
-      ->group("Daemon");
-  app.add_option("--store", raw.store,
-                 "Where the started syncd keeps its history: a directory, or memory (default "
-                 "memory)")
-      ->type_name("DIR|memory")
-      ->group("Daemon");
-  app.add_option("--job", raw.job,
-                 "Name of the job; with --compare the policy is put behind it (default: made up "
-                 "anew every time)")
-      ->group("Daemon");
+  FlagGroup group(app, "Daemon");
+  group
+      .option("--daemon", "ADDR", raw.daemon,
+              "Use this syncd, such as unix:/run/syncd/syncd.sock or host:7117 (default: start one "
+              "and stop it at the end)")
+      ->envname("SYNCD_ADDR");
+  group.option("--store", "DIR|memory", raw.store,
+               "Where the started syncd keeps its history (default memory)");
+  group.option("--job", "NAME", raw.job,
+               "Name of the job; with --compare the run's number and policy are put behind it "
+               "(default: made up anew every time)");
 }
 
 void add_output_flags(CLI::App& app, RawFlags& raw) {
-  app.add_option("--csv-dir", raw.csv_dir,
-                 "Write two CSV files per run: loss over time, and what each worker did (default: "
-                 "reference_trainer_csv with --compare, else none; none: never)")
-      ->type_name("DIR|none")
-      ->group("Output");
-  app.add_flag("--json", raw.json, "Print JSON instead of the table")->group("Output");
-  app.add_flag("--verbose", raw.verbose, "Say more on the standard error stream")->group("Output");
+  FlagGroup group(app, "Output");
+  group.option(
+      "--csv-dir", "DIR|none", raw.csv_dir,
+      "Write two CSV files per run: the loss over time, and what each worker did (default: "
+      "reference_trainer_csv with --compare, otherwise none)");
+  group.flag("--json", raw.json, "Print JSON instead of the table");
+  group.flag("--verbose", raw.verbose, "Say more on the standard error stream");
 }
 
 struct FlagError {
   std::string text;
 };
 
-// A job's name as the daemon takes it, with room for a policy behind it.
+// A job's name as the daemon takes it (64 bytes), with room for a policy behind it.
+constexpr std::size_t kJobBytesMax = 40;
+
 void check_job(const std::string& job) {
-  constexpr std::size_t kJobBytesMax = 40;
   if (job.size() <= kJobBytesMax && policy_slug(job) == job) return;
   throw FlagError{fmt::format("--job: {} is not allowed; allowed: 1 to {} of A-Z a-z 0-9 . _ -",
                               show_field(job), kJobBytesMax)};
+}
+
+void check_together(const CLI::App& app) {
+  if (app.count("--workload") == 0) throw FlagError{"--workload is required; allowed: svm, mf"};
+  const std::pair<const char*, const char*> alternatives[] = {{"--policy", "--compare"},
+                                                              {"--data", "--generate"}};
+  for (const auto& [one, other] : alternatives) {
+    if (app.count(one) == 0 || app.count(other) == 0) continue;
+    throw FlagError{fmt::format("{} and {}: only one of them is allowed", one, other)};
+  }
 }
 
 void read_policies(const CLI::App& app, const RawFlags& raw, Options& options) {
@@ -251,6 +288,7 @@ void read_data(const CLI::App& app, const RawFlags& raw, Options& options) {
 
 Options to_options(const CLI::App& app, const RawFlags& raw) {
   Options options;
+  check_together(app);
   read_policies(app, raw, options);
   read_data(app, raw, options);
   WorkloadConfig& workload = options.workload;

@@ -61,6 +61,7 @@ std::string problems_of(const RunResult& result) {
 std::string format_table(const std::vector<std::string>& header,
                          const std::vector<std::vector<std::string>>& rows) {
   std::vector<std::size_t> widths;
+  widths.reserve(header.size());
   for (const std::string& cell : header) widths.push_back(cell.size());
   for (const auto& row : rows) {
     for (std::size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
@@ -89,6 +90,7 @@ std::string render_report(const ReportContext& context, const std::vector<RunRes
   }
   text += "\n\n";
   std::vector<std::vector<std::string>> rows;
+  rows.reserve(results.size());
   for (const RunResult& result : results) rows.push_back(row_of(context, result));
   text += format_table({"policy", "s to target", "iterations", "iterations/s", "final loss",
                         "waiting", "mean staleness", "max", "aborts"},

@@ -159,15 +159,14 @@ TEST_F(OptionsTest, PoliciesAndSlowdownsAreJudgedByTheirOwnRules) {
   EXPECT_THAT(error({"--slowdown", "fixed:4=2x"}),
               HasSubstr("--slowdown: 'fixed:4=2x': there is no worker 4"));
   EXPECT_THAT(error({"--policy", "bsp", "--compare", "bsp"}),
-              AllOf(HasSubstr("--compare"), HasSubstr("excludes"), HasSubstr("--policy")));
+              HasSubstr("--policy and --compare: only one of them is allowed"));
 }
 
 TEST_F(OptionsTest, FlagsThatWouldHaveNoEffectAreRefused) {
   EXPECT_THAT(error({"--samples", "5000"}), HasSubstr("--samples: only used with --generate"));
   EXPECT_THAT(parse({"--workload", "svm", "--generate", "--format", "u.data"}).text,
               HasSubstr("--format: only used with --workload mf"));
-  EXPECT_THAT(error({"--generate", "--data", "f"}),
-              AllOf(HasSubstr("--generate"), HasSubstr("excludes"), HasSubstr("--data")));
+  EXPECT_THAT(error({"--generate", "--data", "f"}), HasSubstr("--data and --generate: only one"));
   EXPECT_THAT(error({"--job", "a/b"}), HasSubstr("--job: 'a/b' is not allowed"));
 }
 
