@@ -35,11 +35,23 @@ std::string check_length(const char* what, const std::string& value, std::size_t
          std::to_string(bytes_max) + " are allowed";
 }
 
+// Answers repeat the job's name, and must fit a frame: one that is too long is refused first.
+bool refuses_name(const Caller& caller, const std::string& job, Effects& effects) {
+  std::string wrong = check_length("the job's name", job, limits::kJobNameBytesMax);
+  if (wrong.empty()) return false;
+  refuse(caller, Status::kInvalid, std::move(wrong), effects);
+  return true;
+}
+
 // Invariant I8: what a returning worker reports must fit itself before it may change anything.
 std::string check_claims(const wire::Join& join) {
   const auto in_range = [](Iteration k) { return k >= kNoIteration && k <= limits::kIterationMax; };
   if (join.rank < -1) {
     return "rank " + std::to_string(join.rank) + ": allowed are -1 (any) and up";
+  }
+  if (join.incarnation > limits::kIncarnationMax) {
+    return "incarnation " + std::to_string(join.incarnation) +
+           " is out of range: allowed are 0 to " + std::to_string(limits::kIncarnationMax);
   }
   if (!in_range(join.granted) || !in_range(join.pushed) || !in_range(join.collected) ||
       !in_range(join.consumed)) {
@@ -179,7 +191,10 @@ bool Engine::store_refuses(const Caller& caller, Effects& effects) const {
 }
 
 void Engine::on_join(const Caller& caller, wire::Join& join, Effects& effects) {
-  std::string wrong = check_length("the worker's name", join.name, limits::kWorkerNameBytesMax);
+  std::string wrong = check_length("the job's name", join.job, limits::kJobNameBytesMax);
+  if (wrong.empty()) {
+    wrong = check_length("the worker's name", join.name, limits::kWorkerNameBytesMax);
+  }
   if (wrong.empty()) wrong = check_length("the host's name", join.host, limits::kHostNameBytesMax);
   if (wrong.empty()) wrong = check_length("the policy", join.policy, limits::kPolicyBytesMax);
   if (wrong.empty()) wrong = check_claims(join);
@@ -194,9 +209,11 @@ void Engine::on_join(const Caller& caller, wire::Join& join, Effects& effects) {
   if (job == nullptr || (job->finished() && join.incarnation == 0)) {
     const auto declared = declared_.find(join.job);
     if (declared == declared_.end() && !options_.auto_create) {
+      const std::string why = job == nullptr ? "there is no job '" + join.job + "'"
+                                             : "job '" + join.job + "' has ended";
       refuse(caller, Status::kUnknownJob,
-             "there is no job '" + join.job +
-                 "', and this daemon does not let a join create one: create it first "
+             why +
+                 ", and this daemon does not let a join create one: create it first "
                  "(syncctl job create)",
              effects);
       return;
@@ -215,6 +232,12 @@ void Engine::on_join(const Caller& caller, wire::Join& join, Effects& effects) {
     }
     if (store_refuses(caller, effects)) return;
     std::string error;
+    {
+      // A join that its own job would refuse makes none.
+      Job trial(*this, 0, spec, make_policy(spec.policy, error));
+      Bound bound(trial, effects);
+      if (trial.refuses(caller, join)) return;
+    }
     job = create_job(spec, effects, error);
     if (job == nullptr) {
       refuse(caller, Status::kLimit, std::move(error), effects);
@@ -269,6 +292,7 @@ bool Engine::declare_job(const JobSpec& spec, Micros now, Effects& effects, std:
 }
 
 void Engine::on_create(const Caller& caller, wire::CreateJobRequest& create, Effects& effects) {
+  if (refuses_name(caller, create.name, effects)) return;
   JobSpec spec = options_.defaults;
   spec.name = create.name;
   if (!create.policy.empty()) spec.policy = create.policy;
@@ -296,6 +320,7 @@ void Engine::on_create(const Caller& caller, wire::CreateJobRequest& create, Eff
 }
 
 void Engine::on_stop(const Caller& caller, wire::StopJobRequest& stop, Effects& effects) {
+  if (refuses_name(caller, stop.job, effects)) return;
   const JobId id = find_job(stop.job);
   if (id == 0) {
     refuse(caller, Status::kUnknownJob, "there is no job '" + stop.job + "'", effects);
@@ -333,6 +358,7 @@ void Engine::on_jobs(const Caller& caller, Effects& effects) const {
 
 void Engine::on_workers(const Caller& caller, const wire::WorkersRequest& request,
                         Effects& effects) const {
+  if (refuses_name(caller, request.job, effects)) return;
   const JobId id = find_job(request.job);
   if (id == 0) {
     refuse(caller, Status::kUnknownJob, "there is no job '" + request.job + "'", effects);
@@ -392,10 +418,8 @@ EngineStats Engine::stats() const {
 void Engine::on_disconnected(ConnectionId connection, Effects& effects) {
   const auto it = connections_.find(connection);
   if (it == connections_.end()) return;
-  std::vector<std::pair<JobId, Rank>> members = std::move(it->second);
+  const std::set<std::pair<JobId, Rank>> members = std::move(it->second);
   connections_.erase(it);
-  std::sort(members.begin(), members.end());
-  members.erase(std::unique(members.begin(), members.end()), members.end());
   for (const auto& [id, rank] : members) {
     const auto job = jobs_.find(id);
     if (job == jobs_.end()) continue;  // stopped, and forgotten since

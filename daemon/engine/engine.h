@@ -7,9 +7,11 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <set>
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "daemon/engine/effects.h"
@@ -103,7 +105,8 @@ class Engine {
   std::map<std::string, JobId, std::less<>> by_name_;     // of several by one name, the latest
   std::map<std::string, JobSpec, std::less<>> declared_;  // by the configuration
   // Which workers speak over which connection, so that a cut finds them in O(log n) each.
-  std::map<ConnectionId, std::vector<std::pair<JobId, Rank>>> connections_;
+  // A worker that has gone on elsewhere may still be named here.
+  std::map<ConnectionId, std::set<std::pair<JobId, Rank>>> connections_;
   TimerQueue timers_;
   std::uint64_t pushes_ = 0;
   std::uint64_t grants_ = 0;

@@ -66,16 +66,23 @@ Worker* Job::check(const Caller& caller, const wire::WorkerRef& ref) {
                "', which is in epoch " + std::to_string(epoch_) + ": join again");
     return nullptr;
   }
-  if (ref.incarnation != worker->incarnation || !is_member(worker->state)) {
-    std::string why = ref.incarnation != worker->incarnation
-                          ? "was replaced by incarnation " + std::to_string(worker->incarnation)
-                          : std::string("is ") + to_string(worker->state);
-    refuse(caller, Status::kFenced,
-           "incarnation " + std::to_string(ref.incarnation) + " of " + called(*worker) + " " + why +
-               ": join again");
-    return nullptr;
+  std::string why;
+  if (ref.incarnation < worker->incarnation) {
+    why = "was replaced by incarnation " + std::to_string(worker->incarnation);
+  } else if (ref.incarnation > worker->incarnation) {
+    why = "is unknown here, where it is incarnation " + std::to_string(worker->incarnation);
+  } else if (!is_member(worker->state)) {
+    why = std::string("is ") + to_string(worker->state);
+  } else if (caller.connection != worker->connection) {
+    // A frame that a cut connection still had must not get in the way of those of the present one.
+    why = "did not join over this connection";
+  } else {
+    return worker;
   }
-  return worker;
+  refuse(caller, Status::kFenced,
+         "incarnation " + std::to_string(ref.incarnation) + " of " + called(*worker) + " " + why +
+             ": join again");
+  return nullptr;
 }
 
 // ---- begin
@@ -101,7 +108,9 @@ void Job::begin(const Caller& caller, const wire::Begin& begin) {
     reply(caller, wire::Granted{k, wire::kStepStop, 0});
     return;
   }
-  if (worker->computing() && k == worker->granted) {
+  // Invariant I8. A jump may be asked for again under the iteration that was asked for or under the
+  // one that was granted: whoever asks may not have seen the first answer.
+  if (worker->computing() && k <= worker->granted && k > worker->answered()) {
     reply(caller, repeat_grant(*worker));
     return;
   }
@@ -218,8 +227,10 @@ void Job::push(const Caller& caller, const wire::Push& push) {
   }
   if (k != worker->granted) {
     refuse(caller, Status::kWrongIteration,
-           "push(" + std::to_string(k) + ") of " + called(*worker) +
-               ": the iteration granted to it is " + std::to_string(worker->granted));
+           "push(" + std::to_string(k) + ") of " + called(*worker) + ": " +
+               (worker->computing() ? "the iteration granted to it is "
+                                    : "a begin must come first, its latest iteration was ") +
+               std::to_string(worker->granted));
     return;
   }
   if (push.loss && !std::isfinite(*push.loss)) {
@@ -230,11 +241,12 @@ void Job::push(const Caller& caller, const wire::Push& push) {
   }
   if (store_refuses(caller)) return;
 
+  PushVerdict verdict = policy_->judge_push(*this, worker->rank, k);
   // A worker that was told to jump ahead while it computed: its update comes too late in any
   // policy.
-  const bool passed = policy_->family() == Family::kParameterServer && k < worker->clock;
-  const PushVerdict verdict =
-      passed ? PushVerdict{true, worker->clock} : policy_->judge_push(*this, worker->rank, k);
+  if (policy_->family() == Family::kParameterServer && k < worker->clock) {
+    verdict = {true, std::max(worker->clock, verdict.late ? verdict.clock : worker->clock)};
+  }
   Record record = make_record(RecordKind::kPush, *worker);
   record.iteration = k;
   record.late = verdict.late;

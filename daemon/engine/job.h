@@ -32,6 +32,10 @@ class Job final : public PolicyHost {
   // and nothing is said to the outside.
   void bind(Effects* effects) { effects_ = effects; }
 
+  // Whether a join asks for what this job cannot be, whoever its members are: another policy, an
+  // impossible rank. True: answered.
+  bool refuses(const Caller& caller, const wire::Join& join);
+
   // ---- requests. Each answers its caller exactly once, then or later.
   void join(const Caller& caller, const wire::Join& join);
   void begin(const Caller& caller, const wire::Begin& begin);
@@ -95,12 +99,14 @@ class Job final : public PolicyHost {
   std::optional<Rank> place_for(const Caller& caller, const wire::Join& join);
   bool resume(const Caller& caller, const wire::Join& join, Worker& worker);
   void enter_anew(const Caller& caller, const wire::Join& join, Rank rank);
-  std::pair<Clock, Clock> entry_clocks(const Worker* known, const wire::Join& join) const;
+  void adopt_grant(Worker& worker, Iteration granted);
+  Clock own_clock(const Worker* known, const wire::Join& join) const;
+  std::pair<Clock, Clock> entry_clocks(Clock own, Clock base, bool returns) const;
   void attach(Worker& worker, ConnectionId connection);
   void maybe_start();
   void start();
   void admit(Worker& worker);
-  void finish_if_all_left();
+  void finish_if_over();
   void lose(Worker& worker, const std::string& reason);
   void check_liveness(Worker& worker);
   Micros liveness_deadline(const Worker& worker) const;
@@ -119,6 +125,7 @@ class Job final : public PolicyHost {
   void apply_switched(const Record& record);
   std::string check_record(const Record& record) const;
   Worker& make_worker(Rank rank);
+  void enlist(Worker& worker);
   void activate(Worker& worker);
   void deactivate(Worker& worker);
   void set_clock(Worker& worker, Clock clock);

@@ -100,7 +100,13 @@ void Job::apply_started(const Record& record) {
     if (!worker || !is_member(worker->state)) continue;
     const bool left_out =
         std::binary_search(record.values.begin(), record.values.end(), worker->rank);
-    if (!left_out) activate(*worker);
+    if (!left_out) enlist(*worker);
+  }
+  // The policy sees them all at once: one after the other, the first would look like the whole job,
+  // and what it has reached (after an empty store, say) like what all have reached.
+  for (const Rank rank : active_) {
+    policy_->on_enter(*this, rank);
+    arm_liveness(at(rank));
   }
 }
 
@@ -129,7 +135,8 @@ void Job::apply_joined(const Record& record) {
   Worker& worker = make_worker(static_cast<Rank>(record.rank));
   const bool was_member = !fresh && is_member(worker.state);
   if (!fresh && (worker.name != record.name || worker.host != record.host)) {
-    by_name_.erase({worker.name, worker.host});
+    const auto named = by_name_.find({worker.name, worker.host});
+    if (named != by_name_.end() && named->second == worker.rank) by_name_.erase(named);
     worker.own_pushes = 0;
     worker.pushed = worker.late = worker.granted = kNoIteration;
     worker.last_push_at = worker.previous_push_at = -1;
@@ -138,7 +145,7 @@ void Job::apply_joined(const Record& record) {
   vacant_.erase(worker.rank);
   if (!was_member) ++members_;
   if (worker.incarnation != record.incarnation) {
-    worker.granted_at = -1;  // a new process has pulled nothing yet
+    worker.forget_grant();  // a new process has pulled nothing yet
     worker.warned = false;
     if (worker.granted > worker.pushed) worker.granted = worker.pushed;
   }
@@ -181,6 +188,7 @@ void Job::apply_push(const Record& record) {
     ++pushes_;
   }
   set_clock(worker, record.clock);
+  arm_liveness(worker);  // it may be warned of again, which comes before it is given up
   if (worker.active()) policy_->on_push(*this, worker.rank, record.late);
 }
 
@@ -213,11 +221,15 @@ void Job::apply_switched(const Record& record) {
 // ---- clocks
 // -----------------------------------------------------------------------------------------------
 
-void Job::activate(Worker& worker) {
+void Job::enlist(Worker& worker) {
   worker.state = WorkerState::kRunning;
   worker.active_at = now();
   active_.insert(std::lower_bound(active_.begin(), active_.end(), worker.rank), worker.rank);
   clocks_.add(worker.relative());
+}
+
+void Job::activate(Worker& worker) {
+  enlist(worker);
   policy_->on_enter(*this, worker.rank);
   arm_liveness(worker);
 }
@@ -251,9 +263,14 @@ std::string Job::check_record(const Record& record) const {
   if (record.sequence != sequence_ + 1) {
     return "sequence " + std::to_string(record.sequence) + " follows " + std::to_string(sequence_);
   }
+  if (state_ == JobState::kStopped) return "it comes after the job's end";
   switch (record.kind) {
     case RecordKind::kNone:
       return "it has no kind";
+    case RecordKind::kJobCreated:
+      return record.sequence == 1 ? "" : "the job was created before";
+    case RecordKind::kJobStarted:
+      return state_ == JobState::kWaiting ? "" : "the job was started before";
     case RecordKind::kWorkerJoined:
       if (record.rank < 0 || record.rank >= limits::kWorkersPerJobMax)
         return "its rank is impossible";
@@ -345,7 +362,9 @@ bool Job::restore_snapshot(const JobSnapshot& snapshot, std::string& error) {
     w.own_pushes = stored.own_pushes;
     w.last_push_at = stored.last_push_us;
     w.previous_push_at = stored.previous_push_us;
-    by_name_[{w.name, w.host}] = w.rank;
+    // Of several by one name, the latest.
+    const auto [named, fresh] = by_name_.try_emplace({w.name, w.host}, w.rank);
+    if (!fresh && find(named->second)->incarnation < w.incarnation) named->second = w.rank;
     if (is_member(w.state)) {
       ++members_;
     } else {

@@ -1,6 +1,7 @@
 // Job: who takes part. Joining, resuming, starting, leaving, being lost, liveness. Runs on the
 // engine's thread. DESIGN.md section 6 and POLICIES.md, "Membership and policy switch".
 #include <algorithm>
+#include <tuple>
 
 #include "daemon/engine/job.h"
 #include "daemon/engine/limits.h"
@@ -15,20 +16,7 @@ void Job::join(const Caller& caller, const wire::Join& join) {
     refuse(caller, Status::kStopped, "job '" + spec_.name + "' has ended: " + stop_reason_);
     return;
   }
-  if (!join.policy.empty()) {
-    std::string error;
-    const auto wanted = make_policy(join.policy, error);
-    if (!wanted) {
-      refuse(caller, Status::kInvalid, error);
-      return;
-    }
-    if (wanted->name() != policy_->name()) {
-      refuse(caller, Status::kPolicyMismatch,
-             "job '" + spec_.name + "' runs policy '" + policy_->name() + "', not '" +
-                 wanted->name() + "' as worker '" + join.name + "' asks");
-      return;
-    }
-  }
+  if (refuses(caller, join)) return;
   const auto rank = place_for(caller, join);
   if (!rank) return;
   if (Worker* known = *rank < workers_.size() ? workers_[*rank].get() : nullptr;
@@ -37,6 +25,33 @@ void Job::join(const Caller& caller, const wire::Join& join) {
   }
   if (store_refuses(caller)) return;
   enter_anew(caller, join, *rank);
+}
+
+bool Job::refuses(const Caller& caller, const wire::Join& join) {
+  if (!join.policy.empty()) {
+    std::string error;
+    const auto wanted = make_policy(join.policy, error);
+    if (!wanted) {
+      refuse(caller, Status::kInvalid, error);
+      return true;
+    }
+    if (wanted->name() != policy_->name()) {
+      refuse(caller, Status::kPolicyMismatch,
+             "job '" + spec_.name + "' runs policy '" + policy_->name() + "', not '" +
+                 wanted->name() + "' as worker '" + join.name + "' asks");
+      return true;
+    }
+  }
+  // Ranks index an array: one stray number must not make it huge.
+  const std::int64_t allowed = std::min<std::int64_t>(
+      limits::kWorkersPerJobMax,
+      std::max<std::int64_t>(spec_.expected_workers,
+                             static_cast<std::int64_t>(workers_.size()) + 1024));
+  if (join.rank < allowed) return false;
+  refuse(caller, Status::kInvalid,
+         "rank " + std::to_string(join.rank) + " is too large for job '" + spec_.name +
+             "': allowed are 0 to " + std::to_string(allowed - 1));
+  return true;
 }
 
 // The rank of a joiner: its old one by name and host, the one that it asks for, or the lowest free.
@@ -59,21 +74,16 @@ std::optional<Rank> Job::place_for(const Caller& caller, const wire::Join& join)
   }
   if (join.rank >= 0) {
     const Rank rank = static_cast<Rank>(join.rank);
-    // Ranks index an array: one stray number must not make it huge.
-    const std::uint64_t allowed = std::min<std::uint64_t>(
-        limits::kWorkersPerJobMax,
-        std::max<std::uint64_t>(spec_.expected_workers, workers_.size() + 1024));
-    if (rank >= allowed) {
-      refuse(caller, Status::kInvalid,
-             "rank " + std::to_string(rank) + " is too large for job '" + spec_.name +
-                 "': allowed are 0 to " + std::to_string(allowed - 1));
-      return std::nullopt;
-    }
+    // Also while its connection is gone: the place is kept for worker_grace.
     const Worker* holder = find(rank);
-    if (holder != nullptr && is_member(holder->state) && holder->connection != 0) {
-      refuse(caller, Status::kRankTaken,
-             "rank " + std::to_string(rank) + " of job '" + spec_.name + "' is held by " +
-                 called(*holder));
+    if (holder != nullptr && is_member(holder->state)) {
+      std::string text = "rank " + std::to_string(rank) + " of job '" + spec_.name +
+                         "' is held by " + called(*holder);
+      if (holder->disconnected_at >= 0) {
+        text += ", " + describe(rank).state + ": its place is kept for " +
+                format_duration(spec_.worker_grace_us);
+      }
+      refuse(caller, Status::kRankTaken, std::move(text));
       return std::nullopt;
     }
     return rank;
@@ -98,28 +108,25 @@ bool Job::resume(const Caller& caller, const wire::Join& join, Worker& worker) {
     return true;
   }
   if (join.incarnation != worker.incarnation || !is_member(worker.state)) return false;
+  // Invariant I8: the larger of what each side knows. The daemon may have lost a grant, and in fast
+  // mode a push, that the worker has seen.
+  const Clock own = own_clock(&worker, join);
+  const bool ahead = own > worker.clock || join.pushed > worker.answered();
+  if (ahead && store_refuses(caller)) return true;
   if (worker.waiting) {
     refuse(worker.waiting->caller, Status::kCancelled, "the worker reconnected");
     withdraw(worker);
   }
-  // Invariant I8: the larger of what each side knows. The daemon may have lost a grant, and in fast
-  // mode a push, that the worker has seen.
-  worker.granted = std::max(worker.granted, join.granted);
-  Clock clock = worker.clock;
-  if (policy_->family() == Family::kParameterServer) {
-    clock = std::max({worker.clock, join.pushed + 1, join.granted});
-  } else {
-    clock = std::max(worker.clock, join.granted);
-  }
-  const bool ahead = clock > worker.clock || join.pushed > worker.pushed;
+  adopt_grant(worker, join.granted);
   if (ahead) {
-    if (store_refuses(caller)) return true;
     Record record = make_record(RecordKind::kWorkerJoined, worker);
     record.name = worker.name;
     record.host = worker.host;
-    record.clock = clock;
-    record.base = worker.base;
-    record.iteration = std::max(worker.pushed, join.pushed);
+    std::tie(record.clock, record.base) = std::pair(own, worker.base);
+    if (state_ == JobState::kRunning && !worker.active()) {
+      std::tie(record.clock, record.base) = entry_clocks(own, worker.base, true);
+    }
+    record.iteration = join.pushed > worker.answered() ? join.pushed : worker.pushed;
     record.resumed = true;
     commit(std::move(record));
   }
@@ -130,22 +137,28 @@ bool Job::resume(const Caller& caller, const wire::Join& join, Worker& worker) {
   return true;
 }
 
-// Clock and base of a worker that starts a new life.
-std::pair<Clock, Clock> Job::entry_clocks(const Worker* known, const wire::Join& join) const {
-  Clock claimed = 0;
-  if (join.incarnation != 0) claimed = std::max(join.pushed + 1, join.granted);
-  if (state_ == JobState::kWaiting) {
-    const Clock own = std::max(known != nullptr ? known->clock : Clock{0}, claimed);
-    const Clock initial = policy_->family() == Family::kParameterServer ? own : own - 1;
-    return {initial, 0};
-  }
-  if (known != nullptr && known->active()) return {std::max(known->clock, claimed), known->base};
-  if (known != nullptr || claimed > 0) {
-    // A worker that returns resumes its clock if the policy's bound still allows that.
-    const Clock own = std::max(known != nullptr ? known->clock : Clock{0}, claimed);
-    const Clock base = known != nullptr ? known->base : 0;
-    if (policy_->keeps_clock(*this, own - base)) return {own, base};
-  }
+// A grant that the worker knows of and the daemon does not: when it was given, and after what wait,
+// nobody can say any more.
+void Job::adopt_grant(Worker& worker, Iteration granted) {
+  if (granted <= worker.granted) return;
+  worker.granted = granted;
+  worker.forget_grant();
+}
+
+// The clock that this place has reached, as far as the daemon knows and the joiner reports.
+Clock Job::own_clock(const Worker* known, const wire::Join& join) const {
+  const bool counts_completed = policy_->family() == Family::kParameterServer;
+  const Clock before = known != nullptr ? known->clock : Clock{counts_completed ? 0 : -1};
+  if (join.incarnation == 0) return before;
+  const Clock reported =
+      counts_completed ? std::max(join.pushed + 1, join.granted) : Clock{join.granted};
+  return std::max(before, reported);
+}
+
+// Clock and base of a worker that enters a running job.
+std::pair<Clock, Clock> Job::entry_clocks(Clock own, Clock base, bool returns) const {
+  // A worker that returns resumes its clock if the policy's bound still allows that.
+  if (returns && policy_->keeps_clock(*this, own - base)) return {own, base};
   // Else it enters at the minimum clock, or, where nobody is active, at the highest ever reached.
   Clock clock = 0;
   if (active_.empty()) {
@@ -156,8 +169,7 @@ std::pair<Clock, Clock> Job::entry_clocks(const Worker* known, const wire::Join&
     clock = find(active_.front())->clock;
     for (const Rank rank : active_) clock = std::min(clock, find(rank)->clock);
   }
-  const Clock own_floor = std::max(known != nullptr ? known->clock : Clock{0}, claimed);
-  clock = std::max(clock, own_floor);  // invariant I1: a worker's clock never goes down
+  clock = std::max(clock, own);  // invariant I1: a place's clock never goes down
   return {clock, clock - policy_->entry_clock(*this)};
 }
 
@@ -168,7 +180,15 @@ void Job::enter_anew(const Caller& caller, const wire::Join& join, Rank rank) {
     withdraw(at(rank));
   }
   const bool was_member = known != nullptr && is_member(known->state);
-  const auto [clock, base] = entry_clocks(known, join);
+  const bool same = known != nullptr && known->name == join.name && known->host == join.host;
+  const Clock own = own_clock(known, join);
+  auto [clock, base] = std::pair(own, Clock{0});
+  if (known != nullptr && known->active()) {
+    base = known->base;
+  } else if (state_ == JobState::kRunning) {
+    const bool returns = same || (join.incarnation != 0 && join.granted != kNoIteration);
+    std::tie(clock, base) = entry_clocks(own, same ? known->base : Clock{0}, returns);
+  }
   Record record = make_record(RecordKind::kWorkerJoined);
   record.rank = rank;
   // A client may remember a later life than the store does, if its last commits were lost.
@@ -177,13 +197,15 @@ void Job::enter_anew(const Caller& caller, const wire::Join& join, Rank rank) {
   record.host = join.host;
   record.clock = clock;
   record.base = base;
-  record.iteration = join.incarnation != 0 ? join.pushed : kNoIteration;
+  // What was answered LATE did not count, whatever the worker makes of it.
+  const bool news = join.incarnation != 0 && (!same || join.pushed > known->answered());
+  record.iteration = news ? join.pushed : kNoIteration;
   commit(std::move(record));
 
   Worker& worker = at(rank);
   // An iteration that it was computing when it was given up may still be pushed: judged by its
   // clock.
-  if (join.incarnation != 0) worker.granted = std::max(worker.granted, join.granted);
+  if (join.incarnation != 0) adopt_grant(worker, join.granted);
   attach(worker, caller.connection);
   log(LogLevel::kInfo, was_member ? "worker_replaced" : "worker_joined", &worker,
       {{"incarnation", std::to_string(worker.incarnation)},
@@ -209,7 +231,7 @@ void Job::attach(Worker& worker, ConnectionId connection) {
   worker.connection = connection;
   worker.disconnected_at = -1;
   worker.active_at = now();
-  if (connection != 0) engine_.connections_[connection].emplace_back(id_, worker.rank);
+  if (connection != 0) engine_.connections_[connection].emplace(id_, worker.rank);
   arm_liveness(worker);
 }
 
@@ -252,13 +274,10 @@ void Job::start() {
 
 // A member that was not ready when the job had to start enters now.
 void Job::admit(Worker& worker) {
-  wire::Join nothing;
-  const auto [clock, base] = entry_clocks(nullptr, nothing);
   Record record = make_record(RecordKind::kWorkerJoined, worker);
   record.name = worker.name;
   record.host = worker.host;
-  record.clock = std::max(clock, worker.clock);
-  record.base = base;
+  std::tie(record.clock, record.base) = entry_clocks(worker.clock, 0, false);
   record.resumed = true;
   commit(std::move(record));
 }
@@ -282,10 +301,12 @@ void Job::leave(const Caller& caller, const wire::Leave& leave) {
   commit(make_record(RecordKind::kWorkerLeft, *worker));
   log(LogLevel::kInfo, "worker_left", worker,
       {{"clock", std::to_string(worker->clock)}, {"members", std::to_string(members_)}});
-  finish_if_all_left();
+  finish_if_over();
 }
 
-void Job::finish_if_all_left() {
+// A job is over when its last worker leaves in good order. One whose last worker is lost goes on:
+// the lost may come back.
+void Job::finish_if_over() {
   if (members_ == 0 && state_ == JobState::kRunning) stop(kFinishedReason);
 }
 

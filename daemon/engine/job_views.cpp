@@ -6,17 +6,21 @@
 
 namespace syncd {
 
-// Ranks that the start still waits for: members that have not asked to begin, and the lowest ranks
-// that nobody has taken.
+// Ranks that the start still waits for: members that have not asked to begin; if those are too few,
+// the lowest ranks that nobody holds.
 std::vector<Rank> Job::not_ready() const {
   std::vector<Rank> missing;
-  std::uint32_t wanted = spec_.expected_workers > ready_ ? spec_.expected_workers - ready_ : 0;
-  for (Rank rank = 0; wanted > 0; ++rank) {
-    const Worker* worker = find(rank);
-    if (worker != nullptr && worker->state == WorkerState::kReady) continue;
-    missing.push_back(rank);
-    --wanted;
+  const std::size_t wanted =
+      spec_.expected_workers > ready_ ? spec_.expected_workers - ready_ : std::size_t{0};
+  for (const auto& worker : workers_) {
+    if (missing.size() == wanted) return missing;
+    if (worker && worker->state == WorkerState::kRegistered) missing.push_back(worker->rank);
   }
+  for (Rank rank = 0; missing.size() < wanted; ++rank) {
+    const Worker* worker = find(rank);
+    if (worker == nullptr || !is_member(worker->state)) missing.push_back(rank);
+  }
+  std::sort(missing.begin(), missing.end());
   return missing;
 }
 
@@ -24,15 +28,15 @@ WaitedFor Job::describe(Rank rank) const {
   WaitedFor out;
   out.rank = rank;
   const Worker* worker = find(rank);
+  // A place that was given up is as free as one that nobody has had: nobody is waited for there.
   if (worker == nullptr || !is_member(worker->state)) {
-    out.state = worker == nullptr ? "not joined" : to_string(worker->state);
-    if (worker == nullptr) return out;
+    out.state = "not joined";
+    return out;
   }
   out.name = worker->name;
   out.host = worker->host;
   out.clock = worker->clock;
   if (worker->last_push_at >= 0) out.last_push_age_us = now() - worker->last_push_at;
-  if (!is_member(worker->state)) return out;
   if (worker->disconnected_at >= 0) {
     out.state = "disconnected " + format_duration(now() - worker->disconnected_at) + " ago";
   } else if (worker->waiting) {
@@ -89,7 +93,8 @@ wire::JobStatus Job::status() const {
   out.state = to_string(state_);
   out.epoch = epoch_;
   out.expected_workers = spec_.expected_workers;
-  out.active_workers = static_cast<std::uint32_t>(active_.size());
+  // Those of a stopped job have not left, but take part in nothing any more.
+  if (state_ == JobState::kRunning) out.active_workers = static_cast<std::uint32_t>(active_.size());
   bool first = true;
   for (const auto& worker : workers_) {
     if (!worker || (state_ == JobState::kRunning && !worker->active())) continue;

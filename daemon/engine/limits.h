@@ -16,8 +16,8 @@ inline constexpr std::size_t kHostNameBytesMax = 255;  // DNS's own limit
 inline constexpr std::size_t kPolicyBytesMax = 512;
 inline constexpr std::size_t kReasonBytesMax = 512;
 
-// Jobs keep their workers and counters in memory. At the limit the stopped job with the lowest id is
-// forgotten (its history stays in the store); if none is stopped, a new job is refused.
+// Jobs keep their workers and counters in memory. At the limit the stopped job with the lowest id
+// is forgotten (its history stays in the store); if none is stopped, a new job is refused.
 inline constexpr std::uint32_t kJobsMax = 10'000;
 
 // Ten times the largest cluster that we test; a rank indexes an array, so this bounds its size.
@@ -43,6 +43,10 @@ inline constexpr std::size_t kHistoryReplyBytesMax = 48 * 1024;
 // No iteration count or relative clock of a real job comes near this; larger numbers from outside
 // are refused, so that sums cannot overflow.
 inline constexpr Iteration kIterationMax = Iteration{1} << 48;
+
+// Likewise for what a client reports as its incarnation: the next one must still be a larger
+// number.
+inline constexpr Incarnation kIncarnationMax = Incarnation{1} << 48;
 
 // Times a worker may set: 30 days, longer than any run that waits for anything.
 inline constexpr Micros kSpanMax = Micros{30} * 24 * 3600 * 1'000'000;

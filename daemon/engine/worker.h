@@ -1,6 +1,7 @@
 // What the engine knows of one worker. Policies read it; only the job changes it. Plain data.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -48,7 +49,15 @@ struct Worker {
 
   Clock relative() const { return clock - base; }
   bool active() const { return is_active(state); }
-  bool computing() const { return granted > pushed && granted > late; }
+  // Of the latest grant its number alone is left.
+  void forget_grant() {
+    last_grant = {};
+    granted_at = -1;
+    waited_us = 0;
+  }
+  // The latest iteration whose push was answered, counted or not.
+  Iteration answered() const { return std::max(pushed, late); }
+  bool computing() const { return granted > answered(); }
 };
 
 }  // namespace syncd

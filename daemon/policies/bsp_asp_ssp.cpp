@@ -33,8 +33,10 @@ class Ssp final : public Policy {
 
   std::string name() const override { return "ssp:" + std::to_string(staleness_); }
 
+  // Nobody may be further ahead of it than the bound, nor it of anybody than who waits at the bound.
   bool keeps_clock(const PolicyHost& host, Clock q) const override {
-    return host.clocks().empty() || host.clocks().max() - q <= staleness_;
+    if (host.clocks().empty()) return true;
+    return host.clocks().max() - q <= staleness_ && q - host.clocks().min() <= staleness_ + 1;
   }
   void on_enter(PolicyHost& host, Rank) override { release(host); }
   void on_return(PolicyHost& host, Rank) override { release(host); }
@@ -123,12 +125,12 @@ class Bsp final : public Policy {
 
   Reason explain(const PolicyHost& host, Rank rank) const override {
     const std::int64_t superstep = host.worker(rank).relative() / every_;
-    std::vector<Rank> behind = active_below(host, (open_ + 1) * every_);
+    std::vector<Rank> behind = active_below(host, superstep * every_);
     std::string text = "superstep " + std::to_string(superstep) + " opens when " +
                        std::to_string(needed(host)) + " of " +
                        std::to_string(host.clocks().size()) + " workers have finished superstep " +
-                       std::to_string(open_) + ", " +
-                       std::to_string(host.clocks().size() - behind.size()) + " have";
+                       std::to_string(superstep - 1) + ", " +
+                       std::to_string(host.clocks().size() - behind.size()) + " so far";
     return {std::move(text), std::move(behind)};
   }
 

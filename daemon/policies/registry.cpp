@@ -40,16 +40,21 @@ std::unique_ptr<Policy> make_policy(std::string_view text, std::string& error) {
   }
   const std::size_t plus = text.find('+');
   const PolicyText first = split_policy_text(text.substr(0, plus));
-  if (plus != std::string_view::npos) {
-    for (const Overlay& overlay : kOverlays) {
-      if (first.name != overlay.name) continue;
-      auto base = make_policy(text.substr(plus + 1), error);
-      return base ? overlay.make(first, std::move(base), error) : nullptr;
+  for (const Overlay& overlay : kOverlays) {
+    if (first.name != overlay.name) continue;
+    if (plus == std::string_view::npos) {
+      error = policy_error(first, std::string(overlay.name) + " is laid over another policy: " +
+                                      overlay.form + ", where BASE is such as asp");
+      return nullptr;
     }
-  } else {
-    for (const Base& base : kBases) {
-      if (first.name == base.name) return base.make(first, error);
-    }
+    auto base = make_policy(text.substr(plus + 1), error);
+    return base ? overlay.make(first, std::move(base), error) : nullptr;
+  }
+  for (const Base& base : kBases) {
+    if (first.name != base.name) continue;
+    if (plus == std::string_view::npos) return base.make(first, error);
+    error = "policy '" + std::string(text) + "': nothing can be laid under " + base.name;
+    return nullptr;
   }
   error = "policy '" + std::string(text) + "' is unknown: allowed are " + known_policies();
   return nullptr;
