@@ -1,0 +1,370 @@
+// See effects_text.h.
+#include "tests/support/effects_text.h"
+
+#include <cstdio>
+#include <cstdlib>
+#include <type_traits>
+#include <utility>
+#include <variant>
+
+namespace syncd::test {
+namespace {
+
+// Collects " key=value" parts, leaving out values that say nothing.
+class Line {
+ public:
+  explicit Line(std::string start) : text_(std::move(start)) {}
+
+  Line& word(const std::string& value) {
+    if (!value.empty()) text_ += " " + value;
+    return *this;
+  }
+  Line& flag(const char* name, bool set) { return set ? word(name) : *this; }
+  template <class T>
+  Line& number(const char* key, T value, std::type_identity_t<T> silent) {
+    if (value != silent) text_ += std::string(" ") + key + "=" + std::to_string(value);
+    return *this;
+  }
+  template <class T>
+  Line& number(const char* key, T value) {
+    text_ += std::string(" ") + key + "=" + std::to_string(value);
+    return *this;
+  }
+  Line& time(const char* key, Micros value, Micros silent) {
+    if (value != silent) text_ += std::string(" ") + key + "=" + seconds_text(value);
+    return *this;
+  }
+  Line& quoted(const char* key, const std::string& value) {
+    if (!value.empty()) text_ += std::string(" ") + key + "=\"" + escaped(value) + "\"";
+    return *this;
+  }
+  Line& plain(const char* key, const std::string& value) {
+    if (!value.empty()) text_ += std::string(" ") + key + "=" + value;
+    return *this;
+  }
+  std::string take() { return std::move(text_); }
+
+  static std::string escaped(const std::string& value) {
+    std::string out;
+    for (const char c : value) {
+      if (c == '\n') {
+        out += "\\n";
+      } else {
+        if (c == '"' || c == '\\') out += '\\';
+        out += c;
+      }
+    }
+    return out;
+  }
+
+ private:
+  std::string text_;
+};
+
+std::string worker_text(JobId job, std::int64_t rank, Epoch epoch, Incarnation incarnation) {
+  std::string text = "#" + std::to_string(job);
+  if (rank != kNoRank) text += "/" + std::to_string(rank);
+  text += " e" + std::to_string(epoch);
+  if (incarnation != 0) text += " i" + std::to_string(incarnation);
+  return text;
+}
+
+std::string text_of(const wire::WorkerRef& ref) {
+  return worker_text(ref.job, ref.rank, ref.epoch, ref.incarnation);
+}
+
+std::string values_text(const std::vector<std::int64_t>& values) {
+  std::string text;
+  for (const std::int64_t value : values) text += (text.empty() ? "" : ",") + std::to_string(value);
+  return text;
+}
+
+std::string loss_text(const std::optional<double>& loss) {
+  if (!loss) return {};
+  char text[32];
+  std::snprintf(text, sizeof text, "%.17g", *loss);
+  return text;
+}
+
+// ---- one message each
+
+std::string text_of(const wire::Join& join) {
+  return Line("join")
+      .word(join.job)
+      .plain("policy", join.policy)
+      .plain("name", join.name)
+      .plain("host", join.host)
+      .number("rank", join.rank, -1)
+      .number("world", join.world_size, 0)
+      .number("i", join.incarnation, 0)
+      .number("granted", join.granted, kNoIteration)
+      .number("pushed", join.pushed, kNoIteration)
+      .take();
+}
+std::string text_of(const wire::Begin& begin) {
+  return "begin " + std::to_string(begin.iteration) + " " + text_of(begin.worker);
+}
+std::string text_of(const wire::Push& push) {
+  return "push " + std::to_string(push.iteration) + " " + text_of(push.worker);
+}
+std::string text_of(const wire::CancelBegin& cancel) {
+  return "cancel_begin " + std::to_string(cancel.iteration) + " " + text_of(cancel.worker);
+}
+std::string text_of(const wire::Leave& leave) {
+  return "leave " + text_of(leave.worker);
+}
+std::string text_of(const wire::Explain& explain) {
+  return "explain " + text_of(explain.worker);
+}
+
+std::string text_of(const wire::Error& error) {
+  std::string status(status_name(error.status));
+  return Line("error").word(status).take() + " \"" + Line::escaped(error.message) + "\"";
+}
+std::string text_of(const wire::Ok&) {
+  return "ok";
+}
+std::string text_of(const wire::Joined& joined) {
+  return Line("joined")
+      .word(text_of(joined.worker))
+      .number("next", joined.iteration)
+      .plain("policy", joined.policy)
+      .number("world", joined.world_size)
+      .flag("durable", joined.durable)
+      .flag("resumed", joined.resumed)
+      .take();
+}
+std::string text_of(const wire::Granted& granted) {
+  return Line("granted " + std::to_string(granted.iteration))
+      .word(flags_text(granted.flags))
+      .number("staleness", granted.staleness, 0)
+      .take();
+}
+std::string text_of(const wire::Pushed& pushed) {
+  return Line("pushed " + std::to_string(pushed.iteration))
+      .flag("LATE", pushed.late)
+      .flag("duplicate", pushed.duplicate)
+      .take();
+}
+std::string text_of(const Explanation& why) {
+  std::string text = "\"" + Line::escaped(syncd::to_text(why)) + "\"";
+  return Line("explanation")
+      .number("k", why.iteration, kNoIteration)
+      .time("waiting", why.waiting_us, 0)
+      .word(text)
+      .take();
+}
+std::string text_of(const wire::StopNotice& notice) {
+  return Line("stop_notice " + text_of(notice.worker)).quoted("message", notice.message).take();
+}
+std::string text_of(const wire::FencedNotice& notice) {
+  return Line("fenced_notice " + text_of(notice.worker)).quoted("message", notice.message).take();
+}
+std::string text_of(const wire::ResyncNotice& notice) {
+  return Line("resync_notice " + text_of(notice.worker)).number("k", notice.iteration).take();
+}
+std::string text_of(const wire::JobsReply& reply) {
+  std::string text = "jobs";
+  for (const wire::JobStatus& job : reply.jobs) {
+    text += Line(" [#" + std::to_string(job.id))
+                .word(job.name)
+                .word(job.policy)
+                .word(job.state)
+                .number("epoch", job.epoch)
+                .number("expected", job.expected_workers)
+                .number("active", job.active_workers)
+                .number("clock_min", job.clock_min)
+                .number("clock_max", job.clock_max)
+                .number("pushes", job.pushes)
+                .number("waiting", job.waiting, 0)
+                .quoted("note", job.note)
+                .time("created", job.created_us, -1)
+                .take() +
+            "]";
+  }
+  return text;
+}
+std::string text_of(const wire::WorkersReply& reply) {
+  std::string text = "workers";
+  for (const wire::WorkerStatus& worker : reply.workers) {
+    text += Line(" [" + std::to_string(worker.rank))
+                .word(worker.name)
+                .word(worker.host)
+                .word(worker.state)
+                .number("incarnation", worker.incarnation)
+                .number("clock", worker.clock)
+                .number("granted", worker.granted)
+                .time("last_push", worker.last_push_us, -1)
+                .flag("connected", worker.connected)
+                .time("waiting", worker.waiting_us, -1)
+                .quoted("waiting_for", worker.waiting_for)
+                .quoted("reason", worker.reason)
+                .take() +
+            "]";
+  }
+  return Line(text).number("next_rank", reply.next_rank, -1).time("now", reply.now_us, -1).take();
+}
+template <class Other>
+std::string text_of(const Other&) {
+  return {};  // the caller falls back on the message's name
+}
+
+std::string worker_line(const WorkerSnapshot& worker) {
+  return Line("  " + std::to_string(worker.rank))
+      .word(worker.name)
+      .word(worker.host)
+      .word(to_string(worker.state))
+      .number("i", worker.incarnation)
+      .number("clock", worker.clock)
+      .number("base", worker.base, 0)
+      .number("granted", worker.granted, kNoIteration)
+      .number("pushed", worker.pushed, kNoIteration)
+      .number("late", worker.late, kNoIteration)
+      .number("own_pushes", worker.own_pushes, 0)
+      .time("last_push", worker.last_push_us, -1)
+      .time("previous_push", worker.previous_push_us, -1)
+      .take();
+}
+
+const char* level_name(LogLevel level) {
+  switch (level) {
+    case LogLevel::kDebug:
+      return "debug";
+    case LogLevel::kInfo:
+      return "info";
+    case LogLevel::kWarn:
+      return "warn";
+    case LogLevel::kError:
+      return "error";
+  }
+  return "?";
+}
+
+}  // namespace
+
+std::string seconds_text(Micros us) {
+  const std::uint64_t size =
+      us < 0 ? 0 - static_cast<std::uint64_t>(us) : static_cast<std::uint64_t>(us);
+  std::string text = (us < 0 ? "-" : "") + std::to_string(size / 1'000'000);
+  if (const std::uint64_t rest = size % 1'000'000; rest != 0) {
+    char digits[8];
+    std::snprintf(digits, sizeof digits, "%06u", static_cast<unsigned>(rest));
+    text += "." + std::string(digits);
+    while (text.back() == '0') text.pop_back();
+  }
+  return text + "s";
+}
+
+std::string flags_text(std::uint32_t flags) {
+  constexpr std::pair<std::uint32_t, const char*> kNames[] = {{wire::kStepPull, "PULL"},
+                                                              {wire::kStepBarrier, "BARRIER"},
+                                                              {wire::kStepSkip, "SKIP"},
+                                                              {wire::kStepStop, "STOP"}};
+  std::string text;
+  for (const auto& [bit, name] : kNames) {
+    if ((flags & bit) == 0) continue;
+    text += (text.empty() ? "" : " ") + std::string(name);
+    flags &= ~bit;
+  }
+  if (flags != 0) text += " flags+" + std::to_string(flags);
+  return text;
+}
+
+std::string to_text(const wire::Body& body) {
+  std::string text = std::visit([](const auto& message) { return text_of(message); }, body);
+  return text.empty() ? std::string(wire::body_name(body)) : text;
+}
+
+std::string to_text(const Record& r, Micros now) {
+  const Record silent;
+  return Line(to_string(r.kind))
+      .word(worker_text(r.job, r.rank, r.epoch, r.incarnation))
+      .number("seq", r.sequence)
+      .time("t", r.time_us, now)
+      .plain("name", r.name)
+      .plain("host", r.host)
+      .number("k", r.iteration, silent.iteration)
+      .number("clock", r.clock, silent.clock)
+      .number("base", r.base, silent.base)
+      .flag("resumed", r.resumed)
+      .flag("LATE", r.late)
+      .time("span", r.span_us, silent.span_us)
+      .time("waited", r.waited_us, silent.waited_us)
+      .number("staleness", r.staleness, silent.staleness)
+      .plain("loss", loss_text(r.loss))
+      .number("samples", r.samples, silent.samples)
+      .number("bytes", r.bytes, silent.bytes)
+      .plain("policy", r.policy)
+      .number("expected", r.expected_workers, silent.expected_workers)
+      .number("min", r.min_workers, silent.min_workers)
+      .quoted("config", r.config)
+      .quoted("reason", r.reason)
+      .number("superstep", r.superstep, silent.superstep)
+      .time("predicted", r.predicted_us, silent.predicted_us)
+      .time("wait", r.wait_us, silent.wait_us)
+      .plain("values", values_text(r.values))
+      .take();
+}
+
+std::string to_text(const JobSnapshot& snapshot, Micros now) {
+  std::string text = Line("#" + std::to_string(snapshot.created.job))
+                         .word(snapshot.created.name)
+                         .number("seq", snapshot.sequence)
+                         .time("t", snapshot.time_us, now)
+                         .word(to_string(snapshot.state))
+                         .number("epoch", snapshot.epoch)
+                         .number("next_incarnation", snapshot.next_incarnation)
+                         .number("pushes", snapshot.pushes)
+                         .number("highest_clock", snapshot.highest_clock)
+                         .plain("policy", snapshot.policy)
+                         .plain("policy_state", values_text(snapshot.policy_state))
+                         .quoted("stop_reason", snapshot.stop_reason)
+                         .take();
+  for (const WorkerSnapshot& worker : snapshot.workers) text += "\n" + worker_line(worker);
+  return text;
+}
+
+std::string to_text(const LogLine& line) {
+  Line out(std::string("log ") + level_name(line.level) + " " + line.event);
+  for (const auto& [key, value] : line.fields) {
+    if (value.find(' ') == std::string::npos && !value.empty()) {
+      out.plain(key.c_str(), value);
+    } else {
+      out.word(key + "=\"" + Line::escaped(value) + "\"");
+    }
+  }
+  return out.take();
+}
+
+std::string to_text(const Effects& effects, Micros now, const std::string& indent,
+                    const CallerName& name) {
+  std::string out;
+  const auto line = [&](const std::string& text) { out += indent + text + "\n"; };
+  for (const Record& record : effects.records) line("rec " + to_text(record, now));
+  for (const JobSnapshot& snapshot : effects.snapshots) {
+    std::string text = "snapshot " + to_text(snapshot, now);
+    for (std::size_t at = 0; (at = text.find('\n', at)) != std::string::npos; ++at) {
+      text.insert(at + 1, indent);
+    }
+    line(text);
+  }
+  for (const Reply& reply : effects.replies) {
+    line((reply.after_records ? "=> " : "-> ") + name(reply.to) + ": " + to_text(reply.body));
+  }
+  for (const Notification& notice : effects.notifications) {
+    line("-- " + name({notice.connection, 0}) + ": " + to_text(notice.body));
+  }
+  for (const Plan& plan : effects.plans) {
+    line("plan #" + std::to_string(plan.job) + " " + std::to_string(plan.id));
+  }
+  for (const LogLine& log : effects.log) line(to_text(log));
+  return out;
+}
+
+std::string to_text(const Effects& effects, Micros now) {
+  return to_text(effects, now, "", [](const Caller& caller) {
+    return "c" + std::to_string(caller.connection) + "r" + std::to_string(caller.request);
+  });
+}
+
+}  // namespace syncd::test

@@ -1,0 +1,510 @@
+// The engine by direct calls: how much one event costs in effects, what restore() refuses, limits,
+// and the small parts that the engine and its policies are made of. One thread.
+#include "daemon/engine/engine.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "daemon/engine/limits.h"
+#include "daemon/engine/policy.h"
+#include "daemon/engine/relative_clocks.h"
+#include "daemon/engine/timer_queue.h"
+#include "daemon/policies/waiters.h"
+#include "tests/support/effects_text.h"
+
+namespace syncd::test {
+namespace {
+
+// An engine with one job of `workers` workers, all of which have joined over one connection.
+class Crowd {
+ public:
+  Crowd(const std::string& policy, std::uint32_t workers) : engine_({}) {
+    JobSpec spec;
+    spec.name = "train";
+    spec.policy = policy;
+    spec.expected_workers = workers;
+    std::string error;
+    EXPECT_TRUE(engine_.declare_job(spec, 0, effects_, error)) << error;
+    keep();
+    for (Rank rank = 0; rank < workers; ++rank) {
+      wire::Join join;
+      join.job = "train";
+      join.name = "w" + std::to_string(rank);
+      join.host = "h";
+      refs_.push_back(std::get<wire::Joined>(ask(join).replies.at(0).body).worker);
+    }
+  }
+
+  const Effects& ask(wire::Body body) {
+    engine_.step(Request{{1, next_request_++}, std::move(body)}, now_, effects_);
+    keep();
+    return effects_;
+  }
+  const Effects& begin(Rank rank, Iteration k) { return ask(wire::Begin{refs_[rank], k}); }
+  const Effects& push(Rank rank, Iteration k) { return ask(wire::Push{refs_[rank], k, {}, 0, 0}); }
+  Engine& engine() { return engine_; }
+  const std::vector<Record>& records() const { return records_; }
+  Micros now_ = 0;
+
+ private:
+  void keep() { records_.insert(records_.end(), effects_.records.begin(), effects_.records.end()); }
+
+  Engine engine_;
+  Effects effects_;
+  RequestId next_request_ = 1;
+  std::vector<wire::WorkerRef> refs_;
+  std::vector<Record> records_;
+};
+
+// ---- what an event costs
+
+TEST(EngineCost, APushSaysNothingToWorkersThatItDoesNotRelease) {
+  constexpr std::uint32_t kWorkers = 1000;
+  for (const char* policy : {"asp", "ssp:3", "bsp"}) {
+    Crowd crowd(policy, kWorkers);
+    for (Rank rank = 0; rank < kWorkers; ++rank) crowd.begin(rank, 0);
+    for (Rank rank = 0; rank + 1 < kWorkers; ++rank) {
+      const Effects& effects = crowd.push(rank, 0);
+      ASSERT_EQ(effects.records.size(), 1U) << policy;
+      ASSERT_EQ(effects.replies.size(), 1U) << policy;
+      ASSERT_TRUE(effects.notifications.empty() && effects.log.empty()) << policy;
+    }
+  }
+}
+
+TEST(EngineCost, ABarrierReleasesEverybodyOnceInTheOrderOfTheirWaiting) {
+  constexpr std::uint32_t kWorkers = 1000;
+  Crowd crowd("bsp", kWorkers);
+  for (Rank rank = 0; rank < kWorkers; ++rank) crowd.begin(rank, 0);
+  // The last rank comes first, so that the order is not the ranks'.
+  for (Rank rank = kWorkers - 1; rank > 0; --rank) {
+    crowd.now_ += 10;
+    crowd.push(rank, 0);
+    EXPECT_TRUE(crowd.begin(rank, 1).replies.empty());
+  }
+  const std::uint64_t before = crowd.engine().stats().grants;
+  const Effects& effects = crowd.push(0, 0);
+  ASSERT_EQ(effects.replies.size(), kWorkers);  // the push's own answer, and everybody else's grant
+  EXPECT_EQ(crowd.engine().stats().grants - before, kWorkers - 1);
+  for (std::size_t i = 2; i < effects.replies.size(); ++i) {
+    EXPECT_LT(effects.replies[i - 1].to.request, effects.replies[i].to.request);
+  }
+}
+
+TEST(EngineCost, AJobWithoutWorkersThatMoveAsksForNoTimer) {
+  Crowd crowd("ssp:1", 3);
+  EXPECT_EQ(crowd.engine().next_deadline(), kNever);
+}
+
+TEST(Engine, TimeNeverGoesBack) {
+  Crowd crowd("asp", 1);
+  crowd.now_ = 5'000'000;
+  crowd.begin(0, 0);
+  crowd.now_ = 2'000'000;
+  const Effects& effects = crowd.push(0, 0);
+  EXPECT_EQ(effects.records.at(0).time_us, 5'000'000);
+  EXPECT_EQ(effects.records.at(0).span_us, 0);
+  EXPECT_EQ(crowd.engine().last_time(), 5'000'000);
+}
+
+TEST(Engine, CountsWhatItDid) {
+  Crowd crowd("asp", 2);
+  crowd.begin(0, 0);
+  crowd.begin(1, 0);
+  crowd.push(0, 0);
+  crowd.push(0, 0);  // a duplicate does not count
+  const EngineStats stats = crowd.engine().stats();
+  EXPECT_EQ(stats.jobs, 1U);
+  EXPECT_EQ(stats.workers, 2U);
+  EXPECT_EQ(stats.grants, 2U);
+  EXPECT_EQ(stats.pushes, 1U);
+  crowd.ask(wire::StopJobRequest{"train", ""});
+  EXPECT_EQ(crowd.engine().stats().jobs, 0U);
+  EXPECT_EQ(crowd.engine().stats().workers, 0U);
+}
+
+TEST(Engine, AnswersAJobByItsNumberToo) {
+  Crowd crowd("asp", 1);
+  EXPECT_EQ(crowd.engine().find_job("train"), 1U);
+  EXPECT_EQ(crowd.engine().find_job("#1"), 1U);
+  EXPECT_EQ(crowd.engine().find_job("#2"), 0U);
+  EXPECT_EQ(crowd.engine().find_job("#1x"), 0U);
+  EXPECT_EQ(crowd.engine().find_job("#"), 0U);
+  EXPECT_EQ(crowd.engine().find_job("other"), 0U);
+}
+
+// ---- limits
+
+TEST(EngineLimits, TheOldestStoppedJobMakesRoomForANewOne) {
+  Engine engine({});
+  Effects effects;
+  const auto create = [&](std::uint32_t number) {
+    wire::CreateJobRequest request;
+    request.name = "job-" + std::to_string(number);
+    request.policy = "asp";
+    engine.step(Request{{1, number}, request}, 0, effects);
+    return to_text(effects.replies.at(0).body);
+  };
+  for (std::uint32_t i = 1; i <= limits::kJobsMax; ++i) ASSERT_EQ(create(i), "ok");
+  EXPECT_EQ(create(limits::kJobsMax + 1),
+            "error SYNCD_E_LIMIT \"this daemon runs 10000 jobs already, the most allowed: stop one "
+            "first\"");
+  engine.step(Request{{1, 1}, wire::StopJobRequest{"job-7", ""}}, 0, effects);
+  EXPECT_EQ(create(limits::kJobsMax + 2), "ok");
+  EXPECT_EQ(engine.find_job("job-7"), 0U);
+  EXPECT_EQ(engine.find_job("job-8"), 8U);
+  EXPECT_EQ(engine.find_job("job-10002"), limits::kJobsMax + 1);
+  EXPECT_EQ(engine.job_ids().size(), limits::kJobsMax);
+}
+
+// Whatever a client sends comes back in an error's text, which must fit a frame.
+TEST(EngineLimits, AnswersStayShortWhateverTheNames) {
+  Crowd crowd("asp", 1);
+  const std::string huge(60'000, 'x');
+  wire::Join join;
+  join.job = "train";
+  join.name = "n";
+  std::vector<wire::Body> bodies;
+  bodies.push_back(wire::StopJobRequest{huge, ""});
+  bodies.push_back(wire::StopJobRequest{"train", huge});
+  bodies.push_back(wire::WorkersRequest{huge, 0});
+  bodies.push_back(wire::CreateJobRequest{huge, "asp", 1, 0});
+  bodies.push_back(wire::CreateJobRequest{"other", huge, 1, 0});
+  for (std::string wire::Join::*field :
+       {&wire::Join::job, &wire::Join::policy, &wire::Join::name, &wire::Join::host}) {
+    wire::Join long_join = join;
+    long_join.*field = huge;
+    bodies.push_back(long_join);
+  }
+  for (const wire::Body& body : bodies) {
+    const Effects& effects = crowd.ask(body);
+    ASSERT_EQ(effects.replies.size(), 1U);
+    const auto* error = std::get_if<wire::Error>(&effects.replies[0].body);
+    ASSERT_NE(error, nullptr) << wire::body_name(body);
+    EXPECT_EQ(error->status, Status::kInvalid) << error->message.substr(0, 200);
+    EXPECT_LT(error->message.size(), 2000U) << error->message.substr(0, 200);
+    EXPECT_TRUE(effects.records.empty());
+  }
+}
+
+// A list of workers comes in parts that fit a frame, each with where the next one begins.
+TEST(EngineLimits, AListOfWorkersIsSentInParts) {
+  constexpr std::uint32_t kWorkers = 2000;
+  Crowd crowd("bsp", kWorkers);
+  std::vector<bool> seen(kWorkers, false);
+  std::int64_t next = 0;
+  int parts = 0;
+  while (next >= 0) {
+    const Effects& effects =
+        crowd.ask(wire::WorkersRequest{"train", static_cast<std::uint32_t>(next)});
+    const auto& reply = std::get<wire::WorkersReply>(effects.replies.at(0).body);
+    ASSERT_FALSE(reply.workers.empty());
+    for (const wire::WorkerStatus& worker : reply.workers) seen.at(worker.rank) = true;
+    next = reply.next_rank;
+    ++parts;
+  }
+  EXPECT_GT(parts, 1);
+  EXPECT_EQ(std::count(seen.begin(), seen.end(), true), kWorkers);
+}
+
+// ---- restore() guards itself against a history that does not fit itself
+
+class Restore : public testing::Test {
+ protected:
+  Restore() : crowd_("bsp:2,backup=1", 2) {
+    crowd_.begin(0, 0);
+    crowd_.begin(1, 0);
+    crowd_.push(0, 0);
+    records_ = crowd_.records();  // created, joined, joined, started, push
+    crowd_.engine().snapshot(1, snapshot_);
+  }
+
+  // What is wrong with the history; empty: nothing.
+  std::string refused(const JobSnapshot* snapshot, std::span<const Record> records) {
+    Engine engine({});
+    std::string error;
+    if (engine.restore(snapshot, records, error)) return {};
+    EXPECT_EQ(engine.find_job("train"), 0U);
+    EXPECT_FALSE(error.empty());
+    return error;
+  }
+  std::string refused() { return refused(nullptr, records_); }
+  void append(Record record) {
+    record.job = 1;
+    record.sequence = records_.size() + 1;
+    records_.push_back(std::move(record));
+  }
+
+  Crowd crowd_;
+  std::vector<Record> records_;
+  JobSnapshot snapshot_;
+};
+
+TEST_F(Restore, TakesWhatTheEngineMade) {
+  EXPECT_EQ(refused(), "");
+  EXPECT_EQ(refused(&snapshot_, {}), "");
+}
+
+TEST_F(Restore, RefusesAGapAndNamesIt) {
+  records_.erase(records_.begin() + 2);
+  EXPECT_EQ(refused(), "job 'train' (#1), record 4 (job_started): sequence 4 follows 2");
+  EXPECT_EQ(refused(&snapshot_, std::span(records_).last(1)),
+            "job 'train' (#1), record 5 (push): sequence 5 follows 5");
+}
+
+TEST_F(Restore, RefusesAHistoryWithoutABeginning) {
+  EXPECT_EQ(refused(nullptr, {}), "a job's history does not begin with its creation");
+  EXPECT_EQ(refused(nullptr, std::span(records_).subspan(1)),
+            "a job's history does not begin with its creation");
+}
+
+TEST_F(Restore, RefusesJobsOutOfOrder) {
+  Engine engine({});
+  std::string error;
+  ASSERT_TRUE(engine.restore(nullptr, records_, error)) << error;
+  EXPECT_FALSE(engine.restore(nullptr, records_, error));
+  EXPECT_EQ(error, "job 'train' (#1) is stored out of order");
+}
+
+TEST_F(Restore, RefusesRecordsThatCannotFollow) {
+  const std::vector<Record> good = records_;
+  const auto after = [&](Record record) {
+    records_ = good;
+    append(std::move(record));
+    const std::string error = refused();
+    return error.substr(std::min(error.size(), error.find("): ") + 3));
+  };
+  Record record;
+  record.rank = 0;
+  EXPECT_EQ(after(record), "it has no kind");
+  record.kind = RecordKind::kJobCreated;
+  EXPECT_EQ(after(record), "the job was created before");
+  record.kind = RecordKind::kJobStarted;
+  EXPECT_EQ(after(record), "the job was started before");
+  record.kind = RecordKind::kPush;
+  record.iteration = 1;
+  record.clock = 0;
+  EXPECT_EQ(after(record), "it would turn back the clock of worker 0");
+  record.rank = 9;
+  EXPECT_EQ(after(record), "its worker 9 never joined");
+  record.kind = RecordKind::kWorkerLost;
+  EXPECT_EQ(after(record), "its worker 9 never joined");
+  record.kind = RecordKind::kWorkerJoined;
+  record.rank = limits::kWorkersPerJobMax;
+  EXPECT_EQ(after(record), "its rank is impossible");
+  record.kind = RecordKind::kPolicySwitched;
+  record.policy = "none";
+  EXPECT_NE(after(record).find("is unknown"), std::string::npos);
+
+  records_ = good;
+  record.kind = RecordKind::kJobStopped;
+  append(record);
+  EXPECT_EQ(refused(), "");
+  record.kind = RecordKind::kWorkerLeft;
+  record.rank = 0;
+  append(record);
+  EXPECT_NE(refused().find("it comes after the job's end"), std::string::npos);
+}
+
+TEST_F(Restore, RefusesSettingsAndSnapshotsThatMakeNoSense) {
+  const JobSnapshot good = snapshot_;
+  snapshot_.policy_state = {1, 2, 3};
+  EXPECT_NE(refused(&snapshot_, {}).find("policy state"), std::string::npos);
+  snapshot_ = good;
+  snapshot_.workers[0].rank = limits::kWorkersPerJobMax;
+  EXPECT_NE(refused(&snapshot_, {}).find("impossible rank"), std::string::npos);
+  snapshot_ = good;
+  snapshot_.policy = "bsp:0";
+  EXPECT_NE(refused(&snapshot_, {}).find("K is '0'"), std::string::npos);
+  records_[0].config = "worker_grace_us=soon\n";
+  EXPECT_NE(refused().find("malformed"), std::string::npos);
+}
+
+// ---- settings
+
+TEST(JobSpec, NamesTheSettingThatIsWrongAndWhatIsAllowed) {
+  const auto wrong = [](auto change) {
+    JobSpec spec;
+    spec.name = "train";
+    change(spec);
+    return validate(spec);
+  };
+  EXPECT_EQ(wrong([](JobSpec&) {}), "");
+  EXPECT_EQ(wrong([](JobSpec& s) { s.name = ""; }),
+            "job name '': allowed are 1 to 64 of A-Z a-z 0-9 . _ -");
+  EXPECT_EQ(wrong([](JobSpec& s) { s.name = "a b"; }),
+            "job name 'a b': allowed are 1 to 64 of A-Z a-z 0-9 . _ -");
+  EXPECT_EQ(wrong([](JobSpec& s) { s.expected_workers = 0; }),
+            "expected_workers 0: allowed are 1 to 1000000");
+  EXPECT_EQ(wrong([](JobSpec& s) { s.min_workers = 2; }),
+            "min_workers 2 is more than expected_workers 1");
+  EXPECT_EQ(wrong([](JobSpec& s) { s.worker_grace_us = -1; }),
+            "worker_grace_us -1: allowed are 0 to 2592000000000");
+  EXPECT_EQ(wrong([](JobSpec& s) { s.warn_after_us = s.evict_after_us + 1; }),
+            "warn_after (600000001 us) is later than evict_after (600000000 us): a worker would be "
+            "evicted before anybody was warned");
+  EXPECT_EQ(wrong([](JobSpec& s) { s.warn_after_us = s.evict_after_us = 0; }), "");
+  EXPECT_EQ(
+      wrong([](JobSpec& s) {
+        s.policy = "bsp,backup=2";
+        s.expected_workers = 8;
+        s.min_workers = 2;
+      }),
+      "policy 'bsp,backup=2': backup is 2, which must be less than the 2 workers that the job "
+      "may have");
+}
+
+TEST(JobSpec, ComesBackFromItsText) {
+  JobSpec spec;
+  spec.start_timeout_us = 1;
+  spec.worker_grace_us = 2;
+  spec.warn_after_us = 3;
+  spec.evict_after_us = 4;
+  JobSpec back;
+  ASSERT_TRUE(parse_config_text(config_text(spec), back));
+  EXPECT_EQ(back, spec);
+  EXPECT_TRUE(parse_config_text("of_a_newer_version=7\n", back));
+  EXPECT_FALSE(parse_config_text("worker_grace_us\n", back));
+  EXPECT_FALSE(parse_config_text("worker_grace_us=\n", back));
+  EXPECT_FALSE(parse_config_text("worker_grace_us=12x\n", back));
+}
+
+// ---- policies' names
+
+TEST(PolicyText, EachPolicySaysItsShortestName) {
+  const std::pair<const char*, const char*> kNames[] = {
+      {"asp", "asp"},
+      {"ssp:0", "ssp:0"},
+      {"ssp:3", "ssp:3"},
+      {"bsp", "bsp"},
+      {"bsp:1", "bsp"},
+      {"bsp:5", "bsp:5"},
+      {"bsp,backup=0", "bsp"},
+      {"bsp:1,backup=2", "bsp,backup=2"},
+      {"bsp:4,backup=1", "bsp:4,backup=1"},
+      {"naive_wait:50+asp", "naive_wait:50+asp"},
+      {"naive_wait:0+bsp:1", "naive_wait:0+bsp"},
+      {"naive_wait:1+naive_wait:2+ssp:1", "naive_wait:1+naive_wait:2+ssp:1"},
+  };
+  for (const auto& [text, name] : kNames) {
+    std::string error;
+    const auto policy = make_policy(text, error);
+    ASSERT_TRUE(policy) << text << ": " << error;
+    EXPECT_EQ(policy->name(), name);
+    const auto again = make_policy(policy->name(), error);
+    ASSERT_TRUE(again) << error;
+    EXPECT_EQ(again->name(), name);
+  }
+}
+
+TEST(PolicyText, RefusalsSayWhatIsWrongAndWhatIsAllowed) {
+  const std::pair<const char*, const char*> kRefusals[] = {
+      {"", "policy '' is unknown: allowed are asp, bsp[:K][,backup=B], ssp:S, naive_wait:MS+BASE"},
+      {"ASP", "is unknown"},
+      {"asp:1", "asp takes no parameters"},
+      {"ssp", "ssp takes one parameter"},
+      {"ssp:1,2", "ssp takes one parameter"},
+      {"ssp:-1", "S is '-1', allowed are whole numbers from 0 to 1000000000"},
+      {"ssp:1000000001", "S is '1000000001'"},
+      {"ssp:99999999999999999999", "S is '99999999999999999999'"},
+      {"ssp: 1", "S is ' 1'"},
+      {"bsp:0", "K is '0', allowed are whole numbers from 1 to 1000000000"},
+      {"bsp:", "K is ''"},
+      {"bsp:2,3", "unknown parameter '3'"},
+      {"bsp:2,backup=x", "backup is 'x'"},
+      {"bsp:2,slack=1", "unknown parameter 'slack'"},
+      {"naive_wait:5", "naive_wait is laid over another policy"},
+      {"naive_wait+asp", "naive_wait takes one parameter"},
+      {"naive_wait:-1+asp", "MS is '-1'"},
+      {"naive_wait:1+", "policy '' is unknown"},
+      {"naive_wait:1+bsp:0", "K is '0'"},
+      {"asp+ssp:1", "nothing can be laid under asp"},
+      {"specsync+asp", "is unknown"},
+  };
+  for (const auto& [text, part] : kRefusals) {
+    std::string error;
+    EXPECT_EQ(make_policy(text, error), nullptr) << text;
+    EXPECT_NE(error.find(part), std::string::npos) << text << ": " << error;
+  }
+  std::string error;
+  EXPECT_EQ(make_policy(std::string(513, 'a'), error), nullptr);
+  EXPECT_EQ(error, "the policy is 513 bytes long: at most 512 are allowed");
+}
+
+// ---- small parts
+
+TEST(TimerQueue, FiresInOrderOfTimeThenKeyAndEachOnce) {
+  TimerQueue timers;
+  EXPECT_EQ(timers.next(), kNever);
+  timers.set({1, 5, 0}, 30);
+  timers.set({1, 4, 0}, 20);
+  timers.set({2, 0, 0}, 20);
+  timers.set({1, 4, 1}, 20);
+  timers.set({1, 5, 0}, 10);  // moved
+  EXPECT_EQ(timers.next(), 10);
+  std::vector<TimerKey> fired;
+  for (TimerKey key; timers.pop(20, key);) fired.push_back(key);
+  EXPECT_EQ(fired, (std::vector<TimerKey>{{1, 5, 0}, {1, 4, 0}, {1, 4, 1}, {2, 0, 0}}));
+  EXPECT_EQ(timers.next(), kNever);
+}
+
+TEST(TimerQueue, CancelsOneOrAllOfAJob) {
+  TimerQueue timers;
+  timers.set({1, kNoRank, 0}, 1);
+  timers.set({1, 0, 0}, 2);
+  timers.set({1, 7, 3}, 3);
+  timers.set({2, 0, 0}, 4);
+  timers.cancel({1, 0, 0});
+  timers.cancel({1, 0, 9});  // not set: nothing happens
+  EXPECT_FALSE(timers.is_set({1, 0, 0}));
+  timers.cancel_job(1);
+  EXPECT_EQ(timers.next(), 4);
+  TimerKey key;
+  EXPECT_FALSE(timers.pop(3, key));
+  EXPECT_TRUE(timers.pop(4, key));
+  EXPECT_EQ(key, (TimerKey{2, 0, 0}));
+}
+
+TEST(TimerQueue, NeverIsNotDue) {
+  TimerQueue timers;
+  TimerKey key;
+  EXPECT_FALSE(timers.pop(kNever, key));
+}
+
+TEST(RelativeClocks, KnowsWhatSoManyHaveReached) {
+  RelativeClocks clocks;
+  EXPECT_TRUE(clocks.empty());
+  for (const Clock q : {5, 3, 9, 5, -1}) clocks.add(q);
+  EXPECT_EQ(clocks.size(), 5U);
+  EXPECT_EQ(clocks.min(), -1);
+  EXPECT_EQ(clocks.max(), 9);
+  const Clock expected[] = {9, 5, 5, 3, -1};
+  for (std::uint32_t n = 1; n <= 5; ++n) EXPECT_EQ(clocks.nth_largest(n), expected[n - 1]);
+  clocks.move(-1, 4);
+  clocks.remove(9);
+  EXPECT_EQ(clocks.min(), 3);
+  EXPECT_EQ(clocks.max(), 5);
+  EXPECT_EQ(clocks.size(), 4U);
+}
+
+TEST(Waiters, LeaveInTheOrderOfTheirWaiting) {
+  Waiters waiters;
+  waiters.add(3, 10, 100);
+  waiters.add(1, 12, 50);
+  waiters.add(2, 11, 100);
+  waiters.add(9, 13, 1);
+  waiters.add(8, 5, 1);
+  waiters.remove(8);
+  waiters.remove(77);  // waits for nothing: nothing happens
+  EXPECT_TRUE(waiters.take_due(9).empty());
+  EXPECT_EQ(waiters.take_due(12), (std::vector<Rank>{1, 2, 3}));
+  waiters.add(9, 20, 2);  // asks anew
+  EXPECT_TRUE(waiters.take_due(19).empty());
+  EXPECT_EQ(waiters.take_due(20), (std::vector<Rank>{9}));
+  EXPECT_TRUE(waiters.empty());
+}
+
+}  // namespace
+}  // namespace syncd::test

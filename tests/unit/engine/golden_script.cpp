@@ -1,0 +1,441 @@
+// See golden_script.h. One thread.
+#include "golden_script.h"
+
+#include <algorithm>
+#include <cctype>
+#include <cstdlib>
+#include <map>
+#include <memory>
+#include <sstream>
+#include <stdexcept>
+#include <utility>
+#include <vector>
+
+#include "daemon/engine/engine.h"
+#include "tests/support/effects_text.h"
+
+namespace syncd::test {
+namespace {
+
+constexpr ConnectionId kOperatorConnection = 1'000'000;
+
+// A malformed script; caught by run_golden_script().
+struct Malformed : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+// ---- words: name [positional...] [key=value...]
+
+std::vector<std::string> split_words(const std::string& line) {
+  std::vector<std::string> words;
+  std::string word;
+  bool quoted = false, any = false;
+  for (const char c : line) {
+    if (c == '"') {
+      quoted = !quoted;
+      any = true;
+    } else if (c == ' ' && !quoted) {
+      if (any) words.push_back(std::exchange(word, {}));
+      any = false;
+    } else {
+      word += c;
+      any = true;
+    }
+  }
+  if (quoted) throw Malformed("a quotation mark is missing");
+  if (any) words.push_back(word);
+  return words;
+}
+
+std::int64_t to_integer(const std::string& text) {
+  char* end = nullptr;
+  const long long value = std::strtoll(text.c_str(), &end, 10);
+  if (text.empty() || *end != '\0') throw Malformed("'" + text + "' is no whole number");
+  return value;
+}
+
+Micros to_micros(const std::string& text) {
+  char* end = nullptr;
+  const double value = std::strtod(text.c_str(), &end);
+  const std::string unit = end;
+  const double scale = unit == "s" ? 1e6 : unit == "ms" ? 1e3 : unit == "us" ? 1 : 0;
+  if (end == text.c_str() || scale == 0) throw Malformed("'" + text + "' is no time such as 1.5s");
+  return static_cast<Micros>(value * scale + 0.5);
+}
+
+class Words {
+ public:
+  explicit Words(std::vector<std::string> words) {
+    for (std::string& word : words) {
+      const std::size_t equals = word.find('=');
+      if (equals == std::string::npos || equals == 0) {
+        positional_.push_back(std::move(word));
+      } else {
+        keys_[word.substr(0, equals)] = word.substr(equals + 1);
+      }
+    }
+  }
+
+  std::string next(const char* what) {
+    if (at_ >= positional_.size()) throw Malformed(std::string(what) + " is missing");
+    return positional_[at_++];
+  }
+  bool take_word(const std::string& word) {
+    if (at_ >= positional_.size() || positional_[at_] != word) return false;
+    ++at_;
+    return true;
+  }
+  bool take(const std::string& key, std::string& value) {
+    const auto it = keys_.find(key);
+    if (it == keys_.end()) return false;
+    value = std::move(it->second);
+    keys_.erase(it);
+    return true;
+  }
+  template <class Integer>
+  bool take_integer(const std::string& key, Integer& value) {
+    std::string text;
+    if (!take(key, text)) return false;
+    value = static_cast<Integer>(to_integer(text));
+    return true;
+  }
+  void take_micros(const std::string& key, Micros& value) {
+    std::string text;
+    if (take(key, text)) value = to_micros(text);
+  }
+  bool take_switch(const std::string& key, bool value) {
+    std::string text;
+    if (!take(key, text)) return value;
+    if (text != "on" && text != "off") throw Malformed(key + " must be on or off");
+    return text == "on";
+  }
+  void finish() const {
+    if (at_ < positional_.size()) throw Malformed("'" + positional_[at_] + "' is not expected");
+    if (!keys_.empty()) throw Malformed("'" + keys_.begin()->first + "=' is not expected");
+  }
+
+ private:
+  std::vector<std::string> positional_;
+  std::size_t at_ = 0;
+  std::map<std::string, std::string> keys_;
+};
+
+void take_settings(Words& words, JobSpec& spec) {
+  words.take("policy", spec.policy);
+  words.take_integer("expected", spec.expected_workers);
+  words.take_integer("min", spec.min_workers);
+  words.take_micros("start_timeout", spec.start_timeout_us);
+  words.take_micros("grace", spec.worker_grace_us);
+  words.take_micros("warn", spec.warn_after_us);
+  words.take_micros("evict", spec.evict_after_us);
+}
+
+// A worker's process, as the script calls it.
+struct Process {
+  wire::Join join;  // as it was sent last
+  wire::WorkerRef ref;
+  ConnectionId connection = 0;
+};
+
+class Script {
+ public:
+  // Performs one event and returns what the engine said, each line indented.
+  std::string perform(const std::string& line) {
+    std::vector<std::string> list = split_words(line);
+    if (list.empty()) throw Malformed("an event is missing after '>'");
+    said_.clear();
+    if (!list.empty() && (std::isdigit(list[0][0]) != 0 || list[0][0] == '+')) {
+      const bool relative = list[0][0] == '+';
+      const Micros time = to_micros(list[0].substr(relative ? 1 : 0));
+      list.erase(list.begin());
+      pass_until(relative ? now_ + time : time);
+    }
+    if (list.empty()) throw Malformed("an event is missing after its time");
+    const std::string verb = list[0];
+    list.erase(list.begin());
+    Words words(std::move(list));
+    act(verb, words);
+    words.finish();
+    return said_;
+  }
+
+ private:
+  void pass_until(Micros time) {
+    if (time < now_) throw Malformed("time goes back");
+    while (engine_ && engine_->next_deadline() <= time) {
+      now_ = std::max(now_, engine_->next_deadline());
+      engine_->tick(now_, effects_);
+      const std::size_t before = said_.size();
+      show("    ");
+      if (said_.size() > before) said_.insert(before, "  @" + seconds_text(now_) + "\n");
+    }
+    now_ = time;
+  }
+
+  void act(const std::string& verb, Words& words) {
+    if (verb == "engine") return make_engine(words);
+    if (!engine_) engine_ = std::make_unique<Engine>(options_);
+    if (verb == "declare") return declare(words);
+    if (verb == "join" || verb == "rejoin") return join(words, verb == "rejoin");
+    if (verb == "restart") return restart(words);
+    if (verb == "store") return store(words);
+    if (verb == "pass") return;
+    if (verb == "state") return state(words);
+    if (verb == "deadline") {
+      const Micros at = engine_->next_deadline();
+      said_ += "  " + (at == kNever ? std::string("none") : seconds_text(at)) + "\n";
+      return;
+    }
+    if (verb == "cut") {
+      Process& process = known(words.next("the worker"));
+      return step(Disconnected{std::exchange(process.connection, 0)});
+    }
+    if (verb == "shutdown") return step(Shutdown{words.next("the reason")});
+    if (operator_request(verb, words)) return;
+    worker_request(verb, words);
+  }
+
+  void make_engine(Words& words) {
+    if (engine_) throw Malformed("the engine is there already");
+    options_.auto_create = words.take_switch("auto_create", true);
+    options_.durable = words.take_switch("durable", true);
+    words.take_integer("snapshot_every", options_.snapshot_every_records);
+    take_settings(words, options_.defaults);
+    engine_ = std::make_unique<Engine>(options_);
+  }
+
+  void declare(Words& words) {
+    JobSpec spec = options_.defaults;
+    spec.name = words.next("the job");
+    take_settings(words, spec);
+    std::string error;
+    const bool ok = engine_->declare_job(spec, now_, effects_, error);
+    if (!ok) said_ += "  refused: " + error + "\n";
+    show("  ");
+  }
+
+  // ---- workers
+
+  Process& known(const std::string& label) {
+    const auto it = processes_.find(label);
+    if (it == processes_.end()) throw Malformed("worker '" + label + "' has not joined");
+    return it->second;
+  }
+
+  void join(Words& words, bool again) {
+    const std::string label = words.next("the worker");
+    Process& process = again ? known(label) : processes_[label];
+    wire::Join& join = process.join;
+    if (!again) {
+      join = {};
+      join.job = "train";
+      join.name = label;
+      join.host = "node-" + label;
+    } else {
+      join.rank = static_cast<std::int32_t>(process.ref.rank);
+      join.incarnation = process.ref.incarnation;
+      join.granted = join.pushed = kNoIteration;
+    }
+    words.take("job", join.job);
+    words.take("policy", join.policy);
+    words.take("name", join.name);
+    words.take("host", join.host);
+    words.take_integer("rank", join.rank);
+    words.take_integer("world", join.world_size);
+    words.take_integer("inc", join.incarnation);
+    words.take_integer("granted", join.granted);
+    words.take_integer("pushed", join.pushed);
+    words.take_integer("collected", join.collected);
+    std::string other;
+    if (words.take("on", other)) {
+      process.connection = known(other).connection;
+    } else if (process.connection == 0 || !again) {
+      process.connection = next_connection_++;
+      labels_[process.connection] = label;
+    }
+    request(process.connection, label + " join", join);
+  }
+
+  void worker_request(const std::string& verb, Words& words) {
+    const std::string label = words.next("the worker");
+    Process& process = known(label);
+    wire::WorkerRef ref = process.ref;
+    ConnectionId connection = process.connection;
+    words.take_integer("job", ref.job);
+    words.take_integer("rank", ref.rank);
+    words.take_integer("epoch", ref.epoch);
+    words.take_integer("inc", ref.incarnation);
+    std::string other;
+    if (words.take("from", other)) connection = known(other).connection;
+    if (verb == "leave") return request(connection, label + " leave", wire::Leave{ref});
+    if (verb == "explain") return request(connection, label + " explain", wire::Explain{ref});
+    if (verb != "begin" && verb != "push" && verb != "cancel") {
+      throw Malformed("event '" + verb + "' is unknown");
+    }
+    const std::string k_text = words.next("the iteration");
+    const Iteration k = to_integer(k_text);
+    const std::string title = label + " " + verb + "(" + k_text + ")";
+    if (verb == "begin") return request(connection, title, wire::Begin{ref, k});
+    if (verb == "cancel") return request(connection, title, wire::CancelBegin{ref, k});
+    wire::Push push{ref, k, {}, 0, 0};
+    std::string loss;
+    if (words.take("loss", loss)) push.loss = std::strtod(loss.c_str(), nullptr);
+    words.take_integer("samples", push.samples);
+    words.take_integer("bytes", push.bytes);
+    request(connection, title, push);
+  }
+
+  bool operator_request(const std::string& verb, Words& words) {
+    if (verb == "jobs") {
+      request(kOperatorConnection, "jobs", wire::JobsRequest{});
+    } else if (verb == "hello") {
+      request(kOperatorConnection, "hello", wire::Hello{});
+    } else if (verb == "workers") {
+      wire::WorkersRequest workers{words.next("the job"), 0};
+      words.take_integer("first", workers.first_rank);
+      request(kOperatorConnection, "workers", workers);
+    } else if (verb == "stop") {
+      wire::StopJobRequest stop{words.next("the job"), {}};
+      words.take("reason", stop.reason);
+      request(kOperatorConnection, "stop", stop);
+    } else if (verb == "create") {
+      wire::CreateJobRequest create;
+      create.name = words.next("the job");
+      words.take("policy", create.policy);
+      words.take_integer("expected", create.expected_workers);
+      words.take_integer("min", create.min_workers);
+      request(kOperatorConnection, "create", create);
+    } else {
+      return false;
+    }
+    return true;
+  }
+
+  void request(ConnectionId connection, const std::string& title, wire::Body body) {
+    const Caller caller{connection, next_request_++};
+    titles_[{connection, caller.request}] = title;
+    step(Request{caller, std::move(body)});
+  }
+
+  void step(Event event) {
+    engine_->step(std::move(event), now_, effects_);
+    show("  ");
+  }
+
+  // ---- the daemon
+
+  void store(Words& words) {
+    if (words.take_word("up")) return step(StoreState{true, {}});
+    if (!words.take_word("down")) throw Malformed("store is up or down");
+    step(StoreState{false, words.next("the reason")});
+  }
+
+  void state(Words& words) {
+    const std::string name = words.next("the job");
+    JobSnapshot snapshot;
+    if (!engine_->snapshot(engine_->find_job(name), snapshot)) {
+      throw Malformed("there is no job '" + name + "'");
+    }
+    said_ += "  " + to_text(snapshot, now_) + "\n";
+    for (std::size_t at = 2; (at = said_.find("\n  ", at)) != std::string::npos; at += 3) {
+      said_.insert(at + 1, "  ");
+    }
+  }
+
+  void restart(Words& words) {
+    engine_ = std::make_unique<Engine>(options_);
+    for (auto& [label, process] : processes_) process.connection = 0;
+    if (words.take_word("empty")) {
+      stored_.clear();
+      snapshots_.clear();
+      return;
+    }
+    const bool use_snapshot = words.take_word("snapshot");
+    std::size_t keep = SIZE_MAX;
+    words.take_integer("keep", keep);
+    for (auto& [job, records] : stored_) restore(job, records, use_snapshot, keep);
+    engine_->finish_restore(now_);
+  }
+
+  void restore(JobId job, std::vector<Record>& records, bool use_snapshot, std::size_t keep) {
+    records.resize(std::min(keep, records.size()));
+    const auto it = snapshots_.find(job);
+    const bool has = it != snapshots_.end() && it->second.sequence <= records.size();
+    if (use_snapshot && !has) throw Malformed("no snapshot was taken");
+    const std::size_t skip = use_snapshot ? it->second.sequence : 0;
+    std::string error;
+    const std::span<const Record> rest(records.begin() + static_cast<std::ptrdiff_t>(skip),
+                                       records.end());
+    if (!engine_->restore(use_snapshot ? &it->second : nullptr, rest, error)) {
+      said_ += "  not restored: " + error + "\n";
+      return;
+    }
+    said_ += "  restored from " +
+             (use_snapshot ? "the snapshot at " + std::to_string(skip) + " and " : std::string()) +
+             std::to_string(rest.size()) + " records\n";
+  }
+
+  // ---- what the engine said
+
+  void show(const std::string& indent) {
+    for (const Record& record : effects_.records) stored_[record.job].push_back(record);
+    for (const JobSnapshot& snapshot : effects_.snapshots) {
+      snapshots_[snapshot.created.job] = snapshot;
+    }
+    for (const Reply& reply : effects_.replies) learn(reply);
+    said_ += to_text(effects_, now_, indent, [this](const Caller& caller) {
+      const auto title = titles_.find({caller.connection, caller.request});
+      return title != titles_.end() ? title->second : labels_[caller.connection];
+    });
+  }
+
+  void learn(const Reply& reply) {
+    const auto* joined = std::get_if<wire::Joined>(&reply.body);
+    if (joined == nullptr) return;
+    const std::string& title = titles_.at({reply.to.connection, reply.to.request});
+    known(title.substr(0, title.find(' '))).ref = joined->worker;
+  }
+
+  EngineOptions options_ = [] {
+    EngineOptions options;
+    options.defaults.expected_workers = 1;
+    return options;
+  }();
+  std::unique_ptr<Engine> engine_;
+  Effects effects_;
+  Micros now_ = 0;
+  std::string said_;
+  std::map<std::string, Process> processes_;
+  std::map<ConnectionId, std::string> labels_;
+  std::map<std::pair<ConnectionId, RequestId>, std::string> titles_;
+  ConnectionId next_connection_ = 1;
+  RequestId next_request_ = 1;
+  std::map<JobId, std::vector<Record>> stored_;
+  std::map<JobId, JobSnapshot> snapshots_;
+};
+
+}  // namespace
+
+bool run_golden_script(const std::string& script, std::string& result, std::string& error) {
+  Script run;
+  std::istringstream lines(script);
+  std::string line;
+  result.clear();
+  for (int number = 1; std::getline(lines, line); ++number) {
+    if (line.starts_with("  ")) continue;  // what was expected; the run says it anew
+    result += line + "\n";
+    try {
+      if (line.starts_with(">")) {
+        result += run.perform(line.substr(1));
+      } else if (!line.empty() && !line.starts_with("#")) {
+        throw Malformed("a line begins with '#', '>' or two spaces");
+      }
+    } catch (const Malformed& malformed) {
+      error = "line " + std::to_string(number) + " (" + line + "): " + malformed.what();
+      return false;
+    }
+  }
+  return true;
+}
+
+}  // namespace syncd::test

@@ -1,0 +1,37 @@
+// Runs a golden script: a commented list of events, each followed by what the engine must answer. A
+// run gives the script back with the answers that the engine really gave, so that checking a script
+// is comparing two texts, and rewriting it is saving the second one.
+//
+//   # a comment; like empty lines it is kept
+//   > 0s declare train policy=ssp:1 expected=2     at 0 s; without a time: as the event before it
+//   > join a                                       worker "a" on host "node-a", job "train"
+//     -> a join: joined #1/0 e1 i1 ...             "->" free to go, "=>" after its records
+//   > +1.5s begin a 0                              1.5 s after the event before it
+//
+// Timers that are due before an event fire first, each at its own time; what they bring is shown
+// under "@<time>". Events:
+//
+//   engine [auto_create=off] [durable=off] [snapshot_every=N] [<job setting>...]   first, if at all
+//   declare JOB [<job setting>...]      create JOB [policy=P] [expected=N] [min=N]
+//   join W [job=J] [policy=P] [rank=R] [world=N] [name=N] [host=H] [inc=I] [granted=K] [pushed=K]
+//          [on=W2]                      on=W2: over W2's connection
+//   rejoin W [granted=K] [pushed=K] [inc=I] [rank=R]   as before, and with the incarnation it got
+//   begin W K   push W K [loss=X] [samples=N] [bytes=N]   cancel W K   leave W   explain W
+//     each with [job=#] [rank=R] [epoch=E] [inc=I] [from=W2] in place of what W was given
+//   cut W       stop JOB [reason="..."]      jobs      workers JOB [first=R]      hello
+//   store down "why"      store up      shutdown "why"      pass
+//   restart [keep=N] [snapshot]   a new engine from the first N records, or the last snapshot on
+//   restart empty                 a new engine that knows nothing
+//   state JOB      deadline
+//
+// A job setting is policy=P, expected=N, min=N, start_timeout=T, grace=T, warn=T or evict=T.
+#pragma once
+
+#include <string>
+
+namespace syncd::test {
+
+// The script with the engine's present answers. On false, `error` names the line that is malformed.
+bool run_golden_script(const std::string& script, std::string& result, std::string& error);
+
+}  // namespace syncd::test

@@ -1,0 +1,538 @@
+// Model: events and answers. The rules themselves are in model_rules.cpp. One thread.
+#include "model.h"
+
+#include <algorithm>
+
+#include "tests/support/effects_text.h"
+
+namespace syncd::test {
+
+void require(bool holds, const std::string& text) {
+  if (!holds) throw Violation(text);
+}
+
+namespace {
+
+std::string text_of(const ModelWorker& worker) {
+  return "worker " + std::to_string(worker.rank);
+}
+
+std::set<Rank> parse_ranks(const std::string& text) {
+  std::set<Rank> ranks;
+  std::size_t at = 0;
+  while (at < text.size()) {
+    std::size_t used = 0;
+    const Rank first = static_cast<Rank>(std::stoul(text.substr(at), &used));
+    at += used;
+    Rank last = first;
+    if (at < text.size() && text[at] == '-') {
+      last = static_cast<Rank>(std::stoul(text.substr(++at), &used));
+      at += used;
+    }
+    for (Rank rank = first; rank <= last; ++rank) ranks.insert(rank);
+    at += std::min<std::size_t>(2, text.size() - at);
+  }
+  return ranks;
+}
+
+}  // namespace
+
+// ---- one event
+
+void Model::begin_event(Micros now, const Effects& effects) {
+  now_ = now;
+  effects_ = &effects;
+  answered_.clear();
+  in_tick_ = false;
+  records_taken_ = 0;
+  q_min_before_ = active().empty() ? 0 : q_min();
+}
+
+void Model::observe(const Event& event, Micros now, const Effects& effects, Micros next_deadline) {
+  begin_event(now, effects);
+  if (const auto* request = std::get_if<Request>(&event)) {
+    const Caller& caller = request->caller;
+    if (const auto* join = std::get_if<wire::Join>(&request->body)) on_join(caller, *join);
+    if (const auto* begin = std::get_if<wire::Begin>(&request->body)) on_begin(caller, *begin);
+    if (const auto* push = std::get_if<wire::Push>(&request->body)) on_push(caller, *push);
+    if (const auto* c = std::get_if<wire::CancelBegin>(&request->body)) on_cancel(caller, *c);
+    if (const auto* leave = std::get_if<wire::Leave>(&request->body)) on_leave(caller, *leave);
+    if (const auto* e = std::get_if<wire::Explain>(&request->body)) on_explain(caller, *e);
+    if (std::holds_alternative<wire::StopJobRequest>(request->body)) on_stop(caller);
+  } else if (const auto* gone = std::get_if<Disconnected>(&event)) {
+    on_disconnected(gone->connection);
+    expect_records({});
+  } else if (const auto* store = std::get_if<StoreState>(&event)) {
+    store_writable_ = store->writable;
+    expect_records({});
+  }
+  end_event(next_deadline);
+}
+
+void Model::observe_tick(Micros now, const Effects& effects, Micros next_deadline) {
+  begin_event(now, effects);
+  in_tick_ = true;
+  for (const LogLine& line : effects.log) {
+    if (line.event != "worker_slow") continue;
+    ModelWorker& worker = at(static_cast<Rank>(std::stoul(line.fields.at(1).second)));
+    require(worker.active() && !worker.waiting && !worker.warned && spec_.warn_after_us > 0 &&
+                now_ >= worker.progress_at + spec_.warn_after_us,
+            text_of(worker) + " is called slow and is not");
+    worker.warned = true;
+  }
+  take_records();
+  end_event(next_deadline);
+}
+
+void Model::observe_declared(Micros now, const Effects& effects) {
+  begin_event(now, effects);
+  expect_records({RecordKind::kJobCreated});
+  take_records();
+  end_event(kNever);
+}
+
+// What must hold after every event.
+void Model::end_event(Micros next_deadline) {
+  take_records();
+  // A tick is several events: a grant may have come before or after a loss.
+  if (!in_tick_ && !active().empty()) q_min_before_ = q_min();
+  jump_ahead();
+  take_grants();
+  for (const Reply& reply : effects_->replies) {
+    require(answered_.contains(&reply), "an answer that nobody asked for: " + to_text(reply.body));
+  }
+  for (auto& [rank, worker] : workers_) {
+    if (!worker.waiting || state_ != JobState::kRunning) continue;
+    require(worker.active(), text_of(worker) + " waits and is not active");
+    ModelWait& wait = *worker.waiting;
+    if (!allows(worker) && !wait.allowed_at) continue;
+    require(rules_.delay_us.has_value(),
+            text_of(worker) + " waits although the rule allows it to go on");
+    if (!wait.allowed_at) wait.allowed_at = now_;
+    require(next_deadline <= *wait.allowed_at + *rules_.delay_us,
+            text_of(worker) + " is held back with no timer to let it go");
+  }
+  check_state(next_deadline);
+  check_nobody_overdue(next_deadline);
+  effects_ = nullptr;
+  joining_ = nullptr;
+}
+
+// Timers never come too late: whoever is overdue now has been dealt with, and for the others the
+// engine asks to be woken in time.
+void Model::check_nobody_overdue(Micros next_deadline) const {
+  if (state_ == JobState::kStopped) return;
+  for (const auto& [rank, worker] : workers_) {
+    if (!is_member(worker.state)) continue;
+    Micros due = kNever;
+    if (worker.disconnected_at) {
+      due = *worker.disconnected_at + spec_.worker_grace_us;
+    } else if (worker.active() && !worker.waiting) {
+      if (spec_.evict_after_us > 0) due = worker.progress_at + spec_.evict_after_us;
+      if (spec_.warn_after_us > 0 && !worker.warned) {
+        due = std::min(due, worker.progress_at + spec_.warn_after_us);
+      }
+    }
+    require(next_deadline <= due, text_of(worker) + " is overdue at " + seconds_text(due) +
+                                      " and the next timer is at " + seconds_text(next_deadline));
+  }
+}
+
+// ---- answers
+
+// The one answer to this caller; more than one, or none, is a violation.
+const wire::Body& Model::answer(const Caller& caller, bool after_records) {
+  const Reply* found = nullptr;
+  for (const Reply& reply : effects_->replies) {
+    if (!(reply.to == caller) || answered_.contains(&reply)) continue;
+    require(found == nullptr, "a request is answered twice: " + to_text(reply.body));
+    found = &reply;
+  }
+  require(found != nullptr, "a request is not answered");
+  require(found->after_records == after_records,
+          "an answer waits for its records, or not, wrongly: " + to_text(found->body));
+  answered_.insert(found);
+  return found->body;
+}
+
+void Model::expect_error(const Caller& caller, Status status) {
+  const wire::Body& body = answer(caller, false);
+  const auto* error = std::get_if<wire::Error>(&body);
+  require(error != nullptr && error->status == status,
+          "expected " + std::string(status_name(status)) + ", got " + to_text(body));
+  require(!error->message.empty(), "an error without a word");
+}
+
+void Model::expect_records(std::initializer_list<RecordKind> kinds) const {
+  bool same = kinds.size() == effects_->records.size();
+  for (std::size_t i = 0; same && i < kinds.size(); ++i) {
+    same = effects_->records[i].kind == *(kinds.begin() + i);
+  }
+  std::string got;
+  for (const Record& record : effects_->records) got += " " + std::string(to_string(record.kind));
+  require(same, "unexpected records:" + (got.empty() ? " none" : got));
+}
+
+void Model::take_records() {
+  while (records_taken_ < effects_->records.size()) {
+    const Record& record = effects_->records[records_taken_++];
+    require(record.time_us == now_, "a record carries another time than the event");
+    check_record(record);
+    apply(record);
+  }
+}
+
+// Every answer that is a grant belongs to somebody who waits, and keeps the rule.
+void Model::take_grants() {
+  for (const Reply& reply : effects_->replies) {
+    const auto* granted = std::get_if<wire::Granted>(&reply.body);
+    if (granted == nullptr || answered_.contains(&reply)) continue;
+    for (auto& [rank, worker] : workers_) {
+      if (!worker.waiting || !(worker.waiting->caller == reply.to)) continue;
+      require(!reply.after_records, "a grant waits for records");
+      answered_.insert(&reply);
+      check_grant(worker, *granted);
+      break;
+    }
+  }
+}
+
+void Model::check_grant(ModelWorker& worker, const wire::Granted& granted) {
+  const std::string who = text_of(worker) + ": " + to_text(wire::Body{granted});
+  require(state_ == JobState::kRunning && worker.active(), who + ": granted to one not active");
+  const ModelWait wait = *worker.waiting;
+  if (rules_.delay_us) {
+    const Micros allowed_at = wait.allowed_at.value_or(now_);
+    require(wait.allowed_at || allows(worker), who + ": not allowed yet");
+    require(now_ == allowed_at + *rules_.delay_us, who + ": not delayed as it must be");
+  } else {
+    require(allows(worker), who + ": the rule does not allow it");
+  }
+  require(granted.iteration == worker.clock, who + ": another iteration than its clock says");
+  require(granted.iteration > worker.granted, who + ": granted iterations must rise");
+  const bool skip = granted.iteration != wait.iteration;
+  const std::uint64_t others = pushes_ - worker.own_pushes;
+  const bool pull = skip || !worker.last_grant || others != worker.others_at_pull;
+  const std::uint32_t flags = (skip ? wire::kStepSkip : 0) | (pull ? wire::kStepPull : 0);
+  require(granted.flags == flags, who + ": expected flags " + flags_text(flags));
+  // Another's jump in the same event may have come before it or after it, too.
+  require(
+      granted.staleness >= worker.q() - q_min() && granted.staleness <= worker.q() - q_min_before_,
+      who + ": wrong staleness");
+  worker.others_at_pull = others;
+  worker.granted_at = now_;
+  worker.waited = now_ - wait.since;
+  worker.last_grant = granted;
+  worker.granted = granted.iteration;
+  worker.progress_at = now_;
+  worker.warned = false;
+  worker.waiting.reset();
+}
+
+// Whoever asks to begin and was left behind by the open superstep goes on with that one's first
+// iteration. (One that naive_wait holds back has its grant already.)
+void Model::jump_ahead() {
+  if (rules_.kind != Rules::Kind::kBsp || state_ != JobState::kRunning) return;
+  for (auto& [rank, worker] : workers_) {
+    if (!worker.waiting || worker.waiting->allowed_at) continue;
+    worker.clock = std::max(worker.clock, worker.base + superstep_ * rules_.every);
+  }
+}
+
+void Model::take_back(ModelWorker& worker, Status status) {
+  if (!worker.waiting) return;
+  expect_error(worker.waiting->caller, status);
+  withdraw(worker, now_);
+}
+
+void Model::withdraw(ModelWorker& worker, Micros now) {
+  worker.waiting.reset();
+  worker.progress_at = now;
+  if (worker.state != WorkerState::kReady) return;
+  worker.state = WorkerState::kRegistered;
+  const bool ready = std::any_of(workers_.begin(), workers_.end(), [](const auto& entry) {
+    return entry.second.state == WorkerState::kReady;
+  });
+  if (!ready) start_at_.reset();
+}
+
+// ---- requests
+
+// I6, and requests for a worker that is none: nothing changes, and the answer says why.
+std::optional<Status> Model::refusal(const Caller& caller, const wire::WorkerRef& ref) const {
+  if (ref.job != 1) return Status::kUnknownJob;
+  const ModelWorker* worker = find(ref.rank);
+  if (worker == nullptr) return Status::kUnknownWorker;
+  if (ref.epoch != 1 || ref.incarnation != worker->incarnation || !is_member(worker->state) ||
+      caller.connection != worker->connection) {
+    return Status::kFenced;
+  }
+  return std::nullopt;
+}
+
+void Model::on_begin(const Caller& caller, const wire::Begin& begin) {
+  if (const auto status = refusal(caller, begin.worker)) {
+    expect_records({});
+    return expect_error(caller, *status);
+  }
+  ModelWorker& worker = at(begin.worker.rank);
+  const Iteration k = begin.iteration;
+  if (state_ == JobState::kStopped) {
+    require(answer(caller, false) == wire::Body{wire::Granted{k, wire::kStepStop, 0}},
+            "begin of a stopped job is not answered STOP");
+    return expect_records({});
+  }
+  if (worker.computing() && k <= worker.granted && k > std::max(worker.pushed, worker.late)) {
+    const wire::Body& body = answer(caller, false);  // I8
+    const wire::Granted unknown{worker.granted, wire::kStepPull, 0};
+    const bool told = worker.last_grant && worker.last_grant->iteration == worker.granted;
+    require(body == wire::Body{told ? *worker.last_grant : unknown},
+            "begin repeated: " + to_text(body));
+    return expect_records({});
+  }
+  if (k <= worker.granted || k > worker.clock) {
+    expect_records({});
+    return expect_error(caller, Status::kWrongIteration);
+  }
+  if (worker.waiting) {
+    expect_records({});
+    expect_error(worker.waiting->caller, Status::kCancelled);
+    worker.waiting->caller = caller;
+    worker.waiting->iteration = k;
+    return;
+  }
+  worker.waiting = ModelWait{caller, k, now_, {}};
+  if (state_ == JobState::kWaiting) {
+    if (!start_at_) start_at_ = now_ + spec_.start_timeout_us;
+    worker.state = WorkerState::kReady;
+    return;
+  }
+  if (worker.state == WorkerState::kRegistered) expect_records({RecordKind::kWorkerJoined});
+}
+
+void Model::on_push(const Caller& caller, const wire::Push& push) {
+  if (const auto status = refusal(caller, push.worker)) {
+    expect_records({});
+    return expect_error(caller, *status);
+  }
+  ModelWorker& worker = at(push.worker.rank);
+  const Iteration k = push.iteration;
+  const bool known_late = k >= 0 && k == worker.late;
+  if (k >= 0 && (k <= worker.pushed || known_late)) {
+    const wire::Body& body = answer(caller, true);
+    require(body == wire::Body{wire::Pushed{k, known_late, true}},
+            "a repeated push: " + to_text(body));
+    return expect_records({});
+  }
+  std::optional<Status> status;
+  if (state_ == JobState::kStopped) {
+    status = Status::kStopped;
+  } else if (worker.granted == kNoIteration) {
+    status = Status::kState;
+  } else if (k != worker.granted) {
+    status = Status::kWrongIteration;
+  } else if (!store_writable_) {
+    status = Status::kStore;
+  }
+  if (status) {
+    expect_records({});
+    return expect_error(caller, *status);
+  }
+  const Clock open = worker.base + superstep_ * rules_.every;  // of the open superstep
+  const bool behind = rules_.kind == Rules::Kind::kBsp && rules_.backup > 0 && k < open;
+  const bool late = k < worker.clock || behind;
+  const Clock clock = late ? std::max(worker.clock, behind ? open : 0) : k + 1;
+  expect_records({RecordKind::kPush});
+  const Record& record = effects_->records[0];
+  require(record.rank == worker.rank && record.iteration == k && record.late == late &&
+              record.clock == clock && record.incarnation == worker.incarnation,
+          "a wrong push record: " + to_text(record, now_));
+  const bool told = worker.last_grant && worker.last_grant->iteration == k;
+  require(record.span_us == (told ? now_ - *worker.granted_at : -1) &&
+              record.waited_us == (told ? worker.waited : 0) &&
+              record.staleness == (told ? worker.last_grant->staleness : 0),
+          "a push record with another grant's figures: " + to_text(record, now_));
+  require(answer(caller, true) == wire::Body{wire::Pushed{k, late, false}},
+          "a push answered wrongly");
+}
+
+void Model::on_cancel(const Caller& caller, const wire::CancelBegin& cancel) {
+  expect_records({});
+  if (const auto status = refusal(caller, cancel.worker)) return expect_error(caller, *status);
+  ModelWorker& worker = at(cancel.worker.rank);
+  if (worker.waiting && worker.waiting->iteration == cancel.iteration) {
+    take_back(worker, Status::kCancelled);
+  }
+  require(answer(caller, false) == wire::Body{wire::Ok{}}, "a cancel is not answered ok");
+}
+
+void Model::on_leave(const Caller& caller, const wire::Leave& leave) {
+  auto status = refusal(caller, leave.worker);
+  if (!status && state_ != JobState::kStopped && !store_writable_) status = Status::kStore;
+  if (status) {
+    expect_records({});
+    return expect_error(caller, *status);
+  }
+  require(answer(caller, true) == wire::Body{wire::Ok{}}, "a leave is not answered ok");
+  if (state_ == JobState::kStopped) return expect_records({});
+  take_back(at(leave.worker.rank), Status::kClosed);
+  // The last worker to leave ends the job.
+  if (state_ == JobState::kRunning && members().size() == 1) {
+    expect_records({RecordKind::kWorkerLeft, RecordKind::kJobStopped});
+  } else {
+    expect_records({RecordKind::kWorkerLeft});
+  }
+  require(effects_->records[0].rank == leave.worker.rank, "another worker has left");
+}
+
+// I7 and I4: whoever waits is told for whom, which is exactly whom the rule's definition names.
+void Model::on_explain(const Caller& caller, const wire::Explain& explain) {
+  expect_records({});
+  if (const auto status = refusal(caller, explain.worker)) return expect_error(caller, *status);
+  const ModelWorker& worker = at(explain.worker.rank);
+  const wire::Body& body = answer(caller, false);
+  const auto* why = std::get_if<Explanation>(&body);
+  require(why != nullptr && !why->text.empty() && !why->rule.empty(), "an explanation is empty");
+  if (!worker.waiting) {
+    return require(why->iteration == kNoIteration && why->waited_for_count == 0,
+                   "one that does not wait is said to wait: " + to_text(body));
+  }
+  require(why->iteration == worker.waiting->iteration &&
+              why->waiting_us == now_ - worker.waiting->since,
+          "an explanation of another request: " + to_text(body));
+  const std::set<Rank> expected = waited_for(worker);
+  const std::set<Rank> named = parse_ranks(why->ranks);
+  require(named == expected && why->waited_for_count == expected.size(),
+          "wrong workers are waited for: " + to_text(body));
+  const bool held = worker.waiting->allowed_at.has_value();
+  require(held != std::any_of(named.begin(), named.end(),
+                              [&](Rank rank) {
+                                const ModelWorker* other = find(rank);
+                                return other == nullptr || !other->waiting ||
+                                       other->waiting->allowed_at;
+                              }),
+          "only waiting workers are waited for: " + to_text(body));
+}
+
+void Model::on_join(const Caller& caller, const wire::Join& join) {
+  joining_ = &join;
+  // Whether a member has the name or the rank that it asks for, and its latest life.
+  bool held = false;
+  Incarnation latest = 0;
+  for (const auto& [rank, worker] : workers_) {
+    const bool same = worker.name == join.name && worker.host == join.host;
+    if (!same && static_cast<std::int64_t>(rank) != join.rank) continue;
+    held = held || is_member(worker.state);
+    if (same) latest = std::max(latest, worker.incarnation);
+  }
+  const bool error = std::any_of(effects_->replies.begin(), effects_->replies.end(), [&](auto& r) {
+    return r.to == caller && std::holds_alternative<wire::Error>(r.body);
+  });
+  if (error) {
+    expect_records({});
+    const auto& refused = std::get<wire::Error>(answer(caller, false));
+    const bool fits = (refused.status == Status::kStore && !store_writable_) ||
+                      (refused.status == Status::kStopped && state_ == JobState::kStopped) ||
+                      (refused.status == Status::kRankTaken && held) ||
+                      (refused.status == Status::kFenced && join.incarnation < latest);
+    return require(fits, "a join is refused without cause: " + refused.message);
+  }
+  const Reply* reply = nullptr;
+  for (const Reply& r : effects_->replies) {
+    if (r.to == caller && std::holds_alternative<wire::Joined>(r.body)) reply = &r;
+  }
+  require(reply != nullptr, "a join is not answered");
+  answered_.insert(reply);
+  const auto& joined = std::get<wire::Joined>(reply->body);
+  const Rank rank = joined.worker.rank;
+  require(reply->after_records == !effects_->records.empty(),
+          "Joined waits for its record, or not");
+  ModelWorker* known = find(rank) != nullptr ? &at(rank) : nullptr;
+  if (joined.resumed) {
+    require(known != nullptr && known->name == join.name && known->host == join.host &&
+                is_member(known->state) && known->incarnation == join.incarnation,
+            "one that has no place is told that it kept it");
+    take_back(*known, Status::kCancelled);
+    if (join.granted > known->granted) known->last_grant.reset();
+    known->granted = std::max(known->granted, join.granted);  // I8
+  } else {
+    require(state_ != JobState::kStopped && store_writable_, "a join that had to be refused");
+    expect_records({RecordKind::kWorkerJoined});
+    if (known != nullptr) require(!known->waiting, "a waiting worker is replaced");
+  }
+  take_records();
+  ModelWorker& worker = at(rank);
+  if (join.incarnation != 0) worker.granted = std::max(worker.granted, join.granted);
+  worker.connection = caller.connection;
+  worker.disconnected_at.reset();
+  worker.progress_at = now_;
+  const Iteration next = worker.computing() ? worker.granted : worker.clock;
+  require(joined.iteration == next && joined.worker.incarnation == worker.incarnation,
+          "Joined names a wrong iteration or life: " + to_text(reply->body));
+}
+
+void Model::on_stop(const Caller& caller) {
+  if (!store_writable_) {
+    expect_records({});
+    return expect_error(caller, Status::kStore);
+  }
+  for (auto& [rank, worker] : workers_) {
+    if (!worker.waiting) continue;
+    require(answer(worker.waiting->caller, false) ==
+                wire::Body{wire::Granted{worker.waiting->iteration, wire::kStepStop, 0}},
+            "one that waits is not told STOP");
+    withdraw(worker, now_);
+  }
+  if (state_ != JobState::kStopped) expect_records({RecordKind::kJobStopped});
+  require(answer(caller, true) == wire::Body{wire::Ok{}}, "stop is not answered ok");
+}
+
+void Model::on_disconnected(ConnectionId connection) {
+  for (auto& [rank, worker] : workers_) {
+    if (connection == 0 || worker.connection != connection) continue;
+    worker.connection = 0;
+    if (!is_member(worker.state) || state_ == JobState::kStopped) continue;
+    worker.disconnected_at = now_;
+    if (worker.waiting) withdraw(worker, now_);
+  }
+}
+
+// ---- views
+
+ModelWorker& Model::at(Rank rank) {
+  const auto it = workers_.find(rank);
+  require(it != workers_.end(), "there is no worker " + std::to_string(rank));
+  return it->second;
+}
+
+const ModelWorker* Model::find(Rank rank) const {
+  const auto it = workers_.find(rank);
+  return it == workers_.end() ? nullptr : &it->second;
+}
+
+const ModelWorker* Model::find(const std::string& name) const {
+  const ModelWorker* latest = nullptr;
+  for (const auto& [rank, worker] : workers_) {
+    if (worker.name != name) continue;
+    if (latest == nullptr || worker.incarnation > latest->incarnation) latest = &worker;
+  }
+  return latest;
+}
+
+std::vector<const ModelWorker*> Model::members() const {
+  std::vector<const ModelWorker*> out;
+  for (const auto& [rank, worker] : workers_) {
+    if (is_member(worker.state)) out.push_back(&worker);
+  }
+  return out;
+}
+
+std::vector<const ModelWorker*> Model::waiting() const {
+  std::vector<const ModelWorker*> out;
+  for (const auto& [rank, worker] : workers_) {
+    if (worker.waiting) out.push_back(&worker);
+  }
+  return out;
+}
+
+}  // namespace syncd::test
