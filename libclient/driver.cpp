@@ -165,8 +165,10 @@ void Driver::take_submitted() {
   }
   // Linked first: whatever happens below, each of them is finished.
   for (Call* call : taken_) link(*call);
-  for (Call* call : taken_) dispatch(*call);
+  // Before the calls: a join may be meant to take over the name of a worker that was just freed,
+  // and no call is under way for that one.
   for (const WorkerId worker : taken_released_) session_.release(worker, now_us());
+  for (Call* call : taken_) dispatch(*call);
   taken_.clear();
   taken_released_.clear();
   if (stopping) return shut_down();

@@ -182,6 +182,7 @@ struct JobStatus {
 };
 struct JobsReply {
   std::vector<JobStatus> jobs;
+  std::uint32_t omitted = 0;  // jobs that did not fit
   bool operator==(const JobsReply&) const = default;
 };
 struct WorkersRequest {

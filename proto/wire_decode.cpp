@@ -252,9 +252,11 @@ bool read_body(Allowance& a, const fb::Message* m, Body& body, std::string& erro
     case fb::Body::JobsRequest:
       body = JobsRequest{};
       return true;
-    case fb::Body::JobsReply:
-      body = JobsReply{read_all<JobStatus>(a, m->body_as_JobsReply()->jobs())};
+    case fb::Body::JobsReply: {
+      const auto* t = m->body_as_JobsReply();
+      body = JobsReply{read_all<JobStatus>(a, t->jobs()), t->omitted()};
       return true;
+    }
     case fb::Body::WorkersRequest: {
       const auto* t = m->body_as_WorkersRequest();
       body = WorkersRequest{text(a, t->job()), t->first_rank()};

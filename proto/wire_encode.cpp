@@ -171,7 +171,7 @@ Offset<fb::JobsRequest> write(Builder& b, const JobsRequest&) {
   return fb::CreateJobsRequest(b);
 }
 Offset<fb::JobsReply> write(Builder& b, const JobsReply& m) {
-  return fb::CreateJobsReply(b, write_all<fb::JobStatus>(b, m.jobs));
+  return fb::CreateJobsReply(b, write_all<fb::JobStatus>(b, m.jobs), m.omitted);
 }
 Offset<fb::WorkersRequest> write(Builder& b, const WorkersRequest& m) {
   return fb::CreateWorkersRequest(b, text(b, m.job), m.first_rank);

@@ -185,6 +185,11 @@ int run_jobs(const Options& options) {
   if (const int code = open(link, options); code != kExitOk) return code;
   wire::JobsReply reply;
   if (!link.call(wire::JobsRequest{}, reply)) return failed(link);
+  if (reply.omitted > 0) {
+    // On standard error, so that --json stays JSON.
+    std::cerr << "syncctl: " << reply.omitted
+              << " more jobs do not fit an answer and are not shown; running ones come first\n";
+  }
   if (options.json) {
     nlohmann::json all = nlohmann::json::array();
     for (const wire::JobStatus& job : reply.jobs) all.push_back(to_json(job));

@@ -344,15 +344,22 @@ void Engine::on_stop(const Caller& caller, wire::StopJobRequest& stop, Effects& 
 
 void Engine::on_jobs(const Caller& caller, Effects& effects) const {
   wire::JobsReply reply;
-  // The latest jobs, in order of their ids, as many as fit an answer.
+  // As many as fit an answer: first those that still go on, then the latest of the others.
   std::size_t bytes = 0;
-  for (auto it = jobs_.rbegin(); it != jobs_.rend(); ++it) {
-    wire::JobStatus status = it->second->status();
-    bytes += 192 + status.name.size() + status.policy.size() + status.note.size();
-    if (bytes > limits::kHistoryReplyBytesMax) break;
-    reply.jobs.push_back(std::move(status));
+  for (const bool stopped : {false, true}) {
+    for (auto it = jobs_.rbegin(); it != jobs_.rend(); ++it) {
+      if ((it->second->state() == JobState::kStopped) != stopped) continue;
+      if (bytes > limits::kHistoryReplyBytesMax) {
+        ++reply.omitted;
+        continue;
+      }
+      wire::JobStatus status = it->second->status();
+      bytes += 192 + status.name.size() + status.policy.size() + status.note.size();
+      reply.jobs.push_back(std::move(status));
+    }
   }
-  std::reverse(reply.jobs.begin(), reply.jobs.end());
+  std::sort(reply.jobs.begin(), reply.jobs.end(),
+            [](const auto& a, const auto& b) { return a.id < b.id; });
   effects.replies.push_back({caller, false, std::move(reply)});
 }
 

@@ -23,7 +23,8 @@ namespace syncd {
 class Job final : public PolicyHost {
  public:
   // The reason that a job carries which ended because its last worker left. A new job may then take
-  // its name without anybody's asking for it.
+  // its name without anybody's asking for it. It is stored, and recognised again after a restart by
+  // this very text, which therefore never changes.
   static constexpr const char* kFinishedReason = "finished: every worker has left";
 
   Job(Engine& engine, JobId id, JobSpec spec, std::unique_ptr<Policy> policy);

@@ -349,6 +349,8 @@ void Job::stop(const std::string& reason) {
     if (worker.connection == 0 || effects_ == nullptr) continue;
     effects_->notifications.push_back({worker.connection, wire::StopNotice{ref(worker), reason}});
   }
+  // From here on it never changes: a restart reads this snapshot instead of its whole history.
+  engine_.touched_.push_back(id_);
   log(LogLevel::kInfo, "job_stopped", nullptr,
       {{"reason", reason}, {"pushes", std::to_string(pushes_)}});
 }

@@ -185,5 +185,19 @@ TEST(OneClient, ServesManyWorkersOfSeveralThreads) {
   EXPECT_THAT(status.out, ::testing::HasSubstr("pushes   " + std::to_string(kWorkers * 40)));
 }
 
+// A freed worker's name is free for the next join of the same client, at once and every time.
+TEST(Jobs, AWorkerThatWasFreedCanBeJoinedAgainAtOnce) {
+  TempDir directory;
+  Daemon daemon(directory, {.store = "memory"});
+  ApiClient client(daemon.address());
+  for (std::int64_t round = 0; round < 50; ++round) {
+    ApiWorker worker;
+    const Answer joined = client.try_join({.name = "worker", .host = "host"}, worker);
+    ASSERT_TRUE(joined.ok()) << "round " << round << ": " << joined.text();
+    const Answer iterated = worker.iterate(1);
+    ASSERT_TRUE(iterated.ok()) << "round " << round << ": " << iterated.text();
+  }
+}
+
 }  // namespace
 }  // namespace syncd::test

@@ -125,6 +125,38 @@ TEST(Engine, CountsWhatItDid) {
   EXPECT_EQ(crowd.engine().stats().workers, 0U);
 }
 
+// A restart reads it instead of the job's whole history.
+TEST(Engine, AStoppedJobLeavesASnapshotBehind) {
+  Crowd crowd("asp", 1);
+  crowd.begin(0, 0);
+  crowd.push(0, 0);
+  const Effects& effects = crowd.ask(wire::StopJobRequest{"train", ""});
+  ASSERT_EQ(effects.snapshots.size(), 1U);
+  EXPECT_EQ(effects.snapshots[0].state, JobState::kStopped);
+  EXPECT_EQ(effects.snapshots[0].sequence, crowd.records().back().sequence);
+  Engine restored({});
+  std::string error;
+  ASSERT_TRUE(restored.restore(&effects.snapshots[0], {}, error)) << error;
+  JobSnapshot again;
+  ASSERT_TRUE(restored.snapshot(1, again));
+  EXPECT_EQ(again, effects.snapshots[0]);
+}
+
+TEST(Engine, AListOfTooManyJobsShowsTheRunningOnesAndCountsTheRest) {
+  Crowd crowd("asp", 1);  // job #1 goes on
+  const int others = 600;
+  for (int i = 0; i < others; ++i) {
+    const std::string name = "job-" + std::to_string(i);
+    crowd.ask(wire::CreateJobRequest{name, "asp", 1, 0});
+    crowd.ask(wire::StopJobRequest{name, ""});
+  }
+  const auto reply = std::get<wire::JobsReply>(crowd.ask(wire::JobsRequest{}).replies.at(0).body);
+  EXPECT_GT(reply.omitted, 0U);
+  EXPECT_EQ(reply.jobs.size() + reply.omitted, static_cast<std::size_t>(others) + 1);
+  EXPECT_EQ(reply.jobs.front().name, "train");
+  EXPECT_EQ(reply.jobs.back().name, "job-599");  // the latest of the stopped ones
+}
+
 TEST(Engine, AnswersAJobByItsNumberToo) {
   Crowd crowd("asp", 1);
   EXPECT_EQ(crowd.engine().find_job("train"), 1U);

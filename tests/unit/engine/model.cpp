@@ -94,22 +94,14 @@ void Model::observe_declared(Micros now, const Effects& effects) {
 // What must hold after every event.
 void Model::end_event(Micros next_deadline) {
   take_records();
-  // A tick is several events: a grant may have come before or after a loss.
-  if (!in_tick_ && !active().empty()) q_min_before_ = q_min();
-  jump_ahead();
-  take_grants();
+  release();
+  take_held_grants();
   for (const Reply& reply : effects_->replies) {
     require(answered_.contains(&reply), "an answer that nobody asked for: " + to_text(reply.body));
   }
-  for (auto& [rank, worker] : workers_) {
-    if (!worker.waiting || state_ != JobState::kRunning) continue;
-    require(worker.active(), text_of(worker) + " waits and is not active");
-    ModelWait& wait = *worker.waiting;
-    if (!allows(worker) && !wait.allowed_at) continue;
-    require(rules_.delay_us.has_value(),
-            text_of(worker) + " waits although the rule allows it to go on");
-    if (!wait.allowed_at) wait.allowed_at = now_;
-    require(next_deadline <= *wait.allowed_at + *rules_.delay_us,
+  for (const auto& [rank, worker] : workers_) {
+    if (!worker.waiting || !worker.waiting->allowed_at) continue;
+    require(next_deadline <= *worker.waiting->allowed_at + *rules_.delay_us,
             text_of(worker) + " is held back with no timer to let it go");
   }
   check_state(next_deadline);
@@ -173,17 +165,40 @@ void Model::expect_records(std::initializer_list<RecordKind> kinds) const {
   require(same, "unexpected records:" + (got.empty() ? " none" : got));
 }
 
+// In a tick each record is an event by itself, with its own consequences.
 void Model::take_records() {
   while (records_taken_ < effects_->records.size()) {
     const Record& record = effects_->records[records_taken_++];
     require(record.time_us == now_, "a record carries another time than the event");
     check_record(record);
     apply(record);
+    release();
   }
 }
 
-// Every answer that is a grant belongs to somebody who waits, and keeps the rule.
-void Model::take_grants() {
+// Nobody is left waiting whom the rule allows to go on: each is granted now, or, by naive_wait,
+// held back from now on.
+void Model::release() {
+  if (state_ != JobState::kRunning || active().empty()) return;
+  // A tick is several events: a timer's grant may have come before or after a loss.
+  if (!in_tick_) q_min_before_ = q_min();
+  jump_ahead();
+  for (auto& [rank, worker] : workers_) {
+    if (!worker.waiting || worker.waiting->allowed_at) continue;
+    require(worker.active(), text_of(worker) + " waits and is not active");
+    if (!allows(worker)) continue;
+    if (rules_.delay_us) {
+      worker.waiting->allowed_at = now_;
+      continue;
+    }
+    const wire::Body& body = answer(worker.waiting->caller, false);
+    const auto* granted = std::get_if<wire::Granted>(&body);
+    require(granted != nullptr, "allowed to go on and not granted: " + to_text(body));
+    check_grant(worker, *granted);
+  }
+}
+
+void Model::take_held_grants() {
   for (const Reply& reply : effects_->replies) {
     const auto* granted = std::get_if<wire::Granted>(&reply.body);
     if (granted == nullptr || answered_.contains(&reply)) continue;
@@ -202,9 +217,8 @@ void Model::check_grant(ModelWorker& worker, const wire::Granted& granted) {
   require(state_ == JobState::kRunning && worker.active(), who + ": granted to one not active");
   const ModelWait wait = *worker.waiting;
   if (rules_.delay_us) {
-    const Micros allowed_at = wait.allowed_at.value_or(now_);
-    require(wait.allowed_at || allows(worker), who + ": not allowed yet");
-    require(now_ == allowed_at + *rules_.delay_us, who + ": not delayed as it must be");
+    require(wait.allowed_at && now_ == *wait.allowed_at + *rules_.delay_us,
+            who + ": not delayed as it must be");
   } else {
     require(allows(worker), who + ": the rule does not allow it");
   }
@@ -215,7 +229,7 @@ void Model::check_grant(ModelWorker& worker, const wire::Granted& granted) {
   const bool pull = skip || !worker.last_grant || others != worker.others_at_pull;
   const std::uint32_t flags = (skip ? wire::kStepSkip : 0) | (pull ? wire::kStepPull : 0);
   require(granted.flags == flags, who + ": expected flags " + flags_text(flags));
-  // Another's jump in the same event may have come before it or after it, too.
+  // Another's jump in the same event may have come before it or after it.
   require(
       granted.staleness >= worker.q() - q_min() && granted.staleness <= worker.q() - q_min_before_,
       who + ": wrong staleness");

@@ -124,7 +124,8 @@ class Model {
   void expect_records(std::initializer_list<RecordKind> kinds) const;
   void take_records();
   void jump_ahead();
-  void take_grants();
+  void release();
+  void take_held_grants();
   void check_grant(ModelWorker& worker, const wire::Granted& granted);
   void withdraw(ModelWorker& worker, Micros now);
   void take_back(ModelWorker& worker, Status status);  // its begin was answered with this error

@@ -52,8 +52,6 @@ bool run_one(const WorldOptions& options) {
   World first(options);
   try {
     first.run();
-    if (std::getenv("STATS"))
-      for (auto& [k, v] : first.counts()) printf("%s=%lu\n", k.c_str(), v);
     return true;
   } catch (const Violation& violation) {
     ADD_FAILURE() << violation.what() << "\nseed " << options.seed

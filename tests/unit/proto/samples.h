@@ -45,7 +45,8 @@ inline std::vector<Message> sample_messages() {
       JobsRequest{},
       JobsReply{
           {{1, "cifar", "ssp:3", "running", 2, 16, 15, 8, 12, 160, 3, "note", 1'000'003},
-           {2, "movie", "bsp", "waiting", 1, 4, 0, 0, 0, 0, 0, "waiting for 4 of 4: 0-3", 5}}},
+           {2, "movie", "bsp", "waiting", 1, 4, 0, 0, 0, 0, 0, "waiting for 4 of 4: 0-3", 5}},
+          9},
       WorkersRequest{"cifar", 100},
       WorkersReply{{{3, "worker-3", "node-a", "running", 41, 12, 13, 2'000'000, true, 5'000'000,
                      "7-8", "ssp:3: too far ahead"}},
