@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <cmath>
 #include <vector>
 
 #include "reference_trainer/data_file.h"
@@ -32,7 +33,14 @@ std::string generated_text(const DatasetRequest& request) {
     return format_libsvm(generate_examples(shape, request.seed));
   }
   RatingShape shape;
-  shape.ratings = request.samples.value_or(shape.ratings);
+  if (request.samples) {
+    // As many users and items as keep the share of rated pairs.
+    const double scale =
+        std::sqrt(static_cast<double>(*request.samples) / static_cast<double>(shape.ratings));
+    shape.users = static_cast<std::uint32_t>(std::round(shape.users * scale));
+    shape.items = static_cast<std::uint32_t>(std::round(shape.items * scale));
+    shape.ratings = *request.samples;
+  }
   return format_ratings(generate_ratings(shape, request.format, request.seed), request.format);
 }
 
@@ -85,7 +93,11 @@ fs::path choose_file(const DatasetRequest& request, const fs::path& scratch) {
 
 Dataset obtain_dataset(const DatasetRequest& request, const fs::path& scratch) {
   const fs::path file = choose_file(request, scratch);
-  const std::string origin = request.generate ? " (generated)" : "";
+  // A file in the scratch directory is gone when somebody could look for it.
+  const bool passing = request.generate && !request.directory;
+  const std::string origin = passing            ? "generated " + file.filename().string()
+                             : request.generate ? file.string() + " (generated)"
+                                                : file.string();
   // Two samples are the least that can be split; the loaders have no opinion on that.
   const auto check_size = [&](std::size_t samples) {
     if (samples < 2) throw DataError(file, 0, "holds one sample; expected at least two");
@@ -94,14 +106,14 @@ Dataset obtain_dataset(const DatasetRequest& request, const fs::path& scratch) {
     const ExampleData data = load_libsvm(file);
     check_size(data.label.size());
     return {prepare_examples(data, request.seed),
-            fmt::format("{}{}: {} examples, {} features, {} values", file.string(), origin,
-                        data.label.size(), data.features, data.value.size())};
+            fmt::format("{}: {} examples, {} features, {} values", origin, data.label.size(),
+                        data.features, data.value.size())};
   }
   const RatingData data = load_ratings(file);
   check_size(data.rating.size());
   return {prepare_ratings(data, request.seed),
-          fmt::format("{}{}: {} ratings, {} users, {} items", file.string(), origin,
-                      data.rating.size(), data.users, data.items)};
+          fmt::format("{}: {} ratings, {} users, {} items", origin, data.rating.size(), data.users,
+                      data.items)};
 }
 
 }  // namespace syncd::trainer

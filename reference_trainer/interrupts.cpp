@@ -21,6 +21,10 @@ void watch_interrupts() {
   struct sigaction action {};
   action.sa_handler = note;
   for (const int number : {SIGINT, SIGTERM, SIGHUP}) ::sigaction(number, &action, nullptr);
+  // A reader of our output that goes away must not keep us from stopping what we started.
+  struct sigaction ignore {};
+  ignore.sa_handler = SIG_IGN;
+  ::sigaction(SIGPIPE, &ignore, nullptr);
 }
 
 int interrupt_signal() {

@@ -4,7 +4,7 @@
 
 namespace syncd::trainer {
 
-// From now on these signals set the flag instead of ending the process.
+// From now on these signals set the flag instead of ending the process, and SIGPIPE is ignored.
 void watch_interrupts();
 
 // The first signal that came, or 0; and how many came.

@@ -4,10 +4,11 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
 #include <cstdio>
+#include <cstring>
 #include <exception>
-#include <random>
 
 #include "reference_trainer/daemon_process.h"
 #include "reference_trainer/data_file.h"
@@ -28,8 +29,15 @@ constexpr int kBadInput = 2;
 constexpr std::int64_t kTargetSamplesMax = 300'000;
 constexpr std::size_t kJobBytesMax = 64;  // of a job's name, as the daemon allows
 
+// Progress for people. Whether anybody reads it does not matter.
 void say(const std::string& line) {
-  fmt::print(stderr, "{}\n", line);
+  std::fputs((line + "\n").c_str(), stderr);
+}
+
+// The result. False if it cannot be written.
+bool print(const std::string& text) {
+  return std::fwrite(text.data(), 1, text.size(), stdout) == text.size() &&
+         std::fflush(stdout) == 0;
 }
 
 // One process's iterations against which policies are measured when no target is given: half of
@@ -145,17 +153,19 @@ int train(const Options& options) {
       run_all(options, *workload, dataset.arrays, daemon ? &*daemon : nullptr, addresses);
   const std::optional<std::string> daemon_problem = daemon ? daemon->stop() : std::nullopt;
 
-  fmt::print("{}", options.json ? render_json(context, results) : render_report(context, results));
+  std::string text = options.json ? render_json(context, results) : render_report(context, results);
   if (options.csv_directory) {
     for (const auto& file : write_csv_files(*options.csv_directory, context, results)) {
-      if (!options.json) fmt::print("wrote {}\n", file.string());
+      if (!options.json) text += fmt::format("wrote {}\n", file.string());
     }
   }
+  const bool printed = print(text);
+  if (!printed) say(fmt::format("the report cannot be written: {}", std::strerror(errno)));
   if (daemon_problem) {
     say(*daemon_problem);
-    return interrupt_signal() != 0 ? exit_status(results) : kRunFailed;
   }
-  return exit_status(results);
+  const int status = exit_status(results);
+  return status == kOk && (daemon_problem || !printed) ? kRunFailed : status;
 }
 
 }  // namespace

@@ -136,7 +136,8 @@ void add_training_flags(CLI::App& app, RawFlags& raw) {
       ->check(whole_number(1, 1'000'000));
   group
       .option("--learning-rate", "RATE", raw.learning_rate,
-              "Step size, the same for every policy (default: svm 0.25, mf 0.05)")
+              "Step size, the same for every policy (default: svm 0.25, mf 0.05; divided by "
+              "workers/16 for more than 16 workers)")
       ->check(number(1e-9, 1e3, "a number from 1e-9 to 1000"));
   group
       .option("--seed", "N", raw.seed,
@@ -296,8 +297,9 @@ Options to_options(const CLI::App& app, const RawFlags& raw) {
   workload.workers = raw.workers;
   workload.seed = raw.seed;
   workload.batch = raw.batch > 0 ? raw.batch : default_batch(workload.kind);
-  workload.learning_rate =
-      raw.learning_rate > 0 ? raw.learning_rate : default_learning_rate(workload.kind);
+  workload.learning_rate = raw.learning_rate > 0
+                               ? raw.learning_rate
+                               : default_learning_rate(workload.kind, workload.workers);
   options.slowdown = raw.slowdown;
   options.iteration_ms = raw.iteration_ms;
   options.iterations = raw.iterations;

@@ -62,6 +62,7 @@ struct ExecImage {
   const auto interrupt = options.ignore_interrupt ? SIG_IGN : SIG_DFL;
   ::signal(SIGINT, interrupt);
   ::signal(SIGHUP, interrupt);
+  ::signal(SIGPIPE, SIG_DFL);
   if (options.own_group) ::setpgid(0, 0);
   if (options.death_signal != 0) {
     ::prctl(PR_SET_PDEATHSIG, options.death_signal);

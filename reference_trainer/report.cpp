@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 
 #include "reference_trainer/data_file.h"
@@ -24,15 +25,16 @@ std::vector<std::string> row_of(const ReportContext& context, const RunResult& r
   if (result.iterations == 0) {
     return {result.policy, "-", "0", "-", "-", "-", "-", "-", "-"};
   }
-  return {result.policy,
-          time_to_target(context, result),
-          fmt::format("{}", result.iterations),
-          fmt::format("{:.1f}", result.iterations_per_s()),
-          fmt::format("{:.4f}", result.final_loss()),
-          fmt::format("{:.1f}%", result.waiting_share() * 100),
-          fmt::format("{:.2f}", result.staleness_mean()),
-          fmt::format("{}", result.staleness_max()),
-          fmt::format("{}", result.aborts())};
+  return {
+      result.policy,
+      time_to_target(context, result),
+      fmt::format("{}", result.iterations),
+      fmt::format("{:.1f}", result.iterations_per_s()),
+      std::isfinite(result.final_loss()) ? fmt::format("{:.4f}", result.final_loss()) : "diverged",
+      fmt::format("{:.1f}%", result.waiting_share() * 100),
+      fmt::format("{:.2f}", result.staleness_mean()),
+      fmt::format("{}", result.staleness_max()),
+      fmt::format("{}", result.aborts())};
 }
 
 std::string problems_of(const RunResult& result) {
@@ -47,6 +49,12 @@ std::string problems_of(const RunResult& result) {
       text += fmt::format("{}: worker {} was lost after {} iterations ({}); the others went on\n",
                           result.policy, i, result.workers[i].iterations, result.workers[i].end);
     }
+  }
+  if (result.iterations > 0 && !std::isfinite(result.final_loss())) {
+    text += fmt::format(
+        "{}: training diverged; a smaller --learning-rate or --batch helps (several workers make "
+        "their steps at once)\n",
+        result.policy);
   }
   if (result.rolled_back > 0) {
     text += fmt::format("{}: {} half-written update{} of lost workers {} taken back\n",

@@ -16,8 +16,9 @@ std::int32_t default_batch(WorkloadKind kind) {
   return kind == WorkloadKind::kSvm ? 32 : 128;
 }
 
-double default_learning_rate(WorkloadKind kind) {
-  return kind == WorkloadKind::kSvm ? 0.25 : 0.05;
+double default_learning_rate(WorkloadKind kind, std::int32_t workers) {
+  const double full = kind == WorkloadKind::kSvm ? 0.25 : 0.05;
+  return workers > kFullRateWorkers ? full * kFullRateWorkers / workers : full;
 }
 
 std::unique_ptr<Workload> make_workload(const WorkloadConfig& config, const SharedArrays& data) {

@@ -32,9 +32,12 @@ struct WorkloadConfig {
   std::uint64_t seed = 1;
 };
 
-// A workload's own defaults, the same for every policy.
+// A workload's own defaults, the same for every policy. Under a barrier all workers step at once, so
+// beyond kFullRateWorkers the rate is divided by what they are more: their common step stays where
+// training is stable.
+inline constexpr std::int32_t kFullRateWorkers = 16;
 std::int32_t default_batch(WorkloadKind kind);
-double default_learning_rate(WorkloadKind kind);
+double default_learning_rate(WorkloadKind kind, std::int32_t workers);
 
 // How the flat vector of parameters is best cut into shards.
 struct ParameterLayout {

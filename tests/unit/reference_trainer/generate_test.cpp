@@ -108,7 +108,7 @@ TEST_P(LearnableTest, TheLossFallsBelowTheBoundWithTheDefaults) {
   const WorkloadConfig config{.kind = expected.kind,
                               .workers = 4,
                               .batch = default_batch(expected.kind),
-                              .learning_rate = default_learning_rate(expected.kind),
+                              .learning_rate = default_learning_rate(expected.kind, 4),
                               .seed = 1};
   const SharedArrays data = expected.kind == WorkloadKind::kSvm
                                 ? prepare_examples(generate_examples({}, 1), 1)

@@ -41,7 +41,7 @@ TEST_F(OptionsTest, HasDefaultsThatMakeARun) {
   EXPECT_THAT(options.policies, ElementsAre("bsp"));
   EXPECT_EQ(options.workload.workers, 4);
   EXPECT_EQ(options.workload.batch, default_batch(WorkloadKind::kMf));
-  EXPECT_EQ(options.workload.learning_rate, default_learning_rate(WorkloadKind::kMf));
+  EXPECT_EQ(options.workload.learning_rate, default_learning_rate(WorkloadKind::kMf, 4));
   EXPECT_EQ(options.iterations, 150);
   EXPECT_EQ(options.iteration_ms, 20);
   EXPECT_EQ(options.budget, Budget::kShared);
@@ -113,6 +113,12 @@ TEST_F(OptionsTest, TakesEveryFlag) {
 TEST_F(OptionsTest, AComparisonWritesCsvFilesUnlessToldOtherwise) {
   EXPECT_EQ(good({"--compare", "bsp,asp"}).csv_directory, "reference_trainer_csv");
   EXPECT_FALSE(good({"--compare", "bsp,asp", "--csv-dir", "none"}).csv_directory.has_value());
+}
+
+TEST_F(OptionsTest, TheDefaultLearningRateShrinksWhereManyStepAtOnce) {
+  EXPECT_EQ(good({"--workers", "16"}).workload.learning_rate, 0.05);
+  EXPECT_EQ(good({"--workers", "64"}).workload.learning_rate, 0.05 / 4);
+  EXPECT_EQ(good({"--workers", "64", "--learning-rate", "0.05"}).workload.learning_rate, 0.05);
 }
 
 TEST_F(OptionsTest, ATimeLimitReplacesTheDefaultLimitOnIterations) {

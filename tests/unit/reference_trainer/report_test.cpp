@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "reference_trainer/data_file.h"
 #include "reference_trainer/process.h"
 
@@ -110,6 +112,15 @@ TEST(Report, SaysWhatWentWrong) {
   EXPECT_THAT(text, HasSubstr("ssp:3: 1 half-written update of lost workers was taken back\n"));
   EXPECT_THAT(text, HasSubstr("dssp:3-15: the run failed: joining job x: SYNCD_E_UNSUPPORTED"));
   EXPECT_THAT(text, Not(HasSubstr("dssp:3-15: worker")));
+}
+
+TEST(Report, DivergedTrainingIsCalledThat) {
+  RunResult run = good_run();
+  run.curve.back().loss = std::nan("");
+  EXPECT_THAT(render_report(context(), {run}),
+              AllOf(HasSubstr("  diverged  "), HasSubstr("ssp:3: training diverged; a smaller "
+                                                         "--learning-rate or --batch helps")));
+  EXPECT_THAT(render_json(context(), {run}), HasSubstr("\"final_loss\": null"));
 }
 
 TEST(Report, ANeverReachedTargetIsADash) {

@@ -219,6 +219,28 @@ TEST(TrainerRun, AnInterruptStopsEverythingAndStillReports) {
   EXPECT_THAT(trainer.left_behind(), IsEmpty());
 }
 
+TEST(TrainerRun, AReaderThatGoesAwayLeavesNothingBehind) {
+  // Both streams end in a pipe that nobody reads any more.
+  int pipe[2];
+  ASSERT_EQ(::pipe2(pipe, O_CLOEXEC), 0);
+  const TemporaryDirectory place;
+  ::setenv("TMPDIR", place.path().c_str(), 1);
+  SpawnOptions spawn;
+  spawn.program = SYNCD_TEST_BIN_DIR "/reference_trainer";
+  spawn.arguments = words(
+      "--workload mf --workers 2 --compare bsp,asp --generate --samples 2000 --iteration-ms 5 "
+      "--max-iterations 10 --csv-dir none");
+  spawn.output_fd = pipe[1];
+  ChildProcess trainer = ChildProcess::start(spawn);
+  ::close(pipe[0]);
+  ::close(pipe[1]);
+  const auto status = trainer.wait(kDeadlineMs);
+  ::unsetenv("TMPDIR");
+  ASSERT_TRUE(status.has_value());
+  EXPECT_EQ(describe_exit(*status), "exit status 1");
+  EXPECT_TRUE(fs::is_empty(place.path()));
+}
+
 TEST(TrainerRun, NothingOutlivesAKilledTrainer) {
   Trainer trainer(
       words("--workload mf --workers 3 --policy bsp --generate --samples 2000 "
