@@ -467,6 +467,9 @@ void Model::on_join(const Caller& caller, const wire::Join& join) {
                 is_member(known->state) && known->incarnation == join.incarnation,
             "one that has no place is told that it kept it");
     take_back(*known, Status::kCancelled);
+    const bool news = std::max(join.pushed + 1, join.granted) > known->clock ||
+                      join.pushed > std::max(known->pushed, known->late);
+    require(news == !effects_->records.empty(), "news are recorded, and nothing else");
     if (join.granted > known->granted) known->last_grant.reset();
     known->granted = std::max(known->granted, join.granted);  // I8
   } else {

@@ -2,13 +2,15 @@
 // returns, losses, stops, a store that fails and a daemon that dies, under every policy, each step
 // judged by a naive model. A failure prints its seed and its last events.
 //
-//   SYNCD_PROPERTY_SEED=<n>   runs that one seed only       SYNCD_PROPERTY_RUNS=<n>  as many runs
+//   SYNCD_PROPERTY_SEED=<n>  runs that one seed only    SYNCD_PROPERTY_RUNS=<n>  n times as many
+//   runs
 //
 // One thread.
 #include <gtest/gtest.h>
 
 #include <cctype>
 #include <cstdlib>
+#include <map>
 #include <ostream>
 #include <string>
 #include <vector>
@@ -47,11 +49,17 @@ std::uint64_t environment(const char* name, std::uint64_t otherwise) {
   return value == nullptr ? otherwise : std::strtoull(value, nullptr, 0);
 }
 
+WorldOptions with_seed(WorldOptions options, std::uint64_t seed) {
+  options.seed = seed;
+  options.durable = seed % 4 != 0;
+  options.processes = static_cast<int>(1 + seed % 6);
+  return options;
+}
+
 // False: it failed, and has said so.
 bool run_one(const WorldOptions& options) {
-  World first(options);
   try {
-    first.run();
+    World(options).run();
     return true;
   } catch (const Violation& violation) {
     ADD_FAILURE() << violation.what() << "\nseed " << options.seed
@@ -74,17 +82,13 @@ class EngineProperty : public testing::TestWithParam<Rules> {
   // Runs `runs` seeds, or the one that the environment names.
   void run_all(WorldOptions options, std::uint64_t first_seed, std::uint64_t runs) {
     options.rules = GetParam();
+    runs *= environment("SYNCD_PROPERTY_RUNS", 1);
     if (std::getenv("SYNCD_PROPERTY_SEED") != nullptr) {
       first_seed = environment("SYNCD_PROPERTY_SEED", 0);
       runs = 1;
-    } else {
-      runs = environment("SYNCD_PROPERTY_RUNS", runs);
     }
     for (std::uint64_t seed = first_seed; seed < first_seed + runs; ++seed) {
-      options.seed = seed;
-      options.durable = seed % 4 != 0;
-      options.processes = static_cast<int>(1 + seed % 6);
-      if (!run_one(options)) return;
+      if (!run_one(with_seed(options, seed))) return;
     }
   }
 };
@@ -92,13 +96,66 @@ class EngineProperty : public testing::TestWithParam<Rules> {
 TEST_P(EngineProperty, HoldsInManyShortRuns) {
   WorldOptions options;
   options.steps = 150;
-  run_all(options, 1, 250);
+  run_all(options, 1, 200);
 }
 
 TEST_P(EngineProperty, HoldsInLongRuns) {
   WorldOptions options;
   options.steps = 4000;
-  run_all(options, 100'000, 4);
+  run_all(options, 100'000, 6);
+}
+
+// The runs above are worth what they come across: everything that the engine can answer and record
+// about these policies, and every fault.
+TEST(EnginePropertyCoverage, RandomRunsComeAcrossEverything) {
+  std::map<std::string, std::uint64_t> counts;
+  WorldOptions options;
+  options.steps = 400;
+  options.rules = kPolicies[7];
+  ASSERT_EQ(options.rules.text, "bsp:2,backup=1");
+  for (std::uint64_t seed = 1; seed <= 150; ++seed) {
+    World world(with_seed(options, seed));
+    ASSERT_NO_THROW(world.run()) << "seed " << seed;
+    for (const auto& [kind, count] : world.counts()) counts[kind] += count;
+  }
+  for (const char* kind : {"job_created",
+                           "job_started",
+                           "job_stopped",
+                           "worker_joined",
+                           "worker_joined resumed",
+                           "worker_replaced",
+                           "worker_resumed",
+                           "worker_disconnected",
+                           "worker_slow",
+                           "worker_left",
+                           "worker_lost",
+                           "push",
+                           "push LATE",
+                           "Joined",
+                           "Joined resumed",
+                           "Granted ",
+                           "Granted PULL",
+                           "Granted PULL SKIP",
+                           "Granted STOP",
+                           "Pushed",
+                           "Pushed LATE",
+                           "Pushed duplicate",
+                           "Pushed LATE duplicate",
+                           "Ok",
+                           "Explanation",
+                           "SYNCD_E_CANCELLED",
+                           "SYNCD_E_CLOSED",
+                           "SYNCD_E_FENCED",
+                           "SYNCD_E_RANK_TAKEN",
+                           "SYNCD_E_STATE",
+                           "SYNCD_E_STORE",
+                           "SYNCD_E_WRONG_ITERATION",
+                           "crash",
+                           "crash with a snapshot",
+                           "crash with an empty store",
+                           "replay"}) {
+    EXPECT_GT(counts[kind], 0U) << "never came across: " << kind;
+  }
 }
 
 std::string policy_label(const testing::TestParamInfo<Rules>& info) {

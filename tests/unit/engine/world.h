@@ -99,6 +99,7 @@ class World {
   void replace(Process& process);
   void add_process();
   void happen_late();
+  void stop_job();
   void settle(int pushes);
   bool settle_round();
   bool reached(int pushes) const;

@@ -196,6 +196,7 @@ void World::finish() {
     for (auto& process : processes_) process->frozen = false;
     settle(3);
     check_replay();
+    if (random_.one_in(3)) stop_job();
   }
   while (!late_.empty() || !cut_.empty()) happen_late();
   commit(stored_.size());
@@ -217,12 +218,22 @@ void World::finish() {
   }
 }
 
+// In the middle of whatever everybody does: all of them hear of it, also with what they ask then.
+void World::stop_job() {
+  for (int i = 0; i < 10; ++i) live();
+  if (!model_.store_writable()) step(StoreState{true, {}});
+  request(next_connection_++, wire::StopJobRequest{"train", "enough"});
+  check_replay();
+  for (int i = 0; i < 40; ++i) live();
+  check_replay();
+}
+
 // Lets everybody go on until each has made so many pushes, or nobody can go on.
 void World::settle(int pushes) {
   for (auto& process : processes_) process->pushes = 0;
   for (int round = 0; !reached(pushes); ++round) {
     require(round < kRoundsMax, "the run does not come to its end");
-    if (pushes > 1000 && round > 60) return;  // the frozen hold nobody up
+    if (pushes > 1000 && round > 25) return;  // the frozen hold nobody up
     if (settle_round()) continue;
     // At rest: only time can change anything.
     explain_all();
