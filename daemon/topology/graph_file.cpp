@@ -1,0 +1,227 @@
+// Graphs from files; see graph_spec.h.
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <filesystem>
+#include <fstream>
+#include <system_error>
+
+#include "daemon/topology/graph_spec.h"
+
+namespace syncd::topology {
+namespace {
+
+constexpr std::string_view kBlanks = " \t\r";
+
+std::string_view trimmed(std::string_view text) {
+  const std::size_t first = text.find_first_not_of(kBlanks);
+  if (first == std::string_view::npos) return {};
+  return text.substr(first, text.find_last_not_of(kBlanks) - first + 1);
+}
+
+std::string quoted(std::string_view text) {
+  std::string result(1, '\'');
+  result += text;
+  return result += '\'';
+}
+
+// The next word of `rest`, which it is taken from; empty at the end.
+std::string_view take_word(std::string_view& rest) {
+  rest = trimmed(rest);
+  const std::string_view word = rest.substr(0, rest.find_first_of(kBlanks));
+  rest.remove_prefix(word.size());
+  return word;
+}
+
+// A whole number from 0 to `highest`.
+std::optional<std::size_t> whole_number(std::string_view text, std::size_t highest) {
+  std::size_t number = 0;
+  const auto [end, code] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (code != std::errc{} || end != text.data() + text.size() || number > highest) {
+    return std::nullopt;
+  }
+  return number;
+}
+
+class GraphReader {
+ public:
+  explicit GraphReader(const std::string& name) : name_(name) {}
+
+  std::optional<Graph> read(std::string_view text) {
+    while (!text.empty()) {
+      ++line_;
+      std::string_view line = text.substr(0, text.find('\n'));
+      text.remove_prefix(std::min(text.size(), line.size() + 1));
+      line = trimmed(line.substr(0, line.find('#')));
+      if (line.empty()) continue;
+      if (!started_)
+        matrix_ = line.find(',') != std::string_view::npos || line == "0" || line == "1";
+      started_ = true;
+      if (!(matrix_ ? read_row(line) : read_edge(line))) return std::nullopt;
+    }
+    return finish();
+  }
+
+  const std::string& error() const { return error_; }
+
+ private:
+  // The line number is left out where the fault is not in one line.
+  bool fail(const std::string& what, bool in_line = true) {
+    error_ = name_;
+    if (in_line) error_.append(":").append(std::to_string(line_));
+    error_.append(": ").append(what);
+    return false;
+  }
+
+  bool add(std::size_t from, std::size_t to) {
+    if (edges_.size() >= kEdgesMax) {
+      return fail("more than " + std::to_string(kEdgesMax) + " edges, which is the limit");
+    }
+    edges_.push_back({static_cast<Node>(from), static_cast<Node>(to)});
+    return true;
+  }
+
+  bool read_row(std::string_view line) {
+    std::size_t column = 0;
+    for (std::string_view rest = line; true; ++column) {
+      const std::string_view raw = rest.substr(0, rest.find(','));
+      const std::string_view cell = trimmed(raw);
+      if (cell != "0" && cell != "1") {
+        return fail("column " + std::to_string(column + 1) + " is " + quoted(cell) +
+                    ", allowed are 0 and 1");
+      }
+      if (cell == "1" && column != rows_ && !add(rows_, column)) return false;
+      if (raw.size() == rest.size()) break;
+      rest.remove_prefix(raw.size() + 1);
+    }
+    ++column;
+    if (rows_ == 0) nodes_ = column;
+    ++rows_;
+    if (column != nodes_) {
+      return fail("it has " + std::to_string(column) + " columns, but the first row has " +
+                  std::to_string(nodes_));
+    }
+    if (rows_ > nodes_) {
+      return fail("there are more rows than the " + std::to_string(nodes_) + " columns");
+    }
+    return true;
+  }
+
+  bool read_edge(std::string_view line) {
+    std::string_view rest = line;
+    const std::string_view first = take_word(rest);
+    const std::string_view second = take_word(rest);
+    if (!trimmed(rest).empty() || second.empty()) {
+      return fail(quoted(line) + " is no edge: FROM TO, two numbers");
+    }
+    if (first == "nodes") return read_nodes(second);
+    const std::size_t highest = (declared_ ? nodes_ : kNodesMax) - 1;
+    std::size_t ends[2];
+    for (std::size_t i = 0; i < 2; ++i) {
+      const std::string_view word = i == 0 ? first : second;
+      const auto number = whole_number(word, highest);
+      if (!number) {
+        return fail("node " + quoted(word) + ": allowed are whole numbers from 0 to " +
+                    std::to_string(highest));
+      }
+      ends[i] = *number;
+      if (!declared_) nodes_ = std::max(nodes_, *number + 1);
+    }
+    return add(ends[0], ends[1]);
+  }
+
+  bool read_nodes(std::string_view word) {
+    const auto number = whole_number(word, kNodesMax);
+    if (!number || *number == 0) {
+      return fail("nodes " + quoted(word) + ": allowed are whole numbers from 1 to " +
+                  std::to_string(kNodesMax));
+    }
+    if (declared_ || nodes_ > 0) return fail("'nodes' must stand once, before all edges");
+    declared_ = true;
+    nodes_ = *number;
+    return true;
+  }
+
+  std::optional<Graph> finish() {
+    if (nodes_ == 0) {
+      fail("it holds no graph: neither edges (FROM TO) nor an adjacency matrix", false);
+      return std::nullopt;
+    }
+    if (matrix_ && rows_ != nodes_) {
+      fail("the adjacency matrix has " + std::to_string(rows_) + " rows and " +
+               std::to_string(nodes_) + " columns: it must be square",
+           false);
+      return std::nullopt;
+    }
+    return Graph(nodes_, edges_);
+  }
+
+  const std::string& name_;
+  std::string error_;
+  std::size_t line_ = 0;
+  bool started_ = false;
+  bool matrix_ = false;
+  bool declared_ = false;
+  std::size_t nodes_ = 0;
+  std::size_t rows_ = 0;
+  std::vector<Edge> edges_;
+};
+
+// The path may come from whoever creates a job: a pipe must not block the reader for ever, nor a
+// device fill its memory.
+std::optional<std::string> read_whole_file(const std::string& path, std::string& error) {
+  const auto fail = [&](const std::string& why) {
+    error = "graph file " + path + " cannot be read: " + why;
+    return std::nullopt;
+  };
+  std::error_code code;
+  const std::filesystem::file_status status = std::filesystem::status(path, code);
+  if (!std::filesystem::exists(status)) return fail(code ? code.message() : "no such file");
+  if (!std::filesystem::is_regular_file(status)) return fail("it is not a regular file");
+  const std::uintmax_t size = std::filesystem::file_size(path, code);
+  if (code) return fail(code.message());
+  if (size > kGraphFileBytesMax) {
+    return fail("it has " + std::to_string(size) + " bytes, allowed are at most " +
+                std::to_string(kGraphFileBytesMax));
+  }
+  std::string text(size, '\0');
+  std::ifstream file(path, std::ios::binary);
+  if (!file) return fail(std::generic_category().message(errno));
+  file.read(text.data(), static_cast<std::streamsize>(size));
+  if (file.bad() || static_cast<std::uintmax_t>(file.gcount()) != size) {
+    return fail("it ended early");
+  }
+  return text;
+}
+
+}  // namespace
+
+std::optional<Graph> parse_graph_text(std::string_view text, const std::string& name,
+                                      std::string& error) {
+  GraphReader reader(name);
+  std::optional<Graph> graph = reader.read(text);
+  if (!graph) error = reader.error();
+  return graph;
+}
+
+bool load_graph_file(GraphSpec& spec, std::string& error) {
+  if (spec.kind != GraphKind::kFile || spec.loaded) return true;
+  const std::optional<std::string> text = read_whole_file(spec.path, error);
+  if (!text) return false;
+  std::optional<Graph> graph = parse_graph_text(*text, spec.path, error);
+  if (!graph) return false;
+  spec.loaded = std::make_shared<const Graph>(std::move(*graph));
+  return true;
+}
+
+std::string to_edge_list(const Graph& graph) {
+  std::string text = "nodes " + std::to_string(graph.size()) + "\n";
+  for (Node from = 0; from < graph.size(); ++from) {
+    for (const Node to : graph.out(from)) {
+      text += std::to_string(from) + " " + std::to_string(to) + "\n";
+    }
+  }
+  return text;
+}
+
+}  // namespace syncd::topology

@@ -1,0 +1,291 @@
+// See graph_spec.h.
+#include "daemon/topology/graph_spec.h"
+
+#include <cmath>
+#include <map>
+
+namespace syncd::topology {
+namespace {
+
+using Edges = std::vector<Edge>;
+
+void both_ways(Edges& edges, Node a, Node b) {
+  edges.push_back({a, b});
+  edges.push_back({b, a});
+}
+
+void add_complete(Edges& edges, std::span<const Node> nodes) {
+  for (const Node from : nodes) {
+    for (const Node to : nodes) {
+      if (from != to) edges.push_back({from, to});
+    }
+  }
+}
+
+std::vector<Node> first_nodes(std::size_t count, Node from = 0) {
+  std::vector<Node> nodes(count);
+  for (std::size_t i = 0; i < count; ++i) nodes[i] = from + static_cast<Node>(i);
+  return nodes;
+}
+
+void add_ring(Edges& edges, std::span<const Node> nodes) {
+  for (std::size_t i = 0; i < nodes.size(); ++i) {
+    both_ways(edges, nodes[i], nodes[(i + 1) % nodes.size()]);
+  }
+}
+
+// i -> i + offset, around the circle.
+void add_offset(Edges& edges, std::size_t nodes, std::size_t offset) {
+  for (std::size_t i = 0; i < nodes; ++i) {
+    edges.push_back({static_cast<Node>(i), static_cast<Node>((i + offset) % nodes)});
+  }
+}
+
+void add_ring_based(Edges& edges, std::size_t nodes, Node from) {
+  const std::vector<Node> circle = first_nodes(nodes, from);
+  add_ring(edges, circle);
+  for (std::size_t i = 0; i < nodes / 2; ++i) both_ways(edges, circle[i], circle[i + nodes / 2]);
+}
+
+Edges make_complete(std::size_t nodes) {
+  Edges edges;
+  add_complete(edges, first_nodes(nodes));
+  return edges;
+}
+Edges make_ring(std::size_t nodes) {
+  Edges edges;
+  add_ring(edges, first_nodes(nodes));
+  return edges;
+}
+Edges make_ring_directed(std::size_t nodes) {
+  Edges edges;
+  add_offset(edges, nodes, 1);
+  return edges;
+}
+Edges make_ring_based(std::size_t nodes) {
+  Edges edges;
+  add_ring_based(edges, nodes, 0);
+  return edges;
+}
+Edges make_double_ring(std::size_t nodes) {
+  Edges edges;
+  const auto half = static_cast<Node>(nodes / 2);
+  add_ring_based(edges, half, 0);
+  add_ring_based(edges, half, half);
+  for (Node i = 0; i < half; ++i) both_ways(edges, i, i + half);
+  return edges;
+}
+Edges make_root_expander(std::size_t nodes) {
+  Edges edges;
+  add_offset(edges, nodes, 1);
+  add_offset(edges, nodes, static_cast<std::size_t>(std::lround(std::sqrt(nodes))));
+  return edges;
+}
+Edges make_star(std::size_t nodes) {
+  Edges edges;
+  for (std::size_t i = 1; i < nodes; ++i) both_ways(edges, 0, static_cast<Node>(i));
+  return edges;
+}
+Edges make_halton(std::size_t nodes) {
+  Edges edges;
+  add_offset(edges, nodes, 1 + nodes / 2);
+  add_offset(edges, nodes, 1 + nodes / 4);
+  return edges;
+}
+
+struct Generator {
+  GraphKind kind;
+  const char* name;
+  Edges (*make)(std::size_t nodes);   // null: made in a way of its own
+  std::size_t multiple_of;            // the numbers of nodes it takes
+  std::optional<GraphKind> relative;  // stands in for it when it cannot be made
+};
+constexpr Generator kGenerators[] = {
+    {GraphKind::kComplete, "complete", make_complete, 1, {}},
+    {GraphKind::kRing, "ring", make_ring, 1, {}},
+    {GraphKind::kRingDirected, "ring_directed", make_ring_directed, 1, {}},
+    {GraphKind::kRingBased, "ring_based", make_ring_based, 2, GraphKind::kRing},
+    {GraphKind::kDoubleRing, "double_ring", make_double_ring, 4, GraphKind::kRingBased},
+    {GraphKind::kRootExpander, "root_expander", make_root_expander, 1, {}},
+    {GraphKind::kStar, "star", make_star, 1, {}},
+    {GraphKind::kHalton, "halton", make_halton, 1, GraphKind::kRingDirected},
+    {GraphKind::kClustered, "clustered", nullptr, 1, {}},
+};
+constexpr std::string_view kFilePrefix = "file:";
+
+const Generator& generator(GraphKind kind) {
+  return kGenerators[static_cast<std::size_t>(kind)];
+}
+static_assert(std::size(kGenerators) == static_cast<std::size_t>(GraphKind::kFile));
+
+std::string refusal(const GraphSpec& spec, const std::string& what) {
+  return "graph '" + spec.text() + "': " + what;
+}
+
+std::string count_of(std::size_t count, const char* thing) {
+  return std::to_string(count) + " " + thing + (count == 1 ? "" : "s");
+}
+
+// Where the number of nodes is wrong: a sentence.
+std::string check_count(const GraphSpec& spec, std::size_t nodes) {
+  if (nodes == 0) return refusal(spec, "a graph needs at least one worker");
+  if (nodes > kNodesMax) {
+    return refusal(spec, "at most " + count_of(kNodesMax, "worker") + " are allowed, not " +
+                             std::to_string(nodes));
+  }
+  if (spec.kind == GraphKind::kFile) {
+    if (spec.loaded->size() == nodes) return {};
+    return refusal(spec, "the file's graph is for exactly " +
+                             count_of(spec.loaded->size(), "worker") + ", not for " +
+                             std::to_string(nodes));
+  }
+  const Generator& maker = generator(spec.kind);
+  const std::size_t multiple = maker.multiple_of;
+  if (nodes % multiple == 0) return {};
+  const std::size_t below = nodes / multiple * multiple;
+  std::string nearest = std::to_string(below + multiple);
+  if (below > 0) nearest = std::to_string(below) + " and " + nearest;
+  return refusal(spec, "the number of workers must be a multiple of " + std::to_string(multiple) +
+                           ", not " + std::to_string(nodes) +
+                           (below > 0 ? "; the nearest are " : "; the nearest is ") + nearest);
+}
+
+std::string too_many_edges(const GraphSpec& spec) {
+  return refusal(spec, "it would have more than " + std::to_string(kEdgesMax) +
+                           " edges, which is the limit: a sparse graph such as root_expander "
+                           "carries more workers");
+}
+
+std::optional<Graph> make_clustered(const GraphSpec& spec, std::size_t nodes,
+                                    std::span<const std::string> hosts, std::string& error) {
+  if (hosts.size() != nodes) {
+    error = refusal(spec, "it needs the host name of each of the " + count_of(nodes, "worker") +
+                              ", but " + std::to_string(hosts.size()) + " were given");
+    return std::nullopt;
+  }
+  std::vector<std::vector<Node>> clusters;  // in the order of their lowest nodes
+  std::map<std::string_view, std::size_t> cluster_of;
+  for (std::size_t i = 0; i < nodes; ++i) {
+    std::size_t cluster = clusters.size();
+    if (!hosts[i].empty()) cluster = cluster_of.try_emplace(hosts[i], cluster).first->second;
+    if (cluster == clusters.size()) clusters.emplace_back();
+    clusters[cluster].push_back(static_cast<Node>(i));
+  }
+  std::size_t count = 2 * clusters.size();
+  for (const auto& cluster : clusters) count += cluster.size() * (cluster.size() - 1);
+  if (count > kEdgesMax) {
+    error = too_many_edges(spec);
+    return std::nullopt;
+  }
+  Edges edges;
+  std::vector<Node> lowest;
+  for (const auto& cluster : clusters) {
+    add_complete(edges, cluster);
+    lowest.push_back(cluster.front());
+  }
+  add_ring(edges, lowest);
+  return Graph(nodes, edges);
+}
+
+// What keeps the graph of `spec` from being used among these workers as it is: a sentence. Empty,
+// with `graph` set, if nothing does.
+std::string make_connected(const GraphSpec& spec, std::size_t nodes,
+                           std::span<const std::string> hosts, Graph& graph) {
+  std::string error;
+  std::optional<Graph> made = generate(spec, nodes, hosts, error);
+  if (!made) return error;
+  if (!is_strongly_connected(*made)) {
+    return refusal(spec, "it is not strongly connected with " + count_of(nodes, "worker"));
+  }
+  graph = std::move(*made);
+  return {};
+}
+
+std::optional<MembershipGraph> reduced_file_graph(const GraphSpec& spec,
+                                                  std::span<const Node> active,
+                                                  std::string& error) {
+  if (!spec.loaded) {
+    error = refusal(spec, "the file was not loaded");
+    return std::nullopt;
+  }
+  if (!active.empty() && active.back() >= spec.loaded->size()) {
+    error =
+        refusal(spec, "the file's graph is for " + count_of(spec.loaded->size(), "worker") +
+                          ", so worker " + std::to_string(active.back()) + " has no place in it");
+    return std::nullopt;
+  }
+  MembershipGraph result{spec.loaded->subgraph(active), ""};
+  if (!is_strongly_connected(result.graph)) {
+    result.note = refusal(spec, "what is left of the file's graph is not strongly connected");
+  }
+  return result;
+}
+
+}  // namespace
+
+std::string GraphSpec::text() const {
+  if (kind == GraphKind::kFile) return std::string(kFilePrefix) + path;
+  return generator(kind).name;
+}
+
+std::string known_graphs() {
+  std::string all;
+  for (const Generator& each : kGenerators) all += std::string(each.name) + ", ";
+  return all + std::string(kFilePrefix) + "PATH";
+}
+
+std::optional<GraphSpec> parse_graph_spec(std::string_view text, std::string& error) {
+  if (text.starts_with(kFilePrefix)) {
+    GraphSpec spec{GraphKind::kFile, std::string(text.substr(kFilePrefix.size())), nullptr};
+    if (!spec.path.empty()) return spec;
+    error = "graph 'file:' names no file: file:PATH";
+    return std::nullopt;
+  }
+  for (const Generator& each : kGenerators) {
+    if (text == each.name) return GraphSpec{each.kind, "", nullptr};
+  }
+  error = "graph '" + std::string(text) + "' is unknown: allowed are " + known_graphs();
+  return std::nullopt;
+}
+
+std::optional<Graph> generate(const GraphSpec& spec, std::size_t nodes,
+                              std::span<const std::string> hosts, std::string& error) {
+  if (spec.kind == GraphKind::kFile && !spec.loaded) {
+    error = refusal(spec, "the file was not loaded");
+    return std::nullopt;
+  }
+  error = check_count(spec, nodes);
+  if (!error.empty()) return std::nullopt;
+  if (spec.kind == GraphKind::kFile) return *spec.loaded;
+  if (spec.kind == GraphKind::kClustered) return make_clustered(spec, nodes, hosts, error);
+  if (spec.kind == GraphKind::kComplete && nodes * (nodes - 1) > kEdgesMax) {
+    error = too_many_edges(spec);
+    return std::nullopt;
+  }
+  return Graph(nodes, generator(spec.kind).make(nodes));
+}
+
+std::optional<MembershipGraph> generate_for_membership(const GraphSpec& spec,
+                                                       std::span<const Node> active,
+                                                       std::span<const std::string> hosts,
+                                                       std::string& error) {
+  if (spec.kind == GraphKind::kFile) return reduced_file_graph(spec, active, error);
+  MembershipGraph result;
+  result.graph = Graph(active.size(), {});
+  if (active.size() <= 1) return result;
+  const std::string why = make_connected(spec, active.size(), hosts, result.graph);
+  if (why.empty()) return result;
+  std::optional<GraphKind> relative = generator(spec.kind).relative;
+  while (relative &&
+         !make_connected({*relative, "", nullptr}, active.size(), {}, result.graph).empty()) {
+    relative = generator(*relative).relative;
+  }
+  if (!relative) {
+    error = why;
+    return std::nullopt;
+  }
+  result.note = why + "; " + generator(*relative).name + " stands in for it";
+  return result;
+}
+
+}  // namespace syncd::topology
