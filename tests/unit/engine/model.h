@@ -1,5 +1,6 @@
 // A naive model of one job, apart from the engine: plain arrays, and every rule recomputed from its
-// definition in POLICIES.md after each event. It is told each event and what the engine answered,
+// definition after each event (ssp after Ho et al., NIPS 2013; bsp with backup workers after Chen
+// et al., 2016). It is told each event and what the engine answered,
 // and throws Violation where the two do not fit. One thread.
 #pragma once
 
@@ -89,7 +90,7 @@ class Model {
   std::vector<const ModelWorker*> waiting() const;
 
  private:
-  // ---- the rules of POLICIES.md, from their definitions
+  // ---- the policies' rules, from their definitions
   std::vector<const ModelWorker*> active() const;
   Clock q_min() const;
   Clock q_max() const;

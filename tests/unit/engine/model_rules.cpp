@@ -1,4 +1,4 @@
-// Model: the rules of POLICIES.md from their definitions, and what records say. Slow on purpose:
+// Model: the policies' rules from their definitions, and what records say. Slow on purpose:
 // nothing here is kept up to date, everything is counted anew. One thread.
 #include <algorithm>
 
