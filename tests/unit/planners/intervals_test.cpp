@@ -1,0 +1,95 @@
+#include "daemon/planners/intervals.h"
+
+#include <gmock/gmock.h>
+
+namespace syncd::planners {
+namespace {
+
+using testing::HasSubstr;
+
+IntervalPredictor after(Predictor kind, std::initializer_list<Micros> intervals) {
+  IntervalPredictor predictor(kind);
+  for (const Micros interval : intervals) predictor.observe(interval);
+  return predictor;
+}
+
+constexpr Predictor kAll[] = {Predictor::kLast, Predictor::kEwma, Predictor::kMedian};
+
+TEST(Intervals, NothingBeforeTheFirst) {
+  for (const Predictor kind : kAll) {
+    IntervalPredictor predictor(kind);
+    EXPECT_EQ(predictor.predict(), std::nullopt);
+    predictor.observe(7);
+    EXPECT_EQ(predictor.predict(), 7);
+    predictor.reset();
+    EXPECT_EQ(predictor.predict(), std::nullopt);
+  }
+}
+
+TEST(Intervals, LastIsTheLatest) {
+  EXPECT_EQ(after(Predictor::kLast, {1000, 3000, 2000}).predict(), 2000);
+}
+
+TEST(Intervals, EwmaMovesAQuarterOfTheWay) {
+  EXPECT_EQ(after(Predictor::kEwma, {1000, 2000}).predict(), 1250);
+  EXPECT_EQ(after(Predictor::kEwma, {1000, 2000, 1250}).predict(), 1250);
+  // What is less than a microsecond is not lost.
+  IntervalPredictor predictor = after(Predictor::kEwma, {0});
+  for (int i = 0; i < 40; ++i) predictor.observe(1);
+  EXPECT_EQ(predictor.predict(), 1);
+}
+
+TEST(Intervals, MedianIsThatOfTheLatestFive) {
+  EXPECT_EQ(after(Predictor::kMedian, {10, 30}).predict(), 10);
+  EXPECT_EQ(after(Predictor::kMedian, {10, 30, 20}).predict(), 20);
+  EXPECT_EQ(after(Predictor::kMedian, {10, 10, 10, 900, 900}).predict(), 10);
+  EXPECT_EQ(after(Predictor::kMedian, {10, 10, 10, 900, 900, 900}).predict(), 900);
+}
+
+TEST(Intervals, StrayValuesAreBounded) {
+  for (const Predictor kind : kAll) {
+    EXPECT_EQ(after(kind, {-5}).predict(), 0);
+    EXPECT_EQ(after(kind, {INT64_MAX}).predict(), Micros{1} << 50);
+    EXPECT_EQ(after(kind, {INT64_MAX, INT64_MAX, INT64_MAX}).predict(), Micros{1} << 50);
+  }
+}
+
+TEST(Intervals, SaveAndLoadGoOnAsBefore) {
+  for (const Predictor kind : kAll) {
+    IntervalPredictor original(kind);
+    for (int seen = 0; seen < 9; ++seen) {
+      IntervalPredictor copy(kind);
+      copy.observe(123456);
+      std::string error;
+      ASSERT_TRUE(copy.load(original.save(), error)) << error;
+      EXPECT_EQ(copy.save(), original.save());
+      EXPECT_EQ(copy.predict(), original.predict()) << to_string(kind) << " after " << seen;
+      copy.observe(777);
+      IntervalPredictor next = original;
+      next.observe(777);
+      EXPECT_EQ(copy.predict(), next.predict());
+      original.observe(1000 + seen * 37 % 11);
+    }
+  }
+}
+
+TEST(Intervals, AStateThatIsNoneIsRefused) {
+  IntervalPredictor predictor = after(Predictor::kMedian, {5, 6});
+  std::string error;
+  for (const std::vector<std::int64_t>& bad :
+       {std::vector<std::int64_t>{}, {-1}, {6, 1, 1, 1, 1, 1, 1}, {2, 1}, {1, 1, 1}, {0, 1}}) {
+    EXPECT_FALSE(predictor.load(bad, error));
+    EXPECT_THAT(error, HasSubstr("'median' is a count from 0 to 5"));
+  }
+  EXPECT_FALSE(predictor.load(std::vector<std::int64_t>{1, -3}, error));
+  EXPECT_THAT(error, HasSubstr("holds -3"));
+  EXPECT_EQ(predictor.predict(), 5);
+}
+
+TEST(Intervals, NamesGoBothWays) {
+  for (const Predictor kind : kAll) EXPECT_EQ(parse_predictor(to_string(kind)), kind);
+  EXPECT_EQ(parse_predictor("mean"), std::nullopt);
+}
+
+}  // namespace
+}  // namespace syncd::planners
