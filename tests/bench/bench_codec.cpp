@@ -4,12 +4,12 @@
 
 #include <cstdio>
 #include <cstring>
-#include <map>
 #include <memory>
 #include <string>
 
 #include "daemon/engine/engine.h"
 #include "proto/wire.h"
+#include "tests/bench/ratio_reporter.h"
 
 namespace syncd::bench {
 namespace {
@@ -211,42 +211,10 @@ BENCHMARK(engine_barrier)->Arg(10)->Arg(100)->Arg(1000);
 // ---- ratios
 // -------------------------------------------------------------------------------------------
 
-// Prints as usual and keeps every figure.
-class RememberingReporter : public benchmark::ConsoleReporter {
- public:
-  RememberingReporter() : ConsoleReporter(OO_None) {}
-
-  void ReportRuns(const std::vector<Run>& runs) override {
-    ConsoleReporter::ReportRuns(runs);
-    for (const Run& run : runs) {
-      failed_ = failed_ || run.error_occurred;
-      // Of several repetitions the median is reported last and stays.
-      const bool is_median = run.aggregate_name == "median";
-      if (run.run_type == Run::RT_Iteration || is_median) {
-        ns_[run.run_name.str()] = run.GetAdjustedCPUTime();
-      }
-    }
-  }
-
-  void print_ratio(const std::string& name, const std::string& floor) const {
-    const auto a = ns_.find(name);
-    const auto b = ns_.find(floor);
-    if (a == ns_.end() || b == ns_.end()) return;  // not among those that were asked for
-    std::printf("%-28s / %-24s %8.1f ns / %8.1f ns = %6.1fx\n", name.c_str(), floor.c_str(),
-                a->second, b->second, a->second / b->second);
-  }
-
-  bool failed() const { return failed_; }
-
- private:
-  std::map<std::string, double> ns_;
-  bool failed_ = false;
-};
-
 int run(int argc, char** argv) {
   benchmark::Initialize(&argc, argv);
   if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 1;
-  RememberingReporter reporter;
+  RatioReporter reporter;
   benchmark::RunSpecifiedBenchmarks(&reporter);
   std::printf("\nRatios to floors of the same run:\n");
   for (const char* message : {"begin", "push", "granted", "pushed"}) {

@@ -1,0 +1,46 @@
+// Google Benchmark's table, and below it ratios of figures of the same run. One thread.
+#pragma once
+
+#include <benchmark/benchmark.h>
+
+#include <cstdio>
+#include <map>
+#include <string>
+#include <vector>
+
+namespace syncd::bench {
+
+// Prints as usual and keeps every figure.
+class RatioReporter : public benchmark::ConsoleReporter {
+ public:
+  RatioReporter() : ConsoleReporter(OO_None) {}
+
+  void ReportRuns(const std::vector<Run>& runs) override {
+    ConsoleReporter::ReportRuns(runs);
+    for (const Run& run : runs) {
+      failed_ = failed_ || run.error_occurred;
+      // Of several repetitions the median is reported last and stays.
+      const bool is_median = run.aggregate_name == "median";
+      if (run.run_type == Run::RT_Iteration || is_median) {
+        ns_[run.run_name.str()] =
+            run.GetAdjustedCPUTime() * 1e9 / benchmark::GetTimeUnitMultiplier(run.time_unit);
+      }
+    }
+  }
+
+  void print_ratio(const std::string& name, const std::string& floor) const {
+    const auto a = ns_.find(name);
+    const auto b = ns_.find(floor);
+    if (a == ns_.end() || b == ns_.end()) return;  // not among those that were asked for
+    std::printf("%-28s / %-24s %8.1f ns / %8.1f ns = %6.2fx\n", name.c_str(), floor.c_str(),
+                a->second, b->second, a->second / b->second);
+  }
+
+  bool failed() const { return failed_; }
+
+ private:
+  std::map<std::string, double> ns_;
+  bool failed_ = false;
+};
+
+}  // namespace syncd::bench
