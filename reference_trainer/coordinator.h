@@ -11,14 +11,15 @@
 
 namespace syncd::trainer {
 
-// A call that failed for good. what() names the status code and holds the library's message.
+// A call that failed. what() names the status code and holds the library's message.
 class CoordinatorError : public std::runtime_error {
  public:
   enum class Kind {
     kFenced,   // this worker was declared lost or replaced: it may join anew
     kStopped,  // the job has ended
-    kRetry,    // whether a push counts is unknown: the same push may be made again
-    kOther,
+    kRetry,    // the same call may succeed when it is made again (a full disk, no daemon); whether
+               // a push counted is unknown, but it counts once however often it is made
+    kOther,    // refused for good
   };
   CoordinatorError(Kind kind, const std::string& message)
       : std::runtime_error(message), kind_(kind) {}
@@ -47,6 +48,10 @@ class Coordinator {
  public:
   virtual ~Coordinator() = default;
 
+  // Joins the job, before anything else. After kFenced: gives up this worker's place and joins
+  // again under the same name. After kRetry: once more.
+  virtual void join() = 0;
+
   // Asks for the next iteration and waits at most timeout_ms. Nothing: not granted in time, in
   // which case waiting_for() says who is waited for and the next call waits on.
   virtual std::optional<Step> begin(std::int64_t timeout_ms) = 0;
@@ -59,9 +64,6 @@ class Coordinator {
   virtual bool push(std::int64_t iteration, const PushReport& report) = 0;
 
   virtual void leave() = 0;
-
-  // Gives up this worker's place and joins again under the same name, after kFenced.
-  virtual void rejoin() = 0;
 };
 
 struct JoinRequest {
@@ -72,7 +74,8 @@ struct JoinRequest {
   int workers = 1;  // the job starts when this many have joined
 };
 
-// Opens a client and joins. Throws CoordinatorError.
-std::unique_ptr<Coordinator> join_syncd(const JoinRequest& request);
+// Opens a client, for a worker that is still to join. Throws CoordinatorError, which is meant for
+// good whatever its kind: a daemon that does not answer the first time may be a wrong address.
+std::unique_ptr<Coordinator> connect_to_syncd(const JoinRequest& request);
 
 }  // namespace syncd::trainer

@@ -45,6 +45,7 @@ struct ParameterStore::Header {
   std::uint64_t shard_floats;
   std::uint64_t shards;
   std::atomic<std::uint64_t> rolled_back;
+  std::atomic<std::int64_t> updates;
 };
 
 struct alignas(64) ParameterStore::Shard {
@@ -111,7 +112,7 @@ ParameterStore ParameterStore::create(const ParameterLayout& layout,
   const Places places(shard_count, layout.parameters);
   SharedMemory memory = SharedMemory::create(places.end, "the parameters");
   std::byte* base = memory.bytes().data();
-  new (base) Header{kMagic, layout.parameters, shard_floats, shard_count, {}};
+  new (base) Header{kMagic, layout.parameters, shard_floats, shard_count, {}, {}};
   for (std::size_t s = 0; s < shard_count; ++s) {
     auto* shard = new (base + Places::kShards + s * sizeof(Shard)) Shard{};
     initialize_mutex(&shard->mutex);
@@ -155,6 +156,10 @@ std::uint64_t ParameterStore::version(std::size_t shard) const {
   return shards_[shard].sequence.load(std::memory_order_acquire);
 }
 
+std::int64_t ParameterStore::updates() const {
+  return header_->updates.load(std::memory_order_relaxed);
+}
+
 std::uint64_t ParameterStore::rolled_back_updates() const {
   return header_->rolled_back.load(std::memory_order_relaxed);
 }
@@ -184,9 +189,11 @@ void ParameterStore::check(const Update& update) const {
 
 void ParameterStore::apply(const Update& update) {
   apply_scaled(update, 1.0F);
+  header_->updates.fetch_add(1, std::memory_order_relaxed);
 }
 void ParameterStore::take_back(const Update& update) {
   apply_scaled(update, -1.0F);
+  header_->updates.fetch_sub(1, std::memory_order_relaxed);
 }
 
 void ParameterStore::apply_scaled(const Update& update, float scale) {

@@ -73,6 +73,10 @@ class ParameterStore {
   // Copies everything; each shard untorn.
   void read_all(std::span<float> out) const;
 
+  // Updates in the parameters: those applied less those taken back. An update whose writer died
+  // on the way is not counted, whatever of it stays.
+  std::int64_t updates() const;
+
   // Half-written updates of dead writers that were taken back so far.
   std::uint64_t rolled_back_updates() const;
 

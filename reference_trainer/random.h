@@ -24,6 +24,7 @@ enum class Stream : std::uint64_t {
   kInitialParameters = 3,
   kShuffle = 4,
   kGenerate = 5,
+  kRetry = 6,
 };
 
 // 64 random bits for one key.

@@ -23,7 +23,8 @@ Json worker_json(const WorkerResult& worker) {
           {"aborts", worker.aborts},
           {"late", worker.late},
           {"skipped", worker.skipped},
-          {"rejoins", worker.rejoins}};
+          {"rejoins", worker.rejoins},
+          {"retries", worker.retries}};
 }
 
 Json result_json(const ReportContext& context, const RunResult& result) {
@@ -42,6 +43,9 @@ Json result_json(const ReportContext& context, const RunResult& result) {
             {"staleness_mean", result.staleness_mean()},
             {"staleness_max", result.staleness_max()},
             {"aborts", result.aborts()},
+            {"late", result.late()},
+            {"skipped", result.skipped()},
+            {"updates", result.updates},
             {"lost_workers", result.lost_workers()},
             {"rolled_back_updates", result.rolled_back}};
   json["workers"] = Json::array();

@@ -76,6 +76,7 @@ class Run {
       reap();
       watch_daemon();
       announce_start();
+      announce_trouble();
       watch_interrupts_and_limits();
       watch_progress();
       enforce_stop();
@@ -133,6 +134,17 @@ class Run {
     if (announced_ || !settings_.verbose || !started()) return;
     announced_ = true;
     notify_("the workers have joined and the first iteration was granted");
+  }
+
+  // Once in a run, so that nobody wonders why nothing happens.
+  void announce_trouble() {
+    for (int worker = 0; worker < board_.workers() && !trouble_announced_; ++worker) {
+      const WorkerSlot& slot = board_.slot(worker);
+      if (slot.retries.load(std::memory_order_acquire) == 0) continue;
+      trouble_announced_ = true;
+      notify_(fmt::format("worker {}: {}; workers try such calls again until they succeed", worker,
+                          slot.trouble.get()));
+    }
   }
 
   void watch_daemon() {
@@ -247,6 +259,7 @@ class Run {
     store_.read_all(snapshot_);
     result_.curve.push_back({std::max(result_.seconds, result_.curve.back().time_s),
                              result_.iterations, workload_.evaluate(snapshot_)});
+    result_.updates = store_.updates();
     result_.rolled_back = store_.rolled_back_updates();
     const bool any_finished = result_.lost_workers() < board_.workers();
     if (result_.failure.empty() && !result_.interrupted && !any_finished) {
@@ -269,6 +282,7 @@ class Run {
     worker.late = load(slot.late);
     worker.skipped = load(slot.skipped);
     worker.rejoins = load(slot.rejoins);
+    worker.retries = load(slot.retries);
   }
 
   const RunSettings& settings_;
@@ -282,6 +296,7 @@ class Run {
   std::vector<ChildProcess> children_;
   RunResult result_;
   bool announced_ = false;
+  bool trouble_announced_ = false;
   bool ending_ = false;
   std::int64_t kill_deadline_us_ = std::numeric_limits<std::int64_t>::max();
   std::int64_t next_evaluation_us_ = 0;
@@ -289,6 +304,12 @@ class Run {
   std::int64_t last_iterations_ = 0;
   std::int64_t notices_ = 0;
 };
+
+std::int64_t sum_of(const std::vector<WorkerResult>& workers, std::int64_t WorkerResult::*count) {
+  std::int64_t sum = 0;
+  for (const WorkerResult& worker : workers) sum += worker.*count;
+  return sum;
+}
 
 double ratio(double part, double whole) {
   return whole > 0 ? part / whole : 0;
@@ -331,9 +352,15 @@ std::int64_t RunResult::staleness_max() const {
 }
 
 std::int64_t RunResult::aborts() const {
-  std::int64_t sum = 0;
-  for (const WorkerResult& worker : workers) sum += worker.aborts;
-  return sum;
+  return sum_of(workers, &WorkerResult::aborts);
+}
+
+std::int64_t RunResult::late() const {
+  return sum_of(workers, &WorkerResult::late);
+}
+
+std::int64_t RunResult::skipped() const {
+  return sum_of(workers, &WorkerResult::skipped);
 }
 
 int RunResult::lost_workers() const {

@@ -55,6 +55,7 @@ struct WorkerResult {
   std::int64_t late = 0;
   std::int64_t skipped = 0;
   std::int64_t rejoins = 0;
+  std::int64_t retries = 0;
 };
 
 struct RunResult {
@@ -66,6 +67,7 @@ struct RunResult {
   std::vector<WorkerResult> workers;
   double seconds = 0;             // from the first grant to the last push
   std::int64_t iterations = 0;    // of all workers together
+  std::int64_t updates = 0;       // in the parameters; as many as iterations unless a worker died
   std::uint64_t rolled_back = 0;  // half-written updates of dead workers that were taken back
 
   double final_loss() const;
@@ -74,6 +76,8 @@ struct RunResult {
   double staleness_mean() const;
   std::int64_t staleness_max() const;
   std::int64_t aborts() const;
+  std::int64_t late() const;
+  std::int64_t skipped() const;
   int lost_workers() const;
 };
 

@@ -69,9 +69,11 @@ struct alignas(64) WorkerSlot {
   std::atomic<std::int64_t> late;     // updates that came too late and were taken back
   std::atomic<std::int64_t> skipped;  // iterations jumped over
   std::atomic<std::int64_t> rejoins;
-  std::atomic<double> last_loss;  // training loss of the latest minibatch
-  BoardText message;              // why it failed
-  BoardText waiting_for;          // what a long begin said last
+  std::atomic<std::int64_t> retries;  // calls made again because their failure might pass
+  std::atomic<double> last_loss;      // training loss of the latest minibatch
+  BoardText message;                  // why it failed
+  BoardText waiting_for;              // what a long begin said last, or why a call is tried again
+  BoardText trouble;                  // the latest failure that was met with another try
 };
 
 // Everything a worker process needs to know. Plain data of fixed size.

@@ -22,22 +22,20 @@ class ErrorHolder {
   std::string_view message() const { return syncd_error_message(error_); }
 
   [[noreturn]] void raise(std::string_view call, syncd_status status) const {
-    throw CoordinatorError(kind_of(status),
+    throw CoordinatorError(kind_of(status, error_),
                            fmt::format("{}: {}: {}", call, syncd_strerror(status), message()));
   }
 
  private:
-  static CoordinatorError::Kind kind_of(syncd_status status) {
+  static CoordinatorError::Kind kind_of(syncd_status status, const syncd_error* error) {
     switch (status) {
       case SYNCD_E_FENCED:
         return CoordinatorError::Kind::kFenced;
       case SYNCD_E_STOPPED:
         return CoordinatorError::Kind::kStopped;
-      case SYNCD_E_TIMEOUT:
-      case SYNCD_E_UNREACHABLE:
-        return CoordinatorError::Kind::kRetry;
       default:
-        return CoordinatorError::Kind::kOther;
+        return syncd_error_is_retriable(error) != 0 ? CoordinatorError::Kind::kRetry
+                                                    : CoordinatorError::Kind::kOther;
     }
   }
 
@@ -46,15 +44,7 @@ class ErrorHolder {
 
 class SyncdCoordinator : public Coordinator {
  public:
-  explicit SyncdCoordinator(JoinRequest request) : request_(std::move(request)) {
-    open();
-    try {
-      join();
-    } catch (...) {
-      syncd_client_close(client_);
-      throw;
-    }
-  }
+  explicit SyncdCoordinator(JoinRequest request) : request_(std::move(request)) { open(); }
 
   ~SyncdCoordinator() override {
     syncd_client_close(client_);
@@ -63,6 +53,28 @@ class SyncdCoordinator : public Coordinator {
 
   SyncdCoordinator(const SyncdCoordinator&) = delete;
   SyncdCoordinator& operator=(const SyncdCoordinator&) = delete;
+
+  void join() override {
+    if (worker_ != nullptr) {
+      // The old handle is of no use any more; whether the daemon still knows it does not matter.
+      syncd_leave(worker_, 0, nullptr);
+      syncd_worker_free(worker_);
+      worker_ = nullptr;
+    }
+    const std::string name = fmt::format("worker-{}", request_.worker);
+    syncd_join_options options = SYNCD_JOIN_OPTIONS_INIT;
+    options.job = request_.job.c_str();
+    options.policy = request_.policy.c_str();
+    options.name = name.c_str();
+    options.rank = request_.worker;
+    options.world_size = static_cast<std::uint32_t>(request_.workers);
+    ErrorHolder error;
+    const syncd_status status = syncd_join(client_, &options, &worker_, error.out());
+    if (status != SYNCD_OK) {
+      error.raise(fmt::format("joining job {} with policy {}", request_.job, request_.policy),
+                  status);
+    }
+  }
 
   std::optional<Step> begin(std::int64_t timeout_ms) override {
     syncd_step step = SYNCD_STEP_INIT;
@@ -104,14 +116,6 @@ class SyncdCoordinator : public Coordinator {
     if (status != SYNCD_OK) error.raise("leave", status);
   }
 
-  void rejoin() override {
-    // The old handle is of no use any more; whether the daemon still knows it does not matter.
-    syncd_leave(worker_, 0, nullptr);
-    syncd_worker_free(worker_);
-    worker_ = nullptr;
-    join();
-  }
-
  private:
   void open() {
     const std::string name = fmt::format("reference_trainer worker {}", request_.worker);
@@ -123,22 +127,6 @@ class SyncdCoordinator : public Coordinator {
     if (status != SYNCD_OK) error.raise("connecting to syncd", status);
   }
 
-  void join() {
-    const std::string name = fmt::format("worker-{}", request_.worker);
-    syncd_join_options options = SYNCD_JOIN_OPTIONS_INIT;
-    options.job = request_.job.c_str();
-    options.policy = request_.policy.c_str();
-    options.name = name.c_str();
-    options.rank = request_.worker;
-    options.world_size = static_cast<std::uint32_t>(request_.workers);
-    ErrorHolder error;
-    const syncd_status status = syncd_join(client_, &options, &worker_, error.out());
-    if (status != SYNCD_OK) {
-      error.raise(fmt::format("joining job {} with policy {}", request_.job, request_.policy),
-                  status);
-    }
-  }
-
   JoinRequest request_;
   syncd_client* client_ = nullptr;
   syncd_worker* worker_ = nullptr;
@@ -147,7 +135,7 @@ class SyncdCoordinator : public Coordinator {
 
 }  // namespace
 
-std::unique_ptr<Coordinator> join_syncd(const JoinRequest& request) {
+std::unique_ptr<Coordinator> connect_to_syncd(const JoinRequest& request) {
   return std::make_unique<SyncdCoordinator>(request);
 }
 

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "reference_trainer/random.h"
+
 namespace syncd::trainer {
 namespace {
 
@@ -20,6 +22,16 @@ void set_state(WorkerSlot& slot, WorkerState state) {
 
 }  // namespace
 
+std::int64_t retry_pause_us(std::uint64_t seed, int worker, int failures) {
+  std::int64_t bound_us = kRetryPauseFirstUs;
+  for (int i = 1; i < failures && bound_us < kRetryPauseMaxUs; ++i) bound_us *= 2;
+  const std::int64_t half_us = std::min(bound_us, kRetryPauseMaxUs) / 2;
+  const std::uint64_t bits = draw_bits(seed, Stream::kRetry, static_cast<std::uint64_t>(worker),
+                                       static_cast<std::uint64_t>(failures));
+  return half_us +
+         static_cast<std::int64_t>(to_index(bits, static_cast<std::uint64_t>(half_us) + 1));
+}
+
 WorkerLoop::WorkerLoop(int worker, const RunBoard& board, ParameterStore& store, Stepper& stepper,
                        Coordinator& coordinator, Clock& clock)
     : worker_(worker),
@@ -34,6 +46,7 @@ WorkerLoop::WorkerLoop(int worker, const RunBoard& board, ParameterStore& store,
 
 void WorkerLoop::run() {
   bool left_by_job = false;
+  persist(StopLevel::kFinish, [this] { coordinator_.join(); });
   for (;;) {
     try {
       if (!iterate()) break;
@@ -46,13 +59,52 @@ void WorkerLoop::run() {
       rejoin();
     }
   }
+  leave(left_by_job);
+}
+
+void WorkerLoop::leave(bool job_has_ended) {
   try {
-    coordinator_.leave();
+    if (job_has_ended) {
+      coordinator_.leave();
+    } else {
+      persist(StopLevel::kAbandon, [this] { coordinator_.leave(); });
+    }
   } catch (const CoordinatorError& error) {
     // The daemon may have forgotten the worker when its job ended, which is what leaving is for.
     const bool gone = error.kind() == CoordinatorError::Kind::kStopped ||
                       error.kind() == CoordinatorError::Kind::kFenced;
-    if (!left_by_job && !gone) throw;
+    if (!job_has_ended && !gone) throw;
+  }
+}
+
+// Makes a call, again and again while its failure is one that may pass. Throws what it cannot help,
+// and a failure that may pass only when the run's stop has reached `give_up`.
+template <typename Call>
+void WorkerLoop::persist(StopLevel give_up, const Call& call) {
+  for (int failures = 1;; ++failures) {
+    try {
+      call();
+      if (failures > 1) slot_.waiting_for.set("");
+      return;
+    } catch (const CoordinatorError& error) {
+      if (error.kind() != CoordinatorError::Kind::kRetry) throw;
+      pause(error, failures, give_up);
+      if (board_.stop() >= give_up) throw;
+    }
+  }
+}
+
+// Tells the parent what is tried again, and waits; not when the run is stopped.
+void WorkerLoop::pause(const CoordinatorError& error, int failures, StopLevel give_up) {
+  slot_.waiting_for.set(error.what());
+  if (failures == 1) slot_.trouble.set(error.what());
+  slot_.retries.fetch_add(1, std::memory_order_release);  // after the text that it announces
+  const std::int64_t due_us =
+      clock_.now_us() + retry_pause_us(board_.config().workload.seed, worker_, failures);
+  while (board_.stop() < give_up) {
+    const std::int64_t rest_us = due_us - clock_.now_us();
+    if (rest_us <= 0) return;
+    clock_.sleep_us(std::min(rest_us, kSliceUs));
   }
 }
 
@@ -82,9 +134,14 @@ bool WorkerLoop::begin(Step& step) {
   set_state(slot_, WorkerState::kWaiting);
   const std::int64_t start_us = clock_.now_us();
   std::optional<Step> granted;
-  while (!(granted = coordinator_.begin(kBeginSliceMs))) {
-    slot_.waiting_for.set(coordinator_.waiting_for());
-    if (board_.stop() != StopLevel::kNone) break;
+  const auto ask = [&] { granted = coordinator_.begin(kBeginSliceMs); };
+  try {
+    for (persist(StopLevel::kFinish, ask); !granted; persist(StopLevel::kFinish, ask)) {
+      slot_.waiting_for.set(coordinator_.waiting_for());
+      if (board_.stop() != StopLevel::kNone) break;
+    }
+  } catch (const CoordinatorError& error) {
+    if (error.kind() != CoordinatorError::Kind::kRetry) throw;  // else the run is stopped
   }
   slot_.waiting_for.set("");
   const std::int64_t end_us = clock_.now_us();
@@ -164,6 +221,15 @@ bool WorkerLoop::pad_until(std::int64_t due_us, bool may_restart) {
 }
 
 // Makes the update visible and reports it; false if it did not count (LATE).
+//
+// The update goes into the store before the push, not after: the push is what lets the others go
+// on, and from then on the policy promises them that they see the update. It is taken out again if
+// the daemon refuses the push (fenced, stopped) or has gone on without it (late). So a pull may
+// have seen an update that is gone later, which asynchronous training stands, but a pull after an
+// accepted push never misses it; and when nobody writes any more, the store holds exactly the
+// accepted updates, up to float rounding: taking back is a subtraction, because others may have
+// added to the same parameters meanwhile. A push whose outcome stays unknown keeps its update: it
+// may have been recorded, and the others told of it.
 bool WorkerLoop::push(const Step& step) {
   set_state(slot_, WorkerState::kPushing);
   const std::int64_t start_us = clock_.now_us();
@@ -175,21 +241,18 @@ bool WorkerLoop::push(const Step& step) {
   add(slot_.computing_us, applied_us - start_us);
   const PushReport report{.loss = update.loss, .samples = update.samples, .bytes = update.bytes()};
   bool late = false;
-  for (int attempt = 1;; ++attempt) {
-    try {
-      late = coordinator_.push(step.iteration, report);
-      break;
-    } catch (const CoordinatorError& error) {
-      if (error.kind() != CoordinatorError::Kind::kRetry || attempt >= kPushAttempts) throw;
-    }
+  try {
+    persist(StopLevel::kAbandon, [&] { late = coordinator_.push(step.iteration, report); });
+  } catch (const CoordinatorError& error) {
+    if (error.kind() != CoordinatorError::Kind::kRetry) take_back(update);
+    throw;
   }
   const std::int64_t end_us = clock_.now_us();
   add(slot_.pushing_us, end_us - applied_us);
   slot_.last_push_us.store(end_us, std::memory_order_relaxed);
   slot_.last_loss.store(update.loss, std::memory_order_relaxed);
   if (late) {
-    store_.take_back(update);
-    must_pull_ = true;
+    take_back(update);
     add(slot_.late, 1);
     return false;
   }
@@ -197,10 +260,15 @@ bool WorkerLoop::push(const Step& step) {
   return true;
 }
 
+void WorkerLoop::take_back(const Update& update) {
+  store_.take_back(update);
+  must_pull_ = true;  // the replica has it, too
+}
+
 void WorkerLoop::rejoin() {
   ++rejoins_;
   add(slot_.rejoins, 1);
-  coordinator_.rejoin();
+  persist(StopLevel::kFinish, [this] { coordinator_.join(); });
   must_pull_ = true;
   next_iteration_ = -1;
 }

@@ -21,8 +21,14 @@ inline constexpr std::int64_t kBeginSliceMs = 500;
 // A worker that was declared lost joins again this often before it gives up.
 inline constexpr int kRejoinsMax = 5;
 
-// A push whose outcome is unknown is made again this often (it counts once all the same).
-inline constexpr int kPushAttempts = 3;
+// A call that may succeed later (CoordinatorError::Kind::kRetry) is made again after a pause, until
+// it succeeds or the run is stopped. The pauses' upper bound starts and ends here and doubles.
+inline constexpr std::int64_t kRetryPauseFirstUs = 50'000;
+inline constexpr std::int64_t kRetryPauseMaxUs = 5'000'000;
+
+// The pause after so many failures in a row (from 1): a random part of the upper half of its bound,
+// so that workers that failed at the same moment do not come back at the same moment.
+std::int64_t retry_pause_us(std::uint64_t seed, int worker, int failures);
 
 class WorkerLoop {
  public:
@@ -30,8 +36,9 @@ class WorkerLoop {
   WorkerLoop(int worker, const RunBoard& board, ParameterStore& store, Stepper& stepper,
              Coordinator& coordinator, Clock& clock);
 
-  // Trains until the budget is used up, the parent asks to stop, or the job ends; then leaves the
-  // job. Throws CoordinatorError or StoreError if it cannot go on; the caller reports it.
+  // Joins, trains until the budget is used up, the parent asks to stop, or the job ends; then
+  // leaves the job. Throws CoordinatorError or StoreError if it cannot go on; the caller reports
+  // it.
   void run();
 
  private:
@@ -44,7 +51,12 @@ class WorkerLoop {
   Outcome compute_once(const Step& step, bool may_restart, bool& restart);
   bool pad_until(std::int64_t due_us, bool may_restart);
   bool push(const Step& step);
+  void take_back(const Update& update);
   void rejoin();
+  void leave(bool job_has_ended);
+  template <typename Call>
+  void persist(StopLevel give_up, const Call& call);
+  void pause(const CoordinatorError& error, int failures, StopLevel give_up);
 
   int worker_;
   const RunBoard& board_;

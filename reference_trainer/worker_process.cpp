@@ -20,11 +20,12 @@ void train(int worker, const RunBoard& board) {
   const SharedArrays data = SharedArrays::attach(config.data_fd);
   const std::unique_ptr<Workload> workload = make_workload(config.workload, data);
   const std::unique_ptr<Stepper> stepper = workload->make_stepper();
-  const std::unique_ptr<Coordinator> coordinator = join_syncd({.addresses = config.addresses.data(),
-                                                               .job = config.job.data(),
-                                                               .policy = config.policy.data(),
-                                                               .worker = worker,
-                                                               .workers = board.workers()});
+  const std::unique_ptr<Coordinator> coordinator =
+      connect_to_syncd({.addresses = config.addresses.data(),
+                        .job = config.job.data(),
+                        .policy = config.policy.data(),
+                        .worker = worker,
+                        .workers = board.workers()});
   SystemClock clock;
   WorkerLoop(worker, board, store, *stepper, *coordinator, clock).run();
 }

@@ -54,7 +54,9 @@ RunResult good_run() {
                     .grants = 20,
                     .staleness_sum = 0,
                     .staleness_max = 0,
-                    .aborts = 1};
+                    .aborts = 1,
+                    .late = 5,
+                    .skipped = 7};
   run.seconds = 4;
   run.iterations = 80;
   return run;
@@ -68,6 +70,8 @@ TEST(Report, DerivesItsFiguresFromTheWorkers) {
   EXPECT_EQ(run.staleness_mean(), 90.0 / 80);
   EXPECT_EQ(run.staleness_max(), 3);
   EXPECT_EQ(run.aborts(), 3);
+  EXPECT_EQ(run.late(), 5);
+  EXPECT_EQ(run.skipped(), 7);
   EXPECT_EQ(run.lost_workers(), 0);
   EXPECT_EQ(time_to_loss(run, 0.8), 2.25);
   EXPECT_EQ(time_to_loss(run, 0.6), std::nullopt);

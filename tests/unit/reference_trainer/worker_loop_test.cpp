@@ -12,6 +12,7 @@
 #include <mutex>
 #include <thread>
 
+#include "reference_trainer/random.h"
 #include "tests/unit/reference_trainer/support.h"
 
 namespace syncd::trainer {
@@ -41,9 +42,16 @@ class ScriptedCoordinator : public Coordinator {
   std::function<bool()> resync = [] { return false; };
   std::vector<std::int64_t> pushed;
   std::vector<PushReport> reports;
+  std::deque<std::function<void()>> joins;
+  std::deque<std::function<void()>> leaves;
   int left = 0;
-  int rejoined = 0;
+  int joined = 0;
   std::int64_t next = 0;
+
+  void join() override {
+    take(joins);
+    ++joined;
+  }
 
   std::optional<Step> begin(std::int64_t) override {
     if (begins.empty()) return Step{.iteration = next};
@@ -67,8 +75,18 @@ class ScriptedCoordinator : public Coordinator {
     next = iteration + 1;
     return late;
   }
-  void leave() override { ++left; }
-  void rejoin() override { ++rejoined; }
+  void leave() override {
+    take(leaves);
+    ++left;
+  }
+
+ private:
+  static void take(std::deque<std::function<void()>>& actions) {
+    if (actions.empty()) return;
+    const auto action = actions.front();
+    actions.pop_front();
+    action();
+  }
 };
 
 // One parameter; every minibatch adds 1 to it, in two parts, and notes what the replica held.
@@ -269,7 +287,7 @@ TEST_F(WorkerLoopTest, AFencedWorkerJoinsAnewAndGoesOnWithFreshParameters) {
   });
   coordinator.begins.push_back([] { return Step{.iteration = 5}; });
   run();
-  EXPECT_EQ(coordinator.rejoined, 1);
+  EXPECT_EQ(coordinator.joined, 2);
   EXPECT_THAT(coordinator.pushed, ElementsAre(0, 5, 6));
   EXPECT_EQ(stepper.seen[1], 11);
   EXPECT_EQ(board.slot(0).rejoins.load(), 1);
@@ -281,37 +299,130 @@ TEST_F(WorkerLoopTest, AWorkerThatIsFencedAgainAndAgainGivesUp) {
         []() -> bool { throw CoordinatorError(CoordinatorError::Kind::kFenced, "declared lost"); });
   }
   EXPECT_EQ(testing::error_of<CoordinatorError>([&] { run(); }), "declared lost");
-  EXPECT_EQ(coordinator.rejoined, kRejoinsMax);
-}
-
-TEST_F(WorkerLoopTest, AnUnknownPushIsMadeAgainAndCountsOnce) {
-  coordinator.pushes.push_back(
-      []() -> bool { throw CoordinatorError(CoordinatorError::Kind::kRetry, "timeout"); });
-  run();
-  EXPECT_THAT(coordinator.pushed, ElementsAre(0, 1, 2));
-  EXPECT_EQ(value(), 3) << "the update is applied once";
-}
-
-TEST_F(WorkerLoopTest, APushThatStaysUnknownIsAnError) {
-  for (int i = 0; i < kPushAttempts; ++i) {
-    coordinator.pushes.push_back(
-        []() -> bool { throw CoordinatorError(CoordinatorError::Kind::kRetry, "timeout"); });
-  }
-  EXPECT_EQ(testing::error_of<CoordinatorError>([&] { run(); }), "timeout");
+  EXPECT_EQ(coordinator.joined, 1 + kRejoinsMax);
+  EXPECT_EQ(value(), 0) << "no push was accepted";
 }
 
 TEST_F(WorkerLoopTest, AStoppedJobEndsItInGoodOrder) {
-  coordinator.pushes.push_back(
-      []() -> bool { throw CoordinatorError(CoordinatorError::Kind::kStopped, "stopped"); });
+  coordinator.pushes.push_back([] { return false; });
+  coordinator.pushes.push_back([this]() -> bool {
+    EXPECT_EQ(value(), 2) << "visible before the push";
+    throw CoordinatorError(CoordinatorError::Kind::kStopped, "stopped");
+  });
   run();
   EXPECT_EQ(coordinator.left, 1);
+  EXPECT_EQ(value(), 1) << "what the daemon did not accept is taken back";
+  EXPECT_EQ(store.updates(), 1);
+  EXPECT_EQ(board.slot(0).iterations.load(), 1);
+}
+
+TEST_F(WorkerLoopTest, AFencedPushIsTakenBackAndTheNextIterationStartsWithoutIt) {
+  coordinator.pushes.push_back([] { return false; });
+  coordinator.pushes.push_back([this]() -> bool {
+    others_add(10);
+    throw CoordinatorError(CoordinatorError::Kind::kFenced, "declared lost");
+  });
+  run();
+  EXPECT_THAT(stepper.seen, ElementsAre(0, 1, 11, 12));
+  EXPECT_EQ(value(), 13);
+  EXPECT_EQ(board.slot(0).iterations.load(), 3);
+  EXPECT_EQ(store.updates(), 3 + 1) << "its own that count, and the other's";
+}
+
+TEST_F(WorkerLoopTest, ARefusedPushIsTakenBack) {
+  coordinator.pushes.push_back([]() -> bool {
+    throw CoordinatorError(CoordinatorError::Kind::kOther, "push: SYNCD_E_WRONG_ITERATION");
+  });
+  EXPECT_EQ(testing::error_of<CoordinatorError>([&] { run(); }), "push: SYNCD_E_WRONG_ITERATION");
+  EXPECT_EQ(value(), 0);
+}
+
+// ---- Failures that may pass
+
+[[noreturn]] void disk_is_full() {
+  throw CoordinatorError(CoordinatorError::Kind::kRetry, "SYNCD_E_STORE: disk full");
+}
+
+TEST_F(WorkerLoopTest, EveryCallIsMadeAgainUntilItSucceeds) {
+  constexpr int kFailures = 20;
+  for (int i = 0; i < kFailures; ++i) {
+    coordinator.joins.push_back(disk_is_full);
+    coordinator.begins.push_back([]() -> std::optional<Step> { disk_is_full(); });
+    coordinator.pushes.push_back([this]() -> bool {
+      EXPECT_EQ(value(), 1) << "the update stays, since the push may have counted";
+      disk_is_full();
+    });
+    coordinator.leaves.push_back([this] {
+      EXPECT_EQ(board.slot(0).trouble.get(), "SYNCD_E_STORE: disk full");
+      disk_is_full();
+    });
+  }
+  run();
+  EXPECT_EQ(coordinator.joined, 1);
+  EXPECT_EQ(coordinator.left, 1);
+  EXPECT_THAT(coordinator.pushed, ElementsAre(0, 1, 2));
+  EXPECT_EQ(value(), 3) << "every update is applied once";
+  EXPECT_EQ(board.slot(0).iterations.load(), 3);
+  EXPECT_EQ(board.slot(0).retries.load(), 4 * kFailures);
+  EXPECT_EQ(board.slot(0).waiting_for.get(), "");
+}
+
+TEST_F(WorkerLoopTest, APauseBeforeTheNextTryIsKept) {
+  const std::uint64_t seed = board.config().workload.seed;
+  const std::int64_t start_us = clock.now_us();
+  coordinator.joins = {disk_is_full, disk_is_full, [&] {
+                         EXPECT_EQ(clock.now_us() - start_us,
+                                   retry_pause_us(seed, 0, 1) + retry_pause_us(seed, 0, 2));
+                       }};
+  run();
+  EXPECT_EQ(coordinator.joined, 1);
+}
+
+TEST(RetryPause, GrowsToItsBoundAndDiffersBetweenWorkers) {
+  for (const int worker : {0, 1, 7}) {
+    for (int failures = 1; failures <= 100; ++failures) {
+      const std::int64_t pause_us = retry_pause_us(1, worker, failures);
+      const std::int64_t bound_us =
+          failures > 7 ? kRetryPauseMaxUs
+                       : std::min(kRetryPauseMaxUs, kRetryPauseFirstUs << (failures - 1));
+      EXPECT_GE(pause_us, bound_us / 2) << failures;
+      EXPECT_LE(pause_us, bound_us) << failures;
+    }
+  }
+  EXPECT_NE(retry_pause_us(1, 0, 9), retry_pause_us(1, 1, 9));
+  EXPECT_NE(retry_pause_us(1, 0, 9), retry_pause_us(1, 0, 10));
+}
+
+TEST_F(WorkerLoopTest, ATryAgainEndsWithTheRun) {
+  int tries = 0;
+  const std::function<bool()> never = [&]() -> bool {
+    if (++tries == 4) board.request_stop(StopLevel::kFinish);
+    if (tries == 8) board.request_stop(StopLevel::kAbandon);
+    coordinator.pushes.push_back(coordinator.pushes.front());
+    disk_is_full();
+  };
+  coordinator.pushes = {never, never};
+  EXPECT_EQ(testing::error_of<CoordinatorError>([&] { run(); }), "SYNCD_E_STORE: disk full");
+  EXPECT_EQ(tries, 8) << "a push is part of what a stop lets end, until it says to abandon that";
+  EXPECT_EQ(value(), 1) << "nobody knows whether that push counted";
+  EXPECT_EQ(board.slot(0).iterations.load(), 0);
+}
+
+TEST_F(WorkerLoopTest, AStoppedRunWaitsForNoGrantAndLeaves) {
+  coordinator.begins.push_back([this]() -> std::optional<Step> {
+    board.request_stop(StopLevel::kFinish);
+    disk_is_full();
+  });
+  run();
+  EXPECT_EQ(coordinator.left, 1);
+  EXPECT_TRUE(coordinator.pushed.empty());
 }
 
 TEST_F(WorkerLoopTest, OtherErrorsArePassedOnAndTheBudgetIsGivenBack) {
   coordinator.begins.push_back([]() -> std::optional<Step> {
-    throw CoordinatorError(CoordinatorError::Kind::kOther, "begin: SYNCD_E_STORE: disk full");
+    throw CoordinatorError(CoordinatorError::Kind::kOther, "begin: SYNCD_E_STATE: no");
   });
-  EXPECT_EQ(testing::error_of<CoordinatorError>([&] { run(); }), "begin: SYNCD_E_STORE: disk full");
+  EXPECT_EQ(testing::error_of<CoordinatorError>([&] { run(); }), "begin: SYNCD_E_STATE: no");
   for (int i = 0; i < 3; ++i) EXPECT_TRUE(board.claim_iteration(0));
 }
 
@@ -384,7 +495,7 @@ class HubCoordinator : public Coordinator {
     return false;
   }
   void leave() override { hub_.leave(worker_); }
-  void rejoin() override { FAIL() << "nobody is fenced here"; }
+  void join() override {}
 
  private:
   SspHub& hub_;
@@ -430,6 +541,76 @@ TEST(WorkerLoops, TrainTogetherWithinTheBoundAndLearn) {
   EXPECT_EQ(most_stale, hub.most_stale());
   store.read_all(parameters);
   EXPECT_LT(workload->evaluate(parameters), before - 0.03);
+}
+
+// Accepts, calls late, fences and fails pushes by chance; a push that failed counts from its first
+// accepted try on. Nobody waits for anybody.
+class MoodyCoordinator : public Coordinator {
+ public:
+  explicit MoodyCoordinator(std::uint64_t seed) : random_(seed, Stream::kGenerate) {}
+  std::int64_t accepted = 0;
+  std::int64_t refused = 0;
+
+  void join() override {}
+  std::optional<Step> begin(std::int64_t) override {
+    return Step{.iteration = next_++, .pull = random_.index(2) == 0};
+  }
+  std::string waiting_for() const override { return ""; }
+  bool should_resync() const override { return false; }
+  bool push(std::int64_t, const PushReport&) override {
+    const std::uint64_t mood = random_.index(10);
+    if (mood == 0) throw CoordinatorError(CoordinatorError::Kind::kRetry, "unknown");
+    const bool fenced = mood == 1 && fenced_ < kRejoinsMax;
+    const bool late = mood == 2 || mood == 3;
+    ++(fenced || late ? refused : accepted);
+    if (fenced) {
+      ++fenced_;
+      throw CoordinatorError(CoordinatorError::Kind::kFenced, "fenced");
+    }
+    return late;
+  }
+  void leave() override {}
+
+ private:
+  Random random_;
+  int fenced_ = 0;
+  std::int64_t next_ = 0;
+};
+
+TEST(WorkerLoops, TheStoreHoldsExactlyTheAcceptedUpdates) {
+  constexpr int kWorkers = 4;
+  BoardConfig config{};
+  config.workload.workers = kWorkers;
+  config.budget = static_cast<std::int32_t>(Budget::kShared);
+  config.iterations = 300;
+  set_field(config.slowdown, "none", "slowdown");
+  const RunBoard board = RunBoard::create(config);
+  ParameterStore store = ParameterStore::create({.parameters = 1}, std::vector<float>{0});
+  std::deque<MoodyCoordinator> coordinators;
+  for (std::uint64_t seed = 0; seed < kWorkers; ++seed) coordinators.emplace_back(seed);
+  std::vector<std::thread> threads;
+  for (int worker = 0; worker < kWorkers; ++worker) {
+    threads.emplace_back([&, worker] {
+      CountingStepper stepper;
+      FakeClock clock;
+      WorkerLoop(worker, board, store, stepper, coordinators[static_cast<std::size_t>(worker)],
+                 clock)
+          .run();
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  std::int64_t accepted = 0;
+  std::int64_t refused = 0;
+  for (const MoodyCoordinator& coordinator : coordinators) {
+    accepted += coordinator.accepted;
+    refused += coordinator.refused;
+  }
+  EXPECT_GT(refused, 0);
+  EXPECT_EQ(accepted, kWorkers * 300);
+  float value = 0;
+  store.read_all({&value, 1});
+  EXPECT_EQ(value, static_cast<float>(accepted)) << "each update adds 1, which floats add exactly";
+  EXPECT_EQ(store.updates(), accepted);
 }
 
 }  // namespace
