@@ -199,27 +199,29 @@ TEST(UpdateQueue, TheNextWriteMendsWhatADeadWriterLeft) {
   EXPECT_EQ(queue.read(0, 0), Read::kOverwritten);
 }
 
-// Two slots under a writer that waits for nobody: readers meet every answer, and no update of which
-// they are told kOk is a mixture. They stop when they have read enough, and stop the writer.
+// Two slots under a writer that waits for nobody and writes all the time, so that many reads run
+// into it: no update of which a reader is told kOk is a mixture. Readers stop when they have read
+// enough, and then the writer.
 TEST(UpdateQueue, ReadersNeverGetAMixture) {
-  Queue queue({1, 2, 301 * sizeof(float)});
+  constexpr std::size_t kNumbers = 4001;
+  constexpr std::int64_t kDifferent = 8;  // updates made beforehand, written in turn
+  Queue queue({1, 2, kNumbers * sizeof(float)});
   std::atomic<bool> stop = false;
   std::thread writer([&] {
-    std::vector<float> update(301);
+    std::vector<std::vector<float>> updates(kDifferent, std::vector<float>(kNumbers));
+    for (std::int64_t k = 0; k < kDifferent; ++k) fill(updates[static_cast<std::size_t>(k)], k);
     for (std::int64_t k = 0; !stop.load(std::memory_order_relaxed); ++k) {
-      fill(update, k);
-      queue.made->write(0, k, std::span(update));
+      queue.made->write(0, k, std::span(updates[static_cast<std::size_t>(k % kDifferent)]));
     }
   });
   const auto read = [&] {
-    std::vector<float> out(301);
-    std::size_t whole = 0;
+    std::vector<float> out(kNumbers);
     std::size_t mixtures = 0;
-    while (whole < 2000) {
+    for (std::size_t whole = 0; whole < 2000;) {
       const std::int64_t newest = queue.made->newest(0);
       if (newest < 0 || queue.made->read(0, newest, std::span(out)) != Read::kOk) continue;
       ++whole;
-      if (!is_whole(out, newest)) ++mixtures;
+      if (!is_whole(out, newest % kDifferent)) ++mixtures;
     }
     return mixtures;
   };
@@ -234,10 +236,11 @@ TEST(UpdateQueue, ReadersNeverGetAMixture) {
 
 // A misuse: two writers in one slot. Still nobody is handed a mixture.
 TEST(UpdateQueue, TwoWritersAtOnceAreFoundOut) {
-  Queue queue({1, 1, 64 * sizeof(float)});
+  constexpr std::size_t kNumbers = 2000;
+  Queue queue({1, 1, kNumbers * sizeof(float)});
   std::atomic<bool> stop = false;
   const auto write = [&](float sign) {
-    std::vector<float> update(64);
+    std::vector<float> update(kNumbers);
     for (std::int64_t k = 0; !stop.load(std::memory_order_relaxed); ++k) {
       std::fill(update.begin(), update.end(), sign * static_cast<float>(k % 1000 + 1));
       queue.made->write(0, 0, std::span(update));
@@ -246,16 +249,18 @@ TEST(UpdateQueue, TwoWritersAtOnceAreFoundOut) {
   };
   std::thread first(write, 1.0f);
   std::thread second(write, -1.0f);
-  std::vector<float> out(64);
+  std::vector<float> out(kNumbers);
   std::size_t whole = 0;
+  std::size_t mixtures = 0;
   while (whole < 2000) {
     if (queue.made->read(0, 0, std::span(out)) != Read::kOk) continue;
     ++whole;
-    EXPECT_EQ(out, std::vector<float>(64, out[0]));
+    if (out != std::vector<float>(kNumbers, out[0])) ++mixtures;
   }
   stop = true;
   first.join();
   second.join();
+  EXPECT_EQ(mixtures, 0u);
 }
 
 }  // namespace
