@@ -313,6 +313,9 @@ void Daemon::stop(const std::string& reason) {
 
 int run_daemon(const Config& config, const std::string& ready_file) {
   std::signal(SIGPIPE, SIG_IGN);
+  // A limit on the size of files is then an error of a write, like a full disk, which the store
+  // outlives.
+  std::signal(SIGXFSZ, SIG_IGN);
   raise_descriptor_limit();
   std::unique_ptr<Log> log;
   try {
@@ -341,10 +344,12 @@ int main(int argc, char** argv) try {
   }
   syncd::config::Loaded loaded;
   std::vector<std::string> errors;
-  if (!syncd::config::load(flags, syncd::config::environment_of(environ), loaded, errors)) {
-    for (const std::string& error : errors) std::fprintf(stderr, "syncd: %s\n", error.c_str());
-    return kBadConfig;
-  }
+  const bool good =
+      syncd::config::load(flags, syncd::config::environment_of(environ), loaded, errors);
+  if (!loaded.store_problem.empty()) errors.push_back(loaded.store_problem);
+  for (const std::string& error : errors) std::fprintf(stderr, "syncd: %s\n", error.c_str());
+  if (!good) return kBadConfig;
+  if (!loaded.store_problem.empty()) return kBadStore;
   if (flags.check_config) {
     std::fputs(loaded.effective.c_str(), stdout);
     return kClean;

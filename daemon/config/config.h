@@ -77,6 +77,10 @@ Environment environment_of(const char* const* environ);
 struct Loaded {
   Config config;
   std::string effective;  // the whole as TOML, with where each value comes from as comments
+  // One sentence if the store cannot be where the configuration puts it, which is no mistake of the
+  // configuration's own: the directory may only not be mounted yet. Empty: nothing is known against
+  // it.
+  std::string store_problem;
 };
 
 // Reads and checks everything. False: `errors` has one sentence for each mistake, with file and

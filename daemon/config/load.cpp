@@ -92,7 +92,8 @@ std::string unknown_section(const std::string& where, const std::string& section
 
 class Loader {
  public:
-  Loader(Config& config, Errors& errors) : config_(config), errors_(errors) {}
+  Loader(Config& config, Errors& errors, std::string& store_problem)
+      : config_(config), errors_(errors), store_problem_(store_problem) {}
 
   void file(const std::string& path);
   void environment(const Environment& environment);
@@ -111,6 +112,7 @@ class Loader {
 
   Config& config_;
   Errors& errors_;
+  std::string& store_problem_;
   Sources sources_;
   std::vector<std::string> job_where_;
   std::vector<TomlFile::Table> job_tables_;
@@ -281,10 +283,10 @@ void Loader::check_store() {
   struct stat found {};
   const bool there = stat(parent.c_str(), &found) == 0;
   if (there && S_ISDIR(found.st_mode)) return;
-  errors_.push_back(where("store.path") + ": store.path = \"" + config_.store_path +
-                    "\": its parent " + parent +
-                    (there || errno == ENOTDIR ? " is not a directory" : " does not exist") +
-                    "; allowed: a directory whose parent exists, or \"memory\"");
+  store_problem_ = where("store.path") + ": store.path = \"" + config_.store_path +
+                   "\": its parent " + parent +
+                   (there || errno == ENOTDIR ? " is not a directory" : " does not exist") +
+                   "; allowed: a directory whose parent exists, or \"memory\"";
 }
 
 void Loader::check_thresholds() {
@@ -348,7 +350,8 @@ bool load(const Flags& flags, const Environment& environment, Loaded& loaded,
           std::vector<std::string>& errors) {
   errors.clear();
   Config config;
-  Loader loader(config, errors);
+  loaded.store_problem.clear();
+  Loader loader(config, errors, loaded.store_problem);
   std::string file = flags.config_file;
   for (const auto& [name, value] : environment) {
     if (name == "SYNCD_CONFIG" && file.empty()) file = value;

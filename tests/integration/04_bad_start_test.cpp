@@ -55,15 +55,18 @@ TEST_F(BadStart, AStoreBelowAFileIsRefused) {
   write_file(directory_.file("file"), "");
   const std::string path = directory_.file("file/store");
   const RunResult result = with_store(path);
-  EXPECT_EQ(result.ending, exited(kConfigurationFailed)) << said(result);
+  EXPECT_EQ(result.ending, exited(kStoreFailed)) << said(result);
   EXPECT_THAT(said(result), AllOf(HasSubstr(path), HasSubstr("not a directory")));
 }
 
 TEST_F(BadStart, AStoreBelowADirectoryThatIsMissingIsRefused) {
   const std::string path = directory_.file("no/store");
   const RunResult result = with_store(path);
-  EXPECT_EQ(result.ending, exited(kConfigurationFailed)) << said(result);
+  EXPECT_EQ(result.ending, exited(kStoreFailed)) << said(result);
   EXPECT_THAT(said(result), AllOf(HasSubstr(path), HasSubstr("does not exist")));
+  const RunResult checked = syncd({"--store", path, "--check-config"});
+  EXPECT_EQ(checked.ending, exited(kStoreFailed)) << said(checked);
+  EXPECT_THAT(checked.err, AllOf(HasSubstr(path), HasSubstr("does not exist")));
 }
 
 TEST_F(BadStart, AStoreWhereNobodyCanWriteIsRefused) {
