@@ -48,7 +48,7 @@ std::string compress_ranks(const std::vector<std::uint32_t>& ranks, std::size_t 
 
 std::string format_duration(std::int64_t us) {
   // Each unit ends where rounding would write the next one's first value ("1000 ms").
-  if (us < 0) return "-" + format_duration(us == INT64_MIN ? INT64_MAX : -us);
+  if (us < 0) return std::string("-").append(format_duration(us == INT64_MIN ? INT64_MAX : -us));
   char text[64];
   const double ms = static_cast<double>(us) / 1e3;
   if (us < 1000) {

@@ -239,6 +239,47 @@ struct StopJobRequest {
   std::string reason;
   bool operator==(const StopJobRequest&) const = default;
 };
+struct Restarted {
+  WorkerRef worker;
+  std::int64_t iteration = 0;
+  bool operator==(const Restarted&) const = default;
+};
+struct Targets {
+  WorkerRef worker;
+  std::int64_t iteration = 0;
+  bool operator==(const Targets&) const = default;
+};
+struct TargetsReply {
+  std::int64_t iteration = 0;
+  std::vector<std::uint32_t> ranks;
+  bool operator==(const TargetsReply&) const = default;
+};
+struct Collect {
+  WorkerRef worker;
+  std::int64_t iteration = 0;
+  bool operator==(const Collect&) const = default;
+};
+struct PeerUpdate {
+  std::uint32_t rank = 0;
+  std::int64_t iteration = 0;
+  double weight = 0;
+  bool operator==(const PeerUpdate&) const = default;
+};
+struct CollectReply {
+  std::int64_t iteration = 0;
+  std::vector<PeerUpdate> updates;
+  bool operator==(const CollectReply&) const = default;
+};
+struct Consumed {
+  WorkerRef worker;
+  std::int64_t iteration = 0;
+  bool operator==(const Consumed&) const = default;
+};
+struct SetPolicyRequest {
+  std::string job;
+  std::string policy;
+  bool operator==(const SetPolicyRequest&) const = default;
+};
 
 // A verified message of a type that this build does not know (a newer peer's).
 struct Unknown {
@@ -250,7 +291,8 @@ using Body = std::variant<Unknown, Hello, Welcome, Error, Ok, Join, Joined, Leav
                           Push, Pushed, Explain, Explanation, CancelBegin, StopNotice, FencedNotice,
                           ResyncNotice, ShutdownNotice, Heartbeat, HeartbeatAck, StatusRequest,
                           StatusReply, JobsRequest, JobsReply, WorkersRequest, WorkersReply,
-                          HistoryRequest, HistoryReply, CreateJobRequest, StopJobRequest>;
+                          HistoryRequest, HistoryReply, CreateJobRequest, StopJobRequest, Restarted,
+                          Targets, TargetsReply, Collect, CollectReply, Consumed, SetPolicyRequest>;
 
 struct Message {
   std::uint64_t id = 0;

@@ -288,6 +288,54 @@ bool read_body(Allowance& a, const fb::Message* m, Body& body, std::string& erro
       body = StopJobRequest{text(a, t->job()), text(a, t->reason())};
       return true;
     }
+    case fb::Body::Restarted: {
+      const auto* t = m->body_as_Restarted();
+      if (!has_worker(t, "Restarted", error)) return false;
+      body = Restarted{worker(t->worker()), t->iteration()};
+      return true;
+    }
+    case fb::Body::Targets: {
+      const auto* t = m->body_as_Targets();
+      if (!has_worker(t, "Targets", error)) return false;
+      body = Targets{worker(t->worker()), t->iteration()};
+      return true;
+    }
+    case fb::Body::TargetsReply: {
+      const auto* t = m->body_as_TargetsReply();
+      TargetsReply reply{t->iteration(), {}};
+      if (t->ranks() != nullptr) reply.ranks.assign(t->ranks()->begin(), t->ranks()->end());
+      body = std::move(reply);
+      return true;
+    }
+    case fb::Body::Collect: {
+      const auto* t = m->body_as_Collect();
+      if (!has_worker(t, "Collect", error)) return false;
+      body = Collect{worker(t->worker()), t->iteration()};
+      return true;
+    }
+    case fb::Body::CollectReply: {
+      const auto* t = m->body_as_CollectReply();
+      CollectReply reply{t->iteration(), {}};
+      if (t->updates() != nullptr) {
+        reply.updates.reserve(t->updates()->size());
+        for (const fb::PeerUpdate* u : *t->updates()) {
+          reply.updates.push_back({u->rank(), u->iteration(), u->weight()});
+        }
+      }
+      body = std::move(reply);
+      return true;
+    }
+    case fb::Body::Consumed: {
+      const auto* t = m->body_as_Consumed();
+      if (!has_worker(t, "Consumed", error)) return false;
+      body = Consumed{worker(t->worker()), t->iteration()};
+      return true;
+    }
+    case fb::Body::SetPolicyRequest: {
+      const auto* t = m->body_as_SetPolicyRequest();
+      body = SetPolicyRequest{text(a, t->job()), text(a, t->policy())};
+      return true;
+    }
   }
   error = "it has no body";
   return false;

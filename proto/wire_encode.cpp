@@ -197,6 +197,36 @@ Offset<fb::StopJobRequest> write(Builder& b, const StopJobRequest& m) {
   const auto reason = text(b, m.reason);
   return fb::CreateStopJobRequest(b, job, reason);
 }
+Offset<fb::Restarted> write(Builder& b, const Restarted& m) {
+  const fb::WorkerRef ref = worker(m.worker);
+  return fb::CreateRestarted(b, &ref, m.iteration);
+}
+Offset<fb::Targets> write(Builder& b, const Targets& m) {
+  const fb::WorkerRef ref = worker(m.worker);
+  return fb::CreateTargets(b, &ref, m.iteration);
+}
+Offset<fb::TargetsReply> write(Builder& b, const TargetsReply& m) {
+  return fb::CreateTargetsReply(b, m.iteration, b.CreateVector(m.ranks));
+}
+Offset<fb::Collect> write(Builder& b, const Collect& m) {
+  const fb::WorkerRef ref = worker(m.worker);
+  return fb::CreateCollect(b, &ref, m.iteration);
+}
+Offset<fb::CollectReply> write(Builder& b, const CollectReply& m) {
+  std::vector<fb::PeerUpdate> updates;
+  updates.reserve(m.updates.size());
+  for (const PeerUpdate& u : m.updates) updates.emplace_back(u.rank, u.iteration, u.weight);
+  return fb::CreateCollectReply(b, m.iteration, b.CreateVectorOfStructs(updates));
+}
+Offset<fb::Consumed> write(Builder& b, const Consumed& m) {
+  const fb::WorkerRef ref = worker(m.worker);
+  return fb::CreateConsumed(b, &ref, m.iteration);
+}
+Offset<fb::SetPolicyRequest> write(Builder& b, const SetPolicyRequest& m) {
+  const auto job = text(b, m.job);
+  const auto policy = text(b, m.policy);
+  return fb::CreateSetPolicyRequest(b, job, policy);
+}
 
 }  // namespace
 

@@ -106,8 +106,12 @@ const std::vector<RecordColumn>& record_columns() {
       {"expected_workers", "of the job (job_created); those that were ready (job_started)"},
       {"min_workers", "of the job (job_created)"},
       {"superstep", "barrier, plan"},
-      {"predicted_us", "the wait that the plan foresaw (barrier, plan)"},
-      {"wait_us", "the wait that it came to (barrier, plan)"},
+      {"predicted_us", "when the plan foresaw the barrier, since the Unix epoch (barrier, plan)"},
+      {"predicted_wait_us", "the longest wait at it that the plan foresaw (barrier, plan)"},
+      {"wait_us", "the longest wait that it came to (barrier)"},
+      {"restarts", "how often the iteration's work was dropped after a re-sync (push)"},
+      {"wasted_us", "how long was computed and dropped then (push)"},
+      {"declined", "the last re-sync of the iteration was not followed (push)"},
       {"values", "whole numbers of the kind's own (CSV: separated by blanks)"},
       {"reason", "of a stop, a loss, a note"},
       {"config", "the job's other settings, as key=value lines (job_created)"},
@@ -149,6 +153,9 @@ nlohmann::json record_json(const Record& r) {
     if (r.loss) out["loss"] = *r.loss;
     out["samples"] = r.samples;
     out["bytes"] = r.bytes;
+    if (r.restarts > 0) out["restarts"] = r.restarts;
+    if (r.wasted_us > 0) out["wasted_us"] = r.wasted_us;
+    if (r.declined) out["declined"] = true;
   }
   if (!r.name.empty()) out["name"] = r.name;
   if (!r.host.empty()) out["host"] = r.host;
@@ -159,6 +166,7 @@ nlohmann::json record_json(const Record& r) {
   }
   if (r.superstep >= 0) out["superstep"] = r.superstep;
   if (r.predicted_us >= 0) out["predicted_us"] = r.predicted_us;
+  if (r.predicted_wait_us >= 0) out["predicted_wait_us"] = r.predicted_wait_us;
   if (r.wait_us >= 0) out["wait_us"] = r.wait_us;
   if (!r.values.empty()) out["values"] = r.values;
   if (!r.reason.empty()) out["reason"] = r.reason;
@@ -216,6 +224,9 @@ std::string record_details(const Record& r) {
     if (r.span_us >= 0) add("span", format_duration(r.span_us));
     if (r.waited_us > 0) add("waited", format_duration(r.waited_us));
     add("staleness", std::to_string(r.staleness));
+    if (r.restarts > 0) add("restarts", std::to_string(r.restarts));
+    if (r.wasted_us > 0) add("wasted", format_duration(r.wasted_us));
+    if (r.declined) add("declined", "yes");
     if (r.loss) {
       std::array<char, 40> text{};
       std::snprintf(text.data(), text.size(), "%.6g", *r.loss);
@@ -231,6 +242,7 @@ std::string record_details(const Record& r) {
   if (!r.policy.empty()) add("policy", r.policy);
   if (r.expected_workers > 0) add("workers", std::to_string(r.expected_workers));
   if (r.superstep >= 0) add("superstep", std::to_string(r.superstep));
+  if (r.predicted_wait_us >= 0) add("predicted_wait", format_duration(r.predicted_wait_us));
   if (r.wait_us >= 0) add("wait", format_duration(r.wait_us));
   if (!r.reason.empty()) add("reason", "\"" + r.reason + "\"");
   return out;

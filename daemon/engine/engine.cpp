@@ -58,6 +58,11 @@ std::string check_claims(const wire::Join& join) {
     return "an iteration reported at the join is out of range: allowed are -1 to " +
            std::to_string(limits::kIterationMax);
   }
+  if (join.collected > join.granted || join.consumed > join.collected) {
+    return "iteration " + std::to_string(join.consumed) + " is reported as consumed and " +
+           std::to_string(join.collected) + " as collected, but only " +
+           std::to_string(join.granted) + " as granted";
+  }
   if (join.pushed > join.granted) {
     return "iteration " + std::to_string(join.pushed) + " is reported as pushed, but only " +
            std::to_string(join.granted) + " as granted";
@@ -165,6 +170,16 @@ void Engine::handle(Request& request, Effects& effects) {
           on_create(request.caller, body, effects);
         } else if constexpr (std::is_same_v<T, wire::StopJobRequest>) {
           on_stop(request.caller, body, effects);
+        } else if constexpr (std::is_same_v<T, wire::SetPolicyRequest>) {
+          on_set_policy(request.caller, body, effects);
+        } else if constexpr (std::is_same_v<T, wire::Restarted>) {
+          routed(&Job::restarted, body);
+        } else if constexpr (std::is_same_v<T, wire::Targets>) {
+          routed(&Job::targets, body);
+        } else if constexpr (std::is_same_v<T, wire::Collect>) {
+          routed(&Job::collect, body);
+        } else if constexpr (std::is_same_v<T, wire::Consumed>) {
+          routed(&Job::consumed, body);
         } else {
           refuse(request.caller, Status::kUnsupported,
                  "this daemon does not serve requests of type " +
@@ -337,6 +352,29 @@ void Engine::on_stop(const Caller& caller, wire::StopJobRequest& stop, Effects& 
   job.stop(stop.reason.empty() ? "stopped by an operator"
                                : "stopped by an operator: " + stop.reason);
   effects.replies.push_back({caller, true, wire::Ok{}});
+}
+
+void Engine::on_set_policy(const Caller& caller, wire::SetPolicyRequest& request,
+                           Effects& effects) {
+  if (refuses_name(caller, request.job, effects)) return;
+  const JobId id = find_job(request.job);
+  if (id == 0) {
+    refuse(caller, Status::kUnknownJob, "there is no job '" + request.job + "'", effects);
+    return;
+  }
+  Job& job = *jobs_.at(id);
+  std::string error;
+  const auto policy = make_policy(request.policy, error);
+  if (policy) error = job.check_switch(*policy);
+  if (!error.empty()) {
+    refuse(caller, job.state() == JobState::kStopped ? Status::kStopped : Status::kInvalid,
+           std::move(error), effects);
+    return;
+  }
+  if (store_refuses(caller, effects)) return;
+  Bound bound(job, effects);
+  effects.replies.push_back({caller, true, wire::Ok{}});
+  job.switch_policy(*policy);
 }
 
 // ---- views

@@ -85,6 +85,7 @@ class Engine {
   void on_join(const Caller& caller, wire::Join& join, Effects& effects);
   void on_create(const Caller& caller, wire::CreateJobRequest& create, Effects& effects);
   void on_stop(const Caller& caller, wire::StopJobRequest& stop, Effects& effects);
+  void on_set_policy(const Caller& caller, wire::SetPolicyRequest& request, Effects& effects);
   void on_jobs(const Caller& caller, Effects& effects) const;
   void on_workers(const Caller& caller, const wire::WorkersRequest& request,
                   Effects& effects) const;

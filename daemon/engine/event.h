@@ -20,7 +20,8 @@ struct Caller {
 };
 
 // A client's request, decoded and verified. The engine answers Join, Leave, Begin, CancelBegin,
-// Push, Explain, JobsRequest, WorkersRequest, CreateJobRequest and StopJobRequest; the edge keeps
+// Push, Restarted, Targets, Collect, Consumed, Explain, JobsRequest, WorkersRequest,
+// CreateJobRequest, StopJobRequest and SetPolicyRequest; the edge keeps
 // the rest (handshake, heartbeats, status, history) to itself. Anything else is answered
 // UNSUPPORTED.
 struct Request {

@@ -77,6 +77,7 @@ Worker* Job::check(const Caller& caller, const wire::WorkerRef& ref) {
     // A frame that a cut connection still had must not get in the way of those of the present one.
     why = "did not join over this connection";
   } else {
+    worker->predecessor = 0;
     return worker;
   }
   refuse(caller, Status::kFenced,
@@ -90,6 +91,13 @@ Worker* Job::check(const Caller& caller, const wire::WorkerRef& ref) {
 
 Iteration Job::due(const Worker& worker) const {
   return policy_->family() == Family::kParameterServer ? worker.clock : worker.clock + 1;
+}
+
+// Whether the worker is within an iteration: with a parameter server from the grant to the push,
+// else to the answer of collect.
+bool Job::in_iteration(const Worker& worker) const {
+  if (!decentralized()) return worker.computing();
+  return worker.granted == worker.clock && worker.collected < worker.granted;
 }
 
 wire::Granted Job::repeat_grant(const Worker& worker) const {
@@ -110,32 +118,33 @@ void Job::begin(const Caller& caller, const wire::Begin& begin) {
   }
   // Invariant I8. A jump may be asked for again under the iteration that was asked for or under the
   // one that was granted: whoever asks may not have seen the first answer.
-  if (worker->computing() && k <= worker->granted && k > worker->answered()) {
+  const bool repeated = decentralized() ? k >= std::max<Iteration>(worker->asked, 0)
+                                        : worker->computing() && k > worker->answered();
+  if (repeated && k <= worker->granted) {
     reply(caller, repeat_grant(*worker));
     return;
   }
   const Iteration next = due(*worker);
   if (k <= worker->granted || k > next) {
     std::string text = "begin(" + std::to_string(k) + ") of " + called(*worker) + ": ";
-    text += worker->computing() ? "iteration " + std::to_string(worker->granted) +
-                                      " was granted and is not pushed yet"
-                                : "the iteration that is due is " + std::to_string(next);
+    text +=
+        !decentralized() && worker->computing()
+            ? "iteration " + std::to_string(worker->granted) + " was granted and is not pushed yet"
+            : "the iteration that is due is " + std::to_string(next);
     refuse(caller, Status::kWrongIteration, std::move(text));
+    return;
+  }
+  if (decentralized() && in_iteration(*worker)) {
+    refuse(caller, Status::kState,
+           "begin(" + std::to_string(k) + ") of " + called(*worker) + ": collect(" +
+               std::to_string(worker->clock) + ") must be answered first");
     return;
   }
   wait_in_begin(*worker, caller, k);
 }
 
 void Job::wait_in_begin(Worker& worker, const Caller& caller, Iteration iteration) {
-  if (worker.waiting) {
-    refuse(worker.waiting->caller, Status::kCancelled,
-           "a later request of this worker took its place");
-    worker.waiting->caller = caller;
-    worker.waiting->iteration = iteration;
-    return;
-  }
-  worker.waiting = Waiting{caller, iteration, now()};
-  ++waiting_;
+  if (!stand(worker, caller, iteration, Call::kBegin)) return;
   if (state_ == JobState::kWaiting) {
     if (worker.state == WorkerState::kRegistered) {
       worker.state = WorkerState::kReady;
@@ -146,6 +155,31 @@ void Job::wait_in_begin(Worker& worker, const Caller& caller, Iteration iteratio
   }
   if (worker.state == WorkerState::kRegistered) admit(worker);
   policy_->on_begin(*this, worker.rank);
+}
+
+bool Job::stand(Worker& worker, const Caller& caller, Iteration iteration, Call call) {
+  if (worker.waiting) {
+    refuse(worker.waiting->caller, Status::kCancelled,
+           "a later request of this worker took its place");
+    if (worker.waiting->call == call) {
+      worker.waiting->caller = caller;
+      worker.waiting->iteration = iteration;
+      return false;
+    }
+    withdraw(worker);
+  }
+  worker.waiting = Waiting{caller, iteration, now(), call};
+  ++waiting_;
+  return true;
+}
+
+Waiting Job::end_waiting(Worker& worker) {
+  const Waiting waiting = *worker.waiting;
+  worker.waiting.reset();
+  --waiting_;
+  worker.active_at = now();
+  worker.warned = false;
+  return waiting;
 }
 
 void Job::withdraw(Worker& worker) {
@@ -176,10 +210,8 @@ void Job::cancel_begin(const Caller& caller, const wire::CancelBegin& cancel) {
 
 void Job::grant(Rank rank, const Grant& grant) {
   Worker& worker = at(rank);
-  if (!worker.waiting) return;
-  const Waiting waiting = *worker.waiting;
-  worker.waiting.reset();
-  --waiting_;
+  if (!worker.waits_in(Call::kBegin)) return;
+  const Waiting waiting = end_waiting(worker);
 
   const Iteration iteration = grant.iteration.value_or(due(worker));
   std::uint32_t flags = grant.flags;
@@ -188,12 +220,15 @@ void Job::grant(Rank rank, const Grant& grant) {
   if (worker.granted_at < 0 || others > worker.others_at_pull) flags |= wire::kStepPull;
   worker.others_at_pull = others;
 
-  if (policy_->family() == Family::kDecentralized) set_clock(worker, iteration);
+  if (iteration != waiting.iteration) {
+    worker.before_jump = waiting.iteration - 1;
+    worker.after_jump = iteration;
+  }
+  if (decentralized()) set_clock(worker, iteration);
   worker.granted = iteration;
+  worker.asked = waiting.iteration;
   worker.granted_at = now();
   worker.waited_us = now() - waiting.since;
-  worker.active_at = now();
-  worker.warned = false;
   worker.last_grant.iteration = iteration;
   worker.last_grant.flags = flags;
   worker.last_grant.staleness = grant.staleness.value_or(worker.relative() - clocks_.min());
@@ -209,6 +244,13 @@ void Job::push(const Caller& caller, const wire::Push& push) {
   Worker* worker = check(caller, push.worker);
   if (worker == nullptr) return;
   const Iteration k = push.iteration;
+  if (k > worker->before_jump && k < worker->after_jump && k != worker->late) {
+    refuse(caller, Status::kWrongIteration,
+           "push(" + std::to_string(k) + ") of " + called(*worker) +
+               ": it went on from iteration " + std::to_string(worker->before_jump) + " to " +
+               std::to_string(worker->after_jump));
+    return;
+  }
   if (k >= 0 && (k <= worker->pushed || k == worker->late)) {
     const bool late = k == worker->late;
     // The first copy's record may still be on its way to the disk: this answer waits for it too.
@@ -244,7 +286,7 @@ void Job::push(const Caller& caller, const wire::Push& push) {
   PushVerdict verdict = policy_->judge_push(*this, worker->rank, k);
   // A worker that was told to jump ahead while it computed: its update comes too late in any
   // policy.
-  if (policy_->family() == Family::kParameterServer && k < worker->clock) {
+  if (!decentralized() && k < worker->clock) {
     verdict = {true, std::max(worker->clock, verdict.late ? verdict.clock : worker->clock)};
   }
   Record record = make_record(RecordKind::kPush, *worker);
@@ -254,9 +296,16 @@ void Job::push(const Caller& caller, const wire::Push& push) {
   record.span_us = worker->granted_at >= 0 ? now() - worker->granted_at : -1;
   record.waited_us = worker->waited_us;
   record.staleness = worker->last_grant.staleness;
+  record.restarts = worker->restarts;
+  record.wasted_us = worker->wasted_us;
+  record.declined = worker->resync;
   record.loss = push.loss;
   record.samples = push.samples;
   record.bytes = push.bytes;
+  if (verdict.late) {
+    worker->before_jump = k;
+    worker->after_jump = verdict.clock;
+  }
   ++engine_.pushes_;
   reply(caller, wire::Pushed{k, verdict.late, false}, true);
   commit(std::move(record));
@@ -288,27 +337,148 @@ void Job::advance(Rank rank, Clock clock) {
   if (clock > worker.clock) set_clock(worker, clock);
 }
 
-void Job::barrier(std::int64_t superstep, Micros predicted_us, Micros wait_us) {
-  if (replaying_) return;
-  Record record = make_record(RecordKind::kBarrier);
-  record.superstep = superstep;
-  record.predicted_us = predicted_us;
-  record.wait_us = wait_us;
-  commit(std::move(record));
-}
-
-void Job::resync(Rank rank) {
-  const Worker& worker = at(rank);
-  if (effects_ == nullptr || worker.connection == 0 || !worker.computing()) return;
+bool Job::resync(Rank rank) {
+  Worker& worker = at(rank);
+  if (effects_ == nullptr || worker.connection == 0 || !worker.computing()) return false;
+  worker.resync = true;
   effects_->notifications.push_back(
       {worker.connection, wire::ResyncNotice{ref(worker), worker.granted}});
+  return true;
 }
 
-// The wire has no decentralized calls yet, so no policy can be asked for these answers.
-void Job::answer_targets(Rank, std::vector<Rank>) {}
-void Job::answer_collect(Rank, std::vector<PeerUpdate>) {}
+void Job::restarted(const Caller& caller, const wire::Restarted& request) {
+  Worker* worker = check(caller, request.worker);
+  if (worker == nullptr) return;
+  const Iteration k = request.iteration;
+  if (state_ == JobState::kStopped) {
+    refuse(caller, Status::kStopped, "job '" + spec_.name + "' has ended: " + stop_reason_);
+    return;
+  }
+  if (k < 0 || k > worker->granted) {
+    refuse(caller, Status::kWrongIteration,
+           "restarted(" + std::to_string(k) + ") of " + called(*worker) +
+               ": its latest granted iteration is " + std::to_string(worker->granted));
+    return;
+  }
+  reply(caller, wire::Ok{});
+  // A repeat, or one for an iteration that is over, says nothing new.
+  if (k != worker->granted || !worker->computing() || !worker->resync) return;
+  worker->resync = false;
+  ++worker->restarts;
+  if (worker->granted_at >= 0) worker->wasted_us += now() - worker->granted_at;
+  worker->granted_at = now();
+  worker->others_at_pull = pushes_ - worker->own_pushes;
+  worker->active_at = now();
+  policy_->on_restarted(*this, worker->rank);
+}
+
+// ---- decentralized calls
+// ---------------------------------------------------------------------------------
+
+// The worker, if the call may be about this iteration: the one that it is in, or one whose answer
+// it gets once more. Else null, and answered.
+Worker* Job::check_peer_call(const Caller& caller, const wire::WorkerRef& ref, const char* call,
+                             Iteration iteration) {
+  Worker* worker = check(caller, ref);
+  if (worker == nullptr) return nullptr;
+  const auto about = [&] {
+    return std::string(call) + "(" + std::to_string(iteration) + ") of " + called(*worker) + ": ";
+  };
+  if (state_ == JobState::kStopped) {
+    refuse(caller, Status::kStopped, "job '" + spec_.name + "' has ended: " + stop_reason_);
+  } else if (!decentralized()) {
+    refuse(caller, Status::kUnsupported,
+           about() + "policy '" + policy_->name() + "' has a parameter server and no such call");
+  } else if (!worker->active() || worker->granted == kNoIteration) {
+    refuse(caller, Status::kState, about() + "no iteration was granted yet");
+  } else {
+    return worker;
+  }
+  return nullptr;
+}
+
+void Job::targets(const Caller& caller, const wire::Targets& request) {
+  Worker* worker = check_peer_call(caller, request.worker, "targets", request.iteration);
+  if (worker == nullptr) return;
+  const Iteration k = request.iteration;
+  if (k >= 0 && k == worker->targeted) {
+    reply(caller, wire::TargetsReply{k, worker->targets});
+  } else if (k != worker->clock || k != worker->granted) {
+    refuse(caller, Status::kWrongIteration,
+           "targets(" + std::to_string(k) + ") of " + called(*worker) + ": it is in iteration " +
+               std::to_string(worker->granted));
+  } else if (stand(*worker, caller, k, Call::kTargets)) {
+    policy_->on_targets(*this, worker->rank);
+  }
+}
+
+void Job::collect(const Caller& caller, const wire::Collect& request) {
+  Worker* worker = check_peer_call(caller, request.worker, "collect", request.iteration);
+  if (worker == nullptr) return;
+  const Iteration k = request.iteration;
+  if (k >= 0 && k == worker->collected) {
+    reply(caller, wire::CollectReply{k, worker->updates});
+  } else if (k != worker->clock || k != worker->granted) {
+    refuse(caller, Status::kWrongIteration,
+           "collect(" + std::to_string(k) + ") of " + called(*worker) + ": it is in iteration " +
+               std::to_string(worker->granted));
+  } else if (worker->pushed != k) {
+    refuse(caller, Status::kState,
+           "collect(" + std::to_string(k) + ") of " + called(*worker) + ": push(" +
+               std::to_string(k) + ") must come first, its neighbours wait for it");
+  } else if (stand(*worker, caller, k, Call::kCollect)) {
+    policy_->on_collect(*this, worker->rank);
+  }
+}
+
+void Job::consumed(const Caller& caller, const wire::Consumed& request) {
+  Worker* worker = check_peer_call(caller, request.worker, "consumed", request.iteration);
+  if (worker == nullptr) return;
+  const Iteration k = request.iteration;
+  if (k < 0 || k > worker->collected) {
+    refuse(caller, Status::kWrongIteration,
+           "consumed(" + std::to_string(k) + ") of " + called(*worker) +
+               ": the latest collected iteration is " + std::to_string(worker->collected));
+    return;
+  }
+  reply(caller, wire::Ok{});
+  if (k <= worker->consumed) return;
+  worker->consumed = k;
+  worker->active_at = now();
+  policy_->on_consumed(*this, worker->rank);
+}
+
+void Job::answer_targets(Rank rank, std::vector<Rank> targets) {
+  Worker& worker = at(rank);
+  if (!worker.waits_in(Call::kTargets)) return;
+  const Waiting waiting = end_waiting(worker);
+  worker.targeted = waiting.iteration;
+  worker.targets = std::move(targets);
+  reply(waiting.caller, wire::TargetsReply{worker.targeted, worker.targets});
+  arm_liveness(worker);
+}
+
+void Job::answer_collect(Rank rank, std::vector<PeerUpdate> updates) {
+  Worker& worker = at(rank);
+  if (!worker.waits_in(Call::kCollect)) return;
+  const Waiting waiting = end_waiting(worker);
+  preset_collect(rank, waiting.iteration, std::move(updates));
+  reply(waiting.caller, wire::CollectReply{worker.collected, worker.updates});
+  arm_liveness(worker);
+}
+
+void Job::preset_collect(Rank rank, Iteration iteration, std::vector<PeerUpdate> updates) {
+  Worker& worker = at(rank);
+  worker.collected = iteration;
+  worker.updates = std::move(updates);
+}
+
+// ---- time, plans, history
+// -----------------------------------------------------------------------------
 
 void Job::set_timer(std::int64_t rank, std::uint32_t kind, Micros at) {
+  // What replay arms would be due at once: on_restored() is for that.
+  if (replaying_) return;
   engine_.timers_.set({id_, rank, kPolicyTimerKinds + kind}, at);
 }
 
@@ -318,18 +488,59 @@ void Job::cancel_timer(std::int64_t rank, std::uint32_t kind) {
 
 std::uint64_t Job::request_plan(std::shared_ptr<const PlanWork> work) {
   const std::uint64_t id = next_plan_++;
+  // During replay nobody listens; on_restored() asks again.
   if (effects_ != nullptr) effects_->plans.push_back({id_, id, std::move(work)});
   return id;
 }
 
-void Job::note(RecordKind kind, std::int64_t rank, std::string reason,
-               std::vector<std::int64_t> values) {
+void Job::note(Fact fact) {
   if (replaying_) return;
-  Record record =
-      rank == kNoRank ? make_record(kind) : make_record(kind, at(static_cast<Rank>(rank)));
-  record.reason = std::move(reason);
-  record.values = std::move(values);
+  Record record = fact.rank == kNoRank ? make_record(fact.kind)
+                                       : make_record(fact.kind, at(static_cast<Rank>(fact.rank)));
+  record.reason = std::move(fact.reason);
+  record.superstep = fact.superstep;
+  record.predicted_us = fact.predicted_us;
+  record.predicted_wait_us = fact.predicted_wait_us;
+  record.wait_us = fact.wait_us;
+  record.values = std::move(fact.values);
   commit(std::move(record));
+}
+
+// ---- another policy
+// -------------------------------------------------------------------------------------
+
+std::string Job::check_switch(const Policy& policy) const {
+  if (state_ == JobState::kStopped) return "job '" + spec_.name + "' has ended: " + stop_reason_;
+  if (policy.family() != policy_->family() || decentralized()) {
+    return "job '" + spec_.name + "' cannot go from policy '" + policy_->name() + "' to '" +
+           policy.name() +
+           "': a job keeps to parameter-server policies or to its one decentralized policy, "
+           "because "
+           "their iterations are counted differently";
+  }
+  return policy.check_workers(spec_.min_workers > 0 ? spec_.min_workers : spec_.expected_workers);
+}
+
+void Job::switch_policy(const Policy& policy) {
+  if (policy.name() == policy_->name()) return;
+  const std::string before = policy_->name();
+  Record record = make_record(RecordKind::kPolicySwitched);
+  record.policy = policy.name();
+  commit(std::move(record));
+  log(LogLevel::kInfo, "policy_switched", nullptr, {{"from", before}, {"to", policy_->name()}});
+  reask_all_waiting();
+}
+
+void Job::reask_all_waiting() {
+  if (state_ != JobState::kRunning) return;
+  std::vector<std::pair<Micros, Rank>> order;
+  for (const Rank rank : active_) {
+    if (at(rank).waits_in(Call::kBegin)) order.emplace_back(at(rank).waiting->since, rank);
+  }
+  std::sort(order.begin(), order.end());
+  for (const auto& [since, rank] : order) {
+    if (at(rank).waiting) policy_->on_begin(*this, rank);
+  }
 }
 
 void Job::plan_ready(const PlanReady& ready) {
@@ -345,6 +556,8 @@ void Job::timer(const TimerKey& key) {
     Worker& worker = at(static_cast<Rank>(key.rank));
     worker.liveness_at = kNever;
     check_liveness(worker);
+  } else if (key.kind == kTimerRestored) {
+    if (state_ == JobState::kRunning) policy_->on_restored(*this);
   } else if (key.kind == kTimerStart && state_ == JobState::kWaiting) {
     if (ready_ >= spec_.min_workers) start();
   }

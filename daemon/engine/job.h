@@ -42,11 +42,18 @@ class Job final : public PolicyHost {
   void begin(const Caller& caller, const wire::Begin& begin);
   void cancel_begin(const Caller& caller, const wire::CancelBegin& cancel);
   void push(const Caller& caller, const wire::Push& push);
+  void restarted(const Caller& caller, const wire::Restarted& restarted);
+  void targets(const Caller& caller, const wire::Targets& targets);
+  void collect(const Caller& caller, const wire::Collect& collect);
+  void consumed(const Caller& caller, const wire::Consumed& consumed);
   void leave(const Caller& caller, const wire::Leave& leave);
   void explain_to(const Caller& caller, const wire::Explain& explain);
 
   // ---- other events
   void stop(const std::string& reason);
+  // Empty, or why the job cannot go over to this policy.
+  std::string check_switch(const Policy& policy) const;
+  void switch_policy(const Policy& policy);
   void disconnected(Rank rank, ConnectionId connection);
   void timer(const TimerKey& key);
   void plan_ready(const PlanReady& ready);
@@ -85,23 +92,23 @@ class Job final : public PolicyHost {
   std::uint64_t pushes_by_others_since_pull(Rank rank) const override;
   void grant(Rank rank, const Grant& grant) override;
   void advance(Rank rank, Clock clock) override;
-  void barrier(std::int64_t superstep, Micros predicted_us, Micros wait_us) override;
-  void resync(Rank rank) override;
+  bool resync(Rank rank) override;
   void answer_targets(Rank rank, std::vector<Rank> targets) override;
   void answer_collect(Rank rank, std::vector<PeerUpdate> updates) override;
+  void preset_collect(Rank rank, Iteration iteration, std::vector<PeerUpdate> updates) override;
   void set_timer(std::int64_t rank, std::uint32_t kind, Micros at) override;
   void cancel_timer(std::int64_t rank, std::uint32_t kind) override;
   std::uint64_t request_plan(std::shared_ptr<const PlanWork> work) override;
-  void note(RecordKind kind, std::int64_t rank, std::string reason,
-            std::vector<std::int64_t> values) override;
+  void note(Fact fact) override;
 
  private:
   // job_membership.cpp
   std::optional<Rank> place_for(const Caller& caller, const wire::Join& join);
   bool resume(const Caller& caller, const wire::Join& join, Worker& worker);
   void enter_anew(const Caller& caller, const wire::Join& join, Rank rank);
-  void adopt_grant(Worker& worker, Iteration granted);
+  void adopt_claims(Worker& worker, const wire::Join& join);
   Clock own_clock(const Worker* known, const wire::Join& join) const;
+  Clock highest_clock() const;
   std::pair<Clock, Clock> entry_clocks(Clock own, Clock base, bool returns) const;
   void attach(Worker& worker, ConnectionId connection);
   void maybe_start();
@@ -139,10 +146,18 @@ class Job final : public PolicyHost {
   // job.cpp
   Worker* check(const Caller& caller, const wire::WorkerRef& ref);
   Worker& at(Rank rank) { return *workers_[rank]; }
+  bool decentralized() const { return policy_->family() == Family::kDecentralized; }
   Iteration due(const Worker& worker) const;  // the iteration whose begin is next
+  bool in_iteration(const Worker& worker) const;
   wire::Granted repeat_grant(const Worker& worker) const;
   void wait_in_begin(Worker& worker, const Caller& caller, Iteration iteration);
-  void withdraw(Worker& worker);  // its begin is no longer standing; nothing is answered
+  // Makes the request a standing one. False: it took the place of an equal one.
+  bool stand(Worker& worker, const Caller& caller, Iteration iteration, Call call);
+  Waiting end_waiting(Worker& worker);
+  Worker* check_peer_call(const Caller& caller, const wire::WorkerRef& ref, const char* call,
+                          Iteration iteration);
+  void reask_all_waiting();
+  void withdraw(Worker& worker);  // its request is no longer standing; nothing is answered
   void refuse(const Caller& caller, Status status, std::string text);
   void reply(const Caller& caller, wire::Body body, bool after_records = false);
   void log(LogLevel level, std::string event, const Worker* worker,

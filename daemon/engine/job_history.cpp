@@ -108,6 +108,7 @@ void Job::apply_started(const Record& record) {
     policy_->on_enter(*this, rank);
     arm_liveness(at(rank));
   }
+  policy_->on_start(*this);
 }
 
 void Job::apply_stopped(const Record& record) {
@@ -134,11 +135,19 @@ void Job::apply_joined(const Record& record) {
   const bool fresh = find(static_cast<Rank>(record.rank)) == nullptr;
   Worker& worker = make_worker(static_cast<Rank>(record.rank));
   const bool was_member = !fresh && is_member(worker.state);
+  const bool new_life = !fresh && worker.incarnation != record.incarnation;
+  if (new_life && decentralized() && worker.active()) {
+    // Nobody may wait for the update of the iteration that it was in.
+    deactivate(worker);
+    worker.state = WorkerState::kRegistered;
+    policy_->on_exit(*this, worker.rank);
+  }
   if (!fresh && (worker.name != record.name || worker.host != record.host)) {
     const auto named = by_name_.find({worker.name, worker.host});
     if (named != by_name_.end() && named->second == worker.rank) by_name_.erase(named);
     worker.own_pushes = 0;
     worker.pushed = worker.late = worker.granted = kNoIteration;
+    worker.before_jump = worker.after_jump = kNoIteration;
     worker.last_push_at = worker.previous_push_at = -1;
   }
   by_name_[{record.name, record.host}] = worker.rank;
@@ -148,6 +157,7 @@ void Job::apply_joined(const Record& record) {
     worker.forget_grant();  // a new process has pulled nothing yet
     worker.warned = false;
     if (worker.granted > worker.pushed) worker.granted = worker.pushed;
+    worker.asked = worker.granted;
   }
   worker.name = record.name;
   worker.host = record.host;
@@ -155,6 +165,12 @@ void Job::apply_joined(const Record& record) {
   worker.pushed = std::max(worker.pushed, record.iteration);
   worker.granted = std::max(worker.granted, worker.pushed);
   next_incarnation_ = std::max(next_incarnation_, record.incarnation + 1);
+  if (new_life || fresh) {
+    // What it was in is over: it begins with the iteration after its clock.
+    worker.targeted = worker.collected = worker.consumed = record.clock;
+    worker.targets.clear();
+    worker.updates.clear();
+  }
 
   if (worker.active()) {  // back in its own place: nobody was released in between
     clocks_.remove(worker.relative());
@@ -176,6 +192,12 @@ void Job::apply_joined(const Record& record) {
 void Job::apply_push(const Record& record) {
   Worker& worker = at(static_cast<Rank>(record.rank));
   worker.granted = std::max(worker.granted, record.iteration);
+  worker.resync = false;
+  worker.restarts = 0;
+  worker.wasted_us = 0;
+  worker.span_us = record.span_us;
+  worker.held_us = record.waited_us;
+  worker.loss = record.loss;
   worker.previous_push_at = worker.last_push_at;
   worker.last_push_at = record.time_us;
   worker.active_at = record.time_us;
@@ -212,10 +234,12 @@ void Job::apply_switched(const Record& record) {
   std::string error;
   auto policy = make_policy(record.policy, error);
   if (!policy) return;  // check_record() has refused such a record
+  engine_.timers_.cancel_job(id_, kPolicyTimerKinds);
   policy_ = std::move(policy);
   spec_.policy = policy_->name();
   rebase_all();
   for (const Rank rank : active_) policy_->on_enter(*this, rank);
+  if (state_ == JobState::kRunning) policy_->on_start(*this);
 }
 
 // ---- clocks
@@ -383,6 +407,8 @@ bool Job::restore_snapshot(const JobSnapshot& snapshot, std::string& error) {
 
 void Job::finish_restore() {
   if (state_ == JobState::kStopped) return;
+  // The policy may want something done, which only an event can: the next one.
+  engine_.timers_.set({id_, kNoRank, kTimerRestored}, now());
   for (const auto& worker : workers_) {
     if (!worker || !is_member(worker->state)) continue;
     worker->connection = 0;

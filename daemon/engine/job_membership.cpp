@@ -1,5 +1,5 @@
 // Job: who takes part. Joining, resuming, starting, leaving, being lost, liveness. Runs on the
-// engine's thread. DESIGN.md section 6 and POLICIES.md, "Membership and policy switch".
+// engine's thread.
 #include <algorithm>
 #include <tuple>
 
@@ -101,13 +101,15 @@ std::optional<Rank> Job::place_for(const Caller& caller, const wire::Join& join)
 // A worker that reconnects and was never given up keeps its place and its life. True: answered.
 bool Job::resume(const Caller& caller, const wire::Join& join, Worker& worker) {
   if (join.incarnation == 0 || worker.name != join.name || worker.host != join.host) return false;
-  if (join.incarnation < worker.incarnation) {
+  const bool lost_answer = join.incarnation != 0 && join.incarnation == worker.predecessor;
+  if (join.incarnation < worker.incarnation && !lost_answer) {
     refuse(caller, Status::kFenced,
            "incarnation " + std::to_string(join.incarnation) + " of " + called(worker) +
                " was replaced by incarnation " + std::to_string(worker.incarnation));
     return true;
   }
-  if (join.incarnation != worker.incarnation || !is_member(worker.state)) return false;
+  if (!is_member(worker.state)) return false;
+  if (join.incarnation != worker.incarnation && !lost_answer) return false;
   // Invariant I8: the larger of what each side knows. The daemon may have lost a grant, and in fast
   // mode a push, that the worker has seen.
   const Clock own = own_clock(&worker, join);
@@ -117,7 +119,7 @@ bool Job::resume(const Caller& caller, const wire::Join& join, Worker& worker) {
     refuse(worker.waiting->caller, Status::kCancelled, "the worker reconnected");
     withdraw(worker);
   }
-  adopt_grant(worker, join.granted);
+  adopt_claims(worker, join);
   if (ahead) {
     Record record = make_record(RecordKind::kWorkerJoined, worker);
     record.name = worker.name;
@@ -137,12 +139,18 @@ bool Job::resume(const Caller& caller, const wire::Join& join, Worker& worker) {
   return true;
 }
 
-// A grant that the worker knows of and the daemon does not: when it was given, and after what wait,
-// nobody can say any more.
-void Job::adopt_grant(Worker& worker, Iteration granted) {
-  if (granted <= worker.granted) return;
-  worker.granted = granted;
-  worker.forget_grant();
+// Answers that the worker knows of and the daemon does not. When a grant was given, and after what
+// wait, nobody can say any more.
+void Job::adopt_claims(Worker& worker, const wire::Join& join) {
+  if (join.granted > worker.granted) {
+    worker.granted = join.granted;
+    worker.forget_grant();
+  }
+  worker.consumed = std::max(worker.consumed, join.consumed);
+  if (join.collected > worker.collected) {
+    worker.collected = join.collected;
+    worker.updates.clear();
+  }
 }
 
 // The clock that this place has reached, as far as the daemon knows and the joiner reports.
@@ -157,20 +165,29 @@ Clock Job::own_clock(const Worker* known, const wire::Join& join) const {
 
 // Clock and base of a worker that enters a running job.
 std::pair<Clock, Clock> Job::entry_clocks(Clock own, Clock base, bool returns) const {
+  if (decentralized()) {
+    // Its first grant is the lowest iteration that anybody is in, or the first that nobody was in;
+    // it counts as being just before that.
+    Clock lowest = highest_clock();
+    for (const Rank rank : active_) lowest = std::min(lowest, find(rank)->clock - 1);
+    return {std::max(lowest, own), 0};
+  }
   // A worker that returns resumes its clock if the policy's bound still allows that.
   if (returns && policy_->keeps_clock(*this, own - base)) return {own, base};
   // Else it enters at the minimum clock, or, where nobody is active, at the highest ever reached.
-  Clock clock = 0;
-  if (active_.empty()) {
-    for (const auto& worker : workers_) {
-      if (worker) clock = std::max(clock, worker->clock);
-    }
-  } else {
-    clock = find(active_.front())->clock;
-    for (const Rank rank : active_) clock = std::min(clock, find(rank)->clock);
-  }
+  Clock clock = highest_clock();
+  for (const Rank rank : active_) clock = std::min(clock, find(rank)->clock);
   clock = std::max(clock, own);  // invariant I1: a place's clock never goes down
   return {clock, clock - policy_->entry_clock(*this)};
+}
+
+// Of all that there ever were.
+Clock Job::highest_clock() const {
+  Clock highest = decentralized() ? -1 : 0;
+  for (const auto& worker : workers_) {
+    if (worker) highest = std::max(highest, worker->clock);
+  }
+  return highest;
 }
 
 void Job::enter_anew(const Caller& caller, const wire::Join& join, Rank rank) {
@@ -205,7 +222,9 @@ void Job::enter_anew(const Caller& caller, const wire::Join& join, Rank rank) {
   Worker& worker = at(rank);
   // An iteration that it was computing when it was given up may still be pushed: judged by its
   // clock.
-  if (join.incarnation != 0) adopt_grant(worker, join.granted);
+  if (join.incarnation != 0 && !decentralized()) adopt_claims(worker, join);
+  // The same process may ask again under the life that it remembers, if this answer gets lost.
+  worker.predecessor = join.incarnation;
   attach(worker, caller.connection);
   log(LogLevel::kInfo, was_member ? "worker_replaced" : "worker_joined", &worker,
       {{"incarnation", std::to_string(worker.incarnation)},
@@ -219,7 +238,7 @@ void Job::reply_joined(const Caller& caller, const Worker& worker, bool resumed,
                        bool after_records) {
   wire::Joined joined;
   joined.worker = ref(worker);
-  joined.iteration = worker.computing() ? worker.granted : due(worker);
+  joined.iteration = in_iteration(worker) ? worker.granted : due(worker);
   joined.policy = policy_->name();
   joined.world_size = spec_.expected_workers;
   joined.durable = engine_.options_.durable;
@@ -258,18 +277,11 @@ void Job::start() {
   for (const auto& worker : workers_) {
     if (worker && worker->state == WorkerState::kRegistered) record.values.push_back(worker->rank);
   }
-  std::vector<std::pair<Micros, Rank>> order;
-  for (const auto& worker : workers_) {
-    if (worker && worker->waiting) order.emplace_back(worker->waiting->since, worker->rank);
-  }
   engine_.timers_.cancel({id_, kNoRank, kTimerStart});
   commit(std::move(record));
   log(LogLevel::kInfo, "job_started", nullptr,
       {{"policy", policy_->name()}, {"workers", std::to_string(active_.size())}});
-  std::sort(order.begin(), order.end());
-  for (const auto& [since, rank] : order) {
-    if (at(rank).waiting) policy_->on_begin(*this, rank);
-  }
+  reask_all_waiting();
 }
 
 // A member that was not ready when the job had to start enters now.
@@ -404,8 +416,8 @@ void Job::check_liveness(Worker& worker) {
     return;
   }
   const Micros quiet = now() - worker.active_at;
-  const std::string phase = worker.computing() ? "in iteration " + std::to_string(worker.granted)
-                                               : "between its push and its next begin";
+  const std::string phase = in_iteration(worker) ? "in iteration " + std::to_string(worker.granted)
+                                                 : "between its push and its next begin";
   if (spec_.evict_after_us > 0 && quiet >= spec_.evict_after_us) {
     lose(worker, phase + " for " + format_duration(quiet) + ", evict_after is " +
                      format_duration(spec_.evict_after_us));

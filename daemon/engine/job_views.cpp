@@ -40,8 +40,8 @@ WaitedFor Job::describe(Rank rank) const {
   if (worker->disconnected_at >= 0) {
     out.state = "disconnected " + format_duration(now() - worker->disconnected_at) + " ago";
   } else if (worker->waiting) {
-    out.state = "waiting in begin";
-  } else if (worker->computing()) {
+    out.state = std::string("waiting in ") + to_string(worker->waiting->call);
+  } else if (in_iteration(*worker)) {
     out.state = "in iteration " + std::to_string(worker->granted);
     if (worker->granted_at >= 0) {
       out.state += " for " + format_duration(now() - worker->granted_at);

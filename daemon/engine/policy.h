@@ -36,13 +36,18 @@ struct Reason {
   std::vector<Rank> waiting_for;  // in rank order
 };
 
-// A decentralized worker's request that is neither begin nor push; see POLICIES.md, Hop.
-enum class PeerCall : std::uint8_t { kTargets, kCollect, kConsumed };
+using wire::PeerUpdate;  // rank, iteration, weight
 
-struct PeerUpdate {
-  Rank rank = 0;
-  Iteration iteration = 0;
-  double weight = 0;
+// Something for the history that a policy knows: on_note() gives it back after a crash.
+struct Fact {
+  RecordKind kind = RecordKind::kPolicyNote;  // or kPlan, or kBarrier
+  std::int64_t rank = kNoRank;
+  std::string reason;
+  std::int64_t superstep = -1;
+  Micros predicted_us = -1;
+  Micros predicted_wait_us = -1;
+  Micros wait_us = -1;
+  std::vector<std::int64_t> values;
 };
 
 // What a policy may ask and do. The engine's job implements it; an overlay wraps it, to see or to
@@ -62,29 +67,30 @@ class PolicyHost {
   virtual std::uint64_t pushes_by_others_since_pull(Rank rank) const = 0;
 
   // ---- decisions about a worker that waits in begin
-  virtual void grant(Rank rank, const Grant& grant) = 0;  // does nothing if it does not wait
+  virtual void grant(Rank rank, const Grant& grant) = 0;  // does nothing if it does not wait there
 
   // ---- decisions about clocks
   virtual void advance(Rank rank, Clock clock) = 0;  // c_i := clock, which must not be lower
-  // A barrier: base_i := c_i for all, recorded with these figures (-1: none). During replay this
-  // and note() do nothing, because their records follow and reach the policy by on_note().
-  virtual void barrier(std::int64_t superstep, Micros predicted_us, Micros wait_us) = 0;
 
-  // ---- advice to a worker that computes
-  virtual void resync(Rank rank) = 0;
+  // ---- advice to a worker that computes. False: it does not compute, or cannot be reached.
+  virtual bool resync(Rank rank) = 0;
 
-  // ---- answers to decentralized calls (they wait as a begin does)
+  // ---- answers to decentralized calls. They wait as a begin does; each does nothing if the worker
+  // does not wait there.
   virtual void answer_targets(Rank rank, std::vector<Rank> targets) = 0;
   virtual void answer_collect(Rank rank, std::vector<PeerUpdate> updates) = 0;
+  // The set that collect(iteration) of this worker gives from now on, although it has not asked
+  // yet: for a jump, together with the grant that makes it.
+  virtual void preset_collect(Rank rank, Iteration iteration, std::vector<PeerUpdate> updates) = 0;
 
   // ---- time, and work off the loop. rank kNoRank: the job's own. kind: the policy's own numbers.
   virtual void set_timer(std::int64_t rank, std::uint32_t kind, Micros at) = 0;
   virtual void cancel_timer(std::int64_t rank, std::uint32_t kind) = 0;
   virtual std::uint64_t request_plan(std::shared_ptr<const PlanWork> work) = 0;  // the plan's id
 
-  // ---- history: a fact that on_note() gives back to the policy after a crash
-  virtual void note(RecordKind kind, std::int64_t rank, std::string reason,
-                    std::vector<std::int64_t> values) = 0;
+  // ---- history. A barrier also makes base_i := c_i for all. During replay this does nothing,
+  // because the stored record follows and reaches the policy by on_note().
+  virtual void note(Fact fact) = 0;
 };
 
 // What becomes of a push before it counts.
@@ -122,9 +128,16 @@ class Policy {
   }
   virtual void on_enter(PolicyHost& host, Rank rank) { (void)host, (void)rank; }
   virtual void on_exit(PolicyHost& host, Rank rank) { (void)host, (void)rank; }
-  // An active worker came back in its own place: a new connection or a new life. Its clock may have
-  // risen to what it reported of itself.
+  // An active worker came back in its own place: a new connection or, with a parameter server, a
+  // new life (a decentralized worker's new life is an exit and an entry: it has no update of the
+  // iteration it was in). Its clock may have risen to what it reported of itself.
   virtual void on_return(PolicyHost& host, Rank rank) { (void)host, (void)rank; }
+  // The job starts under this policy, or goes over to it: on_enter was called for every active
+  // worker, on_begin for none yet.
+  virtual void on_start(PolicyHost& host) { (void)host; }
+  // After a restart of the daemon and the last replayed record, if the job runs: timers are to be
+  // set and plans to be asked for again. No worker waits yet.
+  virtual void on_restored(PolicyHost& host) { (void)host; }
 
   // ---- the loop
   // A worker asks to begin its next iteration, and waits until grant() is called for it. Called
@@ -140,12 +153,13 @@ class Policy {
   virtual void on_push(PolicyHost& host, Rank rank, bool late) {
     (void)host, (void)rank, (void)late;
   }
+  // The worker followed a re-sync: it has pulled again, which its facts show.
   virtual void on_restarted(PolicyHost& host, Rank rank) { (void)host, (void)rank; }
-  // False: this policy has no such call.
-  virtual bool on_peer_call(PolicyHost& host, Rank rank, PeerCall call) {
-    (void)host, (void)rank, (void)call;
-    return false;
-  }
+  // Decentralized policies: the worker waits in targets or collect (worker.waiting says for which
+  // iteration), or has consumed its collected updates. Called once per request.
+  virtual void on_targets(PolicyHost& host, Rank rank) { (void)host, (void)rank; }
+  virtual void on_collect(PolicyHost& host, Rank rank) { (void)host, (void)rank; }
+  virtual void on_consumed(PolicyHost& host, Rank rank) { (void)host, (void)rank; }
 
   // ---- time, plans, history
   virtual void on_timer(PolicyHost& host, std::int64_t rank, std::uint32_t kind) {
@@ -154,7 +168,7 @@ class Policy {
   virtual void on_plan(PolicyHost& host, std::uint64_t plan, std::span<const std::int64_t> result) {
     (void)host, (void)plan, (void)result;
   }
-  // Replay only: a record that barrier() or note() made.
+  // Replay only: a record that note() made.
   virtual void on_note(PolicyHost& host, const Record& record) { (void)host, (void)record; }
 
   // ---- explanation and snapshot

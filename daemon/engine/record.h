@@ -83,6 +83,9 @@ struct Record {
   std::optional<double> loss;
   std::uint64_t samples = 0;
   std::uint64_t bytes = 0;
+  std::uint32_t restarts = 0;  // push: times its work was dropped after a re-sync
+  Micros wasted_us = 0;        // push: computed and dropped then
+  bool declined = false;       // push: the last re-sync was not followed
 
   std::string policy;  // created, switched
   std::uint32_t expected_workers = 0;
@@ -91,9 +94,10 @@ struct Record {
 
   std::string reason;  // stopped, lost, note
 
-  std::int64_t superstep = -1;  // barrier, plan
-  Micros predicted_us = -1;
-  Micros wait_us = -1;
+  std::int64_t superstep = -1;       // barrier, plan
+  Micros predicted_us = -1;          // when the plan foresaw the barrier; -1: no plan
+  Micros predicted_wait_us = -1;     // the wait of the first to arrive, as foreseen
+  Micros wait_us = -1;               // barrier: as it came to be
   std::vector<std::int64_t> values;  // plan; note
 
   bool operator==(const Record&) const = default;

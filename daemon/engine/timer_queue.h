@@ -22,6 +22,7 @@ struct TimerKey {
 
 inline constexpr std::uint32_t kTimerLiveness = 0;
 inline constexpr std::uint32_t kTimerStart = 1;
+inline constexpr std::uint32_t kTimerRestored = 2;
 inline constexpr std::uint32_t kPolicyTimerKinds = 16;
 
 class TimerQueue {
@@ -56,9 +57,14 @@ class TimerQueue {
     return true;
   }
 
-  void cancel_job(JobId job) {
+  // Those of one job, of this kind and above.
+  void cancel_job(JobId job, std::uint32_t first_kind = 0) {
     auto it = at_.lower_bound(TimerKey{job, kNoRank, 0});
     while (it != at_.end() && it->first.job == job) {
+      if (it->first.kind < first_kind) {
+        ++it;
+        continue;
+      }
       order_.erase({it->second, it->first});
       it = at_.erase(it);
     }

@@ -11,7 +11,7 @@ using Rank = std::uint32_t;          // a worker's number within its job, from 0
 using Epoch = std::uint64_t;         // a job's life: raised when it starts
 using Incarnation = std::uint64_t;   // a worker's life: raised at every join that is not a resume
 using Iteration = std::int64_t;      // from 0; kNoIteration: none yet
-using Clock = std::int64_t;          // POLICIES.md: iterations completed, or the one it is in
+using Clock = std::int64_t;          // iterations completed, or the one it is in: see Family
 using Sequence = std::uint64_t;      // of a job's records, from 1
 using Ticket = std::uint64_t;        // of a batch of records handed to the store, from 1
 using ConnectionId = std::uint64_t;  // given by the edge, never reused
@@ -21,7 +21,7 @@ inline constexpr Iteration kNoIteration = -1;
 inline constexpr Micros kNever = INT64_MAX;
 
 // Whether a clock counts iterations completed (a parameter server's view) or names the iteration
-// that a worker is in (decentralized): POLICIES.md, notation. A policy declares which it needs.
+// that a worker is in (decentralized; -1 before the first). A policy declares which it needs.
 enum class Family : std::uint8_t { kParameterServer, kDecentralized };
 
 enum class WorkerState : std::uint8_t {

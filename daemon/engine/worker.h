@@ -5,17 +5,24 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "daemon/engine/event.h"
 #include "daemon/engine/types.h"
 
 namespace syncd {
 
-// A begin that is not granted yet.
+enum class Call : std::uint8_t { kBegin, kTargets, kCollect };
+constexpr const char* to_string(Call call) {
+  return call == Call::kBegin ? "begin" : call == Call::kTargets ? "targets" : "collect";
+}
+
+// A request that is not answered yet; a worker has one at a time.
 struct Waiting {
   Caller caller;
   Iteration iteration = 0;  // as it was asked for
   Micros since = 0;
+  Call call = Call::kBegin;
 };
 
 struct Worker {
@@ -24,6 +31,8 @@ struct Worker {
   std::string host;
   WorkerState state = WorkerState::kRegistered;
   Incarnation incarnation = 0;
+  // The life of the process that joined anew as this one, until it has used this one; 0: none.
+  Incarnation predecessor = 0;
 
   Clock clock = 0;  // c_i of POLICIES.md; never goes down
   Clock base = 0;   // base_i: relative() is q_i
@@ -32,14 +41,35 @@ struct Worker {
   Iteration pushed = kNoIteration;   // the latest push that counted
   Iteration late = kNoIteration;     // the latest push that was answered LATE
   wire::Granted last_grant;          // the answer itself, for a repeated request
+  // The latest jump: iterations between these were neither computed nor pushed.
+  Iteration before_jump = kNoIteration;
+  Iteration after_jump = kNoIteration;
+  Iteration asked = kNoIteration;  // what that grant was asked for: granted, or less before a jump
 
-  Micros granted_at = -1;    // when it was granted: the worker pulls then
+  // Decentralized: the latest iteration of which each call was answered, and the answers.
+  Iteration targeted = kNoIteration;
+  Iteration collected = kNoIteration;
+  Iteration consumed = kNoIteration;
+  std::vector<Rank> targets;
+  std::vector<wire::PeerUpdate> updates;
+
+  Micros granted_at = -1;    // its last pull: the latest grant or, after a re-sync, restart
   Micros last_push_at = -1;  // the two latest pushes; -1: none
   Micros previous_push_at = -1;
   Micros active_at = 0;              // the latest sign of progress
   Micros waited_us = 0;              // held in begin before the latest grant
   std::uint64_t own_pushes = 0;      // of this worker, late ones left out
-  std::uint64_t others_at_pull = 0;  // pushes by others when it was granted last
+  std::uint64_t others_at_pull = 0;  // pushes by others at its last pull
+
+  // Of its latest push. -1: not known.
+  Micros span_us = -1;  // from the pull
+  Micros held_us = 0;   // in begin before that iteration's grant
+  std::optional<double> loss;
+
+  // SpecSync, in the iteration that it is in.
+  bool resync = false;         // was sent, and not followed yet
+  std::uint32_t restarts = 0;  // work dropped after a re-sync
+  Micros wasted_us = 0;        // computed and dropped
 
   std::optional<Waiting> waiting;
   ConnectionId connection = 0;  // 0: not connected
@@ -54,10 +84,16 @@ struct Worker {
     last_grant = {};
     granted_at = -1;
     waited_us = 0;
+    asked = granted;
+    resync = false;
+    restarts = 0;
+    wasted_us = 0;
   }
   // The latest iteration whose push was answered, counted or not.
   Iteration answered() const { return std::max(pushed, late); }
+  // Granted and not pushed. A decentralized worker may push before it computes.
   bool computing() const { return granted > answered(); }
+  bool waits_in(Call call) const { return waiting && waiting->call == call; }
 };
 
 }  // namespace syncd

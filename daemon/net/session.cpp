@@ -22,7 +22,8 @@ constexpr bool kFromDaemon =
     std::is_same_v<T, wire::FencedNotice> || std::is_same_v<T, wire::ResyncNotice> ||
     std::is_same_v<T, wire::ShutdownNotice> || std::is_same_v<T, wire::StatusReply> ||
     std::is_same_v<T, wire::JobsReply> || std::is_same_v<T, wire::WorkersReply> ||
-    std::is_same_v<T, wire::HistoryReply>;
+    std::is_same_v<T, wire::HistoryReply> || std::is_same_v<T, wire::TargetsReply> ||
+    std::is_same_v<T, wire::CollectReply>;
 
 }  // namespace
 

@@ -33,7 +33,8 @@ class Ssp final : public Policy {
 
   std::string name() const override { return "ssp:" + std::to_string(staleness_); }
 
-  // Nobody may be further ahead of it than the bound, nor it of anybody than who waits at the bound.
+  // Nobody may be further ahead of it than the bound, nor it of anybody than who waits at the
+  // bound.
   bool keeps_clock(const PolicyHost& host, Clock q) const override {
     if (host.clocks().empty()) return true;
     return host.clocks().max() - q <= staleness_ && q - host.clocks().min() <= staleness_ + 1;

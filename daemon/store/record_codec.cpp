@@ -66,6 +66,10 @@ Offset<fb::Record> write(FlatBufferBuilder& b, const Record& r) {
   out.add_predicted_us(r.predicted_us);
   out.add_wait_us(r.wait_us);
   if (!values.IsNull()) out.add_values(values);
+  out.add_restarts(r.restarts);
+  out.add_wasted_us(r.wasted_us);
+  out.add_declined(r.declined);
+  out.add_predicted_wait_us(r.predicted_wait_us);
   return out.Finish();
 }
 
@@ -104,6 +108,10 @@ bool read(const fb::Record* t, Record& r, std::string& error) {
   r.superstep = t->superstep();
   r.predicted_us = t->predicted_us();
   r.wait_us = t->wait_us();
+  r.restarts = t->restarts();
+  r.wasted_us = t->wasted_us();
+  r.declined = t->declined();
+  r.predicted_wait_us = t->predicted_wait_us();
   r.values.clear();
   if (t->values() != nullptr) r.values.assign(t->values()->begin(), t->values()->end());
   return true;

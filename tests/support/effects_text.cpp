@@ -301,7 +301,11 @@ std::string to_text(const Record& r, Micros now) {
       .quoted("reason", r.reason)
       .number("superstep", r.superstep, silent.superstep)
       .time("predicted", r.predicted_us, silent.predicted_us)
+      .time("predicted_wait", r.predicted_wait_us, silent.predicted_wait_us)
       .time("wait", r.wait_us, silent.wait_us)
+      .number("restarts", r.restarts, silent.restarts)
+      .time("wasted", r.wasted_us, silent.wasted_us)
+      .flag("DECLINED", r.declined)
       .plain("values", values_text(r.values))
       .take();
 }

@@ -47,6 +47,10 @@ Record everything(RecordKind kind) {
   r.superstep = 6;
   r.predicted_us = 10;
   r.wait_us = 11;
+  r.predicted_wait_us = 12;
+  r.restarts = 1;
+  r.wasted_us = 13;
+  r.declined = true;
   r.values = {1, -2, 3};
   return r;
 }

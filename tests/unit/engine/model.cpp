@@ -233,6 +233,10 @@ void Model::check_grant(ModelWorker& worker, const wire::Granted& granted) {
   require(
       granted.staleness >= worker.q() - q_min() && granted.staleness <= worker.q() - q_min_before_,
       who + ": wrong staleness");
+  if (skip) {
+    worker.before_jump = wait.iteration - 1;
+    worker.after_jump = granted.iteration;
+  }
   worker.others_at_pull = others;
   worker.granted_at = now_;
   worker.waited = now_ - wait.since;
@@ -273,14 +277,15 @@ void Model::withdraw(ModelWorker& worker, Micros now) {
 // ---- requests
 
 // I6, and requests for a worker that is none: nothing changes, and the answer says why.
-std::optional<Status> Model::refusal(const Caller& caller, const wire::WorkerRef& ref) const {
+std::optional<Status> Model::refusal(const Caller& caller, const wire::WorkerRef& ref) {
   if (ref.job != 1) return Status::kUnknownJob;
-  const ModelWorker* worker = find(ref.rank);
-  if (worker == nullptr) return Status::kUnknownWorker;
+  if (find(ref.rank) == nullptr) return Status::kUnknownWorker;
+  ModelWorker* worker = &at(ref.rank);
   if (ref.epoch != 1 || ref.incarnation != worker->incarnation || !is_member(worker->state) ||
       caller.connection != worker->connection) {
     return Status::kFenced;
   }
+  worker->predecessor = 0;
   return std::nullopt;
 }
 
@@ -332,6 +337,10 @@ void Model::on_push(const Caller& caller, const wire::Push& push) {
   ModelWorker& worker = at(push.worker.rank);
   const Iteration k = push.iteration;
   const bool known_late = k >= 0 && k == worker.late;
+  if (k > worker.before_jump && k < worker.after_jump && !known_late) {
+    expect_records({});
+    return expect_error(caller, Status::kWrongIteration);
+  }
   if (k >= 0 && (k <= worker.pushed || known_late)) {
     const wire::Body& body = answer(caller, true);
     require(body == wire::Body{wire::Pushed{k, known_late, true}},
@@ -357,6 +366,10 @@ void Model::on_push(const Caller& caller, const wire::Push& push) {
   const bool late = k < worker.clock || behind;
   const Clock clock = late ? std::max(worker.clock, behind ? open : 0) : k + 1;
   expect_records({RecordKind::kPush});
+  if (late) {
+    worker.before_jump = k;
+    worker.after_jump = clock;
+  }
   const Record& record = effects_->records[0];
   require(record.rank == worker.rank && record.iteration == k && record.late == late &&
               record.clock == clock && record.incarnation == worker.incarnation,
@@ -464,7 +477,9 @@ void Model::on_join(const Caller& caller, const wire::Join& join) {
   ModelWorker* known = find(rank) != nullptr ? &at(rank) : nullptr;
   if (joined.resumed) {
     require(known != nullptr && known->name == join.name && known->host == join.host &&
-                is_member(known->state) && known->incarnation == join.incarnation,
+                is_member(known->state) &&
+                (known->incarnation == join.incarnation ||
+                 (join.incarnation != 0 && known->predecessor == join.incarnation)),
             "one that has no place is told that it kept it");
     take_back(*known, Status::kCancelled);
     const bool news = std::max(join.pushed + 1, join.granted) > known->clock ||
@@ -480,6 +495,7 @@ void Model::on_join(const Caller& caller, const wire::Join& join) {
   take_records();
   ModelWorker& worker = at(rank);
   if (join.incarnation != 0) worker.granted = std::max(worker.granted, join.granted);
+  if (!joined.resumed) worker.predecessor = join.incarnation;
   worker.connection = caller.connection;
   worker.disconnected_at.reset();
   worker.progress_at = now_;

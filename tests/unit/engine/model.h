@@ -46,6 +46,8 @@ struct ModelWorker {
   std::string name, host;
   WorkerState state = WorkerState::kRegistered;
   Incarnation incarnation = 0;
+  Incarnation predecessor = 0;  // what it joined as, until it has used the life that it got
+  Iteration before_jump = kNoIteration, after_jump = kNoIteration;  // of the latest jump
   Clock clock = 0, base = 0;
   Clock recorded_clock = 0;  // without a jump whose push is still to come
   Iteration granted = kNoIteration, pushed = kNoIteration, late = kNoIteration;
@@ -109,7 +111,7 @@ class Model {
   void check_started(const Record& record) const;
 
   // ---- events
-  std::optional<Status> refusal(const Caller& caller, const wire::WorkerRef& ref) const;
+  std::optional<Status> refusal(const Caller& caller, const wire::WorkerRef& ref);
   void on_begin(const Caller& caller, const wire::Begin& begin);
   void on_push(const Caller& caller, const wire::Push& push);
   void on_cancel(const Caller& caller, const wire::CancelBegin& cancel);

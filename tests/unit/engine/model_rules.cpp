@@ -293,6 +293,7 @@ void Model::apply_joined(const Record& record) {
   const bool member = !fresh && is_member(worker.state);
   if (!fresh && (worker.name != record.name || worker.host != record.host)) {
     worker.granted = worker.pushed = worker.late = kNoIteration;
+    worker.before_jump = worker.after_jump = kNoIteration;
     worker.own_pushes = 0;
   }
   if (worker.incarnation != record.incarnation) {

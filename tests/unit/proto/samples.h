@@ -56,6 +56,13 @@ inline std::vector<Message> sample_messages() {
       HistoryReply{{{77, {1, 2, 3, 250}}, {78, {}}}, 79},
       CreateJobRequest{"cifar", "bsp:5,backup=1", 16, 12},
       StopJobRequest{"cifar", "enough"},
+      Restarted{ref, 12},
+      Targets{ref, 12},
+      TargetsReply{12, {1, 2, 7}},
+      Collect{ref, 12},
+      CollectReply{12, {{3, 12, 0.5}, {7, 11, 0.25}, {9, 10, 0.25}}},
+      Consumed{ref, 12},
+      SetPolicyRequest{"cifar", "dssp:3-15"},
   };
   std::vector<Message> messages;
   std::uint64_t id = 1000;

@@ -37,6 +37,10 @@ inline Record sample_record(RecordKind kind, JobId job, Sequence sequence) {
   r.superstep = 6;
   r.predicted_us = 1'700'000'000'000'999;
   r.wait_us = 77;
+  r.predicted_wait_us = 78;
+  r.restarts = 2;
+  r.wasted_us = 99;
+  r.declined = true;
   r.values = {1, -2, 3};
   return r;
 }
