@@ -1,11 +1,15 @@
 // syncctl: asks a running syncd, or a store directory, what is going on. This file owns the command
 // line; commands.cpp does the work.
 #include <CLI/CLI.hpp>
+#include <functional>
 #include <iostream>
 
 #include "daemon/ctl/commands.h"
 #include "daemon/ctl/table.h"
+#include "daemon/ctl/topology.h"
 #include "daemon/engine/policy.h"
+#include "daemon/topology/bounds.h"
+#include "daemon/topology/graph_spec.h"
 
 namespace {
 
@@ -41,6 +45,41 @@ std::string record_help() {
     text += line + column.meaning + "\n";
   }
   return text;
+}
+
+// The commands that ask a graph rather than a daemon. The chosen one is run at once.
+void add_topology(CLI::App& app, syncd::ctl::TopologyQuery& query,
+                  std::function<int()>& run_local) {
+  using namespace syncd::ctl;
+  CLI::App* topology =
+      app.add_subcommand("topology", "Examine a communication graph (needs no daemon)");
+  topology->require_subcommand(1);
+  const auto command = [&](const char* name, const char* what, const char* keys,
+                           int (*function)(const TopologyQuery&)) {
+    CLI::App* sub = topology->add_subcommand(name, what);
+    sub->add_option("--graph", query.graph, "One of " + syncd::topology::known_graphs());
+    sub->add_option("--workers", query.workers, "How many workers (a file says it itself)")
+        ->check(CLI::Range(1U, kAnalyzeWorkersMax));
+    sub->add_option("--adjacency", query.adjacency,
+                    "Take the graph of this file instead of --graph: lines FROM TO, or rows of 0 "
+                    "and 1 with commas");
+    sub->add_option("--hosts", query.hosts, "Host of each worker, comma-separated, for clustered")
+        ->delimiter(',');
+    sub->footer(with_footer(keys));
+    sub->callback([&query, &run_local, function] {
+      run_local = [&query, function] { return function(query); };
+    });
+    return sub;
+  };
+  command("analyze", "Degrees, diameter, spectral gaps, and whether a job may run on it",
+          topology_analyze_keys(), run_topology_analyze);
+  CLI::App* bounds = command("bounds", "How many iterations any worker can be ahead of any other",
+                             topology_bounds_keys(), run_topology_bounds);
+  bounds
+      ->add_option("--setting", query.setting,
+                   std::string("One of ") + syncd::topology::known_gap_settings())
+      ->required();
+  bounds->add_option("--max-ig", query.max_ig, "With token queues that start with so many tokens");
 }
 
 }  // namespace
@@ -120,11 +159,16 @@ int main(int argc, char** argv) try {
   stop->add_option("JOB", options.job, "Job name or #ID")->required();
   stop->add_option("--reason", options.reason, "Shown to the workers and kept in the history");
 
+  TopologyQuery topology;
+  std::function<int()> run_local;
+  add_topology(app, topology, run_local);
+
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? kExitOk : kExitUsage;
   }
+  if (run_local) return run_local();
   if (run == run_history && options.job.empty()) {
     std::cerr << "syncctl: history needs a job: syncctl history JOB\n";
     return kExitUsage;

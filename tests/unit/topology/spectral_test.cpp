@@ -49,6 +49,12 @@ TEST(EigenGap, OfTheRingBasedGraphThatHopPrints) {
   EXPECT_NEAR(eigen_gap_no_self_loop(make("ring_based", 8)).value(), 0.6667, 5e-5);
 }
 
+// Hop, figure 21 (b): 8 workers on hosts of 2, 2 and 4.
+TEST(EigenGap, OfTheClusteredGraphThatHopPrints) {
+  const Graph graph = make("clustered", 8, {"a", "a", "b", "b", "c", "c", "c", "c"});
+  EXPECT_NEAR(eigen_gap_no_self_loop(graph).value(), 0.2682, 5e-5);
+}
+
 // Walks in closed form: complete 1 and -1/(n-1); ring cos(2 pi k/n); the directed ring the same
 // real parts, found by the other solver; a star 1, 0 and -1.
 TEST(EigenGap, InClosedForm) {
