@@ -5,6 +5,7 @@
 #include <iostream>
 
 #include "daemon/ctl/commands.h"
+#include "daemon/ctl/plan.h"
 #include "daemon/ctl/table.h"
 #include "daemon/ctl/topology.h"
 #include "daemon/engine/policy.h"
@@ -45,6 +46,43 @@ std::string record_help() {
     text += line + column.meaning + "\n";
   }
   return text;
+}
+
+// The commands that run a planner on what a file says; no daemon is asked. The chosen one is run at
+// once.
+void add_plan(CLI::App& app, syncd::ctl::PlanOptions& options, std::function<int()>& run_local) {
+  using namespace syncd::ctl;
+  CLI::App* plan = app.add_subcommand(
+      "plan", "What the daemon's planners decide on given numbers (JSON in, JSON out; no daemon)");
+  plan->require_subcommand(1);
+  const auto command = [&](const char* name, const char* what, const char* formats, PlanKind kind) {
+    CLI::App* sub = plan->add_subcommand(name, what);
+    sub->add_option("FILE,--input", options.input, "What to read; - is standard input")
+        ->capture_default_str();
+    sub->footer(with_footer(formats));
+    sub->callback([&options, &run_local, kind] {
+      run_local = [&options, kind] {
+        return run_plan(kind, options, std::cin, std::cout, std::cerr);
+      };
+    });
+    return sub;
+  };
+  CLI::App* zipline = command("zipline", "When to synchronize, and after how many iterations each",
+                              kPlanZiplineHelp, PlanKind::kZipline);
+  zipline->add_option("--algorithm", options.algorithm, plan_algorithms());
+  zipline->add_option("--objective", options.objective,
+                      "max: the longest wait; rate: the share of time spent waiting");
+  zipline->add_option("--beta", options.beta,
+                      "With rate: the most iterations between two workers (default: R)");
+  zipline->add_option("--R,-R", options.r, "How many ends of each worker to look at");
+  CLI::App* specsync = command("specsync", "When to drop work and pull again", kPlanSpecsyncHelp,
+                               PlanKind::kSpecsync);
+  specsync->add_option("--scope", options.scope, "job: one abort time for all; worker: one each");
+  specsync->add_option("--cap", options.cap,
+                       "The longest abort time: milliseconds, span (default: below the shortest "
+                       "span, or the worker's own) or authors (as in their program)");
+  command("dssp", "How many iterations a fastest worker may run on", kPlanDsspHelp,
+          PlanKind::kDssp);
 }
 
 // The commands that ask a graph rather than a daemon. The chosen one is run at once.
@@ -162,6 +200,8 @@ int main(int argc, char** argv) try {
   TopologyQuery topology;
   std::function<int()> run_local;
   add_topology(app, topology, run_local);
+  PlanOptions plan;
+  add_plan(app, plan, run_local);
 
   try {
     app.parse(argc, argv);
