@@ -518,7 +518,8 @@ std::string Job::check_switch(const Policy& policy) const {
            "because "
            "their iterations are counted differently";
   }
-  return policy.check_workers(spec_.min_workers > 0 ? spec_.min_workers : spec_.expected_workers);
+  return policy.check_workers(spec_.min_workers > 0 ? spec_.min_workers : spec_.expected_workers,
+                              spec_.expected_workers);
 }
 
 void Job::switch_policy(const Policy& policy) {

@@ -59,7 +59,8 @@ std::string validate(const JobSpec& spec) {
            " us) is later than evict_after (" + std::to_string(spec.evict_after_us) +
            " us): a worker would be evicted before anybody was warned";
   }
-  return policy->check_workers(spec.min_workers > 0 ? spec.min_workers : spec.expected_workers);
+  return policy->check_workers(spec.min_workers > 0 ? spec.min_workers : spec.expected_workers,
+                               spec.expected_workers);
 }
 
 std::string config_text(const JobSpec& spec) {

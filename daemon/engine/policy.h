@@ -107,10 +107,10 @@ class Policy {
   // differ from the default: "ssp:3".
   virtual std::string name() const = 0;
   virtual Family family() const { return Family::kParameterServer; }
-  // Whether the policy can run a job that may have as few as `workers` workers: empty, or a
-  // sentence that names the parameter in the way and what is allowed.
-  virtual std::string check_workers(std::uint32_t workers) const {
-    (void)workers;
+  // Whether the policy can run a job of `expected` workers, which may have as few as `fewest`:
+  // empty, or a sentence that names the parameter in the way and what is allowed.
+  virtual std::string check_workers(std::uint32_t fewest, std::uint32_t expected) const {
+    (void)fewest, (void)expected;
     return {};
   }
 
@@ -186,5 +186,9 @@ std::unique_ptr<Policy> make_policy(std::string_view text, std::string& error);
 
 // "asp, bsp[:K][,backup=B], ssp:S": for messages and --help.
 std::string known_policies();
+
+// "asp,bsp:5,backup=2,ssp:3" as "asp", "bsp:5,backup=2" and "ssp:3": a list of policies is split at
+// the commas that a policy's name follows. Nothing is checked; an empty list is one empty policy.
+std::vector<std::string> split_policy_list(std::string_view list);
 
 }  // namespace syncd

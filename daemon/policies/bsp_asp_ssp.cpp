@@ -86,10 +86,10 @@ class Bsp final : public Policy {
     return text;
   }
 
-  std::string check_workers(std::uint32_t workers) const override {
-    if (backup_ < workers) return {};
+  std::string check_workers(std::uint32_t fewest, std::uint32_t) const override {
+    if (backup_ < fewest) return {};
     return "policy '" + name() + "': backup is " + std::to_string(backup_) +
-           ", which must be less than the " + std::to_string(workers) +
+           ", which must be less than the " + std::to_string(fewest) +
            " workers that the job may have";
   }
 

@@ -66,8 +66,8 @@ class OverlayPolicy : public Policy {
   explicit OverlayPolicy(std::unique_ptr<Policy> base) : base_(std::move(base)) {}
 
   Family family() const override { return base_->family(); }
-  std::string check_workers(std::uint32_t workers) const override {
-    return base_->check_workers(workers);
+  std::string check_workers(std::uint32_t fewest, std::uint32_t expected) const override {
+    return base_->check_workers(fewest, expected);
   }
   Clock entry_clock(const PolicyHost& host) const override { return base_->entry_clock(host); }
   bool keeps_clock(const PolicyHost& host, Clock q) const override {

@@ -1,10 +1,13 @@
 // Every policy by name: one line each. No thread, no state.
+#include <algorithm>
 #include <string>
 
 #include "daemon/engine/limits.h"
 #include "daemon/engine/policy.h"
 #include "daemon/policies/bsp_asp_ssp.h"
+#include "daemon/policies/hop.h"
 #include "daemon/policies/naive_wait.h"
+#include "daemon/policies/notify_ack.h"
 #include "daemon/policies/policy_text.h"
 
 namespace syncd {
@@ -19,6 +22,8 @@ constexpr Base kBases[] = {
     {"asp", "asp", make_asp},
     {"bsp", "bsp[:K][,backup=B]", make_bsp},
     {"ssp", "ssp:S", make_ssp},
+    {"hop", "hop:GRAPH[,max_ig=N][,backup=B][,staleness=S][,skip=N]", make_hop},
+    {"notify_ack", "notify_ack:GRAPH[,every=N]", make_notify_ack},
 };
 
 struct Overlay {
@@ -65,6 +70,26 @@ std::string known_policies() {
   for (const Base& base : kBases) all += (all.empty() ? "" : ", ") + std::string(base.form);
   for (const Overlay& overlay : kOverlays) all += ", " + std::string(overlay.form);
   return all;
+}
+
+// A policy's own commas come before arguments, and no argument starts with a policy's name.
+std::vector<std::string> split_policy_list(std::string_view list) {
+  std::vector<std::string> policies;
+  while (true) {
+    const std::size_t comma = list.find(',');
+    const std::string_view piece = list.substr(0, comma);
+    const std::string_view name = piece.substr(0, piece.find_first_of(":+"));
+    const auto is_named = [name](const auto& known) { return known.name == name; };
+    const bool begins = std::any_of(std::begin(kBases), std::end(kBases), is_named) ||
+                        std::any_of(std::begin(kOverlays), std::end(kOverlays), is_named);
+    if (policies.empty() || begins) {
+      policies.emplace_back(piece);
+    } else {
+      policies.back().append(",").append(piece);
+    }
+    if (comma == std::string_view::npos) return policies;
+    list.remove_prefix(comma + 1);
+  }
 }
 
 }  // namespace syncd

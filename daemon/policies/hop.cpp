@@ -1,0 +1,285 @@
+// See hop.h.
+#include "daemon/policies/hop.h"
+
+#include <algorithm>
+
+#include "daemon/policies/decentralized.h"
+
+namespace syncd {
+namespace {
+
+constexpr std::int64_t kParameterMax = 1'000'000'000;
+
+struct HopOptions {
+  std::int64_t max_ig = 4;
+  std::optional<std::int64_t> backup;
+  std::optional<std::int64_t> staleness;
+  std::int64_t skip = 0;
+  std::optional<std::int64_t> skip_trigger;
+};
+
+class Hop final : public DecentralizedPolicy {
+ public:
+  Hop(PeerGraph graph, const HopOptions& options)
+      : DecentralizedPolicy(std::move(graph)), options_(options) {}
+
+  std::string name() const override {
+    std::string text = "hop:" + graph_.spec().text();
+    if (options_.max_ig != HopOptions{}.max_ig) text += number(",max_ig=", options_.max_ig);
+    if (options_.backup) text += number(",backup=", *options_.backup);
+    if (options_.staleness) text += number(",staleness=", *options_.staleness);
+    if (options_.skip > 0) text += number(",skip=", options_.skip);
+    if (options_.skip_trigger) text += number(",skip_trigger=", *options_.skip_trigger);
+    if (graph_.forced()) text += ",force=1";
+    return text;
+  }
+
+  Reason explain(const PolicyHost& host, Rank rank) const override {
+    const Waiting& waiting = *host.worker(rank).waiting;
+    const Iteration k = waiting.iteration;
+    Reason reason;
+    if (waiting.call == Call::kBegin) {
+      reason.text = "iteration " + std::to_string(k) +
+                    " needs a token of every out-neighbour: " + "none may be more than " +
+                    std::to_string(options_.max_ig) + " behind";
+      for (const PeerEdge& edge : graph_.out(rank)) {
+        if (k - host.worker(edge.peer).clock > options_.max_ig) {
+          reason.waiting_for.push_back(edge.peer);
+        }
+      }
+      return reason;
+    }
+    std::size_t counted = 0;
+    for (const PeerEdge& edge : graph_.in(rank)) {
+      if (k < edge.live_from) continue;
+      ++counted;
+      if (!usable(host, edge, k)) reason.waiting_for.push_back(edge.peer);
+    }
+    const std::size_t spare = static_cast<std::size_t>(options_.backup.value_or(0));
+    reason.text = "updates of ";
+    reason.text += options_.staleness
+                       ? "iteration " + std::to_string(k - *options_.staleness) + " or later"
+                       : "iteration " + std::to_string(k);
+    reason.text += " are needed from " +
+                   std::to_string(counted > spare ? counted - spare : std::size_t{0}) + " of " +
+                   std::to_string(counted) + " in-neighbours, " +
+                   std::to_string(counted - reason.waiting_for.size()) + " have sent one";
+    return reason;
+  }
+
+ protected:
+  void try_begin(PolicyHost& host, Rank rank) override {
+    const Clock clock = host.worker(rank).clock;
+    if (try_jump(host, rank, clock)) return;
+    for (const PeerEdge& edge : graph_.out(rank)) {
+      if (clock + 1 - host.worker(edge.peer).clock > options_.max_ig) return;
+    }
+    grant(host, rank, clock + 1);
+  }
+
+  void try_targets(PolicyHost& host, Rank rank) override {
+    const Iteration k = host.worker(rank).waiting->iteration;
+    std::vector<Rank> targets;
+    for (const PeerEdge& edge : graph_.out(rank)) {
+      if (k >= edge.live_from && wants(host.worker(edge.peer).clock, k)) {
+        targets.push_back(edge.peer);
+      }
+    }
+    host.answer_targets(rank, std::move(targets));
+  }
+
+  void try_collect(PolicyHost& host, Rank rank) override {
+    const Iteration k = host.worker(rank).waiting->iteration;
+    auto updates = gather(host, rank, k);
+    if (!updates) return;
+    mark_consumed(rank, *updates);
+    host.answer_collect(rank, std::move(*updates));
+  }
+
+  void pushed(const PolicyHost& host, Rank rank) override {
+    if (options_.skip == 0) return;
+    const Iteration latest = host.worker(rank).pushed;
+    if (rank >= recent_.size()) recent_.resize(rank + std::size_t{1});
+    std::vector<Iteration>& recent = recent_[rank];
+    if (latest >= 0 && (recent.empty() || recent.back() < latest)) recent.push_back(latest);
+    // Nobody collects an iteration before the one that it is in.
+    Iteration needed = latest;
+    for (const PeerEdge& edge : graph_.out(rank)) {
+      needed = std::min(needed, host.worker(edge.peer).clock);
+    }
+    recent.erase(recent.begin(), std::lower_bound(recent.begin(), recent.end(), needed));
+  }
+  void gone(Rank rank) override {
+    // What it had pushed stays usable only along its edges, which go with it.
+    if (rank < recent_.size()) recent_[rank].clear();
+  }
+
+  void save_more(std::vector<std::int64_t>& out) const override {
+    for (Rank rank = 0; rank < recent_.size(); ++rank) {
+      for (const Iteration k : recent_[rank]) out.insert(out.end(), {rank, k});
+    }
+  }
+  bool load_more(std::span<const std::int64_t> state) override {
+    if (state.size() % 2 != 0) return false;
+    recent_.clear();
+    for (std::size_t i = 0; i < state.size(); i += 2) {
+      if (state[i] < 0 || state[i] >= static_cast<std::int64_t>(topology::kNodesMax)) return false;
+      const auto rank = static_cast<std::size_t>(state[i]);
+      if (rank >= recent_.size()) recent_.resize(rank + 1);
+      recent_[rank].push_back(state[i + 1]);
+    }
+    return true;
+  }
+
+ private:
+  static std::string number(const char* key, std::int64_t value) {
+    return key + std::to_string(value);
+  }
+
+  // Whether a neighbour that is in iteration `clock` still has a use for an update of iteration k.
+  bool wants(Clock clock, Iteration k) const {
+    if (options_.staleness) return clock <= k + *options_.staleness;
+    return !options_.backup || clock <= k;
+  }
+
+  // Whether the in-neighbour has pushed iteration k. Without jumps it has pushed all up to its
+  // latest.
+  bool has_pushed(const PolicyHost& host, Rank rank, Iteration k) const {
+    if (host.worker(rank).pushed < k) return false;
+    if (options_.skip == 0) return true;
+    return rank < recent_.size() &&
+           std::binary_search(recent_[rank].begin(), recent_[rank].end(), k);
+  }
+
+  // The newest update over this edge; one that was not sent yet counts as the one before its first.
+  static Iteration newest(const PolicyHost& host, const PeerEdge& edge) {
+    return std::max(host.worker(edge.peer).pushed, edge.live_from - 1);
+  }
+
+  // Whether collect(k) need not wait for this in-neighbour.
+  bool usable(const PolicyHost& host, const PeerEdge& edge, Iteration k) const {
+    if (options_.staleness) return newest(host, edge) >= k - *options_.staleness;
+    return has_pushed(host, edge.peer, k);
+  }
+
+  // What collect(k) would give now, or nothing if it would have to wait.
+  std::optional<std::vector<PeerUpdate>> gather(const PolicyHost& host, Rank rank,
+                                                Iteration k) const {
+    std::vector<PeerUpdate> updates{{rank, host.worker(rank).pushed, 0}};
+    std::int64_t missing = 0;
+    for (const PeerEdge& edge : graph_.in(rank)) {
+      if (k < edge.live_from) continue;
+      if (!usable(host, edge, k)) {
+        if (++missing > options_.backup.value_or(0)) return std::nullopt;
+      } else if (!options_.staleness) {
+        updates.push_back({edge.peer, k, edge.weight});
+      } else if (const Iteration latest = host.worker(edge.peer).pushed;
+                 latest >= edge.live_from && latest > edge.consumed) {
+        updates.push_back({edge.peer, latest, 0});
+      }
+    }
+    if (options_.staleness) {
+      weigh_by_age(updates, k - *options_.staleness);
+    } else {
+      graph_.weigh(updates);
+    }
+    return updates;
+  }
+
+  // Equation 2 of the paper: an update weighs the more the newer it is.
+  static void weigh_by_age(std::vector<PeerUpdate>& updates, Iteration oldest) {
+    double sum = 0;
+    for (PeerUpdate& update : updates) {
+      update.weight = static_cast<double>(std::max<std::int64_t>(0, update.iteration - oldest + 1));
+      sum += update.weight;
+    }
+    // Before a jump the own update may be older than any that is used.
+    if (sum == 0) updates[0].weight = sum = 1;
+    for (PeerUpdate& update : updates) update.weight /= sum;
+  }
+
+  void mark_consumed(Rank rank, const std::vector<PeerUpdate>& updates) {
+    if (!options_.staleness) return;
+    auto update = updates.begin() + 1;  // both in rank order; the first is the own
+    for (PeerEdge& edge : graph_.in(rank)) {
+      if (update == updates.end()) return;
+      if (update->rank == edge.peer) edge.consumed = (update++)->iteration;
+    }
+  }
+
+  bool try_jump(PolicyHost& host, Rank rank, Clock clock) {
+    if (options_.skip == 0 || graph_.out(rank).empty()) return false;
+    std::int64_t ahead = INT64_MAX;
+    for (const PeerEdge& edge : graph_.out(rank)) {
+      ahead = std::min(ahead, host.worker(edge.peer).clock - clock);
+    }
+    if (ahead < options_.skip_trigger.value_or(options_.max_ig)) return false;
+    const Iteration to = clock + std::min(options_.skip, ahead);
+    if (to <= clock + 1) return false;
+    auto updates = gather(host, rank, to - 1);
+    if (!updates) return false;
+    mark_consumed(rank, *updates);
+    host.preset_collect(rank, to - 1, std::move(*updates));
+    grant(host, rank, to);
+    return true;
+  }
+
+  HopOptions options_;
+  // With jumps: which iterations a worker has pushed, of those that somebody may still collect.
+  std::vector<std::vector<Iteration>> recent_;
+};
+
+}  // namespace
+
+std::unique_ptr<Policy> make_hop(const PolicyText& text, std::string& error) {
+  static constexpr const char* kForm =
+      "hop:GRAPH[,max_ig=N][,backup=B][,staleness=S][,skip=N][,skip_trigger=N][,force=1]";
+  if (text.arguments.empty() || !text.arguments[0].key.empty()) {
+    error = policy_error(text, std::string("hop needs a graph: ") + kForm +
+                                   ", such as hop:ring_based,max_ig=5,backup=1; graphs are " +
+                                   topology::known_graphs());
+    return nullptr;
+  }
+  topology::GraphSpec spec;
+  if (!parse_peer_graph(text.whole, text.arguments[0].value, spec, error)) return nullptr;
+  HopOptions options;
+  std::int64_t force = 0;
+  for (std::size_t i = 1; i < text.arguments.size(); ++i) {
+    const PolicyArgument& argument = text.arguments[i];
+    const auto parse = [&](std::int64_t lowest, std::int64_t highest = kParameterMax) {
+      return parse_policy_integer(text, argument.key, argument.value, lowest, highest, error);
+    };
+    std::optional<std::int64_t> number;
+    if (argument.key == "max_ig") {
+      if ((number = parse(1))) options.max_ig = *number;
+    } else if (argument.key == "backup") {
+      if ((number = parse(0))) options.backup = number;
+    } else if (argument.key == "staleness") {
+      if ((number = parse(0))) options.staleness = number;
+    } else if (argument.key == "skip") {
+      if ((number = parse(0))) options.skip = *number;
+    } else if (argument.key == "skip_trigger") {
+      if ((number = parse(1))) options.skip_trigger = number;
+    } else if (argument.key == "force") {
+      if ((number = parse(0, 1))) force = *number;
+    } else {
+      error = policy_error(text, "unknown parameter '" +
+                                     (argument.key.empty() ? argument.value : argument.key) +
+                                     "'; hop takes " + kForm);
+    }
+    if (!number) return nullptr;
+  }
+  if (options.skip > 0 && !options.backup && !options.staleness) {
+    error = policy_error(text,
+                         "skip needs backup or staleness: without them every neighbour waits for "
+                         "the updates that a jump leaves out");
+    return nullptr;
+  }
+  if (options.skip_trigger && options.skip == 0) {
+    error = policy_error(text, "skip_trigger says nothing without skip");
+    return nullptr;
+  }
+  return std::make_unique<Hop>(PeerGraph(std::move(spec), force == 1), options);
+}
+
+}  // namespace syncd

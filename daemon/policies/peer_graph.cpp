@@ -1,0 +1,137 @@
+// See peer_graph.h.
+#include "daemon/policies/peer_graph.h"
+
+#include <algorithm>
+
+#include "daemon/topology/graph.h"
+
+namespace syncd {
+namespace {
+
+const PeerEdge* find_edge(std::span<const PeerEdge> edges, Rank peer) {
+  const auto it =
+      std::lower_bound(edges.begin(), edges.end(), peer,
+                       [](const PeerEdge& edge, Rank rank) { return edge.peer < rank; });
+  return it != edges.end() && it->peer == peer ? &*it : nullptr;
+}
+
+}  // namespace
+
+bool parse_peer_graph(std::string_view whole, std::string_view text, topology::GraphSpec& spec,
+                      std::string& error) {
+  std::string why;
+  auto parsed = topology::parse_graph_spec(text, why);
+  if (!parsed || !topology::load_graph_file(*parsed, why)) {
+    error = "policy '" + std::string(whole) + "': " + why;
+    return false;
+  }
+  spec = std::move(*parsed);
+  return true;
+}
+
+std::string PeerGraph::check(std::uint32_t workers) const {
+  if (workers == 1) return {};  // nobody to talk to
+  std::string error;
+  const std::vector<std::string> hosts(workers);
+  const auto graph = topology::generate(spec_, workers, hosts, error);
+  if (!graph) return error;
+  const topology::Acceptance acceptance = topology::accept_for_job(*graph, force_);
+  return acceptance.accepted ? std::string{} : acceptance.reason;
+}
+
+std::string PeerGraph::rebuild(const PolicyHost& host) {
+  const std::vector<Rank>& active = host.active();
+  std::vector<std::string> hosts;
+  hosts.reserve(active.size());
+  for (const Rank rank : active) hosts.push_back(host.worker(rank).host);
+  std::string error;
+  auto made = topology::generate_for_membership(spec_, active, hosts, error);
+  // A rank beyond a file's graph has no neighbours: the rest must go on.
+  const topology::Graph graph =
+      made ? std::move(made->graph) : topology::Graph(active.size(), std::span<topology::Edge>());
+  std::string note = made ? std::move(made->note) : std::move(error);
+  const topology::Acceptance acceptance = topology::accept_for_job(graph, true);
+  weighting_ = acceptance.weighting;
+
+  const Lists before = std::move(in_);
+  const std::size_t ranks = active.empty() ? 0 : active.back() + std::size_t{1};
+  in_.assign(ranks, {});
+  out_.assign(ranks, {});
+  for (topology::Node node = 0; node < graph.size(); ++node) {
+    const Rank to = active[node];
+    const topology::RowWeights weights = topology::row_weights(graph, weighting_, node);
+    for (std::size_t i = 0; i < graph.in(node).size(); ++i) {
+      const Rank from = active[graph.in(node)[i]];
+      const PeerEdge* known = find_edge(of(before, to), from);
+      PeerEdge edge{from, 0, 0, kNoIteration};
+      if (known != nullptr) {
+        edge = *known;
+      } else {
+        edge.live_from = std::max(host.worker(from).clock, host.worker(to).clock) + 1;
+      }
+      edge.weight = weights.in[i];
+      in_[to].push_back(edge);
+      out_[from].push_back({to, edge.live_from, 0, kNoIteration});
+    }
+  }
+  return note;
+}
+
+void PeerGraph::weigh(std::span<PeerUpdate> updates) const {
+  if (weighting_ == topology::Weighting::kEqual) {
+    for (PeerUpdate& update : updates) update.weight = 1.0 / static_cast<double>(updates.size());
+    return;
+  }
+  updates[0].weight = 1;
+  for (const PeerUpdate& update : updates.subspan(1)) updates[0].weight -= update.weight;
+}
+
+void PeerGraph::save(std::vector<std::int64_t>& out) const {
+  std::size_t count = 0;
+  for (const auto& edges : in_) count += edges.size();
+  out.push_back(static_cast<std::int64_t>(weighting_));
+  out.push_back(static_cast<std::int64_t>(in_.size()));
+  out.push_back(static_cast<std::int64_t>(count));
+  for (Rank to = 0; to < in_.size(); ++to) {
+    for (const PeerEdge& edge : in_[to]) {
+      out.insert(out.end(), {to, edge.peer, edge.live_from, edge.consumed});
+    }
+  }
+}
+
+bool PeerGraph::take(std::span<const std::int64_t>& state) {
+  if (state.size() < 3) return false;
+  const std::int64_t ranks = state[1];
+  const std::int64_t count = state[2];
+  if (state[0] < 0 || state[0] > 1 || ranks < 0 || count < 0 ||
+      ranks > static_cast<std::int64_t>(topology::kNodesMax) ||
+      static_cast<std::uint64_t>(count) > (state.size() - 3) / 4) {
+    return false;
+  }
+  weighting_ = static_cast<topology::Weighting>(state[0]);
+  in_.assign(static_cast<std::size_t>(ranks), {});
+  out_.assign(static_cast<std::size_t>(ranks), {});
+  for (std::size_t at = 3; at < 3 + 4 * static_cast<std::size_t>(count); at += 4) {
+    if (state[at] < 0 || state[at] >= ranks || state[at + 1] < 0 || state[at + 1] >= ranks) {
+      return false;
+    }
+    const auto to = static_cast<Rank>(state[at]);
+    const auto from = static_cast<Rank>(state[at + 1]);
+    in_[to].push_back({from, state[at + 2], 0, state[at + 3]});
+    out_[from].push_back({to, state[at + 2], 0, kNoIteration});
+  }
+  // Weights follow from degrees, as row_weights() has them.
+  for (Rank to = 0; to < in_.size(); ++to) {
+    for (PeerEdge& edge : in_[to]) {
+      std::size_t degree = in_[to].size();
+      if (weighting_ == topology::Weighting::kMetropolis) {
+        degree = std::max(degree, in_[edge.peer].size());
+      }
+      edge.weight = 1.0 / static_cast<double>(degree + 1);
+    }
+  }
+  state = state.subspan(3 + 4 * static_cast<std::size_t>(count));
+  return true;
+}
+
+}  // namespace syncd

@@ -1,0 +1,79 @@
+// The communication graph of a running decentralized job: which edges there are between its active
+// workers now, and from which iteration on each of them counts. Shared by Hop and NOTIFY-ACK. Run
+// on the engine's thread.
+//
+// Workers come and go while others are in the middle of their iterations. A generated graph is made
+// anew over the active workers in rank order; a file's graph only loses nodes. An edge that is new
+// then counts from the iteration after the later one that its two ends are in, so that nobody waits
+// for an update that was never sent, nor sends one that nobody expects. An edge that stays keeps
+// what it was.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "daemon/engine/policy.h"
+#include "daemon/topology/graph_spec.h"
+
+namespace syncd {
+
+struct PeerEdge {
+  Rank peer = 0;
+  Iteration live_from = 0;
+  double weight = 0;                  // of an in-edge, in a reduce in which nothing is missing
+  Iteration consumed = kNoIteration;  // of an in-edge: the newest update that a reduce was given
+};
+
+class PeerGraph {
+ public:
+  PeerGraph(topology::GraphSpec spec, bool force) : spec_(std::move(spec)), force_(force) {}
+
+  const topology::GraphSpec& spec() const { return spec_; }
+  bool forced() const { return force_; }
+  // Empty, or why a job of so many workers cannot use this graph. Which workers share a host is not
+  // known before they join: `clustered` is checked as if each had its own.
+  std::string check(std::uint32_t workers) const;
+
+  // Edges over the active workers, from now on. The sentence is empty unless the graph is not the
+  // one that was asked for. O(n + m).
+  std::string rebuild(const PolicyHost& host);
+
+  // In rank order. None for a rank that is not active.
+  std::span<PeerEdge> in(Rank rank) { return of(in_, rank); }
+  std::span<PeerEdge> out(Rank rank) { return of(out_, rank); }
+  std::span<const PeerEdge> in(Rank rank) const { return of(in_, rank); }
+  std::span<const PeerEdge> out(Rank rank) const { return of(out_, rank); }
+  // Weights of a reduce in which some updates may be missing, the own one first and the others with
+  // their edges' weights: equal ones are made equal again, else the own update takes the rest.
+  void weigh(std::span<PeerUpdate> updates) const;
+
+  // The edges as whole numbers, and back. take() moves `state` to what follows them.
+  void save(std::vector<std::int64_t>& out) const;
+  bool take(std::span<const std::int64_t>& state);
+
+ private:
+  using Lists = std::vector<std::vector<PeerEdge>>;
+  static std::span<PeerEdge> of(Lists& lists, Rank rank) {
+    if (rank >= lists.size()) return {};
+    return lists[rank];
+  }
+  static std::span<const PeerEdge> of(const Lists& lists, Rank rank) {
+    if (rank >= lists.size()) return {};
+    return lists[rank];
+  }
+
+  topology::GraphSpec spec_;
+  bool force_;
+  topology::Weighting weighting_ = topology::Weighting::kEqual;
+  Lists in_, out_;  // by rank
+};
+
+// The graph argument of a decentralized policy, loaded if it is a file. False: `error` says why.
+bool parse_peer_graph(std::string_view whole, std::string_view text, topology::GraphSpec& spec,
+                      std::string& error);
+
+}  // namespace syncd
