@@ -53,18 +53,12 @@ class Slices {
   std::size_t count_ = 1;
 };
 
-// visit(start, end) for the gaps of all workers that can matter: they contain a moment at which
-// everybody has ended once, and start before anybody has ended for the last time.
+// visit(start, end) for the gaps of all workers that start before anybody has ended for the last
+// time: later ones lie within the gap that starts there.
 template <class Rows, class Visit>
 void each_gap(const Rows& rows, const Reach& reach, Visit&& visit) {
-  for (std::size_t p = 0; p < rows.workers(); ++p) {
-    rows.each_gap(
-        p,
-        [&](Micros start, Micros end) {
-          if (end > reach.latest_first && end > start) visit(start, end);
-        },
-        [&](Micros start) { return start >= reach.earliest_last; });
-  }
+  const auto stop = [&](Micros start) { return start >= reach.earliest_last; };
+  for (std::size_t p = 0; p < rows.workers(); ++p) rows.each_gap(p, visit, stop);
 }
 
 // Where each slice's gaps begin in `gaps`, which become grouped by slice; one more for the end.
@@ -105,7 +99,8 @@ Barrier solve(const Rows& rows) {
   const Gap last{reach.earliest_last, kOpenEnd};
   const Slices slices(reach.earliest_first, reach.earliest_last, rows.size());
 
-  // furthest[i + 1]: the latest end of those that start in slice i; then, in or before it.
+  // furthest[i + 1]: the latest end of those that start in slice i; then, in or before it. What
+  // ends before everybody has ended once says nothing.
   std::vector<Micros> furthest(slices.count() + 1, reach.latest_first);
   each_gap(rows, reach, [&](Micros start, Micros end) {
     Micros& slot = furthest[slices.of(start) + 1];
