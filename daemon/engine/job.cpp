@@ -416,8 +416,13 @@ void Job::collect(const Caller& caller, const wire::Collect& request) {
   Worker* worker = check_peer_call(caller, request.worker, "collect", request.iteration);
   if (worker == nullptr) return;
   const Iteration k = request.iteration;
-  if (k >= 0 && k == worker->collected) {
+  // After a jump it also collects the iteration before its new one; a daemon that was started again
+  // does not have that set any more, and has the policy make another.
+  const bool before_jump = k >= 0 && k == worker->clock - 1 && k == worker->granted - 1;
+  if (k >= 0 && k == worker->collected && !worker->updates.empty()) {
     reply(caller, wire::CollectReply{k, worker->updates});
+  } else if (before_jump && worker->pushed < worker->granted) {
+    if (stand(*worker, caller, k, Call::kCollect)) policy_->on_collect(*this, worker->rank);
   } else if (k != worker->clock || k != worker->granted) {
     refuse(caller, Status::kWrongIteration,
            "collect(" + std::to_string(k) + ") of " + called(*worker) + ": it is in iteration " +

@@ -91,7 +91,10 @@ class Hop final : public DecentralizedPolicy {
   void try_collect(PolicyHost& host, Rank rank) override {
     const Iteration k = host.worker(rank).waiting->iteration;
     auto updates = gather(host, rank, k);
-    if (!updates) return;
+    if (!updates && k == host.worker(rank).clock) return;
+    // The set of a jump was there once. Where it is not to be had again, after a restart, the
+    // worker goes on with what it has.
+    if (!updates) updates = {{rank, host.worker(rank).pushed, 1.0}};
     mark_consumed(rank, *updates);
     host.answer_collect(rank, std::move(*updates));
   }

@@ -1,0 +1,106 @@
+// Hop and NOTIFY-ACK in random worlds: Table 1's bounds, queue capacities, whole updates, and no
+// deadlock, on every graph. SYNCD_PROPERTY_RUNS=N runs N times as many.
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+
+#include "peer_world.h"
+
+namespace syncd::test {
+namespace {
+
+std::uint64_t runs() {
+  const char* text = std::getenv("SYNCD_PROPERTY_RUNS");
+  return text == nullptr ? 1 : std::strtoull(text, nullptr, 10);
+}
+
+struct Graph {
+  const char* name;
+  std::vector<std::uint32_t> sizes;
+};
+const Graph kGraphs[] = {
+    {"complete", {2, 4, 7, 16}},
+    {"ring", {4, 5, 16, 64}},
+    {"ring_directed", {4, 9, 16, 33}},
+    {"ring_based", {4, 6, 16, 64}},
+    {"double_ring", {8, 12, 16, 64}},
+    {"root_expander", {4, 9, 25, 64}},
+    {"star", {4, 8, 16}},
+    {"halton", {4, 8, 16}},
+};
+
+struct Totals {
+  std::uint64_t reduces = 0, jumps = 0, missing = 0;
+};
+
+// Every setting on every graph; the seed chooses the rest.
+Totals run_all(bool notify_ack, bool membership, std::uint64_t seeds) {
+  Totals totals;
+  std::uint64_t seed = 0;
+  for (std::uint64_t round = 0; round < seeds * runs(); ++round) {
+    for (const Graph& graph : kGraphs) {
+      std::mt19937_64 random(++seed * 77 + (membership ? 1 : 0));
+      PeerWorldOptions options;
+      options.seed = seed;
+      options.graph = graph.name;
+      options.workers = graph.sizes[random() % graph.sizes.size()];
+      options.membership = membership;
+      options.notify_ack = notify_ack;
+      options.serial = random() % 2 == 0;
+      options.steps = 200 + static_cast<int>(random() % 600);
+      if (notify_ack) {
+        options.policy = std::string("notify_ack:") + graph.name;
+      } else {
+        options.max_ig = 1 + static_cast<std::int64_t>(random() % 5);
+        options.policy = std::string("hop:") + graph.name;
+        options.policy += ",max_ig=" + std::to_string(options.max_ig);
+        const auto kind = random() % 4;
+        if (kind == 1 || kind == 3) options.backup = 1 + static_cast<std::int64_t>(random() % 2);
+        if (kind == 2 || kind == 3) options.staleness = static_cast<std::int64_t>(random() % 5);
+        if (options.backup) options.policy += ",backup=" + std::to_string(*options.backup);
+        if (options.staleness) options.policy += ",staleness=" + std::to_string(*options.staleness);
+        if (kind != 0 && random() % 2 == 0) {
+          options.skip = 2 + static_cast<std::int64_t>(random() % 9);
+          options.policy += ",skip=" + std::to_string(options.skip) + ",skip_trigger=2";
+        }
+      }
+      options.policy += ",force=1";
+      try {
+        PeerWorld world(options);
+        world.run();
+        totals.reduces += world.reduces();
+        totals.jumps += world.jumps();
+        totals.missing += world.missing();
+      } catch (const PeerViolation& violation) {
+        ADD_FAILURE() << violation.what();
+        return totals;
+      }
+    }
+  }
+  return totals;
+}
+
+TEST(PeerProperty, HopOnAFixedGraphKeepsItsBounds) {
+  const Totals totals = run_all(false, false, 40);
+  // The worlds must come across what they are there for.
+  EXPECT_GT(totals.reduces, 1000U);
+  EXPECT_GT(totals.jumps, 10U);
+  EXPECT_GT(totals.missing, 10U);
+}
+
+TEST(PeerProperty, HopGoesOnWhateverBecomesOfItsMembers) {
+  EXPECT_GT(run_all(false, true, 40).reduces, 1000U);
+}
+
+TEST(PeerProperty, NotifyAckOnAFixedGraphReducesWholeUpdates) {
+  const Totals totals = run_all(true, false, 25);
+  EXPECT_GT(totals.reduces, 1000U);
+  EXPECT_EQ(totals.missing, 0U);
+}
+
+TEST(PeerProperty, NotifyAckGoesOnWhateverBecomesOfItsMembers) {
+  EXPECT_GT(run_all(true, true, 25).reduces, 1000U);
+}
+
+}  // namespace
+}  // namespace syncd::test
