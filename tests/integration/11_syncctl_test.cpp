@@ -111,6 +111,29 @@ TEST_F(Syncctl, ExportsALongHistoryInFull) {
   EXPECT_EQ(history.pushes(0).size(), static_cast<std::size_t>(kPushes));
 }
 
+TEST_F(Syncctl, PlansWithoutADaemon) {
+  const std::string path = directory_.file("dssp.json");
+  write_file(path, R"({"worker":{"latest_ms":100,"previous_ms":90},
+                       "slowest":{"latest_ms":95,"previous_ms":45},"r_max":4,"now_ms":null})");
+  for (const std::vector<std::string>& input :
+       {std::vector<std::string>{path}, {"--input", path}, {"--input=" + path}}) {
+    std::vector<std::string> arguments{"plan", "dssp"};
+    arguments.insert(arguments.end(), input.begin(), input.end());
+    const RunResult result = elsewhere(arguments);
+    EXPECT_EQ(result.ending, exited(0)) << result.err;
+    EXPECT_EQ(result.out, "{\"extra_iterations\":4,\"difference_ms\":5}\n");
+  }
+
+  RunResult result = elsewhere({"plan", "zipline", path});
+  EXPECT_EQ(result.ending, exited(2));
+  EXPECT_THAT(result.err, HasSubstr("workers: is missing"));
+  result = elsewhere({"plan", "zipline", path, "--beta", "x"});
+  EXPECT_EQ(result.ending, exited(2));
+  result = elsewhere({"plan", "specsync", directory_.file("nothing.json")});
+  EXPECT_EQ(result.ending, exited(2));
+  EXPECT_THAT(result.err, HasSubstr("nothing.json"));
+}
+
 TEST_F(Syncctl, SaysWhatIsWrongWithTheCodeThatBelongsToIt) {
   RunResult result = ctl({"workers", "nonesuch"});
   EXPECT_EQ(result.ending, exited(1));
