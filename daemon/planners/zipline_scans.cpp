@@ -43,9 +43,15 @@ class PickedQueue {
   Picked& front() { return buffer_[head_]; }
   std::size_t size() const { return tail_ - head_; }
   void pop_front() { ++head_; }
+  // Moves the side that is shorter; mostly the older one, for whoever ends next ended long ago.
   void erase(Picked* at) {
-    std::copy(at + 1, end(), at);
-    --tail_;
+    if (at - begin() < end() - at) {
+      std::copy_backward(begin(), at, at + 1);
+      ++head_;
+    } else {
+      std::copy(at + 1, end(), at);
+      --tail_;
+    }
   }
   void push_back(Picked picked) {
     if (tail_ == buffer_.size()) {
