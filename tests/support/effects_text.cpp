@@ -154,6 +154,22 @@ std::string text_of(const Explanation& why) {
       .word(text)
       .take();
 }
+std::string text_of(const wire::TargetsReply& reply) {
+  std::string text = "targets " + std::to_string(reply.iteration) + ":";
+  for (const std::uint32_t rank : reply.ranks) text += " " + std::to_string(rank);
+  return text;
+}
+// "3@12*0.5": iteration 12 of rank 3, with weight 0.5.
+std::string text_of(const wire::CollectReply& reply) {
+  std::string text = "collect " + std::to_string(reply.iteration) + ":";
+  for (const wire::PeerUpdate& update : reply.updates) {
+    char weight[32];
+    std::snprintf(weight, sizeof weight, "%.4g", update.weight);
+    text +=
+        " " + std::to_string(update.rank) + "@" + std::to_string(update.iteration) + "*" + weight;
+  }
+  return text;
+}
 std::string text_of(const wire::StopNotice& notice) {
   return Line("stop_notice " + text_of(notice.worker)).quoted("message", notice.message).take();
 }

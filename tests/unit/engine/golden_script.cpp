@@ -234,7 +234,7 @@ class Script {
     } else {
       join.rank = static_cast<std::int32_t>(process.ref.rank);
       join.incarnation = process.ref.incarnation;
-      join.granted = join.pushed = kNoIteration;
+      join.granted = join.pushed = join.collected = join.consumed = kNoIteration;
     }
     words.take("job", join.job);
     words.take("policy", join.policy);
@@ -246,6 +246,7 @@ class Script {
     words.take_integer("granted", join.granted);
     words.take_integer("pushed", join.pushed);
     words.take_integer("collected", join.collected);
+    words.take_integer("consumed", join.consumed);
     std::string other;
     if (words.take("on", other)) {
       process.connection = known(other).connection;
@@ -269,14 +270,18 @@ class Script {
     if (words.take("from", other)) connection = known(other).connection;
     if (verb == "leave") return request(connection, label + " leave", wire::Leave{ref});
     if (verb == "explain") return request(connection, label + " explain", wire::Explain{ref});
-    if (verb != "begin" && verb != "push" && verb != "cancel") {
-      throw Malformed("event '" + verb + "' is unknown");
-    }
+    static const std::set<std::string> kAboutIterations = {
+        "begin", "push", "cancel", "restarted", "targets", "collect", "consumed"};
+    if (!kAboutIterations.contains(verb)) throw Malformed("event '" + verb + "' is unknown");
     const std::string k_text = words.next("the iteration");
     const Iteration k = to_integer(k_text);
     const std::string title = label + " " + verb + "(" + k_text + ")";
     if (verb == "begin") return request(connection, title, wire::Begin{ref, k});
     if (verb == "cancel") return request(connection, title, wire::CancelBegin{ref, k});
+    if (verb == "restarted") return request(connection, title, wire::Restarted{ref, k});
+    if (verb == "targets") return request(connection, title, wire::Targets{ref, k});
+    if (verb == "collect") return request(connection, title, wire::Collect{ref, k});
+    if (verb == "consumed") return request(connection, title, wire::Consumed{ref, k});
     wire::Push push{ref, k, {}, 0, 0};
     std::string loss;
     if (words.take("loss", loss)) push.loss = std::strtod(loss.c_str(), nullptr);
@@ -305,6 +310,10 @@ class Script {
       words.take_integer("expected", create.expected_workers);
       words.take_integer("min", create.min_workers);
       request(kOperatorConnection, "create", create);
+    } else if (verb == "set_policy") {
+      const std::string job = words.next("the job");
+      request(kOperatorConnection, "set_policy",
+              wire::SetPolicyRequest{job, words.next("the policy")});
     } else {
       return false;
     }
