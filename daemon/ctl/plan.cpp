@@ -44,7 +44,8 @@ const char* const kPlanDsspHelp =
 
 namespace {
 
-using Json = nlohmann::ordered_json;
+using Json = nlohmann::json;            // what is read
+using Answer = nlohmann::ordered_json;  // what is written, in the order that --help shows
 using namespace syncd::planners;
 
 struct BadInput : std::runtime_error {
@@ -141,8 +142,12 @@ class Field {
   std::string path_;
 };
 
+// The members of an object whose keys are known to differ: adding them through the object itself
+// would look for each key first, from end to end.
+using Members = Answer::object_t;
+
 // Milliseconds again: whole where they are.
-Json milliseconds(Micros us) {
+Answer milliseconds(Micros us) {
   if (us % 1000 == 0) return us / 1000;
   return static_cast<double>(us) / 1000;
 }
@@ -265,7 +270,7 @@ ZiplineOptions read_zipline_options(const Field& input, const std::vector<Field>
   return out;
 }
 
-Json run_zipline(const Field& input, const PlanOptions& options) {
+Answer run_zipline(const Field& input, const PlanOptions& options) {
   const std::vector<Field> workers = input["workers"].list();
   if (workers.empty()) bad("workers", "is empty, at least one worker is needed");
   const std::vector<std::string> ids = ids_of(workers);
@@ -290,8 +295,10 @@ Json run_zipline(const Field& input, const PlanOptions& options) {
   }
   if (!plan) bad("workers", error);
 
-  Json iterations = Json::object();
-  for (std::size_t p = 0; p < ids.size(); ++p) iterations[ids[p]] = plan->iterations[p];
+  Members iterations;
+  for (std::size_t p = 0; p < ids.size(); ++p) {
+    iterations.push_back({ids[p], plan->iterations[p]});
+  }
   return {
       {"algorithm", to_string(plan->algorithm)},       {"objective", to_string(plan->objective)},
       {"sync_time_ms", milliseconds(plan->sync_time)}, {"wait_ms", milliseconds(plan->wait)},
@@ -325,7 +332,7 @@ void read_cap(const Field& input, const PlanOptions& options, TuningOptions& tun
   if (!named(field->text(kCapAllowed))) field->wrong(kCapAllowed);
 }
 
-Json run_specsync(const Field& input, const PlanOptions& options) {
+Answer run_specsync(const Field& input, const PlanOptions& options) {
   const std::vector<Field> fields = input["workers"].list();
   if (fields.empty()) bad("workers", "is empty, at least one worker is needed");
   const std::vector<std::string> ids = ids_of(fields);
@@ -352,15 +359,15 @@ Json run_specsync(const Field& input, const PlanOptions& options) {
   const double elapsed_us = watch.elapsed_us();
   if (!tuning) bad("workers", error);
 
-  Json times = Json::object();
-  Json rates = Json::object();
+  Members times;
+  Members rates;
   for (std::size_t i = 0; i < ids.size(); ++i) {
     const bool on = tuning->abort_time[i] > 0;
-    times[ids[i]] = on ? milliseconds(tuning->abort_time[i]) : Json(nullptr);
-    rates[ids[i]] = on ? Json(tuning->abort_rate[i]) : Json(nullptr);
+    times.push_back({ids[i], on ? milliseconds(tuning->abort_time[i]) : Answer(nullptr)});
+    rates.push_back({ids[i], on ? Answer(tuning->abort_rate[i]) : Answer(nullptr)});
   }
-  const Json of_all = times.front();
-  return {{"abort_time_ms", tuning_options.scope == TuningScope::kJob ? of_all : times},
+  const bool one_for_all = tuning_options.scope == TuningScope::kJob;
+  return {{"abort_time_ms", one_for_all ? times.front().second : Answer(times)},
           {"abort_rate", std::move(rates)},
           {"improvement", tuning->improvement},
           {"off", tuning->off},
@@ -376,7 +383,7 @@ PushTimes read_pushes(const Field& field) {
   return pushes;
 }
 
-Json run_dssp(const Field& input) {
+Answer run_dssp(const Field& input) {
   const PushTimes worker = read_pushes(input["worker"]);
   const PushTimes slowest = read_pushes(input["slowest"]);
   const std::int64_t r_max = input["r_max"].whole(0, kExtraMax);
@@ -398,7 +405,7 @@ std::optional<std::string> plan_text(PlanKind kind, const std::string& text,
                                      const PlanOptions& options, std::string& error) try {
   const Json json = Json::parse(text);
   const Field input(json, "");
-  Json answer;
+  Answer answer;
   switch (kind) {
     case PlanKind::kZipline:
       answer = run_zipline(input, options);
@@ -410,7 +417,7 @@ std::optional<std::string> plan_text(PlanKind kind, const std::string& text,
       answer = run_dssp(input);
       break;
   }
-  return answer.dump(-1, ' ', false, Json::error_handler_t::replace);
+  return answer.dump(-1, ' ', false, Answer::error_handler_t::replace);
 } catch (const BadInput& bad_input) {
   error = bad_input.what();
   return std::nullopt;
