@@ -6,6 +6,7 @@
 
 #include "daemon/ctl/commands.h"
 #include "daemon/ctl/plan.h"
+#include "daemon/ctl/simulate.h"
 #include "daemon/ctl/table.h"
 #include "daemon/ctl/topology.h"
 #include "daemon/engine/policy.h"
@@ -120,6 +121,47 @@ void add_topology(CLI::App& app, syncd::ctl::TopologyQuery& query,
   bounds->add_option("--max-ig", query.max_ig, "With token queues that start with so many tokens");
 }
 
+// The command that tries policies in virtual time; no daemon is asked. It is run at once.
+void add_simulate(CLI::App& app, syncd::ctl::SimulateQuery& query,
+                  std::function<int()>& run_local) {
+  using namespace syncd::ctl;
+  CLI::App* sub = app.add_subcommand(
+      "simulate", "What policies would do to a job, in virtual time (no daemon)");
+  sub->add_option("--workers", query.workers, "How many workers")->capture_default_str();
+  sub->add_option("--iteration-time", query.iteration_time, "How long workers compute: see below")
+      ->capture_default_str();
+  sub->add_option("--slowdown", query.slowdown, "What slows some of them: see below")
+      ->capture_default_str();
+  sub->add_option("--delay-ms", query.delay_ms, "How long every message takes, one way")
+      ->capture_default_str();
+  sub->add_option("--plan-delay-ms", query.plan_delay_ms, "How long the daemon works on a plan")
+      ->capture_default_str();
+  sub->add_option("--duration-s", query.duration_s, "Virtual seconds to run")
+      ->capture_default_str();
+  sub->add_option("--seed", query.seed, "Another seed, other draws")->capture_default_str();
+  sub->add_option("--policy", query.policy, "The policy to try");
+  sub->add_option("--compare", query.compare, "Several policies P1,P2,... under the same draws");
+  sub->add_option("--sweep", query.sweep,
+                  "Try specsync:fixed over --policy with every pair of abort_time=MS[,MS...],"
+                  "abort_rate=SHARE[,SHARE...]");
+  sub->add_option("--order", query.order,
+                  "Hop: parallel (send, then compute; the default) or serial (compute, then send)");
+  sub->add_option("--fail", query.fails, "Worker RANK@SECONDS dies; may be repeated");
+  sub->add_option("--leave", query.leaves, "Worker RANK@SECONDS says goodbye; may be repeated");
+  sub->add_option("--join", query.joins,
+                  "Worker RANK@SECONDS starts, anew or after it failed or left; may be repeated");
+  sub->add_option("--switch", query.changes,
+                  "The job goes over to POLICY@SECONDS; may be repeated");
+  sub->add_option("--worker-grace-s", query.worker_grace_s,
+                  "How long the place of one that died is kept")
+      ->capture_default_str();
+  sub->add_flag("--json", query.json, "JSON instead of a table");
+  sub->footer(with_footer(simulate_help()));
+  sub->callback([&query, &run_local] {
+    run_local = [&query] { return run_simulate(query, std::cout, std::cerr); };
+  });
+}
+
 }  // namespace
 
 int main(int argc, char** argv) try {
@@ -202,6 +244,8 @@ int main(int argc, char** argv) try {
   add_topology(app, topology, run_local);
   PlanOptions plan;
   add_plan(app, plan, run_local);
+  SimulateQuery simulation;
+  add_simulate(app, simulation, run_local);
 
   try {
     app.parse(argc, argv);

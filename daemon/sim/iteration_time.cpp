@@ -1,0 +1,197 @@
+// See iteration_time.h.
+#include "daemon/sim/iteration_time.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+
+#include "daemon/engine/limits.h"
+#include "daemon/sim/draws.h"
+
+namespace syncd::sim {
+namespace {
+
+// A whole text as a number. from_chars knows neither blanks nor signs other than minus.
+std::optional<double> number(std::string_view text) {
+  double value = 0;
+  const auto [end, code] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (code != std::errc{} || end != text.data() + text.size() || !std::isfinite(value)) {
+    return std::nullopt;
+  }
+  return value;
+}
+
+// Milliseconds to microseconds, if it is a time that an iteration may take.
+std::optional<double> time_of(std::string_view text) {
+  const auto ms = number(text);
+  if (!ms || *ms * 1000 < 1 || *ms * 1000 > static_cast<double>(limits::kSpanMax)) {
+    return std::nullopt;
+  }
+  return *ms * 1000;
+}
+
+std::optional<double> factor_of(std::string_view text) {
+  if (text.empty() || text.back() != 'x') return std::nullopt;
+  const auto factor = number(text.substr(0, text.size() - 1));
+  if (!factor || *factor < 0.001 || *factor > 1'000'000) return std::nullopt;
+  return factor;
+}
+
+std::pair<std::string_view, std::string_view> split(std::string_view text, char at) {
+  const std::size_t position = text.find(at);
+  if (position == std::string_view::npos) return {text, {}};
+  return {text.substr(0, position), text.substr(position + 1)};
+}
+
+}  // namespace
+
+const char* known_iteration_times() {
+  return "constant:MS, uniform:A-B (one speed per worker), uniform_each:A-B, "
+         "lognormal:MEDIAN,SIGMA "
+         "(drawn at every iteration), trace:FILE (a history export); milliseconds";
+}
+
+const char* known_slowdowns() {
+  return "none, random:6x@1/n (one iteration in as many as there are workers takes 6 times as "
+         "long), random:6x@0.05, fixed:3=4x[,5=2x] (worker 3 is 4 times slower)";
+}
+
+std::optional<IterationTime> parse_iteration_time(std::string_view text, std::string& error) {
+  const auto [name, rest] = split(text, ':');
+  const auto wrong = [&](const std::string& what) -> std::optional<IterationTime> {
+    error = "iteration time '" + std::string(text) + "': " + what;
+    return std::nullopt;
+  };
+  const std::string range =
+      "times are milliseconds from 0.001 to " + std::to_string(limits::kSpanMax / 1000);
+  IterationTime time;
+  if (name == "constant") {
+    const auto ms = time_of(rest);
+    if (!ms) return wrong("expected is constant:MS, such as constant:1000; " + range);
+    time.first_us = *ms;
+  } else if (name == "uniform" || name == "uniform_each") {
+    time.kind =
+        name == "uniform" ? IterationTime::Kind::kUniform : IterationTime::Kind::kUniformEach;
+    const auto [low, high] = split(rest, '-');
+    const auto first = time_of(low);
+    const auto second = time_of(high);
+    if (!first || !second) {
+      return wrong("expected is " + std::string(name) + ":A-B, such as " + std::string(name) +
+                   ":1000-1500; " + range);
+    }
+    if (*first > *second) return wrong("the first time is above the second");
+    time.first_us = *first;
+    time.second = *second;
+  } else if (name == "lognormal") {
+    time.kind = IterationTime::Kind::kLognormal;
+    const auto [median, sigma] = split(rest, ',');
+    const auto first = time_of(median);
+    const auto second = number(sigma);
+    if (!first || !second || *second < 0 || *second > 10) {
+      return wrong(
+          "expected is lognormal:MEDIAN,SIGMA, such as lognormal:1000,0.3, with a sigma "
+          "from 0 to 10; " +
+          range);
+    }
+    time.first_us = *first;
+    time.second = *second;
+  } else if (name == "trace") {
+    time.kind = IterationTime::Kind::kTrace;
+    std::string why;
+    if (rest.empty()) return wrong("expected is trace:FILE");
+    time.trace = read_trace_file(std::string(rest), why);
+    if (!time.trace) return wrong(why);
+  } else {
+    return wrong(std::string("allowed are ") + known_iteration_times());
+  }
+  return time;
+}
+
+std::optional<Slowdown> parse_slowdown(std::string_view text, std::string& error) {
+  const auto [name, rest] = split(text, ':');
+  const auto wrong = [&](const std::string& what) -> std::optional<Slowdown> {
+    error = "slowdown '" + std::string(text) + "': " + what;
+    return std::nullopt;
+  };
+  Slowdown slowdown;
+  if (text == "none") return slowdown;
+  const std::string factors = "factors are 0.001x to 1000000x";
+  if (name == "random") {
+    const auto [factor, chance] = split(rest, '@');
+    const auto times = factor_of(factor);
+    const auto probability = chance == "1/n" ? std::optional(-1.0) : number(chance);
+    if (!times || !probability || (chance != "1/n" && (*probability < 0 || *probability > 1))) {
+      return wrong(
+          "expected is random:FACTOR@PROBABILITY, such as random:6x@1/n or "
+          "random:6x@0.05; " +
+          factors + ", the probability is 1/n or 0 to 1");
+    }
+    slowdown.factor = *times;
+    slowdown.probability = *probability;
+    return slowdown;
+  }
+  if (name != "fixed") return wrong(std::string("allowed are ") + known_slowdowns());
+  for (std::string_view left = rest;;) {
+    const std::size_t comma = left.find(',');
+    const auto [worker, factor] = split(left.substr(0, comma), '=');
+    std::uint32_t rank = 0;
+    const auto [end, code] = std::from_chars(worker.data(), worker.data() + worker.size(), rank);
+    const auto times = factor_of(factor);
+    if (worker.empty() || code != std::errc{} || end != worker.data() + worker.size() ||
+        rank >= limits::kWorkersPerJobMax || !times) {
+      return wrong("'" + std::string(left.substr(0, comma)) +
+                   "' should be WORKER=FACTOR, such as 3=4x; " + factors);
+    }
+    slowdown.fixed.emplace_back(rank, *times);
+    if (comma == std::string_view::npos) return slowdown;
+    left.remove_prefix(comma + 1);
+  }
+}
+
+Durations::Durations(IterationTime time, Slowdown slowdown, std::uint64_t seed,
+                     std::uint32_t workers)
+    : time_(std::move(time)),
+      seed_(seed),
+      factor_(slowdown.factor),
+      probability_(slowdown.probability < 0 ? 1.0 / std::max(workers, 1U) : slowdown.probability) {
+  for (const auto& [rank, factor] : slowdown.fixed) {
+    if (worker_factor_.size() <= rank) worker_factor_.resize(rank + 1, 1.0);
+    worker_factor_[rank] *= factor;
+  }
+}
+
+double Durations::base(Rank worker, Iteration iteration) const {
+  const auto k = static_cast<std::uint64_t>(iteration);
+  const auto between = [&](double unit) {
+    return time_.first_us + unit * (time_.second - time_.first_us);
+  };
+  switch (time_.kind) {
+    case IterationTime::Kind::kConstant:
+      break;
+    case IterationTime::Kind::kUniform:
+      return between(draw_unit(seed_, Stream::kSpeed, worker, 0));
+    case IterationTime::Kind::kUniformEach:
+      return between(draw_unit(seed_, Stream::kTime, worker, k));
+    case IterationTime::Kind::kLognormal:
+      return time_.first_us * std::exp(time_.second * draw_normal(seed_, worker, k));
+    case IterationTime::Kind::kTrace: {
+      const auto& spans = time_.trace->spans[worker % time_.trace->spans.size()];
+      return static_cast<double>(spans[k % spans.size()]);
+    }
+  }
+  return time_.first_us;
+}
+
+Micros Durations::operator()(Rank worker, Iteration iteration) const {
+  double us = base(worker, iteration);
+  if (worker < worker_factor_.size()) us *= worker_factor_[worker];
+  if (probability_ > 0 && draw_unit(seed_, Stream::kSlowdown, worker,
+                                    static_cast<std::uint64_t>(iteration)) < probability_) {
+    us *= factor_;
+  }
+  // Far draws of a wide distribution must not overflow the sums of times.
+  us = std::min(us, static_cast<double>(limits::kSpanMax));
+  return std::max<Micros>(1, std::llround(us));
+}
+
+}  // namespace syncd::sim
