@@ -84,6 +84,7 @@ class Job final : public PolicyHost {
 
   // ---- PolicyHost
   Micros now() const override;
+  bool replaying() const override { return replaying_; }
   const Worker& worker(Rank rank) const override { return *workers_[rank]; }
   const std::vector<Rank>& active() const override { return active_; }
   const RelativeClocks& clocks() const override { return clocks_; }

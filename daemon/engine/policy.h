@@ -58,6 +58,8 @@ class PolicyHost {
 
   // ---- facts
   virtual Micros now() const = 0;
+  // Whether stored records are being applied again: what note() stored follows by on_note().
+  virtual bool replaying() const = 0;
   virtual const Worker& worker(Rank rank) const = 0;    // precondition: known
   virtual const std::vector<Rank>& active() const = 0;  // in rank order
   virtual const RelativeClocks& clocks() const = 0;     // of the active workers

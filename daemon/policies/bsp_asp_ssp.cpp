@@ -3,22 +3,12 @@
 
 #include <algorithm>
 
+#include "daemon/policies/parameter_server.h"
 #include "daemon/policies/waiters.h"
 #include "proto/wire.h"
 
 namespace syncd {
 namespace {
-
-// No parameter of a barrier or a bound makes sense beyond this; sums stay far from overflow.
-constexpr std::int64_t kParameterMax = 1'000'000'000;
-
-std::vector<Rank> active_below(const PolicyHost& host, Clock q) {
-  std::vector<Rank> below;
-  for (const Rank rank : host.active()) {
-    if (host.worker(rank).relative() < q) below.push_back(rank);
-  }
-  return below;
-}
 
 class Asp final : public Policy {
  public:

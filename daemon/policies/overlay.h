@@ -20,6 +20,7 @@ class ForwardingHost : public PolicyHost {
   explicit ForwardingHost(PolicyHost& inner) : inner_(inner) {}
 
   Micros now() const override { return inner_.now(); }
+  bool replaying() const override { return inner_.replaying(); }
   const Worker& worker(Rank rank) const override { return inner_.worker(rank); }
   const std::vector<Rank>& active() const override { return inner_.active(); }
   const RelativeClocks& clocks() const override { return inner_.clocks(); }

@@ -5,6 +5,7 @@
 #include "daemon/engine/limits.h"
 #include "daemon/engine/policy.h"
 #include "daemon/policies/bsp_asp_ssp.h"
+#include "daemon/policies/dssp.h"
 #include "daemon/policies/hop.h"
 #include "daemon/policies/naive_wait.h"
 #include "daemon/policies/notify_ack.h"
@@ -22,6 +23,7 @@ constexpr Base kBases[] = {
     {"asp", "asp", make_asp},
     {"bsp", "bsp[:K][,backup=B]", make_bsp},
     {"ssp", "ssp:S", make_ssp},
+    {"dssp", "dssp:SL-SU", make_dssp},
     {"hop", "hop:GRAPH[,max_ig=N][,backup=B][,staleness=S][,skip=N]", make_hop},
     {"notify_ack", "notify_ack:GRAPH[,every=N]", make_notify_ack},
 };

@@ -190,6 +190,7 @@ class Script {
       Process& process = known(words.next("the worker"));
       return step(Disconnected{std::exchange(process.connection, 0)});
     }
+    if (verb == "plan") return plan(words);
     if (verb == "shutdown") return step(Shutdown{words.next("the reason")});
     if (operator_request(verb, words)) return;
     worker_request(verb, words);
@@ -279,6 +280,7 @@ class Script {
     if (verb == "begin") return request(connection, title, wire::Begin{ref, k});
     if (verb == "cancel") return request(connection, title, wire::CancelBegin{ref, k});
     if (verb == "restarted") return request(connection, title, wire::Restarted{ref, k});
+    if (verb == "restarted") return request(connection, title, wire::Restarted{ref, k});
     if (verb == "targets") return request(connection, title, wire::Targets{ref, k});
     if (verb == "collect") return request(connection, title, wire::Collect{ref, k});
     if (verb == "consumed") return request(connection, title, wire::Consumed{ref, k});
@@ -303,6 +305,10 @@ class Script {
       wire::StopJobRequest stop{words.next("the job"), {}};
       words.take("reason", stop.reason);
       request(kOperatorConnection, "stop", stop);
+    } else if (verb == "set_policy") {
+      const std::string job = words.next("the job");
+      request(kOperatorConnection, "set_policy",
+              wire::SetPolicyRequest{job, words.next("the policy")});
     } else if (verb == "create") {
       wire::CreateJobRequest create;
       create.name = words.next("the job");
@@ -339,6 +345,19 @@ class Script {
     step(StoreState{false, words.next("the reason")});
   }
 
+  // The oldest plan that nobody has worked on yet, or the one with this id.
+  void plan(Words& words) {
+    std::uint64_t id = plans_.empty() ? 0 : plans_.begin()->first;
+    const bool again = words.take_integer("again", id);
+    auto& plans = again ? done_plans_ : plans_;
+    const auto it = plans.find(id);
+    if (it == plans.end()) throw Malformed("there is no such plan");
+    const Plan plan = it->second;
+    plans_.erase(id);
+    done_plans_[id] = plan;
+    step(PlanReady{plan.job, plan.id, plan.work->run()});
+  }
+
   void state(Words& words) {
     const std::string name = words.next("the job");
     JobSnapshot snapshot;
@@ -354,6 +373,7 @@ class Script {
   void restart(Words& words) {
     engine_ = std::make_unique<Engine>(options_);
     for (auto& [label, process] : processes_) process.connection = 0;
+    plans_.clear();
     if (words.take_word("empty")) {
       stored_.clear();
       snapshots_.clear();
@@ -391,6 +411,7 @@ class Script {
     for (const JobSnapshot& snapshot : effects_.snapshots) {
       snapshots_[snapshot.created.job] = snapshot;
     }
+    for (const Plan& plan : effects_.plans) plans_[plan.id] = plan;
     for (const Reply& reply : effects_.replies) learn(reply);
     said_ += to_text(effects_, now_, indent, [this](const Caller& caller) {
       const auto title = titles_.find({caller.connection, caller.request});
@@ -421,6 +442,7 @@ class Script {
   RequestId next_request_ = 1;
   std::map<JobId, std::vector<Record>> stored_;
   std::map<JobId, JobSnapshot> snapshots_;
+  std::map<std::uint64_t, Plan> plans_, done_plans_;  // by id
 };
 
 }  // namespace

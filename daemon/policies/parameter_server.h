@@ -1,0 +1,18 @@
+// What parameter-server policies share: bounds of their parameters, and who is behind. Run on the
+// engine's thread.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "daemon/engine/policy.h"
+
+namespace syncd {
+
+// No parameter of a barrier or a bound makes sense beyond this; sums stay far from overflow.
+inline constexpr std::int64_t kParameterMax = 1'000'000'000;
+
+// The active workers whose relative clock is below q, in rank order. O(n): for explanations.
+std::vector<Rank> active_below(const PolicyHost& host, Clock q);
+
+}  // namespace syncd
