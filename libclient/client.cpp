@@ -101,6 +101,22 @@ Completion Client::push(WorkerId worker, std::int64_t iteration, const PushInfo&
   return call(PushCommand{worker, iteration, info}, timeout_us);
 }
 
+Completion Client::targets(WorkerId worker, std::int64_t iteration, TimeUs timeout_us) {
+  return call(IterationCommand{worker, iteration, &Session::targets}, timeout_us);
+}
+
+Completion Client::collect(WorkerId worker, std::int64_t iteration, TimeUs timeout_us) {
+  return call(IterationCommand{worker, iteration, &Session::collect}, timeout_us);
+}
+
+Completion Client::consumed(WorkerId worker, std::int64_t iteration, TimeUs timeout_us) {
+  return call(IterationCommand{worker, iteration, &Session::consumed}, timeout_us);
+}
+
+Completion Client::restarted(WorkerId worker, std::int64_t iteration, TimeUs timeout_us) {
+  return call(IterationCommand{worker, iteration, &Session::restarted}, timeout_us);
+}
+
 Completion Client::leave(WorkerId worker, TimeUs timeout_us) {
   return call(LeaveCommand{worker}, timeout_us);
 }

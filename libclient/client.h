@@ -41,6 +41,10 @@ class Client {
   Completion join(JoinRequest request, TimeUs timeout_us);
   Completion begin(WorkerId worker, TimeUs timeout_us);
   Completion push(WorkerId worker, std::int64_t iteration, const PushInfo& info, TimeUs timeout_us);
+  Completion targets(WorkerId worker, std::int64_t iteration, TimeUs timeout_us);
+  Completion collect(WorkerId worker, std::int64_t iteration, TimeUs timeout_us);
+  Completion consumed(WorkerId worker, std::int64_t iteration, TimeUs timeout_us);
+  Completion restarted(WorkerId worker, std::int64_t iteration, TimeUs timeout_us);
   Completion leave(WorkerId worker, TimeUs timeout_us);
   Completion explain(WorkerId worker, TimeUs timeout_us);
   Completion cancel_begin(WorkerId worker, TimeUs timeout_us);

@@ -191,6 +191,8 @@ void Driver::dispatch(Call& call) {
           session_.begin(op, command.worker, timeout, now);
         } else if constexpr (std::is_same_v<Given, PushCommand>) {
           session_.push(op, command.worker, command.iteration, command.info, timeout, now);
+        } else if constexpr (std::is_same_v<Given, IterationCommand>) {
+          (session_.*command.call)(op, command.worker, command.iteration, timeout, now);
         } else if constexpr (std::is_same_v<Given, LeaveCommand>) {
           session_.leave(op, command.worker, timeout, now);
         } else if constexpr (std::is_same_v<Given, ExplainCommand>) {

@@ -31,6 +31,13 @@ struct PushCommand {
   std::int64_t iteration = 0;
   PushInfo info;
 };
+// Targets, collect, consumed, restarted: each is about one iteration.
+using IterationCall = void (Session::*)(OpId, WorkerId, std::int64_t, Timeout, TimeUs);
+struct IterationCommand {
+  WorkerId worker = kNoWorker;
+  std::int64_t iteration = 0;
+  IterationCall call = nullptr;
+};
 struct LeaveCommand {
   WorkerId worker = kNoWorker;
 };
@@ -40,8 +47,8 @@ struct ExplainCommand {
 struct CancelBeginCommand {
   WorkerId worker = kNoWorker;
 };
-using Command = std::variant<ConnectCommand, JoinRequest, BeginCommand, PushCommand, LeaveCommand,
-                             ExplainCommand, CancelBeginCommand>;
+using Command = std::variant<ConnectCommand, JoinRequest, BeginCommand, PushCommand,
+                             IterationCommand, LeaveCommand, ExplainCommand, CancelBeginCommand>;
 
 // One blocking call. It lives on the caller's stack, which is safe because every submitted call is
 // finished exactly once and wait() returns only then.

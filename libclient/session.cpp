@@ -60,6 +60,10 @@ void Session::wake(Worker& worker, TimeUs now) {
   }
 }
 
+void Session::clear_resync(Worker& worker) {
+  if (worker.params.signals) worker.params.signals->resync.store(0, std::memory_order_relaxed);
+}
+
 void Session::connect(OpId op_id, Timeout timeout) {
   Op op = make_op(op_id, timeout);
   if (closed_) return complete(op, Status::kClosed, "the client is closed");
@@ -151,12 +155,41 @@ void Session::join(OpId op_id, JoinRequest request, Timeout timeout, TimeUs now)
 
 // ---- Begin -------------------------------------------------------------------------------------
 
+// Whether another request than this one keeps it from standing: the daemon has one of begin,
+// targets and collect of a worker at a time.
+bool Session::other_wait_stands(const Worker& worker, WaitCall call, std::int64_t iteration,
+                                std::string& reason) const {
+  if (worker.wait.op.waiting) {
+    reason = std::string("another ") + name_of(worker.wait_call) + " of this worker is under way";
+    return true;
+  }
+  if (!worker.wait.active || worker.stopped) return false;
+  if (worker.wait_call == call && (call == WaitCall::kBegin || worker.wait_iteration == iteration))
+    return false;
+  reason = std::string(name_of(worker.wait_call)) + "(" + std::to_string(worker.wait_iteration) +
+           ") is not answered yet; call it again to wait for that";
+  return true;
+}
+
+// Precondition: a caller waits in `worker.wait`.
+void Session::stand(Worker& worker, WaitCall call, std::int64_t iteration, TimeUs now) {
+  arm(worker.wait.op);
+  if (!worker.wait.active) {
+    worker.wait.active = true;
+    worker.wait.sent_before = false;
+    worker.wait_call = call;
+    worker.wait_iteration = iteration;
+  }
+  wake(worker, now);
+}
+
 bool Session::admit_begin(Worker& worker, Op& op, TimeUs now) {
   const auto refuse = [&](const std::string& reason) {
     complete(op, Status::kState, call_text("begin", worker.next, worker) + ": " + reason);
     return false;
   };
-  if (worker.begin.op.waiting) return refuse("another begin of this worker is under way");
+  std::string other;
+  if (other_wait_stands(worker, WaitCall::kBegin, worker.next, other)) return refuse(other);
   if (worker.leave.active) return refuse("this worker is leaving");
   if (worker.stopped || worker.grant_ready) return true;
   if (worker.push.active) {
@@ -174,16 +207,131 @@ void Session::begin(OpId op_id, WorkerId id, Timeout timeout, TimeUs now) {
   Op op = make_op(op_id, timeout);
   Worker* worker = admit(op, id);
   if (worker == nullptr || !admit_begin(*worker, op, now)) return;
-  worker->begin.op = op;
+  worker->wait.op = op;
+  worker->wait_call = WaitCall::kBegin;
   if (worker->stopped) return deliver_stop(*worker);
   if (worker->grant_ready) return deliver_grant(*worker);
-  arm(op);
-  if (!worker->begin.active) {
-    worker->begin.active = true;
-    worker->begin.sent_before = false;
-    worker->begin_asked = worker->next;
+  stand(*worker, WaitCall::kBegin, worker->next, now);
+}
+
+// ---- Targets and collect -----------------------------------------------------------------------
+
+// True if the request is to be made, or stands already and is waited for on. What the order of the
+// calls must be is the policy's affair, and the daemon says so.
+bool Session::admit_peer_call(Worker& worker, Op& op, WaitCall call, std::int64_t iteration,
+                              TimeUs now) {
+  const char* name = name_of(call);
+  const auto refuse = [&](Status status, const std::string& reason) {
+    complete(op, status, call_text(name, iteration, worker) + ": " + reason);
+    return false;
+  };
+  const std::int64_t answered =
+      call == WaitCall::kTargets ? worker.targets.iteration : worker.collected.iteration;
+  if (iteration == answered) {
+    deliver_peer_answer(worker, op, call);
+    return false;
   }
-  wake(*worker, now);
+  std::string other;
+  if (other_wait_stands(worker, call, iteration, other)) return refuse(Status::kState, other);
+  if (worker.leave.active) return refuse(Status::kState, "this worker is leaving");
+  if (worker.stopped) return refuse(Status::kStopped, "the job has ended");
+  return admit_link(op, name, iteration, worker, now);
+}
+
+void Session::peer_call(OpId op_id, WorkerId id, WaitCall call, std::int64_t iteration,
+                        Timeout timeout, TimeUs now) {
+  Op op = make_op(op_id, timeout);
+  Worker* worker = admit(op, id);
+  if (worker == nullptr || !admit_peer_call(*worker, op, call, iteration, now)) return;
+  worker->wait.op = op;
+  stand(*worker, call, iteration, now);
+}
+
+void Session::targets(OpId op, WorkerId worker, std::int64_t iteration, Timeout timeout,
+                      TimeUs now) {
+  peer_call(op, worker, WaitCall::kTargets, iteration, timeout, now);
+}
+
+void Session::collect(OpId op, WorkerId worker, std::int64_t iteration, Timeout timeout,
+                      TimeUs now) {
+  peer_call(op, worker, WaitCall::kCollect, iteration, timeout, now);
+}
+
+// ---- Consumed and restarted --------------------------------------------------------------------
+
+// Precondition: this may be told, and nobody waits for the confirmation of an earlier one, whose
+// place it takes.
+void Session::tell(Worker& worker, Notice& notice, Op op, std::int64_t iteration, TimeUs now) {
+  Standing& standing = notice.standing;
+  if (!standing.active || notice.iteration != iteration) {
+    forget(standing.request);
+    standing = Standing{};
+    standing.active = true;
+    notice.iteration = iteration;
+  }
+  if (op.allowed_us <= 0) {
+    complete_ok(op, std::monostate{});
+  } else {
+    standing.op = op;
+    arm(op);
+  }
+  wake(worker, now);
+}
+
+void Session::consumed(OpId op_id, WorkerId id, std::int64_t iteration, Timeout timeout,
+                       TimeUs now) {
+  Op op = make_op(op_id, timeout);
+  Worker* worker = admit(op, id);
+  if (worker == nullptr) return;
+  Notice& notice = worker->consumed_notice;
+  const auto refuse = [&](Status status, const std::string& reason) {
+    complete(op, status, call_text("consumed", iteration, *worker) + ": " + reason);
+  };
+  if (notice.standing.op.waiting) {
+    return refuse(Status::kState, "another consumed of this worker is under way");
+  }
+  if (worker->leave.active) return refuse(Status::kState, "this worker is leaving");
+  if (iteration <= worker->consumed) return complete_ok(op, std::monostate{});
+  if (worker->collected.iteration < 0) {
+    return refuse(Status::kState, "nothing was collected yet; collect comes first");
+  }
+  if (iteration > worker->collected.iteration) {
+    return refuse(Status::kWrongIteration, "the latest collected iteration is " +
+                                               std::to_string(worker->collected.iteration));
+  }
+  if (worker->stopped) return complete_ok(op, std::monostate{});  // nobody waits for it any more
+  if (!admit_link(op, notice.call, iteration, *worker, now)) return;
+  // A later one that stands says as much.
+  if (notice.standing.active) iteration = std::max(iteration, notice.iteration);
+  tell(*worker, notice, op, iteration, now);
+}
+
+void Session::restarted(OpId op_id, WorkerId id, std::int64_t iteration, Timeout timeout,
+                        TimeUs now) {
+  Op op = make_op(op_id, timeout);
+  Worker* worker = admit(op, id);
+  if (worker == nullptr) return;
+  const auto refuse = [&](Status status, const std::string& reason) {
+    complete(op, status, call_text("restarted", iteration, *worker) + ": " + reason);
+  };
+  if (worker->restarted_notice.standing.op.waiting) {
+    return refuse(Status::kState, "another restarted of this worker is under way");
+  }
+  if (worker->leave.active) return refuse(Status::kState, "this worker is leaving");
+  if (worker->granted < 0) {
+    return refuse(Status::kState, "no iteration was granted yet; begin comes first");
+  }
+  if (worker->stopped) return refuse(Status::kStopped, "the job has ended");
+  if (worker->push.active || !worker->open || worker->granted != iteration) {
+    const bool computing = worker->open && !worker->push.active;
+    return refuse(Status::kWrongIteration, computing
+                                               ? "iteration " + std::to_string(worker->granted) +
+                                                     " is the one that it computes"
+                                               : "it computes no iteration now");
+  }
+  if (!admit_link(op, "restarted", iteration, *worker, now)) return;
+  clear_resync(*worker);
+  tell(*worker, worker->restarted_notice, op, iteration, now);
 }
 
 // ---- Push --------------------------------------------------------------------------------------
@@ -227,6 +375,7 @@ void Session::push(OpId op_id, WorkerId id, std::int64_t iteration, const PushIn
   if (!admit_link(op, "push", iteration, *worker, now)) return;
   worker->push.op = op;
   arm(op);
+  clear_resync(*worker);
   if (!worker->push.active) {
     worker->push.active = true;
     worker->push.sent_before = false;
@@ -271,17 +420,16 @@ void Session::cancel_begin(OpId op_id, WorkerId id, Timeout timeout, TimeUs now)
   Op op = make_op(op_id, timeout);
   Worker* worker = admit(op, id);
   if (worker == nullptr) return;
-  complete(worker->begin.op, Status::kCancelled,
-           call_text("begin", worker->begin_asked, *worker) + " was cancelled");
-  const bool known = worker->begin.request != 0 || worker->begin.sent_before;
-  const bool standing = std::exchange(worker->begin.active, false);
-  forget(worker->begin.request);
+  complete(worker->wait.op, Status::kCancelled, wait_text(*worker) + " was cancelled");
+  const bool known = worker->wait.request != 0 || worker->wait.sent_before;
+  const bool standing = std::exchange(worker->wait.active, false);
+  forget(worker->wait.request);
   forget(worker->explain_request);
   worker->explaining = false;
   if (!standing || !known) return complete_ok(op, std::monostate{});
   Side side;
   side.cancel = true;
-  side.iteration = worker->begin_asked;
+  side.iteration = worker->wait_iteration;
   side.op = op;
   worker->sides.push_back(side);
   arm(op);
@@ -298,13 +446,13 @@ void Session::release(WorkerId id, TimeUs now) {
   const bool gone =
       worker.membership == Membership::kLeft || worker.membership == Membership::kFenced;
   if (gone) return erase(id);
-  // A begin that nobody will wait for must not hold up the others' view of this worker.
-  if (worker.begin.active) {
-    worker.begin.active = false;
-    forget(worker.begin.request);
+  // A request that nobody will wait for must not hold up the others' view of this worker.
+  if (worker.wait.active) {
+    worker.wait.active = false;
+    forget(worker.wait.request);
     Side side;
     side.cancel = true;
-    side.iteration = worker.begin_asked;
+    side.iteration = worker.wait_iteration;
     worker.sides.push_back(side);
     wake(worker, now);
   }
@@ -367,7 +515,7 @@ void Session::link_down(TimeUs now) {
     forget_requests(worker);
     worker.join_again_us = worker.ask_until_us = kNever;
     if (worker.membership == Membership::kJoined) worker.membership = Membership::kResuming;
-    if (worker.explaining) finish_begin_timeout(worker, link_text(now));
+    if (worker.explaining) finish_wait_timeout(worker, link_text(now));
     // Nobody waits for this join; if it had its effect, the daemon gives the place up by itself.
     if (worker.released && worker.membership == Membership::kJoining) erase(worker.id);
   }

@@ -31,7 +31,7 @@ using OpId = std::uint64_t;      // the driver's name for an operation
 using WorkerId = std::uint64_t;  // the session's name for a worker; never reused
 inline constexpr WorkerId kNoWorker = 0;
 
-// How long the daemon may take to say why a begin that timed out was not granted.
+// How long the daemon may take to say why a request that timed out was not answered.
 inline constexpr TimeUs kExplainTimeoutUs = 1'000'000;
 // How often a join asks again while its place is held by an earlier connection of our own.
 inline constexpr TimeUs kRankRetryUs = 200'000;
@@ -92,12 +92,20 @@ struct Step {
 struct PushResult {
   bool late = false;
 };
+struct TargetsResult {
+  std::vector<std::uint32_t> ranks;
+};
+struct CollectResult {
+  std::vector<wire::PeerUpdate> updates;
+};
 
 struct Completion {
   OpId op = 0;
   Status status = Status::kOk;
   std::string message;  // empty on success
-  std::variant<std::monostate, JoinResult, Step, PushResult, Explanation> result;
+  std::variant<std::monostate, JoinResult, Step, PushResult, Explanation, TargetsResult,
+               CollectResult>
+      result;
 };
 
 class Session final : private Link::Listener {
@@ -114,16 +122,28 @@ class Session final : private Link::Listener {
   // a refusal that will not pass.
   void connect(OpId op, Timeout timeout);
   void join(OpId op, JoinRequest request, Timeout timeout, TimeUs now);
-  // One at a time per worker. After kTimeout or kUnreachable the request stays standing, and the
-  // next call waits on.
+  // Of begin, targets and collect a worker has one at a time. After kTimeout or kUnreachable the
+  // request stays standing, and the next call of its kind waits on.
   void begin(OpId op, WorkerId worker, Timeout timeout, TimeUs now);
   // One at a time per worker. After kTimeout or kUnreachable the push stays standing, and a call
   // with the same iteration waits on for its acknowledgement.
   void push(OpId op, WorkerId worker, std::int64_t iteration, const PushInfo& info, Timeout timeout,
             TimeUs now);
+  // Decentralized policies: to whom does the update of `iteration` go, and which updates are to be
+  // reduced? The latest answer of each is kept: a call of the same iteration gets it again.
+  void targets(OpId op, WorkerId worker, std::int64_t iteration, Timeout timeout, TimeUs now);
+  void collect(OpId op, WorkerId worker, std::int64_t iteration, Timeout timeout, TimeUs now);
+  // The updates that collect gave have been read. It is sent again after each reconnect until the
+  // daemon has confirmed it; with an allowed time of 0 it completes at once, and other calls may be
+  // made meanwhile. One of a later iteration takes its place, since it says as much.
+  void consumed(OpId op, WorkerId worker, std::int64_t iteration, Timeout timeout, TimeUs now);
+  // The worker followed a re-sync: it has dropped its work on `iteration` and pulls again. As
+  // consumed; the worker's resync signal is off from here on.
+  void restarted(OpId op, WorkerId worker, std::int64_t iteration, Timeout timeout, TimeUs now);
   void leave(OpId op, WorkerId worker, Timeout timeout, TimeUs now);
   void explain(OpId op, WorkerId worker, Timeout timeout, TimeUs now);
-  // Withdraws a standing begin; an operation that waits on it completes with kCancelled.
+  // Withdraws the standing begin, targets or collect; an operation that waits on it completes with
+  // kCancelled.
   void cancel_begin(OpId op, WorkerId worker, Timeout timeout, TimeUs now);
 
   // The driver will not name this worker any more. One that has not left keeps its place at the
@@ -157,7 +177,9 @@ class Session final : private Link::Listener {
     kFenced,    // for good
     kLeft,
   };
-  enum class Kind : std::uint8_t { kJoin, kBegin, kPush, kLeave, kExplain, kSide };
+  enum class Kind : std::uint8_t { kJoin, kWait, kPush, kNotice, kLeave, kExplain, kSide };
+  // What may wait at the daemon for as long as the policy likes.
+  enum class WaitCall : std::uint8_t { kBegin, kTargets, kCollect };
 
   // A caller that waits.
   struct Op {
@@ -173,6 +195,12 @@ class Session final : private Link::Listener {
     std::uint64_t request = 0;  // its id on this connection; 0: not sent on it
     bool sent_before = false;   // on some earlier connection
     Op op;
+  };
+  // Something that the daemon is told, and confirms; `iteration` is the latest.
+  struct Notice {
+    const char* call = "";
+    Standing standing;
+    std::int64_t iteration = -1;
   };
   // An explain or cancel-begin of the driver's.
   struct Side {
@@ -204,14 +232,21 @@ class Session final : private Link::Listener {
     bool grant_ready = false;  // a grant came while nobody waited
     bool pushed_late = false;
     Step grant;
+    // The latest answers of targets and collect.
+    wire::TargetsReply targets{-1, {}};
+    wire::CollectReply collected{-1, {}};
+    std::int64_t consumed = -1;  // confirmed
 
     Standing join;
-    Standing begin;
+    Standing wait;
     Standing push;
     Standing leave;
+    Notice consumed_notice{"consumed", {}, -1};
+    Notice restarted_notice{"restarted", {}, -1};
     wire::Push push_body;
-    std::int64_t begin_asked = 0;       // the iteration of the standing begin
-    std::uint64_t explain_request = 0;  // asked because begin's caller ran out of time
+    WaitCall wait_call = WaitCall::kBegin;  // what the standing wait is
+    std::int64_t wait_iteration = 0;        // and of which iteration
+    std::uint64_t explain_request = 0;      // asked because its caller ran out of time
     bool explaining = false;
     std::vector<Side> sides;
   };
@@ -243,11 +278,15 @@ class Session final : private Link::Listener {
   bool ask_again(Worker& worker, TimeUs now);
   void forget_rank(const Worker& worker);
   void on_resume_refused(Worker& worker, const wire::Error& error, TimeUs now);
-  void on_begin_answer(Worker& worker, const wire::Body& body, TimeUs now);
+  void on_wait_answer(Worker& worker, const wire::Body& body, TimeUs now);
+  void on_wait_refused(Worker& worker, const wire::Error& error, TimeUs now);
+  void end_wait(Worker& worker);
+  void on_new_life(Worker& worker);
   void on_granted(Worker& worker, const wire::Granted& granted);
   void on_pushed(Worker& worker, const wire::Pushed& pushed);
   void on_push_refused(Worker& worker, const wire::Error& error, TimeUs now);
   void on_push_answer(Worker& worker, const wire::Body& body, TimeUs now);
+  void on_notice_answer(Worker& worker, std::uint64_t request, const wire::Body& body, TimeUs now);
   void on_leave_answer(Worker& worker, const wire::Body& body, TimeUs now);
   void on_explanation(Worker& worker, const wire::Body& body, TimeUs now);
   void on_side_answer(Worker& worker, std::uint64_t request, const wire::Body& body, TimeUs now);
@@ -263,11 +302,19 @@ class Session final : private Link::Listener {
   bool admit_link(Op& op, const char* call, std::int64_t iteration, const Worker& worker,
                   TimeUs now);
   bool admit_begin(Worker& worker, Op& op, TimeUs now);
+  bool admit_peer_call(Worker& worker, Op& op, WaitCall call, std::int64_t iteration, TimeUs now);
+  bool other_wait_stands(const Worker& worker, WaitCall call, std::int64_t iteration,
+                         std::string& reason) const;
+  void stand(Worker& worker, WaitCall call, std::int64_t iteration, TimeUs now);
+  void peer_call(OpId op, WorkerId worker, WaitCall call, std::int64_t iteration, Timeout timeout,
+                 TimeUs now);
+  void tell(Worker& worker, Notice& notice, Op op, std::int64_t iteration, TimeUs now);
   bool admit_push(Worker& worker, Op& op, std::int64_t iteration);
   Worker* find_namesake(const JoinRequest& request, bool& same_name);
   Worker* join_slot(Op& op, JoinRequest& request);
   bool take_over(Worker& worker, JoinRequest& request);
   void wake(Worker& worker, TimeUs now);
+  static void clear_resync(Worker& worker);
   static Op make_op(OpId id, Timeout timeout);
   void arm(const Op& op);
 
@@ -280,6 +327,7 @@ class Session final : private Link::Listener {
   }
   void deliver_grant(Worker& worker);
   void deliver_stop(Worker& worker);
+  void deliver_peer_answer(Worker& worker, Op& op, WaitCall call);
   void leave_done(Worker& worker);
   void fail_waiting(Worker& worker, Status status, const std::string& reason);
   void fail_for_good(Worker& worker, const std::string& reason);
@@ -289,8 +337,8 @@ class Session final : private Link::Listener {
   void expire(TimeUs now);
   void expire_connect();
   void expire_worker(Worker& worker, TimeUs now);
-  void expire_begin(Worker& worker, TimeUs now);
-  void finish_begin_timeout(Worker& worker, const std::string& reason);
+  void expire_wait(Worker& worker, TimeUs now);
+  void finish_wait_timeout(Worker& worker, const std::string& reason);
   TimeUs earliest_deadline(const Worker& worker) const;
   void fail_unreachable(TimeUs now);
   void check_refusal();
@@ -299,6 +347,8 @@ class Session final : private Link::Listener {
   // Sentences (session_text.cpp)
   static std::string label(const Worker& worker);
   static std::string call_text(const char* call, std::int64_t iteration, const Worker& worker);
+  static const char* name_of(WaitCall call);
+  static std::string wait_text(const Worker& worker);
   static std::string join_text(const JoinRequest& request);
   std::string link_text(TimeUs now) const;
   std::string obstacle_text(const Worker& worker, TimeUs now) const;

@@ -49,12 +49,14 @@ void Session::link_message(const wire::Message& message, TimeUs now) {
     case Kind::kJoin:
       worker.join.request = 0;
       return on_join_answer(worker, message.body, now);
-    case Kind::kBegin:
-      worker.begin.request = 0;
-      return on_begin_answer(worker, message.body, now);
+    case Kind::kWait:
+      worker.wait.request = 0;
+      return on_wait_answer(worker, message.body, now);
     case Kind::kPush:
       worker.push.request = 0;
       return on_push_answer(worker, message.body, now);
+    case Kind::kNotice:
+      return on_notice_answer(worker, message.id, message.body, now);
     case Kind::kLeave:
       worker.leave.request = 0;
       return on_leave_answer(worker, message.body, now);
@@ -114,6 +116,7 @@ void Session::on_joined(Worker& worker, const wire::Joined& joined, TimeUs now) 
     // Whoever asked has given up: the others must not wait for a worker that nobody runs.
     if (worker.released) worker.leave.active = true;
   } else {
+    if (!joined.resumed) on_new_life(worker);
     adopt_iteration(worker, joined.iteration);
   }
   send_standing(worker, now);
@@ -125,8 +128,25 @@ void Session::adopt_iteration(Worker& worker, std::int64_t iteration) {
   if (worker.open || worker.push.active) return;
   if (worker.grant_ready && worker.granted == iteration) return;
   worker.grant_ready = false;
-  worker.next = iteration;
-  worker.begin_asked = iteration;
+  // A decentralized worker that has pushed is still within its iteration; what it begins is the
+  // next one all the same.
+  worker.next = std::max(iteration, worker.pushed + 1);
+  if (worker.wait_call == WaitCall::kBegin) worker.wait_iteration = worker.next;
+}
+
+// The daemon had given this worker up and takes it in anew. With a parameter server it may still
+// push what it computes; what it waited for from its neighbours, and they from it, is over.
+void Session::on_new_life(Worker& worker) {
+  for (Notice* notice : {&worker.consumed_notice, &worker.restarted_notice}) {
+    notice->standing.active = false;
+    complete_ok(notice->standing.op, std::monostate{});  // nobody waits for it any more
+  }
+  if (!worker.wait.active || worker.wait_call == WaitCall::kBegin) return;
+  end_wait(worker);
+  complete(worker.wait.op, Status::kWrongIteration,
+           wait_text(worker) +
+               ": the daemon had given this worker up meanwhile, and the others went on without "
+               "it; the next begin says where it takes part again");
 }
 
 void Session::on_join_refused(Worker& worker, const wire::Error& error, TimeUs now) {
@@ -137,8 +157,11 @@ void Session::on_join_refused(Worker& worker, const wire::Error& error, TimeUs n
   if (over && worker.membership != Membership::kJoining) {
     // The life that a new handle was to go on with has ended: it begins another one.
     worker.membership = Membership::kJoining;
-    worker.granted = worker.pushed = -1;
-    worker.begin = worker.push = worker.leave = Standing{};
+    worker.granted = worker.pushed = worker.consumed = -1;
+    worker.targets = {-1, {}};
+    worker.collected = {-1, {}};
+    worker.wait = worker.push = worker.leave = Standing{};
+    worker.consumed_notice.standing = worker.restarted_notice.standing = Standing{};
     forget_rank(worker);
     send_join(worker, now);
     return;
@@ -200,30 +223,54 @@ void Session::on_fenced_notice(Worker& worker, const std::string& message, TimeU
   worker.membership = Membership::kDetached;
 }
 
-// ---- Begin -------------------------------------------------------------------------------------
+// ---- Begin, targets, collect -------------------------------------------------------------------
 
-void Session::on_begin_answer(Worker& worker, const wire::Body& body, TimeUs now) {
+void Session::on_wait_answer(Worker& worker, const wire::Body& body, TimeUs now) {
   if (retried_elsewhere(body, now)) return;
+  const auto* granted = std::get_if<wire::Granted>(&body);
+  // The end of the job is said so to whatever waits.
+  if (granted != nullptr && (granted->flags & wire::kStepStop) != 0) return on_stopped(worker);
+  const auto peer_answer = [&](const auto& reply, auto& kept) {
+    worker.fences = 0;
+    kept = reply;
+    kept.iteration = worker.wait_iteration;
+    end_wait(worker);
+    if (worker.wait.op.waiting) deliver_peer_answer(worker, worker.wait.op, worker.wait_call);
+  };
   wire::Error error;
-  if (!is_error<wire::Granted>(body, error))
-    return on_granted(worker, std::get<wire::Granted>(body));
+  if (worker.wait_call == WaitCall::kTargets) {
+    if (is_error<wire::TargetsReply>(body, error)) return on_wait_refused(worker, error, now);
+    peer_answer(std::get<wire::TargetsReply>(body), worker.targets);
+  } else if (worker.wait_call == WaitCall::kCollect) {
+    if (is_error<wire::CollectReply>(body, error)) return on_wait_refused(worker, error, now);
+    peer_answer(std::get<wire::CollectReply>(body), worker.collected);
+  } else {
+    if (is_error<wire::Granted>(body, error)) return on_wait_refused(worker, error, now);
+    on_granted(worker, *granted);
+  }
+}
+
+void Session::on_wait_refused(Worker& worker, const wire::Error& error, TimeUs now) {
   if (error.status == Status::kFenced) return on_fenced(worker, error.message, now);
   if (error.status == Status::kStopped) return on_stopped(worker);
-  worker.begin.active = false;
-  worker.explaining = false;
-  forget(worker.explain_request);
+  end_wait(worker);
   // The two sides disagree on where this worker is: the next call asks the daemon first.
-  if (error.status == Status::kWrongIteration) worker.membership = Membership::kDetached;
-  complete(worker.begin.op, error.status,
-           call_text("begin", worker.begin_asked, worker) + ": " + error.message);
+  const bool begin = worker.wait_call == WaitCall::kBegin;
+  if (begin && error.status == Status::kWrongIteration) worker.membership = Membership::kDetached;
+  complete(worker.wait.op, error.status, wait_text(worker) + ": " + error.message);
+}
+
+// The request does not stand any more; its caller, if there is one, is still to be told.
+void Session::end_wait(Worker& worker) {
+  worker.wait.active = false;
+  worker.explaining = false;
+  forget(worker.wait.request);
+  forget(worker.explain_request);
 }
 
 void Session::on_granted(Worker& worker, const wire::Granted& granted) {
-  if ((granted.flags & wire::kStepStop) != 0) return on_stopped(worker);
   worker.fences = 0;
-  worker.begin.active = false;
-  worker.explaining = false;
-  forget(worker.explain_request);
+  end_wait(worker);
   worker.granted = granted.iteration;
   worker.next = granted.iteration;
   worker.grant = Step{granted.iteration, granted.staleness, granted.flags};
@@ -231,26 +278,23 @@ void Session::on_granted(Worker& worker, const wire::Granted& granted) {
   // worker was away is known here alone.
   if (granted.iteration != worker.due) worker.grant.flags |= wire::kStepSkip | wire::kStepPull;
   worker.grant_ready = true;
-  if (worker.params.signals) worker.params.signals->resync.store(0, std::memory_order_relaxed);
-  if (worker.begin.op.waiting) deliver_grant(worker);
+  clear_resync(worker);
+  if (worker.wait.op.waiting) deliver_grant(worker);
 }
 
 void Session::on_stopped(Worker& worker) {
   worker.stopped = true;
-  worker.begin.active = false;
-  worker.explaining = false;
-  forget(worker.begin.request);
-  forget(worker.explain_request);
-  if (worker.begin.op.waiting) deliver_stop(worker);
+  end_wait(worker);
+  if (worker.wait.op.waiting) deliver_stop(worker);
 }
 
 void Session::on_explanation(Worker& worker, const wire::Body& body, TimeUs now) {
   if (!worker.explaining || retried_elsewhere(body, now)) return;
   wire::Error error;
   if (!is_error<Explanation>(body, error)) {
-    return finish_begin_timeout(worker, explanation_text(std::get<Explanation>(body)));
+    return finish_wait_timeout(worker, explanation_text(std::get<Explanation>(body)));
   }
-  finish_begin_timeout(worker, "the daemon does not say why: " + error.message);
+  finish_wait_timeout(worker, "the daemon does not say why: " + error.message);
   if (error.status == Status::kFenced) on_fenced(worker, error.message, now);
 }
 
@@ -279,13 +323,39 @@ void Session::on_push_refused(Worker& worker, const wire::Error& error, TimeUs n
   if (error.status == Status::kFenced) return on_fenced(worker, error.message, now);
   worker.push.active = false;
   if (error.status == Status::kStopped) worker.stopped = true;
-  if (error.status == Status::kWrongIteration) {
+  // What was granted here is no iteration of the worker's life there: a new one has begun.
+  Status status = error.status;
+  if (status == Status::kState) status = Status::kWrongIteration;
+  if (status == Status::kWrongIteration) {
     // This iteration can never be pushed any more, so the way is free for the next begin.
     worker.open = false;
     worker.next = std::max(worker.next, worker.joined_at);
   }
-  complete(worker.push.op, error.status,
+  complete(worker.push.op, status,
            call_text("push", worker.push_body.iteration, worker) + ": " + error.message);
+}
+
+// ---- Consumed and restarted --------------------------------------------------------------------
+
+void Session::on_notice_answer(Worker& worker, std::uint64_t request, const wire::Body& body,
+                               TimeUs now) {
+  const bool is_consumed = worker.consumed_notice.standing.request == request;
+  Notice& notice = is_consumed ? worker.consumed_notice : worker.restarted_notice;
+  if (notice.standing.request != request) return;
+  notice.standing.request = 0;
+  if (retried_elsewhere(body, now)) return;
+  wire::Error error;
+  const bool failed = is_error<wire::Ok>(body, error);
+  if (failed && error.status == Status::kFenced) return on_fenced(worker, error.message, now);
+  notice.standing.active = false;
+  if (failed && error.status == Status::kStopped) on_stopped(worker);
+  if (failed) {
+    return complete(notice.standing.op, error.status,
+                    call_text(notice.call, notice.iteration, worker) + ": " + error.message);
+  }
+  worker.fences = 0;
+  if (is_consumed) worker.consumed = std::max(worker.consumed, notice.iteration);
+  complete_ok(notice.standing.op, std::monostate{});
 }
 
 // ---- Leave, and what the driver asked beside the loop ------------------------------------------
@@ -351,7 +421,7 @@ void Session::notice(const wire::Body& body, TimeUs now) {
   } else if (const auto* resync = std::get_if<wire::ResyncNotice>(&body)) {
     Worker* worker = find_ref(resync->worker);
     const bool current = worker != nullptr && worker->granted == resync->iteration &&
-                         (worker->open || worker->grant_ready);
+                         (worker->open || worker->grant_ready) && !worker->push.active;
     if (current && worker->params.signals) {
       worker->params.signals->resync.store(1, std::memory_order_relaxed);
     }

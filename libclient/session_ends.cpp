@@ -18,12 +18,26 @@ void Session::deliver_grant(Worker& worker) {
   worker.grant_ready = false;
   worker.open = true;
   worker.due = worker.grant.iteration;
-  if (worker.params.signals) worker.params.signals->resync.store(0, std::memory_order_relaxed);
-  complete_ok(worker.begin.op, worker.grant);
+  clear_resync(worker);
+  complete_ok(worker.wait.op, worker.grant);
 }
 
+// Precondition: a caller that waits. Begin alone has a flag for the end of the job.
 void Session::deliver_stop(Worker& worker) {
-  complete_ok(worker.begin.op, Step{worker.next, 0, wire::kStepStop});
+  if (worker.wait_call == WaitCall::kBegin) {
+    complete_ok(worker.wait.op, Step{worker.next, 0, wire::kStepStop});
+  } else {
+    complete(worker.wait.op, Status::kStopped, wait_text(worker) + ": the job has ended");
+  }
+}
+
+// The answer is there and stays: the caller may need to ask again.
+void Session::deliver_peer_answer(Worker& worker, Op& op, WaitCall call) {
+  if (call == WaitCall::kTargets) {
+    complete_ok(op, TargetsResult{worker.targets.ranks});
+  } else {
+    complete_ok(op, CollectResult{worker.collected.updates});
+  }
 }
 
 void Session::leave_done(Worker& worker) {
@@ -43,7 +57,10 @@ void Session::fail_waiting(Worker& worker, Status status, const std::string& rea
   };
   if (worker.join.op.waiting)
     complete(worker.join.op, status, join_text(worker.params) + ": " + reason);
-  end(worker.begin.op, "begin", worker.begin_asked);
+  end(worker.wait.op, name_of(worker.wait_call), worker.wait_iteration);
+  for (Notice* notice : {&worker.consumed_notice, &worker.restarted_notice}) {
+    end(notice->standing.op, notice->call, notice->iteration);
+  }
   end(worker.push.op, "push", worker.push_body.iteration);
   end(worker.leave.op, "leave", -1);
   for (Side& side : worker.sides) end(side.op, side.cancel ? "cancel of begin" : "explain", -1);
@@ -120,8 +137,10 @@ TimeUs Session::earliest_deadline(const Worker& worker) const {
     if (op.waiting) earliest = std::min(earliest, op.deadline_us);
   };
   look(worker.join.op);
-  look(worker.begin.op);
+  look(worker.wait.op);
   look(worker.push.op);
+  look(worker.consumed_notice.standing.op);
+  look(worker.restarted_notice.standing.op);
   look(worker.leave.op);
   for (const Side& side : worker.sides) look(side.op);
   return earliest;
@@ -139,9 +158,13 @@ void Session::expire_worker(Worker& worker, TimeUs now) {
     orphan_join(worker);
   }
   if (worker.join_again_us <= now) send_join(worker, now);
-  if (due(worker.begin.op)) expire_begin(worker, now);
+  if (due(worker.wait.op)) expire_wait(worker, now);
   if (due(worker.push.op)) {
     late(worker.push.op, call_text("push", worker.push_body.iteration, worker), "confirmed");
+  }
+  for (Notice* notice : {&worker.consumed_notice, &worker.restarted_notice}) {
+    Op& op = notice->standing.op;
+    if (due(op)) late(op, call_text(notice->call, notice->iteration, worker), "confirmed");
   }
   if (due(worker.leave.op)) late(worker.leave.op, call_text("leave", -1, worker), "confirmed");
   for (Side& side : worker.sides) {
@@ -155,28 +178,29 @@ void Session::expire_worker(Worker& worker, TimeUs now) {
   });
 }
 
-// The daemon knows who is waited for, so it is asked before the caller is told. A grant that comes
-// meanwhile wins.
-void Session::expire_begin(Worker& worker, TimeUs now) {
-  const bool asked = worker.membership == Membership::kJoined && worker.begin.request != 0;
+// The daemon knows who is waited for, so it is asked before the caller is told. An answer that
+// comes meanwhile wins.
+void Session::expire_wait(Worker& worker, TimeUs now) {
+  const bool asked = worker.membership == Membership::kJoined && worker.wait.request != 0;
   if (worker.explaining) {
-    finish_begin_timeout(worker,
-                         "the daemon did not say why within " + format_duration(kExplainTimeoutUs));
+    finish_wait_timeout(worker,
+                        "the daemon did not say why within " + format_duration(kExplainTimeoutUs));
   } else if (link_.usable() && asked) {
     worker.explaining = true;
-    worker.begin.op.deadline_us = now + kExplainTimeoutUs;
+    worker.wait.op.deadline_us = now + kExplainTimeoutUs;
     worker.explain_request = send(Kind::kExplain, worker.id, wire::Explain{worker.ref}, now);
   } else {
-    finish_begin_timeout(worker, obstacle_text(worker, now));
+    finish_wait_timeout(worker, obstacle_text(worker, now));
   }
 }
 
-void Session::finish_begin_timeout(Worker& worker, const std::string& reason) {
+void Session::finish_wait_timeout(Worker& worker, const std::string& reason) {
   worker.explaining = false;
   forget(worker.explain_request);
-  complete(worker.begin.op, Status::kTimeout,
-           call_text("begin", worker.begin_asked, worker) + " not granted after " +
-               format_duration(worker.begin.op.allowed_us) + ": " + reason);
+  complete(worker.wait.op, Status::kTimeout,
+           wait_text(worker) + " not " +
+               (worker.wait_call == WaitCall::kBegin ? "granted" : "answered") + " after " +
+               format_duration(worker.wait.op.allowed_us) + ": " + reason);
 }
 
 // ---- A daemon that cannot be had ---------------------------------------------------------------

@@ -22,7 +22,9 @@ void Session::forget(std::uint64_t& request) {
 // What was sent for this worker is void (its connection or its membership is gone) and will be sent
 // again under the next one.
 void Session::forget_requests(Worker& worker) {
-  for (Standing* standing : {&worker.join, &worker.begin, &worker.push, &worker.leave}) {
+  for (Standing* standing :
+       {&worker.join, &worker.wait, &worker.push, &worker.consumed_notice.standing,
+        &worker.restarted_notice.standing, &worker.leave}) {
     if (standing->request != 0) standing->sent_before = true;
     forget(standing->request);
   }
@@ -32,7 +34,8 @@ void Session::forget_requests(Worker& worker) {
 
 // Is there anything that this worker has to be a member for?
 bool Session::has_standing(const Worker& worker) {
-  return worker.join.active || worker.begin.active || worker.push.active || worker.leave.active ||
+  return worker.join.active || worker.wait.active || worker.push.active || worker.leave.active ||
+         worker.consumed_notice.standing.active || worker.restarted_notice.standing.active ||
          !worker.sides.empty();
 }
 
@@ -53,6 +56,8 @@ void Session::send_join(Worker& worker, TimeUs now) {
     join.incarnation = worker.ref.incarnation;
     join.granted = worker.granted;
     join.pushed = worker.pushed;
+    join.collected = worker.collected.iteration;
+    join.consumed = worker.consumed;
   }
   worker.join.request = send(Kind::kJoin, worker.id, std::move(join), now);
 }
@@ -64,8 +69,9 @@ void Session::resume(Worker& worker, TimeUs now) {
   send_join(worker, now);
 }
 
-// In the order in which they were asked for: at most one of push and begin stands at a time, and a
-// leave comes after either.
+// In the order in which they were asked for: a push comes after the restart of its iteration, the
+// next begin after what was consumed, at most one of push and begin, targets or collect stands at a
+// time, and a leave comes after all of them.
 void Session::send_standing(Worker& worker, TimeUs now) {
   if (!link_.usable() || worker.membership != Membership::kJoined) return;
   for (Side& side : worker.sides) {
@@ -74,15 +80,29 @@ void Session::send_standing(Worker& worker, TimeUs now) {
     if (side.cancel) body = wire::CancelBegin{worker.ref, side.iteration};
     side.request = send(Kind::kSide, worker.id, std::move(body), now);
   }
-  if (worker.push.active && worker.push.request == 0) {
+  const auto unsent = [](const Standing& standing) {
+    return standing.active && standing.request == 0;
+  };
+  if (Notice& notice = worker.restarted_notice; unsent(notice.standing)) {
+    notice.standing.request =
+        send(Kind::kNotice, worker.id, wire::Restarted{worker.ref, notice.iteration}, now);
+  }
+  if (Notice& notice = worker.consumed_notice; unsent(notice.standing)) {
+    notice.standing.request =
+        send(Kind::kNotice, worker.id, wire::Consumed{worker.ref, notice.iteration}, now);
+  }
+  if (unsent(worker.push)) {
     worker.push_body.worker = worker.ref;
     worker.push.request = send(Kind::kPush, worker.id, worker.push_body, now);
   }
-  if (worker.begin.active && worker.begin.request == 0) {
-    worker.begin.request =
-        send(Kind::kBegin, worker.id, wire::Begin{worker.ref, worker.begin_asked}, now);
+  if (unsent(worker.wait)) {
+    const std::int64_t iteration = worker.wait_iteration;
+    wire::Body body = wire::Begin{worker.ref, iteration};
+    if (worker.wait_call == WaitCall::kTargets) body = wire::Targets{worker.ref, iteration};
+    if (worker.wait_call == WaitCall::kCollect) body = wire::Collect{worker.ref, iteration};
+    worker.wait.request = send(Kind::kWait, worker.id, std::move(body), now);
   }
-  if (worker.leave.active && worker.leave.request == 0) {
+  if (unsent(worker.leave)) {
     worker.leave.request = send(Kind::kLeave, worker.id, wire::Leave{worker.ref}, now);
   }
 }

@@ -15,6 +15,15 @@ std::string Session::call_text(const char* call, std::int64_t iteration, const W
   return text + " of " + label(worker);
 }
 
+const char* Session::name_of(WaitCall call) {
+  return call == WaitCall::kBegin ? "begin" : call == WaitCall::kTargets ? "targets" : "collect";
+}
+
+// The request that stands, or stood.
+std::string Session::wait_text(const Worker& worker) {
+  return call_text(name_of(worker.wait_call), worker.wait_iteration, worker);
+}
+
 std::string Session::join_text(const JoinRequest& request) {
   return "join of worker '" + request.name + "' to job '" + request.job + "'";
 }

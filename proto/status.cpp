@@ -53,6 +53,8 @@ std::string_view status_name(Status status) {
       return "SYNCD_E_UNKNOWN_WORKER";
     case Status::kJobExists:
       return "SYNCD_E_JOB_EXISTS";
+    case Status::kBuffer:
+      return "SYNCD_E_BUFFER";
   }
   return "SYNCD_E_?";
 }

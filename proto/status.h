@@ -33,6 +33,7 @@ enum class Status : std::int32_t {
   kShutdown = -21,
   kUnknownWorker = -22,
   kJobExists = -23,
+  kBuffer = -24,
 };
 
 // "SYNCD_E_TIMEOUT" and the like; "SYNCD_E_?" for a number that this build does not know.

@@ -52,12 +52,15 @@ static int train(syncd_worker *worker) {
     /* May block, until the policy lets this worker go on. */
     if (syncd_begin(worker, SYNCD_TIMEOUT_DEFAULT, &step, &error)) return failed("begin", error);
     if ((step.flags & SYNCD_STEP_STOP) || step.iteration >= iterations) break;
-    do { /* Compute; again on fresher parameters if syncd advises it meanwhile. */
+    for (;;) { /* Compute; again on fresher parameters if syncd advises it meanwhile. */
       pthread_mutex_lock(&server.mutex);
       a = server.a, b = server.b;
       pthread_mutex_unlock(&server.mutex);
       info.loss = gradient(syncd_worker_rank(worker), a, b, &da, &db);
-    } while (syncd_should_resync(worker));
+      if (!syncd_should_resync(worker)) break;
+      if (syncd_worker_restarted(worker, step.iteration, SYNCD_TIMEOUT_DEFAULT, &error))
+        return failed("restarted", error);
+    }
     pthread_mutex_lock(&server.mutex); /* Make the update visible to the others, then say so. */
     server.a -= LEARNING_RATE / workers * da;
     server.b -= LEARNING_RATE / workers * db;

@@ -20,6 +20,7 @@ static_assert(SYNCD_STEP_PULL == syncd::wire::kStepPull);
 static_assert(SYNCD_STEP_BARRIER == syncd::wire::kStepBarrier);
 static_assert(SYNCD_STEP_SKIP == syncd::wire::kStepSkip);
 static_assert(SYNCD_STEP_STOP == syncd::wire::kStepStop);
+static_assert(sizeof(syncd_update) == 24, "its layout never changes");
 
 using syncd::Status;
 using syncd::capi::Outcome;
@@ -154,15 +155,19 @@ Outcome make_push_info(const syncd_push_info* info, syncd::client::PushInfo& mad
   return {};
 }
 
+Outcome check_iteration(const char* call, std::int64_t iteration) {
+  if (iteration >= 0) return {};
+  return syncd::capi::invalid(std::string(call) + ": iteration " + std::to_string(iteration) +
+                              "; allowed: 0 or more");
+}
+
 Outcome push(syncd_worker* worker, std::int64_t iteration, const syncd_push_info* info,
              std::int64_t timeout_ms, std::uint32_t* flags) {
   if (worker == nullptr) return missing("syncd_push", "worker");
-  if (iteration < 0) {
-    return syncd::capi::invalid("syncd_push: iteration " + std::to_string(iteration) +
-                                "; allowed: 0 or more");
-  }
+  Outcome outcome = check_iteration("syncd_push", iteration);
+  if (!outcome.ok()) return outcome;
   syncd::client::PushInfo made;
-  Outcome outcome = make_push_info(info, made);
+  outcome = make_push_info(info, made);
   if (!outcome.ok()) return outcome;
   TimeUs timeout_us = 0;
   outcome = syncd::capi::make_timeout("syncd_push", timeout_ms, worker->shared->request_timeout_us,
@@ -174,6 +179,92 @@ Outcome push(syncd_worker* worker, std::int64_t iteration, const syncd_push_info
   if (pushed == nullptr) return no_result("syncd_push");
   if (flags != nullptr) *flags = pushed->late ? SYNCD_PUSH_LATE : 0;
   return {};
+}
+
+// A buffer that the caller provides for a list.
+struct Room {
+  const void* memory;
+  std::size_t capacity;
+  std::size_t* count;
+};
+
+// Checks the arguments that targets and collect share, and makes the call.
+Outcome ask_peers(const char* call, syncd_worker* worker, std::int64_t iteration,
+                  std::int64_t timeout_ms, const Room& room,
+                  Completion (Client::*method)(syncd::client::WorkerId, std::int64_t, TimeUs),
+                  Completion& completion) {
+  if (worker == nullptr) return missing(call, "worker");
+  if (room.count == nullptr) return missing(call, "count");
+  if (room.memory == nullptr && room.capacity > 0) {
+    return syncd::capi::invalid(std::string(call) + ": the buffer is NULL, but its capacity is " +
+                                std::to_string(room.capacity));
+  }
+  Outcome outcome = check_iteration(call, iteration);
+  if (!outcome.ok()) return outcome;
+  TimeUs timeout_us = 0;
+  outcome =
+      syncd::capi::make_timeout(call, timeout_ms, worker->shared->begin_timeout_us, timeout_us);
+  if (!outcome.ok()) return outcome;
+  completion = ((*worker->shared->client).*method)(worker->id, iteration, timeout_us);
+  return as_outcome(completion);
+}
+
+// Whether the answer fits. The session keeps it, so that a second call with more room finds it.
+Outcome check_room(const char* call, const Room& room, std::size_t needed) {
+  *room.count = needed;
+  if (needed <= room.capacity) return {};
+  return {Status::kBuffer, std::string(call) + ": the answer has " + std::to_string(needed) +
+                               " entries, and the buffer takes " + std::to_string(room.capacity) +
+                               "; call again with room for " + std::to_string(needed)};
+}
+
+Outcome targets(syncd_worker* worker, std::int64_t iteration, std::int64_t timeout_ms,
+                std::int32_t* ranks, std::size_t capacity, std::size_t* count) {
+  const char* call = "syncd_worker_targets";
+  const Room room{ranks, capacity, count};
+  Completion completion;
+  Outcome outcome =
+      ask_peers(call, worker, iteration, timeout_ms, room, &Client::targets, completion);
+  if (!outcome.ok()) return outcome;
+  const auto* given = result_of<syncd::client::TargetsResult>(completion);
+  if (given == nullptr) return no_result(call);
+  outcome = check_room(call, room, given->ranks.size());
+  if (!outcome.ok()) return outcome;
+  for (const std::uint32_t rank : given->ranks) *ranks++ = static_cast<std::int32_t>(rank);
+  return {};
+}
+
+Outcome collect(syncd_worker* worker, std::int64_t iteration, std::int64_t timeout_ms,
+                syncd_update* updates, std::size_t capacity, std::size_t* count) {
+  const char* call = "syncd_worker_collect";
+  const Room room{updates, capacity, count};
+  Completion completion;
+  Outcome outcome =
+      ask_peers(call, worker, iteration, timeout_ms, room, &Client::collect, completion);
+  if (!outcome.ok()) return outcome;
+  const auto* given = result_of<syncd::client::CollectResult>(completion);
+  if (given == nullptr) return no_result(call);
+  outcome = check_room(call, room, given->updates.size());
+  if (!outcome.ok()) return outcome;
+  for (const syncd::wire::PeerUpdate& update : given->updates) {
+    *updates++ = {static_cast<std::int32_t>(update.rank), 0, update.iteration, update.weight};
+  }
+  return {};
+}
+
+// Consumed and restarted.
+Outcome tell(const char* call, syncd_worker* worker, std::int64_t iteration,
+             std::int64_t timeout_ms,
+             Completion (Client::*method)(syncd::client::WorkerId, std::int64_t, TimeUs)) {
+  if (worker == nullptr) return missing(call, "worker");
+  Outcome outcome = check_iteration(call, iteration);
+  if (!outcome.ok()) return outcome;
+  TimeUs timeout_us = 0;
+  outcome =
+      syncd::capi::make_timeout(call, timeout_ms, worker->shared->request_timeout_us, timeout_us);
+  if (!outcome.ok()) return outcome;
+  Completion completion = ((*worker->shared->client).*method)(worker->id, iteration, timeout_us);
+  return as_outcome(completion);
 }
 
 Outcome leave(syncd_worker* worker, std::int64_t timeout_ms) {
@@ -231,6 +322,34 @@ syncd_status syncd_push(syncd_worker* worker, int64_t iteration, const syncd_pus
                         int64_t timeout_ms, uint32_t* flags, syncd_error** error) {
   return syncd::capi::guarded(error,
                               [&] { return push(worker, iteration, info, timeout_ms, flags); });
+}
+
+syncd_status syncd_worker_restarted(syncd_worker* worker, int64_t iteration, int64_t timeout_ms,
+                                    syncd_error** error) {
+  return syncd::capi::guarded(error, [&] {
+    return tell("syncd_worker_restarted", worker, iteration, timeout_ms, &Client::restarted);
+  });
+}
+
+syncd_status syncd_worker_targets(syncd_worker* worker, int64_t iteration, int64_t timeout_ms,
+                                  int32_t* ranks, size_t capacity, size_t* count,
+                                  syncd_error** error) {
+  return syncd::capi::guarded(
+      error, [&] { return targets(worker, iteration, timeout_ms, ranks, capacity, count); });
+}
+
+syncd_status syncd_worker_collect(syncd_worker* worker, int64_t iteration, int64_t timeout_ms,
+                                  syncd_update* updates, size_t capacity, size_t* count,
+                                  syncd_error** error) {
+  return syncd::capi::guarded(
+      error, [&] { return collect(worker, iteration, timeout_ms, updates, capacity, count); });
+}
+
+syncd_status syncd_worker_consumed(syncd_worker* worker, int64_t iteration, int64_t timeout_ms,
+                                   syncd_error** error) {
+  return syncd::capi::guarded(error, [&] {
+    return tell("syncd_worker_consumed", worker, iteration, timeout_ms, &Client::consumed);
+  });
 }
 
 syncd_status syncd_leave(syncd_worker* worker, int64_t timeout_ms, syncd_error** error) {

@@ -31,6 +31,7 @@ SYNCD_SAME(SYNCD_E_INTERNAL, kInternal);
 SYNCD_SAME(SYNCD_E_SHUTDOWN, kShutdown);
 SYNCD_SAME(SYNCD_E_UNKNOWN_WORKER, kUnknownWorker);
 SYNCD_SAME(SYNCD_E_JOB_EXISTS, kJobExists);
+SYNCD_SAME(SYNCD_E_BUFFER, kBuffer);
 #undef SYNCD_SAME
 
 namespace syncd::capi {

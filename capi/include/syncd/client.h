@@ -13,7 +13,10 @@
  *     }
  *     syncd_leave(worker, SYNCD_TIMEOUT_DEFAULT, NULL);
  *
- * The loop stays the same whatever policy the operator chooses for the job.
+ * The loop stays the same whatever parameter-server policy the operator chooses for the job. A
+ * worker of a decentralized job (Hop, NOTIFY-ACK), which exchanges updates with its neighbours
+ * instead, calls syncd_worker_targets(), syncd_worker_collect() and syncd_worker_consumed() too; see
+ * there.
  *
  * Conventions that hold for every function unless its comment says otherwise:
  *  - Returns SYNCD_OK (0) or a negative SYNCD_E_... code. On failure no out-parameter is touched,
@@ -26,8 +29,9 @@
  *  - Strings passed in are copied. Strings returned belong to the object they were asked of and
  *    live until that object is freed.
  *  - A syncd_client may be used from any number of threads at once. A syncd_worker may be used by
- *    one thread at a time, except syncd_should_resync() and the syncd_worker_...() accessors, which
- *    any thread may call at any time until the worker is freed.
+ *    one thread at a time, except syncd_should_resync() and the accessors syncd_worker_rank(),
+ *    ..._world_size(), ..._job() and ..._policy(), which any thread may call at any time until the
+ *    worker is freed.
  *  - After fork(), the child gets SYNCD_E_FORKED from every call on an object made by its parent;
  *    the child may open a client of its own.
  *
@@ -86,7 +90,8 @@ enum {
   SYNCD_E_INTERNAL = -20,       /* a defect of this library or of the daemon; please report it */
   SYNCD_E_SHUTDOWN = -21,       /* the daemon is shutting down */
   SYNCD_E_UNKNOWN_WORKER = -22, /* no such worker in the job */
-  SYNCD_E_JOB_EXISTS = -23      /* a job of this name exists already */
+  SYNCD_E_JOB_EXISTS = -23,     /* a job of this name exists already */
+  SYNCD_E_BUFFER = -24          /* a buffer is too small; the call says how many it must take */
 };
 
 /* The name of a status code, such as "SYNCD_E_TIMEOUT"; "SYNCD_E_?" for an unknown one. Never
@@ -135,7 +140,8 @@ typedef struct syncd_client_options {
   /* Milliseconds or SYNCD_WAIT_FOREVER; 0 and SYNCD_TIMEOUT_DEFAULT: as said here. */
   int64_t connect_timeout_ms;   /* for the first connection; 0: 10 s */
   int64_t reconnect_timeout_ms; /* how long a lost daemon stays invisible to callers; 0: 60 s */
-  int64_t begin_timeout_ms;     /* SYNCD_TIMEOUT_DEFAULT of syncd_begin; 0: wait for ever */
+  int64_t begin_timeout_ms;     /* SYNCD_TIMEOUT_DEFAULT of syncd_begin, syncd_worker_targets and
+                                   syncd_worker_collect; 0: wait for ever */
   int64_t request_timeout_ms;   /* SYNCD_TIMEOUT_DEFAULT of the other calls; 0: 60 s */
 } syncd_client_options;
 
@@ -237,8 +243,23 @@ SYNCD_API syncd_status syncd_begin(syncd_worker *worker, int64_t timeout_ms, syn
                                    syncd_error **error);
 
 /* 1 if the daemon advises this worker to drop the iteration it is computing and to start it again on
- * fresher parameters; 0 otherwise. One relaxed atomic load: no lock, no system call. Any thread. */
+ * fresher parameters; 0 otherwise. Whoever follows drops the work, calls syncd_worker_restarted(),
+ * renews the parameters and computes again; ignoring it is allowed. The advice is about the present
+ * iteration alone: syncd_worker_restarted(), syncd_push() and the next grant end it. One relaxed
+ * atomic load: no lock, no system call. Any thread. */
 SYNCD_API int32_t syncd_should_resync(const syncd_worker *worker);
+
+/* Tells the daemon that this worker followed the advice of syncd_should_resync(): it has dropped its
+ * work on `iteration` and pulls again. Call it before the pull, so that the daemon counts what comes
+ * after it as missed. Without an advice it has no effect.
+ *
+ * Blocks until the daemon has confirmed it. With timeout_ms 0 it does not wait for that: SYNCD_OK
+ * then means that the library will tell the daemon, also over a lost connection.
+ * Errors: SYNCD_E_TIMEOUT and SYNCD_E_UNREACHABLE (calling again waits on), SYNCD_E_WRONG_ITERATION
+ * (the worker does not compute this iteration), SYNCD_E_STATE (nothing was granted yet),
+ * SYNCD_E_STOPPED, SYNCD_E_FENCED, SYNCD_E_CANCELLED, SYNCD_E_CLOSED, SYNCD_E_FORKED. */
+SYNCD_API syncd_status syncd_worker_restarted(syncd_worker *worker, int64_t iteration,
+                                              int64_t timeout_ms, syncd_error **error);
 
 typedef struct syncd_push_info {
   size_t struct_size;  /* set by SYNCD_PUSH_INFO_INIT */
@@ -269,6 +290,70 @@ enum {
 SYNCD_API syncd_status syncd_push(syncd_worker *worker, int64_t iteration,
                                   const syncd_push_info *info, int64_t timeout_ms, uint32_t *flags,
                                   syncd_error **error);
+
+/* ---- Decentralized jobs ----------------------------------------------------------------------
+ *
+ * In a job under hop:GRAPH or notify_ack:GRAPH there is no parameter server: each worker sends its
+ * update to its neighbours in the job's graph, by whatever means the trainer uses, and reduces what
+ * it received. An iteration is
+ *
+ *     syncd_begin(worker, ..., &step, ...);
+ *     syncd_worker_targets(worker, k, ..., ranks, capacity, &count, ...);    may block
+ *     ... send the parameters to these ranks ...
+ *     syncd_push(worker, k, ...);                            the update is there, for all of them
+ *     ... compute ...                                        (or before syncd_worker_targets)
+ *     syncd_worker_collect(worker, k, ..., updates, capacity, &count, ...);  may block
+ *     ... parameters = the sum of weight * update; apply what was computed ...
+ *     syncd_worker_consumed(worker, k, ...);                 these updates may be overwritten
+ *
+ * with k = step.iteration. When a step carries SYNCD_STEP_SKIP, syncd_worker_collect() of k - 1
+ * gives the set from which to renew the parameters first. Should one of these calls or syncd_push()
+ * answer SYNCD_E_WRONG_ITERATION because the daemon had given this worker up meanwhile, the next
+ * syncd_begin() says where it takes part again.
+ *
+ * A parameter-server policy answers SYNCD_E_UNSUPPORTED. */
+
+/* To whom this worker sends its update of `iteration`. Waits until the policy allows it (NOTIFY-ACK:
+ * until the neighbours have consumed the last one), as syncd_begin() does, and says in the same way
+ * why not.
+ *
+ * ranks: room for `capacity` ranks, in rank order; may be NULL if capacity is 0. *count receives how
+ * many there are. If they do not fit, the call answers SYNCD_E_BUFFER, and *count alone is set: call
+ * again with so much room, which gives the same answer without asking the daemon. Calling again for
+ * the latest answered iteration always does. A worker has at most world_size - 1 neighbours at the
+ * start; later joiners may add some.
+ * Errors: SYNCD_E_BUFFER; SYNCD_E_TIMEOUT and SYNCD_E_UNREACHABLE (retriable; the request stays
+ * standing), SYNCD_E_UNSUPPORTED, SYNCD_E_WRONG_ITERATION (both are named), SYNCD_E_STATE (out of
+ * order), SYNCD_E_STOPPED, SYNCD_E_FENCED, SYNCD_E_CANCELLED, SYNCD_E_CLOSED, SYNCD_E_FORKED. */
+SYNCD_API syncd_status syncd_worker_targets(syncd_worker *worker, int64_t iteration,
+                                            int64_t timeout_ms, int32_t *ranks, size_t capacity,
+                                            size_t *count, syncd_error **error);
+
+/* One update to reduce. Its layout never changes. */
+typedef struct syncd_update {
+  int32_t rank;      /* whose update it is; this worker's own is among them */
+  uint32_t reserved; /* 0 */
+  int64_t iteration; /* the sender's iteration */
+  double weight;     /* its share in the reduced parameters; those of one answer sum up to 1 */
+} syncd_update;
+
+/* Which updates this worker is to reduce in `iteration`. Waits until the policy has enough of them.
+ * Buffers, waiting and errors as with syncd_worker_targets(); SYNCD_E_STATE also means that
+ * syncd_push() of this iteration has not been made yet. */
+SYNCD_API syncd_status syncd_worker_collect(syncd_worker *worker, int64_t iteration,
+                                            int64_t timeout_ms, syncd_update *updates,
+                                            size_t capacity, size_t *count, syncd_error **error);
+
+/* Tells the daemon that the updates which syncd_worker_collect() gave for `iteration` (and before)
+ * have been read: their senders may overwrite them. Call it after the reduce has read them.
+ *
+ * Blocks until the daemon has confirmed it. With timeout_ms 0 it does not wait for that: SYNCD_OK
+ * then means that the library will tell the daemon, also over a lost connection.
+ * Errors: SYNCD_E_TIMEOUT and SYNCD_E_UNREACHABLE (calling again waits on), SYNCD_E_WRONG_ITERATION
+ * (this iteration was not collected yet), SYNCD_E_STATE (none was), SYNCD_E_FENCED,
+ * SYNCD_E_CANCELLED, SYNCD_E_CLOSED, SYNCD_E_FORKED. */
+SYNCD_API syncd_status syncd_worker_consumed(syncd_worker *worker, int64_t iteration,
+                                             int64_t timeout_ms, syncd_error **error);
 
 /* Leaves the job: the others no longer wait for this worker. The handle must still be freed. After
  * it has succeeded a second call answers SYNCD_E_CLOSED. Blocks until the daemon has answered.

@@ -110,7 +110,8 @@ TEST(CapiNames, EveryCodeHasTheNameOfItsConstant) {
       {SYNCD_E_INTERNAL, "SYNCD_E_INTERNAL"},
       {SYNCD_E_SHUTDOWN, "SYNCD_E_SHUTDOWN"},
       {SYNCD_E_UNKNOWN_WORKER, "SYNCD_E_UNKNOWN_WORKER"},
-      {SYNCD_E_JOB_EXISTS, "SYNCD_E_JOB_EXISTS"}};
+      {SYNCD_E_JOB_EXISTS, "SYNCD_E_JOB_EXISTS"},
+      {SYNCD_E_BUFFER, "SYNCD_E_BUFFER"}};
   for (const auto& [code, name] : names) EXPECT_EQ(syncd_strerror(code), name);
   EXPECT_STREQ(syncd_strerror(1), "SYNCD_E_?");
   EXPECT_STREQ(syncd_strerror(-1000), "SYNCD_E_?");
@@ -221,6 +222,123 @@ TEST_F(Capi, AResyncIsSeenWithoutACallIntoTheLibrarysThread) {
   ASSERT_EQ(syncd_push(worker_, 0, nullptr, SYNCD_TIMEOUT_DEFAULT, nullptr, nullptr), SYNCD_OK);
   begin();
   EXPECT_EQ(syncd_should_resync(worker_), 0);
+}
+
+TEST_F(Capi, ARestartEndsTheAdvice) {
+  join();
+  server_.behave([](auto& behaviour) { behaviour.resync = true; });
+  begin();
+  while (syncd_should_resync(worker_) == 0) std::this_thread::yield();
+  ASSERT_EQ(syncd_worker_restarted(worker_, 0, SYNCD_TIMEOUT_DEFAULT, nullptr), SYNCD_OK);
+  EXPECT_EQ(syncd_should_resync(worker_), 0);
+  EXPECT_EQ(server_.received("Restarted"), 1U);
+  ASSERT_EQ(syncd_push(worker_, 0, nullptr, SYNCD_TIMEOUT_DEFAULT, nullptr, nullptr), SYNCD_OK);
+  EXPECT_EQ(syncd_worker_restarted(worker_, 0, 0, nullptr), SYNCD_E_WRONG_ITERATION);
+}
+
+// ---- Decentralized jobs -------------------------------------------------------------------------
+
+TEST_F(Capi, TheCallsOfADecentralizedWorker) {
+  join("hop:ring");
+  for (std::int64_t k = 0; k < 3; ++k) {
+    ASSERT_EQ(begin().iteration, k);
+    std::vector<std::int32_t> ranks(8, -7);
+    std::size_t count = 99;
+    ASSERT_EQ(syncd_worker_targets(worker_, k, SYNCD_TIMEOUT_DEFAULT, ranks.data(), ranks.size(),
+                                   &count, nullptr),
+              SYNCD_OK);
+    ASSERT_EQ(count, 3U);
+    EXPECT_EQ(ranks, (std::vector<std::int32_t>{4, 0, 7, -7, -7, -7, -7, -7}));
+    ASSERT_EQ(syncd_push(worker_, k, nullptr, SYNCD_TIMEOUT_DEFAULT, nullptr, nullptr), SYNCD_OK);
+    syncd_update updates[2] = {};
+    ASSERT_EQ(syncd_worker_collect(worker_, k, SYNCD_TIMEOUT_DEFAULT, updates, 2, &count, nullptr),
+              SYNCD_OK);
+    ASSERT_EQ(count, 2U);
+    EXPECT_EQ(updates[0].rank, 2);
+    EXPECT_EQ(updates[0].iteration, k);
+    EXPECT_EQ(updates[0].weight, 0.75);
+    EXPECT_EQ(updates[1].rank, 3);
+    EXPECT_EQ(updates[1].iteration, k - 1);
+    EXPECT_EQ(updates[1].weight, 0.25);
+    EXPECT_EQ(syncd_worker_consumed(worker_, k, k == 1 ? 0 : SYNCD_TIMEOUT_DEFAULT, nullptr),
+              SYNCD_OK);
+  }
+  EXPECT_EQ(server_.received("Consumed"), 3U);
+}
+
+TEST_F(Capi, ABufferThatIsTooSmallLosesNothing) {
+  join("hop:ring");
+  begin();
+  std::int32_t ranks[3] = {-7, -7, -7};
+  std::size_t count = 99;
+  syncd_error* error = nullptr;
+  ASSERT_EQ(syncd_worker_targets(worker_, 0, 1000, nullptr, 0, &count, &error), SYNCD_E_BUFFER);
+  EXPECT_EQ(Failure(error).message(),
+            "syncd_worker_targets: the answer has 3 entries, and the buffer takes 0; call again "
+            "with room for 3");
+  EXPECT_EQ(count, 3U);
+  ASSERT_EQ(syncd_worker_targets(worker_, 0, 1000, ranks, 2, &count, nullptr), SYNCD_E_BUFFER);
+  EXPECT_EQ(ranks[0], -7) << "only the count is set";
+  server_.cut(false);  // the answer is here already
+  ASSERT_EQ(syncd_worker_targets(worker_, 0, 1000, ranks, count, &count, nullptr), SYNCD_OK);
+  EXPECT_EQ(ranks[2], 7);
+  EXPECT_EQ(server_.received("Targets"), 1U);
+}
+
+TEST_F(Capi, PeerCallsNameTheirBadArguments) {
+  join("hop:ring");
+  begin();
+  std::int32_t rank = 0;
+  syncd_update update = {};
+  std::size_t count = 99;
+  const auto refuses = [](syncd_status status, syncd_error** error, const std::string& part) {
+    EXPECT_EQ(status, SYNCD_E_INVALID);
+    EXPECT_THAT(Failure(*error).message(), HasSubstr(part));
+  };
+  syncd_error* e = nullptr;
+  refuses(syncd_worker_targets(nullptr, 0, 0, &rank, 1, &count, &e), &e, "worker is NULL");
+  refuses(syncd_worker_targets(worker_, 0, 0, &rank, 1, nullptr, &e), &e, "count is NULL");
+  refuses(syncd_worker_targets(worker_, 0, 0, nullptr, 1, &count, &e), &e,
+          "the buffer is NULL, but its capacity is 1");
+  refuses(syncd_worker_collect(worker_, -1, 0, &update, 1, &count, &e), &e,
+          "syncd_worker_collect: iteration -1; allowed: 0 or more");
+  refuses(syncd_worker_collect(worker_, 0, -3, &update, 1, &count, &e), &e, "-3");
+  refuses(syncd_worker_consumed(nullptr, 0, 0, &e), &e, "syncd_worker_consumed: worker is NULL");
+  refuses(syncd_worker_consumed(worker_, -2, 0, &e), &e, "iteration -2");
+  refuses(syncd_worker_restarted(nullptr, 0, 0, &e), &e, "syncd_worker_restarted: worker is NULL");
+  EXPECT_EQ(count, 99U);
+}
+
+TEST_F(Capi, APolicyWithoutPeersSaysSo) {
+  join();
+  begin();
+  server_.behave([](auto& behaviour) { behaviour.refuse["Targets"] = Status::kUnsupported; });
+  std::size_t count = 99;
+  EXPECT_EQ(syncd_worker_targets(worker_, 0, 1000, nullptr, 0, &count, nullptr),
+            SYNCD_E_UNSUPPORTED);
+  EXPECT_EQ(count, 99U);
+}
+
+TEST_F(Capi, ACollectThatTimesOutSaysWhoIsWaitedForAndClosingCancelsIt) {
+  join("hop:ring");
+  begin();
+  ASSERT_EQ(syncd_push(worker_, 0, nullptr, SYNCD_TIMEOUT_DEFAULT, nullptr, nullptr), SYNCD_OK);
+  server_.behave([](auto& behaviour) { behaviour.hold_collects = true; });
+  syncd_update update = {};
+  std::size_t count = 0;
+  syncd_error* error = nullptr;
+  EXPECT_EQ(syncd_worker_collect(worker_, 0, 0, &update, 1, &count, &error), SYNCD_E_TIMEOUT);
+  EXPECT_EQ(syncd_error_is_retriable(error), 1);
+  EXPECT_THAT(Failure(error).message(), HasSubstr("worker 9 (node-z"));
+  std::thread blocked([&] {
+    EXPECT_EQ(syncd_worker_collect(worker_, 0, SYNCD_TIMEOUT_DEFAULT, &update, 1, &count, nullptr),
+              SYNCD_E_CANCELLED);
+  });
+  server_.cut();  // it is sent again, which shows that it stands
+  server_.await("Collect", 2);
+  syncd_client_close(client_);
+  client_ = nullptr;
+  blocked.join();
 }
 
 TEST_F(Capi, AStopIsAStepAndNoError) {
@@ -338,7 +456,7 @@ TEST_F(Capi, TheDaemonsRefusalsComeThrough) {
   for (const Status status :
        {Status::kUnknownJob, Status::kPolicyMismatch, Status::kRankTaken, Status::kLimit,
         Status::kStore, Status::kStopped, Status::kUnsupported, Status::kInternal,
-        Status::kUnknownWorker, Status::kJobExists, Status::kInvalid}) {
+        Status::kUnknownWorker, Status::kJobExists, Status::kBuffer, Status::kInvalid}) {
     server_.behave([&](auto& behaviour) { behaviour.refuse["Join"] = status; });
     const syncd_join_options given = join_options();
     syncd_error* error = nullptr;

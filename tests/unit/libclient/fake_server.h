@@ -55,7 +55,9 @@ class FakeServer {
     std::uint32_t grant_flags = 0;
     std::int64_t staleness = 0;
     bool late = false;
-    bool resync = false;  // every grant is followed by a ResyncNotice
+    bool resync = false;         // every grant is followed by a ResyncNotice
+    bool hold_collects = false;  // they are never answered
+    std::vector<std::uint32_t> targets = {4, 0, 7};
   };
 
   // On a Unix socket in a directory of its own, or on a free TCP port of 127.0.0.1.
@@ -333,6 +335,17 @@ class FakeServer {
     next_[push.worker.rank] = push.iteration + 1;
     send(fd, id, wire::Pushed{push.iteration, now_.late, !fresh});
   }
+  void on(int fd, std::uint64_t id, const wire::Targets& targets) {
+    send(fd, id, wire::TargetsReply{targets.iteration, now_.targets});
+  }
+  void on(int fd, std::uint64_t id, const wire::Collect& collect) {
+    if (now_.hold_collects) return;
+    const std::uint32_t own = collect.worker.rank;
+    const std::int64_t k = collect.iteration;
+    send(fd, id, wire::CollectReply{k, {{own, k, 0.75}, {own + 1, k - 1, 0.25}}});
+  }
+  void on(int fd, std::uint64_t id, const wire::Consumed&) { send(fd, id, wire::Ok{}); }
+  void on(int fd, std::uint64_t id, const wire::Restarted&) { send(fd, id, wire::Ok{}); }
   void on(int fd, std::uint64_t id, const wire::Leave&) { send(fd, id, wire::Ok{}); }
   void on(int fd, std::uint64_t id, const wire::CancelBegin&) { send(fd, id, wire::Ok{}); }
   void on(int fd, std::uint64_t id, const wire::Explain&) {

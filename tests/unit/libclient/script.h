@@ -178,6 +178,25 @@ class Script {
     collect();
     return op;
   }
+  OpId targets(std::int64_t iteration, TimeUs timeout_us = kNever) {
+    return about(&Session::targets, iteration, timeout_us);
+  }
+  OpId collect(std::int64_t iteration, TimeUs timeout_us = kNever) {
+    return about(&Session::collect, iteration, timeout_us);
+  }
+  OpId consumed(std::int64_t iteration, TimeUs timeout_us = 60 * kSecond) {
+    return about(&Session::consumed, iteration, timeout_us);
+  }
+  OpId restarted(std::int64_t iteration, TimeUs timeout_us = 60 * kSecond) {
+    return about(&Session::restarted, iteration, timeout_us);
+  }
+  OpId about(void (Session::*call)(OpId, WorkerId, std::int64_t, Timeout, TimeUs),
+             std::int64_t iteration, TimeUs timeout_us) {
+    const OpId op = next_op++;
+    (session.*call)(op, worker, iteration, deadline(timeout_us), now);
+    collect();
+    return op;
+  }
   OpId leave(TimeUs timeout_us = 60 * kSecond) {
     const OpId op = next_op++;
     session.leave(op, worker, deadline(timeout_us), now);
@@ -216,6 +235,18 @@ class Script {
     EXPECT_EQ(completion.status, Status::kOk) << completion.message;
     const auto* step = std::get_if<Step>(&completion.result);
     return step != nullptr ? *step : Step{-99, -99, 0};
+  }
+  std::vector<std::uint32_t> ranks(OpId op) const {
+    const Completion completion = end(op);
+    EXPECT_EQ(completion.status, Status::kOk) << completion.message;
+    const auto* targets = std::get_if<TargetsResult>(&completion.result);
+    return targets != nullptr ? targets->ranks : std::vector<std::uint32_t>{999};
+  }
+  std::vector<wire::PeerUpdate> updates(OpId op) const {
+    const Completion completion = end(op);
+    EXPECT_EQ(completion.status, Status::kOk) << completion.message;
+    const auto* collected = std::get_if<CollectResult>(&completion.result);
+    return collected != nullptr ? collected->updates : std::vector<wire::PeerUpdate>{};
   }
   const Completion* find(OpId op) const {
     for (const Completion& completion : completed) {
@@ -259,6 +290,24 @@ class Script {
     EXPECT_EQ(take<wire::Push>().iteration, iteration);
     answer(wire::Pushed{iteration, false, false});
     EXPECT_EQ(status(op), Status::kOk) << text(op);
+  }
+  // An iteration of a decentralized job up to the push.
+  void exchanged(std::int64_t iteration) {
+    granted(iteration);
+    const OpId op = targets(iteration);
+    EXPECT_EQ(take<wire::Targets>().iteration, iteration);
+    answer(wire::TargetsReply{iteration, {2, 0}});
+    EXPECT_EQ(status(op), Status::kOk) << text(op);
+    pushed(iteration);
+  }
+  void collected(std::int64_t iteration) {
+    const OpId op = collect(iteration);
+    EXPECT_EQ(take<wire::Collect>().iteration, iteration);
+    answer(set(iteration));
+    EXPECT_EQ(status(op), Status::kOk) << text(op);
+  }
+  static wire::CollectReply set(std::int64_t iteration) {
+    return {iteration, {{2, iteration, 0.25}, {3, iteration, 0.75}}};
   }
   // Welcomed again, and the worker taken back.
   wire::Join resumed(std::int64_t iteration, std::uint64_t incarnation = 11) {
