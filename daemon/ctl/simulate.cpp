@@ -6,6 +6,7 @@
 #include <charconv>
 #include <cmath>
 #include <cstdio>
+#include <cstdlib>
 #include <ostream>
 
 #include "daemon/ctl/commands.h"
@@ -155,7 +156,7 @@ double gain_over(const sim::Result& base, const sim::Result& result) {
 Json rounded(double value) {
   std::array<char, 40> text{};
   std::snprintf(text.data(), text.size(), "%.9g", value);
-  return Json::parse(text.data());
+  return std::strtod(text.data(), nullptr);
 }
 
 Json rounded(const std::optional<double>& value) {

@@ -295,7 +295,7 @@ class Simulation::Impl {
     });
     if (waiting) {
       result_.stalled = true;
-      result_.stalled_at = now_;
+      result_.stalled_at = progress_at_;
       result_.waits = waits();
     }
     return false;

@@ -88,8 +88,8 @@ struct Result {
   std::uint64_t missing_updates = 0;
   std::uint64_t overwritten_updates = 0;
 
-  bool stalled = false;  // somebody waits, and nothing will ever happen
-  Micros stalled_at = -1;
+  bool stalled = false;              // somebody waits, and nothing will ever happen
+  Micros stalled_at = -1;            // when a worker was last answered
   std::vector<WaitReport> waits;     // who waited for whom then
   std::vector<std::string> refused;  // errors that the engine answered, at most kRefusedMax
 };

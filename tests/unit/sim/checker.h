@@ -1,0 +1,56 @@
+// Watches a simulation and notes every breach of what all policies keep: the granted iterations of
+// a worker rise, the policy's bound on staleness holds at every grant, nobody waits for a worker
+// that has gone, every wait has an explanation, and nothing is refused or stalls. One thread.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "daemon/sim/simulation.h"
+
+namespace syncd::test {
+
+// The most that q_i - q_min can be at a grant; empty: the policy does not bound it.
+std::optional<std::int64_t> staleness_bound(const std::string& policy);
+
+class Checker final : public sim::Observer {
+ public:
+  // `look_every`: after so many events, and whenever a worker goes, all waits are asked for.
+  explicit Checker(const std::string& policy, std::uint64_t look_every = 50);
+
+  void after_event(sim::Simulation& simulation, const Event* event,
+                   const Effects& effects) override;
+
+  // After the run: also what the result itself says of stalls and refusals.
+  std::vector<std::string> breaches(const sim::Result& result) const;
+
+  std::uint64_t grants() const { return grants_; }
+  std::uint64_t digest() const { return digest_; }  // of all that the engine said
+
+ private:
+  void breach(sim::Simulation& simulation, const std::string& what);
+  void check_grant(sim::Simulation& simulation, const Reply& reply, const wire::Granted& granted);
+  void check_waits(sim::Simulation& simulation);
+
+  struct LastGrant {
+    ConnectionId connection = 0;
+    Iteration iteration = kNoIteration;
+  };
+  std::string policy_;
+  std::optional<std::int64_t> bound_;
+  std::uint64_t look_every_;
+  std::uint64_t events_ = 0;
+  std::uint64_t grants_ = 0;
+  std::uint64_t digest_ = 14695981039346656037U;
+  std::map<Rank, LastGrant> last_;
+  std::set<Rank> gone_;
+  std::vector<std::string> breaches_;
+};
+
+// Runs it under a checker. Fails the test, with what was breached, if anything was.
+sim::Result run_checked(sim::Options options);
+
+}  // namespace syncd::test

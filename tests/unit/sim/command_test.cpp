@@ -1,0 +1,149 @@
+// syncctl simulate: what its options mean, what it prints, and how it complains.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <fstream>
+#include <sstream>
+
+#include "daemon/ctl/commands.h"
+#include "daemon/ctl/simulate.h"
+#include "daemon/ctl/table.h"
+#include "daemon/engine/policy.h"
+
+namespace syncd::ctl {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+SimulateQuery query(const std::string& policy) {
+  SimulateQuery query;
+  query.workers = 4;
+  query.duration_s = 20;
+  query.policy = policy;
+  return query;
+}
+
+std::string error_of(const SimulateQuery& query) {
+  std::string error;
+  EXPECT_FALSE(answer_simulate(query, error));
+  return error;
+}
+
+TEST(SplitPolicyList, SplitsWhereAPolicyBegins) {
+  EXPECT_THAT(split_policy_list("asp"), ElementsAre("asp"));
+  EXPECT_THAT(split_policy_list("bsp:5,backup=2,asp,ssp:3"),
+              ElementsAre("bsp:5,backup=2", "asp", "ssp:3"));
+  EXPECT_THAT(split_policy_list("hop:ring_based,max_ig=5,backup=1,notify_ack:root_expander,"
+                                "naive_wait:5+bsp:2,backup=1,bsp"),
+              ElementsAre("hop:ring_based,max_ig=5,backup=1", "notify_ack:root_expander",
+                          "naive_wait:5+bsp:2,backup=1", "bsp"));
+  EXPECT_THAT(split_policy_list("nothing,asp"), ElementsAre("nothing", "asp"));
+  EXPECT_THAT(split_policy_list(""), ElementsAre(""));
+}
+
+TEST(Simulate, JsonHasTheseKeysInThisOrder) {
+  SimulateQuery two = query("");
+  two.compare = "bsp,asp";
+  std::string error;
+  const auto answer = answer_simulate(two, error);
+  ASSERT_TRUE(answer) << error;
+  nlohmann::ordered_json json = simulate_json(*answer);
+  ASSERT_EQ(json["policies"].size(), 2U);
+  EXPECT_EQ(json["policies"][1]["policy"], "asp");
+  json["policies"].erase(1);
+  EXPECT_EQ(json.dump(),
+            R"({"workers":4,"seed":1,"virtual_s":20.0,"policies":[)"
+            R"({"policy":"bsp","iterations_per_s_per_worker":1.0,"waiting_share":0.0,)"
+            R"("staleness_mean":0.0,"staleness_max":0,"barriers":20,"resyncs":0,"restarts":0,)"
+            R"("wasted_share":0.0,"skipped_per_s_per_worker":0.0,"predicted_wait_ms_mean":null,)"
+            R"("actual_wait_ms_mean":null}]})");
+}
+
+TEST(Simulate, TheTableNamesEveryPolicy) {
+  SimulateQuery two = query("");
+  two.compare = "bsp,ssp:3";
+  std::ostringstream out;
+  std::ostringstream err;
+  EXPECT_EQ(run_simulate(two, out, err), kExitOk);
+  EXPECT_THAT(out.str(), HasSubstr("4 workers, 20.0 s of virtual time, seed 1"));
+  EXPECT_THAT(out.str(), HasSubstr("\nbsp     1.0000"));
+  EXPECT_THAT(out.str(), HasSubstr("\nssp:3   1.0000"));
+  EXPECT_EQ(err.str(), "");
+}
+
+TEST(Simulate, EventsHappen) {
+  SimulateQuery changing = query("bsp");
+  changing.fails = {"3@2.5"};
+  changing.joins = {"3@10", "4@12"};
+  changing.leaves = {"0@15"};
+  changing.changes = {"ssp:3@5", "bsp:2,backup=1@6"};
+  changing.worker_grace_s = 1;
+  std::string error;
+  const auto answer = answer_simulate(changing, error);
+  ASSERT_TRUE(answer) << error;
+  const sim::Result& result = answer->results.front();
+  EXPECT_THAT(result.refused, testing::IsEmpty());
+  EXPECT_EQ(result.iterations_of.size(), 5U);
+  EXPECT_GT(result.iterations_of[4], 0U);
+}
+
+TEST(Simulate, AStallIsToldAndFails) {
+  SimulateQuery stalling = query("bsp");
+  stalling.leaves = {"1@0"};
+  std::ostringstream out;
+  std::ostringstream err;
+  EXPECT_EQ(run_simulate(stalling, out, err), kExitRefused);
+  EXPECT_THAT(err.str(), HasSubstr("bsp came to a stand at 0.000 s"));
+  EXPECT_THAT(err.str(), HasSubstr("worker 0 waits in begin(0)"));
+  stalling.json = true;
+  EXPECT_EQ(run_simulate(stalling, out, err), kExitRefused);
+  EXPECT_THAT(out.str(), HasSubstr("\"stalled_at_s\": 0"));
+}
+
+TEST(Simulate, ReplaysWhatHistoryExportWrites) {
+  Record record;
+  record.kind = RecordKind::kPush;
+  record.rank = 1;
+  record.span_us = 500'000;
+  const std::string path = testing::TempDir() + "simulate_trace.csv";
+  std::ofstream(path, std::ios::binary)
+      << csv_line(record_column_names()) << csv_line(record_cells(record));
+  SimulateQuery traced = query("bsp");
+  traced.iteration_time = "trace:" + path;
+  std::string error;
+  auto answer = answer_simulate(traced, error);
+  ASSERT_TRUE(answer) << error;
+  EXPECT_DOUBLE_EQ(answer->results.front().iterations_per_s_per_worker, 2);
+  std::ofstream(path, std::ios::binary) << record_json(record).dump() << "\n";
+  answer = answer_simulate(traced, error);
+  ASSERT_TRUE(answer) << error;
+  EXPECT_DOUBLE_EQ(answer->results.front().iterations_per_s_per_worker, 2);
+}
+
+TEST(Simulate, ComplaintsNameTheOption) {
+  const auto with = [](auto change) {
+    SimulateQuery bad = query("bsp");
+    change(bad);
+    return error_of(bad);
+  };
+  EXPECT_THAT(error_of(query("")), HasSubstr("--policy P, or --compare"));
+  EXPECT_THAT(with([](auto& q) { q.compare = "asp"; }), HasSubstr("exclude each other"));
+  EXPECT_THAT(error_of(query("nothing")), HasSubstr("'nothing' is unknown: allowed are"));
+  EXPECT_THAT(with([](auto& q) { q.iteration_time = "fast"; }), HasSubstr("'fast'"));
+  EXPECT_THAT(with([](auto& q) { q.slowdown = "much"; }), HasSubstr("'much'"));
+  EXPECT_THAT(with([](auto& q) { q.order = "reverse"; }), HasSubstr("--order is 'reverse'"));
+  EXPECT_THAT(with([](auto& q) { q.workers = 0; }), HasSubstr("number of workers is 0"));
+  EXPECT_THAT(with([](auto& q) { q.duration_s = -1; }), HasSubstr("duration"));
+  EXPECT_THAT(with([](auto& q) { q.duration_s = 1e300; }), HasSubstr("duration"));
+  EXPECT_THAT(with([](auto& q) { q.delay_ms = std::nan(""); }), HasSubstr("delay"));
+  EXPECT_THAT(with([](auto& q) { q.fails = {"3"}; }), HasSubstr("--fail '3': expected is RANK@"));
+  EXPECT_THAT(with([](auto& q) { q.joins = {"a@1"}; }), HasSubstr("--join 'a@1'"));
+  EXPECT_THAT(with([](auto& q) { q.joins = {"1@x"}; }), HasSubstr("--join '1@x'"));
+  EXPECT_THAT(with([](auto& q) { q.changes = {"asp"}; }), HasSubstr("--switch 'asp'"));
+  EXPECT_THAT(with([](auto& q) { q.changes = {"what@5"}; }), HasSubstr("'what' is unknown"));
+}
+
+}  // namespace
+}  // namespace syncd::ctl

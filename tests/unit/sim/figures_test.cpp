@@ -1,0 +1,116 @@
+// What the papers say of policies, and what arithmetic says, within loose bounds.
+#include <gtest/gtest.h>
+
+#include "tests/unit/sim/checker.h"
+
+namespace syncd::sim {
+namespace {
+
+using test::run_checked;
+
+struct Setting {
+  std::uint32_t workers = 16;
+  const char* time = "constant:1000";
+  const char* slowdown = "none";
+  Micros duration_s = 600;
+  std::uint64_t seed = 1;
+};
+
+Result run(const std::string& policy, const Setting& setting) {
+  Options options;
+  options.policy = policy;
+  options.workers = setting.workers;
+  options.duration_us = setting.duration_s * 1'000'000;
+  options.seed = setting.seed;
+  std::string error;
+  options.iteration_time = *parse_iteration_time(setting.time, error);
+  options.slowdown = *parse_slowdown(setting.slowdown, error);
+  return run_checked(options);
+}
+
+// Of the workers that are not slow themselves.
+double rate_of_others(const Result& result, Rank slow) {
+  double sum = 0;
+  for (Rank rank = 0; rank < result.iterations_of.size(); ++rank) {
+    if (rank != slow) sum += static_cast<double>(result.iterations_of[rank]);
+  }
+  return sum / (result.virtual_s * static_cast<double>(result.iterations_of.size() - 1));
+}
+
+// 40 workers between 1 and 1.5 s. The slowest sets the pace of BSP: 1 / 1.49 s; without waiting it
+// is the mean of 1/T, which is 2 ln 1.5 = 0.811 and varies by 0.015 from one draw to the next.
+constexpr Setting kForty{40, "uniform:1000-1500", "none", 600, 1};
+
+TEST(Figures, BspGoesAtThePaceOfTheSlowest) {
+  const double bsp = run("bsp", kForty).iterations_per_s_per_worker;
+  EXPECT_GT(bsp, 0.66);
+  EXPECT_LT(bsp, 0.69);
+}
+
+TEST(Figures, AspGoesAtTheMeanPace) {
+  const double asp = run("asp", kForty).iterations_per_s_per_worker;
+  EXPECT_GT(asp, 0.77);
+  EXPECT_LT(asp, 0.86);
+}
+
+TEST(Figures, SspIsBetweenThem) {
+  const double bsp = run("bsp", kForty).iterations_per_s_per_worker;
+  const double ssp = run("ssp:10", kForty).iterations_per_s_per_worker;
+  EXPECT_GT(ssp, bsp);
+  EXPECT_LT(ssp, run("asp", kForty).iterations_per_s_per_worker);
+}
+
+// Hop, section 7.3.5: with skipping, one slow worker hardly slows down the others; where it may
+// skip little it does.
+TEST(Figures, HopsSkippingFreesTheOthersFromOneSlowWorker) {
+  const Setting slow{16, "constant:1000", "fixed:3=4x", 600, 1};
+  const double none = 1.0 / rate_of_others(run("hop:ring_based,max_ig=4,backup=1", slow), 3);
+  const double two = 1.0 / rate_of_others(run("hop:ring_based,max_ig=4,backup=1,skip=2", slow), 3);
+  const double ten = 1.0 / rate_of_others(run("hop:ring_based,max_ig=4,backup=1,skip=10", slow), 3);
+  EXPECT_GT(none, 3.5);
+  EXPECT_GT(two, 1.5);
+  EXPECT_LT(two, 2.5);
+  EXPECT_LT(ten, 1.15);
+}
+
+// Hop, section 7.3.2 and figure 15: one iteration in n six times slower.
+TEST(Figures, HopsBackupWorkersOutlastRandomSlowness) {
+  const Setting random{16, "constant:1000", "random:6x@1/n", 600, 1};
+  const double standard = run("hop:ring_based", random).iterations_per_s_per_worker;
+  const double backup = run("hop:ring_based,max_ig=4,backup=1", random).iterations_per_s_per_worker;
+  EXPECT_GT(backup / standard, 1.25);
+  EXPECT_LT(backup / standard, 1.6);
+  const double stale = run("hop:ring_based,staleness=5", random).iterations_per_s_per_worker;
+  EXPECT_GT(stale / standard, 1.25);
+}
+
+TEST(Figures, SendingBeforeComputingIsFaster) {
+  Options options;
+  options.policy = "hop:ring_based";
+  options.delay_us = 100'000;
+  const double parallel = run_checked(options).iterations_per_s_per_worker;
+  options.serial = true;
+  const double serial = run_checked(options).iterations_per_s_per_worker;
+  EXPECT_GT(serial, 0.4);
+  EXPECT_GE(parallel, serial);
+}
+
+// The paper's figure of consistency is 100 %: every reduce sees one whole update from each
+// in-neighbour (ASAP, section 3.3).
+TEST(Figures, NotifyAckNeverMixesUpdates) {
+  for (const char* graph : {"ring", "complete", "root_expander", "ring_directed"}) {
+    Options options;
+    options.policy = std::string("notify_ack:") + graph;
+    options.delay_us = 20'000;
+    std::string error;
+    options.iteration_time = *parse_iteration_time("lognormal:200,0.5", error);
+    options.slowdown = *parse_slowdown("random:6x@1/n", error);
+    const Result result = run_checked(options);
+    EXPECT_GT(result.reduces, 500U) << graph;
+    EXPECT_EQ(result.missing_updates, 0U) << graph;
+    EXPECT_EQ(result.overwritten_updates, 0U) << graph;
+  }
+}
+
+}  // namespace
+}  // namespace syncd::sim

@@ -1,0 +1,211 @@
+// The simulated network and processes: exact results where they can be worked out by hand.
+#include "daemon/sim/simulation.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/unit/sim/checker.h"
+
+namespace syncd::sim {
+namespace {
+
+using test::run_checked;
+using testing::HasSubstr;
+
+constexpr Micros kSecond = 1'000'000;
+
+Options options(const std::string& policy, std::uint32_t workers = 4, Micros duration_s = 100) {
+  Options options;
+  options.policy = policy;
+  options.workers = workers;
+  options.duration_us = duration_s * kSecond;
+  return options;
+}
+
+TEST(Simulation, ConstantTimesUnderBspAreExact) {
+  const Result result = run_checked(options("bsp"));
+  EXPECT_EQ(result.iterations, 400U);
+  EXPECT_EQ(result.iterations_of, (std::vector<std::uint64_t>{100, 100, 100, 100}));
+  EXPECT_DOUBLE_EQ(result.iterations_per_s_per_worker, 1);
+  EXPECT_DOUBLE_EQ(result.waiting_share, 0);
+  EXPECT_EQ(result.barriers, 100U);
+  EXPECT_EQ(result.staleness_max, 0);
+  EXPECT_DOUBLE_EQ(result.missed_updates_mean, 1.5);  // 0, 1, 2 and 3 push in this order
+  EXPECT_DOUBLE_EQ(result.virtual_s, 100);
+}
+
+TEST(Simulation, OneSlowWorkerSetsThePaceOfBspAndNotOfAsp) {
+  Options slow = options("bsp");
+  slow.slowdown.fixed = {{3, 4.0}};
+  const Result bsp = run_checked(slow);
+  EXPECT_EQ(bsp.iterations, 4 * 25U);
+  EXPECT_DOUBLE_EQ(bsp.waiting_share, 3 * 75 / 400.0);
+  slow.policy = "asp";
+  const Result asp = run_checked(slow);
+  EXPECT_EQ(asp.iterations_of, (std::vector<std::uint64_t>{100, 100, 100, 25}));
+  EXPECT_DOUBLE_EQ(asp.waiting_share, 0);
+  slow.policy = "ssp:3";
+  const Result ssp = run_checked(slow);
+  EXPECT_EQ(ssp.iterations_of, (std::vector<std::uint64_t>{28, 28, 28, 25}));
+  EXPECT_EQ(ssp.staleness_max, 3);
+}
+
+TEST(Simulation, MessagesTakeTheirTime) {
+  // Joining takes two ways, an iteration two for begin and two for push.
+  Options far = options("asp", 1, 10);
+  far.delay_us = 100'000;
+  const Result result = run_checked(far);
+  EXPECT_EQ(result.iterations, 7U);  // (10 - 0.2) / 1.4; the push counts once it is there
+  EXPECT_NEAR(result.waiting_share, 0.2 * 7 / 10, 1e-9);
+}
+
+TEST(Simulation, SameOptionsGiveTheSameRunByteForByte) {
+  Options random = options("ssp:2", 8);
+  std::string error;
+  random.iteration_time = *parse_iteration_time("lognormal:300,0.5", error);
+  random.slowdown = *parse_slowdown("random:6x@1/n", error);
+  random.delay_us = 1500;
+  random.events = {{20 * kSecond, TimedEvent::Kind::kFail, 2, {}},
+                   {50 * kSecond, TimedEvent::Kind::kJoin, 2, {}},
+                   {60 * kSecond, TimedEvent::Kind::kSwitch, 0, "bsp:3"}};
+  const auto run = [&](std::uint64_t seed) {
+    test::Checker checker(random.policy);
+    Options observed = random;
+    observed.seed = seed;
+    observed.observer = &checker;
+    const Result result = Simulation(observed).run();
+    EXPECT_THAT(checker.breaches(result), testing::IsEmpty());
+    return std::pair(checker.digest(), result.iterations_of);
+  };
+  EXPECT_EQ(run(1), run(1));
+  EXPECT_NE(run(1).first, run(2).first);
+}
+
+TEST(Simulation, AnObserverChangesNothing) {
+  Options random = options("bsp:2,backup=1", 5);
+  std::string error;
+  random.iteration_time = *parse_iteration_time("uniform_each:100-500", error);
+  const Result bare = Simulation(random).run();
+  const Result seen = run_checked(random);
+  EXPECT_EQ(bare.iterations_of, seen.iterations_of);
+  EXPECT_EQ(bare.engine_events, seen.engine_events);
+  EXPECT_EQ(bare.waiting_share, seen.waiting_share);
+}
+
+TEST(Simulation, LateAndSkippedIterationsAreReportedApart) {
+  Options slow = options("bsp,backup=1", 4);
+  slow.slowdown.fixed = {{3, 4.0}};
+  const Result result = run_checked(slow);
+  EXPECT_EQ(result.iterations_of[0], 100U);
+  EXPECT_GT(result.late_pushes, 20U);
+  EXPECT_NEAR(result.wasted_share, 0.25 * static_cast<double>(result.late_pushes) * 4 / 100, 1e-9);
+  EXPECT_GT(result.skipped_per_s_per_worker, 0.1);
+}
+
+TEST(Simulation, AFailedWorkerHoldsTheOthersForItsGraceOnly) {
+  Options failing = options("bsp", 4);
+  failing.worker_grace_us = 5 * kSecond;
+  failing.events = {{10 * kSecond + 500'000, TimedEvent::Kind::kFail, 1, {}}};
+  const Result result = run_checked(failing);
+  EXPECT_EQ(result.iterations_of[1], 10U);
+  // 11 by 11 s, then on from 15.5 s.
+  EXPECT_EQ(result.iterations_of[0], 11U + 84U);
+  EXPECT_EQ(result.longest_wait_us, 4'500'000);
+  EXPECT_NEAR(result.iterations_per_s_per_worker, (95 * 3 + 10) / 310.5, 1e-9);
+}
+
+TEST(Simulation, ALeavingWorkerHoldsNobody) {
+  Options leaving = options("bsp", 4);
+  leaving.events = {{10 * kSecond + 500'000, TimedEvent::Kind::kLeave, 1, {}}};
+  EXPECT_EQ(run_checked(leaving).iterations_of, (std::vector<std::uint64_t>{100, 10, 100, 100}));
+}
+
+TEST(Simulation, WorkersComeBackAndNewOnesEnter) {
+  Options changing = options("asp", 2);
+  changing.worker_grace_us = kSecond;
+  changing.events = {{10 * kSecond, TimedEvent::Kind::kFail, 1, {}},
+                     {20 * kSecond, TimedEvent::Kind::kJoin, 1, {}},
+                     {30 * kSecond, TimedEvent::Kind::kJoin, 2, {}}};
+  const Result result = run_checked(changing);
+  EXPECT_EQ(result.iterations_of[0], 100U);
+  EXPECT_EQ(result.iterations_of[1], 9U + 80U);  // the tenth was cut off
+  EXPECT_EQ(result.iterations_of[2], 70U);
+}
+
+TEST(Simulation, ASwitchChangesThePolicyOnTheWay) {
+  Options switching = options("asp", 2);
+  switching.slowdown.fixed = {{1, 10.0}};
+  switching.events = {{50 * kSecond, TimedEvent::Kind::kSwitch, 0, "bsp"}};
+  const Result result = run_checked(switching);
+  EXPECT_GE(result.iterations_of[0], 54U);
+  EXPECT_LE(result.iterations_of[0], 56U);
+}
+
+TEST(Simulation, AStallSaysWhoWaitsForWhom) {
+  // Before the job has started nobody is given up, and one of the four never gets ready.
+  Options stalled = options("bsp", 4);
+  stalled.events = {{0, TimedEvent::Kind::kLeave, 1, {}}};
+  const Result result = Simulation(stalled).run();
+  EXPECT_TRUE(result.stalled);
+  ASSERT_EQ(result.waits.size(), 3U);
+  EXPECT_EQ(result.waits[0].rank, 0U);
+  EXPECT_THAT(result.waits[0].text, HasSubstr("worker 0 waits in begin(0): start: "));
+  EXPECT_EQ(result.iterations, 0U);
+}
+
+TEST(Simulation, AJobWhoseWorkersHaveLeftIsOverAndNotStalled) {
+  Options over = options("bsp", 2);
+  over.events = {{10 * kSecond, TimedEvent::Kind::kLeave, 0, {}},
+                 {10 * kSecond, TimedEvent::Kind::kLeave, 1, {}}};
+  const Result result = run_checked(over);
+  EXPECT_FALSE(result.stalled);
+  EXPECT_NEAR(result.iterations_per_s_per_worker, 0.9, 0.11);
+}
+
+TEST(Simulation, NaiveWaitDelaysEveryGrant) {
+  const Result result = run_checked(options("naive_wait:250+asp", 3));
+  EXPECT_EQ(result.iterations_of[0], 80U);
+  EXPECT_NEAR(result.waiting_share, 0.2, 1e-9);
+}
+
+TEST(Simulation, OptionsThatMakeNoSenseAreNamed) {
+  const auto error_of = [](auto change) {
+    Options bad;
+    change(bad);
+    const std::string error = check_options(bad);
+    std::string said;
+    EXPECT_FALSE(simulate(bad, said));
+    EXPECT_EQ(said, error);
+    return error;
+  };
+  EXPECT_EQ(check_options(Options{}), "");
+  EXPECT_THAT(error_of([](Options& o) { o.workers = 0; }), HasSubstr("number of workers is 0"));
+  EXPECT_THAT(error_of([](Options& o) { o.policy = "ssp:x"; }), HasSubstr("'ssp:x'"));
+  EXPECT_THAT(error_of([](Options& o) { o.policy = "bsp,backup=16"; }), HasSubstr("backup"));
+  EXPECT_THAT(error_of([](Options& o) { o.duration_us = 0; }), HasSubstr("duration"));
+  EXPECT_THAT(error_of([](Options& o) { o.delay_us = -1; }), HasSubstr("delay"));
+  EXPECT_THAT(error_of([](Options& o) { o.serial = true; }), HasSubstr("order"));
+  EXPECT_THAT(error_of([](Options& o) {
+                o.slowdown.fixed = {{16, 2.0}};
+              }),
+              HasSubstr("worker 16, but there are only ranks 0 to 15"));
+  const auto with = [&](std::vector<TimedEvent> events) {
+    return error_of([&](Options& o) { o.events = events; });
+  };
+  EXPECT_THAT(with({{kSecond, TimedEvent::Kind::kFail, 16, {}}}), HasSubstr("16 is not there"));
+  EXPECT_THAT(with({{kSecond, TimedEvent::Kind::kJoin, 3, {}}}), HasSubstr("is there already"));
+  EXPECT_THAT(with({{kSecond, TimedEvent::Kind::kJoin, 18, {}}}), HasSubstr("before worker 16"));
+  EXPECT_THAT(with({{kSecond, TimedEvent::Kind::kSwitch, 0, "nothing"}}), HasSubstr("'nothing'"));
+  EXPECT_THAT(with({{-kSecond, TimedEvent::Kind::kFail, 1, {}}}), HasSubstr("time of an event"));
+}
+
+TEST(Simulation, ARefusedSwitchIsReported) {
+  Options refused = options("asp", 2, 10);
+  refused.events = {{kSecond, TimedEvent::Kind::kSwitch, 0, "hop:complete"}};
+  const Result result = Simulation(refused).run();
+  ASSERT_EQ(result.refused.size(), 1U);
+  EXPECT_THAT(result.refused[0], HasSubstr("cannot go from policy 'asp'"));
+}
+
+}  // namespace
+}  // namespace syncd::sim
