@@ -13,6 +13,7 @@
 #include "daemon/ctl/table.h"
 #include "daemon/engine/limits.h"
 #include "daemon/engine/policy.h"
+#include "daemon/policies/policy_text.h"
 
 namespace syncd::ctl {
 namespace {

@@ -189,8 +189,4 @@ std::unique_ptr<Policy> make_policy(std::string_view text, std::string& error);
 // "asp, bsp[:K][,backup=B], ssp:S": for messages and --help.
 std::string known_policies();
 
-// "asp,bsp:5,backup=2,ssp:3" as "asp", "bsp:5,backup=2" and "ssp:3": a list of policies is split at
-// the commas that a policy's name follows. Nothing is checked; an empty list is one empty policy.
-std::vector<std::string> split_policy_list(std::string_view list);
-
 }  // namespace syncd

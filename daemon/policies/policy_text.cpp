@@ -29,6 +29,22 @@ PolicyText split_policy_text(std::string_view text) {
   }
 }
 
+// A policy's own commas come before arguments, and no argument starts with a policy's name.
+std::vector<std::string> split_policy_list(std::string_view list) {
+  std::vector<std::string> policies;
+  while (true) {
+    const std::size_t comma = list.find(',');
+    const std::string_view piece = list.substr(0, comma);
+    if (policies.empty() || is_policy_name(piece.substr(0, piece.find_first_of(":+")))) {
+      policies.emplace_back(piece);
+    } else {
+      policies.back().append(",").append(piece);
+    }
+    if (comma == std::string_view::npos) return policies;
+    list.remove_prefix(comma + 1);
+  }
+}
+
 std::string policy_error(const PolicyText& text, std::string_view what) {
   return "policy '" + text.whole + "': " + std::string(what);
 }

@@ -6,6 +6,7 @@
 #include "daemon/engine/policy.h"
 #include "daemon/policies/bsp_asp_ssp.h"
 #include "daemon/policies/dssp.h"
+#include "daemon/policies/elastic_bsp.h"
 #include "daemon/policies/hop.h"
 #include "daemon/policies/naive_wait.h"
 #include "daemon/policies/notify_ack.h"
@@ -24,6 +25,8 @@ constexpr Base kBases[] = {
     {"bsp", "bsp[:K][,backup=B]", make_bsp},
     {"ssp", "ssp:S", make_ssp},
     {"dssp", "dssp:SL-SU", make_dssp},
+    {"elastic_bsp", "elastic_bsp:R[,ALGORITHM][,PREDICTOR][,objective=max|rate][,beta=B]",
+     make_elastic_bsp},
     {"hop", "hop:GRAPH[,max_ig=N][,backup=B][,staleness=S][,skip=N]", make_hop},
     {"notify_ack", "notify_ack:GRAPH[,every=N]", make_notify_ack},
 };
@@ -36,6 +39,12 @@ struct Overlay {
 constexpr Overlay kOverlays[] = {
     {"naive_wait", "naive_wait:MS+BASE", make_naive_wait},
 };
+
+// Lists of policies are split by the same names.
+static_assert(std::all_of(std::begin(kBases), std::end(kBases),
+                          [](const Base& base) { return is_policy_name(base.name); }) &&
+              std::all_of(std::begin(kOverlays), std::end(kOverlays),
+                          [](const Overlay& overlay) { return is_policy_name(overlay.name); }));
 
 }  // namespace
 
@@ -72,26 +81,6 @@ std::string known_policies() {
   for (const Base& base : kBases) all += (all.empty() ? "" : ", ") + std::string(base.form);
   for (const Overlay& overlay : kOverlays) all += ", " + std::string(overlay.form);
   return all;
-}
-
-// A policy's own commas come before arguments, and no argument starts with a policy's name.
-std::vector<std::string> split_policy_list(std::string_view list) {
-  std::vector<std::string> policies;
-  while (true) {
-    const std::size_t comma = list.find(',');
-    const std::string_view piece = list.substr(0, comma);
-    const std::string_view name = piece.substr(0, piece.find_first_of(":+"));
-    const auto is_named = [name](const auto& known) { return known.name == name; };
-    const bool begins = std::any_of(std::begin(kBases), std::end(kBases), is_named) ||
-                        std::any_of(std::begin(kOverlays), std::end(kOverlays), is_named);
-    if (policies.empty() || begins) {
-      policies.emplace_back(piece);
-    } else {
-      policies.back().append(",").append(piece);
-    }
-    if (comma == std::string_view::npos) return policies;
-    list.remove_prefix(comma + 1);
-  }
 }
 
 }  // namespace syncd

@@ -9,7 +9,7 @@
 #include "daemon/ctl/commands.h"
 #include "daemon/ctl/simulate.h"
 #include "daemon/ctl/table.h"
-#include "daemon/engine/policy.h"
+#include "daemon/policies/policy_text.h"
 
 namespace syncd::ctl {
 namespace {
