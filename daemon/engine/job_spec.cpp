@@ -31,7 +31,7 @@ constexpr SpanField kSpans[] = {
 
 }  // namespace
 
-std::string validate(const JobSpec& spec) {
+std::string validate_stored(const JobSpec& spec) {
   if (!is_name(spec.name)) {
     return "job name '" + spec.name + "': allowed are 1 to " +
            std::to_string(limits::kJobNameBytesMax) + " of A-Z a-z 0-9 . _ -";
@@ -59,6 +59,13 @@ std::string validate(const JobSpec& spec) {
            " us) is later than evict_after (" + std::to_string(spec.evict_after_us) +
            " us): a worker would be evicted before anybody was warned";
   }
+  return {};
+}
+
+std::string validate(const JobSpec& spec) {
+  std::string error = validate_stored(spec);
+  if (!error.empty()) return error;
+  const auto policy = make_policy(spec.policy, error);
   return policy->check_workers(spec.min_workers > 0 ? spec.min_workers : spec.expected_workers,
                                spec.expected_workers);
 }

@@ -25,6 +25,9 @@ struct JobSpec {
 // Empty if the settings are usable, else a sentence that names the setting, its value and what is
 // allowed. Also checks settings against each other.
 std::string validate(const JobSpec& spec);
+// The same for a job that was made before: what its policy needs at a start, such as a file that
+// may be gone by now, is not asked for again.
+std::string validate_stored(const JobSpec& spec);
 
 // The settings that Record has no field of its own for, as "key=value" lines, and back. Unknown
 // keys are ignored (a newer version wrote them); a malformed value makes it return false.

@@ -4,6 +4,12 @@
 #include <algorithm>
 
 namespace syncd {
+namespace {
+
+// The reason of the note that carries a file's graph; stored, hence never changed.
+constexpr const char* kGraphFile = "graph file";
+
+}  // namespace
 
 std::string DecentralizedPolicy::check_workers(std::uint32_t, std::uint32_t expected) const {
   const std::string why = graph_.check(expected);
@@ -28,7 +34,18 @@ void DecentralizedPolicy::rebuild(PolicyHost& host) {
 
 void DecentralizedPolicy::on_start(PolicyHost& host) {
   started_ = true;
+  if (std::string error; graph_.from_file() && graph_.load_file(error)) {
+    Fact fact;
+    fact.reason = kGraphFile;
+    fact.values = graph_.file_edges();
+    host.note(std::move(fact));
+  }
   rebuild(host);
+}
+
+void DecentralizedPolicy::on_note(PolicyHost& host, const Record& record) {
+  // As the file was then, not as it is now.
+  if (record.reason == kGraphFile && graph_.set_file_edges(record.values)) rebuild(host);
 }
 
 void DecentralizedPolicy::on_enter(PolicyHost& host, Rank) {

@@ -21,6 +21,7 @@ class DecentralizedPolicy : public Policy {
   std::string check_workers(std::uint32_t fewest, std::uint32_t expected) const override;
 
   void on_start(PolicyHost& host) final;
+  void on_note(PolicyHost& host, const Record& record) final;
   void on_enter(PolicyHost& host, Rank rank) final;
   void on_exit(PolicyHost& host, Rank rank) final;
   void on_return(PolicyHost& host, Rank rank) final;

@@ -21,7 +21,7 @@ bool parse_peer_graph(std::string_view whole, std::string_view text, topology::G
                       std::string& error) {
   std::string why;
   auto parsed = topology::parse_graph_spec(text, why);
-  if (!parsed || !topology::load_graph_file(*parsed, why)) {
+  if (!parsed) {
     error = "policy '" + std::string(whole) + "': " + why;
     return false;
   }
@@ -32,11 +32,15 @@ bool parse_peer_graph(std::string_view whole, std::string_view text, topology::G
 std::string PeerGraph::check(std::uint32_t workers) const {
   if (workers == 1) return {};  // nobody to talk to
   std::string error;
+  topology::GraphSpec spec = spec_;
+  if (!topology::load_graph_file(spec, error)) return error;
   const std::vector<std::string> hosts(workers);
-  const auto graph = topology::generate(spec_, workers, hosts, error);
+  const auto graph = topology::generate(spec, workers, hosts, error);
   if (!graph) return error;
   const topology::Acceptance acceptance = topology::accept_for_job(*graph, force_);
-  return acceptance.accepted ? std::string{} : acceptance.reason;
+  if (acceptance.accepted) return {};
+  const bool by_force = topology::accept_for_job(*graph, true).accepted;
+  return acceptance.reason + (by_force ? "; force=1 takes it all the same" : "");
 }
 
 std::string PeerGraph::rebuild(const PolicyHost& host) {
@@ -46,7 +50,8 @@ std::string PeerGraph::rebuild(const PolicyHost& host) {
   for (const Rank rank : active) hosts.push_back(host.worker(rank).host);
   std::string error;
   auto made = topology::generate_for_membership(spec_, active, hosts, error);
-  // A rank beyond a file's graph has no neighbours: the rest must go on.
+  // With a rank that is not in a file's graph, or without the file, nobody has neighbours; the
+  // sentence says so.
   const topology::Graph graph =
       made ? std::move(made->graph) : topology::Graph(active.size(), std::span<topology::Edge>());
   std::string note = made ? std::move(made->note) : std::move(error);
@@ -86,9 +91,40 @@ void PeerGraph::weigh(std::span<PeerUpdate> updates) const {
   for (const PeerUpdate& update : updates.subspan(1)) updates[0].weight -= update.weight;
 }
 
+std::vector<std::int64_t> PeerGraph::file_edges() const {
+  if (!from_file() || !spec_.loaded) return {};
+  const topology::Graph& graph = *spec_.loaded;
+  std::vector<std::int64_t> edges{static_cast<std::int64_t>(graph.size())};
+  edges.reserve(1 + 2 * graph.edges());
+  for (topology::Node from = 0; from < graph.size(); ++from) {
+    for (const topology::Node to : graph.out(from)) edges.insert(edges.end(), {from, to});
+  }
+  return edges;
+}
+
+bool PeerGraph::set_file_edges(std::span<const std::int64_t> edges) {
+  if (edges.size() % 2 != 1 || edges[0] < 0 ||
+      edges[0] > static_cast<std::int64_t>(topology::kNodesMax)) {
+    return false;
+  }
+  std::vector<topology::Edge> pairs;
+  for (std::size_t i = 1; i < edges.size(); i += 2) {
+    if (edges[i] < 0 || edges[i] >= edges[0] || edges[i + 1] < 0 || edges[i + 1] >= edges[0]) {
+      return false;
+    }
+    pairs.push_back(
+        {static_cast<topology::Node>(edges[i]), static_cast<topology::Node>(edges[i + 1])});
+  }
+  spec_.loaded = std::make_shared<const topology::Graph>(static_cast<std::size_t>(edges[0]), pairs);
+  return true;
+}
+
 void PeerGraph::save(std::vector<std::int64_t>& out) const {
   std::size_t count = 0;
   for (const auto& edges : in_) count += edges.size();
+  const std::vector<std::int64_t> file = file_edges();
+  out.push_back(static_cast<std::int64_t>(file.size()));
+  out.insert(out.end(), file.begin(), file.end());
   out.push_back(static_cast<std::int64_t>(weighting_));
   out.push_back(static_cast<std::int64_t>(in_.size()));
   out.push_back(static_cast<std::int64_t>(count));
@@ -100,6 +136,12 @@ void PeerGraph::save(std::vector<std::int64_t>& out) const {
 }
 
 bool PeerGraph::take(std::span<const std::int64_t>& state) {
+  if (state.empty() || state[0] < 0 || static_cast<std::uint64_t>(state[0]) >= state.size()) {
+    return false;
+  }
+  const auto file = state.subspan(1, static_cast<std::size_t>(state[0]));
+  if (!file.empty() && !set_file_edges(file)) return false;
+  state = state.subspan(1 + file.size());
   if (state.size() < 3) return false;
   const std::int64_t ranks = state[1];
   const std::int64_t count = state[2];

@@ -35,8 +35,18 @@ class PeerGraph {
   const topology::GraphSpec& spec() const { return spec_; }
   bool forced() const { return force_; }
   // Empty, or why a job of so many workers cannot use this graph. Which workers share a host is not
-  // known before they join: `clustered` is checked as if each had its own.
+  // known before they join: `clustered` is checked as if each had its own. Reads a `file:` graph.
   std::string check(std::uint32_t workers) const;
+
+  // A `file:` graph is read when the job starts, and then kept with the job's history: what becomes
+  // of the file later, also before a restart of the daemon, changes nothing. False: `error` says
+  // why it cannot be read; the workers then have no neighbours.
+  bool load_file(std::string& error) { return topology::load_graph_file(spec_, error); }
+  bool from_file() const { return spec_.kind == topology::GraphKind::kFile; }
+  // The file's graph as whole numbers (number of nodes; from, to of each edge), and back. Empty, or
+  // false: there is none, or these are none.
+  std::vector<std::int64_t> file_edges() const;
+  bool set_file_edges(std::span<const std::int64_t> edges);
 
   // Edges over the active workers, from now on. The sentence is empty unless the graph is not the
   // one that was asked for. O(n + m).
@@ -72,7 +82,7 @@ class PeerGraph {
   Lists in_, out_;  // by rank
 };
 
-// The graph argument of a decentralized policy, loaded if it is a file. False: `error` says why.
+// The graph argument of a decentralized policy. False: `error` says what is wrong with it.
 bool parse_peer_graph(std::string_view whole, std::string_view text, topology::GraphSpec& spec,
                       std::string& error);
 
