@@ -21,6 +21,10 @@ const std::vector<std::string> kParameterServer = {
     "ssp:0",
     "ssp:3",
     "naive_wait:40+ssp:2",
+    "dssp:1-4",
+    "dssp:0-8",
+    "dssp:3-3",
+    "naive_wait:20+dssp:1-5",
 };
 const std::vector<std::string> kDecentralized = {
     "hop:ring",
@@ -123,7 +127,7 @@ TEST_P(RandomRuns, DecentralizedPoliciesKeepTheirPromises) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Seeds, RandomRuns, testing::Range<std::uint64_t>(0, 4));
+INSTANTIATE_TEST_SUITE_P(Seeds, RandomRuns, testing::Range<std::uint64_t>(0, 6));
 
 }  // namespace
 }  // namespace syncd::sim

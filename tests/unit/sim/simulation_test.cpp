@@ -132,6 +132,20 @@ TEST(Simulation, WorkersComeBackAndNewOnesEnter) {
   EXPECT_EQ(result.iterations_of[2], 70U);
 }
 
+TEST(Simulation, ANewWorkerGetsNeighboursAndLosesThem) {
+  Options joining = options("hop:complete,max_ig=2", 4);
+  joining.slowdown.fixed = {{4, 5.0}};
+  joining.worker_grace_us = kSecond;
+  joining.events = {{20 * kSecond, TimedEvent::Kind::kJoin, 4, {}},
+                    {60 * kSecond, TimedEvent::Kind::kFail, 4, {}}};
+  const Result result = run_checked(joining);
+  // 20 s at full pace, 40 s at a fifth of it, and the rest at full pace again.
+  for (Rank rank = 0; rank < 4; ++rank) {
+    EXPECT_NEAR(static_cast<double>(result.iterations_of[rank]), 20 + 8 + 39, 3);
+  }
+  EXPECT_NEAR(static_cast<double>(result.iterations_of[4]), 8, 1);
+}
+
 TEST(Simulation, ASwitchChangesThePolicyOnTheWay) {
   Options switching = options("asp", 2);
   switching.slowdown.fixed = {{1, 10.0}};
