@@ -107,7 +107,7 @@ class RandomRuns : public testing::TestWithParam<std::uint64_t> {};
 
 TEST_P(RandomRuns, ParameterServerPoliciesKeepTheirPromises) {
   Random random(GetParam());
-  for (int run = 0; run < 25; ++run) {
+  for (int run = 0; run < 60; ++run) {
     const Options options = random_options(random, kParameterServer, 3);
     SCOPED_TRACE(describe(options));
     const Result result = test::run_checked(options);
@@ -119,7 +119,7 @@ TEST_P(RandomRuns, ParameterServerPoliciesKeepTheirPromises) {
 
 TEST_P(RandomRuns, DecentralizedPoliciesKeepTheirPromises) {
   Random random(GetParam() + 1000);
-  for (int run = 0; run < 25; ++run) {
+  for (int run = 0; run < 60; ++run) {
     const Options options = random_options(random, kDecentralized, 4);
     SCOPED_TRACE(describe(options));
     test::run_checked(options);
