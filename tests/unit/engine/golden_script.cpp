@@ -306,9 +306,9 @@ class Script {
       words.take("reason", stop.reason);
       request(kOperatorConnection, "stop", stop);
     } else if (verb == "set_policy") {
-      const std::string job = words.next("the job");
-      request(kOperatorConnection, "set_policy",
-              wire::SetPolicyRequest{job, words.next("the policy")});
+      wire::SetPolicyRequest set{words.next("the job"), {}};
+      if (!words.take("policy", set.policy)) set.policy = words.next("the policy");
+      request(kOperatorConnection, "set_policy", set);
     } else if (verb == "create") {
       wire::CreateJobRequest create;
       create.name = words.next("the job");

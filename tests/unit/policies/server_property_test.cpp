@@ -1,0 +1,92 @@
+// dssp, elastic_bsp and specsync in random worlds: their bounds at every grant, and no deadlock,
+// whatever becomes of workers and daemon. SYNCD_PROPERTY_RUNS=N runs N times as many.
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+
+#include "server_world.h"
+
+namespace syncd::test {
+namespace {
+
+std::uint64_t runs() {
+  const char* text = std::getenv("SYNCD_PROPERTY_RUNS");
+  return text == nullptr ? 1 : std::strtoull(text, nullptr, 10);
+}
+
+PolicyUnderTest dssp(std::int64_t lower, std::int64_t upper) {
+  return {"dssp:" + std::to_string(lower) + "-" + std::to_string(upper), upper, false, {}, 0, 0};
+}
+
+PolicyUnderTest elastic(std::int64_t horizon, const std::string& more = {}) {
+  return {"elastic_bsp:" + std::to_string(horizon) + more,
+          std::max(horizon, 2 * horizon - 1),
+          true,
+          {},
+          0,
+          0};
+}
+
+struct Totals {
+  std::uint64_t grants = 0, at_bound = 0, barriers = 0, resyncs = 0, tunings = 0;
+};
+
+// Each policy in turn, with every mixture of trouble.
+Totals run_all(const std::vector<PolicyUnderTest>& policies, bool switches, std::uint64_t seeds) {
+  Totals totals;
+  std::uint64_t seed = 0;
+  for (std::uint64_t round = 0; round < seeds * runs(); ++round) {
+    for (std::size_t first = 0; first < policies.size(); ++first) {
+      std::mt19937_64 random(++seed * 31);
+      ServerWorldOptions options;
+      options.seed = seed;
+      options.workers = 1 + static_cast<std::uint32_t>(random() % 8);
+      options.membership = random() % 3 != 0;
+      options.restarts = random() % 2 == 0;
+      options.switches = switches;
+      options.policies = {policies[first]};
+      if (switches) {
+        options.policies.insert(options.policies.end(), policies.begin(), policies.end());
+      }
+      try {
+        ServerWorld world(options);
+        world.run();
+        totals.grants += world.grants();
+        totals.at_bound += world.at_bound();
+        totals.barriers += world.barriers();
+        totals.resyncs += world.resyncs();
+        totals.tunings += world.tunings();
+      } catch (const ServerViolation& violation) {
+        ADD_FAILURE() << violation.what();
+        return totals;
+      }
+    }
+  }
+  return totals;
+}
+
+TEST(ServerProperty, DsspNeverExceedsItsUpperBound) {
+  const Totals totals =
+      run_all({dssp(0, 0), dssp(0, 3), dssp(1, 2), dssp(2, 9), dssp(3, 3)}, false, 40);
+  EXPECT_GT(totals.grants, 10'000U);
+  EXPECT_GT(totals.at_bound, 100U);  // the worlds come to where it matters
+}
+
+TEST(ServerProperty, ElasticBspKeepsParticipantsTogether) {
+  const Totals totals =
+      run_all({elastic(1), elastic(2), elastic(4, ",zipline_linked,ewma"), elastic(15, ",median"),
+               elastic(6, ",objective=rate"), elastic(8, ",grid_scan,objective=rate,beta=3")},
+              false, 40);
+  EXPECT_GT(totals.grants, 10'000U);
+  EXPECT_GT(totals.at_bound, 20U);
+  EXPECT_GT(totals.barriers, 500U);
+}
+
+TEST(ServerProperty, JobsGoOnThroughPolicySwitches) {
+  const std::vector<PolicyUnderTest> policies{
+      dssp(1, 4), elastic(3), {"ssp:2", 2, false, {}, 0, 0}, {"asp", {}, false, {}, 0, 0}};
+  EXPECT_GT(run_all(policies, true, 40).barriers, 50U);
+}
+
+}  // namespace
+}  // namespace syncd::test
