@@ -306,4 +306,12 @@ int run_stop(const Options& options) {
   return link.call(wire::StopJobRequest{options.job, options.reason}, ok) ? kExitOk : failed(link);
 }
 
+int run_set_policy(const Options& options) {
+  DaemonLink link;
+  if (const int code = open(link, options); code != kExitOk) return code;
+  wire::Ok ok;
+  const wire::SetPolicyRequest request{options.job, options.policy};
+  return link.call(request, ok) ? kExitOk : failed(link);
+}
+
 }  // namespace syncd::ctl

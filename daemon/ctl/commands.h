@@ -29,7 +29,7 @@ struct Options {
   std::vector<std::string> kinds;
   std::string format;
   std::string output;
-  // job create, job stop
+  // job create, job stop, set-policy
   std::string policy;
   std::uint32_t workers = 0;
   std::uint32_t min_workers = 0;
@@ -43,5 +43,6 @@ int run_history(const Options& options);
 int run_export(const Options& options);
 int run_create(const Options& options);
 int run_stop(const Options& options);
+int run_set_policy(const Options& options);
 
 }  // namespace syncd::ctl

@@ -75,7 +75,9 @@ class StoreHistory final : public HistorySource {
   JobId find(const std::string& job) const {
     JobId wanted = 0;
     if (job.starts_with('#')) {
-      std::from_chars(job.data() + 1, job.data() + job.size(), wanted);
+      const char* end = job.data() + job.size();
+      const auto [at, code] = std::from_chars(job.data() + 1, end, wanted);
+      if (code != std::errc{} || at != end) return 0;
     }
     JobId found = 0;
     for (const Record& created : created_) {

@@ -239,6 +239,16 @@ int main(int argc, char** argv) try {
   stop->add_option("JOB", options.job, "Job name or #ID")->required();
   stop->add_option("--reason", options.reason, "Shown to the workers and kept in the history");
 
+  CLI::App* set_policy =
+      command(app, "set-policy", "Change the policy of a job while it runs", run_set_policy);
+  set_policy->add_option("JOB", options.job, "Job name or #ID")->required();
+  set_policy->add_option("POLICY", options.policy, "One of " + syncd::known_policies())->required();
+  set_policy->footer(with_footer(
+      "Grants that were given stand, and every later begin is decided by the new policy; no "
+      "worker\n"
+      "needs to do anything. The history records it as policy_switched. A job keeps to\n"
+      "parameter-server policies; one under hop or notify_ack keeps the policy that it has."));
+
   TopologyQuery topology;
   std::function<int()> run_local;
   add_topology(app, topology, run_local);

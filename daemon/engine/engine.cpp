@@ -37,7 +37,7 @@ std::string check_length(const char* what, const std::string& value, std::size_t
 
 // Answers repeat the job's name, and must fit a frame: one that is too long is refused first.
 bool refuses_name(const Caller& caller, const std::string& job, Effects& effects) {
-  std::string wrong = check_length("the job's name", job, limits::kJobNameBytesMax);
+  std::string wrong = job_name_too_long(job);
   if (wrong.empty()) return false;
   refuse(caller, Status::kInvalid, std::move(wrong), effects);
   return true;
@@ -71,6 +71,10 @@ std::string check_claims(const wire::Join& join) {
 }
 
 }  // namespace
+
+std::string job_name_too_long(const std::string& job) {
+  return check_length("the job's name", job, limits::kJobNameBytesMax);
+}
 
 Engine::Engine(EngineOptions options) : options_(std::move(options)) {}
 Engine::~Engine() = default;
@@ -206,7 +210,7 @@ bool Engine::store_refuses(const Caller& caller, Effects& effects) const {
 }
 
 void Engine::on_join(const Caller& caller, wire::Join& join, Effects& effects) {
-  std::string wrong = check_length("the job's name", join.job, limits::kJobNameBytesMax);
+  std::string wrong = job_name_too_long(join.job);
   if (wrong.empty()) {
     wrong = check_length("the worker's name", join.name, limits::kWorkerNameBytesMax);
   }
@@ -460,6 +464,14 @@ EngineStats Engine::stats() const {
 // ---- connections
 // ------------------------------------------------------------------------------------------
 
+// The worker has left, or is lost: what becomes of the connection does not concern it any more.
+void Engine::detach(ConnectionId connection, JobId job, Rank rank) {
+  const auto it = connections_.find(connection);
+  if (it == connections_.end()) return;
+  it->second.erase({job, rank});
+  if (it->second.empty()) connections_.erase(it);
+}
+
 void Engine::on_disconnected(ConnectionId connection, Effects& effects) {
   const auto it = connections_.find(connection);
   if (it == connections_.end()) return;
@@ -502,7 +514,7 @@ bool Engine::restore(const JobSnapshot* snapshot, std::span<const Record> record
     error = called + ": its stored settings are malformed: " + created->config;
     return false;
   }
-  error = validate(spec);
+  error = validate_stored(spec);
   auto policy = error.empty() ? make_policy(spec.policy, error) : nullptr;
   if (!policy) {
     error = called + ": " + error;
@@ -516,6 +528,8 @@ bool Engine::restore(const JobSnapshot* snapshot, std::span<const Record> record
   for (const Record& record : records) {
     if (!job->replay(record, error)) return false;
   }
+  // As when a job is created. Should all of them still go on, none may be dropped.
+  if (jobs_.size() >= limits::kJobsMax) forget_oldest_stopped();
   by_name_[spec.name] = created->job;
   jobs_[created->job] = std::move(job);
   next_job_ = created->job + 1;

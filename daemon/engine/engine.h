@@ -39,6 +39,9 @@ struct EngineStats {
   std::uint64_t grants = 0;
 };
 
+// Empty, or a sentence that names the length and what is allowed.
+std::string job_name_too_long(const std::string& job);
+
 class Engine {
  public:
   explicit Engine(EngineOptions options);
@@ -89,6 +92,7 @@ class Engine {
   void on_jobs(const Caller& caller, Effects& effects) const;
   void on_workers(const Caller& caller, const wire::WorkersRequest& request,
                   Effects& effects) const;
+  void detach(ConnectionId connection, JobId job, Rank rank);
   void on_disconnected(ConnectionId connection, Effects& effects);
   Job* create_job(const JobSpec& spec, Effects& effects, std::string& error);
   bool forget_oldest_stopped();

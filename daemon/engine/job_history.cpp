@@ -224,7 +224,7 @@ void Job::apply_exit(const Record& record, WorkerState state) {
   if (was_active) deactivate(worker);
   worker.state = state;
   worker.disconnected_at = -1;
-  worker.connection = 0;
+  engine_.detach(std::exchange(worker.connection, 0), id_, worker.rank);
   worker.liveness_at = kNever;
   engine_.timers_.cancel({id_, worker.rank, kTimerLiveness});
   if (was_active) policy_->on_exit(*this, worker.rank);

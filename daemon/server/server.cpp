@@ -115,15 +115,16 @@ StartError Server::start(std::string& error) {
 
 bool Server::recover(std::string& error) {
   const std::uint64_t begun_ns = uv_hrtime();
-  std::vector<store::RecoveredJob> jobs;
-  if (!store_->load(jobs, error)) return false;
+  std::size_t jobs = 0;
   std::size_t records = 0;
-  for (const store::RecoveredJob& job : jobs) {
+  const auto restore = [&](store::RecoveredJob&& job, std::string& wrong) {
+    ++jobs;
     records += job.records.size();
-    if (engine_.restore(job.snapshot ? &*job.snapshot : nullptr, job.records, error)) continue;
-    error = "store " + store_->describe() + ": " + error;
+    if (engine_.restore(job.snapshot ? &*job.snapshot : nullptr, job.records, wrong)) return true;
+    wrong = "store " + store_->describe() + ": " + wrong;
     return false;
-  }
+  };
+  if (!store_->load_each(restore, error)) return false;
   started_ns_ = uv_hrtime();
   epoch_us_ = wall_clock_us();
   if (epoch_us_ < engine_.last_time()) {
@@ -136,7 +137,7 @@ bool Server::recover(std::string& error) {
   log(LogLevel::kInfo, "recovered",
       {{"store", store_->describe()},
        {"mode", mode_text_},
-       {"jobs", std::to_string(jobs.size())},
+       {"jobs", std::to_string(jobs)},
        {"records", std::to_string(records)},
        {"ms", std::to_string((uv_hrtime() - begun_ns) / 1'000'000)}});
   return true;
@@ -303,6 +304,11 @@ void Server::answer_status(const Caller& caller) {
 }
 
 void Server::answer_history(const Caller& caller, const wire::HistoryRequest& request) {
+  // Answers repeat the job's name, and must fit a frame.
+  if (std::string wrong = job_name_too_long(request.job); !wrong.empty()) {
+    send(caller, wire::Error{Status::kInvalid, std::move(wrong)});
+    return;
+  }
   const JobId job = engine_.find_job(request.job);
   if (job == 0) {
     send(caller, wire::Error{Status::kUnknownJob, "there is no job '" + request.job + "'"});

@@ -14,9 +14,8 @@ namespace {
 
 class MemoryStore final : public Store {
  public:
-  bool load(std::vector<RecoveredJob>& jobs, std::string&) override {
+  bool load_each(const TakeJob& take, std::string& error) override {
     const std::lock_guard lock(mutex_);
-    jobs.clear();
     for (const auto& [id, history] : histories_) {
       RecoveredJob job;
       const auto snapshot = snapshots_.find(id);
@@ -28,7 +27,7 @@ class MemoryStore final : public Store {
       for (const Record& record : history) {
         if (record.sequence > after) job.records.push_back(record);
       }
-      jobs.push_back(std::move(job));
+      if (!take(std::move(job), error)) return false;
     }
     return true;
   }

@@ -64,13 +64,13 @@ class RocksStore final : public Store {
     close(0, ignored);
   }
 
-  bool load(std::vector<RecoveredJob>& jobs, std::string& error) override {
+  bool load_each(const TakeJob& take, std::string& error) override {
     const std::shared_lock lock(database_mutex_);
-    jobs.clear();
     std::vector<Record> created;
     if (!read_created(created, error) || !check_owners(created, error)) return false;
     for (const Record& creation : created) {
-      if (!load_job(creation, jobs.emplace_back(), error)) return false;
+      RecoveredJob job;
+      if (!load_job(creation, job, error) || !take(std::move(job), error)) return false;
     }
     return true;
   }

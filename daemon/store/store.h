@@ -68,8 +68,20 @@ class Store {
  public:
   virtual ~Store() = default;
 
-  // Everything committed, jobs in order of their ids. Call once, before the first submit.
-  virtual bool load(std::vector<RecoveredJob>& jobs, std::string& error) = 0;
+  // Hands over everything committed, one job at a time in order of their ids, so that never more
+  // than one job's records are held. Ends, and is false, when `take` is. Call once, before the
+  // first submit; `take` must not call back into the store.
+  using TakeJob = std::function<bool(RecoveredJob&& job, std::string& error)>;
+  virtual bool load_each(const TakeJob& take, std::string& error) = 0;
+  // The same all at once.
+  bool load(std::vector<RecoveredJob>& jobs, std::string& error) {
+    jobs.clear();
+    const auto keep = [&](RecoveredJob&& job, std::string&) {
+      jobs.push_back(std::move(job));
+      return true;
+    };
+    return load_each(keep, error);
+  }
 
   // Starts the writer; `callback` is called after every commit and when the state of the error
   // changes. Call once, after load().

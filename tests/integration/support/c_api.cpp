@@ -50,6 +50,46 @@ Answer ApiWorker::push(std::int64_t iteration, std::int64_t timeout_ms, std::uin
   return answer_of(status, error);
 }
 
+Answer ApiWorker::targets(std::int64_t iteration, std::vector<std::int32_t>& ranks,
+                          std::int64_t timeout_ms) {
+  syncd_error* error = nullptr;
+  std::size_t count = 0;
+  syncd_status status = SYNCD_E_BUFFER;
+  for (int attempt = 0; attempt < 2 && status == SYNCD_E_BUFFER; ++attempt) {
+    syncd_error_free(std::exchange(error, nullptr));
+    ranks.resize(count);
+    status = syncd_worker_targets(worker_, iteration, timeout_ms, ranks.data(), ranks.size(),
+                                  &count, &error);
+  }
+  return answer_of(status, error);
+}
+
+Answer ApiWorker::collect(std::int64_t iteration, std::vector<syncd_update>& updates,
+                          std::int64_t timeout_ms) {
+  syncd_error* error = nullptr;
+  std::size_t count = 0;
+  syncd_status status = SYNCD_E_BUFFER;
+  for (int attempt = 0; attempt < 2 && status == SYNCD_E_BUFFER; ++attempt) {
+    syncd_error_free(std::exchange(error, nullptr));
+    updates.resize(count);
+    status = syncd_worker_collect(worker_, iteration, timeout_ms, updates.data(), updates.size(),
+                                  &count, &error);
+  }
+  return answer_of(status, error);
+}
+
+Answer ApiWorker::consumed(std::int64_t iteration, std::int64_t timeout_ms) {
+  syncd_error* error = nullptr;
+  const syncd_status status = syncd_worker_consumed(worker_, iteration, timeout_ms, &error);
+  return answer_of(status, error);
+}
+
+Answer ApiWorker::restarted(std::int64_t iteration, std::int64_t timeout_ms) {
+  syncd_error* error = nullptr;
+  const syncd_status status = syncd_worker_restarted(worker_, iteration, timeout_ms, &error);
+  return answer_of(status, error);
+}
+
 Answer ApiWorker::leave(std::int64_t timeout_ms) {
   syncd_error* error = nullptr;
   const syncd_status status = syncd_leave(worker_, timeout_ms, &error);

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "syncd/client.h"
 
@@ -37,6 +38,12 @@ class ApiWorker {
   Answer begin(syncd_step& step, std::int64_t timeout_ms = 30'000);
   Answer push(std::int64_t iteration, std::int64_t timeout_ms = 30'000,
               std::uint32_t* flags = nullptr);
+  Answer targets(std::int64_t iteration, std::vector<std::int32_t>& ranks,
+                 std::int64_t timeout_ms = 30'000);
+  Answer collect(std::int64_t iteration, std::vector<syncd_update>& updates,
+                 std::int64_t timeout_ms = 30'000);
+  Answer consumed(std::int64_t iteration, std::int64_t timeout_ms = 30'000);
+  Answer restarted(std::int64_t iteration, std::int64_t timeout_ms = 30'000);
   Answer leave(std::int64_t timeout_ms = 30'000);
   // Runs the next `count` iterations; stops at the first call that fails.
   Answer iterate(int count);

@@ -292,6 +292,30 @@ TEST_F(Restore, RefusesAHistoryWithoutABeginning) {
             "a job's history does not begin with its creation");
 }
 
+TEST_F(Restore, ForgetsTheOldestStoppedJobsBeyondTheLimit) {
+  Engine engine({});
+  std::string error;
+  for (std::uint32_t id = 1; id <= limits::kJobsMax + 3; ++id) {
+    std::vector<Record> records = {records_.front()};
+    records[0].job = id;
+    records[0].name = "job-" + std::to_string(id);
+    if (id == 5 || id == 9) {
+      Record stopped;
+      stopped.kind = RecordKind::kJobStopped;
+      stopped.job = id;
+      stopped.sequence = 2;
+      stopped.time_us = records[0].time_us;
+      stopped.reason = "enough";
+      records.push_back(stopped);
+    }
+    ASSERT_TRUE(engine.restore(nullptr, records, error)) << error;
+  }
+  EXPECT_EQ(engine.job_ids().size(), limits::kJobsMax + 1U) << "one that goes on is never dropped";
+  EXPECT_EQ(engine.find_job("job-5"), 0U);
+  EXPECT_EQ(engine.find_job("#9"), 0U);
+  EXPECT_EQ(engine.find_job("job-1"), 1U);
+}
+
 TEST_F(Restore, RefusesJobsOutOfOrder) {
   Engine engine({});
   std::string error;

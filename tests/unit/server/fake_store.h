@@ -33,8 +33,10 @@ class FakeStore final : public store::Store {
     return count;
   }
 
-  bool load(std::vector<store::RecoveredJob>& jobs, std::string& error) override {
-    jobs = stored;
+  bool load_each(const TakeJob& take, std::string& error) override {
+    for (store::RecoveredJob job : stored) {
+      if (!take(std::move(job), error)) return false;
+    }
     error = load_error;
     return load_error.empty();
   }

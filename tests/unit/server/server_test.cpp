@@ -190,6 +190,10 @@ TEST_F(ServerTest, HistoryIsReadInPieces) {
   ASSERT_EQ(two.records.size(), 2U);
   EXPECT_EQ(two.records[0].sequence, 2U);
   EXPECT_EQ(two.next_sequence, 4U);
+  const auto long_name =
+      ask<wire::Error>(*client, wire::HistoryRequest{std::string(65, 'x'), 0, 0});
+  EXPECT_EQ(long_name.status, Status::kInvalid);
+  EXPECT_EQ(long_name.message, "the job's name is 65 bytes long: at most 64 are allowed");
   EXPECT_EQ(ask<wire::Error>(*client, wire::HistoryRequest{"nope", 0, 0}).status,
             Status::kUnknownJob);
 }
