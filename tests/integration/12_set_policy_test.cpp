@@ -78,6 +78,23 @@ TEST_F(SetPolicy, SaysWhatIsWrong) {
   EXPECT_TRUE(export_history(directory_, daemon_, "job").of_kind("policy_switched").empty());
 }
 
+TEST_F(SetPolicy, IsFoundInTheStoreByNameAndByExactNumber) {
+  ApiWorker worker = join("bsp", 0, 1);
+  ASSERT_TRUE(worker.iterate(1).ok());
+  ASSERT_EQ(set("#1", "asp").ending, exited(0));
+  EXPECT_EQ(set("#1x", "asp").ending, exited(1));
+  daemon_.stop();
+  const auto stored = [&](const std::string& job) {
+    return run({program("syncctl"), "history", job, "--store", daemon_.store_path()},
+               directory_.path(), {});
+  };
+  EXPECT_THAT(stored("job").out, HasSubstr("policy_switched"));
+  EXPECT_THAT(stored("#1").out, HasSubstr("policy_switched"));
+  const RunResult trailing = stored("#1x");
+  EXPECT_EQ(trailing.ending, exited(1));
+  EXPECT_THAT(trailing.err, HasSubstr("there is no job '#1x'"));
+}
+
 TEST_F(SetPolicy, SurvivesARestart) {
   ApiWorker worker = join("bsp", 0, 1);
   ASSERT_TRUE(worker.iterate(1).ok());
