@@ -81,7 +81,7 @@ Totals run_all(bool notify_ack, bool membership, std::uint64_t seeds) {
 }
 
 TEST(PeerProperty, HopOnAFixedGraphKeepsItsBounds) {
-  const Totals totals = run_all(false, false, 40);
+  const Totals totals = run_all(false, false, 20);
   // The worlds must come across what they are there for.
   EXPECT_GT(totals.reduces, 1000U);
   EXPECT_GT(totals.jumps, 10U);
@@ -93,7 +93,7 @@ TEST(PeerProperty, HopGoesOnWhateverBecomesOfItsMembers) {
 }
 
 TEST(PeerProperty, NotifyAckOnAFixedGraphReducesWholeUpdates) {
-  const Totals totals = run_all(true, false, 25);
+  const Totals totals = run_all(true, false, 15);
   EXPECT_GT(totals.reduces, 1000U);
   EXPECT_EQ(totals.missing, 0U);
 }
