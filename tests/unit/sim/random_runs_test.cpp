@@ -25,6 +25,10 @@ const std::vector<std::string> kParameterServer = {
     "dssp:0-8",
     "dssp:3-3",
     "naive_wait:20+dssp:1-5",
+    "elastic_bsp:1",
+    "elastic_bsp:5",
+    "elastic_bsp:15",
+    "elastic_bsp:10,ewma,objective=rate,beta=4",
 };
 const std::vector<std::string> kDecentralized = {
     "hop:ring",
