@@ -11,6 +11,7 @@
 #include "daemon/policies/naive_wait.h"
 #include "daemon/policies/notify_ack.h"
 #include "daemon/policies/policy_text.h"
+#include "daemon/policies/specsync.h"
 
 namespace syncd {
 namespace {
@@ -38,6 +39,8 @@ struct Overlay {
 };
 constexpr Overlay kOverlays[] = {
     {"naive_wait", "naive_wait:MS+BASE", make_naive_wait},
+    {"specsync", "specsync[:adaptive|:fixed,ABORT_TIME_MS,ABORT_RATE][,max_restarts=N]+BASE",
+     make_specsync},
 };
 
 // Lists of policies are split by the same names.

@@ -34,6 +34,7 @@ class StateReader {
   }
 
   bool ok() const { return ok_; }
+  std::int64_t left() const { return static_cast<std::int64_t>(rest_.size()); }
   bool at_end() const { return rest_.empty(); }
 
  private:

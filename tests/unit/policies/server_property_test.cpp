@@ -27,6 +27,27 @@ PolicyUnderTest elastic(std::int64_t horizon, const std::string& more = {}) {
           0};
 }
 
+PolicyUnderTest specsync(const std::string& how, const PolicyUnderTest& base,
+                         std::uint32_t max_restarts = 1) {
+  PolicyUnderTest policy = base;
+  policy.text = "specsync" + how + "+" + base.text;
+  policy.max_restarts = max_restarts;
+  return policy;
+}
+
+PolicyUnderTest fixed_pair(Micros time, double rate, const PolicyUnderTest& base,
+                           std::uint32_t max_restarts = 1) {
+  std::string how = ":fixed," + std::to_string(time / 1000) + "," + std::to_string(rate);
+  how += ",max_restarts=" + std::to_string(max_restarts);
+  PolicyUnderTest policy = specsync(how, base, max_restarts);
+  policy.abort_time = time;
+  policy.abort_rate = rate;
+  return policy;
+}
+
+const PolicyUnderTest kAsp{"asp", {}, false, {}, 0, 0};
+const PolicyUnderTest kSsp2{"ssp:2", 2, false, {}, 0, 0};
+
 struct Totals {
   std::uint64_t grants = 0, at_bound = 0, barriers = 0, resyncs = 0, tunings = 0;
 };
@@ -82,9 +103,23 @@ TEST(ServerProperty, ElasticBspKeepsParticipantsTogether) {
   EXPECT_GT(totals.barriers, 500U);
 }
 
+TEST(ServerProperty, SpecSyncTellsOnlyWhomItMay) {
+  const Totals fixed = run_all({fixed_pair(5000, 0.1, kAsp), fixed_pair(8000, 0.3, kSsp2, 3),
+                                fixed_pair(3000, 0, dssp(1, 5), 2)},
+                               false, 40);
+  EXPECT_GT(fixed.resyncs, 1000U);
+  const Totals adaptive =
+      run_all({specsync("", kAsp), specsync(":adaptive,auto_off=off", kAsp),
+               specsync(":adaptive,scope=worker,cap=authors,max_restarts=2", kSsp2, 2),
+               specsync(":adaptive,scope=worker,auto_off=off", dssp(0, 4))},
+              false, 40);
+  EXPECT_GT(adaptive.tunings, 500U);
+  EXPECT_GT(adaptive.resyncs, 100U);
+}
+
 TEST(ServerProperty, JobsGoOnThroughPolicySwitches) {
-  const std::vector<PolicyUnderTest> policies{
-      dssp(1, 4), elastic(3), {"ssp:2", 2, false, {}, 0, 0}, {"asp", {}, false, {}, 0, 0}};
+  const std::vector<PolicyUnderTest> policies{dssp(1, 4), elastic(3), kSsp2, kAsp,
+                                              specsync(":adaptive,auto_off=off", kAsp)};
   EXPECT_GT(run_all(policies, true, 40).barriers, 50U);
 }
 
