@@ -477,7 +477,7 @@ TEST(PolicyText, RefusalsSayWhatIsWrongAndWhatIsAllowed) {
       {"naive_wait:1+", "policy '' is unknown"},
       {"naive_wait:1+bsp:0", "K is '0'"},
       {"asp+ssp:1", "nothing can be laid under asp"},
-      {"specsync+asp", "is unknown"},
+      {"specsync2+asp", "is unknown"},
   };
   for (const auto& [text, part] : kRefusals) {
     std::string error;
