@@ -134,6 +134,21 @@ TEST_F(Syncctl, PlansWithoutADaemon) {
   EXPECT_THAT(result.err, HasSubstr("nothing.json"));
 }
 
+TEST_F(Syncctl, SimulatesWithoutADaemon) {
+  RunResult result = elsewhere({"simulate", "--workers", "4", "--iteration-time", "constant:500",
+                                "--duration-s", "10", "--compare", "bsp:2,backup=1,asp", "--json"});
+  EXPECT_EQ(result.ending, exited(0)) << result.err;
+  EXPECT_THAT(result.out, HasSubstr("\"policy\": \"bsp:2,backup=1\""));
+  EXPECT_THAT(result.out, HasSubstr("\"policy\": \"asp\""));
+  EXPECT_THAT(result.out, HasSubstr("\"iterations_per_s_per_worker\": 2.0"));
+  result = elsewhere({"simulate", "--policy", "ssp:x"});
+  EXPECT_EQ(result.ending, exited(2));
+  EXPECT_THAT(result.err, HasSubstr("'ssp:x'"));
+  result = elsewhere({"simulate", "--workers", "2", "--policy", "bsp", "--leave", "0@0"});
+  EXPECT_EQ(result.ending, exited(1));
+  EXPECT_THAT(result.err, HasSubstr("bsp came to a stand"));
+}
+
 TEST_F(Syncctl, SaysWhatIsWrongWithTheCodeThatBelongsToIt) {
   RunResult result = ctl({"workers", "nonesuch"});
   EXPECT_EQ(result.ending, exited(1));
