@@ -27,6 +27,7 @@ const Graph kGraphs[] = {
     {"root_expander", {4, 9, 25, 64}},
     {"star", {4, 8, 16}},
     {"halton", {4, 8, 16}},
+    {"clustered", {4, 9, 16, 33}},
 };
 
 struct Totals {

@@ -10,6 +10,10 @@ namespace {
 constexpr Micros kGrace = 1000;
 constexpr Iteration kLast = 25;  // where a worker leaves when all is let run to its end
 
+std::string host_of(std::size_t process) {
+  return "host" + std::to_string(process % 3);
+}
+
 JobSpec spec_of(const PeerWorldOptions& options) {
   JobSpec spec;
   spec.name = "train";
@@ -31,9 +35,9 @@ PeerWorld::PeerWorld(const PeerWorldOptions& options)
     : options_(options), random_(options.seed * 1'000'003 + 17) {
   std::string error;
   auto spec = topology::parse_graph_spec(options.graph, error);
-  auto graph = spec ? topology::generate(*spec, options.workers,
-                                         std::vector<std::string>(options.workers), error)
-                    : std::nullopt;
+  std::vector<std::string> hosts;
+  for (std::uint32_t i = 0; i < options.workers; ++i) hosts.push_back(host_of(i));
+  auto graph = spec ? topology::generate(*spec, options.workers, hosts, error) : std::nullopt;
   if (!graph) throw PeerViolation(error);
   graph_ = std::move(*graph);
   if (!options.membership) {
@@ -139,7 +143,7 @@ void PeerWorld::join(std::size_t p, bool again) {
   wire::Join join;
   join.job = "train";
   join.name = process.name;
-  join.host = "host" + std::to_string(p % 3);
+  join.host = host_of(p);
   if (again) {
     join.rank = static_cast<std::int32_t>(process.ref.rank);
     join.incarnation = process.ref.incarnation;
