@@ -76,6 +76,13 @@ std::unique_ptr<Policy> make_naive_wait(const PolicyText& text, std::unique_ptr<
                      "naive_wait:50+asp");
     return nullptr;
   }
+  // Their neighbours' tokens move with a grant, so a grant that is held back would be made again
+  // and again.
+  if (base->family() == Family::kDecentralized) {
+    error = policy_error(text, "naive_wait delays parameter-server policies, '" + base->name() +
+                                   "' is decentralized");
+    return nullptr;
+  }
   const auto delay_ms =
       parse_policy_integer(text, "MS", text.arguments[0].value, 0, limits::kSpanMax / 1000, error);
   return delay_ms ? std::make_unique<NaiveWait>(*delay_ms, std::move(base)) : nullptr;

@@ -1,0 +1,212 @@
+// daemon/policies/README.md keeps its word: every policy has its section with all its parameters
+// and a picture, the defaults are the real ones, and whatever looks like a policy string is one.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cctype>
+#include <filesystem>
+#include <fstream>
+#include <regex>
+#include <set>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "daemon/engine/policy.h"
+#include "daemon/planners/intervals.h"
+#include "daemon/planners/zipline.h"
+#include "daemon/policies/policy_text.h"
+#include "daemon/topology/graph_spec.h"
+
+namespace syncd {
+namespace {
+
+const std::filesystem::path kFolder =
+    std::filesystem::path(SYNCD_TEST_SOURCE_DIR).parent_path() / "daemon" / "policies";
+
+const std::string& page() {
+  static const std::string text = [] {
+    std::ifstream file(kFolder / "README.md");
+    std::ostringstream out;
+    out << file.rdbuf();
+    return out.str();
+  }();
+  return text;
+}
+
+std::vector<std::string> all_matches(const std::string& text, const std::string& pattern) {
+  const std::regex regex(pattern);
+  std::vector<std::string> found;
+  for (std::sregex_iterator it(text.begin(), text.end(), regex), end; it != end; ++it) {
+    found.push_back((*it)[it->size() > 1 ? 1 : 0].str());
+  }
+  return found;
+}
+
+// What stands under "## `NAME`"; empty if there is no such heading.
+std::string section(const std::string& name) {
+  const std::string heading = "\n## `" + name + "`\n";
+  const std::size_t begin = page().find(heading);
+  if (begin == std::string::npos) return {};
+  const std::size_t end = page().find("\n## ", begin + 1);
+  return page().substr(begin, end == std::string::npos ? end : end - begin);
+}
+
+// Name and form of each policy of the registry: "bsp" and "bsp[:K][,backup=B]".
+std::vector<std::pair<std::string, std::string>> registered() {
+  std::vector<std::pair<std::string, std::string>> all;
+  std::stringstream forms(known_policies());
+  // Forms are separated by ", "; within one there is no blank.
+  for (std::string form; forms >> form;) {
+    if (form.back() == ',') form.pop_back();
+    all.emplace_back(form.substr(0, form.find_first_of(":[+")), form);
+  }
+  return all;
+}
+
+bool is_registered(const std::string& name) {
+  const auto all = registered();
+  return std::any_of(all.begin(), all.end(), [&](const auto& each) { return each.first == name; });
+}
+
+std::vector<std::string> code_spans(const std::string& text) {
+  return all_matches(text, "`([^`\n]+)`");
+}
+
+// The policy strings of a section's line "Examples: `a`, `b`", which may go on over several lines.
+std::vector<std::string> examples(const std::string& text) {
+  const std::size_t begin = text.find("\nExamples:");
+  if (begin == std::string::npos) return {};
+  return code_spans(text.substr(begin, text.find("\n\n", begin + 1) - begin));
+}
+
+// "backup" of "naive_wait:50+asp" and the like goes to the overlay, not to its base.
+std::string with_argument(const std::string& policy, const std::string& argument) {
+  const std::size_t plus = policy.find('+');
+  const std::string own = policy.substr(0, plus);
+  const std::string rest = plus == std::string::npos ? "" : policy.substr(plus);
+  return own + (own.find(':') == std::string::npos ? ":" : ",") + argument + rest;
+}
+
+std::string error_of(const std::string& policy) {
+  std::string error;
+  EXPECT_EQ(make_policy(policy, error), nullptr) << policy;
+  return error;
+}
+
+TEST(PolicyPage, HasASectionForEveryPolicyWithExamplesAndAPicture) {
+  ASSERT_FALSE(page().empty()) << kFolder / "README.md";
+  ASSERT_GE(registered().size(), 4U);
+  for (const auto& [name, form] : registered()) {
+    const std::string text = section(name);
+    ASSERT_FALSE(text.empty()) << "no section '## `" << name << "`' for " << form;
+    EXPECT_EQ(text.find("Not in this release"), std::string::npos) << name;
+    EXPECT_FALSE(examples(text).empty()) << name << ": no line 'Examples: `...`'";
+    for (const char* part : {"**When.**", "**Guarantees.**"}) {
+      EXPECT_NE(text.find(part), std::string::npos) << name << " lacks " << part;
+    }
+  }
+  for (const std::string_view name : kPolicyNames) {
+    const std::string text = section(std::string(name));
+    if (text.empty()) continue;
+    EXPECT_NE(text.find("](doc/" + std::string(name) + ".svg)"), std::string::npos) << name;
+    EXPECT_TRUE(std::filesystem::exists(kFolder / "doc" / (std::string(name) + ".svg"))) << name;
+    if (!is_registered(std::string(name))) {
+      EXPECT_NE(text.find("Not in this release"), std::string::npos) << name;
+    }
+  }
+}
+
+// What a policy takes is what its form says, and what it says itself to a parameter that it does
+// not know.
+TEST(PolicyPage, NamesEveryParameter) {
+  for (const auto& [name, form] : registered()) {
+    const std::string text = section(name);
+    const std::vector<std::string> given = examples(text);
+    ASSERT_FALSE(given.empty()) << name;
+    const std::string error = error_of(with_argument(given[0], "no_such=1"));
+    const std::string accepted = form + error.substr(error.find("': "));
+    for (const std::string& key : all_matches(accepted, "[\\[,]([a-z_]+)=[A-Z0-9a-z|]+")) {
+      EXPECT_NE(text.find("| `" + key + "="), std::string::npos)
+          << name << " takes " << key << ", which has no row";
+    }
+    const std::string own_form = form.substr(name.size());
+    for (const std::string& word : all_matches(own_form, "[:,+-]([A-Z_]+)")) {
+      EXPECT_NE(text.find("| `" + word + "`"), std::string::npos)
+          << name << " takes " << word << ", which has no row";
+    }
+  }
+  const std::string elastic = section("elastic_bsp");
+  for (const std::string& value : all_matches(std::string(planners::kZiplineAlgorithmNames) + ", " +
+                                                  std::string(planners::kPredictorNames) + ", " +
+                                                  std::string(planners::kZiplineObjectiveNames),
+                                              "[a-z_]+")) {
+    EXPECT_NE(elastic.find("`" + value + "`"), std::string::npos) << "elastic_bsp: " << value;
+  }
+  for (const std::string& graph : all_matches(topology::known_graphs(), "[^, ]+")) {
+    EXPECT_NE(page().find("| `" + graph + "` |"), std::string::npos) << "graph " << graph;
+  }
+}
+
+// A default in a row "| `key=N` | `4` | ..." makes the same policy as leaving the parameter out.
+TEST(PolicyPage, GivesTheRealDefaults) {
+  std::size_t checked = 0;
+  for (const auto& [name, form] : registered()) {
+    const std::string text = section(name);
+    const std::vector<std::string> given = examples(text);
+    ASSERT_FALSE(given.empty()) << name;
+    std::string error;
+    const auto plain = make_policy(given[0], error);
+    ASSERT_NE(plain, nullptr) << error;
+    const std::regex row("\n\\| `([^`]+)`[^|]*\\| `([^`]+)` \\|");
+    for (std::sregex_iterator it(text.begin(), text.end(), row), end; it != end; ++it) {
+      const std::string parameter = (*it)[1], value = (*it)[2];
+      const std::size_t equals = parameter.find('=');
+      const std::string argument =
+          equals == std::string::npos ? value : parameter.substr(0, equals + 1) + value;
+      const auto explicitly = make_policy(with_argument(given[0], argument), error);
+      ASSERT_NE(explicitly, nullptr) << name << ", " << argument << ": " << error;
+      EXPECT_EQ(explicitly->name(), plain->name()) << argument << " is not the default";
+      ++checked;
+    }
+  }
+  EXPECT_GE(checked, 8U);
+}
+
+TEST(PolicyPage, ShowsOnlyPolicyStringsThatAreAccepted) {
+  std::set<std::string> policies;
+  for (const auto& [name, form] : registered()) {
+    for (const std::string& example : examples(section(name))) policies.insert(example);
+  }
+  // Forms such as `ssp:S` have capitals or brackets.
+  const auto add = [&](const std::string& text) {
+    const std::string name = text.substr(0, text.find_first_of(":,+"));
+    if (!is_policy_name(name) || name.size() == text.size()) return;
+    if (text.find_first_of("ABCDEFGHIJKLMNOPQRSTUVWXYZ[") == std::string::npos) {
+      policies.insert(text);
+    }
+  };
+  for (const std::string& span : code_spans(page())) add(span);
+  for (const char* option : {"--policy ", "--compare ", "policy = \""}) {
+    for (const std::string& list : all_matches(page(), std::string(option) + "([^ \"`\\\n]+)")) {
+      for (const std::string& policy : split_policy_list(list)) policies.insert(policy);
+    }
+  }
+  EXPECT_GE(policies.size(), 15U);
+  for (const std::string& policy : policies) {
+    std::string error;
+    EXPECT_NE(make_policy(policy, error), nullptr) << error;
+  }
+}
+
+// Nothing holds tokens back: a delayed grant would be asked for again without end.
+TEST(PolicyPage, NaiveWaitIsLaidOverParameterServerPoliciesAlone) {
+  for (const char* base : {"hop:ring", "notify_ack:ring"}) {
+    EXPECT_THAT(error_of(std::string("naive_wait:50+") + base),
+                testing::HasSubstr(std::string("'") + base + "' is decentralized"));
+  }
+}
+
+}  // namespace
+}  // namespace syncd
