@@ -188,7 +188,8 @@ TEST(PolicyPage, ShowsOnlyPolicyStringsThatAreAccepted) {
     }
   };
   for (const std::string& span : code_spans(page())) add(span);
-  for (const char* option : {"--policy ", "--compare ", "policy = \""}) {
+  for (const char* option :
+       {"--policy ", "--compare ", "policies=", "policies\\+=,", "policy = \""}) {
     for (const std::string& list : all_matches(page(), std::string(option) + "([^ \"`\\\n]+)")) {
       for (const std::string& policy : split_policy_list(list)) policies.insert(policy);
     }
