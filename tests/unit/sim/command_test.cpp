@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <fstream>
 #include <sstream>
@@ -100,6 +101,50 @@ TEST(Simulate, AStallIsToldAndFails) {
   stalling.json = true;
   EXPECT_EQ(run_simulate(stalling, out, err), kExitRefused);
   EXPECT_THAT(out.str(), HasSubstr("\"stalled_at_s\": 0"));
+}
+
+TEST(Simulate, ASweepRunsEveryPairAndTheBaseAlone) {
+  SimulateQuery sweep = query("asp");
+  sweep.workers = 8;
+  sweep.duration_s = 100;
+  sweep.iteration_time = "uniform_each:500-1500";
+  sweep.sweep = "abort_time=10,200,abort_rate=0.1,0.2,0.9";
+  std::string error;
+  const auto answer = answer_simulate(sweep, error);
+  ASSERT_TRUE(answer) << error;
+  ASSERT_EQ(answer->results.size(), 7U);
+  EXPECT_EQ(answer->results[0].policy, "asp");
+  EXPECT_EQ(answer->results[1].policy, "specsync:fixed,10,0.1+asp");
+  EXPECT_EQ(answer->results[6].policy, "specsync:fixed,200,0.9+asp");
+  EXPECT_EQ(answer->gains[0], 0);
+  EXPECT_GT(answer->results[4].restarts, answer->results[5].restarts);
+  const auto best = std::max_element(answer->gains.begin(), answer->gains.end());
+  EXPECT_EQ(answer->best, static_cast<std::size_t>(best - answer->gains.begin()));
+  const nlohmann::ordered_json json = simulate_json(*answer);
+  EXPECT_EQ(json["best"], answer->results[answer->best].policy);
+  EXPECT_TRUE(json["policies"][3].contains("gain"));
+  EXPECT_THAT(simulate_table(*answer),
+              HasSubstr("\nBest: " + answer->results[answer->best].policy + "\n"));
+}
+
+TEST(Simulate, SweepsThatMakeNoSenseAreNamed) {
+  const auto with = [](const std::string& sweep, const std::string& policy = "asp") {
+    SimulateQuery bad = query(policy);
+    bad.sweep = sweep;
+    return error_of(bad);
+  };
+  EXPECT_THAT(with("10,20"), HasSubstr("'10' is not a number of a list"));
+  EXPECT_THAT(with("abort_time=10"), HasSubstr("one of the two lists is missing"));
+  EXPECT_THAT(with("abort_time=10,abort_rate=x"), HasSubstr("'x'"));
+  EXPECT_THAT(with("abort_time=10,rate=1"), HasSubstr("'rate' is unknown"));
+  EXPECT_THAT(with("abort_time=10,abort_rate=0.1", "bsp"), HasSubstr("bsp"));
+  std::string many = "abort_time=1";
+  for (int i = 2; i <= 1001; ++i) many += "," + std::to_string(i);
+  EXPECT_THAT(with(many + ",abort_rate=0.1"), HasSubstr("1001 pairs"));
+  SimulateQuery both = query("");
+  both.compare = "asp,ssp:3";
+  both.sweep = "abort_time=10,abort_rate=0.1";
+  EXPECT_THAT(error_of(both), HasSubstr("--sweep needs --policy"));
 }
 
 TEST(Simulate, ReplaysWhatHistoryExportWrites) {

@@ -182,6 +182,35 @@ TEST(Simulation, NaiveWaitDelaysEveryGrant) {
   EXPECT_NEAR(result.waiting_share, 0.2, 1e-9);
 }
 
+// Worker 1 pushes within every iteration of worker 0, or the other way round: once in most
+// iterations somebody is told to start over, half a second after its pull.
+TEST(Simulation, RestartsAfterAResyncTakeTheWholeIterationAgain) {
+  Options speculating = options("specsync:fixed,500,0.4+asp", 2);
+  speculating.slowdown.fixed = {{1, 1.3}};
+  const Result result = run_checked(speculating);
+  EXPECT_GT(result.restarts, 20U);
+  EXPECT_EQ(result.resyncs, result.restarts);
+  EXPECT_NEAR(result.wasted_share, static_cast<double>(result.restarts) * 0.5 / 200, 1e-9);
+  EXPECT_DOUBLE_EQ(result.waiting_share, 0);
+  // What was thrown away is what the two lack.
+  const double computed = static_cast<double>(result.iterations_of[0]) +
+                          1.3 * static_cast<double>(result.iterations_of[1]);
+  EXPECT_NEAR(computed + 0.5 * static_cast<double>(result.restarts), 200, 2.4);
+  // The timers see less than all, and save some of the others' pushes.
+  speculating.policy = "asp";
+  EXPECT_LT(result.missed_updates_mean, run_checked(speculating).missed_updates_mean);
+}
+
+TEST(Simulation, AResyncThatComesTooLateIsNotFollowed) {
+  // Worker 0 computes until 1100 ms after its grant left: its push and the advice cross.
+  Options late = options("specsync:fixed,1100,0.4+asp", 2);
+  late.delay_us = 100'000;
+  late.slowdown.fixed = {{1, 1.3}};
+  const Result result = run_checked(late);
+  EXPECT_GT(result.resyncs, 10U);
+  EXPECT_LT(result.restarts, result.resyncs);
+}
+
 TEST(Simulation, OptionsThatMakeNoSenseAreNamed) {
   const auto error_of = [](auto change) {
     Options bad;
