@@ -120,19 +120,19 @@ void ServerWorld::read(const Record& record) {
     case RecordKind::kJobStarted:
       running_ = true;
       for (auto& [other, worker] : counted_) {
-        if (std::count(record.values.begin(), record.values.end(), other) == 0) {
-          worker.active = worker.takes_part = true;
-        }
+        worker.active = worker.takes_part =
+            worker.member && std::count(record.values.begin(), record.values.end(), other) == 0;
       }
       break;
     case RecordKind::kWorkerJoined:
       counted_[rank].clock = record.clock;
       counted_[rank].base = record.base;
+      counted_[rank].member = true;
       if (running_) counted_[rank].active = true;
       break;
     case RecordKind::kWorkerLeft:
     case RecordKind::kWorkerLost:
-      counted_[rank].active = counted_[rank].takes_part = false;
+      counted_[rank].member = counted_[rank].active = counted_[rank].takes_part = false;
       break;
     case RecordKind::kPush:
       counted_[rank].clock = record.clock;
@@ -161,7 +161,11 @@ void ServerWorld::read(const Record& record) {
 
 void ServerWorld::on_grant(Process& process, const wire::Granted& granted) {
   ++grants_;
-  if (granted.iteration != process.next) fail("another iteration was granted than was asked for");
+  // Only who came too late for the start is sent on to where the others are.
+  const bool jumps = granted.iteration > process.next && (granted.flags & wire::kStepSkip) != 0;
+  if (granted.iteration != process.next && !(jumps && process.granted < 0)) {
+    fail("another iteration was granted than was asked for");
+  }
   const Counted& me = counted_.at(process.ref.rank);
   if (!me.active) fail("a grant to a worker that is not active");
   Clock lowest = INT64_MAX;
@@ -182,6 +186,7 @@ void ServerWorld::on_grant(Process& process, const wire::Granted& granted) {
     if (gap == *policy_->bound) ++at_bound_;
   }
   process.granted = granted.iteration;
+  process.pushed = granted.iteration - 1;
   process.busy_until = now_ + process.pace / 2 +
                        static_cast<Micros>(random_() % static_cast<std::uint64_t>(process.pace));
   process.resync = false;

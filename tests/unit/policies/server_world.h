@@ -75,7 +75,7 @@ class ServerWorld {
   // As the records tell it.
   struct Counted {
     Clock clock = 0, base = 0;
-    bool active = false, takes_part = false;
+    bool member = false, active = false, takes_part = false;
     std::uint64_t pushes = 0;
   };
 
