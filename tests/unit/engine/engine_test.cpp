@@ -443,6 +443,14 @@ TEST(PolicyText, EachPolicySaysItsShortestName) {
       {"naive_wait:50+asp", "naive_wait:50+asp"},
       {"naive_wait:0+bsp:1", "naive_wait:0+bsp"},
       {"naive_wait:1+naive_wait:2+ssp:1", "naive_wait:1+naive_wait:2+ssp:1"},
+      {"dssp:3-15", "dssp:3-15"},
+      {"elastic_bsp:15,auto,last,objective=max", "elastic_bsp:15"},
+      {"elastic_bsp:9,median,zipline_opt,beta=0,objective=rate",
+       "elastic_bsp:9,zipline_opt,median,objective=rate,beta=0"},
+      {"specsync:adaptive,scope=job,cap=span,max_restarts=1,auto_off=on+asp", "specsync+asp"},
+      {"specsync:auto_off=off+ssp:1", "specsync:adaptive,auto_off=off+ssp:1"},
+      {"specsync:fixed,0.5,0.250,auto_off=off,max_restarts=2+dssp:0-1",
+       "specsync:fixed,0.5,0.25,max_restarts=2+dssp:0-1"},
   };
   for (const auto& [text, name] : kNames) {
     std::string error;
@@ -457,7 +465,7 @@ TEST(PolicyText, EachPolicySaysItsShortestName) {
 
 TEST(PolicyText, RefusalsSayWhatIsWrongAndWhatIsAllowed) {
   const std::pair<const char*, const char*> kRefusals[] = {
-      {"", "policy '' is unknown: allowed are asp, bsp[:K][,backup=B], ssp:S, naive_wait:MS+BASE"},
+      {"", "policy '' is unknown: allowed are asp, bsp[:K][,backup=B], ssp:S, "},
       {"ASP", "is unknown"},
       {"asp:1", "asp takes no parameters"},
       {"ssp", "ssp takes one parameter"},

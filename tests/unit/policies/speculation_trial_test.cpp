@@ -1,0 +1,123 @@
+// Whether speculation is stopped where it costs iterations and brings nothing, and nowhere else.
+#include "daemon/policies/speculation_trial.h"
+
+#include <gtest/gtest.h>
+
+namespace syncd {
+namespace {
+
+// Epochs of ten pushes each; how long one takes, and what loss it has, with and without.
+struct Job {
+  Micros with_us = 1'000'000;
+  Micros without_us = 1'000'000;
+  double fall_with = 0, fall_without = 0;  // of the loss, per epoch
+  bool losses = false;
+
+  Micros now = 0;
+  std::uint64_t pushes = 0;
+  double loss = 100;
+  int trials = 0;
+
+  // After how many epochs speculation is given up; 0: not within `epochs`.
+  int run(SpeculationTrial& trial, int epochs) {
+    for (int epoch = 1; epoch <= epochs; ++epoch) {
+      const bool with = trial.speculates();
+      now += with ? with_us : without_us;
+      pushes += 10;
+      loss -= with ? fall_with : fall_without;
+      if (losses) trial.add_loss(loss);
+      const auto failure = trial.end_epoch(now, pushes);
+      if (!with && trial.speculates()) ++trials;
+      if (failure) {
+        EXPECT_LT(failure->with, failure->without);
+        return epoch;
+      }
+    }
+    return 0;
+  }
+};
+
+TEST(SpeculationTrial, FailsTwiceWhereIterationsAreLost) {
+  SpeculationTrial trial;
+  trial.start(0, 0);
+  Job job;
+  job.with_us = 1'100'000;
+  // Calibration 4, trial 8, calibration 4: the first failure; trial 8, calibration 4: the second.
+  EXPECT_EQ(job.run(trial, 1000), 4 + 8 + 4 + 8 + 4);
+}
+
+TEST(SpeculationTrial, TellsHowManyIterationsWereLost) {
+  SpeculationTrial trial;
+  trial.start(0, 0);
+  std::optional<SpeculationTrial::Failure> failure;
+  Micros now = 0;
+  for (std::uint64_t epoch = 1; !failure && epoch < 100; ++epoch) {
+    now += trial.speculates() ? 2'000'000 : 1'000'000;
+    failure = trial.end_epoch(now, epoch * 10);
+  }
+  ASSERT_TRUE(failure);
+  EXPECT_EQ(failure->with, 5000);
+  EXPECT_EQ(failure->without, 10'000);
+}
+
+TEST(SpeculationTrial, GoesOnWithinTheToleranceAndTriesLonger) {
+  SpeculationTrial trial;
+  trial.start(0, 0);
+  Job job;
+  job.with_us = 1'019'000;
+  EXPECT_EQ(job.run(trial, 4 + 8 + 4 + 16 + 4 + 32 + 4 + 64 + 4 + 64 + 4), 0);
+  EXPECT_EQ(job.trials, 6);  // each twice as long as the one before, up to 64; and the next
+}
+
+TEST(SpeculationTrial, GoesOnWhereTheLossFallsFaster) {
+  SpeculationTrial trial;
+  trial.start(0, 0);
+  Job job;
+  job.losses = true;
+  job.with_us = 1'500'000;
+  job.fall_with = 0.02;
+  job.fall_without = 0.01;
+  EXPECT_EQ(job.run(trial, 300), 0);
+}
+
+TEST(SpeculationTrial, FailsWhereTheLossFallsNoFaster) {
+  SpeculationTrial trial;
+  trial.start(0, 0);
+  Job job;
+  job.losses = true;
+  job.with_us = 1'500'000;
+  job.fall_with = job.fall_without = 0.01;
+  EXPECT_EQ(job.run(trial, 300), 28);
+}
+
+TEST(SpeculationTrial, IsTheSameAfterASnapshotAtAnyEpoch) {
+  for (int at = 0; at < 28; ++at) {
+    SpeculationTrial before;
+    before.start(0, 0);
+    Job job;
+    job.losses = true;
+    job.with_us = 1'100'000;
+    ASSERT_EQ(job.run(before, at), 0);
+    std::vector<std::int64_t> state;
+    before.save(state);
+    SpeculationTrial after;
+    StateReader reader(state);
+    after.load(reader);
+    ASSERT_TRUE(reader.ok() && reader.at_end());
+    std::vector<std::int64_t> again;
+    after.save(again);
+    EXPECT_EQ(again, state);
+    EXPECT_EQ(job.run(after, 1000), 28 - at);
+  }
+}
+
+TEST(SpeculationTrial, DoesNotReadWhatNeverWasAState) {
+  SpeculationTrial trial;
+  const std::vector<std::int64_t> state{7, 7, 7};
+  StateReader reader(state);
+  trial.load(reader);
+  EXPECT_FALSE(reader.ok());
+}
+
+}  // namespace
+}  // namespace syncd
