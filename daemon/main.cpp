@@ -19,6 +19,7 @@
 #include <string>
 
 #include "daemon/config/config.h"
+#include "daemon/server/from_config.h"
 #include "daemon/server/log_text.h"
 #include "daemon/server/server.h"
 #include "daemon/store/store.h"
@@ -103,54 +104,6 @@ class Log {
 // ---- preparing
 // ------------------------------------------------------------------------------------
 
-// The default store's directory may lie in one that nobody has made yet, such as ~/.local/state.
-bool make_parents(const std::string& path, std::string& error) {
-  for (std::size_t slash = path.find('/', 1); slash != std::string::npos;
-       slash = path.find('/', slash + 1)) {
-    const std::string parent = path.substr(0, slash);
-    if (mkdir(parent.c_str(), 0700) == 0 || errno == EEXIST) continue;
-    // An unwritable or read-only parent matters only if it is not there.
-    struct stat found {};
-    const int code = errno;
-    if (stat(parent.c_str(), &found) == 0) continue;
-    error = "cannot make " + parent + " for the store " + path + ": " + std::strerror(code) +
-            "; choose another directory with --store DIR";
-    return false;
-  }
-  return true;
-}
-
-std::unique_ptr<syncd::store::Store> open_store(const Config& config, std::string& error) {
-  if (config.store_in_memory()) return syncd::store::make_memory_store();
-  if (config.store_path_is_default && !make_parents(config.store_path, error)) return nullptr;
-  syncd::store::Options options;
-  options.path = config.store_path;
-  options.mode = config.durable ? syncd::store::Mode::kDurable : syncd::store::Mode::kFast;
-  options.queue_records_max = config.store_queue_records_max;
-  options.queue_bytes_max = config.store_queue_bytes_max;
-  return syncd::store::open_rocks_store(options, error);
-}
-
-syncd::server::ServerOptions server_options(const Config& config) {
-  const auto ms = [](syncd::Micros us) { return static_cast<std::uint64_t>(us / 1000); };
-  syncd::server::ServerOptions options;
-  options.version = SYNCD_VERSION;
-  options.engine.auto_create = config.auto_create;
-  options.engine.defaults = config.job_defaults;
-  options.engine.snapshot_every_records = config.snapshot_every_records;
-  options.jobs = config.jobs;
-  options.network.connections_max = config.connections_max;
-  options.network.outbound_bytes_max = config.outbound_bytes_max;
-  options.network.connection.handshake_timeout_ms = ms(config.handshake_timeout_us);
-  options.network.connection.idle_timeout_ms = ms(config.heartbeat_timeout_us);
-  options.network.connection.write_timeout_ms = ms(config.write_timeout_us);
-  options.tcp = config.tcp;
-  options.unix_path = config.unix_path;
-  options.unix_mode = static_cast<mode_t>(config.unix_mode);
-  options.shutdown_timeout_us = config.shutdown_timeout_us;
-  return options;
-}
-
 // One descriptor per connection: take what the system allows.
 void raise_descriptor_limit() {
   rlimit limit{};
@@ -218,7 +171,7 @@ int Daemon::run() {
   if (!ready_file_.empty()) unlink(ready_file_.c_str());
   info("starting", {{"version", SYNCD_VERSION}, {"pid", std::to_string(getpid())}});
   std::string error;
-  std::unique_ptr<syncd::store::Store> store = open_store(config_, error);
+  std::unique_ptr<syncd::store::Store> store = syncd::server::open_store(config_, error);
   if (!store) return fail(kBadStore, error);
   if (config_.store_in_memory()) {
     log_.write({LogLevel::kWarn,
@@ -236,9 +189,9 @@ int Daemon::run() {
 }
 
 int Daemon::start(std::unique_ptr<syncd::store::Store> store) {
-  server_ =
-      std::make_unique<syncd::server::Server>(&loop_, server_options(config_), std::move(store),
-                                              [this](const LogLine& line) { log_.write(line); });
+  server_ = std::make_unique<syncd::server::Server>(
+      &loop_, syncd::server::server_options(config_, SYNCD_VERSION), std::move(store),
+      [this](const LogLine& line) { log_.write(line); });
   std::string error;
   int code = kClean;
   switch (server_->start(error)) {

@@ -55,6 +55,8 @@ std::string_view status_name(Status status) {
       return "SYNCD_E_JOB_EXISTS";
     case Status::kBuffer:
       return "SYNCD_E_BUFFER";
+    case Status::kListen:
+      return "SYNCD_E_LISTEN";
   }
   return "SYNCD_E_?";
 }

@@ -34,6 +34,7 @@ enum class Status : std::int32_t {
   kUnknownWorker = -22,
   kJobExists = -23,
   kBuffer = -24,
+  kListen = -25,
 };
 
 // "SYNCD_E_TIMEOUT" and the like; "SYNCD_E_?" for a number that this build does not know.

@@ -32,6 +32,7 @@ SYNCD_SAME(SYNCD_E_SHUTDOWN, kShutdown);
 SYNCD_SAME(SYNCD_E_UNKNOWN_WORKER, kUnknownWorker);
 SYNCD_SAME(SYNCD_E_JOB_EXISTS, kJobExists);
 SYNCD_SAME(SYNCD_E_BUFFER, kBuffer);
+SYNCD_SAME(SYNCD_E_LISTEN, kListen);
 #undef SYNCD_SAME
 
 namespace syncd::capi {

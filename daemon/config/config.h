@@ -88,4 +88,23 @@ struct Loaded {
 bool load(const Flags& flags, const Environment& environment, Loaded& loaded,
           std::vector<std::string>& errors);
 
+// What a program that embeds the daemon gives instead of a file, an environment and flags.
+struct Embedded {
+  // A setting as text, and where it was given: {"listen.tcp", "127.0.0.1:0", "options.tcp"}.
+  struct Given {
+    std::string key;
+    std::string text;
+    std::string where;
+  };
+  Config defaults;         // what holds for a setting that nobody gives
+  std::string toml;        // like a configuration file
+  std::string toml_name;   // in the place of a file's name in messages
+  std::vector<Given> set;  // wins over the text
+  // Keys that cannot be honoured, each with a sentence why.
+  std::vector<std::pair<std::string, std::string>> refused;
+};
+
+// The same as load() for these sources; the environment and files are left alone.
+bool load_embedded(const Embedded& sources, Loaded& loaded, std::vector<std::string>& errors);
+
 }  // namespace syncd::config

@@ -96,12 +96,14 @@ class Loader {
       : config_(config), errors_(errors), store_problem_(store_problem) {}
 
   void file(const std::string& path);
+  void embedded(const Embedded& sources);
   void environment(const Environment& environment);
   void flags(const Flags& flags);
   void check();
   std::string effective() const;
 
  private:
+  void take(TomlFile&& toml);
   void apply(const Setting& setting, const RawValue& value, const std::string& key);
   void job(const TomlFile::Table& table);
   bool job_key(const Entry& entry, JobSpec& spec, std::set<std::string>& seen);
@@ -137,6 +139,10 @@ void Loader::file(const std::string& path) {
     errors_.push_back(error);
     return;
   }
+  take(std::move(toml));
+}
+
+void Loader::take(TomlFile&& toml) {
   std::set<std::string> unknown_sections;
   for (std::size_t i = 0; i < toml.sections.size(); ++i) {
     if (!keys_of_section(toml.sections[i]).empty()) continue;
@@ -243,6 +249,32 @@ void Loader::flags(const Flags& flags) {
   }
 }
 
+// ---- from an embedding program
+// ----------------------------------------------------------------------
+
+void Loader::embedded(const Embedded& sources) {
+  TomlFile toml;
+  std::string error;
+  if (!read_toml_text(sources.toml, sources.toml_name, toml, error)) {
+    errors_.push_back(error);
+    return;
+  }
+  for (const auto& [key, why] : sources.refused) {
+    std::erase_if(toml.entries, [&, &key = key, &why = why](const Entry& entry) {
+      if (entry.key != key) return false;
+      errors_.push_back(entry.value.where + ": " + key + ": " + why);
+      return true;
+    });
+  }
+  take(std::move(toml));
+  for (const Embedded::Given& given : sources.set) {
+    RawValue value;
+    value.text = given.text;
+    value.where = given.where;
+    apply(*find_setting(given.key), value, given.key);
+  }
+}
+
 // ---- the whole
 // -----------------------------------------------------------------------------------------
 
@@ -327,6 +359,15 @@ std::string Loader::effective() const {
   return text;
 }
 
+bool finish(Loader& loader, Config& config, Loaded& loaded, const Errors& errors) {
+  // What depends on several settings can only be judged if each of them is understood.
+  if (errors.empty()) loader.check();
+  if (!errors.empty()) return false;
+  loaded.effective = loader.effective();
+  loaded.config = std::move(config);
+  return true;
+}
+
 }  // namespace
 
 bool Config::local_only() const {
@@ -359,12 +400,16 @@ bool load(const Flags& flags, const Environment& environment, Loaded& loaded,
   if (!file.empty()) loader.file(file);
   loader.environment(environment);
   loader.flags(flags);
-  // What depends on several settings can only be judged if each of them is understood.
-  if (errors.empty()) loader.check();
-  if (!errors.empty()) return false;
-  loaded.effective = loader.effective();
-  loaded.config = std::move(config);
-  return true;
+  return finish(loader, config, loaded, errors);
+}
+
+bool load_embedded(const Embedded& sources, Loaded& loaded, std::vector<std::string>& errors) {
+  errors.clear();
+  Config config = sources.defaults;
+  loaded.store_problem.clear();
+  Loader loader(config, errors, loaded.store_problem);
+  loader.embedded(sources);
+  return finish(loader, config, loaded, errors);
 }
 
 }  // namespace syncd::config

@@ -96,8 +96,13 @@ bool read_toml_file(const std::string& path, TomlFile& file, std::string& error)
       return false;
     }
   }
+  return read_toml_text(text.str(), path, file, error);
+}
+
+bool read_toml_text(const std::string& text, const std::string& path, TomlFile& file,
+                    std::string& error) {
   try {
-    const toml::table root = toml::parse(text.str(), path);
+    const toml::table root = toml::parse(text, path);
     for (const auto& [key, node] : root) {
       const std::string name(key.str());
       if (name == "job") {

@@ -57,6 +57,9 @@ class Server final : private net::FrameHandler {
   // Where it listens: "tcp:127.0.0.1:7117", "unix:/run/syncd/syncd.sock".
   std::vector<std::string> endpoints() const { return network_.endpoints(); }
 
+  // For the stop to come.
+  void set_shutdown_timeout(Micros timeout_us) { options_.shutdown_timeout_us = timeout_us; }
+
   // Stops accepting, answers what stands, waits for the disk, tells the clients, closes the store,
   // all within options.shutdown_timeout_us. Then calls `on_stopped`, with an empty text or with
   // what could not be written; the server may be destroyed in it. Call once. After a start() that

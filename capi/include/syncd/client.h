@@ -91,7 +91,8 @@ enum {
   SYNCD_E_SHUTDOWN = -21,       /* the daemon is shutting down */
   SYNCD_E_UNKNOWN_WORKER = -22, /* no such worker in the job */
   SYNCD_E_JOB_EXISTS = -23,     /* a job of this name exists already */
-  SYNCD_E_BUFFER = -24          /* a buffer is too small; the call says how many it must take */
+  SYNCD_E_BUFFER = -24,         /* a buffer is too small; the call says how many it must take */
+  SYNCD_E_LISTEN = -25          /* an embedded daemon cannot listen where it was told to */
 };
 
 /* The name of a status code, such as "SYNCD_E_TIMEOUT"; "SYNCD_E_?" for an unknown one. Never

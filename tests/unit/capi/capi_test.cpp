@@ -111,7 +111,8 @@ TEST(CapiNames, EveryCodeHasTheNameOfItsConstant) {
       {SYNCD_E_SHUTDOWN, "SYNCD_E_SHUTDOWN"},
       {SYNCD_E_UNKNOWN_WORKER, "SYNCD_E_UNKNOWN_WORKER"},
       {SYNCD_E_JOB_EXISTS, "SYNCD_E_JOB_EXISTS"},
-      {SYNCD_E_BUFFER, "SYNCD_E_BUFFER"}};
+      {SYNCD_E_BUFFER, "SYNCD_E_BUFFER"},
+      {SYNCD_E_LISTEN, "SYNCD_E_LISTEN"}};
   for (const auto& [code, name] : names) EXPECT_EQ(syncd_strerror(code), name);
   EXPECT_STREQ(syncd_strerror(1), "SYNCD_E_?");
   EXPECT_STREQ(syncd_strerror(-1000), "SYNCD_E_?");

@@ -1,0 +1,197 @@
+// <syncd/server.h> over server::ServerThread. Any thread, but for the log, which is written on the
+// server's own.
+#include "syncd/server.h"
+
+#include <sys/types.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "daemon/config/config.h"
+#include "daemon/server/log_text.h"
+#include "daemon/server/server_thread.h"
+#include "error.h"
+#include "options.h"
+
+using syncd::LogLevel;
+using syncd::LogLine;
+using syncd::Micros;
+using syncd::Status;
+using syncd::capi::Outcome;
+
+static_assert(SYNCD_LOG_DEBUG == static_cast<int>(LogLevel::kDebug) + 1);
+static_assert(SYNCD_LOG_INFO == static_cast<int>(LogLevel::kInfo) + 1);
+static_assert(SYNCD_LOG_WARN == static_cast<int>(LogLevel::kWarn) + 1);
+static_assert(SYNCD_LOG_ERROR == static_cast<int>(LogLevel::kError) + 1);
+
+struct syncd_server {
+  pid_t pid;
+  std::unique_ptr<syncd::server::ServerThread> thread;
+};
+
+namespace {
+
+// What the struct was in 0.1.0.
+constexpr std::size_t kServerOptionsFirstSize = SYNCD_SIZE_UP_TO(syncd_server_options, flags);
+static_assert(sizeof(void*) != 8 || kServerOptionsFirstSize == 64, "released layout");
+
+constexpr Micros kStopTimeoutMax = 86'400'000'000;  // a day
+
+// ---- the log -----------------------------------------------------------------------------------
+
+struct Log {
+  syncd_log_callback callback = nullptr;
+  void* context = nullptr;
+  bool to_stderr = false;
+  LogLevel least = LogLevel::kInfo;
+
+  void write(const LogLine& line) const;
+};
+
+// In one piece, since others write to standard error, too.
+void write_to_stderr(LogLevel level, const std::string& text) {
+  timespec now{};
+  clock_gettime(CLOCK_REALTIME, &now);
+  tm parts{};
+  gmtime_r(&now.tv_sec, &parts);
+  char stamp[40];
+  const std::size_t length = strftime(stamp, sizeof stamp, "%Y-%m-%dT%H:%M:%S", &parts);
+  std::snprintf(stamp + length, sizeof stamp - length, ".%03dZ ",
+                static_cast<int>(now.tv_nsec / 1'000'000));
+  std::string whole = stamp;
+  whole += syncd::server::level_name(level);
+  whole += ' ' + text + '\n';
+  std::fwrite(whole.data(), 1, whole.size(), stderr);
+}
+
+void Log::write(const LogLine& line) const {
+  if (line.level < least || (callback == nullptr && !to_stderr)) return;
+  const std::string text = syncd::server::log_text(line);
+  if (to_stderr) write_to_stderr(line.level, text);
+  if (callback != nullptr) callback(context, static_cast<int>(line.level) + 1, text.c_str());
+}
+
+// ---- options -----------------------------------------------------------------------------------
+
+Outcome check(const syncd_server_options& options) {
+  if (options.log_level < 0 || options.log_level > SYNCD_LOG_ERROR) {
+    return syncd::capi::invalid("syncd_server_options.log_level is " +
+                                std::to_string(options.log_level) +
+                                "; allowed: 0 or SYNCD_LOG_DEBUG (1) to SYNCD_LOG_ERROR (4)");
+  }
+  if ((options.flags & ~static_cast<std::uint32_t>(SYNCD_SERVER_LOG_STDERR)) != 0) {
+    return syncd::capi::invalid("syncd_server_options.flags is " + std::to_string(options.flags) +
+                                "; allowed: 0 or SYNCD_SERVER_LOG_STDERR (1)");
+  }
+  return {};
+}
+
+syncd::config::Embedded sources_of(const syncd_server_options& options) {
+  syncd::config::Embedded sources;
+  sources.defaults.tcp = {{"127.0.0.1", 0}};
+  sources.defaults.unix_path.clear();
+  sources.defaults.store_path = "memory";
+  sources.defaults.store_path_is_default = false;
+  if (options.config != nullptr) sources.toml = options.config;
+  sources.toml_name = "syncd_server_options.config";
+  sources.refused = {{"log.file",
+                      "an embedded daemon writes no log file; allowed: a callback in "
+                      "syncd_server_options.log, or SYNCD_SERVER_LOG_STDERR in its flags"}};
+  const std::pair<const char*, const char*> texts[] = {
+      {"tcp", options.tcp}, {"unix_path", options.unix_path}, {"store", options.store}};
+  const char* const keys[] = {"listen.tcp", "listen.unix", "store.path"};
+  for (std::size_t i = 0; i < std::size(texts); ++i) {
+    const auto& [field, text] = texts[i];
+    if (text == nullptr) continue;
+    sources.set.push_back({keys[i], text, std::string("syncd_server_options.") + field});
+  }
+  return sources;
+}
+
+Outcome make_config(const syncd_server_options& options, syncd::config::Config& config) {
+  syncd::config::Loaded loaded;
+  std::vector<std::string> errors;
+  if (!syncd::config::load_embedded(sources_of(options), loaded, errors)) {
+    std::string text;
+    for (const std::string& error : errors) text += (text.empty() ? "" : "\n") + error;
+    return syncd::capi::invalid(std::move(text));
+  }
+  if (!loaded.store_problem.empty()) return {Status::kStore, std::move(loaded.store_problem)};
+  config = std::move(loaded.config);
+  if (options.log_level != 0) config.log_level = static_cast<LogLevel>(options.log_level - 1);
+  return {};
+}
+
+// ---- calls -------------------------------------------------------------------------------------
+
+Outcome start(const syncd_server_options* options, syncd_server** server) {
+  if (server == nullptr) return syncd::capi::invalid("syncd_server_start: server is NULL");
+  syncd_server_options known = SYNCD_SERVER_OPTIONS_INIT;
+  Outcome outcome;
+  if (options != nullptr) {
+    outcome =
+        syncd::capi::read_struct(options, kServerOptionsFirstSize, "syncd_server_options", known);
+    if (!outcome.ok()) return outcome;
+  }
+  outcome = check(known);
+  if (!outcome.ok()) return outcome;
+  syncd::config::Config config;
+  outcome = make_config(known, config);
+  if (!outcome.ok()) return outcome;
+  const Log log{known.log, known.log_context, (known.flags & SYNCD_SERVER_LOG_STDERR) != 0,
+                config.log_level};
+  auto made = std::make_unique<syncd_server>();
+  made->pid = getpid();
+  made->thread = std::make_unique<syncd::server::ServerThread>(
+      std::move(config), syncd_version(), [log](const LogLine& line) { log.write(line); });
+  outcome.status = made->thread->start(outcome.message);
+  if (outcome.ok()) *server = made.release();
+  return outcome;
+}
+
+Outcome stop(syncd_server* server, std::int64_t timeout_ms) {
+  if (server == nullptr) return {};
+  if (getpid() != server->pid) {
+    return {Status::kForked, "syncd_server_stop: the server belongs to process " +
+                                 std::to_string(server->pid) + ", the parent of this one"};
+  }
+  if (server->thread->is_own_thread()) {
+    return {Status::kState,
+            "syncd_server_stop: called from the server's own log callback, where nothing may wait "
+            "for the server"};
+  }
+  syncd::client::TimeUs timeout_us = 0;
+  Outcome outcome = syncd::capi::make_timeout("syncd_server_stop", timeout_ms,
+                                              server->thread->shutdown_timeout_us(), timeout_us);
+  if (!outcome.ok()) return outcome;
+  const std::unique_ptr<syncd_server> owned(server);
+  outcome.status =
+      owned->thread->stop(std::min<Micros>(timeout_us, kStopTimeoutMax), outcome.message);
+  return outcome;
+}
+
+}  // namespace
+
+extern "C" {
+
+syncd_status syncd_server_start(const syncd_server_options* options, syncd_server** server,
+                                syncd_error** error) {
+  return syncd::capi::guarded(error, [&] { return start(options, server); });
+}
+
+const char* syncd_server_address(const syncd_server* server, size_t index) {
+  if (server == nullptr || index >= server->thread->endpoints().size()) return nullptr;
+  return server->thread->endpoints()[index].c_str();
+}
+
+syncd_status syncd_server_stop(syncd_server* server, int64_t timeout_ms, syncd_error** error) {
+  return syncd::capi::guarded(error, [&] { return stop(server, timeout_ms); });
+}
+
+}  // extern "C"

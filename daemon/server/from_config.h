@@ -1,0 +1,19 @@
+// From a checked configuration to what a server is made of. Pure but for the store's directory.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "daemon/config/config.h"
+#include "daemon/server/server.h"
+#include "daemon/store/store.h"
+
+namespace syncd::server {
+
+// Opens the store, and makes the parents of a default path that nobody has made yet. Null, with a
+// sentence that names the path and the cause in `error`, if that fails. Blocks on the disk.
+std::unique_ptr<store::Store> open_store(const config::Config& config, std::string& error);
+
+ServerOptions server_options(const config::Config& config, std::string version);
+
+}  // namespace syncd::server
