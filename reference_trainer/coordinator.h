@@ -1,6 +1,6 @@
-// The trainer's whole view of the daemon: the four calls (and leaving) of one worker.
-// SyncdCoordinator makes them through the C interface <syncd/client.h>; tests put something else in
-// its place. Used by one thread.
+// The trainer's whole view of the daemon: the calls of one worker. SyncdCoordinator makes them
+// through the C interface <syncd/client.h>; tests put something else in its place. Used by one
+// thread.
 #pragma once
 
 #include <cstdint>
@@ -8,6 +8,7 @@
 #include <optional>
 #include <stdexcept>
 #include <string>
+#include <vector>
 
 namespace syncd::trainer {
 
@@ -16,6 +17,7 @@ class CoordinatorError : public std::runtime_error {
  public:
   enum class Kind {
     kFenced,   // this worker was declared lost or replaced: it may join anew
+    kMoved,    // it was given up and taken back meanwhile: the next begin says where it is now
     kStopped,  // the job has ended
     kRetry,    // the same call may succeed when it is made again (a full disk, no daemon); whether
                // a push counted is unknown, but it counts once however often it is made
@@ -60,10 +62,37 @@ class Coordinator {
   // True if the daemon advises to start the iteration over on fresher parameters.
   virtual bool should_resync() const = 0;
 
+  // The advice is followed: the work on the iteration was dropped, and fresh parameters are pulled
+  // next. Does not wait.
+  virtual void restarted(std::int64_t iteration) = 0;
+
   // True if the others have gone on without this update (it is to be dropped).
   virtual bool push(std::int64_t iteration, const PushReport& report) = 0;
 
   virtual void leave() = 0;
+};
+
+// One update to reduce.
+struct PeerUpdate {
+  int rank = 0;
+  std::int64_t iteration = 0;
+  double weight = 0;
+};
+
+// Of a worker that exchanges parameters with its neighbours. targets and collect wait like begin,
+// at most timeout_ms, and go on waiting when they are called again.
+class PeerCoordinator : public Coordinator {
+ public:
+  // To whom this iteration's update is to be sent.
+  virtual std::optional<std::vector<int>> targets(std::int64_t iteration,
+                                                  std::int64_t timeout_ms) = 0;
+
+  // Which updates to reduce; the own one is among them, and their weights sum up to 1.
+  virtual std::optional<std::vector<PeerUpdate>> collect(std::int64_t iteration,
+                                                         std::int64_t timeout_ms) = 0;
+
+  // The updates that collect named have been read. Does not wait.
+  virtual void consumed(std::int64_t iteration) = 0;
 };
 
 struct JoinRequest {
@@ -76,6 +105,6 @@ struct JoinRequest {
 
 // Opens a client, for a worker that is still to join. Throws CoordinatorError, which is meant for
 // good whatever its kind: a daemon that does not answer the first time may be a wrong address.
-std::unique_ptr<Coordinator> connect_to_syncd(const JoinRequest& request);
+std::unique_ptr<PeerCoordinator> connect_to_syncd(const JoinRequest& request);
 
 }  // namespace syncd::trainer

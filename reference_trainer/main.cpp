@@ -9,11 +9,14 @@
 #include <cstdio>
 #include <cstring>
 #include <exception>
+#include <stdexcept>
 
 #include "reference_trainer/daemon_process.h"
 #include "reference_trainer/data_file.h"
 #include "reference_trainer/interrupts.h"
 #include "reference_trainer/options.h"
+#include "reference_trainer/peer_policy.h"
+#include "reference_trainer/peer_queues.h"
 #include "reference_trainer/policy_list.h"
 #include "reference_trainer/report.h"
 #include "reference_trainer/run.h"
@@ -132,6 +135,20 @@ int exit_status(const std::vector<RunResult>& results) {
   return kOk;
 }
 
+// Before the first run rather than in the middle of a comparison.
+void check_memory(const Options& options, const Workload& workload) {
+  for (const std::string& policy : options.policies) {
+    const auto peers = peer_policy(policy);
+    if (!peers) continue;
+    try {
+      PeerQueues::bytes_needed(options.workload.workers, peers->slots,
+                               workload.layout().parameters);
+    } catch (const std::invalid_argument& error) {
+      throw std::invalid_argument(fmt::format("{}: {}", policy, error.what()));
+    }
+  }
+}
+
 int train(const Options& options) {
   const TemporaryDirectory scratch;
   const Dataset dataset = obtain_dataset(options.data, scratch.path());
@@ -144,6 +161,7 @@ int train(const Options& options) {
                                      options.csv_directory->string(), error.message()));
     }
   }
+  check_memory(options, *workload);
   const ReportContext context = make_context(options, *workload, dataset.description);
   if (options.verbose) say(dataset.description);
   std::optional<DaemonProcess> daemon;

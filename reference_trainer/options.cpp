@@ -148,10 +148,13 @@ void add_training_flags(CLI::App& app, RawFlags& raw) {
 
 void add_policy_flags(CLI::App& app, RawFlags& raw) {
   FlagGroup group(app, "Policy");
-  group.option("--policy", "P", raw.policy,
-               "Synchronization policy, such as bsp, asp, ssp:3 (default bsp)");
-  group.option("--compare", "P,P,...", raw.compare,
-               "Train under each of these policies in turn, such as bsp,asp,ssp:3");
+  group.option(
+      "--policy", "P", raw.policy,
+      "Synchronization policy, such as bsp, ssp:3 or hop:ring_based,max_ig=5 (default bsp)");
+  group.option(
+      "--compare", "P,P,...", raw.compare,
+      "Train under each of these policies in turn, such as bsp,ssp:3,hop:ring,max_ig=2,backup=1: "
+      "a comma that no policy's name follows belongs to the policy before it");
   group.option(
       "--slowdown", "SPEC", raw.slowdown,
       "Make workers slow: fixed:3=4x[,5=2x], random:6x@1/n, random:6x@0.05 (default none)");

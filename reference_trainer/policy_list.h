@@ -15,10 +15,8 @@ class PolicyListError : public std::runtime_error {
 };
 
 // Splits "bsp,bsp:2,backup=1,ssp:3" into bsp | bsp:2,backup=1 | ssp:3: a comma separates only where
-// a policy's name follows (bsp, asp, ssp, dssp, elastic_bsp, specsync, hop, notify_ack,
-// naive_wait). What stands after the name is the daemon's to judge. Throws PolicyListError for an
-// empty list or item, for text that begins with no known name, and for the decentralized policies
-// hop and notify_ack, whose workers exchange parameters with each other: here they share one store.
+// a policy's name follows. What stands after the name is the daemon's to judge. Throws
+// PolicyListError for an empty list or item and for text that begins with no known name.
 std::vector<std::string> split_policies(std::string_view list);
 
 // "ssp:3" -> "ssp-3": letters, digits, '.', '_' and '-' stay, everything else becomes '-'. For file

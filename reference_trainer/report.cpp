@@ -9,6 +9,7 @@
 #include <map>
 
 #include "reference_trainer/data_file.h"
+#include "reference_trainer/peer_policy.h"
 #include "reference_trainer/policy_list.h"
 
 namespace syncd::trainer {
@@ -20,21 +21,73 @@ std::string time_to_target(const ReportContext& context, const RunResult& result
   return seconds ? fmt::format("{:.1f}", *seconds) : "-";
 }
 
-std::vector<std::string> row_of(const ReportContext& context, const RunResult& result) {
-  // A run that never got going has nothing to show but its reason, which stands below the table.
-  if (result.iterations == 0) {
-    return {result.policy, "-", "0", "-", "-", "-", "-", "-", "-"};
+std::string percent(double share) {
+  return fmt::format("{:.1f}%", share * 100);
+}
+
+struct Column {
+  const char* heading;
+  std::string (*cell)(const ReportContext&, const RunResult&);
+};
+
+constexpr Column kColumns[] = {
+    {"s to target", time_to_target},
+    {"iterations", [](auto&, auto& run) { return fmt::format("{}", run.iterations); }},
+    {"iterations/s",
+     [](auto&, auto& run) { return fmt::format("{:.1f}", run.iterations_per_s()); }},
+    {"final loss",
+     [](auto&, auto& run) {
+       return std::isfinite(run.final_loss()) ? fmt::format("{:.4f}", run.final_loss())
+                                              : std::string("diverged");
+     }},
+    {"waiting", [](auto&, auto& run) { return percent(run.waiting_share()); }},
+    {"mean staleness",
+     [](auto&, auto& run) { return fmt::format("{:.2f}", run.staleness_mean()); }},
+    {"max", [](auto&, auto& run) { return fmt::format("{}", run.staleness_max()); }},
+};
+
+// Shown only where it says something of some run of the comparison; the others then have a dash.
+struct ExtraColumn {
+  Column column;
+  bool (*applies)(const RunResult&);
+};
+
+const ExtraColumn kExtraColumns[] = {
+    {{"restarts", [](auto&, auto& run) { return fmt::format("{}", run.restarts()); }},
+     [](auto& run) { return run.policy.starts_with("specsync") || run.restarts() > 0; }},
+    {{"wasted", [](auto&, auto& run) { return percent(run.wasted_share()); }},
+     [](auto& run) { return run.policy.starts_with("specsync") || run.wasted_share() > 0; }},
+    {{"skipped", [](auto&, auto& run) { return fmt::format("{}", run.skipped()); }},
+     [](auto& run) { return run.skipped() > 0; }},
+    {{"missing",
+      [](auto&, auto& run) {
+        return fmt::format("{}", run.missing_updates() + run.torn_updates());
+      }},
+     [](auto& run) { return peer_policy(run.policy).has_value(); }},
+};
+
+std::string table_of(const ReportContext& context, const std::vector<RunResult>& results) {
+  std::vector<std::string> header{"policy"};
+  std::vector<std::vector<std::string>> rows;
+  rows.reserve(results.size());
+  for (const RunResult& result : results) rows.push_back({result.policy});
+  for (const Column& column : kColumns) {
+    header.emplace_back(column.heading);
+    for (std::size_t i = 0; i < results.size(); ++i) {
+      // A run that never got going has nothing to show but its reason, which stands below.
+      const bool is_known = results[i].iterations > 0 || &column == &kColumns[1];
+      rows[i].push_back(is_known ? column.cell(context, results[i]) : "-");
+    }
   }
-  return {
-      result.policy,
-      time_to_target(context, result),
-      fmt::format("{}", result.iterations),
-      fmt::format("{:.1f}", result.iterations_per_s()),
-      std::isfinite(result.final_loss()) ? fmt::format("{:.4f}", result.final_loss()) : "diverged",
-      fmt::format("{:.1f}%", result.waiting_share() * 100),
-      fmt::format("{:.2f}", result.staleness_mean()),
-      fmt::format("{}", result.staleness_max()),
-      fmt::format("{}", result.aborts())};
+  for (const auto& [column, applies] : kExtraColumns) {
+    if (std::none_of(results.begin(), results.end(), applies)) continue;
+    header.emplace_back(column.heading);
+    for (std::size_t i = 0; i < results.size(); ++i) {
+      const bool is_known = results[i].iterations > 0 && applies(results[i]);
+      rows[i].push_back(is_known ? column.cell(context, results[i]) : "-");
+    }
+  }
+  return format_table(header, rows);
 }
 
 std::string problems_of(const RunResult& result) {
@@ -55,6 +108,12 @@ std::string problems_of(const RunResult& result) {
         "{}: training diverged; a smaller --learning-rate or --batch helps (several workers make "
         "their steps at once)\n",
         result.policy);
+  }
+  if (const auto unread = result.missing_updates() + result.torn_updates(); unread > 0) {
+    text += fmt::format(
+        "{}: {} of {} updates were left out of a reduce ({} not there, {} half-written)\n",
+        result.policy, unread, unread + result.reduced(), result.missing_updates(),
+        result.torn_updates());
   }
   if (result.rolled_back > 0) {
     text += fmt::format("{}: {} half-written update{} of lost workers {} taken back\n",
@@ -97,12 +156,7 @@ std::string render_report(const ReportContext& context, const std::vector<RunRes
     text += fmt::format("; target {:.4f} ({})", *context.target_loss, context.target_source);
   }
   text += "\n\n";
-  std::vector<std::vector<std::string>> rows;
-  rows.reserve(results.size());
-  for (const RunResult& result : results) rows.push_back(row_of(context, result));
-  text += format_table({"policy", "s to target", "iterations", "iterations/s", "final loss",
-                        "waiting", "mean staleness", "max", "aborts"},
-                       rows);
+  text += table_of(context, results);
   std::string problems;
   for (const RunResult& result : results) problems += problems_of(result);
   if (!problems.empty()) text += "\n" + problems;
@@ -119,19 +173,22 @@ std::string curve_csv(const RunResult& result) {
 
 std::string workers_csv(const RunResult& result) {
   std::string text =
-      "worker,iterations,computing_s,waiting_s,pushing_s,wasted_s,waiting_share,staleness_mean,"
-      "staleness_max,pulls,aborts,late,skipped,rejoins,end\n";
+      "worker,iterations,computing_s,waiting_s,pushing_s,wasted_s,waiting_share,wasted_share,"
+      "staleness_mean,staleness_max,pulls,restarts,late,skipped,reduced_updates,missing_updates,"
+      "torn_updates,rejoins,end\n";
   for (std::size_t i = 0; i < result.workers.size(); ++i) {
     const WorkerResult& w = result.workers[i];
-    const double share = w.active_s > 0 ? w.waiting_s / w.active_s : 0;
+    const auto share = [&](double time_s) { return w.active_s > 0 ? time_s / w.active_s : 0; };
     const double mean =
         w.grants > 0 ? static_cast<double>(w.staleness_sum) / static_cast<double>(w.grants) : 0;
     std::string end = w.end;
     for (std::size_t at = 0; (at = end.find('"', at)) != end.npos; at += 2) end.insert(at, 1, '"');
-    text +=
-        fmt::format("{},{},{:.3f},{:.3f},{:.3f},{:.3f},{:.4f},{:.3f},{},{},{},{},{},{},\"{}\"\n", i,
-                    w.iterations, w.computing_s, w.waiting_s, w.pushing_s, w.wasted_s, share, mean,
-                    w.staleness_max, w.pulls, w.aborts, w.late, w.skipped, w.rejoins, end);
+    text += fmt::format("{},{},{:.3f},{:.3f},{:.3f},{:.3f},{:.4f},{:.4f},{:.3f},", i, w.iterations,
+                        w.computing_s, w.waiting_s, w.pushing_s, w.wasted_s, share(w.waiting_s),
+                        share(w.wasted_s), mean);
+    text += fmt::format("{},{},{},{},{},{},{},{},{},\"{}\"\n", w.staleness_max, w.pulls, w.restarts,
+                        w.late, w.skipped, w.reduced, w.missing_updates, w.torn_updates, w.rejoins,
+                        end);
   }
   return text;
 }

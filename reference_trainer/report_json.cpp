@@ -20,34 +20,44 @@ Json worker_json(const WorkerResult& worker) {
           {"pushing_s", worker.pushing_s},
           {"wasted_s", worker.wasted_s},
           {"staleness_max", worker.staleness_max},
-          {"aborts", worker.aborts},
+          {"restarts", worker.restarts},
           {"late", worker.late},
           {"skipped", worker.skipped},
+          {"reduced_updates", worker.reduced},
+          {"missing_updates", worker.missing_updates},
+          {"torn_updates", worker.torn_updates},
           {"rejoins", worker.rejoins},
           {"retries", worker.retries}};
 }
 
 Json result_json(const ReportContext& context, const RunResult& result) {
-  Json json{{"policy", result.policy},
-            {"job", result.job},
-            {"failure", result.failure.empty() ? Json(nullptr) : Json(result.failure)},
-            {"interrupted", result.interrupted},
-            {"time_to_target_s", context.target_loss
-                                     ? optional_number(time_to_loss(result, *context.target_loss))
-                                     : Json(nullptr)},
-            {"seconds", result.seconds},
-            {"iterations", result.iterations},
-            {"iterations_per_s", result.iterations_per_s()},
-            {"final_loss", result.final_loss()},
-            {"waiting_share", result.waiting_share()},
-            {"staleness_mean", result.staleness_mean()},
-            {"staleness_max", result.staleness_max()},
-            {"aborts", result.aborts()},
-            {"late", result.late()},
-            {"skipped", result.skipped()},
-            {"updates", result.updates},
-            {"lost_workers", result.lost_workers()},
-            {"rolled_back_updates", result.rolled_back}};
+  Json json{
+      {"policy", result.policy},
+      {"job", result.job},
+      {"failure", result.failure.empty() ? Json(nullptr) : Json(result.failure)},
+      {"interrupted", result.interrupted},
+      {"time_to_target_s", context.target_loss
+                               ? optional_number(time_to_loss(result, *context.target_loss))
+                               : Json(nullptr)},
+      {"seconds", result.seconds},
+      {"iterations", result.iterations},
+      {"iterations_per_s", result.iterations_per_s()},
+      {"initial_loss", result.curve.empty() ? Json(nullptr) : Json(result.curve.front().loss)},
+      {"final_loss", result.final_loss()},
+      {"final_loss_of_one_worker", optional_number(result.one_worker_loss)},
+      {"waiting_share", result.waiting_share()},
+      {"staleness_mean", result.staleness_mean()},
+      {"staleness_max", result.staleness_max()},
+      {"restarts", result.restarts()},
+      {"wasted_share", result.wasted_share()},
+      {"late", result.late()},
+      {"skipped", result.skipped()},
+      {"reduced_updates", result.reduced()},
+      {"missing_updates", result.missing_updates()},
+      {"torn_updates", result.torn_updates()},
+      {"updates", result.updates},
+      {"lost_workers", result.lost_workers()},
+      {"rolled_back_updates", result.rolled_back}};
   json["workers"] = Json::array();
   for (const WorkerResult& worker : result.workers) json["workers"].push_back(worker_json(worker));
   return json;

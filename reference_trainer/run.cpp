@@ -10,6 +10,8 @@
 #include "reference_trainer/clock.h"
 #include "reference_trainer/interrupts.h"
 #include "reference_trainer/parameter_store.h"
+#include "reference_trainer/peer_policy.h"
+#include "reference_trainer/peer_queues.h"
 #include "reference_trainer/slowdown.h"
 #include "reference_trainer/worker_process.h"
 
@@ -27,13 +29,14 @@ std::int64_t load(const std::atomic<std::int64_t>& counter) {
   return counter.load(std::memory_order_relaxed);
 }
 
-BoardConfig board_config(const RunSettings& settings, int store_fd, int data_fd) {
+BoardConfig board_config(const RunSettings& settings, int store_fd, int peers_fd, int data_fd) {
   BoardConfig config{};
   config.workload = settings.workload;
   config.budget = static_cast<std::int32_t>(settings.budget);
   config.iterations = settings.iterations;
   config.iteration_us = settings.iteration_us;
   config.store_fd = store_fd;
+  config.peers_fd = peers_fd;
   config.data_fd = data_fd;
   set_field(config.slowdown, settings.slowdown, "slowdown");
   set_field(config.addresses, settings.addresses, "daemon's address");
@@ -42,11 +45,38 @@ BoardConfig board_config(const RunSettings& settings, int store_fd, int data_fd)
   return config;
 }
 
-ParameterStore initial_store(const Workload& workload) {
-  std::vector<float> initial(workload.layout().parameters);
-  workload.initialize(initial);
-  return ParameterStore::create(workload.layout(), initial);
-}
+// Where a run's parameters are: in a store that all workers share, or with each worker. The one
+// thing that the monitor does with them is to look at them.
+class Parameters {
+ public:
+  Parameters(const std::string& policy, int workers, const Workload& workload)
+      : initial_(workload.layout().parameters) {
+    workload.initialize(initial_);
+    if (const auto peers = peer_policy(policy)) {
+      queues_.emplace(PeerQueues::create(workers, peers->slots, initial_));
+    } else {
+      store_.emplace(ParameterStore::create(workload.layout(), initial_));
+    }
+  }
+
+  int store_fd() const { return store_ ? store_->fd() : -1; }
+  int peers_fd() const { return queues_ ? queues_->fd() : -1; }
+  const ParameterStore* store() const { return store_ ? &*store_ : nullptr; }
+
+  // Fills `out`; `counts` says which workers' parameters count.
+  void read(const std::vector<bool>& counts, std::span<float> out) const {
+    if (store_) {
+      store_->read_all(out);
+    } else if (!average_published(*queues_, counts, out)) {
+      std::copy(initial_.begin(), initial_.end(), out.begin());
+    }
+  }
+
+ private:
+  std::vector<float> initial_;
+  std::optional<ParameterStore> store_;
+  std::optional<PeerQueues> queues_;
+};
 
 // The monitor of one run.
 class Run {
@@ -57,8 +87,9 @@ class Run {
         workload_(workload),
         daemon_(daemon),
         notify_(notify),
-        store_(initial_store(workload)),
-        board_(RunBoard::create(board_config(settings, store_.fd(), data.fd()))),
+        parameters_(settings.policy, settings.workload.workers, workload),
+        board_(RunBoard::create(
+            board_config(settings, parameters_.store_fd(), parameters_.peers_fd(), data.fd()))),
         snapshot_(workload.layout().parameters) {
     result_.policy = settings.policy;
     result_.job = settings.job;
@@ -234,7 +265,7 @@ class Run {
   void evaluate() {
     const std::int64_t before_us = clock_.now_us();
     const std::int64_t count = iterations();
-    store_.read_all(snapshot_);
+    parameters_.read(not_lost(), snapshot_);
     const double loss = workload_.evaluate(snapshot_);
     const std::int64_t cost_us = clock_.now_us() - before_us;
     next_evaluation_us_ = before_us + std::max(kEvaluateEveryUs, cost_us * kEvaluateShareMax);
@@ -243,6 +274,23 @@ class Run {
     if (settings_.stop_at_loss && started() && !ending_ && loss <= *settings_.stop_at_loss) {
       request_stop(StopLevel::kFinish);
     }
+  }
+
+  std::vector<bool> not_lost() const {
+    std::vector<bool> counts;
+    for (const WorkerResult& worker : result_.workers) {
+      counts.push_back(worker.finished || worker.end.empty());
+    }
+    return counts;
+  }
+
+  std::optional<double> one_worker_loss() {
+    std::vector<bool> counts = not_lost();
+    const auto first = std::find(counts.begin(), counts.end(), true);
+    if (first == counts.end()) return std::nullopt;
+    std::fill(first + 1, counts.end(), false);
+    parameters_.read(counts, snapshot_);
+    return workload_.evaluate(snapshot_);
   }
 
   // After the last worker has ended.
@@ -256,11 +304,16 @@ class Run {
     }
     result_.seconds = static_cast<double>(last_us - first_us) / 1e6;
     result_.iterations = iterations();
-    store_.read_all(snapshot_);
+    parameters_.read(not_lost(), snapshot_);
     result_.curve.push_back({std::max(result_.seconds, result_.curve.back().time_s),
                              result_.iterations, workload_.evaluate(snapshot_)});
-    result_.updates = store_.updates();
-    result_.rolled_back = store_.rolled_back_updates();
+    if (const ParameterStore* store = parameters_.store()) {
+      result_.updates = store->updates();
+      result_.rolled_back = store->rolled_back_updates();
+    } else {
+      result_.updates = result_.iterations;
+      result_.one_worker_loss = one_worker_loss();
+    }
     const bool any_finished = result_.lost_workers() < board_.workers();
     if (result_.failure.empty() && !result_.interrupted && !any_finished) {
       result_.failure = "no worker finished; worker 0: " + result_.workers.front().end;
@@ -278,9 +331,12 @@ class Run {
     worker.staleness_sum = load(slot.staleness_sum);
     worker.staleness_max = load(slot.staleness_max);
     worker.pulls = load(slot.pulls);
-    worker.aborts = load(slot.aborts);
+    worker.restarts = load(slot.restarts);
     worker.late = load(slot.late);
     worker.skipped = load(slot.skipped);
+    worker.reduced = load(slot.reduced);
+    worker.missing_updates = load(slot.missing_updates);
+    worker.torn_updates = load(slot.torn_updates);
     worker.rejoins = load(slot.rejoins);
     worker.retries = load(slot.retries);
   }
@@ -290,7 +346,7 @@ class Run {
   DaemonProcess* daemon_;
   const std::function<void(const std::string&)>& notify_;
   SystemClock clock_;
-  ParameterStore store_;
+  Parameters parameters_;
   RunBoard board_;
   std::vector<float> snapshot_;
   std::vector<ChildProcess> children_;
@@ -315,6 +371,16 @@ double ratio(double part, double whole) {
   return whole > 0 ? part / whole : 0;
 }
 
+double share_of(const std::vector<WorkerResult>& workers, double WorkerResult::*time) {
+  double part = 0;
+  double active = 0;
+  for (const WorkerResult& worker : workers) {
+    part += worker.*time;
+    active += worker.active_s;
+  }
+  return ratio(part, active);
+}
+
 }  // namespace
 
 double RunResult::final_loss() const {
@@ -326,13 +392,11 @@ double RunResult::iterations_per_s() const {
 }
 
 double RunResult::waiting_share() const {
-  double waiting = 0;
-  double active = 0;
-  for (const WorkerResult& worker : workers) {
-    waiting += worker.waiting_s;
-    active += worker.active_s;
-  }
-  return ratio(waiting, active);
+  return share_of(workers, &WorkerResult::waiting_s);
+}
+
+double RunResult::wasted_share() const {
+  return share_of(workers, &WorkerResult::wasted_s);
 }
 
 double RunResult::staleness_mean() const {
@@ -351,8 +415,8 @@ std::int64_t RunResult::staleness_max() const {
   return largest;
 }
 
-std::int64_t RunResult::aborts() const {
-  return sum_of(workers, &WorkerResult::aborts);
+std::int64_t RunResult::restarts() const {
+  return sum_of(workers, &WorkerResult::restarts);
 }
 
 std::int64_t RunResult::late() const {
@@ -361,6 +425,18 @@ std::int64_t RunResult::late() const {
 
 std::int64_t RunResult::skipped() const {
   return sum_of(workers, &WorkerResult::skipped);
+}
+
+std::int64_t RunResult::reduced() const {
+  return sum_of(workers, &WorkerResult::reduced);
+}
+
+std::int64_t RunResult::missing_updates() const {
+  return sum_of(workers, &WorkerResult::missing_updates);
+}
+
+std::int64_t RunResult::torn_updates() const {
+  return sum_of(workers, &WorkerResult::torn_updates);
 }
 
 int RunResult::lost_workers() const {

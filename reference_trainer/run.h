@@ -1,5 +1,5 @@
-// One run: a fresh store, a fresh job, N worker processes, and a monitor that evaluates the loss,
-// ends the run, and notices who dies. Runs on the parent's main thread and blocks until every
+// One run: fresh parameters, a fresh job, N worker processes, and a monitor that evaluates the
+// loss, ends the run, and notices who dies. Runs on the parent's main thread and blocks until every
 // worker has ended; nothing of a run outlives run_training().
 #pragma once
 
@@ -51,9 +51,12 @@ struct WorkerResult {
   std::int64_t staleness_sum = 0;
   std::int64_t staleness_max = 0;
   std::int64_t pulls = 0;
-  std::int64_t aborts = 0;
+  std::int64_t restarts = 0;
   std::int64_t late = 0;
   std::int64_t skipped = 0;
+  std::int64_t reduced = 0;          // updates of others that were read
+  std::int64_t missing_updates = 0;  // and those that were named and not there
+  std::int64_t torn_updates = 0;     // or there in part
   std::int64_t rejoins = 0;
   std::int64_t retries = 0;
 };
@@ -63,7 +66,10 @@ struct RunResult {
   std::string job;
   std::string failure;       // why the run as a whole failed; empty: at least one worker finished
   bool interrupted = false;  // by a signal
+  // Of the parameters that all workers share; in a decentralized run, of the mean of the parameters
+  // of all workers that were not lost.
   std::vector<CurvePoint> curve;
+  std::optional<double> one_worker_loss;  // decentralized: at the end, of the first of them
   std::vector<WorkerResult> workers;
   double seconds = 0;             // from the first grant to the last push
   std::int64_t iterations = 0;    // of all workers together
@@ -72,12 +78,16 @@ struct RunResult {
 
   double final_loss() const;
   double iterations_per_s() const;
-  double waiting_share() const;  // time blocked in begin / time of the workers
+  double waiting_share() const;  // time blocked in begin, targets, collect / time of the workers
+  double wasted_share() const;   // time of computing that was thrown away, likewise
   double staleness_mean() const;
   std::int64_t staleness_max() const;
-  std::int64_t aborts() const;
+  std::int64_t restarts() const;
   std::int64_t late() const;
   std::int64_t skipped() const;
+  std::int64_t reduced() const;
+  std::int64_t missing_updates() const;
+  std::int64_t torn_updates() const;
   int lost_workers() const;
 };
 

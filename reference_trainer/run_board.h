@@ -31,7 +31,7 @@ enum class StopLevel : std::int32_t {
 
 enum class WorkerState : std::int32_t {
   kStarting = 0,
-  kWaiting = 1,  // in begin
+  kWaiting = 1,  // in begin, targets or collect
   kComputing = 2,
   kPushing = 3,
   kFinished = 4,  // left the job as it should
@@ -57,17 +57,21 @@ struct alignas(64) WorkerSlot {
   std::atomic<std::int64_t> iterations;      // pushed and counted
   std::atomic<std::int64_t> first_grant_us;  // moment; 0: not granted yet
   std::atomic<std::int64_t> last_push_us;    // moment of the end of the latest push
-  std::atomic<std::int64_t> waiting_us;      // in begin, without the wait for the job to start
-  std::atomic<std::int64_t> computing_us;    // pull, compute, padding, apply
-  std::atomic<std::int64_t> pushing_us;      // in push
-  std::atomic<std::int64_t> wasted_us;       // computing that was thrown away by aborts
+  // In begin, targets and collect, without the wait for the job to start.
+  std::atomic<std::int64_t> waiting_us;
+  std::atomic<std::int64_t> computing_us;  // pull, compute, padding, apply
+  std::atomic<std::int64_t> pushing_us;    // in push
+  std::atomic<std::int64_t> wasted_us;     // computing that was thrown away: restarts, late updates
   std::atomic<std::int64_t> staleness_sum;
   std::atomic<std::int64_t> staleness_max;
   std::atomic<std::int64_t> grants;  // begins answered with an iteration
   std::atomic<std::int64_t> pulls;
-  std::atomic<std::int64_t> aborts;   // iterations started over on the daemon's advice
-  std::atomic<std::int64_t> late;     // updates that came too late and were taken back
-  std::atomic<std::int64_t> skipped;  // iterations jumped over
+  std::atomic<std::int64_t> restarts;         // iterations started over on the daemon's advice
+  std::atomic<std::int64_t> late;             // updates that came too late and were taken back
+  std::atomic<std::int64_t> skipped;          // iterations jumped over
+  std::atomic<std::int64_t> reduced;          // updates of others that were read for a reduce
+  std::atomic<std::int64_t> missing_updates;  // that were to be read and were not there
+  std::atomic<std::int64_t> torn_updates;     // that were there in part
   std::atomic<std::int64_t> rejoins;
   std::atomic<std::int64_t> retries;  // calls made again because their failure might pass
   std::atomic<double> last_loss;      // training loss of the latest minibatch
@@ -82,7 +86,8 @@ struct BoardConfig {
   std::int32_t budget;        // a Budget
   std::int64_t iterations;    // per worker; 0: no limit
   std::int64_t iteration_us;  // the emulated base cost; 0: none
-  std::int32_t store_fd;
+  std::int32_t store_fd;      // what all share; -1 in a decentralized run
+  std::int32_t peers_fd;      // their update queues; -1 otherwise
   std::int32_t data_fd;
   std::array<char, 256> slowdown;  // as in Slowdown::parse
   std::array<char, 1024> addresses;

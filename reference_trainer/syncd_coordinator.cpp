@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <syncd/client.h>
 
+#include <algorithm>
 #include <string_view>
 
 #include "reference_trainer/coordinator.h"
@@ -31,6 +32,8 @@ class ErrorHolder {
     switch (status) {
       case SYNCD_E_FENCED:
         return CoordinatorError::Kind::kFenced;
+      case SYNCD_E_WRONG_ITERATION:
+        return CoordinatorError::Kind::kMoved;
       case SYNCD_E_STOPPED:
         return CoordinatorError::Kind::kStopped;
       default:
@@ -42,7 +45,7 @@ class ErrorHolder {
   syncd_error* error_ = nullptr;
 };
 
-class SyncdCoordinator : public Coordinator {
+class SyncdCoordinator : public PeerCoordinator {
  public:
   explicit SyncdCoordinator(JoinRequest request) : request_(std::move(request)) { open(); }
 
@@ -97,6 +100,12 @@ class SyncdCoordinator : public Coordinator {
 
   bool should_resync() const override { return syncd_should_resync(worker_) != 0; }
 
+  void restarted(std::int64_t iteration) override {
+    ErrorHolder error;
+    const syncd_status status = syncd_worker_restarted(worker_, iteration, 0, error.out());
+    if (status != SYNCD_OK) error.raise("restarted", status);
+  }
+
   bool push(std::int64_t iteration, const PushReport& report) override {
     syncd_push_info info = SYNCD_PUSH_INFO_INIT;
     info.loss = report.loss;
@@ -108,6 +117,40 @@ class SyncdCoordinator : public Coordinator {
         syncd_push(worker_, iteration, &info, SYNCD_TIMEOUT_DEFAULT, &flags, error.out());
     if (status != SYNCD_OK) error.raise("push", status);
     return (flags & SYNCD_PUSH_LATE) != 0;
+  }
+
+  std::optional<std::vector<int>> targets(std::int64_t iteration,
+                                          std::int64_t timeout_ms) override {
+    const auto ask = [&](std::vector<std::int32_t>& ranks, std::size_t& count,
+                         syncd_error** error) {
+      return syncd_worker_targets(worker_, iteration, timeout_ms, ranks.data(), ranks.size(),
+                                  &count, error);
+    };
+    if (!fill("targets", ranks_, ask)) return std::nullopt;
+    return std::vector<int>(ranks_.begin(), ranks_.end());
+  }
+
+  std::optional<std::vector<PeerUpdate>> collect(std::int64_t iteration,
+                                                 std::int64_t timeout_ms) override {
+    const auto ask = [&](std::vector<syncd_update>& updates, std::size_t& count,
+                         syncd_error** error) {
+      return syncd_worker_collect(worker_, iteration, timeout_ms, updates.data(), updates.size(),
+                                  &count, error);
+    };
+    if (!fill("collect", updates_, ask)) return std::nullopt;
+    std::vector<PeerUpdate> result;
+    result.reserve(updates_.size());
+    for (const syncd_update& update : updates_) {
+      result.push_back(
+          {.rank = update.rank, .iteration = update.iteration, .weight = update.weight});
+    }
+    return result;
+  }
+
+  void consumed(std::int64_t iteration) override {
+    ErrorHolder error;
+    const syncd_status status = syncd_worker_consumed(worker_, iteration, 0, error.out());
+    if (status != SYNCD_OK) error.raise("consumed", status);
   }
 
   void leave() override {
@@ -127,7 +170,28 @@ class SyncdCoordinator : public Coordinator {
     if (status != SYNCD_OK) error.raise("connecting to syncd", status);
   }
 
+  // Makes a call that fills a buffer, again with more room where that is too small; `buffer` then
+  // has the answer's size. False: the call timed out.
+  template <typename Item, typename Ask>
+  bool fill(std::string_view call, std::vector<Item>& buffer, const Ask& ask) {
+    buffer.resize(std::max(buffer.capacity(), static_cast<std::size_t>(request_.workers)));
+    for (;;) {
+      std::size_t count = 0;
+      ErrorHolder error;
+      const syncd_status status = ask(buffer, count, error.out());
+      if (status == SYNCD_E_TIMEOUT) {
+        waiting_for_ = error.message();
+        return false;
+      }
+      if (status != SYNCD_OK && status != SYNCD_E_BUFFER) error.raise(call, status);
+      buffer.resize(count);
+      if (status == SYNCD_OK) return true;
+    }
+  }
+
   JoinRequest request_;
+  std::vector<std::int32_t> ranks_;
+  std::vector<syncd_update> updates_;
   syncd_client* client_ = nullptr;
   syncd_worker* worker_ = nullptr;
   std::string waiting_for_;
@@ -135,7 +199,7 @@ class SyncdCoordinator : public Coordinator {
 
 }  // namespace
 
-std::unique_ptr<Coordinator> connect_to_syncd(const JoinRequest& request) {
+std::unique_ptr<PeerCoordinator> connect_to_syncd(const JoinRequest& request) {
   return std::make_unique<SyncdCoordinator>(request);
 }
 

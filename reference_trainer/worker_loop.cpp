@@ -12,10 +12,6 @@ namespace {
 // read.
 constexpr std::int64_t kSliceUs = 2'000;
 
-void add(std::atomic<std::int64_t>& counter, std::int64_t amount) {
-  counter.fetch_add(amount, std::memory_order_relaxed);
-}
-
 void set_state(WorkerSlot& slot, WorkerState state) {
   slot.state.store(static_cast<std::int32_t>(state), std::memory_order_relaxed);
 }
@@ -32,17 +28,15 @@ std::int64_t retry_pause_us(std::uint64_t seed, int worker, int failures) {
          static_cast<std::int64_t>(to_index(bits, static_cast<std::uint64_t>(half_us) + 1));
 }
 
-WorkerLoop::WorkerLoop(int worker, const RunBoard& board, ParameterStore& store, Stepper& stepper,
+WorkerLoop::WorkerLoop(int worker, const RunBoard& board, Stepper& stepper,
                        Coordinator& coordinator, Clock& clock)
     : worker_(worker),
       board_(board),
-      store_(store),
       stepper_(stepper),
-      coordinator_(coordinator),
       clock_(clock),
       slot_(board.slot(worker)),
-      slowdown_(Slowdown::parse(board.config().slowdown.data(), board.workers())),
-      reader_(store) {}
+      coordinator_(coordinator),
+      slowdown_(Slowdown::parse(board.config().slowdown.data(), board.workers())) {}
 
 void WorkerLoop::run() {
   bool left_by_job = false;
@@ -55,8 +49,10 @@ void WorkerLoop::run() {
         left_by_job = true;
         break;
       }
-      if (error.kind() != CoordinatorError::Kind::kFenced || rejoins_ >= kRejoinsMax) throw;
-      rejoin();
+      const bool fenced = error.kind() == CoordinatorError::Kind::kFenced;
+      const bool comes_back = fenced || error.kind() == CoordinatorError::Kind::kMoved;
+      if (!comes_back || rejoins_ >= kRejoinsMax) throw;
+      come_back(fenced);
     }
   }
   leave(left_by_job);
@@ -77,10 +73,7 @@ void WorkerLoop::leave(bool job_has_ended) {
   }
 }
 
-// Makes a call, again and again while its failure is one that may pass. Throws what it cannot help,
-// and a failure that may pass only when the run's stop has reached `give_up`.
-template <typename Call>
-void WorkerLoop::persist(StopLevel give_up, const Call& call) {
+void WorkerLoop::persist(StopLevel give_up, const std::function<void()>& call) {
   for (int failures = 1;; ++failures) {
     try {
       call();
@@ -113,164 +106,126 @@ bool WorkerLoop::iterate() {
   if (board_.stop() != StopLevel::kNone || !board_.claim_iteration(worker_)) return false;
   Step step;
   bool counted = false;
+  bool granted = false;
   try {
-    if (begin(step)) {
-      if (step.pull || step.skip || must_pull_) pull();
-      counted = compute(step) == Outcome::kDone && push(step);
-    } else {
-      board_.give_back_iteration(worker_);
-      return false;
-    }
+    granted = begin(step);
+    counted = granted && train(step);
   } catch (...) {
-    if (!counted) board_.give_back_iteration(worker_);
+    board_.give_back_iteration(worker_);
     throw;
   }
   if (!counted) board_.give_back_iteration(worker_);
-  return true;
+  return granted;
 }
 
-// Waits for a grant; false if the worker is to leave instead.
-bool WorkerLoop::begin(Step& step) {
+bool WorkerLoop::wait(StopLevel give_up, const std::function<bool()>& answered) {
   set_state(slot_, WorkerState::kWaiting);
   const std::int64_t start_us = clock_.now_us();
-  std::optional<Step> granted;
-  const auto ask = [&] { granted = coordinator_.begin(kBeginSliceMs); };
+  bool is_answered = false;
+  const auto ask = [&] { is_answered = answered(); };
   try {
-    for (persist(StopLevel::kFinish, ask); !granted; persist(StopLevel::kFinish, ask)) {
+    for (persist(give_up, ask); !is_answered; persist(give_up, ask)) {
       slot_.waiting_for.set(coordinator_.waiting_for());
-      if (board_.stop() != StopLevel::kNone) break;
+      if (board_.stop() >= give_up) break;
     }
   } catch (const CoordinatorError& error) {
     if (error.kind() != CoordinatorError::Kind::kRetry) throw;  // else the run is stopped
   }
   slot_.waiting_for.set("");
-  const std::int64_t end_us = clock_.now_us();
   // The wait for the job to start is nobody's slowness.
   if (slot_.first_grant_us.load(std::memory_order_relaxed) != 0) {
-    add(slot_.waiting_us, end_us - start_us);
+    count(slot_.waiting_us, clock_.now_us() - start_us);
   }
-  if (!granted || granted->stop) return false;
+  return is_answered;
+}
+
+// Waits for a grant; false if the worker is to leave instead.
+bool WorkerLoop::begin(Step& step) {
+  std::optional<Step> granted;
+  const bool answered = wait(StopLevel::kFinish, [&] {
+    granted = coordinator_.begin(kWaitSliceMs);
+    return granted.has_value();
+  });
+  if (!answered || granted->stop) return false;
   step = *granted;
   if (slot_.first_grant_us.load(std::memory_order_relaxed) == 0) {
-    slot_.first_grant_us.store(end_us, std::memory_order_relaxed);
+    slot_.first_grant_us.store(clock_.now_us(), std::memory_order_relaxed);
   }
-  add(slot_.grants, 1);
-  add(slot_.staleness_sum, step.staleness);
+  count(slot_.grants, 1);
+  count(slot_.staleness_sum, step.staleness);
   slot_.staleness_max.store(
       std::max(slot_.staleness_max.load(std::memory_order_relaxed), step.staleness),
       std::memory_order_relaxed);
   if (step.skip && next_iteration_ >= 0) {
-    add(slot_.skipped, std::max<std::int64_t>(0, step.iteration - next_iteration_));
+    count(slot_.skipped, std::max<std::int64_t>(0, step.iteration - next_iteration_));
   }
   next_iteration_ = step.iteration + 1;
   return true;
 }
 
-void WorkerLoop::pull() {
-  const std::int64_t start_us = clock_.now_us();
-  reader_.pull(stepper_.replica());
-  stepper_.replica_changed();
-  must_pull_ = false;
-  add(slot_.pulls, 1);
-  add(slot_.computing_us, clock_.now_us() - start_us);
-}
-
-// Computes the iteration, starting over once if the daemon advises it.
-WorkerLoop::Outcome WorkerLoop::compute(const Step& step) {
+WorkerLoop::Outcome WorkerLoop::compute(const Step& step, std::int64_t batch) {
   set_state(slot_, WorkerState::kComputing);
-  bool restart = false;
-  Outcome outcome = compute_once(step, true, restart);
-  if (restart) {
-    add(slot_.aborts, 1);
-    pull();
-    outcome = compute_once(step, false, restart);
+  for (;;) {
+    bool restart = false;
+    if (!compute_once(step, batch, restart)) return Outcome::kStop;
+    count(slot_.computing_us, spent_us_);
+    if (!restart) return Outcome::kDone;
+    count(slot_.wasted_us, spent_us_);
+    count(slot_.restarts, 1);
+    // Before the pull: what the others push from here on counts as not seen.
+    persist(StopLevel::kAbandon, [&] { coordinator_.restarted(step.iteration); });
+    renew();
   }
-  return outcome;
 }
 
-WorkerLoop::Outcome WorkerLoop::compute_once(const Step& step, bool may_restart, bool& restart) {
+// False: the run is to be abandoned.
+bool WorkerLoop::compute_once(const Step& step, std::int64_t batch, bool& restart) {
   const double factor = slowdown_.factor(board_.config().workload.seed, worker_, step.iteration);
   const std::int64_t start_us = clock_.now_us();
   const int parts = stepper_.micro_batches();
   const std::int64_t base_us = board_.config().iteration_us / parts;
   std::int64_t due_us = start_us;
-  restart = false;
-  stepper_.start({.worker = worker_, .iteration = step.iteration});
+  stepper_.start({.worker = worker_, .iteration = batch});
   for (int part = 0; part < parts && !restart; ++part) {
     const std::int64_t part_start_us = clock_.now_us();
     stepper_.compute(part);
     const std::int64_t real_us = clock_.now_us() - part_start_us;
     due_us += static_cast<std::int64_t>(factor * static_cast<double>(std::max(base_us, real_us)));
-    restart = pad_until(due_us, may_restart);
-    if (board_.stop() == StopLevel::kAbandon) return Outcome::kStop;
+    restart = pad_until(due_us);
+    if (board_.stop() == StopLevel::kAbandon) return false;
   }
-  const std::int64_t spent_us = clock_.now_us() - start_us;
-  add(slot_.computing_us, spent_us);
-  if (restart) add(slot_.wasted_us, spent_us);
-  return Outcome::kDone;
+  spent_us_ = clock_.now_us() - start_us;
+  return true;
 }
 
 // Sleeps until due_us. True if the daemon meanwhile advises to start over.
-bool WorkerLoop::pad_until(std::int64_t due_us, bool may_restart) {
+bool WorkerLoop::pad_until(std::int64_t due_us) {
   for (;;) {
-    if (may_restart && coordinator_.should_resync()) return true;
+    if (coordinator_.should_resync()) return true;
     const std::int64_t rest_us = due_us - clock_.now_us();
     if (rest_us <= 0 || board_.stop() == StopLevel::kAbandon) return false;
     clock_.sleep_us(std::min(rest_us, kSliceUs));
   }
 }
 
-// Makes the update visible and reports it; false if it did not count (LATE).
-//
-// The update goes into the store before the push, not after: the push is what lets the others go
-// on, and from then on the policy promises them that they see the update. It is taken out again if
-// the daemon refuses the push (fenced, stopped) or has gone on without it (late). So a pull may
-// have seen an update that is gone later, which asynchronous training stands, but a pull after an
-// accepted push never misses it; and when nobody writes any more, the store holds exactly the
-// accepted updates, up to float rounding: taking back is a subtraction, because others may have
-// added to the same parameters meanwhile. A push whose outcome stays unknown keeps its update: it
-// may have been recorded, and the others told of it.
-bool WorkerLoop::push(const Step& step) {
+bool WorkerLoop::push(const Step& step, const PushReport& report) {
   set_state(slot_, WorkerState::kPushing);
   const std::int64_t start_us = clock_.now_us();
-  const Update& update = stepper_.finish();
-  store_.apply(update);
-  add_update(update, stepper_.replica());
-  stepper_.replica_changed();
-  const std::int64_t applied_us = clock_.now_us();
-  add(slot_.computing_us, applied_us - start_us);
-  const PushReport report{.loss = update.loss, .samples = update.samples, .bytes = update.bytes()};
   bool late = false;
-  try {
-    persist(StopLevel::kAbandon, [&] { late = coordinator_.push(step.iteration, report); });
-  } catch (const CoordinatorError& error) {
-    if (error.kind() != CoordinatorError::Kind::kRetry) take_back(update);
-    throw;
-  }
+  persist(StopLevel::kAbandon, [&] { late = coordinator_.push(step.iteration, report); });
   const std::int64_t end_us = clock_.now_us();
-  add(slot_.pushing_us, end_us - applied_us);
+  count(slot_.pushing_us, end_us - start_us);
   slot_.last_push_us.store(end_us, std::memory_order_relaxed);
-  slot_.last_loss.store(update.loss, std::memory_order_relaxed);
-  if (late) {
-    take_back(update);
-    add(slot_.late, 1);
-    return false;
-  }
-  add(slot_.iterations, 1);
-  return true;
+  return late;
 }
 
-void WorkerLoop::take_back(const Update& update) {
-  store_.take_back(update);
-  must_pull_ = true;  // the replica has it, too
-}
-
-void WorkerLoop::rejoin() {
+// Takes part again: under the same name, as a worker that joins anew if the old one was fenced.
+void WorkerLoop::come_back(bool fenced) {
   ++rejoins_;
-  add(slot_.rejoins, 1);
-  persist(StopLevel::kFinish, [this] { coordinator_.join(); });
-  must_pull_ = true;
+  count(slot_.rejoins, 1);
+  if (fenced) persist(StopLevel::kFinish, [this] { coordinator_.join(); });
   next_iteration_ = -1;
+  start_over();
 }
 
 }  // namespace syncd::trainer

@@ -1,22 +1,24 @@
-// One worker's training loop: the four calls of <syncd/client.h> around pull, compute and apply.
-// The loop is the same for every policy. Runs on the thread that calls run(); everything it touches
-// beside the shared store and board is its own.
+// One worker's training loop: the calls of <syncd/client.h> around computing. What all workers do
+// is here; StoreLoop (store_loop.h) is a worker that pulls parameters from a store which all share
+// and adds its updates there, PeerLoop (peer_loop.h) one that exchanges parameters with its
+// neighbours. Runs on the thread that calls run(); everything it touches beside the shared memory
+// is its own.
 #pragma once
 
 #include <cstdint>
+#include <functional>
 
 #include "reference_trainer/clock.h"
 #include "reference_trainer/coordinator.h"
-#include "reference_trainer/parameter_store.h"
 #include "reference_trainer/run_board.h"
 #include "reference_trainer/slowdown.h"
 #include "reference_trainer/workload.h"
 
 namespace syncd::trainer {
 
-// A begin is asked in slices of this length, so that a stop requested by the parent is noticed by a
-// worker that waits.
-inline constexpr std::int64_t kBeginSliceMs = 500;
+// A call that may wait is asked in slices of this length, so that a stop requested by the parent is
+// noticed by a worker that waits.
+inline constexpr std::int64_t kWaitSliceMs = 500;
 
 // A worker that was declared lost joins again this often before it gives up.
 inline constexpr int kRejoinsMax = 5;
@@ -33,43 +35,69 @@ std::int64_t retry_pause_us(std::uint64_t seed, int worker, int failures);
 class WorkerLoop {
  public:
   // The worker's settings are the board's. All arguments must outlive the loop.
-  WorkerLoop(int worker, const RunBoard& board, ParameterStore& store, Stepper& stepper,
-             Coordinator& coordinator, Clock& clock);
+  WorkerLoop(int worker, const RunBoard& board, Stepper& stepper, Coordinator& coordinator,
+             Clock& clock);
+  virtual ~WorkerLoop() = default;
+  WorkerLoop(const WorkerLoop&) = delete;
+  WorkerLoop& operator=(const WorkerLoop&) = delete;
 
   // Joins, trains until the budget is used up, the parent asks to stop, or the job ends; then
-  // leaves the job. Throws CoordinatorError or StoreError if it cannot go on; the caller reports
-  // it.
+  // leaves the job. Throws CoordinatorError, StoreError or SharedMemoryError if it cannot go on;
+  // the caller reports it.
   void run();
 
- private:
+ protected:
   enum class Outcome { kDone, kStop };
 
-  bool iterate();
-  bool begin(Step& step);
-  void pull();
-  Outcome compute(const Step& step);
-  Outcome compute_once(const Step& step, bool may_restart, bool& restart);
-  bool pad_until(std::int64_t due_us, bool may_restart);
-  bool push(const Step& step);
-  void take_back(const Update& update);
-  void rejoin();
-  void leave(bool job_has_ended);
-  template <typename Call>
-  void persist(StopLevel give_up, const Call& call);
-  void pause(const CoordinatorError& error, int failures, StopLevel give_up);
+  // Makes the iteration that was granted. False: it does not count.
+  virtual bool train(const Step& step) = 0;
+
+  // The worker was given up by the daemon and takes part again, from another iteration on.
+  virtual void start_over() = 0;
+
+  // Renews the parameters, in the middle of an iteration.
+  virtual void renew() = 0;
+
+  // Computes a minibatch on the stepper's replica, starting over on renewed parameters whenever the
+  // daemon advises it. `batch` says which one.
+  Outcome compute(const Step& step, std::int64_t batch);
+
+  // Makes a call that may wait again and again, until it is answered (true) or the run's stop has
+  // reached `give_up` (false).
+  bool wait(StopLevel give_up, const std::function<bool()>& answered);
+
+  // Makes a call, again and again while its failure is one that may pass. Throws what it cannot
+  // help, and a failure that may pass only when the run's stop has reached `give_up`.
+  void persist(StopLevel give_up, const std::function<void()>& call);
+
+  // Reports the iteration; true if the others have gone on without it.
+  bool push(const Step& step, const PushReport& report);
 
   int worker_;
   const RunBoard& board_;
-  ParameterStore& store_;
   Stepper& stepper_;
-  Coordinator& coordinator_;
   Clock& clock_;
   WorkerSlot& slot_;
+  std::int64_t spent_us_ = 0;  // by the latest compute() on what was not thrown away
+
+ private:
+  bool iterate();
+  bool begin(Step& step);
+  bool compute_once(const Step& step, std::int64_t batch, bool& restart);
+  bool pad_until(std::int64_t due_us);
+  void come_back(bool fenced);
+  void leave(bool job_has_ended);
+  void pause(const CoordinatorError& error, int failures, StopLevel give_up);
+
+  Coordinator& coordinator_;
   Slowdown slowdown_;
-  StoreReader reader_;
-  bool must_pull_ = true;
   std::int64_t next_iteration_ = -1;  // what a begin without SKIP answers; -1: not known
   int rejoins_ = 0;
 };
+
+// Adds to a counter that this worker alone writes.
+inline void count(std::atomic<std::int64_t>& counter, std::int64_t amount) {
+  counter.fetch_add(amount, std::memory_order_relaxed);
+}
 
 }  // namespace syncd::trainer

@@ -9,25 +9,38 @@
 #include <string>
 
 #include "reference_trainer/data_file.h"
-#include "reference_trainer/worker_loop.h"
+#include "reference_trainer/peer_loop.h"
+#include "reference_trainer/store_loop.h"
 
 namespace syncd::trainer {
 namespace {
 
 void train(int worker, const RunBoard& board) {
   const BoardConfig& config = board.config();
-  ParameterStore store = ParameterStore::attach(config.store_fd);
   const SharedArrays data = SharedArrays::attach(config.data_fd);
-  const std::unique_ptr<Workload> workload = make_workload(config.workload, data);
+  const std::optional<PeerPolicy> peers = peer_policy(config.policy.data());
+  WorkloadConfig training = config.workload;
+  if (peers) {
+    training.learning_rate = peer_learning_rate(training.learning_rate, training.workers);
+  }
+  const std::unique_ptr<Workload> workload = make_workload(training, data);
   const std::unique_ptr<Stepper> stepper = workload->make_stepper();
-  const std::unique_ptr<Coordinator> coordinator =
+  const std::unique_ptr<PeerCoordinator> coordinator =
       connect_to_syncd({.addresses = config.addresses.data(),
                         .job = config.job.data(),
                         .policy = config.policy.data(),
                         .worker = worker,
                         .workers = board.workers()});
   SystemClock clock;
-  WorkerLoop(worker, board, store, *stepper, *coordinator, clock).run();
+  if (peers) {
+    PeerQueues queues = PeerQueues::attach(config.peers_fd, board.workers());
+    workload->initialize(stepper->replica());
+    stepper->replica_changed();
+    PeerLoop(worker, board, *peers, queues, *stepper, *coordinator, clock).run();
+  } else {
+    ParameterStore store = ParameterStore::attach(config.store_fd);
+    StoreLoop(worker, board, store, *stepper, *coordinator, clock).run();
+  }
 }
 
 }  // namespace
@@ -67,7 +80,10 @@ ChildProcess start_worker(int worker, const RunBoard& board) {
   SpawnOptions spawn;
   spawn.program = own_program().string();
   spawn.arguments = {kWorkerModeFlag, std::to_string(worker), std::to_string(board.fd())};
-  spawn.inherited_fds = {board.fd(), board.config().store_fd, board.config().data_fd};
+  spawn.inherited_fds = {board.fd(), board.config().data_fd};
+  for (const int fd : {board.config().store_fd, board.config().peers_fd}) {
+    if (fd >= 0) spawn.inherited_fds.push_back(fd);
+  }
   // Where and what to join is decided by the parent; these would win over it in the client library.
   spawn.unset = {"SYNCD_ADDR", "SYNCD_JOB"};
   spawn.death_signal = SIGKILL;

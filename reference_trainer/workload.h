@@ -6,6 +6,7 @@
 // Stepper belongs to one thread.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -32,12 +33,20 @@ struct WorkloadConfig {
   std::uint64_t seed = 1;
 };
 
-// A workload's own defaults, the same for every policy. Under a barrier all workers step at once, so
-// beyond kFullRateWorkers the rate is divided by what they are more: their common step stays where
-// training is stable.
+// A workload's own defaults, the same for every policy. Under a barrier all workers step at once,
+// so beyond kFullRateWorkers the rate is divided by what they are more: their common step stays
+// where training is stable.
 inline constexpr std::int32_t kFullRateWorkers = 16;
 std::int32_t default_batch(WorkloadKind kind);
 double default_learning_rate(WorkloadKind kind, std::int32_t workers);
+
+// The rate of a worker with parameters of its own. Averaging over the workers divides its step by
+// their number, which a greater step makes up for, as far as one worker's minibatch alone stands
+// it: with more than kPeerRateFactorMax times the rate, mf with 8 workers diverges.
+inline constexpr std::int32_t kPeerRateFactorMax = 4;
+constexpr double peer_learning_rate(double rate, std::int32_t workers) {
+  return rate * std::min(workers, kPeerRateFactorMax);
+}
 
 // How the flat vector of parameters is best cut into shards.
 struct ParameterLayout {

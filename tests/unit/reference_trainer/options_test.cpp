@@ -161,7 +161,8 @@ TEST_F(OptionsTest, PoliciesAndSlowdownsAreJudgedByTheirOwnRules) {
   EXPECT_THAT(error({"--policy", "fast"}), HasSubstr("--policy: 'fast' is not a policy"));
   EXPECT_THAT(error({"--policy", "bsp,asp"}), AllOf(HasSubstr("--policy: 'bsp,asp' is 2 policies"),
                                                     HasSubstr("--compare bsp,asp")));
-  EXPECT_THAT(error({"--compare", "bsp,hop:ring"}), HasSubstr("--compare: 'hop:ring'"));
+  EXPECT_THAT(error({"--compare", "bsp,hop:ring,"}),
+              HasSubstr("--compare: nothing stands after a comma of 'hop:ring,'"));
   EXPECT_THAT(error({"--slowdown", "fixed:4=2x"}),
               HasSubstr("--slowdown: 'fixed:4=2x': there is no worker 4"));
   EXPECT_THAT(error({"--policy", "bsp", "--compare", "bsp"}),

@@ -27,21 +27,20 @@ TEST(PolicyList, SplitsAtCommasThatBeginAPolicy) {
               ElementsAre("specsync:fixed,10,0.2+ssp:3", "specsync+asp", "naive_wait:5+bsp"));
   EXPECT_THAT(split_policies("specsync:adaptive,scope=worker,cap=authors+dssp:1-2,bsp,bsp"),
               ElementsAre("specsync:adaptive,scope=worker,cap=authors+dssp:1-2", "bsp", "bsp"));
+  EXPECT_THAT(
+      split_policies("hop:ring_based,max_ig=5,backup=1,notify_ack:root_expander,every=2,hop:ring"),
+      ElementsAre("hop:ring_based,max_ig=5,backup=1", "notify_ack:root_expander,every=2",
+                  "hop:ring"));
 }
 
 TEST(PolicyList, RefusesWhatIsNoPolicy) {
-  EXPECT_THAT(error(""), AllOf(HasSubstr("the first policy is missing"), HasSubstr("ssp:s")));
+  EXPECT_THAT(error(""), AllOf(HasSubstr("the first policy is missing"), HasSubstr("ssp:s"),
+                               HasSubstr("hop:")));
   EXPECT_THAT(error(",bsp"), HasSubstr("the first policy is missing"));
   EXPECT_THAT(error("bsp,"), HasSubstr("nothing stands after a comma of 'bsp,'"));
   EXPECT_THAT(error("bsp,,asp"), HasSubstr("nothing stands after a comma"));
-  EXPECT_THAT(error("fast"), HasSubstr("'fast' is not a policy; allowed: bsp[:k], asp"));
+  EXPECT_THAT(error("fast"), HasSubstr("'fast' is not a policy; allowed: bsp[:k][,backup=b], asp"));
   EXPECT_THAT(error("bspx"), HasSubstr("'bspx' is not a policy"));
-}
-
-TEST(PolicyList, SaysWhyDecentralizedPoliciesDoNotFit) {
-  EXPECT_THAT(error("bsp,hop:ring,max_ig=4"),
-              AllOf(HasSubstr("'hop:ring,max_ig=4'"), HasSubstr("share one parameter store")));
-  EXPECT_THAT(error("notify_ack:ring"), HasSubstr("decentralized"));
 }
 
 TEST(PolicyList, SlugsAreSafeInFileNames) {

@@ -14,6 +14,7 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::ElementsAre;
+using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
@@ -40,11 +41,12 @@ RunResult good_run() {
                     .iterations = 60,
                     .computing_s = 1,
                     .waiting_s = 3,
+                    .wasted_s = 0.5,
                     .active_s = 4,
                     .grants = 60,
                     .staleness_sum = 90,
                     .staleness_max = 3,
-                    .aborts = 2};
+                    .restarts = 2};
   run.workers[1] = {.finished = true,
                     .end = "finished",
                     .iterations = 20,
@@ -54,7 +56,7 @@ RunResult good_run() {
                     .grants = 20,
                     .staleness_sum = 0,
                     .staleness_max = 0,
-                    .aborts = 1,
+                    .restarts = 1,
                     .late = 5,
                     .skipped = 7};
   run.seconds = 4;
@@ -67,9 +69,10 @@ TEST(Report, DerivesItsFiguresFromTheWorkers) {
   EXPECT_EQ(run.final_loss(), 0.7);
   EXPECT_EQ(run.iterations_per_s(), 20);
   EXPECT_EQ(run.waiting_share(), 3.0 / 8);
+  EXPECT_EQ(run.wasted_share(), 0.5 / 8);
   EXPECT_EQ(run.staleness_mean(), 90.0 / 80);
   EXPECT_EQ(run.staleness_max(), 3);
-  EXPECT_EQ(run.aborts(), 3);
+  EXPECT_EQ(run.restarts(), 3);
   EXPECT_EQ(run.late(), 5);
   EXPECT_EQ(run.skipped(), 7);
   EXPECT_EQ(run.lost_workers(), 0);
@@ -95,9 +98,41 @@ TEST(Report, ShowsARunInOneRow) {
       "loss: held-out RMSE; target 0.8000 (given)\n"
       "\n"
       "policy  s to target  iterations  iterations/s  final loss  waiting  mean staleness  max"
-      "  aborts\n"
+      "  restarts  wasted  skipped\n"
       "ssp:3           2.2          80          20.0      0.7000    37.5%            1.12    3"
-      "       3\n");
+      "         3    6.2%        7\n");
+}
+
+TEST(Report, ColumnsStandWhereTheySaySomething) {
+  RunResult plain;
+  plain.policy = "bsp";
+  plain.curve = {{0, 0, 1}, {4, 80, 0.5}};
+  plain.workers.resize(2);
+  for (WorkerResult& worker : plain.workers) worker.finished = true;
+  plain.seconds = 4;
+  plain.iterations = 80;
+  RunResult peers = plain;
+  peers.policy = "hop:ring,max_ig=2";
+  const auto line_with = [](const std::string& text, const std::string& word) {
+    const std::size_t start = text.rfind('\n', text.find(word)) + 1;
+    return text.substr(start, text.find('\n', start) - start);
+  };
+  EXPECT_THAT(line_with(render_report(context(), {plain}), "iterations/s"), EndsWith("  max"));
+  std::string text = render_report(context(), {plain, peers});
+  EXPECT_THAT(line_with(text, "iterations/s"), EndsWith("  max  missing"));
+  EXPECT_THAT(text,
+              AllOf(HasSubstr("    0        -\nhop:ring,max_ig=2"), EndsWith("    0        0\n")));
+  peers.workers[1].reduced = 97;
+  peers.workers[1].missing_updates = 2;
+  peers.workers[1].torn_updates = 1;
+  EXPECT_THAT(
+      render_report(context(), {plain, peers}),
+      HasSubstr("hop:ring,max_ig=2: 3 of 100 updates were left out of a reduce (2 not there, "
+                "1 half-written)\n"));
+  RunResult speculative = plain;
+  speculative.policy = "specsync+asp";
+  EXPECT_THAT(line_with(render_report(context(), {speculative}), "iterations/s"),
+              EndsWith("  max  restarts  wasted"));
 }
 
 TEST(Report, SaysWhatWentWrong) {
@@ -149,8 +184,8 @@ TEST(Report, WritesTwoCsvFilesPerRunUnderNamesOfTheirOwn) {
             "2.250,50,0.790000\n"
             "4.000,80,0.700000\n");
   const std::string workers = read_data_file(files[1], "");
-  EXPECT_THAT(workers, HasSubstr("\n0,60,1.000,3.000,0.000,0.000,0.7500,1.500,3,0,2,0,0,0,"
-                                 "\"finished\"\n"));
+  EXPECT_THAT(workers, HasSubstr("\n0,60,1.000,3.000,0.000,0.500,0.7500,0.1250,1.500,3,0,2,0,0,0,0,"
+                                 "0,0,\"finished\"\n"));
   EXPECT_THAT(workers, HasSubstr(",\"exit status 3: said \"\"no\"\", twice\"\n"));
 }
 

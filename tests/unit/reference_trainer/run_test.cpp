@@ -24,6 +24,7 @@ namespace {
 
 using nlohmann::json;
 using ::testing::AllOf;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 namespace fs = std::filesystem;
@@ -183,6 +184,132 @@ TEST(TrainerRun, TheLossFallsUnderEveryPolicyAndTheTargetEndsARun) {
     EXPECT_LT(run["iterations"], 200'000);
   }
 }
+
+// ---- Decentralized and speculative policies
+
+// One run of four workers under a policy with 40 iterations for each; its part of the report.
+json run_of(const std::string& policy, const std::string& more) {
+  Trainer trainer(
+      words("--workload svm --workers 4 --generate --samples 4000 --budget each "
+            "--max-iterations 40 --json --csv-dir none --policy " +
+            policy + " " + more));
+  EXPECT_EQ(trainer.wait(), "exit status 0") << trainer.err();
+  const json report = json::parse(trainer.out(), nullptr, false);
+  return report.is_object() ? report["policies"][0] : json::object();
+}
+
+void expect_healthy(const json& run) {
+  ASSERT_TRUE(run.contains("iterations"));
+  EXPECT_EQ(run["iterations"], 4 * 40);
+  EXPECT_EQ(run["lost_workers"], 0);
+  EXPECT_EQ(run["missing_updates"], 0);
+  EXPECT_EQ(run["torn_updates"], 0);
+  EXPECT_LT(run["final_loss"], 0.9 * run["initial_loss"].get<double>());
+}
+
+TEST(TrainerRun, HopTrainsOnARing) {
+  const json run = run_of("hop:ring,max_ig=2", "--iteration-ms 1");
+  expect_healthy(run);
+  // Two neighbours each, all of whose updates are read; but for the end, when they leave.
+  EXPECT_GT(run["reduced_updates"], 4 * 2 * 35);
+  EXPECT_LE(run["reduced_updates"], 4 * 3 * 40);
+  EXPECT_LE(run["staleness_max"], 2) << "the longest path of the ring";
+  EXPECT_LT(run["final_loss_of_one_worker"], 0.9 * run["initial_loss"].get<double>());
+}
+
+TEST(TrainerRun, HopWithABackupStandsASlowWorker) {
+  const json run =
+      run_of("hop:ring_based,max_ig=3,backup=1", "--iteration-ms 1 --slowdown fixed:3=6x");
+  expect_healthy(run);
+  EXPECT_LT(run["reduced_updates"], 4 * 3 * 40) << "the slow one is not always waited for";
+}
+
+TEST(TrainerRun, HopWithStalenessReducesWhatIsThere) {
+  expect_healthy(
+      run_of("hop:ring_based,max_ig=4,staleness=3", "--iteration-ms 1 --slowdown random:6x@0.1"));
+}
+
+TEST(TrainerRun, HopLetsASlowWorkerJump) {
+  const json run = run_of("hop:ring_based,max_ig=2,backup=1,skip=10,skip_trigger=2",
+                          "--iteration-ms 1 --slowdown fixed:3=6x");
+  expect_healthy(run);
+  EXPECT_GT(run["skipped"], 0);
+  EXPECT_EQ(run["skipped"], run["workers"][3]["skipped"]) << "the others never do";
+}
+
+TEST(TrainerRun, NotifyAckReducesOneWholeUpdateOfEveryInNeighbour) {
+  const json run = run_of("notify_ack:root_expander", "--iteration-ms 1 --slowdown random:6x@0.1");
+  expect_healthy(run);
+  EXPECT_GT(run["reduced_updates"], 4 * 2 * 38) << "all, but for the end, when they leave";
+  EXPECT_LE(run["reduced_updates"], 4 * 3 * 40);
+}
+
+TEST(TrainerRun, SpecSyncDropsWorkThatOthersHaveOvertaken) {
+  const json run = run_of("specsync:fixed,8,0.2+asp", "--iteration-ms 16 --slowdown random:2x@0.3");
+  expect_healthy(run);
+  EXPECT_GT(run["restarts"], 0);
+  EXPECT_GT(run["wasted_share"], 0);
+  EXPECT_LT(run["wasted_share"], 1);
+}
+
+TEST(TrainerRun, AComparisonTakesEveryPolicy) {
+  Trainer trainer(words(
+      "--workload mf --workers 4 --generate --samples 2000 --iteration-ms 2 --max-iterations 15 "
+      "--csv-dir none --json --compare bsp,asp,ssp:3,dssp:3-15,elastic_bsp:15,specsync+asp,"
+      "hop:ring_based,max_ig=5,backup=1,notify_ack:root_expander"));
+  ASSERT_EQ(trainer.wait(), "exit status 0") << trainer.err();
+  const json report = json::parse(trainer.out());
+  std::vector<std::string> policies;
+  for (const json& run : report["policies"]) {
+    policies.push_back(run["policy"]);
+    EXPECT_TRUE(run["failure"].is_null()) << run["policy"];
+    EXPECT_EQ(run["iterations"], 60) << run["policy"];
+    EXPECT_EQ(run["missing_updates"], 0);
+    EXPECT_EQ(run["torn_updates"], 0);
+    EXPECT_LT(run["final_loss"], run["initial_loss"]) << run["policy"];
+  }
+  EXPECT_THAT(policies,
+              ElementsAre("bsp", "asp", "ssp:3", "dssp:3-15", "elastic_bsp:15", "specsync+asp",
+                          "hop:ring_based,max_ig=5,backup=1", "notify_ack:root_expander"));
+}
+
+TEST(TrainerRun, AGraphThatDoesNotTakeSoManyWorkersFailsItsRunWithTheReason) {
+  Trainer trainer(
+      words("--workload mf --workers 3 --compare hop:ring_based,asp --generate --samples 2000 "
+            "--iteration-ms 1 --max-iterations 5 --csv-dir none --json"));
+  EXPECT_EQ(trainer.wait(), "exit status 1");
+  const json report = json::parse(trainer.out());
+  EXPECT_THAT(report["policies"][0]["failure"].get<std::string>(),
+              AllOf(HasSubstr("SYNCD_E_"), HasSubstr("ring_based")));
+  EXPECT_EQ(report["policies"][1]["iterations"], 15);
+}
+
+TEST(TrainerRun, QueuesThatNeedTooMuchMemoryAreRefusedBeforeTheFirstRun) {
+  Trainer trainer(
+      words("--workload mf --workers 200 --compare bsp,hop:ring,max_ig=100 --generate --csv-dir "
+            "none"));
+  EXPECT_EQ(trainer.wait(), "exit status 2");
+  EXPECT_THAT(trainer.err(),
+              AllOf(HasSubstr("hop:ring,max_ig=100: 200 workers"), HasSubstr("allowed: 2 GiB")));
+}
+
+// The others go on without the lost one, whose half-sent updates nobody takes for whole.
+TEST(TrainerRun, AKilledWorkerOfADecentralizedRunSpoilsNothing) {
+  Trainer trainer(
+      words("--workload mf --workers 4 --policy hop:ring,max_ig=2 --generate --samples 2000 "
+            "--iteration-ms 5 --max-iterations 200 --budget each --json --verbose"));
+  const std::vector<pid_t> workers = trainer.wait_for_start(4);
+  ASSERT_EQ(::kill(workers[1], SIGKILL), 0);
+  ASSERT_EQ(trainer.wait(), "exit status 0") << trainer.err();
+  const json run = json::parse(trainer.out())["policies"][0];
+  EXPECT_EQ(run["lost_workers"], 1);
+  for (const int rank : {0, 2, 3}) EXPECT_EQ(run["workers"][rank]["iterations"], 200);
+  EXPECT_EQ(run["missing_updates"], 0);
+  EXPECT_EQ(run["torn_updates"], 0);
+  EXPECT_LT(run["final_loss"], run["initial_loss"]);
+}
+
+// ---- What may end early
 
 TEST(TrainerRun, AKilledWorkerDoesNotEndTheRunForTheOthers) {
   // 'each': the others do their own share, however much the lost one had taken.

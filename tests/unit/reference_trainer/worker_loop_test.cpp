@@ -1,6 +1,6 @@
 // The worker's loop against a scripted coordinator and a clock that only moves when it is asked to
 // sleep; and several loops at once, in threads, against an in-process SSP.
-#include "reference_trainer/worker_loop.h"
+#include "reference_trainer/store_loop.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -13,25 +13,15 @@
 #include <thread>
 
 #include "reference_trainer/random.h"
+#include "tests/unit/reference_trainer/loop_support.h"
 #include "tests/unit/reference_trainer/support.h"
 
 namespace syncd::trainer {
 namespace {
 
+using testing::CountingStepper;
 using ::testing::ElementsAre;
-
-class FakeClock : public Clock {
- public:
-  std::int64_t now_us() override { return now_us_; }
-  void sleep_us(std::int64_t us) override {
-    now_us_ += us;
-    if (on_sleep) on_sleep();
-  }
-  std::function<void()> on_sleep;
-
- private:
-  std::int64_t now_us_ = 1'000'000;
-};
+using testing::FakeClock;
 
 // Answers begins from a list of actions (each returns a step, nothing, or throws), pushes likewise;
 // when a list is used up, steps follow each other and pushes count.
@@ -40,6 +30,8 @@ class ScriptedCoordinator : public Coordinator {
   std::deque<std::function<std::optional<Step>()>> begins;
   std::deque<std::function<bool()>> pushes;
   std::function<bool()> resync = [] { return false; };
+  std::function<void()> on_restarted;
+  std::vector<std::int64_t> restarts;
   std::vector<std::int64_t> pushed;
   std::vector<PushReport> reports;
   std::deque<std::function<void()>> joins;
@@ -63,6 +55,10 @@ class ScriptedCoordinator : public Coordinator {
   }
   std::string waiting_for() const override { return "waiting for worker 7"; }
   bool should_resync() const override { return resync(); }
+  void restarted(std::int64_t iteration) override {
+    if (on_restarted) on_restarted();
+    restarts.push_back(iteration);
+  }
   bool push(std::int64_t iteration, const PushReport& report) override {
     bool late = false;
     if (!pushes.empty()) {
@@ -89,37 +85,6 @@ class ScriptedCoordinator : public Coordinator {
   }
 };
 
-// One parameter; every minibatch adds 1 to it, in two parts, and notes what the replica held.
-class CountingStepper : public Stepper {
- public:
-  std::vector<float> seen;      // the replica at each start
-  std::vector<int> parts_done;  // parts computed, per start
-  std::vector<std::int64_t> iterations;
-
-  std::span<float> replica() override { return {&replica_, 1}; }
-  void start(BatchKey key) override {
-    seen.push_back(replica_);
-    iterations.push_back(key.iteration);
-    parts_done.push_back(0);
-  }
-  int micro_batches() const override { return 2; }
-  void compute(int part) override {
-    EXPECT_EQ(part, parts_done.back());
-    ++parts_done.back();
-  }
-  const Update& finish() override {
-    update_.indices = {0};
-    update_.deltas = {1};
-    update_.loss = 0.25;
-    update_.samples = 8;
-    return update_;
-  }
-
- private:
-  float replica_ = -1;
-  Update update_;
-};
-
 class WorkerLoopTest : public ::testing::Test {
  protected:
   static BoardConfig config() {
@@ -132,7 +97,7 @@ class WorkerLoopTest : public ::testing::Test {
     return config;
   }
 
-  void run(int worker = 0) { WorkerLoop(worker, board, store, stepper, coordinator, clock).run(); }
+  void run(int worker = 0) { StoreLoop(worker, board, store, stepper, coordinator, clock).run(); }
   // What another worker does meanwhile.
   void others_add(float delta) {
     Update update;
@@ -222,29 +187,37 @@ TEST_F(WorkerLoopTest, ALateUpdateIsTakenBackAndDoesNotCount) {
   EXPECT_EQ(value(), 103);
   EXPECT_EQ(stepper.seen[2], 101) << "it pulls afterwards, whatever the step says";
   EXPECT_EQ(board.slot(0).late.load(), 1);
+  EXPECT_EQ(board.slot(0).wasted_us.load(), 10'000);
   EXPECT_EQ(board.slot(0).iterations.load(), 3);
 }
 
-TEST_F(WorkerLoopTest, AResyncDropsTheWorkPullsAndStartsTheSameIterationOverOnce) {
+TEST_F(WorkerLoopTest, AResyncDropsTheWorkPullsAndStartsTheSameIterationOver) {
   int asked = 0;
-  coordinator.resync = [&] {
-    if (coordinator.next != 1) return false;
-    if (asked++ == 2) others_add(10);
-    return asked > 2;  // and it stays set: the daemon may say so until the push
-  };
+  coordinator.resync = [&] { return coordinator.next == 1 && asked++ == 2; };
+  // Between the report and the pull: what the others push after the report counts as not seen.
+  coordinator.on_restarted = [&] { others_add(10); };
   run();
   EXPECT_THAT(stepper.iterations, ElementsAre(0, 1, 1, 2));
   EXPECT_THAT(stepper.seen, ElementsAre(0, 1, 11, 12));
   EXPECT_EQ(stepper.parts_done[1], 1) << "dropped between the parts";
   EXPECT_EQ(stepper.parts_done[2], 2);
   EXPECT_EQ(value(), 13) << "what was dropped was never applied";
-  EXPECT_EQ(board.slot(0).aborts.load(), 1);
+  EXPECT_THAT(coordinator.restarts, ElementsAre(1));
+  EXPECT_EQ(board.slot(0).restarts.load(), 1);
   EXPECT_GT(board.slot(0).wasted_us.load(), 0);
   EXPECT_THAT(coordinator.pushed, ElementsAre(0, 1, 2));
 }
 
+TEST_F(WorkerLoopTest, ARestartedIterationCanBeStartedOverAgain) {
+  coordinator.resync = [&] { return coordinator.restarts.size() < 3; };
+  run();
+  EXPECT_THAT(coordinator.restarts, ElementsAre(0, 0, 0));
+  EXPECT_THAT(stepper.iterations, ElementsAre(0, 0, 0, 0, 1, 2));
+  EXPECT_EQ(board.slot(0).restarts.load(), 3);
+}
+
 TEST_F(WorkerLoopTest, AResyncIsNoticedWithinThePaddingOfOnePart) {
-  coordinator.resync = [&] { return coordinator.next == 0 && clock.now_us() >= 1'002'500; };
+  coordinator.resync = [&] { return coordinator.restarts.empty() && clock.now_us() >= 1'002'500; };
   run();
   // The first part is padded to 5 ms in slices of 2 ms: the flag is seen at 4 ms.
   EXPECT_EQ(board.slot(0).wasted_us.load(), 4'000);
@@ -293,6 +266,19 @@ TEST_F(WorkerLoopTest, AFencedWorkerJoinsAnewAndGoesOnWithFreshParameters) {
   EXPECT_EQ(board.slot(0).rejoins.load(), 1);
 }
 
+TEST_F(WorkerLoopTest, AWorkerThatWasTakenBackGoesOnWhereTheNextBeginSays) {
+  coordinator.pushes.push_back([this]() -> bool {
+    others_add(10);
+    coordinator.begins.push_back([] { return Step{.iteration = 7}; });
+    throw CoordinatorError(CoordinatorError::Kind::kMoved, "push: SYNCD_E_WRONG_ITERATION");
+  });
+  run();
+  EXPECT_EQ(coordinator.joined, 1) << "it is still a member";
+  EXPECT_THAT(coordinator.pushed, ElementsAre(7, 8, 9));
+  EXPECT_THAT(stepper.seen, ElementsAre(0, 10, 11, 12));
+  EXPECT_EQ(board.slot(0).skipped.load(), 0);
+}
+
 TEST_F(WorkerLoopTest, AWorkerThatIsFencedAgainAndAgainGivesUp) {
   for (int i = 0; i <= kRejoinsMax; ++i) {
     coordinator.pushes.push_back(
@@ -331,9 +317,9 @@ TEST_F(WorkerLoopTest, AFencedPushIsTakenBackAndTheNextIterationStartsWithoutIt)
 
 TEST_F(WorkerLoopTest, ARefusedPushIsTakenBack) {
   coordinator.pushes.push_back([]() -> bool {
-    throw CoordinatorError(CoordinatorError::Kind::kOther, "push: SYNCD_E_WRONG_ITERATION");
+    throw CoordinatorError(CoordinatorError::Kind::kOther, "push: SYNCD_E_INVALID_ARGUMENT");
   });
-  EXPECT_EQ(testing::error_of<CoordinatorError>([&] { run(); }), "push: SYNCD_E_WRONG_ITERATION");
+  EXPECT_EQ(testing::error_of<CoordinatorError>([&] { run(); }), "push: SYNCD_E_INVALID_ARGUMENT");
   EXPECT_EQ(value(), 0);
 }
 
@@ -490,6 +476,7 @@ class HubCoordinator : public Coordinator {
   }
   std::string waiting_for() const override { return "the slowest"; }
   bool should_resync() const override { return false; }
+  void restarted(std::int64_t) override {}
   bool push(std::int64_t, const PushReport&) override {
     hub_.push(worker_);
     return false;
@@ -526,7 +513,7 @@ TEST(WorkerLoops, TrainTogetherWithinTheBoundAndLearn) {
       const auto stepper = workload->make_stepper();
       HubCoordinator coordinator(hub, static_cast<std::size_t>(worker));
       SystemClock clock;
-      WorkerLoop(worker, board, store, *stepper, coordinator, clock).run();
+      StoreLoop(worker, board, store, *stepper, coordinator, clock).run();
     });
   }
   for (std::thread& thread : threads) thread.join();
@@ -557,6 +544,7 @@ class MoodyCoordinator : public Coordinator {
   }
   std::string waiting_for() const override { return ""; }
   bool should_resync() const override { return false; }
+  void restarted(std::int64_t) override {}
   bool push(std::int64_t, const PushReport&) override {
     const std::uint64_t mood = random_.index(10);
     if (mood == 0) throw CoordinatorError(CoordinatorError::Kind::kRetry, "unknown");
@@ -593,8 +581,8 @@ TEST(WorkerLoops, TheStoreHoldsExactlyTheAcceptedUpdates) {
     threads.emplace_back([&, worker] {
       CountingStepper stepper;
       FakeClock clock;
-      WorkerLoop(worker, board, store, stepper, coordinators[static_cast<std::size_t>(worker)],
-                 clock)
+      StoreLoop(worker, board, store, stepper, coordinators[static_cast<std::size_t>(worker)],
+                clock)
           .run();
     });
   }

@@ -1,0 +1,153 @@
+// The loop with parameters of its own: see peer_loop.h. Runs on the worker's only own thread.
+#include "reference_trainer/peer_loop.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+
+namespace syncd::trainer {
+
+PeerLoop::PeerLoop(int worker, const RunBoard& board, const PeerPolicy& policy, PeerQueues& queues,
+                   Stepper& stepper, PeerCoordinator& coordinator, Clock& clock)
+    : WorkerLoop(worker, board, stepper, coordinator, clock),
+      policy_(policy),
+      queues_(queues),
+      coordinator_(coordinator),
+      received_(queues.parameters()),
+      sum_(queues.parameters()) {
+  report_.loss = std::numeric_limits<double>::quiet_NaN();
+  PeerLoop::start_over();
+}
+
+// What was sent in the life before must not be taken for new.
+void PeerLoop::start_over() {
+  queues_.start_life(worker_);
+  last_sent_ = -1;
+  publish();
+}
+
+bool PeerLoop::train(const Step& step) {
+  // A worker that was lost and has come back unnoticed may repeat iterations.
+  if (step.iteration <= last_sent_) start_over();
+  // Jumped ahead: the parameters are renewed from what the others sent in the iteration before.
+  if (step.skip && !collect(step.iteration - 1)) return false;
+  const bool done = policy_.notify_ack ? compute_and_exchange(step) : exchange_and_compute(step);
+  if (!done) return false;
+  publish();
+  slot_.last_loss.store(report_.loss, std::memory_order_relaxed);
+  count(slot_.iterations, 1);
+  return true;
+}
+
+bool PeerLoop::exchange_and_compute(const Step& step) {
+  if (!send(step)) return false;
+  push(step, report_);  // with the loss of the iteration before: this one's is not known yet
+  if (!compute_gradient(step, step.iteration)) return false;
+  if (!collect(step.iteration)) return false;
+  apply();
+  return true;
+}
+
+bool PeerLoop::compute_and_exchange(const Step& step) {
+  for (std::int64_t i = 0; i < policy_.every; ++i) {
+    if (!compute_gradient(step, step.iteration * policy_.every + i)) return false;
+    apply();
+  }
+  if (!send(step)) return false;
+  push(step, report_);
+  if (!collect(step.iteration)) return false;
+  // After the reduce has read everything: from here on the others may overwrite it.
+  persist(StopLevel::kAbandon, [&] { coordinator_.consumed(step.iteration); });
+  return true;
+}
+
+bool PeerLoop::compute_gradient(const Step& step, std::int64_t batch) {
+  if (compute(step, batch) != Outcome::kDone) return false;
+  gradient_ = &stepper_.finish();
+  report_ = {.loss = gradient_->loss,
+             .samples = gradient_->samples,
+             .bytes = stepper_.replica().size() * sizeof(float)};
+  return true;
+}
+
+// Sends the parameters to whom the daemon says. False: the run is to be abandoned.
+bool PeerLoop::send(const Step& step) {
+  std::optional<std::vector<int>> targets;
+  const bool answered = wait(StopLevel::kAbandon, [&] {
+    targets = coordinator_.targets(step.iteration, kWaitSliceMs);
+    return targets.has_value();
+  });
+  if (!answered) return false;
+  const std::int64_t start_us = clock_.now_us();
+  for (const int target : *targets) {
+    if (queues_.send(worker_, target, step.iteration, stepper_.replica())) continue;
+    throw SharedMemoryError(
+        fmt::format("worker {} is to send to rank {}, which is not of this run: its ranks are 0 to "
+                    "{}",
+                    worker_, target, queues_.workers() - 1));
+  }
+  last_sent_ = step.iteration;
+  count(slot_.pushing_us, clock_.now_us() - start_us);
+  return true;
+}
+
+// Replaces the parameters by the weighted mean of what the daemon names. False: the run is to be
+// abandoned.
+bool PeerLoop::collect(std::int64_t iteration) {
+  std::optional<std::vector<PeerUpdate>> updates;
+  const bool answered = wait(StopLevel::kAbandon, [&] {
+    updates = coordinator_.collect(iteration, kWaitSliceMs);
+    return updates.has_value();
+  });
+  if (!answered) return false;
+  const std::int64_t start_us = clock_.now_us();
+  reduce(*updates);
+  count(slot_.computing_us, clock_.now_us() - start_us);
+  return true;
+}
+
+// An update that cannot be read is counted and left out; the weights of the others then sum up to
+// 1 again. The own parameters are always there: those of now, which after a jump are newer than
+// what was sent last.
+void PeerLoop::reduce(const std::vector<PeerUpdate>& updates) {
+  const std::span<float> own = stepper_.replica();
+  std::fill(sum_.begin(), sum_.end(), 0.0);
+  double weights = 0;
+  const auto add = [&](std::span<const float> values, double weight) {
+    for (std::size_t i = 0; i < sum_.size(); ++i) sum_[i] += weight * double{values[i]};
+    weights += weight;
+  };
+  for (const PeerUpdate& update : updates) {
+    if (update.rank == worker_) {
+      add(own, update.weight);
+      continue;
+    }
+    switch (queues_.receive(worker_, update.rank, update.iteration, received_)) {
+      case PeerQueues::Received::kWhole:
+        add(received_, update.weight);
+        count(slot_.reduced, 1);
+        break;
+      case PeerQueues::Received::kMissing:
+        count(slot_.missing_updates, 1);
+        break;
+      case PeerQueues::Received::kTorn:
+        count(slot_.torn_updates, 1);
+        break;
+    }
+  }
+  if (weights <= 0) return;
+  for (std::size_t i = 0; i < sum_.size(); ++i) own[i] = static_cast<float>(sum_[i] / weights);
+  stepper_.replica_changed();
+}
+
+void PeerLoop::apply() {
+  add_update(*gradient_, stepper_.replica());
+  stepper_.replica_changed();
+}
+
+void PeerLoop::publish() {
+  queues_.publish(worker_, ++version_, stepper_.replica());
+}
+
+}  // namespace syncd::trainer

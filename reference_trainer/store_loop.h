@@ -1,0 +1,28 @@
+// A worker of a parameter-server policy: pulls from the store that all workers share, computes, and
+// adds its update there. The loop is the same for every such policy. Used by one thread.
+#pragma once
+
+#include "reference_trainer/parameter_store.h"
+#include "reference_trainer/worker_loop.h"
+
+namespace syncd::trainer {
+
+class StoreLoop : public WorkerLoop {
+ public:
+  // As WorkerLoop, over `store`, which must outlive the loop.
+  StoreLoop(int worker, const RunBoard& board, ParameterStore& store, Stepper& stepper,
+            Coordinator& coordinator, Clock& clock);
+
+ private:
+  bool train(const Step& step) override;
+  void start_over() override { must_pull_ = true; }
+  void renew() override;
+  bool report(const Step& step);
+  void take_back(const Update& update);
+
+  ParameterStore& store_;
+  StoreReader reader_;
+  bool must_pull_ = true;
+};
+
+}  // namespace syncd::trainer
