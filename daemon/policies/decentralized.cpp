@@ -52,14 +52,12 @@ void DecentralizedPolicy::on_enter(PolicyHost& host, Rank) {
   if (started_) rebuild(host);
 }
 
-void DecentralizedPolicy::on_exit(PolicyHost& host, Rank rank) {
-  gone(rank);
+void DecentralizedPolicy::on_exit(PolicyHost& host, Rank) {
   if (started_) rebuild(host);
 }
 
 // It may know of answers that a daemon which was started again does not.
-void DecentralizedPolicy::on_return(PolicyHost& host, Rank rank) {
-  pushed(host, rank);
+void DecentralizedPolicy::on_return(PolicyHost& host, Rank) {
   for (const Rank other : host.active()) try_again(host, other);
   settle(host);
 }
@@ -84,7 +82,6 @@ void DecentralizedPolicy::on_consumed(PolicyHost& host, Rank rank) {
   settle(host);
 }
 void DecentralizedPolicy::on_push(PolicyHost& host, Rank rank, bool) {
-  pushed(host, rank);
   look_at(host, graph_.out(rank));
   settle(host);
 }
@@ -152,7 +149,6 @@ void DecentralizedPolicy::settle(PolicyHost& host) {
 std::vector<std::int64_t> DecentralizedPolicy::save() const {
   std::vector<std::int64_t> out{started_ ? 1 : 0};
   graph_.save(out);
-  save_more(out);
   return out;
 }
 
@@ -160,7 +156,7 @@ bool DecentralizedPolicy::load(std::span<const std::int64_t> state) {
   if (state.empty() || state[0] < 0 || state[0] > 1) return false;
   started_ = state[0] == 1;
   state = state.subspan(1);
-  return graph_.take(state) && load_more(state);
+  return graph_.take(state) && state.empty();
 }
 
 }  // namespace syncd

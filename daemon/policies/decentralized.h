@@ -38,10 +38,6 @@ class DecentralizedPolicy : public Policy {
   virtual void try_begin(PolicyHost& host, Rank rank) = 0;
   virtual void try_targets(PolicyHost& host, Rank rank) = 0;
   virtual void try_collect(PolicyHost& host, Rank rank) = 0;
-  virtual void pushed(const PolicyHost& host, Rank rank) { (void)host, (void)rank; }
-  virtual void gone(Rank rank) { (void)rank; }
-  virtual void save_more(std::vector<std::int64_t>& out) const { (void)out; }
-  virtual bool load_more(std::span<const std::int64_t> state) { return state.empty(); }
 
   // Grants, and has those who wait for this worker's tokens looked at again.
   void grant(PolicyHost& host, Rank rank, Iteration iteration);

@@ -99,41 +99,6 @@ class Hop final : public DecentralizedPolicy {
     host.answer_collect(rank, std::move(*updates));
   }
 
-  void pushed(const PolicyHost& host, Rank rank) override {
-    if (options_.skip == 0) return;
-    const Iteration latest = host.worker(rank).pushed;
-    if (rank >= recent_.size()) recent_.resize(rank + std::size_t{1});
-    std::vector<Iteration>& recent = recent_[rank];
-    if (latest >= 0 && (recent.empty() || recent.back() < latest)) recent.push_back(latest);
-    // Nobody collects an iteration before the one that it is in.
-    Iteration needed = latest;
-    for (const PeerEdge& edge : graph_.out(rank)) {
-      needed = std::min(needed, host.worker(edge.peer).clock);
-    }
-    recent.erase(recent.begin(), std::lower_bound(recent.begin(), recent.end(), needed));
-  }
-  void gone(Rank rank) override {
-    // What it had pushed stays usable only along its edges, which go with it.
-    if (rank < recent_.size()) recent_[rank].clear();
-  }
-
-  void save_more(std::vector<std::int64_t>& out) const override {
-    for (Rank rank = 0; rank < recent_.size(); ++rank) {
-      for (const Iteration k : recent_[rank]) out.insert(out.end(), {rank, k});
-    }
-  }
-  bool load_more(std::span<const std::int64_t> state) override {
-    if (state.size() % 2 != 0) return false;
-    recent_.clear();
-    for (std::size_t i = 0; i < state.size(); i += 2) {
-      if (state[i] < 0 || state[i] >= static_cast<std::int64_t>(topology::kNodesMax)) return false;
-      const auto rank = static_cast<std::size_t>(state[i]);
-      if (rank >= recent_.size()) recent_.resize(rank + 1);
-      recent_[rank].push_back(state[i + 1]);
-    }
-    return true;
-  }
-
  private:
   static std::string number(const char* key, std::int64_t value) {
     return key + std::to_string(value);
@@ -145,15 +110,6 @@ class Hop final : public DecentralizedPolicy {
     return !options_.backup || clock <= k;
   }
 
-  // Whether the in-neighbour has pushed iteration k. Without jumps it has pushed all up to its
-  // latest.
-  bool has_pushed(const PolicyHost& host, Rank rank, Iteration k) const {
-    if (host.worker(rank).pushed < k) return false;
-    if (options_.skip == 0) return true;
-    return rank < recent_.size() &&
-           std::binary_search(recent_[rank].begin(), recent_[rank].end(), k);
-  }
-
   // The newest update over this edge; one that was not sent yet counts as the one before its first.
   static Iteration newest(const PolicyHost& host, const PeerEdge& edge) {
     return std::max(host.worker(edge.peer).pushed, edge.live_from - 1);
@@ -162,7 +118,9 @@ class Hop final : public DecentralizedPolicy {
   // Whether collect(k) need not wait for this in-neighbour.
   bool usable(const PolicyHost& host, const PeerEdge& edge, Iteration k) const {
     if (options_.staleness) return newest(host, edge) >= k - *options_.staleness;
-    return has_pushed(host, edge.peer, k);
+    // It has pushed all iterations up to its latest but those that it jumped over, which nobody
+    // that it sends to still collects: a jump never goes past any of them.
+    return host.worker(edge.peer).pushed >= k;
   }
 
   // What collect(k) would give now, or nothing if it would have to wait.
@@ -228,8 +186,6 @@ class Hop final : public DecentralizedPolicy {
   }
 
   HopOptions options_;
-  // With jumps: which iterations a worker has pushed, of those that somebody may still collect.
-  std::vector<std::vector<Iteration>> recent_;
 };
 
 }  // namespace

@@ -315,6 +315,12 @@ void PeerWorld::check_collect(std::size_t p, const wire::CollectReply& reply) {
       fail("an update of one that is no in-neighbour");
     }
   }
+  for (const wire::PeerUpdate& update : reply.updates) {
+    if (update.rank == process.ref.rank) continue;
+    const auto known = reduced_.try_emplace({update.rank, process.ref.rank}, -1).first;
+    if (update.iteration <= known->second) fail("an update is reduced twice");
+    known->second = update.iteration;
+  }
   if (options_.staleness) return;
   missing_ += in - got;
   if (got + static_cast<std::size_t>(options_.backup.value_or(0)) < in) {

@@ -95,6 +95,7 @@ class PeerWorld {
   // What lies in the slots that `from` writes to at `to`.
   std::map<std::pair<Rank, Rank>, std::map<std::int64_t, Iteration>> slots_;
   std::int64_t slot_count_ = 0;
+  std::map<std::pair<Rank, Rank>, Iteration> reduced_;  // the newest of `from` at `to`
   topology::Graph graph_;
   std::unique_ptr<topology::GapBounds> bounds_;  // on a fixed membership
   std::unique_ptr<topology::Distances> distances_;
