@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <stdexcept>
 
@@ -24,6 +25,10 @@ std::size_t item_block(const RatingView& data, std::uint32_t item) {
 std::size_t parameter_count(const RatingView& data) {
   return (std::size_t{data.users} + data.items) * kBlock;
 }
+
+// Rate times the mean number of ratings of a row in a minibatch. Hop on a ring of four, whose
+// parallel order is the least stable, learns up to 0.15 and diverges from 0.28 on (generated data).
+constexpr double kPeerStepOfARowMax = 0.15;
 
 double mean_rating(const RatingView& data) {
   double sum = 0;
@@ -140,6 +145,12 @@ class Mf : public Workload {
       sum += error * error;
     }
     return std::sqrt(sum / static_cast<double>(held_out_samples()));
+  }
+
+  // The gradient is a sum over the ratings that a row has in the minibatch.
+  double peer_rate_max() const override {
+    const double rows = std::min(data_.users, data_.items);
+    return kPeerStepOfARowMax * rows / config_.batch;
   }
 
   std::unique_ptr<Stepper> make_stepper() const override {

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <cmath>
+#include <limits>
 #include <stdexcept>
 
 #include "reference_trainer/batch.h"
@@ -111,6 +112,9 @@ class Svm : public Workload {
     }
     return sum / static_cast<double>(held_out_samples());
   }
+
+  // The gradient is a mean over the minibatch, however large that is.
+  double peer_rate_max() const override { return std::numeric_limits<double>::infinity(); }
 
   std::unique_ptr<Stepper> make_stepper() const override {
     return std::make_unique<SvmStepper>(config_, data_);

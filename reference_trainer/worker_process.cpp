@@ -19,11 +19,13 @@ void train(int worker, const RunBoard& board) {
   const BoardConfig& config = board.config();
   const SharedArrays data = SharedArrays::attach(config.data_fd);
   const std::optional<PeerPolicy> peers = peer_policy(config.policy.data());
-  WorkloadConfig training = config.workload;
+  std::unique_ptr<Workload> workload = make_workload(config.workload, data);
   if (peers) {
-    training.learning_rate = peer_learning_rate(training.learning_rate, training.workers);
+    WorkloadConfig own = config.workload;
+    own.learning_rate =
+        peer_learning_rate(own.learning_rate, own.workers, workload->peer_rate_max());
+    workload = make_workload(own, data);
   }
-  const std::unique_ptr<Workload> workload = make_workload(training, data);
   const std::unique_ptr<Stepper> stepper = workload->make_stepper();
   const std::unique_ptr<PeerCoordinator> coordinator =
       connect_to_syncd({.addresses = config.addresses.data(),

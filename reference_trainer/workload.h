@@ -41,11 +41,11 @@ std::int32_t default_batch(WorkloadKind kind);
 double default_learning_rate(WorkloadKind kind, std::int32_t workers);
 
 // The rate of a worker with parameters of its own. Averaging over the workers divides its step by
-// their number, which a greater step makes up for, as far as one worker's minibatch alone stands
-// it: with more than kPeerRateFactorMax times the rate, mf with 8 workers diverges.
+// their number, which a greater step makes up for: as far as `most` (peer_rate_max()), and no
+// further than kPeerRateFactorMax times.
 inline constexpr std::int32_t kPeerRateFactorMax = 4;
-constexpr double peer_learning_rate(double rate, std::int32_t workers) {
-  return rate * std::min(workers, kPeerRateFactorMax);
+constexpr double peer_learning_rate(double rate, std::int32_t workers, double most) {
+  return std::clamp(most, rate, rate * std::min(workers, kPeerRateFactorMax));
 }
 
 // How the flat vector of parameters is best cut into shards.
@@ -113,6 +113,10 @@ class Workload {
 
   // Loss on the held-out samples, which no stepper ever trains on.
   virtual double evaluate(std::span<const float> parameters) const = 0;
+
+  // The greatest rate that a worker stands which takes the steps of its own minibatches alone, as
+  // measured; it may be infinite.
+  virtual double peer_rate_max() const = 0;
 
   virtual std::unique_ptr<Stepper> make_stepper() const = 0;
 };

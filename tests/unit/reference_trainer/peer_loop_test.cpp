@@ -9,6 +9,7 @@
 #include <cmath>
 #include <condition_variable>
 #include <deque>
+#include <limits>
 #include <mutex>
 #include <thread>
 
@@ -285,9 +286,16 @@ TEST_F(PeerLoopTest, ARankThatIsNotOfThisRunIsNamed) {
 }
 
 TEST(PeerLearningRate, MakesUpForTheMeanWithinBounds) {
-  EXPECT_EQ(peer_learning_rate(0.05, 1), 0.05);
-  EXPECT_EQ(peer_learning_rate(0.05, 3), 0.05 * 3);
-  EXPECT_EQ(peer_learning_rate(0.05, 40), 0.05 * 4);
+  constexpr double kInfinite = std::numeric_limits<double>::infinity();
+  EXPECT_EQ(peer_learning_rate(0.05, 1, kInfinite), 0.05);
+  EXPECT_EQ(peer_learning_rate(0.05, 3, kInfinite), 0.05 * 3);
+  EXPECT_EQ(peer_learning_rate(0.05, 40, kInfinite), 0.05 * 4);
+  EXPECT_EQ(peer_learning_rate(0.05, 40, 0.08), 0.08);
+  EXPECT_EQ(peer_learning_rate(0.05, 40, 0.01), 0.05) << "never less than what was asked for";
+  // 20 items are the fewer rows; 24 ratings in a minibatch.
+  const SharedArrays data = testing::small_data(WorkloadKind::kMf);
+  EXPECT_DOUBLE_EQ(make_workload(testing::small_config(WorkloadKind::kMf), data)->peer_rate_max(),
+                   0.15 * 20 / 24);
 }
 
 // ---- Several loops at once
