@@ -34,7 +34,7 @@ std::string explain_bind(const std::string& endpoint, int code) {
   if (code == EADDRINUSE) {
     text +=
         "; another process (perhaps another syncd) has this port: stop it, or choose another "
-        "with --tcp ADDR:PORT (port 0 takes any free one)";
+        "(listen.tcp, --tcp ADDR:PORT; port 0 takes any free one)";
   } else if (code == EACCES) {
     text += "; ports below 1024 need a privilege: choose a higher one";
   } else if (code == EADDRNOTAVAIL) {
@@ -94,7 +94,8 @@ bool check_parent_owner(const std::string& parent, const std::string& path, std:
   const bool shared = (grandparent.st_mode & S_ISVTX) != 0 && (grandparent.st_mode & S_IWOTH) != 0;
   if (!shared || own.st_uid == geteuid() || own.st_uid == 0) return true;
   error = "the directory " + parent + " belongs to user " + std::to_string(own.st_uid) +
-          ", who could take the place of the socket in it: choose another path with --unix PATH";
+          ", who could take the place of the socket in it: choose another path (listen.unix, "
+          "--unix PATH)";
   return false;
 }
 
@@ -102,7 +103,7 @@ bool prepare_parent(const std::string& path, std::string& error) {
   const std::string parent = parent_of(path);
   if (mkdir(parent.c_str(), 0700) != 0 && errno != EEXIST) {
     error = "cannot make the directory " + parent + " for the Unix socket " + path + ": " +
-            reason(errno) + "; make it, or choose another path with --unix PATH";
+            reason(errno) + "; make it, or choose another path (listen.unix, --unix PATH)";
     return false;
   }
   return check_parent_owner(parent, path, error);
@@ -118,7 +119,8 @@ bool clear_path(const sockaddr_un& address, const std::string& path, std::string
   }
   if (!S_ISSOCK(existing.st_mode)) {
     error =
-        path + " exists and is not a socket: remove it, or choose another path with --unix PATH";
+        path +
+        " exists and is not a socket: remove it, or choose another path (listen.unix, --unix PATH)";
     return false;
   }
   UniqueFd probe(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
@@ -130,7 +132,8 @@ bool clear_path(const sockaddr_un& address, const std::string& path, std::string
   if (connect(probe.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0 ||
       errno == EAGAIN || errno == EINPROGRESS) {
     error = "another process listens on " + path +
-            " already (perhaps another syncd): stop it, or choose another path with --unix PATH";
+            " already (perhaps another syncd): stop it, or choose another path (listen.unix, "
+            "--unix PATH)";
     return false;
   }
   if (errno == ENOENT) return true;
