@@ -75,8 +75,10 @@ Command parse_command_line(int argc, const char* const* argv, const std::string&
       ->type_name("debug|info|warn|error");
   app.add_option("--log-file", log_file, "Where lines are appended")->type_name("PATH|stderr");
   app.add_flag("--insecure", insecure, "Allow listening beyond localhost");
-  app.add_flag("--check-config", flags.check_config,
-               "Print the configuration in force and exit: 0 if it is good, 2 if not");
+  app.add_flag(
+      "--check-config", flags.check_config,
+      "Print the configuration in force and exit: 0 if it is good, 2 if not, 3 if its store "
+      "has no place to be");
   app.add_option("--ready-file", flags.ready_file,
                  "Write the endpoints into this file once workers can connect, one a line")
       ->type_name("FILE");

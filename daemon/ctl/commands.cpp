@@ -284,8 +284,8 @@ int run_export(const Options& options) {
   });
   out.flush();
   if (code == kExitOk && !out) {
-    return complain(kExitStore,
-                    "the export could not be written: " + std::string(std::strerror(errno)));
+    return complain(kExitStore, (options.output.empty() ? "standard output" : options.output) +
+                                    std::string(" took no more: the export is not all there"));
   }
   return code;
 }

@@ -1,6 +1,7 @@
 // syncctl: asks a running syncd, or a store directory, what is going on. This file owns the command
 // line; commands.cpp does the work.
 #include <CLI/CLI.hpp>
+#include <cstdio>
 #include <functional>
 #include <iostream>
 
@@ -162,6 +163,24 @@ void add_simulate(CLI::App& app, syncd::ctl::SimulateQuery& query,
   });
 }
 
+// The first word of the command line if it should be a command and is none; else empty.
+std::string unknown_command(const CLI::App& app, int argc, char** argv) {
+  if (argc < 2 || argv[1][0] == '-') return {};
+  for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; })) {
+    if (command->check_name(argv[1])) return {};
+  }
+  return argv[1];
+}
+
+// What a full disk or a closed pipe did not take must not look like success.
+int after_output(int code) {
+  std::cout.flush();
+  const bool written = std::fflush(stdout) == 0 && std::cout;
+  if (written || code != syncd::ctl::kExitOk) return code;
+  std::cerr << "syncctl: standard output took no more: what it has is not all\n";
+  return syncd::ctl::kExitStore;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) try {
@@ -192,8 +211,12 @@ int main(int argc, char** argv) try {
     return sub;
   };
   const auto filters = [&](CLI::App* sub) {
-    sub->add_option("--from", options.from, "First sequence number")->capture_default_str();
+    constexpr std::uint64_t kMost = INT64_MAX;
+    sub->add_option("--from", options.from, "First sequence number")
+        ->check(CLI::Range(std::uint64_t{1}, kMost))
+        ->capture_default_str();
     sub->add_option("--limit", options.limit, "At most so many records (0: all)")
+        ->check(CLI::Range(std::uint64_t{0}, kMost))
         ->capture_default_str();
     sub->add_option("--kind", options.kinds,
                     "Only records of these kinds, such as push,worker_lost")
@@ -260,14 +283,18 @@ int main(int argc, char** argv) try {
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
+    if (const std::string unknown = unknown_command(app, argc, argv); !unknown.empty()) {
+      std::cerr << "syncctl: there is no command '" << unknown << "': see syncctl --help\n";
+      return kExitUsage;
+    }
     return app.exit(error) == 0 ? kExitOk : kExitUsage;
   }
-  if (run_local) return run_local();
+  if (run_local) return after_output(run_local());
   if (run == run_history && options.job.empty()) {
     std::cerr << "syncctl: history needs a job: syncctl history JOB\n";
     return kExitUsage;
   }
-  return run(options);
+  return after_output(run(options));
 } catch (const std::exception& error) {
   std::cerr << "syncctl: " << error.what() << "\n";
   return syncd::ctl::kExitRefused;

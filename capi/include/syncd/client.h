@@ -237,8 +237,8 @@ typedef struct syncd_step {
  *    slowest (8), allowed 3; waiting for worker 7 (node-b, clock 8, last push 41.2 s ago)".
  * After the job has ended it answers SYNCD_OK with SYNCD_STEP_STOP.
  * Errors: SYNCD_E_TIMEOUT, SYNCD_E_UNREACHABLE (retriable), SYNCD_E_STATE (the iteration granted
- * last was not pushed), SYNCD_E_WRONG_ITERATION (worker and daemon disagree on where the worker is:
- * calling again sets it right), SYNCD_E_STORE (a worker that was given up cannot be taken back
+ * last was not pushed), SYNCD_E_WRONG_ITERATION (worker and daemon disagreed on where the worker is;
+ * they agree now, and the next syncd_begin() asks for another iteration), SYNCD_E_STORE (a worker that was given up cannot be taken back
  * now), SYNCD_E_FENCED (fatal), SYNCD_E_CANCELLED, SYNCD_E_CLOSED, SYNCD_E_FORKED. */
 SYNCD_API syncd_status syncd_begin(syncd_worker *worker, int64_t timeout_ms, syncd_step *step,
                                    syncd_error **error);
