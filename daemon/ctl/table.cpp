@@ -86,7 +86,7 @@ const std::vector<RecordColumn>& record_columns() {
       {"time_us", "when, in microseconds since the Unix epoch"},
       {"time", "the same, in UTC (ISO 8601)"},
       {"kind", "what happened: job_created, worker_joined, push, ..."},
-      {"epoch", "the job's life: raised when it starts"},
+      {"epoch", "the job's life, 1 until a job can be started over"},
       {"rank", "the worker; absent if the record is about the whole job"},
       {"incarnation", "the worker's life: raised at every join that is not a return"},
       {"iteration", "the iteration that the record is about, from 0"},
