@@ -1,0 +1,50 @@
+"""syncd for Python: keeps the workers of a data-parallel training job in step.
+
+    with syncd.connect() as client, client.join("job", "ssp:3") as worker:
+        for step in worker:               # may wait: the job's policy decides
+            if step.pull: ...             # renew the parameters
+            ...                           # compute, make the update visible to the others
+            worker.push(loss=loss)
+
+syncd.aio has the same for asyncio, syncd.torch an adapter for PyTorch.
+"""
+
+from ._library import LibraryNotFound, library_version
+from .client import Client, Pushed, Step, Update, Worker, connect
+from .errors import (
+    Cancelled,
+    Closed,
+    Error,
+    Fenced,
+    Invalid,
+    Status,
+    Stopped,
+    Timeout,
+    Unreachable,
+    Unsupported,
+    WrongIteration,
+)
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Cancelled",
+    "Client",
+    "Closed",
+    "Error",
+    "Fenced",
+    "Invalid",
+    "LibraryNotFound",
+    "Pushed",
+    "Status",
+    "Step",
+    "Stopped",
+    "Timeout",
+    "Unreachable",
+    "Unsupported",
+    "Update",
+    "Worker",
+    "WrongIteration",
+    "connect",
+    "library_version",
+]

@@ -1,0 +1,153 @@
+"""The declarations of <syncd/client.h> that this package binds: the header without its comments.
+
+tests/test_declarations.py compares them with the header, so that neither can change alone.
+"""
+
+CDEF = """
+#define SYNCD_WAIT_FOREVER -1
+#define SYNCD_TIMEOUT_DEFAULT -2
+#define SYNCD_RANK_ANY -1
+
+typedef int32_t syncd_status;
+
+enum {
+  SYNCD_OK = 0,
+  SYNCD_E_INVALID = -1,
+  SYNCD_E_NOMEM = -2,
+  SYNCD_E_TIMEOUT = -3,
+  SYNCD_E_UNREACHABLE = -4,
+  SYNCD_E_PROTOCOL = -5,
+  SYNCD_E_AUTH = -6,
+  SYNCD_E_UNKNOWN_JOB = -7,
+  SYNCD_E_POLICY_MISMATCH = -8,
+  SYNCD_E_WRONG_ITERATION = -9,
+  SYNCD_E_FENCED = -10,
+  SYNCD_E_RANK_TAKEN = -11,
+  SYNCD_E_LIMIT = -12,
+  SYNCD_E_STORE = -13,
+  SYNCD_E_CANCELLED = -14,
+  SYNCD_E_CLOSED = -15,
+  SYNCD_E_FORKED = -16,
+  SYNCD_E_UNSUPPORTED = -17,
+  SYNCD_E_STOPPED = -18,
+  SYNCD_E_STATE = -19,
+  SYNCD_E_INTERNAL = -20,
+  SYNCD_E_SHUTDOWN = -21,
+  SYNCD_E_UNKNOWN_WORKER = -22,
+  SYNCD_E_JOB_EXISTS = -23,
+  SYNCD_E_BUFFER = -24,
+  SYNCD_E_LISTEN = -25
+};
+
+const char *syncd_strerror(syncd_status status);
+
+const char *syncd_version(void);
+int32_t syncd_version_number(void);
+
+typedef struct syncd_error syncd_error;
+
+syncd_status syncd_error_code(const syncd_error *error);
+const char *syncd_error_name(const syncd_error *error);
+const char *syncd_error_message(const syncd_error *error);
+
+int32_t syncd_error_is_retriable(const syncd_error *error);
+
+int32_t syncd_error_is_fatal(const syncd_error *error);
+void syncd_error_free(syncd_error *error);
+
+typedef struct syncd_client syncd_client;
+
+typedef struct syncd_client_options {
+  size_t struct_size;
+  const char *addresses;
+  const char *client_name;
+  const char *token_file;
+  int64_t connect_timeout_ms;
+  int64_t reconnect_timeout_ms;
+  int64_t begin_timeout_ms;
+  int64_t request_timeout_ms;
+} syncd_client_options;
+
+syncd_status syncd_client_open(const syncd_client_options *options, syncd_client **client,
+    syncd_error **error);
+
+void syncd_client_close(syncd_client *client);
+
+typedef struct syncd_worker syncd_worker;
+
+typedef struct syncd_join_options {
+  size_t struct_size;
+  const char *job;
+  const char *policy;
+  const char *name;
+  const char *host;
+  int32_t rank;
+  uint32_t world_size;
+  int64_t timeout_ms;
+} syncd_join_options;
+
+syncd_status syncd_join(syncd_client *client, const syncd_join_options *options,
+    syncd_worker **worker, syncd_error **error);
+
+enum {
+  SYNCD_STEP_PULL = 1,
+  SYNCD_STEP_BARRIER = 2,
+  SYNCD_STEP_SKIP = 4,
+  SYNCD_STEP_STOP = 8
+};
+
+typedef struct syncd_step {
+  size_t struct_size;
+  int64_t iteration;
+  int64_t staleness;
+  uint32_t flags;
+  uint32_t reserved;
+} syncd_step;
+
+syncd_status syncd_begin(syncd_worker *worker, int64_t timeout_ms, syncd_step *step,
+    syncd_error **error);
+
+int32_t syncd_should_resync(const syncd_worker *worker);
+
+syncd_status syncd_worker_restarted(syncd_worker *worker, int64_t iteration, int64_t timeout_ms,
+    syncd_error **error);
+
+typedef struct syncd_push_info {
+  size_t struct_size;
+  double loss;
+  uint64_t samples;
+  uint64_t bytes;
+} syncd_push_info;
+
+enum {
+  SYNCD_PUSH_LATE = 1
+};
+
+syncd_status syncd_push(syncd_worker *worker, int64_t iteration, const syncd_push_info *info,
+    int64_t timeout_ms, uint32_t *flags, syncd_error **error);
+
+syncd_status syncd_worker_targets(syncd_worker *worker, int64_t iteration, int64_t timeout_ms,
+    int32_t *ranks, size_t capacity, size_t *count, syncd_error **error);
+
+typedef struct syncd_update {
+  int32_t rank;
+  uint32_t reserved;
+  int64_t iteration;
+  double weight;
+} syncd_update;
+
+syncd_status syncd_worker_collect(syncd_worker *worker, int64_t iteration, int64_t timeout_ms,
+    syncd_update *updates, size_t capacity, size_t *count, syncd_error **error);
+
+syncd_status syncd_worker_consumed(syncd_worker *worker, int64_t iteration, int64_t timeout_ms,
+    syncd_error **error);
+
+syncd_status syncd_leave(syncd_worker *worker, int64_t timeout_ms, syncd_error **error);
+
+void syncd_worker_free(syncd_worker *worker);
+
+int32_t syncd_worker_rank(const syncd_worker *worker);
+uint32_t syncd_worker_world_size(const syncd_worker *worker);
+const char *syncd_worker_job(const syncd_worker *worker);
+const char *syncd_worker_policy(const syncd_worker *worker);
+"""

@@ -1,0 +1,239 @@
+"""syncd for asyncio.
+
+    async with syncd.aio.connect() as client:
+        async with await client.join("job", "ssp:3") as worker:
+            async for step in worker:
+                ...
+                await worker.push(loss=loss)
+
+This uses threads. The C interface has blocking calls and no descriptor to poll, so each worker has a
+thread of its own in which its calls block, and a connection of its own. The event loop is never
+blocked by a wait, and a call costs a hop to the thread and back more than it does without asyncio.
+
+Cancellation is real, and final: a call that is cancelled has its worker's connection closed, which
+ends the blocked call in the library within milliseconds (SYNCD_E_CANCELLED there), so that no thread
+is left behind. The worker can then be used no more; the daemon keeps its place for worker_grace, and
+a join under the same name goes on where it was. To give up a wait and keep the worker, pass
+`timeout=` instead of using asyncio.wait_for(). A connect or join that is cancelled is abandoned at
+once for the caller; its thread undoes it when the library's call returns, which its timeouts bound.
+
+Errors are those of `syncd`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, AsyncIterator, Callable, TypeVar
+
+from . import client as _client
+from .client import Pushed, Step, Update
+
+_Result = TypeVar("_Result")
+
+
+async def _in_thread(
+    thread: ThreadPoolExecutor, undo: Callable[[Any], None], function: Callable[[], _Result]
+) -> _Result:
+    """What `function` gives in the thread. If this is cancelled, `undo` gets it there later."""
+    pending: Future[_Result] = thread.submit(function)
+    try:
+        return await asyncio.shield(asyncio.wrap_future(pending))
+    except asyncio.CancelledError:
+
+        def clean(done: Future[_Result]) -> None:
+            if not done.cancelled() and done.exception() is None:
+                undo(done.result())
+
+        pending.add_done_callback(clean)
+        raise
+
+
+class _Connecting:
+    """What connect() returns: to be awaited, or entered with `async with`."""
+
+    def __init__(self, arguments: tuple[Any, ...], options: dict[str, Any]) -> None:
+        self._arguments = arguments
+        self._options = options
+        self._made: Client | None = None
+
+    def __await__(self) -> Any:
+        return self._connect().__await__()
+
+    async def _connect(self) -> Client:
+        client = Client(self._arguments, self._options)
+        await client._probe()
+        return client
+
+    async def __aenter__(self) -> Client:
+        self._made = await self._connect()
+        return self._made
+
+    async def __aexit__(self, *_: object) -> None:
+        assert self._made is not None
+        self._made.close()
+
+
+def connect(*arguments: Any, **options: Any) -> _Connecting:
+    """As syncd.connect(), with its arguments: `await` it, or use it in `async with`."""
+    return _Connecting(arguments, options)
+
+
+class Client:
+    """Where to join from. Made by connect()."""
+
+    def __init__(self, arguments: tuple[Any, ...], options: dict[str, Any]) -> None:
+        self._arguments = arguments
+        self._options = options
+        self._spare: _client.Client | None = None  # a connection for the next worker
+        self._workers: list[Worker] = []
+        self._closed = False
+
+    def _open(self) -> _client.Client:
+        return _client.connect(*self._arguments, **self._options)
+
+    async def _probe(self) -> None:
+        thread = ThreadPoolExecutor(1, "syncd-connect")
+        try:
+            self._spare = await _in_thread(thread, lambda made: made.close(), self._open)
+        finally:
+            thread.shutdown(wait=False)
+
+    async def join(self, *arguments: Any, **options: Any) -> Worker:
+        """As syncd.Client.join(), with its arguments; over a connection of the worker's own."""
+        if self._closed:
+            raise _client.error_of(_client.Status.E_CLOSED, "join: this client is closed")
+        spare, self._spare = self._spare, None
+        thread = ThreadPoolExecutor(1, "syncd-worker")
+
+        def join() -> _client.Worker:
+            connection = spare or self._open()
+            try:
+                return connection.join(*arguments, **options)
+            except BaseException:
+                connection.close()
+                raise
+
+        try:
+            joined = await _in_thread(thread, lambda made: made._client.close(), join)
+        except BaseException:
+            thread.shutdown(wait=False)
+            raise
+        worker = Worker(joined, thread)
+        if self._closed:
+            worker.close()
+            raise _client.error_of(_client.Status.E_CANCELLED, "join: this client was closed")
+        self._workers.append(worker)
+        return worker
+
+    def close(self) -> None:
+        """Closes the connections: calls under way raise Cancelled. Takes a few milliseconds."""
+        self._closed = True
+        spare, self._spare = self._spare, None
+        if spare is not None:
+            spare.close()
+        workers, self._workers = self._workers, []
+        for worker in workers:
+            worker.close()
+
+    async def __aenter__(self) -> Client:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.close()
+
+
+class Worker:
+    """As syncd.Worker, with calls to await. One call at a time. Use it in `async with`, which leaves
+    the job. `sync` is the syncd.Worker that it drives."""
+
+    def __init__(self, worker: _client.Worker, thread: ThreadPoolExecutor) -> None:
+        self.sync = worker
+        self._thread: ThreadPoolExecutor | None = thread
+
+    @property
+    def rank(self) -> int:
+        return self.sync.rank
+
+    @property
+    def world_size(self) -> int:
+        return self.sync.world_size
+
+    @property
+    def job(self) -> str:
+        return self.sync.job
+
+    @property
+    def policy(self) -> str:
+        return self.sync.policy
+
+    def should_resync(self) -> bool:
+        """As syncd.Worker.should_resync(); needs no await."""
+        return self.sync.should_resync()
+
+    async def begin(self, timeout: float | None = None) -> Step:
+        return await self._call(self.sync.begin, timeout)
+
+    async def restarted(self, iteration: int | None = None, timeout: float | None = None) -> None:
+        await self._call(self.sync.restarted, iteration, timeout)
+
+    async def push(self, *arguments: Any, **options: Any) -> Pushed:
+        """As syncd.Worker.push(), with its arguments."""
+        return await self._call(lambda: self.sync.push(*arguments, **options))
+
+    async def leave(self, timeout: float | None = None) -> None:
+        await self._call(self.sync.leave, timeout)
+
+    async def targets(self, iteration: int | None = None, timeout: float | None = None) -> list[int]:
+        return await self._call(self.sync.targets, iteration, timeout)
+
+    async def collect(
+        self, iteration: int | None = None, timeout: float | None = None
+    ) -> list[Update]:
+        return await self._call(self.sync.collect, iteration, timeout)
+
+    async def consumed(self, iteration: int | None = None, timeout: float | None = None) -> None:
+        await self._call(self.sync.consumed, iteration, timeout)
+
+    async def explain(self) -> str | None:
+        return await self._call(self.sync.explain)
+
+    async def steps(self, iterations: int | None = None) -> AsyncIterator[Step]:
+        """As syncd.Worker.steps()."""
+        while True:
+            step = await self.begin()
+            if step.stop or (iterations is not None and step.iteration >= iterations):
+                return
+            yield step
+
+    def __aiter__(self) -> AsyncIterator[Step]:
+        return self.steps()
+
+    def close(self) -> None:
+        """Closes this worker's connection without leaving: a call under way ends, its thread too."""
+        thread, self._thread = self._thread, None
+        if thread is not None:
+            self.sync._client.close()
+            thread.shutdown(wait=False)
+
+    async def __aenter__(self) -> Worker:
+        return self
+
+    async def __aexit__(self, *error: Any) -> None:
+        try:
+            if self._thread is not None:
+                await self._call(self.sync.__exit__, *error)
+        finally:
+            self.close()
+
+    async def _call(self, function: Callable[..., _Result], *arguments: Any) -> _Result:
+        if self._thread is None:
+            raise _client.error_of(
+                _client.Status.E_CLOSED, "this worker's connection is closed, or a call was cancelled"
+            )
+        pending = self._thread.submit(function, *arguments)
+        try:
+            return await asyncio.shield(asyncio.wrap_future(pending))
+        except asyncio.CancelledError:
+            self.close()
+            raise

@@ -1,0 +1,540 @@
+"""Client and Worker: the four calls, over <syncd/client.h>.
+
+Every call that waits releases the interpreter's lock meanwhile. In the main thread a long wait is
+made in pieces, so that Ctrl-C and other signal handlers of Python run between them.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+import threading
+import time
+from types import TracebackType
+from typing import Any, Callable, Iterator, NamedTuple, Sequence
+
+from ._library import ffi, load
+from .errors import Closed, Error, Status, Timeout, error_of, take_error
+
+_WAIT_FOREVER = -1
+_TIMEOUT_DEFAULT = -2
+_RANK_ANY = -1
+_INT64_MAX = 2**63 - 1
+
+# The pieces of a long wait in the main thread. Each end of one asks the daemon for the reason, which
+# is why they grow.
+_SLICE_S_FIRST = 1.0
+_SLICE_S_MAX = 4.0
+
+
+class Step(NamedTuple):
+    """What begin() granted."""
+
+    iteration: int
+    """The iteration to run now, from 0."""
+    pull: bool
+    """Parameters changed since this worker's last pull: renew them."""
+    barrier: bool
+    """A planned global synchronization has just happened (elastic_bsp)."""
+    skip: bool
+    """The iteration moved ahead of the one that was due: renew the parameters first."""
+    stop: bool
+    """The job has ended: do not compute, leave."""
+    staleness: int
+    """Iterations by which this worker is ahead of the slowest active one."""
+
+
+class Pushed(NamedTuple):
+    """What became of a push."""
+
+    iteration: int
+    late: bool
+    """The others have gone on without this update: drop the gradient."""
+
+
+class Update(NamedTuple):
+    """One update to reduce."""
+
+    rank: int
+    """Whose it is; this worker's own is among them."""
+    iteration: int
+    """The sender's iteration."""
+    weight: float
+    """Its share in the reduced parameters; those of one answer sum up to 1."""
+
+
+def _timeout_ms(what: str, seconds: float | None) -> int:
+    """Milliseconds for the library, rounded up. None: the default; math.inf: for ever."""
+    if seconds is None:
+        return _TIMEOUT_DEFAULT
+    if isinstance(seconds, bool) or not isinstance(seconds, (int, float)):
+        kind = type(seconds).__name__
+        raise TypeError(f"{what} is of type {kind}; allowed: a number of seconds, or None")
+    if not seconds >= 0:
+        raise error_of(
+            Status.E_INVALID,
+            f"{what}={seconds!r}; allowed: seconds from 0, math.inf to wait for ever, or None for "
+            "the default",
+        )
+    if seconds == math.inf:
+        return _WAIT_FOREVER
+    return min(math.ceil(seconds * 1000), _INT64_MAX)
+
+
+def _option_ms(what: str, seconds: float | None) -> int:
+    if seconds == 0:
+        raise error_of(
+            Status.E_INVALID,
+            f"{what}=0; allowed: seconds above 0, math.inf to wait for ever, or None for the default",
+        )
+    return 0 if seconds is None else _timeout_ms(what, seconds)
+
+
+def _text(what: str, value: str | os.PathLike[str] | None, keep: list[Any]) -> Any:
+    """A C string that lives as long as `keep` does."""
+    if value is None:
+        return ffi.NULL
+    if not isinstance(value, (str, os.PathLike)):
+        raise TypeError(f"{what} is of type {type(value).__name__}; allowed: str or None")
+    encoded = os.fsencode(value)
+    if b"\0" in encoded:
+        raise error_of(Status.E_INVALID, f"{what} holds a NUL character; allowed: text without one")
+    keep.append(ffi.new("char[]", encoded))
+    return keep[-1]
+
+
+def _number(what: str, value: int, low: int, high: int) -> int:
+    """An integer that the C type takes; NumPy's and PyTorch's integers are taken too."""
+    try:
+        number = value.__index__()
+    except AttributeError:
+        kind = type(value).__name__
+        raise TypeError(f"{what} is of type {kind}; allowed: an integer") from None
+    if not low <= number <= high:
+        raise error_of(Status.E_INVALID, f"{what}={number}; allowed: {low} to {high}")
+    return number
+
+
+def connect(
+    address: str | Sequence[str] | None = None,
+    *,
+    name: str | None = None,
+    token_file: str | os.PathLike[str] | None = None,
+    connect_timeout: float | None = None,
+    reconnect_timeout: float | None = None,
+    begin_timeout: float | None = None,
+    request_timeout: float | None = None,
+) -> Client:
+    """Opens a client and waits until a daemon has welcomed it. Use it in a `with` statement.
+
+    address            one endpoint or several in order of preference: "unix:/run/syncd/syncd.sock",
+                       "tcp:host:7117", "host:7117" or "host". None: the default Unix socket, then
+                       127.0.0.1:7117
+    name               shown to operators; None: the program's name
+    token_file         a file that holds the shared token
+    connect_timeout    seconds for this call; None: 10
+    reconnect_timeout  seconds for which a lost daemon stays invisible to callers; None: 60
+    begin_timeout      the default of begin(), targets() and collect(); None: wait for ever
+    request_timeout    the default of the other calls; None: 60
+
+    The environment (SYNCD_ADDR, SYNCD_TOKEN_FILE, SYNCD_..._TIMEOUT_SEC) wins over these arguments.
+    Raises Unreachable, Invalid (an address that cannot be parsed, an unreadable token file), Error
+    and LibraryNotFound.
+    """
+    keep: list[Any] = []
+    if address is not None and not isinstance(address, str):
+        address = ",".join(address)
+    options = ffi.new("syncd_client_options *")
+    options.struct_size = ffi.sizeof("syncd_client_options")
+    options.addresses = _text("address", address, keep)
+    options.client_name = _text("name", name, keep)
+    options.token_file = _text("token_file", token_file, keep)
+    options.connect_timeout_ms = _option_ms("connect_timeout", connect_timeout)
+    options.reconnect_timeout_ms = _option_ms("reconnect_timeout", reconnect_timeout)
+    options.begin_timeout_ms = _option_ms("begin_timeout", begin_timeout)
+    options.request_timeout_ms = _option_ms("request_timeout", request_timeout)
+    lib = load()
+    made = ffi.new("syncd_client **")
+    error = ffi.new("syncd_error **")
+    status = lib.syncd_client_open(options, made, error)
+    if status:
+        raise take_error(lib, status, error)
+    # The library has accepted the variable: it is a number, empty or unset.
+    default_s = float(os.environ.get("SYNCD_BEGIN_TIMEOUT_SEC") or 0) or begin_timeout or math.inf
+    return Client(lib, made[0], default_s)
+
+
+class Client:
+    """A connection to a daemon, for any number of workers and threads. Made by connect()."""
+
+    def __init__(self, lib: Any, handle: Any, begin_timeout_s: float) -> None:
+        self._lib = lib
+        self._handle = handle
+        self._begin_timeout_s = begin_timeout_s
+        self._pid = os.getpid()
+        self._joins = 0
+        self._changed = threading.Condition()
+
+    def join(
+        self,
+        job: str | None = None,
+        policy: str | None = None,
+        *,
+        rank: int | None = None,
+        world_size: int | None = None,
+        name: str | None = None,
+        host: str | None = None,
+        timeout: float | None = None,
+    ) -> Worker:
+        """Joins a job, without waiting for the other workers: the first begin() does that.
+
+        job         1-64 of [A-Za-z0-9._-]; SYNCD_JOB wins; None: "default"
+        policy      for the first joiner of a job that is not declared yet, such as "ssp:3"; for the
+                    others it must match if it is given. None: the job's, or "bsp"
+        rank        None: from RANK, SLURM_PROCID or OMPI_COMM_WORLD_RANK, else the daemon gives one
+        world_size  workers expected before the job starts; None: from the environment, else what
+                    the job says, else 1
+        name, host  a worker that joins again under both gets its rank back
+
+        Raises Invalid, Timeout, Unreachable, Stopped, Closed and Error (another policy, a rank that
+        is taken, a limit that is reached).
+        """
+        keep: list[Any] = []
+        options = ffi.new("syncd_join_options *")
+        options.struct_size = ffi.sizeof("syncd_join_options")
+        options.job = _text("job", job, keep)
+        options.policy = _text("policy", policy, keep)
+        options.name = _text("name", name, keep)
+        options.host = _text("host", host, keep)
+        options.rank = _RANK_ANY if rank is None else _number("rank", rank, 0, 2**31 - 1)
+        options.world_size = (
+            0 if world_size is None else _number("world_size", world_size, 1, 2**32 - 1)
+        )
+        if timeout == 0:  # which the library reads as the default
+            raise error_of(Status.E_INVALID, "timeout=0; allowed for a join: above 0, or None")
+        options.timeout_ms = _timeout_ms("timeout", timeout)
+        made = ffi.new("syncd_worker **")
+        error = ffi.new("syncd_error **")
+        with self._changed:
+            if self._handle is None:
+                raise error_of(Status.E_CLOSED, "join: this client is closed")
+            handle = self._handle
+            self._joins += 1
+        try:
+            status = self._lib.syncd_join(handle, options, made, error)
+        finally:
+            with self._changed:
+                self._joins -= 1
+                self._changed.notify_all()
+        if status:
+            raise take_error(self._lib, status, error)
+        return Worker(self, made[0])
+
+    def close(self) -> None:
+        """Closes the connection: calls of its workers that are blocked raise Cancelled, later ones
+        Closed. Workers that have not left keep their place at the daemon for its worker_grace.
+
+        May be called from any thread, and again. Waits for joins that are under way, because the
+        library forbids that one begins while its client goes away.
+        """
+        with self._changed:
+            handle, self._handle = self._handle, None
+            if handle is None:
+                return
+            if self._pid == os.getpid():  # in a forked child, nobody would count them down
+                self._changed.wait_for(lambda: self._joins == 0)
+        self._lib.syncd_client_close(handle)
+
+    @property
+    def closed(self) -> bool:
+        return self._handle is None
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        if getattr(self, "_handle", None) is not None:
+            self.close()
+
+
+class Worker:
+    """A worker of a job. Made by Client.join(); use it in a `with` statement, which leaves the job.
+
+    One thread at a time, except should_resync() and the properties; a call that is made while
+    another thread is in one raises Error (SYNCD_E_STATE). Where a call takes `iteration`, None
+    means the one that begin() granted last. Timeouts are in seconds; None: the client's default;
+    math.inf: for ever; 0: do not wait.
+    """
+
+    def __init__(self, client: Client, handle: Any) -> None:
+        lib = client._lib
+        self._client = client  # keeps the connection alive
+        self._lib = lib
+        # Freed with this object, when no thread can be in a call of it any more.
+        self._handle = ffi.gc(handle, lib.syncd_worker_free)
+        self._busy = threading.Lock()
+        self._error = ffi.new("syncd_error **")
+        self._step = ffi.new("syncd_step *")
+        self._step.struct_size = ffi.sizeof("syncd_step")
+        self._info = ffi.new("syncd_push_info *")
+        self._info.struct_size = ffi.sizeof("syncd_push_info")
+        self._flags = ffi.new("uint32_t *")
+        self._count = ffi.new("size_t *")
+        self._resync = lib.syncd_should_resync
+        self._rank = lib.syncd_worker_rank(handle)
+        self._world_size = lib.syncd_worker_world_size(handle)
+        self._job = ffi.string(lib.syncd_worker_job(handle)).decode()
+        self._policy = ffi.string(lib.syncd_worker_policy(handle)).decode()
+        self._granted: int | None = None  # the iteration granted last
+        self._collected: int | None = None
+        self._computing = False
+        self._kept: Step | None = None  # granted to explain(), for the next begin()
+
+    @property
+    def rank(self) -> int:
+        return self._rank
+
+    @property
+    def world_size(self) -> int:
+        """Workers expected, as the daemon told at the join."""
+        return self._world_size
+
+    @property
+    def job(self) -> str:
+        return self._job
+
+    @property
+    def policy(self) -> str:
+        """The job's policy, as the daemon told at the join."""
+        return self._policy
+
+    # ---- The loop
+
+    def begin(self, timeout: float | None = None) -> Step:
+        """Asks to start the next iteration and waits until the job's policy grants it.
+
+        Survives a lost connection and a restart of the daemon. Timeout says the rule, its numbers
+        and who is waited for (`error.missing`), and the request stays standing: begin() again waits
+        on. After the job has ended it answers with step.stop.
+        Raises Timeout, Unreachable, Error (SYNCD_E_STATE: the iteration before was not pushed),
+        Fenced, Cancelled, Closed.
+        """
+        step, self._kept = self._kept, None
+        if step is None:
+            self._wait("timeout", timeout, self._begin)
+            raw = self._step
+            flags = raw.flags
+            step = Step(
+                raw.iteration,
+                flags & 1 != 0,
+                flags & 2 != 0,
+                flags & 4 != 0,
+                flags & 8 != 0,
+                raw.staleness,
+            )
+        if not step.stop:
+            self._granted = step.iteration
+            self._computing = True
+        return step
+
+    def should_resync(self) -> bool:
+        """Whether the daemon advises to drop the iteration being computed and to start it again on
+        fresher parameters. Costs one atomic load and one call from Python. Any thread."""
+        return self._resync(self._handle) != 0
+
+    def restarted(self, iteration: int | None = None, timeout: float | None = None) -> None:
+        """Tells that this worker followed should_resync(). Call it before the pull."""
+        self._tell(self._lib.syncd_worker_restarted, self._which(iteration), timeout)
+
+    def push(
+        self,
+        loss: float | None = None,
+        samples: int = 0,
+        bytes: int = 0,
+        *,
+        iteration: int | None = None,
+        timeout: float | None = None,
+    ) -> Pushed:
+        """Tells that this worker's update is visible to the others; returns when the daemon has it
+        on disk (a durable job) or in memory (a fast one). It counts exactly once, also when the
+        call is made again after Timeout or Unreachable.
+
+        loss: this worker's training loss; samples: in this update; bytes: its size. Each may be
+        left out.
+        Raises Timeout, Unreachable, WrongIteration, Stopped, Fenced, Cancelled, Closed, Error.
+        """
+        info = self._info
+        which = self._which(iteration)
+        info.loss = math.nan if loss is None else loss
+        info.samples = _number("samples", samples, 0, 2**64 - 1)
+        info.bytes = _number("bytes", bytes, 0, 2**64 - 1)
+        timeout_ms = _timeout_ms("timeout", timeout)
+        self._call(self._lib.syncd_push, which, info, timeout_ms, self._flags)
+        if which == self._granted:
+            self._computing = False
+        return Pushed(which, self._flags[0] & 1 != 0)
+
+    def leave(self, timeout: float | None = None) -> None:
+        """Leaves the job: the others no longer wait for this worker."""
+        self._call(self._lib.syncd_leave, _timeout_ms("timeout", timeout))
+
+    def steps(self, iterations: int | None = None) -> Iterator[Step]:
+        """begin() again and again, until the job ends or the next step is `iterations` or later.
+
+        The loop's body pushes. Whoever leaves the loop early leaves the job by leave(), or by the
+        end of the worker's `with` statement.
+        """
+        while True:
+            step = self.begin()
+            if step.stop or (iterations is not None and step.iteration >= iterations):
+                return
+            yield step
+
+    def __iter__(self) -> Iterator[Step]:
+        return self.steps()
+
+    # ---- Decentralized jobs: begin, targets, push, collect, consumed
+
+    def targets(self, iteration: int | None = None, timeout: float | None = None) -> list[int]:
+        """The ranks to which this worker sends its update. Waits until the policy allows it.
+
+        Raises Timeout, Unreachable, Unsupported (a parameter-server policy), WrongIteration,
+        Stopped, Fenced, Cancelled, Closed, Error.
+        """
+        return list(self._listed(self._lib.syncd_worker_targets, "int32_t[]", iteration, timeout))
+
+    def collect(self, iteration: int | None = None, timeout: float | None = None) -> list[Update]:
+        """The updates that this worker is to reduce. Waits until the policy has enough of them.
+
+        A step with `skip` first renews the parameters from collect(step.iteration - 1).
+        Raises what targets() does.
+        """
+        which = self._which(iteration)
+        raw = self._listed(self._lib.syncd_worker_collect, "syncd_update[]", which, timeout)
+        self._collected = which
+        return [Update(one.rank, one.iteration, one.weight) for one in raw]
+
+    def consumed(self, iteration: int | None = None, timeout: float | None = None) -> None:
+        """Tells that the updates of collect() have been read: their senders may overwrite them.
+
+        iteration: None: the one collected last. timeout: 0 leaves the telling to the library.
+        """
+        if iteration is None:
+            iteration = self._collected
+        self._tell(self._lib.syncd_worker_consumed, self._which(iteration), timeout)
+
+    # ---- Why it waits
+
+    def explain(self) -> str | None:
+        """Why this worker may not go on now, and who is waited for; None if it may.
+
+        For the place where begin() would be called: it asks to begin without waiting. A grant that
+        it happens to get is kept for begin(). While an iteration is being computed it answers None.
+        Raises what begin() does, but for Timeout.
+        """
+        if self._computing or self._kept is not None:
+            return None
+        computing, granted = self._computing, self._granted
+        try:
+            step = self.begin(timeout=0)
+        except Timeout as error:
+            return error.message
+        self._kept, self._computing, self._granted = step, computing, granted
+        return None
+
+    # ---- Ends
+
+    def __enter__(self) -> Worker:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        _error: BaseException | None,
+        _trace: TracebackType | None,
+    ) -> None:
+        try:
+            self.leave()
+        except Closed:
+            pass  # it has left already, or its client was closed
+        except Error:
+            if kind is None:
+                raise  # else the exception on its way says more
+
+    def __repr__(self) -> str:
+        return f"<syncd.Worker {self._rank} of job {self._job!r} under {self._policy}>"
+
+    # ---- Calls into the library
+
+    def _which(self, iteration: int | None) -> int:
+        if iteration is None:
+            if self._granted is None:
+                raise error_of(Status.E_STATE, "no iteration was granted yet; call begin() first")
+            return self._granted
+        return _number("iteration", iteration, 0, _INT64_MAX)
+
+    def _call(self, function: Callable[..., int], *arguments: Any) -> None:
+        if not self._busy.acquire(blocking=False):
+            raise error_of(
+                Status.E_STATE, f"worker {self._rank} is in a call that another thread has made"
+            )
+        try:
+            status = function(self._handle, *arguments, self._error)
+            if status:
+                raise take_error(self._lib, status, self._error)
+        finally:
+            self._busy.release()
+
+    def _begin(self, timeout_ms: int) -> None:
+        self._call(self._lib.syncd_begin, timeout_ms, self._step)
+
+    def _tell(self, function: Callable[..., int], iteration: int, timeout: float | None) -> None:
+        self._call(function, iteration, _timeout_ms("timeout", timeout))
+
+    def _listed(
+        self, function: Callable[..., int], kind: str, iteration: int | None, timeout: float | None
+    ) -> Any:
+        which = self._which(iteration)
+        room = max(self._world_size, 1)
+        while True:
+            found = ffi.new(kind, room)
+            try:
+                self._wait(
+                    "timeout",
+                    timeout,
+                    lambda ms: self._call(function, which, ms, found, room, self._count),
+                )
+            except Error as error:
+                if error.code != Status.E_BUFFER:
+                    raise
+                room = self._count[0]
+                continue
+            return found[0 : self._count[0]]
+
+    def _wait(self, what: str, seconds: float | None, call: Callable[[int], None]) -> None:
+        """Makes a call that may wait for long, in the main thread in pieces."""
+        timeout_ms = _timeout_ms(what, seconds)
+        if threading.current_thread() is not threading.main_thread():
+            return call(timeout_ms)
+        total_s = self._client._begin_timeout_s if seconds is None else seconds
+        if total_s <= _SLICE_S_FIRST:
+            return call(timeout_ms)
+        end = time.monotonic() + total_s
+        slice_s = _SLICE_S_FIRST
+        while True:
+            left_s = end - time.monotonic()
+            try:
+                return call(_timeout_ms(what, max(0.0, min(slice_s, left_s))))
+            except Timeout as error:
+                if left_s <= slice_s:
+                    # The library knows of the last piece alone.
+                    after = f" after {total_s:.1f} s: "
+                    text = re.sub(r" after [0-9.]+ m?s: ", after, error.message, count=1)
+                    raise Timeout(
+                        text, error.code, error.name, error.retriable, error.fatal
+                    ) from None
+            slice_s = min(2 * slice_s, _SLICE_S_MAX)

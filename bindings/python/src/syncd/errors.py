@@ -1,0 +1,127 @@
+"""What a failed call raises."""
+
+from __future__ import annotations
+
+import enum
+import re
+from typing import Any
+
+from ._cdef import CDEF
+from ._library import ffi
+
+# SYNCD_OK and the SYNCD_E_... codes of the header, without the prefix: Status.E_TIMEOUT == -3.
+Status = enum.IntEnum(  # type: ignore[misc]
+    "Status",
+    {name: int(number) for name, number in re.findall(r"SYNCD_(OK|E_\w+) = (-?\d+)", CDEF)},
+)
+
+
+class Error(Exception):
+    """A call of the library failed.
+
+    code       the number of <syncd/client.h>, such as -3 (Status.E_TIMEOUT)
+    name       its name, such as "SYNCD_E_TIMEOUT"
+    message    what happened, with numbers and names
+    retriable  the same call may succeed when it is simply made again
+    fatal      this worker can never succeed any more: join anew, or give up
+    """
+
+    def __init__(
+        self,
+        message: str,
+        code: int = Status.E_INTERNAL,
+        name: str | None = None,
+        retriable: bool = False,
+        fatal: bool = False,
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.code = int(code)
+        self.name = name if name is not None else "SYNCD_" + Status(code).name
+        self.retriable = retriable
+        self.fatal = fatal
+
+    @property
+    def missing(self) -> str:
+        """Who is waited for, as the message says it ("worker 7 (node-b, clock 8, ...)"), or ""."""
+        found = re.search(r"waiting for (.*)", self.message, re.DOTALL)
+        return found.group(1) if found else ""
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.message}"
+
+    def __reduce__(self) -> Any:  # so that it reaches the parent of a multiprocessing worker whole
+        return type(self), (self.message, self.code, self.name, self.retriable, self.fatal)
+
+
+class Timeout(Error, TimeoutError):
+    """Not granted in time. The request stays standing: the same call waits on."""
+
+
+class Unreachable(Error, ConnectionError):
+    """No daemon answered at any endpoint within the timeout."""
+
+
+class Invalid(Error, ValueError):
+    """An argument is wrong; the message names it and what is allowed."""
+
+
+class Fenced(Error):
+    """This worker was declared lost, or another has taken its place."""
+
+
+class Stopped(Error):
+    """The job was stopped or has finished."""
+
+
+class Closed(Error):
+    """The client is closed, or the worker has left."""
+
+
+class Cancelled(Closed):
+    """The call was under way when the client was closed."""
+
+
+class Unsupported(Error):
+    """The daemon, or the job's policy, does not offer this."""
+
+
+class WrongIteration(Error):
+    """The iteration is not the one that is due; the message names both."""
+
+
+_CLASSES: dict[int, type[Error]] = {
+    Status.E_INVALID: Invalid,
+    Status.E_TIMEOUT: Timeout,
+    Status.E_UNREACHABLE: Unreachable,
+    Status.E_WRONG_ITERATION: WrongIteration,
+    Status.E_FENCED: Fenced,
+    Status.E_CANCELLED: Cancelled,
+    Status.E_CLOSED: Closed,
+    Status.E_UNSUPPORTED: Unsupported,
+    Status.E_STOPPED: Stopped,
+}
+
+
+def error_of(code: int, message: str) -> Error:
+    """An error that this package, not the library, has found."""
+    return _CLASSES.get(code, Error)(message, code)
+
+
+def take_error(lib: Any, status: int, holder: Any) -> Error:
+    """The exception for a failed call; frees the error object that `holder` (a pointer to its
+    pointer) received, and clears it for the next call."""
+    error = holder[0]
+    holder[0] = ffi.NULL
+    try:
+        name = ffi.string(lib.syncd_strerror(status)).decode()
+        message = ffi.string(lib.syncd_error_message(error)).decode(errors="replace")
+        return _CLASSES.get(status, Error)(
+            message or name,
+            status,
+            name,
+            bool(lib.syncd_error_is_retriable(error)),
+            bool(lib.syncd_error_is_fatal(error)),
+        )
+    finally:
+        lib.syncd_error_free(error)

@@ -1,0 +1,120 @@
+"""The asyncio form: loops side by side, and cancellation that reaches the library."""
+
+import asyncio
+import threading
+
+import pytest
+
+import syncd
+import syncd.aio
+
+
+def run(coroutine):
+    return asyncio.run(asyncio.wait_for(coroutine, 60))
+
+
+def threads():
+    return [thread for thread in threading.enumerate() if thread.name.startswith("syncd-")]
+
+
+def join_threads():
+    """No thread of the package's stays behind."""
+    for thread in threads():
+        thread.join(30)
+    assert threads() == []
+
+
+def test_more_workers_than_the_default_pool_has_threads(daemon):
+    workers, iterations = 40, 5
+
+    async def loop(client, rank):
+        done = []
+        async with await client.join("job", "bsp", rank=rank, world_size=workers) as worker:
+            assert (worker.rank, worker.policy) == (rank, "bsp")
+            async for step in worker.steps(iterations):
+                done.append((await worker.push(loss=1.0)).iteration)
+        return done
+
+    async def main():
+        async with syncd.aio.connect(daemon.address) as client:
+            return await asyncio.gather(*(loop(client, rank) for rank in range(workers)))
+
+    assert run(main()) == [list(range(iterations))] * workers
+    join_threads()
+
+
+def test_cancelling_a_wait_ends_it_in_the_library(daemon):
+    async def main():
+        client = await syncd.aio.connect(daemon.address)
+        worker = await client.join("job", "bsp", rank=0, world_size=2)
+        task = asyncio.ensure_future(worker.begin())
+        while not worker.sync._busy.locked():
+            await asyncio.sleep(0.001)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        with pytest.raises(syncd.Closed):
+            await worker.begin()
+
+    run(main())
+    join_threads()
+
+
+def test_a_timeout_keeps_the_worker(daemon):
+    async def main():
+        async with syncd.aio.connect(daemon.address) as client:
+            first = await client.join("job", "bsp", rank=0, world_size=2)
+            with pytest.raises(syncd.Timeout):
+                await first.begin(timeout=0)
+            assert "worker 1 (not joined)" in await first.explain()
+            second = await client.join("job", "bsp", rank=1, world_size=2)
+            steps = await asyncio.gather(first.begin(), second.begin())
+            assert [step.iteration for step in steps] == [0, 0]
+            assert not first.should_resync()
+
+    run(main())
+    join_threads()
+
+
+def test_hop(daemon):
+    async def loop(worker):
+        async for _ in worker.steps(5):
+            assert len(await worker.targets()) == 2
+            await worker.push()
+            assert len(await worker.collect()) == 3
+            await worker.consumed()
+
+    async def main():
+        async with syncd.aio.connect(daemon.address) as client:
+            joins = (client.join("job", "hop:ring", rank=rank, world_size=3) for rank in range(3))
+            workers = await asyncio.gather(*joins)
+            await asyncio.gather(*(loop(worker) for worker in workers))
+            await asyncio.gather(*(worker.leave() for worker in workers))
+
+    run(main())
+    join_threads()
+
+
+def test_closing_the_client_ends_its_waits(daemon):
+    async def main():
+        async with syncd.aio.connect(daemon.address) as client:
+            worker = await client.join("job", "bsp", rank=0, world_size=2)
+            task = asyncio.ensure_future(worker.begin())
+            while not worker.sync._busy.locked():
+                await asyncio.sleep(0.001)
+        with pytest.raises(syncd.Closed):
+            await task
+        with pytest.raises(syncd.Closed):
+            await client.join("job")
+
+    run(main())
+    join_threads()
+
+
+def test_a_failed_connect_leaves_nothing(tmp_path):
+    async def main():
+        with pytest.raises(syncd.Unreachable):
+            await syncd.aio.connect(f"unix:{tmp_path}/none", connect_timeout=0.05)
+
+    run(main())
+    join_threads()

@@ -1,0 +1,23 @@
+"""The examples run, and train what they say."""
+
+
+import pytest
+
+from conftest import HERE
+
+EXAMPLES = HERE.parent / "examples"
+
+
+@pytest.mark.parametrize("policy", ["bsp", "ssp:3", "specsync+asp"])
+def test_parameter_server(daemon, run, policy):
+    process = run(EXAMPLES / "parameter_server.py", 4, 200, policy, env={"SYNCD_ADDR": daemon.address})
+    code, out, err = process.finish()
+    assert code == 0, err
+    assert f"4 workers under {policy}: y = 3.0" in out
+
+
+def test_each_fits_a_page():
+    for example in EXAMPLES.glob("*.py"):
+        assert len(example.read_text().splitlines()) <= 66
+        compile(example.read_text(), example, "exec")
+    assert len(list(EXAMPLES.glob("*.py"))) >= 1

@@ -1,0 +1,131 @@
+"""Whole loops of several processes against a real daemon."""
+
+import signal
+import threading
+
+import pytest
+
+import syncd
+
+
+@pytest.mark.parametrize("policy, bound", [("bsp", 0), ("ssp:2", 2), ("asp", None)])
+def test_processes_finish_within_the_policy(daemon, run, policy, bound):
+    workers, iterations = 4, 60
+    processes = [
+        run("worker_process.py", daemon.address, policy, rank, workers, iterations)
+        for rank in range(workers)
+    ]
+    for process in processes:
+        code, out, err = process.finish()
+        assert code == 0, err
+        lines = [line.split() for line in out.splitlines()]
+        assert [int(k) for word, k, *_ in lines if word == "pushed"] == list(range(iterations))
+        staleness = [int(rest[0]) for word, _, *rest in lines if word == "begun"]
+        assert bound is None or max(staleness) <= bound
+    history = daemon.syncctl("history", "export", "job", "--format", "csv")
+    pushes = [line for line in history.splitlines() if ",push," in line]
+    assert len(pushes) == workers * iterations, history[:500]
+
+
+def test_a_timeout_names_who_is_missing(daemon):
+    with syncd.connect(daemon.address) as client:
+        first = client.join("job", "ssp:1", rank=0, world_size=2)
+        with pytest.raises(syncd.Timeout) as caught:
+            first.begin(timeout=0)
+        assert "start: 1 of 2 expected workers are ready" in caught.value.message
+        assert "worker 1 (not joined)" in caught.value.missing
+
+        second = client.join("job", "ssp:1", rank=1, world_size=2, host="node-b")
+        threads = [threading.Thread(target=worker.begin) for worker in (first, second)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        first.push()
+        first.begin()
+        first.push()
+        with pytest.raises(TimeoutError) as caught:  # Python's own, too
+            first.begin(timeout=0.01)
+        error = caught.value
+        assert isinstance(error, syncd.Timeout) and error.retriable and not error.fatal
+        assert error.code == syncd.Status.E_TIMEOUT and error.name == "SYNCD_E_TIMEOUT"
+        assert "begin(2) of worker 0 not granted after" in error.message
+        assert "worker 1 (node-b, clock 0" in error.missing
+        assert "worker 1 (node-b" in first.explain()
+        second.push()
+        assert first.begin(timeout=30).iteration == 2  # the request stood
+
+
+def test_explain_keeps_a_grant_for_begin(daemon):
+    with syncd.connect(daemon.address) as client, client.join("job", "asp", rank=0) as worker:
+        assert worker.explain() is None
+        step = worker.begin()
+        assert step == syncd.Step(0, step.pull, False, False, False, 0)
+        assert worker.explain() is None  # it computes
+        assert worker.push() == syncd.Pushed(0, False)
+        assert worker.begin().iteration == 1
+
+
+def test_a_long_wait_in_the_main_thread_is_one_wait(daemon):
+    with syncd.connect(daemon.address) as client:
+        worker = client.join("job", "bsp", rank=0, world_size=2)
+        with pytest.raises(syncd.Timeout, match=r"not granted after 1\.3 s: "):
+            worker.begin(timeout=1.3)  # two pieces
+
+
+def test_the_others_go_on_without_a_killed_worker(start_daemon, run):
+    daemon = start_daemon(
+        '[[job]]\nname = "job"\npolicy = "bsp"\nexpected_workers = 3\nworker_grace = "300ms"\n'
+    )
+    arguments = [daemon.address, "bsp"]
+    victim = run("worker_process.py", *arguments, 2, 3, 20, "hold=5")
+    others = [run("worker_process.py", *arguments, rank, 3, 20) for rank in range(2)]
+    for process in others:
+        process.wait_for("pushed 5")
+    victim.wait_for("begun 5 0")
+    victim.child.send_signal(signal.SIGKILL)
+    for process in others:
+        code, out, err = process.finish()
+        assert code == 0, err
+        assert out.splitlines()[-1] == "pushed 19"
+    assert "worker_lost" in daemon.syncctl("history", "export", "job", "--format", "csv")
+
+
+def test_the_advice_to_restart(daemon):
+    with syncd.connect(daemon.address) as client:
+        policy = "specsync:fixed,1,0.1+asp"
+        slow, fast = (client.join("job", policy, rank=rank, world_size=2) for rank in range(2))
+        with pytest.raises(syncd.Timeout):
+            slow.begin(timeout=0)
+        fast.begin()
+        slow.begin()
+        assert slow.should_resync() is False
+        fast.push()
+        for _ in range(10_000):  # the advice comes by itself, 1 ms after the grant and more
+            if slow.should_resync():
+                break
+            fast.explain()
+        assert slow.should_resync() is True
+        slow.restarted()
+        assert slow.should_resync() is False
+        slow.push()
+    assert daemon.syncctl("history", "export", "job", "--format", "csv").count(",push,") == 2
+
+
+def test_stop_ends_the_loop(daemon, run):
+    process = run("worker_process.py", daemon.address, "asp", 0, 1, 2**40)
+    process.wait_for("pushed 3")
+    daemon.syncctl("job", "stop", "job")
+    code, _, err = process.finish()
+    assert code == 0, err
+
+
+def test_ctrl_c_ends_a_wait_in_the_main_thread(daemon, run):
+    process = run("worker_process.py", daemon.address, "bsp", 0, 2, 10)
+    with syncd.connect(daemon.address) as client:
+        second = client.join("job", "bsp", rank=1, world_size=2)
+        second.begin()
+        process.wait_for("pushed 0")  # and now it waits for us
+        process.child.send_signal(signal.SIGINT)
+        code, _, err = process.finish()
+    assert code != 0 and "KeyboardInterrupt" in err

@@ -1,0 +1,131 @@
+"""Coordinated: several processes that average over gloo, and restarts with a parameter server."""
+
+import socket
+
+import pytest
+import torch
+
+import syncd
+import syncd.torch
+from conftest import HERE
+
+EXAMPLE = HERE.parent / "examples/torch_local_sgd.py"
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+@pytest.mark.parametrize("policy", ["bsp", "bsp:4", "elastic_bsp:8"])
+def test_local_sgd_learns_together(daemon, run, policy):
+    environment = {
+        "SYNCD_ADDR": daemon.address,
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(free_port()),
+        "GLOO_SOCKET_IFNAME": "lo",
+    }
+    averagings = 60 if policy != "bsp" else 200
+    processes = [run(EXAMPLE, rank, 3, averagings, policy, env=environment) for rank in range(3)]
+    for rank, process in enumerate(processes):
+        code, out, err = process.finish()
+        assert code == 0, out + err
+        assert f"worker {rank}: {averagings} averagings" in out
+
+
+@pytest.fixture
+def worker(daemon):
+    with syncd.connect(daemon.address) as client:
+        with client.join("job", "asp", rank=0) as joined:
+            yield joined
+
+
+@pytest.fixture
+def group():
+    store = f"tcp://127.0.0.1:{free_port()}"
+    torch.distributed.init_process_group("gloo", store, rank=0, world_size=1)
+    yield
+    torch.distributed.destroy_process_group()
+
+
+class Advised:
+    """A worker whom the daemon advises to restart after so many questions; it notes what it is told."""
+
+    policy, world_size = "specsync+asp", 1
+
+    def __init__(self, questions):
+        self.questions, self.calls = questions, []
+
+    def begin(self, timeout=None):
+        return syncd.Step(0, True, False, False, False, 0)
+
+    def should_resync(self):
+        self.questions -= 1
+        return self.questions == 0
+
+    def restarted(self):
+        self.calls.append("restarted")
+
+    def push(self, *arguments, **options):
+        self.calls.append(("push", arguments, options))
+        return syncd.Pushed(0, False)
+
+
+def test_the_loop_of_the_documentation_follows_the_advice():
+    worker, model = Advised(questions=2), torch.nn.Linear(2, 1)
+    coord = syncd.torch.Coordinated(worker, model, pull=lambda: worker.calls.append("pull"))
+    coord.begin()
+    computed = 0
+    while True:
+        for _ in range(3):
+            model(torch.ones(1, 2)).sum().backward()
+            computed += 1
+            if coord.should_abort():
+                break
+        else:
+            break
+        coord.restart()
+        assert all(parameter.grad is None for parameter in model.parameters())
+    coord.push(loss=torch.tensor(0.5), samples=3)
+    assert computed == 2 + 3
+    assert worker.calls == ["pull", "restarted", "pull", ("push", (0.5, 3), {"bytes": 12})]
+
+
+def test_the_mean_over_kinds_of_tensors(worker, group):
+    tensors = [torch.ones(2, 2), torch.full((3,), 2.0, dtype=torch.float64), torch.tensor(3.0)]
+    coord = syncd.torch.Coordinated(worker, tensors, every=2)
+    seen = []
+    for step in coord.steps(6):
+        seen.append(coord.averaged)
+        coord.push(loss=1.0)
+    assert seen == [0, 0, 1, 1, 2, 2] and coord.averaged == 3
+    assert [tensor.sum().item() for tensor in tensors] == [4, 6, 3]
+
+
+def test_what_cannot_work_is_refused(worker, group):
+    model = torch.nn.Linear(1, 1)
+    for options, message in [
+        ({}, "asp has no synchronization that all workers share"),
+        ({"every": 0}, "every=0; allowed"),
+        ({"every": 1, "pull": print}, "exclude each other"),
+    ]:
+        with pytest.raises(syncd.Error, match=message):
+            syncd.torch.Coordinated(worker, model, **options)
+    with pytest.raises(syncd.Error, match="no parameters"):
+        syncd.torch.Coordinated(worker, [], every=1)
+
+
+def test_without_a_process_group(worker):
+    with pytest.raises(syncd.Error, match="init_process_group"):
+        syncd.torch.Coordinated(worker, torch.nn.Linear(1, 1), every=1)
+
+
+def test_which_policies_have_barriers():
+    assert [syncd.torch._period(text) for text in ("bsp", "bsp:4", "bsp,backup=1", "bspx", "asp")] == [
+        1,
+        4,
+        None,
+        None,
+        None,
+    ]
