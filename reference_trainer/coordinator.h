@@ -16,8 +16,8 @@ namespace syncd::trainer {
 class CoordinatorError : public std::runtime_error {
  public:
   enum class Kind {
-    kFenced,   // this worker was declared lost or replaced: it may join anew
-    kMoved,    // it was given up and taken back meanwhile: the next begin says where it is now
+    kFenced,   // this worker was declared lost or replaced, or was taken back meanwhile and is not
+               // in the iteration that it thinks: it may join anew
     kStopped,  // the job has ended
     kRetry,    // the same call may succeed when it is made again (a full disk, no daemon); whether
                // a push counted is unknown, but it counts once however often it is made

@@ -28,7 +28,7 @@ void PeerLoop::start_over() {
 }
 
 bool PeerLoop::train(const Step& step) {
-  // A worker that was lost and has come back unnoticed may repeat iterations.
+  // A worker that was lost and taken back unnoticed may repeat iterations.
   if (step.iteration <= last_sent_) start_over();
   // Jumped ahead: the parameters are renewed from what the others sent in the iteration before.
   if (step.skip && !collect(step.iteration - 1)) return false;

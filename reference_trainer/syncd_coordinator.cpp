@@ -31,9 +31,8 @@ class ErrorHolder {
   static CoordinatorError::Kind kind_of(syncd_status status, const syncd_error* error) {
     switch (status) {
       case SYNCD_E_FENCED:
-        return CoordinatorError::Kind::kFenced;
       case SYNCD_E_WRONG_ITERATION:
-        return CoordinatorError::Kind::kMoved;
+        return CoordinatorError::Kind::kFenced;
       case SYNCD_E_STOPPED:
         return CoordinatorError::Kind::kStopped;
       default:

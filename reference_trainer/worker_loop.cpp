@@ -49,10 +49,8 @@ void WorkerLoop::run() {
         left_by_job = true;
         break;
       }
-      const bool fenced = error.kind() == CoordinatorError::Kind::kFenced;
-      const bool comes_back = fenced || error.kind() == CoordinatorError::Kind::kMoved;
-      if (!comes_back || rejoins_ >= kRejoinsMax) throw;
-      come_back(fenced);
+      if (error.kind() != CoordinatorError::Kind::kFenced || rejoins_ >= kRejoinsMax) throw;
+      rejoin();
     }
   }
   leave(left_by_job);
@@ -219,11 +217,10 @@ bool WorkerLoop::push(const Step& step, const PushReport& report) {
   return late;
 }
 
-// Takes part again: under the same name, as a worker that joins anew if the old one was fenced.
-void WorkerLoop::come_back(bool fenced) {
+void WorkerLoop::rejoin() {
   ++rejoins_;
   count(slot_.rejoins, 1);
-  if (fenced) persist(StopLevel::kFinish, [this] { coordinator_.join(); });
+  persist(StopLevel::kFinish, [this] { coordinator_.join(); });
   next_iteration_ = -1;
   start_over();
 }

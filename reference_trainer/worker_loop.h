@@ -85,7 +85,7 @@ class WorkerLoop {
   bool begin(Step& step);
   bool compute_once(const Step& step, std::int64_t batch, bool& restart);
   bool pad_until(std::int64_t due_us);
-  void come_back(bool fenced);
+  void rejoin();
   void leave(bool job_has_ended);
   void pause(const CoordinatorError& error, int failures, StopLevel give_up);
 

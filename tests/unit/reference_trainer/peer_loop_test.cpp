@@ -256,22 +256,6 @@ TEST_F(PeerLoopTest, AFencedWorkerJoinsAnewAndWhatItHadSentIsForgotten) {
   EXPECT_EQ(board.slot(0).rejoins.load(), 1);
 }
 
-TEST_F(PeerLoopTest, AWorkerThatWasTakenBackGoesOnWhereTheNextBeginSays) {
-  coordinator.next = 8;
-  coordinator.on_collect = [this](std::int64_t k) -> std::vector<PeerUpdate> {
-    if (k == 8 && coordinator.next == 9) {
-      coordinator.next = 3;
-      throw CoordinatorError(CoordinatorError::Kind::kMoved, "collect: SYNCD_E_WRONG_ITERATION");
-    }
-    return {{0, k, 1}};
-  };
-  run("hop:ring");
-  EXPECT_EQ(coordinator.calls[0], "join");
-  EXPECT_EQ(coordinator.calls[5], "begin 3") << "without another join";
-  EXPECT_EQ(sent_to(1, 3), 0);
-  EXPECT_TRUE(std::isnan(sent_to(1, 8)));
-}
-
 TEST_F(PeerLoopTest, ARepeatedIterationBeginsANewLifeToo) {
   coordinator.begins = {[] { return Step{.iteration = 8}; }, [] { return Step{.iteration = 3}; }};
   run("hop:ring");

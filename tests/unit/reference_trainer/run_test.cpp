@@ -293,21 +293,82 @@ TEST(TrainerRun, QueuesThatNeedTooMuchMemoryAreRefusedBeforeTheFirstRun) {
               AllOf(HasSubstr("hop:ring,max_ig=100: 200 workers"), HasSubstr("allowed: 2 GiB")));
 }
 
+// A syncd that gives up workers that are gone within a second.
+class HastyDaemon {
+ public:
+  HastyDaemon() {
+    write_data_file(place_.path() / "syncd.toml", "[listen]\ntcp = \"off\"\nunix = \"" + socket() +
+                                                      "\"\n[store]\npath = \"memory\"\n[timeouts]\n"
+                                                      "worker_grace = \"300ms\"\n"
+                                                      "heartbeat_timeout = \"600ms\"\n");
+    SpawnOptions spawn;
+    spawn.program = SYNCD_TEST_BIN_DIR "/syncd";
+    spawn.arguments = {"--config", (place_.path() / "syncd.toml").string()};
+    spawn.output_fd = ::open(log().c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+    process_ = ChildProcess::start(spawn);
+    ::close(spawn.output_fd);
+    EXPECT_TRUE(becomes_true([this] { return fs::exists(socket()); }));
+  }
+  ~HastyDaemon() {
+    process_->signal(SIGTERM);
+    process_->wait(kDeadlineMs);
+  }
+  std::string address() const { return "unix:" + socket(); }
+  bool has_given_up_a_worker() const {
+    return contents(log()).find(" worker_lost ") != std::string::npos;
+  }
+
+ private:
+  fs::path log() const { return place_.path() / "syncd.log"; }
+  std::string socket() const { return (place_.path() / "syncd.sock").string(); }
+
+  TemporaryDirectory place_;
+  std::optional<ChildProcess> process_;
+};
+
 // The others go on without the lost one, whose half-sent updates nobody takes for whole.
 TEST(TrainerRun, AKilledWorkerOfADecentralizedRunSpoilsNothing) {
+  const HastyDaemon daemon;
   Trainer trainer(
       words("--workload mf --workers 4 --policy hop:ring,max_ig=2 --generate --samples 2000 "
-            "--iteration-ms 5 --max-iterations 200 --budget each --json --verbose"));
+            "--iteration-ms 5 --max-iterations 100 --budget each --json --verbose --daemon " +
+            daemon.address()));
   const std::vector<pid_t> workers = trainer.wait_for_start(4);
   ASSERT_EQ(::kill(workers[1], SIGKILL), 0);
   ASSERT_EQ(trainer.wait(), "exit status 0") << trainer.err();
   const json run = json::parse(trainer.out())["policies"][0];
   EXPECT_EQ(run["lost_workers"], 1);
-  for (const int rank : {0, 2, 3}) EXPECT_EQ(run["workers"][rank]["iterations"], 200);
+  EXPECT_EQ(run["iterations"], 3 * 100 + run["workers"][1]["iterations"].get<int>());
   EXPECT_EQ(run["missing_updates"], 0);
   EXPECT_EQ(run["torn_updates"], 0);
   EXPECT_LT(run["final_loss"], run["initial_loss"]);
 }
+
+class ComesBack : public ::testing::TestWithParam<const char*> {};
+
+// A worker that stands still until it is given up takes part again and spoils nothing.
+TEST_P(ComesBack, AWorkerThatWasGivenUpTakesPartAgain) {
+  const HastyDaemon daemon;
+  Trainer trainer(
+      words("--workload mf --workers 4 --generate --samples 2000 --iteration-ms 5 --json --verbose "
+            "--max-iterations 300 --budget each --policy " +
+            std::string(GetParam()) + " --daemon " + daemon.address()));
+  const std::vector<pid_t> workers = trainer.wait_for_start(4);
+  ASSERT_EQ(::kill(workers[1], SIGSTOP), 0);
+  EXPECT_TRUE(becomes_true([&] { return daemon.has_given_up_a_worker(); }));
+  ASSERT_EQ(::kill(workers[1], SIGCONT), 0);
+  ASSERT_EQ(trainer.wait(), "exit status 0") << trainer.err();
+  const json run = json::parse(trainer.out())["policies"][0];
+  EXPECT_EQ(run["lost_workers"], 0) << trainer.err();
+  EXPECT_EQ(run["iterations"], 4 * 300);
+  EXPECT_GE(run["workers"][1]["rejoins"], 1);
+  EXPECT_EQ(run["missing_updates"], 0);
+  EXPECT_EQ(run["torn_updates"], 0);
+  EXPECT_LT(run["final_loss"], run["initial_loss"]);
+}
+
+INSTANTIATE_TEST_SUITE_P(TrainerRun, ComesBack,
+                         ::testing::Values("hop:ring,max_ig=2", "notify_ack:ring"));
 
 // ---- What may end early
 

@@ -266,19 +266,6 @@ TEST_F(WorkerLoopTest, AFencedWorkerJoinsAnewAndGoesOnWithFreshParameters) {
   EXPECT_EQ(board.slot(0).rejoins.load(), 1);
 }
 
-TEST_F(WorkerLoopTest, AWorkerThatWasTakenBackGoesOnWhereTheNextBeginSays) {
-  coordinator.pushes.push_back([this]() -> bool {
-    others_add(10);
-    coordinator.begins.push_back([] { return Step{.iteration = 7}; });
-    throw CoordinatorError(CoordinatorError::Kind::kMoved, "push: SYNCD_E_WRONG_ITERATION");
-  });
-  run();
-  EXPECT_EQ(coordinator.joined, 1) << "it is still a member";
-  EXPECT_THAT(coordinator.pushed, ElementsAre(7, 8, 9));
-  EXPECT_THAT(stepper.seen, ElementsAre(0, 10, 11, 12));
-  EXPECT_EQ(board.slot(0).skipped.load(), 0);
-}
-
 TEST_F(WorkerLoopTest, AWorkerThatIsFencedAgainAndAgainGivesUp) {
   for (int i = 0; i <= kRejoinsMax; ++i) {
     coordinator.pushes.push_back(
