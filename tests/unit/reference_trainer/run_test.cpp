@@ -373,10 +373,12 @@ INSTANTIATE_TEST_SUITE_P(TrainerRun, ComesBack,
 // ---- What may end early
 
 TEST(TrainerRun, AKilledWorkerDoesNotEndTheRunForTheOthers) {
+  const HastyDaemon daemon;
   // 'each': the others do their own share, however much the lost one had taken.
   Trainer trainer(
       words("--workload mf --workers 3 --policy ssp:5 --generate --samples 2000 "
-            "--iteration-ms 20 --max-iterations 50 --budget each --json --verbose"));
+            "--iteration-ms 20 --max-iterations 50 --budget each --json --verbose --daemon " +
+            daemon.address()));
   const std::vector<pid_t> workers = trainer.wait_for_start(3);
   // Past the start: a worker that has computed has pulled, and the first status says so by its
   // time.
