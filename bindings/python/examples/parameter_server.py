@@ -2,9 +2,9 @@
 
     python3 parameter_server.py [WORKERS [ITERATIONS [POLICY]]]      for instance: 4 200 ssp:3
 
-The "server" is an object behind a lock, the workers are threads that share one client, and the model
-is y = a*x + b, each worker with points of its own. In a real job the workers are processes on many
-machines and the server is whatever the trainer already uses: the calls stay as they are.
+The "server" is an object behind a lock, the workers are threads that share one client, and the
+model is y = a*x + b, each worker with points of its own. In a real job the workers are processes on
+many machines and the server is whatever the trainer already uses: the calls stay as they are.
 """
 
 import sys

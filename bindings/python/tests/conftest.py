@@ -1,4 +1,5 @@
-"""A daemon of its own for each test, and worker processes. All end with the test, however it ends."""
+"""A daemon of its own for each test, and worker processes. All end with the test, however it
+ends."""
 
 import ctypes
 import os

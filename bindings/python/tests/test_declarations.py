@@ -6,6 +6,7 @@ import re
 
 import pytest
 
+import syncd
 from syncd._cdef import CDEF
 
 SOURCE = pathlib.Path(__file__).parents[3] / "capi/include/syncd/client.h"
@@ -64,6 +65,14 @@ def test_declarations_agree():
 def test_constants_agree():
     assert constants(CDEF) == constants(HEADER.read_text())
     assert len(constants(CDEF)) == 3
+
+
+def test_statuses_agree():
+    header = declarations(HEADER.read_text())
+    numbers = {
+        name: int(value) for name, value in header.items() if re.match("SYNCD_(OK|E_)", name)
+    }
+    assert {"SYNCD_" + status.name: status.value for status in syncd.Status} == numbers
 
 
 def test_a_change_of_the_header_would_be_seen():

@@ -10,7 +10,9 @@ EXAMPLES = HERE.parent / "examples"
 
 @pytest.mark.parametrize("policy", ["bsp", "ssp:3", "specsync+asp"])
 def test_parameter_server(daemon, run, policy):
-    process = run(EXAMPLES / "parameter_server.py", 4, 200, policy, env={"SYNCD_ADDR": daemon.address})
+    process = run(
+        EXAMPLES / "parameter_server.py", 4, 200, policy, env={"SYNCD_ADDR": daemon.address}
+    )
     code, out, err = process.finish()
     assert code == 0, err
     assert f"4 workers under {policy}: y = 3.0" in out

@@ -50,7 +50,8 @@ def group():
 
 
 class Advised:
-    """A worker whom the daemon advises to restart after so many questions; it notes what it is told."""
+    """A worker whom the daemon advises to restart after so many questions; it notes what it is
+    told."""
 
     policy, world_size = "specsync+asp", 1
 
@@ -122,7 +123,9 @@ def test_without_a_process_group(worker):
 
 
 def test_which_policies_have_barriers():
-    assert [syncd.torch._period(text) for text in ("bsp", "bsp:4", "bsp,backup=1", "bspx", "asp")] == [
+    assert [
+        syncd.torch._period(text) for text in ("bsp", "bsp:4", "bsp,backup=1", "bspx", "asp")
+    ] == [
         1,
         4,
         None,

@@ -52,4 +52,5 @@ def load() -> Any:
 
 def library_version() -> str:
     """The version of the loaded library, such as "0.1.0". Raises LibraryNotFound."""
-    return ffi.string(load().syncd_version()).decode()
+    version: str = ffi.string(load().syncd_version()).decode()
+    return version

@@ -6,16 +6,17 @@
                 ...
                 await worker.push(loss=loss)
 
-This uses threads. The C interface has blocking calls and no descriptor to poll, so each worker has a
-thread of its own in which its calls block, and a connection of its own. The event loop is never
+This uses threads. The C interface has blocking calls and no descriptor to poll, so each worker has
+a thread of its own in which its calls block, and a connection of its own. The event loop is never
 blocked by a wait, and a call costs a hop to the thread and back more than it does without asyncio.
 
 Cancellation is real, and final: a call that is cancelled has its worker's connection closed, which
-ends the blocked call in the library within milliseconds (SYNCD_E_CANCELLED there), so that no thread
-is left behind. The worker can then be used no more; the daemon keeps its place for worker_grace, and
-a join under the same name goes on where it was. To give up a wait and keep the worker, pass
-`timeout=` instead of using asyncio.wait_for(). A connect or join that is cancelled is abandoned at
-once for the caller; its thread undoes it when the library's call returns, which its timeouts bound.
+ends the blocked call in the library within milliseconds (SYNCD_E_CANCELLED there), so that no
+thread is left behind. The worker can then be used no more; the daemon keeps its place for
+worker_grace, and a join under the same name goes on where it was. To give up a wait and keep the
+worker, pass `timeout=` instead of using asyncio.wait_for(). A connect or join that is cancelled is
+abandoned at once for the caller; its thread undoes it when the library's call returns, which its
+timeouts bound.
 
 Errors are those of `syncd`.
 """
@@ -28,6 +29,7 @@ from typing import Any, AsyncIterator, Callable, TypeVar
 
 from . import client as _client
 from .client import Pushed, Step, Update
+from .errors import Status, error_of
 
 _Result = TypeVar("_Result")
 
@@ -102,7 +104,7 @@ class Client:
     async def join(self, *arguments: Any, **options: Any) -> Worker:
         """As syncd.Client.join(), with its arguments; over a connection of the worker's own."""
         if self._closed:
-            raise _client.error_of(_client.Status.E_CLOSED, "join: this client is closed")
+            raise error_of(Status.E_CLOSED, "join: this client is closed")
         spare, self._spare = self._spare, None
         thread = ThreadPoolExecutor(1, "syncd-worker")
 
@@ -122,7 +124,7 @@ class Client:
         worker = Worker(joined, thread)
         if self._closed:
             worker.close()
-            raise _client.error_of(_client.Status.E_CANCELLED, "join: this client was closed")
+            raise error_of(Status.E_CANCELLED, "join: this client was closed")
         self._workers.append(worker)
         return worker
 
@@ -144,8 +146,8 @@ class Client:
 
 
 class Worker:
-    """As syncd.Worker, with calls to await. One call at a time. Use it in `async with`, which leaves
-    the job. `sync` is the syncd.Worker that it drives."""
+    """As syncd.Worker, with calls to await. One call at a time. Use it in `async with`, which
+    leaves the job. `sync` is the syncd.Worker that it drives."""
 
     def __init__(self, worker: _client.Worker, thread: ThreadPoolExecutor) -> None:
         self.sync = worker
@@ -184,7 +186,9 @@ class Worker:
     async def leave(self, timeout: float | None = None) -> None:
         await self._call(self.sync.leave, timeout)
 
-    async def targets(self, iteration: int | None = None, timeout: float | None = None) -> list[int]:
+    async def targets(
+        self, iteration: int | None = None, timeout: float | None = None
+    ) -> list[int]:
         return await self._call(self.sync.targets, iteration, timeout)
 
     async def collect(
@@ -210,7 +214,8 @@ class Worker:
         return self.steps()
 
     def close(self) -> None:
-        """Closes this worker's connection without leaving: a call under way ends, its thread too."""
+        """Closes this worker's connection without leaving, which ends a call under way and the
+        thread."""
         thread, self._thread = self._thread, None
         if thread is not None:
             self.sync._client.close()
@@ -228,8 +233,9 @@ class Worker:
 
     async def _call(self, function: Callable[..., _Result], *arguments: Any) -> _Result:
         if self._thread is None:
-            raise _client.error_of(
-                _client.Status.E_CLOSED, "this worker's connection is closed, or a call was cancelled"
+            raise error_of(
+                Status.E_CLOSED,
+                "this worker's connection is closed, or a call was cancelled",
             )
         pending = self._thread.submit(function, *arguments)
         try:

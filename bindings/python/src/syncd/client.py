@@ -22,8 +22,8 @@ _TIMEOUT_DEFAULT = -2
 _RANK_ANY = -1
 _INT64_MAX = 2**63 - 1
 
-# The pieces of a long wait in the main thread. Each end of one asks the daemon for the reason, which
-# is why they grow.
+# The pieces of a long wait in the main thread. Each end of one asks the daemon for the reason,
+# which is why they grow.
 _SLICE_S_FIRST = 1.0
 _SLICE_S_MAX = 4.0
 
@@ -86,7 +86,8 @@ def _option_ms(what: str, seconds: float | None) -> int:
     if seconds == 0:
         raise error_of(
             Status.E_INVALID,
-            f"{what}=0; allowed: seconds above 0, math.inf to wait for ever, or None for the default",
+            f"{what}=0; allowed: seconds above 0, math.inf to wait for ever, or None for "
+            "the default",
         )
     return 0 if seconds is None else _timeout_ms(what, seconds)
 
@@ -284,11 +285,11 @@ class Worker:
         self._info.struct_size = ffi.sizeof("syncd_push_info")
         self._flags = ffi.new("uint32_t *")
         self._count = ffi.new("size_t *")
-        self._resync = lib.syncd_should_resync
-        self._rank = lib.syncd_worker_rank(handle)
-        self._world_size = lib.syncd_worker_world_size(handle)
-        self._job = ffi.string(lib.syncd_worker_job(handle)).decode()
-        self._policy = ffi.string(lib.syncd_worker_policy(handle)).decode()
+        self._resync: Callable[[Any], int] = lib.syncd_should_resync
+        self._rank: int = lib.syncd_worker_rank(handle)
+        self._world_size: int = lib.syncd_worker_world_size(handle)
+        self._job: str = ffi.string(lib.syncd_worker_job(handle)).decode()
+        self._policy: str = ffi.string(lib.syncd_worker_policy(handle)).decode()
         self._granted: int | None = None  # the iteration granted last
         self._collected: int | None = None
         self._computing = False

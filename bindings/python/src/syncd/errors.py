@@ -6,14 +6,38 @@ import enum
 import re
 from typing import Any
 
-from ._cdef import CDEF
 from ._library import ffi
 
-# SYNCD_OK and the SYNCD_E_... codes of the header, without the prefix: Status.E_TIMEOUT == -3.
-Status = enum.IntEnum(  # type: ignore[misc]
-    "Status",
-    {name: int(number) for name, number in re.findall(r"SYNCD_(OK|E_\w+) = (-?\d+)", CDEF)},
-)
+
+class Status(enum.IntEnum):
+    """SYNCD_OK and the SYNCD_E_... codes of <syncd/client.h>, without the prefix."""
+
+    OK = 0
+    E_INVALID = -1
+    E_NOMEM = -2
+    E_TIMEOUT = -3
+    E_UNREACHABLE = -4
+    E_PROTOCOL = -5
+    E_AUTH = -6
+    E_UNKNOWN_JOB = -7
+    E_POLICY_MISMATCH = -8
+    E_WRONG_ITERATION = -9
+    E_FENCED = -10
+    E_RANK_TAKEN = -11
+    E_LIMIT = -12
+    E_STORE = -13
+    E_CANCELLED = -14
+    E_CLOSED = -15
+    E_FORKED = -16
+    E_UNSUPPORTED = -17
+    E_STOPPED = -18
+    E_STATE = -19
+    E_INTERNAL = -20
+    E_SHUTDOWN = -21
+    E_UNKNOWN_WORKER = -22
+    E_JOB_EXISTS = -23
+    E_BUFFER = -24
+    E_LISTEN = -25
 
 
 class Error(Exception):

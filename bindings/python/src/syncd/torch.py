@@ -10,14 +10,14 @@
             optimizer.step()
             coord.push(loss=loss, samples=len(inputs))
 
-That is local SGD: each worker trains a model of its own, and at a synchronization all of them replace
-their parameters by the mean.
+That is local SGD: each worker trains a model of its own, and at a synchronization all of them
+replace their parameters by the mean.
 
-The averaging is a collective of torch.distributed (any backend, gloo on CPUs), for which every worker
-of the job must be a rank of the process group, and all must come to it equally often. So it needs a
-policy under which synchronizations are common to all workers: elastic_bsp:R (step.barrier) or bsp[:k]
-(each k iterations), or a number of your own (`every`). A process group does not survive the loss of a
-member; torch.distributed then reports it by its own timeout.
+The averaging is a collective of torch.distributed (any backend, gloo on CPUs), for which every
+worker of the job must be a rank of the process group, and all must come to it equally often. So it
+needs a policy under which synchronizations are common to all workers: elastic_bsp:R (step.barrier)
+or bsp[:k] (each k iterations), or a number of your own (`every`). A process group does not survive
+the loss of a member; torch.distributed then reports it by its own timeout.
 
 With a parameter server, pass `pull` instead: it is called where the policy says that parameters
 changed, and nothing is averaged. Then asp, ssp and specsync make sense, and SpecSync's advice is
@@ -50,7 +50,7 @@ from .errors import Error, Status
 
 
 def _period(policy: str) -> int | None:
-    """Iterations between two barriers of this policy that no step's flag tells of, if it has such."""
+    """Iterations between two barriers of which no step's flag tells, if the policy has such."""
     found = re.match(r"bsp(?::(\d+))?(?:,|$)", policy)
     if not found:
         return None
@@ -64,17 +64,17 @@ class Coordinated:
     """One worker's model under the job's policy. One thread at a time.
 
     worker   a syncd.Worker
-    model    a torch.nn.Module, or its parameters (an iterable of tensors). Of a module, floating-point
-             buffers (running means of batch normalization) are averaged too
+    model    a torch.nn.Module, or its parameters (an iterable of tensors). Of a module,
+             floating-point buffers (running means of batch normalization) are averaged too
     pull     called, without arguments, when parameters are to be renewed from a parameter server;
              then nothing is averaged
-    every    average before each iteration whose number is a multiple of this, from `every` on; None:
-             where the policy says
+    every    average before each iteration whose number is a multiple of this, from `every` on;
+             None: where the policy says
     group    the process group; None: the default one
 
     Without `pull` all workers get rank 0's parameters at the start, so that all begin alike.
-    Raises Error (SYNCD_E_STATE) if torch.distributed is not initialized or has another size than the
-    job, SYNCD_E_UNSUPPORTED if the policy has no synchronization common to all.
+    Raises Error (SYNCD_E_STATE) if torch.distributed is not initialized or has another size than
+    the job, SYNCD_E_UNSUPPORTED if the policy has no synchronization common to all.
     """
 
     def __init__(
@@ -86,6 +86,8 @@ class Coordinated:
         every: int | None = None,
         group: Any = None,
     ) -> None:
+        self._parameters: list[torch.Tensor]
+        buffers: list[torch.Tensor]
         if isinstance(model, torch.nn.Module):
             self._parameters = list(model.parameters())
             buffers = [one for one in model.buffers() if one.is_floating_point()]
@@ -186,11 +188,12 @@ class Coordinated:
     def steps(
         self, iterations: int | None = None, *, averagings: int | None = None
     ) -> Iterator[Step]:
-        """begin() until the job ends, the next step is `iterations` or later, or the parameters were
+        """begin() until the job ends, the next step is `iterations` or later, or the parameters
+        were
         averaged `averagings` times (with them as the mean, then).
 
-        All workers must come to the same number of averagings. Under elastic_bsp they do not come to
-        it with the same number of iterations: there `iterations` raises SYNCD_E_UNSUPPORTED.
+        All workers must come to the same number of averagings. Under elastic_bsp they do not come
+        to it with the same number of iterations: there `iterations` raises SYNCD_E_UNSUPPORTED.
         """
         if iterations is not None and self._flagged:
             raise Error(
