@@ -143,6 +143,7 @@ void Session::on_new_life(Worker& worker) {
   }
   if (!worker.wait.active || worker.wait_call == WaitCall::kBegin) return;
   end_wait(worker);
+  worker.open = false;  // what was granted can never be pushed any more
   complete(worker.wait.op, Status::kWrongIteration,
            wait_text(worker) +
                ": the daemon had given this worker up meanwhile, and the others went on without "
@@ -257,7 +258,17 @@ void Session::on_wait_refused(Worker& worker, const wire::Error& error, TimeUs n
   // The two sides disagree on where this worker is: the next call asks the daemon first.
   const bool begin = worker.wait_call == WaitCall::kBegin;
   if (begin && error.status == Status::kWrongIteration) worker.membership = Membership::kDetached;
-  complete(worker.wait.op, error.status, wait_text(worker) + ": " + error.message);
+  // Refused for the very iteration that was granted here: this is no iteration of the worker's life
+  // there, and the way is free for the next begin.
+  Status status = error.status;
+  const bool unknown_there = status == Status::kWrongIteration ||
+                             (status == Status::kState && worker.wait_call == WaitCall::kTargets);
+  if (!begin && unknown_there && worker.open && worker.wait_iteration == worker.granted) {
+    status = Status::kWrongIteration;
+    worker.open = false;
+    worker.next = std::max(worker.next, worker.joined_at);
+  }
+  complete(worker.wait.op, status, wait_text(worker) + ": " + error.message);
 }
 
 // The request does not stand any more; its caller, if there is one, is still to be told.
