@@ -5,11 +5,15 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <syncd/server.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
+#include <chrono>
+#include <condition_variable>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -51,7 +55,7 @@ Answer stop(syncd_server* server, std::int64_t timeout_ms = SYNCD_TIMEOUT_DEFAUL
   return answer;
 }
 
-// A server that stops with its scope. An empty text leaves its option out.
+// The options. An empty text leaves its field unset.
 struct Given {
   std::string config = {};
   std::string tcp = {};
@@ -79,6 +83,7 @@ struct Given {
   }
 };
 
+// A server that stops with its scope.
 class EmbeddedServer {
  public:
   explicit EmbeddedServer(const Given& given) {
@@ -133,7 +138,42 @@ void run_workers(const std::string& address, int workers, std::int64_t first, in
   for (std::thread& thread : threads) thread.join();
 }
 
-// ---- running -----------------------------------------------------------------------------------
+// Keeps what the server logs.
+struct Lines {
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::vector<std::pair<std::int32_t, std::string>> all;
+  std::set<std::thread::id> threads;
+  std::atomic<syncd_server*> to_stop{nullptr};
+  syncd_status stopped = SYNCD_OK;
+
+  static void take(void* context, std::int32_t level, const char* line) {
+    auto* self = static_cast<Lines*>(context);
+    const std::scoped_lock lock(self->mutex);
+    self->all.emplace_back(level, line);
+    self->threads.insert(std::this_thread::get_id());
+    self->changed.notify_all();
+    if (syncd_server* server = self->to_stop) self->stopped = syncd_server_stop(server, 0, nullptr);
+  }
+  // False if no line with this text comes within half a minute.
+  bool wait_for(const std::string& part) {
+    std::unique_lock lock(mutex);
+    return changed.wait_for(lock, std::chrono::seconds(30), [&] {
+      return std::any_of(all.begin(), all.end(), [&](const auto& line) {
+        return line.second.find(part) != std::string::npos;
+      });
+    });
+  }
+  std::string text() {
+    const std::scoped_lock lock(mutex);
+    std::string whole;
+    for (const auto& [level, line] : all) whole += std::to_string(level) + " " + line + "\n";
+    return whole;
+  }
+};
+
+// ---- running
+// -----------------------------------------------------------------------------------
 
 TEST(EmbeddedServerTest, WithoutOptionsItListensOnAFreePortOfThisMachine) {
   syncd_server* server = nullptr;
@@ -212,7 +252,8 @@ TEST(EmbeddedServerTest, TheEnvironmentOfTheDaemonIsNotRead) {
   for (const char* name : {"SYNCD_LISTEN_TCP", "SYNCD_STORE_PATH", "SYNCD_CONFIG"}) unsetenv(name);
 }
 
-// ---- stopping ----------------------------------------------------------------------------------
+// ---- stopping
+// ----------------------------------------------------------------------------------
 
 // Joins rank 0 of two, so that its begin(1) blocks until rank 1 has pushed.
 ApiWorker first_of_two(ApiClient& client) {
@@ -269,6 +310,36 @@ TEST(EmbeddedServerTest, AStopMayBeGivenNoTime) {
   again.stop(SYNCD_WAIT_FOREVER);
 }
 
+TEST(EmbeddedServerTest, AStopSaysWhatCouldNotBeWritten) {
+  const TempDir dir;
+  syncd_server* server = nullptr;
+  Lines lines;
+  const Given given{.store = dir.file("store"), .log = Lines::take, .log_context = &lines};
+  const syncd_server_options options = given.options();
+  ASSERT_TRUE(start(&options, &server).ok());
+  {
+    ApiClient client(syncd_server_address(server, 0));
+    ApiWorker worker = client.join({});
+    ASSERT_TRUE(worker.iterate(1).ok());
+    syncd_step step = SYNCD_STEP_INIT;
+    ASSERT_TRUE(worker.begin(step).ok());
+    // No file may grow any more, as on a full disk. A thread that took SIGXFSZ would end us here.
+    rlimit before{};
+    getrlimit(RLIMIT_FSIZE, &before);
+    const rlimit none{0, before.rlim_max};
+    ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &none), 0);
+    const Answer pushed = worker.push(step.iteration, 0);
+    EXPECT_TRUE(lines.wait_for("store_not_writable")) << lines.text();
+    const Answer stopped = stop(server, 200);
+    setrlimit(RLIMIT_FSIZE, &before);
+    EXPECT_FALSE(pushed.ok());
+    EXPECT_EQ(stopped.status, SYNCD_E_STORE);
+    EXPECT_THAT(stopped.message, HasSubstr(dir.file("store")));
+  }
+  // What was acknowledged is there, and the store can be opened again.
+  EmbeddedServer again(given);
+}
+
 TEST(EmbeddedServerTest, AWrongStopChangesNothing) {
   EmbeddedServer server({});
   const Answer answer = stop(server.get(), -3);
@@ -287,7 +358,8 @@ TEST(EmbeddedServerTest, AChildOfForkHasNoServer) {
   run_workers(server.address(), 1, 0, 1);
 }
 
-// ---- what it does to the process ---------------------------------------------------------------
+// ---- what it does to the process
+// ---------------------------------------------------------------
 
 std::set<std::string> threads_of_this_process() {
   std::set<std::string> ids;
@@ -370,29 +442,8 @@ TEST(EmbeddedServerTest, NothingIsPrintedUnlessAskedFor) {
                         "20[0-9-]+T[0-9:.]+Z info listening endpoint=" + address + "\n"));
 }
 
-// ---- the log -----------------------------------------------------------------------------------
-
-struct Lines {
-  std::mutex mutex;
-  std::vector<std::pair<std::int32_t, std::string>> all;
-  std::set<std::thread::id> threads;
-  std::atomic<syncd_server*> to_stop{nullptr};
-  syncd_status stopped = SYNCD_OK;
-
-  static void take(void* context, std::int32_t level, const char* line) {
-    auto* self = static_cast<Lines*>(context);
-    const std::scoped_lock lock(self->mutex);
-    self->all.emplace_back(level, line);
-    self->threads.insert(std::this_thread::get_id());
-    if (syncd_server* server = self->to_stop) self->stopped = syncd_server_stop(server, 0, nullptr);
-  }
-  std::string text() {
-    const std::scoped_lock lock(mutex);
-    std::string whole;
-    for (const auto& [level, line] : all) whole += std::to_string(level) + " " + line + "\n";
-    return whole;
-  }
-};
+// ---- the log
+// -----------------------------------------------------------------------------------
 
 TEST(EmbeddedServerTest, TheLogComesLineByLineOnTheServersThread) {
   Lines lines;
