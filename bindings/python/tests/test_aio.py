@@ -118,3 +118,56 @@ def test_a_failed_connect_leaves_nothing(tmp_path):
 
     run(main())
     join_threads()
+
+
+def test_a_cancelled_connect_does_not_hold_its_caller(daemon, monkeypatch):
+    may_connect, made = threading.Event(), []
+    connect = syncd.client.connect
+
+    def slow_connect(*arguments, **options):
+        assert may_connect.wait(60)
+        made.append(connect(*arguments, **options))
+        return made[0]
+
+    monkeypatch.setattr(syncd.client, "connect", slow_connect)
+
+    async def main():
+        task = asyncio.ensure_future(syncd.aio.connect(daemon.address)._connect())
+        while not threads():
+            await asyncio.sleep(0.001)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task  # though the call in the thread has not ended
+        may_connect.set()
+
+    run(main())
+    join_threads()
+    assert made[0].closed
+
+
+def test_a_join_that_ends_after_its_cancellation_is_undone(daemon, monkeypatch):
+    may_join, joined = threading.Event(), []
+    join = syncd.Client.join
+
+    def slow_join(client, *arguments, **options):
+        assert may_join.wait(60)
+        joined.append(join(client, *arguments, **options))
+        return joined[0]
+
+    monkeypatch.setattr(syncd.Client, "join", slow_join)
+
+    async def main():
+        async with syncd.aio.connect(daemon.address) as client:
+            task = asyncio.ensure_future(client.join("job", "asp", rank=0))
+            while not threads():
+                await asyncio.sleep(0.001)
+            await asyncio.sleep(0)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            may_join.set()
+
+    run(main())
+    join_threads()
+    with pytest.raises(syncd.Closed):
+        joined[0].begin()
