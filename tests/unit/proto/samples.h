@@ -43,10 +43,9 @@ inline std::vector<Message> sample_messages() {
       StatusReply{"0.1.0", 4711, 1'000'001, 2'000'002, "/var/lib/syncd", "durable", 17, 2, 16, 1234,
                   99, 98, true},
       JobsRequest{},
-      JobsReply{
-          {{1, "cifar", "ssp:3", "running", 2, 16, 15, 8, 12, 160, 3, "note", 1'000'003},
-           {2, "movie", "bsp", "waiting", 1, 4, 0, 0, 0, 0, 0, "waiting for 4 of 4: 0-3", 5}},
-          9},
+      JobsReply{{{1, "cifar", "ssp:3", "running", 2, 16, 15, 8, 12, 160, 3, "note", 1'000'003},
+                 {2, "movie", "bsp", "waiting", 1, 4, 0, 0, 0, 0, 0, "waiting for 4 of 4: 0-3", 5}},
+                9},
       WorkersRequest{"cifar", 100},
       WorkersReply{{{3, "worker-3", "node-a", "running", 41, 12, 13, 2'000'000, true, 5'000'000,
                      "7-8", "ssp:3: too far ahead"}},

@@ -361,8 +361,9 @@ TEST_P(ComesBack, AWorkerThatWasGivenUpTakesPartAgain) {
   const json run = json::parse(trainer.out())["policies"][0];
   EXPECT_EQ(run["lost_workers"], 0) << trainer.err();
   EXPECT_EQ(run["iterations"], 4 * 300);
-  // Given up, as was seen above, and here to its last iteration. Whether the trainer joined it again
-  // or the client library, which does so where it waited in begin, depends on where it was stopped.
+  // Given up, as was seen above, and here to its last iteration. Whether the trainer joined it
+  // again or the client library, which does so where it waited in begin, depends on where it was
+  // stopped.
   EXPECT_EQ(run["workers"][1]["iterations"], 300);
   EXPECT_EQ(run["missing_updates"], 0);
   EXPECT_EQ(run["torn_updates"], 0);
