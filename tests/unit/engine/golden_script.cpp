@@ -316,10 +316,6 @@ class Script {
       words.take_integer("expected", create.expected_workers);
       words.take_integer("min", create.min_workers);
       request(kOperatorConnection, "create", create);
-    } else if (verb == "set_policy") {
-      const std::string job = words.next("the job");
-      request(kOperatorConnection, "set_policy",
-              wire::SetPolicyRequest{job, words.next("the policy")});
     } else {
       return false;
     }

@@ -20,7 +20,7 @@
 //   restarted W K
 //   restarted W K   targets W K   collect W K   consumed W K
 //     each with [job=#] [rank=R] [epoch=E] [inc=I] [from=W2] in place of what W was given
-//   set_policy JOB POLICY
+//   set_policy JOB [policy=]POLICY
 //   plan [again=N]      the oldest pending plan is ready, or plan N once more
 //   cut W       stop JOB [reason="..."]      jobs      workers JOB [first=R]      hello
 //   store down "why"      store up      shutdown "why"      pass
