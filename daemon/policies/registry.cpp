@@ -28,8 +28,9 @@ constexpr Base kBases[] = {
     {"dssp", "dssp:SL-SU", make_dssp},
     {"elastic_bsp", "elastic_bsp:R[,ALGORITHM][,PREDICTOR][,objective=max|rate][,beta=B]",
      make_elastic_bsp},
-    {"hop", "hop:GRAPH[,max_ig=N][,backup=B][,staleness=S][,skip=N]", make_hop},
-    {"notify_ack", "notify_ack:GRAPH[,every=N]", make_notify_ack},
+    {"hop", "hop:GRAPH[,max_ig=N][,backup=B][,staleness=S][,skip=N[,skip_trigger=N]][,force=1]",
+     make_hop},
+    {"notify_ack", "notify_ack:GRAPH[,every=N][,force=1]", make_notify_ack},
 };
 
 struct Overlay {
@@ -39,7 +40,9 @@ struct Overlay {
 };
 constexpr Overlay kOverlays[] = {
     {"naive_wait", "naive_wait:MS+BASE", make_naive_wait},
-    {"specsync", "specsync[:adaptive|:fixed,ABORT_TIME_MS,ABORT_RATE][,max_restarts=N]+BASE",
+    {"specsync",
+     "specsync[:adaptive[,scope=job|worker][,cap=span|authors]|:fixed,ABORT_TIME_MS,ABORT_RATE]"
+     "[,max_restarts=N][,auto_off=on|off]+BASE",
      make_specsync},
 };
 

@@ -321,7 +321,21 @@ void PeerWorld::check_collect(std::size_t p, const wire::CollectReply& reply) {
     if (update.iteration <= known->second) fail("an update is reduced twice");
     known->second = update.iteration;
   }
-  if (options_.staleness) return;
+  if (options_.staleness) {
+    // Enough of the in-neighbours have sent something that is not too old, used before or not.
+    std::size_t recent = 0;
+    for (const Rank from : graph_.in(process.ref.rank)) {
+      const auto it = pushes_.find(from);
+      const Iteration newest =
+          it == pushes_.end() || it->second.empty() ? -1 : *it->second.rbegin();
+      recent += newest >= k - *options_.staleness ? 1 : 0;
+    }
+    if (recent + static_cast<std::size_t>(options_.backup.value_or(0)) < in) {
+      fail("collect(" + std::to_string(k) + ") is answered when " + std::to_string(recent) +
+           " of " + std::to_string(in) + " in-neighbours have sent something recent");
+    }
+    return;
+  }
   missing_ += in - got;
   if (got + static_cast<std::size_t>(options_.backup.value_or(0)) < in) {
     fail("collect(" + std::to_string(k) + ") gives " + std::to_string(got) + " of " +
