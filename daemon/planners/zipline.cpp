@@ -142,6 +142,16 @@ Barrier run(const EndTimes& ends, ZiplineAlgorithm algorithm) {
   return zipline_gaps(MatrixRows(ends));
 }
 
+// The fastest exact algorithm by measurement (tests/bench).
+template <class Rows>
+ZiplinePlan plan_fastest(const Rows& rows) {
+  if (const auto barrier = zipline_gaps_if_few(rows)) {
+    return complete(rows, *barrier, ZiplineAlgorithm::kZiplineGaps, ZiplineObjective::kMax);
+  }
+  return complete(rows, zipline_linked(rows.workers(), TimeOrder(rows)),
+                  ZiplineAlgorithm::kZiplineLinked, ZiplineObjective::kMax);
+}
+
 ZiplineAlgorithm chosen(ZiplineAlgorithm algorithm) {
   return algorithm == ZiplineAlgorithm::kAuto ? ZiplineAlgorithm::kZiplineGaps : algorithm;
 }
@@ -223,7 +233,8 @@ std::optional<ZiplinePlan> plan_zipline(const EndTimes& ends, const ZiplineOptio
     std::optional<ZiplinePlan> plan = plan_rate(MatrixRows(ends), options, error);
     if (plan || !error.empty()) return plan;
   }
-  return plan_checked(ends, chosen(options.algorithm));
+  if (options.algorithm == ZiplineAlgorithm::kAuto) return plan_fastest(MatrixRows(ends));
+  return plan_checked(ends, options.algorithm);
 }
 
 std::optional<ZiplinePlan> plan_zipline(std::span<const Progression> workers, std::uint32_t r,
@@ -235,7 +246,8 @@ std::optional<ZiplinePlan> plan_zipline(std::span<const Progression> workers, st
     std::optional<ZiplinePlan> plan = plan_rate(rows, options, error);
     if (plan || !error.empty()) return plan;
   }
-  const ZiplineAlgorithm algorithm = chosen(options.algorithm);
+  const ZiplineAlgorithm algorithm = options.algorithm;
+  if (algorithm == ZiplineAlgorithm::kAuto) return plan_fastest(rows);
   const auto direct = [&](Barrier barrier) {
     return complete(rows, barrier, algorithm, ZiplineObjective::kMax);
   };

@@ -24,6 +24,15 @@ struct Gap {
   Micros end;
 };
 
+// With more than this share of many gaps left, a radix sort of all ends is as fast.
+constexpr std::size_t kFewShare = 6;
+constexpr std::size_t kMany = 4096;
+
+template <class Rows>
+std::size_t few(const Rows& rows) {
+  return rows.size() < kMany ? SIZE_MAX : rows.size() / kFewShare;
+}
+
 // After the first worker's last end waiting only grows: a gap without an end starts there.
 constexpr Micros kOpenEnd = INT64_MAX;
 
@@ -93,8 +102,9 @@ class Sweep {
   Barrier best_;
 };
 
+// Nothing if more than `most` gaps remain to be sorted.
 template <class Rows>
-Barrier solve(const Rows& rows) {
+std::optional<Barrier> solve(const Rows& rows, std::size_t most) {
   const Reach reach = reach_of(rows);
   const Gap last{reach.earliest_last, kOpenEnd};
   const Slices slices(reach.earliest_first, reach.earliest_last, rows.size());
@@ -114,6 +124,7 @@ Barrier solve(const Rows& rows) {
   each_gap(rows, reach, [&](Micros start, Micros end) {
     if (end > furthest[slices.of(start)]) gaps.push_back({start, end});
   });
+  if (gaps.size() > most) return std::nullopt;
   const std::vector<std::size_t> begin = group_by_slice(gaps, slices);
   Sweep sweep(reach.latest_first);
   const auto at = [&](std::size_t i) { return gaps.begin() + static_cast<std::ptrdiff_t>(i); };
@@ -129,11 +140,19 @@ Barrier solve(const Rows& rows) {
 }  // namespace
 
 Barrier zipline_gaps(const MatrixRows& rows) {
-  return solve(rows);
+  return *solve(rows, SIZE_MAX);
 }
 
 Barrier zipline_gaps(const ProgressionRows& rows) {
-  return solve(rows);
+  return *solve(rows, SIZE_MAX);
+}
+
+std::optional<Barrier> zipline_gaps_if_few(const MatrixRows& rows) {
+  return solve(rows, few(rows));
+}
+
+std::optional<Barrier> zipline_gaps_if_few(const ProgressionRows& rows) {
+  return solve(rows, few(rows));
 }
 
 }  // namespace syncd::planners

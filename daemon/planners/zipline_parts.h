@@ -177,6 +177,9 @@ Barrier zipline_opt_bs(const EndTimes& ends);
 Barrier zipline_linked(std::size_t workers, const TimeOrder& order);
 Barrier zipline_gaps(const MatrixRows& rows);
 Barrier zipline_gaps(const ProgressionRows& rows);
+// Nothing where too many gaps would have to be sorted: where workers are nearly equally fast.
+std::optional<Barrier> zipline_gaps_if_few(const MatrixRows& rows);
+std::optional<Barrier> zipline_gaps_if_few(const ProgressionRows& rows);
 
 // The end that wastes the least share of the superstep; nothing if no end qualifies. O(R n) after a
 // radix sort.

@@ -52,6 +52,21 @@ void expect_exact(const Rows& rows) {
   }
 }
 
+// Workers that are equally fast leave nothing out: auto then sorts all ends, to the same answer.
+TEST(Zipline, AutoTakesTheFastestForLikeWorkers) {
+  std::vector<Progression> workers;
+  for (Micros p = 0; p < 300; ++p) workers.push_back({1000 + p * 7919 % 1000, 1000});
+  std::string error;
+  const auto automatic = plan_zipline(workers, 20, {}, error);
+  ASSERT_TRUE(automatic) << error;
+  EXPECT_EQ(automatic->algorithm, ZiplineAlgorithm::kZiplineLinked);
+  const auto gaps = plan_zipline(workers, 20, {.algorithm = ZiplineAlgorithm::kZiplineGaps}, error);
+  ASSERT_TRUE(gaps) << error;
+  EXPECT_EQ(automatic->sync_time, gaps->sync_time);
+  EXPECT_EQ(automatic->wait, gaps->wait);
+  EXPECT_EQ(automatic->iterations, gaps->iterations);
+}
+
 TEST(Zipline, PicksTheClosestEnds) {
   const Rows rows{{10, 20, 30}, {14, 28}, {17, 31}};
   const ZiplinePlan plan = plan_or_die(matrix(rows), {});
