@@ -1,4 +1,7 @@
 // The coordination engine: a deterministic state machine without I/O, threads, clocks or chance.
+// (One exception: a decentralized job on a `file:` graph has its policy read that file when the job
+// is made and when it starts; from then on the graph is part of the job's history.)
+//
 // The daemon, the simulator, recovery and the tests drive this one class. One thread at a time.
 //
 // The same calls in the same order give the same effects, byte for byte (invariant I5).

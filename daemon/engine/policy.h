@@ -122,8 +122,7 @@ class Policy {
   virtual Clock entry_clock(const PolicyHost& host) const {
     return host.clocks().empty() ? host.highest_relative() : host.clocks().min();
   }
-  // Whether a worker that comes back may keep a relative clock q (POLICIES.md, DESIGN.md section
-  // 6).
+  // Whether a worker that comes back may keep a relative clock q: only if that breaks no bound.
   virtual bool keeps_clock(const PolicyHost& host, Clock q) const {
     (void)host, (void)q;
     return true;

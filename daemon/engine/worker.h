@@ -34,7 +34,7 @@ struct Worker {
   // The life of the process that joined anew as this one, until it has used this one; 0: none.
   Incarnation predecessor = 0;
 
-  Clock clock = 0;  // c_i of POLICIES.md; never goes down
+  Clock clock = 0;  // c_i; never goes down (see Family)
   Clock base = 0;   // base_i: relative() is q_i
 
   Iteration granted = kNoIteration;  // the latest begin that was granted

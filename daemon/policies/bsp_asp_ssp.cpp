@@ -159,7 +159,7 @@ class Bsp final : public Policy {
 
   std::int64_t every_;
   std::int64_t backup_;
-  std::int64_t open_ = 0;  // B of POLICIES.md
+  std::int64_t open_ = 0;  // never goes down
   Waiters waiters_;        // threshold: the superstep to open
 };
 

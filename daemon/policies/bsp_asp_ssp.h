@@ -1,4 +1,4 @@
-// The plain baselines of POLICIES.md: asp, ssp:s and bsp[:k][,backup=b]. Run on the engine's
+// The plain baselines: asp, ssp:s and bsp[:k][,backup=b]. Run on the engine's
 // thread.
 #pragma once
 
