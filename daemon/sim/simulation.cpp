@@ -464,7 +464,7 @@ class Simulation::Impl {
         end_process(rank, Stage::kStopped);
         break;
       case Kind::kData:
-        on_data(worker, message.extra, message.iteration);
+        on_data(rank, message.extra, message.iteration);
         break;
       case Kind::kDataArrived:
         push(rank);
@@ -561,6 +561,7 @@ class Simulation::Impl {
     worker.begun = false;
     worker.inboxes.clear();
     worker.consumed = kNoIteration;
+    if (options_.observer != nullptr) options_.observer->after_start(outer_, rank);
     say(Kind::kJoin, rank, 0);
   }
 
@@ -690,12 +691,14 @@ class Simulation::Impl {
     }
   }
 
-  void on_data(SimWorker& worker, Rank from, Iteration k) {
+  void on_data(Rank rank, Rank from, Iteration k) {
+    SimWorker& worker = workers_[rank];
     Inbox& inbox = worker.inboxes[from];
     if (notify_ack_ && !inbox.received.empty() && inbox.received.back() > worker.consumed) {
       ++result_.overwritten_updates;
     }
     inbox.add(k);
+    if (options_.observer != nullptr) options_.observer->after_data(outer_, from, rank, k);
   }
 
   void on_collected(Rank rank, Iteration k) {
@@ -708,6 +711,9 @@ class Simulation::Impl {
       if (inbox == worker.inboxes.end() || !inbox->second.has(update.iteration)) {
         ++result_.missing_updates;
       }
+    }
+    if (options_.observer != nullptr) {
+      options_.observer->after_collected(outer_, rank, k, worker.updates);
     }
     worker.consumed = k;
     say(Kind::kConsumed, rank, k);
@@ -802,6 +808,12 @@ class Simulation::Impl {
   std::uint64_t predicted_ = 0;
   std::uint64_t actual_ = 0;
 };
+
+void Observer::after_start(Simulation& /*simulation*/, Rank /*rank*/) {}
+void Observer::after_data(Simulation& /*simulation*/, Rank /*from*/, Rank /*to*/,
+                          Iteration /*iteration*/) {}
+void Observer::after_collected(Simulation& /*simulation*/, Rank /*rank*/, Iteration /*iteration*/,
+                               const std::vector<wire::PeerUpdate>& /*updates*/) {}
 
 Simulation::Simulation(Options options)
     : impl_(std::make_unique<Impl>(*this, std::move(options))) {}
