@@ -24,7 +24,6 @@ namespace {
 
 using nlohmann::json;
 using ::testing::AllOf;
-using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 namespace fs = std::filesystem;
@@ -250,27 +249,6 @@ TEST(TrainerRun, SpecSyncDropsWorkThatOthersHaveOvertaken) {
   EXPECT_GT(run["restarts"], 0);
   EXPECT_GT(run["wasted_share"], 0);
   EXPECT_LT(run["wasted_share"], 1);
-}
-
-TEST(TrainerRun, AComparisonTakesEveryPolicy) {
-  Trainer trainer(words(
-      "--workload mf --workers 4 --generate --samples 2000 --iteration-ms 2 --max-iterations 15 "
-      "--csv-dir none --json --compare bsp,asp,ssp:3,dssp:3-15,elastic_bsp:15,specsync+asp,"
-      "hop:ring_based,max_ig=5,backup=1,notify_ack:root_expander"));
-  ASSERT_EQ(trainer.wait(), "exit status 0") << trainer.err();
-  const json report = json::parse(trainer.out());
-  std::vector<std::string> policies;
-  for (const json& run : report["policies"]) {
-    policies.push_back(run["policy"]);
-    EXPECT_TRUE(run["failure"].is_null()) << run["policy"];
-    EXPECT_EQ(run["iterations"], 60) << run["policy"];
-    EXPECT_EQ(run["missing_updates"], 0);
-    EXPECT_EQ(run["torn_updates"], 0);
-    EXPECT_LT(run["final_loss"], run["initial_loss"]) << run["policy"];
-  }
-  EXPECT_THAT(policies,
-              ElementsAre("bsp", "asp", "ssp:3", "dssp:3-15", "elastic_bsp:15", "specsync+asp",
-                          "hop:ring_based,max_ig=5,backup=1", "notify_ack:root_expander"));
 }
 
 TEST(TrainerRun, AGraphThatDoesNotTakeSoManyWorkersFailsItsRunWithTheReason) {
