@@ -12,7 +12,9 @@ constexpr const char* kGraphFile = "graph file";
 }  // namespace
 
 std::string DecentralizedPolicy::check_workers(std::uint32_t, std::uint32_t expected) const {
-  const std::string why = graph_.check(expected);
+  std::string why;
+  const auto graph = graph_.plan(expected, why);
+  if (graph) why = check_graph(*graph);
   return why.empty() ? why : "policy '" + name() + "': " + why;
 }
 

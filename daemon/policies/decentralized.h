@@ -34,6 +34,11 @@ class DecentralizedPolicy : public Policy {
   bool load(std::span<const std::int64_t> state) final;
 
  protected:
+  // Empty, or which parameter does not fit a job with this graph, and what does.
+  virtual std::string check_graph(const topology::Graph& graph) const {
+    (void)graph;
+    return {};
+  }
   // Answers the worker's standing request if its rule allows that now.
   virtual void try_begin(PolicyHost& host, Rank rank) = 0;
   virtual void try_targets(PolicyHost& host, Rank rank) = 0;

@@ -3,16 +3,36 @@
 
 #include <algorithm>
 
+#include "daemon/engine/limits.h"
 #include "daemon/policies/decentralized.h"
 
 namespace syncd {
 namespace {
 
 constexpr std::int64_t kParameterMax = 1'000'000'000;
+constexpr const char* kForm =
+    "hop:GRAPH[,max_ig=N][,backup=B][,backup.RANK=B][,staleness=S][,skip=N][,skip_trigger=N]"
+    "[,force=1]";
+
+// How many in-neighbours' updates a reduce may lack: the paper's N_buw(i).
+struct Backups {
+  struct Range {  // these workers have a number of their own
+    Rank first = 0, last = 0;
+    std::int64_t count = 0;
+  };
+  std::int64_t count = 0;     // of all others
+  std::vector<Range> ranges;  // in rank order, none of which overlap
+
+  std::int64_t of(Rank rank) const {
+    const auto it = std::lower_bound(ranges.begin(), ranges.end(), rank,
+                                     [](const Range& range, Rank r) { return range.last < r; });
+    return it != ranges.end() && it->first <= rank ? it->count : count;
+  }
+};
 
 struct HopOptions {
   std::int64_t max_ig = 4;
-  std::optional<std::int64_t> backup;
+  std::optional<Backups> backup;
   std::optional<std::int64_t> staleness;
   std::int64_t skip = 0;
   std::optional<std::int64_t> skip_trigger;
@@ -26,7 +46,7 @@ class Hop final : public DecentralizedPolicy {
   std::string name() const override {
     std::string text = "hop:" + graph_.spec().text();
     if (options_.max_ig != HopOptions{}.max_ig) text += number(",max_ig=", options_.max_ig);
-    if (options_.backup) text += number(",backup=", *options_.backup);
+    if (options_.backup) text += backup_text(*options_.backup);
     if (options_.staleness) text += number(",staleness=", *options_.staleness);
     if (options_.skip > 0) text += number(",skip=", options_.skip);
     if (options_.skip_trigger) text += number(",skip_trigger=", *options_.skip_trigger);
@@ -55,19 +75,42 @@ class Hop final : public DecentralizedPolicy {
       ++counted;
       if (!usable(host, edge, k)) reason.waiting_for.push_back(edge.peer);
     }
-    const std::size_t spare = static_cast<std::size_t>(options_.backup.value_or(0));
     reason.text = "updates of ";
     reason.text += options_.staleness
                        ? "iteration " + std::to_string(k - *options_.staleness) + " or later"
                        : "iteration " + std::to_string(k);
-    reason.text += " are needed from " +
-                   std::to_string(counted > spare ? counted - spare : std::size_t{0}) + " of " +
+    reason.text += " are needed from " + std::to_string(counted - spare(rank, counted)) + " of " +
                    std::to_string(counted) + " in-neighbours, " +
                    std::to_string(counted - reason.waiting_for.size()) + " have sent one";
     return reason;
   }
 
  protected:
+  std::string check_graph(const topology::Graph& graph) const override {
+    if (!options_.backup) return {};
+    const std::size_t workers = graph.size();
+    for (const Backups::Range& range : options_.backup->ranges) {
+      if (range.last < workers) continue;
+      return key_of(range) + " is for worker " + std::to_string(range.last) +
+             ", allowed are 0 to " + std::to_string(workers - 1) + " in a job of " +
+             std::to_string(workers);
+    }
+    for (topology::Node rank = 0; rank < workers; ++rank) {
+      // How many share a host is not known yet.
+      const bool clustered = graph_.spec().kind == topology::GraphKind::kClustered;
+      const std::size_t degree = clustered ? workers - 1 : graph.in(rank).size();
+      const std::int64_t backup = options_.backup->of(rank);
+      if (degree == 0 || backup < static_cast<std::int64_t>(degree)) continue;
+      return "backup is " + std::to_string(backup) + " for worker " + std::to_string(rank) +
+             ", which has " + (clustered ? "at most " : "") + std::to_string(degree) +
+             " in-neighbour" +
+             (degree == 1 ? ": allowed is 0"
+                          : number("s: allowed are 0 to ", static_cast<std::int64_t>(degree) - 1)) +
+             ", as it must wait for one";
+    }
+    return {};
+  }
+
   void try_begin(PolicyHost& host, Rank rank) override {
     const Clock clock = host.worker(rank).clock;
     if (try_jump(host, rank, clock)) return;
@@ -104,6 +147,25 @@ class Hop final : public DecentralizedPolicy {
     return key + std::to_string(value);
   }
 
+  static std::string key_of(const Backups::Range& range) {
+    return number("backup.", range.first) +
+           (range.last > range.first ? number("-", range.last) : "");
+  }
+  static std::string backup_text(const Backups& backup) {
+    std::string text;
+    for (const Backups::Range& range : backup.ranges) {
+      text += "," + key_of(range) + number("=", range.count);
+    }
+    return backup.count > 0 || text.empty() ? number(",backup=", backup.count) + text : text;
+  }
+
+  // How many of the in-neighbours that count collect() may do without: never all of them, also when
+  // losses have left few.
+  std::size_t spare(Rank rank, std::size_t counted) const {
+    if (!options_.backup || counted == 0) return 0;
+    return std::min(static_cast<std::size_t>(options_.backup->of(rank)), counted - 1);
+  }
+
   // Whether a neighbour that is in iteration `clock` still has a use for an update of iteration k.
   bool wants(Clock clock, Iteration k) const {
     if (options_.staleness) return clock <= k + *options_.staleness;
@@ -127,11 +189,12 @@ class Hop final : public DecentralizedPolicy {
   std::optional<std::vector<PeerUpdate>> gather(const PolicyHost& host, Rank rank,
                                                 Iteration k) const {
     std::vector<PeerUpdate> updates{{rank, host.worker(rank).pushed, 0}};
-    std::int64_t missing = 0;
+    std::size_t counted = 0, missing = 0;
     for (const PeerEdge& edge : graph_.in(rank)) {
       if (k < edge.live_from) continue;
+      ++counted;
       if (!usable(host, edge, k)) {
-        if (++missing > options_.backup.value_or(0)) return std::nullopt;
+        ++missing;
       } else if (!options_.staleness) {
         updates.push_back({edge.peer, k, edge.weight});
       } else if (const Iteration latest = host.worker(edge.peer).pushed;
@@ -139,6 +202,7 @@ class Hop final : public DecentralizedPolicy {
         updates.push_back({edge.peer, latest, 0});
       }
     }
+    if (missing > spare(rank, counted)) return std::nullopt;
     if (options_.staleness) {
       weigh_by_age(updates, k - *options_.staleness);
     } else {
@@ -188,11 +252,53 @@ class Hop final : public DecentralizedPolicy {
   HopOptions options_;
 };
 
+// "backup.3" or "backup.3-7".
+constexpr std::string_view kBackupOf = "backup.";
+
+bool add_range(const PolicyText& text, const std::string& key, std::int64_t count, Backups& backup,
+               std::string& error) {
+  const std::string_view ranks = std::string_view(key).substr(kBackupOf.size());
+  const std::size_t dash = ranks.find('-');
+  constexpr std::int64_t kRankMax = limits::kWorkersPerJobMax - 1;
+  const auto rank = [&](std::string_view value, std::int64_t lowest) {
+    return parse_policy_integer(text, "the worker of " + key, value, lowest, kRankMax, error);
+  };
+  const auto first = rank(ranks.substr(0, dash), 0);
+  if (!first) return false;
+  const auto last = dash == std::string_view::npos ? first : rank(ranks.substr(dash + 1), *first);
+  if (!last) return false;
+  const Backups::Range range{static_cast<Rank>(*first), static_cast<Rank>(*last), count};
+  for (const Backups::Range& other : backup.ranges) {
+    if (range.last < other.first || other.last < range.first) continue;
+    error =
+        policy_error(text, key + ": worker " + std::to_string(std::max(range.first, other.first)) +
+                               " has a number already");
+    return false;
+  }
+  backup.ranges.push_back(range);
+  return true;
+}
+
+// The same numbers, said in the shortest way.
+void tidy(Backups& backup) {
+  std::erase_if(backup.ranges, [&](const auto& range) { return range.count == backup.count; });
+  std::sort(backup.ranges.begin(), backup.ranges.end(),
+            [](const auto& a, const auto& b) { return a.first < b.first; });
+  std::vector<Backups::Range> merged;
+  for (const Backups::Range& range : backup.ranges) {
+    if (!merged.empty() && merged.back().last + 1 == range.first &&
+        merged.back().count == range.count) {
+      merged.back().last = range.last;
+    } else {
+      merged.push_back(range);
+    }
+  }
+  backup.ranges = std::move(merged);
+}
+
 }  // namespace
 
 std::unique_ptr<Policy> make_hop(const PolicyText& text, std::string& error) {
-  static constexpr const char* kForm =
-      "hop:GRAPH[,max_ig=N][,backup=B][,staleness=S][,skip=N][,skip_trigger=N][,force=1]";
   if (text.arguments.empty() || !text.arguments[0].key.empty()) {
     error = policy_error(text, std::string("hop needs a graph: ") + kForm +
                                    ", such as hop:ring_based,max_ig=5,backup=1; graphs are " +
@@ -211,8 +317,14 @@ std::unique_ptr<Policy> make_hop(const PolicyText& text, std::string& error) {
     std::optional<std::int64_t> number;
     if (argument.key == "max_ig") {
       if ((number = parse(1))) options.max_ig = *number;
-    } else if (argument.key == "backup") {
-      if ((number = parse(0))) options.backup = number;
+    } else if (argument.key == "backup" || argument.key.starts_with(kBackupOf)) {
+      if (!options.backup) options.backup.emplace();
+      if (!(number = parse(0))) return nullptr;
+      if (argument.key == "backup") {
+        options.backup->count = *number;
+      } else if (!add_range(text, argument.key, *number, *options.backup, error)) {
+        return nullptr;
+      }
     } else if (argument.key == "staleness") {
       if ((number = parse(0))) options.staleness = number;
     } else if (argument.key == "skip") {
@@ -228,6 +340,7 @@ std::unique_ptr<Policy> make_hop(const PolicyText& text, std::string& error) {
     }
     if (!number) return nullptr;
   }
+  if (options.backup) tidy(*options.backup);
   if (options.skip > 0 && !options.backup && !options.staleness) {
     error = policy_error(text,
                          "skip needs backup or staleness: without them every neighbour waits for "

@@ -29,18 +29,18 @@ bool parse_peer_graph(std::string_view whole, std::string_view text, topology::G
   return true;
 }
 
-std::string PeerGraph::check(std::uint32_t workers) const {
-  if (workers == 1) return {};  // nobody to talk to
-  std::string error;
+std::optional<topology::Graph> PeerGraph::plan(std::uint32_t workers, std::string& error) const {
+  if (workers == 1) return topology::Graph(1, {});
   topology::GraphSpec spec = spec_;
-  if (!topology::load_graph_file(spec, error)) return error;
+  if (!topology::load_graph_file(spec, error)) return std::nullopt;
   const std::vector<std::string> hosts(workers);
-  const auto graph = topology::generate(spec, workers, hosts, error);
-  if (!graph) return error;
+  auto graph = topology::generate(spec, workers, hosts, error);
+  if (!graph) return std::nullopt;
   const topology::Acceptance acceptance = topology::accept_for_job(*graph, force_);
-  if (acceptance.accepted) return {};
+  if (acceptance.accepted) return graph;
   const bool by_force = topology::accept_for_job(*graph, true).accepted;
-  return acceptance.reason + (by_force ? "; force=1 takes it all the same" : "");
+  error = acceptance.reason + (by_force ? "; force=1 takes it all the same" : "");
+  return std::nullopt;
 }
 
 std::string PeerGraph::rebuild(const PolicyHost& host) {

@@ -11,6 +11,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -34,9 +35,10 @@ class PeerGraph {
 
   const topology::GraphSpec& spec() const { return spec_; }
   bool forced() const { return force_; }
-  // Empty, or why a job of so many workers cannot use this graph. Which workers share a host is not
-  // known before they join: `clustered` is checked as if each had its own. Reads a `file:` graph.
-  std::string check(std::uint32_t workers) const;
+  // The graph of a job of so many workers, or why it cannot use this one. Which workers share a
+  // host is not known before they join: `clustered` is made as if each had its own. One worker has
+  // nobody to talk to, whatever the graph. Reads a `file:` graph.
+  std::optional<topology::Graph> plan(std::uint32_t workers, std::string& error) const;
 
   // A `file:` graph is read when the job starts, and then kept with the job's history: what becomes
   // of the file later, also before a restart of the daemon, changes nothing. False: `error` says

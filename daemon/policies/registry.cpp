@@ -28,7 +28,9 @@ constexpr Base kBases[] = {
     {"dssp", "dssp:SL-SU", make_dssp},
     {"elastic_bsp", "elastic_bsp:R[,ALGORITHM][,PREDICTOR][,objective=max|rate][,beta=B]",
      make_elastic_bsp},
-    {"hop", "hop:GRAPH[,max_ig=N][,backup=B][,staleness=S][,skip=N[,skip_trigger=N]][,force=1]",
+    {"hop",
+     "hop:GRAPH[,max_ig=N][,backup=B][,backup.RANK=B][,staleness=S][,skip=N[,skip_trigger=N]]"
+     "[,force=1]",
      make_hop},
     {"notify_ack", "notify_ack:GRAPH[,every=N][,force=1]", make_notify_ack},
 };

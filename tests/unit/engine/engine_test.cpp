@@ -449,6 +449,11 @@ TEST(PolicyText, EachPolicySaysItsShortestName) {
        "elastic_bsp:9,zipline_opt,median,objective=rate,beta=0"},
       {"specsync:adaptive,scope=job,cap=span,max_restarts=1,auto_off=on+asp", "specsync+asp"},
       {"specsync:auto_off=off+ssp:1", "specsync:adaptive,auto_off=off+ssp:1"},
+      {"hop:ring,max_ig=4,backup=0", "hop:ring,backup=0"},
+      {"hop:complete,backup.9=2,backup.3=2,backup=1,backup.4-8=2,backup.12=1,backup.11=0",
+       "hop:complete,backup=1,backup.3-9=2,backup.11=0"},
+      {"hop:complete,backup.5=0", "hop:complete,backup=0"},
+      {"hop:complete,backup.5=1,backup=0", "hop:complete,backup.5=1"},
       {"specsync:fixed,0.5,0.250,auto_off=off,max_restarts=2+dssp:0-1",
        "specsync:fixed,0.5,0.25,max_restarts=2+dssp:0-1"},
   };

@@ -2,6 +2,7 @@
 // deadlock, on every graph. SYNCD_PROPERTY_RUNS=N runs N times as many.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdlib>
 
 #include "peer_world.h"
@@ -34,6 +35,27 @@ struct Totals {
   std::uint64_t reduces = 0, jumps = 0, missing = 0;
 };
 
+// One or two for all, where every worker has more in-neighbours than that, and for a few workers a
+// number of their own.
+void choose_backup(PeerWorldOptions& options, std::mt19937_64& random) {
+  const topology::Graph graph = graph_of(options);
+  const auto most = [&](std::uint32_t rank) {
+    return static_cast<std::int64_t>(graph.in(rank).size()) - 1;
+  };
+  std::int64_t all = 1 + static_cast<std::int64_t>(random() % 2);
+  for (std::uint32_t rank = 0; rank < options.workers; ++rank) all = std::min(all, most(rank));
+  options.backup.assign(options.workers, all);
+  options.policy += ",backup=" + std::to_string(all);
+  const std::uint32_t step = 1 + options.workers / 4;
+  for (std::uint32_t rank = static_cast<std::uint32_t>(random()) % step; rank < options.workers;
+       rank += step) {
+    options.backup[rank] =
+        static_cast<std::int64_t>(random() % static_cast<std::uint64_t>(most(rank) + 1));
+    options.policy +=
+        ",backup." + std::to_string(rank) + "=" + std::to_string(options.backup[rank]);
+  }
+}
+
 // Every setting on every graph; the seed chooses the rest.
 Totals run_all(bool notify_ack, bool membership, std::uint64_t seeds) {
   Totals totals;
@@ -56,9 +78,8 @@ Totals run_all(bool notify_ack, bool membership, std::uint64_t seeds) {
         options.policy = std::string("hop:") + graph.name;
         options.policy += ",max_ig=" + std::to_string(options.max_ig);
         const auto kind = random() % 4;
-        if (kind == 1 || kind == 3) options.backup = 1 + static_cast<std::int64_t>(random() % 2);
+        if (kind == 1 || kind == 3) choose_backup(options, random);
         if (kind == 2 || kind == 3) options.staleness = static_cast<std::int64_t>(random() % 5);
-        if (options.backup) options.policy += ",backup=" + std::to_string(*options.backup);
         if (options.staleness) options.policy += ",staleness=" + std::to_string(*options.staleness);
         if (kind != 0 && random() % 2 == 0) {
           options.skip = 2 + static_cast<std::int64_t>(random() % 9);

@@ -31,21 +31,24 @@ JobSpec spec_of(const PeerWorldOptions& options) {
 
 }  // namespace
 
-PeerWorld::PeerWorld(const PeerWorldOptions& options)
-    : options_(options), random_(options.seed * 1'000'003 + 17) {
+topology::Graph graph_of(const PeerWorldOptions& options) {
   std::string error;
   auto spec = topology::parse_graph_spec(options.graph, error);
   std::vector<std::string> hosts;
   for (std::uint32_t i = 0; i < options.workers; ++i) hosts.push_back(host_of(i));
   auto graph = spec ? topology::generate(*spec, options.workers, hosts, error) : std::nullopt;
   if (!graph) throw PeerViolation(error);
-  graph_ = std::move(*graph);
+  return std::move(*graph);
+}
+
+PeerWorld::PeerWorld(const PeerWorldOptions& options)
+    : options_(options), random_(options.seed * 1'000'003 + 17), graph_(graph_of(options)) {
   if (!options.membership) {
     topology::GapSetting setting;
     using Kind = topology::GapSetting::Kind;
     if (options.notify_ack) {
       setting.kind = Kind::kNotifyAck;
-    } else if (options.backup) {
+    } else if (!options.backup.empty()) {
       setting.kind = options.staleness ? Kind::kHybrid : Kind::kBackup;
     } else if (options.staleness) {
       setting = {Kind::kStaleness, *options.staleness};
@@ -61,6 +64,7 @@ PeerWorld::PeerWorld(const PeerWorldOptions& options)
                                          (options.skip > 0 ? 1 : 0);
   engine_ = std::make_unique<Engine>(EngineOptions{});
   Effects effects;
+  std::string error;
   if (!engine_->declare_job(spec_of(options), now_, effects, error)) throw PeerViolation(error);
   drive(effects);
   for (std::uint32_t i = 0; i < options.workers; ++i) {
@@ -310,6 +314,10 @@ void PeerWorld::check_collect(std::size_t p, const wire::CollectReply& reply) {
   if (options_.membership) return;
   const std::size_t in = graph_.in(process.ref.rank).size();
   const std::size_t got = reply.updates.size() - 1;
+  std::size_t backup = 0;
+  if (!options_.backup.empty()) {
+    backup = static_cast<std::size_t>(options_.backup[process.ref.rank]);
+  }
   for (const Rank rank : seen) {
     if (rank != process.ref.rank && !graph_.has_edge(rank, process.ref.rank)) {
       fail("an update of one that is no in-neighbour");
@@ -330,14 +338,14 @@ void PeerWorld::check_collect(std::size_t p, const wire::CollectReply& reply) {
           it == pushes_.end() || it->second.empty() ? -1 : *it->second.rbegin();
       recent += newest >= k - *options_.staleness ? 1 : 0;
     }
-    if (recent + static_cast<std::size_t>(options_.backup.value_or(0)) < in) {
+    if (recent + backup < in) {
       fail("collect(" + std::to_string(k) + ") is answered when " + std::to_string(recent) +
            " of " + std::to_string(in) + " in-neighbours have sent something recent");
     }
     return;
   }
   missing_ += in - got;
-  if (got + static_cast<std::size_t>(options_.backup.value_or(0)) < in) {
+  if (got + backup < in) {
     fail("collect(" + std::to_string(k) + ") gives " + std::to_string(got) + " of " +
          std::to_string(in) + " updates");
   }
@@ -361,7 +369,7 @@ void PeerWorld::check() {
       if (!options_.notify_ack && graph_.has_edge(i, j)) {
         const std::int64_t tokens = b.granted - a.granted + options_.max_ig;
         if (tokens < 0) fail("a token queue that is owed tokens");
-        if (!options_.backup && !options_.staleness &&
+        if (options_.backup.empty() && !options_.staleness &&
             tokens > topology::tokens_max(options_.max_ig, (*distances_)(j, i))) {
           fail("a token queue holds " + std::to_string(tokens));
         }

@@ -25,7 +25,8 @@ struct PeerWorldOptions {
   std::string graph;
   bool notify_ack = false;
   std::int64_t max_ig = 4;
-  std::optional<std::int64_t> backup, staleness;
+  std::vector<std::int64_t> backup;  // by rank; empty: none
+  std::optional<std::int64_t> staleness;
   std::int64_t skip = 0;
   std::uint32_t workers = 8;
   bool serial = false;      // computes before it sends
@@ -37,6 +38,9 @@ struct PeerWorldOptions {
 struct PeerViolation : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
+
+// The graph that a world of these has; throws PeerViolation.
+topology::Graph graph_of(const PeerWorldOptions& options);
 
 class PeerWorld {
  public:
