@@ -258,6 +258,7 @@ void read_policies(const CLI::App& app, const RawFlags& raw, Options& options) {
   const char* flag = options.compare ? "--compare" : "--policy";
   try {
     options.policies = split_policies(options.compare ? raw.compare : raw.policy);
+    check_policies(options.policies, raw.workers, !raw.daemon.empty());
   } catch (const PolicyListError& error) {
     throw FlagError{fmt::format("{}: {}", flag, error.what())};
   }

@@ -18,7 +18,7 @@ struct PeerPolicy {
 };
 
 // Nothing for a policy whose workers share one store. Arguments that cannot be read count as not
-// given: the daemon refuses them when the first worker joins.
+// given: they are refused elsewhere (check_policies).
 std::optional<PeerPolicy> peer_policy(std::string_view policy);
 
 }  // namespace syncd::trainer

@@ -5,40 +5,56 @@
 
 #include <cctype>
 
+#include "daemon/engine/job_spec.h"
+#include "daemon/engine/policy.h"
 #include "daemon/policies/policy_text.h"
 #include "reference_trainer/data_file.h"
 
 namespace syncd::trainer {
 namespace {
 
-constexpr std::string_view kAllowed =
-    "allowed: bsp[:k][,backup=b], asp, ssp:s, dssp:sL-sU, elastic_bsp:R, specsync[:...]+BASE, "
-    "naive_wait:MS+BASE, hop:GRAPH[,max_ig=N]..., notify_ack:GRAPH[,every=N]";
-
 bool is_name_character(char c) {
   return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_';
 }
 
-void check_policy(std::string_view policy) {
+void check_text(std::string_view policy) {
   if (policy.empty() || policy.front() == ',') {
-    throw PolicyListError(fmt::format("the first policy is missing; {}", kAllowed));
+    throw PolicyListError(
+        fmt::format("the first policy is missing; allowed: {}", known_policies()));
   }
   if (policy.back() == ',' || policy.find(",,") != policy.npos) {
-    throw PolicyListError(
-        fmt::format("nothing stands after a comma of {}; {}", show_field(policy), kAllowed));
+    throw PolicyListError(fmt::format("nothing stands after a comma of {}; allowed: {}",
+                                      show_field(policy), known_policies()));
   }
-  const PolicyText text = split_policy_text(policy);
-  if (!is_policy_name(std::string_view(text.name).substr(0, text.name.find('+')))) {
-    throw PolicyListError(fmt::format("{} is not a policy; {}", show_field(policy), kAllowed));
-  }
+}
+
+// Whoever misspells a name behind a comma has written an argument of the policy before it.
+std::string comma_hint(std::string_view policy) {
+  if (policy.find(',') == policy.npos) return "";
+  return fmt::format("; a comma begins another policy only before one of the names {}",
+                     fmt::join(kPolicyNames, ", "));
 }
 
 }  // namespace
 
 std::vector<std::string> split_policies(std::string_view list) {
   std::vector<std::string> policies = split_policy_list(list);
-  for (const std::string& policy : policies) check_policy(policy);
+  for (const std::string& policy : policies) check_text(policy);
   return policies;
+}
+
+void check_policies(const std::vector<std::string>& policies, int workers, bool daemon_elsewhere) {
+  for (const std::string& policy : policies) {
+    JobSpec job;
+    job.name = "any";
+    job.policy = policy;
+    job.expected_workers = static_cast<std::uint32_t>(workers);
+    if (const std::string wrong = validate_stored(job); !wrong.empty()) {
+      throw PolicyListError(wrong + comma_hint(policy));
+    }
+    if (daemon_elsewhere && policy.find(":file:") != policy.npos) continue;
+    if (const std::string wrong = validate(job); !wrong.empty()) throw PolicyListError(wrong);
+  }
 }
 
 std::string policy_slug(std::string_view policy) {

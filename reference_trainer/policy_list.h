@@ -1,4 +1,5 @@
-// Cutting a list of policies apart where a policy may hold commas itself. Pure functions.
+// Cutting a list of policies apart where a policy may hold commas itself, and judging each of them
+// before anything runs. No thread; only the graph files that policies name are read.
 #pragma once
 
 #include <stdexcept>
@@ -15,9 +16,13 @@ class PolicyListError : public std::runtime_error {
 };
 
 // Splits "bsp,bsp:2,backup=1,ssp:3" into bsp | bsp:2,backup=1 | ssp:3: a comma separates only where
-// a policy's name follows. What stands after the name is the daemon's to judge. Throws
-// PolicyListError for an empty list or item and for text that begins with no known name.
+// a policy's name follows. Throws PolicyListError for an empty list or item.
 std::vector<std::string> split_policies(std::string_view list);
+
+// Throws PolicyListError for the first policy under which a daemon of this version would make no
+// job of so many workers: by the daemon's own rules, so that a mistake in the last one is not found
+// after hours. `daemon_elsewhere`: a graph's file lies with the daemon, which alone can judge it.
+void check_policies(const std::vector<std::string>& policies, int workers, bool daemon_elsewhere);
 
 // "ssp:3" -> "ssp-3": letters, digits, '.', '_' and '-' stay, everything else becomes '-'. For file
 // and job names.

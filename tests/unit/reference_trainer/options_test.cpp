@@ -158,11 +158,14 @@ TEST_F(OptionsTest, WordsOutOfTheirListSayTheList) {
 }
 
 TEST_F(OptionsTest, PoliciesAndSlowdownsAreJudgedByTheirOwnRules) {
-  EXPECT_THAT(error({"--policy", "fast"}), HasSubstr("--policy: 'fast' is not a policy"));
+  EXPECT_THAT(error({"--policy", "fast"}), HasSubstr("--policy: policy 'fast' is unknown"));
   EXPECT_THAT(error({"--policy", "bsp,asp"}), AllOf(HasSubstr("--policy: 'bsp,asp' is 2 policies"),
                                                     HasSubstr("--compare bsp,asp")));
   EXPECT_THAT(error({"--compare", "bsp,hop:ring,"}),
               HasSubstr("--compare: nothing stands after a comma of 'hop:ring,'"));
+  EXPECT_THAT(
+      error({"--workers", "3", "--compare", "bsp,hop:ring_based"}),
+      AllOf(HasSubstr("--compare: policy 'hop:ring_based'"), HasSubstr("the nearest are 2 and 4")));
   EXPECT_THAT(error({"--slowdown", "fixed:4=2x"}),
               HasSubstr("--slowdown: 'fixed:4=2x': there is no worker 4"));
   EXPECT_THAT(error({"--policy", "bsp", "--compare", "bsp"}),

@@ -1,4 +1,4 @@
-// Cutting lists of policies apart, and what is refused.
+// Cutting lists of policies apart, and which are refused.
 #include "reference_trainer/policy_list.h"
 
 #include <gmock/gmock.h>
@@ -12,6 +12,7 @@ namespace {
 using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 std::string error(std::string_view list) {
   return testing::error_of<PolicyListError>([&] { split_policies(list); });
@@ -33,14 +34,57 @@ TEST(PolicyList, SplitsAtCommasThatBeginAPolicy) {
                   "hop:ring"));
 }
 
-TEST(PolicyList, RefusesWhatIsNoPolicy) {
-  EXPECT_THAT(error(""), AllOf(HasSubstr("the first policy is missing"), HasSubstr("ssp:s"),
+TEST(PolicyList, RefusesGapsInAList) {
+  EXPECT_THAT(error(""), AllOf(HasSubstr("the first policy is missing"), HasSubstr("ssp:S"),
                                HasSubstr("hop:")));
   EXPECT_THAT(error(",bsp"), HasSubstr("the first policy is missing"));
   EXPECT_THAT(error("bsp,"), HasSubstr("nothing stands after a comma of 'bsp,'"));
   EXPECT_THAT(error("bsp,,asp"), HasSubstr("nothing stands after a comma"));
-  EXPECT_THAT(error("fast"), HasSubstr("'fast' is not a policy; allowed: bsp[:k][,backup=b], asp"));
-  EXPECT_THAT(error("bspx"), HasSubstr("'bspx' is not a policy"));
+}
+
+// What is wrong with the list for so many workers; "" if nothing is.
+std::string wrong(std::string_view list, int workers, bool daemon_elsewhere = false) {
+  const std::vector<std::string> policies = split_policies(list);
+  try {
+    check_policies(policies, workers, daemon_elsewhere);
+  } catch (const PolicyListError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST(PolicyList, JudgesEveryPolicyByTheDaemonsRules) {
+  EXPECT_EQ(wrong("bsp,asp,ssp:3,dssp:3-15,elastic_bsp:150,specsync+asp,naive_wait:5+bsp,"
+                  "hop:ring_based,max_ig=5,backup=1,notify_ack:root_expander",
+                  4),
+            "");
+  EXPECT_THAT(wrong("fast", 4), AllOf(HasSubstr("policy 'fast' is unknown"), HasSubstr("ssp:S")));
+  EXPECT_THAT(wrong("asp,bspx", 4), HasSubstr("policy 'asp,bspx'"));
+  EXPECT_THAT(wrong("asp,bsp,ssp:many", 4),
+              AllOf(HasSubstr("policy 'ssp:many'"), HasSubstr("allowed are whole numbers")));
+  EXPECT_THAT(wrong("asp,specsync+bsp", 4), HasSubstr("specsync"));
+}
+
+TEST(PolicyList, JudgesTheNumberOfWorkersOfEveryPolicy) {
+  EXPECT_THAT(wrong("asp,hop:ring_based,max_ig=2", 5),
+              AllOf(HasSubstr("policy 'hop:ring_based"), HasSubstr("not 5"),
+                    HasSubstr("the nearest are 4 and 6"), Not(HasSubstr("comma"))));
+  EXPECT_THAT(wrong("asp,notify_ack:double_ring", 6), HasSubstr("the nearest are 4 and 8"));
+  EXPECT_THAT(wrong("bsp:1,backup=4", 4), HasSubstr("backup is 4"));
+}
+
+TEST(PolicyList, SaysWhatAMisspelledNameBehindACommaWasTakenFor) {
+  EXPECT_THAT(
+      wrong("bsp,hopp:ring", 4),
+      AllOf(HasSubstr("policy 'bsp,hopp:ring'"),
+            HasSubstr("a comma begins another policy only before one of the names asp, bsp")));
+}
+
+TEST(PolicyList, LeavesAGraphsFileToADaemonElsewhere) {
+  EXPECT_THAT(wrong("hop:file:/no/such/graph", 4),
+              HasSubstr("graph file /no/such/graph cannot be read"));
+  EXPECT_EQ(wrong("hop:file:/no/such/graph", 4, true), "");
+  EXPECT_THAT(wrong("hop:file:/no/such/graph,max_ig=0", 4, true), HasSubstr("max_ig"));
 }
 
 TEST(PolicyList, SlugsAreSafeInFileNames) {

@@ -251,15 +251,23 @@ TEST(TrainerRun, SpecSyncDropsWorkThatOthersHaveOvertaken) {
   EXPECT_LT(run["wasted_share"], 1);
 }
 
-TEST(TrainerRun, AGraphThatDoesNotTakeSoManyWorkersFailsItsRunWithTheReason) {
+// Nothing was trained, no daemon was asked, and no table is printed.
+void expect_refused(const std::string& compare, const std::string& reason) {
+  const TemporaryDirectory csv;
   Trainer trainer(
-      words("--workload mf --workers 3 --compare hop:ring_based,asp --generate --samples 2000 "
-            "--iteration-ms 1 --max-iterations 5 --csv-dir none --json"));
-  EXPECT_EQ(trainer.wait(), "exit status 1");
-  const json report = json::parse(trainer.out());
-  EXPECT_THAT(report["policies"][0]["failure"].get<std::string>(),
-              AllOf(HasSubstr("SYNCD_E_"), HasSubstr("ring_based")));
-  EXPECT_EQ(report["policies"][1]["iterations"], 15);
+      words("--workload mf --workers 3 --generate --max-iterations 5 --daemon unix:/no/such/socket "
+            "--csv-dir " +
+            (csv.path() / "new").string() + " --compare " + compare));
+  EXPECT_EQ(trainer.wait(), "exit status 2") << compare;
+  EXPECT_EQ(trainer.out(), "");
+  EXPECT_THAT(trainer.err(), AllOf(HasSubstr("--compare: policy "), HasSubstr(reason)));
+  EXPECT_FALSE(fs::exists(csv.path() / "new"));
+  EXPECT_THAT(trainer.left_behind(), IsEmpty());
+}
+
+TEST(TrainerRun, AWrongPolicyAnywhereInAListIsRefusedBeforeTheFirstRun) {
+  expect_refused("asp,bsp,ssp:many", "'ssp:many'");
+  expect_refused("asp,hop:ring_based,max_ig=2,bsp", "the nearest are 2 and 4");
 }
 
 TEST(TrainerRun, QueuesThatNeedTooMuchMemoryAreRefusedBeforeTheFirstRun) {
@@ -441,14 +449,17 @@ TEST(TrainerRun, ADaemonThatDiesFailsTheRunWithItsReason) {
   EXPECT_THAT(trainer.left_behind(), IsEmpty());
 }
 
-TEST(TrainerRun, APolicyThatTheDaemonRefusesFailsItsRunAndTheOthersGoOn) {
+TEST(TrainerRun, AJobThatTheDaemonRefusesFailsItsRunAndTheOthersGoOn) {
+  const HastyDaemon daemon;
+  // A graph's file is the daemon's to read.
   Trainer trainer(
-      words("--workload mf --workers 2 --compare ssp:many,asp --generate --samples 2000 "
-            "--iteration-ms 1 --max-iterations 5 --csv-dir none --json"));
+      words("--workload mf --workers 2 --compare hop:file:/no/such/graph,asp --generate --samples "
+            "2000 --iteration-ms 1 --max-iterations 5 --csv-dir none --json --daemon " +
+            daemon.address()));
   EXPECT_EQ(trainer.wait(), "exit status 1");
   const json report = json::parse(trainer.out());
   EXPECT_THAT(report["policies"][0]["failure"].get<std::string>(),
-              AllOf(HasSubstr("SYNCD_E_"), HasSubstr("ssp:many")));
+              AllOf(HasSubstr("SYNCD_E_"), HasSubstr("/no/such/graph")));
   EXPECT_TRUE(report["policies"][1]["failure"].is_null());
   EXPECT_EQ(report["policies"][1]["iterations"], 10);
 }
