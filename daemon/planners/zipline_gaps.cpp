@@ -9,10 +9,16 @@
 //
 // To find them: a table of the latest end among all gaps that start within a slice of time; then
 // the gaps that reach further than all that started in earlier slices; these few are sorted. O(R n)
-// and the sort; where no gap lies within another one (all workers equally fast) that is all of
-// them.
+// and the sort.
+//
+// Where workers are nearly equally fast, hardly any gap lies within another one, and all of them
+// remain. Then slices are finer, and of what remains in each only the first and the last start are
+// noted: the first ends a wait that is known without sorting, and the last tells how short the
+// waits between the others could be at best. Only slices that could beat the shortest known wait
+// are sorted (the thought behind finding the widest gap between numbers in linear time).
 #include <array>
 #include <bit>
+#include <span>
 
 #include "daemon/planners/zipline_parts.h"
 
@@ -24,14 +30,11 @@ struct Gap {
   Micros end;
 };
 
-// With more than this share of many gaps left, a radix sort of all ends is as fast.
+// With more than one gap in so many left, sorting them takes as long as a radix sort of all ends.
 constexpr std::size_t kFewShare = 6;
-constexpr std::size_t kMany = 4096;
-
-template <class Rows>
-std::size_t few(const Rows& rows) {
-  return rows.size() < kMany ? SIZE_MAX : rows.size() / kFewShare;
-}
+// A table of so many slices fits the second-level cache, and more than these do not pay.
+constexpr std::size_t kCachedSlices = std::size_t{1} << 15;
+constexpr std::size_t kSlicesMax = std::size_t{1} << 18;
 
 // After the first worker's last end waiting only grows: a gap without an end starts there.
 constexpr Micros kOpenEnd = INT64_MAX;
@@ -40,9 +43,7 @@ constexpr Micros kOpenEnd = INT64_MAX;
 // but no more than fit the second-level cache.
 class Slices {
  public:
-  Slices(Micros base, Micros last, std::size_t gaps) : base_(base) {
-    const std::size_t wanted =
-        std::bit_ceil(std::clamp<std::size_t>(gaps / kGapsEach, kFewest, kMost));
+  Slices(Micros base, Micros last, std::size_t wanted) : base_(base) {
     const auto range = static_cast<std::uint64_t>(last - base);
     while ((range >> shift_) >= wanted) ++shift_;
     count_ = static_cast<std::size_t>(range >> shift_) + 1;
@@ -53,10 +54,6 @@ class Slices {
   std::size_t count() const { return count_; }
 
  private:
-  static constexpr std::size_t kGapsEach = 8;
-  static constexpr std::size_t kFewest = 64;
-  static constexpr std::size_t kMost = 32768;
-
   Micros base_;
   unsigned shift_ = 0;
   std::size_t count_ = 1;
@@ -68,6 +65,22 @@ template <class Rows, class Visit>
 void each_gap(const Rows& rows, const Reach& reach, Visit&& visit) {
   const auto stop = [&](Micros start) { return start >= reach.earliest_last; };
   for (std::size_t p = 0; p < rows.workers(); ++p) rows.each_gap(p, visit, stop);
+}
+
+// The gaps that `choose(start, end)` picks; nothing if they are more than `most`.
+template <class Rows, class Choose>
+std::optional<std::vector<Gap>> gaps_if_few(const Rows& rows, const Reach& reach, std::size_t most,
+                                            Choose&& choose) {
+  std::vector<Gap> gaps;
+  const auto visit = [&](Micros start, Micros end) {
+    if (choose(start, end)) gaps.push_back({start, end});
+  };
+  const auto stop = [&](Micros start) { return start >= reach.earliest_last; };
+  for (std::size_t p = 0; p < rows.workers(); ++p) {
+    rows.each_gap(p, visit, stop);
+    if (gaps.size() > most) return std::nullopt;
+  }
+  return gaps;
 }
 
 // Where each slice's gaps begin in `gaps`, which become grouped by slice; one more for the end.
@@ -86,31 +99,29 @@ std::vector<std::size_t> group_by_slice(std::vector<Gap>& gaps, const Slices& sl
 // becomes the one that bounds the wait when the one that did so ends.
 class Sweep {
  public:
-  explicit Sweep(Micros begin) : reached_(begin) {}
+  // What starts from now on follows gaps that cover everything before `reached`.
+  void set_reached(Micros reached) { reached_ = reached; }
   void take(const Gap& gap) {
     if (gap.end <= reached_) return;
     const Micros wait = reached_ - gap.start;
-    if (!any_ || wait < best_.wait) best_ = {reached_, wait};
+    if (!any_ || wait < best_.wait || (wait == best_.wait && reached_ < best_.time)) {
+      best_ = {reached_, wait};
+    }
     any_ = true;
     reached_ = gap.end;
   }
   Barrier best() const { return best_; }
 
  private:
-  Micros reached_;  // the gaps so far cover everything before this
+  Micros reached_ = 0;
   bool any_ = false;
   Barrier best_;
 };
 
-// Nothing if more than `most` gaps remain to be sorted.
+// The latest end of the gaps that start before each slice; one more for all of them. What ends
+// before everybody has ended once says nothing.
 template <class Rows>
-std::optional<Barrier> solve(const Rows& rows, std::size_t most) {
-  const Reach reach = reach_of(rows);
-  const Gap last{reach.earliest_last, kOpenEnd};
-  const Slices slices(reach.earliest_first, reach.earliest_last, rows.size());
-
-  // furthest[i + 1]: the latest end of those that start in slice i; then, in or before it. What
-  // ends before everybody has ended once says nothing.
+std::vector<Micros> furthest_before(const Rows& rows, const Reach& reach, const Slices& slices) {
   std::vector<Micros> furthest(slices.count() + 1, reach.latest_first);
   each_gap(rows, reach, [&](Micros start, Micros end) {
     Micros& slot = furthest[slices.of(start) + 1];
@@ -119,22 +130,96 @@ std::optional<Barrier> solve(const Rows& rows, std::size_t most) {
   for (std::size_t i = 1; i < furthest.size(); ++i) {
     furthest[i] = std::max(furthest[i], furthest[i - 1]);
   }
+  return furthest;
+}
 
-  std::vector<Gap> gaps;
-  each_gap(rows, reach, [&](Micros start, Micros end) {
-    if (end > furthest[slices.of(start)]) gaps.push_back({start, end});
-  });
-  if (gaps.size() > most) return std::nullopt;
+void sort_by_start(std::span<Gap> gaps) {
+  std::sort(gaps.begin(), gaps.end(), [](const Gap& a, const Gap& b) { return a.start < b.start; });
+}
+
+// Nothing if more than `most` gaps remain to be sorted.
+template <class Rows>
+std::optional<Barrier> solve_few(const Rows& rows, const Reach& reach, const Slices& slices,
+                                 const std::vector<Micros>& before, std::size_t most) {
+  std::optional<std::vector<Gap>> left = gaps_if_few(
+      rows, reach, most, [&](Micros start, Micros end) { return end > before[slices.of(start)]; });
+  if (!left) return std::nullopt;
+  std::vector<Gap>& gaps = *left;
   const std::vector<std::size_t> begin = group_by_slice(gaps, slices);
-  Sweep sweep(reach.latest_first);
-  const auto at = [&](std::size_t i) { return gaps.begin() + static_cast<std::ptrdiff_t>(i); };
+  Sweep sweep;
+  sweep.set_reached(reach.latest_first);
   for (std::size_t i = 0; i < slices.count(); ++i) {
-    std::sort(at(begin[i]), at(begin[i + 1]),
-              [](const Gap& a, const Gap& b) { return a.start < b.start; });
-    for (std::size_t j = begin[i]; j < begin[i + 1]; ++j) sweep.take(gaps[j]);
+    const auto slice = std::span(gaps).subspan(begin[i], begin[i + 1] - begin[i]);
+    sort_by_start(slice);
+    for (const Gap& gap : slice) sweep.take(gap);
   }
-  sweep.take(last);
+  sweep.take({reach.earliest_last, kOpenEnd});
   return sweep.best();
+}
+
+// The same where hardly a gap lies within another one.
+template <class Rows>
+std::optional<Barrier> solve_many(const Rows& rows, const Reach& reach, const Slices& slices,
+                                  const std::vector<Micros>& before, std::size_t most) {
+  struct Starts {
+    Micros first = kTimeMax;
+    Micros last = -kTimeMax;
+  };
+  std::vector<Starts> starts(slices.count());
+  const auto note = [&](Micros start, Micros end) {
+    const std::size_t slice = slices.of(start);
+    if (end <= before[slice]) return;
+    starts[slice].first = std::min(starts[slice].first, start);
+    starts[slice].last = std::max(starts[slice].last, start);
+  };
+  each_gap(rows, reach, note);
+  note(reach.earliest_last, kOpenEnd);
+  Sweep sweep;
+  for (std::size_t i = 0; i < slices.count(); ++i) {
+    if (starts[i].last < starts[i].first) continue;  // nothing is left
+    sweep.set_reached(before[i]);
+    sweep.take({starts[i].first, kOpenEnd});
+  }
+  // Within a slice, waits begin after what earlier ones have reached and end at its last start.
+  const Micros known = sweep.best().wait;
+  const auto may_beat = [&](Micros start, Micros end) {
+    const std::size_t slice = slices.of(start);
+    return end > before[slice] && starts[slice].last > starts[slice].first &&
+           before[slice] - starts[slice].last < known;
+  };
+  std::optional<std::vector<Gap>> left = gaps_if_few(rows, reach, most, may_beat);
+  if (!left) return std::nullopt;
+  std::vector<Gap>& gaps = *left;
+  if (may_beat(reach.earliest_last, kOpenEnd)) gaps.push_back({reach.earliest_last, kOpenEnd});
+  sort_by_start(gaps);
+  std::size_t slice = SIZE_MAX;
+  for (const Gap& gap : gaps) {
+    if (slices.of(gap.start) != slice) {
+      slice = slices.of(gap.start);
+      sweep.set_reached(before[slice]);
+    }
+    sweep.take(gap);
+  }
+  return sweep.best();
+}
+
+template <class Rows>
+std::optional<Barrier> solve(const Rows& rows, std::size_t most) {
+  const Reach reach = reach_of(rows);
+  const auto slices_of = [&](std::size_t count_max) {
+    const std::size_t wanted = std::clamp<std::size_t>(rows.size() / 4, 64, count_max);
+    return Slices(reach.earliest_first, reach.earliest_last, std::bit_ceil(wanted));
+  };
+  Slices slices = slices_of(kCachedSlices);
+  std::vector<Micros> before = furthest_before(rows, reach, slices);
+  if (const auto barrier = solve_few(rows, reach, slices, before, rows.size() / kFewShare)) {
+    return barrier;
+  }
+  if (rows.size() / 4 > kCachedSlices) {
+    slices = slices_of(kSlicesMax);
+    before = furthest_before(rows, reach, slices);
+  }
+  return solve_many(rows, reach, slices, before, most);
 }
 
 }  // namespace
@@ -148,11 +233,11 @@ Barrier zipline_gaps(const ProgressionRows& rows) {
 }
 
 std::optional<Barrier> zipline_gaps_if_few(const MatrixRows& rows) {
-  return solve(rows, few(rows));
+  return solve(rows, rows.size() / kFewShare);
 }
 
 std::optional<Barrier> zipline_gaps_if_few(const ProgressionRows& rows) {
-  return solve(rows, few(rows));
+  return solve(rows, rows.size() / kFewShare);
 }
 
 }  // namespace syncd::planners

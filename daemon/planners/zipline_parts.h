@@ -177,7 +177,8 @@ Barrier zipline_opt_bs(const EndTimes& ends);
 Barrier zipline_linked(std::size_t workers, const TimeOrder& order);
 Barrier zipline_gaps(const MatrixRows& rows);
 Barrier zipline_gaps(const ProgressionRows& rows);
-// Nothing where too many gaps would have to be sorted: where workers are nearly equally fast.
+// Nothing where too many gaps would have to be sorted: where equally fast workers end one after
+// another as evenly as can be.
 std::optional<Barrier> zipline_gaps_if_few(const MatrixRows& rows);
 std::optional<Barrier> zipline_gaps_if_few(const ProgressionRows& rows);
 

@@ -52,8 +52,9 @@ void expect_exact(const Rows& rows) {
   }
 }
 
-// Workers that are equally fast leave nothing out: auto then sorts all ends, to the same answer.
-TEST(Zipline, AutoTakesTheFastestForLikeWorkers) {
+// Equally fast workers that end one after another as evenly as can be leave nothing out: auto then
+// sorts all ends, to the same answer.
+TEST(Zipline, AutoSortsAllEndsWhereNoneCanBeLeftOut) {
   std::vector<Progression> workers;
   for (Micros p = 0; p < 300; ++p) workers.push_back({1000 + p * 7919 % 1000, 1000});
   std::string error;
@@ -153,6 +154,34 @@ TEST(Zipline, EquallyFastWorkers) {
   const std::optional<EndTimes> ends = make_ends(workers, 12, error);
   ASSERT_TRUE(ends) << error;
   expect_agreement(*ends);
+}
+
+// Hardly an iteration lies within another one, and waits differ by little; also so many ends that
+// the table over them is a finer one. Starts at chance, all at once, or in a burst.
+TEST(Zipline, NearlyEquallyFastWorkers) {
+  Random random(8);
+  for (int i = 0; i < 200 && !testing::Test::HasFailure(); ++i) {
+    const bool large = i % 40 == 0;
+    const Micros interval = 100'000;
+    const Micros spread = std::vector<Micros>{0, 1, 30, 1000, 5000}[random.upto(4)];
+    const Micros window = std::vector<Micros>{0, 2000, interval}[random.upto(2)];
+    std::vector<Progression> workers(
+        static_cast<std::size_t>(large ? 3000 : random.between(20, 400)));
+    for (Progression& worker : workers) {
+      worker = {1'000'000 + random.upto(window), interval + random.upto(spread)};
+    }
+    const auto r = static_cast<std::uint32_t>(large ? 60 : random.between(2, 30));
+    std::string error;
+    const auto expected =
+        plan_zipline(workers, r, {.algorithm = ZiplineAlgorithm::kZiplineLinked}, error);
+    ASSERT_TRUE(expected) << error;
+    for (const auto algorithm : {ZiplineAlgorithm::kAuto, ZiplineAlgorithm::kZiplineGaps}) {
+      const auto plan = plan_zipline(workers, r, {.algorithm = algorithm}, error);
+      ASSERT_TRUE(plan) << error;
+      EXPECT_EQ(plan->sync_time, expected->sync_time) << i << " " << to_string(algorithm);
+      EXPECT_EQ(plan->wait, expected->wait) << i << " " << to_string(algorithm);
+    }
+  }
 }
 
 TEST(Zipline, TheHeuristicIsNeverBetterAndSometimesWorse) {
