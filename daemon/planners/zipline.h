@@ -45,8 +45,8 @@ struct Progression {
 };
 
 enum class ZiplineAlgorithm : std::uint8_t {
-  kAuto,           // the fastest exact one: kZiplineGaps, or kZiplineLinked where workers are
-                   // nearly equally fast
+  kAuto,           // the fastest exact one: kZiplineGaps, or kZiplineLinked where equally fast
+                   // workers end one after another as evenly as can be
   kGridScan,       // section 5.1, algorithm 1: a heuristic, may miss the optimum. O(R^2 n)
   kFullGridScan,   // section 5.1: every end in turn is the designated one. O(R n^2)
   kZipline,        // section 5.2, algorithm 2. O(R n^2)
@@ -54,8 +54,8 @@ enum class ZiplineAlgorithm : std::uint8_t {
   kZiplineOptBs,   // section 5.3.2: finds the end to replace by binary search. O(R n log n) steps
                    // and up to n moved elements each
   kZiplineLinked,  // the picked ends as a linked list in time order. O(R n) after a radix sort
-  kZiplineGaps,    // only iterations that lie within no other one can bound the wait: two passes
-                   // over the ends, and a sort of the few that remain. O(R n) on average
+  kZiplineGaps,    // only iterations that lie within no other one can bound the wait: two to four
+                   // passes over the ends, and a sort of the few that remain. O(R n) on average
 };
 
 // The names that parse_zipline_algorithm takes, for messages and help.
