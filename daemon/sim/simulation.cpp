@@ -9,7 +9,6 @@
 
 #include "daemon/engine/limits.h"
 #include "daemon/engine/policy.h"
-#include "daemon/policies/policy_text.h"
 #include "daemon/sim/agenda.h"
 #include "daemon/sim/sim_worker.h"
 
@@ -166,16 +165,8 @@ class Simulation::Impl {
     std::string error;
     const auto policy = make_policy(options_.policy, error);
     decentralized_ = policy->family() == Family::kDecentralized;
-    // NOTIFY-ACK's push is the NOTIFY: it follows the data.
-    notify_ack_ = policy->name().starts_with("notify_ack");
-    compute_first_ = options_.serial || notify_ack_;
-    const PolicyText text = split_policy_text(policy->name());
-    if (text.name == "bsp") {
-      bsp_iterations_ = 1;
-      for (const PolicyArgument& argument : text.arguments) {
-        if (argument.key.empty()) bsp_iterations_ = std::stoll(argument.value);
-      }
-    }
+    loop_ = policy->peer_loop();
+    compute_first_ = options_.serial || loop_.push_follows_data;
     std::stable_sort(options_.events.begin(), options_.events.end(),
                      [](const TimedEvent& a, const TimedEvent& b) { return a.at < b.at; });
     Rank ranks = options_.workers;
@@ -317,8 +308,8 @@ class Simulation::Impl {
     if (options_.observer != nullptr) {
       const Event seen = event;
       engine_.step(std::move(event), now_, effects_);
+      options_.observer->after_event(outer_, &seen, effects_);  // before route() takes it apart
       route();
-      options_.observer->after_event(outer_, &seen, effects_);
     } else {
       engine_.step(std::move(event), now_, effects_);
       route();
@@ -328,8 +319,8 @@ class Simulation::Impl {
   void tick() {
     ++result_.engine_events;
     engine_.tick(now_, effects_);
-    route();
     if (options_.observer != nullptr) options_.observer->after_event(outer_, nullptr, effects_);
+    route();
   }
 
   template <class Body>
@@ -341,7 +332,6 @@ class Simulation::Impl {
   void route() {
     for (const Record& record : effects_.records) {
       if (record.kind != RecordKind::kBarrier) continue;
-      ++recorded_barriers_;
       if (record.predicted_wait_us >= 0) {
         predicted_us_ += static_cast<double>(record.predicted_wait_us);
         ++predicted_;
@@ -417,9 +407,6 @@ class Simulation::Impl {
     ++grants_;
     staleness_ += static_cast<double>(granted.staleness);
     result_.staleness_max = std::max(result_.staleness_max, granted.staleness);
-    if (bsp_iterations_ == 0 || granted.iteration / bsp_iterations_ <= bsp_superstep_) return;
-    bsp_superstep_ = granted.iteration / bsp_iterations_;
-    ++bsp_barriers_;
   }
 
   // The worker that speaks over this connection, if it still does.
@@ -683,7 +670,7 @@ class Simulation::Impl {
       if (to >= workers_.size() || !workers_[to].present()) continue;
       post(Kind::kData, to, workers_[to].life, worker.iteration, rank);
     }
-    if (notify_ack_ && options_.delay_us > 0) {
+    if (loop_.push_follows_data && options_.delay_us > 0) {
       worker.stage = Stage::kSending;
       post(Kind::kDataArrived, rank, worker.life, worker.iteration);
     } else {
@@ -694,7 +681,8 @@ class Simulation::Impl {
   void on_data(Rank rank, Rank from, Iteration k) {
     SimWorker& worker = workers_[rank];
     Inbox& inbox = worker.inboxes[from];
-    if (notify_ack_ && !inbox.received.empty() && inbox.received.back() > worker.consumed) {
+    if (loop_.push_follows_data && !inbox.received.empty() &&
+        inbox.received.back() > worker.consumed) {
       ++result_.overwritten_updates;
     }
     inbox.add(k);
@@ -761,7 +749,7 @@ class Simulation::Impl {
     if (pushes_ > 0) {
       result_.missed_updates_mean = static_cast<double>(missed_) / static_cast<double>(pushes_);
     }
-    result_.barriers = recorded_barriers_ + bsp_barriers_;
+    for (const JobId job : engine_.job_ids()) result_.barriers += engine_.barriers(job);
     if (predicted_ > 0) {
       result_.predicted_wait_ms_mean = predicted_us_ / static_cast<double>(predicted_) / 1000;
     }
@@ -776,7 +764,7 @@ class Simulation::Impl {
   Durations durations_;
   Engine engine_;
   bool decentralized_ = false;
-  bool notify_ack_ = false;
+  PeerLoop loop_;
   bool compute_first_ = false;
 
   Micros now_ = 0;
@@ -798,11 +786,6 @@ class Simulation::Impl {
   std::uint64_t skipped_ = 0;
   std::uint64_t pushes_ = 0;
   std::uint64_t missed_ = 0;
-  std::uint64_t recorded_barriers_ = 0;
-  // BSP's barriers are no records: they are where a grant is the first of its superstep.
-  Iteration bsp_iterations_ = 0;  // per superstep; 0: another policy
-  Iteration bsp_superstep_ = 0;
-  std::uint64_t bsp_barriers_ = 0;
   double predicted_us_ = 0;
   double actual_us_ = 0;
   std::uint64_t predicted_ = 0;
