@@ -76,7 +76,8 @@ CLI::Validator one_of(std::vector<std::string> words) {
 // What CLI11 fills, before it is checked as a whole.
 struct RawFlags {
   std::string workload, policy = "bsp", compare, format = "u.data", budget = "shared";
-  std::string data, data_dir, csv_dir, slowdown = "none", daemon, store = "memory", job;
+  std::string data, data_dir, csv_dir, slowdown = "none", order = "parallel", daemon,
+                                       store = "memory", job;
   std::int32_t workers = 4, batch = 0;
   std::int64_t iterations = 0, samples = 0;
   std::uint64_t seed = 1;
@@ -155,6 +156,11 @@ void add_policy_flags(CLI::App& app, RawFlags& raw) {
       "--compare", "P,P,...", raw.compare,
       "Train under each of these policies in turn, such as bsp,ssp:3,hop:ring,max_ig=2,backup=1: "
       "a comma that no policy's name follows belongs to the policy before it");
+  group
+      .option("--order", "parallel|serial", raw.order,
+              "Under Hop: parallel = send the parameters, then compute while they travel; serial = "
+              "compute, then send the result (default parallel)")
+      ->check(one_of({"parallel", "serial"}));
   group.option(
       "--slowdown", "SPEC", raw.slowdown,
       "Make workers slow: fixed:3=4x[,5=2x], random:6x@1/n, random:6x@0.05 (default none)");
@@ -266,6 +272,11 @@ void read_policies(const CLI::App& app, const RawFlags& raw, Options& options) {
     throw FlagError{fmt::format("--policy: {} is {} policies; allowed: one (several: --compare {})",
                                 show_field(raw.policy), options.policies.size(), raw.policy)};
   }
+  if (app.count("--order") > 0 &&
+      std::none_of(options.policies.begin(), options.policies.end(), has_hop_order)) {
+    throw FlagError{"--order: only used with a policy hop:..."};
+  }
+  options.hop_order = raw.order == "serial" ? HopOrder::kSerial : HopOrder::kParallel;
   try {
     Slowdown::parse(raw.slowdown, raw.workers);
   } catch (const SlowdownError& error) {

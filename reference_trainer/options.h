@@ -16,6 +16,7 @@ struct Options {
   WorkloadConfig workload;            // batch and learning rate filled in from the defaults
   std::vector<std::string> policies;  // one, or those of --compare
   bool compare = false;
+  HopOrder hop_order = HopOrder::kParallel;
   std::string slowdown = "none";
   double iteration_ms = 20;
   std::int64_t iterations = 0;  // per worker; 0: no limit

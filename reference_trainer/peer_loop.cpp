@@ -32,7 +32,7 @@ bool PeerLoop::train(const Step& step) {
   if (step.iteration <= last_sent_) start_over();
   // Jumped ahead: the parameters are renewed from what the others sent in the iteration before.
   if (step.skip && !collect(step.iteration - 1)) return false;
-  const bool done = policy_.notify_ack ? compute_and_exchange(step) : exchange_and_compute(step);
+  const bool done = policy_.compute_first ? compute_and_exchange(step) : exchange_and_compute(step);
   if (!done) return false;
   publish();
   slot_.last_loss.store(report_.loss, std::memory_order_relaxed);
@@ -57,6 +57,7 @@ bool PeerLoop::compute_and_exchange(const Step& step) {
   if (!send(step)) return false;
   push(step, report_);
   if (!collect(step.iteration)) return false;
+  if (!policy_.acknowledges) return true;
   // After the reduce has read everything: from here on the others may overwrite it.
   persist(StopLevel::kAbandon, [&] { coordinator_.consumed(step.iteration); });
   return true;

@@ -3,8 +3,8 @@
 //
 // Hop's iteration k, in the paper's parallel order (section 3.2): send the parameters x_k, compute
 // the gradient at x_k while they travel, x_{k+1} = the weighted mean of what the neighbours and
-// this worker sent, with the gradient applied to it. NOTIFY-ACK's: apply the own gradient, send,
-// the mean of it all is x_{k+1}.
+// this worker sent, with the gradient applied to it. In its serial order, and NOTIFY-ACK's: apply
+// the own gradient, send, the mean of it all is x_{k+1}.
 #pragma once
 
 #include <vector>
@@ -27,8 +27,8 @@ class PeerLoop : public WorkerLoop {
   void start_over() override;
   void renew() override {}  // nothing fresher is to be had in the middle of an iteration
 
-  bool compute_and_exchange(const Step& step);  // NOTIFY-ACK
-  bool exchange_and_compute(const Step& step);  // Hop
+  bool compute_and_exchange(const Step& step);
+  bool exchange_and_compute(const Step& step);  // Hop's parallel order
   bool compute_gradient(const Step& step, std::int64_t batch);
   bool send(const Step& step);
   bool collect(std::int64_t iteration);

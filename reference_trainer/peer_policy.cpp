@@ -23,17 +23,25 @@ std::int64_t argument(const PolicyText& text, std::string_view key, std::int64_t
 
 }  // namespace
 
-std::optional<PeerPolicy> peer_policy(std::string_view policy) {
+std::optional<PeerPolicy> peer_policy(std::string_view policy, HopOrder order) {
   const PolicyText text = split_policy_text(policy);
   if (text.name == "notify_ack") {
-    return PeerPolicy{.notify_ack = true, .slots = 1, .every = argument(text, "every", 1)};
+    return PeerPolicy{.compute_first = true,
+                      .acknowledges = true,
+                      .slots = 1,
+                      .every = argument(text, "every", 1)};
   }
   if (text.name != "hop") return std::nullopt;
-  return PeerPolicy{.notify_ack = false,
+  return PeerPolicy{.compute_first = order == HopOrder::kSerial,
+                    .acknowledges = false,
                     .slots = client::update_queue_slots(argument(text, "max_ig", kMaxIgDefault),
                                                         argument(text, "staleness", 0),
                                                         argument(text, "skip", 0) > 0),
                     .every = 1};
+}
+
+bool has_hop_order(std::string_view policy) {
+  return split_policy_text(policy).name == "hop";
 }
 
 }  // namespace syncd::trainer

@@ -8,17 +8,25 @@
 
 namespace syncd::trainer {
 
+// When a worker under Hop computes (Hop, section 3.2). NOTIFY-ACK always computes first.
+enum class HopOrder : std::int32_t {
+  kParallel,  // parameters are sent, and the gradient is computed at them while they travel
+  kSerial,    // the gradient is computed and applied, and what is sent holds it already
+};
+
 struct PeerPolicy {
-  // False: Hop's parallel order, parameters are sent and then the gradient computed while they
-  // travel (Hop, section 3.2). True: NOTIFY-ACK's, where what is sent holds the own update already
-  // (ASAP, section 3.3).
-  bool notify_ack = false;
-  std::int64_t slots = 1;  // of an update queue, per edge
-  std::int64_t every = 1;  // minibatches between two exchanges
+  bool compute_first = false;  // NOTIFY-ACK (ASAP, section 3.3), and Hop in serial order
+  bool acknowledges = false;   // NOTIFY-ACK: readers tell when they have consumed
+  std::int64_t slots = 1;      // of an update queue, per edge
+  std::int64_t every = 1;      // minibatches between two exchanges
 };
 
 // Nothing for a policy whose workers share one store. Arguments that cannot be read count as not
 // given: they are refused elsewhere (check_policies).
-std::optional<PeerPolicy> peer_policy(std::string_view policy);
+std::optional<PeerPolicy> peer_policy(std::string_view policy,
+                                      HopOrder order = HopOrder::kParallel);
+
+// Whether HopOrder makes a difference to this policy.
+bool has_hop_order(std::string_view policy);
 
 }  // namespace syncd::trainer

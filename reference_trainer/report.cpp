@@ -150,6 +150,7 @@ std::string render_report(const ReportContext& context, const std::vector<RunRes
                                  context.workers == 1 ? "" : "s", context.seed);
   text += context.iteration_ms > 0 ? fmt::format("{:g} ms per iteration", context.iteration_ms)
                                    : "iterations as fast as they go";
+  if (context.hop_order == HopOrder::kSerial) text += ", Hop in serial order";
   text += fmt::format(", slowdown {}\n{}\n", context.slowdown, context.data);
   text += fmt::format("loss: {}", context.loss_name);
   if (context.target_loss) {

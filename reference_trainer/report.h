@@ -18,6 +18,7 @@ struct ReportContext {
   std::string data;  // one line
   int workers = 0;
   std::uint64_t seed = 0;
+  HopOrder hop_order = HopOrder::kParallel;
   std::string slowdown;
   double iteration_ms = 0;
   std::optional<double> target_loss;

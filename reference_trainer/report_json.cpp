@@ -71,6 +71,7 @@ std::string render_json(const ReportContext& context, const std::vector<RunResul
             {"data", context.data},
             {"workers", context.workers},
             {"seed", context.seed},
+            {"hop_order", context.hop_order == HopOrder::kSerial ? "serial" : "parallel"},
             {"slowdown", context.slowdown},
             {"iteration_ms", context.iteration_ms},
             {"target_loss", optional_number(context.target_loss)},

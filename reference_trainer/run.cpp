@@ -35,6 +35,7 @@ BoardConfig board_config(const RunSettings& settings, int store_fd, int peers_fd
   config.budget = static_cast<std::int32_t>(settings.budget);
   config.iterations = settings.iterations;
   config.iteration_us = settings.iteration_us;
+  config.hop_order = static_cast<std::int32_t>(settings.hop_order);
   config.store_fd = store_fd;
   config.peers_fd = peers_fd;
   config.data_fd = data_fd;

@@ -20,6 +20,7 @@ struct RunSettings {
   std::string policy;
   std::string job;
   std::string addresses;
+  HopOrder hop_order = HopOrder::kParallel;
   std::string slowdown = "none";
   std::int64_t iteration_us = 0;  // emulated base cost of an iteration; 0: none
   std::int64_t iterations = 0;    // per worker, counted as `budget` says; 0: no limit

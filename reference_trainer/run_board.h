@@ -10,6 +10,7 @@
 #include <string>
 #include <string_view>
 
+#include "reference_trainer/peer_policy.h"
 #include "reference_trainer/shared_memory.h"
 #include "reference_trainer/workload.h"
 
@@ -86,6 +87,7 @@ struct BoardConfig {
   std::int32_t budget;        // a Budget
   std::int64_t iterations;    // per worker; 0: no limit
   std::int64_t iteration_us;  // the emulated base cost; 0: none
+  std::int32_t hop_order;     // a HopOrder
   std::int32_t store_fd;      // what all share; -1 in a decentralized run
   std::int32_t peers_fd;      // their update queues; -1 otherwise
   std::int32_t data_fd;

@@ -18,7 +18,8 @@ namespace {
 void train(int worker, const RunBoard& board) {
   const BoardConfig& config = board.config();
   const SharedArrays data = SharedArrays::attach(config.data_fd);
-  const std::optional<PeerPolicy> peers = peer_policy(config.policy.data());
+  const std::optional<PeerPolicy> peers =
+      peer_policy(config.policy.data(), static_cast<HopOrder>(config.hop_order));
   std::unique_ptr<Workload> workload = make_workload(config.workload, data);
   if (peers) {
     WorkloadConfig own = config.workload;

@@ -172,6 +172,17 @@ TEST_F(OptionsTest, PoliciesAndSlowdownsAreJudgedByTheirOwnRules) {
               HasSubstr("--policy and --compare: only one of them is allowed"));
 }
 
+TEST_F(OptionsTest, AnOrderIsHopsAlone) {
+  EXPECT_EQ(good({"--compare", "bsp,hop:ring"}).hop_order, HopOrder::kParallel);
+  EXPECT_EQ(good({"--compare", "bsp,hop:ring", "--order", "serial"}).hop_order, HopOrder::kSerial);
+  EXPECT_THAT(error({"--policy", "hop:ring", "--order", "random"}),
+              HasSubstr("allowed: parallel, serial"));
+  for (const char* policy : {"bsp", "notify_ack:ring"}) {
+    EXPECT_THAT(error({"--policy", policy, "--order", "parallel"}),
+                HasSubstr("--order: only used with a policy hop:..."));
+  }
+}
+
 TEST_F(OptionsTest, FlagsThatWouldHaveNoEffectAreRefused) {
   EXPECT_THAT(error({"--samples", "5000"}), HasSubstr("--samples: only used with --generate"));
   EXPECT_THAT(parse({"--workload", "svm", "--generate", "--format", "u.data"}).text,

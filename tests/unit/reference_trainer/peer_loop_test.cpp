@@ -100,8 +100,8 @@ class PeerLoopTest : public ::testing::Test {
     };
   }
 
-  void run(const char* policy) {
-    PeerLoop(0, board, *peer_policy(policy), queues, stepper, coordinator, clock).run();
+  void run(const char* policy, HopOrder order = HopOrder::kParallel) {
+    PeerLoop(0, board, *peer_policy(policy, order), queues, stepper, coordinator, clock).run();
   }
   // What a neighbour sends to worker 0, or what worker 0 sent to it.
   void neighbour_sends(int from, std::int64_t iteration, float value) {
@@ -148,6 +148,23 @@ TEST_F(PeerLoopTest, HopSendsThenComputesThenReducesThenAppliesTheGradient) {
   EXPECT_EQ(board.slot(0).reduced.load(), 4);
   EXPECT_EQ(board.slot(0).missing_updates.load(), 0);
   EXPECT_EQ(board.slot(0).computing_us.load(), 2 * 10'000);
+}
+
+TEST_F(PeerLoopTest, HopInSerialOrderAppliesTheGradientThenSendsThenReduces) {
+  coordinator.on_collect = [this](std::int64_t k) {
+    EXPECT_EQ(sent_to(1, k), stepper.seen.back() + 1) << "with this iteration's gradient";
+    neighbour_sends(2, k, 9);
+    return std::vector<PeerUpdate>{{0, k, 0.5}, {2, k, 0.5}};
+  };
+  run("hop:complete", HopOrder::kSerial);
+  EXPECT_THAT(coordinator.calls,
+              ElementsAre("join", "begin 0", "targets 0", "push 0", "collect 0", "begin 1",
+                          "targets 1", "push 1", "collect 1", "leave"))
+      << "no acknowledgement";
+  // x_0 = 0; x_1 = (0 + 1) / 2 + 9 / 2; x_2 = (5 + 1) / 2 + 9 / 2.
+  EXPECT_THAT(stepper.seen, ElementsAre(0, 5));
+  EXPECT_EQ(published(), 7.5);
+  EXPECT_EQ(coordinator.losses[0], 0.25) << "this iteration's, which is known by now";
 }
 
 TEST_F(PeerLoopTest, NotifyAckAppliesTheGradientThenSendsThenReducesThenAcknowledges) {

@@ -27,8 +27,11 @@ TEST(PeerPolicy, KnowsTheOrderAndTheSlotsOfAPolicy) {
   EXPECT_EQ(peer_policy("hop:ring")->slots, 5) << "max_ig is 4 unless given";
   EXPECT_EQ(peer_policy("hop:ring,max_ig=2,backup=1")->slots, 3);
   EXPECT_EQ(peer_policy("hop:ring,max_ig=2,staleness=5,skip=10")->slots, 9);
-  EXPECT_FALSE(peer_policy("hop:ring")->notify_ack);
-  EXPECT_TRUE(peer_policy("notify_ack:ring")->notify_ack);
+  EXPECT_FALSE(peer_policy("hop:ring")->compute_first);
+  EXPECT_TRUE(peer_policy("hop:ring", HopOrder::kSerial)->compute_first);
+  EXPECT_FALSE(peer_policy("hop:ring", HopOrder::kSerial)->acknowledges);
+  EXPECT_TRUE(peer_policy("notify_ack:ring")->compute_first);
+  EXPECT_TRUE(peer_policy("notify_ack:ring")->acknowledges);
   EXPECT_EQ(peer_policy("notify_ack:ring")->slots, 1);
   EXPECT_EQ(peer_policy("notify_ack:ring,every=3")->every, 3);
   EXPECT_EQ(peer_policy("hop:ring,max_ig=many")->slots, 5) << "the daemon refuses it";
