@@ -461,6 +461,11 @@ EngineStats Engine::stats() const {
   return stats;
 }
 
+std::uint64_t Engine::barriers(JobId job) const {
+  const auto it = jobs_.find(job);
+  return it == jobs_.end() ? 0 : it->second->barriers();
+}
+
 // ---- connections
 // ------------------------------------------------------------------------------------------
 

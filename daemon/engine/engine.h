@@ -83,6 +83,9 @@ class Engine {
   std::vector<JobId> job_ids() const;
 
   EngineStats stats() const;
+  // The barriers of a job, under all the policies it has had; if it was restored from a snapshot,
+  // under those since then. 0: unknown job.
+  std::uint64_t barriers(JobId job) const;
   Micros last_time() const { return now_; }  // the latest time seen, also in restored records
 
  private:

@@ -78,6 +78,7 @@ class Job final : public PolicyHost {
   const Worker* find(Rank rank) const {
     return rank < workers_.size() ? workers_[rank].get() : nullptr;
   }
+  std::uint64_t barriers() const { return barriers_before_ + policy_->barriers(); }
   wire::JobStatus status() const;
   wire::WorkerStatus worker_status(const Worker& worker) const;
   Explanation explain(const Worker& worker) const;
@@ -172,6 +173,7 @@ class Job final : public PolicyHost {
   JobId id_;
   JobSpec spec_;
   std::unique_ptr<Policy> policy_;
+  std::uint64_t barriers_before_ = 0;  // under the policies before this one
   JobState state_ = JobState::kWaiting;
   std::string stop_reason_;
   Record created_record_;

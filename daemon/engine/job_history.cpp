@@ -235,6 +235,7 @@ void Job::apply_switched(const Record& record) {
   auto policy = make_policy(record.policy, error);
   if (!policy) return;  // check_record() has refused such a record
   engine_.timers_.cancel_job(id_, kPolicyTimerKinds);
+  barriers_before_ += policy_->barriers();
   policy_ = std::move(policy);
   spec_.policy = policy_->name();
   rebase_all();

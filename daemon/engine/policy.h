@@ -101,6 +101,14 @@ struct PushVerdict {
   Clock clock = 0;  // c_i after it
 };
 
+// What a worker does in an iteration under a decentralized policy.
+struct PeerLoop {
+  // The push is the notice that the update has arrived (NOTIFY-ACK): it is called after the data,
+  // which holds what was computed in this iteration. Otherwise it says that the data was sent.
+  bool push_follows_data = false;
+  std::int64_t batches = 1;  // computed one after the other before that
+};
+
 class Policy {
  public:
   virtual ~Policy() = default;
@@ -109,6 +117,11 @@ class Policy {
   // differ from the default: "ssp:3".
   virtual std::string name() const = 0;
   virtual Family family() const { return Family::kParameterServer; }
+  // Decentralized policies only. Constant. A trainer, which has no more of a policy than its text,
+  // reads the same there (reference_trainer/peer_policy.h).
+  virtual PeerLoop peer_loop() const { return {}; }
+  // How often all workers that count have ended a superstep together under this policy. O(1).
+  virtual std::uint64_t barriers() const { return 0; }
   // Whether the policy can run a job of `expected` workers, which may have as few as `fewest`:
   // empty, or a sentence that names the parameter in the way and what is allowed.
   virtual std::string check_workers(std::uint32_t fewest, std::uint32_t expected) const {

@@ -83,6 +83,7 @@ class Bsp final : public Policy {
            " workers that the job may have";
   }
 
+  std::uint64_t barriers() const override { return static_cast<std::uint64_t>(open_); }
   Clock entry_clock(const PolicyHost&) const override { return open_ * every_; }
   bool keeps_clock(const PolicyHost&, Clock q) const override {
     return q >= open_ * every_ && q <= (open_ + 1) * every_;

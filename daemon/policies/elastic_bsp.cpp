@@ -87,6 +87,7 @@ class ElasticBsp final : public Policy {
     if (settings_.beta) text += ",beta=" + std::to_string(*settings_.beta);
     return text;
   }
+  std::uint64_t barriers() const override { return static_cast<std::uint64_t>(superstep_); }
 
   std::string check_workers(std::uint32_t, std::uint32_t expected) const override {
     const auto most = static_cast<std::int64_t>(planners::kEndsMax / std::max(expected, 1U));

@@ -18,6 +18,8 @@ class NotifyAck final : public DecentralizedPolicy {
     return text;
   }
 
+  PeerLoop peer_loop() const override { return {true, every_}; }
+
   Reason explain(const PolicyHost& host, Rank rank) const override {
     const Waiting& waiting = *host.worker(rank).waiting;
     const Iteration k = waiting.iteration;

@@ -67,6 +67,8 @@ class OverlayPolicy : public Policy {
   explicit OverlayPolicy(std::unique_ptr<Policy> base) : base_(std::move(base)) {}
 
   Family family() const override { return base_->family(); }
+  PeerLoop peer_loop() const override { return base_->peer_loop(); }
+  std::uint64_t barriers() const override { return base_->barriers(); }
   std::string check_workers(std::uint32_t fewest, std::uint32_t expected) const override {
     return base_->check_workers(fewest, expected);
   }

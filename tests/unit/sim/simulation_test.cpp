@@ -155,6 +155,31 @@ TEST(Simulation, ASwitchChangesThePolicyOnTheWay) {
   EXPECT_LE(result.iterations_of[0], 56U);
 }
 
+TEST(Simulation, BarriersAreCountedWhateverThePolicyIsCalled) {
+  EXPECT_EQ(run_checked(options("bsp:3")).barriers, 33U);
+  EXPECT_EQ(run_checked(options("bsp:2,backup=1")).barriers, 50U);
+  EXPECT_EQ(run_checked(options("ssp:0")).barriers, 0U);
+  // An iteration takes 1.25 s in all; each barrier counts when the last worker comes to it.
+  EXPECT_EQ(run_checked(options("naive_wait:250+bsp")).barriers, 80U);
+  EXPECT_EQ(run_checked(options("naive_wait:250+bsp:2")).barriers, 40U);
+  EXPECT_EQ(run_checked(options("naive_wait:50+bsp")).barriers, 95U);
+}
+
+TEST(Simulation, BarriersOfEveryPolicyAreCountedAcrossSwitches) {
+  const auto barriers_until = [](Micros seconds) {
+    Options switching = options("ssp:3", 4, seconds);
+    switching.events = {
+        {20 * kSecond + 500'000, TimedEvent::Kind::kSwitch, 0, "bsp"},
+        {50 * kSecond + 500'000, TimedEvent::Kind::kSwitch, 0, "elastic_bsp:5"},
+        {80 * kSecond + 500'000, TimedEvent::Kind::kSwitch, 0, "naive_wait:0+bsp:2"}};
+    return run_checked(switching).barriers;
+  };
+  EXPECT_EQ(barriers_until(20), 0U);
+  EXPECT_EQ(barriers_until(50), 30U);   // one a second
+  EXPECT_EQ(barriers_until(80), 40U);   // two iterations to look at, and one planned
+  EXPECT_EQ(barriers_until(100), 50U);  // one every other second
+}
+
 TEST(Simulation, AStallSaysWhoWaitsForWhom) {
   // Before the job has started nobody is given up, and one of the four never gets ready.
   Options stalled = options("bsp", 4);
