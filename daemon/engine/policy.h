@@ -69,6 +69,8 @@ class PolicyHost {
   virtual std::uint64_t pushes_by_others_since_pull(Rank rank) const = 0;
 
   // ---- decisions about a worker that waits in begin
+  // How long a grant is held back before the worker hears of it: by an overlay, each time.
+  virtual Micros grant_delay() const { return 0; }
   virtual void grant(Rank rank, const Grant& grant) = 0;  // does nothing if it does not wait there
 
   // ---- decisions about clocks

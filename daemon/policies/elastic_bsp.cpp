@@ -146,6 +146,7 @@ class ElasticBsp final : public Policy {
   void on_cancel(PolicyHost&, Rank rank) override {
     bounded_.remove(rank);
     held_.remove(rank);
+    at(rank).granted_at = -1;
   }
   void on_push(PolicyHost& host, Rank rank, bool late) override {
     count_all(host);
@@ -157,6 +158,7 @@ class ElasticBsp final : public Policy {
             std::max<Micros>(worker.last_push_at - place.last_push_at - worker.held_us, 0));
       }
       place.last_push_at = worker.last_push_at;
+      place.granted_at = -1;
       place.told = true;
       if (++place.pushes == 2) ++known_;
     }
@@ -302,6 +304,7 @@ class ElasticBsp final : public Policy {
     bool told = true;          // it knows of the barrier before this superstep
     std::int64_t pushes = 0;   // in this superstep
     Micros last_push_at = -1;  // in this superstep
+    Micros granted_at = -1;    // the latest grant, which an overlay may still hold back
     Clock target = 0;          // in the run phase: it goes on until it has reached this
     Clock q = 0;               // as it is counted in clocks_
     IntervalPredictor predictor;
@@ -364,6 +367,7 @@ class ElasticBsp final : public Policy {
     grant.staleness = place.q - clocks_.min();
     if (!place.told) grant.flags = wire::kStepBarrier | wire::kStepPull;
     place.told = true;
+    place.granted_at = host.now();
     host.grant(rank, grant);
   }
 
@@ -411,12 +415,17 @@ class ElasticBsp final : public Policy {
       const Place& place = at(rank);
       if (!place.takes_part) continue;
       const Worker& worker = host.worker(rank);
-      const Micros interval = place.predictor.predict().value_or(0);
+      // What an overlay holds back every time is part of each iteration to come; what this policy
+      // held back is not.
+      const Micros delay = host.grant_delay();
+      const Micros interval = place.predictor.predict().value_or(0) + delay;
       Micros from = place.last_push_at;
       if (worker.waits_in(Call::kBegin)) {
-        from = host.now();
+        const Micros since = worker.waiting->since;
+        from = place.granted_at < since ? host.now() : from + (place.granted_at - since);
       } else if (worker.computing() && worker.granted_at > from) {
-        from += worker.waited_us;  // held since that push, and released before now
+        // Held since that push, and released before now.
+        from += std::max<Micros>(worker.waited_us - delay, 0);
       }
       inputs_.push_back({rank, place.q, {std::max(from + interval, host.now()), interval}});
     }

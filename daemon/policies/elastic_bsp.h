@@ -12,8 +12,9 @@
 //   barrier   all have arrived: all go on, and are told of it by the flag BARRIER on their next
 //             grant. The next superstep begins.
 // So at a grant no participant is more than max(R, 2R - 1) ahead of another in the superstep.
-// Time that the daemon held a begin never counts as an interval's. Participants that leave or are
-// lost drop out; when none is left, the superstep ends.
+// Time that the daemon held a begin never counts as an interval's; what an overlay holds back at
+// every grant (naive_wait) is added to each iteration that is predicted. Participants that leave or
+// are lost drop out; when none is left, the superstep ends.
 //
 // Plans and barriers are recorded, with predicted and actual times. A plan that was being computed
 // when the daemon ended is asked for again with the same input. Run on the engine's thread.

@@ -21,9 +21,12 @@ class NaiveWait final : public OverlayPolicy {
   }
   void on_exit(PolicyHost& host, Rank rank) override {
     drop(host, rank);
+    owed_.erase(rank);
     OverlayPolicy::on_exit(host, rank);
   }
   void on_cancel(PolicyHost& host, Rank rank) override {
+    // The base policy has told the worker what it never heard: its next grant says it.
+    if (const auto it = held_.find(rank); it != held_.end()) owed_[rank] = it->second.flags;
     drop(host, rank);
     OverlayPolicy::on_cancel(host, rank);
   }
@@ -38,8 +41,12 @@ class NaiveWait final : public OverlayPolicy {
   class Host final : public ForwardingHost {
    public:
     Host(PolicyHost& inner, NaiveWait& owner) : ForwardingHost(inner), owner_(owner) {}
+    Micros grant_delay() const override {
+      return ForwardingHost::grant_delay() + owner_.delay_ms_ * 1000;
+    }
     void grant(Rank rank, const Grant& grant) override {
-      owner_.held_[rank] = grant;
+      Grant& held = owner_.held_[rank] = grant;
+      if (const auto owed = owner_.owed_.extract(rank)) held.flags |= owed.mapped();
       inner().set_timer(rank, kTimerRelease, now() + owner_.delay_ms_ * 1000);
     }
 
@@ -63,6 +70,7 @@ class NaiveWait final : public OverlayPolicy {
 
   std::int64_t delay_ms_;
   std::map<Rank, Grant> held_;
+  std::map<Rank, std::uint32_t> owed_;  // flags of grants that were held back and cancelled
 };
 
 }  // namespace

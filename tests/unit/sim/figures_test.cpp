@@ -1,6 +1,9 @@
 // What the papers say of policies, and what arithmetic says, within loose bounds.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
+
 #include "tests/unit/sim/checker.h"
 
 namespace syncd::sim {
@@ -14,6 +17,7 @@ struct Setting {
   const char* slowdown = "none";
   Micros duration_s = 600;
   std::uint64_t seed = 1;
+  bool serial = false;
 };
 
 Result run(const std::string& policy, const Setting& setting) {
@@ -22,6 +26,7 @@ Result run(const std::string& policy, const Setting& setting) {
   options.workers = setting.workers;
   options.duration_us = setting.duration_s * 1'000'000;
   options.seed = setting.seed;
+  options.serial = setting.serial;
   std::string error;
   options.iteration_time = *parse_iteration_time(setting.time, error);
   options.slowdown = *parse_slowdown(setting.slowdown, error);
@@ -81,10 +86,44 @@ TEST(Figures, ElasticBspComesBetweenBspAndAsp) {
   EXPECT_NEAR(sum / kSeeds, 0.745, 0.02);
 }
 
-// One of the draws with long supersteps, in which the workers are fast as well.
-TEST(Figures, ElasticBspHardlyWaitsWhereSuperstepsAreLong) {
+// What naive_wait holds back at every grant is foreseen as well.
+TEST(Figures, ElasticBspUnderNaiveWaitPredictsItsBarriers) {
+  const Result held = run("naive_wait:70+elastic_bsp:15", kForty);
+  EXPECT_NEAR(*held.predicted_wait_ms_mean, *held.actual_wait_ms_mean, 0.01);
+  EXPECT_GT(held.barriers, 20U);
+}
+
+// The seed of kForty's first 400 draws in which BSP's and ASP's paces are nearest to these.
+std::uint64_t seed_like(double bsp, double asp) {
+  std::string error;
+  const IterationTime time = *parse_iteration_time(kForty.time, error);
+  std::uint64_t nearest = 0;
+  double least = 1;
+  for (std::uint64_t seed = 1; seed <= 400; ++seed) {
+    const Durations durations(time, {}, seed, kForty.workers);
+    double slowest = 0;
+    double paces = 0;
+    for (Rank rank = 0; rank < kForty.workers; ++rank) {
+      const double seconds = static_cast<double>(durations(rank, 0)) / 1e6;
+      slowest = std::max(slowest, seconds);
+      paces += 1 / seconds;
+    }
+    const double distance = std::abs(1 / slowest - bsp) + std::abs(paces / kForty.workers - asp);
+    if (distance < least) {
+      least = distance;
+      nearest = seed;
+    }
+  }
+  return nearest;
+}
+
+// Another model has 0.820 under elastic_bsp:15 for a draw in which bsp comes to 0.672 and asp to
+// 0.847, which is rare: two standard deviations above the mean. Draws like it come to 0.77 to 0.81
+// here, the nearest one to 0.81.
+TEST(Figures, ElasticBspHardlyWaitsInADrawOfFastWorkers) {
   Setting setting = kForty;
-  setting.seed = 120;
+  setting.seed = seed_like(0.672, 0.847);
+  EXPECT_NEAR(run("asp", setting).iterations_per_s_per_worker, 0.847, 0.003);
   const double elastic = run("elastic_bsp:15", setting).iterations_per_s_per_worker;
   EXPECT_GT(elastic, 0.80);
   EXPECT_LT(elastic, 0.85);
@@ -116,15 +155,31 @@ TEST(Figures, HopsSkippingFreesTheOthersFromOneSlowWorker) {
   EXPECT_LT(ten, 1.15);
 }
 
-// Hop, section 7.3.2 and figure 15: one iteration in n six times slower.
+// How many times as fast as standard Hop, on average over draws of who is slow when.
+double gain(const std::string& policy, bool serial = false) {
+  double ratios = 0;
+  constexpr std::uint64_t kSeeds = 4;
+  for (std::uint64_t seed = 1; seed <= kSeeds; ++seed) {
+    const Setting random{16, "constant:1000", "random:6x@1/n", 1500, seed, serial};
+    ratios += run(policy, random).iterations_per_s_per_worker /
+              run("hop:ring_based", random).iterations_per_s_per_worker;
+  }
+  return ratios / kSeeds;
+}
+
+// Hop, section 7.3.2 and figure 15: one iteration in n six times slower. The more room the token
+// queues give, the more a backup worker is worth; the paper's best is 1.81.
 TEST(Figures, HopsBackupWorkersOutlastRandomSlowness) {
-  const Setting random{16, "constant:1000", "random:6x@1/n", 600, 1};
-  const double standard = run("hop:ring_based", random).iterations_per_s_per_worker;
-  const double backup = run("hop:ring_based,max_ig=4,backup=1", random).iterations_per_s_per_worker;
-  EXPECT_GT(backup / standard, 1.25);
-  EXPECT_LT(backup / standard, 1.6);
-  const double stale = run("hop:ring_based,staleness=5", random).iterations_per_s_per_worker;
-  EXPECT_GT(stale / standard, 1.25);
+  const double five = gain("hop:ring_based,max_ig=5,backup=1");
+  EXPECT_GT(five, 1.34);
+  EXPECT_LT(five, 1.5);
+  const double sixteen = gain("hop:ring_based,max_ig=16,backup=1");
+  EXPECT_GT(sixteen, five);
+  EXPECT_LT(sixteen, 1.5);
+  const double serial = gain("hop:ring_based,max_ig=16,backup=1", true);
+  EXPECT_GT(serial, 1.7);
+  EXPECT_LT(serial, 1.9);
+  EXPECT_GT(gain("hop:ring_based,staleness=5"), 1.25);
 }
 
 TEST(Figures, SendingBeforeComputingIsFaster) {
