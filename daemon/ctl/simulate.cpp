@@ -179,7 +179,11 @@ std::string fixed(const std::optional<double>& value, int digits) {
 std::string simulate_help() {
   return "Iteration times: " + std::string(sim::known_iteration_times()) +
          ".\nSlowdowns: " + sim::known_slowdowns() + ".\nPolicies: " + known_policies() +
-         ".\nEvery policy of a comparison sees the same times, and the same seed gives the same "
+         ".\nIterations are what is begun and pushed: one batch each. Only under "
+         "notify_ack:GRAPH,every=N an\niteration is N batches, with a time drawn for each, and "
+         "one exchange (batches_per_iteration in\nJSON): multiply its rate by N to compare it "
+         "with others.\nEvery policy of a comparison sees the same times, and the same seed gives "
+         "the same "
          "result.\n"
          "JSON: {workers, seed, virtual_s, policies: [{policy, iterations_per_s_per_worker, "
          "waiting_share\n(blocked in begin, targets and collect, messages' way included), "
@@ -244,6 +248,9 @@ Json simulate_json(const SimulateAnswer& answer) {
     const sim::Result& result = answer.results[i];
     Json row;
     row["policy"] = result.policy;
+    if (result.batches_per_iteration != 1) {
+      row["batches_per_iteration"] = result.batches_per_iteration;
+    }
     row["iterations_per_s_per_worker"] = rounded(result.iterations_per_s_per_worker);
     row["waiting_share"] = rounded(result.waiting_share);
     row["staleness_mean"] = rounded(result.staleness_mean);
@@ -298,6 +305,11 @@ std::string simulate_table(const SimulateAnswer& answer) {
                      "\nIT/S: iterations per second and worker. WAITING, WASTED: shares of the "
                      "workers' time.\nFORESEEN, BARRIER WAIT: the longest wait at a barrier, "
                      "planned and real, in ms, on average.\n";
+  for (const sim::Result& result : answer.results) {
+    if (result.batches_per_iteration == 1) continue;
+    text += result.policy + ": an iteration is " + std::to_string(result.batches_per_iteration) +
+            " batches.\n";
+  }
   if (!answer.gains.empty()) {
     text +=
         "MISSED: pushes by others between a worker's last pull and its push. GAIN: missed "

@@ -611,8 +611,18 @@ class Simulation::Impl {
 
   void compute(Rank rank) {
     SimWorker& worker = workers_[rank];
-    worker.compute_us = durations_(rank, worker.iteration);
+    worker.compute_us = compute_time(rank, worker.iteration);
     start_computing(rank);
+  }
+
+  // Of all batches of an iteration. Those that the run is too short for are left out.
+  Micros compute_time(Rank rank, Iteration k) const {
+    if (loop_.batches == 1) return durations_(rank, k);
+    Micros sum = 0;
+    for (std::int64_t i = 0; i < loop_.batches && sum <= options_.duration_us; ++i) {
+      sum += durations_(rank, k * loop_.batches + i);
+    }
+    return sum;
   }
 
   void start_computing(Rank rank) {
@@ -735,6 +745,7 @@ class Simulation::Impl {
       presence_us_ += static_cast<double>(now_ - worker.present_since);
     }
     result_.policy = options_.policy;
+    result_.batches_per_iteration = loop_.batches;
     result_.workers = options_.workers;
     result_.seed = options_.seed;
     result_.virtual_s = seconds(static_cast<double>(options_.duration_us));

@@ -65,6 +65,9 @@ struct Result {
   double virtual_s = 0;
 
   std::uint64_t iterations = 0;  // computed; pushes answered LATE do not count
+  // NOTIFY-ACK with every=N computes N batches, with a time drawn for each, between two reduces; the
+  // iterations are the reduces. Everywhere else an iteration is one batch.
+  std::int64_t batches_per_iteration = 1;
   double iterations_per_s_per_worker = 0;
   double waiting_share = 0;  // blocked in begin, targets and collect, messages' way included
   double staleness_mean = 0;

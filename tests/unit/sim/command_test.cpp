@@ -74,6 +74,21 @@ TEST(Simulate, TheTableNamesEveryPolicy) {
   EXPECT_EQ(err.str(), "");
 }
 
+TEST(Simulate, WhatAnIterationIsIsSaidWhereItIsNotOneBatch) {
+  SimulateQuery every = query("");
+  every.compare = "notify_ack:ring,every=5,notify_ack:ring";
+  std::string error;
+  const auto answer = answer_simulate(every, error);
+  ASSERT_TRUE(answer) << error;
+  const nlohmann::ordered_json json = simulate_json(*answer);
+  EXPECT_EQ(json["policies"][0]["batches_per_iteration"], 5);
+  EXPECT_EQ(json["policies"][0]["iterations_per_s_per_worker"], 0.2);
+  EXPECT_FALSE(json["policies"][1].contains("batches_per_iteration"));
+  EXPECT_THAT(simulate_table(*answer),
+              HasSubstr("\nnotify_ack:ring,every=5: an iteration is 5 batches.\n"));
+  EXPECT_THAT(simulate_help(), HasSubstr("every=N an\niteration is N batches"));
+}
+
 TEST(Simulate, EventsHappen) {
   SimulateQuery changing = query("bsp");
   changing.fails = {"3@2.5"};

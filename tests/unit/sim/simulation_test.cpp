@@ -155,6 +155,32 @@ TEST(Simulation, ASwitchChangesThePolicyOnTheWay) {
   EXPECT_LE(result.iterations_of[0], 56U);
 }
 
+TEST(Simulation, NotifyAckComputesSoManyBatchesBeforeEveryExchange) {
+  Options every = options("notify_ack:ring,every=4");
+  Result result = run_checked(every);
+  EXPECT_EQ(result.batches_per_iteration, 4);
+  EXPECT_EQ(result.iterations_of, (std::vector<std::uint64_t>{25, 25, 25, 25}));
+  // A time is drawn for each batch: the run of one worker, who waits for nobody, is their sum.
+  every.workers = 1;
+  std::string error;
+  every.iteration_time = *parse_iteration_time("uniform_each:500-1500", error);
+  const Durations durations(every.iteration_time, {}, every.seed, 1);
+  std::uint64_t whole = 0;
+  Micros sum = 0;
+  for (Iteration batch = 0; sum <= every.duration_us; ++batch) {
+    if (batch > 0 && batch % 4 == 0) ++whole;
+    sum += durations(0, batch);
+  }
+  EXPECT_GT(whole, 20U);
+  EXPECT_EQ(run_checked(every).iterations, whole);
+  // More than fit into the run are no work to add up.
+  every.policy = "notify_ack:complete,every=1000000000";
+  every.workers = 3;
+  result = Simulation(every).run();
+  EXPECT_EQ(result.iterations, 0U);
+  EXPECT_FALSE(result.stalled);
+}
+
 TEST(Simulation, BarriersAreCountedWhateverThePolicyIsCalled) {
   EXPECT_EQ(run_checked(options("bsp:3")).barriers, 33U);
   EXPECT_EQ(run_checked(options("bsp:2,backup=1")).barriers, 50U);
