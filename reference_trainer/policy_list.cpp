@@ -7,6 +7,7 @@
 
 #include "daemon/engine/job_spec.h"
 #include "daemon/engine/policy.h"
+#include "daemon/policies/graph_file.h"
 #include "daemon/policies/policy_text.h"
 #include "reference_trainer/data_file.h"
 
@@ -53,6 +54,7 @@ void check_policies(const std::vector<std::string>& policies, int workers, bool 
       throw PolicyListError(wrong + comma_hint(policy));
     }
     if (daemon_elsewhere && policy.find(":file:") != policy.npos) continue;
+    job.graph_file = read_graph_file(policy);
     if (const std::string wrong = validate(job); !wrong.empty()) throw PolicyListError(wrong);
   }
 }

@@ -10,6 +10,7 @@
 #include "daemon/config/settings.h"
 #include "daemon/config/suggest.h"
 #include "daemon/config/toml_file.h"
+#include "daemon/policies/graph_file.h"
 
 namespace syncd::config {
 namespace {
@@ -193,6 +194,7 @@ void Loader::job(const TomlFile::Table& table) {
     good = false;
   }
   if (!good) return;
+  spec.graph_file = read_graph_file(spec.policy);
   if (std::string error = validate(spec); !error.empty()) {
     errors_.push_back(table.where + ": [[job]] \"" + spec.name + "\": " + error);
     return;

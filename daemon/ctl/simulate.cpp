@@ -13,6 +13,7 @@
 #include "daemon/ctl/table.h"
 #include "daemon/engine/limits.h"
 #include "daemon/engine/policy.h"
+#include "daemon/policies/graph_file.h"
 #include "daemon/policies/policy_text.h"
 
 namespace syncd::ctl {
@@ -228,6 +229,7 @@ std::optional<SimulateAnswer> answer_simulate(const SimulateQuery& query, std::s
     auto result = sim::simulate(run, error);
     if (!result) return std::nullopt;
     answer.results.push_back(std::move(*result));
+    runs.back().graph_file = read_graph_file(policy);
   }
   if (query.sweep.empty()) return answer;
   for (const sim::Result& result : answer.results) {

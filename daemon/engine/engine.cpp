@@ -165,13 +165,13 @@ void Engine::handle(Request& request, Effects& effects) {
         } else if constexpr (std::is_same_v<T, wire::Explain>) {
           routed(&Job::explain_to, body);
         } else if constexpr (std::is_same_v<T, wire::Join>) {
-          on_join(request.caller, body, effects);
+          on_join(request, body, effects);
         } else if constexpr (std::is_same_v<T, wire::JobsRequest>) {
           on_jobs(request.caller, effects);
         } else if constexpr (std::is_same_v<T, wire::WorkersRequest>) {
           on_workers(request.caller, body, effects);
         } else if constexpr (std::is_same_v<T, wire::CreateJobRequest>) {
-          on_create(request.caller, body, effects);
+          on_create(request, body, effects);
         } else if constexpr (std::is_same_v<T, wire::StopJobRequest>) {
           on_stop(request.caller, body, effects);
         } else if constexpr (std::is_same_v<T, wire::SetPolicyRequest>) {
@@ -209,7 +209,25 @@ bool Engine::store_refuses(const Caller& caller, Effects& effects) const {
   return true;
 }
 
-void Engine::on_join(const Caller& caller, wire::Join& join, Effects& effects) {
+// A name whose job has run to its end may be used again; a worker of the ended job may not.
+bool Engine::makes_job(const wire::Join& join) const {
+  const JobId id = find_job(join.job);
+  return id == 0 || (jobs_.at(id)->finished() && join.incarnation == 0);
+}
+
+const std::string* Engine::policy_to_make(const wire::Body& body) const {
+  const std::string* policy = nullptr;
+  if (const auto* join = std::get_if<wire::Join>(&body)) {
+    // What the configuration declares has its file with it.
+    if (makes_job(*join) && !declared_.contains(join->job)) policy = &join->policy;
+  } else if (const auto* create = std::get_if<wire::CreateJobRequest>(&body)) {
+    policy = &create->policy;
+  }
+  return policy != nullptr && policy->empty() ? &options_.defaults.policy : policy;
+}
+
+void Engine::on_join(Request& request, wire::Join& join, Effects& effects) {
+  const Caller& caller = request.caller;
   std::string wrong = job_name_too_long(join.job);
   if (wrong.empty()) {
     wrong = check_length("the worker's name", join.name, limits::kWorkerNameBytesMax);
@@ -224,8 +242,7 @@ void Engine::on_join(const Caller& caller, wire::Join& join, Effects& effects) {
   }
   const JobId id = find_job(join.job);
   Job* job = id == 0 ? nullptr : jobs_.at(id).get();
-  // A name whose job has run to its end may be used again; a worker of the ended job may not.
-  if (job == nullptr || (job->finished() && join.incarnation == 0)) {
+  if (makes_job(join)) {
     const auto declared = declared_.find(join.job);
     if (declared == declared_.end() && !options_.auto_create) {
       const std::string why = job == nullptr ? "there is no job '" + join.job + "'"
@@ -242,6 +259,7 @@ void Engine::on_join(const Caller& caller, wire::Join& join, Effects& effects) {
       spec = declared->second;
     } else {
       spec.name = join.job;
+      spec.graph_file = std::move(request.graph_file);
       if (!join.policy.empty()) spec.policy = join.policy;
       if (join.world_size != 0) spec.expected_workers = join.world_size;
     }
@@ -253,7 +271,7 @@ void Engine::on_join(const Caller& caller, wire::Join& join, Effects& effects) {
     std::string error;
     {
       // A join that its own job would refuse makes none.
-      Job trial(*this, 0, spec, make_policy(spec.policy, error));
+      Job trial(*this, 0, spec, make_policy(spec.policy, error, spec.graph_file));
       Bound bound(trial, effects);
       if (trial.refuses(caller, join)) return;
     }
@@ -273,7 +291,7 @@ Job* Engine::create_job(const JobSpec& spec, Effects& effects, std::string& erro
             " jobs already, the most allowed: stop one first";
     return nullptr;
   }
-  auto policy = make_policy(spec.policy, error);
+  auto policy = make_policy(spec.policy, error, spec.graph_file);
   if (!policy) return nullptr;
   const JobId id = next_job_++;
   auto job = std::make_unique<Job>(*this, id, spec, std::move(policy));
@@ -310,10 +328,12 @@ bool Engine::declare_job(const JobSpec& spec, Micros now, Effects& effects, std:
   return made;
 }
 
-void Engine::on_create(const Caller& caller, wire::CreateJobRequest& create, Effects& effects) {
+void Engine::on_create(Request& request, wire::CreateJobRequest& create, Effects& effects) {
+  const Caller& caller = request.caller;
   if (refuses_name(caller, create.name, effects)) return;
   JobSpec spec = options_.defaults;
   spec.name = create.name;
+  spec.graph_file = std::move(request.graph_file);
   if (!create.policy.empty()) spec.policy = create.policy;
   if (create.expected_workers != 0) spec.expected_workers = create.expected_workers;
   spec.min_workers = create.min_workers;

@@ -1,6 +1,6 @@
 // The coordination engine: a deterministic state machine without I/O, threads, clocks or chance.
-// (One exception: a decentralized job on a `file:` graph has its policy read that file when the job
-// is made and when it starts; from then on the graph is part of the job's history.)
+// What a file says that a policy names (`hop:file:PATH`), its caller reads and hands over with the
+// request that makes the job; from then on it is part of the job's history.
 //
 // The daemon, the simulator, recovery and the tests drive this one class. One thread at a time.
 //
@@ -63,6 +63,10 @@ class Engine {
   // When tick() must be called next; kNever: no timer is set.
   Micros next_deadline() const;
 
+  // The policy of the job that this request would make; null: it makes none. Whoever brings the
+  // request reads the file that the policy names, if it names one, before the step.
+  const std::string* policy_to_make(const wire::Body& body) const;
+
   // Declares a job (the configuration's [[job]]). Does nothing if a job of this name is there and
   // not stopped. On false, `error` names the setting that is wrong.
   bool declare_job(const JobSpec& spec, Micros now, Effects& effects, std::string& error);
@@ -91,8 +95,8 @@ class Engine {
  private:
   friend class Job;
   void handle(Request& request, Effects& effects);
-  void on_join(const Caller& caller, wire::Join& join, Effects& effects);
-  void on_create(const Caller& caller, wire::CreateJobRequest& create, Effects& effects);
+  void on_join(Request& request, wire::Join& join, Effects& effects);
+  void on_create(Request& request, wire::CreateJobRequest& create, Effects& effects);
   void on_stop(const Caller& caller, wire::StopJobRequest& stop, Effects& effects);
   void on_set_policy(const Caller& caller, wire::SetPolicyRequest& request, Effects& effects);
   void on_jobs(const Caller& caller, Effects& effects) const;
@@ -101,6 +105,7 @@ class Engine {
   void detach(ConnectionId connection, JobId job, Rank rank);
   void on_disconnected(ConnectionId connection, Effects& effects);
   Job* create_job(const JobSpec& spec, Effects& effects, std::string& error);
+  bool makes_job(const wire::Join& join) const;
   bool forget_oldest_stopped();
   Job* job_of(const Caller& caller, const wire::WorkerRef& worker, Effects& effects);
   bool store_refuses(const Caller& caller, Effects& effects) const;

@@ -3,12 +3,17 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <variant>
 #include <vector>
 
 #include "daemon/engine/types.h"
 #include "proto/wire.h"
+
+namespace syncd::topology {
+struct GraphFile;
+}
 
 namespace syncd {
 
@@ -27,6 +32,9 @@ struct Caller {
 struct Request {
   Caller caller;
   wire::Body body;
+  // What the file says that the policy of the job names which this request makes
+  // (Engine::policy_to_make); null: none.
+  std::shared_ptr<const topology::GraphFile> graph_file = nullptr;
 };
 
 // A connection is gone: its standing requests are withdrawn and its workers' places are kept for

@@ -34,6 +34,7 @@ void Job::record_creation() {
   record.min_workers = spec_.min_workers;
   record.config = config_text(spec_);
   commit(std::move(record));
+  policy_->on_created(*this);
   log(LogLevel::kInfo, "job_created", nullptr,
       {{"id", std::to_string(id_)},
        {"policy", policy_->name()},

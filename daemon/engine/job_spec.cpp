@@ -65,7 +65,7 @@ std::string validate_stored(const JobSpec& spec) {
 std::string validate(const JobSpec& spec) {
   std::string error = validate_stored(spec);
   if (!error.empty()) return error;
-  const auto policy = make_policy(spec.policy, error);
+  const auto policy = make_policy(spec.policy, error, spec.graph_file);
   return policy->check_workers(spec.min_workers > 0 ? spec.min_workers : spec.expected_workers,
                                spec.expected_workers);
 }

@@ -2,16 +2,23 @@
 // Plain data, no thread.
 #pragma once
 
+#include <memory>
 #include <string>
 #include <string_view>
 
 #include "daemon/engine/types.h"
+
+namespace syncd::topology {
+struct GraphFile;
+}
 
 namespace syncd {
 
 struct JobSpec {
   std::string name;
   std::string policy = "bsp";
+  // What the file that the policy names says (read_graph_file); null: it names none.
+  std::shared_ptr<const topology::GraphFile> graph_file = nullptr;
   std::uint32_t expected_workers = 1;    // the job starts when so many are ready
   std::uint32_t min_workers = 0;         // ... or so many after start_timeout; 0: never with fewer
   Micros start_timeout_us = 60'000'000;  // from the first worker's being ready
@@ -25,8 +32,8 @@ struct JobSpec {
 // Empty if the settings are usable, else a sentence that names the setting, its value and what is
 // allowed. Also checks settings against each other.
 std::string validate(const JobSpec& spec);
-// The same for a job that was made before: what its policy needs at a start, such as a file that
-// may be gone by now, is not asked for again.
+// The same for a job that was made before: what its policy needs at a start, such as a file's
+// graph, which its history has, is not asked for again.
 std::string validate_stored(const JobSpec& spec);
 
 // The settings that Record has no field of its own for, as "key=value" lines, and back. Unknown

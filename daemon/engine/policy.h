@@ -21,6 +21,10 @@
 #include "daemon/engine/types.h"
 #include "daemon/engine/worker.h"
 
+namespace syncd::topology {
+struct GraphFile;
+}
+
 namespace syncd {
 
 // How a begin is granted.
@@ -144,6 +148,8 @@ class Policy {
   }
   virtual void on_enter(PolicyHost& host, Rank rank) { (void)host, (void)rank; }
   virtual void on_exit(PolicyHost& host, Rank rank) { (void)host, (void)rank; }
+  // The job was made, under this policy. Nobody has joined.
+  virtual void on_created(PolicyHost& host) { (void)host; }
   // An active worker came back in its own place: a new connection or, with a parameter server, a
   // new life (a decentralized worker's new life is an exit and an entry: it has no update of the
   // iteration it was in). Its clock may have risen to what it reported of itself.
@@ -197,8 +203,11 @@ class Policy {
 };
 
 // Makes a policy from its string, such as "ssp:3" or "naive_wait:50+bsp". Null: `error` says what
-// is wrong and what is allowed.
-std::unique_ptr<Policy> make_policy(std::string_view text, std::string& error);
+// is wrong and what is allowed. `graph_file`: what the file that the string names says
+// (read_graph_file). Without it the policy is made, but its check_workers() refuses every job.
+std::unique_ptr<Policy> make_policy(
+    std::string_view text, std::string& error,
+    std::shared_ptr<const topology::GraphFile> graph_file = nullptr);
 
 // "asp, bsp[:K][,backup=B], ssp:S": for messages and --help.
 std::string known_policies();

@@ -34,20 +34,22 @@ void DecentralizedPolicy::rebuild(PolicyHost& host) {
   settle(host);
 }
 
+void DecentralizedPolicy::on_created(PolicyHost& host) {
+  Fact fact;
+  fact.reason = kGraphFile;
+  fact.values = graph_.file_edges();
+  if (!fact.values.empty()) host.note(std::move(fact));
+}
+
 void DecentralizedPolicy::on_start(PolicyHost& host) {
   started_ = true;
-  if (std::string error; graph_.from_file() && graph_.load_file(error)) {
-    Fact fact;
-    fact.reason = kGraphFile;
-    fact.values = graph_.file_edges();
-    host.note(std::move(fact));
-  }
   rebuild(host);
 }
 
 void DecentralizedPolicy::on_note(PolicyHost& host, const Record& record) {
-  // As the file was then, not as it is now.
-  if (record.reason == kGraphFile && graph_.set_file_edges(record.values)) rebuild(host);
+  if (record.reason != kGraphFile || !graph_.set_file_edges(record.values)) return;
+  // In an older history it may come after the start.
+  if (started_) rebuild(host);
 }
 
 void DecentralizedPolicy::on_enter(PolicyHost& host, Rank) {

@@ -20,6 +20,7 @@ class DecentralizedPolicy : public Policy {
   Family family() const final { return Family::kDecentralized; }
   std::string check_workers(std::uint32_t fewest, std::uint32_t expected) const override;
 
+  void on_created(PolicyHost& host) final;
   void on_start(PolicyHost& host) final;
   void on_note(PolicyHost& host, const Record& record) final;
   void on_enter(PolicyHost& host, Rank rank) final;

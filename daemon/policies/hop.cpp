@@ -306,7 +306,7 @@ std::unique_ptr<Policy> make_hop(const PolicyText& text, std::string& error) {
     return nullptr;
   }
   topology::GraphSpec spec;
-  if (!parse_peer_graph(text.whole, text.arguments[0].value, spec, error)) return nullptr;
+  if (!parse_peer_graph(text, spec, error)) return nullptr;
   HopOptions options;
   std::int64_t force = 0;
   for (std::size_t i = 1; i < text.arguments.size(); ++i) {

@@ -91,7 +91,7 @@ std::unique_ptr<Policy> make_notify_ack(const PolicyText& text, std::string& err
                              topology::known_graphs());
     return nullptr;
   }
-  if (!parse_peer_graph(text.whole, text.arguments[0].value, spec, error)) return nullptr;
+  if (!parse_peer_graph(text, spec, error)) return nullptr;
   for (std::size_t i = 1; i < text.arguments.size(); ++i) {
     const PolicyArgument& argument = text.arguments[i];
     std::optional<std::int64_t> number;

@@ -80,6 +80,7 @@ class OverlayPolicy : public Policy {
   void on_enter(PolicyHost& host, Rank rank) override { base_->on_enter(*base_host(host), rank); }
   void on_exit(PolicyHost& host, Rank rank) override { base_->on_exit(*base_host(host), rank); }
   void on_return(PolicyHost& host, Rank rank) override { base_->on_return(*base_host(host), rank); }
+  void on_created(PolicyHost& host) override { base_->on_created(*base_host(host)); }
   void on_start(PolicyHost& host) override { base_->on_start(*base_host(host)); }
   void on_restored(PolicyHost& host) override { base_->on_restored(*base_host(host)); }
   void on_begin(PolicyHost& host, Rank rank) override { base_->on_begin(*base_host(host), rank); }

@@ -17,24 +17,26 @@ const PeerEdge* find_edge(std::span<const PeerEdge> edges, Rank peer) {
 
 }  // namespace
 
-bool parse_peer_graph(std::string_view whole, std::string_view text, topology::GraphSpec& spec,
-                      std::string& error) {
+bool parse_peer_graph(const PolicyText& text, topology::GraphSpec& spec, std::string& error) {
   std::string why;
-  auto parsed = topology::parse_graph_spec(text, why);
+  auto parsed = topology::parse_graph_spec(text.arguments[0].value, why);
   if (!parsed) {
-    error = "policy '" + std::string(whole) + "': " + why;
+    error = policy_error(text, why);
     return false;
   }
   spec = std::move(*parsed);
+  if (spec.kind == topology::GraphKind::kFile && text.graph_file) {
+    spec.loaded = text.graph_file->graph;
+    spec.load_error = text.graph_file->error;
+  }
   return true;
 }
 
 std::optional<topology::Graph> PeerGraph::plan(std::uint32_t workers, std::string& error) const {
-  if (workers == 1) return topology::Graph(1, {});
-  topology::GraphSpec spec = spec_;
-  if (!topology::load_graph_file(spec, error)) return std::nullopt;
+  const bool unread = spec_.kind == topology::GraphKind::kFile && !spec_.loaded;
+  if (workers == 1 && !unread) return topology::Graph(1, {});
   const std::vector<std::string> hosts(workers);
-  auto graph = topology::generate(spec, workers, hosts, error);
+  auto graph = topology::generate(spec_, workers, hosts, error);
   if (!graph) return std::nullopt;
   const topology::Acceptance acceptance = topology::accept_for_job(*graph, force_);
   if (acceptance.accepted) return graph;
@@ -92,7 +94,7 @@ void PeerGraph::weigh(std::span<PeerUpdate> updates) const {
 }
 
 std::vector<std::int64_t> PeerGraph::file_edges() const {
-  if (!from_file() || !spec_.loaded) return {};
+  if (!spec_.loaded) return {};
   const topology::Graph& graph = *spec_.loaded;
   std::vector<std::int64_t> edges{static_cast<std::int64_t>(graph.size())};
   edges.reserve(1 + 2 * graph.edges());

@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "daemon/engine/policy.h"
+#include "daemon/policies/policy_text.h"
 #include "daemon/topology/graph_spec.h"
 
 namespace syncd {
@@ -37,15 +38,11 @@ class PeerGraph {
   bool forced() const { return force_; }
   // The graph of a job of so many workers, or why it cannot use this one. Which workers share a
   // host is not known before they join: `clustered` is made as if each had its own. One worker has
-  // nobody to talk to, whatever the graph. Reads a `file:` graph.
+  // nobody to talk to, whatever the graph.
   std::optional<topology::Graph> plan(std::uint32_t workers, std::string& error) const;
 
-  // A `file:` graph is read when the job starts, and then kept with the job's history: what becomes
-  // of the file later, also before a restart of the daemon, changes nothing. False: `error` says
-  // why it cannot be read; the workers then have no neighbours.
-  bool load_file(std::string& error) { return topology::load_graph_file(spec_, error); }
-  bool from_file() const { return spec_.kind == topology::GraphKind::kFile; }
-  // The file's graph as whole numbers (number of nodes; from, to of each edge), and back. Empty, or
+  // The graph of a `file:` as whole numbers (number of nodes; from, to of each edge), and back, for
+  // the job's history: what becomes of the file after the job was made changes nothing. Empty, or
   // false: there is none, or these are none.
   std::vector<std::int64_t> file_edges() const;
   bool set_file_edges(std::span<const std::int64_t> edges);
@@ -84,8 +81,8 @@ class PeerGraph {
   Lists in_, out_;  // by rank
 };
 
-// The graph argument of a decentralized policy. False: `error` says what is wrong with it.
-bool parse_peer_graph(std::string_view whole, std::string_view text, topology::GraphSpec& spec,
-                      std::string& error);
+// The graph of a decentralized policy, which is its first argument. False: `error` says what is
+// wrong with it.
+bool parse_peer_graph(const PolicyText& text, topology::GraphSpec& spec, std::string& error);
 
 }  // namespace syncd

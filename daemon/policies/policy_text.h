@@ -5,10 +5,15 @@
 #include <algorithm>
 #include <cstdint>
 #include <iterator>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
+
+namespace syncd::topology {
+struct GraphFile;
+}
 
 namespace syncd {
 
@@ -21,6 +26,8 @@ struct PolicyText {
   std::string whole;  // for messages
   std::string name;
   std::vector<PolicyArgument> arguments;
+  // What the file that it names says; null: it names none, or nobody has read it.
+  std::shared_ptr<const topology::GraphFile> graph_file = nullptr;
 };
 
 PolicyText split_policy_text(std::string_view text);

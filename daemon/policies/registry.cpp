@@ -56,14 +56,15 @@ static_assert(std::all_of(std::begin(kBases), std::end(kBases),
 
 }  // namespace
 
-std::unique_ptr<Policy> make_policy(std::string_view text, std::string& error) {
+std::unique_ptr<Policy> make_policy(std::string_view text, std::string& error,
+                                    std::shared_ptr<const topology::GraphFile> graph_file) {
   if (text.size() > limits::kPolicyBytesMax) {
     error = "the policy is " + std::to_string(text.size()) + " bytes long: at most " +
             std::to_string(limits::kPolicyBytesMax) + " are allowed";
     return nullptr;
   }
   const std::size_t plus = text.find('+');
-  const PolicyText first = split_policy_text(text.substr(0, plus));
+  PolicyText first = split_policy_text(text.substr(0, plus));
   for (const Overlay& overlay : kOverlays) {
     if (first.name != overlay.name) continue;
     if (plus == std::string_view::npos) {
@@ -71,11 +72,12 @@ std::unique_ptr<Policy> make_policy(std::string_view text, std::string& error) {
                                       overlay.form + ", where BASE is such as asp");
       return nullptr;
     }
-    auto base = make_policy(text.substr(plus + 1), error);
+    auto base = make_policy(text.substr(plus + 1), error, std::move(graph_file));
     return base ? overlay.make(first, std::move(base), error) : nullptr;
   }
   for (const Base& base : kBases) {
     if (first.name != base.name) continue;
+    first.graph_file = std::move(graph_file);
     if (plus == std::string_view::npos) return base.make(first, error);
     error = "policy '" + std::string(text) + "': nothing can be laid under " + base.name;
     return nullptr;

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "daemon/engine/limits.h"
+#include "daemon/policies/graph_file.h"
 
 namespace syncd::server {
 namespace {
@@ -244,7 +245,11 @@ void Server::on_message(ConnectionId connection, wire::Message&& message) {
   } else if (const auto* history = std::get_if<wire::HistoryRequest>(&message.body)) {
     answer_history(caller, *history);
   } else {
-    step(Request{caller, std::move(message.body)});
+    Request request{caller, std::move(message.body)};
+    if (const std::string* policy = engine_.policy_to_make(request.body)) {
+      request.graph_file = read_graph_file(*policy);
+    }
+    step(std::move(request));
   }
 }
 

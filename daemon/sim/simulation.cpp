@@ -74,6 +74,7 @@ JobSpec job_spec(const Options& options) {
   spec.warn_after_us = 0;
   spec.evict_after_us = 0;
   return spec;
+  spec.graph_file = options.graph_file;
 }
 
 double seconds(double us) {
@@ -179,7 +180,7 @@ class Simulation::Impl {
     create.name = kJobName;
     create.policy = options_.policy;
     create.expected_workers = options_.workers;
-    step(Request{{kOperator, 0}, std::move(create)});
+    step(Request{{kOperator, 0}, std::move(create), options_.graph_file});
     for (Rank rank = 0; rank < options_.workers; ++rank) start_process(rank);
     while (next()) {
     }

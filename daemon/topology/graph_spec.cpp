@@ -122,6 +122,10 @@ std::string refusal(const GraphSpec& spec, const std::string& what) {
   return "graph '" + spec.text() + "': " + what;
 }
 
+std::string not_loaded(const GraphSpec& spec) {
+  return spec.load_error.empty() ? refusal(spec, "the file was not loaded") : spec.load_error;
+}
+
 std::string count_of(std::size_t count, const char* thing) {
   return std::to_string(count) + " " + thing + (count == 1 ? "" : "s");
 }
@@ -205,7 +209,7 @@ std::optional<MembershipGraph> reduced_file_graph(const GraphSpec& spec,
                                                   std::span<const Node> active,
                                                   std::string& error) {
   if (!spec.loaded) {
-    error = refusal(spec, "the file was not loaded");
+    error = not_loaded(spec);
     return std::nullopt;
   }
   if (!active.empty() && active.back() >= spec.loaded->size()) {
@@ -251,7 +255,7 @@ std::optional<GraphSpec> parse_graph_spec(std::string_view text, std::string& er
 std::optional<Graph> generate(const GraphSpec& spec, std::size_t nodes,
                               std::span<const std::string> hosts, std::string& error) {
   if (spec.kind == GraphKind::kFile && !spec.loaded) {
-    error = refusal(spec, "the file was not loaded");
+    error = not_loaded(spec);
     return std::nullopt;
   }
   error = check_count(spec, nodes);

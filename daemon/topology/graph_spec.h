@@ -34,10 +34,17 @@ enum class GraphKind : std::uint8_t {
   kFile,          // as the file says
 };
 
+// A graph's file as it was when it was read.
+struct GraphFile {
+  std::shared_ptr<const Graph> graph;  // null: `error` says why, and names the file (and the line)
+  std::string error;
+};
+
 struct GraphSpec {
   GraphKind kind = GraphKind::kRing;
   std::string path;                     // kFile only
-  std::shared_ptr<const Graph> loaded;  // kFile only: null until load_graph_file
+  std::shared_ptr<const Graph> loaded;  // kFile only: null until it was read
+  std::string load_error = {};          // kFile only: why it could not be
   // The string that makes it again: "ring", "file:PATH".
   std::string text() const;
 };

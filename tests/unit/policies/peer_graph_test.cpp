@@ -1,5 +1,5 @@
-// The graph of a decentralized job: files are read once, and edges and weights come back from a
-// snapshot as they were.
+// The graph of a decentralized job: a file is read once, outside the engine, and edges and weights
+// come back from a snapshot as they were.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -7,9 +7,11 @@
 
 #include <cstdio>
 #include <fstream>
+#include <span>
 #include <string>
 
 #include "daemon/engine/engine.h"
+#include "daemon/policies/graph_file.h"
 
 namespace syncd::test {
 namespace {
@@ -24,6 +26,7 @@ class Trio {
     JobSpec spec;
     spec.name = "train";
     spec.policy = policy;
+    spec.graph_file = read_graph_file(policy);
     spec.expected_workers = 3;
     Effects effects;
     declared = engine.declare_job(spec, 1, effects, error);
@@ -98,10 +101,20 @@ class GraphFile : public testing::Test {
   std::string path_;
 };
 
-TEST_F(GraphFile, IsReadAtTheStartAndKeptWithTheHistory) {
+TEST_F(GraphFile, IsReadBeforeTheJobIsMadeAndKeptWithTheHistory) {
   write("0 2\n2 1\n1 0\n");
   Trio trio("hop:file:" + path_);
   ASSERT_TRUE(trio.declared) << trio.error;
+  // With the job's making, so that a daemon that ends before the start knows it, too.
+  ASSERT_GE(trio.records.size(), 2U);
+  EXPECT_EQ(trio.records[0].kind, RecordKind::kJobCreated);
+  EXPECT_EQ(trio.records[1].kind, RecordKind::kPolicyNote);
+  EXPECT_THAT(trio.records[1].values, ElementsAre(3, 0, 2, 1, 0, 2, 1));
+  JobSnapshot waiting;
+  Engine before_the_start{EngineOptions{}};
+  ASSERT_TRUE(before_the_start.restore(nullptr, std::span(trio.records).first(2), trio.error));
+  ASSERT_TRUE(before_the_start.snapshot(1, waiting));
+  EXPECT_THAT(waiting.policy_state, ElementsAre(0, 7, 3, 0, 2, 1, 0, 2, 1, 0, 0, 0));
   EXPECT_THAT(trio.targets(0, 0), ElementsAre(2));
 
   JobSnapshot snapshot;
@@ -112,6 +125,69 @@ TEST_F(GraphFile, IsReadAtTheStartAndKeptWithTheHistory) {
   std::remove(path_.c_str());
   EXPECT_THAT(targets_after_restart(nullptr, trio.records), ElementsAre(2));
   EXPECT_THAT(targets_after_restart(&snapshot, {}), ElementsAre(2));
+}
+
+// The three ways in which a request makes a job, or does not.
+TEST_F(GraphFile, GoesWithTheRequestThatMakesTheJob) {
+  Engine engine{EngineOptions{}};
+  const std::string policy = "hop:file:" + path_;
+  wire::CreateJobRequest create;
+  create.name = "made";
+  create.policy = policy;
+  create.expected_workers = 2;
+  wire::Join join;
+  join.job = "joined";
+  join.name = "w0";
+  join.host = "h";
+  join.policy = policy;
+  join.world_size = 2;
+  ASSERT_NE(engine.policy_to_make(create), nullptr);
+  EXPECT_EQ(*engine.policy_to_make(create), policy);
+  ASSERT_NE(engine.policy_to_make(join), nullptr);
+  EXPECT_EQ(*engine.policy_to_make(join), policy);
+  EXPECT_EQ(engine.policy_to_make(wire::JobsRequest{}), nullptr);
+  wire::Join plain = join;
+  plain.policy.clear();
+  EXPECT_EQ(*engine.policy_to_make(plain), EngineOptions{}.defaults.policy);
+
+  Effects effects;
+  const auto step = [&](wire::Body body) {
+    auto file = read_graph_file(policy);
+    engine.step(Request{{1, 1}, std::move(body), std::move(file)}, 1, effects);
+    return effects.replies.at(0).body;
+  };
+  for (const wire::Body& body : {wire::Body(create), wire::Body(join)}) {
+    EXPECT_THAT(std::get<wire::Error>(step(body)).message, HasSubstr(path_));
+  }
+  write("0 1\n1 0\n0 x\n");
+  EXPECT_THAT(std::get<wire::Error>(step(create)).message, HasSubstr(path_ + ":3"));
+  write("0 1\n1 0\n");
+  EXPECT_TRUE(std::holds_alternative<wire::Ok>(step(create)));
+  EXPECT_TRUE(std::holds_alternative<wire::Joined>(step(join)));
+  EXPECT_EQ(engine.policy_to_make(join), nullptr);
+  EXPECT_EQ(effects.records.size(), 3U);  // made, graph, joined
+
+  // Without the file nothing is made: nobody here reads it.
+  create.name = "other";
+  engine.step(Request{{1, 2}, create}, 2, effects);
+  EXPECT_THAT(std::get<wire::Error>(effects.replies.at(0).body).message,
+              HasSubstr("the file was not loaded"));
+}
+
+TEST_F(GraphFile, IsReadForPoliciesThatNameOne) {
+  for (const char* policy :
+       {"asp", "ssp:3", "hop:ring", "hop", "hop:", "specsync+asp", "", "file:"}) {
+    EXPECT_EQ(read_graph_file(policy), nullptr) << policy;
+  }
+  const auto missing = read_graph_file("notify_ack:file:" + path_ + ",every=2");
+  ASSERT_NE(missing, nullptr);
+  EXPECT_EQ(missing->graph, nullptr);
+  EXPECT_THAT(missing->error, HasSubstr(path_));
+  write("0 1\n1 0\n");
+  const auto read = read_graph_file("notify_ack:file:" + path_ + ",every=2");
+  ASSERT_NE(read->graph, nullptr);
+  EXPECT_EQ(read->graph->edges(), 2U);
+  EXPECT_EQ(read->error, "");
 }
 
 TEST_F(GraphFile, ThatIsMissingOrUnfitIsRefusedBeforeTheJobIsMade) {
