@@ -129,6 +129,11 @@ void add_simulate(CLI::App& app, syncd::ctl::SimulateQuery& query,
   CLI::App* sub = app.add_subcommand(
       "simulate", "What policies would do to a job, in virtual time (no daemon)");
   sub->add_option("--workers", query.workers, "How many workers")->capture_default_str();
+  sub->add_option(
+      "--hosts", query.hosts,
+      "Spread them over H hosts, for the graph clustered: worker r of n is on host r*H/n "
+      "(rounded down), and one that joins later on host r mod H; without it each has a "
+      "host of its own");
   sub->add_option("--iteration-time", query.iteration_time, "How long workers compute: see below")
       ->capture_default_str();
   sub->add_option("--slowdown", query.slowdown, "What slows some of them: see below")

@@ -64,6 +64,14 @@ bool add_event(const char* flag, const std::string& text, sim::TimedEvent event,
 std::optional<sim::Options> options_of(const SimulateQuery& query, std::string& error) {
   sim::Options options;
   options.workers = query.workers;
+  if (query.hosts) {
+    if (*query.hosts < 1 || *query.hosts > query.workers) {
+      error = "--hosts is " + std::to_string(*query.hosts) + ", allowed are 1 to " +
+              std::to_string(query.workers) + ", the number of workers";
+      return std::nullopt;
+    }
+    options.hosts = static_cast<std::uint32_t>(*query.hosts);
+  }
   options.seed = query.seed;
   options.delay_us = micros(query.delay_ms, 1e3);
   options.plan_delay_us = micros(query.plan_delay_ms, 1e3);

@@ -15,6 +15,7 @@ namespace syncd::ctl {
 // The command line, as it was written.
 struct SimulateQuery {
   std::uint32_t workers = 16;
+  std::optional<std::int64_t> hosts;  // nothing: one per worker
   std::string iteration_time = "constant:1000";
   std::string slowdown = "none";
   double delay_ms = 0;

@@ -64,6 +64,12 @@ ConnectionId connection_of(Rank rank, std::uint32_t life) {
   return (ConnectionId{life} << 32) | (rank + 1);
 }
 
+std::uint64_t host_of(Rank rank, const Options& options) {
+  if (options.hosts == 0) return rank;
+  if (rank >= options.workers) return rank % options.hosts;
+  return std::uint64_t{rank} * options.hosts / options.workers;
+}
+
 JobSpec job_spec(const Options& options) {
   JobSpec spec;
   spec.name = kJobName;
@@ -96,6 +102,10 @@ std::string check_options(const Options& options) {
   if (options.workers < 1 || options.workers > limits::kWorkersPerJobMax) {
     return "the number of workers is " + std::to_string(options.workers) + ", allowed are 1 to " +
            std::to_string(limits::kWorkersPerJobMax);
+  }
+  if (options.hosts > options.workers) {
+    return "the number of hosts is " + std::to_string(options.hosts) + ", allowed are 1 to " +
+           std::to_string(options.workers) + ", one per worker";
   }
   const auto check_span = [](const char* what, Micros us, Micros lowest) -> std::string {
     if (us >= lowest && us <= limits::kSpanMax) return {};
@@ -471,7 +481,7 @@ class Simulation::Impl {
         wire::Join join;
         join.job = kJobName;
         join.name = "worker-" + std::to_string(rank);
-        join.host = "node-" + std::to_string(rank);
+        join.host = "node-" + std::to_string(host_of(rank, options_));
         join.rank = static_cast<std::int32_t>(rank);
         ask(rank, message.life, std::move(join));
         break;

@@ -32,6 +32,10 @@ class Observer;
 
 struct Options {
   std::uint32_t workers = 16;  // that the job starts with, ranks from 0
+  // Over which the workers are spread, in blocks of ranks that differ by at most one in size: of n
+  // workers, rank r is on host r * hosts / n, and one that comes later on r % hosts. 0: a host
+  // each.
+  std::uint32_t hosts = 0;
   std::string policy = "bsp";
   IterationTime iteration_time;
   Slowdown slowdown;
@@ -67,8 +71,8 @@ struct Result {
   double virtual_s = 0;
 
   std::uint64_t iterations = 0;  // computed; pushes answered LATE do not count
-  // NOTIFY-ACK with every=N computes N batches, with a time drawn for each, between two reduces; the
-  // iterations are the reduces. Everywhere else an iteration is one batch.
+  // NOTIFY-ACK with every=N computes N batches, with a time drawn for each, between two reduces;
+  // the iterations are the reduces. Everywhere else an iteration is one batch.
   std::int64_t batches_per_iteration = 1;
   double iterations_per_s_per_worker = 0;
   double waiting_share = 0;  // blocked in begin, targets and collect, messages' way included

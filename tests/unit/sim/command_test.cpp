@@ -89,6 +89,21 @@ TEST(Simulate, WhatAnIterationIsIsSaidWhereItIsNotOneBatch) {
   EXPECT_THAT(simulate_help(), HasSubstr("every=N an\niteration is N batches"));
 }
 
+TEST(Simulate, HostsDecideWhatIsClustered) {
+  SimulateQuery clustered = query("hop:clustered");
+  clustered.workers = 16;
+  clustered.slowdown = "random:6x@1/n";
+  std::string error;
+  const auto rate = [&](std::optional<std::int64_t> hosts) {
+    clustered.hosts = hosts;
+    const auto answer = answer_simulate(clustered, error);
+    EXPECT_TRUE(answer) << error;
+    return answer ? answer->results.front().iterations_per_s_per_worker : 0;
+  };
+  EXPECT_EQ(rate({}), rate(16));
+  EXPECT_LT(rate(1), rate(16));  // complete: everybody waits for everybody
+}
+
 TEST(Simulate, EventsHappen) {
   SimulateQuery changing = query("bsp");
   changing.fails = {"3@2.5"};
@@ -195,6 +210,9 @@ TEST(Simulate, ComplaintsNameTheOption) {
   EXPECT_THAT(with([](auto& q) { q.slowdown = "much"; }), HasSubstr("'much'"));
   EXPECT_THAT(with([](auto& q) { q.order = "reverse"; }), HasSubstr("--order is 'reverse'"));
   EXPECT_THAT(with([](auto& q) { q.workers = 0; }), HasSubstr("number of workers is 0"));
+  EXPECT_THAT(with([](auto& q) { q.hosts = 0; }), HasSubstr("--hosts is 0, allowed are 1 to 4"));
+  EXPECT_THAT(with([](auto& q) { q.hosts = 5; }), HasSubstr("--hosts is 5, allowed are 1 to 4"));
+  EXPECT_THAT(with([](auto& q) { q.hosts = -1; }), HasSubstr("--hosts is -1"));
   EXPECT_THAT(with([](auto& q) { q.duration_s = -1; }), HasSubstr("duration"));
   EXPECT_THAT(with([](auto& q) { q.duration_s = 1e300; }), HasSubstr("duration"));
   EXPECT_THAT(with([](auto& q) { q.delay_ms = std::nan(""); }), HasSubstr("delay"));

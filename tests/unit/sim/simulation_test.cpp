@@ -4,6 +4,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <set>
+#include <utility>
+
 #include "tests/unit/sim/checker.h"
 
 namespace syncd::sim {
@@ -181,6 +184,47 @@ TEST(Simulation, NotifyAckComputesSoManyBatchesBeforeEveryExchange) {
   EXPECT_FALSE(result.stalled);
 }
 
+// Who sends to whom.
+class Edges final : public Observer {
+ public:
+  void after_event(Simulation&, const Event*, const Effects&) override {}
+  void after_data(Simulation&, Rank from, Rank to, Iteration) override { seen.insert({from, to}); }
+  std::set<std::pair<Rank, Rank>> seen;
+};
+
+TEST(Simulation, WorkersAreSpreadOverHostsInBlocks) {
+  const auto edges = [](std::uint32_t hosts, std::uint32_t workers) {
+    Options spread = options("hop:clustered", workers, 5);
+    spread.hosts = hosts;
+    Edges edges;
+    spread.observer = &edges;
+    EXPECT_THAT(Simulation(spread).run().refused, testing::IsEmpty());
+    return edges.seen;
+  };
+  const auto both_ways = [](std::set<std::pair<Rank, Rank>> some) {
+    for (const auto& [a, b] : std::set(some)) some.insert({b, a});
+    return some;
+  };
+  // Complete within a host, and a ring of the hosts' lowest ranks.
+  EXPECT_EQ(edges(2, 6), both_ways({{0, 1}, {0, 2}, {1, 2}, {3, 4}, {3, 5}, {4, 5}, {0, 3}}));
+  EXPECT_EQ(edges(3, 5), both_ways({{0, 1}, {2, 3}, {0, 2}, {2, 4}, {4, 0}}));
+  EXPECT_EQ(edges(1, 4), both_ways({{0, 1}, {0, 2}, {0, 3}, {1, 2}, {1, 3}, {2, 3}}));
+  EXPECT_EQ(edges(0, 4), both_ways({{0, 1}, {1, 2}, {2, 3}, {3, 0}}));
+  EXPECT_EQ(edges(4, 4), edges(0, 4));
+}
+
+TEST(Simulation, AWorkerThatJoinsLaterIsOnAHostThatIsThere) {
+  Options joining = options("hop:clustered", 4, 40);
+  joining.hosts = 2;
+  joining.events = {{20 * kSecond, TimedEvent::Kind::kJoin, 4, {}}};
+  Edges edges;
+  joining.observer = &edges;
+  EXPECT_THAT(Simulation(joining).run().refused, testing::IsEmpty());
+  EXPECT_TRUE(edges.seen.contains({4, 1}));
+  EXPECT_FALSE(edges.seen.contains({4, 2}));
+  EXPECT_FALSE(edges.seen.contains({4, 3}));
+}
+
 TEST(Simulation, BarriersAreCountedWhateverThePolicyIsCalled) {
   EXPECT_EQ(run_checked(options("bsp:3")).barriers, 33U);
   EXPECT_EQ(run_checked(options("bsp:2,backup=1")).barriers, 50U);
@@ -274,6 +318,8 @@ TEST(Simulation, OptionsThatMakeNoSenseAreNamed) {
   };
   EXPECT_EQ(check_options(Options{}), "");
   EXPECT_THAT(error_of([](Options& o) { o.workers = 0; }), HasSubstr("number of workers is 0"));
+  EXPECT_THAT(error_of([](Options& o) { o.hosts = 17; }),
+              HasSubstr("number of hosts is 17, allowed are 1 to 16"));
   EXPECT_THAT(error_of([](Options& o) { o.policy = "ssp:x"; }), HasSubstr("'ssp:x'"));
   EXPECT_THAT(error_of([](Options& o) { o.policy = "bsp,backup=16"; }), HasSubstr("backup"));
   EXPECT_THAT(error_of([](Options& o) { o.duration_us = 0; }), HasSubstr("duration"));
