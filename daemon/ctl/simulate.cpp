@@ -229,6 +229,7 @@ std::optional<SimulateAnswer> answer_simulate(const SimulateQuery& query, std::s
   for (const std::string& policy : policies) {
     runs.push_back(*options);
     runs.back().policy = policy;
+    runs.back().graph_file = read_graph_file(policy);
     error = sim::check_options(runs.back());
     if (!error.empty()) return std::nullopt;
   }
@@ -237,7 +238,6 @@ std::optional<SimulateAnswer> answer_simulate(const SimulateQuery& query, std::s
     auto result = sim::simulate(run, error);
     if (!result) return std::nullopt;
     answer.results.push_back(std::move(*result));
-    runs.back().graph_file = read_graph_file(policy);
   }
   if (query.sweep.empty()) return answer;
   for (const sim::Result& result : answer.results) {

@@ -74,13 +74,13 @@ JobSpec job_spec(const Options& options) {
   JobSpec spec;
   spec.name = kJobName;
   spec.policy = options.policy;
+  spec.graph_file = options.graph_file;
   spec.expected_workers = options.workers;
   spec.worker_grace_us = options.worker_grace_us;
   // An iteration takes as long as it is drawn: nobody is given up for being slow.
   spec.warn_after_us = 0;
   spec.evict_after_us = 0;
   return spec;
-  spec.graph_file = options.graph_file;
 }
 
 double seconds(double us) {

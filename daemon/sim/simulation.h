@@ -37,12 +37,12 @@ struct Options {
   // each.
   std::uint32_t hosts = 0;
   std::string policy = "bsp";
+  // What the file that the policy names says (read_graph_file); null: it names none.
+  std::shared_ptr<const topology::GraphFile> graph_file = nullptr;
   IterationTime iteration_time;
   Slowdown slowdown;
   std::uint64_t seed = 1;
   Micros duration_us = 60'000'000;
-  // What the file that the policy names says (read_graph_file); null: it names none.
-  std::shared_ptr<const topology::GraphFile> graph_file = nullptr;
   Micros delay_us = 0;       // of every message, one way: worker and daemon, worker and worker
   Micros plan_delay_us = 0;  // from the daemon's asking for a plan until it has it
   // Hop: compute before the update is sent, instead of sending at the iteration's start

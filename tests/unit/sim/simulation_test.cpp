@@ -196,10 +196,10 @@ TEST(Simulation, WorkersAreSpreadOverHostsInBlocks) {
   const auto edges = [](std::uint32_t hosts, std::uint32_t workers) {
     Options spread = options("hop:clustered", workers, 5);
     spread.hosts = hosts;
-    Edges edges;
-    spread.observer = &edges;
+    Edges found;
+    spread.observer = &found;
     EXPECT_THAT(Simulation(spread).run().refused, testing::IsEmpty());
-    return edges.seen;
+    return found.seen;
   };
   const auto both_ways = [](std::set<std::pair<Rank, Rank>> some) {
     for (const auto& [a, b] : std::set(some)) some.insert({b, a});
