@@ -127,6 +127,7 @@ Answer ApiClient::try_join(const ApiJoin& join, ApiWorker& worker) {
   options.host = or_null(join.host);
   options.rank = join.rank;
   options.world_size = join.world_size;
+  options.timeout_ms = join.timeout_ms;
   syncd_error* error = nullptr;
   syncd_worker* joined = nullptr;
   const syncd_status status = syncd_join(client_, &options, &joined, &error);

@@ -62,6 +62,7 @@ struct ApiJoin {
   std::string host = {};
   std::int32_t rank = SYNCD_RANK_ANY;
   std::uint32_t world_size = 1;
+  std::int64_t timeout_ms = 0;  // 0: the client's
 };
 
 struct ApiTimeouts {
@@ -73,12 +74,16 @@ class ApiClient {
  public:
   // Throws if no daemon answers.
   explicit ApiClient(const std::string& address, ApiTimeouts timeouts = {});
-  ~ApiClient() { syncd_client_close(client_); }
+  ~ApiClient() { close(); }
   ApiClient(const ApiClient&) = delete;
   ApiClient& operator=(const ApiClient&) = delete;
 
   Answer try_join(const ApiJoin& join, ApiWorker& worker);
   ApiWorker join(const ApiJoin& join);  // throws if it is refused
+  // Ends the calls that are under way. No call of this object may begin after it, but its workers'
+  // may.
+  void close() { syncd_client_close(std::exchange(client_, nullptr)); }
+  syncd_client* get() const { return client_; }
 
  private:
   syncd_client* client_ = nullptr;

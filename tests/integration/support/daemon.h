@@ -60,6 +60,7 @@ class Daemon {
   void await_ready();
   // What all its lives have logged.
   std::string log() const;
+  std::string log_of_this_life() const { return read_file(log_path(lives_)); }
   bool logged(const std::string& text) const { return log().find(text) != std::string::npos; }
 
   // The command that start() uses, for one that must fail.
