@@ -15,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/support/property_runs.h"
 #include "world.h"
 
 namespace syncd::test {
@@ -82,7 +83,7 @@ class EngineProperty : public testing::TestWithParam<Rules> {
   // Runs `runs` seeds, or the one that the environment names.
   void run_all(WorldOptions options, std::uint64_t first_seed, std::uint64_t runs) {
     options.rules = GetParam();
-    runs *= environment("SYNCD_PROPERTY_RUNS", 1);
+    runs *= property_runs();
     if (std::getenv("SYNCD_PROPERTY_SEED") != nullptr) {
       first_seed = environment("SYNCD_PROPERTY_SEED", 0);
       runs = 1;

@@ -3,17 +3,11 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cstdlib>
-
 #include "peer_world.h"
+#include "tests/support/property_runs.h"
 
 namespace syncd::test {
 namespace {
-
-std::uint64_t runs() {
-  const char* text = std::getenv("SYNCD_PROPERTY_RUNS");
-  return text == nullptr ? 1 : std::strtoull(text, nullptr, 10);
-}
 
 struct Graph {
   const char* name;
@@ -60,7 +54,7 @@ void choose_backup(PeerWorldOptions& options, std::mt19937_64& random) {
 Totals run_all(bool notify_ack, bool membership, std::uint64_t seeds) {
   Totals totals;
   std::uint64_t seed = 0;
-  for (std::uint64_t round = 0; round < seeds * runs(); ++round) {
+  for (std::uint64_t round = 0; round < seeds * property_runs(); ++round) {
     for (const Graph& graph : kGraphs) {
       std::mt19937_64 random(++seed * 77 + (membership ? 1 : 0));
       PeerWorldOptions options;

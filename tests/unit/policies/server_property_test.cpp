@@ -2,17 +2,11 @@
 // whatever becomes of workers and daemon. SYNCD_PROPERTY_RUNS=N runs N times as many.
 #include <gtest/gtest.h>
 
-#include <cstdlib>
-
 #include "server_world.h"
+#include "tests/support/property_runs.h"
 
 namespace syncd::test {
 namespace {
-
-std::uint64_t runs() {
-  const char* text = std::getenv("SYNCD_PROPERTY_RUNS");
-  return text == nullptr ? 1 : std::strtoull(text, nullptr, 10);
-}
 
 PolicyUnderTest dssp(std::int64_t lower, std::int64_t upper) {
   return {"dssp:" + std::to_string(lower) + "-" + std::to_string(upper), upper, false, {}, 0, 0};
@@ -56,7 +50,7 @@ struct Totals {
 Totals run_all(const std::vector<PolicyUnderTest>& policies, bool switches, std::uint64_t seeds) {
   Totals totals;
   std::uint64_t seed = 0;
-  for (std::uint64_t round = 0; round < seeds * runs(); ++round) {
+  for (std::uint64_t round = 0; round < seeds * property_runs(); ++round) {
     for (std::size_t first = 0; first < policies.size(); ++first) {
       std::mt19937_64 random(++seed * 31);
       ServerWorldOptions options;

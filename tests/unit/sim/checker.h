@@ -1,6 +1,7 @@
 // Watches a simulation and notes every breach of what all policies keep: the granted iterations of
 // a worker rise, the policy's bound on staleness holds at every grant, nobody waits for a worker
-// that has gone, every wait has an explanation, and nothing is refused or stalls. One thread.
+// that has gone, no workers wait for one another in a circle, every wait has an explanation, and
+// nothing is refused or stalls. One thread.
 #pragma once
 
 #include <map>
@@ -34,7 +35,16 @@ class Checker final : public sim::Observer {
   void breach(sim::Simulation& simulation, const std::string& what);
   void check_grant(sim::Simulation& simulation, const Reply& reply, const wire::Granted& granted);
   void check_waits(sim::Simulation& simulation);
+  void take_record(const Record& record);
+  void check_staleness(sim::Simulation& simulation, Rank rank, const wire::Granted& granted);
 
+  // Parameter server: clocks as the stored records and the grants tell them.
+  struct Place {
+    bool active = false;
+    bool takes_part = false;  // elastic_bsp: in the present superstep
+    Clock clock = 0;
+    Clock base = 0;
+  };
   struct LastGrant {
     ConnectionId connection = 0;
     Iteration iteration = kNoIteration;
@@ -47,6 +57,9 @@ class Checker final : public sim::Observer {
   std::uint64_t digest_ = 14695981039346656037U;
   std::map<Rank, LastGrant> last_;
   std::set<Rank> gone_;
+  bool started_ = false;
+  std::map<Rank, Place> places_;
+  int exits_ = 0;  // in the present event
   std::vector<std::string> breaches_;
 };
 
