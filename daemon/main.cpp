@@ -62,7 +62,7 @@ class Log {
 
   void write(const LogLine& line) {
     if (!logger_->should_log(spdlog_level(line.level))) return;
-    std::string text(syncd::server::level_name(line.level));
+    std::string text = to_string(line.level);
     text += ' ';
     text += syncd::server::log_text(line);
     // The journal takes the severity from such a prefix.

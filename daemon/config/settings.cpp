@@ -148,14 +148,12 @@ bool read_store_mode(const RawValue& value, Config& config, std::string&) {
   return true;
 }
 
-constexpr const char* kLevelNames[] = {"debug", "info", "warn", "error"};
-
 bool read_log_level(const RawValue& value, Config& config, std::string&) {
   std::string text;
   if (!read_text(value, text)) return false;
-  for (std::size_t i = 0; i < std::size(kLevelNames); ++i) {
-    if (text != kLevelNames[i]) continue;
-    config.log_level = static_cast<LogLevel>(i);
+  for (const LogLevel level : kLogLevels) {
+    if (text != to_string(level)) continue;
+    config.log_level = level;
     return true;
   }
   return false;
@@ -304,9 +302,7 @@ std::vector<Setting> make_settings() {
 
       {"log.level", "--log-level", "\"debug\", \"info\", \"warn\" or \"error\"",
        "the least important lines that are written", read_log_level,
-       [](const Config& c) {
-         return toml_string(kLevelNames[static_cast<std::size_t>(c.log_level)]);
-       }},
+       [](const Config& c) { return toml_string(to_string(c.log_level)); }},
       {"log.file", "--log-file", "a path, or \"stderr\"", "where lines are appended", read_log_file,
        [](const Config& c) { return toml_string(c.log_file.empty() ? "stderr" : c.log_file); }},
   };

@@ -50,6 +50,12 @@ struct Plan {
 };
 
 enum class LogLevel : std::uint8_t { kDebug, kInfo, kWarn, kError };
+inline constexpr LogLevel kLogLevels[] = {LogLevel::kDebug, LogLevel::kInfo, LogLevel::kWarn,
+                                          LogLevel::kError};
+constexpr const char* to_string(LogLevel level) {
+  constexpr const char* kNames[] = {"debug", "info", "warn", "error"};
+  return kNames[static_cast<std::size_t>(level)];
+}
 
 // One state change, for the log: never one per push.
 struct LogLine {

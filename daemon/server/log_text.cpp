@@ -2,6 +2,7 @@
 #include "daemon/server/log_text.h"
 
 #include <cstdio>
+#include <string_view>
 
 namespace syncd::server {
 namespace {
@@ -36,20 +37,6 @@ void append_quoted(std::string_view value, std::string& out) {
 }
 
 }  // namespace
-
-std::string_view level_name(LogLevel level) {
-  switch (level) {
-    case LogLevel::kDebug:
-      return "debug";
-    case LogLevel::kInfo:
-      return "info";
-    case LogLevel::kWarn:
-      return "warn";
-    case LogLevel::kError:
-      return "error";
-  }
-  return "?";
-}
 
 std::string log_text(const LogLine& line) {
   std::string out = line.event;

@@ -242,20 +242,6 @@ std::string worker_line(const WorkerSnapshot& worker) {
       .take();
 }
 
-const char* level_name(LogLevel level) {
-  switch (level) {
-    case LogLevel::kDebug:
-      return "debug";
-    case LogLevel::kInfo:
-      return "info";
-    case LogLevel::kWarn:
-      return "warn";
-    case LogLevel::kError:
-      return "error";
-  }
-  return "?";
-}
-
 }  // namespace
 
 std::string seconds_text(Micros us) {
@@ -345,7 +331,7 @@ std::string to_text(const JobSnapshot& snapshot, Micros now) {
 }
 
 std::string to_text(const LogLine& line) {
-  Line out(std::string("log ") + level_name(line.level) + " " + line.event);
+  Line out(std::string("log ") + to_string(line.level) + " " + line.event);
   for (const auto& [key, value] : line.fields) {
     if (value.find(' ') == std::string::npos && !value.empty()) {
       out.plain(key.c_str(), value);
