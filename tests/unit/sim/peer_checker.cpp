@@ -467,6 +467,7 @@ sim::Result run_peers_checked(sim::Options options, const PeerRules& rules, Peer
   std::uint32_t ranks = options.workers;
   for (const sim::TimedEvent& event : options.events) ranks = std::max(ranks, event.rank + 1);
   options.policy = rules.text();
+  options.graph_file = rules.file;
   if (const std::string error = sim::check_options(options); !error.empty()) {
     ADD_FAILURE() << error;
     return {};

@@ -62,7 +62,7 @@ PeerModel::PeerModel(const PeerRules& rules, std::uint32_t ranks)
   const auto spec = topology::parse_graph_spec(rules.graph, error);
   if (!spec) throw std::logic_error(error);
   spec_ = *spec;
-  if (!topology::load_graph_file(spec_, error)) throw std::logic_error(error);
+  if (rules.file) spec_.loaded = rules.file->graph;
 }
 
 // ---- membership

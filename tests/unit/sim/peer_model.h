@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <optional>
 #include <set>
 #include <string>
@@ -22,7 +23,8 @@ namespace syncd::test {
 
 // A decentralized policy and its parameters.
 struct PeerRules {
-  std::string graph = "ring";  // as the policy's text has it
+  std::string graph = "ring";                       // as the policy's text has it
+  std::shared_ptr<const topology::GraphFile> file;  // of `file:...`
   bool notify_ack = false;
   std::int64_t max_ig = 4;
   std::optional<std::int64_t> backup;
@@ -41,7 +43,7 @@ struct PeerRules {
 
 class PeerModel {
  public:
-  // `ranks`: more than any rank that there will be. The file of a `file:` graph is read here.
+  // `ranks`: more than any rank that there will be.
   PeerModel(const PeerRules& rules, std::uint32_t ranks);
 
   struct Standing {  // a request that is not answered yet

@@ -3,12 +3,10 @@
 // stand. Decentralized ones on every graph, in both orders of sending and computing.
 // SYNCD_PROPERTY_RUNS=N runs N times as many; 20 are 20,000 of each family.
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cstdio>
-#include <fstream>
 #include <iterator>
+#include <memory>
 
 #include "daemon/topology/graph_spec.h"
 #include "tests/support/property_runs.h"
@@ -155,42 +153,30 @@ enum class Setting { kStandard, kBackup, kStaleness, kHybrid, kNotifyAck };
 
 constexpr const char* kGraphs[] = {"complete",    "ring",          "ring_directed", "ring_based",
                                    "double_ring", "root_expander", "star",          "halton",
-                                   "clustered",   "file"};
+                                   "clustered",   "file:random"};
 
-// A strongly connected graph in a file of its own: a ring through all nodes in some order, and
-// edges across it.
-class GraphFile {
- public:
-  GraphFile(Random& random, std::uint32_t nodes)
-      : path_(testing::TempDir() + "syncd_sim_" + std::to_string(getpid()) + ".graph") {
-    std::vector<std::uint32_t> order;
-    for (std::uint32_t i = 0; i < nodes; ++i) order.push_back(i);
-    random.shuffle(order);
-    const bool undirected = random.one_in(2);
-    std::ofstream file(path_);
-    const auto add = [&](std::uint32_t from, std::uint32_t to) {
-      file << from << " " << to << "\n";
-      if (undirected) file << to << " " << from << "\n";
-    };
-    for (std::uint32_t i = 0; i < nodes; ++i) add(order[i], order[(i + 1) % nodes]);
-    for (std::uint64_t i = random.below(2 * nodes); i > 0; --i) {
-      add(order[random.below(nodes)], order[random.below(nodes)]);
-    }
+// As if read from a file: a ring through all nodes in some order, and edges across it.
+std::shared_ptr<const topology::Graph> random_graph(Random& random, std::uint32_t nodes) {
+  std::vector<std::uint32_t> order;
+  for (std::uint32_t i = 0; i < nodes; ++i) order.push_back(i);
+  random.shuffle(order);
+  const bool undirected = random.one_in(2);
+  std::vector<topology::Edge> edges;
+  const auto add = [&](std::uint32_t from, std::uint32_t to) {
+    edges.push_back({from, to});
+    if (undirected) edges.push_back({to, from});
+  };
+  for (std::uint32_t i = 0; i < nodes; ++i) add(order[i], order[(i + 1) % nodes]);
+  for (std::uint64_t i = random.below(2 * nodes); i > 0; --i) {
+    add(order[random.below(nodes)], order[random.below(nodes)]);
   }
-  ~GraphFile() { std::remove(path_.c_str()); }
-  GraphFile(const GraphFile&) = delete;
-  GraphFile& operator=(const GraphFile&) = delete;
-  std::string spec() const { return "file:" + path_; }
-
- private:
-  std::string path_;
-};
+  return std::make_shared<const topology::Graph>(nodes, edges);
+}
 
 // The graph with about so many workers; `workers` becomes a number that it takes.
 topology::Graph make_graph(const std::string& text, std::uint32_t& workers) {
   std::string error;
-  auto spec = *topology::parse_graph_spec(text, error);
-  EXPECT_TRUE(topology::load_graph_file(spec, error)) << error;
+  const auto spec = *topology::parse_graph_spec(text, error);
   for (;; ++workers) {
     const std::vector<std::string> hosts(workers);
     auto graph = topology::generate(spec, workers, hosts, error);
@@ -198,10 +184,8 @@ topology::Graph make_graph(const std::string& text, std::uint32_t& workers) {
   }
 }
 
-PeerRules random_rules(Random& random, const std::string& graph_text, const topology::Graph& graph,
-                       Setting setting) {
+PeerRules random_rules(Random& random, const topology::Graph& graph, Setting setting) {
   PeerRules rules;
-  rules.graph = graph_text;
   rules.notify_ack = setting == Setting::kNotifyAck;
   if (rules.notify_ack) return rules;
   rules.max_ig = random.between(1, 6);
@@ -237,18 +221,25 @@ class PeerRuns : public testing::TestWithParam<Setting> {
  private:
   void run_one(std::uint64_t run, bool changes, PeerTotals& totals) {
     Random random(run * 16 + static_cast<std::uint64_t>(GetParam()) * 2 + (changes ? 1 : 0));
-    std::string graph_text = kGraphs[run % std::size(kGraphs)];
+    const std::string name = kGraphs[run % std::size(kGraphs)];
+    const bool from_file = name == "file:random";
     std::uint32_t workers = random_size(random);
-    std::optional<GraphFile> file;
-    if (graph_text == "file") graph_text = file.emplace(random, workers).spec();
-    const topology::Graph graph = make_graph(graph_text, workers);
-    const PeerRules rules = random_rules(random, graph_text, graph, GetParam());
+    const auto graph = from_file
+                           ? random_graph(random, workers)
+                           : std::make_shared<const topology::Graph>(make_graph(name, workers));
+    PeerRules rules = random_rules(random, *graph, GetParam());
+    rules.graph = name;
+    if (from_file) {
+      rules.file = std::make_shared<const topology::GraphFile>(topology::GraphFile{graph, {}});
+    }
     Options options = random_options(random, workers, 20 + 400 / workers);
     options.policy = rules.text();
     options.serial = random.one_in(2);
+    if (random.one_in(2)) options.hosts = static_cast<std::uint32_t>(1 + random.below(workers));
     Trouble trouble;
+    trouble.fewest = static_cast<std::uint32_t>(random.between(1, 4));
     // One newcomer whom a file does not know, and nobody has neighbours any more.
-    if (file) trouble.newcomers = random.one_in(8) ? 1 : 0;
+    if (from_file) trouble.newcomers = random.one_in(8) ? 1 : 0;
     if (changes) add_events(options, random, trouble);
     SCOPED_TRACE(describe(options) + "\nrun " + std::to_string(run));
     const Result result = test::run_peers_checked(options, rules, totals);
