@@ -9,10 +9,13 @@
 // it copied (Boehm, "Can seqlocks get along with programming language memory models?", 2012).
 #include "libclient/update_queue.h"
 
+#include <sched.h>
+
 #include <atomic>
 #include <bit>
 #include <cstring>
 #include <new>
+#include <utility>
 
 namespace syncd::client {
 namespace {
@@ -20,6 +23,7 @@ namespace {
 constexpr std::uint64_t kMagic = 0x5155'4450'5543'4e53;  // "SNCUPDUQ" in memory, little-endian
 constexpr std::uint32_t kVersion = 1;
 constexpr std::size_t kWordBytes = sizeof(std::uint64_t);
+constexpr int kTriesMax = 256;  // before an update that stays torn is called that
 
 using AtomicWord = std::atomic<std::uint64_t>;
 using AtomicIteration = std::atomic<std::int64_t>;
@@ -124,11 +128,9 @@ bool is_aligned(const void* memory) {
 
 // Whether memory of this size and place can hold the queue; else a sentence.
 std::string check_memory(const void* memory, std::size_t bytes, const UpdateQueueShape& shape) {
-  const auto needed = UpdateQueue::bytes_needed(shape);
-  if (!needed) {
-    return "an update queue cannot have " + text_of(shape) +
-           ": at least 1 slot and a multiple of 4 bytes, at least 4, that fit in memory";
-  }
+  std::string error;
+  const auto needed = UpdateQueue::bytes_needed(shape, error);
+  if (!needed) return error;
   if (!is_aligned(memory)) {
     return "the memory of an update queue must begin at a multiple of " +
            std::to_string(UpdateQueue::kAlignment) + " bytes";
@@ -141,6 +143,16 @@ std::string check_memory(const void* memory, std::size_t bytes, const UpdateQueu
 }
 
 }  // namespace
+
+std::optional<std::size_t> UpdateQueue::bytes_needed(const UpdateQueueShape& shape,
+                                                     std::string& error) {
+  const auto needed = bytes_needed(shape);
+  if (!needed) {
+    error = "an update queue cannot have " + text_of(shape) +
+            ": at least 1 slot and a multiple of 4 bytes, at least 4, that fit in memory";
+  }
+  return needed;
+}
 
 UpdateQueue::UpdateQueue(void* memory, const UpdateQueueShape& shape)
     : edges_(static_cast<std::byte*>(memory) + sizeof(Header)), shape_(shape) {
@@ -173,30 +185,35 @@ std::optional<UpdateQueue> UpdateQueue::create(void* memory, std::size_t bytes,
   return queue;
 }
 
-std::optional<UpdateQueue> UpdateQueue::attach(void* memory, std::size_t bytes,
-                                               std::string& error) {
-  if (!is_aligned(memory) || bytes < sizeof(Header)) {
-    error = check_memory(memory, bytes, {0, 1, sizeof(float)});
+std::optional<UpdateQueue> UpdateQueue::attach(void* memory, std::size_t bytes, std::string& error,
+                                               Unusable* why) {
+  const auto unusable = [&](Unusable reason, std::string text) {
+    error = std::move(text);
+    if (why != nullptr) *why = reason;
     return std::nullopt;
+  };
+  if (!is_aligned(memory) || bytes < sizeof(Header)) {
+    return unusable(Unusable::kMemory, check_memory(memory, bytes, {0, 1, sizeof(float)}));
   }
   const auto* header = static_cast<const Header*>(memory);
   if (header->magic.load(std::memory_order_acquire) != kMagic) {
-    error = "the memory holds no update queue, or one that is not ready yet";
-    return std::nullopt;
+    return unusable(Unusable::kNotReady,
+                    "the memory holds no update queue, or one that is not ready yet");
   }
   if (header->version != kVersion) {
-    error = "the memory holds an update queue of version " + std::to_string(header->version) +
-            "; this program knows version " + std::to_string(kVersion);
-    return std::nullopt;
+    return unusable(Unusable::kVersion, "the memory holds an update queue of version " +
+                                            std::to_string(header->version) +
+                                            "; this program knows version " +
+                                            std::to_string(kVersion));
   }
   const UpdateQueueShape shape{header->edges, header->slots, header->payload_bytes};
-  error = check_memory(memory, bytes, shape);
-  if (!error.empty()) return std::nullopt;
+  std::string wrong = check_memory(memory, bytes, shape);
+  if (!wrong.empty()) return unusable(Unusable::kMemory, std::move(wrong));
   if (header->total_bytes != *bytes_needed(shape)) {
-    error = "the memory holds an update queue of " + std::to_string(header->total_bytes) +
-            " bytes, but one with " + text_of(shape) + " has " +
-            std::to_string(*bytes_needed(shape));
-    return std::nullopt;
+    return unusable(Unusable::kMemory, "the memory holds an update queue of " +
+                                           std::to_string(header->total_bytes) +
+                                           " bytes, but one with " + text_of(shape) + " has " +
+                                           std::to_string(*bytes_needed(shape)));
   }
   return UpdateQueue(memory, shape);
 }
@@ -293,6 +310,16 @@ UpdateQueue::Read UpdateQueue::read(std::uint32_t edge, std::int64_t iteration,
   const std::uint64_t expected = source.checksum.load(std::memory_order_acquire);
   if (!unchanged() || checksum.value(iteration) != expected) return Read::kTorn;
   return Read::kOk;
+}
+
+UpdateQueue::Read UpdateQueue::read_whole(std::uint32_t edge, std::int64_t iteration,
+                                          std::span<std::byte> out) const {
+  Read result = read(edge, iteration, out);
+  for (int i = 1; i < kTriesMax && result == Read::kTorn; ++i) {
+    ::sched_yield();
+    result = read(edge, iteration, out);
+  }
+  return result;
 }
 
 std::int64_t UpdateQueue::newest(std::uint32_t edge) const {

@@ -59,8 +59,17 @@ class UpdateQueue {
     kInvalid,  // as above
   };
 
+  // Why attach gave no queue.
+  enum class Unusable : std::uint8_t {
+    kNotReady,  // there is none, or it is still being made
+    kVersion,   // made by another version
+    kMemory,    // too small for what stands in it, or misaligned
+  };
+
   // The size of the memory that `shape` needs; empty: the shape is not allowed or overflows.
   static std::optional<std::size_t> bytes_needed(const UpdateQueueShape& shape);
+  // The same; empty: `error` says what is allowed.
+  static std::optional<std::size_t> bytes_needed(const UpdateQueueShape& shape, std::string& error);
 
   // Makes an empty queue in `memory`, whatever was there. Nobody may use the memory at the same
   // time, but others may be trying to attach. Empty: `error` says what is wrong (the shape, too few
@@ -70,8 +79,9 @@ class UpdateQueue {
                                            const UpdateQueueShape& shape, std::string& error);
 
   // Uses a queue that another process made. Empty: `error` says why the memory holds no (whole)
-  // queue that this version understands; compare shape() with what you expect.
-  static std::optional<UpdateQueue> attach(void* memory, std::size_t bytes, std::string& error);
+  // queue that this version understands, and `why` in short; compare shape() with what you expect.
+  static std::optional<UpdateQueue> attach(void* memory, std::size_t bytes, std::string& error,
+                                           Unusable* why = nullptr);
 
   const UpdateQueueShape& shape() const { return shape_; }
 
@@ -86,6 +96,10 @@ class UpdateQueue {
   // Copies an update out. `out` is payload_bytes long; what is in it is unspecified unless the
   // answer is kOk. O(payload_bytes).
   Read read(std::uint32_t edge, std::int64_t iteration, std::span<std::byte> out) const;
+
+  // The same, again while a writer is at it: kTorn means that the slot stayed so over many tries.
+  // Gives up the processor between two of them, and never waits.
+  Read read_whole(std::uint32_t edge, std::int64_t iteration, std::span<std::byte> out) const;
 
   // The highest iteration written on the edge since it was cleared, -1 if none was (or there is no
   // such edge). It may be overwritten by the time that you read it, unless a policy keeps its
@@ -103,6 +117,10 @@ class UpdateQueue {
   requires(std::is_same_v<T, float> || std::is_same_v<T, double>) Read
       read(std::uint32_t edge, std::int64_t iteration, std::span<T, N> out)
   const { return read(edge, iteration, std::as_writable_bytes(out)); }
+  template <class T, std::size_t N>
+  requires(std::is_same_v<T, float> || std::is_same_v<T, double>) Read
+      read_whole(std::uint32_t edge, std::int64_t iteration, std::span<T, N> out)
+  const { return read_whole(edge, iteration, std::as_writable_bytes(out)); }
 
  private:
   struct Header;

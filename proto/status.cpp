@@ -57,6 +57,12 @@ std::string_view status_name(Status status) {
       return "SYNCD_E_BUFFER";
     case Status::kListen:
       return "SYNCD_E_LISTEN";
+    case Status::kNoUpdate:
+      return "SYNCD_E_NO_UPDATE";
+    case Status::kOverwritten:
+      return "SYNCD_E_OVERWRITTEN";
+    case Status::kTorn:
+      return "SYNCD_E_TORN";
   }
   return "SYNCD_E_?";
 }
@@ -69,6 +75,8 @@ bool status_is_retriable(Status status) {
     case Status::kStore:
     case Status::kLimit:
     case Status::kShutdown:
+    case Status::kNoUpdate:
+    case Status::kTorn:
       return true;
     default:
       return false;

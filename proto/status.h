@@ -35,6 +35,9 @@ enum class Status : std::int32_t {
   kJobExists = -23,
   kBuffer = -24,
   kListen = -25,
+  kNoUpdate = -26,
+  kOverwritten = -27,
+  kTorn = -28,
 };
 
 // "SYNCD_E_TIMEOUT" and the like; "SYNCD_E_?" for a number that this build does not know.

@@ -24,7 +24,7 @@
 #include <stdexcept>
 #include <vector>
 
-#include "reference_trainer/shared_memory.h"
+#include "libclient/shared_memory.h"
 #include "reference_trainer/workload.h"
 
 namespace syncd::trainer {

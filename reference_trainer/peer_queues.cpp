@@ -2,7 +2,6 @@
 #include "reference_trainer/peer_queues.h"
 
 #include <fmt/format.h>
-#include <sched.h>
 
 #include <limits>
 #include <optional>
@@ -14,7 +13,7 @@ namespace {
 using client::UpdateQueue;
 using client::UpdateQueueShape;
 
-constexpr int kTries = 256;  // before an update that stays torn is called that
+constexpr int kTries = 256;  // to catch the newest of what a worker publishes
 
 UpdateQueueShape shape_of(int workers, std::int64_t slots, std::size_t parameters) {
   return {.edges = static_cast<std::uint32_t>(workers),
@@ -24,17 +23,6 @@ UpdateQueueShape shape_of(int workers, std::int64_t slots, std::size_t parameter
 
 std::size_t aligned(std::size_t bytes) {
   return (bytes + UpdateQueue::kAlignment - 1) / UpdateQueue::kAlignment * UpdateQueue::kAlignment;
-}
-
-// Reads again while a writer is at it.
-template <typename Read>
-UpdateQueue::Read read_whole(const Read& read) {
-  UpdateQueue::Read result = read();
-  for (int i = 1; i < kTries && result == UpdateQueue::Read::kTorn; ++i) {
-    ::sched_yield();
-    result = read();
-  }
-  return result;
 }
 
 }  // namespace
@@ -117,7 +105,7 @@ PeerQueues::Received PeerQueues::receive(int at, int from, std::int64_t iteratio
   if (from < 0 || from >= workers()) return Received::kMissing;
   const UpdateQueue& queue = queues_[static_cast<std::size_t>(at)];
   const auto edge = static_cast<std::uint32_t>(from);
-  switch (read_whole([&] { return queue.read(edge, iteration, out); })) {
+  switch (queue.read_whole(edge, iteration, out)) {
     case UpdateQueue::Read::kOk:
       return Received::kWhole;
     case UpdateQueue::Read::kTorn:
@@ -141,7 +129,7 @@ bool PeerQueues::read_published(int worker, std::span<float> out) const {
   for (int i = 0; i < kTries; ++i) {
     const std::int64_t version = queue.newest(edge);
     if (version < 0) return false;
-    if (read_whole([&] { return queue.read(edge, version, out); }) == UpdateQueue::Read::kOk) {
+    if (queue.read_whole(edge, version, out) == UpdateQueue::Read::kOk) {
       return true;
     }
   }

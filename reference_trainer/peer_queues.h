@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "libclient/update_queue.h"
-#include "reference_trainer/shared_memory.h"
+#include "libclient/shared_memory.h"
 
 namespace syncd::trainer {
 

@@ -11,7 +11,7 @@
 #include <string_view>
 
 #include "reference_trainer/peer_policy.h"
-#include "reference_trainer/shared_memory.h"
+#include "libclient/shared_memory.h"
 #include "reference_trainer/workload.h"
 
 namespace syncd::trainer {

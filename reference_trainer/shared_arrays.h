@@ -7,7 +7,7 @@
 #include <span>
 #include <vector>
 
-#include "reference_trainer/shared_memory.h"
+#include "libclient/shared_memory.h"
 
 namespace syncd::trainer {
 

@@ -3,24 +3,25 @@
  *     cc -std=c99 decentralized.c -lsyncclient -lpthread -lm
  *     ./a.out [WORKERS [ITERATIONS [POLICY]]]        for instance: ./a.out 4 200 hop:ring
  *
- * The workers are threads in a graph that the policy names (notify_ack:GRAPH works the same). What
- * they send is a copy into the receiver's mailbox; in a real job that is whatever the trainer uses.
- * Each fits y = a*x + b to points of its own, so that only averaging shows it the others'. Exits
- * with 0 if every worker finished and all of them agree on a good fit. */
+ * The workers are threads in a graph that the policy names (notify_ack:GRAPH works the same). They
+ * send through the queues of <syncd/update_queue.h>, which lie in shared memory: processes would do
+ * the same after syncd_update_queue_open() of the others' descriptors. Each fits y = a*x + b to
+ * points of its own, so that only averaging shows it the others'. Exits with 0 if every worker
+ * finished and all of them agree on a good fit. */
 #include <math.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <syncd/client.h>
+#include <syncd/update_queue.h>
 
-/* SLOTS: updates of one sender that may be in use at once; more than max_ig + 1 of Hop. */
-enum { POINTS = 64, WORKERS_MAX = 32, SLOTS = 16 };
+/* Room for any policy up to these; a larger one would end in SYNCD_E_OVERWRITTEN. */
+enum { POINTS = 64, WORKERS_MAX = 32, MAX_IG = 8, STALENESS = 8 };
 static const double TRUE_A = 3.0, TRUE_B = -1.0, LEARNING_RATE = 0.3;
 
 struct model { double a, b; };
-/* mailbox[to][from][iteration % SLOTS]; syncd says when a slot may be written, and when it is read. */
-static struct model mailbox[WORKERS_MAX][WORKERS_MAX][SLOTS];
-static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+/* By the worker that reads; a sender's edge is its rank. */
+static syncd_update_queue *queues[WORKERS_MAX];
 static struct model results[WORKERS_MAX];
 static syncd_client *client;
 static int workers = 4, iterations = 200;
@@ -51,16 +52,19 @@ static int reduce(syncd_worker *worker, int64_t k, struct model *model) {
   syncd_error *error = NULL;
   size_t count = 0;
   int32_t rank = syncd_worker_rank(worker);
+  struct model mean = {0, 0}, update;
   if (syncd_worker_collect(worker, k, SYNCD_TIMEOUT_DEFAULT, updates, WORKERS_MAX, &count, &error))
     return failed("collect", error);
-  model->a = model->b = 0;
-  pthread_mutex_lock(&mutex);
   for (size_t i = 0; i < count; ++i) {
-    struct model *update = &mailbox[rank][updates[i].rank][updates[i].iteration % SLOTS];
-    model->a += updates[i].weight * update->a;
-    model->b += updates[i].weight * update->b;
+    if (updates[i].rank == rank)
+      update = *model; /* its own is among them */
+    else if (syncd_update_queue_read(queues[rank], (uint32_t)updates[i].rank, updates[i].iteration,
+                                     &update, sizeof update, &error))
+      return failed("read", error);
+    mean.a += updates[i].weight * update.a;
+    mean.b += updates[i].weight * update.b;
   }
-  pthread_mutex_unlock(&mutex);
+  *model = mean;
   /* Read: the senders may use these slots again. Nothing here needs to wait for the daemon. */
   return syncd_worker_consumed(worker, k, 0, &error) ? failed("consumed", error) : 0;
 }
@@ -71,10 +75,10 @@ static int send(syncd_worker *worker, int64_t k, struct model model) {
   size_t count = 0;
   if (syncd_worker_targets(worker, k, SYNCD_TIMEOUT_DEFAULT, ranks, WORKERS_MAX, &count, &error))
     return failed("targets", error);
-  pthread_mutex_lock(&mutex);
-  for (size_t i = 0; i < count; ++i) mailbox[ranks[i]][rank][k % SLOTS] = model;
-  mailbox[rank][rank][k % SLOTS] = model; /* its own update is among those that it reduces */
-  pthread_mutex_unlock(&mutex);
+  for (size_t i = 0; i < count; ++i) {
+    if (syncd_update_queue_write(queues[ranks[i]], (uint32_t)rank, k, &model, sizeof model, &error))
+      return failed("write", error);
+  }
   return syncd_push(worker, k, NULL, SYNCD_TIMEOUT_DEFAULT, NULL, &error) ? failed("push", error) : 0;
 }
 
@@ -112,6 +116,20 @@ static void *run_worker(void *result) {
   return NULL;
 }
 
+/* A queue for every worker, with an edge for every other that its graph may name. */
+static int make_queues(void) {
+  syncd_update_queue_options options = SYNCD_UPDATE_QUEUE_OPTIONS_INIT;
+  syncd_error *error = NULL;
+  options.edges = (uint32_t)workers;
+  options.payload_bytes = sizeof(struct model);
+  if (syncd_update_queue_slots_needed(MAX_IG, STALENESS, 1, &options.slots, &error))
+    return failed("slots", error);
+  for (int i = 0; i < workers; ++i) {
+    if (syncd_update_queue_create(&options, &queues[i], &error)) return failed("queue", error);
+  }
+  return 0;
+}
+
 int main(int argc, char **argv) {
   syncd_error *error = NULL;
   pthread_t threads[WORKERS_MAX];
@@ -120,6 +138,7 @@ int main(int argc, char **argv) {
   if (argc > 2) iterations = atoi(argv[2]);
   if (argc > 3) policy = argv[3];
   if (workers < 1 || workers > WORKERS_MAX || iterations < 1) return fprintf(stderr, "usage\n"), 2;
+  if (make_queues()) return 1;
   if (syncd_client_open(NULL, &client, &error)) return failed("open", error);
   for (int i = 0; i < workers; ++i) {
     codes[i] = i;
@@ -131,6 +150,7 @@ int main(int argc, char **argv) {
     wrong += fabs(results[i].a - TRUE_A) > 0.1 || fabs(results[i].b - TRUE_B) > 0.1;
   }
   syncd_client_close(client);
+  for (int i = 0; i < workers; ++i) syncd_update_queue_free(queues[i]);
   printf("%d workers under %s: y = %.3f x %+.3f\n", workers, policy, results[0].a, results[0].b);
   return wrong != 0;
 }

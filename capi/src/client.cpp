@@ -23,6 +23,7 @@ static_assert(SYNCD_STEP_STOP == syncd::wire::kStepStop);
 static_assert(sizeof(syncd_update) == 24, "its layout never changes");
 
 using syncd::Status;
+using syncd::capi::null_argument;
 using syncd::capi::Outcome;
 using syncd::client::Client;
 using syncd::client::Completion;
@@ -60,10 +61,6 @@ constexpr std::size_t kPushInfoFirstSize = SYNCD_SIZE_UP_TO(syncd_push_info, byt
 static_assert(sizeof(void*) != 8 || kStepFirstSize == 32, "released layout");
 static_assert(sizeof(void*) != 8 || kPushInfoFirstSize == 32, "released layout");
 
-Outcome missing(const char* call, const char* argument) {
-  return syncd::capi::invalid(std::string(call) + ": " + argument + " is NULL");
-}
-
 Outcome as_outcome(Completion& completion) {
   return {completion.status, std::move(completion.message)};
 }
@@ -79,7 +76,7 @@ Outcome no_result(const char* call) {
 }
 
 Outcome open(const syncd_client_options* options, syncd_client** client) {
-  if (client == nullptr) return missing("syncd_client_open", "client");
+  if (client == nullptr) return null_argument("syncd_client_open", "client");
   syncd::capi::ClientSettings settings;
   Outcome outcome = syncd::capi::make_client_settings(options, settings);
   if (!outcome.ok()) return outcome;
@@ -93,8 +90,8 @@ Outcome open(const syncd_client_options* options, syncd_client** client) {
 }
 
 Outcome join(syncd_client* client, const syncd_join_options* options, syncd_worker** worker) {
-  if (client == nullptr) return missing("syncd_join", "client");
-  if (worker == nullptr) return missing("syncd_join", "worker");
+  if (client == nullptr) return null_argument("syncd_join", "client");
+  if (worker == nullptr) return null_argument("syncd_join", "worker");
   // The client may be closed, and its handle freed, while this call is blocked.
   const std::shared_ptr<Shared> shared = client->shared;
   syncd::capi::JoinSettings settings;
@@ -122,8 +119,8 @@ Outcome join(syncd_client* client, const syncd_join_options* options, syncd_work
 }
 
 Outcome begin(syncd_worker* worker, std::int64_t timeout_ms, syncd_step* step) {
-  if (worker == nullptr) return missing("syncd_begin", "worker");
-  if (step == nullptr) return missing("syncd_begin", "step");
+  if (worker == nullptr) return null_argument("syncd_begin", "worker");
+  if (step == nullptr) return null_argument("syncd_begin", "step");
   syncd_step known = SYNCD_STEP_INIT;
   Outcome outcome = syncd::capi::read_struct(step, kStepFirstSize, "syncd_step", known);
   if (!outcome.ok()) return outcome;
@@ -163,7 +160,7 @@ Outcome check_iteration(const char* call, std::int64_t iteration) {
 
 Outcome push(syncd_worker* worker, std::int64_t iteration, const syncd_push_info* info,
              std::int64_t timeout_ms, std::uint32_t* flags) {
-  if (worker == nullptr) return missing("syncd_push", "worker");
+  if (worker == nullptr) return null_argument("syncd_push", "worker");
   Outcome outcome = check_iteration("syncd_push", iteration);
   if (!outcome.ok()) return outcome;
   syncd::client::PushInfo made;
@@ -193,8 +190,8 @@ Outcome ask_peers(const char* call, syncd_worker* worker, std::int64_t iteration
                   std::int64_t timeout_ms, const Room& room,
                   Completion (Client::*method)(syncd::client::WorkerId, std::int64_t, TimeUs),
                   Completion& completion) {
-  if (worker == nullptr) return missing(call, "worker");
-  if (room.count == nullptr) return missing(call, "count");
+  if (worker == nullptr) return null_argument(call, "worker");
+  if (room.count == nullptr) return null_argument(call, "count");
   if (room.memory == nullptr && room.capacity > 0) {
     return syncd::capi::invalid(std::string(call) + ": the buffer is NULL, but its capacity is " +
                                 std::to_string(room.capacity));
@@ -256,7 +253,7 @@ Outcome collect(syncd_worker* worker, std::int64_t iteration, std::int64_t timeo
 Outcome tell(const char* call, syncd_worker* worker, std::int64_t iteration,
              std::int64_t timeout_ms,
              Completion (Client::*method)(syncd::client::WorkerId, std::int64_t, TimeUs)) {
-  if (worker == nullptr) return missing(call, "worker");
+  if (worker == nullptr) return null_argument(call, "worker");
   Outcome outcome = check_iteration(call, iteration);
   if (!outcome.ok()) return outcome;
   TimeUs timeout_us = 0;
@@ -268,7 +265,7 @@ Outcome tell(const char* call, syncd_worker* worker, std::int64_t iteration,
 }
 
 Outcome leave(syncd_worker* worker, std::int64_t timeout_ms) {
-  if (worker == nullptr) return missing("syncd_leave", "worker");
+  if (worker == nullptr) return null_argument("syncd_leave", "worker");
   TimeUs timeout_us = 0;
   Outcome outcome = syncd::capi::make_timeout("syncd_leave", timeout_ms,
                                               worker->shared->request_timeout_us, timeout_us);

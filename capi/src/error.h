@@ -29,6 +29,10 @@ inline Outcome invalid(std::string message) {
   return {Status::kInvalid, std::move(message)};
 }
 
+inline Outcome null_argument(const char* call, const char* argument) {
+  return invalid(std::string(call) + ": " + argument + " is NULL");
+}
+
 // Sets *error, if there is one to set, and returns the code. Where memory has run out, *error is an
 // object that needs none.
 syncd_status report(Status status, std::string_view message, syncd_error** error) noexcept;

@@ -65,7 +65,7 @@ void write_to_stderr(LogLevel level, const std::string& text) {
   std::snprintf(stamp + length, sizeof stamp - length, ".%03dZ ",
                 static_cast<int>(now.tv_nsec / 1'000'000));
   std::string whole = stamp;
-  whole += syncd::server::level_name(level);
+  whole += to_string(level);
   whole += ' ' + text + '\n';
   std::fwrite(whole.data(), 1, whole.size(), stderr);
 }
@@ -131,7 +131,7 @@ Outcome make_config(const syncd_server_options& options, syncd::config::Config& 
 // ---- calls -------------------------------------------------------------------------------------
 
 Outcome start(const syncd_server_options* options, syncd_server** server) {
-  if (server == nullptr) return syncd::capi::invalid("syncd_server_start: server is NULL");
+  if (server == nullptr) return syncd::capi::null_argument("syncd_server_start", "server");
   syncd_server_options known = SYNCD_SERVER_OPTIONS_INIT;
   Outcome outcome;
   if (options != nullptr) {

@@ -92,7 +92,10 @@ enum {
   SYNCD_E_UNKNOWN_WORKER = -22, /* no such worker in the job */
   SYNCD_E_JOB_EXISTS = -23,     /* a job of this name exists already */
   SYNCD_E_BUFFER = -24,         /* a buffer is too small; the call says how many it must take */
-  SYNCD_E_LISTEN = -25          /* an embedded daemon cannot listen where it was told to */
+  SYNCD_E_LISTEN = -25,         /* an embedded daemon cannot listen where it was told to */
+  SYNCD_E_NO_UPDATE = -26,      /* an update queue does not hold this update (yet) */
+  SYNCD_E_OVERWRITTEN = -27,    /* its slot in the update queue is a later iteration's already */
+  SYNCD_E_TORN = -28            /* it is half-written, and stays so */
 };
 
 /* The name of a status code, such as "SYNCD_E_TIMEOUT"; "SYNCD_E_?" for an unknown one. Never
@@ -307,7 +310,8 @@ SYNCD_API syncd_status syncd_push(syncd_worker *worker, int64_t iteration,
  *     ... parameters = the sum of weight * update; apply what was computed ...
  *     syncd_worker_consumed(worker, k, ...);                 these updates may be overwritten
  *
- * with k = step.iteration. When a step carries SYNCD_STEP_SKIP, syncd_worker_collect() of k - 1
+ * with k = step.iteration. Workers on one machine can send and receive through
+ * <syncd/update_queue.h>. When a step carries SYNCD_STEP_SKIP, syncd_worker_collect() of k - 1
  * gives the set from which to renew the parameters first. Should one of these calls or syncd_push()
  * answer SYNCD_E_WRONG_ITERATION because the daemon had given this worker up meanwhile, the next
  * syncd_begin() says where it takes part again.

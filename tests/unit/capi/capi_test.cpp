@@ -112,7 +112,10 @@ TEST(CapiNames, EveryCodeHasTheNameOfItsConstant) {
       {SYNCD_E_UNKNOWN_WORKER, "SYNCD_E_UNKNOWN_WORKER"},
       {SYNCD_E_JOB_EXISTS, "SYNCD_E_JOB_EXISTS"},
       {SYNCD_E_BUFFER, "SYNCD_E_BUFFER"},
-      {SYNCD_E_LISTEN, "SYNCD_E_LISTEN"}};
+      {SYNCD_E_LISTEN, "SYNCD_E_LISTEN"},
+      {SYNCD_E_NO_UPDATE, "SYNCD_E_NO_UPDATE"},
+      {SYNCD_E_OVERWRITTEN, "SYNCD_E_OVERWRITTEN"},
+      {SYNCD_E_TORN, "SYNCD_E_TORN"}};
   for (const auto& [code, name] : names) EXPECT_EQ(syncd_strerror(code), name);
   EXPECT_STREQ(syncd_strerror(1), "SYNCD_E_?");
   EXPECT_STREQ(syncd_strerror(-1000), "SYNCD_E_?");

@@ -36,7 +36,10 @@ enum {
   SYNCD_E_UNKNOWN_WORKER = -22,
   SYNCD_E_JOB_EXISTS = -23,
   SYNCD_E_BUFFER = -24,
-  SYNCD_E_LISTEN = -25
+  SYNCD_E_LISTEN = -25,
+  SYNCD_E_NO_UPDATE = -26,
+  SYNCD_E_OVERWRITTEN = -27,
+  SYNCD_E_TORN = -28
 };
 
 const char *syncd_strerror(syncd_status status);

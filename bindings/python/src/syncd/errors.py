@@ -38,6 +38,9 @@ class Status(enum.IntEnum):
     E_JOB_EXISTS = -23
     E_BUFFER = -24
     E_LISTEN = -25
+    E_NO_UPDATE = -26
+    E_OVERWRITTEN = -27
+    E_TORN = -28
 
 
 class Error(Exception):

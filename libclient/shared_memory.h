@@ -1,5 +1,5 @@
-// One mapping of memory that several processes share. It has no name while it is in use: children
-// get its file descriptor, so nothing is left behind however the processes end. Owned by one
+// One mapping of memory that several processes share. It has no name while it is in use: others get
+// its file descriptor, so nothing is left behind however the processes end. Owned by one
 // object, unmapped and closed with it; the bytes may be used from any thread, under the user's own
 // rules.
 #pragma once
@@ -10,7 +10,7 @@
 #include <string>
 #include <string_view>
 
-namespace syncd::trainer {
+namespace syncd {
 
 // Shared memory could not be made or attached; what() says for what, how much, and why.
 class SharedMemoryError : public std::runtime_error {
@@ -26,10 +26,11 @@ class SharedMemory {
   static SharedMemory create(std::size_t bytes, std::string_view purpose);
 
   // The same outside /dev/shm, whose size is often limited in containers (to 64 MiB, by default):
-  // for large data that is written once. Linux memfd.
+  // for large data. Linux memfd, whose size nobody can change any more. Pages are taken as they are
+  // first written to; more than the machine has is refused here.
   static SharedMemory create_large(std::size_t bytes, std::string_view purpose);
 
-  // Maps the memory behind an inherited descriptor, which it then owns.
+  // Maps the memory behind a descriptor, which it then owns (and closes on failure).
   static SharedMemory attach(int fd, std::string_view purpose);
 
   SharedMemory(SharedMemory&& other) noexcept;
@@ -49,4 +50,4 @@ class SharedMemory {
   std::span<std::byte> bytes_;
 };
 
-}  // namespace syncd::trainer
+}  // namespace syncd

@@ -1,24 +1,36 @@
 // Shared memory: see shared_memory.h. No thread of its own.
-#include "reference_trainer/shared_memory.h"
+#include "libclient/shared_memory.h"
 
 #include <fcntl.h>
-#include <fmt/format.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstring>
 #include <random>
+#include <system_error>
 #include <utility>
 
-namespace syncd::trainer {
+namespace syncd {
 namespace {
 
-[[noreturn]] void fail(std::string_view purpose, std::size_t bytes, std::string_view step,
+[[noreturn]] void fail(std::string_view purpose, std::size_t bytes, const std::string& step,
                        int reason) {
-  throw SharedMemoryError(fmt::format("shared memory for {} ({} bytes): {}: {}", purpose, bytes,
-                                      step, std::strerror(reason)));
+  throw SharedMemoryError("shared memory for " + std::string(purpose) + " (" +
+                          std::to_string(bytes) + " bytes): " + step + ": " +
+                          std::generic_category().message(reason));
+}
+
+// The same, where there is a descriptor to close first.
+[[noreturn]] void fail_closing(int fd, std::string_view purpose, std::size_t bytes,
+                               const std::string& step, int reason) {
+  ::close(fd);
+  fail(purpose, bytes, step, reason);
+}
+
+std::size_t machine_bytes() {
+  return static_cast<std::size_t>(::sysconf(_SC_PHYS_PAGES)) *
+         static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
 }
 
 // Reserves every page. Closes fd and throws if there is not that much.
@@ -27,10 +39,8 @@ void reserve(int fd, std::size_t bytes, std::string_view purpose) {
   do {
     reason = ::posix_fallocate(fd, 0, static_cast<off_t>(bytes));
   } while (reason == EINTR);
-  if (reason != 0) {
-    ::close(fd);
-    fail(purpose, bytes, "not enough of it (is /dev/shm large enough?)", reason);
-  }
+  if (reason == 0) return;
+  fail_closing(fd, purpose, bytes, "not enough of it (is /dev/shm large enough?)", reason);
 }
 
 }  // namespace
@@ -39,7 +49,7 @@ SharedMemory SharedMemory::create(std::size_t bytes, std::string_view purpose) {
   std::random_device random;
   for (int attempt = 0; attempt < 16; ++attempt) {
     const std::string name =
-        fmt::format("/syncd-trainer-{}-{:08x}", ::getpid(), static_cast<unsigned>(random()));
+        "/syncd-" + std::to_string(::getpid()) + "-" + std::to_string(random());
     const int fd = ::shm_open(name.c_str(), O_RDWR | O_CREAT | O_EXCL, 0600);
     if (fd < 0 && errno == EEXIST) continue;
     if (fd < 0) fail(purpose, bytes, "shm_open", errno);
@@ -51,26 +61,32 @@ SharedMemory SharedMemory::create(std::size_t bytes, std::string_view purpose) {
 }
 
 SharedMemory SharedMemory::create_large(std::size_t bytes, std::string_view purpose) {
-  const int fd = ::memfd_create("syncd-trainer", MFD_CLOEXEC);
+  // Nothing else holds a memfd back: the kernel would take pages until it kills somebody.
+  if (bytes > machine_bytes()) {
+    fail(purpose, bytes, "the machine has " + std::to_string(machine_bytes()) + " bytes", ENOMEM);
+  }
+  const int fd = ::memfd_create("syncd", MFD_CLOEXEC | MFD_ALLOW_SEALING);
   if (fd < 0) fail(purpose, bytes, "memfd_create", errno);
-  reserve(fd, bytes, purpose);
+  if (::ftruncate(fd, static_cast<off_t>(bytes)) != 0) {
+    fail_closing(fd, purpose, bytes, "ftruncate", errno);
+  }
+  // Whoever maps it can rely on its size.
+  if (::fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
+    fail_closing(fd, purpose, bytes, "F_ADD_SEALS", errno);
+  }
   return map(fd, bytes, purpose);
 }
 
 SharedMemory SharedMemory::attach(int fd, std::string_view purpose) {
   struct stat info {};
-  if (::fstat(fd, &info) != 0) fail(purpose, 0, "fstat", errno);
+  if (::fstat(fd, &info) != 0) fail_closing(fd, purpose, 0, "fstat", errno);
   ::fcntl(fd, F_SETFD, FD_CLOEXEC);
   return map(fd, static_cast<std::size_t>(info.st_size), purpose);
 }
 
 SharedMemory SharedMemory::map(int fd, std::size_t bytes, std::string_view purpose) {
   void* address = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-  if (address == MAP_FAILED) {
-    const int reason = errno;
-    ::close(fd);
-    fail(purpose, bytes, "mmap", reason);
-  }
+  if (address == MAP_FAILED) fail_closing(fd, purpose, bytes, "mmap", errno);
   return {fd, {static_cast<std::byte*>(address), bytes}};
 }
 
@@ -88,4 +104,4 @@ SharedMemory::~SharedMemory() {
   if (fd_ >= 0) ::close(fd_);
 }
 
-}  // namespace syncd::trainer
+}  // namespace syncd
