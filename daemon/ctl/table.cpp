@@ -1,11 +1,18 @@
 // See table.h.
 #include "daemon/ctl/table.h"
 
+#include <sys/ioctl.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <array>
+#include <charconv>
+#include <cstdint>
 #include <cstdio>
+#include <cstdlib>
 #include <ctime>
 #include <nlohmann/json.hpp>
+#include <string_view>
 
 namespace syncd::ctl {
 namespace {
@@ -22,6 +29,22 @@ std::size_t width(const std::string& cell) {
   }));
 }
 
+// In lines no wider than `most` if its pieces are: each ends with a comma, a colon or a plus. All
+// but the first are indented.
+std::vector<std::string> broken(const std::string& cell, std::size_t most) {
+  if (width(cell) <= most) return {cell};
+  const std::string indent = "  ";
+  std::vector<std::string> lines{{}};
+  for (std::size_t at = 0; at < cell.size();) {
+    const std::size_t stop = std::min(cell.find_first_of(",:+", at), cell.size() - 1) + 1;
+    const std::string piece = cell.substr(at, stop - at);
+    if (at > 0 && width(lines.back()) + width(piece) > most) lines.push_back(indent);
+    lines.back() += piece;
+    at = stop;
+  }
+  return lines;
+}
+
 bool is_worker_kind(RecordKind kind) {
   return kind == RecordKind::kPush || kind == RecordKind::kWorkerJoined ||
          kind == RecordKind::kWorkerLeft || kind == RecordKind::kWorkerLost;
@@ -35,13 +58,15 @@ std::string number(double value) {
 
 }  // namespace
 
-std::string format_table(const std::vector<std::string>& header,
-                         const std::vector<std::vector<std::string>>& rows) {
-  std::vector<std::size_t> widths;
-  for (const std::string& title : header) widths.push_back(width(title));
-  for (const auto& row : rows) {
-    for (std::size_t c = 0; c < row.size(); ++c) widths[c] = std::max(widths[c], width(row[c]));
-  }
+namespace {
+
+constexpr std::size_t kColumnGap = 2;
+
+// Columns from .. to, beside the first, which is broken so that it is no wider than first_width.
+std::string format_columns(const std::vector<std::string>& header,
+                           const std::vector<std::vector<std::string>>& rows,
+                           const std::vector<std::size_t>& widths, std::size_t first_width,
+                           std::size_t from, std::size_t to) {
   // A column of numbers, and its title, stand to the right.
   std::vector<bool> right;
   for (std::size_t c = 0; c < header.size(); ++c) {
@@ -50,17 +75,85 @@ std::string format_table(const std::vector<std::string>& header,
   }
   std::string out;
   const auto add_row = [&](const std::vector<std::string>& row) {
-    std::string line;
-    for (std::size_t c = 0; c < row.size(); ++c) {
-      const std::string padding(widths[c] - width(row[c]), ' ');
-      line += (right[c] ? padding + row[c] : row[c] + padding) + "  ";
+    const std::vector<std::string> first = broken(row[0], first_width);
+    for (std::size_t l = 0; l < first.size(); ++l) {
+      const std::string padding(first_width - width(first[l]), ' ');
+      std::string line = right[0] ? padding + first[l] : first[l] + padding;
+      for (std::size_t c = from; c < to && l + 1 == first.size(); ++c) {
+        const std::string gap(kColumnGap, ' ');
+        const std::string fill(widths[c] - width(row[c]), ' ');
+        line += gap + (right[c] ? fill + row[c] : row[c] + fill);
+      }
+      line.erase(line.find_last_not_of(' ') + 1);
+      out += line + "\n";
     }
-    line.erase(line.find_last_not_of(' ') + 1);
-    out += line + "\n";
   };
   add_row(header);
   for (const auto& row : rows) add_row(row);
   return out;
+}
+
+}  // namespace
+
+std::string format_table(const std::vector<std::string>& header,
+                         const std::vector<std::vector<std::string>>& rows) {
+  return format_table(header, rows, SIZE_MAX);
+}
+
+std::string format_table(const std::vector<std::string>& header,
+                         const std::vector<std::vector<std::string>>& rows, std::size_t columns) {
+  std::vector<std::size_t> widths;
+  for (const std::string& title : header) widths.push_back(width(title));
+  for (const auto& row : rows) {
+    for (std::size_t c = 0; c < row.size(); ++c) widths[c] = std::max(widths[c], width(row[c]));
+  }
+  // Where each part of the table ends if the first column is so wide.
+  const auto parts = [&](std::size_t first_width) {
+    std::vector<std::size_t> ends;
+    std::size_t used = first_width;
+    for (std::size_t c = 1; c < widths.size(); ++c) {
+      const std::size_t needed = kColumnGap + widths[c];
+      if (used > first_width && columns - std::min(columns, used) < needed) {
+        ends.push_back(c);
+        used = first_width;
+      }
+      used += needed;
+    }
+    ends.push_back(widths.size());
+    return ends;
+  };
+  std::size_t narrowest = 1;
+  const auto pieces_of = [&](const std::string& cell) {
+    for (const std::string& piece : broken(cell, 0)) {
+      narrowest = std::max(narrowest, width(piece));
+    }
+  };
+  pieces_of(header[0]);
+  for (const auto& row : rows) pieces_of(row[0]);
+  // As few parts as can be, and with them the first column as wide as can be.
+  std::size_t first_width = widths[0];
+  const std::size_t fewest = parts(std::min(narrowest, widths[0])).size();
+  while (first_width > narrowest && parts(first_width).size() > fewest) --first_width;
+  std::string out;
+  std::size_t from = 1;
+  for (const std::size_t end : parts(first_width)) {
+    if (!out.empty()) out += "\n";
+    out += format_columns(header, rows, widths, first_width, from, end);
+    from = end;
+  }
+  return out;
+}
+
+std::size_t output_columns() {
+  winsize size{};
+  if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0) return size.ws_col;
+  std::size_t columns = 0;
+  if (const char* said = std::getenv("COLUMNS")) {
+    const std::string_view text = said;
+    const auto [end, code] = std::from_chars(text.data(), text.data() + text.size(), columns);
+    if (code != std::errc{} || end != text.data() + text.size()) columns = 0;
+  }
+  return columns > 0 ? columns : 80;
 }
 
 std::string format_time(std::int64_t us) {

@@ -16,6 +16,16 @@ namespace syncd::ctl {
 std::string format_table(const std::vector<std::string>& header,
                          const std::vector<std::vector<std::string>>& rows);
 
+// The same within `columns` characters, as far as that can be done: of a table that is too wide the
+// first column is broken after commas, colons and pluses, and if that is not enough, the columns
+// that have no room follow below, with the first one again.
+std::string format_table(const std::vector<std::string>& header,
+                         const std::vector<std::vector<std::string>>& rows, std::size_t columns);
+
+// How many characters standard output has in a line: those of the terminal, else what the variable
+// COLUMNS says, else 80.
+std::size_t output_columns();
+
 // "2026-11-21T09:15:02.123456Z"; "-" for a negative time.
 std::string format_time(std::int64_t us);
 

@@ -150,6 +150,39 @@ TEST(Export, EveryFieldIsExportedBySomeKind) {
   EXPECT_EQ(cell(everything(RecordKind::kJobCreated), "config"), "a=1\nb=2\n");
 }
 
+TEST(Table, WhatHasNoRoomFollowsBelow) {
+  const std::vector<std::string> header = {"POLICY", "ONE", "TWO", "THREE"};
+  const std::vector<std::vector<std::string>> rows = {{"hop:ring,max_ig=4", "1", "2", "3"},
+                                                      {"bsp", "10.5", "-", "x"}};
+  const std::string whole =
+      "POLICY              ONE  TWO  THREE\n"
+      "hop:ring,max_ig=4     1    2  3\n"
+      "bsp                10.5    -  x\n";
+  EXPECT_EQ(format_table(header, rows), whole);
+  EXPECT_EQ(format_table(header, rows, 35), whole);
+  // The first column gives way first, no more than it must.
+  EXPECT_EQ(format_table(header, rows, 34),
+            "POLICY             ONE  TWO  THREE\n"
+            "hop:ring,\n"
+            "  max_ig=4           1    2  3\n"
+            "bsp               10.5    -  x\n");
+  EXPECT_EQ(format_table(header, rows, 22),
+            "POLICY        ONE  TWO\n"
+            "hop:ring,\n"
+            "  max_ig=4      1    2\n"
+            "bsp          10.5    -\n"
+            "\n"
+            "POLICY       THREE\n"
+            "hop:ring,\n"
+            "  max_ig=4   3\n"
+            "bsp          x\n");
+  // As far as it can be done.
+  EXPECT_EQ(format_table({"A", "B"}, {{"long", "1"}, {"s", "2"}}, 1),
+            "A     B\n"
+            "long  1\n"
+            "s     2\n");
+}
+
 TEST(Export, BytesThatAreNoUtf8DoNotBreakIt) {
   Record r = everything(RecordKind::kWorkerJoined);
   r.name = "a\xff";
