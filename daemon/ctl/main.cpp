@@ -164,7 +164,10 @@ void add_simulate(CLI::App& app, syncd::ctl::SimulateQuery& query,
   sub->add_flag("--json", query.json, "JSON instead of a table");
   sub->footer(with_footer(simulate_help()));
   sub->callback([&query, &run_local] {
-    run_local = [&query] { return run_simulate(query, std::cout, std::cerr); };
+    run_local = [&query] {
+      query.columns = output_columns();
+      return run_simulate(query, std::cout, std::cerr);
+    };
   });
 }
 

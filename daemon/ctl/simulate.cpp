@@ -162,6 +162,12 @@ double gain_over(const sim::Result& base, const sim::Result& result) {
              (base.iterations_per_s_per_worker / result.iterations_per_s_per_worker - 1);
 }
 
+// Where workers start over to see more of the others' updates, it is to be seen what that gains.
+bool tells_freshness(const SimulateAnswer& answer) {
+  return std::any_of(answer.results.begin(), answer.results.end(),
+                     [](const sim::Result& result) { return result.speculates; });
+}
+
 // As many digits as mean anything, so that a result reads the same on every machine.
 Json rounded(double value) {
   std::array<char, 40> text{};
@@ -198,8 +204,12 @@ std::string simulate_help() {
          "waiting_share\n(blocked in begin, targets and collect, messages' way included), "
          "staleness_mean, staleness_max,\nbarriers, resyncs, restarts, wasted_share (computed and "
          "dropped), skipped_per_s_per_worker,\npredicted_wait_ms_mean, actual_wait_ms_mean (of "
-         "recorded barriers, or null)}]}; with --sweep also\nmissed_updates_mean and gain of each, "
-         "and best. A run that comes to a stand has stalled_at_s and waits.";
+         "recorded barriers, or null)}]}; if a policy speculates\nalso missed_updates_mean (pushes "
+         "by "
+         "others between a worker's last pull and its push) and\nupdates_per_restart_mean (pushes "
+         "by "
+         "others that a restart's pull brought in, or null) of each;\nwith --sweep also gain of "
+         "each, and best. A run that comes to a stand has stalled_at_s and waits.";
 }
 
 std::optional<SimulateAnswer> answer_simulate(const SimulateQuery& query, std::string& error) {
@@ -272,8 +282,11 @@ Json simulate_json(const SimulateAnswer& answer) {
     row["skipped_per_s_per_worker"] = rounded(result.skipped_per_s_per_worker);
     row["predicted_wait_ms_mean"] = rounded(result.predicted_wait_ms_mean);
     row["actual_wait_ms_mean"] = rounded(result.actual_wait_ms_mean);
-    if (!answer.gains.empty()) {
+    if (tells_freshness(answer)) {
       row["missed_updates_mean"] = rounded(result.missed_updates_mean);
+      row["updates_per_restart_mean"] = rounded(result.updates_per_restart_mean);
+    }
+    if (!answer.gains.empty()) {
       row["gain"] = std::isfinite(answer.gains[i]) ? rounded(answer.gains[i]) : Json(nullptr);
     }
     if (result.stalled) {
@@ -287,44 +300,73 @@ Json simulate_json(const SimulateAnswer& answer) {
   return json;
 }
 
-std::string simulate_table(const SimulateAnswer& answer) {
-  std::vector<std::string> header = {"POLICY", "IT/S",      "WAITING",  "STALENESS",
-                                     "MAX",    "BARRIERS",  "RESYNCS",  "RESTARTS",
-                                     "WASTED", "SKIPPED/S", "FORESEEN", "BARRIER WAIT"};
-  if (!answer.gains.empty()) {
-    header.emplace_back("MISSED");
-    header.emplace_back("GAIN");
-  }
+std::string simulate_table(const SimulateAnswer& answer, std::size_t columns) {
+  const bool swept = !answer.gains.empty();
+  const bool freshness = tells_freshness(answer);
+  std::vector<std::string> header = {"POLICY"};
   std::vector<std::vector<std::string>> rows;
-  for (std::size_t i = 0; i < answer.results.size(); ++i) {
-    const sim::Result& result = answer.results[i];
-    rows.push_back({result.policy, fixed(result.iterations_per_s_per_worker, 4),
-                    fixed(result.waiting_share, 4), fixed(result.staleness_mean, 2),
-                    std::to_string(result.staleness_max), std::to_string(result.barriers),
-                    std::to_string(result.resyncs), std::to_string(result.restarts),
-                    fixed(result.wasted_share, 4), fixed(result.skipped_per_s_per_worker, 4),
-                    fixed(result.predicted_wait_ms_mean, 1), fixed(result.actual_wait_ms_mean, 1)});
-    if (answer.gains.empty()) continue;
-    rows.back().push_back(fixed(result.missed_updates_mean, 2));
-    rows.back().push_back(fixed(answer.gains[i], 2));
+  for (const sim::Result& result : answer.results) rows.push_back({result.policy});
+  const auto add = [&](const char* title, auto cell) {
+    header.emplace_back(title);
+    for (std::size_t i = 0; i < rows.size(); ++i) rows[i].push_back(cell(answer.results[i]));
+  };
+  // Left out where no policy has anything to say in it.
+  const auto add_if_any = [&](const char* title, auto value, auto cell) {
+    const bool any =
+        std::any_of(answer.results.begin(), answer.results.end(),
+                    [&](const sim::Result& result) { return static_cast<bool>(value(result)); });
+    if (any) add(title, [&](const sim::Result& result) { return cell(value(result)); });
+  };
+  const auto share = [](double value) { return fixed(value, 4); };
+  const auto whole = [](auto value) { return std::to_string(value); };
+  const auto ms = [](const std::optional<double>& value) { return fixed(value, 1); };
+  add("IT/S", [&](const sim::Result& r) { return share(r.iterations_per_s_per_worker); });
+  add("WAITING", [&](const sim::Result& r) { return share(r.waiting_share); });
+  add("STALE", [&](const sim::Result& r) { return fixed(r.staleness_mean, 2); });
+  add("MAX", [&](const sim::Result& r) { return whole(r.staleness_max); });
+  add_if_any(
+      "WASTED", [](const sim::Result& r) { return r.wasted_share; }, share);
+  add_if_any(
+      "SKIPPED/S", [](const sim::Result& r) { return r.skipped_per_s_per_worker; }, share);
+  add("BARRIERS", [&](const sim::Result& r) { return whole(r.barriers); });
+  add_if_any(
+      "FORESEEN", [](const sim::Result& r) { return r.predicted_wait_ms_mean; }, ms);
+  add_if_any(
+      "WAITED", [](const sim::Result& r) { return r.actual_wait_ms_mean; }, ms);
+  const bool waits_told = header.back() == "WAITED";
+  if (freshness) {
+    add("RESYNCS", [&](const sim::Result& r) { return whole(r.resyncs); });
+    add("RESTARTS", [&](const sim::Result& r) { return whole(r.restarts); });
+    add("MISSED", [](const sim::Result& r) { return fixed(r.missed_updates_mean, 2); });
+    add("FRESH", [](const sim::Result& r) { return fixed(r.updates_per_restart_mean, 2); });
+  }
+  if (swept) {
+    header.emplace_back("GAIN");
+    for (std::size_t i = 0; i < rows.size(); ++i) rows[i].push_back(fixed(answer.gains[i], 2));
   }
   const sim::Result& first = answer.results.front();
-  std::string text = std::to_string(first.workers) + " workers, " + fixed(first.virtual_s, 1) +
-                     " s of virtual time, seed " + std::to_string(first.seed) + "\n\n" +
-                     format_table(header, rows) +
-                     "\nIT/S: iterations per second and worker. WAITING, WASTED: shares of the "
-                     "workers' time.\nFORESEEN, BARRIER WAIT: the longest wait at a barrier, "
-                     "planned and real, in ms, on average.\n";
+  std::string text =
+      std::to_string(first.workers) + " workers, " + fixed(first.virtual_s, 1) +
+      " s of virtual time, seed " + std::to_string(first.seed) + "\n\n" +
+      format_table(header, rows, columns) +
+      "\nIT/S: iterations per second and worker. WAITING, WASTED: shares of its time.\n"
+      "STALE, MAX: iterations ahead of the slowest at a grant, mean and most.\n";
+  if (waits_told) {
+    text += "FORESEEN, WAITED: the longest wait at a barrier, planned and real, mean in ms.\n";
+  }
+  if (freshness) {
+    text +=
+        "MISSED: pushes by others between a worker's last pull and its push.\n"
+        "FRESH: those that the pull of a restart brought in.\n";
+  }
   for (const sim::Result& result : answer.results) {
     if (result.batches_per_iteration == 1) continue;
     text += result.policy + ": an iteration is " + std::to_string(result.batches_per_iteration) +
             " batches.\n";
   }
-  if (!answer.gains.empty()) {
-    text +=
-        "MISSED: pushes by others between a worker's last pull and its push. GAIN: missed "
-        "updates\navoided per iteration, less those lost by being slower.\nBest: " +
-        answer.results[answer.best].policy + "\n";
+  if (swept) {
+    text += "GAIN: missed updates avoided per iteration, less those lost by being slower.\nBest: " +
+            answer.results[answer.best].policy + "\n";
   }
   return text;
 }
@@ -339,7 +381,7 @@ int run_simulate(const SimulateQuery& query, std::ostream& out, std::ostream& er
   if (query.json) {
     out << simulate_json(*answer).dump(2, ' ', false, Json::error_handler_t::replace) << "\n";
   } else {
-    out << simulate_table(*answer);
+    out << simulate_table(*answer, query.columns);
   }
   int code = kExitOk;
   for (const sim::Result& result : answer->results) {

@@ -32,6 +32,7 @@ struct SimulateQuery {
   std::vector<std::string> joins;    // likewise
   std::vector<std::string> changes;  // POLICY@SECONDS
   bool json = false;
+  std::size_t columns = 80;  // of the output, for the table
 };
 
 struct SimulateAnswer {
@@ -49,7 +50,8 @@ std::string simulate_help();
 std::optional<SimulateAnswer> answer_simulate(const SimulateQuery& query, std::string& error);
 
 nlohmann::ordered_json simulate_json(const SimulateAnswer& answer);
-std::string simulate_table(const SimulateAnswer& answer);
+// Lines of at most so many characters, as far as that can be done.
+std::string simulate_table(const SimulateAnswer& answer, std::size_t columns = 80);
 
 // The command: writes to `out`, complaints and stalls to `err`. The exit code.
 int run_simulate(const SimulateQuery& query, std::ostream& out, std::ostream& err);

@@ -128,6 +128,8 @@ class Policy {
   virtual PeerLoop peer_loop() const { return {}; }
   // How often all workers that count have ended a superstep together under this policy. O(1).
   virtual std::uint64_t barriers() const { return 0; }
+  // Whether it may advise a worker to drop its work and pull again. Constant.
+  virtual bool may_resync() const { return false; }
   // Whether the policy can run a job of `expected` workers, which may have as few as `fewest`:
   // empty, or a sentence that names the parameter in the way and what is allowed.
   virtual std::string check_workers(std::uint32_t fewest, std::uint32_t expected) const {

@@ -90,6 +90,7 @@ class SpecSync final : public OverlayPolicy {
     }
     return "specsync" + (text.empty() ? "" : ":" + text) + "+" + base().name();
   }
+  bool may_resync() const override { return true; }
 
   // ---- membership
 

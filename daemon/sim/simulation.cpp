@@ -181,7 +181,13 @@ class Simulation::Impl {
     std::stable_sort(options_.events.begin(), options_.events.end(),
                      [](const TimedEvent& a, const TimedEvent& b) { return a.at < b.at; });
     Rank ranks = options_.workers;
-    for (const TimedEvent& event : options_.events) ranks = std::max(ranks, event.rank + 1);
+    result_.speculates = policy->may_resync();
+    for (const TimedEvent& event : options_.events) {
+      ranks = std::max(ranks, event.rank + 1);
+      if (event.kind != TimedEvent::Kind::kSwitch) continue;
+      const auto next = make_policy(event.policy, error);
+      result_.speculates |= next && next->may_resync();
+    }
     workers_.resize(ranks);
   }
 
@@ -413,6 +419,13 @@ class Simulation::Impl {
         reply.body);
   }
 
+  void pulled_again(SimWorker& worker) {
+    const std::uint64_t others = pushes_ - worker.own_pushes;
+    restart_updates_ += others - worker.others_at_pull;
+    ++restart_pulls_;
+    worker.others_at_pull = others;
+  }
+
   void count_grant(const wire::Granted& granted) {
     if ((granted.flags & wire::kStepStop) != 0) return;
     ++grants_;
@@ -497,7 +510,7 @@ class Simulation::Impl {
         break;
       }
       case Kind::kRestarted:
-        workers_[rank].others_at_pull = pushes_ - workers_[rank].own_pushes;
+        pulled_again(workers_[rank]);
         ask(rank, message.life, wire::Restarted{ref, k});
         break;
       case Kind::kTargets:
@@ -771,6 +784,10 @@ class Simulation::Impl {
     if (pushes_ > 0) {
       result_.missed_updates_mean = static_cast<double>(missed_) / static_cast<double>(pushes_);
     }
+    if (restart_pulls_ > 0) {
+      result_.updates_per_restart_mean =
+          static_cast<double>(restart_updates_) / static_cast<double>(restart_pulls_);
+    }
     for (const JobId job : engine_.job_ids()) result_.barriers += engine_.barriers(job);
     if (predicted_ > 0) {
       result_.predicted_wait_ms_mean = predicted_us_ / static_cast<double>(predicted_) / 1000;
@@ -808,6 +825,8 @@ class Simulation::Impl {
   std::uint64_t skipped_ = 0;
   std::uint64_t pushes_ = 0;
   std::uint64_t missed_ = 0;
+  std::uint64_t restart_pulls_ = 0;
+  std::uint64_t restart_updates_ = 0;
   double predicted_us_ = 0;
   double actual_us_ = 0;
   std::uint64_t predicted_ = 0;

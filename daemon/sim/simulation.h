@@ -83,7 +83,11 @@ struct Result {
   std::uint64_t restarts = 0;  // followed
   double wasted_share = 0;     // computed and thrown away: restarts and LATE pushes
   std::uint64_t late_pushes = 0;
-  double missed_updates_mean = 0;  // pushes by others between a worker's last pull and its push
+  // Freshness: pushes by others between a worker's last pull and its push, and those that the pull
+  // of a restart brought in (nothing without restarts).
+  double missed_updates_mean = 0;
+  std::optional<double> updates_per_restart_mean;
+  bool speculates = false;  // the policy, or one that it is switched to, may advise restarts
   double skipped_per_s_per_worker = 0;
   std::optional<double> predicted_wait_ms_mean;  // of barriers that a plan foresaw
   std::optional<double> actual_wait_ms_mean;     // of barriers whose wait is recorded

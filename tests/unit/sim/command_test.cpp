@@ -104,6 +104,70 @@ TEST(Simulate, HostsDecideWhatIsClustered) {
   EXPECT_LT(rate(1), rate(16));  // complete: everybody waits for everybody
 }
 
+TEST(Simulate, WhatSpeculationGainsIsShownWhereItTakesPart) {
+  SimulateQuery fresh = query("");
+  fresh.compare = "asp,specsync:fixed,500,0.2+asp";
+  fresh.iteration_time = "uniform_each:500-1500";
+  std::string error;
+  auto answer = answer_simulate(fresh, error);
+  ASSERT_TRUE(answer) << error;
+  const nlohmann::ordered_json json = simulate_json(*answer);
+  const auto& asp = json["policies"][0];
+  const auto& specsync = json["policies"][1];
+  EXPECT_LT(specsync["missed_updates_mean"], asp["missed_updates_mean"]);
+  EXPECT_TRUE(asp["updates_per_restart_mean"].is_null());
+  EXPECT_GE(specsync["updates_per_restart_mean"], 1);
+  EXPECT_FALSE(asp.contains("gain"));
+  EXPECT_THAT(simulate_table(*answer), HasSubstr("MISSED  FRESH\n"));
+  EXPECT_THAT(simulate_help(), HasSubstr("updates_per_restart_mean"));
+  fresh.compare = "asp,ssp:3";
+  answer = answer_simulate(fresh, error);
+  ASSERT_TRUE(answer) << error;
+  EXPECT_FALSE(simulate_json(*answer)["policies"][0].contains("missed_updates_mean"));
+  EXPECT_THAT(simulate_table(*answer), testing::Not(HasSubstr("MISSED")));
+}
+
+// syncctl simulate --workers 40 --iteration-time uniform:1000-1500 --compare bsp,asp,...
+TEST(Simulate, AComparisonOfEveryKindOfPolicyIsReadable) {
+  SimulateQuery all;
+  all.workers = 40;
+  all.iteration_time = "uniform:1000-1500";
+  all.duration_s = 100;
+  all.compare =
+      "bsp,asp,ssp:3,dssp:3-15,elastic_bsp:15,elastic_bsp:150,specsync+asp,"
+      "hop:ring_based,max_ig=5,backup=1,notify_ack:root_expander";
+  std::string error;
+  const auto answer = answer_simulate(all, error);
+  ASSERT_TRUE(answer) << error;
+  EXPECT_EQ(answer->results.size(), 9U);
+  for (const std::size_t columns : {std::size_t{80}, std::size_t{120}}) {
+    all.columns = columns;
+    std::ostringstream out;
+    std::ostringstream err;
+    EXPECT_EQ(run_simulate(all, out, err), kExitOk);
+    EXPECT_EQ(err.str(), "");
+    std::istringstream lines(out.str());
+    std::string line;
+    std::size_t widest = 0;
+    std::size_t titles = 0;
+    while (std::getline(lines, line)) {
+      widest = std::max(widest, line.size());
+      titles += line.starts_with("POLICY ") ? 1 : 0;
+    }
+    EXPECT_LE(widest, columns) << out.str();
+    EXPECT_EQ(titles, columns == 80 ? 2U : 1U) << out.str();
+    for (const char* row :
+         {"\nbsp ", "\nasp ", "\nssp:3 ", "\ndssp:3-15 ", "\nelastic_bsp:15 ", "\nelastic_bsp:150 ",
+          "\nspecsync+asp ", "\nhop:ring_based,", "\nnotify_ack:"}) {
+      EXPECT_THAT(out.str(), HasSubstr(row));
+    }
+    for (const char* title : {"IT/S", "WAITING", "STALE", "MAX", "WASTED", "BARRIERS", "FORESEEN",
+                              "WAITED", "RESYNCS", "RESTARTS", "MISSED", "FRESH"}) {
+      EXPECT_THAT(out.str(), HasSubstr(title));
+    }
+  }
+}
+
 TEST(Simulate, EventsHappen) {
   SimulateQuery changing = query("bsp");
   changing.fails = {"3@2.5"};

@@ -291,9 +291,25 @@ TEST(Simulation, RestartsAfterAResyncTakeTheWholeIterationAgain) {
   const double computed = static_cast<double>(result.iterations_of[0]) +
                           1.3 * static_cast<double>(result.iterations_of[1]);
   EXPECT_NEAR(computed + 0.5 * static_cast<double>(result.restarts), 200, 2.4);
+  // The worker that starts over does so because of the other's one push.
+  EXPECT_EQ(result.updates_per_restart_mean, 1);
+  EXPECT_TRUE(result.speculates);
   // The timers see less than all, and save some of the others' pushes.
   speculating.policy = "asp";
   EXPECT_LT(result.missed_updates_mean, run_checked(speculating).missed_updates_mean);
+}
+
+TEST(Simulation, SpeculationIsKnownAlsoIfItComesByASwitch) {
+  Options later = options("asp", 3);
+  Result result = run_checked(later);
+  EXPECT_FALSE(result.speculates);
+  EXPECT_FALSE(result.updates_per_restart_mean);
+  later.slowdown.fixed = {{1, 1.3}, {2, 1.7}};
+  later.events = {{50 * kSecond, TimedEvent::Kind::kSwitch, 0, "specsync:fixed,500,0.5+asp"}};
+  result = run_checked(later);
+  EXPECT_TRUE(result.speculates);
+  EXPECT_GT(result.restarts, 0U);
+  EXPECT_EQ(result.updates_per_restart_mean, 2) << "more than half of the three, and all others";
 }
 
 TEST(Simulation, AResyncThatComesTooLateIsNotFollowed) {
