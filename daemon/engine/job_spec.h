@@ -17,14 +17,14 @@ namespace syncd {
 struct JobSpec {
   std::string name;
   std::string policy = "bsp";
-  // What the file that the policy names says (read_graph_file); null: it names none.
-  std::shared_ptr<const topology::GraphFile> graph_file = nullptr;
   std::uint32_t expected_workers = 1;    // the job starts when so many are ready
   std::uint32_t min_workers = 0;         // ... or so many after start_timeout; 0: never with fewer
   Micros start_timeout_us = 60'000'000;  // from the first worker's being ready
   Micros worker_grace_us = 10'000'000;   // how long a dropped connection keeps a worker's place
   Micros warn_after_us = 60'000'000;  // in one iteration before the log names the worker; 0: never
   Micros evict_after_us = 600'000'000;  // in one iteration before the worker is lost; 0: never
+  // What the file that the policy names says (read_graph_file); null: it names none.
+  std::shared_ptr<const topology::GraphFile> graph_file = nullptr;
 
   bool operator==(const JobSpec&) const = default;
 };

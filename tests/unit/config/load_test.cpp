@@ -9,6 +9,7 @@
 
 #include "daemon/config/config.h"
 #include "daemon/config/settings.h"
+#include "daemon/topology/graph_spec.h"
 
 namespace syncd::config {
 namespace {
@@ -346,6 +347,10 @@ TEST_F(LoadTest, JobsAreChecked) {
       {"[[job]]\nname = \"a\"\nexpected_workers = 0\n", {":3: job.expected_workers = 0", "1 to"}},
       {"[[job]]\nname = \"a\"\nexpected_workers = 2\nmin_workers = 3\n", {"min_workers 3"}},
       {"[[job]]\nname = \"a\"\nexpected_workers = 2\npolicy = \"sssp:3\"\n", {":1:", "sssp"}},
+      {"[[job]]\nname = \"a\"\nexpected_workers = 4\npolicy = \"hop:ring,backup.2=2\"\n",
+       {":1:", "backup is 2 for worker 2", "0 to 1"}},
+      {"[[job]]\nname = \"a\"\nexpected_workers = 4\npolicy = \"hop:file:/no/such/graph\"\n",
+       {":1:", "/no/such/graph"}},
       {"[[job]]\nname = \"a\"\nexpected_workers = 2\npolcy = \"asp\"\n",
        {":4: unknown key job.polcy", "did you mean job.policy?"}},
       {"[[job]]\nname = \"a\"\nexpected_workers = 2\nevict_after = 5\n",
@@ -360,6 +365,16 @@ TEST_F(LoadTest, JobsAreChecked) {
     file(text);
     expect_mistake(parts);
   }
+}
+
+TEST_F(LoadTest, AJobsGraphFileIsRead) {
+  const std::string path = directory_ + "/graph";
+  std::ofstream(path) << "0 1\n1 2\n2 0\n";
+  file("[[job]]\nname = \"a\"\nexpected_workers = 3\npolicy = \"hop:file:" + path + "\"\n");
+  const Config config = good();
+  ASSERT_EQ(config.jobs.size(), 1U);
+  ASSERT_NE(config.jobs[0].graph_file, nullptr);
+  EXPECT_EQ(config.jobs[0].graph_file->graph->edges(), 3U);
 }
 
 TEST_F(LoadTest, ThresholdsAreCheckedAgainstEachOther) {

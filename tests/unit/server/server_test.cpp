@@ -2,6 +2,7 @@
 #include "daemon/server/server.h"
 
 #include <filesystem>
+#include <fstream>
 
 #include "daemon/store/record_codec.h"
 #include "tests/unit/net/net_fixture.h"
@@ -302,6 +303,24 @@ TEST_F(ServerTest, AJobOfTheConfigurationIsThereAtTheStart) {
   stranger.job = "other";
   stranger.name = "w";
   EXPECT_EQ(ask<wire::Error>(*client, stranger).status, Status::kUnknownJob);
+}
+
+// The engine reads no file: the server does, for the request that makes the job.
+TEST_F(ServerTest, AGraphFileIsReadForTheJobThatNeedsIt) {
+  start();
+  auto client = connect();
+  const std::string path = directory_ + "/graph";
+  wire::CreateJobRequest create;
+  create.name = "made";
+  create.policy = "hop:file:" + path;
+  create.expected_workers = 3;
+  EXPECT_NE(ask<wire::Error>(*client, create).message.find(path), std::string::npos);
+  std::ofstream(path) << "0 1\n1 2\n2 0\n";
+  ask<wire::Ok>(*client, create);
+  EXPECT_EQ(join(*client, "w", 3, create.policy).policy, create.policy);
+  // Who joins a job that is there needs no file.
+  std::filesystem::remove(path);
+  EXPECT_EQ(join(*client, "w2", 3, create.policy).policy, create.policy);
 }
 
 TEST_F(ServerTest, AWrongJobOfTheConfigurationIsNamed) {
