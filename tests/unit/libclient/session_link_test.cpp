@@ -1,0 +1,470 @@
+// A session's connection itself: back-off, endpoints, heartbeats, daemons that are away, refuse, go
+// away or do not talk sense.
+#include <gmock/gmock.h>
+
+#include "script.h"
+
+namespace syncd::client {
+namespace {
+
+using testing::HasSubstr;
+
+constexpr TimeUs kSecond = Script::kSecond;
+
+// ---- Back-off and endpoints ---------------------------------------------------------------------
+
+// The delays before the next `count` attempts, each of which fails at once.
+std::vector<TimeUs> delays(Script& script, int count) {
+  std::vector<TimeUs> out;
+  for (int i = 0; i < count; ++i) {
+    script.cut("connection refused");
+    const TimeUs before = script.now;
+    script.await_wish();
+    out.push_back(script.now - before);
+  }
+  return out;
+}
+
+TEST(Backoff, GrowsFromFiftyMillisecondsToTwoSecondsWithAHalfOfJitter) {
+  Script script;
+  const std::vector<TimeUs> all = delays(script, 12);
+  TimeUs base = kBackoffMinUs;
+  for (const TimeUs delay : all) {
+    EXPECT_GE(delay, base / 2);
+    EXPECT_LE(delay, base);
+    base = std::min(base * 2, kBackoffMaxUs);
+  }
+  EXPECT_EQ(base, kBackoffMaxUs);
+}
+
+TEST(Backoff, IsTheSameForASeedAndDifferentForAnother) {
+  SessionOptions options = one_endpoint();
+  Script first(options);
+  Script same(options);
+  options.link.seed = 2;
+  Script other(options);
+  const auto expected = delays(first, 10);
+  EXPECT_EQ(delays(same, 10), expected);
+  EXPECT_NE(delays(other, 10), expected);
+}
+
+TEST(Backoff, CountsAHandshakeThatFailsLikeAConnectionThatFails) {
+  Script script;
+  delays(script, 8);
+  script.connect();
+  script.cut();
+  const TimeUs before = script.now;
+  script.await_wish();
+  EXPECT_GE(script.now - before, kBackoffMaxUs / 2);
+}
+
+TEST(Backoff, GoesOnWhereAConnectionWasOfNoUseAndStartsAfreshWhereItWas) {
+  Script script;
+  delays(script, 8);
+  script.welcome();
+  script.cut();
+  TimeUs before = script.now;
+  script.await_wish();
+  EXPECT_GE(script.now - before, kBackoffMaxUs / 2);
+
+  script.join_one();  // an answer: of use
+  script.cut();
+  before = script.now;
+  script.await_wish();
+  EXPECT_LE(script.now - before, kBackoffMinUs);
+}
+
+TEST(Backoff, GoesThroughTheEndpointsOfARoundWithoutDelay) {
+  Script script(two_endpoints());
+  EXPECT_EQ(script.session.wish().endpoint, 0U);
+  const TimeUs start = script.now;
+  script.cut("no such file");
+  EXPECT_TRUE(script.session.wish().up);
+  EXPECT_EQ(script.session.wish().endpoint, 1U);
+  script.cut("connection refused");
+  EXPECT_FALSE(script.session.wish().up);
+  script.await_wish();
+  EXPECT_EQ(script.session.wish().endpoint, 0U);
+  EXPECT_GT(script.now, start);
+}
+
+TEST(Backoff, TriesTheDaemonThatItLostFirst) {
+  Script script(two_endpoints());
+  script.cut("no such file");
+  script.join_one();
+  EXPECT_EQ(script.session.wish().endpoint, 1U);
+  script.cut();
+  script.await_wish();
+  EXPECT_EQ(script.session.wish().endpoint, 1U);
+  script.cut("connection refused");
+  EXPECT_EQ(script.session.wish().endpoint, 0U);
+}
+
+TEST(Backoff, AnAttemptThatTakesTooLongIsGivenUp) {
+  Script script(two_endpoints());
+  script.advance(kHandshakeTimeoutUs);
+  EXPECT_EQ(script.session.wish().endpoint, 1U) << "no connection";
+  script.connect();
+  script.advance(kHandshakeTimeoutUs);
+  EXPECT_NE(script.session.wish().number, 2U) << "no Welcome";
+  script.session.connect(1, script.deadline(0));
+  script.session.on_time(script.now);
+  script.collect();
+  EXPECT_THAT(script.text(1), HasSubstr("unix:/run/a: no connection within 5 s"));
+  EXPECT_THAT(script.text(1), HasSubstr("tcp:b:7117: no Welcome within 5 s"));
+}
+
+// ---- A daemon that is away ----------------------------------------------------------------------
+
+TEST(Unreachable, TheFirstConnectionFailsWithEveryEndpointsReason) {
+  Script script(two_endpoints());
+  script.session.connect(1, script.deadline(10 * kSecond));
+  while (!script.done(1)) {
+    script.await_wish();
+    script.cut(script.session.wish().endpoint == 0 ? "no such file" : "connection refused");
+    if (!script.session.wish().up) script.advance_to(script.session.next_deadline());
+  }
+  EXPECT_EQ(script.status(1), Status::kUnreachable);
+  EXPECT_EQ(script.text(1),
+            "no daemon answered within 10.0 s: unix:/run/a: no such file; tcp:b:7117: connection "
+            "refused");
+}
+
+TEST(Unreachable, CallsFailOnceTheDaemonIsLostForTooLong) {
+  SessionOptions options = one_endpoint();
+  options.reconnect_timeout_us = 30 * kSecond;
+  Script script(options);
+  script.join_one();
+  script.advance(3 * kSecond);
+  const OpId begin = script.begin();
+  script.cut("connection reset by peer");
+  const TimeUs lost = script.now;
+  while (script.now < lost + 30 * kSecond - 1) {
+    script.advance_to(std::min(script.session.next_deadline(), lost + 30 * kSecond - 1));
+    script.cut("connection refused");
+  }
+  EXPECT_FALSE(script.done(begin));
+  script.advance(1);
+  EXPECT_EQ(script.status(begin), Status::kUnreachable);
+  EXPECT_EQ(script.text(begin),
+            "begin(0) of worker 3: no connection to a daemon for 30.0 s (unix:/run/a: connection "
+            "refused)");
+  EXPECT_EQ(script.status(script.begin()), Status::kUnreachable) << "at once";
+  EXPECT_EQ(script.status(script.start_join(Script::request("x", -1))), Status::kUnreachable);
+
+  // It is tried on, and what stood still stands.
+  script.resumed(0);
+  EXPECT_EQ(script.take<wire::Begin>().iteration, 0);
+  script.answer(wire::Granted{0, 0, 0});
+  EXPECT_EQ(script.step(script.begin()).iteration, 0);
+}
+
+TEST(Unreachable, APushThatFailedSoStillCountsOnce) {
+  SessionOptions options = one_endpoint();
+  options.reconnect_timeout_us = kSecond;
+  Script script(options);
+  script.join_one();
+  script.granted(0);
+  const OpId op = script.push(0);
+  script.take<wire::Push>();
+  script.cut();
+  const TimeUs lost = script.now;
+  while (script.now < lost + kSecond) {
+    script.advance_to(std::min(script.session.next_deadline(), lost + kSecond));
+    script.cut("connection refused");
+  }
+  EXPECT_EQ(script.status(op), Status::kUnreachable);
+  script.resumed(0);
+  EXPECT_EQ(script.take<wire::Push>().iteration, 0);
+  const OpId retry = script.push(0);
+  EXPECT_TRUE(script.quiet());
+  script.answer(wire::Pushed{0, false, false});
+  EXPECT_EQ(script.status(retry), Status::kOk);
+}
+
+TEST(Unreachable, ADaemonThatAcceptsAndDropsIsNoDaemon) {
+  SessionOptions options = one_endpoint();
+  options.reconnect_timeout_us = 20 * kSecond;
+  Script script(options);
+  script.join_one();
+  script.cut();
+  const OpId op = script.begin();
+  const TimeUs lost = script.now;
+  for (int i = 0; i < 100 && !script.done(op); ++i) {
+    script.welcome();
+    script.cut();
+    script.advance_to(script.session.next_deadline());
+  }
+  EXPECT_EQ(script.status(op), Status::kUnreachable);
+  EXPECT_GE(script.now - lost, 20 * kSecond);
+  EXPECT_LT(script.now - lost, 25 * kSecond);
+}
+
+TEST(Unreachable, ABeginThatTimesOutMeanwhileSaysSo) {
+  Script script;
+  script.join_one();
+  script.advance(3 * kSecond);
+  script.cut("connection reset by peer");
+  const OpId op = script.begin(kSecond / 4);
+  const TimeUs start = script.now;
+  while (!script.done(op)) {
+    script.advance_to(std::min(script.session.next_deadline(), start + kSecond / 4));
+    if (!script.done(op)) script.cut("connection refused");
+  }
+  EXPECT_EQ(script.status(op), Status::kTimeout);
+  EXPECT_EQ(script.text(op),
+            "begin(0) of worker 3 not granted after 250 ms: no connection to a daemon for 250 ms "
+            "(unix:/run/a: connection refused)");
+}
+
+TEST(Unreachable, ALinkLostWhileTheDaemonIsAskedWhyEndsTheTimeout) {
+  Script script;
+  script.join_one();
+  const OpId op = script.begin(kSecond / 2);
+  script.take<wire::Begin>();
+  script.advance(kSecond / 2);
+  script.take<wire::Explain>();
+  script.cut("connection reset by peer");
+  EXPECT_EQ(script.status(op), Status::kTimeout);
+  EXPECT_THAT(script.text(op), HasSubstr("the connection was lost just now (unix:/run/a: "
+                                         "connection reset by peer)"));
+}
+
+// ---- Heartbeats ---------------------------------------------------------------------------------
+
+TEST(Heartbeat, IsSentWhenNothingElseWas) {
+  Script script;
+  script.join_one();
+  const TimeUs start = script.now;
+  script.advance(kSecond - 1);
+  EXPECT_TRUE(script.quiet());
+  script.advance(1);
+  script.take<wire::Heartbeat>();
+  EXPECT_EQ(script.last_id, 0U);
+  script.answer(0, wire::HeartbeatAck{});
+  script.advance_to(start + kSecond * 3 / 2);
+  script.explain();
+  script.take<wire::Explain>();
+  script.advance_to(start + kSecond * 5 / 2 - 1);
+  EXPECT_TRUE(script.quiet()) << "the request counts as one";
+  script.advance(1);
+  script.take<wire::Heartbeat>();
+}
+
+TEST(Heartbeat, OfTheDaemonIsAnswered) {
+  Script script;
+  script.welcome();
+  script.answer(17, wire::Heartbeat{});
+  script.take<wire::HeartbeatAck>();
+  EXPECT_EQ(script.last_id, 17U);
+}
+
+TEST(Heartbeat, SilenceMeansThatTheConnectionIsDead) {
+  Script script;
+  script.join_one();
+  const std::uint64_t number = script.session.wish().number;
+  script.advance(3 * kSecond);
+  const std::vector<std::uint8_t> bytes = script.frame(0, wire::HeartbeatAck{});
+  script.feed({bytes.data(), 1});  // any byte is a sign of life
+  script.advance(5 * kSecond - 1);
+  EXPECT_EQ(script.session.wish().number, number);
+  script.advance(1);
+  EXPECT_NE(script.session.wish().number, number);
+  EXPECT_FALSE(script.session.connected());
+  const OpId op = script.begin(0);
+  script.advance(0);
+  EXPECT_THAT(script.text(op), HasSubstr("nothing received for 5.0 s: the connection is dead"));
+}
+
+// ---- Daemons that refuse, or talk nonsense ------------------------------------------------------
+
+TEST(Handshake, AProtocolThatWeDoNotSpeakIsNamedWithOurs) {
+  Script script;
+  script.session.connect(1, {});
+  script.connect();
+  wire::Welcome welcome;
+  welcome.protocol = 9;
+  welcome.server_version = "4.5.6";
+  script.answer(welcome);
+  EXPECT_EQ(script.status(1), Status::kProtocol);
+  EXPECT_EQ(script.text(1),
+            "unix:/run/a: the daemon (version 4.5.6) speaks protocol version 9, this library "
+            "speaks versions 1 to 1");
+}
+
+TEST(Handshake, ADaemonsOwnRefusalIsQuotedWithOurRange) {
+  Script script;
+  script.session.connect(1, {});
+  script.connect();
+  script.refuse(Status::kProtocol, "this daemon speaks protocol versions 7 to 8");
+  EXPECT_EQ(script.status(1), Status::kProtocol);
+  EXPECT_THAT(script.text(1), HasSubstr("this daemon speaks protocol versions 7 to 8"));
+  EXPECT_THAT(script.text(1), HasSubstr("this library speaks protocol versions 1 to 1"));
+}
+
+TEST(Handshake, ARefusalFailsTheFirstConnectionOnlyWhenNobodyElseIsLeftToAsk) {
+  Script script(two_endpoints());
+  script.session.connect(1, {});
+  script.connect();
+  script.refuse(Status::kAuth, "wrong token");
+  EXPECT_FALSE(script.done(1));
+  EXPECT_EQ(script.session.wish().endpoint, 1U);
+  script.welcome();
+  EXPECT_EQ(script.status(1), Status::kOk);
+
+  Script unlucky(two_endpoints());
+  unlucky.session.connect(1, {});
+  unlucky.connect();
+  unlucky.refuse(Status::kAuth, "wrong token");
+  unlucky.cut("connection refused");
+  EXPECT_EQ(unlucky.status(1), Status::kAuth);
+  EXPECT_EQ(unlucky.text(1), "unix:/run/a: the daemon refused the connection: wrong token");
+}
+
+TEST(Handshake, ARefusalThatMayPassIsWaitedOut) {
+  Script script;
+  script.session.connect(1, {});
+  script.connect();
+  script.refuse(Status::kShutdown, "shutting down");
+  EXPECT_FALSE(script.done(1));
+  script.welcome();
+  EXPECT_EQ(script.status(1), Status::kOk);
+}
+
+TEST(Handshake, ADaemonThatIsFullIsAskedAgainUntilTheTimeIsOver) {
+  Script script;
+  script.session.connect(1, script.deadline(kSecond));
+  const TimeUs start = script.now;
+  int asked = 0;
+  while (!script.done(1)) {
+    script.connect();
+    script.refuse(Status::kLimit, "16384 connections are open, the most allowed");
+    ++asked;
+    script.advance_to(std::min(script.session.next_deadline(), start + kSecond));
+  }
+  EXPECT_EQ(script.status(1), Status::kLimit);
+  EXPECT_EQ(script.now, start + kSecond);
+  EXPECT_GT(asked, 2);
+  EXPECT_EQ(script.text(1),
+            "no daemon took us within 1.0 s: unix:/run/a: the daemon refused the connection: 16384 "
+            "connections are open, the most allowed");
+}
+
+TEST(Handshake, AnotherFirstMessageIsRefused) {
+  Script script;
+  script.session.connect(1, {});
+  script.connect();
+  script.answer(wire::Granted{});
+  EXPECT_EQ(script.status(1), Status::kProtocol);
+  EXPECT_THAT(script.text(1), HasSubstr("first message was Granted, not Welcome"));
+}
+
+TEST(Garbage, EndsTheConnectionAndIsRemembered) {
+  const std::vector<std::vector<std::uint8_t>> all = {
+      {'H', 'T', 'T', 'P', '/', '1', '.', '1', ' ', '4', '0', '0'},
+      {4, 0, 0, 0, 1, 2, 3, 4},
+      {0, 0, 0, 0},
+      {1, 0, 1, 0},  // 65537 bytes: over what we take
+  };
+  for (const auto& bytes : all) {
+    Script script;
+    script.join_one();
+    script.granted(0);
+    const OpId op = script.push(0, kSecond);
+    script.take<wire::Push>();
+    const std::uint64_t number = script.session.wish().number;
+    script.feed(bytes);
+    EXPECT_NE(script.session.wish().number, number);
+    const OpId failed = script.explain(0);
+    script.advance(0);
+    EXPECT_THAT(script.text(failed), HasSubstr("the daemon sent something that is not a message"));
+    script.resumed(0);
+    EXPECT_EQ(script.take<wire::Push>().iteration, 0);
+    script.answer(wire::Pushed{0, false, false});
+    EXPECT_EQ(script.status(op), Status::kOk);
+  }
+}
+
+TEST(Garbage, WhatFollowsItIsNotRead) {
+  Script script;
+  script.join_one();
+  const OpId op = script.begin();
+  script.take<wire::Begin>();
+  std::vector<std::uint8_t> bytes = {0, 0, 0, 0};
+  const auto grant = script.frame(script.last_id, wire::Granted{0, 0, 0});
+  bytes.insert(bytes.end(), grant.begin(), grant.end());
+  script.feed(bytes);
+  EXPECT_FALSE(script.done(op));
+}
+
+TEST(Garbage, AnErrorAboutTheConnectionItselfIsRemembered) {
+  Script script;
+  script.join_one();
+  script.notify(wire::Error{Status::kLimit, "too many workers on one connection"});
+  EXPECT_FALSE(script.session.connected());
+  const OpId op = script.begin(0);
+  script.advance(0);
+  EXPECT_THAT(script.text(op), HasSubstr("too many workers on one connection"));
+}
+
+// ---- A daemon that goes away in good order ------------------------------------------------------
+
+TEST(Shutdown, NothingNewIsSentAndAnswersAreStillRead) {
+  Script script;
+  script.join_one();
+  script.granted(0);
+  const OpId push = script.push(0);
+  script.take<wire::Push>();
+  const std::uint64_t push_id = script.last_id;
+  script.notify(wire::ShutdownNotice{"upgrade"});
+  script.answer(push_id, wire::Pushed{0, false, false});
+  EXPECT_EQ(script.status(push), Status::kOk);
+  const OpId begin = script.begin();
+  EXPECT_TRUE(script.quiet());
+  const OpId why = script.explain(0);
+  script.advance(0);
+  EXPECT_THAT(script.text(why), HasSubstr("the daemon at unix:/run/a is shutting down"));
+  script.cut("the daemon closed the connection");
+  const OpId again = script.explain(0);
+  script.advance(0);
+  EXPECT_THAT(script.text(again), HasSubstr("the daemon is shutting down: upgrade"));
+  script.resumed(1);
+  script.take<wire::Begin>();
+  script.answer(wire::Granted{1, 0, 0});
+  EXPECT_EQ(script.step(begin).iteration, 1);
+}
+
+TEST(Shutdown, ARequestThatIsRefusedForItIsSentAgainElsewhere) {
+  for (const bool announced : {false, true}) {
+    Script script;
+    script.join_one();
+    const OpId op = script.begin();
+    script.take<wire::Begin>();
+    const std::uint64_t begin_id = script.last_id;
+    if (announced) script.notify(wire::ShutdownNotice{""});
+    script.answer(begin_id, wire::Error{Status::kShutdown, "bye"});
+    EXPECT_FALSE(script.done(op));
+    EXPECT_EQ(script.session.connected(), announced);
+    if (announced) script.cut("the daemon closed the connection");
+    script.resumed(0);
+    script.take<wire::Begin>();
+    script.answer(wire::Granted{0, 0, 0});
+    EXPECT_EQ(script.status(op), Status::kOk);
+  }
+}
+
+TEST(Shutdown, AConnectionThatIsNotClosedInTimeIsLeft) {
+  Script script;
+  script.join_one();
+  script.notify(wire::ShutdownNotice{"upgrade"});
+  for (int i = 0; i < 49; ++i) {
+    script.advance(kSecond / 10);
+    script.feed(script.frame(0, wire::HeartbeatAck{}));
+  }
+  EXPECT_TRUE(script.session.connected());
+  script.advance(kSecond / 10);
+  EXPECT_FALSE(script.session.connected());
+}
+
+}  // namespace
+}  // namespace syncd::client
