@@ -5,18 +5,14 @@
 #include <gtest/gtest.h>
 #include <syncd/update_queue.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <cstdint>
-#include <cstring>
 #include <memory>
 #include <string>
-#include <thread>
-#include <vector>
 
 namespace {
 
@@ -262,15 +258,25 @@ TEST(CapiUpdateQueue, MemoryThatHoldsNoQueueIsNotAttachedTo) {
 
 // ---- Two processes
 
-// The exit code of a child that runs `body`.
-template <typename Body>
-int in_child(const Body& body) {
-  const pid_t child = fork();
-  if (child == 0) _exit(body());
-  int status = 0;
-  waitpid(child, &status, 0);
-  return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-}
+// A forked child that runs `body` and ends with its result.
+class Child {
+ public:
+  template <typename Body>
+  explicit Child(const Body& body) : pid_(fork()) {
+    if (pid_ == 0) _exit(body());
+  }
+  bool has_ended() { return ended_ || (ended_ = waitpid(pid_, &status_, WNOHANG) != 0); }
+  int exit_code() {
+    if (!ended_) waitpid(pid_, &status_, 0);
+    ended_ = true;
+    return WIFEXITED(status_) ? WEXITSTATUS(status_) : -1;
+  }
+
+ private:
+  pid_t pid_;
+  int status_ = -1;
+  bool ended_ = false;
+};
 
 TEST(CapiUpdateQueue, AnotherProcessOpensTheDescriptor) {
   const Queue queue = create(shape(1, 2, sizeof(Update)));
@@ -278,7 +284,7 @@ TEST(CapiUpdateQueue, AnotherProcessOpensTheDescriptor) {
   ASSERT_GE(descriptor, 0);
   EXPECT_NE(fcntl(descriptor, F_GETFD) & FD_CLOEXEC, 0);
   ASSERT_EQ(write(queue, 0, 6).status, SYNCD_OK);
-  const int code = in_child([&] {
+  Child other([&] {
     syncd_update_queue* opened = nullptr;
     if (syncd_update_queue_open(descriptor, &opened, nullptr) != SYNCD_OK) return 1;
     const Queue mine(opened, &syncd_update_queue_free);
@@ -289,7 +295,7 @@ TEST(CapiUpdateQueue, AnotherProcessOpensTheDescriptor) {
     if (write(queue, 0, 7).status != SYNCD_OK) return 5;
     return write(mine, 0, 8).status == SYNCD_OK ? 0 : 6;
   });
-  EXPECT_EQ(code, 0);
+  EXPECT_EQ(other.exit_code(), 0);
   EXPECT_EQ(read(queue, 0, 6).status, SYNCD_E_OVERWRITTEN);
   EXPECT_EQ(read(queue, 0, 7).status, SYNCD_OK);
   EXPECT_EQ(read(queue, 0, 8).status, SYNCD_OK);
@@ -299,25 +305,24 @@ TEST(CapiUpdateQueue, AnotherProcessOpensTheDescriptor) {
 TEST(CapiUpdateQueue, AWriterThatOvertakesItsReaderNeverMixesUpdates) {
   constexpr std::int64_t kIterations = 20'000;
   const Queue queue = create(shape(1, 2, sizeof(Update)));
-  std::int64_t whole = 0;
-  std::thread reader([&] {
-    for (std::int64_t newest = -1; newest < kIterations - 1;) {
-      newest = syncd_update_queue_newest(queue.get(), 0);
-      if (newest < 0) continue;
-      const syncd_status status = read(queue, 0, newest).status;
-      if (status == SYNCD_OK) ++whole;
-      EXPECT_TRUE(status == SYNCD_OK || status == SYNCD_E_OVERWRITTEN || status == SYNCD_E_TORN)
-          << syncd_strerror(status);
+  Child writer([&] {
+    for (std::int64_t k = 0; k < kIterations; ++k) {
+      if (write(queue, 0, k).status != SYNCD_OK) return 1;
     }
+    return 0;
   });
-  EXPECT_EQ(in_child([&] {
-              for (std::int64_t k = 0; k < kIterations; ++k) {
-                if (write(queue, 0, k).status != SYNCD_OK) return 1;
-              }
-              return 0;
-            }),
-            0);
-  reader.join();
+  std::int64_t whole = 0;
+  for (bool ended = false; !ended;) {
+    ended = writer.has_ended();
+    const std::int64_t newest = syncd_update_queue_newest(queue.get(), 0);
+    if (newest < 0) continue;
+    const syncd_status status = read(queue, 0, newest).status;
+    if (status == SYNCD_OK) ++whole;
+    EXPECT_TRUE(status == SYNCD_OK || status == SYNCD_E_OVERWRITTEN || status == SYNCD_E_TORN)
+        << syncd_strerror(status);
+  }
+  EXPECT_EQ(writer.exit_code(), 0);
+  EXPECT_EQ(syncd_update_queue_newest(queue.get(), 0), kIterations - 1);
   EXPECT_GT(whole, 0) << "the last one at least";
 }
 
