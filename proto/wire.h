@@ -215,6 +215,7 @@ struct HistoryRequest {
   std::string job;
   std::uint64_t from_sequence = 0;
   std::uint32_t records_max = 0;
+  std::uint64_t from_byte = 0;  // of the first record
   bool operator==(const HistoryRequest&) const = default;
 };
 struct StoredRecord {
@@ -225,6 +226,7 @@ struct StoredRecord {
 struct HistoryReply {
   std::vector<StoredRecord> records;
   std::uint64_t next_sequence = 0;
+  std::uint64_t bytes_left = 0;  // of the last record; ask for them with from_byte
   bool operator==(const HistoryReply&) const = default;
 };
 struct CreateJobRequest {

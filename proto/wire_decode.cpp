@@ -269,12 +269,14 @@ bool read_body(Allowance& a, const fb::Message* m, Body& body, std::string& erro
     }
     case fb::Body::HistoryRequest: {
       const auto* t = m->body_as_HistoryRequest();
-      body = HistoryRequest{text(a, t->job()), t->from_sequence(), t->records_max()};
+      body =
+          HistoryRequest{text(a, t->job()), t->from_sequence(), t->records_max(), t->from_byte()};
       return true;
     }
     case fb::Body::HistoryReply: {
       const auto* t = m->body_as_HistoryReply();
-      body = HistoryReply{read_all<StoredRecord>(a, t->records()), t->next_sequence()};
+      body = HistoryReply{read_all<StoredRecord>(a, t->records()), t->next_sequence(),
+                          t->bytes_left()};
       return true;
     }
     case fb::Body::CreateJobRequest: {

@@ -181,11 +181,11 @@ Offset<fb::WorkersReply> write(Builder& b, const WorkersReply& m) {
   return fb::CreateWorkersReply(b, workers, m.next_rank, m.now_us);
 }
 Offset<fb::HistoryRequest> write(Builder& b, const HistoryRequest& m) {
-  return fb::CreateHistoryRequest(b, text(b, m.job), m.from_sequence, m.records_max);
+  return fb::CreateHistoryRequest(b, text(b, m.job), m.from_sequence, m.records_max, m.from_byte);
 }
 Offset<fb::HistoryReply> write(Builder& b, const HistoryReply& m) {
   const auto records = write_all<fb::StoredRecord>(b, m.records);
-  return fb::CreateHistoryReply(b, records, m.next_sequence);
+  return fb::CreateHistoryReply(b, records, m.next_sequence, m.bytes_left);
 }
 Offset<fb::CreateJobRequest> write(Builder& b, const CreateJobRequest& m) {
   const auto name = text(b, m.name);

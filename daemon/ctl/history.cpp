@@ -26,25 +26,51 @@ class DaemonHistory final : public HistorySource {
   bool read(const std::string& job, Sequence from, std::uint32_t records_max,
             std::vector<Record>& records, Sequence& next, std::string& error) override {
     wire::HistoryReply reply;
-    const wire::HistoryRequest request{job, from, records_max};
-    bool answered = link_.call(request, reply);
-    // Where it was can be told from `from`, so that a broken connection loses nothing.
-    if (!answered && link_.failure() == DaemonLink::Failure::kUnreachable && link_.reopen()) {
-      answered = link_.call(request, reply);
-    }
-    if (!answered) {
-      error = link_.error();
-      return false;
-    }
+    if (!ask({job, from, records_max, 0}, reply, error)) return false;
     records.clear();
     next = reply.next_sequence;
-    for (const wire::StoredRecord& stored : reply.records) {
+    for (wire::StoredRecord& stored : reply.records) {
+      if (&stored == &reply.records.back() &&
+          !read_rest(job, stored, reply.bytes_left, next, error)) {
+        return false;
+      }
       if (!decode_into(stored.bytes, stored.sequence, records, error)) return false;
     }
     return true;
   }
 
  private:
+  bool ask(const wire::HistoryRequest& request, wire::HistoryReply& reply, std::string& error) {
+    if (link_.call(request, reply)) return true;
+    // The request says where it is, so that a broken connection loses nothing.
+    if (link_.failure() == DaemonLink::Failure::kUnreachable && link_.reopen() &&
+        link_.call(request, reply)) {
+      return true;
+    }
+    error = link_.error();
+    return false;
+  }
+
+  // Completes a record of which `left` bytes did not fit the answer.
+  bool read_rest(const std::string& job, wire::StoredRecord& record, std::uint64_t left,
+                 Sequence& next, std::string& error) {
+    while (left > 0) {
+      wire::HistoryReply more;
+      if (!ask({job, record.sequence, 1, record.bytes.size()}, more, error)) return false;
+      if (more.records.size() != 1 || more.records[0].sequence != record.sequence ||
+          more.records[0].bytes.empty() || more.records[0].bytes.size() > left) {
+        error = "the daemon does not go on with record " + std::to_string(record.sequence) +
+                " at byte " + std::to_string(record.bytes.size());
+        return false;
+      }
+      const std::vector<std::uint8_t>& bytes = more.records[0].bytes;
+      record.bytes.insert(record.bytes.end(), bytes.begin(), bytes.end());
+      left = more.bytes_left;
+      next = more.next_sequence;
+    }
+    return true;
+  }
+
   DaemonLink& link_;
 };
 

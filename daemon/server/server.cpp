@@ -11,6 +11,7 @@
 
 #include "daemon/engine/limits.h"
 #include "daemon/policies/graph_file.h"
+#include "daemon/server/history_reply.h"
 
 namespace syncd::server {
 namespace {
@@ -339,17 +340,12 @@ void Server::answer_history(const Caller& caller, const wire::HistoryRequest& re
         reading->ok = store->read(job, from, records_max, limits::kHistoryReplyBytesMax,
                                   reading->result, reading->error);
       },
-      [this, reading, caller] {
+      [this, reading, caller, from_byte = request.from_byte] {
         --histories_;
         if (!reading->ok) {
           send(caller, wire::Error{Status::kStore, reading->error});
         } else {
-          wire::HistoryReply reply;
-          reply.next_sequence = reading->result.next_sequence;
-          for (store::RawRecord& record : reading->result.records) {
-            reply.records.push_back({record.sequence, std::move(record.bytes)});
-          }
-          send(caller, std::move(reply));
+          send(caller, history_reply(std::move(reading->result), from_byte));
         }
         close_store_if_idle();
       });

@@ -14,6 +14,8 @@
 #include <thread>
 
 #include "daemon/ctl/history.h"
+#include "daemon/engine/limits.h"
+#include "daemon/server/history_reply.h"
 #include "daemon/store/record_codec.h"
 
 namespace syncd::ctl {
@@ -208,6 +210,64 @@ TEST_F(DaemonLinkTest, HistoryGoesOnAfterALostConnection) {
   EXPECT_EQ(records[0].sequence, 2U);
   EXPECT_EQ(next, 0U);
   daemon_.join();
+}
+
+// A plan for thousands of workers is larger than a frame: it comes in several answers.
+TEST_F(DaemonLinkTest, ARecordLargerThanAFrameIsPutTogether) {
+  std::vector<Record> kept(3);
+  store::RecordEncoder encoder;
+  store::ReadResult all;
+  for (std::size_t i = 0; i < kept.size(); ++i) {
+    kept[i].kind = RecordKind::kPolicySwitched;
+    kept[i].job = 1;
+    kept[i].sequence = i + 1;
+    kept[i].policy = i == 1 ? std::string(2 * limits::kHistoryReplyBytesMax + 77, 'p') : "asp";
+    const auto bytes = encoder.encode(kept[i]);
+    all.records.push_back({i + 1, {bytes.begin(), bytes.end()}});
+  }
+  // What the daemon does with a store of these; reading ends before what does not fit.
+  const auto answer = [&all](Peer& peer, std::uint64_t sequence, std::uint64_t from_byte,
+                             std::size_t records, std::uint64_t next) {
+    const wire::Message request = peer.receive();
+    const auto* history = std::get_if<wire::HistoryRequest>(&request.body);
+    ASSERT_NE(history, nullptr);
+    EXPECT_EQ(history->from_sequence, sequence);
+    EXPECT_EQ(history->from_byte, from_byte);
+    store::ReadResult read;
+    read.next_sequence = next;
+    const auto begin = all.records.begin() + static_cast<std::ptrdiff_t>(sequence) - 1;
+    read.records.assign(begin, begin + static_cast<std::ptrdiff_t>(records));
+    wire::Body body = server::history_reply(std::move(read), history->from_byte);
+    if (const auto* reply = std::get_if<wire::HistoryReply>(&body)) {
+      EXPECT_LE(reply->records.front().bytes.size(), limits::kHistoryReplyBytesMax);
+    }
+    peer.send({request.id, std::move(body)});
+  };
+  constexpr std::uint64_t kPart = limits::kHistoryReplyBytesMax;
+  serve({[&answer](Peer& peer) {
+    peer.shake_hands();
+    answer(peer, 1, 0, 1, 2);
+    answer(peer, 2, 0, 1, 3);
+    answer(peer, 2, kPart, 1, 3);
+    answer(peer, 2, 2 * kPart, 2, 0);  // small as the rest is, the next record waits its turn
+    answer(peer, 3, 0, 1, 0);
+  }});
+  ASSERT_TRUE(open()) << link_.error();
+  const auto history = history_of(link_);
+  std::vector<Record> read;
+  Sequence next = 1;
+  std::string error;
+  while (next != 0) {
+    std::vector<Record> records;
+    ASSERT_TRUE(history->read("j", next, 10, records, next, error)) << error;
+    read.insert(read.end(), records.begin(), records.end());
+  }
+  EXPECT_EQ(read, kept);
+  daemon_.join();
+
+  const wire::Body beyond = server::history_reply({{all.records[0]}, 0}, 100'000);
+  ASSERT_TRUE(std::holds_alternative<wire::Error>(beyond));
+  EXPECT_THAT(std::get<wire::Error>(beyond).message, HasSubstr("none from byte 100000 on"));
 }
 
 }  // namespace
