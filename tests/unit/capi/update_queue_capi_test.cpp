@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 namespace {
 
@@ -63,28 +64,31 @@ Answer refused(const syncd_update_queue_options& options) {
   return answer;
 }
 
-constexpr std::size_t kNumbers = 4;
-using Update = std::array<double, kNumbers>;
-Update update_of(std::int64_t iteration) {
-  Update update{};
-  for (std::size_t i = 0; i < kNumbers; ++i) update[i] = static_cast<double>(iteration) + 0.25 * i;
+// An update whose every number tells its iteration and its place.
+using Update = std::array<double, 4>;
+double number_of(std::int64_t iteration, std::size_t place) {
+  return static_cast<double>(iteration) + 1e-6 * static_cast<double>(place);
+}
+std::vector<double> update_of(const Queue& queue, std::int64_t iteration) {
+  std::vector<double> update(syncd_update_queue_payload_bytes(queue.get()) / sizeof(double));
+  for (std::size_t i = 0; i < update.size(); ++i) update[i] = number_of(iteration, i);
   return update;
 }
 Answer write(const Queue& queue, std::uint32_t edge, std::int64_t iteration) {
-  const Update update = update_of(iteration);
+  const std::vector<double> update = update_of(queue, iteration);
   return answer_of([&](auto** error) {
-    return syncd_update_queue_write(queue.get(), edge, iteration, update.data(), sizeof update,
-                                    error);
+    return syncd_update_queue_write(queue.get(), edge, iteration, update.data(),
+                                    update.size() * sizeof(double), error);
   });
 }
 // What is read must be what write() wrote.
 Answer read(const Queue& queue, std::uint32_t edge, std::int64_t iteration) {
-  Update update{};
+  std::vector<double> update = update_of(queue, -1);
   Answer answer = answer_of([&](auto** error) {
-    return syncd_update_queue_read(queue.get(), edge, iteration, update.data(), sizeof update,
-                                   error);
+    return syncd_update_queue_read(queue.get(), edge, iteration, update.data(),
+                                   update.size() * sizeof(double), error);
   });
-  EXPECT_TRUE(answer.status != SYNCD_OK || update == update_of(iteration)) << iteration;
+  EXPECT_TRUE(answer.status != SYNCD_OK || update == update_of(queue, iteration)) << iteration;
   return answer;
 }
 
@@ -303,8 +307,8 @@ TEST(CapiUpdateQueue, AnotherProcessOpensTheDescriptor) {
 
 // One writes as fast as it can, the other reads whatever is newest: what is read is whole.
 TEST(CapiUpdateQueue, AWriterThatOvertakesItsReaderNeverMixesUpdates) {
-  constexpr std::int64_t kIterations = 20'000;
-  const Queue queue = create(shape(1, 2, sizeof(Update)));
+  constexpr std::int64_t kIterations = 2'000;
+  const Queue queue = create(shape(1, 1, 64 << 10));
   Child writer([&] {
     for (std::int64_t k = 0; k < kIterations; ++k) {
       if (write(queue, 0, k).status != SYNCD_OK) return 1;
@@ -334,11 +338,11 @@ TEST(CapiUpdateQueue, AnUpdateThatStaysHalfWrittenIsSaidToBeTorn) {
   const Queue queue = create(options);
   ASSERT_EQ(write(queue, 0, 5).status, SYNCD_OK);
   // What a writer leaves that dies between two words: the old ones stand in the slot in part.
-  const Update update = update_of(5);
-  const auto* bytes = reinterpret_cast<const unsigned char*>(update.data());
-  const auto place = std::search(memory.begin(), memory.end(), bytes, bytes + sizeof update);
+  const double number = number_of(5, 1);
+  const auto* bytes = reinterpret_cast<const unsigned char*>(&number);
+  const auto place = std::search(memory.begin(), memory.end(), bytes, bytes + sizeof number);
   ASSERT_NE(place, memory.end());
-  place[9] ^= 1;
+  *place ^= 1;
   const Answer torn = read(queue, 0, 5);
   EXPECT_EQ(torn.status, SYNCD_E_TORN);
   EXPECT_TRUE(torn.retriable);
