@@ -59,11 +59,15 @@ class NotifyAck final : public DecentralizedPolicy {
   }
 
  private:
-  // An edge's ACKs before its first iteration count as given.
+  // An edge's ACKs before its first iteration count as given. Only, its place may hold an update
+  // that the neighbour still reads: of an earlier edge between the two, or of an earlier life of
+  // this worker. So its first update waits until the neighbour reads nothing.
   std::vector<Rank> not_acknowledged(const PolicyHost& host, Rank rank, Iteration k) const {
     std::vector<Rank> missing;
     for (const PeerEdge& edge : graph_.out(rank)) {
-      if (k >= edge.live_from && host.worker(edge.peer).consumed < k) missing.push_back(edge.peer);
+      const Worker& peer = host.worker(edge.peer);
+      const bool reads = k + 1 == edge.live_from && peer.consumed < peer.collected;
+      if (reads || (k >= edge.live_from && peer.consumed < k)) missing.push_back(edge.peer);
     }
     return missing;
   }

@@ -163,6 +163,15 @@ bool PeerModel::is_usable(Rank from, Rank to, Iteration k) const {
   return std::max(pushed, edge(from, to).first - 1) >= k - *rules_.staleness;
 }
 
+// NOTIFY-ACK: whether `to` is done with what lies where the update of iteration k would go. A new
+// edge has no ACKs to wait for, but there may be something that was sent before it came to be.
+bool PeerModel::acknowledged(Rank from, Rank to, Iteration k) const {
+  const Iteration first = edge(from, to).first;
+  const Worker& reader = workers_[to];
+  if (k == first) return reader.consumed >= reader.collected;
+  return k < first || reader.consumed >= k - 1;
+}
+
 std::optional<std::vector<PeerUpdate>> PeerModel::gather(Rank rank, Iteration k) const {
   std::vector<PeerUpdate> updates{{rank, workers_[rank].pushed, 0}};
   std::size_t counted = 0;
@@ -229,9 +238,7 @@ std::optional<std::vector<Rank>> PeerModel::targets(Rank rank, Iteration k) cons
   for (const Rank to : out_[rank]) {
     const Edge& way = edge(rank, to);
     const Clock there = workers_[to].clock;
-    if (rules_.notify_ack && k - 1 >= way.first && workers_[to].consumed < k - 1) {
-      return std::nullopt;
-    }
+    if (rules_.notify_ack && !acknowledged(rank, to, k)) return std::nullopt;
     if (k < way.first) continue;
     // Who is past it has no use for it (Hop, section 6.2).
     if (rules_.staleness ? there > k + *rules_.staleness : rules_.has_backup() && there > k) {
@@ -314,9 +321,8 @@ std::vector<Rank> PeerModel::deadlocked() const {
         });
       case Call::kTargets:
         if (!rules_.notify_ack) return true;
-        return std::all_of(out_[rank].begin(), out_[rank].end(), [&](Rank to) {
-          return free[to] != 0 || k - 1 < edge(rank, to).first || workers_[to].consumed >= k - 1;
-        });
+        return std::all_of(out_[rank].begin(), out_[rank].end(),
+                           [&](Rank to) { return free[to] != 0 || acknowledged(rank, to, k); });
       case Call::kCollect:
         for (const Rank from : in_[rank]) {
           if (k < edge(from, rank).first) continue;

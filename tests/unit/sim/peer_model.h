@@ -126,6 +126,7 @@ class PeerModel {
   void rebuild();
   void make_bounds(const topology::Graph& graph);
   std::int64_t spare(Rank rank, std::size_t counted) const;
+  bool acknowledged(Rank from, Rank to, Iteration k) const;
   bool is_usable(Rank from, Rank to, Iteration k) const;
   std::optional<std::vector<wire::PeerUpdate>> gather(Rank rank, Iteration k) const;
   void weigh(Rank rank, Iteration k, std::vector<wire::PeerUpdate>& updates) const;
