@@ -263,6 +263,10 @@ void Driver::stream_failed() noexcept {
     const std::lock_guard lock(mutex_);
     broken_ = true;
     refused_ = status;
+    try {
+      refusal_ = reason;
+    } catch (...) {  // the status says enough
+    }
     for (Call* call : submitted_) link(*call);
     submitted_.clear();
     if (stopping_) close_handles();

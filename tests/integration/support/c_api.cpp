@@ -18,7 +18,7 @@ Answer answer_of(syncd_status status, syncd_error* error) {
 }
 
 // The library lets these win over what the code says, and the machine may have them set.
-void forget_environment() {
+bool forget_environment() {
   for (const char* name :
        {"SYNCD_ADDR", "SYNCD_JOB", "SYNCD_TOKEN_FILE", "SYNCD_CONNECT_TIMEOUT_SEC",
         "SYNCD_RECONNECT_TIMEOUT_SEC", "SYNCD_BEGIN_TIMEOUT_SEC", "SYNCD_REQUEST_TIMEOUT_SEC",
@@ -26,6 +26,7 @@ void forget_environment() {
         "OMPI_COMM_WORLD_SIZE"}) {
     unsetenv(name);
   }
+  return true;
 }
 
 const char* or_null(const std::string& text) {
@@ -107,7 +108,8 @@ Answer ApiWorker::iterate(int count) {
 }
 
 ApiClient::ApiClient(const std::string& address, ApiTimeouts timeouts) {
-  forget_environment();
+  // Once, since nobody may read the environment while somebody changes it.
+  [[maybe_unused]] static const bool forgotten = forget_environment();
   syncd_client_options options = SYNCD_CLIENT_OPTIONS_INIT;
   options.addresses = address.c_str();
   options.client_name = "integration test";
