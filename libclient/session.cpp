@@ -131,6 +131,7 @@ bool Session::take_over(Worker& worker, JoinRequest& request) {
     worker.leave.active = false;
     worker.membership = Membership::kResuming;
     worker.open = worker.grant_ready = worker.stopped = false;
+    worker.ending.clear();
     worker.fences = 0;
     forget_requests(worker);
   }
@@ -234,7 +235,7 @@ bool Session::admit_peer_call(Worker& worker, Op& op, WaitCall call, std::int64_
   std::string other;
   if (other_wait_stands(worker, call, iteration, other)) return refuse(Status::kState, other);
   if (worker.leave.active) return refuse(Status::kState, "this worker is leaving");
-  if (worker.stopped) return refuse(Status::kStopped, "the job has ended");
+  if (worker.stopped) return refuse(Status::kStopped, ended_text(worker));
   return admit_link(op, name, iteration, worker, now);
 }
 
@@ -321,7 +322,7 @@ void Session::restarted(OpId op_id, WorkerId id, std::int64_t iteration, Timeout
   if (worker->granted < 0) {
     return refuse(Status::kState, "no iteration was granted yet; begin comes first");
   }
-  if (worker->stopped) return refuse(Status::kStopped, "the job has ended");
+  if (worker->stopped) return refuse(Status::kStopped, ended_text(*worker));
   if (worker->push.active || !worker->open || worker->granted != iteration) {
     const bool computing = worker->open && !worker->push.active;
     return refuse(Status::kWrongIteration, computing

@@ -218,6 +218,7 @@ class Session final : private Link::Listener {
     bool any_policy = false;  // the job's policy was switched: resume under whatever it has
     unsigned fences = 0;      // in a row without an answer of another kind
     std::string failure;      // why it is kFenced
+    std::string ending;       // why the job has ended, if the daemon has said so
     bool own_former = false;  // another worker of ours that is leaving has its name or rank
     TimeUs join_again_us = kNever;
     TimeUs ask_until_us = kNever;
@@ -292,7 +293,8 @@ class Session final : private Link::Listener {
   void on_side_answer(Worker& worker, std::uint64_t request, const wire::Body& body, TimeUs now);
   void on_fenced(Worker& worker, const std::string& message, TimeUs now);
   void on_fenced_notice(Worker& worker, const std::string& message, TimeUs now);
-  void on_stopped(Worker& worker);
+  void on_stopped(Worker& worker, std::string_view why);
+  static std::string ended_text(const Worker& worker);
   bool retried_elsewhere(const wire::Body& body, TimeUs now);
   void notice(const wire::Body& body, TimeUs now);
   Worker* find_ref(const wire::WorkerRef& ref);

@@ -201,7 +201,7 @@ void Session::on_resume_refused(Worker& worker, const wire::Error& error, TimeUs
     return fail_for_good(worker, error.message);
   }
   if (error.status == Status::kStopped) {
-    on_stopped(worker);
+    on_stopped(worker, error.message);
     if (worker.leave.active) return leave_done(worker);
   }
   detach(worker, error);
@@ -230,7 +230,7 @@ void Session::on_wait_answer(Worker& worker, const wire::Body& body, TimeUs now)
   if (retried_elsewhere(body, now)) return;
   const auto* granted = std::get_if<wire::Granted>(&body);
   // The end of the job is said so to whatever waits.
-  if (granted != nullptr && (granted->flags & wire::kStepStop) != 0) return on_stopped(worker);
+  if (granted != nullptr && (granted->flags & wire::kStepStop) != 0) return on_stopped(worker, {});
   const auto peer_answer = [&](const auto& reply, auto& kept) {
     worker.fences = 0;
     kept = reply;
@@ -253,7 +253,7 @@ void Session::on_wait_answer(Worker& worker, const wire::Body& body, TimeUs now)
 
 void Session::on_wait_refused(Worker& worker, const wire::Error& error, TimeUs now) {
   if (error.status == Status::kFenced) return on_fenced(worker, error.message, now);
-  if (error.status == Status::kStopped) return on_stopped(worker);
+  if (error.status == Status::kStopped) return on_stopped(worker, error.message);
   end_wait(worker);
   // The two sides disagree on where this worker is: the next call asks the daemon first.
   const bool begin = worker.wait_call == WaitCall::kBegin;
@@ -293,8 +293,9 @@ void Session::on_granted(Worker& worker, const wire::Granted& granted) {
   if (worker.wait.op.waiting) deliver_grant(worker);
 }
 
-void Session::on_stopped(Worker& worker) {
+void Session::on_stopped(Worker& worker, std::string_view why) {
   worker.stopped = true;
+  if (!why.empty()) worker.ending = why;
   end_wait(worker);
   if (worker.wait.op.waiting) deliver_stop(worker);
 }
@@ -333,7 +334,7 @@ void Session::on_pushed(Worker& worker, const wire::Pushed& pushed) {
 void Session::on_push_refused(Worker& worker, const wire::Error& error, TimeUs now) {
   if (error.status == Status::kFenced) return on_fenced(worker, error.message, now);
   worker.push.active = false;
-  if (error.status == Status::kStopped) worker.stopped = true;
+  if (error.status == Status::kStopped) on_stopped(worker, error.message);
   // What was granted here is no iteration of the worker's life there: a new one has begun.
   Status status = error.status;
   if (status == Status::kState) status = Status::kWrongIteration;
@@ -359,7 +360,7 @@ void Session::on_notice_answer(Worker& worker, std::uint64_t request, const wire
   const bool failed = is_error<wire::Ok>(body, error);
   if (failed && error.status == Status::kFenced) return on_fenced(worker, error.message, now);
   notice.standing.active = false;
-  if (failed && error.status == Status::kStopped) on_stopped(worker);
+  if (failed && error.status == Status::kStopped) on_stopped(worker, error.message);
   if (failed) {
     return complete(notice.standing.op, error.status,
                     call_text(notice.call, notice.iteration, worker) + ": " + error.message);
@@ -426,7 +427,9 @@ Session::Worker* Session::find_ref(const wire::WorkerRef& ref) {
 // One of a type that this build does not know is skipped.
 void Session::notice(const wire::Body& body, TimeUs now) {
   if (const auto* stop = std::get_if<wire::StopNotice>(&body)) {
-    if (Worker* worker = find_ref(stop->worker)) on_stopped(*worker);
+    if (Worker* worker = find_ref(stop->worker)) {
+      on_stopped(*worker, "job '" + worker->params.job + "' has ended: " + stop->message);
+    }
   } else if (const auto* fenced = std::get_if<wire::FencedNotice>(&body)) {
     if (Worker* worker = find_ref(fenced->worker)) on_fenced_notice(*worker, fenced->message, now);
   } else if (const auto* resync = std::get_if<wire::ResyncNotice>(&body)) {

@@ -27,7 +27,7 @@ void Session::deliver_stop(Worker& worker) {
   if (worker.wait_call == WaitCall::kBegin) {
     complete_ok(worker.wait.op, Step{worker.next, 0, wire::kStepStop});
   } else {
-    complete(worker.wait.op, Status::kStopped, wait_text(worker) + ": the job has ended");
+    complete(worker.wait.op, Status::kStopped, wait_text(worker) + ": " + ended_text(worker));
   }
 }
 

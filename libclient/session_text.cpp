@@ -28,6 +28,10 @@ std::string Session::join_text(const JoinRequest& request) {
   return "join of worker '" + request.name + "' to job '" + request.job + "'";
 }
 
+std::string Session::ended_text(const Worker& worker) {
+  return worker.ending.empty() ? "the job has ended" : worker.ending;
+}
+
 // Since when there is no connection, and what was tried. Precondition: there is none.
 std::string Session::link_text(TimeUs now) const {
   const TimeUs span_us = now - link_.down_since_us();

@@ -180,7 +180,8 @@ TEST_P(Peers, TheEndOfTheJobEndsIt) {
     if (way == 1) each.refuse(Status::kStopped, "stopped by an operator");
     if (way == 2) each.notify(wire::StopNotice{Script::joined().worker, "stopped"});
     EXPECT_EQ(each.status(op), Status::kStopped);
-    EXPECT_THAT(each.text(op), HasSubstr("the job has ended"));
+    const char* const why[] = {"the job has ended", "stopped by an operator", "has ended: stopped"};
+    EXPECT_THAT(each.text(op), HasSubstr(why[way]));
     EXPECT_EQ(each.status(waiting.call(each, 0)), Status::kStopped);
     EXPECT_TRUE(each.quiet());
     EXPECT_EQ(each.step(each.begin()).flags, wire::kStepStop);
