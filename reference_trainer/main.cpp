@@ -203,7 +203,7 @@ int main(int argc, char** argv) {
   } catch (const ProcessError& error) {
     say(fmt::format("reference_trainer: {}", error.what()));
     return kRunFailed;
-  } catch (const SharedMemoryError& error) {
+  } catch (const syncd::SharedMemoryError& error) {
     say(fmt::format("reference_trainer: {}", error.what()));
     return kRunFailed;
   } catch (const std::exception& error) {
