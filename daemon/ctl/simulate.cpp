@@ -209,7 +209,9 @@ std::string simulate_help() {
          "others between a worker's last pull and its push) and\nupdates_per_restart_mean (pushes "
          "by "
          "others that a restart's pull brought in, or null) of each;\nwith --sweep also gain of "
-         "each, and best. A run that comes to a stand has stalled_at_s and waits.";
+         "each, and best. A run that comes to a stand has stalled_at_s and waits.\n"
+         "A table is as wide as the terminal; if there is none, as the variable COLUMNS says, or "
+         "80.";
 }
 
 std::optional<SimulateAnswer> answer_simulate(const SimulateQuery& query, std::string& error) {

@@ -244,8 +244,9 @@ void WorkerSide::on_data(Rank rank, Rank from, Iteration k) {
     ++world_.tally.result().overwritten_updates;
   }
   inbox.add(k);
-  if (world_.options.observer != nullptr)
+  if (world_.options.observer != nullptr) {
     world_.options.observer->after_data(world_.outer, from, rank, k);
+  }
 }
 
 void WorkerSide::on_collected(Rank rank, Iteration k) {
