@@ -169,6 +169,12 @@ class Policy {
   virtual void on_begin(PolicyHost& host, Rank rank) = 0;
   // The request was withdrawn (timeout, lost connection, loss); it may be made again.
   virtual void on_cancel(PolicyHost& host, Rank rank) { (void)host, (void)rank; }
+  // By how much the worker is ahead of the slowest that counts for this policy, where those are not
+  // all active ones: for a grant that an overlay held back.
+  virtual std::optional<std::int64_t> lead(const PolicyHost& host, Rank rank) const {
+    (void)host, (void)rank;
+    return {};
+  }
   // Judges a push of iteration k before it is recorded; must not change anything.
   virtual PushVerdict judge_push(const PolicyHost& host, Rank rank, Iteration k) const {
     return {false, family() == Family::kParameterServer ? k + 1 : host.worker(rank).clock};

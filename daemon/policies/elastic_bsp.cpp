@@ -148,6 +148,11 @@ class ElasticBsp final : public Policy {
     held_.remove(rank);
     at(rank).granted_at = -1;
   }
+  // Those who only wait for the barrier, with a clock that stands, are not the slowest.
+  std::optional<std::int64_t> lead(const PolicyHost&, Rank rank) const override {
+    if (!counted_ || clocks_.empty()) return {};
+    return places_[rank].q - clocks_.min();
+  }
   void on_push(PolicyHost& host, Rank rank, bool late) override {
     count_all(host);
     Place& place = at(rank);
@@ -363,8 +368,7 @@ class ElasticBsp final : public Policy {
   void grant(PolicyHost& host, Rank rank) {
     Place& place = at(rank);
     Grant grant;
-    // Those who only wait for the barrier, with a clock that stands, are not the slowest.
-    grant.staleness = place.q - clocks_.min();
+    grant.staleness = lead(host, rank);
     if (!place.told) grant.flags = wire::kStepBarrier | wire::kStepPull;
     place.told = true;
     place.granted_at = host.now();

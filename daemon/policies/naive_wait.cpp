@@ -60,8 +60,10 @@ class NaiveWait final : public OverlayPolicy {
   void on_own_timer(PolicyHost& host, std::int64_t rank, std::uint32_t) override {
     const auto it = held_.find(static_cast<Rank>(rank));
     if (it == held_.end()) return;
-    const Grant grant = it->second;
+    Grant grant = it->second;
     held_.erase(it);
+    // Others may have gone on since.
+    grant.staleness = base().lead(host, static_cast<Rank>(rank));
     host.grant(static_cast<Rank>(rank), grant);
   }
   void drop(PolicyHost& host, Rank rank) {

@@ -86,6 +86,9 @@ class OverlayPolicy : public Policy {
   void on_restored(PolicyHost& host) override { base_->on_restored(*base_host(host)); }
   void on_begin(PolicyHost& host, Rank rank) override { base_->on_begin(*base_host(host), rank); }
   void on_cancel(PolicyHost& host, Rank rank) override { base_->on_cancel(*base_host(host), rank); }
+  std::optional<std::int64_t> lead(const PolicyHost& host, Rank rank) const override {
+    return base_->lead(host, rank);
+  }
   PushVerdict judge_push(const PolicyHost& host, Rank rank, Iteration k) const override {
     return base_->judge_push(host, rank, k);
   }
