@@ -271,18 +271,18 @@ class FakeServer {
         std::visit([&](const auto& body) { on(fd, message.id, body); }, message.body);
       }
     }
-    const std::lock_guard lock(mutex_);
-    ++received_[type];
-    changed_.notify_all();
   }
 
-  // Keeps what tests look at; false where the behaviour is to say nothing.
+  // Keeps what tests look at, before the answer lets them go on; false where the behaviour is to say
+  // nothing.
   bool note(const std::string& type, const wire::Message& message) {
     const std::lock_guard lock(mutex_);
     now_ = behaviour_;
     if (const auto* join = std::get_if<wire::Join>(&message.body)) last_join_ = *join;
     if (const auto* hello = std::get_if<wire::Hello>(&message.body)) last_hello_ = *hello;
     if (const auto* push = std::get_if<wire::Push>(&message.body)) last_push_ = *push;
+    ++received_[type];
+    changed_.notify_all();
     return !now_.mute && (!now_.silent || type == "Hello");
   }
 
