@@ -54,7 +54,7 @@ void Checker::breach(sim::Simulation& simulation, const std::string& what) {
 void Checker::check_grant(sim::Simulation& simulation, const Reply& reply,
                           const wire::Granted& granted) {
   if ((granted.flags & wire::kStepStop) != 0) return;
-  ++grants_;
+  ++totals_.grants;
   const Rank rank = static_cast<Rank>(reply.to.connection & UINT32_MAX) - 1;
   LastGrant& last = last_[rank];
   // A new process may be given again what the one before it did not finish.
@@ -66,6 +66,7 @@ void Checker::check_grant(sim::Simulation& simulation, const Reply& reply,
   }
   last = {reply.to.connection, granted.iteration};
   check_staleness(simulation, rank, granted);
+  totals_.at_bound += bound_ && granted.staleness == *bound_ ? 1 : 0;
   if (bound_ && !repeat && granted.staleness > *bound_) {
     breach(simulation, "worker " + std::to_string(rank) + " was granted " +
                            std::to_string(granted.iteration) + " with staleness " +
@@ -83,6 +84,7 @@ void Checker::check_staleness(sim::Simulation& simulation, Rank rank,
   // which grants each of them led to.
   const bool known = policy_.find("backup") == std::string::npos && exits_ <= 1;
   if (is_decentralized(policy_) || !known) return;
+  ++totals_.known_staleness;
   const bool supersteps = policy_.find("elastic_bsp") != std::string::npos;
   const Clock own = place.clock - place.base;
   Clock lowest = own;
@@ -113,11 +115,13 @@ void Checker::take_record(const Record& record) {
       gone_.insert(rank);
       places_[rank].active = places_[rank].takes_part = false;
       ++exits_;
+      ++totals_.exits;
       break;
     case RecordKind::kPush:
       places_[rank].clock = record.clock;
       break;
     case RecordKind::kPolicySwitched:
+      ++totals_.switches;
       policy_ = record.policy;
       bound_ = staleness_bound(policy_);
       [[fallthrough]];
@@ -193,7 +197,7 @@ std::vector<std::string> Checker::breaches(const sim::Result& result) const {
   return all;
 }
 
-sim::Result run_checked(sim::Options options) {
+sim::Result run_checked(sim::Options options, CheckerTotals* totals) {
   Checker checker(options.policy);
   options.observer = &checker;
   const std::string error = sim::check_options(options);
@@ -204,6 +208,13 @@ sim::Result run_checked(sim::Options options) {
   sim::Result result = sim::Simulation(options).run();
   const std::vector<std::string> breaches = checker.breaches(result);
   for (const std::string& breach : breaches) ADD_FAILURE() << options.policy << ": " << breach;
+  if (totals != nullptr) {
+    totals->grants += checker.totals().grants;
+    totals->at_bound += checker.totals().at_bound;
+    totals->known_staleness += checker.totals().known_staleness;
+    totals->exits += checker.totals().exits;
+    totals->switches += checker.totals().switches;
+  }
   return result;
 }
 

@@ -17,6 +17,14 @@ namespace syncd::test {
 // The most that q_i - q_min can be at a grant; empty: the policy does not bound it.
 std::optional<std::int64_t> staleness_bound(const std::string& policy);
 
+// What runs came across: a check that never applied would be none.
+struct CheckerTotals {
+  std::uint64_t grants = 0;
+  std::uint64_t at_bound = 0;         // with the highest staleness that the policy allows
+  std::uint64_t known_staleness = 0;  // compared with what the records say
+  std::uint64_t exits = 0, switches = 0;
+};
+
 class Checker final : public sim::Observer {
  public:
   // `look_every`: after so many events, and whenever a worker goes, all waits are asked for.
@@ -28,7 +36,8 @@ class Checker final : public sim::Observer {
   // After the run: also what the result itself says of stalls and refusals.
   std::vector<std::string> breaches(const sim::Result& result) const;
 
-  std::uint64_t grants() const { return grants_; }
+  std::uint64_t grants() const { return totals_.grants; }
+  const CheckerTotals& totals() const { return totals_; }
   std::uint64_t digest() const { return digest_; }  // of all that the engine said
 
  private:
@@ -53,7 +62,7 @@ class Checker final : public sim::Observer {
   std::optional<std::int64_t> bound_;
   std::uint64_t look_every_;
   std::uint64_t events_ = 0;
-  std::uint64_t grants_ = 0;
+  CheckerTotals totals_;
   std::uint64_t digest_ = 14695981039346656037U;
   std::map<Rank, LastGrant> last_;
   std::set<Rank> gone_;
@@ -63,7 +72,8 @@ class Checker final : public sim::Observer {
   std::vector<std::string> breaches_;
 };
 
-// Runs it under a checker. Fails the test, with what was breached, if anything was.
-sim::Result run_checked(sim::Options options);
+// Runs it under a checker, and adds to `totals`. Fails the test, with what was breached, if
+// anything was.
+sim::Result run_checked(sim::Options options, CheckerTotals* totals = nullptr);
 
 }  // namespace syncd::test

@@ -31,6 +31,7 @@ const std::vector<std::string> kParameterServer = {
     "dssp:0-8",
     "dssp:3-3",
     "naive_wait:20+dssp:1-5",
+    "naive_wait:30+elastic_bsp:5",
     "specsync:fixed,60,0.2+asp",
     "specsync:fixed,40,0.1,max_restarts=3+ssp:2",
     "specsync:adaptive+dssp:1-4",
@@ -130,6 +131,7 @@ class ServerRuns : public testing::TestWithParam<std::uint64_t> {};
 
 TEST_P(ServerRuns, KeepTheirPromises) {
   const std::uint64_t runs = 1000 * test::property_runs();
+  test::CheckerTotals totals;
   for (std::uint64_t run = GetParam(); run < runs && !HasFailure(); run += kParts) {
     Random random(run);
     const std::uint32_t workers = random_size(random);
@@ -138,8 +140,15 @@ TEST_P(ServerRuns, KeepTheirPromises) {
     options.plan_delay_us = random.one_in(2) ? 0 : random.between(1, 500'000);
     if (!random.one_in(8)) add_events(options, random, {3, 6, true});
     SCOPED_TRACE(describe(options) + "\nrun " + std::to_string(run));
-    test::run_checked(options);
+    test::run_checked(options, &totals);
   }
+  if (HasFailure()) return;
+  // They come across what they are there for.
+  EXPECT_GT(totals.grants, 100 * runs / kParts);
+  EXPECT_GT(totals.known_staleness, totals.grants / 2);
+  EXPECT_GT(totals.at_bound, totals.grants / 20);
+  EXPECT_GT(totals.exits, runs / kParts);
+  EXPECT_GT(totals.switches, runs / kParts);
 }
 
 INSTANTIATE_TEST_SUITE_P(Parts, ServerRuns, testing::Range<std::uint64_t>(0, kParts));
