@@ -565,7 +565,7 @@ void Job::timer(const TimerKey& key) {
   } else if (key.kind == kTimerRestored) {
     if (state_ == JobState::kRunning) policy_->on_restored(*this);
   } else if (key.kind == kTimerStart && state_ == JobState::kWaiting) {
-    if (ready_ >= spec_.min_workers) start();
+    if (ready_ >= spec_.min_workers) start(not_begun());
   }
 }
 

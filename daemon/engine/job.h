@@ -114,7 +114,8 @@ class Job final : public PolicyHost {
   std::pair<Clock, Clock> entry_clocks(Clock own, Clock base, bool returns) const;
   void attach(Worker& worker, ConnectionId connection);
   void maybe_start();
-  void start();
+  std::vector<std::int64_t> not_begun() const;
+  void start(std::vector<std::int64_t> left_out);
   void admit(Worker& worker);
   void finish_if_over();
   void lose(Worker& worker, const std::string& reason);

@@ -114,11 +114,14 @@ bool Job::resume(const Caller& caller, const wire::Join& join, Worker& worker) {
   // mode a push, that the worker has seen.
   const Clock own = own_clock(&worker, join);
   const bool ahead = own > worker.clock || join.pushed > worker.answered();
-  if (ahead && store_refuses(caller)) return true;
+  // It was granted something: the job had started, and the daemon died before that was on disk.
+  const bool had_started = state_ == JobState::kWaiting && join.granted != kNoIteration;
+  if ((ahead || had_started) && store_refuses(caller)) return true;
   if (worker.waiting) {
     refuse(worker.waiting->caller, Status::kCancelled, "the worker reconnected");
     withdraw(worker);
   }
+  if (had_started) start({});
   adopt_claims(worker, join);
   if (ahead) {
     Record record = make_record(RecordKind::kWorkerJoined, worker);
@@ -135,7 +138,7 @@ bool Job::resume(const Caller& caller, const wire::Join& join, Worker& worker) {
   attach(worker, caller.connection);
   if (!ahead && worker.active()) policy_->on_return(*this, worker.rank);
   log(LogLevel::kInfo, "worker_resumed", &worker, {{"clock", std::to_string(worker.clock)}});
-  reply_joined(caller, worker, true, ahead);
+  reply_joined(caller, worker, true, ahead || had_started);
   return true;
 }
 
@@ -259,7 +262,7 @@ void Job::attach(Worker& worker, ConnectionId connection) {
 
 void Job::maybe_start() {
   if (ready_ >= spec_.expected_workers) {
-    start();
+    start(not_begun());
     return;
   }
   if (spec_.min_workers == 0) return;
@@ -267,16 +270,24 @@ void Job::maybe_start() {
     start_at_ = now() + spec_.start_timeout_us;
     engine_.timers_.set({id_, kNoRank, kTimerStart}, start_at_);
   } else if (now() >= start_at_ && ready_ >= spec_.min_workers) {
-    start();
+    start(not_begun());
   }
 }
 
-void Job::start() {
-  Record record = make_record(RecordKind::kJobStarted);
-  record.expected_workers = ready_;
+// Members that have not asked to begin yet, in rank order.
+std::vector<std::int64_t> Job::not_begun() const {
+  std::vector<std::int64_t> ranks;
   for (const auto& worker : workers_) {
-    if (worker && worker->state == WorkerState::kRegistered) record.values.push_back(worker->rank);
+    if (worker && worker->state == WorkerState::kRegistered) ranks.push_back(worker->rank);
   }
+  return ranks;
+}
+
+// With all members but those of `left_out`, who enter later, when they ask to begin.
+void Job::start(std::vector<std::int64_t> left_out) {
+  Record record = make_record(RecordKind::kJobStarted);
+  record.expected_workers = members_ - static_cast<std::uint32_t>(left_out.size());
+  record.values = std::move(left_out);
   engine_.timers_.cancel({id_, kNoRank, kTimerStart});
   commit(std::move(record));
   log(LogLevel::kInfo, "job_started", nullptr,

@@ -484,7 +484,12 @@ void Model::on_join(const Caller& caller, const wire::Join& join) {
     take_back(*known, Status::kCancelled);
     const bool news = std::max(join.pushed + 1, join.granted) > known->clock ||
                       join.pushed > std::max(known->pushed, known->late);
-    require(news == !effects_->records.empty(), "news are recorded, and nothing else");
+    const bool had_started = state_ == JobState::kWaiting && join.granted >= 0;
+    if (had_started && news) expect_records({RecordKind::kJobStarted, RecordKind::kWorkerJoined});
+    if (had_started && !news) expect_records({RecordKind::kJobStarted});
+    if (!had_started) {
+      require(news == !effects_->records.empty(), "news are recorded, and nothing else");
+    }
     if (join.granted > known->granted) known->last_grant.reset();
     known->granted = std::max(known->granted, join.granted);  // I8
   } else {

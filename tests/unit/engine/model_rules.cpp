@@ -160,6 +160,10 @@ void Model::check_record(const Record& record) {
 }
 
 void Model::check_started(const Record& record) const {
+  if (joining_ != nullptr) {  // by what one says that comes back after the start was lost
+    require(joining_->incarnation != 0 && joining_->granted >= 0, "a join starts the job");
+    return require(record.values.empty(), "a start that is made up for leaves somebody out");
+  }
   std::size_t ready = 0;
   for (const auto& [rank, worker] : workers_) {
     ready += worker.state == WorkerState::kReady;
