@@ -31,7 +31,7 @@ struct Settings {
   Micros abort_time = 0;  // fixed
   double abort_rate = 0;  // fixed
   planners::TuningScope scope = planners::TuningScope::kJob;
-  planners::AbortCap cap = planners::AbortCap::kSpan;
+  planners::AbortCap cap = planners::AbortCap::kAuthors;
   std::int64_t max_restarts = 1;
   bool auto_off = true;
 };
@@ -83,7 +83,7 @@ class SpecSync final : public OverlayPolicy {
       text += "," + more;
     };
     if (settings_.scope != planners::TuningScope::kJob) add("scope=worker");
-    if (settings_.cap != planners::AbortCap::kSpan) add("cap=authors");
+    if (settings_.cap != planners::AbortCap::kAuthors) add("cap=span");
     if (settings_.max_restarts != 1) add("max_restarts=" + std::to_string(settings_.max_restarts));
     if (settings_.auto_off != settings_.adaptive) {
       add(std::string("auto_off=") + (settings_.auto_off ? "on" : "off"));

@@ -447,7 +447,7 @@ TEST(PolicyText, EachPolicySaysItsShortestName) {
       {"elastic_bsp:15,auto,last,objective=max", "elastic_bsp:15"},
       {"elastic_bsp:9,median,zipline_opt,beta=0,objective=rate",
        "elastic_bsp:9,zipline_opt,median,objective=rate,beta=0"},
-      {"specsync:adaptive,scope=job,cap=span,max_restarts=1,auto_off=on+asp", "specsync+asp"},
+      {"specsync:adaptive,scope=job,cap=authors,max_restarts=1,auto_off=on+asp", "specsync+asp"},
       {"specsync:auto_off=off+ssp:1", "specsync:adaptive,auto_off=off+ssp:1"},
       {"hop:ring,max_ig=4,backup=0", "hop:ring,backup=0"},
       {"hop:complete,backup.9=2,backup.3=2,backup=1,backup.4-8=2,backup.12=1,backup.11=0",
