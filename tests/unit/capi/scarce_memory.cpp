@@ -32,14 +32,36 @@ bool memory_has_run_out() {
 }  // namespace
 }  // namespace syncd::test
 
+// Every form, so that none is taken from one allocator and given back to another.
+void* operator new(std::size_t size, const std::nothrow_t&) noexcept {
+  return syncd::test::memory_has_run_out() ? nullptr : std::malloc(size == 0 ? 1 : size);
+}
+void* operator new[](std::size_t size, const std::nothrow_t&) noexcept {
+  return operator new(size, std::nothrow);
+}
 void* operator new(std::size_t size) {
-  void* memory = syncd::test::memory_has_run_out() ? nullptr : std::malloc(size == 0 ? 1 : size);
+  void* memory = operator new(size, std::nothrow);
   if (memory == nullptr) throw std::bad_alloc();
   return memory;
+}
+void* operator new[](std::size_t size) {
+  return operator new(size);
 }
 void operator delete(void* memory) noexcept {
   std::free(memory);
 }
+void operator delete[](void* memory) noexcept {
+  std::free(memory);
+}
 void operator delete(void* memory, std::size_t) noexcept {
+  std::free(memory);
+}
+void operator delete[](void* memory, std::size_t) noexcept {
+  std::free(memory);
+}
+void operator delete(void* memory, const std::nothrow_t&) noexcept {
+  std::free(memory);
+}
+void operator delete[](void* memory, const std::nothrow_t&) noexcept {
   std::free(memory);
 }
