@@ -273,8 +273,8 @@ class FakeServer {
     }
   }
 
-  // Keeps what tests look at, before the answer lets them go on; false where the behaviour is to say
-  // nothing.
+  // Keeps what tests look at, before the answer lets them go on; false where the behaviour is to
+  // say nothing.
   bool note(const std::string& type, const wire::Message& message) {
     const std::lock_guard lock(mutex_);
     now_ = behaviour_;
