@@ -61,7 +61,7 @@ void Session::wake(Worker& worker, TimeUs now) {
 }
 
 void Session::clear_resync(Worker& worker) {
-  if (worker.params.signals) worker.params.signals->resync.store(0, std::memory_order_relaxed);
+  if (worker.params.signals) worker.params.signals->set_resync(false);
 }
 
 void Session::connect(OpId op_id, Timeout timeout) {

@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
@@ -53,10 +54,34 @@ struct SessionOptions {
   TimeUs reconnect_timeout_us = 60'000'000;
 };
 
-// What other threads may look at without asking the session.
-struct WorkerSignals {
-  // 1 while the daemon advises to drop the current iteration and start it anew.
-  std::atomic<std::uint32_t> resync{0};
+// What other threads, and other devices, may look at without asking the session: a flag in memory,
+// here or the caller's own, that is 1 while the daemon advises to drop the current iteration and
+// start it anew, else 0.
+class WorkerSignals {
+ public:
+  // `flag`: memory of the caller's, valid until disown() has returned; null: here.
+  explicit WorkerSignals(std::uint32_t* flag = nullptr) : flag_(flag != nullptr ? flag : &own_) {
+    set_resync(false);
+  }
+  // Any thread.
+  void set_resync(bool advised) {
+    const std::lock_guard lock(mutex_);
+    if (flag_ != nullptr) {
+      std::atomic_ref(*flag_).store(advised ? 1 : 0, std::memory_order_relaxed);
+    }
+  }
+  // From its return on, nothing is written any more.
+  void disown() {
+    const std::lock_guard lock(mutex_);
+    flag_ = nullptr;
+  }
+  // Where it is. It stays there: ask once, before disown().
+  std::uint32_t* flag() const { return flag_; }
+
+ private:
+  std::mutex mutex_;
+  std::uint32_t own_ = 0;
+  std::uint32_t* flag_;
 };
 
 struct JoinRequest {

@@ -436,9 +436,7 @@ void Session::notice(const wire::Body& body, TimeUs now) {
     Worker* worker = find_ref(resync->worker);
     const bool current = worker != nullptr && worker->granted == resync->iteration &&
                          (worker->open || worker->grant_ready) && !worker->push.active;
-    if (current && worker->params.signals) {
-      worker->params.signals->resync.store(1, std::memory_order_relaxed);
-    }
+    if (current && worker->params.signals) worker->params.signals->set_resync(true);
   } else if (const auto* shutdown = std::get_if<wire::ShutdownNotice>(&body)) {
     link_.drain(shutdown->message, now);
   }

@@ -16,7 +16,7 @@ struct WaitedFor {
   std::string host;
   std::int64_t clock = 0;  // iterations completed (decentralized: the iteration it is in)
   std::int64_t last_push_age_us = -1;  // -1: it has not pushed yet
-  std::string state;                   // "running", "disconnected 3.2 s ago", "not joined", ...
+  std::string state;                   // "in iteration 8 for 41.2 s", "disconnected 3.2 s ago", ...
 
   bool operator==(const WaitedFor&) const = default;
 };

@@ -9,6 +9,7 @@
 #include <variant>
 
 #include "error.h"
+#include "explanation.h"
 #include "options.h"
 #include "syncd/client.h"
 
@@ -46,6 +47,7 @@ struct syncd_client {
 struct syncd_worker {
   std::shared_ptr<Shared> shared;
   std::shared_ptr<syncd::client::WorkerSignals> signals;
+  std::uint32_t* resync_flag = nullptr;  // in `signals`, or the caller's memory
   syncd::client::WorkerId id = syncd::client::kNoWorker;
   std::int32_t rank = 0;
   std::uint32_t world_size = 0;
@@ -103,11 +105,15 @@ Outcome join(syncd_client* client, const syncd_join_options* options, syncd_work
   if (!outcome.ok()) return outcome;
   auto made = std::make_unique<syncd_worker>();
   made->shared = shared;
-  made->signals = std::make_shared<syncd::client::WorkerSignals>();
+  made->signals = std::make_shared<syncd::client::WorkerSignals>(settings.resync_flag);
+  made->resync_flag = made->signals->flag();
   made->job = settings.request.job;
   settings.request.signals = made->signals;
   Completion completion = shared->client->join(std::move(settings.request), timeout_us);
-  if (completion.status != Status::kOk) return as_outcome(completion);
+  if (completion.status != Status::kOk) {
+    made->signals->disown();  // the caller may free its memory now
+    return as_outcome(completion);
+  }
   auto* joined = std::get_if<syncd::client::JoinResult>(&completion.result);
   if (joined == nullptr) return no_result("syncd_join");
   made->id = joined->worker;
@@ -264,6 +270,22 @@ Outcome tell(const char* call, syncd_worker* worker, std::int64_t iteration,
   return as_outcome(completion);
 }
 
+Outcome explain(const syncd_worker* worker, std::int64_t timeout_ms,
+                syncd_explanation** explanation) {
+  if (worker == nullptr) return null_argument("syncd_worker_explain", "worker");
+  if (explanation == nullptr) return null_argument("syncd_worker_explain", "explanation");
+  TimeUs timeout_us = 0;
+  Outcome outcome = syncd::capi::make_timeout("syncd_worker_explain", timeout_ms,
+                                              worker->shared->request_timeout_us, timeout_us);
+  if (!outcome.ok()) return outcome;
+  Completion completion = worker->shared->client->explain(worker->id, timeout_us);
+  if (completion.status != Status::kOk) return as_outcome(completion);
+  auto* given = std::get_if<syncd::Explanation>(&completion.result);
+  if (given == nullptr) return no_result("syncd_worker_explain");
+  *explanation = syncd::capi::make_explanation(std::move(*given)).release();
+  return {};
+}
+
 Outcome leave(syncd_worker* worker, std::int64_t timeout_ms) {
   if (worker == nullptr) return null_argument("syncd_leave", "worker");
   TimeUs timeout_us = 0;
@@ -312,7 +334,17 @@ syncd_status syncd_begin(syncd_worker* worker, int64_t timeout_ms, syncd_step* s
 
 int32_t syncd_should_resync(const syncd_worker* worker) {
   if (worker == nullptr) return 0;
-  return static_cast<int32_t>(worker->signals->resync.load(std::memory_order_relaxed));
+  return static_cast<int32_t>(
+      std::atomic_ref(*worker->resync_flag).load(std::memory_order_relaxed));
+}
+
+const uint32_t* syncd_worker_resync_flag(const syncd_worker* worker) {
+  return worker != nullptr ? worker->resync_flag : nullptr;
+}
+
+syncd_status syncd_worker_explain(const syncd_worker* worker, int64_t timeout_ms,
+                                  syncd_explanation** explanation, syncd_error** error) {
+  return syncd::capi::guarded(error, [&] { return explain(worker, timeout_ms, explanation); });
 }
 
 syncd_status syncd_push(syncd_worker* worker, int64_t iteration, const syncd_push_info* info,
@@ -355,6 +387,7 @@ syncd_status syncd_leave(syncd_worker* worker, int64_t timeout_ms, syncd_error**
 
 void syncd_worker_free(syncd_worker* worker) {
   if (worker == nullptr) return;
+  worker->signals->disown();
   worker->shared->client->release(worker->id);
   delete worker;
 }

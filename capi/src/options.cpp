@@ -314,6 +314,10 @@ Outcome make_join_settings(const syncd_join_options* options, JoinSettings& sett
   if (!outcome.ok()) return outcome;
   request.name = known.name != nullptr ? std::string(known.name) : next_name(request);
   settings.timeout_ms = known.timeout_ms == 0 ? SYNCD_TIMEOUT_DEFAULT : known.timeout_ms;
+  settings.resync_flag = known.resync_flag;
+  if (reinterpret_cast<std::uintptr_t>(known.resync_flag) % sizeof(std::uint32_t) != 0) {
+    return invalid("syncd_join_options.resync_flag is not at a multiple of 4 bytes");
+  }
   return check_join(request);
 }
 

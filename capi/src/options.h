@@ -61,6 +61,7 @@ Outcome make_client_settings(const syncd_client_options* options, ClientSettings
 struct JoinSettings {
   client::JoinRequest request;
   std::int64_t timeout_ms = SYNCD_TIMEOUT_DEFAULT;
+  std::uint32_t* resync_flag = nullptr;
 };
 
 // `options` may be null.

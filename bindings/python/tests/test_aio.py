@@ -66,7 +66,7 @@ def test_a_timeout_keeps_the_worker(daemon):
             first = await client.join("job", "bsp", rank=0, world_size=2)
             with pytest.raises(syncd.Timeout):
                 await first.begin(timeout=0)
-            assert "worker 1 (not joined)" in await first.explain()
+            assert "worker 1 (not joined)" in str(await first.explain())
             second = await client.join("job", "bsp", rank=1, world_size=2)
             steps = await asyncio.gather(first.begin(), second.begin())
             assert [step.iteration for step in steps] == [0, 0]

@@ -52,12 +52,16 @@ def test_a_timeout_names_who_is_missing(daemon):
         assert error.code == syncd.Status.E_TIMEOUT and error.name == "SYNCD_E_TIMEOUT"
         assert "begin(2) of worker 0 not granted after" in error.message
         assert "worker 1 (node-b, clock 0" in error.missing
-        assert "worker 1 (node-b" in first.explain()
+        why = first.explain()
+        assert "worker 1 (node-b" in str(why) and why.rule == "ssp:1" and why.iteration == 2
+        assert why.ranks == "1" and why.count == 1 and why.waiting > 0
+        assert [(one.rank, one.host, one.clock) for one in why.workers] == [(1, "node-b", 0)]
+        assert why.workers[0].last_push_age is None
         second.push()
         assert first.begin(timeout=30).iteration == 2  # the request stood
 
 
-def test_explain_keeps_a_grant_for_begin(daemon):
+def test_one_who_waits_for_nothing_has_nothing_to_explain(daemon):
     with syncd.connect(daemon.address) as client, client.join("job", "asp", rank=0) as worker:
         assert worker.explain() is None
         step = worker.begin()
@@ -65,6 +69,18 @@ def test_explain_keeps_a_grant_for_begin(daemon):
         assert worker.explain() is None  # it computes
         assert worker.push() == syncd.Pushed(0, False)
         assert worker.begin().iteration == 1
+
+
+def test_explain_while_another_thread_is_blocked(daemon):
+    with syncd.connect(daemon.address) as client:
+        worker = client.join("job", "bsp", rank=0, world_size=2)
+        blocked = threading.Thread(target=worker.begin)
+        blocked.start()
+        while (why := worker.explain()) is None:
+            pass
+        assert why.rule == "start" and why.ranks == "1"
+        client.join("job", "bsp", rank=1, world_size=2).begin()
+        blocked.join()
 
 
 def test_a_long_wait_in_the_main_thread_is_one_wait(daemon):

@@ -29,9 +29,9 @@
  *  - Strings passed in are copied. Strings returned belong to the object they were asked of and
  *    live until that object is freed.
  *  - A syncd_client may be used from any number of threads at once. A syncd_worker may be used by
- *    one thread at a time, except syncd_should_resync() and the accessors syncd_worker_rank(),
- *    ..._world_size(), ..._job() and ..._policy(), which any thread may call at any time until the
- *    worker is freed.
+ *    one thread at a time, except syncd_should_resync(), syncd_worker_explain() and the accessors
+ *    syncd_worker_rank(), ..._world_size(), ..._job(), ..._policy() and ..._resync_flag(), which any
+ *    thread may call at any time until the worker is freed.
  *  - After fork(), the child gets SYNCD_E_FORKED from every call on an object made by its parent;
  *    the child may open a client of its own.
  *
@@ -193,10 +193,14 @@ typedef struct syncd_join_options {
   uint32_t world_size;  /* workers expected before the job starts; 0: from the environment, else
                            what the job says, else 1. Used when this join creates the job */
   int64_t timeout_ms;   /* 0: SYNCD_TIMEOUT_DEFAULT */
+  uint32_t *resync_flag; /* where the flag of syncd_should_resync() is to be, for instance in pinned
+                           memory that is mapped for a GPU: 4 bytes, at a multiple of 4, that stay
+                           valid until syncd_worker_free() has returned, or syncd_join() if that
+                           fails. NULL: in the library's own memory */
 } syncd_join_options;
 
 #define SYNCD_JOIN_OPTIONS_INIT \
-  { sizeof(syncd_join_options), NULL, NULL, NULL, NULL, SYNCD_RANK_ANY, 0, 0 }
+  { sizeof(syncd_join_options), NULL, NULL, NULL, NULL, SYNCD_RANK_ANY, 0, 0, NULL }
 
 /* Joins a job. Does not wait for the other workers: the first syncd_begin() does.
  *
@@ -252,6 +256,13 @@ SYNCD_API syncd_status syncd_begin(syncd_worker *worker, int64_t timeout_ms, syn
  * iteration alone: syncd_worker_restarted(), syncd_push() and the next grant end it. One relaxed
  * atomic load: no lock, no system call. Any thread. */
 SYNCD_API int32_t syncd_should_resync(const syncd_worker *worker);
+
+/* Where the flag is that syncd_should_resync() reads: 0 or 1, which the library writes on its own
+ * thread by single stores of 4 bytes. For a loop that polls it without a call, or a GPU kernel (see
+ * syncd_join_options.resync_flag); read it as an atomic or a volatile. Nothing but 0 and 1 is ever
+ * in it, and no other data is ordered by it. Valid until the worker is freed. NULL for NULL. Any
+ * thread, never blocks. */
+SYNCD_API const uint32_t *syncd_worker_resync_flag(const syncd_worker *worker);
 
 /* Tells the daemon that this worker followed the advice of syncd_should_resync(): it has dropped its
  * work on `iteration` and pulls again. Call it before the pull, so that the daemon counts what comes
@@ -359,6 +370,56 @@ SYNCD_API syncd_status syncd_worker_collect(syncd_worker *worker, int64_t iterat
  * SYNCD_E_CANCELLED, SYNCD_E_CLOSED, SYNCD_E_FORKED. */
 SYNCD_API syncd_status syncd_worker_consumed(syncd_worker *worker, int64_t iteration,
                                              int64_t timeout_ms, syncd_error **error);
+
+/* ---- Why am I waiting? ------------------------------------------------------------------------ */
+
+/* What the daemon says about a worker's standing request: immutable, so that any thread may read it.
+ * Its strings and list live until it is freed. */
+typedef struct syncd_explanation syncd_explanation;
+
+/* One worker that is waited for. Its layout never changes. */
+typedef struct syncd_waited_for {
+  int32_t rank;
+  uint32_t reserved;        /* 0 */
+  int64_t clock;            /* iterations completed; decentralized: the iteration it is in */
+  int64_t last_push_age_us; /* microseconds since its last push; -1: it has not pushed yet */
+  const char *name;
+  const char *host;
+  const char *state; /* for people: "in iteration 8 for 41.2 s", "disconnected 3.2 s ago", ... */
+} syncd_waited_for;
+
+/* Asks the daemon why this worker's syncd_begin(), syncd_worker_targets() or syncd_worker_collect()
+ * is not answered yet. Changes nothing. Also from another thread while that call is blocked, which
+ * is what it is for.
+ *
+ * Blocks until the daemon has answered. Ownership: *explanation is freed with
+ * syncd_explanation_free(). Thread-safe, but for syncd_worker_free() of the same worker.
+ * Errors: SYNCD_E_TIMEOUT, SYNCD_E_UNREACHABLE, SYNCD_E_FENCED, SYNCD_E_CANCELLED, SYNCD_E_CLOSED,
+ * SYNCD_E_FORKED. */
+SYNCD_API syncd_status syncd_worker_explain(const syncd_worker *worker, int64_t timeout_ms,
+                                            syncd_explanation **explanation, syncd_error **error);
+
+/* The accessors take NULL and then answer "", -1 and 0.
+ * text: the whole as one sentence, such as "ssp:3: relative clock 12 is 4 ahead of the slowest (8),
+ * allowed 3; waiting for worker 7 (node-b, clock 8, last push 41.2 s ago)". */
+SYNCD_API const char *syncd_explanation_text(const syncd_explanation *explanation);
+/* The policy, or "start" while the job has not begun. */
+SYNCD_API const char *syncd_explanation_rule(const syncd_explanation *explanation);
+/* The iteration that was asked for; -1: this worker is not waiting, and the rest says nothing. */
+SYNCD_API int64_t syncd_explanation_iteration(const syncd_explanation *explanation);
+/* Microseconds since it was asked for. */
+SYNCD_API int64_t syncd_explanation_waiting_us(const syncd_explanation *explanation);
+/* All workers that are waited for, as ranges of ranks such as "4, 23, 40-47", and their number. */
+SYNCD_API const char *syncd_explanation_ranks(const syncd_explanation *explanation);
+SYNCD_API uint32_t syncd_explanation_waited_for_count(const syncd_explanation *explanation);
+/* The first 8 of them at most, in rank order: returns how many, and *workers receives the list (NULL
+ * if there is none). `workers` may be NULL. */
+SYNCD_API size_t syncd_explanation_workers(const syncd_explanation *explanation,
+                                           const syncd_waited_for **workers);
+/* Takes NULL. */
+SYNCD_API void syncd_explanation_free(syncd_explanation *explanation);
+
+/* ---- The end of a worker ---------------------------------------------------------------------- */
 
 /* Leaves the job: the others no longer wait for this worker. The handle must still be freed. After
  * it has succeeded a second call answers SYNCD_E_CLOSED. Blocks until the daemon has answered.

@@ -402,9 +402,9 @@ TEST(Restarted, EndsTheAdviceAndIsSentBeforeThePush) {
   script.join_one();
   script.granted(0);
   script.notify(wire::ResyncNotice{Script::joined().worker, 0});
-  EXPECT_EQ(script.signals->resync.load(), 1U);
+  EXPECT_EQ(*script.signals->flag(), 1U);
   const OpId op = script.restarted(0);
-  EXPECT_EQ(script.signals->resync.load(), 0U);
+  EXPECT_EQ(*script.signals->flag(), 0U);
   EXPECT_EQ(script.take<wire::Restarted>().iteration, 0);
   const OpId push = script.push(0);
   script.take<wire::Push>();
@@ -446,11 +446,11 @@ TEST(Resync, APushEndsTheAdviceAndOneThatComesAfterItIsNone) {
   script.join_one();
   script.granted(0);
   script.notify(wire::ResyncNotice{Script::joined().worker, 0});
-  EXPECT_EQ(script.signals->resync.load(), 1U);
+  EXPECT_EQ(*script.signals->flag(), 1U);
   script.push(0);
-  EXPECT_EQ(script.signals->resync.load(), 0U);
+  EXPECT_EQ(*script.signals->flag(), 0U);
   script.notify(wire::ResyncNotice{Script::joined().worker, 0});
-  EXPECT_EQ(script.signals->resync.load(), 0U);
+  EXPECT_EQ(*script.signals->flag(), 0U);
 }
 
 }  // namespace

@@ -573,19 +573,19 @@ TEST(Session, AResyncRaisesTheFlagForThisIterationOnly) {
   script.join_one();
   const wire::WorkerRef ref{5, 3, 1, 11};
   script.notify(wire::ResyncNotice{ref, 0});
-  EXPECT_EQ(script.signals->resync, 0U) << "nothing is computed yet";
+  EXPECT_EQ(*script.signals->flag(), 0U) << "nothing is computed yet";
   script.granted(0);
   script.notify(wire::ResyncNotice{ref, 1});
   script.notify(wire::ResyncNotice{{5, 3, 1, 10}, 0});
   script.notify(wire::ResyncNotice{{5, 2, 1, 11}, 0});
-  EXPECT_EQ(script.signals->resync, 0U) << "of another iteration, incarnation or worker";
+  EXPECT_EQ(*script.signals->flag(), 0U) << "of another iteration, incarnation or worker";
   script.notify(wire::ResyncNotice{ref, 0});
-  EXPECT_EQ(script.signals->resync, 1U);
+  EXPECT_EQ(*script.signals->flag(), 1U);
   script.pushed(0);
   script.granted(1);
-  EXPECT_EQ(script.signals->resync, 0U) << "a grant clears it";
+  EXPECT_EQ(*script.signals->flag(), 0U) << "a grant clears it";
   script.notify(wire::ResyncNotice{ref, 0});
-  EXPECT_EQ(script.signals->resync, 0U) << "late";
+  EXPECT_EQ(*script.signals->flag(), 0U) << "late";
 }
 
 TEST(Session, NotificationsOfUnknownWorkersOrTypesAreSkipped) {

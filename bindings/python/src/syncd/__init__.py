@@ -10,7 +10,7 @@ syncd.aio has the same for asyncio, syncd.torch an adapter for PyTorch.
 """
 
 from ._library import LibraryNotFound, library_version
-from .client import Client, Pushed, Step, Update, Worker, connect
+from .client import Client, Explanation, Pushed, Step, Update, WaitedFor, Worker, connect
 from .errors import (
     Cancelled,
     Closed,
@@ -32,6 +32,7 @@ __all__ = [
     "Client",
     "Closed",
     "Error",
+    "Explanation",
     "Fenced",
     "Invalid",
     "LibraryNotFound",
@@ -43,6 +44,7 @@ __all__ = [
     "Unreachable",
     "Unsupported",
     "Update",
+    "WaitedFor",
     "Worker",
     "WrongIteration",
     "connect",

@@ -87,6 +87,7 @@ typedef struct syncd_join_options {
   int32_t rank;
   uint32_t world_size;
   int64_t timeout_ms;
+  uint32_t *resync_flag;
 } syncd_join_options;
 
 syncd_status syncd_join(syncd_client *client, const syncd_join_options *options,
@@ -111,6 +112,8 @@ syncd_status syncd_begin(syncd_worker *worker, int64_t timeout_ms, syncd_step *s
     syncd_error **error);
 
 int32_t syncd_should_resync(const syncd_worker *worker);
+
+const uint32_t *syncd_worker_resync_flag(const syncd_worker *worker);
 
 syncd_status syncd_worker_restarted(syncd_worker *worker, int64_t iteration, int64_t timeout_ms,
     syncd_error **error);
@@ -144,6 +147,31 @@ syncd_status syncd_worker_collect(syncd_worker *worker, int64_t iteration, int64
 
 syncd_status syncd_worker_consumed(syncd_worker *worker, int64_t iteration, int64_t timeout_ms,
     syncd_error **error);
+
+typedef struct syncd_explanation syncd_explanation;
+
+typedef struct syncd_waited_for {
+  int32_t rank;
+  uint32_t reserved;
+  int64_t clock;
+  int64_t last_push_age_us;
+  const char *name;
+  const char *host;
+  const char *state;
+} syncd_waited_for;
+
+syncd_status syncd_worker_explain(const syncd_worker *worker, int64_t timeout_ms,
+    syncd_explanation **explanation, syncd_error **error);
+
+const char *syncd_explanation_text(const syncd_explanation *explanation);
+const char *syncd_explanation_rule(const syncd_explanation *explanation);
+int64_t syncd_explanation_iteration(const syncd_explanation *explanation);
+int64_t syncd_explanation_waiting_us(const syncd_explanation *explanation);
+const char *syncd_explanation_ranks(const syncd_explanation *explanation);
+uint32_t syncd_explanation_waited_for_count(const syncd_explanation *explanation);
+size_t syncd_explanation_workers(const syncd_explanation *explanation,
+    const syncd_waited_for **workers);
+void syncd_explanation_free(syncd_explanation *explanation);
 
 syncd_status syncd_leave(syncd_worker *worker, int64_t timeout_ms, syncd_error **error);
 

@@ -28,7 +28,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, AsyncIterator, Callable, TypeVar
 
 from . import client as _client
-from .client import Pushed, Step, Update
+from .client import Explanation, Pushed, Step, Update
 from .errors import Status, error_of
 
 _Result = TypeVar("_Result")
@@ -199,8 +199,9 @@ class Worker:
     async def consumed(self, iteration: int | None = None, timeout: float | None = None) -> None:
         await self._call(self.sync.consumed, iteration, timeout)
 
-    async def explain(self) -> str | None:
-        return await self._call(self.sync.explain)
+    async def explain(self) -> Explanation | None:
+        """As syncd.Worker.explain(): also while a task waits in begin()."""
+        return await asyncio.to_thread(self.sync.explain)
 
     async def steps(self, iterations: int | None = None) -> AsyncIterator[Step]:
         """As syncd.Worker.steps()."""

@@ -53,6 +53,42 @@ class Pushed(NamedTuple):
     """The others have gone on without this update: drop the gradient."""
 
 
+class WaitedFor(NamedTuple):
+    """One worker that another one waits for."""
+
+    rank: int
+    name: str
+    host: str
+    clock: int
+    """Iterations completed; decentralized: the iteration it is in."""
+    last_push_age: float | None
+    """Seconds since its last push; None: it has not pushed yet."""
+    state: str
+    """For people: "in iteration 8 for 41.2 s", "disconnected 3.2 s ago", "not joined", ..."""
+
+
+class Explanation(NamedTuple):
+    """Why a call is not answered yet. str() gives the text."""
+
+    text: str
+    """The whole as one sentence."""
+    rule: str
+    """The policy, or "start" while the job has not begun."""
+    iteration: int
+    """The one that was asked for."""
+    waiting: float
+    """Seconds since then."""
+    ranks: str
+    """All who are waited for, as ranges: "4, 23, 40-47"."""
+    count: int
+    """How many they are."""
+    workers: tuple[WaitedFor, ...]
+    """The first 8 of them at most, in rank order."""
+
+    def __str__(self) -> str:
+        return self.text
+
+
 class Update(NamedTuple):
     """One update to reduce."""
 
@@ -166,6 +202,10 @@ def connect(
     return Client(lib, made[0], default_s)
 
 
+def _decoded(characters: Any) -> str:
+    return ffi.string(characters).decode(errors="replace")
+
+
 class Client:
     """A connection to a daemon, for any number of workers and threads. Made by connect()."""
 
@@ -265,7 +305,7 @@ class Client:
 class Worker:
     """A worker of a job. Made by Client.join(); use it in a `with` statement, which leaves the job.
 
-    One thread at a time, except should_resync() and the properties; a call that is made while
+    One thread at a time, except should_resync(), explain() and the properties; a call that is made while
     another thread is in one raises Error (SYNCD_E_STATE). Where a call takes `iteration`, None
     means the one that begin() granted last. Timeouts are in seconds; None: the client's default;
     math.inf: for ever; 0: do not wait.
@@ -292,8 +332,6 @@ class Worker:
         self._policy: str = ffi.string(lib.syncd_worker_policy(handle)).decode()
         self._granted: int | None = None  # the iteration granted last
         self._collected: int | None = None
-        self._computing = False
-        self._kept: Step | None = None  # granted to explain(), for the next begin()
 
     @property
     def rank(self) -> int:
@@ -324,22 +362,19 @@ class Worker:
         Raises Timeout, Unreachable, Error (SYNCD_E_STATE: the iteration before was not pushed),
         Fenced, Cancelled, Closed.
         """
-        step, self._kept = self._kept, None
-        if step is None:
-            self._wait("timeout", timeout, self._begin)
-            raw = self._step
-            flags = raw.flags
-            step = Step(
-                raw.iteration,
-                flags & 1 != 0,
-                flags & 2 != 0,
-                flags & 4 != 0,
-                flags & 8 != 0,
-                raw.staleness,
-            )
+        self._wait("timeout", timeout, self._begin)
+        raw = self._step
+        flags = raw.flags
+        step = Step(
+            raw.iteration,
+            flags & 1 != 0,
+            flags & 2 != 0,
+            flags & 4 != 0,
+            flags & 8 != 0,
+            raw.staleness,
+        )
         if not step.stop:
             self._granted = step.iteration
-            self._computing = True
         return step
 
     def should_resync(self) -> bool:
@@ -375,8 +410,6 @@ class Worker:
         info.bytes = _number("bytes", bytes, 0, 2**64 - 1)
         timeout_ms = _timeout_ms("timeout", timeout)
         self._call(self._lib.syncd_push, which, info, timeout_ms, self._flags)
-        if which == self._granted:
-            self._computing = False
         return Pushed(which, self._flags[0] & 1 != 0)
 
     def leave(self, timeout: float | None = None) -> None:
@@ -430,22 +463,45 @@ class Worker:
 
     # ---- Why it waits
 
-    def explain(self) -> str | None:
-        """Why this worker may not go on now, and who is waited for; None if it may.
+    def explain(self, timeout: float | None = None) -> Explanation | None:
+        """Why begin(), targets() or collect() is not answered yet: one in which another thread
+        is blocked now, or one that has ended with Timeout. None: this worker waits for nothing.
 
-        For the place where begin() would be called: it asks to begin without waiting. A grant that
-        it happens to get is kept for begin(). While an iteration is being computed it answers None.
-        Raises what begin() does, but for Timeout.
+        Any thread. Raises Timeout, Unreachable, Fenced, Cancelled, Closed.
         """
-        if self._computing or self._kept is not None:
+        lib = self._lib
+        found = ffi.new("syncd_explanation **")
+        error = ffi.new("syncd_error **")
+        status = lib.syncd_worker_explain(
+            self._handle, _timeout_ms("timeout", timeout), found, error
+        )
+        if status:
+            raise take_error(lib, status, error)
+        given = ffi.gc(found[0], lib.syncd_explanation_free)
+        iteration = lib.syncd_explanation_iteration(given)
+        if iteration < 0:
             return None
-        computing, granted = self._computing, self._granted
-        try:
-            step = self.begin(timeout=0)
-        except Timeout as error:
-            return error.message
-        self._kept, self._computing, self._granted = step, computing, granted
-        return None
+        listed = ffi.new("syncd_waited_for **")
+        count = lib.syncd_explanation_workers(given, listed)
+        return Explanation(
+            _decoded(lib.syncd_explanation_text(given)),
+            _decoded(lib.syncd_explanation_rule(given)),
+            iteration,
+            lib.syncd_explanation_waiting_us(given) / 1e6,
+            _decoded(lib.syncd_explanation_ranks(given)),
+            lib.syncd_explanation_waited_for_count(given),
+            tuple(
+                WaitedFor(
+                    one.rank,
+                    _decoded(one.name),
+                    _decoded(one.host),
+                    one.clock,
+                    None if one.last_push_age_us < 0 else one.last_push_age_us / 1e6,
+                    _decoded(one.state),
+                )
+                for one in (listed[0][0:count] if count else ())
+            ),
+        )
 
     # ---- Ends
 

@@ -1,0 +1,61 @@
+// See explanation.h.
+#include "explanation.h"
+
+#include <utility>
+
+namespace syncd::capi {
+
+static_assert(sizeof(void*) != 8 || sizeof(syncd_waited_for) == 48, "its layout never changes");
+
+std::unique_ptr<syncd_explanation> make_explanation(Explanation given) {
+  auto made = std::make_unique<syncd_explanation>();
+  made->explanation = std::move(given);
+  made->text = to_text(made->explanation);
+  for (const WaitedFor& other : made->explanation.workers) {
+    made->workers.push_back({static_cast<std::int32_t>(other.rank), 0, other.clock,
+                             other.last_push_age_us, other.name.c_str(), other.host.c_str(),
+                             other.state.c_str()});
+  }
+  return made;
+}
+
+}  // namespace syncd::capi
+
+extern "C" {
+
+const char* syncd_explanation_text(const syncd_explanation* explanation) {
+  return explanation != nullptr ? explanation->text.c_str() : "";
+}
+
+const char* syncd_explanation_rule(const syncd_explanation* explanation) {
+  return explanation != nullptr ? explanation->explanation.rule.c_str() : "";
+}
+
+int64_t syncd_explanation_iteration(const syncd_explanation* explanation) {
+  return explanation != nullptr ? explanation->explanation.iteration : -1;
+}
+
+int64_t syncd_explanation_waiting_us(const syncd_explanation* explanation) {
+  return explanation != nullptr ? explanation->explanation.waiting_us : 0;
+}
+
+const char* syncd_explanation_ranks(const syncd_explanation* explanation) {
+  return explanation != nullptr ? explanation->explanation.ranks.c_str() : "";
+}
+
+uint32_t syncd_explanation_waited_for_count(const syncd_explanation* explanation) {
+  return explanation != nullptr ? explanation->explanation.waited_for_count : 0;
+}
+
+size_t syncd_explanation_workers(const syncd_explanation* explanation,
+                                 const syncd_waited_for** workers) {
+  const size_t count = explanation != nullptr ? explanation->workers.size() : 0;
+  if (workers != nullptr) *workers = count > 0 ? explanation->workers.data() : nullptr;
+  return count;
+}
+
+void syncd_explanation_free(syncd_explanation* explanation) {
+  delete explanation;
+}
+
+}  // extern "C"
