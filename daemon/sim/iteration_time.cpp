@@ -47,8 +47,9 @@ std::pair<std::string_view, std::string_view> split(std::string_view text, char 
 
 const char* known_iteration_times() {
   return "constant:MS, uniform:A-B (one speed per worker), uniform_each:A-B, "
-         "lognormal:MEDIAN,SIGMA "
-         "(drawn at every iteration), trace:FILE (a history export); milliseconds";
+         "normal:MEAN,DEVIATION (a draw below 0.001 counts as 0.001), lognormal:MEDIAN,SIGMA (all "
+         "three drawn at "
+         "every iteration), trace:FILE (a history export); milliseconds";
 }
 
 const char* known_slowdowns() {
@@ -82,6 +83,19 @@ std::optional<IterationTime> parse_iteration_time(std::string_view text, std::st
     if (*first > *second) return wrong("the first time is above the second");
     time.first_us = *first;
     time.second = *second;
+  } else if (name == "normal") {
+    time.kind = IterationTime::Kind::kNormal;
+    const auto [mean, deviation] = split(rest, ',');
+    const auto first = time_of(mean);
+    const auto second = number(deviation);
+    if (!first || !second || *second < 0 ||
+        *second * 1000 > static_cast<double>(limits::kSpanMax)) {
+      return wrong(
+          "expected is normal:MEAN,DEVIATION, such as normal:1000,100, with a deviation from 0; " +
+          range);
+    }
+    time.first_us = *first;
+    time.second = *second * 1000;
   } else if (name == "lognormal") {
     time.kind = IterationTime::Kind::kLognormal;
     const auto [median, sigma] = split(rest, ',');
@@ -172,6 +186,9 @@ double Durations::base(Rank worker, Iteration iteration) const {
       return between(draw_unit(seed_, Stream::kSpeed, worker, 0));
     case IterationTime::Kind::kUniformEach:
       return between(draw_unit(seed_, Stream::kTime, worker, k));
+    case IterationTime::Kind::kNormal:
+      // Far below the mean there is no time left: what no computation can take is the least it can.
+      return std::max(1.0, time_.first_us + time_.second * draw_normal(seed_, worker, k));
     case IterationTime::Kind::kLognormal:
       return time_.first_us * std::exp(time_.second * draw_normal(seed_, worker, k));
     case IterationTime::Kind::kTrace: {

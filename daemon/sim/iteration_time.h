@@ -16,16 +16,19 @@
 namespace syncd::sim {
 
 struct IterationTime {
-  enum class Kind { kConstant, kUniform, kUniformEach, kLognormal, kTrace };
+  enum class Kind { kConstant, kUniform, kUniformEach, kNormal, kLognormal, kTrace };
   Kind kind = Kind::kConstant;
-  double first_us = 1'000'000;  // constant: the time; uniform: the lower bound; lognormal: median
-  double second = 0;            // uniform: the upper bound in microseconds; lognormal: sigma
+  // constant: the time; uniform: the lower bound; normal: the mean; lognormal: the median
+  double first_us = 1'000'000;
+  // uniform: the upper bound, normal: the deviation, both in microseconds; lognormal: sigma
+  double second = 0;
   std::shared_ptr<const Trace> trace;
 };
 
-// "constant:MS", "uniform:A-B" (one speed per worker for the whole run), "uniform_each:A-B" and
-// "lognormal:MEDIAN,SIGMA" (drawn at every iteration), "trace:FILE" (which is read here). Times in
-// milliseconds, fractions allowed. Empty: `error` says what is wrong and what is allowed.
+// "constant:MS", "uniform:A-B" (one speed per worker for the whole run), "uniform_each:A-B",
+// "normal:MEAN,DEVIATION" (a draw below 1 us counts as 1 us) and "lognormal:MEDIAN,SIGMA" (drawn at
+// every iteration), "trace:FILE" (which is read here). Times in milliseconds, fractions allowed.
+// Empty: `error` says what is wrong and what is allowed.
 std::optional<IterationTime> parse_iteration_time(std::string_view text, std::string& error);
 const char* known_iteration_times();
 

@@ -93,6 +93,38 @@ TEST(IterationTime, UniformEachIsDrawnEveryTime) {
   EXPECT_NEAR(mean(of, 10, 1000), 1'250'000, 10'000);
 }
 
+TEST(IterationTime, NormalHasItsMeanAndDeviation) {
+  const Durations of = durations("normal:1000,100");
+  EXPECT_NE(of(0, 0), of(0, 1));
+  EXPECT_NE(of(0, 0), of(1, 0));
+  constexpr Rank kWorkers = 10;
+  constexpr Iteration kIterations = 2000;
+  const double middle = mean(of, kWorkers, kIterations);
+  double squares = 0;
+  for (Rank worker = 0; worker < kWorkers; ++worker) {
+    for (Iteration k = 0; k < kIterations; ++k) {
+      squares += std::pow(static_cast<double>(of(worker, k)) - middle, 2);
+    }
+  }
+  EXPECT_NEAR(middle, 1'000'000, 5'000);
+  EXPECT_NEAR(std::sqrt(squares / (kWorkers * static_cast<double>(kIterations))), 100'000, 5'000);
+  EXPECT_EQ(durations("normal:1000,0")(3, 7), 1'000'000);
+}
+
+TEST(IterationTime, NormalTakesNoLessThanAMicrosecond) {
+  // Half of the draws are below 0, and what slows a worker down slows these too.
+  const Durations of = durations("normal:0.001,1000");
+  const Durations slowed = durations("normal:0.001,1000", "fixed:0=4x");
+  int least = 0;
+  for (Iteration k = 0; k < 1000; ++k) {
+    ASSERT_GE(of(0, k), 1);
+    if (of(0, k) != 1) continue;
+    ++least;
+    EXPECT_EQ(slowed(0, k), 4);
+  }
+  EXPECT_NEAR(least, 500, 100);
+}
+
 TEST(IterationTime, LognormalHasItsMedian) {
   const Durations of = durations("lognormal:1000,0.3");
   std::vector<Micros> all;
@@ -129,10 +161,28 @@ TEST(Slowdown, FixedSlowsTheNamedWorkers) {
 }
 
 TEST(IterationTime, BadTextsAreNamed) {
-  for (const char* text :
-       {"", "constant", "constant:", "constant:0", "constant:-5", "constant:1e30", "constant:1s",
-        "uniform:1000", "uniform:1500-1000", "uniform_each:a-b", "lognormal:1000",
-        "lognormal:1000,-1", "lognormal:1000,nan", "gauss:1", "trace:", "trace:/does/not/exist"}) {
+  for (const char* text : {"",
+                           "constant",
+                           "constant:",
+                           "constant:0",
+                           "constant:-5",
+                           "constant:1e30",
+                           "constant:1s",
+                           "uniform:1000",
+                           "uniform:1500-1000",
+                           "uniform_each:a-b",
+                           "lognormal:1000",
+                           "lognormal:1000,-1",
+                           "lognormal:1000,nan",
+                           "normal:1000",
+                           "normal:0,1",
+                           "normal:1000,-1",
+                           "normal:1000,nan",
+                           "normal:1000,1e30",
+                           "normal:1000-100",
+                           "gauss:1",
+                           "trace:",
+                           "trace:/does/not/exist"}) {
     std::string error;
     EXPECT_FALSE(parse_iteration_time(text, error)) << text;
     EXPECT_THAT(error, HasSubstr("'" + std::string(text) + "'")) << error;
@@ -144,6 +194,14 @@ TEST(IterationTime, BadTextsAreNamed) {
     EXPECT_FALSE(parse_slowdown(text, error)) << text;
     EXPECT_THAT(error, HasSubstr("'" + std::string(text) + "'")) << error;
   }
+}
+
+TEST(IterationTime, ErrorsSayWhatIsAllowed) {
+  std::string error;
+  EXPECT_FALSE(parse_iteration_time("gauss:1", error));
+  EXPECT_THAT(error, HasSubstr("normal:MEAN,DEVIATION (a draw below 0.001 counts as 0.001)"));
+  EXPECT_FALSE(parse_iteration_time("normal:1000", error));
+  EXPECT_THAT(error, HasSubstr("such as normal:1000,100"));
 }
 
 std::shared_ptr<const Trace> trace(const std::string& text, std::string& error) {
