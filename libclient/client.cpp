@@ -24,11 +24,30 @@ std::uint64_t make_seed() {
   return seed;
 }
 
+// A call that nobody waits for: it frees itself.
+class DetachedCall final : public Call {
+ public:
+  DetachedCall(Command command, std::function<void(Completion)> done)
+      : Call(std::move(command), Timeout{}), done_(std::move(done)) {}
+
+ private:
+  void finish(Completion completion) noexcept override {
+    done_(std::move(completion));
+    delete this;
+  }
+
+  std::function<void(Completion)> done_;
+};
+
 Completion failure(Status status, std::string message) {
   Completion completion;
   completion.status = status;
   completion.message = std::move(message);
   return completion;
+}
+
+Completion forked_failure() {
+  return failure(Status::kForked, kForkedText);
 }
 
 }  // namespace
@@ -79,10 +98,7 @@ Completion Client::open(ClientOptions options, std::shared_ptr<Client>& client) 
 
 template <typename Given>
 Completion Client::call(Given&& command, TimeUs timeout_us) {
-  if (forked()) {
-    return failure(Status::kForked,
-                   "this client was opened before fork(); open a new one in the child");
-  }
+  if (forked()) return forked_failure();
   Call call(Command(std::forward<Given>(command)), Timeout::after(timeout_us, Driver::now_us()));
   driver_->submit(call);
   return call.wait();
@@ -94,6 +110,13 @@ Completion Client::join(JoinRequest request, TimeUs timeout_us) {
 
 Completion Client::begin(WorkerId worker, TimeUs timeout_us) {
   return call(BeginCommand{worker}, timeout_us);
+}
+
+void Client::begin_then(WorkerId worker, std::function<void(Completion)> done) {
+  if (forked()) return done(forked_failure());
+  auto call = std::make_unique<DetachedCall>(BeginCommand{worker}, std::move(done));
+  driver_->submit(*call);
+  static_cast<void>(call.release());  // submitted, it frees itself
 }
 
 Completion Client::push(WorkerId worker, std::int64_t iteration, const PushInfo& info,

@@ -6,6 +6,7 @@
 #include <sys/types.h>
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -16,6 +17,10 @@
 namespace syncd::client {
 
 class Driver;
+
+// What a call answers with kForked.
+inline constexpr const char* kForkedText =
+    "this client was opened before fork(); open a new one in the child";
 
 struct ClientOptions {
   std::vector<Endpoint> endpoints;  // at least one
@@ -40,6 +45,11 @@ class Client {
   // from now, or kNever.
   Completion join(JoinRequest request, TimeUs timeout_us);
   Completion begin(WorkerId worker, TimeUs timeout_us);
+  // The same without waiting: `done` is called once, when begin is answered or fails, on the
+  // client's thread; on the caller's, before this returns, if it fails at once because the client
+  // is closed or belongs to a parent process. It must be quick, and may not call the client or
+  // throw.
+  void begin_then(WorkerId worker, std::function<void(Completion)> done);
   Completion push(WorkerId worker, std::int64_t iteration, const PushInfo& info, TimeUs timeout_us);
   Completion targets(WorkerId worker, std::int64_t iteration, TimeUs timeout_us);
   Completion collect(WorkerId worker, std::int64_t iteration, TimeUs timeout_us);

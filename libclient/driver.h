@@ -55,12 +55,16 @@ using Command = std::variant<ConnectCommand, JoinRequest, BeginCommand, PushComm
 class Call {
  public:
   Call(Command command, Timeout timeout) : command_(std::move(command)), timeout_(timeout) {}
+  virtual ~Call() = default;
+  Call(const Call&) = delete;
+  Call& operator=(const Call&) = delete;
 
   Completion wait();
 
  private:
   friend class Driver;
-  void finish(Completion completion) noexcept;
+  // Once, on the loop's thread or, where submit() refuses it, on the caller's.
+  virtual void finish(Completion completion) noexcept;
 
   Command command_;
   Timeout timeout_;

@@ -40,6 +40,10 @@ Session::Worker* Session::admit(Op& op, WorkerId worker) {
     complete(op, Status::kFenced, found->second.failure);
     return nullptr;
   }
+  if (found->second.released) {  // asked for by one who did not wait, and then freed the handle
+    complete(op, Status::kClosed, "the worker's handle was freed");
+    return nullptr;
+  }
   return &found->second;
 }
 

@@ -2,14 +2,19 @@
 #include "libclient/client.h"
 
 #include <atomic>
+#include <cerrno>
 #include <cmath>
 #include <memory>
+#include <optional>
 #include <string>
+#include <system_error>
 #include <utility>
 #include <variant>
 
+#include "arrival.h"
 #include "error.h"
 #include "explanation.h"
+#include "libclient/driver.h"
 #include "options.h"
 #include "syncd/client.h"
 
@@ -48,6 +53,7 @@ struct syncd_worker {
   std::shared_ptr<Shared> shared;
   std::shared_ptr<syncd::client::WorkerSignals> signals;
   std::uint32_t* resync_flag = nullptr;  // in `signals`, or the caller's memory
+  std::shared_ptr<syncd::capi::Arrival> arrival;
   syncd::client::WorkerId id = syncd::client::kNoWorker;
   std::int32_t rank = 0;
   std::uint32_t world_size = 0;
@@ -107,6 +113,7 @@ Outcome join(syncd_client* client, const syncd_join_options* options, syncd_work
   made->shared = shared;
   made->signals = std::make_shared<syncd::client::WorkerSignals>(settings.resync_flag);
   made->resync_flag = made->signals->flag();
+  made->arrival = std::make_shared<syncd::capi::Arrival>();
   made->job = settings.request.job;
   settings.request.signals = made->signals;
   Completion completion = shared->client->join(std::move(settings.request), timeout_us);
@@ -124,6 +131,40 @@ Outcome join(syncd_client* client, const syncd_join_options* options, syncd_work
   return {};
 }
 
+// Told before the arrival is touched: a thread of the parent's may have held its lock.
+Outcome forked() {
+  return {Status::kForked, syncd::client::kForkedText};
+}
+
+// What begin was answered, given to the caller.
+Outcome give_step(const char* call, Completion& completion, syncd_step* step) {
+  if (completion.status != Status::kOk) return as_outcome(completion);
+  const auto* granted = result_of<syncd::client::Step>(completion);
+  if (granted == nullptr) return no_result(call);
+  // The caller's own struct_size stays: it may know more, or one day fewer, fields than we do.
+  step->iteration = granted->iteration;
+  step->staleness = granted->staleness;
+  step->flags = granted->flags;
+  step->reserved = 0;
+  return {};
+}
+
+// What syncd_worker_arrive() asked for.
+Completion wait_for_arrival(syncd_worker& worker, TimeUs timeout_us) {
+  using syncd::client::Timeout;
+  const Timeout timeout = Timeout::after(timeout_us, syncd::client::Driver::now_us());
+  if (auto completion = worker.arrival->take_until(timeout.deadline_us)) return *completion;
+  Completion why = worker.shared->client->explain(worker.id, syncd::client::kExplainTimeoutUs);
+  if (auto completion = worker.arrival->take()) return *completion;
+  Completion late;
+  late.status = Status::kTimeout;
+  late.message = "begin of worker " + std::to_string(worker.rank) + " not granted after " +
+                 syncd::format_duration(timeout_us) + ": ";
+  const auto* explanation = result_of<syncd::Explanation>(why);
+  late.message += explanation != nullptr ? to_text(*explanation) : why.message;
+  return late;
+}
+
 Outcome begin(syncd_worker* worker, std::int64_t timeout_ms, syncd_step* step) {
   if (worker == nullptr) return null_argument("syncd_begin", "worker");
   if (step == nullptr) return null_argument("syncd_begin", "step");
@@ -134,15 +175,65 @@ Outcome begin(syncd_worker* worker, std::int64_t timeout_ms, syncd_step* step) {
   outcome = syncd::capi::make_timeout("syncd_begin", timeout_ms, worker->shared->begin_timeout_us,
                                       timeout_us);
   if (!outcome.ok()) return outcome;
-  Completion completion = worker->shared->client->begin(worker->id, timeout_us);
-  if (completion.status != Status::kOk) return as_outcome(completion);
-  const auto* granted = result_of<syncd::client::Step>(completion);
-  if (granted == nullptr) return no_result("syncd_begin");
-  // The caller's own struct_size stays: it may know more, or one day fewer, fields than we do.
-  step->iteration = granted->iteration;
-  step->staleness = granted->staleness;
-  step->flags = granted->flags;
-  step->reserved = 0;
+  Client& client = *worker->shared->client;
+  Completion completion = !client.forked() && worker->arrival->asked()
+                              ? wait_for_arrival(*worker, timeout_us)
+                              : client.begin(worker->id, timeout_us);
+  return give_step("syncd_begin", completion, step);
+}
+
+Outcome arrive(syncd_worker* worker) {
+  if (worker == nullptr) return null_argument("syncd_worker_arrive", "worker");
+  Client& client = *worker->shared->client;
+  const std::shared_ptr<syncd::capi::Arrival> arrival = worker->arrival;
+  if (client.forked()) return forked();
+  if (!arrival->start()) return {};
+  try {
+    client.begin_then(worker->id,
+                      [arrival](Completion given) { arrival->finish(std::move(given)); });
+  } catch (...) {
+    arrival->finish({0, Status::kNoMemory, {}, {}});
+    static_cast<void>(arrival->take());
+    throw;
+  }
+  return {};
+}
+
+Outcome poll(syncd_worker* worker, std::int32_t* ready, syncd_step* step) {
+  const char* call = "syncd_worker_poll";
+  if (worker == nullptr) return null_argument(call, "worker");
+  if (ready == nullptr) return null_argument(call, "ready");
+  if (step == nullptr) return null_argument(call, "step");
+  syncd_step known = SYNCD_STEP_INIT;
+  Outcome outcome = syncd::capi::read_struct(step, kStepFirstSize, "syncd_step", known);
+  if (!outcome.ok()) return outcome;
+  Client& client = *worker->shared->client;
+  if (client.forked()) return forked();
+  if (!worker->arrival->asked()) {
+    return {Status::kState, "syncd_worker_poll: nothing was asked for; call syncd_worker_arrive()"};
+  }
+  std::optional<Completion> completion = worker->arrival->take();
+  if (!completion) {
+    *ready = 0;
+    return {};
+  }
+  outcome = give_step(call, *completion, step);
+  if (outcome.ok()) *ready = 1;
+  return outcome;
+}
+
+Outcome descriptor(syncd_worker* worker, std::int32_t* descriptor) {
+  const char* call = "syncd_worker_descriptor";
+  if (worker == nullptr) return null_argument(call, "worker");
+  if (descriptor == nullptr) return null_argument(call, "descriptor");
+  Client& client = *worker->shared->client;
+  if (client.forked()) return forked();
+  const int made = worker->arrival->descriptor();
+  if (made < 0) {
+    return {Status::kLimit, std::string(call) + ": this process gets no descriptor: " +
+                                std::system_category().message(errno)};
+  }
+  *descriptor = made;
   return {};
 }
 
@@ -332,6 +423,19 @@ syncd_status syncd_begin(syncd_worker* worker, int64_t timeout_ms, syncd_step* s
   return syncd::capi::guarded(error, [&] { return begin(worker, timeout_ms, step); });
 }
 
+syncd_status syncd_worker_arrive(syncd_worker* worker, syncd_error** error) {
+  return syncd::capi::guarded(error, [&] { return arrive(worker); });
+}
+
+syncd_status syncd_worker_poll(syncd_worker* worker, int32_t* ready, syncd_step* step,
+                               syncd_error** error) {
+  return syncd::capi::guarded(error, [&] { return poll(worker, ready, step); });
+}
+
+syncd_status syncd_worker_descriptor(syncd_worker* worker, int32_t* fd, syncd_error** error) {
+  return syncd::capi::guarded(error, [&] { return descriptor(worker, fd); });
+}
+
 int32_t syncd_should_resync(const syncd_worker* worker) {
   if (worker == nullptr) return 0;
   return static_cast<int32_t>(
@@ -388,6 +492,7 @@ syncd_status syncd_leave(syncd_worker* worker, int64_t timeout_ms, syncd_error**
 void syncd_worker_free(syncd_worker* worker) {
   if (worker == nullptr) return;
   worker->signals->disown();
+  if (!worker->shared->client->forked()) worker->arrival->close_descriptor();
   worker->shared->client->release(worker->id);
   delete worker;
 }

@@ -250,6 +250,35 @@ typedef struct syncd_step {
 SYNCD_API syncd_status syncd_begin(syncd_worker *worker, int64_t timeout_ms, syncd_step *step,
                                    syncd_error **error);
 
+/* ---- Beginning without blocking: for a loop that overlaps waiting with computing, or that waits for
+ * other things too.
+ *
+ *     syncd_worker_arrive(worker, NULL);              asks, as syncd_begin() does
+ *     ... compute what needs no new parameters, until the descriptor is readable ...
+ *     syncd_worker_poll(worker, &ready, &step, NULL);
+ *     if (ready) ... as after syncd_begin() ...
+ *
+ * syncd_begin() may be called instead of syncd_worker_poll(): it then waits for what was asked for. */
+
+/* Asks to start this worker's next iteration, and does not wait. While what was asked for before has
+ * not been taken, it does nothing. Does not block.
+ * Errors: SYNCD_E_FORKED; all others come from syncd_worker_poll(). */
+SYNCD_API syncd_status syncd_worker_arrive(syncd_worker *worker, syncd_error **error);
+
+/* Takes the answer to syncd_worker_arrive(), if it is there: *ready is then 1 and *step is set, as by
+ * syncd_begin(). Else *ready is 0, and *step is not touched. Does not block.
+ * Errors: those of syncd_begin(), but for SYNCD_E_TIMEOUT; they are an answer, too, so that one who
+ * wants to go on arrives again. SYNCD_E_STATE also means that nothing was asked for. */
+SYNCD_API syncd_status syncd_worker_poll(syncd_worker *worker, int32_t *ready, syncd_step *step,
+                                         syncd_error **error);
+
+/* A file descriptor for poll(), epoll or an event loop: readable while syncd_worker_poll() has an
+ * answer to give. The same at each call; the worker's, which closes it when it is freed. Do not read
+ * from it. Does not block.
+ * Errors: SYNCD_E_LIMIT (this process has no descriptors left), SYNCD_E_FORKED. */
+SYNCD_API syncd_status syncd_worker_descriptor(syncd_worker *worker, int32_t *descriptor,
+                                               syncd_error **error);
+
 /* 1 if the daemon advises this worker to drop the iteration it is computing and to start it again on
  * fresher parameters; 0 otherwise. Whoever follows drops the work, calls syncd_worker_restarted(),
  * renews the parameters and computes again; ignoring it is allowed. The advice is about the present

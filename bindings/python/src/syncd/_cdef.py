@@ -111,6 +111,14 @@ typedef struct syncd_step {
 syncd_status syncd_begin(syncd_worker *worker, int64_t timeout_ms, syncd_step *step,
     syncd_error **error);
 
+syncd_status syncd_worker_arrive(syncd_worker *worker, syncd_error **error);
+
+syncd_status syncd_worker_poll(syncd_worker *worker, int32_t *ready, syncd_step *step,
+    syncd_error **error);
+
+syncd_status syncd_worker_descriptor(syncd_worker *worker, int32_t *descriptor,
+    syncd_error **error);
+
 int32_t syncd_should_resync(const syncd_worker *worker);
 
 const uint32_t *syncd_worker_resync_flag(const syncd_worker *worker);

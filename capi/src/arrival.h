@@ -1,0 +1,48 @@
+// A begin that was asked for without waiting, and its answer once it has come. Written by the
+// client's thread, read by the worker's; the descriptor by anybody.
+#pragma once
+
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <optional>
+
+#include "libclient/client.h"
+
+namespace syncd::capi {
+
+class Arrival {
+ public:
+  Arrival() = default;
+  ~Arrival();
+  Arrival(const Arrival&) = delete;
+  Arrival& operator=(const Arrival&) = delete;
+
+  // False: one was asked for already, and its answer was not taken yet.
+  bool start();
+  // The answer, for the one that start() announced.
+  void finish(client::Completion completion) noexcept;
+
+  bool asked() const;
+  // The answer, if it is there: the next start() is for another one. Waits for it until
+  // `deadline_us` (the driver's clock), or not at all.
+  std::optional<client::Completion> take();
+  std::optional<client::Completion> take_until(client::TimeUs deadline_us);
+
+  // Becomes readable when there is an answer to take, and ceases to be when it is taken. -1, with
+  // errno set, if the system has none left.
+  int descriptor();
+  // The descriptor is the system's again.
+  void close_descriptor() noexcept;
+
+ private:
+  std::optional<client::Completion> take_locked();
+
+  mutable std::mutex mutex_;
+  std::condition_variable answered_;
+  bool asked_ = false;
+  std::optional<client::Completion> answer_;
+  int descriptor_ = -1;
+};
+
+}  // namespace syncd::capi
