@@ -82,7 +82,8 @@ void add_plan(CLI::App& app, syncd::ctl::PlanOptions& options, std::function<int
   specsync->add_option("--scope", options.scope, "job: one abort time for all; worker: one each");
   specsync->add_option("--cap", options.cap,
                        "The longest abort time: milliseconds, span (default: below the shortest "
-                       "span, or the worker's own) or authors (as in their program)");
+                       "span, or the worker's own) or authors (as in their program; the default of "
+                       "the policy specsync)");
   command("dssp", "How many iterations a fastest worker may run on", kPlanDsspHelp,
           PlanKind::kDssp);
 }

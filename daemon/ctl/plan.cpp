@@ -33,6 +33,8 @@ const char* const kPlanSpecsyncHelp =
     "Input (times in milliseconds, fractions allowed):\n"
     "  {\"workers\":[{\"id\":0,\"pull_ms\":..,\"span_ms\":..}, ...],\n"
     "   \"pushes\":[{\"worker\":1,\"t_ms\":..}, ...],\"cap_ms\":null,\"scope\":\"job\"}\n"
+    "cap_ms, the longest abort time, may also be \"authors\", which is the default of the policy\n"
+    "specsync, or \"span\", which null stands for. --cap and --scope win over the input.\n"
     "A push by a worker that is not among the workers counts for everybody else.\n"
     "Output: {\"abort_time_ms\":..,\"abort_rate\":{\"0\":..},\"improvement\":..,\"off\":false,\n"
     "\"elapsed_us\":..}; with scope worker abort_time_ms is a map too. null: do not speculate.";

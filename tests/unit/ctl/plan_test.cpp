@@ -178,6 +178,24 @@ TEST(PlanSpecsync, AnswersBothScopes) {
   EXPECT_EQ(answer(PlanKind::kSpecsync, input, options)["abort_time_ms"], 10);
 }
 
+// Most is pushed at 20 ms, which is within the span but above what the authors allow.
+TEST(PlanSpecsync, TakesTheCapOfTheAuthorsFromOptionAndInput) {
+  const auto input = [](const std::string& cap) {
+    return R"({"workers":[{"id":0,"pull_ms":0,"span_ms":100},{"id":1,"pull_ms":0,"span_ms":100}],
+        "pushes":[{"worker":1,"t_ms":2},{"worker":1,"t_ms":20},{"worker":1,"t_ms":20},
+                  {"worker":0,"t_ms":20}],"cap_ms":)" +
+           cap + "}";
+  };
+  EXPECT_EQ(answer(PlanKind::kSpecsync, input("null"))["abort_time_ms"], 20);
+  EXPECT_EQ(answer(PlanKind::kSpecsync, input("\"span\""))["abort_time_ms"], 20);
+  // (sqrt(10) / 3 - 1) * 100 ms = 5.4 ms
+  EXPECT_EQ(answer(PlanKind::kSpecsync, input("\"authors\""))["abort_time_ms"], 2);
+  PlanOptions options;
+  options.cap = "authors";
+  EXPECT_EQ(answer(PlanKind::kSpecsync, input("null"), options)["abort_time_ms"], 2);
+  EXPECT_THAT(kPlanSpecsyncHelp, HasSubstr("\"authors\""));
+}
+
 TEST(PlanSpecsync, APushOfSomebodyElseCountsForAll) {
   const json out = answer(PlanKind::kSpecsync, R"({"workers":[{"id":0,"pull_ms":0,"span_ms":100},
       {"id":1,"pull_ms":0,"span_ms":100}],"pushes":[{"worker":"gone","t_ms":4}]})");

@@ -174,6 +174,19 @@ TEST(PolicyPage, GivesTheRealDefaults) {
   EXPECT_GE(checked, 8U);
 }
 
+// The planner alone has another default than the policy: the page gives the command that shows what
+// the policy does.
+TEST(PolicyPage, ShowsSpecSyncsTuningWithThePolicysOwnCap) {
+  const auto caps = all_matches(section("specsync"), "`syncctl plan specsync --cap ([a-z]+)`");
+  ASSERT_EQ(caps.size(), 1U);
+  std::string error;
+  const auto plain = make_policy("specsync+asp", error);
+  const auto capped = make_policy("specsync:adaptive,cap=" + caps[0] + "+asp", error);
+  ASSERT_NE(plain, nullptr) << error;
+  ASSERT_NE(capped, nullptr) << error;
+  EXPECT_EQ(capped->name(), plain->name());
+}
+
 TEST(PolicyPage, ShowsOnlyPolicyStringsThatAreAccepted) {
   std::set<std::string> policies;
   for (const auto& [name, form] : registered()) {
