@@ -31,8 +31,8 @@ struct Size {
 };
 constexpr std::array<Size, 4> kSizes{{{100, 15}, {1000, 15}, {1000, 150}, {100'000, 15}}};
 
-// How unlike the workers' speeds are: what iterations take, from 1 s up. The papers' is the first;
-// `auto` must not do worse where gaps are many (like speeds) or all times meet (equal ones).
+// How unlike the workers' speeds are: what iterations take, from 1 s up. The paper's is the first.
+// The others are the hard ones for `auto`: hardly a gap lies within another one.
 struct Speeds {
   const char* suffix;
   Micros slowest;
