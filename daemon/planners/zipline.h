@@ -45,8 +45,8 @@ struct Progression {
 };
 
 enum class ZiplineAlgorithm : std::uint8_t {
-  kAuto,  // the fastest exact one on most inputs: kZiplineGaps, or kZiplineLinked where equally
-          // fast workers end one after another as evenly as can be
+  kAuto,           // the fastest exact one on most inputs: kZiplineGaps, or kZiplineLinked where
+                   // equally fast workers end one after another as evenly as can be
   kGridScan,       // section 5.1, algorithm 1: a heuristic, may miss the optimum. O(R^2 n)
   kFullGridScan,   // section 5.1: every end in turn is the designated one. O(R n^2)
   kZipline,        // section 5.2, algorithm 2. O(R n^2)
