@@ -41,7 +41,13 @@ std::optional<topology::Graph> PeerGraph::plan(std::uint32_t workers, std::strin
   const topology::Acceptance acceptance = topology::accept_for_job(*graph, force_);
   if (acceptance.accepted) return graph;
   const bool by_force = topology::accept_for_job(*graph, true).accepted;
-  error = acceptance.reason + (by_force ? "; force=1 takes it all the same" : "");
+  error = acceptance.reason;
+  if (by_force) {
+    error += "; force=1 takes it all the same";
+  } else if (const auto others = topology::nearest_for_job(spec_, workers, force_);
+             !others.empty()) {
+    error = "with " + std::to_string(workers) + " workers " + error + others;
+  }
   return std::nullopt;
 }
 

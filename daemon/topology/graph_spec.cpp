@@ -112,6 +112,8 @@ constexpr Generator kGenerators[] = {
     {GraphKind::kClustered, "clustered", nullptr, 1, {}},
 };
 constexpr std::string_view kFilePrefix = "file:";
+// Generators that fail for some numbers do so for single ones.
+constexpr std::size_t kNearestMax = 8;
 
 const Generator& generator(GraphKind kind) {
   return kGenerators[static_cast<std::size_t>(kind)];
@@ -130,6 +132,13 @@ std::string count_of(std::size_t count, const char* thing) {
   return std::to_string(count) + " " + thing + (count == 1 ? "" : "s");
 }
 
+// The end of a refusal. 0: there is none.
+std::string nearest(std::size_t below, std::size_t above) {
+  if (below == 0 && above == 0) return {};
+  if (below == 0 || above == 0) return "; the nearest is " + std::to_string(below + above);
+  return "; the nearest are " + std::to_string(below) + " and " + std::to_string(above);
+}
+
 // Where the number of nodes is wrong: a sentence.
 std::string check_count(const GraphSpec& spec, std::size_t nodes) {
   if (nodes == 0) return refusal(spec, "a graph needs at least one worker");
@@ -143,15 +152,11 @@ std::string check_count(const GraphSpec& spec, std::size_t nodes) {
                              count_of(spec.loaded->size(), "worker") + ", not for " +
                              std::to_string(nodes));
   }
-  const Generator& maker = generator(spec.kind);
-  const std::size_t multiple = maker.multiple_of;
+  const std::size_t multiple = generator(spec.kind).multiple_of;
   if (nodes % multiple == 0) return {};
   const std::size_t below = nodes / multiple * multiple;
-  std::string nearest = std::to_string(below + multiple);
-  if (below > 0) nearest = std::to_string(below) + " and " + nearest;
   return refusal(spec, "the number of workers must be a multiple of " + std::to_string(multiple) +
-                           ", not " + std::to_string(nodes) +
-                           (below > 0 ? "; the nearest are " : "; the nearest is ") + nearest);
+                           ", not " + std::to_string(nodes) + nearest(below, below + multiple));
 }
 
 std::string too_many_edges(const GraphSpec& spec) {
@@ -267,6 +272,21 @@ std::optional<Graph> generate(const GraphSpec& spec, std::size_t nodes,
     return std::nullopt;
   }
   return Graph(nodes, generator(spec.kind).make(nodes));
+}
+
+std::string nearest_for_job(const GraphSpec& spec, std::size_t nodes, bool force) {
+  if (spec.kind == GraphKind::kFile || spec.kind == GraphKind::kClustered) return {};
+  const auto fits = [&](std::size_t count) {
+    std::string error;
+    const std::optional<Graph> graph = generate(spec, count, {}, error);
+    return graph && accept_for_job(*graph, force).accepted;
+  };
+  std::size_t below = 0, above = 0;
+  for (std::size_t step = 1; step <= kNearestMax; ++step) {
+    if (below == 0 && step < nodes && fits(nodes - step)) below = nodes - step;
+    if (above == 0 && fits(nodes + step)) above = nodes + step;
+  }
+  return nearest(below, above);
 }
 
 std::optional<MembershipGraph> generate_for_membership(const GraphSpec& spec,

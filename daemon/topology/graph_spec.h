@@ -82,6 +82,11 @@ std::string to_edge_list(const Graph& graph);
 std::optional<Graph> generate(const GraphSpec& spec, std::size_t nodes,
                               std::span<const std::string> hosts, std::string& error);
 
+// Where accept_for_job refuses a generated graph of `nodes` nodes: "; the nearest are 5 and 7", the
+// closest numbers on either side, up to 8 away, that it takes. Empty: there are none, or the graph
+// does not follow from the number alone. O(n + m).
+std::string nearest_for_job(const GraphSpec& spec, std::size_t nodes, bool force);
+
 struct MembershipGraph {
   Graph graph;  // node i is active[i]
   // What stands instead of the specified graph, or that a file's graph fell apart: a sentence

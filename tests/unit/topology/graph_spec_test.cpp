@@ -124,6 +124,21 @@ TEST(Generate, NamesTheNearestNumbersThatDo) {
   EXPECT_THAT(refused("file:/nowhere", 3), HasSubstr("not loaded"));
 }
 
+TEST(Generate, NamesTheNearestNumbersThatAJobTakes) {
+  for (const std::size_t nodes : {6, 14, 22, 30, 38}) {
+    EXPECT_FALSE(accept_for_job(make("halton", nodes)).accepted);
+    EXPECT_TRUE(accept_for_job(make("halton", nodes - 1)).accepted);
+    EXPECT_TRUE(accept_for_job(make("halton", nodes + 1)).accepted);
+    EXPECT_EQ(
+        nearest_for_job(spec_of("halton"), nodes, false),
+        "; the nearest are " + std::to_string(nodes - 1) + " and " + std::to_string(nodes + 1));
+  }
+  // From a number that a generator does not take at all, too.
+  EXPECT_EQ(nearest_for_job(spec_of("double_ring"), 2, false), "; the nearest is 4");
+  EXPECT_EQ(nearest_for_job(spec_of("clustered"), 6, false), "");
+  EXPECT_EQ(nearest_for_job(spec_of("file:/nowhere"), 6, false), "");
+}
+
 TEST(Membership, IsTheGraphItselfWhereItCanBe) {
   for (const char* name : {"complete", "ring", "ring_directed", "ring_based", "double_ring",
                            "root_expander", "star", "halton"}) {
