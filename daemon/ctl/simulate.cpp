@@ -208,8 +208,12 @@ std::string simulate_help() {
          "by "
          "others between a worker's last pull and its push) and\nupdates_per_restart_mean (pushes "
          "by "
-         "others that a restart's pull brought in, or null) of each;\nwith --sweep also gain of "
-         "each, and best. A run that comes to a stand has stalled_at_s and waits.\n"
+         "others that a restart's pull brought in, or null) of each, and\n"
+         "speculation_off_s of those that do (virtual seconds until it gave restarts up, or "
+         "null); with --sweep\nalso gain of each, and best. A run that comes to a stand has "
+         "stalled_at_s and waits.\n"
+         "specsync gives restarts up where they cost iterations and the loss falls no faster, and "
+         "here there\nis no loss: auto_off=off keeps them, as in specsync:auto_off=off+asp.\n"
          "A table is as wide as the terminal; if there is none, as the variable COLUMNS says, or "
          "80.";
 }
@@ -288,6 +292,7 @@ Json simulate_json(const SimulateAnswer& answer) {
       row["missed_updates_mean"] = rounded(result.missed_updates_mean);
       row["updates_per_restart_mean"] = rounded(result.updates_per_restart_mean);
     }
+    if (result.speculates) row["speculation_off_s"] = rounded(result.speculation_off_s);
     if (!answer.gains.empty()) {
       row["gain"] = std::isfinite(answer.gains[i]) ? rounded(answer.gains[i]) : Json(nullptr);
     }
@@ -360,6 +365,17 @@ std::string simulate_table(const SimulateAnswer& answer, std::size_t columns) {
     text +=
         "MISSED: pushes by others between a worker's last pull and its push.\n"
         "FRESH: those that the pull of a restart brought in.\n";
+  }
+  bool gave_up = false;
+  for (const sim::Result& result : answer.results) {
+    if (!result.speculation_off_s) continue;
+    text += result.policy + ": no restarts after " + fixed(result.speculation_off_s, 1) + " s.\n";
+    gave_up = true;
+  }
+  if (gave_up) {
+    text +=
+        "They had cost iterations, and there is no loss here that could fall faster for it.\n"
+        "auto_off=off keeps them, as in specsync:auto_off=off+asp.\n";
   }
   for (const sim::Result& result : answer.results) {
     if (result.batches_per_iteration == 1) continue;

@@ -23,8 +23,6 @@ constexpr double kRateMax = 1e6;  // of all workers; more than 1 means several p
 constexpr std::size_t kLogMax = std::size_t{1} << 18;
 
 constexpr std::string_view kTuned = "specsync tuned";
-constexpr std::string_view kOff =
-    "specsync off: fewer iterations/s than without, and no gain in loss";
 
 struct Settings {
   bool adaptive = true;
@@ -146,7 +144,7 @@ class SpecSync final : public OverlayPolicy {
   void on_note(PolicyHost& host, const Record& record) override {
     if (record.reason == kTuned) {
       take_tuning(record.values);
-    } else if (record.reason == kOff) {
+    } else if (record.reason == kSpeculationOff) {
       off_ = true;
     } else {
       OverlayPolicy::on_note(host, record);
@@ -297,7 +295,7 @@ class SpecSync final : public OverlayPolicy {
     if (!failure || host.replaying()) return;
     off_ = true;
     Fact fact;
-    fact.reason = kOff;
+    fact.reason = kSpeculationOff;
     fact.values = {failure->with, failure->without};
     host.note(std::move(fact));
   }

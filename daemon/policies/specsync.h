@@ -26,11 +26,16 @@
 
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "daemon/engine/policy.h"
 #include "daemon/policies/policy_text.h"
 
 namespace syncd {
+
+// The reason of the record that says that auto_off has stopped speculation.
+inline constexpr std::string_view kSpeculationOff =
+    "specsync off: fewer iterations/s than without, and no gain in loss";
 
 std::unique_ptr<Policy> make_specsync(const PolicyText& text, std::unique_ptr<Policy> base,
                                       std::string& error);

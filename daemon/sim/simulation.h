@@ -88,6 +88,9 @@ struct Result {
   double missed_updates_mean = 0;
   std::optional<double> updates_per_restart_mean;
   bool speculates = false;  // the policy, or one that it is switched to, may advise restarts
+  // When that policy gave restarts up, for the first time if switches bring it in again: by its
+  // auto_off they cost more iterations than the loss gains, and in a simulation there is no loss.
+  std::optional<double> speculation_off_s;
   double skipped_per_s_per_worker = 0;
   std::optional<double> predicted_wait_ms_mean;  // of barriers that a plan foresaw
   std::optional<double> actual_wait_ms_mean;     // of barriers whose wait is recorded

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "daemon/engine/policy.h"
+#include "daemon/policies/specsync.h"
 
 namespace syncd::sim {
 namespace {
@@ -39,6 +40,11 @@ void Tally::barrier(const Record& record) {
     actual_us_ += static_cast<double>(record.wait_us);
     ++actual_;
   }
+}
+
+void Tally::note(const Record& record) {
+  if (result_.speculation_off_s || record.reason != kSpeculationOff) return;
+  result_.speculation_off_s = seconds(static_cast<double>(record.time_us));
 }
 
 void Tally::refused(Micros now, const wire::Error& error) {

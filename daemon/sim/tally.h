@@ -23,6 +23,7 @@ class Tally {
   void records(std::span<const Record> records) {
     for (const Record& record : records) {
       if (record.kind == RecordKind::kBarrier) barrier(record);
+      if (record.kind == RecordKind::kPolicyNote) note(record);
     }
   }
   void granted(const wire::Granted& granted) {
@@ -62,6 +63,7 @@ class Tally {
 
  private:
   void barrier(const Record& record);
+  void note(const Record& record);
 
   Result result_;
   double presence_us_ = 0;

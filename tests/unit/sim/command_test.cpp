@@ -127,6 +127,43 @@ TEST(Simulate, WhatSpeculationGainsIsShownWhereItTakesPart) {
   EXPECT_THAT(simulate_table(*answer), testing::Not(HasSubstr("MISSED")));
 }
 
+TEST(Simulate, ThatRestartsWereGivenUpIsSaidWithTheTime) {
+  SimulateQuery long_run = query("");
+  long_run.workers = 16;
+  long_run.duration_s = 200;
+  long_run.iteration_time = "uniform:500-1500";
+  long_run.compare = "asp,specsync+asp,specsync:auto_off=off+asp";
+  std::string error;
+  auto answer = answer_simulate(long_run, error);
+  ASSERT_TRUE(answer) << error;
+  const nlohmann::ordered_json json = simulate_json(*answer);
+  EXPECT_FALSE(json["policies"][0].contains("speculation_off_s"));
+  ASSERT_TRUE(json["policies"][1]["speculation_off_s"].is_number());
+  EXPECT_TRUE(json["policies"][2]["speculation_off_s"].is_null());
+  const auto off_s = json["policies"][1]["speculation_off_s"].get<double>();
+  EXPECT_GT(off_s, 4 * 1.4) << "after some epochs of the slowest worker at least";
+  EXPECT_LT(off_s, 200);
+  const std::string table = simulate_table(*answer);
+  EXPECT_THAT(table, testing::ContainsRegex("\nspecsync\\+asp: no restarts after [0-9.]+ s\\.\n"));
+  EXPECT_THAT(table, HasSubstr("auto_off=off keeps them"));
+  EXPECT_THAT(table, testing::Not(HasSubstr("auto_off=off+asp: no restarts")));
+  EXPECT_THAT(simulate_help(), HasSubstr("speculation_off_s"));
+  // Until then it is another run than without it, and from then on it restarts no more.
+  const std::uint64_t restarts = answer->results[1].restarts;
+  EXPECT_GT(restarts, 0U);
+  long_run.compare = "specsync+asp";
+  long_run.duration_s = off_s + 2;  // who was advised just before may be in an iteration
+  answer = answer_simulate(long_run, error);
+  ASSERT_TRUE(answer) << error;
+  EXPECT_EQ(answer->results[0].restarts, restarts);
+  EXPECT_EQ(answer->results[0].speculation_off_s, off_s);
+  long_run.duration_s = off_s - 1;
+  answer = answer_simulate(long_run, error);
+  ASSERT_TRUE(answer) << error;
+  EXPECT_FALSE(answer->results[0].speculation_off_s);
+  EXPECT_THAT(simulate_table(*answer), testing::Not(HasSubstr("no restarts")));
+}
+
 // syncctl simulate --workers 40 --iteration-time uniform:1000-1500 --compare bsp,asp,...
 TEST(Simulate, AComparisonOfEveryKindOfPolicyIsReadable) {
   SimulateQuery all;
