@@ -374,7 +374,7 @@ std::string simulate_table(const SimulateAnswer& answer, std::size_t columns) {
   }
   if (gave_up) {
     text +=
-        "They had cost iterations, and there is no loss here that could fall faster for it.\n"
+        "They cost iterations, and here no loss is reported that could fall faster.\n"
         "auto_off=off keeps them, as in specsync:auto_off=off+asp.\n";
   }
   for (const sim::Result& result : answer.results) {
