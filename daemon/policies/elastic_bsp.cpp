@@ -2,6 +2,7 @@
 #include "daemon/policies/elastic_bsp.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "daemon/engine/limits.h"
 #include "daemon/planners/intervals.h"
@@ -505,16 +506,24 @@ class ElasticBsp final : public Policy {
   Waiters held_;     // for the barrier. Threshold: 0
 };
 
+// Which of its unnamed parameters were given.
+struct Given {
+  bool algorithm = false;
+  bool predictor = false;
+};
+
 bool parse_argument(const PolicyText& text, const PolicyArgument& argument, Settings& settings,
-                    std::string& error) {
+                    Given& given, std::string& error) {
   if (argument.key.empty()) {
     if (const auto algorithm = planners::parse_zipline_algorithm(argument.value)) {
       settings.algorithm = *algorithm;
-      return true;
+      if (given.algorithm) error = given_twice(text, "ALGORITHM");
+      return !std::exchange(given.algorithm, true);
     }
     if (const auto predictor = planners::parse_predictor(argument.value)) {
       settings.predictor = *predictor;
-      return true;
+      if (given.predictor) error = given_twice(text, "PREDICTOR");
+      return !std::exchange(given.predictor, true);
     }
     error = policy_error(text, "'" + argument.value + "' is neither an algorithm (" +
                                    std::string(planners::kZiplineAlgorithmNames) +
@@ -555,8 +564,9 @@ std::unique_ptr<Policy> make_elastic_bsp(const PolicyText& text, std::string& er
   if (!horizon) return nullptr;
   Settings settings;
   settings.horizon = *horizon;
+  Given given;
   for (std::size_t i = 1; i < text.arguments.size(); ++i) {
-    if (!parse_argument(text, text.arguments[i], settings, error)) return nullptr;
+    if (!parse_argument(text, text.arguments[i], settings, given, error)) return nullptr;
   }
   if (settings.beta && settings.objective != planners::ZiplineObjective::kRate) {
     error = policy_error(text, "beta bounds the plans of objective=rate, which is not given");

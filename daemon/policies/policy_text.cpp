@@ -2,6 +2,7 @@
 #include "daemon/policies/policy_text.h"
 
 #include <charconv>
+#include <set>
 
 namespace syncd {
 
@@ -47,6 +48,20 @@ std::vector<std::string> split_policy_list(std::string_view list) {
 
 std::string policy_error(const PolicyText& text, std::string_view what) {
   return "policy '" + text.whole + "': " + std::string(what);
+}
+
+std::string given_twice(const PolicyText& text, std::string_view what) {
+  return policy_error(text, std::string(what) + " is given twice");
+}
+
+std::string find_given_twice(const PolicyText& text) {
+  std::set<std::string_view> keys;
+  for (const PolicyArgument& argument : text.arguments) {
+    if (!argument.key.empty() && !keys.insert(argument.key).second) {
+      return given_twice(text, argument.key);
+    }
+  }
+  return {};
 }
 
 std::optional<std::int64_t> parse_policy_integer(const PolicyText& text, std::string_view what,

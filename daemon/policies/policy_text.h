@@ -48,6 +48,13 @@ std::vector<std::string> split_policy_list(std::string_view list);
 // "policy 'ssp:x': <what>".
 std::string policy_error(const PolicyText& text, std::string_view what);
 
+// "policy 'hop:ring,skip=1,skip=2': skip is given twice".
+std::string given_twice(const PolicyText& text, std::string_view what);
+
+// The sentence for the first "key=value" argument whose key an earlier one has. Empty: there is
+// none. Positional arguments are the policy's own matter. O(n log n).
+std::string find_given_twice(const PolicyText& text);
+
 // An integer argument within [lowest, highest]; empty, with a sentence in `error`, if it is not
 // one.
 std::optional<std::int64_t> parse_policy_integer(const PolicyText& text, std::string_view what,

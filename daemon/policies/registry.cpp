@@ -65,6 +65,10 @@ std::unique_ptr<Policy> make_policy(std::string_view text, std::string& error,
   }
   const std::size_t plus = text.find('+');
   PolicyText first = split_policy_text(text.substr(0, plus));
+  if (is_policy_name(first.name)) {
+    error = find_given_twice(first);
+    if (!error.empty()) return nullptr;
+  }
   for (const Overlay& overlay : kOverlays) {
     if (first.name != overlay.name) continue;
     if (plus == std::string_view::npos) {

@@ -491,6 +491,18 @@ TEST(PolicyText, RefusalsSayWhatIsWrongAndWhatIsAllowed) {
       {"naive_wait:1+bsp:0", "K is '0'"},
       {"asp+ssp:1", "nothing can be laid under asp"},
       {"specsync2+asp", "is unknown"},
+      {"bsp:1,backup=1,backup=2", "': backup is given twice"},
+      {"bsp:1,backup=1,backup=1", "': backup is given twice"},
+      {"hop:ring,max_ig=2,skip=0,max_ig=7", "': max_ig is given twice"},
+      {"hop:ring,backup.1=1,backup.1=1", "': backup.1 is given twice"},
+      {"notify_ack:ring,every=1,every=2", "': every is given twice"},
+      {"elastic_bsp:5,beta=1,objective=rate,beta=2", "': beta is given twice"},
+      {"elastic_bsp:5,zipline,zipline_opt", "': ALGORITHM is given twice"},
+      {"elastic_bsp:5,auto,last,auto", "': ALGORITHM is given twice"},
+      {"elastic_bsp:5,last,median", "': PREDICTOR is given twice"},
+      {"specsync:scope=job,scope=worker+asp", "': scope is given twice"},
+      {"specsync:fixed,5,0.5,auto_off=on,auto_off=off+asp", "': auto_off is given twice"},
+      {"naive_wait:1+bsp:2,backup=0,backup=1", "': backup is given twice"},
   };
   for (const auto& [text, part] : kRefusals) {
     std::string error;
