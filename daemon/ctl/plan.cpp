@@ -2,16 +2,18 @@
 // file such an error is an exception.
 #include "daemon/ctl/plan.h"
 
+#include <cerrno>
 #include <chrono>
 #include <cmath>
 #include <fstream>
 #include <istream>
-#include <iterator>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <ostream>
 #include <set>
+#include <sstream>
 #include <stdexcept>
+#include <system_error>
 
 #include "daemon/ctl/commands.h"
 #include "daemon/planners/abort_tuner.h"
@@ -430,22 +432,21 @@ std::optional<std::string> plan_text(PlanKind kind, const std::string& text,
 
 int run_plan(PlanKind kind, const PlanOptions& options, std::istream& standard_input,
              std::ostream& out, std::ostream& err) {
-  const auto whole = [](std::istream& in) {
-    return std::string(std::istreambuf_iterator<char>(in), {});
-  };
-  std::string text;
-  if (options.input == "-") {
-    text = whole(standard_input);
-  } else {
-    std::ifstream file(options.input, std::ios::binary);
-    if (file) text = whole(file);
-    if (!file) {
-      err << "syncctl: cannot read " << options.input << "\n";
-      return kExitUsage;
-    }
+  std::ostringstream text;
+  errno = 0;
+  std::ifstream file;
+  const bool from_file = options.input != "-";
+  if (from_file) file.open(options.input, std::ios::binary);
+  // Nothing to read is a failure of this operator too, but no error: then errno stays as it was.
+  // A folder can be opened, but not read.
+  text << (from_file ? file.rdbuf() : standard_input.rdbuf());
+  if ((from_file && !file.is_open()) || (!text && errno != 0)) {
+    err << "syncctl: cannot read " << (from_file ? options.input : "the standard input") << ": "
+        << std::generic_category().message(errno) << "; expected is a file with JSON, or -\n";
+    return kExitUsage;
   }
   std::string error;
-  const std::optional<std::string> answer = plan_text(kind, text, options, error);
+  const std::optional<std::string> answer = plan_text(kind, text.str(), options, error);
   if (!answer) {
     err << "syncctl: " << error << "\n";
     return kExitUsage;

@@ -24,11 +24,33 @@ using Json = nlohmann::ordered_json;
 // A sweep runs once per pair: more take hours, and nobody reads the table.
 constexpr std::size_t kSweepPairsMax = 1000;
 
-// To microseconds; what is out of range stays out of range, for the simulator to complain about.
-Micros micros(double value, double unit) {
-  const double us = value * unit;
-  if (std::isnan(us)) return -1;
-  return std::llround(std::clamp(us, -1.0, static_cast<double>(limits::kSpanMax) + 1));
+// As short as it can be told exactly: "0.000001", "2592000"; "nan".
+std::string plain(double value, std::chars_format format) {
+  std::array<char, 400> text{};
+  const auto end = std::to_chars(text.data(), text.data() + text.size(), value, format).ptr;
+  return {text.data(), end};
+}
+
+struct Unit {
+  const char* name;
+  double us;
+};
+constexpr Unit kSeconds{"seconds", 1e6};
+constexpr Unit kMilliseconds{"milliseconds", 1e3};
+
+// A time that was given, rounded to microseconds. Empty: `error` says what `what` is and may be.
+std::optional<Micros> micros(const std::string& what, double value, const Unit& unit, Micros lowest,
+                             std::string& error) {
+  const double us = std::round(value * unit.us);
+  constexpr auto kHighest = static_cast<double>(limits::kSpanMax);
+  if (us >= static_cast<double>(lowest) && us <= kHighest) return static_cast<Micros>(us);
+  const auto in_unit = [&](double number) {
+    return plain(number / unit.us, std::chars_format::fixed);
+  };
+  error = what + " is " + plain(value, std::chars_format::general) + ", allowed are " + unit.name +
+          " from " + in_unit(static_cast<double>(lowest)) + " to " + in_unit(kHighest) +
+          " (30 days)";
+  return std::nullopt;
 }
 
 template <class T>
@@ -43,8 +65,7 @@ bool add_event(const char* flag, const std::string& text, sim::TimedEvent event,
   const std::size_t at = text.rfind('@');
   const bool is_switch = event.kind == sim::TimedEvent::Kind::kSwitch;
   double seconds = 0;
-  bool good = at != std::string::npos && parse(std::string_view(text).substr(at + 1), seconds) &&
-              std::isfinite(seconds);
+  bool good = at != std::string::npos && parse(std::string_view(text).substr(at + 1), seconds);
   if (good && is_switch) {
     event.policy = text.substr(0, at);
   } else if (good) {
@@ -56,7 +77,10 @@ bool add_event(const char* flag, const std::string& text, sim::TimedEvent event,
             (is_switch ? "POLICY@SECONDS, such as ssp:3@60" : "RANK@SECONDS, such as 3@12.5");
     return false;
   }
-  event.at = micros(seconds, 1e6);
+  const std::string time = std::string(flag) + " '" + text + "': the time";
+  const auto when = micros(time, seconds, kSeconds, 0, error);
+  if (!when) return false;
+  event.at = *when;
   events.push_back(std::move(event));
   return true;
 }
@@ -73,10 +97,18 @@ std::optional<sim::Options> options_of(const SimulateQuery& query, std::string& 
     options.hosts = static_cast<std::uint32_t>(*query.hosts);
   }
   options.seed = query.seed;
-  options.delay_us = micros(query.delay_ms, 1e3);
-  options.plan_delay_us = micros(query.plan_delay_ms, 1e3);
-  options.duration_us = micros(query.duration_s, 1e6);
-  options.worker_grace_us = micros(query.worker_grace_s, 1e6);
+  const auto take = [&](const char* flag, double value, const Unit& unit, Micros lowest,
+                        Micros& into) {
+    const auto us = micros(flag, value, unit, lowest, error);
+    if (us) into = *us;
+    return us.has_value();
+  };
+  if (!take("--delay-ms", query.delay_ms, kMilliseconds, 0, options.delay_us) ||
+      !take("--plan-delay-ms", query.plan_delay_ms, kMilliseconds, 0, options.plan_delay_us) ||
+      !take("--duration-s", query.duration_s, kSeconds, 1, options.duration_us) ||
+      !take("--worker-grace-s", query.worker_grace_s, kSeconds, 0, options.worker_grace_us)) {
+    return std::nullopt;
+  }
   options.serial = query.order == "serial";
   if (!query.order.empty() && query.order != "serial" && query.order != "parallel") {
     error = "--order is '" + query.order + "', allowed are parallel and serial";

@@ -2,16 +2,23 @@
 #include "daemon/sim/trace.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <charconv>
 #include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <system_error>
 
 #include "daemon/engine/limits.h"
 
 namespace syncd::sim {
 namespace {
+
+// Why the file could not be opened or read. A folder can be opened, but not read.
+std::string why() {
+  return errno != 0 ? std::generic_category().message(errno) : "input error";
+}
 
 class Reader {
  public:
@@ -19,8 +26,10 @@ class Reader {
 
   std::shared_ptr<const Trace> read(std::string& error) {
     const int first = (in_ >> std::ws).peek();
-    const bool read = first == '{' ? read_json_lines() : read_csv();
-    if (read && spans_.empty()) {
+    const bool read = !in_.bad() && (first == '{' ? read_json_lines() : read_csv());
+    if (in_.bad()) {
+      error_ = name_ + ": cannot be read: " + why();
+    } else if (read && spans_.empty()) {
       error_ = name_ + ": no push with a span_us is in it";
     }
     if (!error_.empty()) {
@@ -156,9 +165,10 @@ std::shared_ptr<const Trace> read_trace(std::istream& in, const std::string& nam
 }
 
 std::shared_ptr<const Trace> read_trace_file(const std::string& path, std::string& error) {
+  errno = 0;
   std::ifstream in(path, std::ios::binary);
   if (!in) {
-    error = path + ": cannot be opened";
+    error = path + ": cannot be opened: " + why();
     return nullptr;
   }
   return read_trace(in, path, error);

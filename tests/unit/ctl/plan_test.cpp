@@ -3,6 +3,7 @@
 
 #include <gmock/gmock.h>
 
+#include <fstream>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
@@ -151,7 +152,20 @@ TEST(PlanZipline, NamesTheWrongOption) {
   EXPECT_THAT(error(PlanKind::kZipline, kSeries, options), HasSubstr("--R: is 0"));
   options = {};
   options.input = "/no/such/file";
-  EXPECT_THAT(error(PlanKind::kZipline, "", options), HasSubstr("cannot read /no/such/file"));
+  EXPECT_THAT(error(PlanKind::kZipline, "", options),
+              HasSubstr("cannot read /no/such/file: No such file"));
+  options.input = testing::TempDir();
+  EXPECT_THAT(error(PlanKind::kZipline, "", options),
+              HasSubstr("cannot read " + testing::TempDir() + ": Is a directory; expected is"));
+}
+
+TEST(PlanZipline, ReadsAFile) {
+  PlanOptions options;
+  options.input = testing::TempDir() + "plan_zipline.json";
+  std::ofstream(options.input) << kEnds;
+  EXPECT_EQ(answer(PlanKind::kZipline, "not this", options)["wait_ms"], 3.25);
+  std::ofstream(options.input, std::ios::trunc).flush();
+  EXPECT_THAT(error(PlanKind::kZipline, kEnds, options), HasSubstr("the input is not JSON"));
 }
 
 TEST(PlanSpecsync, AnswersBothScopes) {

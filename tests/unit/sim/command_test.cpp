@@ -314,9 +314,23 @@ TEST(Simulate, ComplaintsNameTheOption) {
   EXPECT_THAT(with([](auto& q) { q.hosts = 0; }), HasSubstr("--hosts is 0, allowed are 1 to 4"));
   EXPECT_THAT(with([](auto& q) { q.hosts = 5; }), HasSubstr("--hosts is 5, allowed are 1 to 4"));
   EXPECT_THAT(with([](auto& q) { q.hosts = -1; }), HasSubstr("--hosts is -1"));
-  EXPECT_THAT(with([](auto& q) { q.duration_s = -1; }), HasSubstr("duration"));
-  EXPECT_THAT(with([](auto& q) { q.duration_s = 1e300; }), HasSubstr("duration"));
-  EXPECT_THAT(with([](auto& q) { q.delay_ms = std::nan(""); }), HasSubstr("delay"));
+  for (const double seconds : {-1.0, 0.0, 1e-7, 2592001.0, 1e300, HUGE_VAL, std::nan("")}) {
+    EXPECT_THAT(with([&](auto& q) { q.duration_s = seconds; }),
+                HasSubstr("allowed are seconds from 0.000001 to 2592000 (30 days)"));
+  }
+  EXPECT_THAT(with([](auto& q) { q.duration_s = std::nan(""); }),
+              HasSubstr("--duration-s is nan, "));
+  EXPECT_THAT(with([](auto& q) { q.duration_s = -1.5; }), HasSubstr("--duration-s is -1.5, "));
+  EXPECT_THAT(with([](auto& q) { q.delay_ms = HUGE_VAL; }),
+              HasSubstr("--delay-ms is inf, allowed are milliseconds from 0 to 2592000000 (30"));
+  EXPECT_THAT(with([](auto& q) { q.delay_ms = std::nan(""); }), HasSubstr("--delay-ms is nan, "));
+  EXPECT_THAT(with([](auto& q) { q.plan_delay_ms = -2; }), HasSubstr("--plan-delay-ms is -2, "));
+  EXPECT_THAT(with([](auto& q) { q.worker_grace_s = 1e10; }),
+              HasSubstr("--worker-grace-s is 1e+10, allowed are seconds from 0 to 2592000"));
+  EXPECT_THAT(with([](auto& q) { q.fails = {"3@-4"}; }),
+              HasSubstr("--fail '3@-4': the time is -4, allowed are seconds from 0 to"));
+  EXPECT_THAT(with([](auto& q) { q.changes = {"asp@inf"}; }),
+              HasSubstr("--switch 'asp@inf': the time is inf, allowed are seconds"));
   EXPECT_THAT(with([](auto& q) { q.fails = {"3"}; }), HasSubstr("--fail '3': expected is RANK@"));
   EXPECT_THAT(with([](auto& q) { q.joins = {"a@1"}; }), HasSubstr("--join 'a@1'"));
   EXPECT_THAT(with([](auto& q) { q.joins = {"1@x"}; }), HasSubstr("--join '1@x'"));

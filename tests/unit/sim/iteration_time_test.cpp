@@ -204,6 +204,14 @@ TEST(IterationTime, ErrorsSayWhatIsAllowed) {
   EXPECT_THAT(error, HasSubstr("such as normal:1000,100"));
 }
 
+TEST(IterationTime, ATraceThatCannotBeReadSaysWhy) {
+  std::string error;
+  EXPECT_FALSE(parse_iteration_time("trace:/does/not/exist", error));
+  EXPECT_THAT(error, HasSubstr("/does/not/exist: cannot be opened: No such file"));
+  EXPECT_FALSE(parse_iteration_time("trace:" + testing::TempDir(), error));
+  EXPECT_THAT(error, HasSubstr(testing::TempDir() + ": cannot be read: Is a directory"));
+}
+
 std::shared_ptr<const Trace> trace(const std::string& text, std::string& error) {
   std::istringstream in(text);
   return read_trace(in, "run.csv", error);
