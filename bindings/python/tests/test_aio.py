@@ -46,8 +46,12 @@ def test_more_workers_than_the_default_pool_has_threads(daemon):
 def test_cancelling_a_wait_ends_it_in_the_library(daemon):
     async def main():
         client = await syncd.aio.connect(daemon.address)
-        worker = await client.join("job", "bsp", rank=0, world_size=2)
-        task = asyncio.ensure_future(worker.begin())
+        worker = await client.join("job", "hop:ring", rank=0, world_size=2)
+        other = await client.join("job", "hop:ring", rank=1, world_size=2)
+        await asyncio.gather(worker.begin(), other.begin())
+        await worker.targets()
+        await worker.push()
+        task = asyncio.ensure_future(worker.collect())
         while not worker.sync._busy.locked():
             await asyncio.sleep(0.001)
         task.cancel()
@@ -55,6 +59,38 @@ def test_cancelling_a_wait_ends_it_in_the_library(daemon):
             await task
         with pytest.raises(syncd.Closed):
             await worker.begin()
+        client.close()
+
+    run(main())
+    join_threads()
+
+
+def test_a_begin_that_is_cancelled_may_be_made_again(daemon):
+    async def main():
+        async with syncd.aio.connect(daemon.address) as client:
+            worker = await client.join("job", "bsp", rank=0, world_size=2)
+            with pytest.raises(asyncio.TimeoutError):
+                await asyncio.wait_for(worker.begin(), 0.01)
+            task = asyncio.ensure_future(worker.begin())
+            while not worker._beginning:
+                await asyncio.sleep(0)
+            with pytest.raises(syncd.Error, match="in a begin.. of another task"):
+                await worker.begin()
+            assert "waiting for worker 1" in str(await worker.explain())
+            other = await client.join("job", "bsp", rank=1, world_size=2)
+            assert (await other.begin()).iteration == 0
+            assert (await task).iteration == 0
+            with pytest.raises(syncd.Timeout, match=r"not granted after 0\.1 s: "):
+                await worker.push()
+                await worker.begin(timeout=0.1)
+            with pytest.raises(syncd.Invalid):
+                await worker.begin(timeout=-1)
+            closing = asyncio.ensure_future(worker.begin())
+            while not worker._beginning:
+                await asyncio.sleep(0)
+            worker.close()
+            with pytest.raises(syncd.Cancelled):
+                await closing
 
     run(main())
     join_threads()
@@ -100,7 +136,7 @@ def test_closing_the_client_ends_its_waits(daemon):
         async with syncd.aio.connect(daemon.address) as client:
             worker = await client.join("job", "bsp", rank=0, world_size=2)
             task = asyncio.ensure_future(worker.begin())
-            while not worker.sync._busy.locked():
+            while not worker._beginning:
                 await asyncio.sleep(0.001)
         with pytest.raises(syncd.Closed):
             await task

@@ -6,14 +6,15 @@
                 ...
                 await worker.push(loss=loss)
 
-This uses threads. The C interface has blocking calls and no descriptor to poll, so each worker has
-a thread of its own in which its calls block, and a connection of its own. The event loop is never
-blocked by a wait, and a call costs a hop to the thread and back more than it does without asyncio.
+begin(), which may wait for as long as the policy likes, waits on the descriptor of the worker. When it
+is cancelled, the worker stays: the request stands, and the next begin() waits on.
 
-Cancellation is real, and final: a call that is cancelled has its worker's connection closed, which
-ends the blocked call in the library within milliseconds (SYNCD_E_CANCELLED there), so that no
-thread is left behind. The worker can then be used no more; the daemon keeps its place for
-worker_grace, and a join under the same name goes on where it was. To give up a wait and keep the
+The other calls block in the C interface, so each worker has a thread of its own for them, and a
+connection of its own. The event loop is never blocked, and such a call costs a hop to the thread and
+back more than it does without asyncio. Cancelling one is real, and final: its worker's connection is
+closed, which ends the blocked call in the library within milliseconds (SYNCD_E_CANCELLED there), so
+that no thread is left behind. The worker can then be used no more; the daemon keeps its place for
+worker_grace, and a join under the same name goes on where it was. To give up such a wait and keep the
 worker, pass `timeout=` instead of using asyncio.wait_for(). A connect or join that is cancelled is
 abandoned at once for the caller; its thread undoes it when the library's call returns, which its
 timeouts bound.
@@ -24,12 +25,14 @@ Errors are those of `syncd`.
 from __future__ import annotations
 
 import asyncio
+import math
+import re
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, AsyncIterator, Callable, TypeVar
 
 from . import client as _client
 from .client import Explanation, Pushed, Step, Update
-from .errors import Status, error_of
+from .errors import Status, Timeout, error_of
 
 _Result = TypeVar("_Result")
 
@@ -152,6 +155,7 @@ class Worker:
     def __init__(self, worker: _client.Worker, thread: ThreadPoolExecutor) -> None:
         self.sync = worker
         self._thread: ThreadPoolExecutor | None = thread
+        self._beginning = False
 
     @property
     def rank(self) -> int:
@@ -174,7 +178,43 @@ class Worker:
         return self.sync.should_resync()
 
     async def begin(self, timeout: float | None = None) -> Step:
-        return await self._call(self.sync.begin, timeout)
+        """As syncd.Worker.begin(). Takes no thread while it waits."""
+        self._check_open()
+        if self._beginning:
+            raise error_of(Status.E_STATE, f"worker {self.rank} is in a begin() of another task")
+        total_s = self.sync._client._begin_timeout_s if timeout is None else timeout
+        if not total_s >= 0:
+            return await self._call(self.sync.begin, timeout)  # which says what is wrong with it
+        self._beginning = True
+        try:
+            self.sync.arrive()
+            answered = await self._readable(total_s)
+        finally:
+            self._beginning = False
+        step = self.sync.poll() if answered else None
+        if step is None:
+            try:
+                step = await self._call(self.sync.begin, 0)  # says why not
+            except Timeout as error:
+                text = re.sub(r" after [^:]*: ", f" after {total_s:.1f} s: ", error.message, count=1)
+                raise Timeout(
+                    text, error.code, error.name, error.retriable, error.fatal
+                ) from None
+        return step
+
+    async def _readable(self, timeout_s: float) -> bool:
+        """Whether the descriptor became readable in time."""
+        loop = asyncio.get_running_loop()
+        descriptor = self.sync.fileno()
+        ready: asyncio.Future[None] = loop.create_future()
+        loop.add_reader(descriptor, lambda: ready.done() or ready.set_result(None))
+        try:
+            await asyncio.wait_for(ready, None if math.isinf(timeout_s) else timeout_s)
+        except asyncio.TimeoutError:
+            return False
+        finally:
+            loop.remove_reader(descriptor)
+        return True
 
     async def restarted(self, iteration: int | None = None, timeout: float | None = None) -> None:
         await self._call(self.sync.restarted, iteration, timeout)
@@ -232,13 +272,16 @@ class Worker:
         finally:
             self.close()
 
-    async def _call(self, function: Callable[..., _Result], *arguments: Any) -> _Result:
+    def _check_open(self) -> ThreadPoolExecutor:
         if self._thread is None:
             raise error_of(
                 Status.E_CLOSED,
                 "this worker's connection is closed, or a call was cancelled",
             )
-        pending = self._thread.submit(function, *arguments)
+        return self._thread
+
+    async def _call(self, function: Callable[..., _Result], *arguments: Any) -> _Result:
+        pending = self._check_open().submit(function, *arguments)
         try:
             return await asyncio.shield(asyncio.wrap_future(pending))
         except asyncio.CancelledError:

@@ -325,6 +325,7 @@ class Worker:
         self._info.struct_size = ffi.sizeof("syncd_push_info")
         self._flags = ffi.new("uint32_t *")
         self._count = ffi.new("size_t *")
+        self._ready = ffi.new("int32_t *")
         self._resync: Callable[[Any], int] = lib.syncd_should_resync
         self._rank: int = lib.syncd_worker_rank(handle)
         self._world_size: int = lib.syncd_worker_world_size(handle)
@@ -363,6 +364,9 @@ class Worker:
         Fenced, Cancelled, Closed.
         """
         self._wait("timeout", timeout, self._begin)
+        return self._take_step()
+
+    def _take_step(self) -> Step:
         raw = self._step
         flags = raw.flags
         step = Step(
@@ -376,6 +380,27 @@ class Worker:
         if not step.stop:
             self._granted = step.iteration
         return step
+
+    # ---- Beginning without blocking
+
+    def arrive(self) -> None:
+        """Asks to start the next iteration, as begin() does, and does not wait. poll() takes the
+        answer; so does begin(), which waits for it."""
+        self._call(self._lib.syncd_worker_arrive)
+
+    def poll(self) -> Step | None:
+        """The answer to arrive(); None: it is not there yet.
+
+        Raises what begin() does, but for Timeout; Error (SYNCD_E_STATE) if nothing was asked for.
+        """
+        self._call(self._lib.syncd_worker_poll, self._ready, self._step)
+        return self._take_step() if self._ready[0] else None
+
+    def fileno(self) -> int:
+        """A descriptor that is readable while poll() has an answer, for select, selectors and event
+        loops. The worker's; do not read from it."""
+        self._call(self._lib.syncd_worker_descriptor, self._ready)
+        return self._ready[0]
 
     def should_resync(self) -> bool:
         """Whether the daemon advises to drop the iteration being computed and to start it again on
