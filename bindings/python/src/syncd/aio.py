@@ -6,18 +6,18 @@
                 ...
                 await worker.push(loss=loss)
 
-begin(), which may wait for as long as the policy likes, waits on the descriptor of the worker. When it
-is cancelled, the worker stays: the request stands, and the next begin() waits on.
+begin(), which may wait for as long as the policy likes, waits on the descriptor of the worker. When
+it is cancelled, the worker stays: the request stands, and the next begin() waits on.
 
 The other calls block in the C interface, so each worker has a thread of its own for them, and a
-connection of its own. The event loop is never blocked, and such a call costs a hop to the thread and
-back more than it does without asyncio. Cancelling one is real, and final: its worker's connection is
-closed, which ends the blocked call in the library within milliseconds (SYNCD_E_CANCELLED there), so
-that no thread is left behind. The worker can then be used no more; the daemon keeps its place for
-worker_grace, and a join under the same name goes on where it was. To give up such a wait and keep the
-worker, pass `timeout=` instead of using asyncio.wait_for(). A connect or join that is cancelled is
-abandoned at once for the caller; its thread undoes it when the library's call returns, which its
-timeouts bound.
+connection of its own. The event loop is never blocked, and such a call costs a hop to the thread
+and back more than it does without asyncio. Cancelling one is real, and final: its worker's
+connection is closed, which ends the blocked call in the library within milliseconds
+(SYNCD_E_CANCELLED there), so that no thread is left behind. The worker can then be used no more;
+the daemon keeps its place for worker_grace, and a join under the same name goes on where it was. To
+give up such a wait and keep the worker, pass `timeout=` instead of using asyncio.wait_for(). A
+connect or join that is cancelled is abandoned at once for the caller; its thread undoes it when the
+library's call returns, which its timeouts bound.
 
 Errors are those of `syncd`.
 """
@@ -196,10 +196,9 @@ class Worker:
             try:
                 step = await self._call(self.sync.begin, 0)  # says why not
             except Timeout as error:
-                text = re.sub(r" after [^:]*: ", f" after {total_s:.1f} s: ", error.message, count=1)
-                raise Timeout(
-                    text, error.code, error.name, error.retriable, error.fatal
-                ) from None
+                after = f" after {total_s:.1f} s: "
+                text = re.sub(r" after [^:]*: ", after, error.message, count=1)
+                raise Timeout(text, error.code, error.name, error.retriable, error.fatal) from None
         return step
 
     async def _readable(self, timeout_s: float) -> bool:
@@ -207,7 +206,12 @@ class Worker:
         loop = asyncio.get_running_loop()
         descriptor = self.sync.fileno()
         ready: asyncio.Future[None] = loop.create_future()
-        loop.add_reader(descriptor, lambda: ready.done() or ready.set_result(None))
+
+        def answered() -> None:
+            if not ready.done():
+                ready.set_result(None)
+
+        loop.add_reader(descriptor, answered)
         try:
             await asyncio.wait_for(ready, None if math.isinf(timeout_s) else timeout_s)
         except asyncio.TimeoutError:
