@@ -306,8 +306,8 @@ class Worker:
     """A worker of a job. Made by Client.join(); use it in a `with` statement, which leaves the job.
 
     One thread at a time, except should_resync(), explain() and the properties; a call that is made
-    while another thread is in one raises Error (SYNCD_E_STATE). Where a call takes `iteration`, None
-    means the one that begin() granted last. Timeouts are in seconds; None: the client's default;
+    while another thread is in one raises Error (SYNCD_E_STATE). Where a call takes `iteration`,
+    None means the one that begin() granted last. Timeouts are in seconds; None: the client's default;
     math.inf: for ever; 0: do not wait.
     """
 
