@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <functional>
 
 #include "daemon/policies/policy_text.h"
 #include "tests/support/effects_text.h"
@@ -42,8 +43,21 @@ std::optional<std::int64_t> staleness_bound(const std::string& policy) {
   return std::nullopt;
 }
 
+std::optional<Supersteps> supersteps_of(const std::string& policy) {
+  const PolicyText text = split_policy_text(policy);
+  if (text.name != "bsp") return std::nullopt;
+  Supersteps result;
+  for (const PolicyArgument& argument : text.arguments) {
+    (argument.key.empty() ? result.every : result.backup) = std::atoll(argument.value.c_str());
+  }
+  return result;
+}
+
 Checker::Checker(const std::string& policy, std::uint64_t look_every)
-    : policy_(policy), bound_(staleness_bound(policy)), look_every_(look_every) {}
+    : policy_(policy),
+      bound_(staleness_bound(policy)),
+      supersteps_(supersteps_of(policy)),
+      look_every_(look_every) {}
 
 void Checker::breach(sim::Simulation& simulation, const std::string& what) {
   if (breaches_.size() < 10) {
@@ -66,6 +80,12 @@ void Checker::check_grant(sim::Simulation& simulation, const Reply& reply,
   }
   last = {reply.to.connection, granted.iteration};
   check_staleness(simulation, rank, granted);
+  if (supersteps_ &&
+      (granted.iteration - places_[rank].base) / supersteps_->every > supersteps_->open) {
+    breach(simulation, "worker " + std::to_string(rank) + " was granted " +
+                           std::to_string(granted.iteration) + ", but superstep " +
+                           std::to_string(supersteps_->open) + " is not over");
+  }
   totals_.at_bound += bound_ && granted.staleness == *bound_ ? 1 : 0;
   if (bound_ && !repeat && granted.staleness > *bound_) {
     breach(simulation, "worker " + std::to_string(rank) + " was granted " +
@@ -98,6 +118,23 @@ void Checker::check_staleness(sim::Simulation& simulation, Rank rank,
                          std::to_string(own - lowest));
 }
 
+// Chen et al. 2016: when all but `backup` active workers are there, and at least one.
+void Checker::open_superstep() {
+  if (!supersteps_) return;
+  std::vector<Clock> clocks;
+  for (const auto& [rank, place] : places_) {
+    if (place.active) clocks.push_back(place.clock - place.base);
+  }
+  if (clocks.empty()) return;
+  std::sort(clocks.begin(), clocks.end(), std::greater<>());
+  const auto all = static_cast<std::int64_t>(clocks.size());
+  const std::int64_t needed = std::max<std::int64_t>(1, all - supersteps_->backup);
+  const std::int64_t reached = clocks[static_cast<std::size_t>(needed - 1)] / supersteps_->every;
+  if (reached <= supersteps_->open) return;
+  supersteps_->open = reached;
+  totals_.without_backups += clocks.back() < reached * supersteps_->every ? 1 : 0;
+}
+
 void Checker::take_record(const Record& record) {
   const auto rank = static_cast<Rank>(record.rank);
   switch (record.kind) {
@@ -124,6 +161,7 @@ void Checker::take_record(const Record& record) {
       ++totals_.switches;
       policy_ = record.policy;
       bound_ = staleness_bound(policy_);
+      supersteps_ = supersteps_of(policy_);
       [[fallthrough]];
     case RecordKind::kBarrier:
       for (auto& [member, place] : places_) {
@@ -134,6 +172,7 @@ void Checker::take_record(const Record& record) {
     default:
       break;
   }
+  open_superstep();
 }
 
 void Checker::check_waits(sim::Simulation& simulation) {
@@ -152,6 +191,13 @@ void Checker::check_waits(sim::Simulation& simulation) {
   for (const auto& [rank, wait] : stuck) breach(simulation, "deadlock: " + wait->text);
   for (const sim::WaitReport& wait : waits) {
     if (wait.explanation.text.empty()) breach(simulation, "no explanation: " + wait.text);
+    if (supersteps_ && started_) {
+      const std::int64_t superstep =
+          (wait.explanation.iteration - places_[wait.rank].base) / supersteps_->every;
+      if (superstep <= supersteps_->open) {
+        breach(simulation, "superstep " + std::to_string(superstep) + " has begun: " + wait.text);
+      }
+    }
     for (const WaitedFor& other : wait.explanation.workers) {
       if (gone_.contains(other.rank))
         breach(simulation, "waits for one that is gone: " + wait.text);
@@ -214,6 +260,7 @@ sim::Result run_checked(sim::Options options, CheckerTotals* totals) {
     totals->known_staleness += checker.totals().known_staleness;
     totals->exits += checker.totals().exits;
     totals->switches += checker.totals().switches;
+    totals->without_backups += checker.totals().without_backups;
   }
   return result;
 }

@@ -1,7 +1,8 @@
 // Watches a simulation and notes every breach of what all policies keep: the granted iterations of
 // a worker rise, the policy's bound on staleness holds at every grant, nobody waits for a worker
 // that has gone, no workers wait for one another in a circle, every wait has an explanation, and
-// nothing is refused or stalls. One thread.
+// nothing is refused or stalls. Of bsp also: a superstep begins when all but the backup workers
+// have finished the one before, neither sooner nor later. One thread.
 #pragma once
 
 #include <map>
@@ -17,12 +18,21 @@ namespace syncd::test {
 // The most that q_i - q_min can be at a grant; empty: the policy does not bound it.
 std::optional<std::int64_t> staleness_bound(const std::string& policy);
 
+// bsp[:K][,backup=B], not under an overlay.
+struct Supersteps {
+  std::int64_t every = 1;
+  std::int64_t backup = 0;
+  std::int64_t open = 0;  // the latest that has begun
+};
+std::optional<Supersteps> supersteps_of(const std::string& policy);
+
 // What runs came across: a check that never applied would be none.
 struct CheckerTotals {
   std::uint64_t grants = 0;
   std::uint64_t at_bound = 0;         // with the highest staleness that the policy allows
   std::uint64_t known_staleness = 0;  // compared with what the records say
   std::uint64_t exits = 0, switches = 0;
+  std::uint64_t without_backups = 0;  // supersteps of bsp that began while somebody lay behind
 };
 
 class Checker final : public sim::Observer {
@@ -45,6 +55,7 @@ class Checker final : public sim::Observer {
   void check_grant(sim::Simulation& simulation, const Reply& reply, const wire::Granted& granted);
   void check_waits(sim::Simulation& simulation);
   void take_record(const Record& record);
+  void open_superstep();
   void check_staleness(sim::Simulation& simulation, Rank rank, const wire::Granted& granted);
 
   // Parameter server: clocks as the stored records and the grants tell them.
@@ -60,6 +71,7 @@ class Checker final : public sim::Observer {
   };
   std::string policy_;
   std::optional<std::int64_t> bound_;
+  std::optional<Supersteps> supersteps_;
   std::uint64_t look_every_;
   std::uint64_t events_ = 0;
   CheckerTotals totals_;

@@ -149,6 +149,7 @@ TEST_P(ServerRuns, KeepTheirPromises) {
   EXPECT_GT(totals.at_bound, totals.grants / 20);
   EXPECT_GT(totals.exits, runs / kParts);
   EXPECT_GT(totals.switches, runs / kParts);
+  EXPECT_GT(totals.without_backups, runs / kParts);
 }
 
 INSTANTIATE_TEST_SUITE_P(Parts, ServerRuns, testing::Range<std::uint64_t>(0, kParts));
