@@ -13,7 +13,9 @@ namespace syncd::bench {
 // Prints as usual and keeps every figure.
 class RatioReporter : public benchmark::ConsoleReporter {
  public:
-  RatioReporter() : ConsoleReporter(OO_None) {}
+  enum class Time { kCpu, kReal };
+  // Which time the ratios are of: processor time, or the clock's where a thread waits for others.
+  explicit RatioReporter(Time time = Time::kCpu) : ConsoleReporter(OO_None), time_(time) {}
 
   void ReportRuns(const std::vector<Run>& runs) override {
     ConsoleReporter::ReportRuns(runs);
@@ -22,8 +24,9 @@ class RatioReporter : public benchmark::ConsoleReporter {
       // Of several repetitions the median is reported last and stays.
       const bool is_median = run.aggregate_name == "median";
       if (run.run_type == Run::RT_Iteration || is_median) {
-        ns_[run.run_name.str()] =
-            run.GetAdjustedCPUTime() * 1e9 / benchmark::GetTimeUnitMultiplier(run.time_unit);
+        const double time =
+            time_ == Time::kCpu ? run.GetAdjustedCPUTime() : run.GetAdjustedRealTime();
+        ns_[run.run_name.str()] = time * 1e9 / benchmark::GetTimeUnitMultiplier(run.time_unit);
       }
     }
   }
@@ -39,6 +42,7 @@ class RatioReporter : public benchmark::ConsoleReporter {
   bool failed() const { return failed_; }
 
  private:
+  Time time_;
   std::map<std::string, double> ns_;
   bool failed_ = false;
 };
