@@ -38,7 +38,7 @@ struct CheckerTotals {
 class Checker final : public sim::Observer {
  public:
   // `look_every`: after so many events, and whenever a worker goes, all waits are asked for.
-  explicit Checker(const std::string& policy, std::uint64_t look_every = 50);
+  explicit Checker(const std::string& policy, std::uint64_t look_every = 10);
 
   void after_event(sim::Simulation& simulation, const Event* event,
                    const Effects& effects) override;
