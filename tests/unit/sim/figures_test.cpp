@@ -70,7 +70,7 @@ TEST(Figures, SspIsBetweenThem) {
 // long a superstep the first smallest wait makes is a matter of luck. It predicts exactly here.
 TEST(Figures, ElasticBspComesBetweenBspAndAsp) {
   double sum = 0;
-  constexpr std::uint64_t kSeeds = 12;
+  constexpr std::uint64_t kSeeds = 8;
   for (std::uint64_t seed = 1; seed <= kSeeds; ++seed) {
     Setting setting = kForty;
     setting.seed = seed;
@@ -175,7 +175,7 @@ double gain(const std::string& policy, bool serial = false) {
   double ratios = 0;
   constexpr std::uint64_t kSeeds = 4;
   for (std::uint64_t seed = 1; seed <= kSeeds; ++seed) {
-    const Setting random{16, "constant:1000", "random:6x@1/n", 1500, seed, serial};
+    const Setting random{16, "constant:1000", "random:6x@1/n", 1000, seed, serial};
     ratios += run(policy, random).iterations_per_s_per_worker /
               run("hop:ring_based", random).iterations_per_s_per_worker;
   }
