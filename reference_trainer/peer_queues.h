@@ -11,8 +11,8 @@
 #include <string>
 #include <vector>
 
-#include "libclient/update_queue.h"
 #include "libclient/shared_memory.h"
+#include "libclient/update_queue.h"
 
 namespace syncd::trainer {
 

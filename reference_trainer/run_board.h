@@ -10,8 +10,8 @@
 #include <string>
 #include <string_view>
 
-#include "reference_trainer/peer_policy.h"
 #include "libclient/shared_memory.h"
+#include "reference_trainer/peer_policy.h"
 #include "reference_trainer/workload.h"
 
 namespace syncd::trainer {
