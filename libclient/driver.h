@@ -50,8 +50,8 @@ struct CancelBeginCommand {
 using Command = std::variant<ConnectCommand, JoinRequest, BeginCommand, PushCommand,
                              IterationCommand, LeaveCommand, ExplainCommand, CancelBeginCommand>;
 
-// One blocking call. It lives on the caller's stack, which is safe because every submitted call is
-// finished exactly once and wait() returns only then.
+// One call. One that is waited for lives on its caller's stack, which is safe because every
+// submitted call is finished exactly once and wait() returns only then.
 class Call {
  public:
   Call(Command command, Timeout timeout) : command_(std::move(command)), timeout_(timeout) {}

@@ -35,6 +35,11 @@ bool Arrival::start() {
   return !std::exchange(asked_, true);
 }
 
+void Arrival::withdraw() {
+  const std::lock_guard lock(mutex_);
+  asked_ = false;
+}
+
 void Arrival::finish(client::Completion completion) noexcept {
   const std::lock_guard lock(mutex_);
   answer_ = std::move(completion);

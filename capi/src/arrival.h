@@ -20,6 +20,8 @@ class Arrival {
 
   // False: one was asked for already, and its answer was not taken yet.
   bool start();
+  // What start() announced was not asked for after all.
+  void withdraw();
   // The answer, for the one that start() announced.
   void finish(client::Completion completion) noexcept;
 

@@ -158,9 +158,13 @@ Completion wait_for_arrival(syncd_worker& worker, TimeUs timeout_us) {
   if (auto completion = worker.arrival->take()) return *completion;
   Completion late;
   late.status = Status::kTimeout;
-  late.message = "begin of worker " + std::to_string(worker.rank) + " not granted after " +
-                 syncd::format_duration(timeout_us) + ": ";
   const auto* explanation = result_of<syncd::Explanation>(why);
+  late.message = "begin";
+  if (explanation != nullptr && explanation->iteration >= 0) {
+    late.message += "(" + std::to_string(explanation->iteration) + ")";
+  }
+  late.message += " of worker " + std::to_string(worker.rank) + " not granted after " +
+                  syncd::format_duration(timeout_us) + ": ";
   late.message += explanation != nullptr ? to_text(*explanation) : why.message;
   return late;
 }
@@ -192,8 +196,7 @@ Outcome arrive(syncd_worker* worker) {
     client.begin_then(worker->id,
                       [arrival](Completion given) { arrival->finish(std::move(given)); });
   } catch (...) {
-    arrival->finish({0, Status::kNoMemory, {}, {}});
-    static_cast<void>(arrival->take());
+    arrival->withdraw();
     throw;
   }
   return {};

@@ -142,7 +142,7 @@ Barrier run(const EndTimes& ends, ZiplineAlgorithm algorithm) {
   return zipline_gaps(MatrixRows(ends));
 }
 
-// The fastest exact algorithm by measurement (tests/bench).
+// The exact algorithm that is the fastest on most inputs, by measurement (tests/bench).
 template <class Rows>
 ZiplinePlan plan_fastest(const Rows& rows) {
   if (const auto barrier = zipline_gaps_if_few(rows)) {

@@ -12,9 +12,9 @@
  * Everything else is the same as with the program syncd: the policies, the store (which syncctl and
  * another syncd can read after the stop), and what syncctl shows through --addr.
  *
- * Linking. libsyncd has all functions of <syncd/client.h> and <syncd/update_queue.h>, too: a program that embeds the daemon
- * links libsyncd alone, and its workers in the same process use the same client calls over a socket
- * as those in others. Should libsyncclient be in the process as well (a plugin may bring it), the
+ * Linking. libsyncd has all functions of <syncd/client.h> and <syncd/update_queue.h>, too: a program
+ * that embeds the daemon links libsyncd alone, and its workers in the same process use the same
+ * client calls over a socket as those in others. Should libsyncclient be in the process as well (a plugin may bring it), the
  * two shared libraries do not see each other: their symbols have versions of their own, and each
  * serves who was linked to it. An object (client, worker, error) goes back to the library that made
  * it. The two static libraries may be linked together if they are of one version.

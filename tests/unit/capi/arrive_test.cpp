@@ -112,9 +112,10 @@ TEST_F(ArriveTest, BeginWaitsForItAndSaysWhyInVain) {
   syncd_step step = SYNCD_STEP_INIT;
   const Answer late = first_.begin(step, 20);
   EXPECT_EQ(late.status, SYNCD_E_TIMEOUT);
-  EXPECT_NE(late.message.find("begin of worker 0 not granted after 20 ms: start: 1 of 2 expected "
-                              "workers are ready; waiting for worker 1 (here"),
-            std::string::npos)
+  EXPECT_NE(
+      late.message.find("begin(0) of worker 0 not granted after 20 ms: start: 1 of 2 expected "
+                        "workers are ready; waiting for worker 1 (here"),
+      std::string::npos)
       << late.message;
   EXPECT_TRUE(late.retriable);
   std::thread other([this] {
