@@ -31,6 +31,10 @@ inline constexpr std::uint32_t kStepBarrier = 2;
 inline constexpr std::uint32_t kStepSkip = 4;
 inline constexpr std::uint32_t kStepStop = 8;
 
+// What a worker may want to be told: bits of Join::notices.
+inline constexpr std::uint32_t kNoticeMembers = 1;
+inline constexpr std::uint32_t kNoticePlan = 2;
+
 struct Hello {
   std::uint16_t protocol_min = 0;
   std::uint16_t protocol_max = 0;
@@ -68,6 +72,10 @@ struct Join {
   std::int64_t pushed = -1;
   std::int64_t collected = -1;
   std::int64_t consumed = -1;
+  std::string phase;
+  std::int64_t phase_left_us = 0;
+  std::vector<std::uint8_t> data;
+  std::uint32_t notices = 0;
   bool operator==(const Join&) const = default;
 };
 struct Joined {
@@ -77,6 +85,7 @@ struct Joined {
   std::uint32_t world_size = 0;
   bool durable = false;
   bool resumed = false;
+  std::uint64_t members_version = 0;
   bool operator==(const Joined&) const = default;
 };
 struct Leave {
@@ -283,6 +292,45 @@ struct SetPolicyRequest {
   bool operator==(const SetPolicyRequest&) const = default;
 };
 
+struct Phase {
+  WorkerRef worker;
+  std::string name;
+  std::int64_t lease_us = 0;
+  bool operator==(const Phase&) const = default;
+};
+struct MembersRequest {
+  WorkerRef worker;
+  std::uint32_t first_rank = 0;
+  bool operator==(const MembersRequest&) const = default;
+};
+enum class MemberState : std::uint8_t { kActive = 0, kDisconnected = 1, kLeft = 2, kLost = 3 };
+struct MemberStatus {
+  std::uint32_t rank = 0;
+  MemberState state = MemberState::kActive;
+  std::int64_t clock = 0;
+  std::string name;
+  std::string host;
+  std::vector<std::uint8_t> data;
+  bool operator==(const MemberStatus&) const = default;
+};
+struct MembersReply {
+  std::vector<MemberStatus> members;
+  std::int64_t next_rank = -1;
+  std::uint64_t version = 0;
+  bool operator==(const MembersReply&) const = default;
+};
+struct MembersNotice {
+  WorkerRef worker;
+  std::uint64_t version = 0;
+  bool operator==(const MembersNotice&) const = default;
+};
+struct PlanNotice {
+  WorkerRef worker;
+  std::int64_t iteration = 0;
+  std::int64_t wait_us = 0;
+  bool operator==(const PlanNotice&) const = default;
+};
+
 // A verified message of a type that this build does not know (a newer peer's).
 struct Unknown {
   std::uint8_t type = 0;
@@ -294,7 +342,8 @@ using Body = std::variant<Unknown, Hello, Welcome, Error, Ok, Join, Joined, Leav
                           ResyncNotice, ShutdownNotice, Heartbeat, HeartbeatAck, StatusRequest,
                           StatusReply, JobsRequest, JobsReply, WorkersRequest, WorkersReply,
                           HistoryRequest, HistoryReply, CreateJobRequest, StopJobRequest, Restarted,
-                          Targets, TargetsReply, Collect, CollectReply, Consumed, SetPolicyRequest>;
+                          Targets, TargetsReply, Collect, CollectReply, Consumed, SetPolicyRequest,
+                          Phase, MembersRequest, MembersReply, MembersNotice, PlanNotice>;
 
 struct Message {
   std::uint64_t id = 0;

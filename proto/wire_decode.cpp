@@ -55,6 +55,12 @@ std::string text(Allowance& allowance, const flatbuffers::String* value) {
   return {value->data(), value->size()};
 }
 
+std::vector<std::uint8_t> blob(Allowance& allowance, const flatbuffers::Vector<std::uint8_t>* bytes,
+                               const char* what) {
+  if (bytes == nullptr || !allowance.take(bytes->size(), what)) return {};
+  return {bytes->begin(), bytes->end()};
+}
+
 WorkerRef worker(const fb::WorkerRef* w) {
   return {w->job(), w->rank(), w->epoch(), w->incarnation()};
 }
@@ -84,12 +90,11 @@ WorkerStatus read(Allowance& a, const fb::WorkerStatus* t) {
           t->waiting_us(),     text(a, t->waiting_for()), text(a, t->reason())};
 }
 StoredRecord read(Allowance& a, const fb::StoredRecord* t) {
-  StoredRecord out;
-  out.sequence = t->sequence();
-  if (t->bytes() != nullptr && a.take(t->bytes()->size(), "stored record")) {
-    out.bytes.assign(t->bytes()->begin(), t->bytes()->end());
-  }
-  return out;
+  return {t->sequence(), blob(a, t->bytes(), "stored record")};
+}
+MemberStatus read(Allowance& a, const fb::MemberStatus* t) {
+  return {t->rank(),          static_cast<MemberState>(t->state()), t->clock(), text(a, t->name()),
+          text(a, t->host()), blob(a, t->data(), "member's data")};
 }
 template <class Plain, class Vector>
 std::vector<Plain> read_all(Allowance& a, const Vector* items) {
@@ -113,9 +118,14 @@ Welcome read(Allowance& a, const fb::Welcome* t) {
           t->heartbeat_timeout_ms()};
 }
 Join read(Allowance& a, const fb::Join* t) {
-  return {text(a, t->job()), text(a, t->policy()), text(a, t->name()), text(a, t->host()),
-          t->rank(),         t->world_size(),      t->incarnation(),   t->granted(),
-          t->pushed(),       t->collected(),       t->consumed()};
+  return {text(a, t->job()),  text(a, t->policy()),
+          text(a, t->name()), text(a, t->host()),
+          t->rank(),          t->world_size(),
+          t->incarnation(),   t->granted(),
+          t->pushed(),        t->collected(),
+          t->consumed(),      text(a, t->phase()),
+          t->phase_left_us(), blob(a, t->data(), "member's data"),
+          t->notices()};
 }
 Explanation read(Allowance& a, const fb::Explanation* t) {
   return {text(a, t->rule()),
@@ -167,8 +177,8 @@ bool read_body(Allowance& a, const fb::Message* m, Body& body, std::string& erro
     case fb::Body::Joined: {
       const auto* t = m->body_as_Joined();
       if (!has_worker(t, "Joined", error)) return false;
-      body = Joined{worker(t->worker()), t->iteration(), text(a, t->policy()),
-                    t->world_size(),     t->durable(),   t->resumed()};
+      body = Joined{worker(t->worker()), t->iteration(), text(a, t->policy()), t->world_size(),
+                    t->durable(),        t->resumed(),   t->members_version()};
       return true;
     }
     case fb::Body::Leave: {
@@ -336,6 +346,35 @@ bool read_body(Allowance& a, const fb::Message* m, Body& body, std::string& erro
     case fb::Body::SetPolicyRequest: {
       const auto* t = m->body_as_SetPolicyRequest();
       body = SetPolicyRequest{text(a, t->job()), text(a, t->policy())};
+      return true;
+    }
+    case fb::Body::Phase: {
+      const auto* t = m->body_as_Phase();
+      if (!has_worker(t, "Phase", error)) return false;
+      body = Phase{worker(t->worker()), text(a, t->name()), t->lease_us()};
+      return true;
+    }
+    case fb::Body::MembersRequest: {
+      const auto* t = m->body_as_MembersRequest();
+      if (!has_worker(t, "MembersRequest", error)) return false;
+      body = MembersRequest{worker(t->worker()), t->first_rank()};
+      return true;
+    }
+    case fb::Body::MembersReply: {
+      const auto* t = m->body_as_MembersReply();
+      body = MembersReply{read_all<MemberStatus>(a, t->members()), t->next_rank(), t->version()};
+      return true;
+    }
+    case fb::Body::MembersNotice: {
+      const auto* t = m->body_as_MembersNotice();
+      if (!has_worker(t, "MembersNotice", error)) return false;
+      body = MembersNotice{worker(t->worker()), t->version()};
+      return true;
+    }
+    case fb::Body::PlanNotice: {
+      const auto* t = m->body_as_PlanNotice();
+      if (!has_worker(t, "PlanNotice", error)) return false;
+      body = PlanNotice{worker(t->worker()), t->iteration(), t->wait_us()};
       return true;
     }
   }

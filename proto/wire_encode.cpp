@@ -29,6 +29,11 @@ fb::WorkerRef worker(const WorkerRef& w) {
   return {w.job, w.rank, w.epoch, w.incarnation};
 }
 
+// So are no bytes.
+Offset<flatbuffers::Vector<std::uint8_t>> blob(Builder& b, const std::vector<std::uint8_t>& bytes) {
+  return bytes.empty() ? Offset<flatbuffers::Vector<std::uint8_t>>{} : b.CreateVector(bytes);
+}
+
 // One overload per message: writes its table. What FlatBuffers calls a struct is copied inline.
 Offset<fb::Hello> write(Builder& b, const Hello& m) {
   const auto name = text(b, m.client_name);
@@ -52,13 +57,16 @@ Offset<fb::Join> write(Builder& b, const Join& m) {
   const auto policy = text(b, m.policy);
   const auto name = text(b, m.name);
   const auto host = text(b, m.host);
+  const auto phase = text(b, m.phase);
+  const auto data = blob(b, m.data);
   return fb::CreateJoin(b, job, policy, name, host, m.rank, m.world_size, m.incarnation, m.granted,
-                        m.pushed, m.collected, m.consumed);
+                        m.pushed, m.collected, m.consumed, phase, m.phase_left_us, data, m.notices);
 }
 Offset<fb::Joined> write(Builder& b, const Joined& m) {
   const auto policy = text(b, m.policy);
   const fb::WorkerRef ref = worker(m.worker);
-  return fb::CreateJoined(b, &ref, m.iteration, policy, m.world_size, m.durable, m.resumed);
+  return fb::CreateJoined(b, &ref, m.iteration, policy, m.world_size, m.durable, m.resumed,
+                          m.members_version);
 }
 Offset<fb::Leave> write(Builder& b, const Leave& m) {
   const fb::WorkerRef ref = worker(m.worker);
@@ -114,6 +122,13 @@ Offset<fb::WorkerStatus> write(Builder& b, const WorkerStatus& m) {
 }
 Offset<fb::StoredRecord> write(Builder& b, const StoredRecord& m) {
   return fb::CreateStoredRecord(b, m.sequence, b.CreateVector(m.bytes));
+}
+Offset<fb::MemberStatus> write(Builder& b, const MemberStatus& m) {
+  const auto name = text(b, m.name);
+  const auto host = text(b, m.host);
+  const auto data = blob(b, m.data);
+  return fb::CreateMemberStatus(b, m.rank, static_cast<fb::MemberState>(m.state), m.clock, name,
+                                host, data);
 }
 template <class Table, class Plain>
 Offset<flatbuffers::Vector<Offset<Table>>> write_all(Builder& b, const std::vector<Plain>& items) {
@@ -226,6 +241,27 @@ Offset<fb::SetPolicyRequest> write(Builder& b, const SetPolicyRequest& m) {
   const auto job = text(b, m.job);
   const auto policy = text(b, m.policy);
   return fb::CreateSetPolicyRequest(b, job, policy);
+}
+Offset<fb::Phase> write(Builder& b, const Phase& m) {
+  const auto name = text(b, m.name);
+  const fb::WorkerRef ref = worker(m.worker);
+  return fb::CreatePhase(b, &ref, name, m.lease_us);
+}
+Offset<fb::MembersRequest> write(Builder& b, const MembersRequest& m) {
+  const fb::WorkerRef ref = worker(m.worker);
+  return fb::CreateMembersRequest(b, &ref, m.first_rank);
+}
+Offset<fb::MembersReply> write(Builder& b, const MembersReply& m) {
+  const auto members = write_all<fb::MemberStatus>(b, m.members);
+  return fb::CreateMembersReply(b, members, m.next_rank, m.version);
+}
+Offset<fb::MembersNotice> write(Builder& b, const MembersNotice& m) {
+  const fb::WorkerRef ref = worker(m.worker);
+  return fb::CreateMembersNotice(b, &ref, m.version);
+}
+Offset<fb::PlanNotice> write(Builder& b, const PlanNotice& m) {
+  const fb::WorkerRef ref = worker(m.worker);
+  return fb::CreatePlanNotice(b, &ref, m.iteration, m.wait_us);
 }
 
 }  // namespace

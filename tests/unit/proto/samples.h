@@ -2,6 +2,7 @@
 // that a field that is lost on the way shows.
 #pragma once
 
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -17,7 +18,7 @@ inline std::vector<Message> sample_messages() {
       Welcome{1, 0x1122334455667788, "0.1.0", 65536, 1500, 5000},
       Error{Status::kPolicyMismatch, "job 'a' runs policy 'bsp', not 'asp'"},
       Ok{},
-      Join{"cifar", "ssp:3", "worker-3", "node-a", 3, 16, 40, 12, 11, 10, 9},
+      Join{"cifar", "ssp:3", "worker-3", "node-a", 3, 16, 40, 12, 11, 10, 9, {}, 0, {}},
       Joined{ref, 13, "ssp:3", 16, true, true},
       Leave{ref},
       Begin{ref, 12},
@@ -62,11 +63,35 @@ inline std::vector<Message> sample_messages() {
       CollectReply{12, {{3, 12, 0.5}, {7, 11, 0.25}, {9, 10, 0.25}}},
       Consumed{ref, 12},
       SetPolicyRequest{"cifar", "dssp:3-15"},
+      Phase{ref, "checkpoint", 60'000'000},
+      MembersRequest{ref, 40},
+      MembersReply{{{3, MemberState::kLost, 12, "worker-3", "node-a", {10, 0, 0, 7}},
+                    {4, MemberState::kActive, 0, "", "", {}}},
+                   5,
+                   1'700'000'000'000'000},
+      MembersNotice{ref, 1'700'000'000'000'001},
+      PlanNotice{ref, 17, 40'000},
   };
   std::vector<Message> messages;
   std::uint64_t id = 1000;
   for (Body& body : bodies) messages.push_back({++id, std::move(body)});
   return messages;
+}
+
+// Messages whose tables have grown since their sample was stored above, with the new fields too; by
+// the name of their golden file.
+inline std::vector<std::pair<std::string, Message>> grown_messages() {
+  Join join{"cifar", "ssp:3", "worker-3", "node-a", 3, 16, 40, 12, 11, 10, 9, {}, 0, {}};
+  join.phase = "checkpoint";
+  join.phase_left_us = 48'000'000;
+  join.data = {10, 0, 0, 7, 255};
+  join.notices = kNoticeMembers | kNoticePlan;
+  Joined joined{{7, 3, 2, 41}, 13, "ssp:3", 16, true, true};
+  joined.members_version = 1'700'000'000'000'000;
+  HistoryRequest history{"cifar", 77, 500, 49'152};
+  return {{"Join.2", {2001, join}},
+          {"Joined.2", {2002, joined}},
+          {"HistoryRequest.2", {2003, history}}};
 }
 
 }  // namespace syncd::wire

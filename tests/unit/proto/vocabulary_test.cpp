@@ -8,6 +8,7 @@
 #include <string>
 #include <utility>
 
+#include "proto/announce.h"
 #include "proto/defaults.h"
 #include "proto/explanation.h"
 #include "proto/status.h"
@@ -116,6 +117,25 @@ TEST(Explanation, NobodyWaitedForLeavesTheRuleAlone) {
   why.rule = "naive_wait:50+asp";
   why.text = "held back";
   EXPECT_EQ(to_text(why), "naive_wait:50+asp: held back");
+}
+
+TEST(Phase, ANameAndALeaseWithinTheirLimitsAreTaken) {
+  EXPECT_EQ(check_phase("evaluation", 1), "");
+  EXPECT_EQ(check_phase("a.B_9-", kPhaseLeaseUsMax), "");
+  EXPECT_EQ(check_phase(std::string(64, 'x'), 60'000'000), "");
+}
+
+TEST(Phase, WhatIsWrongIsNamedWithWhatIsAllowed) {
+  const std::string allowed = ": allowed are 1 to 64 of A-Z a-z 0-9 . _ -";
+  EXPECT_EQ(check_phase("", 1), "phase name ''" + allowed);
+  EXPECT_EQ(check_phase("a b", 1), "phase name 'a b'" + allowed);
+  EXPECT_EQ(check_phase(std::string(65, 'x'), 1),
+            "phase name '" + std::string(64, 'x') + "...' of 65 bytes" + allowed);
+  const std::string span = "': allowed are more than 0 and at most 24 h 0 min";
+  EXPECT_EQ(check_phase("save", 0), "a lease of 0 us for phase 'save" + span);
+  EXPECT_EQ(check_phase("save", -1'000'000), "a lease of -1.0 s for phase 'save" + span);
+  EXPECT_EQ(check_phase("save", kPhaseLeaseUsMax + 60'000'000),
+            "a lease of 24 h 1 min for phase 'save" + span);
 }
 
 // Sets a variable for one test and puts the old value back.

@@ -1,0 +1,28 @@
+// See announce.h.
+#include "proto/announce.h"
+
+#include <algorithm>
+
+#include "proto/explanation.h"
+
+namespace syncd {
+
+std::string check_phase(std::string_view name, std::int64_t lease_us) {
+  const auto allowed = [](char c) {
+    return (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '.' ||
+           c == '_' || c == '-';
+  };
+  if (name.empty() || name.size() > kPhaseNameBytesMax ||
+      !std::all_of(name.begin(), name.end(), allowed)) {
+    // A name that is much too long is not repeated in full.
+    return "phase name '" + std::string(name.substr(0, kPhaseNameBytesMax)) +
+           (name.size() > kPhaseNameBytesMax ? "...' of " + std::to_string(name.size()) + " bytes"
+                                             : "'") +
+           ": allowed are 1 to " + std::to_string(kPhaseNameBytesMax) + " of A-Z a-z 0-9 . _ -";
+  }
+  if (lease_us > 0 && lease_us <= kPhaseLeaseUsMax) return {};
+  return "a lease of " + format_duration(lease_us) + " for phase '" + std::string(name) +
+         "': allowed are more than 0 and at most " + format_duration(kPhaseLeaseUsMax);
+}
+
+}  // namespace syncd

@@ -1,0 +1,19 @@
+// What a worker may announce of itself: the limits, and a check that the client and the daemon
+// share. Thread-safe: no state.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace syncd {
+
+inline constexpr std::size_t kPhaseNameBytesMax = 64;
+inline constexpr std::int64_t kPhaseLeaseUsMax = std::int64_t{24} * 3600 * 1'000'000;
+inline constexpr std::size_t kMemberDataBytesMax = 1024;
+
+// Empty, or a sentence about what is wrong with a phase's name or lease, and what is allowed.
+std::string check_phase(std::string_view name, std::int64_t lease_us);
+
+}  // namespace syncd
