@@ -100,8 +100,7 @@ template <typename Given>
 Completion Client::call(Given&& command, TimeUs timeout_us) {
   if (forked()) return forked_failure();
   Call call(Command(std::forward<Given>(command)), Timeout::after(timeout_us, Driver::now_us()));
-  driver_->submit(call);
-  return call.wait();
+  return driver_->perform(call);
 }
 
 Completion Client::join(JoinRequest request, TimeUs timeout_us) {
@@ -153,11 +152,7 @@ Completion Client::cancel_begin(WorkerId worker, TimeUs timeout_us) {
 }
 
 void Client::release(WorkerId worker) noexcept {
-  if (forked()) return;
-  try {
-    driver_->release(worker);
-  } catch (...) {  // the daemon notices when the client is closed
-  }
+  if (!forked()) driver_->release(worker);
 }
 
 void Client::close() noexcept {

@@ -1,6 +1,6 @@
-// A client as blocking calls from any thread: the session on a loop thread of its own. All
-// functions are thread-safe. In a child of fork() every call answers kForked and touches nothing
-// that the parent's threads may have held.
+// A client as blocking calls from any thread, over a session that the callers and a loop thread
+// drive in turn. All functions are thread-safe. In a child of fork() every call answers kForked and
+// touches nothing that the parent's threads may have held.
 #pragma once
 
 #include <sys/types.h>
@@ -46,9 +46,8 @@ class Client {
   Completion join(JoinRequest request, TimeUs timeout_us);
   Completion begin(WorkerId worker, TimeUs timeout_us);
   // The same without waiting: `done` is called once, when begin is answered or fails, on the
-  // client's thread; on the caller's, before this returns, if it fails at once because the client
-  // is closed or belongs to a parent process. It must be quick, and may not call the client or
-  // throw.
+  // client's thread or on any that is in a call of this client, this one included. It must be
+  // quick, and may not call the client or throw.
   void begin_then(WorkerId worker, std::function<void(Completion)> done);
   Completion push(WorkerId worker, std::int64_t iteration, const PushInfo& info, TimeUs timeout_us);
   Completion targets(WorkerId worker, std::int64_t iteration, TimeUs timeout_us);

@@ -1,9 +1,13 @@
-// The loop thread: libuv on one side, the session on the other.
+// The session between its callers, a socket and a libuv loop. See the header for threads.
 #include "libclient/driver.h"
 
+#include <poll.h>
 #include <pthread.h>
 #include <signal.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
 
+#include <cerrno>
 #include <exception>
 #include <new>
 #include <system_error>
@@ -42,25 +46,101 @@ void Call::finish(Completion completion) noexcept {
 }
 
 void Driver::submit(Call& call) {
-  Completion refusal;
-  {
-    const std::lock_guard lock(mutex_);
-    if (refused_ == Status::kOk) {
-      submitted_.push_back(&call);
-      if (submitted_.size() == 1) uv_async_send(&wake_);
-      return;
-    }
-    refusal.status = refused_;
-    refusal.message = refusal_;
-  }
-  call.finish(std::move(refusal));
+  const std::lock_guard lock(mutex_);
+  take(call);
 }
 
-void Driver::release(WorkerId worker) {
+Completion Driver::perform(Call& call) {
+  {
+    std::unique_lock lock(mutex_);
+    take(call);
+    if (!call.done_ && may_read()) read_for(call, lock);
+  }
+  return call.wait();
+}
+
+void Driver::take(Call& call) {
+  if (refused_ != Status::kOk) {
+    Completion refusal;
+    refusal.status = refused_;
+    refusal.message = refusal_;
+    return call.finish(std::move(refusal));
+  }
+  link(call);  // first: whatever happens below, it is finished
+  try {
+    dispatch(call);
+    settle_away();
+  } catch (...) {
+    fail_inside();
+  }
+}
+
+void Driver::release(WorkerId worker) noexcept {
   const std::lock_guard lock(mutex_);
   if (refused_ != Status::kOk) return;
-  released_.push_back(worker);
-  uv_async_send(&wake_);
+  try {
+    session_.release(worker, now_us());
+    settle_away();
+  } catch (...) {
+    fail_inside();
+  }
+}
+
+// ---- Reading on a caller's thread --------------------------------------------------------------
+
+bool Driver::may_read() const noexcept {
+  return reader_ == nullptr && stream_ != nullptr && stream_->descriptor() >= 0 &&
+         session_.wish().number == connection_;
+}
+
+// Until the call is finished, or the connection is not what it was: the loop goes on with it then.
+// The lock is free while this thread sleeps, so that anything may have happened meanwhile.
+void Driver::read_for(Call& call, std::unique_lock<std::mutex>& lock) {
+  const std::uint64_t connection = connection_;
+  const auto same_connection = [&] { return stream_ != nullptr && connection_ == connection; };
+  reader_ = &call;
+  stream_->watch_reading(false);
+  // Where the descriptor is closed, and perhaps another's already, the loop wakes us after that.
+  pollfd wanted[] = {{stream_->descriptor(), POLLIN, 0}, {reader_wake_, POLLIN, 0}};
+  while (!call.done_ && same_connection()) {
+    reader_sleeps_ = true;
+    lock.unlock();
+    const int ready = poll(wanted, 2, -1);
+    lock.lock();
+    reader_sleeps_ = false;
+    if (ready <= 0) continue;
+    if (wanted[1].revents != 0) {
+      eventfd_t count = 0;
+      eventfd_read(reader_wake_, &count);
+    }
+    if (call.done_ || !same_connection()) break;
+    if (wanted[0].revents != 0 && !read_once()) break;
+  }
+  reader_ = nullptr;
+  if (same_connection()) stream_->watch_reading(true);
+}
+
+// False: the loop must see to the connection.
+bool Driver::read_once() {
+  try {
+    std::span<const std::uint8_t> bytes;
+    std::string error;
+    if (!stream_->read(bytes, error)) return false;
+    session_.on_bytes(connection_, bytes, now_us());
+    settle_away();
+    return session_.wish().number == connection_;
+  } catch (...) {
+    fail_inside();
+    return false;
+  }
+}
+
+void Driver::wake_loop() noexcept {
+  if (!handles_closed_) uv_async_send(&wake_);
+}
+
+void Driver::wake_reader() noexcept {
+  if (reader_sleeps_) eventfd_write(reader_wake_, 1);
 }
 
 // ---- Start and stop ----------------------------------------------------------------------------
@@ -70,9 +150,16 @@ Driver::Driver(std::vector<Endpoint> endpoints, SessionOptions options)
       session_(std::move(options), now_us()),
       lookups_(endpoints_.size()) {}
 
-Driver::~Driver() = default;
+Driver::~Driver() {
+  if (reader_wake_ >= 0) ::close(reader_wake_);
+}
 
 bool Driver::open_loop(std::string& error) {
+  reader_wake_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  if (reader_wake_ < 0) {
+    error = uv_strerror(uv_translate_sys_error(errno));
+    return false;
+  }
   int code = uv_loop_init(&loop_);
   if (code != 0) {
     error = uv_strerror(code);
@@ -118,11 +205,7 @@ bool Driver::start(std::string& error) {
 
 void Driver::run() noexcept {
   pthread_setname_np(pthread_self(), "syncd-client");
-  try {
-    settle();  // the first connection
-  } catch (...) {
-    stream_failed();
-  }
+  uv_async_send(&wake_);  // the first connection
   uv_run(&loop_, UV_RUN_DEFAULT);
   uv_loop_close(&loop_);
 }
@@ -131,7 +214,7 @@ void Driver::stop() noexcept {
   {
     const std::lock_guard lock(mutex_);
     if (std::exchange(stopping_, true)) return;
-    uv_async_send(&wake_);
+    wake_loop();
   }
   thread_.join();
 }
@@ -141,37 +224,16 @@ void Driver::stop() noexcept {
 void Driver::on_wake(uv_async_t* handle) {
   auto* self = static_cast<Driver*>(handle->data);
   try {
-    self->take_submitted();
+    self->take_wake();
   } catch (...) {
     self->stream_failed();
   }
 }
 
-void Driver::take_submitted() {
-  bool stopping = false;
-  {
-    const std::lock_guard lock(mutex_);
-    if (broken_) {
-      if (stopping_) close_handles();
-      return;
-    }
-    taken_.swap(submitted_);
-    taken_released_.swap(released_);
-    stopping = stopping_;
-    if (stopping && refused_ == Status::kOk) {
-      refused_ = Status::kClosed;
-      refusal_ = "the client is closed";
-    }
-  }
-  // Linked first: whatever happens below, each of them is finished.
-  for (Call* call : taken_) link(*call);
-  // Before the calls: a join may be meant to take over the name of a worker that was just freed,
-  // and no call is under way for that one.
-  for (const WorkerId worker : taken_released_) session_.release(worker, now_us());
-  for (Call* call : taken_) dispatch(*call);
-  taken_.clear();
-  taken_released_.clear();
-  if (stopping) return shut_down();
+void Driver::take_wake() {
+  const std::lock_guard lock(mutex_);
+  if (broken_) return close_if_broken();
+  if (stopping_) return shut_down();
   take_looked_up();
   settle();
 }
@@ -207,6 +269,8 @@ void Driver::dispatch(Call& call) {
 void Driver::on_timer(uv_timer_t* handle) {
   auto* self = static_cast<Driver*>(handle->data);
   try {
+    const std::lock_guard lock(self->mutex_);
+    if (self->broken_) return;
     const TimeUs now = now_us();
     const bool suspended = now - self->timer_at_us_ > kSuspendedUs;
     self->timer_at_us_ = kNever;
@@ -223,18 +287,35 @@ void Driver::on_timer(uv_timer_t* handle) {
 }
 
 void Driver::stream_connected() {
+  const std::lock_guard lock(mutex_);
+  if (broken_) return;
   addresses_.clear();
   next_address_ = 0;
-  session_.on_connected(connection_, now_us());
+  std::string error;
+  if (stream_->open(error)) {
+    session_.on_connected(connection_, now_us());
+  } else {
+    session_.on_disconnected(connection_, error, now_us());
+  }
   settle();
 }
 
-void Driver::stream_bytes(std::span<const std::uint8_t> bytes) {
-  session_.on_bytes(connection_, bytes, now_us());
+void Driver::stream_ready() {
+  const std::lock_guard lock(mutex_);
+  if (broken_) return;
+  std::span<const std::uint8_t> bytes;
+  std::string error;
+  if (!stream_->write_rest(error) || !stream_->read(bytes, error)) {
+    session_.on_disconnected(connection_, error, now_us());
+  } else if (!bytes.empty()) {
+    session_.on_bytes(connection_, bytes, now_us());
+  }
   settle();
 }
 
 void Driver::stream_closed(std::string_view reason) {
+  const std::lock_guard lock(mutex_);
+  if (broken_) return;
   // A name may have several addresses, of which only some are served.
   if (next_address_ < addresses_.size()) {
     connect_next_address(reason);
@@ -244,9 +325,15 @@ void Driver::stream_closed(std::string_view reason) {
   settle();
 }
 
-// An exception, which is memory that ran out or a defect, reached a callback. The session may be
-// between two states, so nothing more is asked of it: every call ends, and so does every later one.
 void Driver::stream_failed() noexcept {
+  const std::lock_guard lock(mutex_);
+  fail_inside();
+}
+
+// An exception, which is memory that ran out or a defect, was caught. The session may be between
+// two states, so nothing more is asked of it: every call ends, and so does every later one. The
+// loop drops the connection.
+void Driver::fail_inside() noexcept {
   Status status = Status::kInternal;
   const char* reason = "the client library failed inside";
   try {
@@ -256,25 +343,25 @@ void Driver::stream_failed() noexcept {
     reason = "out of memory";
   } catch (...) {
   }
-  drop_connection();
-  uv_timer_stop(&timer_);
-  taken_.clear();
-  {
-    const std::lock_guard lock(mutex_);
-    broken_ = true;
-    refused_ = status;
-    try {
-      refusal_ = reason;
-    } catch (...) {  // the status says enough
-    }
-    for (Call* call : submitted_) link(*call);
-    submitted_.clear();
-    if (stopping_) close_handles();
+  broken_ = true;
+  refused_ = status;
+  try {
+    refusal_ = reason;
+  } catch (...) {  // the status says enough
   }
   finish_all(status, reason);
+  wake_loop();
+}
+
+void Driver::close_if_broken() noexcept {
+  drop_connection();
+  uv_timer_stop(&timer_);
+  if (stopping_) close_handles();
 }
 
 void Driver::shut_down() {
+  refused_ = Status::kClosed;
+  refusal_ = "the client is closed";
   session_.close();
   deliver();
   finish_all(Status::kCancelled, "");
@@ -290,6 +377,14 @@ void Driver::close_handles() noexcept {
 
 // ---- After every callback ----------------------------------------------------------------------
 
+// On a caller's thread: what only the loop can do is left to it.
+void Driver::settle_away() {
+  if (session_.wish().number == connection_) flush();
+  deliver();
+  if (session_.wish().number != connection_ || session_.next_deadline() < timer_at_us_) wake_loop();
+}
+
+// On the loop's.
 void Driver::settle() {
   do {
     apply_wish();
@@ -354,6 +449,7 @@ void Driver::connect_next_address(std::string_view reason) {
 }
 
 void Driver::drop_connection() noexcept {
+  wake_reader();
   if (stream_ != nullptr) std::exchange(stream_, nullptr)->close();
   if (looking_up_ != nullptr) (*std::exchange(looking_up_, nullptr))->notify(nullptr);
   addresses_.clear();
@@ -361,7 +457,7 @@ void Driver::drop_connection() noexcept {
 }
 
 void Driver::flush() {
-  if (stream_ == nullptr || session_.output().empty()) return;
+  if (stream_ == nullptr || stream_->descriptor() < 0 || session_.output().empty()) return;
   std::string error;
   if (!stream_->write(session_.output(), error)) {
     session_.on_disconnected(connection_, error, now_us());
@@ -371,11 +467,16 @@ void Driver::flush() {
 void Driver::deliver() {
   delivering_.swap(session_.completions());
   for (Completion& completion : delivering_) {
-    Call& call = call_of(completion.op);
-    unlink(call);
-    call.finish(std::move(completion));
+    finish(call_of(completion.op), std::move(completion));
   }
   delivering_.clear();
+}
+
+// The call is gone afterwards, but for that of the thread that reads.
+void Driver::finish(Call& call, Completion completion) noexcept {
+  unlink(call);
+  if (reader_ == &call) wake_reader();
+  call.finish(std::move(completion));
 }
 
 // A timer that is due too early only looks again, so that the usual exchange, which moves the next
@@ -405,15 +506,13 @@ void Driver::unlink(Call& call) noexcept {
 // `reason` is short enough for a string that allocates nothing.
 void Driver::finish_all(Status status, const char* reason) noexcept {
   while (calls_ != nullptr) {
-    Call& call = *calls_;
-    unlink(call);
     Completion completion;
     completion.status = status;
     try {
       completion.message = reason;
     } catch (...) {  // the status says enough
     }
-    call.finish(std::move(completion));
+    finish(*calls_, std::move(completion));
   }
 }
 

@@ -1,6 +1,8 @@
-// The libuv loop that drives one session on a thread of its own. Other threads hand it calls
-// through submit() and wait on each call's own condition variable; everything else here belongs to
-// the loop thread.
+// What drives one session: a libuv loop on a thread of its own, and the threads that call. One lock
+// makes them take turns at the session. A caller puts its call into the session and writes to the
+// socket itself; while it waits, it reads the socket too, if no other caller does, so that an
+// answer wakes the thread that wants it and no other. The loop connects and closes, keeps the time,
+// and reads whenever no caller does.
 #pragma once
 
 #include <uv.h>
@@ -51,7 +53,7 @@ using Command = std::variant<ConnectCommand, JoinRequest, BeginCommand, PushComm
                              IterationCommand, LeaveCommand, ExplainCommand, CancelBeginCommand>;
 
 // One call. One that is waited for lives on its caller's stack, which is safe because every
-// submitted call is finished exactly once and wait() returns only then.
+// submitted call is finished exactly once and perform() returns only then.
 class Call {
  public:
   Call(Command command, Timeout timeout) : command_(std::move(command)), timeout_(timeout) {}
@@ -59,12 +61,11 @@ class Call {
   Call(const Call&) = delete;
   Call& operator=(const Call&) = delete;
 
-  Completion wait();
-
  private:
   friend class Driver;
-  // Once, on the loop's thread or, where submit() refuses it, on the caller's.
+  // Once, on any thread that is in a function of the driver's, under its lock.
   virtual void finish(Completion completion) noexcept;
+  Completion wait();
 
   Command command_;
   Timeout timeout_;
@@ -72,7 +73,7 @@ class Call {
   Call* next_ = nullptr;
   std::mutex mutex_;
   std::condition_variable ended_;
-  bool done_ = false;
+  bool done_ = false;  // written under the driver's lock and mutex_, read under either
   Completion completion_;
 };
 
@@ -85,10 +86,13 @@ class Driver final : private Stream::Owner {
 
   // Starts the thread. On false `error` says why, and the driver is as before.
   bool start(std::string& error);
-  // Any thread. A call that cannot be taken any more is finished at once.
+  // Any thread but the loop's: submits the call and waits until it is finished.
+  Completion perform(Call& call);
+  // Any thread, without waiting. A call that cannot be taken any more is finished at once; one that
+  // frees itself may be gone when this returns.
   void submit(Call& call);
   // Any thread: the worker's handle is gone.
-  void release(WorkerId worker);
+  void release(WorkerId worker) noexcept;
   // Any thread but the loop's: cancels every call and ends the thread. Only the first does
   // anything.
   void stop() noexcept;
@@ -99,7 +103,7 @@ class Driver final : private Stream::Owner {
  private:
   // Stream::Owner
   void stream_connected() override;
-  void stream_bytes(std::span<const std::uint8_t> bytes) override;
+  void stream_ready() override;
   void stream_closed(std::string_view reason) override;
   void stream_failed() noexcept override;
 
@@ -108,10 +112,10 @@ class Driver final : private Stream::Owner {
   void run() noexcept;
   static void on_wake(uv_async_t* handle);
   static void on_timer(uv_timer_t* handle);
-  void take_submitted();
-  void dispatch(Call& call);
+  void take_wake();
   void shut_down();
   void close_handles() noexcept;
+  void close_if_broken() noexcept;
   void settle();
   void apply_wish();
   void connect(std::size_t endpoint);
@@ -119,21 +123,38 @@ class Driver final : private Stream::Owner {
   void take_looked_up();
   void connect_next_address(std::string_view reason);
   void drop_connection() noexcept;
+  void arm_timer();
+
+  // Any thread that holds the lock.
+  void take(Call& call);
+  void dispatch(Call& call);
+  void settle_away();
   void flush();
   void deliver();
-  void arm_timer();
+  void finish(Call& call, Completion completion) noexcept;
+  bool may_read() const noexcept;
+  void read_for(Call& call, std::unique_lock<std::mutex>& lock);
+  bool read_once();
+  void wake_loop() noexcept;
+  void wake_reader() noexcept;
+  void fail_inside() noexcept;
   void link(Call& call) noexcept;
   void unlink(Call& call) noexcept;
   void finish_all(Status status, const char* reason) noexcept;
 
   std::vector<Endpoint> endpoints_;
-  Session session_;
   uv_loop_t loop_;
+
+  std::mutex mutex_;  // guards all that follows, but for the thread
+  Session session_;
   uv_async_t wake_;
   uv_timer_t timer_;
   TimeUs timer_at_us_ = kNever;
   bool handles_closed_ = false;
-  bool broken_ = false;  // an exception was caught: the session is not asked any more
+  bool stopping_ = false;
+  bool broken_ = false;           // an exception was caught: the session is not asked any more
+  Status refused_ = Status::kOk;  // why submit() takes nothing any more
+  std::string refusal_;
 
   std::uint64_t connection_ = 0;  // the number of the session's wish that we follow
   Stream* stream_ = nullptr;      // frees itself after close()
@@ -145,15 +166,10 @@ class Driver final : private Stream::Owner {
   std::vector<Completion> delivering_;
   Call* calls_ = nullptr;  // in the session: a list through the calls
 
-  std::mutex mutex_;  // guards the next five
-  std::vector<Call*> submitted_;
-  std::vector<WorkerId> released_;
-  bool stopping_ = false;
-  Status refused_ = Status::kOk;  // why submit() takes nothing any more
-  std::string refusal_;
+  Call* reader_ = nullptr;  // the call whose thread reads the socket; null: the loop does
+  bool reader_sleeps_ = false;
+  int reader_wake_ = -1;  // eventfd, readable when that thread is to look again
 
-  std::vector<Call*> taken_;  // keep their memory from turn to turn
-  std::vector<WorkerId> taken_released_;
   std::thread thread_;
 };
 

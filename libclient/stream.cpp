@@ -1,16 +1,16 @@
-// libuv handles of one connection. Loop thread only.
+// libuv makes and closes the socket; system calls read and write it. See the header for threads.
 #include "libclient/stream.h"
 
-#include <memory>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cerrno>
 #include <utility>
 
 namespace syncd::client {
 
-// What the socket did not take at once.
-struct Stream::Write {
-  uv_write_t request;
-  std::vector<std::uint8_t> bytes;
-};
+// ---- Connecting and closing: loop thread -------------------------------------------------------
 
 Stream* Stream::connect_unix(uv_loop_t& loop, Owner& owner, const std::string& path,
                              std::string& error) {
@@ -53,7 +53,7 @@ void Stream::on_connect(uv_connect_t* request, int status) {
   if (self->owner_ == nullptr) return;
   try {
     if (status == 0) {
-      self->start_reading();
+      self->owner_->stream_connected();
     } else {
       self->owner_->stream_closed(uv_strerror(status));
     }
@@ -62,85 +62,118 @@ void Stream::on_connect(uv_connect_t* request, int status) {
   }
 }
 
-void Stream::start_reading() {
+bool Stream::open(std::string& error) {
+  const int code = start_watching();
+  if (code != 0) error = uv_strerror(code);
+  return code == 0;
+}
+
+int Stream::start_watching() {
   // A frame is small and the peer waits for it. Where the option fails the connection still works.
   if (is_tcp_) uv_tcp_nodelay(&uv_.tcp, 1);
-  const int code = uv_read_start(&uv_.stream, on_alloc, on_read);
-  if (code != 0) return owner_->stream_closed(uv_strerror(code));
-  owner_->stream_connected();
+  uv_os_fd_t descriptor = -1;
+  const int code = uv_fileno(&uv_.handle, &descriptor);
+  if (code != 0) return code;
+  epoll_ = epoll_create1(EPOLL_CLOEXEC);
+  if (epoll_ < 0) return uv_translate_sys_error(errno);
+  const int initialized = uv_poll_init(uv_.handle.loop, &poll_, epoll_);
+  if (initialized != 0) {
+    ::close(std::exchange(epoll_, -1));
+    return initialized;
+  }
+  poll_.data = this;
+  open_handles_ = 2;
+  descriptor_ = descriptor;
+  const int watched = watch(EPOLL_CTL_ADD);
+  return watched != 0 ? watched : uv_poll_start(&poll_, UV_READABLE, on_ready);
 }
 
-// One buffer serves all reads: the owner is done with the bytes before the next one.
-void Stream::on_alloc(uv_handle_t* handle, std::size_t, uv_buf_t* buffer) {
+void Stream::on_ready(uv_poll_t* handle, int, int) {
   auto* self = static_cast<Stream*>(handle->data);
-  *buffer = uv_buf_init(self->buffer_.data(), static_cast<unsigned>(self->buffer_.size()));
-}
-
-void Stream::on_read(uv_stream_t* stream, ssize_t size, const uv_buf_t* buffer) {
-  auto* self = static_cast<Stream*>(stream->data);
-  if (self->owner_ == nullptr || size == 0) return;
+  if (self->owner_ == nullptr) return;
   try {
-    if (size > 0) {
-      const auto* data = reinterpret_cast<const std::uint8_t*>(buffer->base);
-      self->owner_->stream_bytes({data, static_cast<std::size_t>(size)});
-    } else if (size == UV_EOF) {
-      self->owner_->stream_closed("the daemon closed the connection");
-    } else {
-      self->owner_->stream_closed(uv_strerror(static_cast<int>(size)));
-    }
+    self->owner_->stream_ready();
   } catch (...) {
     if (self->owner_ != nullptr) self->owner_->stream_failed();
   }
 }
 
-bool Stream::write(std::vector<std::uint8_t>& bytes, std::string& error) {
-  if (bytes.empty()) return true;
-  const uv_buf_t all =
-      uv_buf_init(reinterpret_cast<char*>(bytes.data()), static_cast<unsigned>(bytes.size()));
-  int code = uv_try_write(&uv_.stream, &all, 1);
-  if (code == static_cast<int>(bytes.size())) {
-    bytes.clear();
-    return true;
-  }
-  if (code == UV_EPIPE || code == UV_ECONNRESET) {
-    // The peer has closed it, perhaps after a last message that says why: reading delivers that,
-    // and then the end.
-    bytes.clear();
-    return true;
-  }
-  if (code < 0 && code != UV_EAGAIN) {
-    error = uv_strerror(code);
-    bytes.clear();
-    return false;
-  }
-  auto rest = std::make_unique<Write>();
-  rest->bytes = std::move(bytes);
-  bytes.clear();
-  const std::size_t done = code > 0 ? static_cast<std::size_t>(code) : 0;
-  const uv_buf_t left = uv_buf_init(reinterpret_cast<char*>(rest->bytes.data() + done),
-                                    static_cast<unsigned>(rest->bytes.size() - done));
-  rest->request.data = rest.get();
-  code = uv_write(&rest->request, &uv_.stream, &left, 1, on_written);
-  if (code != 0) {
-    error = uv_strerror(code);
-    return false;
-  }
-  static_cast<void>(rest.release());  // freed when it is written
-  return true;
-}
-
-// A failed write is not reported here: reading ends with the same error, or the heartbeat does.
-void Stream::on_written(uv_write_t* request, int) {
-  delete static_cast<Write*>(request->data);
-}
-
 void Stream::close() noexcept {
   owner_ = nullptr;
-  uv_close(&uv_.handle, on_close);
+  descriptor_ = -1;
+  if (open_handles_ == 2) uv_close(reinterpret_cast<uv_handle_t*>(&poll_), on_poll_closed);
+  uv_close(&uv_.handle, on_closed);
 }
 
-void Stream::on_close(uv_handle_t* handle) {
-  delete static_cast<Stream*>(handle->data);
+void Stream::on_poll_closed(uv_handle_t* handle) {
+  auto* self = static_cast<Stream*>(handle->data);
+  ::close(self->epoll_);
+  self->free_if_closed();
+}
+
+void Stream::on_closed(uv_handle_t* handle) {
+  static_cast<Stream*>(handle->data)->free_if_closed();
+}
+
+void Stream::free_if_closed() noexcept {
+  if (--open_handles_ == 0) delete this;
+}
+
+// ---- Bytes: any thread -------------------------------------------------------------------------
+
+int Stream::watch(int operation) noexcept {
+  epoll_event wanted{};
+  if (reading_watched_) wanted.events |= EPOLLIN;
+  if (writing_watched_) wanted.events |= EPOLLOUT;
+  return epoll_ctl(epoll_, operation, descriptor_, &wanted) == 0 ? 0
+                                                                 : uv_translate_sys_error(errno);
+}
+
+void Stream::watch_reading(bool watched) noexcept {
+  reading_watched_ = watched;
+  watch(EPOLL_CTL_MOD);
+}
+
+bool Stream::write(std::vector<std::uint8_t>& bytes, std::string& error) {
+  const bool first = unsent_.empty();
+  unsent_.insert(unsent_.end(), bytes.begin(), bytes.end());
+  bytes.clear();
+  return first ? write_rest(error) : true;
+}
+
+bool Stream::write_rest(std::string& error) {
+  bool written = true;
+  while (unsent_from_ < unsent_.size()) {
+    const ssize_t sent = send(descriptor_, unsent_.data() + unsent_from_,
+                              unsent_.size() - unsent_from_, MSG_DONTWAIT | MSG_NOSIGNAL);
+    if (sent >= 0) {
+      unsent_from_ += static_cast<std::size_t>(sent);
+      continue;
+    }
+    if (errno == EINTR) continue;
+    if (errno == EAGAIN) break;
+    // Where the peer has closed it, reading still delivers its last message, which may say why, and
+    // then the end.
+    written = errno == EPIPE || errno == ECONNRESET;
+    if (!written) error = uv_strerror(uv_translate_sys_error(errno));
+    unsent_from_ = unsent_.size();
+  }
+  const bool rest = unsent_from_ < unsent_.size();
+  if (!rest) {
+    unsent_.clear();
+    unsent_from_ = 0;
+  }
+  if (std::exchange(writing_watched_, rest) != rest) watch(EPOLL_CTL_MOD);
+  return written;
+}
+
+bool Stream::read(std::span<const std::uint8_t>& bytes, std::string& error) {
+  const ssize_t size = recv(descriptor_, buffer_.data(), buffer_.size(), MSG_DONTWAIT);
+  bytes = std::span(buffer_).first(size > 0 ? static_cast<std::size_t>(size) : 0);
+  if (size > 0 || (size < 0 && (errno == EAGAIN || errno == EINTR))) return true;
+  error =
+      size == 0 ? "the daemon closed the connection" : uv_strerror(uv_translate_sys_error(errno));
+  return false;
 }
 
 }  // namespace syncd::client

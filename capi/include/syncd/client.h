@@ -154,9 +154,10 @@ typedef struct syncd_client_options {
 
 /* Opens a client and waits until it is connected and welcomed by a daemon.
  *
- * options: NULL for all defaults. Blocks for at most connect_timeout_ms. Starts one thread, on
- * which all network traffic is handled (and one more for each look-up of a host name, while it
- * lasts); no callback of the caller's runs on it, and it takes no signals.
+ * options: NULL for all defaults. Blocks for at most connect_timeout_ms. Starts one thread (and one
+ * more for each look-up of a host name, while it lasts), which connects, keeps the connection alive
+ * and listens while no call does: a thread that is blocked in a call reads the answers itself, also
+ * those of others. No callback of the caller's runs on the client's thread, and it takes no signals.
  * Ownership: *client is closed with syncd_client_close().
  * Errors: SYNCD_E_INVALID (an address that cannot be parsed, an unreadable token file, a wrong
  * struct_size), SYNCD_E_UNREACHABLE, SYNCD_E_PROTOCOL (both sides' versions are named),
