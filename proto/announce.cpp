@@ -2,8 +2,7 @@
 #include "proto/announce.h"
 
 #include <algorithm>
-
-#include "proto/explanation.h"
+#include <cstdio>
 
 namespace syncd {
 
@@ -21,8 +20,11 @@ std::string check_phase(std::string_view name, std::int64_t lease_us) {
            ": allowed are 1 to " + std::to_string(kPhaseNameBytesMax) + " of A-Z a-z 0-9 . _ -";
   }
   if (lease_us > 0 && lease_us <= kPhaseLeaseUsMax) return {};
-  return "a lease of " + format_duration(lease_us) + " for phase '" + std::string(name) +
-         "': allowed are more than 0 and at most " + format_duration(kPhaseLeaseUsMax);
+  char lease[40];
+  std::snprintf(lease, sizeof lease, "%.3f s", static_cast<double>(lease_us) / 1e6);
+  return std::string("a lease of ") + lease + " for phase '" + std::string(name) +
+         "': allowed are more than 0 and at most " + std::to_string(kPhaseLeaseUsMax / 1'000'000) +
+         " s (24 h)";
 }
 
 }  // namespace syncd

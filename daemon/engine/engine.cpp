@@ -67,7 +67,7 @@ std::string check_claims(const wire::Join& join) {
     return "iteration " + std::to_string(join.pushed) + " is reported as pushed, but only " +
            std::to_string(join.granted) + " as granted";
   }
-  return {};
+  return join.phase.empty() ? std::string{} : check_phase(join.phase, join.phase_left_us);
 }
 
 }  // namespace
@@ -178,6 +178,8 @@ void Engine::handle(Request& request, Effects& effects) {
           on_set_policy(request.caller, body, effects);
         } else if constexpr (std::is_same_v<T, wire::Restarted>) {
           routed(&Job::restarted, body);
+        } else if constexpr (std::is_same_v<T, wire::Phase>) {
+          routed(&Job::phase, body);
         } else if constexpr (std::is_same_v<T, wire::Targets>) {
           routed(&Job::targets, body);
         } else if constexpr (std::is_same_v<T, wire::Collect>) {

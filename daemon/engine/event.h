@@ -25,7 +25,7 @@ struct Caller {
 };
 
 // A client's request, decoded and verified. The engine answers Join, Leave, Begin, CancelBegin,
-// Push, Restarted, Targets, Collect, Consumed, Explain, JobsRequest, WorkersRequest,
+// Push, Restarted, Phase, Targets, Collect, Consumed, Explain, JobsRequest, WorkersRequest,
 // CreateJobRequest, StopJobRequest and SetPolicyRequest; the edge keeps
 // the rest (handshake, heartbeats, status, history) to itself. Anything else is answered
 // UNSUPPORTED.

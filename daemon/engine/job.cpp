@@ -121,6 +121,7 @@ void Job::begin(const Caller& caller, const wire::Begin& begin) {
   const bool repeated = decentralized() ? k >= std::max<Iteration>(worker->asked, 0)
                                         : worker->computing() && k > worker->answered();
   if (repeated && k <= worker->granted) {
+    end_phase(*worker);
     reply(caller, repeat_grant(*worker));
     return;
   }
@@ -140,6 +141,7 @@ void Job::begin(const Caller& caller, const wire::Begin& begin) {
                std::to_string(worker->clock) + ") must be answered first");
     return;
   }
+  end_phase(*worker);
   wait_in_begin(*worker, caller, k);
 }
 

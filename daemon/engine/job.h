@@ -43,6 +43,7 @@ class Job final : public PolicyHost {
   void cancel_begin(const Caller& caller, const wire::CancelBegin& cancel);
   void push(const Caller& caller, const wire::Push& push);
   void restarted(const Caller& caller, const wire::Restarted& restarted);
+  void phase(const Caller& caller, const wire::Phase& phase);
   void targets(const Caller& caller, const wire::Targets& targets);
   void collect(const Caller& caller, const wire::Collect& collect);
   void consumed(const Caller& caller, const wire::Consumed& consumed);
@@ -119,6 +120,8 @@ class Job final : public PolicyHost {
   void admit(Worker& worker);
   void finish_if_over();
   void lose(Worker& worker, const std::string& reason);
+  void set_phase(Worker& worker, const std::string& name, Micros lease_us);
+  void end_phase(Worker& worker);
   void check_liveness(Worker& worker);
   Micros liveness_deadline(const Worker& worker) const;
   void arm_liveness(Worker& worker);

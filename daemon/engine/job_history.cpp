@@ -202,6 +202,7 @@ void Job::apply_push(const Record& record) {
   worker.previous_push_at = worker.last_push_at;
   worker.last_push_at = record.time_us;
   worker.active_at = record.time_us;
+  worker.phase.clear();
   worker.warned = false;
   if (record.late) {
     worker.late = record.iteration;

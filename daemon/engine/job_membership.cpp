@@ -123,6 +123,7 @@ bool Job::resume(const Caller& caller, const wire::Join& join, Worker& worker) {
   }
   if (had_started) start({});
   adopt_claims(worker, join);
+  set_phase(worker, join.phase, join.phase_left_us);
   if (ahead) {
     Record record = make_record(RecordKind::kWorkerJoined, worker);
     record.name = worker.name;
@@ -228,6 +229,7 @@ void Job::enter_anew(const Caller& caller, const wire::Join& join, Rank rank) {
   if (join.incarnation != 0 && !decentralized()) adopt_claims(worker, join);
   // The same process may ask again under the life that it remembers, if this answer gets lost.
   worker.predecessor = join.incarnation;
+  set_phase(worker, join.phase, join.phase_left_us);
   attach(worker, caller.connection);
   log(LogLevel::kInfo, was_member ? "worker_replaced" : "worker_joined", &worker,
       {{"incarnation", std::to_string(worker.incarnation)},
@@ -401,10 +403,10 @@ Micros Job::liveness_deadline(const Worker& worker) const {
   if (!worker.active() || worker.waiting) return kNever;
   Micros deadline = kNever;
   if (spec_.warn_after_us > 0 && !worker.warned) {
-    deadline = worker.active_at + spec_.warn_after_us;
+    deadline = worker.quiet_since() + spec_.warn_after_us;
   }
   if (spec_.evict_after_us > 0) {
-    deadline = std::min(deadline, worker.active_at + spec_.evict_after_us);
+    deadline = std::min(deadline, worker.quiet_since() + spec_.evict_after_us);
   }
   return deadline;
 }
@@ -426,9 +428,13 @@ void Job::check_liveness(Worker& worker) {
                      ", worker_grace is " + format_duration(spec_.worker_grace_us));
     return;
   }
-  const Micros quiet = now() - worker.active_at;
-  const std::string phase = in_iteration(worker) ? "in iteration " + std::to_string(worker.granted)
-                                                 : "between its push and its next begin";
+  const Micros quiet = now() - worker.quiet_since();
+  std::string phase = in_iteration(worker) ? "in iteration " + std::to_string(worker.granted)
+                                           : "between its push and its next begin";
+  if (!worker.phase.empty()) {
+    phase +=
+        ", its phase '" + worker.phase + "' of " + format_duration(worker.phase_lease_us) + " over";
+  }
   if (spec_.evict_after_us > 0 && quiet >= spec_.evict_after_us) {
     lose(worker, phase + " for " + format_duration(quiet) + ", evict_after is " +
                      format_duration(spec_.evict_after_us));
@@ -437,6 +443,53 @@ void Job::check_liveness(Worker& worker) {
   worker.warned = true;
   log(LogLevel::kWarn, "worker_slow", &worker,
       {{"phase", phase}, {"for", format_duration(quiet)}, {"clock", std::to_string(worker.clock)}});
+  arm_liveness(worker);
+}
+
+// ---- long phases
+// ------------------------------------------------------------------------------------------
+
+void Job::phase(const Caller& caller, const wire::Phase& request) {
+  Worker* worker = check(caller, request.worker);
+  if (worker == nullptr) return;
+  if (!request.name.empty()) {
+    if (std::string wrong = check_phase(request.name, request.lease_us); !wrong.empty()) {
+      refuse(caller, Status::kInvalid, "phase of " + called(*worker) + ": " + wrong);
+      return;
+    }
+  }
+  reply(caller, wire::Ok{});
+  if (state_ == JobState::kStopped) return;
+  worker->active_at = now();
+  set_phase(*worker, request.name, request.lease_us);
+  if (request.name.empty()) {
+    log(LogLevel::kDebug, "worker_phase_over", worker);
+  } else {
+    log(LogLevel::kDebug, "worker_phase", worker,
+        {{"phase", request.name}, {"lease", format_duration(request.lease_us)}});
+  }
+}
+
+// Of the same name as one whose lease still runs: it goes on under the new lease. Empty: it is
+// over.
+void Job::set_phase(Worker& worker, const std::string& name, Micros lease_us) {
+  if (name.empty()) {
+    end_phase(worker);
+    return;
+  }
+  if (worker.phase != name || now() > worker.phase_at + worker.phase_lease_us) {
+    worker.phase = name;
+    worker.phase_at = now();
+  }
+  worker.phase_lease_us = now() + lease_us - worker.phase_at;
+  worker.warned = false;
+  arm_liveness(worker);
+}
+
+void Job::end_phase(Worker& worker) {
+  if (worker.phase.empty()) return;
+  worker.phase.clear();
+  worker.active_at = now();
   arm_liveness(worker);
 }
 

@@ -41,6 +41,12 @@ WaitedFor Job::describe(Rank rank) const {
     out.state = "disconnected " + format_duration(now() - worker->disconnected_at) + " ago";
   } else if (worker->waiting) {
     out.state = std::string("waiting in ") + to_string(worker->waiting->call);
+  } else if (!worker->phase.empty()) {
+    const Micros spent = now() - worker->phase_at;
+    const std::string lease = format_duration(worker->phase_lease_us);
+    out.state = "in phase '" + worker->phase + "' for " + format_duration(spent);
+    out.state +=
+        spent <= worker->phase_lease_us ? " of " + lease : ", its lease of " + lease + " over";
   } else if (in_iteration(*worker)) {
     out.state = "in iteration " + std::to_string(worker->granted);
     if (worker->granted_at >= 0) {

@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "daemon/engine/types.h"
+#include "proto/announce.h"
 
 namespace syncd::limits {
 
@@ -50,5 +51,11 @@ inline constexpr Incarnation kIncarnationMax = Incarnation{1} << 48;
 
 // Times a worker may set: 30 days, longer than any run that waits for anything.
 inline constexpr Micros kSpanMax = Micros{30} * 24 * 3600 * 1'000'000;
+
+// A long phase that a worker announces is named in tables and logs, as a job is. Its lease covers
+// an evaluation or a checkpoint of any size, and yet a worker that hangs in one is noticed within a
+// day. Beyond either: the request is refused. The client library keeps to the same numbers.
+inline constexpr std::size_t kPhaseNameBytesMax = syncd::kPhaseNameBytesMax;
+inline constexpr Micros kPhaseLeaseMax = syncd::kPhaseLeaseUsMax;
 
 }  // namespace syncd::limits

@@ -71,6 +71,12 @@ struct Worker {
   std::uint32_t restarts = 0;  // work dropped after a re-sync
   Micros wasted_us = 0;        // computed and dropped
 
+  // The long phase that it has announced, in which it is not late; empty: none. Once the lease is
+  // over, its lateness counts from there.
+  std::string phase;
+  Micros phase_at = 0;
+  Micros phase_lease_us = 0;
+
   std::optional<Waiting> waiting;
   ConnectionId connection = 0;  // 0: not connected
   Micros disconnected_at = -1;
@@ -88,6 +94,10 @@ struct Worker {
     resync = false;
     restarts = 0;
     wasted_us = 0;
+  }
+  // Since when it has shown no progress, as far as anybody expects some.
+  Micros quiet_since() const {
+    return phase.empty() ? active_at : std::max(active_at, phase_at + phase_lease_us);
   }
   // The latest iteration whose push was answered, counted or not.
   Iteration answered() const { return std::max(pushed, late); }

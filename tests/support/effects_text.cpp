@@ -99,6 +99,8 @@ std::string text_of(const wire::Join& join) {
       .number("i", join.incarnation, 0)
       .number("granted", join.granted, kNoIteration)
       .number("pushed", join.pushed, kNoIteration)
+      .plain("phase", join.phase)
+      .time("left", join.phase_left_us, 0)
       .take();
 }
 std::string text_of(const wire::Begin& begin) {
@@ -115,6 +117,13 @@ std::string text_of(const wire::Leave& leave) {
 }
 std::string text_of(const wire::Explain& explain) {
   return "explain " + text_of(explain.worker);
+}
+
+std::string text_of(const wire::Phase& phase) {
+  return Line("phase " + text_of(phase.worker))
+      .plain("name", phase.name)
+      .time("lease", phase.lease_us, 0)
+      .take();
 }
 
 std::string text_of(const wire::Error& error) {

@@ -236,6 +236,8 @@ class Script {
       join.rank = static_cast<std::int32_t>(process.ref.rank);
       join.incarnation = process.ref.incarnation;
       join.granted = join.pushed = join.collected = join.consumed = kNoIteration;
+      join.phase.clear();
+      join.phase_left_us = 0;
     }
     words.take("job", join.job);
     words.take("policy", join.policy);
@@ -248,6 +250,8 @@ class Script {
     words.take_integer("pushed", join.pushed);
     words.take_integer("collected", join.collected);
     words.take_integer("consumed", join.consumed);
+    words.take("phase", join.phase);
+    words.take_micros("left", join.phase_left_us);
     std::string other;
     if (words.take("on", other)) {
       process.connection = known(other).connection;
@@ -270,6 +274,13 @@ class Script {
     std::string other;
     if (words.take("from", other)) connection = known(other).connection;
     if (verb == "leave") return request(connection, label + " leave", wire::Leave{ref});
+    if (verb == "phase") {
+      wire::Phase phase{ref, words.next("the phase, or end"), 0};
+      words.take_micros("lease", phase.lease_us);
+      const std::string title = label + " phase(" + phase.name + ")";
+      if (phase.name == "end") phase.name.clear();
+      return request(connection, title, phase);
+    }
     if (verb == "explain") return request(connection, label + " explain", wire::Explain{ref});
     static const std::set<std::string> kAboutIterations = {
         "begin", "push", "cancel", "restarted", "targets", "collect", "consumed"};
@@ -279,7 +290,6 @@ class Script {
     const std::string title = label + " " + verb + "(" + k_text + ")";
     if (verb == "begin") return request(connection, title, wire::Begin{ref, k});
     if (verb == "cancel") return request(connection, title, wire::CancelBegin{ref, k});
-    if (verb == "restarted") return request(connection, title, wire::Restarted{ref, k});
     if (verb == "restarted") return request(connection, title, wire::Restarted{ref, k});
     if (verb == "targets") return request(connection, title, wire::Targets{ref, k});
     if (verb == "collect") return request(connection, title, wire::Collect{ref, k});

@@ -56,6 +56,7 @@ void Model::observe(const Event& event, Micros now, const Effects& effects, Micr
     if (const auto* begin = std::get_if<wire::Begin>(&request->body)) on_begin(caller, *begin);
     if (const auto* push = std::get_if<wire::Push>(&request->body)) on_push(caller, *push);
     if (const auto* c = std::get_if<wire::CancelBegin>(&request->body)) on_cancel(caller, *c);
+    if (const auto* phase = std::get_if<wire::Phase>(&request->body)) on_phase(caller, *phase);
     if (const auto* leave = std::get_if<wire::Leave>(&request->body)) on_leave(caller, *leave);
     if (const auto* e = std::get_if<wire::Explain>(&request->body)) on_explain(caller, *e);
     if (std::holds_alternative<wire::StopJobRequest>(request->body)) on_stop(caller);
@@ -76,7 +77,7 @@ void Model::observe_tick(Micros now, const Effects& effects, Micros next_deadlin
     if (line.event != "worker_slow") continue;
     ModelWorker& worker = at(static_cast<Rank>(std::stoul(line.fields.at(1).second)));
     require(worker.active() && !worker.waiting && !worker.warned && spec_.warn_after_us > 0 &&
-                now_ >= worker.progress_at + spec_.warn_after_us,
+                now_ >= worker.late_from() + spec_.warn_after_us,
             text_of(worker) + " is called slow and is not");
     worker.warned = true;
   }
@@ -120,9 +121,9 @@ void Model::check_nobody_overdue(Micros next_deadline) const {
     if (worker.disconnected_at) {
       due = *worker.disconnected_at + spec_.worker_grace_us;
     } else if (worker.active() && !worker.waiting) {
-      if (spec_.evict_after_us > 0) due = worker.progress_at + spec_.evict_after_us;
+      if (spec_.evict_after_us > 0) due = worker.late_from() + spec_.evict_after_us;
       if (spec_.warn_after_us > 0 && !worker.warned) {
-        due = std::min(due, worker.progress_at + spec_.warn_after_us);
+        due = std::min(due, worker.late_from() + spec_.warn_after_us);
       }
     }
     require(next_deadline <= due, text_of(worker) + " is overdue at " + seconds_text(due) +
@@ -302,6 +303,7 @@ void Model::on_begin(const Caller& caller, const wire::Begin& begin) {
     return expect_records({});
   }
   if (worker.computing() && k <= worker.granted && k > std::max(worker.pushed, worker.late)) {
+    end_phase(worker);
     const wire::Body& body = answer(caller, false);  // I8
     const wire::Granted unknown{worker.granted, wire::kStepPull, 0};
     const bool told = worker.last_grant && worker.last_grant->iteration == worker.granted;
@@ -313,6 +315,7 @@ void Model::on_begin(const Caller& caller, const wire::Begin& begin) {
     expect_records({});
     return expect_error(caller, Status::kWrongIteration);
   }
+  end_phase(worker);
   if (worker.waiting) {
     expect_records({});
     expect_error(worker.waiting->caller, Status::kCancelled);
@@ -391,6 +394,25 @@ void Model::on_cancel(const Caller& caller, const wire::CancelBegin& cancel) {
     take_back(worker, Status::kCancelled);
   }
   require(answer(caller, false) == wire::Body{wire::Ok{}}, "a cancel is not answered ok");
+}
+
+// A phase ends with the next begin or push, and its end is a sign of life.
+void Model::end_phase(ModelWorker& worker) {
+  if (worker.phase_until) worker.progress_at = now_;
+  worker.phase_until.reset();
+}
+
+void Model::on_phase(const Caller& caller, const wire::Phase& phase) {
+  expect_records({});
+  if (const auto status = refusal(caller, phase.worker)) return expect_error(caller, *status);
+  require(answer(caller, false) == wire::Body{wire::Ok{}}, "a phase is not answered ok");
+  if (state_ == JobState::kStopped) return;
+  ModelWorker& worker = at(phase.worker.rank);
+  worker.progress_at = now_;
+  worker.phase_until.reset();
+  if (phase.name.empty()) return;
+  worker.phase_until = now_ + phase.lease_us;
+  worker.warned = false;
 }
 
 void Model::on_leave(const Caller& caller, const wire::Leave& leave) {
@@ -504,6 +526,11 @@ void Model::on_join(const Caller& caller, const wire::Join& join) {
   worker.connection = caller.connection;
   worker.disconnected_at.reset();
   worker.progress_at = now_;
+  worker.phase_until.reset();
+  if (!join.phase.empty()) {
+    worker.phase_until = now_ + join.phase_left_us;
+    worker.warned = false;
+  }
   const Iteration next = worker.computing() ? worker.granted : worker.clock;
   require(joined.iteration == next && joined.worker.incarnation == worker.incarnation,
           "Joined names a wrong iteration or life: " + to_text(reply->body));

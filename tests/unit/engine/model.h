@@ -4,6 +4,7 @@
 // and throws Violation where the two do not fit. One thread.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -60,10 +61,13 @@ struct ModelWorker {
   ConnectionId connection = 0;
   std::optional<Micros> disconnected_at;
   Micros progress_at = 0;
+  std::optional<Micros> phase_until;  // of a long phase that it has announced
   bool warned = false;
 
   Clock q() const { return clock - base; }
   bool active() const { return is_active(state); }
+  // In a phase nobody expects progress before its lease is over.
+  Micros late_from() const { return std::max(progress_at, phase_until.value_or(0)); }
   bool computing() const { return granted > pushed && granted > late; }
 };
 
@@ -115,6 +119,8 @@ class Model {
   void on_begin(const Caller& caller, const wire::Begin& begin);
   void on_push(const Caller& caller, const wire::Push& push);
   void on_cancel(const Caller& caller, const wire::CancelBegin& cancel);
+  void on_phase(const Caller& caller, const wire::Phase& phase);
+  void end_phase(ModelWorker& worker);
   void on_leave(const Caller& caller, const wire::Leave& leave);
   void on_explain(const Caller& caller, const wire::Explain& explain);
   void on_join(const Caller& caller, const wire::Join& join);

@@ -186,7 +186,7 @@ void Model::check_lost(const Record& record) const {
                    "a worker is lost within its grace");
   }
   require(worker->active() && !worker->waiting && spec_.evict_after_us > 0 &&
-              now_ >= worker->progress_at + spec_.evict_after_us,
+              now_ >= worker->late_from() + spec_.evict_after_us,
           "a worker is lost that is not overdue");
 }
 
@@ -272,6 +272,7 @@ void Model::apply(const Record& record) {
       worker.clock = worker.recorded_clock = record.clock;
       worker.granted = std::max(worker.granted, record.iteration);
       worker.progress_at = record.time_us;
+      worker.phase_until.reset();
       worker.warned = false;
       if (record.late) {
         worker.late = record.iteration;

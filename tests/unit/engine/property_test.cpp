@@ -154,7 +154,8 @@ TEST(EnginePropertyCoverage, RandomRunsComeAcrossEverything) {
                            "crash",
                            "crash with a snapshot",
                            "crash with an empty store",
-                           "replay"}) {
+                           "replay",
+                           "phase"}) {
     EXPECT_GT(counts[kind], 0U) << "never came across: " << kind;
   }
 }

@@ -44,9 +44,10 @@ class World {
   struct Process {
     std::string name, host;
     std::int32_t wanted_rank = -1;
-    bool dead = false;    // gone without a word, or given up
-    bool done = false;    // it left, or the job has ended
-    bool frozen = false;  // computes for ever
+    bool dead = false;       // gone without a word, or given up
+    bool done = false;       // it left, or the job has ended
+    bool frozen = false;     // computes for ever
+    Micros phase_until = 0;  // of a phase that it has announced; 0: none
     ConnectionId connection = 0;
     bool joined = false;  // on this connection
     wire::WorkerRef ref;
@@ -94,6 +95,7 @@ class World {
   // ---- world_disorder.cpp: everything that may happen, and the end
   void live();
   void disturb(Process& process);
+  void announce_phase(Process& process);
   void repeat_request(Process& process);
   void send_stale(Process& process);
   void replace(Process& process);

@@ -1,6 +1,7 @@
 // World: everything that may happen, in random order, and how a run is brought to its end. One
 // thread.
 #include <algorithm>
+#include <iterator>
 
 #include "tests/support/effects_text.h"
 #include "world.h"
@@ -52,7 +53,7 @@ void World::live() {
 }
 
 void World::disturb(Process& process) {
-  switch (random_.below(18)) {
+  switch (random_.below(19)) {
     case 0:
     case 1:
       return cut(process.connection);
@@ -91,9 +92,23 @@ void World::disturb(Process& process) {
       return advance(random_.between(0, 6'000'000));
     case 16:
       return check_replay();
+    case 17:
+      return announce_phase(process);
     default:
       return add_process();
   }
+}
+
+void World::announce_phase(Process& process) {
+  if (!process.joined) return;
+  wire::Phase phase{process.ref, "checkpoint", random_.between(1, 12'000'000)};
+  if (random_.one_in(3)) {
+    phase.name.clear();
+    phase.lease_us = 0;
+  }
+  process.phase_until = phase.name.empty() ? 0 : now_ + phase.lease_us;
+  ++counts_["phase"];
+  request(process.connection, phase);
 }
 
 // I8: what was asked, or answered, is asked once more.
@@ -130,9 +145,10 @@ void World::send_stale(Process& process) {
       connection = next_connection_++;
   }
   const Iteration k = worker != nullptr ? worker->clock : 0;
-  const wire::Body bodies[] = {wire::Begin{ref, k}, wire::Push{ref, k, {}, 0, 0},
-                               wire::CancelBegin{ref, k}, wire::Leave{ref}, wire::Explain{ref}};
-  refused_step(Request{{connection, next_request_++}, bodies[random_.below(5)]});
+  const wire::Body bodies[] = {
+      wire::Begin{ref, k}, wire::Push{ref, k, {}, 0, 0}, wire::CancelBegin{ref, k},
+      wire::Leave{ref},    wire::Explain{ref},           wire::Phase{ref, "checkpoint", 1'000'000}};
+  refused_step(Request{{connection, next_request_++}, bodies[random_.below(std::size(bodies))]});
 }
 
 // The process dies, and another of its name takes over; or one of another name that asks for its
@@ -151,7 +167,8 @@ void World::replace(Process& process) {
 }
 
 void World::add_process() {
-  std::erase_if(processes_, [](const auto& p) { return !p->alive() && p->connection == 0; });
+  // None of them is a member by what it last was: nobody waits for it.
+  std::erase_if(processes_, [](const auto& p) { return !p->alive(); });
   if (processes_.size() >= kAliveMax) return;
   auto process = std::make_unique<Process>();
   process->name = "w" + std::to_string(next_name_++);

@@ -52,11 +52,13 @@ bool World::act(Process& p) {
   if (p.open) {
     if (p.frozen) return false;
     p.push_stands = true;
+    p.phase_until = 0;
     return act(p);
   }
   if (!p.begin_stands) {
     p.begin_stands = true;
     p.begin_asked = p.next;
+    p.phase_until = 0;
   }
   if (p.begin != 0) return false;
   p.begin = next_request_;
@@ -76,6 +78,10 @@ void World::send_join(Process& p) {
     join.incarnation = p.ref.incarnation;
     join.granted = p.granted;
     join.pushed = p.pushed;
+    if (p.phase_until > now_) {
+      join.phase = "checkpoint";
+      join.phase_left_us = p.phase_until - now_;
+    }
   }
   p.join = next_request_;
   request(p.connection, std::move(join));

@@ -131,11 +131,11 @@ TEST(Phase, WhatIsWrongIsNamedWithWhatIsAllowed) {
   EXPECT_EQ(check_phase("a b", 1), "phase name 'a b'" + allowed);
   EXPECT_EQ(check_phase(std::string(65, 'x'), 1),
             "phase name '" + std::string(64, 'x') + "...' of 65 bytes" + allowed);
-  const std::string span = "': allowed are more than 0 and at most 24 h 0 min";
-  EXPECT_EQ(check_phase("save", 0), "a lease of 0 us for phase 'save" + span);
-  EXPECT_EQ(check_phase("save", -1'000'000), "a lease of -1.0 s for phase 'save" + span);
-  EXPECT_EQ(check_phase("save", kPhaseLeaseUsMax + 60'000'000),
-            "a lease of 24 h 1 min for phase 'save" + span);
+  const std::string span = "': allowed are more than 0 and at most 86400 s (24 h)";
+  EXPECT_EQ(check_phase("save", 0), "a lease of 0.000 s for phase 'save" + span);
+  EXPECT_EQ(check_phase("save", -1'000'000), "a lease of -1.000 s for phase 'save" + span);
+  EXPECT_EQ(check_phase("save", kPhaseLeaseUsMax + 1000),
+            "a lease of 86400.001 s for phase 'save" + span);
 }
 
 // Sets a variable for one test and puts the old value back.
