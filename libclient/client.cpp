@@ -52,7 +52,7 @@ Completion forked_failure() {
 
 }  // namespace
 
-Client::Client(std::unique_ptr<Driver> driver) : pid_(getpid()), driver_(std::move(driver)) {}
+Client::Client(std::unique_ptr<Driver> driver) : driver_(std::move(driver)) {}
 
 // A forked child has no loop thread to end, and the loop's descriptors are its parent's: all of it
 // is left alone.
@@ -62,10 +62,6 @@ Client::~Client() {
   } else {
     close();
   }
-}
-
-bool Client::forked() const noexcept {
-  return getpid() != pid_;
 }
 
 Completion Client::open(ClientOptions options, std::shared_ptr<Client>& client) {

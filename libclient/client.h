@@ -3,8 +3,6 @@
 // touches nothing that the parent's threads may have held.
 #pragma once
 
-#include <sys/types.h>
-
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -12,6 +10,7 @@
 #include <vector>
 
 #include "libclient/endpoint.h"
+#include "libclient/fork_mark.h"
 #include "libclient/session.h"
 
 namespace syncd::client {
@@ -67,14 +66,14 @@ class Client {
   void close() noexcept;
 
   // True in a child of the process that opened this client.
-  bool forked() const noexcept;
+  bool forked() const noexcept { return fork_mark_.forked(); }
 
  private:
   explicit Client(std::unique_ptr<Driver> driver);
   template <typename Given>
   Completion call(Given&& command, TimeUs timeout_us);
 
-  const pid_t pid_;
+  const ForkMark fork_mark_;
   std::unique_ptr<Driver> driver_;
 };
 

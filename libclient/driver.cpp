@@ -53,8 +53,12 @@ void Driver::submit(Call& call) {
 Completion Driver::perform(Call& call) {
   {
     std::unique_lock lock(mutex_);
+    // Before the request goes out: its answer is not to wake the loop.
+    const bool reads = may_read();
+    const std::uint64_t connection = connection_;
+    if (reads) start_reading(call);
     take(call);
-    if (!call.done_ && may_read()) read_for(call, lock);
+    if (reads) read_for(call, connection, lock);
   }
   return call.wait();
 }
@@ -93,13 +97,15 @@ bool Driver::may_read() const noexcept {
          session_.wish().number == connection_;
 }
 
-// Until the call is finished, or the connection is not what it was: the loop goes on with it then.
-// The lock is free while this thread sleeps, so that anything may have happened meanwhile.
-void Driver::read_for(Call& call, std::unique_lock<std::mutex>& lock) {
-  const std::uint64_t connection = connection_;
-  const auto same_connection = [&] { return stream_ != nullptr && connection_ == connection; };
+void Driver::start_reading(Call& call) noexcept {
   reader_ = &call;
   stream_->watch_reading(false);
+}
+
+// Until the call is finished, or the connection is not what it was: the loop goes on with it then.
+// The lock is free while this thread sleeps, so that anything may have happened meanwhile.
+void Driver::read_for(Call& call, std::uint64_t connection, std::unique_lock<std::mutex>& lock) {
+  const auto same_connection = [&] { return stream_ != nullptr && connection_ == connection; };
   // Where the descriptor is closed, and perhaps another's already, the loop wakes us after that.
   pollfd wanted[] = {{stream_->descriptor(), POLLIN, 0}, {reader_wake_, POLLIN, 0}};
   while (!call.done_ && same_connection()) {

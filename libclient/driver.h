@@ -133,7 +133,8 @@ class Driver final : private Stream::Owner {
   void deliver();
   void finish(Call& call, Completion completion) noexcept;
   bool may_read() const noexcept;
-  void read_for(Call& call, std::unique_lock<std::mutex>& lock);
+  void start_reading(Call& call) noexcept;
+  void read_for(Call& call, std::uint64_t connection, std::unique_lock<std::mutex>& lock);
   bool read_once();
   void wake_loop() noexcept;
   void wake_reader() noexcept;
