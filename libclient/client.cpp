@@ -135,6 +135,10 @@ Completion Client::restarted(WorkerId worker, std::int64_t iteration, TimeUs tim
   return call(IterationCommand{worker, iteration, &Session::restarted}, timeout_us);
 }
 
+Completion Client::phase(WorkerId worker, std::string name, TimeUs lease_us, TimeUs timeout_us) {
+  return call(PhaseCommand{worker, std::move(name), lease_us}, timeout_us);
+}
+
 Completion Client::leave(WorkerId worker, TimeUs timeout_us) {
   return call(LeaveCommand{worker}, timeout_us);
 }

@@ -53,6 +53,7 @@ class Client {
   Completion collect(WorkerId worker, std::int64_t iteration, TimeUs timeout_us);
   Completion consumed(WorkerId worker, std::int64_t iteration, TimeUs timeout_us);
   Completion restarted(WorkerId worker, std::int64_t iteration, TimeUs timeout_us);
+  Completion phase(WorkerId worker, std::string name, TimeUs lease_us, TimeUs timeout_us);
   Completion leave(WorkerId worker, TimeUs timeout_us);
   Completion explain(WorkerId worker, TimeUs timeout_us);
   Completion cancel_begin(WorkerId worker, TimeUs timeout_us);

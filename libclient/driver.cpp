@@ -261,6 +261,9 @@ void Driver::dispatch(Call& call) {
           session_.push(op, command.worker, command.iteration, command.info, timeout, now);
         } else if constexpr (std::is_same_v<Given, IterationCommand>) {
           (session_.*command.call)(op, command.worker, command.iteration, timeout, now);
+        } else if constexpr (std::is_same_v<Given, PhaseCommand>) {
+          session_.phase(op, command.worker, std::move(command.name), command.lease_us, timeout,
+                         now);
         } else if constexpr (std::is_same_v<Given, LeaveCommand>) {
           session_.leave(op, command.worker, timeout, now);
         } else if constexpr (std::is_same_v<Given, ExplainCommand>) {

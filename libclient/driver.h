@@ -40,6 +40,11 @@ struct IterationCommand {
   std::int64_t iteration = 0;
   IterationCall call = nullptr;
 };
+struct PhaseCommand {
+  WorkerId worker = kNoWorker;
+  std::string name;
+  TimeUs lease_us = 0;
+};
 struct LeaveCommand {
   WorkerId worker = kNoWorker;
 };
@@ -49,8 +54,9 @@ struct ExplainCommand {
 struct CancelBeginCommand {
   WorkerId worker = kNoWorker;
 };
-using Command = std::variant<ConnectCommand, JoinRequest, BeginCommand, PushCommand,
-                             IterationCommand, LeaveCommand, ExplainCommand, CancelBeginCommand>;
+using Command =
+    std::variant<ConnectCommand, JoinRequest, BeginCommand, PushCommand, IterationCommand,
+                 PhaseCommand, LeaveCommand, ExplainCommand, CancelBeginCommand>;
 
 // One call. One that is waited for lives on its caller's stack, which is safe because every
 // submitted call is finished exactly once and perform() returns only then.

@@ -137,6 +137,8 @@ bool Session::take_over(Worker& worker, JoinRequest& request) {
     worker.open = worker.grant_ready = worker.stopped = false;
     worker.ending.clear();
     worker.fences = 0;
+    worker.phase.clear();
+    worker.phase_notice.standing = Standing{};
     forget_requests(worker);
   }
   worker.released = false;
@@ -212,6 +214,7 @@ void Session::begin(OpId op_id, WorkerId id, Timeout timeout, TimeUs now) {
   Op op = make_op(op_id, timeout);
   Worker* worker = admit(op, id);
   if (worker == nullptr || !admit_begin(*worker, op, now)) return;
+  end_phase(*worker, !worker->wait.active && !worker->grant_ready);
   worker->wait.op = op;
   worker->wait_call = WaitCall::kBegin;
   if (worker->stopped) return deliver_stop(*worker);
@@ -262,7 +265,18 @@ void Session::collect(OpId op, WorkerId worker, std::int64_t iteration, Timeout 
   peer_call(op, worker, WaitCall::kCollect, iteration, timeout, now);
 }
 
-// ---- Consumed and restarted --------------------------------------------------------------------
+// ---- Consumed, restarted and phase -------------------------------------------------------------
+
+// What they have in common: one caller at a time, and none beside a leave.
+bool Session::admit_notice(Worker& worker, const Notice& notice, Op& op, std::int64_t iteration) {
+  const bool busy = notice.standing.op.waiting;
+  if (!busy && !worker.leave.active) return true;
+  complete(op, Status::kState,
+           call_text(notice.call, iteration, worker) + ": " +
+               (busy ? std::string("another ") + notice.call + " of this worker is under way"
+                     : "this worker is leaving"));
+  return false;
+}
 
 // Precondition: this may be told, and nobody waits for the confirmation of an earlier one, whose
 // place it takes.
@@ -292,10 +306,7 @@ void Session::consumed(OpId op_id, WorkerId id, std::int64_t iteration, Timeout 
   const auto refuse = [&](Status status, const std::string& reason) {
     complete(op, status, call_text("consumed", iteration, *worker) + ": " + reason);
   };
-  if (notice.standing.op.waiting) {
-    return refuse(Status::kState, "another consumed of this worker is under way");
-  }
-  if (worker->leave.active) return refuse(Status::kState, "this worker is leaving");
+  if (!admit_notice(*worker, notice, op, iteration)) return;
   if (iteration <= worker->consumed) return complete_ok(op, std::monostate{});
   if (worker->collected.iteration < 0) {
     return refuse(Status::kState, "nothing was collected yet; collect comes first");
@@ -319,10 +330,7 @@ void Session::restarted(OpId op_id, WorkerId id, std::int64_t iteration, Timeout
   const auto refuse = [&](Status status, const std::string& reason) {
     complete(op, status, call_text("restarted", iteration, *worker) + ": " + reason);
   };
-  if (worker->restarted_notice.standing.op.waiting) {
-    return refuse(Status::kState, "another restarted of this worker is under way");
-  }
-  if (worker->leave.active) return refuse(Status::kState, "this worker is leaving");
+  if (!admit_notice(*worker, worker->restarted_notice, op, iteration)) return;
   if (worker->granted < 0) {
     return refuse(Status::kState, "no iteration was granted yet; begin comes first");
   }
@@ -337,6 +345,37 @@ void Session::restarted(OpId op_id, WorkerId id, std::int64_t iteration, Timeout
   if (!admit_link(op, "restarted", iteration, *worker, now)) return;
   clear_resync(*worker);
   tell(*worker, worker->restarted_notice, op, iteration, now);
+}
+
+void Session::phase(OpId op_id, WorkerId id, std::string name, TimeUs lease_us, Timeout timeout,
+                    TimeUs now) {
+  Op op = make_op(op_id, timeout);
+  Worker* worker = admit(op, id);
+  if (worker == nullptr) return;
+  Notice& notice = worker->phase_notice;
+  if (!admit_notice(*worker, notice, op, -1)) return;
+  if (worker->stopped) return complete_ok(op, std::monostate{});  // nobody waits for it any more
+  if (!admit_link(op, notice.call, -1, *worker, now)) return;
+  worker->phase = std::move(name);
+  worker->phase_until_us = now + lease_us;
+  forget(notice.standing.request);  // whatever was announced before
+  notice.standing.active = false;
+  tell(*worker, notice, op, -1, now);
+}
+
+bool Session::in_phase(const Worker& worker, TimeUs now) {
+  return !worker.phase.empty() && now < worker.phase_until_us;
+}
+
+// By a begin or a push, of which the daemon hears now and knows by itself what that means; or by
+// one that stands there already, and then it must be told.
+void Session::end_phase(Worker& worker, bool told_by_call) {
+  if (worker.phase.empty()) return;
+  worker.phase.clear();
+  Standing& standing = worker.phase_notice.standing;
+  forget(standing.request);
+  standing.active = !told_by_call;
+  complete_ok(standing.op, std::monostate{});
 }
 
 // ---- Push --------------------------------------------------------------------------------------
@@ -378,6 +417,7 @@ void Session::push(OpId op_id, WorkerId id, std::int64_t iteration, const PushIn
   Worker* worker = admit(op, id);
   if (worker == nullptr || !admit_push(*worker, op, iteration)) return;
   if (!admit_link(op, "push", iteration, *worker, now)) return;
+  end_phase(*worker, !worker->push.active);
   worker->push.op = op;
   arm(op);
   clear_resync(*worker);

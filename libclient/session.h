@@ -7,6 +7,7 @@
 // After each call the driver looks at wish(), output(), completions() and next_deadline().
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <map>
@@ -165,6 +166,11 @@ class Session final : private Link::Listener {
   // The worker followed a re-sync: it has dropped its work on `iteration` and pulls again. As
   // consumed; the worker's resync signal is off from here on.
   void restarted(OpId op, WorkerId worker, std::int64_t iteration, Timeout timeout, TimeUs now);
+  // The worker is in a long phase, in which it is not late, for `lease_us` from now, its next begin
+  // or its next push; an empty name ends it. As consumed. Precondition: check_phase(), if it has a
+  // name.
+  void phase(OpId op, WorkerId worker, std::string name, TimeUs lease_us, Timeout timeout,
+             TimeUs now);
   void leave(OpId op, WorkerId worker, Timeout timeout, TimeUs now);
   void explain(OpId op, WorkerId worker, Timeout timeout, TimeUs now);
   // Withdraws the standing begin, targets or collect; an operation that waits on it completes with
@@ -269,6 +275,10 @@ class Session final : private Link::Listener {
     Standing leave;
     Notice consumed_notice{"consumed", {}, -1};
     Notice restarted_notice{"restarted", {}, -1};
+    Notice phase_notice{"phase", {}, -1};
+    // The long phase that it announced last; empty: none, or its end is still to be told.
+    std::string phase;
+    TimeUs phase_until_us = 0;
     wire::Push push_body;
     WaitCall wait_call = WaitCall::kBegin;  // what the standing wait is
     std::int64_t wait_iteration = 0;        // and of which iteration
@@ -289,8 +299,13 @@ class Session final : private Link::Listener {
 
   // Requests (session_send.cpp)
   std::uint64_t send(Kind kind, WorkerId worker, wire::Body body, TimeUs now);
+  void send_notice(Worker& worker, Notice& notice, wire::Body body, TimeUs now);
   void forget(std::uint64_t& request);
   void forget_requests(Worker& worker);
+  // In the order in which they are sent.
+  static std::array<Notice*, 3> notices(Worker& worker) {
+    return {&worker.restarted_notice, &worker.consumed_notice, &worker.phase_notice};
+  }
   static bool has_standing(const Worker& worker);
   void send_join(Worker& worker, TimeUs now);
   void send_standing(Worker& worker, TimeUs now);
@@ -335,7 +350,10 @@ class Session final : private Link::Listener {
   void stand(Worker& worker, WaitCall call, std::int64_t iteration, TimeUs now);
   void peer_call(OpId op, WorkerId worker, WaitCall call, std::int64_t iteration, Timeout timeout,
                  TimeUs now);
+  bool admit_notice(Worker& worker, const Notice& notice, Op& op, std::int64_t iteration);
   void tell(Worker& worker, Notice& notice, Op op, std::int64_t iteration, TimeUs now);
+  void end_phase(Worker& worker, bool told_by_call);
+  static bool in_phase(const Worker& worker, TimeUs now);
   bool admit_push(Worker& worker, Op& op, std::int64_t iteration);
   Worker* find_namesake(const JoinRequest& request, bool& same_name);
   Worker* join_slot(Op& op, JoinRequest& request);

@@ -162,7 +162,8 @@ void Session::on_join_refused(Worker& worker, const wire::Error& error, TimeUs n
     worker.targets = {-1, {}};
     worker.collected = {-1, {}};
     worker.wait = worker.push = worker.leave = Standing{};
-    worker.consumed_notice.standing = worker.restarted_notice.standing = Standing{};
+    for (Notice* notice : notices(worker)) notice->standing = Standing{};
+    worker.phase.clear();
     forget_rank(worker);
     send_join(worker, now);
     return;
@@ -347,13 +348,17 @@ void Session::on_push_refused(Worker& worker, const wire::Error& error, TimeUs n
            call_text("push", worker.push_body.iteration, worker) + ": " + error.message);
 }
 
-// ---- Consumed and restarted --------------------------------------------------------------------
+// ---- Consumed, restarted and phase
+// --------------------------------------------------------------------
 
 void Session::on_notice_answer(Worker& worker, std::uint64_t request, const wire::Body& body,
                                TimeUs now) {
-  const bool is_consumed = worker.consumed_notice.standing.request == request;
-  Notice& notice = is_consumed ? worker.consumed_notice : worker.restarted_notice;
-  if (notice.standing.request != request) return;
+  const auto all = notices(worker);
+  const auto found = std::find_if(all.begin(), all.end(), [&](const Notice* each) {
+    return each->standing.request == request;
+  });
+  if (found == all.end()) return;
+  Notice& notice = **found;
   notice.standing.request = 0;
   if (retried_elsewhere(body, now)) return;
   wire::Error error;
@@ -362,11 +367,13 @@ void Session::on_notice_answer(Worker& worker, std::uint64_t request, const wire
   notice.standing.active = false;
   if (failed && error.status == Status::kStopped) on_stopped(worker, error.message);
   if (failed) {
+    if (&notice == &worker.phase_notice) worker.phase.clear();
     return complete(notice.standing.op, error.status,
                     call_text(notice.call, notice.iteration, worker) + ": " + error.message);
   }
   worker.fences = 0;
-  if (is_consumed) worker.consumed = std::max(worker.consumed, notice.iteration);
+  if (&notice == &worker.consumed_notice)
+    worker.consumed = std::max(worker.consumed, notice.iteration);
   complete_ok(notice.standing.op, std::monostate{});
 }
 

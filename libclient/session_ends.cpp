@@ -58,7 +58,7 @@ void Session::fail_waiting(Worker& worker, Status status, const std::string& rea
   if (worker.join.op.waiting)
     complete(worker.join.op, status, join_text(worker.params) + ": " + reason);
   end(worker.wait.op, name_of(worker.wait_call), worker.wait_iteration);
-  for (Notice* notice : {&worker.consumed_notice, &worker.restarted_notice}) {
+  for (Notice* notice : notices(worker)) {
     end(notice->standing.op, notice->call, notice->iteration);
   }
   end(worker.push.op, "push", worker.push_body.iteration);
@@ -141,6 +141,7 @@ TimeUs Session::earliest_deadline(const Worker& worker) const {
   look(worker.push.op);
   look(worker.consumed_notice.standing.op);
   look(worker.restarted_notice.standing.op);
+  look(worker.phase_notice.standing.op);
   look(worker.leave.op);
   for (const Side& side : worker.sides) look(side.op);
   return earliest;
@@ -162,7 +163,7 @@ void Session::expire_worker(Worker& worker, TimeUs now) {
   if (due(worker.push.op)) {
     late(worker.push.op, call_text("push", worker.push_body.iteration, worker), "confirmed");
   }
-  for (Notice* notice : {&worker.consumed_notice, &worker.restarted_notice}) {
+  for (Notice* notice : notices(worker)) {
     Op& op = notice->standing.op;
     if (due(op)) late(op, call_text(notice->call, notice->iteration, worker), "confirmed");
   }

@@ -24,7 +24,7 @@ void Session::forget(std::uint64_t& request) {
 void Session::forget_requests(Worker& worker) {
   for (Standing* standing :
        {&worker.join, &worker.wait, &worker.push, &worker.consumed_notice.standing,
-        &worker.restarted_notice.standing, &worker.leave}) {
+        &worker.restarted_notice.standing, &worker.phase_notice.standing, &worker.leave}) {
     if (standing->request != 0) standing->sent_before = true;
     forget(standing->request);
   }
@@ -36,7 +36,7 @@ void Session::forget_requests(Worker& worker) {
 bool Session::has_standing(const Worker& worker) {
   return worker.join.active || worker.wait.active || worker.push.active || worker.leave.active ||
          worker.consumed_notice.standing.active || worker.restarted_notice.standing.active ||
-         !worker.sides.empty();
+         worker.phase_notice.standing.active || !worker.sides.empty();
 }
 
 void Session::send_join(Worker& worker, TimeUs now) {
@@ -58,6 +58,10 @@ void Session::send_join(Worker& worker, TimeUs now) {
     join.pushed = worker.pushed;
     join.collected = worker.collected.iteration;
     join.consumed = worker.consumed;
+    if (in_phase(worker, now)) {
+      join.phase = worker.phase;
+      join.phase_left_us = worker.phase_until_us - now;
+    }
   }
   worker.join.request = send(Kind::kJoin, worker.id, std::move(join), now);
 }
@@ -69,9 +73,15 @@ void Session::resume(Worker& worker, TimeUs now) {
   send_join(worker, now);
 }
 
+void Session::send_notice(Worker& worker, Notice& notice, wire::Body body, TimeUs now) {
+  if (!notice.standing.active || notice.standing.request != 0) return;
+  notice.standing.request = send(Kind::kNotice, worker.id, std::move(body), now);
+}
+
 // In the order in which they were asked for: a push comes after the restart of its iteration, the
 // next begin after what was consumed, at most one of push and begin, targets or collect stands at a
-// time, and a leave comes after all of them.
+// time. A phase that is in force was announced after the push or begin that stands, which would end
+// it. A leave comes after all of them.
 void Session::send_standing(Worker& worker, TimeUs now) {
   if (!link_.usable() || worker.membership != Membership::kJoined) return;
   for (Side& side : worker.sides) {
@@ -83,13 +93,15 @@ void Session::send_standing(Worker& worker, TimeUs now) {
   const auto unsent = [](const Standing& standing) {
     return standing.active && standing.request == 0;
   };
-  if (Notice& notice = worker.restarted_notice; unsent(notice.standing)) {
-    notice.standing.request =
-        send(Kind::kNotice, worker.id, wire::Restarted{worker.ref, notice.iteration}, now);
-  }
-  if (Notice& notice = worker.consumed_notice; unsent(notice.standing)) {
-    notice.standing.request =
-        send(Kind::kNotice, worker.id, wire::Consumed{worker.ref, notice.iteration}, now);
+  send_notice(worker, worker.restarted_notice,
+              wire::Restarted{worker.ref, worker.restarted_notice.iteration}, now);
+  send_notice(worker, worker.consumed_notice,
+              wire::Consumed{worker.ref, worker.consumed_notice.iteration}, now);
+  const bool ends_phase =
+      unsent(worker.push) || (unsent(worker.wait) && worker.wait_call == WaitCall::kBegin);
+  if (ends_phase && in_phase(worker, now)) {
+    forget(worker.phase_notice.standing.request);
+    worker.phase_notice.standing.active = true;
   }
   if (unsent(worker.push)) {
     worker.push_body.worker = worker.ref;
@@ -102,6 +114,12 @@ void Session::send_standing(Worker& worker, TimeUs now) {
     if (worker.wait_call == WaitCall::kCollect) body = wire::Collect{worker.ref, iteration};
     worker.wait.request = send(Kind::kWait, worker.id, std::move(body), now);
   }
+  wire::Phase phase{worker.ref, {}, 0};
+  if (in_phase(worker, now)) {
+    phase.name = worker.phase;
+    phase.lease_us = worker.phase_until_us - now;
+  }
+  send_notice(worker, worker.phase_notice, std::move(phase), now);
   if (unsent(worker.leave)) {
     worker.leave.request = send(Kind::kLeave, worker.id, wire::Leave{worker.ref}, now);
   }

@@ -1,6 +1,7 @@
 // The functions of <syncd/client.h> over libclient. Any thread; nothing thrown leaves this file.
 #include "libclient/client.h"
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <cmath>
@@ -16,6 +17,7 @@
 #include "explanation.h"
 #include "libclient/driver.h"
 #include "options.h"
+#include "proto/announce.h"
 #include "syncd/client.h"
 
 #ifndef SYNCD_VERSION_STRING
@@ -364,6 +366,29 @@ Outcome tell(const char* call, syncd_worker* worker, std::int64_t iteration,
   return as_outcome(completion);
 }
 
+Outcome phase(syncd_worker* worker, const char* name, std::int64_t lease_ms,
+              std::int64_t timeout_ms) {
+  const char* call = "syncd_worker_phase";
+  if (worker == nullptr) return null_argument(call, "worker");
+  // Beyond the longest lease it is as wrong in one unit as in the other.
+  const TimeUs lease_us = std::clamp<std::int64_t>(lease_ms, -1, INT32_MAX) * 1000;
+  std::string wrong;
+  if (name != nullptr) {
+    wrong = syncd::check_phase(name, lease_us);
+  } else if (lease_ms != 0) {
+    wrong = "a lease of " + std::to_string(lease_ms) +
+            " ms without a name; NULL ends the phase and takes a lease of 0";
+  }
+  if (!wrong.empty()) return syncd::capi::invalid(std::string(call) + ": " + wrong);
+  TimeUs timeout_us = 0;
+  Outcome outcome =
+      syncd::capi::make_timeout(call, timeout_ms, worker->shared->request_timeout_us, timeout_us);
+  if (!outcome.ok()) return outcome;
+  Completion completion = worker->shared->client->phase(
+      worker->id, name != nullptr ? name : std::string(), lease_us, timeout_us);
+  return as_outcome(completion);
+}
+
 Outcome explain(const syncd_worker* worker, std::int64_t timeout_ms,
                 syncd_explanation** explanation) {
   if (worker == nullptr) return null_argument("syncd_worker_explain", "worker");
@@ -465,6 +490,11 @@ syncd_status syncd_worker_restarted(syncd_worker* worker, int64_t iteration, int
   return syncd::capi::guarded(error, [&] {
     return tell("syncd_worker_restarted", worker, iteration, timeout_ms, &Client::restarted);
   });
+}
+
+syncd_status syncd_worker_phase(syncd_worker* worker, const char* name, int64_t lease_ms,
+                                int64_t timeout_ms, syncd_error** error) {
+  return syncd::capi::guarded(error, [&] { return phase(worker, name, lease_ms, timeout_ms); });
 }
 
 syncd_status syncd_worker_targets(syncd_worker* worker, int64_t iteration, int64_t timeout_ms,

@@ -32,11 +32,16 @@ class LostWorker : public ::testing::TestWithParam<std::string> {
   }
 
   // Sixteen workers, of which the victim stays in its iteration 4 until it is released.
-  WorkerGroupOptions with_victim(const Daemon& daemon, std::int64_t iterations) const {
-    return {.address = daemon.address(),
-            .policy = GetParam(),
-            .iterations = iterations,
-            .special = {{kVictim, {{"hold_at", "4"}, {"hold_file", release_}}}}};
+  // With a lease it announces a phase of so many milliseconds then.
+  WorkerGroupOptions with_victim(const Daemon& daemon, std::int64_t iterations,
+                                 std::int64_t phase_ms = 0) const {
+    return {
+        .address = daemon.address(),
+        .policy = GetParam(),
+        .iterations = iterations,
+        .special = {
+            {kVictim,
+             {{"hold_at", "4"}, {"hold_file", release_}, {"phase_ms", std::to_string(phase_ms)}}}}};
   }
 
   // The one record of a loss: the victim's.
@@ -69,6 +74,19 @@ class LostWorker : public ::testing::TestWithParam<std::string> {
     // It went on where the others were, instead of making them wait for what it had missed.
     const auto iterations = workers.acknowledged(kVictim);
     EXPECT_GT(iterations.back(), static_cast<std::int64_t>(iterations.size()));
+  }
+
+  // How long the victim was silent before it was declared lost, by the history's times.
+  std::int64_t silence_us(const Daemon& daemon) const {
+    const History history = export_history(directory_, daemon, "job");
+    std::int64_t last_push_us = 0;
+    for (const auto& push : history.of_kind("push")) {
+      if (number(push, "rank") == kVictim && number(push, "iteration") == 3) {
+        last_push_us = number(push, "time_us");
+      }
+    }
+    const auto lost = history.of_kind("worker_lost");
+    return lost.empty() ? 0 : number(lost[0], "time_us") - last_push_us;
   }
 
   TempDir directory_;
@@ -138,6 +156,30 @@ TEST_P(LostWorker, OneThatSleepsThroughARestartIsLostAndTakenBack) {
   daemon.kill();
   daemon.start();
   expect_return(daemon, workers, "disconnected for");
+}
+
+// In a phase that it has announced it is not late; only when the lease is over does its silence
+// count.
+TEST_P(LostWorker, OneInAPhaseIsNotEvictedBeforeItsLeaseIsOver) {
+  Daemon daemon(directory_, {.config = config({"60s", "3s", "60s"})});
+  WorkerGroup workers(directory_, with_victim(daemon, 1'000'000, 4000));
+  workers.wait_for_line(kVictim, "holding 4");
+  const RunResult shown = syncctl(directory_, daemon, {"workers", "job"});
+  EXPECT_THAT(shown.out, HasSubstr("in phase 'checkpoint' for "));
+  EXPECT_THAT(shown.out, HasSubstr(" of 4.0 s"));
+  expect_return(daemon, workers, "in iteration 4, its phase 'checkpoint' of 4.0 s over for ");
+  EXPECT_GE(silence_us(daemon), 7'000'000);
+}
+
+// A daemon that is started again hears of the phase from the worker.
+TEST_P(LostWorker, OneInAPhaseIsNotEvictedByADaemonThatIsStartedAgain) {
+  Daemon daemon(directory_, {.config = config({"60s", "3s", "60s"})});
+  WorkerGroup workers(directory_, with_victim(daemon, 1'000'000, 5000));
+  workers.wait_for_line(kVictim, "holding 4");
+  daemon.kill();
+  daemon.start();
+  expect_return(daemon, workers, "in iteration 4, its phase 'checkpoint' of ");
+  EXPECT_GE(silence_us(daemon), 8'000'000);
 }
 
 INSTANTIATE_TEST_SUITE_P(Policies, LostWorker, ::testing::Values("bsp", "ssp:3"),

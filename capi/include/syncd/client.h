@@ -306,6 +306,27 @@ SYNCD_API const uint32_t *syncd_worker_resync_flag(const syncd_worker *worker);
 SYNCD_API syncd_status syncd_worker_restarted(syncd_worker *worker, int64_t iteration,
                                               int64_t timeout_ms, syncd_error **error);
 
+/* Tells the daemon that this worker is in a long phase, such as an evaluation or a checkpoint, in
+ * which it is not late: it is neither warned of nor given up before `lease_ms` milliseconds are over,
+ * and what waits for it is told so: "in phase 'checkpoint' for 12.0 s of 60.0 s". After that its
+ * lateness counts from there. The phase ends with the lease, with this worker's next syncd_begin()
+ * (or syncd_worker_arrive()) or syncd_push(), or with another call of this function. It is about
+ * lateness alone: the policy waits for this worker as ever, and so does a lost connection count.
+ *
+ * name: 1 to 64 of the characters A-Z a-z 0-9 . _ -, with a lease of 1 to 86400000 (24 hours). NULL
+ * with a lease of 0 ends the phase; without one it has no effect. The same name once more renews the
+ * lease.
+ *
+ * Blocks until the daemon has confirmed it. With timeout_ms 0 it does not wait for that: SYNCD_OK
+ * then means that the library will tell the daemon, also over a lost connection and to one that was
+ * started again, as long as the phase lasts. After the job has ended it has no effect.
+ * Errors: SYNCD_E_INVALID (what is wrong is named, and what is allowed), SYNCD_E_TIMEOUT and
+ * SYNCD_E_UNREACHABLE (calling again is safe), SYNCD_E_STATE (another thread is in this function),
+ * SYNCD_E_UNSUPPORTED (the daemon is older than this function), SYNCD_E_FENCED, SYNCD_E_CANCELLED,
+ * SYNCD_E_CLOSED, SYNCD_E_FORKED. */
+SYNCD_API syncd_status syncd_worker_phase(syncd_worker *worker, const char *name, int64_t lease_ms,
+                                          int64_t timeout_ms, syncd_error **error);
+
 typedef struct syncd_push_info {
   size_t struct_size;  /* set by SYNCD_PUSH_INFO_INIT */
   double loss;         /* this worker's training loss; NaN or infinite: not known */

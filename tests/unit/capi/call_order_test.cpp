@@ -41,7 +41,7 @@ class Caller {
     syncd_worker*& worker = random_.pick(workers_);
     if (client == nullptr && !random_.one_in(8)) return open(client);
     if (worker == nullptr && !random_.one_in(8)) return join(client, worker);
-    switch (random_.below(20)) {
+    switch (random_.below(21)) {
       case 0:
         return random_.one_in(4) ? close_and_free(client) : open(client);
       case 1:
@@ -93,6 +93,8 @@ class Caller {
         EXPECT_NE(syncd_worker_job(worker), nullptr);
         EXPECT_NE(syncd_worker_policy(worker), nullptr);
         return;
+      case 19:
+        return phase(worker);
       default:
         if (!random_.one_in(4)) return;
         return check("leave", [&](auto** error) { return syncd_leave(worker, timeout(), error); });
@@ -202,6 +204,17 @@ class Caller {
                                                updates.size(), &count, error);
       EXPECT_EQ(status == SYNCD_OK || status == SYNCD_E_BUFFER, count != 77);
       return status;
+    });
+  }
+
+  void phase(syncd_worker* worker) {
+    static constexpr std::array kNames{"evaluation", "checkpoint", "", "no spaces"};
+    const char* name =
+        random_.one_in(3) ? nullptr : kNames[random_.below(random_.one_in(5) ? 4 : 2)];
+    std::int64_t lease_ms = name != nullptr ? random_.between(1, 100) : 0;
+    if (random_.one_in(10)) lease_ms = random_.between(-1, 1) * 100'000'000;
+    check("phase", [&](auto** error) {
+      return syncd_worker_phase(worker, name, lease_ms, timeout(), error);
     });
   }
 

@@ -240,6 +240,54 @@ TEST_F(Capi, ARestartEndsTheAdvice) {
   EXPECT_EQ(syncd_worker_restarted(worker_, 0, 0, nullptr), SYNCD_E_WRONG_ITERATION);
 }
 
+TEST_F(Capi, ALongPhaseIsAnnouncedAndEnded) {
+  join();
+  begin();
+  ASSERT_EQ(syncd_worker_phase(worker_, "checkpoint", 60'000, SYNCD_TIMEOUT_DEFAULT, nullptr),
+            SYNCD_OK);
+  EXPECT_EQ(server_.last_phase().name, "checkpoint");
+  EXPECT_GT(server_.last_phase().lease_us, 0);
+  EXPECT_LE(server_.last_phase().lease_us, 60'000'000);
+  ASSERT_EQ(syncd_worker_phase(worker_, nullptr, 0, SYNCD_TIMEOUT_DEFAULT, nullptr), SYNCD_OK);
+  EXPECT_EQ(server_.last_phase().name, "");
+  EXPECT_EQ(syncd_worker_phase(worker_, "x", 86'400'000, 0, nullptr), SYNCD_OK);
+  server_.await("Phase", 3);
+  server_.cut();
+  server_.await("Join", 2);
+  EXPECT_EQ(server_.last_join().phase, "x") << "a daemon that was started again must know";
+}
+
+TEST_F(Capi, APhaseNamesItsBadArguments) {
+  join();
+  const auto refused = [&](const char* name, std::int64_t lease_ms, std::int64_t timeout_ms = 0) {
+    syncd_error* error = nullptr;
+    EXPECT_EQ(syncd_worker_phase(worker_, name, lease_ms, timeout_ms, &error), SYNCD_E_INVALID);
+    return Failure(error).message();
+  };
+  EXPECT_EQ(refused("no spaces", 1),
+            "syncd_worker_phase: phase name 'no spaces': allowed are 1 to 64 of A-Z a-z 0-9 . _ -");
+  EXPECT_THAT(refused("", 1), HasSubstr("phase name ''"));
+  EXPECT_EQ(refused("save", 86'400'001),
+            "syncd_worker_phase: a lease of 86400.001 s for phase 'save': allowed are more than 0 "
+            "and at most 86400 s (24 h)");
+  EXPECT_THAT(refused("save", 0), HasSubstr("a lease of 0.000 s"));
+  EXPECT_THAT(refused("save", INT64_MIN), HasSubstr("a lease of -"));
+  EXPECT_THAT(refused("save", INT64_MAX), HasSubstr("allowed are more than 0 and at most"));
+  EXPECT_EQ(refused(nullptr, 5),
+            "syncd_worker_phase: a lease of 5 ms without a name; NULL ends the phase and takes a "
+            "lease of 0");
+  EXPECT_THAT(refused("save", 1, -3), HasSubstr("-3"));
+  EXPECT_EQ(syncd_worker_phase(nullptr, "save", 1, 0, nullptr), SYNCD_E_INVALID);
+  EXPECT_EQ(server_.received("Phase"), 0U);
+}
+
+TEST_F(Capi, AnOlderDaemonSaysThatItKnowsNoPhases) {
+  join();
+  server_.behave([](auto& behaviour) { behaviour.refuse["Phase"] = Status::kUnsupported; });
+  EXPECT_EQ(syncd_worker_phase(worker_, "save", 1000, SYNCD_TIMEOUT_DEFAULT, nullptr),
+            SYNCD_E_UNSUPPORTED);
+}
+
 // ---- Decentralized jobs -------------------------------------------------------------------------
 
 TEST_F(Capi, TheCallsOfADecentralizedWorker) {

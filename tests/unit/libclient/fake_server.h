@@ -148,6 +148,10 @@ class FakeServer {
     const std::lock_guard lock(mutex_);
     return last_hello_;
   }
+  wire::Phase last_phase() {
+    const std::lock_guard lock(mutex_);
+    return last_phase_;
+  }
   wire::Push last_push() {
     const std::lock_guard lock(mutex_);
     return last_push_;
@@ -346,6 +350,13 @@ class FakeServer {
   }
   void on(int fd, std::uint64_t id, const wire::Consumed&) { send(fd, id, wire::Ok{}); }
   void on(int fd, std::uint64_t id, const wire::Restarted&) { send(fd, id, wire::Ok{}); }
+  void on(int fd, std::uint64_t id, const wire::Phase& phase) {
+    {
+      const std::lock_guard lock(mutex_);
+      last_phase_ = phase;
+    }
+    send(fd, id, wire::Ok{});
+  }
   void on(int fd, std::uint64_t id, const wire::Leave&) { send(fd, id, wire::Ok{}); }
   void on(int fd, std::uint64_t id, const wire::CancelBegin&) { send(fd, id, wire::Ok{}); }
   void on(int fd, std::uint64_t id, const wire::Explain&) {
@@ -396,6 +407,7 @@ class FakeServer {
   wire::Join last_join_;
   wire::Hello last_hello_;
   wire::Push last_push_;
+  wire::Phase last_phase_;
   std::set<std::pair<std::uint32_t, std::int64_t>> pushes_;
   std::size_t duplicates_ = 0;
 };

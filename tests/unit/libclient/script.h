@@ -190,6 +190,12 @@ class Script {
   OpId restarted(std::int64_t iteration, TimeUs timeout_us = 60 * kSecond) {
     return about(&Session::restarted, iteration, timeout_us);
   }
+  OpId phase(std::string name, TimeUs lease_us, TimeUs timeout_us = 60 * kSecond) {
+    const OpId op = next_op++;
+    session.phase(op, worker, std::move(name), lease_us, deadline(timeout_us), now);
+    collect();
+    return op;
+  }
   OpId about(void (Session::*call)(OpId, WorkerId, std::int64_t, Timeout, TimeUs),
              std::int64_t iteration, TimeUs timeout_us) {
     const OpId op = next_op++;

@@ -126,6 +126,9 @@ const uint32_t *syncd_worker_resync_flag(const syncd_worker *worker);
 syncd_status syncd_worker_restarted(syncd_worker *worker, int64_t iteration, int64_t timeout_ms,
     syncd_error **error);
 
+syncd_status syncd_worker_phase(syncd_worker *worker, const char *name, int64_t lease_ms,
+    int64_t timeout_ms, syncd_error **error);
+
 typedef struct syncd_push_info {
   size_t struct_size;
   double loss;
