@@ -8,6 +8,7 @@
 #include <stdexcept>
 #include <string>
 
+#include "reference_trainer/cifar.h"
 #include "reference_trainer/movielens.h"
 #include "reference_trainer/shared_arrays.h"
 #include "reference_trainer/workload.h"
@@ -26,7 +27,9 @@ struct DatasetRequest {
   std::optional<std::filesystem::path> directory;  // --data-dir
   bool generate = false;
   RatingFormat format = RatingFormat::kUData;  // of generated ratings
-  std::optional<std::size_t> samples;          // to generate; nothing: the workload's default
+  // Of images; nothing: CIFAR-10 where they are generated or a file is named, else what is found.
+  std::optional<ImageFormat> image_format;
+  std::optional<std::size_t> samples;  // to generate; nothing: the workload's default
   std::uint64_t seed = 1;
 };
 
@@ -35,9 +38,11 @@ struct Dataset {
   std::string description;  // one line for people: the file, its size in samples, where it is from
 };
 
-// Names looked for in a directory, and written into it: u.data or ratings.csv; train.libsvm.
+// Names looked for in a directory, and written into it: u.data or ratings.csv; train.libsvm;
+// data_batch_1.bin to data_batch_5.bin (as many as there are, none left out) and test_batch.bin, or
+// train.bin and test.bin.
 //
-// With `generate`, the file is written into the directory (made if need be), or into `scratch`
+// With `generate`, the files are written into the directory (made if need be), or into `scratch`
 // where no directory is named. A file that stands there already is used if it has the very bytes
 // that would be written, and is otherwise an error: data is never overwritten.
 //

@@ -1,9 +1,11 @@
-// Synthetic data that can be learned: ratings made by hidden factors, and examples labelled by a
-// hidden linear model, both with noise. Deterministic for a seed. Pure functions.
+// Synthetic data that can be learned: ratings made by hidden factors, examples labelled by a hidden
+// linear model, and images of simple shapes, all with noise. Deterministic for a seed. Pure
+// functions.
 #pragma once
 
 #include <cstdint>
 
+#include "reference_trainer/cifar.h"
 #include "reference_trainer/libsvm.h"
 #include "reference_trainer/movielens.h"
 
@@ -32,5 +34,17 @@ RatingData generate_ratings(const RatingShape& shape, RatingFormat format, std::
 // example); low feature indices are more frequent, as in text. Both labels occur; the feature count
 // may come out below shape.features if the last ones never occur.
 ExampleData generate_examples(const ExampleShape& shape, std::uint64_t seed);
+
+struct ImageShape {
+  std::size_t training = 5'000;
+  std::size_t test = 1'000;
+};
+
+// Images of ten shapes (disc, ring, square, frame, two crosses, two kinds of stripes, chequers,
+// triangle), one per image, at any place and of any size, in any colour on any other, so that no
+// pixel says anything of the class by itself: a linear model hardly does better than guessing, a
+// convolutional one learns it in a few hundred minibatches. The shape is the class, of CIFAR-100
+// the label modulo 10; the tens there are the pattern of the background.
+ImageSet generate_images(const ImageShape& shape, ImageFormat format, std::uint64_t seed);
 
 }  // namespace syncd::trainer

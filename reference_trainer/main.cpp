@@ -29,7 +29,6 @@ using namespace syncd::trainer;
 constexpr int kOk = 0;
 constexpr int kRunFailed = 1;
 constexpr int kBadInput = 2;
-constexpr std::int64_t kTargetSamplesMax = 300'000;
 constexpr std::size_t kJobBytesMax = 64;  // of a job's name, as the daemon allows
 
 // Progress for people. Whether anybody reads it does not matter.
@@ -48,7 +47,7 @@ bool print(const std::string& text) {
 // moment's work.
 std::int64_t target_iterations(const Options& options) {
   const std::int64_t per_worker = options.iterations > 0 ? options.iterations / 2 : 100;
-  const std::int64_t most = kTargetSamplesMax / options.workload.batch;
+  const std::int64_t most = samples_of_seconds(options.workload.kind) / options.workload.batch;
   return std::max<std::int64_t>(1, std::min(per_worker * options.workload.workers, most));
 }
 

@@ -5,6 +5,7 @@
 
 #include <CLI/CLI.hpp>
 
+#include "reference_trainer/cnn.h"
 #include "reference_trainer/data_file.h"
 #include "reference_trainer/policy_list.h"
 #include "reference_trainer/slowdown.h"
@@ -18,6 +19,7 @@ namespace {
 
 constexpr int kUsageError = 2;
 constexpr std::int64_t kDefaultIterations = 150;
+constexpr double kMomentumMax = 0.999;
 
 constexpr const char* kDescription =
     "Trains a small model with several worker processes that syncd coordinates, under one\n"
@@ -29,9 +31,11 @@ Examples:
   reference_trainer --workload mf --generate --compare bsp,asp,ssp:3 --slowdown fixed:3=4x
   reference_trainer --workload svm --data a9a.libsvm --policy ssp:3 --workers 8 --max-seconds 30
   reference_trainer --workload mf --data ml-100k/u.data --daemon unix:/run/syncd/syncd.sock
+  reference_trainer --workload cnn --data-dir cifar-10-batches-bin --compare bsp,elastic_bsp:15
 
-Data formats: mf reads MovieLens u.data and ratings.csv, svm reads libsvm files of two classes.
-A tenth of the samples (at most 10000) is held out; the loss is evaluated on those.
+Data formats: mf reads MovieLens u.data and ratings.csv, svm reads libsvm files of two classes, cnn
+reads the binary versions of CIFAR-10 and CIFAR-100. A tenth of the samples (at most 10000) is held
+out, of CIFAR the test images are; the loss is evaluated on those (cnn: on 256 of them).
 
 Exit status: 0 every run ended as it should (a worker that was lost on the way is reported, but
 does not count as long as another one finished); 1 a run failed; 2 a flag or the data is wrong;
@@ -75,13 +79,14 @@ CLI::Validator one_of(std::vector<std::string> words) {
 
 // What CLI11 fills, before it is checked as a whole.
 struct RawFlags {
-  std::string workload, policy = "bsp", compare, format = "u.data", budget = "shared";
+  std::string workload, policy = "bsp", compare, format, budget = "shared";
   std::string data, data_dir, csv_dir, slowdown = "none", order = "parallel", daemon,
                                        store = "memory", job;
   std::int32_t workers = 4, batch = 0;
   std::int64_t iterations = 0, samples = 0;
   std::uint64_t seed = 1;
   double learning_rate = 0, seconds_max = 0, target_loss = 0, iteration_ms = 20;
+  double momentum = kCnnMomentum, weight_decay = kCnnWeightDecay;
   bool generate = false, json = false, verbose = false;
 };
 
@@ -126,20 +131,31 @@ class FlagGroup {
 void add_training_flags(CLI::App& app, RawFlags& raw) {
   FlagGroup group(app, "Training");
   group
-      .option("--workload", "svm|mf", raw.workload,
-              "What is trained: svm (linear model, log loss) or mf (matrix factorization)")
-      ->check(one_of({"svm", "mf"}));
+      .option("--workload", "svm|mf|cnn", raw.workload,
+              "What is trained: svm (linear model, log loss), mf (matrix factorization) or cnn "
+              "(C3F2-Net, a convolutional network for images)")
+      ->check(one_of({"svm", "mf", "cnn"}));
   group.option("--workers", "N", raw.workers, "Worker processes (default 4)")
       ->check(whole_number(1, kWorkersMax));
   group
       .option("--batch", "N", raw.batch,
-              "Samples per iteration of one worker (default: svm 32, mf 128)")
+              "Samples per iteration of one worker (default: svm 32, mf 128, cnn 32)")
       ->check(whole_number(1, 1'000'000));
   group
-      .option("--learning-rate", "RATE", raw.learning_rate,
-              "Step size, the same for every policy (default: svm 0.25, mf 0.05; divided by "
-              "workers/16 for more than 16 workers)")
+      .option(
+          "--learning-rate", "RATE", raw.learning_rate,
+          "Step size, the same for every policy (default: svm 0.25, mf 0.05, cnn 0.005; divided "
+          "by workers/16 for more than 16 workers)")
       ->check(number(1e-9, 1e3, "a number from 1e-9 to 1000"));
+  group
+      .option("--momentum", "M", raw.momentum,
+              "Of cnn: how much of a worker's last step is in its next one; each worker has a "
+              "velocity of its own (default 0.9)")
+      ->check(number(0, kMomentumMax, "a number from 0 to 0.999"));
+  group
+      .option("--weight-decay", "D", raw.weight_decay,
+              "Of cnn: how strongly weights, not biases, are drawn towards 0 (default 0.0005)")
+      ->check(number(0, 1, "a number from 0 to 1"));
   group
       .option("--seed", "N", raw.seed,
               "Decides generated data, initial parameters, minibatches and slow iterations "
@@ -198,17 +214,22 @@ void add_data_flags(CLI::App& app, RawFlags& raw) {
   FlagGroup group(app, "Data");
   group.option("--data", "FILE", raw.data, "Train on this file");
   group.option("--data-dir", "DIR", raw.data_dir,
-               "Train on u.data or ratings.csv (mf), train.libsvm (svm) in this directory");
+               "Train on u.data or ratings.csv (mf), train.libsvm (svm), data_batch_*.bin and "
+               "test_batch.bin or train.bin and test.bin (cnn) in this directory");
   group.flag("--generate", raw.generate,
              "Write synthetic data that can be learned into --data-dir (or a temporary directory) "
              "and train on it");
   group
-      .option("--format", "u.data|ratings.csv", raw.format,
-              "Format of generated mf data (default u.data)")
-      ->check(one_of({"u.data", "ratings.csv"}));
+      .option(
+          "--format", "FORMAT", raw.format,
+          "Of generated mf data: u.data (default) or ratings.csv. Of images: cifar-10 (default) "
+          "or cifar-100, also where a directory holds both and for --data")
+      ->check(one_of({"u.data", "ratings.csv", "cifar-10", "cifar-100"}));
   group
-      .option("--samples", "N", raw.samples,
-              "Samples to generate (default: svm 20000 examples, mf 25000 ratings)")
+      .option(
+          "--samples", "N", raw.samples,
+          "Samples to generate (default: svm 20000 examples, mf 25000 ratings, cnn 5000 images; "
+          "a fifth of the images' number are test images besides)")
       ->check(whole_number(1'000, 100'000'000));
 }
 
@@ -250,7 +271,8 @@ void check_job(const std::string& job) {
 }
 
 void check_together(const CLI::App& app) {
-  if (app.count("--workload") == 0) throw FlagError{"--workload is required; allowed: svm, mf"};
+  if (app.count("--workload") == 0)
+    throw FlagError{"--workload is required; allowed: svm, mf, cnn"};
   const std::pair<const char*, const char*> alternatives[] = {{"--policy", "--compare"},
                                                               {"--data", "--generate"}};
   for (const auto& [one, other] : alternatives) {
@@ -284,21 +306,54 @@ void read_policies(const CLI::App& app, const RawFlags& raw, Options& options) {
   }
 }
 
+// A format goes with one workload, and that of ratings only decides what is generated.
+void read_format(const CLI::App& app, const RawFlags& raw, Options& options) {
+  if (app.count("--format") == 0) return;
+  const WorkloadKind kind = options.data.kind;
+  if (kind == WorkloadKind::kSvm) {
+    throw FlagError{"--format: only used with --workload mf or cnn"};
+  }
+  const bool is_image_format = raw.format.starts_with("cifar");
+  if (is_image_format != (kind == WorkloadKind::kCnn)) {
+    throw FlagError{fmt::format("--format: {} is not allowed with --workload {}; allowed: {}",
+                                show_field(raw.format), raw.workload,
+                                is_image_format ? "u.data, ratings.csv" : "cifar-10, cifar-100")};
+  }
+  if (is_image_format) {
+    options.data.image_format =
+        raw.format == "cifar-10" ? ImageFormat::kCifar10 : ImageFormat::kCifar100;
+  } else if (!raw.generate) {
+    throw FlagError{"--format: only used with --generate"};
+  } else {
+    options.data.format = raw.format == "u.data" ? RatingFormat::kUData : RatingFormat::kRatingsCsv;
+  }
+}
+
 void read_data(const CLI::App& app, const RawFlags& raw, Options& options) {
-  options.data.kind = raw.workload == "svm" ? WorkloadKind::kSvm : WorkloadKind::kMf;
+  for (const WorkloadKind kind : {WorkloadKind::kSvm, WorkloadKind::kMf, WorkloadKind::kCnn}) {
+    if (raw.workload == workload_name(kind)) options.data.kind = kind;
+  }
   options.data.seed = raw.seed;
   options.data.generate = raw.generate;
-  options.data.format = raw.format == "u.data" ? RatingFormat::kUData : RatingFormat::kRatingsCsv;
   if (!raw.data.empty()) options.data.file = raw.data;
   if (!raw.data_dir.empty()) options.data.directory = raw.data_dir;
   if (raw.samples > 0) options.data.samples = static_cast<std::size_t>(raw.samples);
-  for (const char* flag : {"--samples", "--format"}) {
-    if (app.count(flag) > 0 && !raw.generate) {
-      throw FlagError{fmt::format("{}: only used with --generate", flag)};
-    }
+  if (app.count("--samples") > 0 && !raw.generate) {
+    throw FlagError{"--samples: only used with --generate"};
   }
-  if (app.count("--format") > 0 && options.data.kind == WorkloadKind::kSvm) {
-    throw FlagError{"--format: only used with --workload mf"};
+  read_format(app, raw, options);
+}
+
+void read_momentum(const CLI::App& app, const RawFlags& raw, WorkloadConfig& workload) {
+  if (workload.kind == WorkloadKind::kCnn) {
+    workload.momentum = raw.momentum;
+    workload.weight_decay = raw.weight_decay;
+    return;
+  }
+  for (const char* flag : {"--momentum", "--weight-decay"}) {
+    if (app.count(flag) > 0) {
+      throw FlagError{fmt::format("{}: only used with --workload cnn", flag)};
+    }
   }
 }
 
@@ -315,6 +370,7 @@ Options to_options(const CLI::App& app, const RawFlags& raw) {
   workload.learning_rate = raw.learning_rate > 0
                                ? raw.learning_rate
                                : default_learning_rate(workload.kind, workload.workers);
+  read_momentum(app, raw, workload);
   options.slowdown = raw.slowdown;
   options.iteration_ms = raw.iteration_ms;
   options.iterations = raw.iterations;

@@ -3,9 +3,11 @@
 // functions; the views are immutable.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <span>
 
+#include "reference_trainer/cifar.h"
 #include "reference_trainer/libsvm.h"
 #include "reference_trainer/movielens.h"
 #include "reference_trainer/shared_arrays.h"
@@ -38,13 +40,34 @@ struct ExampleView {
   std::span<const float> label;
 };
 
+struct ImageView {
+  ImageFormat format = ImageFormat::kCifar10;
+  std::size_t training = 0;
+  // Of all pixels of the training images, per channel, on the scale from 0 to 1.
+  std::array<double, kImageChannels> mean{};
+  std::array<double, kImageChannels> deviation{};  // 1 where all pixels are equal
+  std::span<const std::uint32_t> order;            // of the images, as they were read
+  std::span<const std::uint8_t> labels;            // as they were read
+  std::span<const std::uint8_t> all_pixels;
+
+  std::size_t size() const { return order.size(); }
+  std::uint8_t label(std::size_t sample) const { return labels[order[sample]]; }
+  std::span<const std::uint8_t> pixels(std::size_t sample) const {
+    return all_pixels.subspan(order[sample] * kImageBytes, kImageBytes);
+  }
+};
+
 // Shuffles by the seed, splits and shares. At least two samples are needed: throws
 // std::invalid_argument otherwise.
 SharedArrays prepare_ratings(const RatingData& data, std::uint64_t seed);
 SharedArrays prepare_examples(const ExampleData& data, std::uint64_t seed);
 
+// Holds out the test images, or a tenth of the others where there are none.
+SharedArrays prepare_images(const ImageSet& images, std::uint64_t seed);
+
 // Throws std::invalid_argument if the arrays hold another kind of data.
 RatingView view_ratings(const SharedArrays& arrays);
 ExampleView view_examples(const SharedArrays& arrays);
+ImageView view_images(const SharedArrays& arrays);
 
 }  // namespace syncd::trainer

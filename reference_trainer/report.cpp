@@ -53,6 +53,8 @@ struct ExtraColumn {
 };
 
 const ExtraColumn kExtraColumns[] = {
+    {{"accuracy", [](auto&, auto& run) { return percent(*run.accuracy); }},
+     [](auto& run) { return run.accuracy.has_value(); }},
     {{"restarts", [](auto&, auto& run) { return fmt::format("{}", run.restarts()); }},
      [](auto& run) { return run.policy.starts_with("specsync") || run.restarts() > 0; }},
     {{"wasted", [](auto&, auto& run) { return percent(run.wasted_share()); }},

@@ -44,6 +44,7 @@ Json result_json(const ReportContext& context, const RunResult& result) {
       {"iterations_per_s", result.iterations_per_s()},
       {"initial_loss", result.curve.empty() ? Json(nullptr) : Json(result.curve.front().loss)},
       {"final_loss", result.final_loss()},
+      {"final_accuracy", optional_number(result.accuracy)},
       {"final_loss_of_one_worker", optional_number(result.one_worker_loss)},
       {"waiting_share", result.waiting_share()},
       {"staleness_mean", result.staleness_mean()},

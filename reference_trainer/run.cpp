@@ -308,6 +308,7 @@ class Run {
     parameters_.read(not_lost(), snapshot_);
     result_.curve.push_back({std::max(result_.seconds, result_.curve.back().time_s),
                              result_.iterations, workload_.evaluate(snapshot_)});
+    result_.accuracy = workload_.accuracy(snapshot_);
     if (const ParameterStore* store = parameters_.store()) {
       result_.updates = store->updates();
       result_.rolled_back = store->rolled_back_updates();

@@ -70,6 +70,7 @@ struct RunResult {
   // Of the parameters that all workers share; in a decentralized run, of the mean of the parameters
   // of all workers that were not lost.
   std::vector<CurvePoint> curve;
+  std::optional<double> accuracy;  // of the parameters at the end; nothing: there are no classes
   std::optional<double> one_worker_loss;  // decentralized: at the end, of the first of them
   std::vector<WorkerResult> workers;
   double seconds = 0;             // from the first grant to the last push

@@ -3,27 +3,54 @@
 
 #include <algorithm>
 
+#include "reference_trainer/cnn.h"
 #include "reference_trainer/mf.h"
 #include "reference_trainer/svm.h"
 
 namespace syncd::trainer {
 
+namespace {
+
+// What a workload is called and starts from, in the order of WorkloadKind.
+struct Defaults {
+  std::string_view name;
+  std::int32_t batch;
+  double learning_rate;
+  std::int64_t samples_of_seconds;
+  std::unique_ptr<Workload> (*make)(const WorkloadConfig&, const SharedArrays&);
+};
+
+constexpr Defaults kDefaults[] = {
+    {"svm", 32, 0.25, 300'000, make_svm},
+    {"mf", 128, 0.05, 300'000, make_mf},
+    {"cnn", 32, 0.005, 9'600, make_cnn},
+};
+
+const Defaults& defaults_of(WorkloadKind kind) {
+  return kDefaults[static_cast<std::size_t>(kind)];
+}
+
+}  // namespace
+
 std::string_view workload_name(WorkloadKind kind) {
-  return kind == WorkloadKind::kSvm ? "svm" : "mf";
+  return defaults_of(kind).name;
 }
 
 std::int32_t default_batch(WorkloadKind kind) {
-  return kind == WorkloadKind::kSvm ? 32 : 128;
+  return defaults_of(kind).batch;
 }
 
 double default_learning_rate(WorkloadKind kind, std::int32_t workers) {
-  const double full = kind == WorkloadKind::kSvm ? 0.25 : 0.05;
+  const double full = defaults_of(kind).learning_rate;
   return workers > kFullRateWorkers ? full * kFullRateWorkers / workers : full;
 }
 
+std::int64_t samples_of_seconds(WorkloadKind kind) {
+  return defaults_of(kind).samples_of_seconds;
+}
+
 std::unique_ptr<Workload> make_workload(const WorkloadConfig& config, const SharedArrays& data) {
-  if (config.kind == WorkloadKind::kSvm) return make_svm(config, data);
-  return make_mf(config, data);
+  return defaults_of(config.kind).make(config, data);
 }
 
 void add_update(const Update& update, std::span<float> parameters) {

@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -18,9 +19,9 @@
 
 namespace syncd::trainer {
 
-enum class WorkloadKind : std::int32_t { kSvm = 0, kMf = 1 };
+enum class WorkloadKind : std::int32_t { kSvm = 0, kMf = 1, kCnn = 2 };
 
-// "svm", "mf".
+// "svm", "mf", "cnn".
 std::string_view workload_name(WorkloadKind kind);
 
 // Everything that, with the data, defines the training; the same in all processes of a run. Plain
@@ -31,6 +32,8 @@ struct WorkloadConfig {
   std::int32_t batch = 0;    // samples per iteration of one worker
   double learning_rate = 0;  // of one worker's update, constant
   std::uint64_t seed = 1;
+  double momentum = 0;      // cnn alone
+  double weight_decay = 0;  // cnn alone
 };
 
 // A workload's own defaults, the same for every policy. Under a barrier all workers step at once,
@@ -39,6 +42,9 @@ struct WorkloadConfig {
 inline constexpr std::int32_t kFullRateWorkers = 16;
 std::int32_t default_batch(WorkloadKind kind);
 double default_learning_rate(WorkloadKind kind, std::int32_t workers);
+
+// How many samples a single process trains on within seconds.
+std::int64_t samples_of_seconds(WorkloadKind kind);
 
 // The rate of a worker with parameters of its own. Averaging over the workers divides its step by
 // their number, which a greater step makes up for: as far as `most` (peer_rate_max()), and no
@@ -113,6 +119,10 @@ class Workload {
 
   // Loss on the held-out samples, which no stepper ever trains on.
   virtual double evaluate(std::span<const float> parameters) const = 0;
+
+  // Share of all held-out samples whose class the model finds; nothing where it looks for none. May
+  // take seconds.
+  virtual std::optional<double> accuracy(std::span<const float>) const { return std::nullopt; }
 
   // The greatest rate that a worker stands which takes the steps of its own minibatches alone, as
   // measured; it may be infinite.

@@ -110,6 +110,24 @@ TEST_F(OptionsTest, TakesEveryFlag) {
   EXPECT_EQ(options.csv_directory, "/c");
 }
 
+TEST_F(OptionsTest, ANetworkHasMomentumAndItsOwnFormats) {
+  const Options standard = parse({"--workload", "cnn", "--generate"}).options;
+  EXPECT_EQ(standard.workload.kind, WorkloadKind::kCnn);
+  EXPECT_EQ(standard.workload.batch, default_batch(WorkloadKind::kCnn));
+  EXPECT_EQ(standard.workload.momentum, 0.9);
+  EXPECT_EQ(standard.workload.weight_decay, 0.0005);
+  EXPECT_FALSE(standard.data.image_format.has_value());
+  const Options given = parse({"--workload", "cnn", "--data", "f", "--format", "cifar-100",
+                               "--momentum", "0", "--weight-decay", "0.01"})
+                            .options;
+  EXPECT_EQ(given.workload.momentum, 0);
+  EXPECT_EQ(given.workload.weight_decay, 0.01);
+  EXPECT_EQ(given.data.image_format, ImageFormat::kCifar100);
+  EXPECT_THAT(parse({"--workload", "cnn", "--generate", "--momentum", "1"}).text,
+              HasSubstr("--momentum: '1' is not allowed; allowed: a number from 0 to 0.999"));
+  EXPECT_EQ(good({}).workload.momentum, 0) << "the other workloads have none";
+}
+
 TEST_F(OptionsTest, AComparisonWritesCsvFilesUnlessToldOtherwise) {
   EXPECT_EQ(good({"--compare", "bsp,asp"}).csv_directory, "reference_trainer_csv");
   EXPECT_FALSE(good({"--compare", "bsp,asp", "--csv-dir", "none"}).csv_directory.has_value());
@@ -149,11 +167,12 @@ TEST_F(OptionsTest, NumbersOutOfRangeSayWhatIsAllowed) {
 }
 
 TEST_F(OptionsTest, WordsOutOfTheirListSayTheList) {
-  EXPECT_THAT(parse({"--workload", "cnn"}).text,
-              HasSubstr("--workload: 'cnn' is not allowed; allowed: svm, mf"));
+  EXPECT_THAT(parse({"--workload", "lstm"}).text,
+              HasSubstr("--workload: 'lstm' is not allowed; allowed: svm, mf, cnn"));
   EXPECT_THAT(parse({}).text, HasSubstr("--workload is required"));
   EXPECT_THAT(error({"--budget", "all"}), HasSubstr("allowed: shared, each"));
-  EXPECT_THAT(error({"--format", "csv", "--generate"}), HasSubstr("allowed: u.data, ratings.csv"));
+  EXPECT_THAT(error({"--format", "csv", "--generate"}), HasSubstr("allowed: u.data, ratings.csv, "
+                                                                  "cifar-10, cifar-100"));
   EXPECT_THAT(error({"--what"}), HasSubstr("--what"));
 }
 
@@ -186,7 +205,15 @@ TEST_F(OptionsTest, AnOrderIsHopsAlone) {
 TEST_F(OptionsTest, FlagsThatWouldHaveNoEffectAreRefused) {
   EXPECT_THAT(error({"--samples", "5000"}), HasSubstr("--samples: only used with --generate"));
   EXPECT_THAT(parse({"--workload", "svm", "--generate", "--format", "u.data"}).text,
-              HasSubstr("--format: only used with --workload mf"));
+              HasSubstr("--format: only used with --workload mf or cnn"));
+  EXPECT_THAT(error({"--format", "u.data"}), HasSubstr("--format: only used with --generate"));
+  EXPECT_THAT(error({"--format", "cifar-100", "--generate"}),
+              HasSubstr("--format: 'cifar-100' is not allowed with --workload mf; allowed: u.data, "
+                        "ratings.csv"));
+  EXPECT_THAT(parse({"--workload", "cnn", "--generate", "--format", "u.data"}).text,
+              HasSubstr("with --workload cnn; allowed: cifar-10, cifar-100"));
+  EXPECT_THAT(error({"--momentum", "0.5"}), HasSubstr("--momentum: only used with --workload cnn"));
+  EXPECT_THAT(error({"--weight-decay", "0"}), HasSubstr("--weight-decay: only used with"));
   EXPECT_THAT(error({"--generate", "--data", "f"}), HasSubstr("--data and --generate: only one"));
   EXPECT_THAT(error({"--job", "a/b"}), HasSubstr("--job: 'a/b' is not allowed"));
 }

@@ -135,6 +135,16 @@ TEST(Report, ColumnsStandWhereTheySaySomething) {
               EndsWith("  max  restarts  wasted"));
 }
 
+TEST(Report, TheAccuracyStandsWhereTheModelKnowsClasses) {
+  RunResult run = good_run();
+  EXPECT_THAT(render_report(context(), {run}), Not(HasSubstr("accuracy")));
+  EXPECT_THAT(render_json(context(), {run}), HasSubstr("\"final_accuracy\": null"));
+  run.accuracy = 0.875;
+  EXPECT_THAT(render_report(context(), {run}), AllOf(HasSubstr("  max  accuracy  restarts"),
+                                                     HasSubstr("    3     87.5%         3")));
+  EXPECT_THAT(render_json(context(), {run}), HasSubstr("\"final_accuracy\": 0.875"));
+}
+
 TEST(Report, SaysWhatWentWrong) {
   RunResult lost = good_run();
   lost.workers[1].finished = false;

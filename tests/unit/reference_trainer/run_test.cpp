@@ -184,6 +184,23 @@ TEST(TrainerRun, TheLossFallsUnderEveryPolicyAndTheTargetEndsARun) {
   }
 }
 
+TEST(TrainerRun, TrainsANetworkAndReportsItsAccuracy) {
+  Trainer trainer(
+      words("--workload cnn --workers 2 --compare bsp,asp --generate --samples 1000 --batch 8 "
+            "--iteration-ms 0 --max-iterations 6 --csv-dir none --json"));
+  ASSERT_EQ(trainer.wait(), "exit status 0") << trainer.err();
+  const json report = json::parse(trainer.out());
+  EXPECT_THAT(report["data"].get<std::string>(),
+              HasSubstr("1000 images to train on, 200 held out"));
+  for (const json& run : report["policies"]) {
+    EXPECT_EQ(run["iterations"], 12);
+    EXPECT_NE(run["final_loss"], run["initial_loss"]);
+    EXPECT_GE(run["final_accuracy"], 0);
+    EXPECT_LE(run["final_accuracy"], 1);
+  }
+  EXPECT_THAT(trainer.left_behind(), IsEmpty());
+}
+
 // ---- Decentralized and speculative policies
 
 // One run of four workers under a policy with 40 iterations for each; its part of the report.

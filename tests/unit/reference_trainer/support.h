@@ -30,6 +30,10 @@ inline SharedArrays small_data(WorkloadKind kind) {
     return prepare_examples(
         generate_examples({.features = 40, .features_per_example = 8, .examples = 600}, 11), 11);
   }
+  if (kind == WorkloadKind::kCnn) {
+    return prepare_images(generate_images({.training = 300, .test = 60}, ImageFormat::kCifar10, 11),
+                          11);
+  }
   return prepare_ratings(generate_ratings({.users = 30, .items = 20, .factors = 2, .ratings = 280},
                                           RatingFormat::kUData, 11),
                          11);

@@ -1,0 +1,133 @@
+// C3F2-Net: three convolutional and two fully connected layers, the five-layer AlexNet of the
+// ElasticBSP paper (Zhao et al., section 6.2.1), and the seam between what is trained (cnn.h) and
+// the device that computes it.
+//
+//   3 x [convolution, rectifier, 2 x 2 max-pool], fully connected, rectifier, fully connected,
+//   softmax with cross-entropy
+//
+// The paper gives the number of layers, not their sizes. Ours: 5 x 5 kernels to 32 channels, 3 x 3
+// to 32, 3 x 3 to 64 (as in AlexNet the kernels shrink and the channels grow), 256 hidden units:
+// 295,146 parameters for 10 classes, nine tenths of them in the fully connected layers, as the
+// paper says of its net. It also crops images to 28 x 28; ours are the whole 32 x 32.
+//
+// Writing another backend (CUDA): implement CnnBackend, below, and make it in make_cnn_backend().
+// Its memory for activations and gradient is made once, for `samples_max` samples; train() gets
+// normalized images in host memory and at most that many of them; parameters() hands over the flat
+// vector whose order CnnLayout fixes, gradient() gives one in the same order. That is all that
+// crosses the seam: layers, momentum and the parameter store know nothing of each other. What it
+// computes is held against CnnNet<double> by the tests (cnn_layers_test.cpp), to 1e-4 of the
+// gradient's norm in float.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "reference_trainer/cnn_layers.h"
+
+namespace syncd::trainer {
+
+struct CnnShape {
+  struct Conv {
+    std::size_t channels = 0;
+    std::size_t kernel = 0;  // odd
+  };
+  std::size_t channels = 3;  // of an image
+  std::size_t height = 32;   // a multiple of 8, because each of three pools halves it
+  std::size_t width = 32;    // likewise
+  std::size_t classes = 10;  // 1 to 256
+  std::array<Conv, 3> conv{{{32, 5}, {32, 3}, {64, 3}}};
+  std::size_t hidden = 256;
+
+  std::size_t pixels() const { return channels * height * width; }
+};
+
+// Where the layers' parameters lie in the flat vector: weights, then biases, layer after layer.
+// Throws std::invalid_argument for a shape that is not allowed.
+struct CnnLayout {
+  struct Layer {
+    std::size_t weights = 0;  // place of the first
+    std::size_t weight_count = 0;
+    std::size_t bias = 0;  // place of the first
+    std::size_t bias_count = 0;
+    std::size_t fan_in = 0;  // inputs of one output
+  };
+  explicit CnnLayout(const CnnShape& shape);
+
+  std::array<ConvShape, 3> conv;  // sizes of the convolutions
+  std::size_t features = 0;       // values of an image behind the last pool
+  std::array<Layer, 5> layers;    // 0 to 2 convolutional, 3 and 4 fully connected
+  std::size_t parameters = 0;
+};
+
+// The network on one device. Used by one thread at a time.
+class CnnBackend {
+ public:
+  virtual ~CnnBackend() = default;
+
+  // Computes with these parameters from here on. They are read from the caller's memory, which
+  // stays as it is until the next call (a device with memory of its own copies them now).
+  virtual void parameters(std::span<const float> values) = 0;
+
+  // Adds the gradient of the samples' loss sum to what was added since clear_gradient(). `images`
+  // holds labels.size() images of CnnShape::pixels() values; labels are below the classes.
+  virtual void clear_gradient() = 0;
+  virtual BatchScore train(std::span<const float> images, std::span<const std::uint8_t> labels) = 0;
+
+  // The sum of the gradients, one value per parameter; valid until the next call of train() or
+  // clear_gradient().
+  virtual std::span<const float> gradient() = 0;
+
+  // The score alone.
+  virtual BatchScore evaluate(std::span<const float> images,
+                              std::span<const std::uint8_t> labels) = 0;
+};
+
+// On the CPU, on the calling thread. train() and evaluate() take up to `samples_max` samples.
+std::unique_ptr<CnnBackend> make_cnn_backend(const CnnShape& shape, std::size_t samples_max);
+
+// The network on the CPU in a given precision. All memory is taken by the constructor. Used by one
+// thread.
+template <typename T>
+class CnnNet {
+ public:
+  CnnNet(const CnnShape& shape, std::size_t samples_max);
+
+  const CnnLayout& layout() const { return layout_; }
+
+  // Forwards, and backwards if `gradient` is not empty: added to it (one value per parameter).
+  BatchScore run(std::span<const T> parameters, std::span<const T> images,
+                 std::span<const std::uint8_t> labels, std::span<T> gradient);
+
+ private:
+  // What a convolution, its rectifier and its pool leave behind for the way back.
+  struct Block {
+    std::vector<T> rectified;          // [sample], before the pool
+    std::vector<T> pooled;             // [sample], the next layer's input
+    std::vector<std::uint8_t> chosen;  // [sample], by the pool
+  };
+
+  void forward(const T* parameters, const T* images, std::size_t samples);
+  void backward(const T* parameters, const T* images, std::size_t samples, T* gradient);
+
+  CnnLayout layout_;
+  std::size_t classes_;
+  std::size_t hidden_;
+  std::size_t samples_max_;
+  std::array<Block, 3> blocks_;
+  std::vector<T> hidden_values_;  // [sample][hidden]
+  std::vector<T> scores_;         // [sample][class], then their derivatives
+  std::vector<T> d_hidden_;
+  std::vector<T> d_pooled_;     // [sample], of the block at hand
+  std::vector<T> d_next_;       // [sample], of the block before it
+  std::vector<T> d_rectified_;  // of one sample of it
+  std::vector<T> columns_;      // scratch memory of the convolutions
+};
+
+extern template class CnnNet<float>;
+extern template class CnnNet<double>;
+
+}  // namespace syncd::trainer
