@@ -128,6 +128,7 @@ void DaemonSide::route(Reply& reply) {
       [&](auto& body) {
         using T = std::decay_t<decltype(body)>;
         if constexpr (std::is_same_v<T, wire::Granted>) {
+          if (world_.options.model != nullptr) world_.options.model->granted(rank, body);
           world_.tally.pulled(*worker);
           world_.post(MessageKind::kGranted, rank, worker->life, body.iteration, body.flags);
         } else if constexpr (std::is_same_v<T, wire::Pushed>) {
@@ -176,6 +177,7 @@ void DaemonSide::deliver(const Message& message) {
       wire::Push push;
       push.worker = ref;
       push.iteration = k;
+      push.loss = world_.workers[rank].loss;
       ask(message, std::move(push));
       break;
     }

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <optional>
 #include <unordered_map>
 #include <vector>
 
@@ -52,6 +53,8 @@ struct SimWorker {
   std::uint32_t compute_token = 0;
   bool computed = false;  // decentralized: in this iteration, already
   bool begun = false;     // an iteration was granted in this life
+  bool late = false;      // its latest update came too late: its parameters have what nobody's have
+  std::optional<double> loss;  // of the latest minibatch, if a model is trained
 
   // Answers on their way: a worker has one call standing at a time.
   std::vector<Rank> targets;

@@ -17,9 +17,11 @@ class Simulation::Impl {
   Result run() {
     daemon_.create_job();
     for (Rank rank = 0; rank < world_.options.workers; ++rank) workers_.start_process(rank);
-    while (next()) {
-    }
-    world_.now = world_.options.duration_us;
+    Model* model = world_.options.model;
+    bool enough = false;
+    while (!enough && next()) enough = model != nullptr && model->enough(world_.now);
+    if (!enough) world_.now = world_.options.duration_us;
+    world_.tally.result().virtual_s = static_cast<double>(world_.now) / 1e6;
     workers_.finish();
     return world_.tally.finish(world_.workers, daemon_.engine());
   }

@@ -28,6 +28,7 @@ struct TimedEvent {
   std::string policy;
 };
 
+class Model;
 class Observer;
 
 struct Options {
@@ -53,6 +54,7 @@ struct Options {
   Micros stall_us = 600'000'000;
   std::vector<TimedEvent> events;  // in any order; equal times in the order given
   Observer* observer = nullptr;
+  Model* model = nullptr;  // that the workers train (model.h); null: time passes, nothing more
 };
 
 // A worker that waits, and what the daemon says about why.
@@ -68,7 +70,7 @@ struct Result {
   std::string policy;
   std::uint32_t workers = 0;
   std::uint64_t seed = 0;
-  double virtual_s = 0;
+  double virtual_s = 0;  // the duration, or until the model had seen enough
 
   std::uint64_t iterations = 0;  // computed; pushes answered LATE do not count
   // NOTIFY-ACK with every=N computes N batches, with a time drawn for each, between two reduces;

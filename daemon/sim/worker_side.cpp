@@ -96,6 +96,7 @@ void WorkerSide::start_process(Rank rank) {
   worker.inboxes.clear();
   worker.consumed = kNoIteration;
   if (world_.options.observer != nullptr) world_.options.observer->after_start(world_.outer, rank);
+  if (model() != nullptr) model()->start(rank);
   world_.say(MessageKind::kJoin, rank, 0);
 }
 
@@ -111,6 +112,10 @@ void WorkerSide::end_process(Rank rank, Stage stage) {
 void WorkerSide::end_wait(SimWorker& worker) {
   if (worker.waiting_since < 0) return;
   const Micros waited = world_.now - worker.waiting_since;
+  if (model() != nullptr) {
+    const auto rank = static_cast<Rank>(&worker - world_.workers.data());
+    model()->waited(rank, worker.waiting_since, world_.now);
+  }
   worker.waiting_since = -1;
   world_.tally.waited(waited);
 }
@@ -125,6 +130,11 @@ void WorkerSide::call(Rank rank, MessageKind kind, Stage stage, Iteration iterat
 }
 
 void WorkerSide::begin(Rank rank) {
+  if (model() != nullptr && !model()->goes_on(rank)) {
+    world_.say(MessageKind::kLeave, rank, 0);
+    end_process(rank, Stage::kAbsent);
+    return;
+  }
   call(rank, MessageKind::kBegin, Stage::kBegin, world_.workers[rank].iteration);
 }
 
@@ -138,6 +148,12 @@ void WorkerSide::on_granted(Rank rank, Iteration k, std::uint32_t flags) {
   // A newcomer's first iteration may be another than was said when it joined: no jump.
   const bool jumped = worker.begun && k > worker.iteration;
   if (jumped) world_.tally.skipped(k - worker.iteration);
+  if (model() != nullptr) {
+    if (jumped) model()->jumped(rank, k - worker.iteration);
+    const bool renew = (flags & (wire::kStepPull | wire::kStepSkip)) != 0;
+    if (!decentralized_ && (renew || !worker.begun || worker.late)) model()->pull(rank);
+    worker.late = false;
+  }
   worker.begun = true;
   worker.iteration = k;
   worker.computed = false;
@@ -183,6 +199,12 @@ void WorkerSide::start_computing(Rank rank) {
 void WorkerSide::compute_ended(const ComputeEnd& end) {
   SimWorker& worker = world_.workers[end.worker];
   if (worker.compute_token != end.token || worker.stage != Stage::kComputing) return;
+  if (model() != nullptr) {
+    note_computed(end.worker, false);
+    for (std::int64_t i = 0; i < loop_.batches; ++i) {
+      model()->compute(end.worker, worker.iteration * loop_.batches + i);
+    }
+  }
   if (!decentralized_) {
     push(end.worker);
     return;
@@ -196,13 +218,21 @@ void WorkerSide::compute_ended(const ComputeEnd& end) {
   }
 }
 
+void WorkerSide::note_computed(Rank rank, bool dropped) {
+  model()->computed(rank, world_.workers[rank].computing_since, world_.now, dropped);
+}
+
 void WorkerSide::push(Rank rank) {
+  if (model() != nullptr) {
+    world_.workers[rank].loss = model()->publish(rank, world_.workers[rank].iteration);
+  }
   world_.workers[rank].stage = Stage::kPush;
   world_.say(MessageKind::kPush, rank, world_.workers[rank].iteration);
 }
 
 void WorkerSide::on_pushed(Rank rank, bool late) {
   SimWorker& worker = world_.workers[rank];
+  if (model() != nullptr) model()->pushed(rank, worker.iteration, late);
   if (decentralized_) {
     if (worker.computed) {
       call(rank, MessageKind::kCollect, Stage::kCollect, worker.iteration);
@@ -214,6 +244,7 @@ void WorkerSide::on_pushed(Rank rank, bool late) {
   if (late) {
     ++world_.tally.result().late_pushes;
     world_.tally.wasted(worker.compute_us);
+    worker.late = true;
   } else {
     ++worker.iterations;
   }
@@ -226,6 +257,7 @@ void WorkerSide::on_targets(Rank rank) {
   end_wait(worker);
   for (const Rank to : worker.targets) {
     if (to >= world_.workers.size() || !world_.workers[to].present()) continue;
+    if (model() != nullptr) model()->send(rank, to, worker.iteration);
     world_.post(MessageKind::kData, to, world_.workers[to].life, worker.iteration, rank);
   }
   if (loop_.push_follows_data && world_.options.delay_us > 0) {
@@ -244,6 +276,7 @@ void WorkerSide::on_data(Rank rank, Rank from, Iteration k) {
     ++world_.tally.result().overwritten_updates;
   }
   inbox.add(k);
+  if (model() != nullptr) model()->arrived(from, rank, k);
   if (world_.options.observer != nullptr) {
     world_.options.observer->after_data(world_.outer, from, rank, k);
   }
@@ -256,6 +289,7 @@ void WorkerSide::on_collected(Rank rank, Iteration k) {
   if (world_.options.observer != nullptr) {
     world_.options.observer->after_collected(world_.outer, rank, k, worker.updates);
   }
+  if (model() != nullptr) model()->reduce(rank, k, worker.updates, worker.stage == Stage::kJumped);
   worker.consumed = k;
   world_.say(MessageKind::kConsumed, rank, k);
   if (worker.stage == Stage::kJumped) {
@@ -273,6 +307,10 @@ void WorkerSide::on_resync(Rank rank, Iteration k) {
   world_.tally.wasted(world_.now - worker.computing_since);
   ++world_.tally.result().restarts;
   world_.say(MessageKind::kRestarted, rank, k);
+  if (model() != nullptr) {
+    note_computed(rank, true);
+    model()->pull(rank);
+  }
   start_computing(rank);
 }
 

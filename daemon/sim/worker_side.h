@@ -26,6 +26,8 @@ class WorkerSide {
   void compute_ended(const ComputeEnd& end);
   void end_process(Rank rank, Stage stage);
   void end_wait(SimWorker& worker);
+  Model* model() const { return world_.options.model; }
+  void note_computed(Rank rank, bool dropped);
   void call(Rank rank, MessageKind kind, Stage stage, Iteration iteration);
   void begin(Rank rank);
   void on_granted(Rank rank, Iteration k, std::uint32_t flags);

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "daemon/sim/agenda.h"
+#include "daemon/sim/model.h"
 #include "daemon/sim/sim_worker.h"
 #include "daemon/sim/simulation.h"
 #include "daemon/sim/tally.h"
