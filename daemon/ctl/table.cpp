@@ -196,6 +196,7 @@ const std::vector<RecordColumn>& record_columns() {
       {"bytes", "likewise"},
       {"name", "of the worker, or of the job (job_created)"},
       {"host", "of the worker"},
+      {"data", "what the worker shows to the others, each byte as two hexadecimal digits"},
       {"policy", "of the job (job_created, policy_switched)"},
       {"expected_workers", "of the job (job_created); those that were ready (job_started)"},
       {"min_workers", "of the job (job_created)"},
@@ -219,6 +220,20 @@ std::vector<std::string> record_column_names() {
   for (const RecordColumn& column : record_columns()) names.emplace_back(column.name);
   return names;
 }
+
+namespace {
+
+std::string hexadecimal(const std::vector<std::uint8_t>& bytes) {
+  constexpr const char* kDigits = "0123456789abcdef";
+  std::string out;
+  for (const std::uint8_t byte : bytes) {
+    out += kDigits[byte >> 4];
+    out += kDigits[byte & 15];
+  }
+  return out;
+}
+
+}  // namespace
 
 nlohmann::json record_json(const Record& r) {
   nlohmann::json out;
@@ -253,6 +268,7 @@ nlohmann::json record_json(const Record& r) {
   }
   if (!r.name.empty()) out["name"] = r.name;
   if (!r.host.empty()) out["host"] = r.host;
+  if (!r.data.empty()) out["data"] = hexadecimal(r.data);
   if (!r.policy.empty()) out["policy"] = r.policy;
   if (r.kind == RecordKind::kJobCreated) out["min_workers"] = r.min_workers;
   if (r.kind == RecordKind::kJobCreated || r.kind == RecordKind::kJobStarted) {

@@ -28,8 +28,9 @@ void refuse(const Caller& caller, Status status, std::string text, Effects& effe
   effects.replies.push_back({caller, false, wire::Error{status, std::move(text)}});
 }
 
-// A name from outside that fits its limit; else a sentence.
-std::string check_length(const char* what, const std::string& value, std::size_t bytes_max) {
+// Empty if what comes from outside fits its limit; else a sentence.
+template <class Bytes>
+std::string check_length(const char* what, const Bytes& value, std::size_t bytes_max) {
   if (value.size() <= bytes_max) return {};
   return std::string(what) + " is " + std::to_string(value.size()) + " bytes long: at most " +
          std::to_string(bytes_max) + " are allowed";
@@ -180,6 +181,8 @@ void Engine::handle(Request& request, Effects& effects) {
           routed(&Job::restarted, body);
         } else if constexpr (std::is_same_v<T, wire::Phase>) {
           routed(&Job::phase, body);
+        } else if constexpr (std::is_same_v<T, wire::MembersRequest>) {
+          routed(&Job::members, body);
         } else if constexpr (std::is_same_v<T, wire::Targets>) {
           routed(&Job::targets, body);
         } else if constexpr (std::is_same_v<T, wire::Collect>) {
@@ -236,6 +239,8 @@ void Engine::on_join(Request& request, wire::Join& join, Effects& effects) {
   }
   if (wrong.empty()) wrong = check_length("the host's name", join.host, limits::kHostNameBytesMax);
   if (wrong.empty()) wrong = check_length("the policy", join.policy, limits::kPolicyBytesMax);
+  if (wrong.empty())
+    wrong = check_length("the member's data", join.data, limits::kMemberDataBytesMax);
   if (wrong.empty()) wrong = check_claims(join);
   if (wrong.empty() && join.name.empty()) wrong = "the worker's name is empty: give it one";
   if (!wrong.empty()) {

@@ -25,10 +25,9 @@ struct Caller {
 };
 
 // A client's request, decoded and verified. The engine answers Join, Leave, Begin, CancelBegin,
-// Push, Restarted, Phase, Targets, Collect, Consumed, Explain, JobsRequest, WorkersRequest,
-// CreateJobRequest, StopJobRequest and SetPolicyRequest; the edge keeps
-// the rest (handshake, heartbeats, status, history) to itself. Anything else is answered
-// UNSUPPORTED.
+// Push, Restarted, Phase, Targets, Collect, Consumed, Explain, MembersRequest, JobsRequest,
+// WorkersRequest, CreateJobRequest, StopJobRequest and SetPolicyRequest; the edge keeps the rest
+// (handshake, heartbeats, status, history) to itself. Anything else is answered UNSUPPORTED.
 struct Request {
   Caller caller;
   wire::Body body;

@@ -510,7 +510,21 @@ void Job::note(Fact fact) {
   record.predicted_wait_us = fact.predicted_wait_us;
   record.wait_us = fact.wait_us;
   record.values = std::move(fact.values);
+  if (record.kind == RecordKind::kPlan) announce_plan(record);
   commit(std::move(record));
+}
+
+// To those that want to know: after which of their own pushes they meet, and how long the first
+// will wait there. A plan's values are rank and target relative clock in turn.
+void Job::announce_plan(const Record& plan) {
+  if (effects_ == nullptr) return;
+  for (std::size_t i = 0; i + 1 < plan.values.size(); i += 2) {
+    const Worker& worker = at(static_cast<Rank>(plan.values[i]));
+    if (worker.connection == 0 || (worker.notices & wire::kNoticePlan) == 0) continue;
+    const Iteration last = plan.values[i + 1] + worker.base - 1;
+    effects_->notifications.push_back(
+        {worker.connection, wire::PlanNotice{ref(worker), last, plan.predicted_wait_us}});
+  }
 }
 
 // ---- another policy

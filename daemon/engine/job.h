@@ -48,6 +48,7 @@ class Job final : public PolicyHost {
   void collect(const Caller& caller, const wire::Collect& collect);
   void consumed(const Caller& caller, const wire::Consumed& consumed);
   void leave(const Caller& caller, const wire::Leave& leave);
+  void members(const Caller& caller, const wire::MembersRequest& request);
   void explain_to(const Caller& caller, const wire::Explain& explain);
 
   // ---- other events
@@ -114,6 +115,9 @@ class Job final : public PolicyHost {
   Clock highest_clock() const;
   std::pair<Clock, Clock> entry_clocks(Clock own, Clock base, bool returns) const;
   void attach(Worker& worker, ConnectionId connection);
+  void listen(Worker& worker, std::uint32_t notices);
+  void members_changed();
+  static wire::MemberState member_state(const Worker& worker);
   void maybe_start();
   std::vector<std::int64_t> not_begun() const;
   void start(std::vector<std::int64_t> left_out);
@@ -171,6 +175,7 @@ class Job final : public PolicyHost {
   bool store_refuses(const Caller& caller);
   wire::WorkerRef ref(const Worker& worker) const;
   void reply_joined(const Caller& caller, const Worker& worker, bool resumed, bool after_records);
+  void announce_plan(const Record& plan);
   std::string called(const Worker& worker) const;  // "worker 3 (node-a/worker-3)"
 
   Engine& engine_;
@@ -195,6 +200,8 @@ class Job final : public PolicyHost {
   std::map<std::pair<std::string, std::string>, Rank> by_name_;  // (name, host)
   Rank next_fresh_rank_ = 0;                                     // no rank below it is null
   std::set<Rank> vacant_;                                        // of workers that left or are lost
+  std::uint64_t members_version_ = 0;  // a time, so that it grows over a restart
+  std::set<Rank> members_untold_;      // are to hear of the next change of membership
   std::vector<Rank> active_;
   RelativeClocks clocks_;
   bool replaying_ = false;

@@ -137,6 +137,7 @@ void Job::apply_joined(const Record& record) {
   Worker& worker = make_worker(static_cast<Rank>(record.rank));
   const bool was_member = !fresh && is_member(worker.state);
   const bool new_life = !fresh && worker.incarnation != record.incarnation;
+  const bool changed = fresh || !was_member || new_life || worker.data != record.data;
   if (new_life && decentralized() && worker.active()) {
     // Nobody may wait for the update of the iteration that it was in.
     deactivate(worker);
@@ -162,7 +163,9 @@ void Job::apply_joined(const Record& record) {
   }
   worker.name = record.name;
   worker.host = record.host;
+  worker.data = record.data;
   worker.incarnation = record.incarnation;
+  if (changed) members_changed();
   worker.pushed = std::max(worker.pushed, record.iteration);
   worker.granted = std::max(worker.granted, worker.pushed);
   next_incarnation_ = std::max(next_incarnation_, record.incarnation + 1);
@@ -229,6 +232,7 @@ void Job::apply_exit(const Record& record, WorkerState state) {
   engine_.detach(std::exchange(worker.connection, 0), id_, worker.rank);
   worker.liveness_at = kNever;
   engine_.timers_.cancel({id_, worker.rank, kTimerLiveness});
+  members_changed();
   if (was_active) policy_->on_exit(*this, worker.rank);
 }
 
@@ -353,7 +357,8 @@ JobSnapshot Job::snapshot() const {
     // Readiness is the present request's, which does not outlive the daemon.
     const WorkerState state = w.state == WorkerState::kReady ? WorkerState::kRegistered : w.state;
     out.workers.push_back({w.rank, w.name, w.host, state, w.incarnation, w.clock, w.base, w.granted,
-                           w.pushed, w.late, w.own_pushes, w.last_push_at, w.previous_push_at});
+                           w.pushed, w.late, w.own_pushes, w.last_push_at, w.previous_push_at,
+                           w.data});
   }
   out.policy = policy_->name();
   out.policy_state = policy_->save();
@@ -389,6 +394,7 @@ bool Job::restore_snapshot(const JobSnapshot& snapshot, std::string& error) {
     w.own_pushes = stored.own_pushes;
     w.last_push_at = stored.last_push_us;
     w.previous_push_at = stored.previous_push_us;
+    w.data = stored.data;
     // Of several by one name, the latest.
     const auto [named, fresh] = by_name_.try_emplace({w.name, w.host}, w.rank);
     if (!fresh && find(named->second)->incarnation < w.incarnation) named->second = w.rank;
@@ -421,6 +427,7 @@ void Job::finish_restore() {
     engine_.timers_.cancel({id_, worker->rank, kTimerLiveness});
     arm_liveness(*worker);
   }
+  members_changed();  // all of them are cut off
 }
 
 }  // namespace syncd

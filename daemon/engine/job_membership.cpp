@@ -114,9 +114,10 @@ bool Job::resume(const Caller& caller, const wire::Join& join, Worker& worker) {
   // mode a push, that the worker has seen.
   const Clock own = own_clock(&worker, join);
   const bool ahead = own > worker.clock || join.pushed > worker.answered();
+  const bool news = ahead || join.data != worker.data;
   // It was granted something: the job had started, and the daemon died before that was on disk.
   const bool had_started = state_ == JobState::kWaiting && join.granted != kNoIteration;
-  if ((ahead || had_started) && store_refuses(caller)) return true;
+  if ((news || had_started) && store_refuses(caller)) return true;
   if (worker.waiting) {
     refuse(worker.waiting->caller, Status::kCancelled, "the worker reconnected");
     withdraw(worker);
@@ -124,10 +125,12 @@ bool Job::resume(const Caller& caller, const wire::Join& join, Worker& worker) {
   if (had_started) start({});
   adopt_claims(worker, join);
   set_phase(worker, join.phase, join.phase_left_us);
-  if (ahead) {
+  members_untold_.erase(worker.rank);
+  if (news) {
     Record record = make_record(RecordKind::kWorkerJoined, worker);
     record.name = worker.name;
     record.host = worker.host;
+    record.data = join.data;
     std::tie(record.clock, record.base) = std::pair(own, worker.base);
     if (state_ == JobState::kRunning && !worker.active()) {
       std::tie(record.clock, record.base) = entry_clocks(own, worker.base, true);
@@ -136,10 +139,13 @@ bool Job::resume(const Caller& caller, const wire::Join& join, Worker& worker) {
     record.resumed = true;
     commit(std::move(record));
   }
+  const bool was_cut_off = worker.disconnected_at >= 0;
   attach(worker, caller.connection);
-  if (!ahead && worker.active()) policy_->on_return(*this, worker.rank);
+  if (was_cut_off) members_changed();
+  listen(worker, join.notices);
+  if (!news && worker.active()) policy_->on_return(*this, worker.rank);
   log(LogLevel::kInfo, "worker_resumed", &worker, {{"clock", std::to_string(worker.clock)}});
-  reply_joined(caller, worker, true, ahead || had_started);
+  reply_joined(caller, worker, true, news || had_started);
   return true;
 }
 
@@ -216,11 +222,13 @@ void Job::enter_anew(const Caller& caller, const wire::Join& join, Rank rank) {
   record.incarnation = std::max(next_incarnation_, join.incarnation + 1);
   record.name = join.name;
   record.host = join.host;
+  record.data = join.data;
   record.clock = clock;
   record.base = base;
   // What was answered LATE did not count, whatever the worker makes of it.
   const bool news = join.incarnation != 0 && (!same || join.pushed > known->answered());
   record.iteration = news ? join.pushed : kNoIteration;
+  members_untold_.erase(rank);
   commit(std::move(record));
 
   Worker& worker = at(rank);
@@ -231,6 +239,7 @@ void Job::enter_anew(const Caller& caller, const wire::Join& join, Rank rank) {
   worker.predecessor = join.incarnation;
   set_phase(worker, join.phase, join.phase_left_us);
   attach(worker, caller.connection);
+  listen(worker, join.notices);
   log(LogLevel::kInfo, was_member ? "worker_replaced" : "worker_joined", &worker,
       {{"incarnation", std::to_string(worker.incarnation)},
        {"clock", std::to_string(worker.clock)},
@@ -248,6 +257,7 @@ void Job::reply_joined(const Caller& caller, const Worker& worker, bool resumed,
   joined.world_size = spec_.expected_workers;
   joined.durable = engine_.options_.durable;
   joined.resumed = resumed;
+  if ((worker.notices & wire::kNoticeMembers) != 0) joined.members_version = members_version_;
   reply(caller, std::move(joined), after_records);
 }
 
@@ -302,9 +312,63 @@ void Job::admit(Worker& worker) {
   Record record = make_record(RecordKind::kWorkerJoined, worker);
   record.name = worker.name;
   record.host = worker.host;
+  record.data = worker.data;
   std::tie(record.clock, record.base) = entry_clocks(worker.clock, 0, false);
   record.resumed = true;
   commit(std::move(record));
+}
+
+// ---- what the others see of it
+// ---------------------------------------------------------------------------
+
+wire::MemberState Job::member_state(const Worker& worker) {
+  if (worker.state == WorkerState::kLeft) return wire::MemberState::kLeft;
+  if (worker.state == WorkerState::kLost) return wire::MemberState::kLost;
+  return worker.disconnected_at >= 0 ? wire::MemberState::kDisconnected
+                                     : wire::MemberState::kActive;
+}
+
+// One that has just joined knows the membership as of now: Joined has its version.
+void Job::listen(Worker& worker, std::uint32_t notices) {
+  worker.notices = notices;
+  if ((notices & wire::kNoticeMembers) != 0) members_untold_.insert(worker.rank);
+}
+
+// Somebody has come, gone, been cut off or come back, or shows something else of itself. Each
+// listener hears of it once until it has asked who is there, so that a thousand joins in a row cost
+// one notice each, not a thousand.
+void Job::members_changed() {
+  members_version_ = std::max(members_version_ + 1, static_cast<std::uint64_t>(now()));
+  if (effects_ == nullptr) return;
+  for (const Rank rank : members_untold_) {
+    const Worker& worker = at(rank);
+    if (worker.connection == 0) continue;
+    effects_->notifications.push_back(
+        {worker.connection, wire::MembersNotice{ref(worker), members_version_}});
+  }
+  members_untold_.clear();
+}
+
+void Job::members(const Caller& caller, const wire::MembersRequest& request) {
+  Worker* asking = check(caller, request.worker);
+  if (asking == nullptr) return;
+  wire::MembersReply reply_body;
+  reply_body.version = members_version_;
+  std::size_t bytes = 0;
+  for (Rank rank = request.first_rank; rank < workers_.size(); ++rank) {
+    const Worker* worker = find(rank);
+    if (worker == nullptr) continue;
+    bytes += 64 + worker->name.size() + worker->host.size() + worker->data.size();
+    if (bytes > limits::kHistoryReplyBytesMax && !reply_body.members.empty()) {
+      reply_body.next_rank = rank;
+      break;
+    }
+    reply_body.members.push_back(
+        {rank, member_state(*worker), worker->clock, worker->name, worker->host, worker->data});
+  }
+  // What changes while it reads further pages it is told of.
+  if (request.first_rank == 0) listen(*asking, asking->notices);
+  reply(caller, std::move(reply_body));
 }
 
 // ---- leaving, and being lost
@@ -387,6 +451,7 @@ void Job::disconnected(Rank rank, ConnectionId connection) {
   if (!is_member(worker.state) || state_ == JobState::kStopped) return;
   worker.disconnected_at = now();
   withdraw(worker);
+  members_changed();
   log(LogLevel::kInfo, "worker_disconnected", &worker,
       {{"clock", std::to_string(worker.clock)}, {"grace", format_duration(spec_.worker_grace_us)}});
   arm_liveness(worker);

@@ -58,4 +58,8 @@ inline constexpr Micros kSpanMax = Micros{30} * 24 * 3600 * 1'000'000;
 inline constexpr std::size_t kPhaseNameBytesMax = syncd::kPhaseNameBytesMax;
 inline constexpr Micros kPhaseLeaseMax = syncd::kPhaseLeaseUsMax;
 
+// What a worker shows to the others of itself: an address, or a few. It lies in the record of its
+// join, in snapshots and in lists of a thousand members. Longer: the join is refused.
+inline constexpr std::size_t kMemberDataBytesMax = syncd::kMemberDataBytesMax;
+
 }  // namespace syncd::limits

@@ -75,6 +75,7 @@ struct Record {
   Clock clock = 0;       // joined: the clock it enters with. push: the clock after it
   Clock base = 0;        // joined: clock minus relative clock
   bool resumed = false;  // joined: a return with the same incarnation
+  std::vector<std::uint8_t> data = {};  // joined: what the worker shows to the others
 
   bool late = false;           // push: the others had gone on without it
   Micros span_us = -1;         // push: from the grant; -1: not known
@@ -117,6 +118,7 @@ struct WorkerSnapshot {
   std::uint64_t own_pushes = 0;   // that counted
   Micros last_push_us = -1;
   Micros previous_push_us = -1;
+  std::vector<std::uint8_t> data = {};
 
   bool operator==(const WorkerSnapshot&) const = default;
 };

@@ -29,6 +29,8 @@ struct Worker {
   Rank rank = 0;
   std::string name;
   std::string host;
+  std::vector<std::uint8_t> data;  // what it shows to the others
+  std::uint32_t notices = 0;       // what its client wants to be told: wire::kNotice...
   WorkerState state = WorkerState::kRegistered;
   Incarnation incarnation = 0;
   // The life of the process that joined anew as this one, until it has used this one; 0: none.

@@ -28,12 +28,22 @@ std::string text(const String* value) {
   return value == nullptr ? std::string{} : std::string(value->data(), value->size());
 }
 
+using Blob = flatbuffers::Vector<std::uint8_t>;
+Offset<Blob> blob(FlatBufferBuilder& b, const std::vector<std::uint8_t>& bytes) {
+  return bytes.empty() ? Offset<Blob>{} : b.CreateVector(bytes);
+}
+std::vector<std::uint8_t> blob(const Blob* bytes) {
+  if (bytes == nullptr) return {};
+  return {bytes->begin(), bytes->end()};
+}
+
 Offset<fb::Record> write(FlatBufferBuilder& b, const Record& r) {
   const auto name = text(b, r.name);
   const auto host = text(b, r.host);
   const auto policy = text(b, r.policy);
   const auto config = text(b, r.config);
   const auto reason = text(b, r.reason);
+  const auto data = blob(b, r.data);
   Offset<flatbuffers::Vector<std::int64_t>> values;
   if (!r.values.empty()) values = b.CreateVector(r.values);
   fb::RecordBuilder out(b);
@@ -70,6 +80,7 @@ Offset<fb::Record> write(FlatBufferBuilder& b, const Record& r) {
   out.add_wasted_us(r.wasted_us);
   out.add_declined(r.declined);
   out.add_predicted_wait_us(r.predicted_wait_us);
+  if (!data.IsNull()) out.add_data(data);
   return out.Finish();
 }
 
@@ -112,6 +123,7 @@ bool read(const fb::Record* t, Record& r, std::string& error) {
   r.wasted_us = t->wasted_us();
   r.declined = t->declined();
   r.predicted_wait_us = t->predicted_wait_us();
+  r.data = blob(t->data());
   r.values.clear();
   if (t->values() != nullptr) r.values.assign(t->values()->begin(), t->values()->end());
   return true;
@@ -120,9 +132,10 @@ bool read(const fb::Record* t, Record& r, std::string& error) {
 Offset<fb::WorkerSnapshot> write(FlatBufferBuilder& b, const WorkerSnapshot& w) {
   const auto name = text(b, w.name);
   const auto host = text(b, w.host);
+  const auto data = blob(b, w.data);
   return fb::CreateWorkerSnapshot(b, w.rank, name, host, static_cast<std::uint8_t>(w.state),
                                   w.incarnation, w.clock, w.base, w.granted, w.pushed, w.late,
-                                  w.own_pushes, w.last_push_us, w.previous_push_us);
+                                  w.own_pushes, w.last_push_us, w.previous_push_us, data);
 }
 
 // Checks the frame around a stored value and places it where its numbers are aligned.
@@ -249,7 +262,7 @@ bool decode_snapshot(std::span<const std::uint8_t> bytes, JobSnapshot& s, std::s
     s.workers.push_back({w->rank(), text(w->name()), text(w->host()),
                          static_cast<WorkerState>(w->state()), w->incarnation(), w->clock(),
                          w->base(), w->granted(), w->pushed(), w->late(), w->own_pushes(),
-                         w->last_push_us(), w->previous_push_us()});
+                         w->last_push_us(), w->previous_push_us(), blob(w->data())});
   }
   return true;
 }

@@ -79,6 +79,10 @@ std::string values_text(const std::vector<std::int64_t>& values) {
   return text;
 }
 
+std::string bytes_text(const std::vector<std::uint8_t>& bytes) {
+  return {bytes.begin(), bytes.end()};
+}
+
 std::string loss_text(const std::optional<double>& loss) {
   if (!loss) return {};
   char text[32];
@@ -101,6 +105,8 @@ std::string text_of(const wire::Join& join) {
       .number("pushed", join.pushed, kNoIteration)
       .plain("phase", join.phase)
       .time("left", join.phase_left_us, 0)
+      .quoted("data", bytes_text(join.data))
+      .number("notices", join.notices, 0)
       .take();
 }
 std::string text_of(const wire::Begin& begin) {
@@ -141,6 +147,7 @@ std::string text_of(const wire::Joined& joined) {
       .number("world", joined.world_size)
       .flag("durable", joined.durable)
       .flag("resumed", joined.resumed)
+      .number("members_version", joined.members_version, 0)
       .take();
 }
 std::string text_of(const wire::Granted& granted) {
@@ -187,6 +194,38 @@ std::string text_of(const wire::FencedNotice& notice) {
 }
 std::string text_of(const wire::ResyncNotice& notice) {
   return Line("resync_notice " + text_of(notice.worker)).number("k", notice.iteration).take();
+}
+std::string text_of(const wire::MembersNotice& notice) {
+  return Line("members_notice " + text_of(notice.worker)).number("version", notice.version).take();
+}
+std::string text_of(const wire::PlanNotice& notice) {
+  return Line("plan_notice " + text_of(notice.worker))
+      .number("k", notice.iteration)
+      .time("wait", notice.wait_us, -1)
+      .take();
+}
+std::string text_of(const wire::MembersRequest& request) {
+  return Line("members_request " + text_of(request.worker))
+      .number("first", request.first_rank, 0)
+      .take();
+}
+std::string text_of(const wire::MembersReply& reply) {
+  constexpr const char* kStates[] = {"active", "disconnected", "left", "lost"};
+  std::string text = "members";
+  for (const wire::MemberStatus& member : reply.members) {
+    text += Line(" [" + std::to_string(member.rank))
+                .word(kStates[static_cast<std::size_t>(member.state)])
+                .word(member.name)
+                .word(member.host)
+                .number("clock", member.clock)
+                .quoted("data", bytes_text(member.data))
+                .take() +
+            "]";
+  }
+  return Line(text)
+      .number("next_rank", reply.next_rank, -1)
+      .number("version", reply.version)
+      .take();
 }
 std::string text_of(const wire::JobsReply& reply) {
   std::string text = "jobs";
@@ -248,6 +287,7 @@ std::string worker_line(const WorkerSnapshot& worker) {
       .number("own_pushes", worker.own_pushes, 0)
       .time("last_push", worker.last_push_us, -1)
       .time("previous_push", worker.previous_push_us, -1)
+      .quoted("data", bytes_text(worker.data))
       .take();
 }
 
@@ -294,6 +334,7 @@ std::string to_text(const Record& r, Micros now) {
       .time("t", r.time_us, now)
       .plain("name", r.name)
       .plain("host", r.host)
+      .quoted("data", bytes_text(r.data))
       .number("k", r.iteration, silent.iteration)
       .number("clock", r.clock, silent.clock)
       .number("base", r.base, silent.base)

@@ -36,6 +36,7 @@ Record everything(RecordKind kind) {
   r.kind = kind;
   r.base = 5;
   r.resumed = true;
+  r.data = {0x0a, 0xff};
   r.late = true;
   r.name = "n";
   r.host = "h";
@@ -147,6 +148,7 @@ TEST(Export, EveryFieldIsExportedBySomeKind) {
   }
   EXPECT_EQ(cell(everything(RecordKind::kPlan), "values"), "1 -2 3");
   EXPECT_EQ(cell(everything(RecordKind::kWorkerJoined), "resumed"), "true");
+  EXPECT_EQ(cell(everything(RecordKind::kWorkerJoined), "data"), "0aff");
   EXPECT_EQ(cell(everything(RecordKind::kJobCreated), "config"), "a=1\nb=2\n");
 }
 

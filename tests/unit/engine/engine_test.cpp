@@ -210,6 +210,8 @@ TEST(EngineLimits, AnswersStayShortWhateverTheNames) {
     long_join.*field = huge;
     bodies.push_back(long_join);
   }
+  join.data.assign(limits::kMemberDataBytesMax + 1, 7);
+  bodies.push_back(join);
   for (const wire::Body& body : bodies) {
     const Effects& effects = crowd.ask(body);
     ASSERT_EQ(effects.replies.size(), 1U);
@@ -239,6 +241,74 @@ TEST(EngineLimits, AListOfWorkersIsSentInParts) {
   }
   EXPECT_GT(parts, 1);
   EXPECT_EQ(std::count(seen.begin(), seen.end(), true), kWorkers);
+}
+
+// So does a list of members, whatever they show of themselves.
+TEST(EngineLimits, AListOfMembersIsSentInParts) {
+  constexpr std::uint32_t kWorkers = 200;
+  Engine engine({});
+  Effects effects;
+  wire::MembersRequest request;
+  for (std::uint32_t rank = 0; rank < kWorkers; ++rank) {
+    wire::Join join;
+    join.job = "train";
+    join.name = std::string(limits::kWorkerNameBytesMax - 4, 'n') + std::to_string(rank);
+    join.host = std::string(limits::kHostNameBytesMax, 'h');
+    join.data.assign(limits::kMemberDataBytesMax, static_cast<std::uint8_t>(rank));
+    join.world_size = kWorkers;
+    engine.step(Request{{1, rank + 1}, join}, 1000, effects);
+    request.worker = std::get<wire::Joined>(effects.replies.at(0).body).worker;
+  }
+  std::uint32_t next = 0;
+  int parts = 0;
+  std::uint64_t version = 0;
+  do {
+    engine.step(Request{{1, 1'000'000}, request}, 2000, effects);
+    ASSERT_EQ(effects.replies.size(), 1U);
+    const auto& reply = std::get<wire::MembersReply>(effects.replies[0].body);
+    std::vector<std::uint8_t> frame;
+    wire::Encoder().append({1, reply}, frame);
+    EXPECT_LE(frame.size(), kDefaultMaxFrameBytes);
+    for (const wire::MemberStatus& member : reply.members) {
+      EXPECT_EQ(member.rank, next++);
+      EXPECT_EQ(member.data.size(), limits::kMemberDataBytesMax);
+      EXPECT_EQ(member.data[0], static_cast<std::uint8_t>(member.rank));
+    }
+    EXPECT_TRUE(version == 0 || version == reply.version);
+    version = reply.version;
+    request.first_rank = static_cast<std::uint32_t>(reply.next_rank);
+    ++parts;
+    ASSERT_TRUE(reply.next_rank == -1 || reply.next_rank == next);
+    if (reply.next_rank == -1) break;
+  } while (parts < 100);
+  EXPECT_EQ(next, kWorkers);
+  EXPECT_GT(parts, 4);
+}
+
+// A thousand joins in a row cost a listener one notice, and so many listeners one each.
+TEST(Members, ABurstOfJoinsIsToldOnce) {
+  constexpr std::uint32_t kWorkers = 1000;
+  Engine engine({});
+  Effects effects;
+  std::size_t notices = 0;
+  wire::MembersRequest request;
+  for (std::uint32_t rank = 0; rank < kWorkers; ++rank) {
+    wire::Join join;
+    join.job = "train";
+    join.name = "w" + std::to_string(rank);
+    join.world_size = kWorkers;
+    join.notices = wire::kNoticeMembers;
+    engine.step(Request{{rank + 1, 1}, join}, 1000 + rank, effects);
+    notices += effects.notifications.size();
+    if (rank == 0) request.worker = std::get<wire::Joined>(effects.replies.at(0).body).worker;
+  }
+  EXPECT_EQ(notices, kWorkers - 1) << "each heard of the one after it";
+  engine.step(Request{{1, 2}, request}, 5000, effects);
+  engine.step(Disconnected{kWorkers}, 6000, effects);
+  ASSERT_EQ(effects.notifications.size(), 1U);
+  EXPECT_EQ(effects.notifications[0].connection, 1U);
+  engine.step(Disconnected{kWorkers - 1}, 7000, effects);
+  EXPECT_TRUE(effects.notifications.empty());
 }
 
 // ---- restore() guards itself against a history that does not fit itself

@@ -250,6 +250,9 @@ class Script {
     words.take_integer("pushed", join.pushed);
     words.take_integer("collected", join.collected);
     words.take_integer("consumed", join.consumed);
+    std::string data;
+    if (words.take("data", data)) join.data.assign(data.begin(), data.end());
+    words.take_integer("notices", join.notices);
     words.take("phase", join.phase);
     words.take_micros("left", join.phase_left_us);
     std::string other;
@@ -274,6 +277,11 @@ class Script {
     std::string other;
     if (words.take("from", other)) connection = known(other).connection;
     if (verb == "leave") return request(connection, label + " leave", wire::Leave{ref});
+    if (verb == "members") {
+      wire::MembersRequest members{ref, 0};
+      words.take_integer("first", members.first_rank);
+      return request(connection, label + " members", members);
+    }
     if (verb == "phase") {
       wire::Phase phase{ref, words.next("the phase, or end"), 0};
       words.take_micros("lease", phase.lease_us);

@@ -14,11 +14,11 @@
 //   engine [auto_create=off] [durable=off] [snapshot_every=N] [<job setting>...]   first, if at all
 //   declare JOB [<job setting>...]      create JOB [policy=P] [expected=N] [min=N]
 //   join W [job=J] [policy=P] [rank=R] [world=N] [name=N] [host=H] [inc=I] [granted=K] [pushed=K]
-//          [on=W2]                      on=W2: over W2's connection
+//          [data=TEXT] [notices=BITS] [on=W2]         on=W2: over W2's connection
 //   rejoin W [granted=K] [pushed=K] [inc=I] [rank=R] [phase=NAME left=T]
 //                                      as before, and with the incarnation it got
 //   begin W K   push W K [loss=X] [samples=N] [bytes=N]   cancel W K   leave W   explain W
-//   phase W NAME lease=T   phase W end
+//   phase W NAME lease=T   phase W end   members W [first=R]
 //   restarted W K   targets W K   collect W K   consumed W K
 //     each with [job=#] [rank=R] [epoch=E] [inc=I] [from=W2] in place of what W was given
 //   set_policy JOB [policy=]POLICY

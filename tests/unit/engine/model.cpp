@@ -46,6 +46,8 @@ void Model::begin_event(Micros now, const Effects& effects) {
   in_tick_ = false;
   records_taken_ = 0;
   q_min_before_ = active().empty() ? 0 : q_min();
+  seen_before_ = seen();
+  listener_.reset();
 }
 
 void Model::observe(const Event& event, Micros now, const Effects& effects, Micros next_deadline) {
@@ -57,6 +59,7 @@ void Model::observe(const Event& event, Micros now, const Effects& effects, Micr
     if (const auto* push = std::get_if<wire::Push>(&request->body)) on_push(caller, *push);
     if (const auto* c = std::get_if<wire::CancelBegin>(&request->body)) on_cancel(caller, *c);
     if (const auto* phase = std::get_if<wire::Phase>(&request->body)) on_phase(caller, *phase);
+    if (const auto* m = std::get_if<wire::MembersRequest>(&request->body)) on_members(caller, *m);
     if (const auto* leave = std::get_if<wire::Leave>(&request->body)) on_leave(caller, *leave);
     if (const auto* e = std::get_if<wire::Explain>(&request->body)) on_explain(caller, *e);
     if (std::holds_alternative<wire::StopJobRequest>(request->body)) on_stop(caller);
@@ -105,6 +108,7 @@ void Model::end_event(Micros next_deadline) {
     require(next_deadline <= *worker.waiting->allowed_at + *rules_.delay_us,
             text_of(worker) + " is held back with no timer to let it go");
   }
+  check_notices();
   check_state(next_deadline);
   check_nobody_overdue(next_deadline);
   effects_ = nullptr;
@@ -415,6 +419,74 @@ void Model::on_phase(const Caller& caller, const wire::Phase& phase) {
   worker.warned = false;
 }
 
+// ---- who is there
+
+Model::Seen Model::seen() const {
+  Seen out;
+  for (const auto& [rank, worker] : workers_) {
+    wire::MemberState state = wire::MemberState::kActive;
+    if (worker.disconnected_at) state = wire::MemberState::kDisconnected;
+    if (worker.state == WorkerState::kLeft) state = wire::MemberState::kLeft;
+    if (worker.state == WorkerState::kLost) state = wire::MemberState::kLost;
+    // A clock is no part of the membership.
+    out[rank] = {{rank, state, 0, worker.name, worker.host, worker.data}, worker.incarnation};
+  }
+  return out;
+}
+
+// A version is a new one exactly if something has changed since the one before.
+void Model::take_version(std::uint64_t version) {
+  require(changed_since_ ? version > members_version_ : version == members_version_,
+          "version " + std::to_string(version) + " of the membership after " +
+              std::to_string(members_version_));
+  members_version_ = version;
+  changed_since_ = false;
+}
+
+// Every change is told at once to all that listen and have not been told of another one since they
+// asked; and nothing else is.
+void Model::check_notices() {
+  const bool changed = seen() != seen_before_;
+  changed_since_ = changed_since_ || changed;
+  std::set<Rank> told;
+  for (const Notification& notification : effects_->notifications) {
+    const auto* notice = std::get_if<wire::MembersNotice>(&notification.body);
+    if (notice == nullptr) continue;
+    const Rank rank = notice->worker.rank;
+    require(changed && untold_.contains(rank) && told.insert(rank).second,
+            "a notice of the membership that nobody needs: " + to_text(notification.body));
+    require(notice->version > members_version_, "a notice of an old membership");
+    require(notice->worker.incarnation == seen_before_.at(rank).second, "of another life");
+  }
+  if (changed) {
+    for (const Rank rank : untold_) {
+      require(told.contains(rank) || at(rank).connection == 0,
+              text_of(at(rank)) + " is not told that the membership has changed");
+    }
+    untold_.clear();
+  }
+  if (listener_) untold_.insert(*listener_);
+}
+
+void Model::on_members(const Caller& caller, const wire::MembersRequest& request) {
+  expect_records({});
+  if (const auto status = refusal(caller, request.worker)) return expect_error(caller, *status);
+  const wire::Body& body = answer(caller, false);
+  const auto* reply = std::get_if<wire::MembersReply>(&body);
+  require(reply != nullptr && reply->next_rank == -1, "no list of so few members");
+  std::vector<wire::MemberStatus> expected;
+  for (const auto& [rank, seen] : seen_before_) {
+    if (rank < request.first_rank) continue;
+    expected.push_back(seen.first);
+    expected.back().clock = at(rank).clock;
+  }
+  require(reply->members == expected, "a wrong list of members: " + to_text(body));
+  take_version(reply->version);
+  if (request.first_rank == 0 && at(request.worker.rank).listens) {
+    listener_ = request.worker.rank;
+  }
+}
+
 void Model::on_leave(const Caller& caller, const wire::Leave& leave) {
   auto status = refusal(caller, leave.worker);
   if (!status && state_ != JobState::kStopped && !store_writable_) status = Status::kStore;
@@ -505,7 +577,8 @@ void Model::on_join(const Caller& caller, const wire::Join& join) {
             "one that has no place is told that it kept it");
     take_back(*known, Status::kCancelled);
     const bool news = std::max(join.pushed + 1, join.granted) > known->clock ||
-                      join.pushed > std::max(known->pushed, known->late);
+                      join.pushed > std::max(known->pushed, known->late) ||
+                      join.data != known->data;
     const bool had_started = state_ == JobState::kWaiting && join.granted >= 0;
     if (had_started && news) expect_records({RecordKind::kJobStarted, RecordKind::kWorkerJoined});
     if (had_started && !news) expect_records({RecordKind::kJobStarted});
@@ -519,8 +592,16 @@ void Model::on_join(const Caller& caller, const wire::Join& join) {
     expect_records({RecordKind::kWorkerJoined});
     if (known != nullptr) require(!known->waiting, "a waiting worker is replaced");
   }
+  untold_.erase(rank);
   take_records();
   ModelWorker& worker = at(rank);
+  worker.listens = (join.notices & wire::kNoticeMembers) != 0;
+  if (worker.listens) {
+    listener_ = rank;
+    require(joined.members_version >= members_version_, "Joined of an old membership");
+  } else {
+    require(joined.members_version == 0, "a version for one that does not listen");
+  }
   if (join.incarnation != 0) worker.granted = std::max(worker.granted, join.granted);
   if (!joined.resumed) worker.predecessor = join.incarnation;
   worker.connection = caller.connection;

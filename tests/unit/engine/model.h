@@ -45,6 +45,7 @@ struct ModelWait {
 struct ModelWorker {
   Rank rank = 0;
   std::string name, host;
+  std::vector<std::uint8_t> data;
   WorkerState state = WorkerState::kRegistered;
   Incarnation incarnation = 0;
   Incarnation predecessor = 0;  // what it joined as, until it has used the life that it got
@@ -63,6 +64,7 @@ struct ModelWorker {
   Micros progress_at = 0;
   std::optional<Micros> phase_until;  // of a long phase that it has announced
   bool warned = false;
+  bool listens = false;  // wants to be told of changes of membership
 
   Clock q() const { return clock - base; }
   bool active() const { return is_active(state); }
@@ -121,6 +123,7 @@ class Model {
   void on_cancel(const Caller& caller, const wire::CancelBegin& cancel);
   void on_phase(const Caller& caller, const wire::Phase& phase);
   void end_phase(ModelWorker& worker);
+  void on_members(const Caller& caller, const wire::MembersRequest& request);
   void on_leave(const Caller& caller, const wire::Leave& leave);
   void on_explain(const Caller& caller, const wire::Explain& explain);
   void on_join(const Caller& caller, const wire::Join& join);
@@ -143,7 +146,13 @@ class Model {
   void check_snapshot(const JobSnapshot& snapshot) const;
   void check_state(Micros next_deadline) const;
   void check_nobody_overdue(Micros next_deadline) const;
+  void check_notices();
+  void take_version(std::uint64_t version);
   ModelWorker& at(Rank rank);
+
+  // What the workers see of each other, and the life that it is about.
+  using Seen = std::map<Rank, std::pair<wire::MemberStatus, Incarnation>>;
+  Seen seen() const;
 
   Rules rules_;
   JobSpec spec_;
@@ -164,7 +173,13 @@ class Model {
   std::set<const Reply*> answered_;
   std::size_t records_taken_ = 0;
   Clock q_min_before_ = 0;
+  Seen seen_before_;
+  std::optional<Rank> listener_;  // who is to hear of the next change from now on
   bool in_tick_ = false;
+
+  std::set<Rank> untold_;              // who hears of the next change
+  std::uint64_t members_version_ = 0;  // the latest that the engine has told
+  bool changed_since_ = true;
 };
 
 // Throws Violation with `text` unless `holds`.

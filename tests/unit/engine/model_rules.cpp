@@ -213,6 +213,8 @@ void Model::check_joined(const Record& record) const {
     require(known == nullptr || !is_member(known->state) || (same && known->connection == 0),
             "a worker's place is given away");
   }
+  require(record.data == (joining_ != nullptr ? joining_->data : known->data),
+          "another thing is shown to the others: " + to_text(record, now_));
   std::pair<Clock, Clock> expected;
   if (state_ == JobState::kWaiting) {
     expected = {own, 0};
@@ -308,6 +310,7 @@ void Model::apply_joined(const Record& record) {
   }
   worker.name = record.name;
   worker.host = record.host;
+  worker.data = record.data;
   worker.incarnation = record.incarnation;
   highest_incarnation_ = std::max(highest_incarnation_, record.incarnation);
   worker.pushed = std::max(worker.pushed, record.iteration);
@@ -363,7 +366,7 @@ void Model::check_snapshot(const JobSnapshot& snapshot) const {
     require(stored.name == worker->name && stored.host == worker->host && stored.state == state &&
                 stored.incarnation == worker->incarnation && stored.base == worker->base &&
                 stored.pushed == worker->pushed && stored.late == worker->late &&
-                stored.own_pushes == worker->own_pushes,
+                stored.own_pushes == worker->own_pushes && stored.data == worker->data,
             "a snapshot differs from the records: " + to_text(snapshot, now_));
   }
 }

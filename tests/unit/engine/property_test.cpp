@@ -155,7 +155,9 @@ TEST(EnginePropertyCoverage, RandomRunsComeAcrossEverything) {
                            "crash with a snapshot",
                            "crash with an empty store",
                            "replay",
-                           "phase"}) {
+                           "phase",
+                           "MembersReply",
+                           "MembersNotice"}) {
     EXPECT_GT(counts[kind], 0U) << "never came across: " << kind;
   }
 }

@@ -113,6 +113,9 @@ void World::count_effects() {
     }
     ++counts_[kind];
   }
+  for (const Notification& notice : effects_.notifications) {
+    ++counts_[std::string(wire::body_name(notice.body))];
+  }
   for (const LogLine& line : effects_.log) ++counts_[line.event];
 }
 

@@ -44,6 +44,8 @@ class World {
   struct Process {
     std::string name, host;
     std::int32_t wanted_rank = -1;
+    std::vector<std::uint8_t> data;
+    std::uint32_t notices = 0;
     bool dead = false;       // gone without a word, or given up
     bool done = false;       // it left, or the job has ended
     bool frozen = false;     // computes for ever

@@ -53,7 +53,7 @@ void World::live() {
 }
 
 void World::disturb(Process& process) {
-  switch (random_.below(19)) {
+  switch (random_.below(20)) {
     case 0:
     case 1:
       return cut(process.connection);
@@ -94,6 +94,11 @@ void World::disturb(Process& process) {
       return check_replay();
     case 17:
       return announce_phase(process);
+    case 18:
+      if (!process.joined) return;
+      request(process.connection,
+              wire::MembersRequest{process.ref, static_cast<std::uint32_t>(random_.below(3))});
+      return;
     default:
       return add_process();
   }
@@ -146,8 +151,10 @@ void World::send_stale(Process& process) {
   }
   const Iteration k = worker != nullptr ? worker->clock : 0;
   const wire::Body bodies[] = {
-      wire::Begin{ref, k}, wire::Push{ref, k, {}, 0, 0}, wire::CancelBegin{ref, k},
-      wire::Leave{ref},    wire::Explain{ref},           wire::Phase{ref, "checkpoint", 1'000'000}};
+      wire::Begin{ref, k},         wire::Push{ref, k, {}, 0, 0},
+      wire::CancelBegin{ref, k},   wire::Leave{ref},
+      wire::Explain{ref},          wire::Phase{ref, "checkpoint", 1'000'000},
+      wire::MembersRequest{ref, 0}};
   refused_step(Request{{connection, next_request_++}, bodies[random_.below(std::size(bodies))]});
 }
 
@@ -160,6 +167,7 @@ void World::replace(Process& process) {
   auto next = std::make_unique<Process>();
   next->name = random_.one_in(4) ? "other" + std::to_string(next_name_++) : process.name;
   next->host = process.host;
+  next->notices = process.notices;
   if (process.ref.incarnation != 0 && random_.one_in(2)) {
     next->wanted_rank = static_cast<std::int32_t>(process.ref.rank);
   }
@@ -173,6 +181,7 @@ void World::add_process() {
   auto process = std::make_unique<Process>();
   process->name = "w" + std::to_string(next_name_++);
   process->host = "host" + std::to_string(next_name_ % 3);
+  process->notices = static_cast<std::uint32_t>(random_.below(4));
   if (random_.one_in(4)) process->wanted_rank = static_cast<std::int32_t>(random_.below(6));
   processes_.push_back(std::move(process));
 }

@@ -73,6 +73,9 @@ void World::send_join(Process& p) {
   join.name = p.name;
   join.host = p.host;
   join.rank = p.wanted_rank;
+  if (random_.one_in(8)) p.data.assign(random_.below(3), static_cast<std::uint8_t>(next_request_));
+  join.data = p.data;
+  join.notices = p.notices;
   if (p.ref.incarnation != 0) {
     join.rank = static_cast<std::int32_t>(p.ref.rank);
     join.incarnation = p.ref.incarnation;
