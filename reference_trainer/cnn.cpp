@@ -162,6 +162,12 @@ class Cnn : public Workload {
     return score(parameters, samples).loss_sum / static_cast<double>(samples);
   }
 
+  Assessment assess(std::span<const float> parameters) const override {
+    const BatchScore sum = score(parameters, loss_images());
+    const auto samples = static_cast<double>(loss_images());
+    return {sum.loss_sum / samples, static_cast<double>(sum.correct) / samples};
+  }
+
   std::optional<double> accuracy(std::span<const float> parameters) const override {
     const std::size_t samples = held_out_samples();
     return static_cast<double>(score(parameters, samples).correct) / static_cast<double>(samples);

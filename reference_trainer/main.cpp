@@ -119,9 +119,10 @@ std::vector<RunResult> run_all(const Options& options, const Workload& workload,
     say(options.verbose
             ? fmt::format("{}: training as job {} at {}", label, settings.job, addresses)
             : label + ": training");
-    results.push_back(run_training(settings, workload, data, daemon, [&](const std::string& line) {
-      say(fmt::format("{}: {}", label, line));
-    }));
+    const RunObserver observer{
+        .notify = [&](const std::string& line) { say(fmt::format("{}: {}", label, line)); },
+        .progress = nullptr};
+    results.push_back(run_training(settings, workload, data, daemon, observer));
     say(fmt::format("{}: {}", label, summary(results.back())));
     if (daemon != nullptr && daemon->failure()) break;
   }

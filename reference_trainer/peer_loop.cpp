@@ -90,6 +90,7 @@ bool PeerLoop::send(const Step& step) {
   }
   last_sent_ = step.iteration;
   count(slot_.pushing_us, clock_.now_us() - start_us);
+  note(SpanKind::kExchanging, start_us);
   return true;
 }
 
@@ -105,6 +106,7 @@ bool PeerLoop::collect(std::int64_t iteration) {
   const std::int64_t start_us = clock_.now_us();
   reduce(*updates);
   count(slot_.computing_us, clock_.now_us() - start_us);
+  note(SpanKind::kExchanging, start_us);
   return true;
 }
 

@@ -83,11 +83,11 @@ class Parameters {
 class Run {
  public:
   Run(const RunSettings& settings, const Workload& workload, const SharedArrays& data,
-      DaemonProcess* daemon, const std::function<void(const std::string&)>& notify)
+      DaemonProcess* daemon, const RunObserver& observer)
       : settings_(settings),
         workload_(workload),
         daemon_(daemon),
-        notify_(notify),
+        observer_(observer),
         parameters_(settings.policy, settings.workload.workers, workload),
         board_(RunBoard::create(
             board_config(settings, parameters_.store_fd(), parameters_.peers_fd(), data.fd()))),
@@ -112,7 +112,9 @@ class Run {
       watch_interrupts_and_limits();
       watch_progress();
       enforce_stop();
+      timeline_.look(board_, start_us(), clock_.now_us());
       if (started() && clock_.now_us() >= next_evaluation_us_) evaluate();
+      tell_progress();
     }
     finish();
     return std::move(result_);
@@ -155,7 +157,7 @@ class Run {
       worker.end = worker.finished ? "finished"
                                    : describe_exit(*status) + (reason.empty() ? "" : ": " + reason);
       if (worker.finished || ending_) continue;
-      notify_(fmt::format("worker {} ended: {}", i, worker.end));
+      observer_.notify(fmt::format("worker {} ended: {}", i, worker.end));
       // Before the start, the others wait for it in vain: the daemon does not know that it is gone
       // for good, or that it will never come.
       if (!started()) fail(fmt::format("worker {}: {}", i, worker.end), StopLevel::kAbandon);
@@ -165,7 +167,7 @@ class Run {
   void announce_start() {
     if (announced_ || !settings_.verbose || !started()) return;
     announced_ = true;
-    notify_("the workers have joined and the first iteration was granted");
+    observer_.notify("the workers have joined and the first iteration was granted");
   }
 
   // Once in a run, so that nobody wonders why nothing happens.
@@ -174,8 +176,8 @@ class Run {
       const WorkerSlot& slot = board_.slot(worker);
       if (slot.retries.load(std::memory_order_acquire) == 0) continue;
       trouble_announced_ = true;
-      notify_(fmt::format("worker {}: {}; workers try such calls again until they succeed", worker,
-                          slot.trouble.get()));
+      observer_.notify(fmt::format("worker {}: {}; workers try such calls again until they succeed",
+                                   worker, slot.trouble.get()));
     }
   }
 
@@ -213,8 +215,8 @@ class Run {
     const std::int64_t idle_us = now_us - last_progress_us_;
     if (idle_us > kStallNoticeUs * (notices_ + 1)) {
       ++notices_;
-      notify_(fmt::format("no worker has finished an iteration for {:.0f} s{}",
-                          static_cast<double>(idle_us) / 1e6, waiting_text()));
+      observer_.notify(fmt::format("no worker has finished an iteration for {:.0f} s{}",
+                                   static_cast<double>(idle_us) / 1e6, waiting_text()));
     }
     if (settings_.stall_seconds > 0 &&
         static_cast<double>(idle_us) > settings_.stall_seconds * 1e6 + longest_iteration_us() * 3) {
@@ -263,15 +265,27 @@ class Run {
     for (ChildProcess& child : children_) child.signal(SIGKILL);
   }
 
+  void tell_progress() {
+    if (!observer_.progress) return;
+    const std::int64_t first_us = start_us();
+    // Under either budget: every worker's share together.
+    observer_.progress(
+        {.iterations = last_iterations_,
+         .iterations_max = settings_.iterations * board_.workers(),
+         .seconds = first_us == 0 ? 0 : static_cast<double>(clock_.now_us() - first_us) / 1e6,
+         .seconds_max = settings_.seconds_max,
+         .loss = result_.curve.back().loss});
+  }
+
   void evaluate() {
     const std::int64_t before_us = clock_.now_us();
     const std::int64_t count = iterations();
     parameters_.read(not_lost(), snapshot_);
-    const double loss = workload_.evaluate(snapshot_);
+    const auto [loss, accuracy] = workload_.assess(snapshot_);
     const std::int64_t cost_us = clock_.now_us() - before_us;
     next_evaluation_us_ = before_us + std::max(kEvaluateEveryUs, cost_us * kEvaluateShareMax);
     const double time_s = started() ? static_cast<double>(before_us - start_us()) / 1e6 : 0;
-    result_.curve.push_back({std::max(0.0, time_s), count, loss});
+    result_.curve.push_back({std::max(0.0, time_s), count, loss, accuracy});
     if (settings_.stop_at_loss && started() && !ending_ && loss <= *settings_.stop_at_loss) {
       request_stop(StopLevel::kFinish);
     }
@@ -299,15 +313,20 @@ class Run {
     reap();
     const std::int64_t first_us = start_us();
     std::int64_t last_us = first_us;
+    std::vector<const StalenessHistogram*> staleness;
     for (int worker = 0; worker < board_.workers(); ++worker) {
+      staleness.push_back(&board_.slot(worker).staleness);
       collect(board_.slot(worker), result_.workers[static_cast<std::size_t>(worker)]);
       last_us = std::max(last_us, load(board_.slot(worker).last_push_us));
     }
     result_.seconds = static_cast<double>(last_us - first_us) / 1e6;
     result_.iterations = iterations();
+    result_.staleness = sum_of(staleness);
+    result_.timeline = timeline_.finish(board_, first_us, last_us);
     parameters_.read(not_lost(), snapshot_);
+    const auto [loss, accuracy] = workload_.assess(snapshot_);
     result_.curve.push_back({std::max(result_.seconds, result_.curve.back().time_s),
-                             result_.iterations, workload_.evaluate(snapshot_)});
+                             result_.iterations, loss, accuracy});
     result_.accuracy = workload_.accuracy(snapshot_);
     if (const ParameterStore* store = parameters_.store()) {
       result_.updates = store->updates();
@@ -346,13 +365,14 @@ class Run {
   const RunSettings& settings_;
   const Workload& workload_;
   DaemonProcess* daemon_;
-  const std::function<void(const std::string&)>& notify_;
+  const RunObserver& observer_;
   SystemClock clock_;
   Parameters parameters_;
   RunBoard board_;
   std::vector<float> snapshot_;
   std::vector<ChildProcess> children_;
   RunResult result_;
+  TimelineRecorder timeline_;
   bool announced_ = false;
   bool trouble_announced_ = false;
   bool ending_ = false;
@@ -455,8 +475,8 @@ std::optional<double> time_to_loss(const RunResult& result, double target) {
 
 RunResult run_training(const RunSettings& settings, const Workload& workload,
                        const SharedArrays& data, DaemonProcess* daemon,
-                       const std::function<void(const std::string&)>& notify) {
-  return Run(settings, workload, data, daemon, notify).execute();
+                       const RunObserver& observer) {
+  return Run(settings, workload, data, daemon, observer).execute();
 }
 
 }  // namespace syncd::trainer

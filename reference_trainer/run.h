@@ -11,6 +11,7 @@
 
 #include "reference_trainer/daemon_process.h"
 #include "reference_trainer/run_board.h"
+#include "reference_trainer/timeline.h"
 #include "reference_trainer/workload.h"
 
 namespace syncd::trainer {
@@ -37,6 +38,16 @@ struct CurvePoint {
   double time_s = 0;
   std::int64_t iterations = 0;  // of all workers together
   double loss = 0;
+  std::optional<double> accuracy = {};  // nothing: the workload has none, or it was not evaluated
+};
+
+// How far a run has come, for whoever watches.
+struct RunProgress {
+  std::int64_t iterations = 0;      // of all workers together
+  std::int64_t iterations_max = 0;  // 0: no limit
+  double seconds = 0;               // since the first grant; 0: not started
+  double seconds_max = 0;           // 0: no limit
+  double loss = 0;                  // as evaluated last
 };
 
 struct WorkerResult {
@@ -73,8 +84,10 @@ struct RunResult {
   std::optional<double> accuracy;  // of the parameters at the end; nothing: there are no classes
   std::optional<double> one_worker_loss;  // decentralized: at the end, of the first of them
   std::vector<WorkerResult> workers;
-  double seconds = 0;             // from the first grant to the last push
-  std::int64_t iterations = 0;    // of all workers together
+  std::vector<StalenessBin> staleness;  // at the grants of all workers, ascending
+  Timeline timeline;                    // some moments near the middle of the run
+  double seconds = 0;                   // from the first grant to the last push
+  std::int64_t iterations = 0;          // of all workers together
   std::int64_t updates = 0;       // in the parameters; as many as iterations unless a worker died
   std::uint64_t rolled_back = 0;  // half-written updates of dead workers that were taken back
 
@@ -96,11 +109,18 @@ struct RunResult {
 // When the loss was first at or below `target`, or nothing.
 std::optional<double> time_to_loss(const RunResult& result, double target);
 
-// `daemon`: the trainer's own, which is watched too, or null. `notify`: called now and then with a
-// line for people (a worker that died, a run that stalls). Throws SharedMemoryError or ProcessError
-// if the run cannot even be set up.
+// Whom a run tells what happens, on the thread that runs it.
+struct RunObserver {
+  // Now and then, with a line for people: a worker that died, a run that stalls.
+  std::function<void(const std::string&)> notify;
+  // At every look of the monitor, about a hundred times a second; may be empty.
+  std::function<void(const RunProgress&)> progress;
+};
+
+// `daemon`: the trainer's own, which is watched too, or null. Throws SharedMemoryError or
+// ProcessError if the run cannot even be set up.
 RunResult run_training(const RunSettings& settings, const Workload& workload,
                        const SharedArrays& data, DaemonProcess* daemon,
-                       const std::function<void(const std::string&)>& notify);
+                       const RunObserver& observer);
 
 }  // namespace syncd::trainer

@@ -12,6 +12,7 @@
 
 #include "libclient/shared_memory.h"
 #include "reference_trainer/peer_policy.h"
+#include "reference_trainer/span_ring.h"
 #include "reference_trainer/workload.h"
 
 namespace syncd::trainer {
@@ -79,6 +80,8 @@ struct alignas(64) WorkerSlot {
   BoardText message;                  // why it failed
   BoardText waiting_for;              // what a long begin said last, or why a call is tried again
   BoardText trouble;                  // the latest failure that was met with another try
+  StalenessHistogram staleness;       // at the grants
+  SpanRing spans;                     // since the first grant
 };
 
 // Everything a worker process needs to know. Plain data of fixed size.

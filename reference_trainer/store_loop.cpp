@@ -20,6 +20,7 @@ void StoreLoop::renew() {
   must_pull_ = false;
   count(slot_.pulls, 1);
   count(slot_.computing_us, clock_.now_us() - start_us);
+  note(SpanKind::kExchanging, start_us);
 }
 
 // Makes the update visible and reports it; false if it did not count (LATE).
@@ -39,6 +40,7 @@ bool StoreLoop::report(const Step& step) {
   add_update(update, stepper_.replica());
   stepper_.replica_changed();
   count(slot_.computing_us, clock_.now_us() - start_us);
+  note(SpanKind::kExchanging, start_us);
   bool late = false;
   try {
     late = push(step, {.loss = update.loss, .samples = update.samples, .bytes = update.bytes()});

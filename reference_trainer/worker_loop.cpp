@@ -116,7 +116,22 @@ bool WorkerLoop::iterate() {
   return granted;
 }
 
+void WorkerLoop::note(SpanKind kind, std::int64_t start_us, std::uint8_t flags) {
+  slot_.spans.add({.start_us = start_us,
+                   .end_us = clock_.now_us(),
+                   .iteration = iteration_,
+                   .kind = kind,
+                   .flags = flags});
+}
+
 bool WorkerLoop::wait(StopLevel give_up, const std::function<bool()>& answered) {
+  const std::int64_t start_us = clock_.now_us();
+  const bool is_answered = ask(give_up, answered);
+  note(SpanKind::kWaiting, start_us);
+  return is_answered;
+}
+
+bool WorkerLoop::ask(StopLevel give_up, const std::function<bool()>& answered) {
   set_state(slot_, WorkerState::kWaiting);
   const std::int64_t start_us = clock_.now_us();
   bool is_answered = false;
@@ -140,17 +155,24 @@ bool WorkerLoop::wait(StopLevel give_up, const std::function<bool()>& answered) 
 // Waits for a grant; false if the worker is to leave instead.
 bool WorkerLoop::begin(Step& step) {
   std::optional<Step> granted;
-  const bool answered = wait(StopLevel::kFinish, [&] {
+  const std::int64_t start_us = clock_.now_us();
+  const bool answered = ask(StopLevel::kFinish, [&] {
     granted = coordinator_.begin(kWaitSliceMs);
     return granted.has_value();
   });
   if (!answered || granted->stop) return false;
   step = *granted;
+  iteration_ = step.iteration;
   if (slot_.first_grant_us.load(std::memory_order_relaxed) == 0) {
     slot_.first_grant_us.store(clock_.now_us(), std::memory_order_relaxed);
+  } else {
+    note(
+        SpanKind::kWaiting, start_us,
+        static_cast<std::uint8_t>((step.barrier ? kSpanBarrier : 0) | (step.skip ? kSpanSkip : 0)));
   }
   count(slot_.grants, 1);
   count(slot_.staleness_sum, step.staleness);
+  slot_.staleness.add(step.staleness);
   slot_.staleness_max.store(
       std::max(slot_.staleness_max.load(std::memory_order_relaxed), step.staleness),
       std::memory_order_relaxed);
@@ -165,7 +187,9 @@ WorkerLoop::Outcome WorkerLoop::compute(const Step& step, std::int64_t batch) {
   set_state(slot_, WorkerState::kComputing);
   for (;;) {
     bool restart = false;
+    const std::int64_t start_us = clock_.now_us();
     if (!compute_once(step, batch, restart)) return Outcome::kStop;
+    note(restart ? SpanKind::kWasted : SpanKind::kComputing, start_us);
     count(slot_.computing_us, spent_us_);
     if (!restart) return Outcome::kDone;
     count(slot_.wasted_us, spent_us_);
@@ -214,6 +238,7 @@ bool WorkerLoop::push(const Step& step, const PushReport& report) {
   const std::int64_t end_us = clock_.now_us();
   count(slot_.pushing_us, end_us - start_us);
   slot_.last_push_us.store(end_us, std::memory_order_relaxed);
+  note(SpanKind::kPushing, start_us, late ? kSpanLate : 0);
   return late;
 }
 

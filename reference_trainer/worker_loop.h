@@ -66,6 +66,9 @@ class WorkerLoop {
   // reached `give_up` (false).
   bool wait(StopLevel give_up, const std::function<bool()>& answered);
 
+  // Remembers for the report what this worker did from a moment until now.
+  void note(SpanKind kind, std::int64_t start_us, std::uint8_t flags = 0);
+
   // Makes a call, again and again while its failure is one that may pass. Throws what it cannot
   // help, and a failure that may pass only when the run's stop has reached `give_up`.
   void persist(StopLevel give_up, const std::function<void()>& call);
@@ -83,6 +86,7 @@ class WorkerLoop {
  private:
   bool iterate();
   bool begin(Step& step);
+  bool ask(StopLevel give_up, const std::function<bool()>& answered);
   bool compute_once(const Step& step, std::int64_t batch, bool& restart);
   bool pad_until(std::int64_t due_us);
   void rejoin();
@@ -91,6 +95,7 @@ class WorkerLoop {
 
   Coordinator& coordinator_;
   Slowdown slowdown_;
+  std::int64_t iteration_ = 0;        // the one that was granted last
   std::int64_t next_iteration_ = -1;  // what a begin without SKIP answers; -1: not known
   int rejoins_ = 0;
 };

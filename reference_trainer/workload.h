@@ -124,6 +124,16 @@ class Workload {
   // take seconds.
   virtual std::optional<double> accuracy(std::span<const float>) const { return std::nullopt; }
 
+  // What a curve needs of some parameters at a moment, as cheap as evaluate(). The accuracy may be
+  // that of fewer samples than accuracy() has.
+  struct Assessment {
+    double loss = 0;
+    std::optional<double> accuracy;
+  };
+  virtual Assessment assess(std::span<const float> parameters) const {
+    return {evaluate(parameters), std::nullopt};
+  }
+
   // The greatest rate that a worker stands which takes the steps of its own minibatches alone, as
   // measured; it may be infinite.
   virtual double peer_rate_max() const = 0;

@@ -399,6 +399,39 @@ TEST_F(WorkerLoopTest, OtherErrorsArePassedOnAndTheBudgetIsGivenBack) {
   for (int i = 0; i < 3; ++i) EXPECT_TRUE(board.claim_iteration(0));
 }
 
+TEST_F(WorkerLoopTest, NotesWhatItDidWhenAndHowStaleItsGrantsWere) {
+  coordinator.begins.push_back([] { return Step{.iteration = 0}; });
+  coordinator.begins.push_back([this] {
+    clock.sleep_us(7'000);
+    return Step{.iteration = 1, .staleness = 2, .barrier = true};
+  });
+  coordinator.begins.push_back([] { return Step{.iteration = 5, .staleness = 2, .skip = true}; });
+  coordinator.resync = [&] { return coordinator.next == 1 && coordinator.restarts.empty(); };
+  coordinator.pushes = {[] { return false; }, [] { return false; }, [] { return true; }};
+  run();
+  const WorkerSlot& slot = board.slot(0);
+  std::string story;
+  std::int64_t computing_us = 0;
+  std::int64_t waiting_us = 0;
+  for (const Span& span : slot.spans.read()) {
+    if (span.iteration > 5) break;
+    if (span.kind != SpanKind::kExchanging) {
+      story += std::to_string(span.iteration) + " " + std::string(span_kind_name(span.kind)) + " " +
+               std::to_string(span.flags) + "\n";
+    }
+    if (span.kind == SpanKind::kWaiting) waiting_us += span.end_us - span.start_us;
+    if (span.kind == SpanKind::kComputing) computing_us += span.end_us - span.start_us;
+  }
+  EXPECT_EQ(story,
+            "0 computing 0\n0 pushing 0\n"
+            "1 waiting 1\n1 wasted 0\n1 computing 0\n1 pushing 0\n"
+            "5 waiting 4\n5 computing 0\n5 pushing 2\n");
+  EXPECT_EQ(computing_us, 3 * 10'000);
+  EXPECT_EQ(waiting_us, 7'000);
+  EXPECT_EQ(slot.staleness.count(0), 2);  // iterations 0 and 6
+  EXPECT_EQ(slot.staleness.count(2), 2);
+}
+
 TEST_F(WorkerLoopTest, WaitingIsCountedWithoutTheWaitForTheJobToStart) {
   for (std::int64_t iteration = 0; iteration < 3; ++iteration) {
     coordinator.begins.push_back([this, iteration] {
