@@ -32,6 +32,8 @@
  *    one thread at a time, except syncd_should_resync(), syncd_worker_explain() and the accessors
  *    syncd_worker_rank(), ..._world_size(), ..._job(), ..._policy() and ..._resync_flag(), which any
  *    thread may call at any time until the worker is freed.
+ *  - A thread that is in one of these functions must not be ended by pthread_cancel(), nor leave it by
+ *    longjmp() from a signal handler: other threads may depend on what it does there.
  *  - After fork(), the child gets SYNCD_E_FORKED from every call on an object made by its parent;
  *    the child may open a client of its own.
  *
