@@ -24,6 +24,13 @@ elseif(SYNCD_SANITIZE)
   message(FATAL_ERROR "SYNCD_SANITIZE=${SYNCD_SANITIZE} is unknown; allowed: address, thread, or empty")
 endif()
 
+if(SYNCD_FUZZ)
+  if(NOT CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
+    message(FATAL_ERROR "SYNCD_FUZZ needs clang; use the preset fuzz, or CC=clang CXX=clang++")
+  endif()
+  list(APPEND _syncd_sanitize_flags -fsanitize=fuzzer-no-link)
+endif()
+
 # GCC's manual: with sanitizers this warning has more false positives (here: std::regex).
 if(SYNCD_SANITIZE AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   list(APPEND _syncd_sanitize_flags -Wno-maybe-uninitialized)
@@ -36,7 +43,8 @@ function(syncd_target_defaults target)
     CXX_EXTENSIONS OFF C_STANDARD 11 C_EXTENSIONS OFF POSITION_INDEPENDENT_CODE ON)
   target_compile_options(${target} PRIVATE
     -Wall -Wextra -Wpedantic
-    $<$<COMPILE_LANGUAGE:CXX>:-Wshadow=local -Wnon-virtual-dtor -Woverloaded-virtual>
+    $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wshadow=local>
+    $<$<COMPILE_LANGUAGE:CXX>:-Wnon-virtual-dtor -Woverloaded-virtual>
     $<$<BOOL:${SYNCD_WERROR}>:-Werror>
     ${_syncd_sanitize_flags})
   target_link_options(${target} PRIVATE ${_syncd_sanitize_flags})
