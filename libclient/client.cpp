@@ -147,6 +147,10 @@ Completion Client::explain(WorkerId worker, TimeUs timeout_us) {
   return call(ExplainCommand{worker}, timeout_us);
 }
 
+Completion Client::members(WorkerId worker, TimeUs timeout_us) {
+  return call(MembersCommand{worker}, timeout_us);
+}
+
 Completion Client::cancel_begin(WorkerId worker, TimeUs timeout_us) {
   return call(CancelBeginCommand{worker}, timeout_us);
 }

@@ -56,6 +56,7 @@ class Client {
   Completion phase(WorkerId worker, std::string name, TimeUs lease_us, TimeUs timeout_us);
   Completion leave(WorkerId worker, TimeUs timeout_us);
   Completion explain(WorkerId worker, TimeUs timeout_us);
+  Completion members(WorkerId worker, TimeUs timeout_us);
   Completion cancel_begin(WorkerId worker, TimeUs timeout_us);
 
   // The worker's handle is gone. Does not block.

@@ -237,11 +237,25 @@ void Driver::on_wake(uv_async_t* handle) {
 }
 
 void Driver::take_wake() {
-  const std::lock_guard lock(mutex_);
+  {
+    const std::lock_guard lock(mutex_);
+    take_wake_locked();
+    delivering_events_.swap(session_.events());
+  }
+  deliver_events();
+}
+
+void Driver::take_wake_locked() {
   if (broken_) return close_if_broken();
   if (stopping_) return shut_down();
   take_looked_up();
   settle();
+}
+
+// Without the lock: what is called may take it, in a call of this client that does not block.
+void Driver::deliver_events() noexcept {
+  for (const PendingEvent& pending : delivering_events_) pending.signals->deliver(pending.event);
+  delivering_events_.clear();
 }
 
 void Driver::dispatch(Call& call) {
@@ -268,6 +282,8 @@ void Driver::dispatch(Call& call) {
           session_.leave(op, command.worker, timeout, now);
         } else if constexpr (std::is_same_v<Given, ExplainCommand>) {
           session_.explain(op, command.worker, timeout, now);
+        } else if constexpr (std::is_same_v<Given, MembersCommand>) {
+          session_.members(op, command.worker, timeout, now);
         } else {
           session_.cancel_begin(op, command.worker, timeout, now);
         }
@@ -390,7 +406,10 @@ void Driver::close_handles() noexcept {
 void Driver::settle_away() {
   if (session_.wish().number == connection_) flush();
   deliver();
-  if (session_.wish().number != connection_ || session_.next_deadline() < timer_at_us_) wake_loop();
+  const bool events = !session_.events().empty();
+  if (events || session_.wish().number != connection_ || session_.next_deadline() < timer_at_us_) {
+    wake_loop();
+  }
 }
 
 // On the loop's.
@@ -401,6 +420,7 @@ void Driver::settle() {
   } while (session_.wish().number != connection_);
   deliver();
   arm_timer();
+  if (!session_.events().empty()) wake_loop();  // they are delivered from there, without the lock
 }
 
 void Driver::apply_wish() {

@@ -51,12 +51,15 @@ struct LeaveCommand {
 struct ExplainCommand {
   WorkerId worker = kNoWorker;
 };
+struct MembersCommand {
+  WorkerId worker = kNoWorker;
+};
 struct CancelBeginCommand {
   WorkerId worker = kNoWorker;
 };
 using Command =
     std::variant<ConnectCommand, JoinRequest, BeginCommand, PushCommand, IterationCommand,
-                 PhaseCommand, LeaveCommand, ExplainCommand, CancelBeginCommand>;
+                 PhaseCommand, LeaveCommand, ExplainCommand, MembersCommand, CancelBeginCommand>;
 
 // One call. One that is waited for lives on its caller's stack, which is safe because every
 // submitted call is finished exactly once and perform() returns only then.
@@ -119,6 +122,8 @@ class Driver final : private Stream::Owner {
   static void on_wake(uv_async_t* handle);
   static void on_timer(uv_timer_t* handle);
   void take_wake();
+  void take_wake_locked();
+  void deliver_events() noexcept;
   void shut_down();
   void close_handles() noexcept;
   void close_if_broken() noexcept;
@@ -171,7 +176,8 @@ class Driver final : private Stream::Owner {
   std::vector<sockaddr_storage> addresses_;
   std::size_t next_address_ = 0;
   std::vector<Completion> delivering_;
-  Call* calls_ = nullptr;  // in the session: a list through the calls
+  std::vector<PendingEvent> delivering_events_;  // the loop's: used without the lock
+  Call* calls_ = nullptr;                        // in the session: a list through the calls
 
   Call* reader_ = nullptr;  // the call whose thread reads the socket; null: the loop does
   bool reader_sleeps_ = false;

@@ -127,7 +127,8 @@ bool Session::take_over(Worker& worker, JoinRequest& request) {
   if (worker.membership == Membership::kJoining) {
     const JoinRequest& have = worker.params;
     if (have.rank != request.rank || have.policy != request.policy ||
-        have.world_size != request.world_size) {
+        have.world_size != request.world_size || have.data != request.data ||
+        have.listens() != request.listens()) {
       return false;
     }
   } else {
@@ -139,6 +140,7 @@ bool Session::take_over(Worker& worker, JoinRequest& request) {
     worker.fences = 0;
     worker.phase.clear();
     worker.phase_notice.standing = Standing{};
+    worker.members_told = false;
     forget_requests(worker);
   }
   worker.released = false;
@@ -449,14 +451,23 @@ void Session::leave(OpId op_id, WorkerId id, Timeout timeout, TimeUs now) {
   wake(*worker, now);
 }
 
-void Session::explain(OpId op_id, WorkerId id, Timeout timeout, TimeUs now) {
+void Session::explain(OpId op, WorkerId worker, Timeout timeout, TimeUs now) {
+  ask_aside(op, worker, Aside::kExplain, timeout, now);
+}
+
+void Session::members(OpId op, WorkerId worker, Timeout timeout, TimeUs now) {
+  ask_aside(op, worker, Aside::kMembers, timeout, now);
+}
+
+void Session::ask_aside(OpId op_id, WorkerId id, Aside what, Timeout timeout, TimeUs now) {
   Op op = make_op(op_id, timeout);
   Worker* worker = admit(op, id);
   if (worker == nullptr) return;
-  if (!admit_link(op, "explain", -1, *worker, now)) return;
+  if (!admit_link(op, name_of(what), -1, *worker, now)) return;
   Side side;
+  side.what = what;
   side.op = op;
-  worker->sides.push_back(side);
+  worker->sides.push_back(std::move(side));
   arm(op);
   wake(*worker, now);
 }
@@ -473,10 +484,10 @@ void Session::cancel_begin(OpId op_id, WorkerId id, Timeout timeout, TimeUs now)
   worker->explaining = false;
   if (!standing || !known) return complete_ok(op, std::monostate{});
   Side side;
-  side.cancel = true;
+  side.what = Aside::kCancel;
   side.iteration = worker->wait_iteration;
   side.op = op;
-  worker->sides.push_back(side);
+  worker->sides.push_back(std::move(side));
   arm(op);
   wake(*worker, now);
 }
@@ -496,9 +507,9 @@ void Session::release(WorkerId id, TimeUs now) {
     worker.wait.active = false;
     forget(worker.wait.request);
     Side side;
-    side.cancel = true;
+    side.what = Aside::kCancel;
     side.iteration = worker.wait_iteration;
-    worker.sides.push_back(side);
+    worker.sides.push_back(std::move(side));
     wake(worker, now);
   }
 }
@@ -555,6 +566,7 @@ void Session::link_up(TimeUs now) {
 
 void Session::link_down(TimeUs now) {
   requests_.clear();
+  early_notices_.clear();
   for (auto at = workers_.begin(); at != workers_.end();) {
     Worker& worker = (at++)->second;
     forget_requests(worker);

@@ -10,6 +10,7 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -17,6 +18,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <unordered_map>
 #include <utility>
 #include <variant>
@@ -55,13 +57,26 @@ struct SessionOptions {
   TimeUs reconnect_timeout_us = 60'000'000;
 };
 
-// What other threads, and other devices, may look at without asking the session: a flag in memory,
-// here or the caller's own, that is 1 while the daemon advises to drop the current iteration and
-// start it anew, else 0.
+// Something that a worker did not ask for.
+struct Event {
+  enum class Kind : std::uint8_t { kResync, kMembers, kPlan, kStop };
+  Kind kind = Kind::kResync;
+  std::int64_t iteration = -1;  // kResync, kPlan
+  std::uint64_t version = 0;    // kMembers
+  std::int64_t wait_us = -1;    // kPlan
+};
+
+// What other threads, and other devices, learn without asking the session. A flag in memory, here
+// or the caller's own, that is 1 while the daemon advises to drop the current iteration and start
+// it anew, else 0; and a function that is called with events, if there is one.
 class WorkerSignals {
  public:
   // `flag`: memory of the caller's, valid until disown() has returned; null: here.
-  explicit WorkerSignals(std::uint32_t* flag = nullptr) : flag_(flag != nullptr ? flag : &own_) {
+  explicit WorkerSignals(std::uint32_t* flag = nullptr,
+                         std::function<void(const Event&)> on_event = {})
+      : flag_(flag != nullptr ? flag : &own_),
+        listens_(on_event != nullptr),
+        on_event_(std::move(on_event)) {
     set_resync(false);
   }
   // Any thread.
@@ -71,10 +86,26 @@ class WorkerSignals {
       std::atomic_ref(*flag_).store(advised ? 1 : 0, std::memory_order_relaxed);
     }
   }
-  // From its return on, nothing is written any more.
+  // Whether it was made with a function. Any thread.
+  bool listens() const { return listens_; }
+  // One thread, again and again.
+  void deliver(const Event& event) {
+    const std::lock_guard lock(event_mutex_);
+    if (disowned_) return;
+    delivering_ = std::this_thread::get_id();
+    on_event_(event);
+    delivering_ = std::thread::id();
+  }
+  // From its return on, nothing is written any more, and the function is not called; while it is
+  // being called, this waits, but in that call itself.
   void disown() {
-    const std::lock_guard lock(mutex_);
-    flag_ = nullptr;
+    {
+      const std::lock_guard lock(mutex_);
+      flag_ = nullptr;
+    }
+    disowned_ = true;
+    if (delivering_ == std::this_thread::get_id()) return;
+    const std::lock_guard wait(event_mutex_);
   }
   // Where it is. It stays there: ask once, before disown().
   std::uint32_t* flag() const { return flag_; }
@@ -83,6 +114,18 @@ class WorkerSignals {
   std::mutex mutex_;
   std::uint32_t own_ = 0;
   std::uint32_t* flag_;
+
+  const bool listens_;
+  std::mutex event_mutex_;  // held while the function is called
+  std::function<void(const Event&)> on_event_;
+  std::atomic<bool> disowned_{false};
+  std::atomic<std::thread::id> delivering_{};
+};
+
+// An event on its way to its worker's function.
+struct PendingEvent {
+  std::shared_ptr<WorkerSignals> signals;
+  Event event;
 };
 
 struct JoinRequest {
@@ -92,7 +135,10 @@ struct JoinRequest {
   std::string host;
   std::int32_t rank = -1;                  // -1: the daemon chooses
   std::uint32_t world_size = 0;            // 0: what the job says
+  std::vector<std::uint8_t> data;          // what it shows to the others
   std::shared_ptr<WorkerSignals> signals;  // may be null
+
+  bool listens() const { return signals != nullptr && signals->listens(); }
 };
 
 struct PushInfo {
@@ -125,12 +171,17 @@ struct CollectResult {
   std::vector<wire::PeerUpdate> updates;
 };
 
+struct MembersResult {
+  std::uint64_t version = 0;
+  std::vector<wire::MemberStatus> members;  // in rank order
+};
+
 struct Completion {
   OpId op = 0;
   Status status = Status::kOk;
   std::string message;  // empty on success
   std::variant<std::monostate, JoinResult, Step, PushResult, Explanation, TargetsResult,
-               CollectResult>
+               CollectResult, MembersResult>
       result;
 };
 
@@ -173,6 +224,9 @@ class Session final : private Link::Listener {
              TimeUs now);
   void leave(OpId op, WorkerId worker, Timeout timeout, TimeUs now);
   void explain(OpId op, WorkerId worker, Timeout timeout, TimeUs now);
+  // Who takes part. All changes up to the answer's version are in it; one that comes later is told
+  // of by an event again.
+  void members(OpId op, WorkerId worker, Timeout timeout, TimeUs now);
   // Withdraws the standing begin, targets or collect; an operation that waits on it completes with
   // kCancelled.
   void cancel_begin(OpId op, WorkerId worker, Timeout timeout, TimeUs now);
@@ -196,6 +250,8 @@ class Session final : private Link::Listener {
 
   // What completed; the driver takes it and leaves it empty.
   std::vector<Completion>& completions() { return completions_; }
+  // What is to be told to workers that listen, in order; the driver takes it and leaves it empty.
+  std::vector<PendingEvent>& events() { return events_; }
 
   bool connected() const { return link_.up(); }
 
@@ -233,10 +289,13 @@ class Session final : private Link::Listener {
     Standing standing;
     std::int64_t iteration = -1;
   };
-  // An explain or cancel-begin of the driver's.
+  // What the driver asks beside the loop.
+  enum class Aside : std::uint8_t { kExplain, kCancel, kMembers };
   struct Side {
-    bool cancel = false;
-    std::int64_t iteration = 0;
+    Aside what = Aside::kExplain;
+    std::int64_t iteration = 0;   // of a cancel
+    std::uint32_t next_rank = 0;  // the list comes in parts; this is what is there of it
+    MembersResult members;
     std::uint64_t request = 0;
     Op op;
   };
@@ -285,6 +344,7 @@ class Session final : private Link::Listener {
     std::uint64_t explain_request = 0;      // asked because its caller ran out of time
     bool explaining = false;
     std::vector<Side> sides;
+    bool members_told = false;  // an event has said that they changed, and nobody has asked since
   };
   struct Request {
     Kind kind = Kind::kJoin;
@@ -329,6 +389,10 @@ class Session final : private Link::Listener {
   void on_push_answer(Worker& worker, const wire::Body& body, TimeUs now);
   void on_notice_answer(Worker& worker, std::uint64_t request, const wire::Body& body, TimeUs now);
   void on_leave_answer(Worker& worker, const wire::Body& body, TimeUs now);
+  void tell_event(const Worker& worker, Event event);
+  void tell_members(Worker& worker, std::uint64_t version);
+  void on_members_notice(const wire::MembersNotice& notice);
+  static bool take_page(Side& side, const wire::MembersReply& page, wire::Error& error);
   void on_explanation(Worker& worker, const wire::Body& body, TimeUs now);
   void on_side_answer(Worker& worker, std::uint64_t request, const wire::Body& body, TimeUs now);
   void on_fenced(Worker& worker, const std::string& message, TimeUs now);
@@ -354,6 +418,7 @@ class Session final : private Link::Listener {
   void tell(Worker& worker, Notice& notice, Op op, std::int64_t iteration, TimeUs now);
   void end_phase(Worker& worker, bool told_by_call);
   static bool in_phase(const Worker& worker, TimeUs now);
+  void ask_aside(OpId op, WorkerId worker, Aside what, Timeout timeout, TimeUs now);
   bool admit_push(Worker& worker, Op& op, std::int64_t iteration);
   Worker* find_namesake(const JoinRequest& request, bool& same_name);
   Worker* join_slot(Op& op, JoinRequest& request);
@@ -393,6 +458,7 @@ class Session final : private Link::Listener {
   static std::string label(const Worker& worker);
   static std::string call_text(const char* call, std::int64_t iteration, const Worker& worker);
   static const char* name_of(WaitCall call);
+  static const char* name_of(Aside what);
   static std::string wait_text(const Worker& worker);
   static std::string join_text(const JoinRequest& request);
   std::string link_text(TimeUs now) const;
@@ -403,7 +469,10 @@ class Session final : private Link::Listener {
   Workers workers_;
   std::unordered_map<std::uint64_t, Request> requests_;  // in flight on this connection
   std::unordered_map<std::uint64_t, WorkerId> by_rank_;  // job and rank of those that are joined
+  // Changes of membership that were told to workers before they were told that they have joined.
+  std::unordered_map<std::uint64_t, wire::MembersNotice> early_notices_;
   std::vector<Completion> completions_;
+  std::vector<PendingEvent> events_;
   Op connect_op_;
   std::uint64_t next_request_ = 2;  // 1 is the handshake's
   WorkerId next_worker_ = 1;

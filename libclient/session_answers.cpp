@@ -100,6 +100,15 @@ void Session::on_joined(Worker& worker, const wire::Joined& joined, TimeUs now) 
   worker.ref = joined.worker;
   worker.joined_at = joined.iteration;
   by_rank_[rank_key(worker.ref)] = worker.id;
+  const auto early = early_notices_.find(rank_key(worker.ref));
+  if (early != early_notices_.end() && early->second.worker == worker.ref) {
+    tell_members(worker, early->second.version);
+    early_notices_.erase(early);
+  }
+  // While it was away, much may have changed.
+  if (!worker.join.active && joined.members_version != 0) {
+    tell_members(worker, joined.members_version);
+  }
   if (worker.join.active) {
     worker.join = Standing{.op = worker.join.op};
     worker.own_former = false;
@@ -295,7 +304,7 @@ void Session::on_granted(Worker& worker, const wire::Granted& granted) {
 }
 
 void Session::on_stopped(Worker& worker, std::string_view why) {
-  worker.stopped = true;
+  if (!std::exchange(worker.stopped, true)) tell_event(worker, {.kind = Event::Kind::kStop});
   if (!why.empty()) worker.ending = why;
   end_wait(worker);
   if (worker.wait.op.waiting) deliver_stop(worker);
@@ -405,20 +414,61 @@ void Session::on_side_answer(Worker& worker, std::uint64_t request, const wire::
   if (at == worker.sides.end()) return;
   at->request = 0;
   if (retried_elsewhere(body, now)) return;
-  wire::Error error;
-  const bool failed =
-      at->cancel ? is_error<wire::Ok>(body, error) : is_error<Explanation>(body, error);
+  wire::Error error{Status::kOk, {}};
+  const bool failed = at->what == Aside::kCancel    ? is_error<wire::Ok>(body, error)
+                      : at->what == Aside::kMembers ? is_error<wire::MembersReply>(body, error)
+                                                    : is_error<Explanation>(body, error);
   if (failed && error.status == Status::kFenced) return on_fenced(worker, error.message, now);
-  Side side = *at;
+  if (!failed && at->what == Aside::kMembers) {
+    const auto& page = std::get<wire::MembersReply>(body);
+    if (!take_page(*at, page, error)) return send_standing(worker, now);
+  }
+  Side side = std::move(*at);
   worker.sides.erase(at);
-  if (failed) {
-    const char* call = side.cancel ? "cancel of begin" : "explain";
-    complete(side.op, error.status, call_text(call, -1, worker) + ": " + error.message);
-  } else if (side.cancel) {
+  if (error.status != Status::kOk) {
+    complete(side.op, error.status,
+             call_text(name_of(side.what), -1, worker) + ": " + error.message);
+  } else if (side.what == Aside::kMembers) {
+    complete_ok(side.op, std::move(side.members));
+  } else if (side.what == Aside::kCancel) {
     complete_ok(side.op, std::monostate{});
   } else {
     complete_ok(side.op, std::get<Explanation>(body));
   }
+}
+
+// Takes one part of a list. False: there are more. In true, `error` may say why there is no list.
+bool Session::take_page(Side& side, const wire::MembersReply& page, wire::Error& error) {
+  if (side.next_rank == 0) side.members.version = page.version;
+  auto& all = side.members.members;
+  all.insert(all.end(), page.members.begin(), page.members.end());
+  if (page.next_rank < 0) return true;
+  if (page.next_rank > side.next_rank && page.next_rank <= INT32_MAX) {
+    side.next_rank = static_cast<std::uint32_t>(page.next_rank);
+    return false;
+  }
+  error = {Status::kProtocol, "the daemon's list goes on at rank " +
+                                  std::to_string(page.next_rank) + " after rank " +
+                                  std::to_string(side.next_rank)};
+  return true;
+}
+
+// ---- Events ------------------------------------------------------------------------------------
+
+void Session::tell_event(const Worker& worker, Event event) {
+  if (worker.params.listens()) events_.push_back({worker.params.signals, event});
+}
+
+// Once, until the worker has asked who is there.
+void Session::tell_members(Worker& worker, std::uint64_t version) {
+  if (std::exchange(worker.members_told, true)) return;
+  tell_event(worker, {.kind = Event::Kind::kMembers, .version = version});
+}
+
+// One may overtake the Joined that it follows, which waits for the daemon's disk.
+void Session::on_members_notice(const wire::MembersNotice& notice) {
+  if (Worker* worker = find_ref(notice.worker)) return tell_members(*worker, notice.version);
+  if (early_notices_.size() < requests_.size()) early_notices_[rank_key(notice.worker)] = notice;
 }
 
 // ---- Notifications -----------------------------------------------------------------------------
@@ -443,7 +493,18 @@ void Session::notice(const wire::Body& body, TimeUs now) {
     Worker* worker = find_ref(resync->worker);
     const bool current = worker != nullptr && worker->granted == resync->iteration &&
                          (worker->open || worker->grant_ready) && !worker->push.active;
-    if (current && worker->params.signals) worker->params.signals->set_resync(true);
+    if (current && worker->params.signals) {
+      worker->params.signals->set_resync(true);
+      tell_event(*worker, {.kind = Event::Kind::kResync, .iteration = resync->iteration});
+    }
+  } else if (const auto* members = std::get_if<wire::MembersNotice>(&body)) {
+    on_members_notice(*members);
+  } else if (const auto* plan = std::get_if<wire::PlanNotice>(&body)) {
+    if (const Worker* worker = find_ref(plan->worker)) {
+      tell_event(
+          *worker,
+          {.kind = Event::Kind::kPlan, .iteration = plan->iteration, .wait_us = plan->wait_us});
+    }
   } else if (const auto* shutdown = std::get_if<wire::ShutdownNotice>(&body)) {
     link_.drain(shutdown->message, now);
   }

@@ -63,12 +63,13 @@ void Session::fail_waiting(Worker& worker, Status status, const std::string& rea
   }
   end(worker.push.op, "push", worker.push_body.iteration);
   end(worker.leave.op, "leave", -1);
-  for (Side& side : worker.sides) end(side.op, side.cancel ? "cancel of begin" : "explain", -1);
+  for (Side& side : worker.sides) end(side.op, name_of(side.what), -1);
   worker.explaining = false;
   forget(worker.explain_request);
   std::erase_if(worker.sides, [&](Side& side) {
-    if (!side.cancel) forget(side.request);
-    return !side.cancel;  // a withdrawal is still sent, an explanation has no reader any more
+    const bool pointless = side.what != Aside::kCancel;
+    if (pointless) forget(side.request);
+    return pointless;  // a withdrawal is still sent, an answer has no reader any more
   });
 }
 
@@ -170,10 +171,10 @@ void Session::expire_worker(Worker& worker, TimeUs now) {
   if (due(worker.leave.op)) late(worker.leave.op, call_text("leave", -1, worker), "confirmed");
   for (Side& side : worker.sides) {
     if (!due(side.op)) continue;
-    late(side.op, call_text(side.cancel ? "cancel of begin" : "explain", -1, worker), "answered");
+    late(side.op, call_text(name_of(side.what), -1, worker), "answered");
   }
   std::erase_if(worker.sides, [&](Side& side) {
-    const bool pointless = !side.cancel && !side.op.waiting;
+    const bool pointless = side.what != Aside::kCancel && !side.op.waiting;
     if (pointless) forget(side.request);
     return pointless;
   });

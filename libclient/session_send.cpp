@@ -29,7 +29,11 @@ void Session::forget_requests(Worker& worker) {
     forget(standing->request);
   }
   forget(worker.explain_request);
-  for (Side& side : worker.sides) forget(side.request);
+  for (Side& side : worker.sides) {
+    forget(side.request);
+    side.next_rank = 0;  // the parts of a list are of one daemon
+    side.members = {};
+  }
 }
 
 // Is there anything that this worker has to be a member for?
@@ -50,6 +54,8 @@ void Session::send_join(Worker& worker, TimeUs now) {
   join.host = params.host;
   join.rank = params.rank;
   join.world_size = params.world_size;
+  join.data = params.data;
+  if (params.listens()) join.notices = wire::kNoticeMembers | wire::kNoticePlan;
   if (worker.membership != Membership::kJoining) {
     worker.membership = Membership::kResuming;
     join.rank = static_cast<std::int32_t>(worker.ref.rank);
@@ -87,7 +93,12 @@ void Session::send_standing(Worker& worker, TimeUs now) {
   for (Side& side : worker.sides) {
     if (side.request != 0) continue;
     wire::Body body = wire::Explain{worker.ref};
-    if (side.cancel) body = wire::CancelBegin{worker.ref, side.iteration};
+    if (side.what == Aside::kCancel) body = wire::CancelBegin{worker.ref, side.iteration};
+    if (side.what == Aside::kMembers) {
+      body = wire::MembersRequest{worker.ref, side.next_rank};
+      // The daemon tells of the changes after this again.
+      if (side.next_rank == 0) worker.members_told = false;
+    }
     side.request = send(Kind::kSide, worker.id, std::move(body), now);
   }
   const auto unsent = [](const Standing& standing) {

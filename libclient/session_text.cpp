@@ -19,6 +19,12 @@ const char* Session::name_of(WaitCall call) {
   return call == WaitCall::kBegin ? "begin" : call == WaitCall::kTargets ? "targets" : "collect";
 }
 
+const char* Session::name_of(Aside what) {
+  return what == Aside::kExplain  ? "explain"
+         : what == Aside::kCancel ? "cancel of begin"
+                                  : "members";
+}
+
 // The request that stands, or stood.
 std::string Session::wait_text(const Worker& worker) {
   return call_text(name_of(worker.wait_call), worker.wait_iteration, worker);

@@ -106,6 +106,8 @@ class Script {
       completed.push_back(std::move(completion));
     }
     session.completions().clear();
+    for (const PendingEvent& pending : session.events()) pending.signals->deliver(pending.event);
+    session.events().clear();
   }
   // The next message, which must be of this type; its id goes to `last_id`.
   template <typename Body>
@@ -215,6 +217,12 @@ class Script {
     collect();
     return op;
   }
+  OpId members(TimeUs timeout_us = 60 * kSecond) {
+    const OpId op = next_op++;
+    session.members(op, worker, deadline(timeout_us), now);
+    collect();
+    return op;
+  }
   OpId cancel_begin(TimeUs timeout_us = 60 * kSecond) {
     const OpId op = next_op++;
     session.cancel_begin(op, worker, deadline(timeout_us), now);
@@ -254,6 +262,12 @@ class Script {
     const auto* collected = std::get_if<CollectResult>(&completion.result);
     return collected != nullptr ? collected->updates : std::vector<wire::PeerUpdate>{};
   }
+  MembersResult list(OpId op) const {
+    const Completion completion = end(op);
+    EXPECT_EQ(completion.status, Status::kOk) << completion.message;
+    const auto* members = std::get_if<MembersResult>(&completion.result);
+    return members != nullptr ? *members : MembersResult{};
+  }
   const Completion* find(OpId op) const {
     for (const Completion& completion : completed) {
       if (completion.op == op) return &completion;
@@ -274,9 +288,9 @@ class Script {
     return message;
   }
   // Connected, welcomed, and `worker` joined as rank 3.
-  void join_one() {
+  void join_one() { join_one(request()); }
+  void join_one(JoinRequest given) {
     welcome();
-    JoinRequest given = request();
     given.signals = signals;
     const OpId op = start_join(std::move(given));
     take<wire::Join>();

@@ -1,4 +1,5 @@
-// What a worker announces of itself beside the loop: long phases.
+// What a worker announces of itself beside the loop, and what it learns of the others: long phases,
+// data and lists of members, events.
 #include <gmock/gmock.h>
 
 #include "script.h"
@@ -207,6 +208,240 @@ TEST(Phase, ANewHandleOfTheWorkerIsInNone) {
   script.session.release(script.worker, script.now);
   script.start_join(Script::request());
   EXPECT_EQ(script.take<wire::Join>().phase, "");
+}
+
+// ---- Members
+// --------------------------------------------------------------------------------------
+
+wire::MemberStatus member(std::uint32_t rank) {
+  return {rank, wire::MemberState::kActive, 4, "w" + std::to_string(rank), "node", {1, 2}};
+}
+
+TEST(Members, WhatAWorkerShowsIsToldAtEveryJoin) {
+  Script script;
+  JoinRequest request = Script::request();
+  request.data = {10, 0, 0, 7};
+  script.welcome();
+  const OpId op = script.start_join(request);
+  EXPECT_EQ(script.take<wire::Join>().data, request.data);
+  script.answer(Script::joined());
+  EXPECT_EQ(script.status(op), Status::kOk);
+  script.cut();
+  EXPECT_EQ(script.resumed(0).data, request.data);
+}
+
+TEST(Members, AListInPartsIsOneList) {
+  Script script;
+  script.join_one();
+  const OpId op = script.members();
+  EXPECT_EQ(script.take<wire::MembersRequest>().first_rank, 0U);
+  script.answer(wire::MembersReply{{member(0), member(3)}, 5, 70});
+  EXPECT_FALSE(script.done(op));
+  EXPECT_EQ(script.take<wire::MembersRequest>().first_rank, 5U);
+  script.answer(wire::MembersReply{{member(5)}, -1, 71});
+  const MembersResult list = script.list(op);
+  EXPECT_EQ(list.version, 70U) << "what came later may be in it, or may not";
+  EXPECT_EQ(list.members, (std::vector{member(0), member(3), member(5)}));
+}
+
+TEST(Members, AListThatWasCutOffBeginsAnew) {
+  Script script;
+  script.join_one();
+  const OpId op = script.members();
+  script.take<wire::MembersRequest>();
+  script.answer(wire::MembersReply{{member(0)}, 5, 70});
+  script.take<wire::MembersRequest>();
+  script.cut();
+  script.resumed(0);
+  EXPECT_EQ(script.take<wire::MembersRequest>().first_rank, 0U);
+  script.answer(wire::MembersReply{{member(1)}, -1, 80});
+  EXPECT_EQ(script.list(op).version, 80U);
+  EXPECT_EQ(script.list(op).members.size(), 1U);
+}
+
+TEST(Members, AListThatNeverEndsIsNoList) {
+  Script script;
+  script.join_one();
+  const OpId op = script.members();
+  script.take<wire::MembersRequest>();
+  script.answer(wire::MembersReply{{member(0)}, 5, 70});
+  script.take<wire::MembersRequest>();
+  script.answer(wire::MembersReply{{member(5)}, 5, 70});
+  EXPECT_EQ(script.status(op), Status::kProtocol);
+  EXPECT_EQ(script.text(op),
+            "members of worker 3: the daemon's list goes on at rank 5 after rank 5");
+}
+
+TEST(Members, FailuresAreTold) {
+  Script script;
+  script.join_one();
+  const OpId slow = script.members(kSecond / 2);
+  script.take<wire::MembersRequest>();
+  script.advance(kSecond / 2);
+  EXPECT_EQ(script.status(slow), Status::kTimeout);
+  EXPECT_THAT(script.text(slow), HasSubstr("members of worker 3 not answered after 500 ms: "));
+  const OpId old = script.members();
+  script.take<wire::MembersRequest>();
+  script.refuse(Status::kUnsupported, "this daemon does not serve requests of type Unknown");
+  EXPECT_EQ(script.status(old), Status::kUnsupported);
+  const OpId odd = script.members();
+  script.take<wire::MembersRequest>();
+  script.answer(wire::Ok{});
+  EXPECT_EQ(script.status(odd), Status::kProtocol);
+}
+
+// ---- Events
+// ---------------------------------------------------------------------------------------
+
+using Kind = Event::Kind;
+
+// A worker that listens.
+struct Listening {
+  Listening() {
+    script.signals = std::make_shared<WorkerSignals>(
+        nullptr, [this](const Event& event) { events.push_back(event); });
+  }
+  // What came since the last look.
+  std::vector<Event> take() { return std::exchange(events, {}); }
+  wire::WorkerRef ref() const { return Script::joined().worker; }
+
+  std::vector<Event> events;
+  Script script;
+};
+
+TEST(Events, OnlyOneThatListensAsksForNotices) {
+  Script silent;
+  silent.welcome();
+  silent.start_join(Script::request());
+  EXPECT_EQ(silent.take<wire::Join>().notices, 0U);
+
+  Listening listening;
+  Script& script = listening.script;
+  script.welcome();
+  JoinRequest request = Script::request();
+  request.signals = script.signals;
+  script.start_join(request);
+  EXPECT_EQ(script.take<wire::Join>().notices, wire::kNoticeMembers | wire::kNoticePlan);
+  script.answer(Script::joined());
+  script.cut();
+  EXPECT_EQ(script.resumed(0).notices, wire::kNoticeMembers | wire::kNoticePlan);
+}
+
+TEST(Events, AChangeOfMembershipIsToldOnceUntilTheListIsAskedFor) {
+  Listening listening;
+  Script& script = listening.script;
+  script.join_one();
+  script.notify(wire::MembersNotice{listening.ref(), 7});
+  script.notify(wire::MembersNotice{listening.ref(), 8});
+  auto events = listening.take();
+  ASSERT_EQ(events.size(), 1U);
+  EXPECT_EQ(events[0].kind, Kind::kMembers);
+  EXPECT_EQ(events[0].version, 7U);
+  script.members();
+  script.notify(wire::MembersNotice{listening.ref(), 9});
+  events = listening.take();
+  ASSERT_EQ(events.size(), 1U);
+  EXPECT_EQ(events[0].version, 9U);
+}
+
+TEST(Events, OfAnotherLifeAreIgnored) {
+  Listening listening;
+  Script& script = listening.script;
+  script.join_one();
+  const wire::WorkerRef before = Script::joined(0, 10).worker;
+  script.notify(wire::MembersNotice{before, 7});
+  script.notify(wire::PlanNotice{before, 7, 7});
+  EXPECT_TRUE(listening.take().empty());
+}
+
+// The daemon's Joined waits for its disk; what it tells the new member meanwhile does not.
+TEST(Events, AChangeThatIsToldBeforeTheJoinIsAnsweredIsNotLost) {
+  Listening listening;
+  Script& script = listening.script;
+  script.welcome();
+  JoinRequest request = Script::request();
+  request.signals = script.signals;
+  script.start_join(request);
+  script.take<wire::Join>();
+  script.notify(wire::MembersNotice{listening.ref(), 7});
+  script.notify(wire::MembersNotice{{5, 99, 1, 1}, 7});
+  EXPECT_TRUE(listening.take().empty());
+  script.answer(Script::joined());
+  const auto events = listening.take();
+  ASSERT_EQ(events.size(), 1U);
+  EXPECT_EQ(events[0].version, 7U);
+}
+
+TEST(Events, WhoComesBackIsToldThatMuchMayHaveChanged) {
+  Listening listening;
+  Script& script = listening.script;
+  script.join_one();
+  script.cut();
+  script.welcome();
+  script.take<wire::Join>();
+  wire::Joined joined = taken_back(0);
+  joined.members_version = 90;
+  script.answer(joined);
+  auto events = listening.take();
+  ASSERT_EQ(events.size(), 1U);
+  EXPECT_EQ(events[0].kind, Kind::kMembers);
+  EXPECT_EQ(events[0].version, 90U);
+}
+
+TEST(Events, APlanAndAnAdviceNameTheirIteration) {
+  Listening listening;
+  Script& script = listening.script;
+  script.join_one();
+  script.granted(0);
+  script.notify(wire::PlanNotice{listening.ref(), 17, 40'000});
+  script.notify(wire::ResyncNotice{listening.ref(), 0});
+  script.notify(wire::ResyncNotice{listening.ref(), 5});  // not the one that it computes
+  const auto events = listening.take();
+  ASSERT_EQ(events.size(), 2U);
+  EXPECT_EQ(events[0].kind, Kind::kPlan);
+  EXPECT_EQ(events[0].iteration, 17);
+  EXPECT_EQ(events[0].wait_us, 40'000);
+  EXPECT_EQ(events[1].kind, Kind::kResync);
+  EXPECT_EQ(events[1].iteration, 0);
+  EXPECT_EQ(*script.signals->flag(), 1U);
+}
+
+TEST(Events, TheEndOfTheJobIsToldOnce) {
+  Listening listening;
+  Script& script = listening.script;
+  script.join_one();
+  script.begin();
+  script.take<wire::Begin>();
+  script.answer(wire::Granted{0, wire::kStepStop, 0});
+  script.notify(wire::StopNotice{listening.ref(), "enough"});
+  const auto events = listening.take();
+  ASSERT_EQ(events.size(), 1U);
+  EXPECT_EQ(events[0].kind, Kind::kStop);
+}
+
+TEST(Events, NoneComeAfterTheHandleIsGone) {
+  Listening listening;
+  Script& script = listening.script;
+  script.join_one();
+  script.session.release(script.worker, script.now);
+  script.notify(wire::MembersNotice{listening.ref(), 7});
+  EXPECT_TRUE(listening.take().empty());
+  script.signals->disown();
+  script.signals->deliver({});  // it was on its way
+  EXPECT_TRUE(listening.take().empty());
+}
+
+// The handle may be freed in the very function that is being called.
+TEST(Events, TheHandleMayGoWhileOneIsDelivered) {
+  int calls = 0;
+  std::shared_ptr<WorkerSignals> signals;
+  signals = std::make_shared<WorkerSignals>(nullptr, [&](const Event&) {
+    ++calls;
+    signals->disown();
+  });
+  signals->deliver({});
+  signals->deliver({});
+  EXPECT_EQ(calls, 1);
 }
 
 }  // namespace
