@@ -1,17 +1,32 @@
-# Whether the reference trainer's CUDA backend is built. The backend itself is still to come: until
-# it lands this reports what was found, and SYNCD_CUDA=ON is refused rather than silently ignored.
+# Whether the reference trainer's CUDA backend is built: SYNCD_HAS_CUDA. AUTO builds it where the
+# toolkit (11 or later, with cuBLAS) is found and the build is an ordinary one; ON fails where it is
+# not. A GPU is needed by neither.
 include(CheckLanguage)
+set(SYNCD_HAS_CUDA OFF)
 if(SYNCD_CUDA STREQUAL "OFF")
   set(_syncd_cuda_status "off (SYNCD_CUDA=OFF)")
+elseif(SYNCD_CUDA STREQUAL "AUTO" AND (SYNCD_SANITIZE OR SYNCD_FUZZ))
+  set(_syncd_cuda_status "off (sanitizers and fuzzing do not reach it)")
 elseif(SYNCD_CUDA MATCHES "^(AUTO|ON)$")
   check_language(CUDA)
   if(CMAKE_CUDA_COMPILER)
-    set(_syncd_cuda_status "toolkit found (${CMAKE_CUDA_COMPILER}), but this release has no CUDA backend yet: CPU only")
+    if(SYNCD_CCACHE AND NOT CMAKE_CUDA_COMPILER_LAUNCHER)
+      set(CMAKE_CUDA_COMPILER_LAUNCHER "${SYNCD_CCACHE}")
+    endif()
+    enable_language(CUDA)
+    find_package(CUDAToolkit QUIET)
+    if(TARGET CUDA::cublas)
+      set(SYNCD_HAS_CUDA ON)
+      set(_syncd_cuda_status "toolkit ${CUDAToolkit_VERSION} (${CMAKE_CUDA_COMPILER})")
+    else()
+      set(_syncd_cuda_status "${CMAKE_CUDA_COMPILER} found, but no cuBLAS: CPU only")
+    endif()
   else()
     set(_syncd_cuda_status "no toolkit found: CPU only")
   endif()
-  if(SYNCD_CUDA STREQUAL "ON")
-    message(FATAL_ERROR "SYNCD_CUDA=ON: ${_syncd_cuda_status}. Use AUTO or OFF.")
+  if(SYNCD_CUDA STREQUAL "ON" AND NOT SYNCD_HAS_CUDA)
+    message(FATAL_ERROR "SYNCD_CUDA=ON: ${_syncd_cuda_status}. Install the CUDA toolkit and put nvcc "
+      "on the PATH (or name it with CUDACXX), or use AUTO or OFF.")
   endif()
 else()
   message(FATAL_ERROR "SYNCD_CUDA=${SYNCD_CUDA} is unknown; allowed: AUTO, ON, OFF")

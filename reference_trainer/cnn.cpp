@@ -9,6 +9,7 @@
 #include <stdexcept>
 
 #include "reference_trainer/batch.h"
+#include "reference_trainer/cnn_backends.h"
 #include "reference_trainer/prepare.h"
 
 namespace syncd::trainer {
@@ -61,7 +62,7 @@ class CnnStepper : public Stepper {
         sampler_(config, data.training),
         samples_max_(sampler_.part(sampler_.parts() - 1).size()),  // the last part is the largest
         batch_(data, samples_max_),
-        backend_(make_cnn_backend(shape, samples_max_)),
+        backend_(make_cnn_backend(config.backend, shape, samples_max_)),
         replica_(layout_.parameters, 0.0F),
         velocity_(layout_.parameters, 0.0F) {
     update_.deltas.resize(layout_.parameters);
@@ -184,7 +185,8 @@ class Cnn : public Workload {
 
   // Of the first held-out images.
   BatchScore score(std::span<const float> parameters, std::size_t samples) const {
-    const std::unique_ptr<CnnBackend> backend = make_cnn_backend(shape_, kEvaluatedAtOnce);
+    const std::unique_ptr<CnnBackend> backend =
+        make_cnn_backend(config_.backend, shape_, kEvaluatedAtOnce);
     ImageBatch batch(data_, kEvaluatedAtOnce);
     backend->parameters(parameters);
     BatchScore sum;

@@ -22,12 +22,16 @@ struct ConvShape {
   std::size_t height = 0;
   std::size_t width = 0;
 
-  std::size_t area() const { return height * width; }
-  std::size_t patch() const { return channels_in * kernel * kernel; }  // inputs of one output
-  std::size_t inputs() const { return channels_in * area(); }
-  std::size_t outputs() const { return channels_out * area(); }
-  std::size_t weights() const { return channels_out * patch(); }  // [out][in][row][column]
-  std::size_t columns() const { return patch() * area(); }        // scratch memory it needs
+  constexpr std::size_t area() const { return height * width; }
+  constexpr std::size_t patch() const {
+    return channels_in * kernel * kernel;
+  }  // inputs of one output
+  constexpr std::size_t inputs() const { return channels_in * area(); }
+  constexpr std::size_t outputs() const { return channels_out * area(); }
+  constexpr std::size_t weights() const {
+    return channels_out * patch();
+  }                                                                   // [out][in][row][column]
+  constexpr std::size_t columns() const { return patch() * area(); }  // scratch memory it needs
 };
 
 // One image. `columns` is scratch memory of shape.columns() values: the image's patches side by

@@ -79,7 +79,7 @@ CnnLayout::CnnLayout(const CnnShape& shape) {
   parameters = place;
 }
 
-std::unique_ptr<CnnBackend> make_cnn_backend(const CnnShape& shape, std::size_t samples_max) {
+std::unique_ptr<CnnBackend> make_cpu_backend(const CnnShape& shape, std::size_t samples_max) {
   return std::make_unique<CpuBackend>(shape, samples_max);
 }
 

@@ -10,13 +10,14 @@
 // 295,146 parameters for 10 classes, nine tenths of them in the fully connected layers, as the
 // paper says of its net. It also crops images to 28 x 28; ours are the whole 32 x 32.
 //
-// Writing another backend (CUDA): implement CnnBackend, below, and make it in make_cnn_backend().
-// Its memory for activations and gradient is made once, for `samples_max` samples; train() gets
-// normalized images in host memory and at most that many of them; parameters() hands over the flat
-// vector whose order CnnLayout fixes, gradient() gives one in the same order. That is all that
-// crosses the seam: layers, momentum and the parameter store know nothing of each other. What it
+// Another backend implements CnnBackend, below, and is made in cnn_backends.cpp. Its memory for
+// activations and gradient is made once, for `samples_max` samples; train() gets normalized images
+// in host memory and at most that many of them; parameters() hands over the flat vector whose order
+// CnnLayout fixes, gradient() gives one in the same order. That is all that crosses the seam:
+// layers, momentum and the parameter store know nothing of each other. cnn_batched.h is the network
+// for devices that compute a whole batch at once, cuda/ what it needs of CUDA. What a backend
 // computes is held against CnnNet<double> by the tests (cnn_layers_test.cpp), to 1e-4 of the
-// gradient's norm in float.
+// gradient's norm.
 #pragma once
 
 #include <array>
@@ -87,7 +88,7 @@ class CnnBackend {
 };
 
 // On the CPU, on the calling thread. train() and evaluate() take up to `samples_max` samples.
-std::unique_ptr<CnnBackend> make_cnn_backend(const CnnShape& shape, std::size_t samples_max);
+std::unique_ptr<CnnBackend> make_cpu_backend(const CnnShape& shape, std::size_t samples_max);
 
 // The network on the CPU in a given precision. All memory is taken by the constructor. Used by one
 // thread.

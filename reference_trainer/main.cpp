@@ -11,6 +11,7 @@
 #include <exception>
 #include <stdexcept>
 
+#include "reference_trainer/cnn_backends.h"
 #include "reference_trainer/daemon_process.h"
 #include "reference_trainer/data_file.h"
 #include "reference_trainer/interrupts.h"
@@ -152,6 +153,9 @@ void check_memory(const Options& options, const Workload& workload) {
 }
 
 int train(const Options& options) {
+  if (const auto problem = backend_problem(options.workload.backend)) {
+    throw std::runtime_error(*problem);
+  }
   const TemporaryDirectory scratch;
   const Dataset dataset = obtain_dataset(options.data, scratch.path());
   const std::unique_ptr<Workload> workload = make_workload(options.workload, dataset.arrays);

@@ -79,7 +79,7 @@ CLI::Validator one_of(std::vector<std::string> words) {
 
 // What CLI11 fills, before it is checked as a whole.
 struct RawFlags {
-  std::string workload, policy = "bsp", compare, format, budget = "shared";
+  std::string workload, policy = "bsp", compare, format, budget = "shared", backend = "cpu";
   std::string data, data_dir, csv_dir, slowdown = "none", order = "parallel", daemon,
                                        store = "memory", job;
   std::int32_t workers = 4, batch = 0;
@@ -156,6 +156,11 @@ void add_training_flags(CLI::App& app, RawFlags& raw) {
       .option("--weight-decay", "D", raw.weight_decay,
               "Of cnn: how strongly weights, not biases, are drawn towards 0 (default 0.0005)")
       ->check(number(0, 1, "a number from 0 to 1"));
+  group
+      .option("--backend", "cpu|cuda", raw.backend,
+              "Of cnn: what computes, the CPU (one core per worker, default) or the first GPU that "
+              "CUDA shows (CUDA_VISIBLE_DEVICES)")
+      ->check(one_of({"cpu", "cuda"}));
   group
       .option("--seed", "N", raw.seed,
               "Decides generated data, initial parameters, minibatches and slow iterations "
@@ -344,13 +349,14 @@ void read_data(const CLI::App& app, const RawFlags& raw, Options& options) {
   read_format(app, raw, options);
 }
 
-void read_momentum(const CLI::App& app, const RawFlags& raw, WorkloadConfig& workload) {
+void read_network(const CLI::App& app, const RawFlags& raw, WorkloadConfig& workload) {
   if (workload.kind == WorkloadKind::kCnn) {
     workload.momentum = raw.momentum;
     workload.weight_decay = raw.weight_decay;
+    workload.backend = raw.backend == "cuda" ? Backend::kCuda : Backend::kCpu;
     return;
   }
-  for (const char* flag : {"--momentum", "--weight-decay"}) {
+  for (const char* flag : {"--momentum", "--weight-decay", "--backend"}) {
     if (app.count(flag) > 0) {
       throw FlagError{fmt::format("{}: only used with --workload cnn", flag)};
     }
@@ -370,7 +376,7 @@ Options to_options(const CLI::App& app, const RawFlags& raw) {
   workload.learning_rate = raw.learning_rate > 0
                                ? raw.learning_rate
                                : default_learning_rate(workload.kind, workload.workers);
-  read_momentum(app, raw, workload);
+  read_network(app, raw, workload);
   options.slowdown = raw.slowdown;
   options.iteration_ms = raw.iteration_ms;
   options.iterations = raw.iterations;

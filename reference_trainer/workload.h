@@ -21,6 +21,9 @@ namespace syncd::trainer {
 
 enum class WorkloadKind : std::int32_t { kSvm = 0, kMf = 1, kCnn = 2 };
 
+// What computes. Only cnn knows another than the CPU.
+enum class Backend : std::int32_t { kCpu = 0, kCuda = 1 };
+
 // "svm", "mf", "cnn".
 std::string_view workload_name(WorkloadKind kind);
 
@@ -34,6 +37,7 @@ struct WorkloadConfig {
   std::uint64_t seed = 1;
   double momentum = 0;      // cnn alone
   double weight_decay = 0;  // cnn alone
+  Backend backend = Backend::kCpu;
 };
 
 // A workload's own defaults, the same for every policy. Under a barrier all workers step at once,

@@ -10,24 +10,19 @@
 
 #include "reference_trainer/cnn_network.h"
 #include "reference_trainer/gemm.h"
-#include "reference_trainer/random.h"
+#include "tests/unit/reference_trainer/cnn_reference.h"
 #include "tests/unit/reference_trainer/support.h"
 
 namespace syncd::trainer {
 namespace {
 
+using testing::draw_normals;
+using testing::draw_parameters;
 using testing::error_of;
 using Values = std::vector<double>;
 
 constexpr double kStep = 1e-5;
 constexpr double kRelative = 1e-4;
-
-Values draw(std::size_t count, std::uint64_t seed) {
-  Random random(seed, Stream::kGenerate);
-  Values values(count);
-  for (double& value : values) value = random.normal();
-  return values;
-}
 
 double dot(const Values& a, const Values& b) {
   double sum = 0;
@@ -59,7 +54,7 @@ void expect_slopes(Values& values, const Values& found, const std::function<doub
 template <typename T>
 void expect_products() {
   const std::size_t m = 3, n = 5, k = 7;
-  const Values a = draw(m * k, 1), b = draw(k * n, 2), c = draw(m * n, 3);
+  const Values a = draw_normals(m * k, 1), b = draw_normals(k * n, 2), c = draw_normals(m * n, 3);
   for (const Transpose turn_a : {Transpose::kNo, Transpose::kYes}) {
     for (const Transpose turn_b : {Transpose::kNo, Transpose::kYes}) {
       for (const Into into : {Into::kOverwrite, Into::kAdd}) {
@@ -102,9 +97,9 @@ struct Convolution {
 
   explicit Convolution(const ConvShape& conv)
       : shape(conv),
-        weights(draw(conv.weights(), 1)),
-        bias(draw(conv.channels_out, 2)),
-        input(draw(conv.inputs(), 3)),
+        weights(draw_normals(conv.weights(), 1)),
+        bias(draw_normals(conv.channels_out, 2)),
+        input(draw_normals(conv.inputs(), 3)),
         columns(conv.columns()) {}
 
   Values forward() {
@@ -156,7 +151,7 @@ TEST(Convolve, AgreesWithItsDefinition) {
 
 TEST(Convolve, GradientsMatchFiniteDifferences) {
   Convolution conv(kConv);
-  const Values d_output = draw(kConv.outputs(), 4);
+  const Values d_output = draw_normals(kConv.outputs(), 4);
   Values d_weights(kConv.weights()), d_bias(kConv.channels_out), d_input(kConv.inputs(), 77);
   convolve_backward(kConv, conv.weights.data(), conv.input.data(), d_output.data(),
                     d_weights.data(), d_bias.data(), d_input.data(), conv.columns.data());
@@ -168,7 +163,7 @@ TEST(Convolve, GradientsMatchFiniteDifferences) {
 
 TEST(Convolve, AddsToTheGradientsOfParameters) {
   Convolution conv(kConv);
-  const Values d_output = draw(kConv.outputs(), 4);
+  const Values d_output = draw_normals(kConv.outputs(), 4);
   Values d_weights(kConv.weights()), d_bias(kConv.channels_out);
   const auto backward = [&] {
     convolve_backward<double>(kConv, conv.weights.data(), conv.input.data(), d_output.data(),
@@ -198,8 +193,8 @@ TEST(MaxPool, TakesTheLargestOfEachSquareAndSendsTheDerivativeBackThere) {
 
 TEST(MaxPool, GradientMatchesFiniteDifferences) {
   const std::size_t channels = 2, height = 4, width = 6;
-  Values input = draw(channels * height * width, 5);
-  const Values d_output = draw(input.size() / 4, 6);
+  Values input = draw_normals(channels * height * width, 5);
+  const Values d_output = draw_normals(input.size() / 4, 6);
   Values output(d_output.size()), d_input(input.size(), 77);
   std::vector<std::uint8_t> chosen(output.size());
   const auto loss = [&] {
@@ -212,8 +207,8 @@ TEST(MaxPool, GradientMatchesFiniteDifferences) {
 }
 
 TEST(Rectify, GradientMatchesFiniteDifferencesAndNaNStaysVisible) {
-  Values input = draw(40, 7);
-  const Values d_output = draw(40, 8);
+  Values input = draw_normals(40, 7);
+  const Values d_output = draw_normals(40, 8);
   const auto forward = [&] {
     Values output = input;
     rectify(std::span<double>(output));
@@ -229,8 +224,9 @@ TEST(Rectify, GradientMatchesFiniteDifferencesAndNaNStaysVisible) {
 
 TEST(Connect, GradientsMatchFiniteDifferences) {
   const std::size_t samples = 3, in = 5, out = 4;
-  Values weights = draw(out * in, 1), bias = draw(out, 2), input = draw(samples * in, 3);
-  const Values d_output = draw(samples * out, 4);
+  Values weights = draw_normals(out * in, 1), bias = draw_normals(out, 2),
+         input = draw_normals(samples * in, 3);
+  const Values d_output = draw_normals(samples * out, 4);
   Values d_weights(weights.size()), d_bias(out), d_input(input.size(), 77);
   connect_backward(samples, in, out, weights.data(), input.data(), d_output.data(),
                    d_weights.data(), d_bias.data(), d_input.data());
@@ -246,7 +242,7 @@ TEST(Connect, GradientsMatchFiniteDifferences) {
 
 TEST(CrossEntropy, GradientMatchesFiniteDifferences) {
   const std::vector<std::uint8_t> labels{2, 0, 3};
-  Values scores = draw(12, 9);
+  Values scores = draw_normals(12, 9);
   const auto loss = [&] {
     Values copy = scores;
     return cross_entropy(4, labels, copy.data()).loss_sum;
@@ -266,29 +262,13 @@ TEST(CrossEntropy, StandsLargeScoresAndCountsWhatIsRight) {
 
 // ---- The whole network
 
-constexpr CnnShape kSmall{.channels = 2,
-                          .height = 8,
-                          .width = 16,
-                          .classes = 4,
-                          .conv = {{{3, 3}, {4, 3}, {3, 1}}},
-                          .hidden = 6};
+constexpr CnnShape kSmall = testing::kReferenceShape;
 const std::vector<std::uint8_t> kLabels{1, 3, 0};
-
-// Parameters large enough for every layer to matter.
-Values draw_parameters(const CnnLayout& layout) {
-  Values values = draw(layout.parameters, 21);
-  for (const CnnLayout::Layer& layer : layout.layers) {
-    const double scale = std::sqrt(2.0 / static_cast<double>(layer.fan_in));
-    for (std::size_t i = 0; i < layer.weight_count; ++i) values[layer.weights + i] *= scale;
-    for (std::size_t i = 0; i < layer.bias_count; ++i) values[layer.bias + i] *= 0.3;
-  }
-  return values;
-}
 
 TEST(CnnNet, GradientMatchesFiniteDifferences) {
   CnnNet<double> net(kSmall, 3);
   Values parameters = draw_parameters(net.layout());
-  const Values images = draw(3 * kSmall.pixels(), 22);
+  const Values images = draw_normals(3 * kSmall.pixels(), 22);
   Values gradient(parameters.size());
   net.run(parameters, images, kLabels, gradient);
   expect_slopes(
@@ -300,7 +280,7 @@ TEST(CnnNet, GradientMatchesFiniteDifferences) {
 TEST(CnnNet, SumsUpGradientsOverCallsHoweverTheBatchIsCut) {
   CnnNet<double> net(kSmall, 3);
   const Values parameters = draw_parameters(net.layout());
-  const Values images = draw(3 * kSmall.pixels(), 22);
+  const Values images = draw_normals(3 * kSmall.pixels(), 22);
   Values whole(parameters.size()), parts(parameters.size());
   const BatchScore at_once = net.run(parameters, images, kLabels, whole);
   BatchScore sum;
@@ -316,33 +296,7 @@ TEST(CnnNet, SumsUpGradientsOverCallsHoweverTheBatchIsCut) {
 }
 
 TEST(CnnNet, TheBackendInFloatAgreesWithDouble) {
-  CnnNet<double> reference(kSmall, 3);
-  const std::unique_ptr<CnnBackend> backend = make_cnn_backend(kSmall, 3);
-  const Values exact = draw_parameters(reference.layout());
-  const std::vector<float> parameters(exact.begin(), exact.end());
-  const Values exact_images = draw(3 * kSmall.pixels(), 22);
-  const std::vector<float> images(exact_images.begin(), exact_images.end());
-  Values expected(exact.size());
-  const BatchScore score = reference.run(Values(parameters.begin(), parameters.end()),
-                                         Values(images.begin(), images.end()), kLabels, expected);
-
-  backend->parameters(parameters);
-  backend->train(images, kLabels);
-  backend->clear_gradient();
-  const BatchScore found = backend->train(images, kLabels);
-  EXPECT_NEAR(found.loss_sum, score.loss_sum, 1e-4);
-  EXPECT_EQ(found.correct, score.correct);
-  EXPECT_EQ(backend->evaluate(images, kLabels).loss_sum, found.loss_sum);
-  const std::span<const float> gradient = backend->gradient();
-  ASSERT_EQ(gradient.size(), expected.size());
-  double norm = 0;
-  double difference = 0;
-  for (std::size_t i = 0; i < expected.size(); ++i) {
-    norm += expected[i] * expected[i];
-    difference += std::pow(double{gradient[i]} - expected[i], 2);
-  }
-  EXPECT_GT(norm, 0.1);
-  EXPECT_LT(std::sqrt(difference), 1e-4 * std::sqrt(norm));
+  testing::expect_agreement(*make_cpu_backend(kSmall, 5), kSmall, 5);
 }
 
 TEST(CnnNet, HasTheSizesThatItsDescriptionGives) {
@@ -366,10 +320,10 @@ TEST(CnnNet, ShapesAndBatchesThatDoNotFitAreRefused) {
   EXPECT_THROW(CnnLayout{odd}, std::invalid_argument);
   CnnNet<double> net(kSmall, 2);
   const Values parameters = draw_parameters(net.layout());
-  const Values images = draw(3 * kSmall.pixels(), 22);
+  const Values images = draw_normals(3 * kSmall.pixels(), 22);
   EXPECT_NE(error_of<std::invalid_argument>([&] {
               net.run(parameters, images, kLabels, std::span<double>());
-            }).find("up to 2 samples of 256 values and 254 parameters; got 3 samples"),
+            }).find("up to 2 samples of 256 values and 350 parameters; got 3 samples"),
             std::string::npos);
 }
 
