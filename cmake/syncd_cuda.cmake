@@ -1,6 +1,6 @@
 # Whether the reference trainer's CUDA backend is built: SYNCD_HAS_CUDA. AUTO builds it where the
-# toolkit (11 or later, with cuBLAS) is found and the build is an ordinary one; ON fails where it is
-# not. A GPU is needed by neither.
+# toolkit (12 or later, which knows C++20, with cuBLAS) is found and the build is an ordinary one; ON
+# fails where it is not. A GPU is needed by neither.
 include(CheckLanguage)
 set(SYNCD_HAS_CUDA OFF)
 if(SYNCD_CUDA STREQUAL "OFF")
@@ -15,7 +15,9 @@ elseif(SYNCD_CUDA MATCHES "^(AUTO|ON)$")
     endif()
     enable_language(CUDA)
     find_package(CUDAToolkit QUIET)
-    if(TARGET CUDA::cublas)
+    if(CMAKE_CUDA_COMPILER_VERSION VERSION_LESS 12)
+      set(_syncd_cuda_status "toolkit ${CMAKE_CUDA_COMPILER_VERSION} is older than 12: CPU only")
+    elseif(TARGET CUDA::cublas)
       set(SYNCD_HAS_CUDA ON)
       set(_syncd_cuda_status "toolkit ${CUDAToolkit_VERSION} (${CMAKE_CUDA_COMPILER})")
     else()
