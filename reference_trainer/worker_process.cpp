@@ -21,12 +21,7 @@ void train(int worker, const RunBoard& board) {
   const std::optional<PeerPolicy> peers =
       peer_policy(config.policy.data(), static_cast<HopOrder>(config.hop_order));
   std::unique_ptr<Workload> workload = make_workload(config.workload, data);
-  if (peers) {
-    WorkloadConfig own = config.workload;
-    own.learning_rate =
-        peer_learning_rate(own.learning_rate, own.workers, workload->peer_rate_max());
-    workload = make_workload(own, data);
-  }
+  if (peers) workload = make_peer_workload(config.workload, *workload, data);
   const std::unique_ptr<Stepper> stepper = workload->make_stepper();
   const std::unique_ptr<PeerCoordinator> coordinator =
       connect_to_syncd({.addresses = config.addresses.data(),

@@ -53,6 +53,13 @@ std::unique_ptr<Workload> make_workload(const WorkloadConfig& config, const Shar
   return defaults_of(config.kind).make(config, data);
 }
 
+std::unique_ptr<Workload> make_peer_workload(const WorkloadConfig& config, const Workload& shared,
+                                             const SharedArrays& data) {
+  WorkloadConfig own = config;
+  own.learning_rate = peer_learning_rate(own.learning_rate, own.workers, shared.peer_rate_max());
+  return make_workload(own, data);
+}
+
 void add_update(const Update& update, std::span<float> parameters) {
   if (update.dense()) {
     for (std::size_t i = 0; i < update.deltas.size(); ++i) parameters[i] += update.deltas[i];

@@ -149,6 +149,10 @@ class Workload {
 // std::invalid_argument if the data is of another kind or has fewer training samples than workers.
 std::unique_ptr<Workload> make_workload(const WorkloadConfig& config, const SharedArrays& data);
 
+// The same for a worker with parameters of its own (peer_learning_rate).
+std::unique_ptr<Workload> make_peer_workload(const WorkloadConfig& config, const Workload& shared,
+                                             const SharedArrays& data);
+
 // Adds an update to a copy of the parameters.
 void add_update(const Update& update, std::span<float> parameters);
 
