@@ -23,7 +23,7 @@ struct Defaults {
 constexpr Defaults kDefaults[] = {
     {"svm", 32, 0.25, 300'000, make_svm},
     {"mf", 128, 0.05, 300'000, make_mf},
-    {"cnn", 32, 0.005, 9'600, make_cnn},
+    {"cnn", 32, 0.005, 6'400, make_cnn},
 };
 
 const Defaults& defaults_of(WorkloadKind kind) {
