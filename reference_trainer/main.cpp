@@ -19,7 +19,10 @@
 #include "reference_trainer/peer_policy.h"
 #include "reference_trainer/peer_queues.h"
 #include "reference_trainer/policy_list.h"
+#include "reference_trainer/progress.h"
 #include "reference_trainer/report.h"
+#include "reference_trainer/report_details.h"
+#include "reference_trainer/report_html.h"
 #include "reference_trainer/run.h"
 #include "reference_trainer/worker_process.h"
 
@@ -113,18 +116,28 @@ std::vector<RunResult> run_all(const Options& options, const Workload& workload,
                                const SharedArrays& data, DaemonProcess* daemon,
                                const std::string& addresses) {
   std::vector<RunResult> results;
+  ProgressLine progress(STDERR_FILENO, !options.quiet && !options.json);
+  const auto say_above = [&](const std::string& line) {
+    progress.clear();
+    say(line);
+  };
   for (std::size_t run = 0; run < options.policies.size() && interrupt_count() == 0; ++run) {
     const RunSettings settings = make_settings(options, addresses, run);
     const std::string label =
         fmt::format("[{}/{}] {}", run + 1, options.policies.size(), settings.policy);
-    say(options.verbose
-            ? fmt::format("{}: training as job {} at {}", label, settings.job, addresses)
-            : label + ": training");
+    if (options.verbose) {
+      say(fmt::format("{}: training as job {} at {}", label, settings.job, addresses));
+    } else if (!options.quiet && !progress.is_shown()) {
+      say(label + ": training");
+    }
     const RunObserver observer{
-        .notify = [&](const std::string& line) { say(fmt::format("{}: {}", label, line)); },
-        .progress = nullptr};
+        .notify = [&](const std::string& line) { say_above(fmt::format("{}: {}", label, line)); },
+        .progress = [&](const RunProgress& state) { progress.show(label, state); }};
     results.push_back(run_training(settings, workload, data, daemon, observer));
-    say(fmt::format("{}: {}", label, summary(results.back())));
+    progress.clear();
+    if (!options.quiet || !results.back().failure.empty()) {
+      say(fmt::format("{}: {}", label, summary(results.back())));
+    }
     if (daemon != nullptr && daemon->failure()) break;
   }
   return results;
@@ -152,7 +165,39 @@ void check_memory(const Options& options, const Workload& workload) {
   }
 }
 
-int train(const Options& options) {
+// Before the first run rather than after hours of training.
+void check_output(const char* flag, const std::optional<std::filesystem::path>& file) {
+  if (!file) return;
+  const std::filesystem::path directory = file->has_parent_path() ? file->parent_path() : ".";
+  std::string problem;
+  if (std::filesystem::is_directory(*file)) {
+    problem = "it is a directory; allowed: a file, which is replaced";
+  } else if (::access(directory.c_str(), W_OK | X_OK) != 0) {
+    problem = fmt::format("directory {}: {}", directory.string(), std::strerror(errno));
+  }
+  if (!problem.empty()) {
+    throw DatasetError(fmt::format("{}: {} cannot be written: {}", flag, file->string(), problem));
+  }
+}
+
+// Writes what is asked for beside the table; returns the paths.
+std::vector<std::filesystem::path> write_files(const Options& options, const ReportContext& context,
+                                               const ReportDetails& details,
+                                               const std::vector<RunResult>& results) {
+  std::vector<std::filesystem::path> files;
+  if (options.csv_directory) files = write_csv_files(*options.csv_directory, context, results);
+  if (options.json_lines) {
+    files.push_back(*options.json_lines);
+    write_data_file(files.back(), render_json_lines(context, results));
+  }
+  if (options.report) {
+    files.push_back(*options.report);
+    write_data_file(files.back(), render_html(context, details, results));
+  }
+  return files;
+}
+
+int train(const Options& options, const std::vector<std::string>& arguments) {
   if (const auto problem = backend_problem(options.workload.backend)) {
     throw std::runtime_error(*problem);
   }
@@ -167,6 +212,9 @@ int train(const Options& options) {
                                      options.csv_directory->string(), error.message()));
     }
   }
+  check_output("--report", options.report);
+  check_output("--json-lines", options.json_lines);
+  const ReportDetails details = describe_runs(options, arguments);
   check_memory(options, *workload);
   const ReportContext context = make_context(options, *workload, dataset.description);
   if (options.verbose) say(dataset.description);
@@ -178,10 +226,8 @@ int train(const Options& options) {
   const std::optional<std::string> daemon_problem = daemon ? daemon->stop() : std::nullopt;
 
   std::string text = options.json ? render_json(context, results) : render_report(context, results);
-  if (options.csv_directory) {
-    for (const auto& file : write_csv_files(*options.csv_directory, context, results)) {
-      if (!options.json) text += fmt::format("wrote {}\n", file.string());
-    }
+  for (const auto& file : write_files(options, context, details, results)) {
+    if (!options.json) text += fmt::format("wrote {}\n", file.string());
   }
   const bool printed = print(text);
   if (!printed) say(fmt::format("the report cannot be written: {}", std::strerror(errno)));
@@ -203,7 +249,7 @@ int main(int argc, char** argv) {
   }
   watch_interrupts();
   try {
-    return train(command.options);
+    return train(command.options, {argv, argv + argc});
   } catch (const ProcessError& error) {
     say(fmt::format("reference_trainer: {}", error.what()));
     return kRunFailed;

@@ -80,6 +80,7 @@ CLI::Validator one_of(std::vector<std::string> words) {
 // What CLI11 fills, before it is checked as a whole.
 struct RawFlags {
   std::string workload, policy = "bsp", compare, format, budget = "shared", backend = "cpu";
+  std::string report, json_lines;
   std::string data, data_dir, csv_dir, slowdown = "none", order = "parallel", daemon,
                                        store = "memory", job;
   std::int32_t workers = 4, batch = 0;
@@ -87,7 +88,7 @@ struct RawFlags {
   std::uint64_t seed = 1;
   double learning_rate = 0, seconds_max = 0, target_loss = 0, iteration_ms = 20;
   double momentum = kCnnMomentum, weight_decay = kCnnWeightDecay;
-  bool generate = false, json = false, verbose = false;
+  bool generate = false, json = false, quiet = false, verbose = false;
 };
 
 // A flag's explanation in lines of its column. CLI11 indents what follows a line end, but makes
@@ -256,9 +257,16 @@ void add_output_flags(CLI::App& app, RawFlags& raw) {
   FlagGroup group(app, "Output");
   group.option(
       "--csv-dir", "DIR|none", raw.csv_dir,
-      "Write two CSV files per run: the loss over time, and what each worker did (default: "
+      "Write four CSV files per run: the loss over time, what each worker did, how stale grants "
+      "were, and what the workers did in the middle of the run, moment by moment (default: "
       "reference_trainer_csv with --compare, otherwise none)");
+  group.option("--json-lines", "FILE", raw.json_lines,
+               "Write what is in the CSV files of all runs into this file, a JSON object a line");
+  group.option("--report", "FILE.html", raw.report,
+               "Write a report with charts: one page that needs no network and no other file");
   group.flag("--json", raw.json, "Print JSON instead of the table");
+  group.flag("--quiet", raw.quiet,
+             "Say only what goes wrong on the standard error stream, and show no progress");
   group.flag("--verbose", raw.verbose, "Say more on the standard error stream");
 }
 
@@ -279,6 +287,7 @@ void check_together(const CLI::App& app) {
   if (app.count("--workload") == 0)
     throw FlagError{"--workload is required; allowed: svm, mf, cnn"};
   const std::pair<const char*, const char*> alternatives[] = {{"--policy", "--compare"},
+                                                              {"--quiet", "--verbose"},
                                                               {"--data", "--generate"}};
   for (const auto& [one, other] : alternatives) {
     if (app.count(one) == 0 || app.count(other) == 0) continue;
@@ -395,6 +404,9 @@ Options to_options(const CLI::App& app, const RawFlags& raw) {
   if (app.count("--job") > 0) check_job(raw.job);
   options.json = raw.json;
   options.verbose = raw.verbose;
+  options.quiet = raw.quiet;
+  if (!raw.report.empty()) options.report = raw.report;
+  if (!raw.json_lines.empty()) options.json_lines = raw.json_lines;
   if (options.compare) options.csv_directory = "reference_trainer_csv";
   if (raw.csv_dir == "none") options.csv_directory.reset();
   if (!raw.csv_dir.empty() && raw.csv_dir != "none") options.csv_directory = raw.csv_dir;

@@ -27,7 +27,10 @@ struct Options {
   std::string store = "memory";
   std::string job;  // empty: made up
   std::optional<std::filesystem::path> csv_directory;
+  std::optional<std::filesystem::path> report;      // the HTML page
+  std::optional<std::filesystem::path> json_lines;  // the series, a JSON object a line
   bool json = false;
+  bool quiet = false;
   bool verbose = false;
 };
 

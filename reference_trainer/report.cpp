@@ -68,7 +68,9 @@ const ExtraColumn kExtraColumns[] = {
      [](auto& run) { return peer_policy(run.policy).has_value(); }},
 };
 
-std::string table_of(const ReportContext& context, const std::vector<RunResult>& results) {
+}  // namespace
+
+SummaryTable summarize(const ReportContext& context, const std::vector<RunResult>& results) {
   std::vector<std::string> header{"policy"};
   std::vector<std::vector<std::string>> rows;
   rows.reserve(results.size());
@@ -89,7 +91,7 @@ std::string table_of(const ReportContext& context, const std::vector<RunResult>&
       rows[i].push_back(is_known ? column.cell(context, results[i]) : "-");
     }
   }
-  return format_table(header, rows);
+  return {.header = std::move(header), .rows = std::move(rows)};
 }
 
 std::string problems_of(const RunResult& result) {
@@ -125,8 +127,6 @@ std::string problems_of(const RunResult& result) {
   return text;
 }
 
-}  // namespace
-
 std::string format_table(const std::vector<std::string>& header,
                          const std::vector<std::vector<std::string>>& rows) {
   std::vector<std::size_t> widths;
@@ -147,19 +147,24 @@ std::string format_table(const std::vector<std::string>& header,
   return text;
 }
 
-std::string render_report(const ReportContext& context, const std::vector<RunResult>& results) {
+std::string describe_setting(const ReportContext& context) {
   std::string text = fmt::format("{}, {} worker{}, seed {}, ", context.workload, context.workers,
                                  context.workers == 1 ? "" : "s", context.seed);
   text += context.iteration_ms > 0 ? fmt::format("{:g} ms per iteration", context.iteration_ms)
                                    : "iterations as fast as they go";
   if (context.hop_order == HopOrder::kSerial) text += ", Hop in serial order";
-  text += fmt::format(", slowdown {}\n{}\n", context.slowdown, context.data);
+  return text + fmt::format(", slowdown {}", context.slowdown);
+}
+
+std::string render_report(const ReportContext& context, const std::vector<RunResult>& results) {
+  std::string text = fmt::format("{}\n{}\n", describe_setting(context), context.data);
   text += fmt::format("loss: {}", context.loss_name);
   if (context.target_loss) {
     text += fmt::format("; target {:.4f} ({})", *context.target_loss, context.target_source);
   }
   text += "\n\n";
-  text += table_of(context, results);
+  const SummaryTable summary = summarize(context, results);
+  text += format_table(summary.header, summary.rows);
   std::string problems;
   for (const RunResult& result : results) problems += problems_of(result);
   if (!problems.empty()) text += "\n" + problems;
@@ -167,9 +172,37 @@ std::string render_report(const ReportContext& context, const std::vector<RunRes
 }
 
 std::string curve_csv(const RunResult& result) {
-  std::string text = "time_s,iterations,loss\n";
+  const bool has_accuracy =
+      std::any_of(result.curve.begin(), result.curve.end(),
+                  [](const CurvePoint& point) { return point.accuracy.has_value(); });
+  std::string text =
+      has_accuracy ? "time_s,iterations,loss,accuracy\n" : "time_s,iterations,loss\n";
   for (const CurvePoint& point : result.curve) {
-    text += fmt::format("{:.3f},{},{:.6f}\n", point.time_s, point.iterations, point.loss);
+    text += fmt::format("{:.3f},{},{:.6f}", point.time_s, point.iterations, point.loss);
+    if (has_accuracy) text += point.accuracy ? fmt::format(",{:.6f}", *point.accuracy) : ",";
+    text += "\n";
+  }
+  return text;
+}
+
+std::string staleness_csv(const RunResult& result) {
+  std::string text = "staleness_low,staleness_high,grants\n";
+  for (const StalenessBin& bin : result.staleness) {
+    text += fmt::format("{},{},{}\n", bin.low, bin.high, bin.grants);
+  }
+  return text;
+}
+
+std::string spans_csv(const RunResult& result) {
+  std::string text = "worker,what,iteration,start_s,end_s,barrier,late,skip\n";
+  const auto seconds = [](std::int64_t us) { return static_cast<double>(us) / 1e6; };
+  for (std::size_t worker = 0; worker < result.timeline.workers.size(); ++worker) {
+    for (const Span& span : result.timeline.workers[worker]) {
+      const auto has = [&](SpanFlags flag) { return (span.flags & flag) != 0 ? 1 : 0; };
+      text += fmt::format("{},{},{},{:.6f},{:.6f},{},{},{}\n", worker, span_kind_name(span.kind),
+                          span.iteration, seconds(span.start_us), seconds(span.end_us),
+                          has(kSpanBarrier), has(kSpanLate), has(kSpanSkip));
+    }
   }
   return text;
 }
@@ -205,10 +238,14 @@ std::vector<std::filesystem::path> write_csv_files(const std::filesystem::path& 
     std::string name = fmt::format("{}-{}", context.workload, policy_slug(result.policy));
     const int use = ++uses[name];
     if (use > 1) name += fmt::format("-{}", use);
-    files.push_back(directory / (name + "-loss.csv"));
-    write_data_file(files.back(), curve_csv(result));
-    files.push_back(directory / (name + "-workers.csv"));
-    write_data_file(files.back(), workers_csv(result));
+    const std::pair<const char*, std::string> contents[] = {{"loss", curve_csv(result)},
+                                                            {"workers", workers_csv(result)},
+                                                            {"staleness", staleness_csv(result)},
+                                                            {"spans", spans_csv(result)}};
+    for (const auto& [what, text] : contents) {
+      files.push_back(directory / fmt::format("{}-{}.csv", name, what));
+      write_data_file(files.back(), text);
+    }
   }
   return files;
 }

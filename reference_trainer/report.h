@@ -30,20 +30,45 @@ struct ReportContext {
 std::string format_table(const std::vector<std::string>& header,
                          const std::vector<std::vector<std::string>>& rows);
 
+// The figures of the comparison: one row per run, as many cells as the header has.
+struct SummaryTable {
+  std::vector<std::string> header;
+  std::vector<std::vector<std::string>> rows;
+};
+SummaryTable summarize(const ReportContext& context, const std::vector<RunResult>& results);
+
+// What the runs have in common, as one line: "mf, 4 workers, seed 1, 20 ms per iteration, ...".
+std::string describe_setting(const ReportContext& context);
+
+// A line for each thing that went wrong in a run; empty if nothing did.
+std::string problems_of(const RunResult& result);
+
 // The comparison: a heading, one row per run, and a line for each thing that went wrong.
 std::string render_report(const ReportContext& context, const std::vector<RunResult>& results);
 
 // The same as one JSON document, with a newline at its end. Numbers that are not known are null.
 std::string render_json(const ReportContext& context, const std::vector<RunResult>& results);
 
-// Columns time_s,iterations,loss.
+// Columns time_s,iterations,loss, and accuracy where the workload has one.
 std::string curve_csv(const RunResult& result);
 
 // One line per worker: what it did and where its time went.
 std::string workers_csv(const RunResult& result);
 
-// Writes, per run, DIR/<workload>-<policy>-loss.csv and ...-workers.csv (with -2, -3, ... behind
-// the policy where one is compared with itself). Returns the paths of all files. Throws DataError.
+// Columns staleness_low,staleness_high,grants.
+std::string staleness_csv(const RunResult& result);
+
+// What the workers did in the run's timeline. Columns worker,what,iteration,start_s,end_s,barrier,
+// late,skip; seconds since the first grant, the last three 0 or 1.
+std::string spans_csv(const RunResult& result);
+
+// The series of all runs, a JSON object a line. Each has "type" (run, loss, worker, staleness,
+// span), "run" (from 0), and the names of the CSV columns.
+std::string render_json_lines(const ReportContext& context, const std::vector<RunResult>& results);
+
+// Writes, per run, DIR/<workload>-<policy>-loss.csv, ...-workers.csv, ...-staleness.csv and
+// ...-spans.csv (with -2, -3, ... behind the policy where one is compared with itself). Returns the
+// paths of all files. Throws DataError.
 std::vector<std::filesystem::path> write_csv_files(const std::filesystem::path& directory,
                                                    const ReportContext& context,
                                                    const std::vector<RunResult>& results);

@@ -64,7 +64,52 @@ Json result_json(const ReportContext& context, const RunResult& result) {
   return json;
 }
 
+Json span_json(std::size_t worker, const Span& span) {
+  return {{"worker", worker},
+          {"what", span_kind_name(span.kind)},
+          {"iteration", span.iteration},
+          {"start_s", static_cast<double>(span.start_us) / 1e6},
+          {"end_s", static_cast<double>(span.end_us) / 1e6},
+          {"barrier", (span.flags & kSpanBarrier) != 0},
+          {"late", (span.flags & kSpanLate) != 0},
+          {"skip", (span.flags & kSpanSkip) != 0}};
+}
+
 }  // namespace
+
+std::string render_json_lines(const ReportContext& context, const std::vector<RunResult>& results) {
+  std::string text;
+  for (std::size_t run = 0; run < results.size(); ++run) {
+    const RunResult& result = results[run];
+    const auto add = [&](const char* type, const Json& fields) {
+      Json line{{"type", type}, {"run", run}};
+      line.update(fields);
+      text += line.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+    };
+    Json summary = result_json(context, result);
+    summary.erase("workers");
+    summary["workload"] = context.workload;
+    add("run", summary);
+    for (const CurvePoint& point : result.curve) {
+      Json fields{{"time_s", point.time_s}, {"iterations", point.iterations}, {"loss", point.loss}};
+      if (point.accuracy) fields["accuracy"] = *point.accuracy;
+      add("loss", fields);
+    }
+    for (std::size_t i = 0; i < result.workers.size(); ++i) {
+      Json fields{{"worker", i}};
+      fields.update(worker_json(result.workers[i]));
+      add("worker", fields);
+    }
+    for (const StalenessBin& bin : result.staleness) {
+      add("staleness",
+          {{"staleness_low", bin.low}, {"staleness_high", bin.high}, {"grants", bin.grants}});
+    }
+    for (std::size_t i = 0; i < result.timeline.workers.size(); ++i) {
+      for (const Span& span : result.timeline.workers[i]) add("span", span_json(i, span));
+    }
+  }
+  return text;
+}
 
 std::string render_json(const ReportContext& context, const std::vector<RunResult>& results) {
   Json json{{"workload", context.workload},

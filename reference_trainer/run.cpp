@@ -91,7 +91,8 @@ class Run {
         parameters_(settings.policy, settings.workload.workers, workload),
         board_(RunBoard::create(
             board_config(settings, parameters_.store_fd(), parameters_.peers_fd(), data.fd()))),
-        snapshot_(workload.layout().parameters) {
+        snapshot_(workload.layout().parameters),
+        timeline_(settings.policy) {
     result_.policy = settings.policy;
     result_.job = settings.job;
     result_.workers.resize(static_cast<std::size_t>(settings.workload.workers));

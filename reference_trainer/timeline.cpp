@@ -6,6 +6,7 @@
 #include <set>
 #include <utility>
 
+#include "reference_trainer/data_file.h"
 #include "reference_trainer/run_board.h"
 
 namespace syncd::trainer {
@@ -53,6 +54,24 @@ Window superstep_window(const std::vector<std::int64_t>& barriers, std::int64_t 
   return {barriers[first], barriers[last]};
 }
 
+// Where something was started over, dropped or jumped over, nearest to the middle; or the middle.
+std::int64_t event_near(const SpanRecord& record, std::int64_t middle_us) {
+  std::int64_t nearest_us = middle_us;
+  bool any = false;
+  for (const auto& spans : record.workers) {
+    for (const Span& span : spans) {
+      const bool is_event =
+          span.kind == SpanKind::kWasted || (span.flags & (kSpanLate | kSpanSkip)) != 0;
+      if (!is_event || span.start_us < record.start_us || span.end_us > record.end_us) continue;
+      if (!any || std::abs(span.end_us - middle_us) < std::abs(nearest_us - middle_us)) {
+        nearest_us = span.end_us;
+        any = true;
+      }
+    }
+  }
+  return nearest_us;
+}
+
 // What overlaps with the window; computing that came to nothing marked as such; moments relative to
 // the origin.
 std::vector<Span> cut(const std::vector<Span>& spans, Window window, std::int64_t origin_us) {
@@ -71,27 +90,6 @@ std::vector<Span> cut(const std::vector<Span>& spans, Window window, std::int64_
     result.push_back(span);
   }
   return result;
-}
-
-// What the rings hold of all workers. A worker that still runs is known up to the end of its latest
-// span; one whose ring is full, from the beginning of its oldest one.
-SpanRecord record_of(const RunBoard& board, std::int64_t started_us, std::int64_t now_us) {
-  SpanRecord record{.start_us = started_us, .end_us = now_us, .workers = {}};
-  std::int64_t known_until_us = now_us;
-  for (int worker = 0; worker < board.workers(); ++worker) {
-    const WorkerSlot& slot = board.slot(worker);
-    const bool is_full = slot.spans.is_full();
-    record.workers.push_back(slot.spans.read());
-    const std::vector<Span>& spans = record.workers.back();
-    if (spans.empty()) continue;
-    if (is_full) record.start_us = std::max(record.start_us, spans.front().start_us);
-    const auto state = static_cast<WorkerState>(slot.state.load(std::memory_order_relaxed));
-    if (state != WorkerState::kFinished && state != WorkerState::kFailed) {
-      known_until_us = std::min(known_until_us, spans.back().end_us);
-    }
-  }
-  if (known_until_us > record.start_us) record.end_us = known_until_us;
-  return record;
 }
 
 }  // namespace
@@ -116,6 +114,16 @@ std::vector<std::int64_t> barrier_moments(const std::vector<std::vector<Span>>& 
   return moments;
 }
 
+std::int64_t superstep_of(std::string_view policy) {
+  if (!policy.starts_with("bsp")) return 0;
+  policy.remove_prefix(3);
+  if (policy.empty() || policy.front() == ',') return 1;
+  if (policy.front() != ':') return 0;
+  policy.remove_prefix(1);
+  const auto every = parse_unsigned(policy.substr(0, policy.find(',')));
+  return every ? static_cast<std::int64_t>(*every) : 1;
+}
+
 Timeline choose_window(const SpanRecord& record, std::int64_t middle_us, std::int64_t origin_us) {
   const std::int64_t iteration_us = mean_iteration_us(record);
   if (iteration_us <= 0 || record.end_us <= record.start_us) return {};
@@ -131,8 +139,8 @@ Timeline choose_window(const SpanRecord& record, std::int64_t middle_us, std::in
     timeline.is_superstep = true;
     window = superstep_window(barriers, middle_us, wanted_us);
   } else {
-    window.start_us =
-        std::clamp(middle_us - wanted_us / 2, record.start_us, record.end_us - wanted_us);
+    window.start_us = std::clamp(event_near(record, middle_us) - wanted_us / 2, record.start_us,
+                                 record.end_us - wanted_us);
     window.end_us = window.start_us + wanted_us;
   }
   timeline.start_us = window.start_us - origin_us;
@@ -153,6 +161,32 @@ void TimelineRecorder::look(const RunBoard& board, std::int64_t started_us, std:
   if (window.empty()) return;
   if (windows_.size() == kWindowsMax) windows_.erase(windows_.begin());
   windows_.push_back(std::move(window));
+}
+
+// What the rings hold of all workers. A worker that still runs is known up to the end of its latest
+// span; one whose ring is full, from the beginning of its oldest one.
+SpanRecord TimelineRecorder::record_of(const RunBoard& board, std::int64_t started_us,
+                                       std::int64_t now_us) const {
+  SpanRecord record{.start_us = started_us, .end_us = now_us, .workers = {}};
+  std::int64_t known_until_us = now_us;
+  for (int worker = 0; worker < board.workers(); ++worker) {
+    const WorkerSlot& slot = board.slot(worker);
+    const bool is_full = slot.spans.is_full();
+    record.workers.push_back(slot.spans.read());
+    std::vector<Span>& spans = record.workers.back();
+    for (Span& span : spans) {
+      const bool ends_with_grant = superstep_ > 0 && span.kind == SpanKind::kWaiting;
+      if (ends_with_grant && span.iteration % superstep_ == 0) span.flags |= kSpanBarrier;
+    }
+    if (spans.empty()) continue;
+    if (is_full) record.start_us = std::max(record.start_us, spans.front().start_us);
+    const auto state = static_cast<WorkerState>(slot.state.load(std::memory_order_relaxed));
+    if (state != WorkerState::kFinished && state != WorkerState::kFailed) {
+      known_until_us = std::min(known_until_us, spans.back().end_us);
+    }
+  }
+  if (known_until_us > record.start_us) record.end_us = known_until_us;
+  return record;
 }
 
 Timeline TimelineRecorder::finish(const RunBoard& board, std::int64_t started_us,

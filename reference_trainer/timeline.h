@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string_view>
 #include <vector>
 
 #include "reference_trainer/span_ring.h"
@@ -36,9 +37,15 @@ struct SpanRecord {
 // together, so a worker's second such grant belongs to the next one. O(n log n) in the spans.
 std::vector<std::int64_t> barrier_moments(const std::vector<std::vector<Span>>& workers);
 
+// How many iterations lie between the barriers of "bsp[:k]", whose grants do not say that a barrier
+// was there; 0 for other policies.
+std::int64_t superstep_of(std::string_view policy);
+
 // The window of `record` nearest to `middle_us`. Where there are two global synchronizations or
 // more, it starts at one and ends at another: a superstep, or as many of them as make about
-// kTimelineIterations. Computing whose push came too late is marked as wasted. Moments are made
+// kTimelineIterations. Elsewhere it is moved to where an iteration was started over, came too late
+// or was jumped over, if there is such a thing. Computing whose push came too late is marked as
+// wasted. Moments are made
 // relative to origin_us. Empty if nothing is known.
 Timeline choose_window(const SpanRecord& record, std::int64_t middle_us, std::int64_t origin_us);
 
@@ -47,6 +54,9 @@ Timeline choose_window(const SpanRecord& record, std::int64_t middle_us, std::in
 // windows. Whenever the run ends, one of them is near the middle.
 class TimelineRecorder {
  public:
+  // `policy` says whether the grants of iterations tell of global synchronizations.
+  explicit TimelineRecorder(std::string_view policy) : superstep_(superstep_of(policy)) {}
+
   // Cheap unless a look is due. started_us: the first grant; 0: not yet.
   void look(const RunBoard& board, std::int64_t started_us, std::int64_t now_us);
 
@@ -54,6 +64,9 @@ class TimelineRecorder {
   Timeline finish(const RunBoard& board, std::int64_t started_us, std::int64_t ended_us);
 
  private:
+  SpanRecord record_of(const RunBoard& board, std::int64_t started_us, std::int64_t now_us) const;
+
+  std::int64_t superstep_;
   std::int64_t next_look_us_ = 0;  // since the start
   std::vector<Timeline> windows_;
 };

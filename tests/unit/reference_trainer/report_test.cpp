@@ -178,15 +178,17 @@ TEST(Report, ANeverReachedTargetIsADash) {
   EXPECT_THAT(render_report(far, {good_run()}), HasSubstr("ssp:3             -"));
 }
 
-TEST(Report, WritesTwoCsvFilesPerRunUnderNamesOfTheirOwn) {
+TEST(Report, WritesCsvFilesPerRunUnderNamesOfTheirOwn) {
   const TemporaryDirectory place;
   RunResult run = good_run();
   run.workers[1].end = "exit status 3: said \"no\", twice";
   const auto files = write_csv_files(place.path(), context(), {run, run});
   std::vector<std::string> names;
   for (const auto& file : files) names.push_back(file.filename().string());
-  EXPECT_THAT(names, ElementsAre("mf-ssp-3-loss.csv", "mf-ssp-3-workers.csv", "mf-ssp-3-2-loss.csv",
-                                 "mf-ssp-3-2-workers.csv"));
+  EXPECT_THAT(names,
+              ElementsAre("mf-ssp-3-loss.csv", "mf-ssp-3-workers.csv", "mf-ssp-3-staleness.csv",
+                          "mf-ssp-3-spans.csv", "mf-ssp-3-2-loss.csv", "mf-ssp-3-2-workers.csv",
+                          "mf-ssp-3-2-staleness.csv", "mf-ssp-3-2-spans.csv"));
   EXPECT_EQ(read_data_file(files[0], ""),
             "time_s,iterations,loss\n"
             "0.000,0,1.050000\n"
@@ -197,6 +199,48 @@ TEST(Report, WritesTwoCsvFilesPerRunUnderNamesOfTheirOwn) {
   EXPECT_THAT(workers, HasSubstr("\n0,60,1.000,3.000,0.000,0.500,0.7500,0.1250,1.500,3,0,2,0,0,0,0,"
                                  "0,0,\"finished\"\n"));
   EXPECT_THAT(workers, HasSubstr(",\"exit status 3: said \"\"no\"\", twice\"\n"));
+}
+
+// A run of which everything is known.
+RunResult recorded_run() {
+  RunResult run = good_run();
+  run.curve[3].accuracy = 0.5;
+  run.staleness = {{0, 0, 20}, {3, 3, 60}, {128, 135, 1}};
+  run.timeline = {.start_us = 2'000'000,
+                  .end_us = 2'100'000,
+                  .is_superstep = false,
+                  .workers = {{{1'999'000, 2'000'500, 20, SpanKind::kWaiting, kSpanBarrier}},
+                              {{2'000'000, 2'050'000, 9, SpanKind::kPushing, kSpanLate}}},
+                  .barriers_us = {}};
+  return run;
+}
+
+TEST(Report, CsvHoldsAccuracyStalenessAndSpans) {
+  EXPECT_THAT(curve_csv(recorded_run()), AllOf(HasSubstr("time_s,iterations,loss,accuracy\n"),
+                                               HasSubstr("\n2.250,50,0.790000,\n"),
+                                               HasSubstr("\n4.000,80,0.700000,0.500000\n")));
+  EXPECT_EQ(staleness_csv(recorded_run()),
+            "staleness_low,staleness_high,grants\n0,0,20\n3,3,60\n128,135,1\n");
+  EXPECT_EQ(spans_csv(recorded_run()),
+            "worker,what,iteration,start_s,end_s,barrier,late,skip\n"
+            "0,waiting,20,1.999000,2.000500,1,0,0\n"
+            "1,pushing,9,2.000000,2.050000,0,1,0\n");
+}
+
+TEST(Report, JsonLinesHoldTheSeries) {
+  const std::string text = render_json_lines(context(), {good_run(), recorded_run()});
+  EXPECT_THAT(
+      text,
+      AllOf(HasSubstr(
+                "{\"type\":\"loss\",\"run\":0,\"time_s\":1.5,\"iterations\":30,\"loss\":0.81}\n"),
+            HasSubstr("\"loss\":0.7,\"accuracy\":0.5}\n"),
+            HasSubstr("{\"type\":\"staleness\",\"run\":1,\"staleness_low\":128,"
+                      "\"staleness_high\":135,\"grants\":1}\n"),
+            HasSubstr(
+                "{\"type\":\"span\",\"run\":1,\"worker\":1,\"what\":\"pushing\",\"iteration\":9,"),
+            HasSubstr("{\"type\":\"worker\",\"run\":0,\"worker\":0,\"end\":\"finished\","),
+            HasSubstr("{\"type\":\"run\",\"run\":0,\"policy\":\"ssp:3\",")));
+  EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), (1 + 4 + 2) * 2 + 3 + 2);
 }
 
 TEST(Report, JsonHoldsTheSameAndNullWhereNothingIsKnown) {

@@ -93,6 +93,39 @@ TEST(Timeline, ComputingForALateUpdateIsWasted) {
   EXPECT_THAT(wasted, ElementsAre(2));
 }
 
+TEST(Timeline, PrefersToShowWhatIsSpecialAboutAPolicy) {
+  SpanRecord record{.start_us = 0, .end_us = 10'000 * kMs, .workers = steady(2, 100)};
+  record.workers[1][20].kind = SpanKind::kWasted;   // iteration 10
+  record.workers[1][120].kind = SpanKind::kWasted;  // iteration 60, which is nearer
+  const Timeline timeline = choose_window(record, 5'000 * kMs, 0);
+  EXPECT_EQ(timeline.start_us, 6'090 * kMs - 250 * kMs);
+}
+
+TEST(Timeline, KnowsTheSuperstepsOfBsp) {
+  EXPECT_EQ(superstep_of("bsp"), 1);
+  EXPECT_EQ(superstep_of("bsp:4"), 4);
+  EXPECT_EQ(superstep_of("bsp:4,backup=1"), 4);
+  EXPECT_EQ(superstep_of("bsp,backup=1"), 1);
+  EXPECT_EQ(superstep_of("ssp:3"), 0);
+  EXPECT_EQ(superstep_of("specsync+bsp"), 0);
+  const RunBoard board = RunBoard::create([] {
+    BoardConfig config{};
+    config.workload.workers = 1;
+    return config;
+  }());
+  for (std::int64_t i = 0; i < 12; ++i) {
+    const std::int64_t at = 1 + i * 100 * kMs;
+    board.slot(0).spans.add({at, at + 5 * kMs, i, SpanKind::kWaiting, 0});
+    board.slot(0).spans.add({at + 5 * kMs, at + 90 * kMs, i, SpanKind::kComputing, 0});
+    board.slot(0).spans.add({at + 90 * kMs, at + 100 * kMs, i, SpanKind::kPushing, 0});
+  }
+  const Timeline timeline = TimelineRecorder("bsp:4").finish(board, 1, 1 + 1'200 * kMs);
+  EXPECT_TRUE(timeline.is_superstep);
+  EXPECT_EQ(timeline.start_us, 405 * kMs);
+  EXPECT_EQ(timeline.end_us, 805 * kMs);
+  EXPECT_FALSE(TimelineRecorder("asp").finish(board, 1, 1 + 1'200 * kMs).is_superstep);
+}
+
 TEST(Timeline, NothingKnownMakesAnEmptyOne) {
   EXPECT_TRUE(choose_window({}, 0, 0).empty());
   EXPECT_TRUE(choose_window({.start_us = 0, .end_us = 10, .workers = {{}, {}}}, 5, 0).empty());
@@ -127,7 +160,7 @@ class Recorded : public ::testing::Test {
 
   static constexpr std::int64_t kStart = 7'000 * kMs;
   RunBoard board_;
-  TimelineRecorder recorder_;
+  TimelineRecorder recorder_{"asp"};
   std::int64_t iterations_ = 0;
 };
 
