@@ -218,6 +218,11 @@ Outcome take_starter(bool wants_rank, bool wants_size, client::JoinRequest& requ
   if (wants_size) {
     if (Outcome outcome = take_number(starter->size, 1U, size); !outcome.ok()) return outcome;
   }
+  if (rank && size && static_cast<std::uint32_t>(*rank) >= *size) {
+    return invalid(std::string(starter->rank) + "=" + std::to_string(*rank) + " is not below " +
+                   starter->size + "=" + std::to_string(*size) +
+                   "; ranks count from 0, or one of the two is another program's");
+  }
   if (rank) request.rank = *rank;
   if (size) request.world_size = *size;
   return {};

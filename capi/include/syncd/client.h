@@ -13,6 +13,9 @@
  *     }
  *     syncd_leave(worker, SYNCD_TIMEOUT_DEFAULT, NULL);
  *
+ * Each worker leaves when it has done what it wants to; the job ends when all have left, or when an
+ * operator stops it (syncctl job stop), which SYNCD_STEP_STOP tells the others.
+ *
  * The loop stays the same whatever parameter-server policy the operator chooses for the job. A
  * worker of a decentralized job (Hop, NOTIFY-ACK), which exchanges updates with its neighbours
  * instead, calls syncd_worker_targets(), syncd_worker_collect() and syncd_worker_consumed() too; see
@@ -44,7 +47,7 @@
  * variable that is set to nothing counts as unset; a wrong value is SYNCD_E_INVALID. The rank and
  * the world size default from RANK / WORLD_SIZE, SLURM_PROCID / SLURM_NTASKS, or
  * OMPI_COMM_WORLD_RANK / OMPI_COMM_WORLD_SIZE, in this order and both from one pair, where the code
- * leaves them unset.
+ * leaves them unset; a rank that is not below its world size is SYNCD_E_INVALID.
  *
  * Since-version of everything in this file: 0.1.0.
  */
@@ -118,9 +121,15 @@ typedef struct syncd_error syncd_error;
 SYNCD_API syncd_status syncd_error_code(const syncd_error *error);
 SYNCD_API const char *syncd_error_name(const syncd_error *error);
 SYNCD_API const char *syncd_error_message(const syncd_error *error);
-/* 1 if the same call may succeed when it is simply made again (a timeout, an unreachable daemon). */
+/* 1 if the same call may succeed when it is simply made again: SYNCD_E_TIMEOUT, _UNREACHABLE,
+ * _STORE, _LIMIT, _NOMEM, _SHUTDOWN, _NO_UPDATE, _TORN. What was asked for before goes on; nothing
+ * counts twice. */
 SYNCD_API int32_t syncd_error_is_retriable(const syncd_error *error);
-/* 1 if this worker can never succeed any more and must be left and joined anew, or given up. */
+/* 1 if this worker takes part no more: SYNCD_E_FENCED, _STOPPED, _CLOSED, _FORKED, _PROTOCOL, _AUTH.
+ * Free it, without having left, and join anew unless the job has ended; of syncd_client_open(), do
+ * not try again with the same options. An error that is neither retriable nor fatal is about this
+ * call alone: after SYNCD_E_WRONG_ITERATION, for instance, the next syncd_begin() says where the
+ * worker is. */
 SYNCD_API int32_t syncd_error_is_fatal(const syncd_error *error);
 SYNCD_API void syncd_error_free(syncd_error *error);
 
@@ -144,8 +153,14 @@ typedef struct syncd_client_options {
   const char *client_name;      /* shown to operators; NULL: the program's name */
   const char *token_file;       /* a file that holds the shared token; NULL: none */
   /* Milliseconds or SYNCD_WAIT_FOREVER; 0 and SYNCD_TIMEOUT_DEFAULT: as said here. */
-  int64_t connect_timeout_ms;   /* for the first connection; 0: 10 s */
-  int64_t reconnect_timeout_ms; /* how long a lost daemon stays invisible to callers; 0: 60 s */
+  int64_t connect_timeout_ms;   /* for the first connection, to whichever endpoint: a silent one is
+                                   given 5 s before the next is tried; 0: 10 s */
+  int64_t reconnect_timeout_ms; /* how long a lost daemon stays invisible to callers; 0: 60 s. Below
+                                   50 ms they are told before it was tried again. A call whose own
+                                   timeout is over before that answers SYNCD_E_TIMEOUT instead, and
+                                   says since when there is no connection. A daemon that runs on
+                                   gives a worker without connection up after its own worker_grace
+                                   (10 s), however long this is */
   int64_t begin_timeout_ms;     /* SYNCD_TIMEOUT_DEFAULT of syncd_begin, syncd_worker_targets and
                                    syncd_worker_collect; 0: wait for ever */
   int64_t request_timeout_ms;   /* SYNCD_TIMEOUT_DEFAULT of the other calls; 0: 60 s */
@@ -188,14 +203,16 @@ typedef struct syncd_join_options {
   const char *policy;   /* for the first joiner of a job that is not declared yet, such as "ssp:3";
                            for others it must match if it is given. NULL: the job's, or "bsp" */
   const char *name;     /* the worker's name, at most 128 bytes. A worker that joins again under the
-                           same name and host gets its rank back. NULL: "worker-<rank>" if a rank is
+                           same name and host gets its rank back, once its old connection is gone
+                           (SYNCD_E_RANK_TAKEN until then). NULL: "worker-<rank>" if a rank is
                            given, else "<host>-<pid>-<n>" */
   const char *host;     /* NULL: this machine's host name */
   int32_t rank;         /* SYNCD_RANK_ANY: from the environment, else the daemon gives one.
                            A process with several workers in a job gives each its own */
   uint32_t world_size;  /* workers expected before the job starts; 0: from the environment, else
                            what the job says, else 1. Used when this join creates the job */
-  int64_t timeout_ms;   /* 0: SYNCD_TIMEOUT_DEFAULT */
+  int64_t timeout_ms;   /* 0: SYNCD_TIMEOUT_DEFAULT, unlike a call's timeout_ms: a join always
+                           waits */
   uint32_t *resync_flag; /* where the flag of syncd_should_resync() is to be, for instance in pinned
                            memory that is mapped for a GPU: 4 bytes, at a multiple of 4, that stay
                            valid until syncd_worker_free() has returned, or syncd_join() if that
@@ -248,8 +265,8 @@ typedef struct syncd_step {
  * After the job has ended it answers SYNCD_OK with SYNCD_STEP_STOP.
  * Errors: SYNCD_E_TIMEOUT, SYNCD_E_UNREACHABLE (retriable), SYNCD_E_STATE (the iteration granted
  * last was not pushed), SYNCD_E_WRONG_ITERATION (worker and daemon disagreed on where the worker is;
- * they agree now, and the next syncd_begin() asks for another iteration), SYNCD_E_STORE (a worker that was given up cannot be taken back
- * now), SYNCD_E_FENCED (fatal), SYNCD_E_CANCELLED, SYNCD_E_CLOSED, SYNCD_E_FORKED. */
+ * they agree now, and the next syncd_begin() asks for another iteration), SYNCD_E_STORE (a worker
+ * that was given up cannot be taken back now), SYNCD_E_FENCED (fatal), SYNCD_E_CANCELLED, SYNCD_E_CLOSED, SYNCD_E_FORKED. */
 SYNCD_API syncd_status syncd_begin(syncd_worker *worker, int64_t timeout_ms, syncd_step *step,
                                    syncd_error **error);
 

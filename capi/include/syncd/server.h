@@ -68,7 +68,8 @@ enum {
 typedef struct syncd_server_options {
   size_t struct_size;     /* set by SYNCD_SERVER_OPTIONS_INIT */
   const char *config;     /* settings as the text of a configuration file of syncd (TOML: [listen],
-                             [store], [limits], [timeouts], [log] level, [[job]]). NULL: none. Of
+                             [store], [limits], [timeouts], [log] level, [[job]]; `syncd
+                             --check-config` prints all with their values). NULL: none. Of
                              settings that neither this nor a field below gives, listen.tcp is
                              "127.0.0.1:0", listen.unix "off" and store.path "memory"; the others
                              are as in syncd. log.file is refused */

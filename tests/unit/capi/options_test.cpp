@@ -327,6 +327,19 @@ TEST_F(Options, RankAndSizeAreNotTakenFromTwoStarters) {
   EXPECT_EQ(join().request.world_size, 0U);
 }
 
+TEST_F(Options, ARankOfTheStarterIsBelowItsSize) {
+  set("SLURM_PROCID", "4");
+  set("SLURM_NTASKS", "4");
+  EXPECT_THAT(join_error(), HasSubstr("SLURM_PROCID=4 is not below SLURM_NTASKS=4"));
+  set("SLURM_PROCID", "3");
+  EXPECT_EQ(join().request.rank, 3);
+  // A worker that joins a job beyond those that it was started with.
+  syncd_join_options options = SYNCD_JOIN_OPTIONS_INIT;
+  options.rank = 9;
+  EXPECT_EQ(join(&options).request.rank, 9);
+  EXPECT_EQ(join(&options).request.world_size, 4U);
+}
+
 TEST_F(Options, ABadRankOrSizeIsNamed) {
   for (const char* value : {"x", "-1", "2147483648", "1.5", "3 "}) {
     set("RANK", value);
