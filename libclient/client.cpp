@@ -95,6 +95,9 @@ Completion Client::open(ClientOptions options, std::shared_ptr<Client>& client) 
 template <typename Given>
 Completion Client::call(Given&& command, TimeUs timeout_us) {
   if (forked()) return forked_failure();
+  if (driver_->on_loop_thread()) {
+    return failure(Status::kState, "an event's callback must not call a function that may block");
+  }
   Call call(Command(std::forward<Given>(command)), Timeout::after(timeout_us, Driver::now_us()));
   return driver_->perform(call);
 }

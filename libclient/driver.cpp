@@ -20,6 +20,9 @@ namespace {
 // socket and is read before time is held against it.
 constexpr TimeUs kSuspendedUs = 1'000'000;
 
+// Whose loop this thread runs.
+thread_local const Driver* running = nullptr;
+
 OpId op_of(Call& call) {
   return reinterpret_cast<std::uintptr_t>(&call);
 }
@@ -209,7 +212,12 @@ bool Driver::start(std::string& error) {
   return started;
 }
 
+bool Driver::on_loop_thread() const noexcept {
+  return running == this;
+}
+
 void Driver::run() noexcept {
+  running = this;
   pthread_setname_np(pthread_self(), "syncd-client");
   uv_async_send(&wake_);  // the first connection
   uv_run(&loop_, UV_RUN_DEFAULT);

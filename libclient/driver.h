@@ -106,6 +106,9 @@ class Driver final : private Stream::Owner {
   // anything.
   void stop() noexcept;
 
+  // Whether this is the loop's thread, on which events are delivered: it must not wait.
+  bool on_loop_thread() const noexcept;
+
   // The clock of deadlines: monotonic, microseconds.
   static TimeUs now_us() { return static_cast<TimeUs>(uv_hrtime() / 1000); }
 

@@ -16,6 +16,7 @@
 #include "error.h"
 #include "explanation.h"
 #include "libclient/driver.h"
+#include "members.h"
 #include "options.h"
 #include "proto/announce.h"
 #include "syncd/client.h"
@@ -63,6 +64,11 @@ struct syncd_worker {
   std::string policy;
 };
 
+static_assert(SYNCD_EVENT_RESYNC == static_cast<int>(syncd::client::Event::Kind::kResync) + 1);
+static_assert(SYNCD_EVENT_MEMBERS == static_cast<int>(syncd::client::Event::Kind::kMembers) + 1);
+static_assert(SYNCD_EVENT_PLAN == static_cast<int>(syncd::client::Event::Kind::kPlan) + 1);
+static_assert(SYNCD_EVENT_STOP == static_cast<int>(syncd::client::Event::Kind::kStop) + 1);
+
 namespace {
 
 // What the structs were in 0.1.0: up to the field named here, whatever is added after it.
@@ -99,6 +105,22 @@ Outcome open(const syncd_client_options* options, syncd_client** client) {
   return {};
 }
 
+// The caller's function, as the client calls it; none: nobody listens.
+std::function<void(const syncd::client::Event&)> make_listener(
+    const syncd::capi::JoinSettings& settings) {
+  if (settings.on_event == nullptr) return {};
+  return [on_event = settings.on_event,
+          user_data = settings.user_data](const syncd::client::Event& event) {
+    const syncd_event made = {sizeof(syncd_event),
+                              static_cast<std::int32_t>(event.kind) + 1,
+                              0,
+                              event.iteration,
+                              event.wait_us,
+                              event.version};
+    on_event(&made, user_data);
+  };
+}
+
 Outcome join(syncd_client* client, const syncd_join_options* options, syncd_worker** worker) {
   if (client == nullptr) return null_argument("syncd_join", "client");
   if (worker == nullptr) return null_argument("syncd_join", "worker");
@@ -113,7 +135,8 @@ Outcome join(syncd_client* client, const syncd_join_options* options, syncd_work
   if (!outcome.ok()) return outcome;
   auto made = std::make_unique<syncd_worker>();
   made->shared = shared;
-  made->signals = std::make_shared<syncd::client::WorkerSignals>(settings.resync_flag);
+  made->signals =
+      std::make_shared<syncd::client::WorkerSignals>(settings.resync_flag, make_listener(settings));
   made->resync_flag = made->signals->flag();
   made->arrival = std::make_shared<syncd::capi::Arrival>();
   made->job = settings.request.job;
@@ -405,6 +428,22 @@ Outcome explain(const syncd_worker* worker, std::int64_t timeout_ms,
   return {};
 }
 
+Outcome members(const syncd_worker* worker, std::int64_t timeout_ms, syncd_members** members) {
+  const char* call = "syncd_worker_members";
+  if (worker == nullptr) return null_argument(call, "worker");
+  if (members == nullptr) return null_argument(call, "members");
+  TimeUs timeout_us = 0;
+  Outcome outcome =
+      syncd::capi::make_timeout(call, timeout_ms, worker->shared->request_timeout_us, timeout_us);
+  if (!outcome.ok()) return outcome;
+  Completion completion = worker->shared->client->members(worker->id, timeout_us);
+  if (completion.status != Status::kOk) return as_outcome(completion);
+  auto* given = std::get_if<syncd::client::MembersResult>(&completion.result);
+  if (given == nullptr) return no_result(call);
+  *members = syncd::capi::make_members(std::move(*given)).release();
+  return {};
+}
+
 Outcome leave(syncd_worker* worker, std::int64_t timeout_ms) {
   if (worker == nullptr) return null_argument("syncd_leave", "worker");
   TimeUs timeout_us = 0;
@@ -518,14 +557,20 @@ syncd_status syncd_worker_consumed(syncd_worker* worker, int64_t iteration, int6
   });
 }
 
+syncd_status syncd_worker_members(const syncd_worker* worker, int64_t timeout_ms,
+                                  syncd_members** list, syncd_error** error) {
+  return syncd::capi::guarded(error, [&] { return members(worker, timeout_ms, list); });
+}
+
 syncd_status syncd_leave(syncd_worker* worker, int64_t timeout_ms, syncd_error** error) {
   return syncd::capi::guarded(error, [&] { return leave(worker, timeout_ms); });
 }
 
 void syncd_worker_free(syncd_worker* worker) {
   if (worker == nullptr) return;
-  worker->signals->disown();
-  if (!worker->shared->client->forked()) worker->arrival->close_descriptor();
+  const bool forked = worker->shared->client->forked();  // a thread of the parent's held its locks
+  if (!forked) worker->signals->disown();
+  if (!forked) worker->arrival->close_descriptor();
   worker->shared->client->release(worker->id);
   delete worker;
 }

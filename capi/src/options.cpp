@@ -16,6 +16,7 @@
 #include <system_error>
 #include <utility>
 
+#include "proto/announce.h"
 #include "proto/defaults.h"
 
 namespace syncd::capi {
@@ -236,6 +237,20 @@ std::string next_name(const client::JoinRequest& request) {
   return request.host.substr(0, kWorkerNameBytesMax - tail.size()) + tail;
 }
 
+Outcome take_data(const syncd_join_options& known, client::JoinRequest& request) {
+  if (known.data_size > kMemberDataBytesMax) {
+    return invalid("syncd_join_options.data_size is " + std::to_string(known.data_size) +
+                   "; allowed: at most " + std::to_string(kMemberDataBytesMax));
+  }
+  if (known.data == nullptr && known.data_size > 0) {
+    return invalid("syncd_join_options.data is NULL, but data_size is " +
+                   std::to_string(known.data_size));
+  }
+  const auto* bytes = static_cast<const std::uint8_t*>(known.data);
+  request.data.assign(bytes, bytes + known.data_size);
+  return {};
+}
+
 Outcome check_join(const client::JoinRequest& request) {
   if (request.name.empty()) {
     return invalid("syncd_join_options.name is empty; allowed: 1 to " +
@@ -323,6 +338,10 @@ Outcome make_join_settings(const syncd_join_options* options, JoinSettings& sett
   if (reinterpret_cast<std::uintptr_t>(known.resync_flag) % sizeof(std::uint32_t) != 0) {
     return invalid("syncd_join_options.resync_flag is not at a multiple of 4 bytes");
   }
+  settings.on_event = known.on_event;
+  settings.user_data = known.user_data;
+  outcome = take_data(known, request);
+  if (!outcome.ok()) return outcome;
   return check_join(request);
 }
 

@@ -62,6 +62,8 @@ struct JoinSettings {
   client::JoinRequest request;
   std::int64_t timeout_ms = SYNCD_TIMEOUT_DEFAULT;
   std::uint32_t* resync_flag = nullptr;
+  syncd_event_callback on_event = nullptr;
+  void* user_data = nullptr;
 };
 
 // `options` may be null.

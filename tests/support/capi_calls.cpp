@@ -13,6 +13,14 @@ constexpr std::size_t kWorkers = 3;
 constexpr std::size_t kQueues = 2;
 // An out-parameter that a call must leave alone has this value before it, and after it.
 constexpr int kUntouched = 77;
+// What workers show to each other.
+constexpr std::array<char, 1025> kShown{'a', 'b', '\0', 'd'};
+
+void count_event(const syncd_event* event, void* events) {
+  const bool known = event->struct_size == sizeof(syncd_event) &&
+                     event->kind >= SYNCD_EVENT_RESYNC && event->kind <= SYNCD_EVENT_STOP;
+  if (known) ++*static_cast<std::atomic<std::uint64_t>*>(events);
+}
 
 void close(syncd_client*& client) {
   syncd_client_close(std::exchange(client, nullptr));
@@ -59,7 +67,7 @@ void CapiCalls::call() {
 }
 
 void CapiCalls::call_worker(syncd_client*& client, syncd_worker*& worker) {
-  switch (choices_.below(21)) {
+  switch (choices_.below(22)) {
     case 0:
       return choices_.one_in(4) ? close_and_free(client) : open(client);
     case 1:
@@ -102,6 +110,8 @@ void CapiCalls::call_worker(syncd_client*& client, syncd_worker*& worker) {
       return accessors(worker);
     case 19:
       return phase(worker);
+    case 20:
+      return members(worker);
     default:
       if (choices_.one_in(4)) leave(worker);
   }
@@ -180,6 +190,11 @@ void CapiCalls::join(syncd_client* client, syncd_worker*& worker) {
   options.rank = static_cast<std::int32_t>(choices_.between(choices_.one_in(10) ? -2 : -1, 2));
   options.world_size = static_cast<std::uint32_t>(choices_.between(0, 2));
   options.timeout_ms = choices_.one_in(4) ? timeout() : 50;
+  options.data_size = choices_.below(4);
+  if (choices_.one_in(10)) options.data_size = 1025;
+  if (!choices_.one_in(10)) options.data = kShown.data();
+  if (choices_.one_in(2)) options.on_event = count_event;
+  options.user_data = &events_;
   syncd_worker* joined = nullptr;
   check("join", [&](auto** error) { return syncd_join(client, &options, &joined, error); });
   worker = joined;
@@ -276,6 +291,25 @@ void CapiCalls::phase(syncd_worker* worker) {
   if (choices_.one_in(10)) lease_ms = choices_.between(-1, 1) * 100'000'000;
   check("phase",
         [&](auto** error) { return syncd_worker_phase(worker, name, lease_ms, timeout(), error); });
+}
+
+void CapiCalls::members(syncd_worker* worker) {
+  check("members", [&](auto** error) {
+    syncd_members* members = nullptr;
+    const auto status = syncd_worker_members(worker, timeout(), &members, error);
+    expect((status == SYNCD_OK) == (members != nullptr), "members", "a list, or none");
+    const syncd_member* list = nullptr;
+    const std::size_t count = syncd_members_list(members, &list);
+    expect((count > 0) == (members != nullptr), "members", "this worker is not in its list");
+    for (std::size_t i = 0; i < count; ++i) {
+      expect(list[i].rank >= 0 && list[i].name != nullptr && list[i].host != nullptr &&
+                 list[i].state >= SYNCD_MEMBER_ACTIVE && list[i].state <= SYNCD_MEMBER_LOST &&
+                 (list[i].data == nullptr) == (list[i].data_size == 0),
+             "members", "a member that makes no sense");
+    }
+    syncd_members_free(members);
+    return status;
+  });
 }
 
 void CapiCalls::accessors(syncd_worker* worker) {

@@ -7,6 +7,7 @@
 #include <syncd/update_queue.h>
 
 #include <array>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -36,6 +37,7 @@ class CapiCalls {
   void with_servers() { servers_ = true; }
 
   std::uint64_t granted() const { return granted_; }
+  std::uint64_t events() const { return events_; }
   std::uint64_t failed() const { return failed_; }
 
  private:
@@ -58,6 +60,7 @@ class CapiCalls {
   void collect(syncd_worker* worker);
   void explain(syncd_worker* worker);
   void phase(syncd_worker* worker);
+  void members(syncd_worker* worker);
   void accessors(syncd_worker* worker);
   void leave(syncd_worker* worker);
 
@@ -91,6 +94,7 @@ class CapiCalls {
   std::int64_t latest_ = 0;
   std::uint64_t granted_ = 0;
   std::uint64_t failed_ = 0;
+  std::atomic<std::uint64_t> events_{0};  // counted on the clients' threads
 };
 
 }  // namespace syncd::test

@@ -32,9 +32,10 @@
  *  - Strings passed in are copied. Strings returned belong to the object they were asked of and
  *    live until that object is freed.
  *  - A syncd_client may be used from any number of threads at once. A syncd_worker may be used by
- *    one thread at a time, except syncd_should_resync(), syncd_worker_explain() and the accessors
- *    syncd_worker_rank(), ..._world_size(), ..._job(), ..._policy() and ..._resync_flag(), which any
- *    thread may call at any time until the worker is freed.
+ *    one thread at a time, except syncd_should_resync(), syncd_worker_explain(),
+ *    syncd_worker_members() and the accessors syncd_worker_rank(), ..._world_size(), ..._job(),
+ *    ..._policy() and ..._resync_flag(), which any thread may call at any time until the worker is
+ *    freed.
  *  - A thread that is in one of these functions must not be ended by pthread_cancel(), nor leave it by
  *    longjmp() from a signal handler: other threads may depend on what it does there.
  *  - After fork(), the child gets SYNCD_E_FORKED from every call on an object made by its parent;
@@ -174,7 +175,8 @@ typedef struct syncd_client_options {
  * options: NULL for all defaults. Blocks for at most connect_timeout_ms. Starts one thread (and one
  * more for each look-up of a host name, while it lasts), which connects, keeps the connection alive
  * and listens while no call does: a thread that is blocked in a call reads the answers itself, also
- * those of others. No callback of the caller's runs on the client's thread, and it takes no signals.
+ * those of others. Of the caller's functions this thread runs syncd_join_options.on_event alone; it
+ * takes no signals.
  * Ownership: *client is closed with syncd_client_close().
  * Errors: SYNCD_E_INVALID (an address that cannot be parsed, an unreadable token file, a wrong
  * struct_size), SYNCD_E_UNREACHABLE, SYNCD_E_PROTOCOL (both sides' versions are named),
@@ -197,6 +199,43 @@ typedef struct syncd_worker syncd_worker;
 
 #define SYNCD_RANK_ANY (-1)
 
+/* ---- Events: what a worker is told without asking -------------------------------------------- */
+
+enum {
+  SYNCD_EVENT_RESYNC = 1,  /* as syncd_should_resync() now says: drop `iteration`, start it again */
+  SYNCD_EVENT_MEMBERS = 2, /* somebody has joined, left, been lost, cut off or come back, or shows
+                              other data: syncd_worker_members() says who is there. `version` is of
+                              the list as it is now. Told once until this worker has asked for the
+                              list, however much changes meanwhile; also after a lost connection */
+  SYNCD_EVENT_PLAN = 3,    /* the policy (elastic_bsp) has planned when all meet next: this worker
+                              after its push of `iteration`; `wait_us` is how long the first to
+                              arrive there waits, as foreseen. A later plan takes its place */
+  SYNCD_EVENT_STOP = 4     /* the job was stopped or has finished; told once */
+};
+
+/* An event. The library makes it, and it may be longer in later versions: struct_size is the size
+ * of the library's. It is valid during the call alone. */
+typedef struct syncd_event {
+  size_t struct_size;
+  int32_t kind;       /* SYNCD_EVENT_...; skip one that you do not know */
+  uint32_t reserved;  /* 0 */
+  int64_t iteration;  /* RESYNC, PLAN; else -1 */
+  int64_t wait_us;    /* PLAN: microseconds, or -1 if they are not known; else -1 */
+  uint64_t version;   /* MEMBERS: it grows with every change, over restarts of the daemon, too; else 0 */
+} syncd_event;
+
+/* Is called on the client's own thread, one call at a time for all workers of a client, in the order
+ * in which the daemon told of the events; the first may come shortly before syncd_join() returns.
+ * Once syncd_worker_free() has returned, it is not called for that worker any more, nor for any of
+ * the client's once syncd_client_close() has.
+ * It must return within a few milliseconds, since this thread also keeps the connection alive: hand
+ * the event to a thread of your own (set a flag, write to a pipe, signal a condition).
+ * It may call the accessors, syncd_should_resync(), syncd_worker_arrive(), syncd_worker_poll() and
+ * syncd_worker_free().
+ * It must not block, throw, longjmp() out, nor close this client, and no function of this client that
+ * may block: those answer SYNCD_E_STATE there. */
+typedef void (*syncd_event_callback)(const syncd_event *event, void *user_data);
+
 typedef struct syncd_join_options {
   size_t struct_size;   /* set by SYNCD_JOIN_OPTIONS_INIT */
   const char *job;      /* the job's name: 1-64 of [A-Za-z0-9._-]. NULL: SYNCD_JOB, else "default" */
@@ -217,10 +256,18 @@ typedef struct syncd_join_options {
                            memory that is mapped for a GPU: 4 bytes, at a multiple of 4, that stay
                            valid until syncd_worker_free() has returned, or syncd_join() if that
                            fails. NULL: in the library's own memory */
+  const void *data;     /* what this worker shows to the others in syncd_worker_members(), such as the
+                           address at which it takes their updates: any bytes, which are copied. The
+                           daemon keeps them, also over its restart; a worker that joins again shows
+                           what it then says. NULL: nothing */
+  size_t data_size;     /* bytes of `data`, at most 1024 */
+  syncd_event_callback on_event; /* NULL: none, and nothing is sent for it */
+  void *user_data;      /* for on_event; must stay valid as long as that may be called */
 } syncd_join_options;
 
-#define SYNCD_JOIN_OPTIONS_INIT \
-  { sizeof(syncd_join_options), NULL, NULL, NULL, NULL, SYNCD_RANK_ANY, 0, 0, NULL }
+#define SYNCD_JOIN_OPTIONS_INIT                                                               \
+  { sizeof(syncd_join_options), NULL, NULL, NULL, NULL, SYNCD_RANK_ANY, 0, 0, NULL, NULL, 0, \
+    NULL, NULL }
 
 /* Joins a job. Does not wait for the other workers: the first syncd_begin() does.
  *
@@ -489,6 +536,52 @@ SYNCD_API size_t syncd_explanation_workers(const syncd_explanation *explanation,
 /* Takes NULL. */
 SYNCD_API void syncd_explanation_free(syncd_explanation *explanation);
 
+/* ---- Who takes part? --------------------------------------------------------------------------- */
+
+/* The members of a job at one moment: immutable, so that any thread may read it. What it gives lives
+ * until it is freed. */
+typedef struct syncd_members syncd_members;
+
+enum {
+  SYNCD_MEMBER_ACTIVE = 0,       /* connected */
+  SYNCD_MEMBER_DISCONNECTED = 1, /* its connection is gone; its place is kept for worker_grace */
+  SYNCD_MEMBER_LEFT = 2,         /* its place is free */
+  SYNCD_MEMBER_LOST = 3          /* given up; its place is free, and it may come back */
+};
+
+/* One member. Its layout never changes. */
+typedef struct syncd_member {
+  int32_t rank;
+  int32_t state;    /* SYNCD_MEMBER_... */
+  int64_t clock;    /* iterations completed; decentralized: the iteration it is in */
+  const char *name;
+  const char *host;
+  const void *data; /* what it gave as syncd_join_options.data; NULL: nothing */
+  size_t data_size;
+} syncd_member;
+
+/* Asks the daemon who takes part in this worker's job: everybody who has a rank, or had it last,
+ * this worker included. Changes nothing. Costs the daemon time in proportion to their number, so ask
+ * when SYNCD_EVENT_MEMBERS says so rather than again and again.
+ *
+ * Blocks until the daemon has answered, with a long list in several parts. Ownership: *members is
+ * freed with syncd_members_free(). Thread-safe, but for syncd_worker_free() of the same worker.
+ * Errors: SYNCD_E_TIMEOUT, SYNCD_E_UNREACHABLE, SYNCD_E_UNSUPPORTED (the daemon is older than this
+ * function), SYNCD_E_FENCED, SYNCD_E_STATE (in an event's callback), SYNCD_E_CANCELLED,
+ * SYNCD_E_CLOSED, SYNCD_E_FORKED. */
+SYNCD_API syncd_status syncd_worker_members(const syncd_worker *worker, int64_t timeout_ms,
+                                            syncd_members **members, syncd_error **error);
+
+/* The accessors take NULL and then answer 0.
+ * version: every change up to it is in the list; what has changed while it was read may be. A change
+ * after it is told of by SYNCD_EVENT_MEMBERS. */
+SYNCD_API uint64_t syncd_members_version(const syncd_members *members);
+/* In rank order: returns how many, and *list receives them (NULL if there is none). `list` may be
+ * NULL. */
+SYNCD_API size_t syncd_members_list(const syncd_members *members, const syncd_member **list);
+/* Takes NULL. */
+SYNCD_API void syncd_members_free(syncd_members *members);
+
 /* ---- The end of a worker ---------------------------------------------------------------------- */
 
 /* Leaves the job: the others no longer wait for this worker. The handle must still be freed. After
@@ -497,7 +590,7 @@ SYNCD_API void syncd_explanation_free(syncd_explanation *explanation);
  * SYNCD_E_FENCED, SYNCD_E_CANCELLED, SYNCD_E_CLOSED, SYNCD_E_FORKED. */
 SYNCD_API syncd_status syncd_leave(syncd_worker *worker, int64_t timeout_ms, syncd_error **error);
 
-/* Frees the handle. A worker that has not left keeps its place at the daemon until the client is
+/* Frees the handle; waits while on_event is being called for it, but within that call. A worker that has not left keeps its place at the daemon until the client is
  * closed; a join under its name and host goes on where it was. Takes NULL. No other call on this
  * worker may be under way. */
 SYNCD_API void syncd_worker_free(syncd_worker *worker);

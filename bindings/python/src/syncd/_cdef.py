@@ -78,6 +78,24 @@ void syncd_client_close(syncd_client *client);
 
 typedef struct syncd_worker syncd_worker;
 
+enum {
+  SYNCD_EVENT_RESYNC = 1,
+  SYNCD_EVENT_MEMBERS = 2,
+  SYNCD_EVENT_PLAN = 3,
+  SYNCD_EVENT_STOP = 4
+};
+
+typedef struct syncd_event {
+  size_t struct_size;
+  int32_t kind;
+  uint32_t reserved;
+  int64_t iteration;
+  int64_t wait_us;
+  uint64_t version;
+} syncd_event;
+
+typedef void (*syncd_event_callback)(const syncd_event *event, void *user_data);
+
 typedef struct syncd_join_options {
   size_t struct_size;
   const char *job;
@@ -88,6 +106,10 @@ typedef struct syncd_join_options {
   uint32_t world_size;
   int64_t timeout_ms;
   uint32_t *resync_flag;
+  const void *data;
+  size_t data_size;
+  syncd_event_callback on_event;
+  void *user_data;
 } syncd_join_options;
 
 syncd_status syncd_join(syncd_client *client, const syncd_join_options *options,
@@ -183,6 +205,33 @@ uint32_t syncd_explanation_waited_for_count(const syncd_explanation *explanation
 size_t syncd_explanation_workers(const syncd_explanation *explanation,
     const syncd_waited_for **workers);
 void syncd_explanation_free(syncd_explanation *explanation);
+
+typedef struct syncd_members syncd_members;
+
+enum {
+  SYNCD_MEMBER_ACTIVE = 0,
+  SYNCD_MEMBER_DISCONNECTED = 1,
+  SYNCD_MEMBER_LEFT = 2,
+  SYNCD_MEMBER_LOST = 3
+};
+
+typedef struct syncd_member {
+  int32_t rank;
+  int32_t state;
+  int64_t clock;
+  const char *name;
+  const char *host;
+  const void *data;
+  size_t data_size;
+} syncd_member;
+
+syncd_status syncd_worker_members(const syncd_worker *worker, int64_t timeout_ms,
+    syncd_members **members, syncd_error **error);
+
+uint64_t syncd_members_version(const syncd_members *members);
+
+size_t syncd_members_list(const syncd_members *members, const syncd_member **list);
+void syncd_members_free(syncd_members *members);
 
 syncd_status syncd_leave(syncd_worker *worker, int64_t timeout_ms, syncd_error **error);
 

@@ -1,0 +1,336 @@
+// What a worker shows to the others, the list of members, and events, through the exported symbols
+// against an embedded daemon.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <syncd/client.h>
+
+#include <atomic>
+#include <condition_variable>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "embedded_server.h"
+#include "support/c_api.h"
+#include "support/deadline.h"
+#include "support/raw_client.h"
+
+namespace syncd::test {
+namespace {
+
+using ::testing::HasSubstr;
+
+struct Member {
+  std::int32_t rank;
+  std::int32_t state;
+  std::string name;
+  std::string data;
+  bool operator==(const Member&) const = default;
+};
+
+void PrintTo(const Member& member, std::ostream* out) {
+  *out << member.rank << " " << member.state << " " << member.name << " '" << member.data << "'";
+}
+
+// Takes events over to the test's thread.
+class Inbox {
+ public:
+  static void on_event(const syncd_event* event, void* inbox) {
+    EXPECT_EQ(event->struct_size, sizeof(syncd_event));
+    static_cast<Inbox*>(inbox)->put(*event);
+  }
+  syncd_event next() {
+    std::unique_lock lock(mutex_);
+    if (!there_.wait_for(lock, kPatience, [&] { return !events_.empty(); })) {
+      ADD_FAILURE() << "no event came";
+      return {};
+    }
+    const syncd_event event = events_.front();
+    events_.pop_front();
+    return event;
+  }
+  std::size_t size() {
+    const std::lock_guard lock(mutex_);
+    return events_.size();
+  }
+
+ private:
+  void put(const syncd_event& event) {
+    const std::lock_guard lock(mutex_);
+    events_.push_back(event);
+    there_.notify_all();
+  }
+  std::mutex mutex_;
+  std::condition_variable there_;
+  std::deque<syncd_event> events_;
+};
+
+// A worker whose data and callback are the test's.
+struct Joining {
+  std::string job = "job";
+  std::string policy = "asp";
+  std::string name;
+  std::int32_t rank = SYNCD_RANK_ANY;
+  std::uint32_t world_size = 2;
+  std::string data = {};
+  syncd_event_callback on_event = nullptr;
+  void* user_data = nullptr;
+};
+
+struct Freed {
+  void operator()(syncd_worker* worker) const { syncd_worker_free(worker); }
+};
+using Worker = std::unique_ptr<syncd_worker, Freed>;
+
+Worker join(syncd_client* client, const Joining& given) {
+  syncd_join_options options = SYNCD_JOIN_OPTIONS_INIT;
+  options.job = given.job.c_str();
+  options.policy = given.policy.c_str();
+  options.name = given.name.c_str();
+  options.host = "node";
+  options.rank = given.rank;
+  options.world_size = given.world_size;
+  options.data = given.data.empty() ? nullptr : given.data.data();
+  options.data_size = given.data.size();
+  options.on_event = given.on_event;
+  options.user_data = given.user_data;
+  syncd_worker* worker = nullptr;
+  syncd_error* error = nullptr;
+  EXPECT_EQ(syncd_join(client, &options, &worker, &error), SYNCD_OK) << syncd_error_message(error);
+  syncd_error_free(error);
+  return Worker(worker);
+}
+
+std::vector<Member> list(syncd_worker* worker, std::uint64_t* version = nullptr) {
+  syncd_members* members = nullptr;
+  syncd_error* error = nullptr;
+  EXPECT_EQ(syncd_worker_members(worker, 30'000, &members, &error), SYNCD_OK)
+      << syncd_error_message(error);
+  const syncd_member* all = nullptr;
+  const std::size_t count = syncd_members_list(members, &all);
+  EXPECT_EQ(syncd_members_list(members, nullptr), count);
+  if (version != nullptr) *version = syncd_members_version(members);
+  std::vector<Member> out;
+  for (std::size_t i = 0; i < count; ++i) {
+    EXPECT_STREQ(all[i].host, "node");
+    EXPECT_EQ(all[i].data == nullptr, all[i].data_size == 0);
+    out.push_back({all[i].rank, all[i].state, all[i].name,
+                   std::string(static_cast<const char*>(all[i].data), all[i].data_size)});
+  }
+  syncd_members_free(members);
+  return out;
+}
+
+class Announce : public testing::Test {
+ protected:
+  const EmbeddedServer server_{
+      {.config = "[timeouts]\nworker_grace = \"60s\"\n", .store = "memory"}};
+  ApiClient client_{server_.address()};
+  ApiClient other_{server_.address()};
+  Inbox inbox_;
+};
+
+TEST_F(Announce, TheListShowsWhatEachWorkerGave) {
+  const std::string bytes("\x01\x00\xff", 3);
+  const Worker a = join(client_.get(), {.name = "a", .rank = 0, .data = bytes});
+  const Worker b = join(other_.get(), {.name = "b", .rank = 1});
+  std::uint64_t before = 0;
+  EXPECT_EQ(list(b.get(), &before), (std::vector<Member>{{0, SYNCD_MEMBER_ACTIVE, "a", bytes},
+                                                         {1, SYNCD_MEMBER_ACTIVE, "b", ""}}));
+  ASSERT_EQ(syncd_leave(a.get(), 30'000, nullptr), SYNCD_OK);
+  std::uint64_t after = 0;
+  EXPECT_EQ(list(b.get(), &after), (std::vector<Member>{{0, SYNCD_MEMBER_LEFT, "a", bytes},
+                                                        {1, SYNCD_MEMBER_ACTIVE, "b", ""}}));
+  EXPECT_GT(after, before);
+  // One that returns under the same name shows what it then says.
+  const Worker again = join(client_.get(), {.name = "a", .data = "x"});
+  EXPECT_EQ(list(b.get())[0], (Member{0, SYNCD_MEMBER_ACTIVE, "a", "x"}));
+}
+
+TEST_F(Announce, AListLongerThanAFrameIsWhole) {
+  std::vector<Worker> workers;
+  for (int i = 0; i < 120; ++i) {
+    workers.push_back(join(client_.get(), {.name = "w" + std::to_string(i),
+                                           .rank = i,
+                                           .world_size = 120,
+                                           .data = std::string(1024, static_cast<char>(i))}));
+  }
+  const std::vector<Member> all = list(workers[7].get());
+  ASSERT_EQ(all.size(), 120U);
+  for (int i = 0; i < 120; ++i) {
+    EXPECT_EQ(all[static_cast<std::size_t>(i)],
+              (Member{i, SYNCD_MEMBER_ACTIVE, "w" + std::to_string(i),
+                      std::string(1024, static_cast<char>(i))}));
+  }
+}
+
+TEST_F(Announce, AChangeOfMembershipIsTold) {
+  const Worker a = join(
+      client_.get(), {.name = "a", .rank = 0, .on_event = Inbox::on_event, .user_data = &inbox_});
+  list(a.get());
+  Worker b = join(other_.get(), {.name = "b", .rank = 1});
+  syncd_event event = inbox_.next();
+  EXPECT_EQ(event.kind, SYNCD_EVENT_MEMBERS);
+  EXPECT_EQ(event.iteration, -1);
+  EXPECT_EQ(event.wait_us, -1);
+  std::uint64_t version = 0;
+  EXPECT_EQ(list(a.get(), &version).size(), 2U);
+  EXPECT_EQ(version, event.version);
+  other_.close();
+  event = inbox_.next();
+  EXPECT_EQ(event.kind, SYNCD_EVENT_MEMBERS);
+  EXPECT_EQ(list(a.get())[1].state, SYNCD_MEMBER_DISCONNECTED);
+  EXPECT_EQ(inbox_.size(), 0U);
+}
+
+TEST_F(Announce, TheEndOfTheJobIsTold) {
+  const Worker a = join(
+      client_.get(), {.name = "a", .rank = 0, .on_event = Inbox::on_event, .user_data = &inbox_});
+  RawClient raw(server_.address().substr(4));
+  raw.hello();
+  raw.call_for<wire::Ok>(wire::StopJobRequest{"job", "enough"});
+  EXPECT_EQ(inbox_.next().kind, SYNCD_EVENT_STOP);
+}
+
+// Two workers under elastic_bsp: the plan says after which push each meets the other.
+TEST_F(Announce, ABarrierPlanIsTold) {
+  const Worker a = join(client_.get(), {.policy = "elastic_bsp:4",
+                                        .name = "a",
+                                        .rank = 0,
+                                        .on_event = Inbox::on_event,
+                                        .user_data = &inbox_});
+  const Worker b = join(other_.get(), {.policy = "elastic_bsp:4", .name = "b", .rank = 1});
+  ASSERT_EQ(inbox_.next().kind, SYNCD_EVENT_MEMBERS);
+  std::thread beside([&] {
+    syncd_step step = SYNCD_STEP_INIT;
+    for (int i = 0; i < 2; ++i) {
+      EXPECT_EQ(syncd_begin(b.get(), 30'000, &step, nullptr), SYNCD_OK);
+      EXPECT_EQ(syncd_push(b.get(), step.iteration, nullptr, 30'000, nullptr, nullptr), SYNCD_OK);
+    }
+  });
+  syncd_step step = SYNCD_STEP_INIT;
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_EQ(syncd_begin(a.get(), 30'000, &step, nullptr), SYNCD_OK);
+    EXPECT_EQ(syncd_push(a.get(), step.iteration, nullptr, 30'000, nullptr, nullptr), SYNCD_OK);
+  }
+  const syncd_event event = inbox_.next();
+  EXPECT_EQ(event.kind, SYNCD_EVENT_PLAN);
+  EXPECT_GE(event.iteration, 1) << "it has pushed two";
+  EXPECT_GE(event.wait_us, -1);
+  EXPECT_EQ(event.version, 0U);
+  beside.join();
+}
+
+// ---- the callback's rules
+
+struct Careless {
+  syncd_client* client = nullptr;
+  std::atomic<syncd_worker*> worker{nullptr};
+  std::atomic<bool> called{false};
+  Answer begin, members;
+  static void on_event(const syncd_event*, void* given) {
+    auto& self = *static_cast<Careless*>(given);
+    syncd_worker* worker = self.worker.exchange(nullptr);
+    if (worker == nullptr) return;
+    const auto answer = [](auto&& call) {
+      syncd_error* error = nullptr;
+      Answer made;
+      made.status = call(&error);
+      made.message = syncd_error_message(error);
+      syncd_error_free(error);
+      return made;
+    };
+    self.begin = answer([&](auto** error) {
+      syncd_step step = SYNCD_STEP_INIT;
+      return syncd_begin(worker, 0, &step, error);
+    });
+    self.members = answer([&](auto** error) {
+      syncd_members* members = nullptr;
+      return syncd_worker_members(worker, 0, &members, error);
+    });
+    EXPECT_EQ(syncd_should_resync(worker), 0);
+    EXPECT_EQ(syncd_worker_arrive(worker, nullptr), SYNCD_OK);
+    syncd_worker_free(worker);  // its own
+    self.called = true;
+    self.called.notify_all();
+  }
+};
+
+TEST_F(Announce, WhatBlocksIsRefusedInACallbackAndTheRestIsNot) {
+  Careless careless;
+  Worker a = join(client_.get(),
+                  {.name = "a", .rank = 0, .on_event = Careless::on_event, .user_data = &careless});
+  careless.worker = a.release();
+  const Worker b = join(other_.get(), {.name = "b", .rank = 1});
+  careless.called.wait(false);
+  EXPECT_EQ(careless.begin.status, SYNCD_E_STATE);
+  EXPECT_EQ(careless.begin.message, "an event's callback must not call a function that may block");
+  EXPECT_EQ(careless.members.status, SYNCD_E_STATE);
+}
+
+// The memory that a callback uses may go as soon as the worker is freed: made for the sanitizers.
+TEST_F(Announce, NoneIsRunningOnceTheWorkerIsFreed) {
+  for (int i = 0; i < 50; ++i) {
+    auto inbox = std::make_unique<Inbox>();
+    Worker a =
+        join(client_.get(),
+             {.name = "a", .rank = 0, .on_event = Inbox::on_event, .user_data = inbox.get()});
+    const Worker b = join(other_.get(), {.name = "b" + std::to_string(i), .rank = i + 1});
+    if (i % 2 == 0) inbox->next();
+    a.reset();
+    inbox.reset();
+    if (i % 5 != 0) continue;
+    EXPECT_EQ(syncd_leave(b.get(), 30'000, nullptr), SYNCD_OK);
+  }
+}
+
+TEST_F(Announce, BadArgumentsAreNamed) {
+  const std::string bytes(2000, 'x');
+  const auto refused = [&](const void* data, std::size_t size) {
+    syncd_join_options options = SYNCD_JOIN_OPTIONS_INIT;
+    options.data = data;
+    options.data_size = size;
+    syncd_worker* worker = nullptr;
+    syncd_error* error = nullptr;
+    EXPECT_EQ(syncd_join(client_.get(), &options, &worker, &error), SYNCD_E_INVALID);
+    const std::string message = syncd_error_message(error);
+    syncd_error_free(error);
+    return message;
+  };
+  EXPECT_EQ(refused(bytes.data(), 1025),
+            "syncd_join_options.data_size is 1025; allowed: at most 1024");
+  EXPECT_EQ(refused(nullptr, 3), "syncd_join_options.data is NULL, but data_size is 3");
+  const Worker a = join(client_.get(), {.name = "a"});
+  syncd_members* members = nullptr;
+  EXPECT_EQ(syncd_worker_members(nullptr, 0, &members, nullptr), SYNCD_E_INVALID);
+  EXPECT_EQ(syncd_worker_members(a.get(), 0, nullptr, nullptr), SYNCD_E_INVALID);
+  EXPECT_EQ(syncd_worker_members(a.get(), -3, &members, nullptr), SYNCD_E_INVALID);
+  client_.close();
+  EXPECT_EQ(syncd_worker_members(a.get(), 0, &members, nullptr), SYNCD_E_CLOSED);
+  EXPECT_EQ(members, nullptr);
+  EXPECT_EQ(syncd_members_version(nullptr), 0U);
+  EXPECT_EQ(syncd_members_list(nullptr, nullptr), 0U);
+  syncd_members_free(nullptr);
+}
+
+// A program that was built before there were data and events passes the struct as it was then.
+TEST_F(Announce, AnOlderProgramsOptionsGoOnWorking) {
+  syncd_join_options options = SYNCD_JOIN_OPTIONS_INIT;
+  options.struct_size = offsetof(syncd_join_options, data);
+  options.job = "job";
+  options.policy = "asp";
+  options.data = reinterpret_cast<const void*>(1);  // not its own any more
+  options.data_size = 77;
+  options.on_event = reinterpret_cast<syncd_event_callback>(1);
+  syncd_worker* worker = nullptr;
+  ASSERT_EQ(syncd_join(client_.get(), &options, &worker, nullptr), SYNCD_OK);
+  const Worker b = join(other_.get(), {.name = "b"});
+  syncd_worker_free(worker);
+}
+
+}  // namespace
+}  // namespace syncd::test
