@@ -543,6 +543,52 @@ TEST(MemoryThatRunsOut, InTheCallersThreadFailsThatCallAlone) {
   }
 }
 
+// Of what the client does under its lock, and what the library makes of the answer: whichever
+// allocation fails, the call says so and leaves its out-parameters alone, and closing works.
+TEST(MemoryThatRunsOut, InAnyCallAboutMembersIsSaid) {
+  Site site;
+  const std::string data(1000, 'x');
+  const auto run = [&](auto&& call) {
+    for (long good = 0;; ++good) {
+      ASSERT_LT(good, 1000);
+      ApiClient client(site.server.address());
+      ApiWorker worker = client.join({.job = "other-" + std::to_string(good), .world_size = 2});
+      const Answer answer = answered([&](auto** error) {
+        allocations_left = good;
+        const syncd_status status = call(client.get(), worker.get(), error);
+        allocations_left = -1;
+        return status;
+      });
+      if (answer.ok()) return;
+      EXPECT_EQ(answer.status, SYNCD_E_NOMEM) << answer.text();
+      EXPECT_EQ(answer.message, "out of memory");
+    }
+  };
+  run([](auto*, auto* worker, auto** error) {
+    syncd_members* members = nullptr;
+    const syncd_status status = syncd_worker_members(worker, 30'000, &members, error);
+    EXPECT_EQ(status == SYNCD_OK, members != nullptr);
+    syncd_members_free(members);
+    return status;
+  });
+  run([](auto*, auto* worker, auto** error) {
+    return syncd_worker_phase(worker, "a-name-that-is-too-long-to-be-kept-in-place", 1000, 30'000,
+                              error);
+  });
+  run([&](auto* client, auto*, auto** error) {
+    syncd_join_options options = SYNCD_JOIN_OPTIONS_INIT;
+    options.data = data.data();
+    options.data_size = data.size();
+    options.on_event = [](const syncd_event*, void*) {};
+    syncd_worker* worker = nullptr;
+    const syncd_status status = syncd_join(client, &options, &worker, error);
+    EXPECT_EQ(status == SYNCD_OK, worker != nullptr);
+    if (worker != nullptr) syncd_leave(worker, 30'000, nullptr);
+    syncd_worker_free(worker);
+    return status;
+  });
+}
+
 // In the client's own thread it ends the client: every call says so, and closing still works.
 TEST(MemoryThatRunsOut, InTheClientsThreadEndsEveryCallOfIt) {
   Site site;
