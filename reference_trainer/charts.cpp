@@ -72,8 +72,8 @@ struct Frame {
 
   std::string y_axis(std::size_t most, std::string_view label) const {
     std::string result;
-    // A range of whole steps has one tick more than steps.
-    const Ticks ticks = nice_ticks(y_range, most + 1);
+    // A range that was widened to whole steps has up to two ticks more.
+    const Ticks ticks = nice_ticks(y_range, most + 2);
     for (const double value : ticks.values) {
       result += line(left, y()(value), kRight, y()(value), "grid-line");
       const std::string shown = y_percent ? tick_label(value * 100, ticks.step * 100) + "%"
@@ -354,7 +354,7 @@ std::vector<HistogramBar> histogram_bars(const std::vector<StalenessBin>& bins, 
 
 std::string draw_staleness(const std::vector<StalenessBin>& bins, double mean) {
   const std::vector<HistogramBar> bars = histogram_bars(bins, kChartBarsMax);
-  if (bars.empty()) return nothing("no iteration was granted");
+  if (bars.empty()) return nothing("nothing was recorded");
   double highest = 0;
   for (const HistogramBar& bar : bars) highest = std::max(highest, bar.share);
   const double width = bars.front().width;
@@ -421,9 +421,18 @@ std::string draw_span(std::string_view worker, const Span& span, double from, do
   if (is_minibatch && to - from > 10 + 8.5 * static_cast<double>(number.size())) {
     result += text((from + to) / 2, y + kTimelineRow / 2 + kTextDrop, "inside middle", number);
   }
-  if ((span.flags & kSpanSkip) != 0) {
-    result += fmt::format(R"(<path d="{}" class="skip"/>)",
-                          polygon(to, y + kTimelineRow / 2, 5, 3, std::numbers::pi / 2));
+  return result;
+}
+
+// A triangle that points to where a jump over iterations ended.
+std::string draw_jumps(const std::vector<Span>& spans, const Scale& x, double from_x, double y) {
+  std::string result;
+  for (const Span& span : spans) {
+    const double at = x(static_cast<double>(span.end_us));
+    if ((span.flags & kSpanSkip) == 0 || at < from_x || at > kRight) continue;
+    result += fmt::format(R"(<path d="{}" class="skip"><title>{}</title></path>)",
+                          polygon(at, y + kTimelineRow / 2, 6, 3, std::numbers::pi / 2),
+                          escape_markup(fmt::format("jumped to iteration {}", span.iteration)));
   }
   return result;
 }
@@ -443,7 +452,7 @@ std::string draw_worker_spans(std::string_view worker, const std::vector<Span>& 
       drawn_until = std::max(to, from + kLeast);
     }
   }
-  return result;
+  return result + draw_jumps(spans, x, from_x, y);
 }
 
 }  // namespace

@@ -180,21 +180,23 @@ void check_output(const char* flag, const std::optional<std::filesystem::path>& 
   }
 }
 
-// Writes what is asked for beside the table; returns the paths.
-std::vector<std::filesystem::path> write_files(const Options& options, const ReportContext& context,
-                                               const ReportDetails& details,
-                                               const std::vector<RunResult>& results) {
-  std::vector<std::filesystem::path> files;
-  if (options.csv_directory) files = write_csv_files(*options.csv_directory, context, results);
+// Writes what is asked for beside the table; returns what to say of it.
+std::string write_files(const Options& options, const ReportContext& context,
+                        const ReportDetails& details, const std::vector<RunResult>& results) {
+  std::string text;
+  if (options.csv_directory) {
+    const auto files = write_csv_files(*options.csv_directory, context, results);
+    text = fmt::format("wrote {} CSV files to {}\n", files.size(), options.csv_directory->string());
+  }
   if (options.json_lines) {
-    files.push_back(*options.json_lines);
-    write_data_file(files.back(), render_json_lines(context, results));
+    write_data_file(*options.json_lines, render_json_lines(context, results));
+    text += fmt::format("wrote {}\n", options.json_lines->string());
   }
   if (options.report) {
-    files.push_back(*options.report);
-    write_data_file(files.back(), render_html(context, details, results));
+    write_data_file(*options.report, render_html(context, details, results));
+    text += fmt::format("wrote {}\n", options.report->string());
   }
-  return files;
+  return text;
 }
 
 int train(const Options& options, const std::vector<std::string>& arguments) {
@@ -226,9 +228,8 @@ int train(const Options& options, const std::vector<std::string>& arguments) {
   const std::optional<std::string> daemon_problem = daemon ? daemon->stop() : std::nullopt;
 
   std::string text = options.json ? render_json(context, results) : render_report(context, results);
-  for (const auto& file : write_files(options, context, details, results)) {
-    if (!options.json) text += fmt::format("wrote {}\n", file.string());
-  }
+  const std::string written = write_files(options, context, details, results);
+  if (!options.json) text += written;
   const bool printed = print(text);
   if (!printed) say(fmt::format("the report cannot be written: {}", std::strerror(errno)));
   if (daemon_problem) {

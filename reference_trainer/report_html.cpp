@@ -268,8 +268,8 @@ std::string lost_work_section(const std::vector<RunResult>& results) {
   return section(
       "lost", "Restarts, late and skipped iterations",
       "<p class=\"dim\">SpecSync restarts an iteration to compute on fresher parameters; with "
-      "backup "
-      "workers, late updates are dropped; Hop lets a slow worker skip iterations.</p>\n" +
+      "backup workers, an update that comes too late is dropped and its worker goes on where the "
+      "others are; Hop lets a slow worker skip iterations.</p>\n" +
           table({"policy", "restarts", "late updates", "computing thrown away",
                  "of the workers' time", "each time", "skipped iterations", "missing updates"},
                 rows));

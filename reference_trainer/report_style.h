@@ -12,12 +12,12 @@ inline constexpr std::string_view kReportStyle = R"css(
 :root{color-scheme:light dark;
 --page:#fff;--card:#f7f8fa;--text:#1b1f24;--dim:#57606a;--rule:#d5dae0;--grid:#e4e8ec;--mark:#a40e26;
 --c0:#0072b2;--c1:#c75000;--c2:#007d5a;--c3:#a8487f;--c4:#4d4d4d;--c5:#8f6400;--c6:#3a8fc7;--c7:#6a3d9a;
---computing:#4a8fd0;--computing-text:#fff;--waiting:#f2c879;--waiting-line:#a96f00;--wasted:#e5484d;--wasted-line:#7d0b14;
+--computing:#4a8fd0;--waiting:#f2c879;--waiting-line:#a96f00;--wasted:#e5484d;--wasted-line:#7d0b14;
 --exchanging:#8e6fc4;--pushing:#12715b;--idle:#eceff2;--idle-line:#c3c9d0}
 @media (prefers-color-scheme:dark){:root{
 --page:#12161b;--card:#1a2027;--text:#e6eaee;--dim:#9da7b1;--rule:#39424c;--grid:#2a323a;--mark:#ff8b94;
 --c0:#5ab0f0;--c1:#ff8f45;--c2:#35cfa2;--c3:#ea94c6;--c4:#d9d9d9;--c5:#e8bd3c;--c6:#a5d8ff;--c7:#b99cf2;
---computing:#3d78b5;--computing-text:#fff;--waiting:#8a6420;--waiting-line:#f0c674;--wasted:#b5333a;--wasted-line:#ffb3b7;
+--computing:#3d78b5;--waiting:#8a6420;--waiting-line:#f0c674;--wasted:#b5333a;--wasted-line:#ffb3b7;
 --exchanging:#9d83d6;--pushing:#5fe0bd;--idle:#232a32;--idle-line:#414b56}}
 *{box-sizing:border-box}
 html{-webkit-text-size-adjust:100%;text-size-adjust:100%}
@@ -49,7 +49,7 @@ figcaption small{display:block;font-weight:400;font-size:.85rem}
 .chart text{fill:var(--text);font-size:10px}
 .chart .tick,.chart .label{fill:var(--dim)}
 .chart .middle{text-anchor:middle}.chart .end{text-anchor:end}
-.chart .inside{fill:var(--computing-text);font-size:9px;pointer-events:none}
+.chart .inside{fill:#fff;font-size:9px;pointer-events:none;paint-order:stroke;stroke:rgba(0,0,0,.5);stroke-width:2px}
 .axis,.line,.target,.barrier,.grid-line{fill:none}
 .axis{stroke:var(--dim);stroke-width:1}
 .grid-line{stroke:var(--grid);stroke-width:1}

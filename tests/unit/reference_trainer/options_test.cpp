@@ -218,6 +218,17 @@ TEST_F(OptionsTest, FlagsThatWouldHaveNoEffectAreRefused) {
   EXPECT_THAT(error({"--job", "a/b"}), HasSubstr("--job: 'a/b' is not allowed"));
 }
 
+TEST_F(OptionsTest, ReportsGoWhereTheyAreToldTo) {
+  const Options none = good({});
+  EXPECT_FALSE(none.report || none.json_lines || none.quiet);
+  const Options all = good({"--report", "a.html", "--json-lines", "b", "--quiet"});
+  EXPECT_EQ(all.report, "a.html");
+  EXPECT_EQ(all.json_lines, "b");
+  EXPECT_TRUE(all.quiet);
+  EXPECT_THAT(error({"--quiet", "--verbose"}),
+              HasSubstr("--quiet and --verbose: only one of them is allowed"));
+}
+
 TEST_F(OptionsTest, HelpAndVersionGoToStandardOutput) {
   const ParsedCommand help = parse({"--help"});
   EXPECT_EQ(help.exit_status, 0);

@@ -171,6 +171,51 @@ TEST(TrainerRun, ComparesPoliciesAgainstItsOwnDaemon) {
   EXPECT_THAT(trainer.left_behind(), IsEmpty());
 }
 
+std::size_t count(const std::string& text, const std::string& part) {
+  std::size_t found = 0;
+  for (std::size_t at = 0; (at = text.find(part, at)) != text.npos; at += part.size()) ++found;
+  return found;
+}
+
+TEST(TrainerRun, WritesAReportOfWhatHappened) {
+  const TemporaryDirectory place;
+  const fs::path page = place.path() / "report.html";
+  const fs::path lines = place.path() / "series.jsonl";
+  Trainer trainer(
+      words("--workload mf --workers 3 --compare bsp,elastic_bsp:4,specsync+asp --generate "
+            "--samples 2000 --slowdown fixed:2=3x --iteration-ms 2 --max-iterations 20 --quiet "
+            "--csv-dir none --report " +
+            page.string() + " --json-lines " + lines.string()));
+  ASSERT_EQ(trainer.wait(), "exit status 0") << trainer.err();
+  EXPECT_EQ(trainer.err(), "") << "quiet, and no terminal";
+  EXPECT_THAT(trainer.out(), HasSubstr("\nwrote " + page.string() + "\n"));
+  const std::string html = contents(page);
+  EXPECT_THAT(html, AllOf(HasSubstr("mf under 3 policies"), HasSubstr("elastic_bsp:<wbr/>4"),
+                          HasSubstr("--max-iterations 20"), HasSubstr("</html>")));
+  for (const char* drawn : {"class=\"line s2\"", "class=\"bar\"", ": computing for ",
+                            ": pushing for ", "class=\"barrier\""}) {
+    EXPECT_GT(count(html, drawn), 0U) << drawn;
+  }
+  // The series agree with the sums: every grant has its staleness, every worker its times.
+  std::istringstream in(contents(lines));
+  std::int64_t grants = 0;
+  std::int64_t iterations = 0;
+  for (std::string line; std::getline(in, line);) {
+    const json entry = json::parse(line);
+    if (entry["type"] == "staleness") grants += entry["grants"].get<std::int64_t>();
+    if (entry["type"] == "worker") iterations += entry["iterations"].get<std::int64_t>();
+  }
+  EXPECT_EQ(iterations, 3 * 60);
+  EXPECT_GE(grants, iterations);
+}
+
+TEST(TrainerRun, AReportThatCannotBeWrittenIsRefusedBeforeTheFirstRun) {
+  Trainer trainer(words("--workload mf --generate --report /nonexistent/report.html"));
+  EXPECT_EQ(trainer.wait(), "exit status 2");
+  EXPECT_THAT(trainer.err(), HasSubstr("--report: /nonexistent/report.html cannot be written: "
+                                       "directory /nonexistent: No such file or directory"));
+}
+
 TEST(TrainerRun, TheLossFallsUnderEveryPolicyAndTheTargetEndsARun) {
   Trainer trainer(
       words("--workload svm --workers 2 --compare bsp,asp --generate --iteration-ms 0 "
