@@ -189,6 +189,7 @@ BatchScore cross_entropy(std::size_t classes, std::span<const std::uint8_t> labe
   return result;
 }
 
+// NOLINTBEGIN(bugprone-macro-parentheses): T is a type.
 #define SYNCD_TRAINER_LAYERS(T)                                                                  \
   template void convolve<T>(const ConvShape&, const T*, const T*, const T*, T*, T*);             \
   template void convolve_backward<T>(const ConvShape&, const T*, const T*, const T*, T*, T*, T*, \
@@ -203,6 +204,7 @@ BatchScore cross_entropy(std::size_t classes, std::span<const std::uint8_t> labe
   template void connect_backward<T>(std::size_t, std::size_t, std::size_t, const T*, const T*,   \
                                     const T*, T*, T*, T*);                                       \
   template BatchScore cross_entropy<T>(std::size_t, std::span<const std::uint8_t>, T*);
+// NOLINTEND(bugprone-macro-parentheses)
 
 SYNCD_TRAINER_LAYERS(float)
 SYNCD_TRAINER_LAYERS(double)

@@ -13,6 +13,7 @@ namespace {
 constexpr std::size_t kShapes = 10;
 constexpr double kRadiusMin = 7;
 constexpr double kRadiusMax = 11;
+constexpr double kStripesPerRadius = 2.5;
 constexpr double kContrastMin = 60;  // of the shape's colour against the background, per channel
 constexpr double kContrastMax = 100;
 constexpr double kNoise = 30;      // largest deviation of a pixel
@@ -39,7 +40,6 @@ bool covers(std::size_t shape, double x, double y) {
   const double ay = std::abs(y);
   const double square = std::max(ax, ay);
   const double distance2 = x * x + y * y;
-  constexpr double kStripes = 2.5;  // stripes per radius
   switch (shape) {
     case 0:
       return distance2 < 1;  // disc
@@ -54,11 +54,12 @@ bool covers(std::size_t shape, double x, double y) {
     case 5:
       return std::abs(ax - ay) < 0.35 && square < 0.9;  // diagonal cross
     case 6:
-      return square < 0.95 && is_striped(y * kStripes);  // lying stripes
+      return square < 0.95 && is_striped(y * kStripesPerRadius);  // lying stripes
     case 7:
-      return square < 0.95 && is_striped(x * kStripes);  // standing stripes
+      return square < 0.95 && is_striped(x * kStripesPerRadius);  // standing stripes
     case 8:
-      return square < 0.95 && is_striped(x * kStripes) != is_striped(y * kStripes);
+      return square < 0.95 &&
+             is_striped(x * kStripesPerRadius) != is_striped(y * kStripesPerRadius);
     default:
       return in_band(y, -0.9, 0.9) && ax < (y + 0.9) * 0.55;  // triangle
   }
