@@ -18,20 +18,30 @@ def free_port():
         return probe.getsockname()[1]
 
 
-@pytest.mark.parametrize("policy", ["bsp", "bsp:4", "elastic_bsp:8"])
-def test_local_sgd_learns_together(daemon, run, policy):
+def train_together(daemon, run, policy, workers, averagings):
     environment = {
         "SYNCD_ADDR": daemon.address,
         "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": str(free_port()),
         "GLOO_SOCKET_IFNAME": "lo",
     }
-    averagings = 60 if policy != "bsp" else 200
-    processes = [run(EXAMPLE, rank, 3, averagings, policy, env=environment) for rank in range(3)]
+    processes = [
+        run(EXAMPLE, rank, workers, averagings, policy, env=environment) for rank in range(workers)
+    ]
     for rank, process in enumerate(processes):
         code, out, err = process.finish()
         assert code == 0, out + err
         assert f"worker {rank}: {averagings} averagings" in out
+
+
+def test_local_sgd_learns_together(daemon, run):
+    train_together(daemon, run, "elastic_bsp:8", workers=2, averagings=12)
+
+
+@pytest.mark.slow  # every process takes seconds to import torch
+@pytest.mark.parametrize("policy", ["bsp", "bsp:4", "elastic_bsp:8"])
+def test_local_sgd_of_more_workers(daemon, run, policy):
+    train_together(daemon, run, policy, workers=3, averagings=60 if policy != "bsp" else 200)
 
 
 @pytest.fixture

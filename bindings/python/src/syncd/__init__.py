@@ -10,7 +10,21 @@ syncd.aio has the same for asyncio, syncd.torch an adapter for PyTorch.
 """
 
 from ._library import LibraryNotFound, library_version
-from .client import Client, Explanation, Pushed, Step, Update, WaitedFor, Worker, connect
+from .client import (
+    Client,
+    Event,
+    EventKind,
+    Explanation,
+    Member,
+    Members,
+    MemberState,
+    Pushed,
+    Step,
+    Update,
+    WaitedFor,
+    Worker,
+    connect,
+)
 from .errors import (
     Cancelled,
     Closed,
@@ -32,10 +46,15 @@ __all__ = [
     "Client",
     "Closed",
     "Error",
+    "Event",
+    "EventKind",
     "Explanation",
     "Fenced",
     "Invalid",
     "LibraryNotFound",
+    "Member",
+    "MemberState",
+    "Members",
     "Pushed",
     "Status",
     "Step",

@@ -25,13 +25,14 @@ Errors are those of `syncd`.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import math
 import re
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, AsyncIterator, Callable, TypeVar
 
 from . import client as _client
-from .client import Explanation, Pushed, Step, Update
+from .client import Explanation, Members, Pushed, Step, Update
 from .errors import Status, Timeout, error_of
 
 _Result = TypeVar("_Result")
@@ -223,6 +224,12 @@ class Worker:
     async def restarted(self, iteration: int | None = None, timeout: float | None = None) -> None:
         await self._call(self.sync.restarted, iteration, timeout)
 
+    async def phase(
+        self, name: str | None, lease: float = 0, timeout: float | None = None
+    ) -> contextlib.AbstractContextManager[None]:
+        """As syncd.Worker.phase(): `with await worker.phase("checkpoint", 600): ...`"""
+        return await self._call(self.sync.phase, name, lease, timeout)
+
     async def push(self, *arguments: Any, **options: Any) -> Pushed:
         """As syncd.Worker.push(), with its arguments."""
         return await self._call(lambda: self.sync.push(*arguments, **options))
@@ -246,6 +253,10 @@ class Worker:
     async def explain(self) -> Explanation | None:
         """As syncd.Worker.explain(): also while a task waits in begin()."""
         return await asyncio.to_thread(self.sync.explain)
+
+    async def members(self) -> Members:
+        """As syncd.Worker.members(): also while a task waits in begin()."""
+        return await asyncio.to_thread(self.sync.members)
 
     async def steps(self, iterations: int | None = None) -> AsyncIterator[Step]:
         """As syncd.Worker.steps()."""

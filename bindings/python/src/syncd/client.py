@@ -6,11 +6,16 @@ made in pieces, so that Ctrl-C and other signal handlers of Python run between t
 
 from __future__ import annotations
 
+import atexit
+import contextlib
+import enum
 import math
 import os
 import re
+import sys
 import threading
 import time
+import weakref
 from types import TracebackType
 from typing import Any, Callable, Iterator, NamedTuple, Sequence
 
@@ -98,6 +103,103 @@ class Update(NamedTuple):
     """The sender's iteration."""
     weight: float
     """Its share in the reduced parameters; those of one answer sum up to 1."""
+
+
+class MemberState(enum.IntEnum):
+    """What has become of a member."""
+
+    ACTIVE = 0
+    """Connected."""
+    DISCONNECTED = 1
+    """Its connection is gone; its place is kept for the job's worker_grace."""
+    LEFT = 2
+    """Its place is free."""
+    LOST = 3
+    """Given up; its place is free, and it may come back."""
+
+
+class Member(NamedTuple):
+    """One member of a job."""
+
+    rank: int
+    state: MemberState
+    clock: int
+    """Iterations completed; decentralized: the iteration it is in."""
+    name: str
+    host: str
+    data: bytes
+    """What it gave to join(data=...)."""
+
+
+class Members(NamedTuple):
+    """Who takes part in a job."""
+
+    version: int
+    """Every change up to it is in the list. It grows with every change."""
+    members: tuple[Member, ...]
+    """In rank order."""
+
+
+class EventKind(enum.IntEnum):
+    """What on_event is called for."""
+
+    RESYNC = 1
+    """should_resync() is true now, for `iteration`."""
+    MEMBERS = 2
+    """Somebody has joined, left, been lost, cut off or come back, or shows other data: members()
+    says who is there. Told once until members() is called again."""
+    PLAN = 3
+    """elastic_bsp has planned when all meet next: this worker after its push of `iteration`."""
+    STOP = 4
+    """The job was stopped or has finished."""
+
+
+_EVENT_KINDS = frozenset(EventKind)
+
+
+class Event(NamedTuple):
+    """Something that a worker is told without asking."""
+
+    kind: EventKind
+    iteration: int | None
+    """RESYNC, PLAN."""
+    wait: float | None
+    """PLAN: for how many seconds the first to arrive waits, as foreseen; None: not known."""
+    version: int | None
+    """MEMBERS: of the list as it is now."""
+
+
+# Clients whose thread may call into Python: that must be over before the interpreter ends.
+_listening: weakref.WeakSet[Client] = weakref.WeakSet()
+
+
+@atexit.register
+def _close_listening() -> None:
+    for client in list(_listening):
+        client.close()
+
+
+def _event_callback(on_event: Callable[[Event], object]) -> Any:
+    """`on_event` as the library calls it. What it raises goes where exceptions of threads go."""
+
+    def take(raw: Any, _: Any) -> None:
+        if raw.kind not in _EVENT_KINDS:
+            return  # of a newer library
+        try:
+            on_event(
+                Event(
+                    EventKind(raw.kind),
+                    None if raw.iteration < 0 else raw.iteration,
+                    None if raw.wait_us < 0 else raw.wait_us / 1e6,
+                    None if raw.version == 0 else raw.version,
+                )
+            )
+        except BaseException:  # nobody is there who could catch it
+            threading.excepthook(
+                threading.ExceptHookArgs((*sys.exc_info(), threading.current_thread()))
+            )
+
+    return ffi.callback("syncd_event_callback", take)
 
 
 def _timeout_ms(what: str, seconds: float | None) -> int:
@@ -226,6 +328,8 @@ class Client:
         world_size: int | None = None,
         name: str | None = None,
         host: str | None = None,
+        data: bytes = b"",
+        on_event: Callable[[Event], object] | None = None,
         timeout: float | None = None,
     ) -> Worker:
         """Joins a job, without waiting for the other workers: the first begin() does that.
@@ -237,6 +341,12 @@ class Client:
         world_size  workers expected before the job starts; None: from the environment, else what
                     the job says, else 1
         name, host  a worker that joins again under both gets its rank back
+        data        what this worker shows to the others in members(), such as the address at which
+                    it takes their updates; at most 1024 bytes
+        on_event    is called with an Event on the client's own thread, one call at a time. It must
+                    return within a few milliseconds (put the event into a queue, set a
+                    threading.Event, call loop.call_soon_threadsafe()), and no method of this
+                    client's that may wait may be called in it: those raise Error (SYNCD_E_STATE)
 
         Raises Invalid, Timeout, Unreachable, Stopped, Closed and Error (another policy, a rank that
         is taken, a limit that is reached).
@@ -255,6 +365,15 @@ class Client:
         if timeout == 0:  # which the library reads as the default
             raise error_of(Status.E_INVALID, "timeout=0; allowed for a join: above 0, or None")
         options.timeout_ms = _timeout_ms("timeout", timeout)
+        if not isinstance(data, bytes):
+            raise TypeError(f"data is of type {type(data).__name__}; allowed: bytes")
+        keep.append(ffi.from_buffer(data))
+        options.data = keep[-1] if data else ffi.NULL
+        options.data_size = len(data)
+        callback = None
+        if on_event is not None:
+            callback = options.on_event = _event_callback(on_event)
+            _listening.add(self)
         made = ffi.new("syncd_worker **")
         error = ffi.new("syncd_error **")
         with self._changed:
@@ -270,7 +389,7 @@ class Client:
                 self._changed.notify_all()
         if status:
             raise take_error(self._lib, status, error)
-        return Worker(self, made[0])
+        return Worker(self, made[0], callback)
 
     def close(self) -> None:
         """Closes the connection: calls of its workers that are blocked raise Cancelled, later ones
@@ -305,18 +424,22 @@ class Client:
 class Worker:
     """A worker of a job. Made by Client.join(); use it in a `with` statement, which leaves the job.
 
-    One thread at a time, except should_resync(), explain() and the properties; a call that is made
+    One thread at a time, except should_resync(), explain(), members() and the properties; a call that is made
     while another thread is in one raises Error (SYNCD_E_STATE). Where a call takes `iteration`,
     None means the one that begin() granted last. Timeouts are in seconds; None: the client's default;
     math.inf: for ever; 0: do not wait.
     """
 
-    def __init__(self, client: Client, handle: Any) -> None:
+    def __init__(self, client: Client, handle: Any, callback: Any = None) -> None:
         lib = client._lib
         self._client = client  # keeps the connection alive
         self._lib = lib
+
+        def free(freed: Any, _callback: Any = callback) -> None:  # which must live as long
+            lib.syncd_worker_free(freed)
+
         # Freed with this object, when no thread can be in a call of it any more.
-        self._handle = ffi.gc(handle, lib.syncd_worker_free)
+        self._handle = ffi.gc(handle, free)
         self._busy = threading.Lock()
         self._error = ffi.new("syncd_error **")
         self._step = ffi.new("syncd_step *")
@@ -410,6 +533,47 @@ class Worker:
     def restarted(self, iteration: int | None = None, timeout: float | None = None) -> None:
         """Tells that this worker followed should_resync(). Call it before the pull."""
         self._tell(self._lib.syncd_worker_restarted, self._which(iteration), timeout)
+
+    def phase(
+        self, name: str | None, lease: float = 0, timeout: float | None = None
+    ) -> contextlib.AbstractContextManager[None]:
+        """Tells that this worker is in a long phase, such as an evaluation or a checkpoint, in which
+        it is not late: it is neither warned of nor given up for `lease` seconds.
+
+            with worker.phase("checkpoint", lease=600):
+                ...
+
+        It also holds without `with`, and ends with the lease, the next begin() or push(), another
+        call, or phase(None).
+
+        name: 1-64 of [A-Za-z0-9._-]; None: the phase is over. lease: up to 24 hours. timeout: 0
+        leaves the telling to the library.
+        Raises Invalid, Timeout, Unreachable, Unsupported (an older daemon), Fenced, Cancelled,
+        Closed, Error.
+        """
+        keep: list[Any] = []
+        if isinstance(lease, bool) or not isinstance(lease, (int, float)):
+            kind = type(lease).__name__
+            raise TypeError(f"lease is of type {kind}; allowed: a number of seconds")
+        # What is no lease for the library either.
+        whole = math.isfinite(lease) and abs(lease) < 1e9
+        lease_ms = math.ceil(lease * 1000) if whole else -1
+        self._call(
+            self._lib.syncd_worker_phase,
+            _text("name", name, keep),
+            lease_ms,
+            _timeout_ms("timeout", timeout),
+        )
+        return self._phase()
+
+    @contextlib.contextmanager
+    def _phase(self) -> Iterator[None]:
+        try:
+            yield
+        finally:
+            # A worker that is no member any more is in no phase.
+            with contextlib.suppress(Error):
+                self.phase(None, timeout=0)
 
     def push(
         self,
@@ -523,6 +687,40 @@ class Worker:
                     one.clock,
                     None if one.last_push_age_us < 0 else one.last_push_age_us / 1e6,
                     _decoded(one.state),
+                )
+                for one in (listed[0][0:count] if count else ())
+            ),
+        )
+
+    # ---- Who takes part
+
+    def members(self, timeout: float | None = None) -> Members:
+        """Who takes part in the job: everybody who has a rank, or had it last, this one included.
+
+        Any thread. Ask when on_event says EventKind.MEMBERS rather than again and again.
+        Raises Timeout, Unreachable, Unsupported (an older daemon), Fenced, Cancelled, Closed.
+        """
+        lib = self._lib
+        found = ffi.new("syncd_members **")
+        error = ffi.new("syncd_error **")
+        status = lib.syncd_worker_members(
+            self._handle, _timeout_ms("timeout", timeout), found, error
+        )
+        if status:
+            raise take_error(lib, status, error)
+        given = ffi.gc(found[0], lib.syncd_members_free)
+        listed = ffi.new("syncd_member **")
+        count = lib.syncd_members_list(given, listed)
+        return Members(
+            lib.syncd_members_version(given),
+            tuple(
+                Member(
+                    one.rank,
+                    MemberState(one.state),
+                    one.clock,
+                    _decoded(one.name),
+                    _decoded(one.host),
+                    bytes(ffi.buffer(one.data, one.data_size)) if one.data_size else b"",
                 )
                 for one in (listed[0][0:count] if count else ())
             ),
