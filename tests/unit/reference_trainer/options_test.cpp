@@ -123,6 +123,11 @@ TEST_F(OptionsTest, ANetworkHasMomentumAndItsOwnFormats) {
   EXPECT_EQ(given.workload.momentum, 0);
   EXPECT_EQ(given.workload.weight_decay, 0.01);
   EXPECT_EQ(given.data.image_format, ImageFormat::kCifar100);
+  EXPECT_EQ(given.workload.backend, Backend::kCpu);
+  const ParsedCommand cuda = parse({"--workload", "cnn", "--generate", "--backend", "cuda"});
+  EXPECT_EQ(cuda.options.workload.backend, Backend::kCuda);
+  EXPECT_THAT(parse({"--workload", "cnn", "--backend", "gpu"}).text,
+              HasSubstr("--backend: 'gpu' is not allowed; allowed: cpu, cuda"));
   EXPECT_THAT(parse({"--workload", "cnn", "--generate", "--momentum", "1"}).text,
               HasSubstr("--momentum: '1' is not allowed; allowed: a number from 0 to 0.999"));
   EXPECT_EQ(good({}).workload.momentum, 0) << "the other workloads have none";
@@ -214,6 +219,7 @@ TEST_F(OptionsTest, FlagsThatWouldHaveNoEffectAreRefused) {
               HasSubstr("with --workload cnn; allowed: cifar-10, cifar-100"));
   EXPECT_THAT(error({"--momentum", "0.5"}), HasSubstr("--momentum: only used with --workload cnn"));
   EXPECT_THAT(error({"--weight-decay", "0"}), HasSubstr("--weight-decay: only used with"));
+  EXPECT_THAT(error({"--backend", "cuda"}), HasSubstr("--backend: only used with --workload cnn"));
   EXPECT_THAT(error({"--generate", "--data", "f"}), HasSubstr("--data and --generate: only one"));
   EXPECT_THAT(error({"--job", "a/b"}), HasSubstr("--job: 'a/b' is not allowed"));
 }

@@ -246,6 +246,17 @@ TEST(TrainerRun, TrainsANetworkAndReportsItsAccuracy) {
   EXPECT_THAT(trainer.left_behind(), IsEmpty());
 }
 
+TEST(TrainerRun, WithoutAGpuCudaSaysWhatIsMissingBeforeAnythingStarts) {
+  Trainer trainer(
+      words("--workload cnn --backend cuda --workers 2 --generate --samples 1000 --batch 8 "
+            "--iteration-ms 0 --max-iterations 3 --json"));
+  const std::string end = trainer.wait();
+  if (end == "exit status 0") GTEST_SKIP() << "there is a GPU";
+  EXPECT_EQ(end, "exit status 2");
+  EXPECT_THAT(trainer.err(), ::testing::StartsWith("reference_trainer: --backend cuda: "));
+  EXPECT_EQ(trainer.out(), "");
+}
+
 // ---- Decentralized and speculative policies
 
 // One run of four workers under a policy with 40 iterations for each; its part of the report.
