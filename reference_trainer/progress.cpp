@@ -82,7 +82,7 @@ std::string progress_line(std::string_view label, const RunProgress& progress,
   if (progress.seconds <= 0) {
     parts.emplace_back("starting");
   } else {
-    if (share) parts.push_back(fmt::format("{:.0f}%", std::floor(*share * 100)));
+    if (share) parts.push_back(fmt::format("{:>3.0f}%", std::floor(*share * 100)));
     if (!share) parts.push_back(fmt::format("{} it", progress.iterations));
     parts.push_back(fmt::format("{:.1f} it/s", rate_of(progress)));
     if (std::isfinite(progress.loss)) parts.push_back(fmt::format("loss {:.4f}", progress.loss));

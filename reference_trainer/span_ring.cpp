@@ -19,37 +19,38 @@ std::string_view span_kind_name(SpanKind kind) {
   return kNames.at(static_cast<std::size_t>(kind));
 }
 
-// A sequence lock whose sequence is the number of spans: a reader that saw a part of a new entry
-// sees a number by which it drops that entry.
+// A sequence lock whose sequence is the number of spans. Every field is stored with release and
+// loaded with acquire: a reader that saw a part of a new entry then sees at least the number that
+// was there when the writer began with it, and by that number drops the entry.
 void SpanRing::add(const Span& span) {
+  constexpr auto kRelease = std::memory_order_release;
   const std::uint64_t written = written_.load(std::memory_order_relaxed);
-  std::atomic_thread_fence(std::memory_order_release);
   Entry& entry = entries_[written % kCapacity];
-  entry.start_us.store(span.start_us, std::memory_order_relaxed);
-  entry.end_us.store(span.end_us, std::memory_order_relaxed);
-  entry.iteration.store(span.iteration, std::memory_order_relaxed);
+  entry.start_us.store(span.start_us, kRelease);
+  entry.end_us.store(span.end_us, kRelease);
+  entry.iteration.store(span.iteration, kRelease);
   entry.kind_and_flags.store(
       static_cast<std::uint32_t>(span.kind) | static_cast<std::uint32_t>(span.flags) << kFlagShift,
-      std::memory_order_relaxed);
-  written_.store(written + 1, std::memory_order_release);
+      kRelease);
+  written_.store(written + 1, kRelease);
 }
 
 std::vector<Span> SpanRing::read() const {
-  const std::uint64_t end = written_.load(std::memory_order_acquire);
+  constexpr auto kAcquire = std::memory_order_acquire;
+  const std::uint64_t end = written_.load(kAcquire);
   const std::uint64_t begin = end > kCapacity ? end - kCapacity : 0;
   std::vector<Span> spans;
   spans.reserve(end - begin);
   for (std::uint64_t i = begin; i < end; ++i) {
     const Entry& entry = entries_[i % kCapacity];
-    const std::uint32_t bits = entry.kind_and_flags.load(std::memory_order_relaxed);
+    const std::uint32_t bits = entry.kind_and_flags.load(kAcquire);
     spans.push_back(
-        {.start_us = entry.start_us.load(std::memory_order_relaxed),
-         .end_us = entry.end_us.load(std::memory_order_relaxed),
-         .iteration = entry.iteration.load(std::memory_order_relaxed),
+        {.start_us = entry.start_us.load(kAcquire),
+         .end_us = entry.end_us.load(kAcquire),
+         .iteration = entry.iteration.load(kAcquire),
          .kind = static_cast<SpanKind>(std::min<std::uint32_t>(bits & 0xff, kSpanKinds - 1)),
          .flags = static_cast<std::uint8_t>(bits >> kFlagShift)});
   }
-  std::atomic_thread_fence(std::memory_order_acquire);
   // The entry after the newest one may be half written just now: with it, one less is whole.
   const std::uint64_t now = written_.load(std::memory_order_relaxed);
   const std::uint64_t first_whole = now + 1 > kCapacity ? now + 1 - kCapacity : 0;

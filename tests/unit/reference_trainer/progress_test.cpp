@@ -22,7 +22,7 @@ RunProgress halfway() {
 
 TEST(Progress, ShowsShareRateLossAndTimeLeft) {
   EXPECT_EQ(progress_line("[1/3] bsp", halfway(), 100),
-            "[1/3] bsp  [############............]  50%  100.0 it/s  loss 0.6000  3 s left");
+            "[1/3] bsp  [############............]   50%  100.0 it/s  loss 0.6000  3 s left");
 }
 
 TEST(Progress, ATimeLimitCountsToo) {
@@ -54,7 +54,7 @@ TEST(Progress, FitsIntoTheTerminal) {
   for (std::size_t columns = 0; columns < 120; ++columns) {
     EXPECT_LE(progress_line("[1/3] hop:ring_based,max_ig=5", halfway(), columns).size(), columns);
   }
-  EXPECT_EQ(progress_line("[1/3] bsp", halfway(), 30), "[1/3] bsp  50%  100.0 it/s");
+  EXPECT_EQ(progress_line("[1/3] bsp", halfway(), 30), "[1/3] bsp   50%  100.0 it/s");
   EXPECT_EQ(progress_line("[1/3] bsp", halfway(), 5), "[1/3]");
 }
 
@@ -62,7 +62,7 @@ class Terminal : public ::testing::Test {
  protected:
   void SetUp() override {
     ::setenv("TERM", "xterm", 1);
-    const winsize size{.ws_row = 24, .ws_col = 60, .ws_xpixel = 0, .ws_ypixel = 0};
+    const winsize size{.ws_row = 24, .ws_col = 61, .ws_xpixel = 0, .ws_ypixel = 0};
     ASSERT_EQ(::openpty(&outside_, &inside_, nullptr, nullptr, &size), 0);
   }
   void TearDown() override {
@@ -84,7 +84,7 @@ TEST_F(Terminal, TheLineIsDrawnAndErased) {
   EXPECT_TRUE(line.is_shown());
   line.show("[1/3] bsp", halfway());
   line.show("[1/3] bsp", halfway());  // too soon
-  EXPECT_EQ(shown(), "\r[1/3] bsp  [###...]  50%  100.0 it/s  loss 0.6000  3 s left\x1b[K");
+  EXPECT_EQ(shown(), "\r[1/3] bsp  [###...]   50%  100.0 it/s  loss 0.6000  3 s left\x1b[K");
   line.clear();
   line.clear();
   EXPECT_EQ(shown(), "\r\x1b[K") << "once";
