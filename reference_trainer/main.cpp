@@ -24,6 +24,7 @@
 #include "reference_trainer/report_details.h"
 #include "reference_trainer/report_html.h"
 #include "reference_trainer/run.h"
+#include "reference_trainer/virtual_run.h"
 #include "reference_trainer/worker_process.h"
 
 namespace {
@@ -64,7 +65,8 @@ ReportContext make_context(const Options& options, const Workload& workload,
                         .seed = options.workload.seed,
                         .hop_order = options.hop_order,
                         .slowdown = options.slowdown,
-                        .iteration_ms = options.iteration_ms,
+                        .iteration_ms = options.virtual_time ? 0 : options.iteration_ms,
+                        .virtual_iteration_time = options.iteration_time,
                         .target_loss = options.target_loss,
                         .target_source = "given"};
   if (!context.target_loss) {
@@ -111,6 +113,11 @@ std::string summary(const RunResult& result) {
                      result.final_loss());
 }
 
+VirtualSettings virtual_settings(const Options& options) {
+  return {.iteration_time = options.iteration_time,
+          .delay_us = static_cast<std::int64_t>(options.delay_ms * 1'000)};
+}
+
 // Trains under each policy in turn. Stops early only at a signal or when the daemon is gone.
 std::vector<RunResult> run_all(const Options& options, const Workload& workload,
                                const SharedArrays& data, DaemonProcess* daemon,
@@ -125,7 +132,7 @@ std::vector<RunResult> run_all(const Options& options, const Workload& workload,
     const RunSettings settings = make_settings(options, addresses, run);
     const std::string label =
         fmt::format("[{}/{}] {}", run + 1, options.policies.size(), settings.policy);
-    if (options.verbose) {
+    if (options.verbose && !options.virtual_time) {
       say(fmt::format("{}: training as job {} at {}", label, settings.job, addresses));
     } else if (!options.quiet && !progress.is_shown()) {
       say(label + ": training");
@@ -133,7 +140,10 @@ std::vector<RunResult> run_all(const Options& options, const Workload& workload,
     const RunObserver observer{
         .notify = [&](const std::string& line) { say_above(fmt::format("{}: {}", label, line)); },
         .progress = [&](const RunProgress& state) { progress.show(label, state); }};
-    results.push_back(run_training(settings, workload, data, daemon, observer));
+    results.push_back(
+        options.virtual_time
+            ? run_virtually(settings, virtual_settings(options), workload, data, observer)
+            : run_training(settings, workload, data, daemon, observer));
     progress.clear();
     if (!options.quiet || !results.back().failure.empty()) {
       say(fmt::format("{}: {}", label, summary(results.back())));
@@ -221,7 +231,8 @@ int train(const Options& options, const std::vector<std::string>& arguments) {
   const ReportContext context = make_context(options, *workload, dataset.description);
   if (options.verbose) say(dataset.description);
   std::optional<DaemonProcess> daemon;
-  if (options.daemon.empty()) daemon.emplace(DaemonOptions{options.store, options.verbose});
+  if (options.daemon.empty() && !options.virtual_time)
+    daemon.emplace(DaemonOptions{options.store, options.verbose});
   const std::string addresses = daemon ? daemon->address() : options.daemon;
   const std::vector<RunResult> results =
       run_all(options, *workload, dataset.arrays, daemon ? &*daemon : nullptr, addresses);

@@ -88,6 +88,9 @@ struct RawFlags {
   std::uint64_t seed = 1;
   double learning_rate = 0, seconds_max = 0, target_loss = 0, iteration_ms = 20;
   double momentum = kCnnMomentum, weight_decay = kCnnWeightDecay;
+  std::string iteration_time;
+  double delay_ms = 0;
+  bool virtual_time = false;
   bool generate = false, json = false, quiet = false, verbose = false;
 };
 
@@ -216,6 +219,23 @@ void add_end_flags(CLI::App& app, RawFlags& raw) {
       ->check(number(0, 1e9, "a number from 0"));
 }
 
+void add_virtual_flags(CLI::App& app, RawFlags& raw) {
+  FlagGroup group(app, "Virtual time");
+  group.flag("--virtual-time", raw.virtual_time,
+             "Compute the workers' minibatches one after the other in this process, and take the "
+             "time that they need from --iteration-ms or --iteration-time instead of a clock: any "
+             "number of workers on any machine, and the same result for the same seed. No daemon "
+             "runs: its engine decides here");
+  group.option("--iteration-time", "DIST", raw.iteration_time,
+               "With --virtual-time, in milliseconds: constant:MS, uniform:A-B (one speed per "
+               "worker), uniform_each:A-B, normal:MEAN,DEVIATION, lognormal:MEDIAN,SIGMA or "
+               "trace:FILE (default: constant, --iteration-ms)");
+  group
+      .option("--delay-ms", "MS", raw.delay_ms,
+              "With --virtual-time: how long every message takes, one way (default 0)")
+      ->check(number(0, 3.6e6, "milliseconds from 0 to 3600000"));
+}
+
 void add_data_flags(CLI::App& app, RawFlags& raw) {
   FlagGroup group(app, "Data");
   group.option("--data", "FILE", raw.data, "Train on this file");
@@ -286,9 +306,8 @@ void check_job(const std::string& job) {
 void check_together(const CLI::App& app) {
   if (app.count("--workload") == 0)
     throw FlagError{"--workload is required; allowed: svm, mf, cnn"};
-  const std::pair<const char*, const char*> alternatives[] = {{"--policy", "--compare"},
-                                                              {"--quiet", "--verbose"},
-                                                              {"--data", "--generate"}};
+  const std::pair<const char*, const char*> alternatives[] = {
+      {"--policy", "--compare"}, {"--quiet", "--verbose"}, {"--data", "--generate"}};
   for (const auto& [one, other] : alternatives) {
     if (app.count(one) == 0 || app.count(other) == 0) continue;
     throw FlagError{fmt::format("{} and {}: only one of them is allowed", one, other)};
@@ -372,6 +391,31 @@ void read_network(const CLI::App& app, const RawFlags& raw, WorkloadConfig& work
   }
 }
 
+void read_virtual_time(const CLI::App& app, const RawFlags& raw, Options& options) {
+  options.virtual_time = raw.virtual_time;
+  for (const char* flag : {"--iteration-time", "--delay-ms"}) {
+    if (app.count(flag) > 0 && !raw.virtual_time) {
+      throw FlagError{fmt::format("{}: only used with --virtual-time", flag)};
+    }
+  }
+  if (!raw.virtual_time) return;
+  for (const char* flag : {"--store", "--job"}) {  // --daemon may come from the environment
+    if (app.count(flag) > 0) throw FlagError{fmt::format("{}: not used with --virtual-time", flag)};
+  }
+  options.delay_ms = raw.delay_ms;
+  options.iteration_time = raw.iteration_time;
+  if (!options.iteration_time.empty()) {
+    if (app.count("--iteration-ms") > 0) {
+      throw FlagError{"--iteration-ms and --iteration-time: only one of them is allowed"};
+    }
+    return;
+  }
+  if (raw.iteration_ms <= 0) {
+    throw FlagError{"--iteration-ms: 0 is not allowed with --virtual-time; allowed: more than 0"};
+  }
+  options.iteration_time = fmt::format("constant:{}", raw.iteration_ms);
+}
+
 Options to_options(const CLI::App& app, const RawFlags& raw) {
   Options options;
   check_together(app);
@@ -393,6 +437,7 @@ Options to_options(const CLI::App& app, const RawFlags& raw) {
   options.budget = raw.budget == "shared" ? Budget::kShared : Budget::kEach;
   options.seconds_max = raw.seconds_max;
   if (app.count("--target-loss") > 0) options.target_loss = raw.target_loss;
+  read_virtual_time(app, raw, options);
   options.daemon = raw.daemon;
   options.store = raw.store;
   if (app.count("--store") > 0 && !raw.daemon.empty()) {
@@ -426,6 +471,7 @@ ParsedCommand parse_command(int argc, const char* const* argv) {
   add_training_flags(app, raw);
   add_policy_flags(app, raw);
   add_end_flags(app, raw);
+  add_virtual_flags(app, raw);
   add_data_flags(app, raw);
   add_daemon_flags(app, raw);
   add_output_flags(app, raw);

@@ -22,6 +22,9 @@ struct Options {
   std::int64_t iterations = 0;  // per worker; 0: no limit
   Budget budget = Budget::kShared;
   double seconds_max = 0;  // 0: no limit
+  bool virtual_time = false;
+  std::string iteration_time;  // with virtual_time, as the simulator has it
+  double delay_ms = 0;         // likewise, of every message one way
   std::optional<double> target_loss;
   std::string daemon;  // empty: start one
   std::string store = "memory";

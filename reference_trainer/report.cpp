@@ -150,8 +150,13 @@ std::string format_table(const std::vector<std::string>& header,
 std::string describe_setting(const ReportContext& context) {
   std::string text = fmt::format("{}, {} worker{}, seed {}, ", context.workload, context.workers,
                                  context.workers == 1 ? "" : "s", context.seed);
-  text += context.iteration_ms > 0 ? fmt::format("{:g} ms per iteration", context.iteration_ms)
-                                   : "iterations as fast as they go";
+  if (!context.virtual_iteration_time.empty()) {
+    text += fmt::format("virtual time, {} ms per iteration", context.virtual_iteration_time);
+  } else if (context.iteration_ms > 0) {
+    text += fmt::format("{:g} ms per iteration", context.iteration_ms);
+  } else {
+    text += "iterations as fast as they go";
+  }
   if (context.hop_order == HopOrder::kSerial) text += ", Hop in serial order";
   return text + fmt::format(", slowdown {}", context.slowdown);
 }

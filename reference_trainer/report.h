@@ -21,6 +21,7 @@ struct ReportContext {
   HopOrder hop_order = HopOrder::kParallel;
   std::string slowdown;
   double iteration_ms = 0;
+  std::string virtual_iteration_time = {};  // of runs in virtual time; empty: real time
   std::optional<double> target_loss;
   std::string target_source;  // where the target comes from, for people
 };

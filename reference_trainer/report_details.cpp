@@ -86,6 +86,17 @@ std::string limits(const Options& options) {
   return text.empty() ? "none" : text;
 }
 
+std::string iteration_text(const Options& options) {
+  if (options.virtual_time) return options.iteration_time + " ms of virtual time";
+  if (options.iteration_ms <= 0) return "as fast as it goes";
+  return fmt::format("at least {:g} ms of computing", options.iteration_ms);
+}
+
+std::string daemon_text(const Options& options) {
+  if (options.virtual_time) return "its engine alone, in virtual time";
+  return options.daemon.empty() ? "started for these runs" : "at " + options.daemon;
+}
+
 std::vector<Fact> configuration_facts(const Options& options) {
   std::string policies;
   for (const std::string& policy : options.policies) {
@@ -97,9 +108,7 @@ std::vector<Fact> configuration_facts(const Options& options) {
           {"minibatch", fmt::format("{} samples", options.workload.batch)},
           {"learning rate", fmt::format("{:g}", options.workload.learning_rate)},
           {"slowdown", options.slowdown},
-          {"iteration", options.iteration_ms > 0
-                            ? fmt::format("at least {:g} ms of computing", options.iteration_ms)
-                            : "as fast as it goes"},
+          {"iteration", iteration_text(options)},
           {"end of a run", limits(options)},
           {"seed", fmt::format("{}", options.workload.seed)}};
 }
@@ -115,11 +124,10 @@ ReportDetails describe_runs(const Options& options, const std::vector<std::strin
   }
   details.configuration = configuration_facts(options);
   details.machine = machine_facts();
-  details.versions = {
-      {"reference_trainer", SYNCD_TRAINER_VERSION},
-      {"libsyncclient", syncd_version()},
-      {"daemon", options.daemon.empty() ? "started for these runs" : "at " + options.daemon},
-      {"compiler", __VERSION__}};
+  details.versions = {{"reference_trainer", SYNCD_TRAINER_VERSION},
+                      {"libsyncclient", syncd_version()},
+                      {"daemon", daemon_text(options)},
+                      {"compiler", __VERSION__}};
   return details;
 }
 

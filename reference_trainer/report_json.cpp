@@ -120,6 +120,9 @@ std::string render_json(const ReportContext& context, const std::vector<RunResul
             {"hop_order", context.hop_order == HopOrder::kSerial ? "serial" : "parallel"},
             {"slowdown", context.slowdown},
             {"iteration_ms", context.iteration_ms},
+            {"virtual_iteration_time", context.virtual_iteration_time.empty()
+                                           ? Json(nullptr)
+                                           : Json(context.virtual_iteration_time)},
             {"target_loss", optional_number(context.target_loss)},
             {"target_source", context.target_source}};
   json["policies"] = Json::array();

@@ -67,7 +67,10 @@ class VirtualRun : public sim::Model {
     evaluate_every_ = std::max<std::int64_t>(1, std::llround(every));
     result_.policy = settings.policy;
     result_.workers.resize(workers_.size());
-    for (Worker& worker : workers_) worker.stepper = workload.make_stepper();
+    for (Worker& worker : workers_) {
+      worker.stepper = workload.make_stepper();
+      workload.initialize(worker.stepper->replica());
+    }
   }
 
   RunResult execute(sim::Options options) {

@@ -94,6 +94,7 @@ TEST_F(OptionsTest, TakesEveryFlag) {
   EXPECT_EQ(options.workload.workers, 6);
   EXPECT_EQ(options.slowdown, "fixed:5=4x");
   EXPECT_EQ(options.iteration_ms, 2.5);
+  EXPECT_FALSE(options.virtual_time);
   EXPECT_EQ(options.iterations, 9);
   EXPECT_EQ(options.budget, Budget::kEach);
   EXPECT_EQ(options.seconds_max, 3);
@@ -245,6 +246,27 @@ TEST_F(OptionsTest, HelpAndVersionGoToStandardOutput) {
   const ParsedCommand version = parse({"--version"});
   EXPECT_EQ(version.exit_status, 0);
   EXPECT_THAT(version.text, HasSubstr("reference_trainer "));
+}
+
+TEST_F(OptionsTest, VirtualTimeHasItsOwnFlags) {
+  const ParsedCommand plain = parse({"--workload", "mf", "--generate", "--virtual-time"});
+  EXPECT_TRUE(plain.options.virtual_time);
+  EXPECT_EQ(plain.options.iteration_time, "constant:20");
+  const ParsedCommand drawn = parse({"--workload", "mf", "--generate", "--virtual-time",
+                                     "--iteration-time", "uniform:1000-1500", "--delay-ms", "2"});
+  EXPECT_EQ(drawn.options.iteration_time, "uniform:1000-1500");
+  EXPECT_EQ(drawn.options.delay_ms, 2);
+  const auto error = [](std::vector<const char*> more) {
+    std::vector<const char*> arguments = {"--workload", "mf", "--generate"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return parse(arguments).text;
+  };
+  EXPECT_THAT(error({"--iteration-time", "constant:1"}),
+              HasSubstr("only used with --virtual-time"));
+  EXPECT_THAT(error({"--virtual-time", "--store", "x"}), HasSubstr("--store: not used with"));
+  EXPECT_THAT(error({"--virtual-time", "--iteration-ms", "0"}), HasSubstr("more than 0"));
+  EXPECT_THAT(error({"--virtual-time", "--iteration-ms", "5", "--iteration-time", "constant:1"}),
+              HasSubstr("only one of them is allowed"));
 }
 
 }  // namespace

@@ -537,6 +537,26 @@ TEST(TrainerRun, AJobThatTheDaemonRefusesFailsItsRunAndTheOthersGoOn) {
   EXPECT_EQ(report["policies"][1]["iterations"], 10);
 }
 
+TEST(TrainerRun, VirtualTimeNeedsNoDaemonAndRepeatsItself) {
+  const auto run = [] {
+    Trainer trainer(
+        words("--workload mf --workers 40 --compare bsp,specsync+asp,hop:ring,max_ig=3 --generate "
+              "--samples 2000 --virtual-time --iteration-time uniform_each:1000-3000 "
+              "--max-iterations 20 --csv-dir none --json --daemon unix:/no/such/syncd.sock"));
+    EXPECT_EQ(trainer.wait(), "exit status 0");
+    return trainer.out();
+  };
+  const std::string first = run();
+  EXPECT_EQ(first, run());
+  const json report = json::parse(first);
+  ASSERT_EQ(report["policies"].size(), 3U);
+  EXPECT_EQ(report["virtual_iteration_time"], "uniform_each:1000-3000");
+  for (const json& policy : report["policies"]) {
+    EXPECT_EQ(policy["iterations"], 800);
+    EXPECT_GT(policy["seconds"].get<double>(), 20.0);
+  }
+}
+
 TEST(TrainerRun, ADaemonThatIsNotThereIsNamed) {
   Trainer trainer(
       words("--workload mf --workers 2 --generate --samples 2000 --max-iterations 5 "
