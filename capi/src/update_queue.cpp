@@ -3,6 +3,7 @@
 #include "libclient/update_queue.h"
 
 #include <fcntl.h>
+#include <algorithm>
 
 #include <cerrno>
 #include <cstdint>
@@ -308,7 +309,8 @@ syncd_status syncd_update_queue_read(const syncd_update_queue* queue, uint32_t e
 }
 
 int64_t syncd_update_queue_newest(const syncd_update_queue* queue, uint32_t edge) {
-  return queue != nullptr ? queue->queue.newest(edge) : -1;
+  // Whoever shares the memory may have spoilt the number.
+  return queue != nullptr ? std::max(queue->queue.newest(edge), std::int64_t{-1}) : -1;
 }
 
 syncd_status syncd_update_queue_clear(syncd_update_queue* queue, uint32_t edge,
