@@ -3,8 +3,8 @@
 #include "libclient/update_queue.h"
 
 #include <fcntl.h>
-#include <algorithm>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdint>
 #include <limits>
