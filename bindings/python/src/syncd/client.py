@@ -424,10 +424,10 @@ class Client:
 class Worker:
     """A worker of a job. Made by Client.join(); use it in a `with` statement, which leaves the job.
 
-    One thread at a time, except should_resync(), explain(), members() and the properties; a call that is made
-    while another thread is in one raises Error (SYNCD_E_STATE). Where a call takes `iteration`,
-    None means the one that begin() granted last. Timeouts are in seconds; None: the client's default;
-    math.inf: for ever; 0: do not wait.
+    One thread at a time, except should_resync(), explain(), members() and the properties; a call
+    that is made while another thread is in one raises Error (SYNCD_E_STATE). Where a call takes
+    `iteration`, None means the one that begin() granted last. Timeouts are in seconds; None: the
+    client's default; math.inf: for ever; 0: do not wait.
     """
 
     def __init__(self, client: Client, handle: Any, callback: Any = None) -> None:
@@ -537,8 +537,8 @@ class Worker:
     def phase(
         self, name: str | None, lease: float = 0, timeout: float | None = None
     ) -> contextlib.AbstractContextManager[None]:
-        """Tells that this worker is in a long phase, such as an evaluation or a checkpoint, in which
-        it is not late: it is neither warned of nor given up for `lease` seconds.
+        """Tells that this worker is in a long phase, such as an evaluation or a checkpoint, in
+        which it is not late: it is neither warned of nor given up for `lease` seconds.
 
             with worker.phase("checkpoint", lease=600):
                 ...
