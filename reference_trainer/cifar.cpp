@@ -76,6 +76,7 @@ void parse_images(const std::filesystem::path& file, std::string_view bytes, Ima
   check_size(file, bytes.size(), format);
   const std::size_t record = record_bytes(format);
   const std::size_t labels = label_bytes(format);
+  data.pixels.reserve(data.pixels.size() + bytes.size());
   for (std::size_t offset = 0; offset < bytes.size(); offset += record) {
     const std::size_t number = offset / record;
     const std::size_t label_at = offset + labels - 1;

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <cmath>
+#include <utility>
 #include <vector>
 
 #include "reference_trainer/data_file.h"
@@ -198,14 +199,15 @@ Dataset obtain_images(const DatasetRequest& request, const fs::path& scratch) {
   } else {
     throw_no_data();
   }
-  SharedArrays arrays = prepare_images(set, request.seed);
-  const std::size_t training = view_images(arrays).training;
-  const std::size_t held_out = set.training.size() + set.test.size() - training;
-  const std::string name(format_name(set.format));
+  const ImageFormat format = set.format;
+  SharedArrays arrays = prepare_images(std::move(set), request.seed);
+  const ImageView view = view_images(arrays);
+  const std::size_t training = view.training;
+  const std::size_t held_out = view.size() - training;
   return {std::move(arrays),
           fmt::format("{}: {} images to train on, {} held out, {} classes ({} format)",
-                      origin_of(request, place, "images"), training, held_out,
-                      class_count(set.format), name)};
+                      origin_of(request, place, "images"), training, held_out, class_count(format),
+                      format_name(format))};
 }
 
 }  // namespace

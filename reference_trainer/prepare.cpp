@@ -126,7 +126,7 @@ SharedArrays prepare_examples(const ExampleData& data, std::uint64_t seed) {
       {bytes_of(header), bytes_of(row_start), bytes_of(column), bytes_of(value), bytes_of(label)});
 }
 
-SharedArrays prepare_images(const ImageSet& images, std::uint64_t seed) {
+SharedArrays prepare_images(ImageSet images, std::uint64_t seed) {
   const std::size_t own = images.training.size();
   const std::size_t test = images.test.size();
   check_count(own + test);
@@ -142,8 +142,8 @@ SharedArrays prepare_images(const ImageSet& images, std::uint64_t seed) {
     values.insert(values.end(), more.begin(), more.end());
     return values;
   };
-  const auto labels = joined(images.training.label, images.test.label);
-  const auto pixels = joined(images.training.pixels, images.test.pixels);
+  const auto labels = joined(std::move(images.training.label), images.test.label);
+  const auto pixels = joined(std::move(images.training.pixels), images.test.pixels);
   const std::vector<Colours> colours{
       colours_of(pixels, std::span(order).first(header.front().training))};
   return SharedArrays::create(

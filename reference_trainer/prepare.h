@@ -62,8 +62,9 @@ struct ImageView {
 SharedArrays prepare_ratings(const RatingData& data, std::uint64_t seed);
 SharedArrays prepare_examples(const ExampleData& data, std::uint64_t seed);
 
-// Holds out the test images, or a tenth of the others where there are none.
-SharedArrays prepare_images(const ImageSet& images, std::uint64_t seed);
+// Holds out the test images, or a tenth of the others where there are none. Takes the images over,
+// of which there may be many.
+SharedArrays prepare_images(ImageSet images, std::uint64_t seed);
 
 // Throws std::invalid_argument if the arrays hold another kind of data.
 RatingView view_ratings(const SharedArrays& arrays);
