@@ -85,7 +85,8 @@ dl{grid-template-columns:1fr}dd{margin:0 0 .4em}}
 )css";
 
 // Stripes of fills, so that waiting and wasted time can be told from computing without colours.
-inline constexpr std::string_view kReportPatterns = R"svg(<svg class="patterns" aria-hidden="true"><defs>
+inline constexpr std::string_view kReportPatterns =
+    R"svg(<svg class="patterns" aria-hidden="true"><defs>
 <pattern id="waiting" width="5" height="5" patternUnits="userSpaceOnUse" patternTransform="rotate(45)">
 <rect width="5" height="5" class="f-waiting"/><path d="M0 0V5" class="l-waiting"/></pattern>
 <pattern id="wasted" width="4" height="4" patternUnits="userSpaceOnUse" patternTransform="rotate(-45)">

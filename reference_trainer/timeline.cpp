@@ -24,18 +24,23 @@ std::int64_t middle_of(std::int64_t start_us, std::int64_t end_us) {
   return start_us + (end_us - start_us) / 2;
 }
 
-// How long an iteration takes the average worker, or 0.
+// How long an iteration takes the average worker, or 0. Only whole ones count, whatever they were
+// made of: one minibatch or several, and some of them for nothing.
 std::int64_t mean_iteration_us(const SpanRecord& record) {
-  std::int64_t pushes = 0;
+  std::int64_t iterations = 0;
   std::int64_t workers = 0;
   for (const auto& spans : record.workers) {
     if (!spans.empty()) ++workers;
+    std::int64_t latest = -1;
     for (const Span& span : spans) {
-      const bool is_known = span.end_us >= record.start_us && span.end_us <= record.end_us;
-      if (span.kind == SpanKind::kPushing && is_known) ++pushes;
+      const bool is_known = span.start_us >= record.start_us && span.end_us <= record.end_us;
+      const bool is_minibatch = span.kind == SpanKind::kComputing || span.kind == SpanKind::kWasted;
+      if (!is_minibatch || !is_known || span.iteration == latest) continue;
+      latest = span.iteration;
+      ++iterations;
     }
   }
-  return pushes > 0 ? (record.end_us - record.start_us) * workers / pushes : 0;
+  return iterations > 0 ? (record.end_us - record.start_us) * workers / iterations : 0;
 }
 
 // The superstep around the middle, and its neighbours while they fit into the wanted length.
@@ -54,15 +59,19 @@ Window superstep_window(const std::vector<std::int64_t>& barriers, std::int64_t 
   return {barriers[first], barriers[last]};
 }
 
-// Where something was started over, dropped or jumped over, nearest to the middle; or the middle.
-std::int64_t event_near(const SpanRecord& record, std::int64_t middle_us) {
+// Where something was started over, dropped or jumped over, nearest to the middle, with room for
+// half a window on both sides; or the middle.
+std::int64_t event_near(const SpanRecord& record, std::int64_t middle_us, std::int64_t room_us) {
   std::int64_t nearest_us = middle_us;
   bool any = false;
   for (const auto& spans : record.workers) {
     for (const Span& span : spans) {
       const bool is_event =
           span.kind == SpanKind::kWasted || (span.flags & (kSpanLate | kSpanSkip)) != 0;
-      if (!is_event || span.start_us < record.start_us || span.end_us > record.end_us) continue;
+      if (!is_event || span.end_us - room_us < record.start_us ||
+          span.end_us + room_us > record.end_us) {
+        continue;
+      }
       if (!any || std::abs(span.end_us - middle_us) < std::abs(nearest_us - middle_us)) {
         nearest_us = span.end_us;
         any = true;
@@ -124,6 +133,16 @@ std::int64_t superstep_of(std::string_view policy) {
   return every ? static_cast<std::int64_t>(*every) : 1;
 }
 
+void mark_supersteps(SpanRecord& record, std::int64_t superstep) {
+  if (superstep <= 0) return;
+  for (auto& spans : record.workers) {
+    for (Span& span : spans) {
+      const bool ends_with_grant = span.kind == SpanKind::kWaiting;
+      if (ends_with_grant && span.iteration % superstep == 0) span.flags |= kSpanBarrier;
+    }
+  }
+}
+
 Timeline choose_window(const SpanRecord& record, std::int64_t middle_us, std::int64_t origin_us) {
   const std::int64_t iteration_us = mean_iteration_us(record);
   if (iteration_us <= 0 || record.end_us <= record.start_us) return {};
@@ -139,8 +158,8 @@ Timeline choose_window(const SpanRecord& record, std::int64_t middle_us, std::in
     timeline.is_superstep = true;
     window = superstep_window(barriers, middle_us, wanted_us);
   } else {
-    window.start_us = std::clamp(event_near(record, middle_us) - wanted_us / 2, record.start_us,
-                                 record.end_us - wanted_us);
+    window.start_us = std::clamp(event_near(record, middle_us, wanted_us / 2) - wanted_us / 2,
+                                 record.start_us, record.end_us - wanted_us);
     window.end_us = window.start_us + wanted_us;
   }
   timeline.start_us = window.start_us - origin_us;
@@ -173,11 +192,7 @@ SpanRecord TimelineRecorder::record_of(const RunBoard& board, std::int64_t start
     const WorkerSlot& slot = board.slot(worker);
     const bool is_full = slot.spans.is_full();
     record.workers.push_back(slot.spans.read());
-    std::vector<Span>& spans = record.workers.back();
-    for (Span& span : spans) {
-      const bool ends_with_grant = superstep_ > 0 && span.kind == SpanKind::kWaiting;
-      if (ends_with_grant && span.iteration % superstep_ == 0) span.flags |= kSpanBarrier;
-    }
+    const std::vector<Span>& spans = record.workers.back();
     if (spans.empty()) continue;
     if (is_full) record.start_us = std::max(record.start_us, spans.front().start_us);
     const auto state = static_cast<WorkerState>(slot.state.load(std::memory_order_relaxed));
@@ -186,6 +201,7 @@ SpanRecord TimelineRecorder::record_of(const RunBoard& board, std::int64_t start
     }
   }
   if (known_until_us > record.start_us) record.end_us = known_until_us;
+  mark_supersteps(record, superstep_);
   return record;
 }
 

@@ -41,6 +41,9 @@ std::vector<std::int64_t> barrier_moments(const std::vector<std::vector<Span>>& 
 // was there; 0 for other policies.
 std::int64_t superstep_of(std::string_view policy);
 
+// Marks the grants after the barriers of such a policy; nothing for a superstep of 0.
+void mark_supersteps(SpanRecord& record, std::int64_t superstep);
+
 // The window of `record` nearest to `middle_us`. Where there are two global synchronizations or
 // more, it starts at one and ends at another: a superstep, or as many of them as make about
 // kTimelineIterations. Elsewhere it is moved to where an iteration was started over, came too late

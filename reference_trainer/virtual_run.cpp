@@ -16,6 +16,7 @@
 #include "daemon/policies/graph_file.h"
 #include "daemon/sim/model.h"
 #include "daemon/sim/simulation.h"
+#include "reference_trainer/clock.h"
 #include "reference_trainer/interrupts.h"
 #include "reference_trainer/peer_policy.h"
 
@@ -73,7 +74,8 @@ class VirtualRun : public sim::Model {
     }
   }
 
-  RunResult execute(sim::Options options) {
+  RunResult execute(sim::Options options, const RunObserver& observer) {
+    observer_ = &observer;
     if (const std::string wrong = sim::check_options(options); !wrong.empty()) {
       throw std::invalid_argument(wrong);
     }
@@ -98,6 +100,7 @@ class VirtualRun : public sim::Model {
     if (interrupt_count() > 0) result_.interrupted = true;
     if (result_.interrupted || reached_) return true;
     if (result_.iterations >= next_evaluation_) evaluate(now);
+    tell_progress();
     return reached_ || left_ == workers_.size();
   }
 
@@ -227,11 +230,25 @@ class VirtualRun : public sim::Model {
   std::vector<Worker> workers_;
 
  private:
+  // The time that people wait for is the machine's own.
+  void tell_progress() {
+    if (observer_ == nullptr || !observer_->progress) return;
+    SystemClock clock;
+    if (began_us_ == 0) began_us_ = clock.now_us();
+    observer_->progress(
+        {.iterations = result_.iterations,
+         .iterations_max = settings_.iterations * static_cast<std::int64_t>(workers_.size()),
+         .seconds = static_cast<double>(clock.now_us() - began_us_) / 1e6,
+         .seconds_max = 0,
+         .loss = result_.curve.back().loss});
+  }
+
   void evaluate(Micros now) {
     read_parameters(snapshot_);
-    const double loss = workload_.evaluate(snapshot_);
+    const auto [loss, accuracy] = workload_.assess(snapshot_);
     const double time_s = start_ < 0 ? 0 : seconds(now - start_);
-    result_.curve.push_back({.time_s = time_s, .iterations = result_.iterations, .loss = loss});
+    result_.curve.push_back(
+        {.time_s = time_s, .iterations = result_.iterations, .loss = loss, .accuracy = accuracy});
     next_evaluation_ = result_.iterations + evaluate_every_;
     reached_ = settings_.stop_at_loss && result_.iterations > 0 && loss <= *settings_.stop_at_loss;
   }
@@ -244,6 +261,7 @@ class VirtualRun : public sim::Model {
     result_.staleness = sum_of({staleness_.get()});
     SpanRecord record{.start_us = start, .end_us = last_, .workers = {}};
     for (Worker& worker : workers_) record.workers.push_back(std::move(worker.spans));
+    mark_supersteps(record, superstep_of(settings_.policy));
     result_.timeline = choose_window(record, (start + last_) / 2, start);
     result_.updates = result_.iterations;
     for (WorkerResult& worker : result_.workers) {
@@ -253,6 +271,8 @@ class VirtualRun : public sim::Model {
     }
   }
 
+  const RunObserver* observer_ = nullptr;
+  std::int64_t began_us_ = 0;
   std::unique_ptr<StalenessHistogram> staleness_ = std::make_unique<StalenessHistogram>();
   std::size_t spans_ = 0;
   std::int64_t evaluate_every_ = 1;
@@ -421,10 +441,10 @@ RunResult run_virtually(const RunSettings& settings, const VirtualSettings& virt
   sim::Options options = simulation_options(settings, virtually);
   if (settings.verbose && observer.notify) observer.notify("training in virtual time");
   const auto peers = peer_policy(settings.policy, settings.hop_order);
-  if (!peers) return StoreRun(settings, workload).execute(std::move(options));
+  if (!peers) return StoreRun(settings, workload).execute(std::move(options), observer);
   const auto own = make_peer_workload(settings.workload, workload, data);
   PeerRun run(settings, *peers, *own);
-  RunResult result = run.execute(std::move(options));
+  RunResult result = run.execute(std::move(options), observer);
   result.one_worker_loss = run.loss_of_one();
   return result;
 }

@@ -101,6 +101,18 @@ TEST(Timeline, PrefersToShowWhatIsSpecialAboutAPolicy) {
   EXPECT_EQ(timeline.start_us, 6'090 * kMs - 250 * kMs);
 }
 
+TEST(Timeline, CountsIterationsWhateverTheyAreMadeOf) {
+  SpanRecord record{.start_us = 0, .end_us = 10'000 * kMs, .workers = steady(2, 100)};
+  for (auto& spans : record.workers) {
+    for (Span& span : spans) {
+      // Two minibatches, of which the second ends with the iteration, and no push.
+      if (span.kind == SpanKind::kPushing) span.kind = SpanKind::kComputing;
+    }
+  }
+  const Timeline timeline = choose_window(record, 5'000 * kMs, 0);
+  EXPECT_EQ(timeline.end_us - timeline.start_us, 500 * kMs);
+}
+
 TEST(Timeline, KnowsTheSuperstepsOfBsp) {
   EXPECT_EQ(superstep_of("bsp"), 1);
   EXPECT_EQ(superstep_of("bsp:4"), 4);
