@@ -53,7 +53,7 @@ void World::live() {
 }
 
 void World::disturb(Process& process) {
-  switch (random_.below(20)) {
+  switch (random_.below(22)) {
     case 0:
     case 1:
       return cut(process.connection);
@@ -93,8 +93,10 @@ void World::disturb(Process& process) {
     case 16:
       return check_replay();
     case 17:
-      return announce_phase(process);
     case 18:
+    case 19:
+      return announce_phase(process);
+    case 20:
       if (!process.joined) return;
       request(process.connection,
               wire::MembersRequest{process.ref, static_cast<std::uint32_t>(random_.below(3))});
@@ -114,6 +116,8 @@ void World::announce_phase(Process& process) {
   process.phase_until = phase.name.empty() ? 0 : now_ + phase.lease_us;
   ++counts_["phase"];
   request(process.connection, phase);
+  // Long enough for whoever is late to be called so.
+  if (random_.one_in(2)) advance(random_.between(0, 15'000'000));
 }
 
 // I8: what was asked, or answered, is asked once more.
