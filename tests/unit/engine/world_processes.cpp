@@ -34,6 +34,12 @@ bool World::act(Process& p) {
   }
   if (!p.joined) {
     if (p.join != 0) return false;
+    // Its join would make another job, of which the model knows nothing.
+    const bool finished = model_.state() == JobState::kStopped && model_.members().empty();
+    if (finished && p.ref.incarnation == 0) {
+      p.done = true;
+      return false;
+    }
     send_join(p);
     return true;
   }
