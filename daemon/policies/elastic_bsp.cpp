@@ -191,7 +191,8 @@ class ElasticBsp final : public Policy {
       if (!at(input.rank).takes_part) continue;  // it is gone since
       fact.values.push_back(static_cast<std::int64_t>(input.rank));
       // Times beyond all reason give no plan: a barrier after one more iteration each does no harm.
-      fact.values.push_back(input.q + (planned ? result[i + 2] : 1));
+      const Clock target = input.q + (planned ? result[i + 2] : 1);
+      fact.values.push_back(std::max(target, earliest_target(host, input.rank)));
     }
     const std::vector<std::int64_t> targets = fact.values;
     const Micros predicted = fact.predicted_us;
@@ -374,6 +375,18 @@ class ElasticBsp final : public Policy {
     place.told = true;
     place.granted_at = host.now();
     host.grant(rank, grant);
+  }
+
+  // While a plan was being computed, the worker may have come past the planned target and into its
+  // next iteration. The barrier waits for the end of that: a worker is told of a barrier by the grant
+  // after it, so that it must not be computing then. One that is cut off may be.
+  Clock earliest_target(const PolicyHost& host, Rank rank) {
+    const Worker& worker = host.worker(rank);
+    // Granted, and held back by an overlay, is as good as computing.
+    const bool granted =
+        worker.waits_in(Call::kBegin) && at(rank).granted_at >= worker.waiting->since;
+    const bool may_compute = worker.computing() || granted || worker.connection == 0;
+    return at(rank).q + (may_compute ? 1 : 0);
   }
 
   void begin_superstep(PolicyHost& host, std::int64_t superstep) {
