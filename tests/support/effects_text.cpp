@@ -80,7 +80,13 @@ std::string values_text(const std::vector<std::int64_t>& values) {
 }
 
 std::string bytes_text(const std::vector<std::uint8_t>& bytes) {
-  return {bytes.begin(), bytes.end()};
+  std::string text;
+  for (const std::uint8_t byte : bytes) {
+    char shown[8];
+    std::snprintf(shown, sizeof shown, byte >= ' ' && byte < 127 ? "%c" : "\\x%02x", byte);
+    text += shown;
+  }
+  return text;
 }
 
 std::string loss_text(const std::optional<double>& loss) {
