@@ -79,6 +79,12 @@ void Checker::check_grant(sim::Simulation& simulation, const Reply& reply,
                            std::to_string(last.iteration));
   }
   last = {reply.to.connection, granted.iteration};
+  places_[rank].computes = true;
+  if (std::exchange(places_[rank].owes_a_barrier, false) &&
+      (granted.flags & wire::kStepBarrier) == 0) {
+    breach(simulation, "worker " + std::to_string(rank) + " is not told of a barrier with " +
+                           std::to_string(granted.iteration));
+  }
   check_staleness(simulation, rank, granted);
   if (supersteps_ &&
       (granted.iteration - places_[rank].base) / supersteps_->every > supersteps_->open) {
@@ -135,7 +141,20 @@ void Checker::open_superstep() {
   totals_.without_backups += clocks.back() < reached * supersteps_->every ? 1 : 0;
 }
 
-void Checker::take_record(const Record& record) {
+// Everybody who takes part learns of a barrier by its next grant, and therefore is between two
+// iterations then.
+void Checker::take_barrier(sim::Simulation& simulation) {
+  for (auto& [rank, place] : places_) {
+    if (!place.active || !place.takes_part) continue;
+    place.owes_a_barrier = true;
+    if (place.computes) {
+      breach(simulation,
+             "a barrier in the middle of an iteration of worker " + std::to_string(rank));
+    }
+  }
+}
+
+void Checker::take_record(sim::Simulation& simulation, const Record& record) {
   const auto rank = static_cast<Rank>(record.rank);
   switch (record.kind) {
     case RecordKind::kJobStarted:
@@ -150,20 +169,24 @@ void Checker::take_record(const Record& record) {
     case RecordKind::kWorkerLeft:
     case RecordKind::kWorkerLost:
       gone_.insert(rank);
+      places_[rank].computes = places_[rank].owes_a_barrier = false;
       places_[rank].active = places_[rank].takes_part = false;
       ++exits_;
       ++totals_.exits;
       break;
     case RecordKind::kPush:
       places_[rank].clock = record.clock;
+      places_[rank].computes = false;
       break;
     case RecordKind::kPolicySwitched:
       ++totals_.switches;
       policy_ = record.policy;
       bound_ = staleness_bound(policy_);
       supersteps_ = supersteps_of(policy_);
+      for (auto& [member, place] : places_) place.owes_a_barrier = false;
       [[fallthrough]];
     case RecordKind::kBarrier:
+      if (record.kind == RecordKind::kBarrier) take_barrier(simulation);
       for (auto& [member, place] : places_) {
         place.base = place.clock;
         place.takes_part = place.active;
@@ -216,7 +239,7 @@ void Checker::after_event(sim::Simulation& simulation, const Event* event, const
   bool look = ++events_ % look_every_ == 0;
   exits_ = 0;
   for (const Record& record : effects.records) {
-    take_record(record);
+    take_record(simulation, record);
     look = look || record.kind == RecordKind::kPolicySwitched;
   }
   look = look || exits_ > 0;

@@ -54,7 +54,8 @@ class Checker final : public sim::Observer {
   void breach(sim::Simulation& simulation, const std::string& what);
   void check_grant(sim::Simulation& simulation, const Reply& reply, const wire::Granted& granted);
   void check_waits(sim::Simulation& simulation);
-  void take_record(const Record& record);
+  void take_record(sim::Simulation& simulation, const Record& record);
+  void take_barrier(sim::Simulation& simulation);
   void open_superstep();
   void check_staleness(sim::Simulation& simulation, Rank rank, const wire::Granted& granted);
 
@@ -64,6 +65,8 @@ class Checker final : public sim::Observer {
     bool takes_part = false;  // elastic_bsp: in the present superstep
     Clock clock = 0;
     Clock base = 0;
+    bool computes = false;        // an iteration was granted to it that it has not pushed
+    bool owes_a_barrier = false;  // a barrier was recorded since its latest grant
   };
   struct LastGrant {
     ConnectionId connection = 0;
