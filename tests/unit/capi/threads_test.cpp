@@ -11,12 +11,14 @@
 #include <memory>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "../libclient/fake_server.h"
 #include "embedded_server.h"
 #include "support/c_api.h"
 #include "support/files.h"
+#include "support/listening.h"
 
 namespace syncd::test {
 namespace {
@@ -170,6 +172,130 @@ TEST(CapiThreads, ThirtyTwoClientsAndAServerThatStops) {
   while (served < kThreads) std::this_thread::yield();
   server.stop();
   for (std::thread& thread : threads) thread.join();
+}
+
+// ---- events
+
+constexpr int kListeners = 8;
+
+// What all listeners of a client share. `events` has no lock: their callbacks come one at a time,
+// and none once the client is closed.
+struct Listening {
+  std::int64_t events = 0;
+  std::atomic<int> told{0};  // those who have heard of something in their last life
+};
+
+// What one worker hears. Only its callback writes here; its owner reads once the worker is freed.
+class Hearing {
+ public:
+  Hearing(Listening& all, bool last) : all_(all), last_(last) {}
+  static void on_event(const syncd_event* event, void* hearing) {
+    static_cast<Hearing*>(hearing)->hear(*event);
+  }
+  int events() const { return events_; }
+
+ private:
+  void hear(const syncd_event& event) {
+    EXPECT_EQ(event.kind, SYNCD_EVENT_MEMBERS);
+    EXPECT_GE(event.version, version_);
+    version_ = event.version;
+    ++all_.events;
+    if (++events_ == 1 && last_) ++all_.told;
+  }
+  Listening& all_;
+  const bool last_;
+  int events_ = 0;
+  std::uint64_t version_ = 0;
+};
+
+// Asks who is there, after which a change is told of again.
+syncd_status ask(const Worker& worker, std::uint64_t& version) {
+  syncd_members* members = nullptr;
+  const syncd_status status = syncd_worker_members(worker.get(), 30'000, &members, nullptr);
+  if (status == SYNCD_OK) {
+    EXPECT_GE(syncd_members_list(members, nullptr), 1U);
+    EXPECT_GE(syncd_members_version(members), version);
+    version = syncd_members_version(members);
+  }
+  syncd_members_free(members);
+  return status;
+}
+
+syncd_status iterate_and_ask(const Worker& worker, std::uint64_t& version) {
+  syncd_step step = SYNCD_STEP_INIT;
+  syncd_status status = syncd_begin(worker.get(), 30'000, &step, nullptr);
+  if (status != SYNCD_OK) return status;
+  status = syncd_push(worker.get(), step.iteration, nullptr, 30'000, nullptr, nullptr);
+  return status == SYNCD_OK ? ask(worker, version) : status;
+}
+
+// Joins, works and is freed a few times, left or not; works the last time until the client is
+// closed. Returns how many events came.
+int listen(syncd_client* client, int rank, Listening& all) {
+  constexpr int kLives = 6;
+  int events = 0;
+  std::uint64_t version = 0;
+  for (int life = 0; life < kLives; ++life) {
+    const bool last = life + 1 == kLives;
+    auto hearing = std::make_unique<Hearing>(all, last);
+    Worker worker = join(client, {.name = "listener-" + std::to_string(rank),
+                                  .rank = rank,
+                                  .world_size = kListeners,
+                                  .on_event = Hearing::on_event,
+                                  .user_data = hearing.get()});
+    syncd_status status = SYNCD_OK;
+    for (int i = 0; status == SYNCD_OK && (last || i < 5); ++i) {
+      status = iterate_and_ask(worker, version);
+    }
+    if (last) {
+      EXPECT_TRUE(status == SYNCD_E_CANCELLED || status == SYNCD_E_CLOSED) << status;
+    } else {
+      EXPECT_EQ(status, SYNCD_OK);
+      if (life % 2 == 0) {
+        EXPECT_EQ(syncd_leave(worker.get(), 30'000, nullptr), SYNCD_OK);
+      }
+    }
+    worker.reset();
+    events += hearing->events();
+  }
+  return events;
+}
+
+// Others come and go, of which each listener is told while threads make calls of all kinds, while
+// its handle is freed, and its callback's memory with it, and while the client is closed.
+TEST(CapiThreads, EventsComeWhileWorkersAreFreedAndTheClientIsClosed) {
+  const TempDir dir;
+  EmbeddedServer server({.tcp = "off", .unix_path = dir.file("s"), .store = "memory"});
+  std::atomic<bool> over{false};
+  std::vector<std::thread> visitors;
+  ApiClient visiting(server.address());
+  for (int i = 0; i < 2; ++i) {
+    visitors.emplace_back([&, rank = kListeners + i] {
+      while (!over) {
+        const Worker visitor = join(
+            visiting.get(),
+            {.name = "visitor-" + std::to_string(rank), .rank = rank, .world_size = kListeners});
+        EXPECT_EQ(syncd_leave(visitor.get(), 30'000, nullptr), SYNCD_OK);
+      }
+    });
+  }
+  for (int round = 0; round < 5; ++round) {
+    ApiClient client(server.address());
+    Listening all;
+    std::atomic<int> events{0};
+    std::vector<std::thread> listeners;
+    for (int rank = 0; rank < kListeners; ++rank) {
+      listeners.emplace_back([&, rank] { events += listen(client.get(), rank, all); });
+    }
+    while (all.told < kListeners) std::this_thread::yield();
+    client.close();
+    const std::int64_t heard = all.events;
+    for (std::thread& listener : listeners) listener.join();
+    EXPECT_EQ(events, heard);
+    EXPECT_EQ(all.events, heard) << "told of after the client was closed";
+  }
+  over = true;
+  for (std::thread& visitor : visitors) visitor.join();
 }
 
 }  // namespace
