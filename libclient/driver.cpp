@@ -7,6 +7,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <exception>
 #include <new>
@@ -23,9 +24,18 @@ constexpr TimeUs kSuspendedUs = 1'000'000;
 // Whose loop this thread runs.
 thread_local const Driver* running = nullptr;
 
+constexpr const char* kOutOfMemory = "out of memory";
+
 OpId op_of(Call& call) {
   return reinterpret_cast<std::uintptr_t>(&call);
 }
+Completion out_of_memory() {
+  Completion completion;
+  completion.status = Status::kNoMemory;
+  completion.message = kOutOfMemory;  // short enough to need none
+  return completion;
+}
+
 Call& call_of(OpId op) {
   return *reinterpret_cast<Call*>(static_cast<std::uintptr_t>(op));
 }
@@ -57,7 +67,7 @@ Completion Driver::perform(Call& call) {
   {
     std::unique_lock lock(mutex_);
     // Before the request goes out: its answer is not to wake the loop.
-    const bool reads = may_read();
+    const bool reads = refused_ == Status::kOk && may_read();
     const std::uint64_t connection = connection_;
     if (reads) start_reading(call);
     take(call);
@@ -75,10 +85,24 @@ void Driver::take(Call& call) {
   }
   link(call);  // first: whatever happens below, it is finished
   try {
-    dispatch(call);
+    if (!try_dispatch(call)) finish(call, out_of_memory());
     settle_away();
   } catch (...) {
     fail_inside();
+  }
+}
+
+// False: memory ran out before the session had taken it. It is as it was, and the call alone fails.
+bool Driver::try_dispatch(Call& call) {
+  try {
+    dispatch(call);
+    return true;
+  } catch (const std::bad_alloc&) {
+    const auto& ended = session_.completions();
+    const auto is_its = [&](const Completion& completion) { return completion.op == op_of(call); };
+    if (std::any_of(ended.begin(), ended.end(), is_its)) return true;
+    session_.abandon(op_of(call));
+    return false;
   }
 }
 
@@ -373,7 +397,7 @@ void Driver::fail_inside() noexcept {
     throw;
   } catch (const std::bad_alloc&) {
     status = Status::kNoMemory;
-    reason = "out of memory";
+    reason = kOutOfMemory;
   } catch (...) {
   }
   broken_ = true;

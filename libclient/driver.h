@@ -141,6 +141,7 @@ class Driver final : private Stream::Owner {
 
   // Any thread that holds the lock.
   void take(Call& call);
+  bool try_dispatch(Call& call);
   void dispatch(Call& call);
   void settle_away();
   void flush();

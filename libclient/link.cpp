@@ -178,7 +178,12 @@ void Link::close() {
 // ---- Messages ----------------------------------------------------------------------------------
 
 void Link::send(std::uint64_t id, wire::Body body, TimeUs now) {
-  encoder_.append(wire::Message{id, std::move(body)}, output_);
+  try {
+    encoder_.append(wire::Message{id, std::move(body)}, output_);
+  } catch (...) {
+    encoder_ = wire::Encoder();  // one that ran out of memory has lost count of what it has
+    throw;
+  }
   last_sent_us_ = now;
 }
 

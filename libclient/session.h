@@ -227,6 +227,9 @@ class Session final : private Link::Listener {
   // Who takes part. All changes up to the answer's version are in it; one that comes later is told
   // of by an event again.
   void members(OpId op, WorkerId worker, Timeout timeout, TimeUs now);
+  // One of the functions above or below threw bad_alloc: its operation ends here without a
+  // completion, as if its time were over. Nobody else's is touched.
+  void abandon(OpId op) noexcept;
   // Withdraws the standing begin, targets or collect; an operation that waits on it completes with
   // kCancelled.
   void cancel_begin(OpId op, WorkerId worker, Timeout timeout, TimeUs now);

@@ -95,6 +95,28 @@ void Session::orphan_join(Worker& worker) {
   worker.params.signals.reset();
 }
 
+void Session::abandon(OpId id) noexcept {
+  const auto give_up = [id](Op& op) {
+    const bool is_it = op.waiting && op.id == id;
+    if (is_it) op.waiting = false;
+    return is_it;
+  };
+  give_up(connect_op_);
+  for (auto at = workers_.begin(); at != workers_.end();) {
+    Worker& worker = (at++)->second;
+    for (Standing* standing : {&worker.wait, &worker.push, &worker.leave}) give_up(standing->op);
+    for (Notice* notice : notices(worker)) give_up(notice->standing.op);
+    for (Side& side : worker.sides) give_up(side.op);
+    const bool joins = give_up(worker.join.op);
+    if (joins) orphan_join(worker);
+    const bool unseen = worker.join.request == 0 && !worker.join.sent_before;
+    // It was to be taken back, but the daemon was not asked: the next call asks.
+    const bool resumes = worker.membership == Membership::kResuming && worker.join.request == 0;
+    if (resumes && link_.usable()) worker.membership = Membership::kDetached;
+    if (joins && unseen && worker.membership == Membership::kJoining) erase(worker.id);
+  }
+}
+
 void Session::erase(WorkerId id) {
   const auto found = workers_.find(id);
   if (found == workers_.end()) return;

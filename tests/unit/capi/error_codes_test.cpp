@@ -518,29 +518,86 @@ TEST(ErrorCodes, EachOneOfTheHeaderHasItsTest) {
 
 // Whichever allocation of a call is the first that fails, the call says so and leaves everything as
 // it was: made again, it succeeds.
-TEST(MemoryThatRunsOut, InTheCallersThreadFailsThatCallAlone) {
+Answer join_with_memory_for(long allocations, syncd_client* client, syncd_worker** worker) {
+  return answered([&](auto** error) {
+    syncd_join_options options = SYNCD_JOIN_OPTIONS_INIT;
+    options.job = "another";
+    options.name = "a name that is too long to be kept without an allocation";
+    allocations_left = allocations;
+    const syncd_status status = syncd_join(client, &options, worker, error);
+    allocations_left = -1;
+    return status;
+  });
+}
+
+// Until its request is on its way, a call that gets no memory fails alone. From then on the same
+// thread reads answers, which may be others' too: the client ends if that fails.
+TEST(MemoryThatRunsOut, BeforeACallIsSentFailsThatCallAlone) {
   Site site;
+  long alone = 0;
+  bool ends = false;
   for (long good = 0;; ++good) {
     ASSERT_LT(good, 1000);
+    ApiClient client(site.server.address());
     syncd_worker* worker = nullptr;
-    const Answer answer = answered([&](auto** error) {
-      syncd_join_options options = SYNCD_JOIN_OPTIONS_INIT;
-      options.job = "another";
-      options.name = "a name that is too long to be kept without an allocation";
-      allocations_left = good;
-      const syncd_status status = syncd_join(site.client.get(), &options, &worker, error);
-      allocations_left = -1;
-      return status;
-    });
+    const Answer answer = join_with_memory_for(good, client.get(), &worker);
     if (answer.ok()) {
-      EXPECT_GT(good, 0);
       syncd_worker_free(worker);
-      return;
+      break;
     }
     EXPECT_EQ(answer.status, SYNCD_E_NOMEM);
     EXPECT_EQ(answer.message, "out of memory");
     EXPECT_EQ(worker, nullptr);
+    const Answer again = join_with_memory_for(-1, client.get(), &worker);
+    if (again.ok()) {
+      EXPECT_FALSE(ends) << good;
+      ++alone;
+      syncd_leave(worker, SYNCD_TIMEOUT_DEFAULT, nullptr);
+    } else {
+      EXPECT_EQ(again.status, SYNCD_E_NOMEM) << again.text();
+      ends = true;
+    }
+    syncd_worker_free(worker);
   }
+  EXPECT_GT(alone, 5);  // the strings of the request, its worker, its frame
+}
+
+// Calls that do not wait fail alone wherever it happens, and can be made again.
+TEST(MemoryThatRunsOut, InACallThatDoesNotWaitFailsThatCallAlone) {
+  Site site;
+  long failed = 0;
+  const auto run = [&](auto&& call) {
+    for (long good = 0;; ++good) {
+      ASSERT_LT(good, 1000);
+      const Answer answer = answered([&](auto** error) {
+        allocations_left = good;
+        const syncd_status status = call(error);
+        allocations_left = -1;
+        return status;
+      });
+      if (answer.ok()) return;
+      EXPECT_EQ(answer.status, SYNCD_E_NOMEM);
+      EXPECT_EQ(answer.message, "out of memory");
+      ++failed;
+    }
+  };
+  ApiWorker worker = site.client.join({.job = "calls", .policy = "asp"});
+  for (int iteration = 0; iteration < 3; ++iteration) {
+    run([&](auto** error) {
+      return syncd_worker_phase(worker.get(), "a-name-that-is-too-long-to-be-kept-in-place", 1000,
+                                0, error);
+    });
+    run([&](auto** error) { return syncd_worker_arrive(worker.get(), error); });
+    syncd_step step = SYNCD_STEP_INIT;
+    // What failed once it was asked for is the answer.
+    syncd_status begun = syncd_begin(worker.get(), 30'000, &step, nullptr);
+    if (begun == SYNCD_E_NOMEM) begun = syncd_begin(worker.get(), 30'000, &step, nullptr);
+    ASSERT_EQ(begun, SYNCD_OK);
+    EXPECT_EQ(step.iteration, iteration);
+    run([&](auto** error) { return syncd_worker_restarted(worker.get(), iteration, 0, error); });
+    ASSERT_EQ(syncd_push(worker.get(), iteration, nullptr, 30'000, nullptr, nullptr), SYNCD_OK);
+  }
+  EXPECT_GT(failed, 6);
 }
 
 // Of what the client does under its lock, and what the library makes of the answer: whichever
