@@ -57,6 +57,7 @@ class FakeServer {
     bool late = false;
     bool resync = false;         // every grant is followed by a ResyncNotice
     bool hold_collects = false;  // they are never answered
+    std::size_t cut_every = 0;   // so many pushes, every connection is closed; 0: never
     std::vector<std::uint32_t> targets = {4, 0, 7};
   };
 
@@ -267,6 +268,7 @@ class FakeServer {
   void handle(int fd, const wire::Message& message) {
     const std::string type(wire::body_name(message.body));
     const bool answers = note(type, message);
+    if (type == "Push" && now_.cut_every != 0 && received(type) % now_.cut_every == 0) cut();
     if (answers) {
       const auto refusal = now_.refuse.find(type);
       if (refusal != now_.refuse.end()) {
