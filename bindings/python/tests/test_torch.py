@@ -35,7 +35,7 @@ def train_together(daemon, run, policy, workers, averagings):
 
 
 def test_local_sgd_learns_together(daemon, run):
-    train_together(daemon, run, "bsp:4", workers=2, averagings=12)
+    train_together(daemon, run, "elastic_bsp:8", workers=2, averagings=12)
 
 
 @pytest.mark.slow  # every process takes seconds to import torch
