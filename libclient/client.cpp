@@ -162,6 +162,10 @@ void Client::release(WorkerId worker) noexcept {
   if (!forked()) driver_->release(worker);
 }
 
+bool Client::on_own_thread() const noexcept {
+  return driver_->on_loop_thread();
+}
+
 void Client::close() noexcept {
   if (!forked()) driver_->stop();
 }

@@ -63,9 +63,10 @@ class Client {
   void release(WorkerId worker) noexcept;
 
   // Cancels all calls, ends the connection and the thread; calls after it answer kClosed. Blocks
-  // for a few milliseconds, longer only where a host name look-up is under way that the system
-  // cannot interrupt. The first call counts.
+  // for a few milliseconds. The first call counts. Not on the client's own thread.
   void close() noexcept;
+  // Whether this is the client's own thread, on which events are delivered.
+  bool on_own_thread() const noexcept;
 
   // True in a child of the process that opened this client.
   bool forked() const noexcept { return fork_mark_.forked(); }

@@ -564,7 +564,6 @@ void Driver::unlink(Call& call) noexcept {
   if (call.next_ != nullptr) call.next_->previous_ = call.previous_;
 }
 
-// `reason` is short enough for a string that allocates nothing.
 void Driver::finish_all(Status status, const char* reason) noexcept {
   while (calls_ != nullptr) {
     Completion completion;

@@ -435,8 +435,9 @@ class Session final : private Link::Listener {
   void complete(Op& op, Status status, std::string message);
   template <typename Result>
   void complete_ok(Op& op, Result result) {
-    if (!std::exchange(op.waiting, false)) return;
+    if (!op.waiting) return;
     completions_.push_back({op.id, Status::kOk, {}, std::move(result)});
+    op.waiting = false;
   }
   void deliver_grant(Worker& worker);
   void deliver_stop(Worker& worker);

@@ -8,8 +8,9 @@
 namespace syncd::client {
 
 void Session::complete(Op& op, Status status, std::string message) {
-  if (!std::exchange(op.waiting, false)) return;
+  if (!op.waiting) return;
   completions_.push_back({op.id, status, std::move(message), std::monostate{}});
+  op.waiting = false;  // only now: there may be no memory
 }
 
 // Precondition: grant_ready and a caller that waits. The caller pulls from now on, so that a

@@ -100,7 +100,8 @@ void Stream::on_ready(uv_poll_t* handle, int, int) {
 
 void Stream::close() noexcept {
   owner_ = nullptr;
-  descriptor_ = -1;
+  // A child of fork() may have it, too, and would keep it open.
+  if (descriptor_ >= 0) shutdown(std::exchange(descriptor_, -1), SHUT_RDWR);
   if (open_handles_ == 2) uv_close(reinterpret_cast<uv_handle_t*>(&poll_), on_poll_closed);
   uv_close(&uv_.handle, on_closed);
 }

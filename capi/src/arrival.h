@@ -1,5 +1,5 @@
-// A begin that was asked for without waiting, and its answer once it has come. Written by the
-// client's thread, read by the worker's; the descriptor by anybody.
+// A begin that was asked for without waiting, and its answer once it has come. Written by whichever
+// thread reads the answer, read by the worker's; the descriptor by anybody.
 #pragma once
 
 #include <condition_variable>

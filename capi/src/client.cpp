@@ -9,6 +9,7 @@
 #include <optional>
 #include <string>
 #include <system_error>
+#include <thread>
 #include <utility>
 #include <variant>
 
@@ -205,7 +206,8 @@ Outcome begin(syncd_worker* worker, std::int64_t timeout_ms, syncd_step* step) {
                                       timeout_us);
   if (!outcome.ok()) return outcome;
   Client& client = *worker->shared->client;
-  Completion completion = !client.forked() && worker->arrival->asked()
+  const bool may_wait = !client.forked() && !client.on_own_thread();
+  Completion completion = may_wait && worker->arrival->asked()
                               ? wait_for_arrival(*worker, timeout_us)
                               : client.begin(worker->id, timeout_us);
   return give_step("syncd_begin", completion, step);
@@ -393,8 +395,7 @@ Outcome phase(syncd_worker* worker, const char* name, std::int64_t lease_ms,
               std::int64_t timeout_ms) {
   const char* call = "syncd_worker_phase";
   if (worker == nullptr) return null_argument(call, "worker");
-  // Beyond the longest lease it is as wrong in one unit as in the other.
-  const TimeUs lease_us = std::clamp<std::int64_t>(lease_ms, -1, INT32_MAX) * 1000;
+  const TimeUs lease_us = std::clamp(lease_ms, INT64_MIN / 1000, INT64_MAX / 1000) * 1000;
   std::string wrong;
   if (name != nullptr) {
     wrong = syncd::check_phase(name, lease_us);
@@ -454,6 +455,20 @@ Outcome leave(syncd_worker* worker, std::int64_t timeout_ms) {
   return as_outcome(completion);
 }
 
+// From an event's callback, whose thread cannot wait for its own end. Where there is no thread to
+// be had, the client stays as it is.
+void close_elsewhere(std::shared_ptr<Shared> shared) {
+  static_cast<void>(syncd::capi::guarded(nullptr, [&]() -> Outcome {
+    auto kept = std::make_unique<std::shared_ptr<Shared>>(std::move(shared));
+    std::thread([held = kept.get()] {
+      (*held)->client->close();
+      delete held;
+    }).detach();
+    static_cast<void>(kept.release());
+    return {};
+  }));
+}
+
 }  // namespace
 
 extern "C" {
@@ -474,9 +489,14 @@ syncd_status syncd_client_open(const syncd_client_options* options, syncd_client
 
 void syncd_client_close(syncd_client* client) {
   if (client == nullptr) return;
+  std::shared_ptr<Shared> shared = client->shared;
   // Closing first lets calls that are blocked in it end; they hold what they need. In a forked
   // child this does nothing, and the last reference leaks what belongs to the parent.
-  client->shared->client->close();
+  if (shared->client->on_own_thread()) {
+    close_elsewhere(std::move(shared));
+  } else {
+    shared->client->close();
+  }
   delete client;
 }
 

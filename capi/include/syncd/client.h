@@ -37,7 +37,10 @@
  *    ..._policy() and ..._resync_flag(), which any thread may call at any time until the worker is
  *    freed.
  *  - A thread that is in one of these functions must not be ended by pthread_cancel(), nor leave it by
- *    longjmp() from a signal handler: other threads may depend on what it does there.
+ *    longjmp() from a signal handler: other threads may depend on what it does there. A signal
+ *    handler may call syncd_should_resync() alone. While one runs in a thread that is in one of these
+ *    functions, other threads' calls may have to wait for it, and after some seconds the daemon takes
+ *    the client for dead: block signals with long handlers in the threads that call.
  *  - After fork(), the child gets SYNCD_E_FORKED from every call on an object made by its parent;
  *    the child may open a client of its own.
  *
@@ -185,12 +188,13 @@ typedef struct syncd_client_options {
 SYNCD_API syncd_status syncd_client_open(const syncd_client_options *options,
                                          syncd_client **client, syncd_error **error);
 
-/* Closes the client: calls blocked in it return SYNCD_E_CANCELLED, its connection is closed, its
- * thread ends. Workers of this client that have not left are treated by the daemon as disconnected
- * (it keeps their place for its worker_grace). Worker handles stay valid and must still be freed;
- * every call on them then answers SYNCD_E_CLOSED. The client's own handle is freed: calls on it may
- * be under way, but none may begin after this one. Takes NULL. May be called from any thread, once;
- * blocks until the client's thread has ended, which takes a few milliseconds. */
+/* Closes the client: calls blocked in it return SYNCD_E_CANCELLED, its connection is closed, also
+ * where a child of fork() has inherited it, and its thread ends. Workers of this client that have
+ * not left are treated by the daemon as disconnected (it keeps their place for its worker_grace).
+ * Worker handles stay valid and must still be freed; every call on them then answers
+ * SYNCD_E_CLOSED. The client's own handle is freed: calls on it may be under way, but none may
+ * begin after this one. Takes NULL. May be called from any thread, once; blocks until the client's
+ * thread has ended, which takes a few milliseconds, but not within an event's callback. */
 SYNCD_API void syncd_client_close(syncd_client *client);
 
 /* ---- Workers --------------------------------------------------------------------------------- */
@@ -230,10 +234,11 @@ typedef struct syncd_event {
  * the client's once syncd_client_close() has.
  * It must return within a few milliseconds, since this thread also keeps the connection alive: hand
  * the event to a thread of your own (set a flag, write to a pipe, signal a condition).
- * It may call the accessors, syncd_should_resync(), syncd_worker_arrive(), syncd_worker_poll() and
- * syncd_worker_free().
- * It must not block, throw, longjmp() out, nor close this client, and no function of this client that
- * may block: those answer SYNCD_E_STATE there. */
+ * It may call the accessors, syncd_should_resync(), syncd_worker_arrive() and syncd_worker_poll()
+ * (not while the worker's own thread is in a call), syncd_worker_free(), and syncd_client_close(),
+ * which then does not wait: the client ends soon after the callback has returned.
+ * It must not block, throw or longjmp() out. The functions of this client that may block answer
+ * SYNCD_E_STATE there. */
 typedef void (*syncd_event_callback)(const syncd_event *event, void *user_data);
 
 typedef struct syncd_join_options {
@@ -313,7 +318,8 @@ typedef struct syncd_step {
  * Errors: SYNCD_E_TIMEOUT, SYNCD_E_UNREACHABLE (retriable), SYNCD_E_STATE (the iteration granted
  * last was not pushed), SYNCD_E_WRONG_ITERATION (worker and daemon disagreed on where the worker is;
  * they agree now, and the next syncd_begin() asks for another iteration), SYNCD_E_STORE (a worker
- * that was given up cannot be taken back now), SYNCD_E_FENCED (fatal), SYNCD_E_CANCELLED, SYNCD_E_CLOSED, SYNCD_E_FORKED. */
+ * that was given up cannot be taken back now), SYNCD_E_FENCED (fatal), SYNCD_E_CANCELLED,
+ * SYNCD_E_CLOSED, SYNCD_E_FORKED. */
 SYNCD_API syncd_status syncd_begin(syncd_worker *worker, int64_t timeout_ms, syncd_step *step,
                                    syncd_error **error);
 
@@ -353,11 +359,11 @@ SYNCD_API syncd_status syncd_worker_descriptor(syncd_worker *worker, int32_t *de
  * atomic load: no lock, no system call. Any thread. */
 SYNCD_API int32_t syncd_should_resync(const syncd_worker *worker);
 
-/* Where the flag is that syncd_should_resync() reads: 0 or 1, which the library writes on its own
- * thread by single stores of 4 bytes. For a loop that polls it without a call, or a GPU kernel (see
- * syncd_join_options.resync_flag); read it as an atomic or a volatile. Nothing but 0 and 1 is ever
- * in it, and no other data is ordered by it. Valid until the worker is freed. NULL for NULL. Any
- * thread, never blocks. */
+/* Where the flag is that syncd_should_resync() reads: 0 or 1, which the library writes, on its
+ * own thread or on one that is in a call, by single stores of 4 bytes. For a loop that polls it
+ * without a call, or a GPU kernel (see syncd_join_options.resync_flag); read it as an atomic or a
+ * volatile. Nothing but 0 and 1 is ever in it, and no other data is ordered by it. Valid until the
+ * worker is freed. NULL for NULL. Any thread, never blocks. */
 SYNCD_API const uint32_t *syncd_worker_resync_flag(const syncd_worker *worker);
 
 /* Tells the daemon that this worker followed the advice of syncd_should_resync(): it has dropped its
@@ -590,9 +596,9 @@ SYNCD_API void syncd_members_free(syncd_members *members);
  * SYNCD_E_FENCED, SYNCD_E_CANCELLED, SYNCD_E_CLOSED, SYNCD_E_FORKED. */
 SYNCD_API syncd_status syncd_leave(syncd_worker *worker, int64_t timeout_ms, syncd_error **error);
 
-/* Frees the handle; waits while on_event is being called for it, but within that call. A worker that has not left keeps its place at the daemon until the client is
- * closed; a join under its name and host goes on where it was. Takes NULL. No other call on this
- * worker may be under way. */
+/* Frees the handle; waits while on_event is being called for it, but not within that call. A worker
+ * that has not left keeps its place at the daemon until the client is closed; a join under its name
+ * and host goes on where it was. Takes NULL. No other call on this worker may be under way. */
 SYNCD_API void syncd_worker_free(syncd_worker *worker);
 
 /* What the daemon told at the join; they never change. Any thread, never block. */

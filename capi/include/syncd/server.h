@@ -14,8 +14,8 @@
  *
  * Linking. libsyncd has all functions of <syncd/client.h> and <syncd/update_queue.h>, too: a program
  * that embeds the daemon links libsyncd alone, and its workers in the same process use the same
- * client calls over a socket as those in others. Should libsyncclient be in the process as well (a plugin may bring it), the
- * two shared libraries do not see each other: their symbols have versions of their own, and each
+ * client calls over a socket as those in others. Should libsyncclient be in the process as well (a
+ * plugin may bring it), the two shared libraries do not see each other: their symbols have versions of their own, and each
  * serves who was linked to it. An object (client, worker, error) goes back to the library that made
  * it. The two static libraries may be linked together if they are of one version.
  *

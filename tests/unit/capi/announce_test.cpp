@@ -2,7 +2,10 @@
 // against an embedded daemon.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <signal.h>
 #include <syncd/client.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <memory>
@@ -126,7 +129,7 @@ struct Careless {
   syncd_client* client = nullptr;
   std::atomic<syncd_worker*> worker{nullptr};
   std::atomic<bool> called{false};
-  Answer begin, members;
+  Answer begin, members, begin_after_arrive;
   static void on_event(const syncd_event*, void* given) {
     auto& self = *static_cast<Careless*>(given);
     syncd_worker* worker = self.worker.exchange(nullptr);
@@ -149,6 +152,10 @@ struct Careless {
     });
     EXPECT_EQ(syncd_should_resync(worker), 0);
     EXPECT_EQ(syncd_worker_arrive(worker, nullptr), SYNCD_OK);
+    self.begin_after_arrive = answer([&](auto** error) {
+      syncd_step step = SYNCD_STEP_INIT;
+      return syncd_begin(worker, SYNCD_WAIT_FOREVER, &step, error);
+    });
     syncd_worker_free(worker);  // its own
     self.called = true;
     self.called.notify_all();
@@ -165,6 +172,56 @@ TEST_F(Announce, WhatBlocksIsRefusedInACallbackAndTheRestIsNot) {
   EXPECT_EQ(careless.begin.status, SYNCD_E_STATE);
   EXPECT_EQ(careless.begin.message, "an event's callback must not call a function that may block");
   EXPECT_EQ(careless.members.status, SYNCD_E_STATE);
+  EXPECT_EQ(careless.begin_after_arrive.status, SYNCD_E_STATE);
+}
+
+TEST_F(Announce, ACallbackMayCloseItsClient) {
+  struct Closer {
+    std::atomic<syncd_client*> client{nullptr};
+    std::atomic<bool> called{false};
+    static void on_event(const syncd_event*, void* given) {
+      auto& self = *static_cast<Closer*>(given);
+      syncd_client_close(self.client.exchange(nullptr));
+      self.called = true;
+      self.called.notify_all();
+    }
+  };
+  Closer closer;
+  const std::string address = server_.address();
+  syncd_client_options options = SYNCD_CLIENT_OPTIONS_INIT;
+  options.addresses = address.c_str();
+  syncd_client* client = nullptr;
+  ASSERT_EQ(syncd_client_open(&options, &client, nullptr), SYNCD_OK);
+  closer.client = client;
+  const Worker a =
+      join(client, {.name = "a", .rank = 0, .on_event = Closer::on_event, .user_data = &closer});
+  const Worker b = join(other_.get(), {.name = "b", .rank = 1});
+  closer.called.wait(false);
+  // From there on the worker's calls end, whether they come before the client's end or after it.
+  syncd_step step = SYNCD_STEP_INIT;
+  const syncd_status ended = syncd_begin(a.get(), SYNCD_WAIT_FOREVER, &step, nullptr);
+  EXPECT_TRUE(ended == SYNCD_E_CANCELLED || ended == SYNCD_E_CLOSED) << ended;
+}
+
+// A child of fork() has the connection's descriptor, too.
+TEST_F(Announce, AClosedClientIsGoneAlsoWhereAChildLives) {
+  const Worker b = join(
+      other_.get(), {.name = "b", .rank = 1, .on_event = Inbox::on_event, .user_data = &inbox_});
+  auto gone = std::make_unique<ApiClient>(server_.address());
+  const Worker a = join(gone->get(), {.name = "a", .rank = 0});
+  inbox_.next();
+  list(b.get());
+  const pid_t child = fork();
+  if (child == 0) {
+    pause();
+    _exit(0);
+  }
+  ASSERT_GT(child, 0);
+  gone->close();
+  EXPECT_EQ(inbox_.next().kind, SYNCD_EVENT_MEMBERS);
+  EXPECT_EQ(list(b.get())[0].state, SYNCD_MEMBER_DISCONNECTED);
+  kill(child, SIGKILL);
+  waitpid(child, nullptr, 0);
 }
 
 // The memory that a callback uses may go as soon as the worker is freed: made for the sanitizers.
