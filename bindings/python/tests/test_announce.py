@@ -1,6 +1,7 @@
 """What a worker announces of itself, what it learns of the others, and what it is told."""
 
 import asyncio
+import math
 import queue
 import threading
 
@@ -46,8 +47,12 @@ def test_a_phase_that_cannot_be_ended_hides_nothing(daemon):
         ("no spaces", 1, "phase name 'no spaces': allowed are 1 to 64 of A-Z a-z 0-9 . _ -"),
         ("save", 86401, "a lease of 86401.000 s for phase 'save'"),
         ("save", 0, "allowed are more than 0 and at most 86400 s (24 h)"),
-        ("save", float("inf"), "a lease of -"),
-        ("save", float("nan"), "a lease of -"),
+        ("save", -1, "a lease of -1.000 s for phase 'save'"),
+        ("save", math.inf, "lease=inf; allowed: more than 0 and at most 86400 s (24 h)"),
+        ("save", -math.inf, "lease=-inf; allowed: more than 0"),
+        ("save", math.nan, "lease=nan; allowed: more than 0"),
+        ("save", 1e300, "lease=1e+300; allowed: more than 0"),
+        (None, math.inf, "lease=inf; allowed: more than 0"),
         (None, 5, "a lease of 5000 ms without a name"),
     ],
 )
@@ -123,6 +128,55 @@ def test_a_process_that_listens_ends_by_itself(daemon, run, tmp_path):
     process = run(script, daemon.address)
     code, _, err = process.finish()
     assert code == 0, err
+
+
+@pytest.mark.parametrize("how", ["close", "drop", "close while joining"])
+def test_a_callback_may_end_its_client(daemon, run, tmp_path, how):
+    # In a process of its own, which a mistake may abort.
+    script = tmp_path / "ends.py"
+    script.write_text(
+        "import sys, threading, time, weakref, syncd\n"
+        "address, how = sys.argv[1:]\n"
+        "other = syncd.connect(address)\n"
+        "for i in range(20):\n"
+        "    told, ended = threading.Event(), threading.Event()\n"
+        "    holder = {}\n"
+        "    def on_event(event):\n"
+        "        assert told.wait(60) or how == 'close while joining'\n"
+        "        if how == 'drop':\n"
+        "            holder.clear()\n"
+        "        else:\n"
+        "            client = holder['client']\n"
+        "            client.close()\n"
+        "            assert client.closed\n"
+        "        ended.set()\n"
+        "    holder['client'] = syncd.connect(address, request_timeout=600)\n"
+        "    if how == 'close while joining':\n"
+        "        told.set()\n"
+        "    holder['worker'] = holder['client'].join(f'job{i}', 'asp', rank=0, on_event=on_event)\n"
+        "    gone = weakref.ref(holder['client'])\n"
+        "    rest = other.join(f'job{i}', rank=1)\n"
+        "    if how == 'close while joining':\n"
+        "        joining = holder['client']\n"
+        "        try:\n"
+        "            while True:\n"
+        "                joining.join(f'job{i}').leave()\n"
+        "        except syncd.Closed:\n"
+        "            pass\n"
+        "        del joining\n"
+        "    told.set()\n"
+        "    assert ended.wait(60)\n"
+        "    if how == 'drop':\n"
+        "        assert gone() is None\n"
+        "    else:\n"
+        "        try:\n"
+        "            holder['worker'].begin()\n"
+        "        except syncd.Closed:\n"
+        "            pass\n"
+        "print('done')\n"
+    )
+    code, out, err = run(script, daemon.address, how).finish()
+    assert (code, out, err) == (0, "done\n", "")
 
 
 def test_asyncio_has_them_too(daemon):

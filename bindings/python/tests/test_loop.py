@@ -1,5 +1,6 @@
 """Whole loops of several processes against a real daemon."""
 
+import math
 import signal
 import threading
 import time
@@ -151,3 +152,24 @@ def test_ctrl_c_ends_a_wait_in_the_main_thread(daemon, run):
         process.child.send_signal(signal.SIGINT)
         code, _, err = process.finish()
     assert code != 0 and "KeyboardInterrupt" in err
+
+
+@pytest.mark.parametrize(
+    "variable, begin_timeout, seconds",
+    [
+        (None, None, math.inf),
+        (None, 2, 2),
+        ("", 2, 2),  # as if it was not set
+        ("3.5", 2, 3.5),
+        ("0", 2, math.inf),  # the built-in default, and not the code's
+        ("0.0", 2, math.inf),
+    ],
+)
+def test_main_and_other_threads_wait_for_as_long(
+    daemon, monkeypatch, variable, begin_timeout, seconds
+):
+    # The library reads the same variable for the threads that it lets wait in one piece.
+    if variable is not None:
+        monkeypatch.setenv("SYNCD_BEGIN_TIMEOUT_SEC", variable)
+    with syncd.connect(daemon.address, begin_timeout=begin_timeout) as client:
+        assert client._begin_timeout_s == seconds

@@ -26,6 +26,9 @@ _WAIT_FOREVER = -1
 _TIMEOUT_DEFAULT = -2
 _RANK_ANY = -1
 _INT64_MAX = 2**63 - 1
+# What a join's re-sync flag holds until the library has written its first 0 into it. It does that in
+# the caller's call, when it has taken hold of the client and no longer needs the handle.
+_NOT_ENTERED = 2
 
 # The pieces of a long wait in the main thread. Each end of one asks the daemon for the reason,
 # which is why they grow.
@@ -173,10 +176,18 @@ class Event(NamedTuple):
 _listening: weakref.WeakSet[Client] = weakref.WeakSet()
 
 
+# The threads that are in a call of on_event. A client's own thread is among them when its callback
+# has closed the client, which then cannot wait for it.
+_telling: dict[int, None] = {}
+os.register_at_fork(after_in_child=_telling.clear)
+
+
 @atexit.register
 def _close_listening() -> None:
     for client in list(_listening):
         client.close()
+    while _telling.keys() - {threading.get_ident()}:
+        time.sleep(0.001)
 
 
 def _event_callback(on_event: Callable[[Event], object]) -> Any:
@@ -185,6 +196,8 @@ def _event_callback(on_event: Callable[[Event], object]) -> Any:
     def take(raw: Any, _: Any) -> None:
         if raw.kind not in _EVENT_KINDS:
             return  # of a newer library
+        thread = threading.get_ident()
+        _telling[thread] = None
         try:
             on_event(
                 Event(
@@ -198,6 +211,10 @@ def _event_callback(on_event: Callable[[Event], object]) -> Any:
             threading.excepthook(
                 threading.ExceptHookArgs((*sys.exc_info(), threading.current_thread()))
             )
+        finally:
+            # As the last thing, and by a statement that lets no other thread run after it.
+            if thread in _telling:
+                del _telling[thread]
 
     return ffi.callback("syncd_event_callback", take)
 
@@ -277,7 +294,8 @@ def connect(
     begin_timeout      the default of begin(), targets() and collect(); None: wait for ever
     request_timeout    the default of the other calls; None: 60
 
-    The environment (SYNCD_ADDR, SYNCD_TOKEN_FILE, SYNCD_..._TIMEOUT_SEC) wins over these arguments.
+    The environment (SYNCD_ADDR, SYNCD_TOKEN_FILE, SYNCD_..._TIMEOUT_SEC) wins over these arguments;
+    a timeout of 0 there means the default that is named here.
     Raises Unreachable, Invalid (an address that cannot be parsed, an unreadable token file), Error
     and LibraryNotFound.
     """
@@ -299,9 +317,11 @@ def connect(
     status = lib.syncd_client_open(options, made, error)
     if status:
         raise take_error(lib, status, error)
-    # The library has accepted the variable: it is a number, empty or unset.
-    default_s = float(os.environ.get("SYNCD_BEGIN_TIMEOUT_SEC") or 0) or begin_timeout or math.inf
-    return Client(lib, made[0], default_s)
+    # The library has accepted the variable: it is a number (0: the built-in default, whatever the
+    # code says), empty or unset.
+    variable = os.environ.get("SYNCD_BEGIN_TIMEOUT_SEC")
+    default_s = float(variable) if variable else begin_timeout
+    return Client(lib, made[0], default_s or math.inf)
 
 
 def _decoded(characters: Any) -> str:
@@ -316,8 +336,9 @@ class Client:
         self._handle = handle
         self._begin_timeout_s = begin_timeout_s
         self._pid = os.getpid()
-        self._joins = 0
-        self._changed = threading.Condition()
+        self._lock = threading.RLock()  # a signal handler may close the client
+        self._joining: list[tuple[Any, int]] = []  # flag and thread of each join that is under way
+        self._left_to_join: Any = None  # a handle that this thread's join has to close
 
     def join(
         self,
@@ -345,11 +366,12 @@ class Client:
                     it takes their updates; at most 1024 bytes
         on_event    is called with an Event on the client's own thread, one call at a time. It must
                     return within a few milliseconds (put the event into a queue, set a
-                    threading.Event, call loop.call_soon_threadsafe()), and no method of this
-                    client's that may wait may be called in it: those raise Error (SYNCD_E_STATE)
+                    threading.Event, call loop.call_soon_threadsafe()). It may close this client,
+                    and drop the last reference to it or to a worker; other methods of this client's
+                    that may wait raise Error (SYNCD_E_STATE) in it
 
-        Raises Invalid, Timeout, Unreachable, Stopped, Closed and Error (another policy, a rank that
-        is taken, a limit that is reached).
+        Raises Invalid, Timeout, Unreachable, Stopped, Cancelled, Closed and Error (another policy, a
+        rank that is taken, a limit that is reached).
         """
         keep: list[Any] = []
         options = ffi.new("syncd_join_options *")
@@ -374,37 +396,52 @@ class Client:
         if on_event is not None:
             callback = options.on_event = _event_callback(on_event)
             _listening.add(self)
+        flag = options.resync_flag = ffi.new("uint32_t *", _NOT_ENTERED)
         made = ffi.new("syncd_worker **")
         error = ffi.new("syncd_error **")
-        with self._changed:
+        with self._lock:
             if self._handle is None:
                 raise error_of(Status.E_CLOSED, "join: this client is closed")
             handle = self._handle
-            self._joins += 1
+            joining = (flag, threading.get_ident())
+            self._joining.append(joining)
         try:
             status = self._lib.syncd_join(handle, options, made, error)
         finally:
-            with self._changed:
-                self._joins -= 1
-                self._changed.notify_all()
+            with self._lock:
+                self._joining.remove(joining)
+                left, self._left_to_join = self._left_to_join, None
+            if left is not None:
+                self._lib.syncd_client_close(left)
         if status:
             raise take_error(self._lib, status, error)
-        return Worker(self, made[0], callback)
+        return Worker(self, made[0], (flag, callback))
 
     def close(self) -> None:
-        """Closes the connection: calls of its workers that are blocked raise Cancelled, later ones
-        Closed. Workers that have not left keep their place at the daemon for its worker_grace.
+        """Closes the connection: joins and calls of its workers that are blocked in other threads
+        raise Cancelled within milliseconds, whatever their timeouts, and later ones Closed. Workers
+        that have not left keep their place at the daemon for its worker_grace.
 
-        May be called from any thread, and again. Waits for joins that are under way, because the
-        library forbids that one begins while its client goes away.
+        May be called from any thread, in on_event, and again. Returns when no on_event of this
+        client's is being called any more; in on_event, at once.
         """
-        with self._changed:
+        with self._lock:
             handle, self._handle = self._handle, None
-            if handle is None:
+        if handle is None:
+            return
+        # The library forbids that a join begins while its client goes away; one that has begun is
+        # cancelled. The few instructions between are waited for. In a forked child, nobody makes them.
+        while self._pid == os.getpid() and (entering := self._entering()):
+            if threading.get_ident() in entering:  # in a signal handler
+                self._left_to_join = handle
                 return
-            if self._pid == os.getpid():  # in a forked child, nobody would count them down
-                self._changed.wait_for(lambda: self._joins == 0)
+            time.sleep(0.0001)
         self._lib.syncd_client_close(handle)
+
+    def _entering(self) -> list[int]:
+        """The threads whose joins may not have taken hold of the client yet."""
+        with self._lock:
+            return [thread for flag, thread in self._joining if flag[0] == _NOT_ENTERED]
 
     @property
     def closed(self) -> bool:
@@ -427,15 +464,16 @@ class Worker:
     One thread at a time, except should_resync(), explain(), members() and the properties; a call
     that is made while another thread is in one raises Error (SYNCD_E_STATE). Where a call takes
     `iteration`, None means the one that begin() granted last. Timeouts are in seconds; None: the
-    client's default; math.inf: for ever; 0: do not wait.
+    client's default; math.inf: for ever; 0: do not wait. A call that is blocked when another thread
+    closes the client raises Cancelled within milliseconds.
     """
 
-    def __init__(self, client: Client, handle: Any, callback: Any = None) -> None:
+    def __init__(self, client: Client, handle: Any, lent: Any = None) -> None:
         lib = client._lib
         self._client = client  # keeps the connection alive
         self._lib = lib
 
-        def free(freed: Any, _callback: Any = callback) -> None:  # which must live as long
+        def free(freed: Any, _lent: Any = lent) -> None:  # which must live as long
             lib.syncd_worker_free(freed)
 
         # Freed with this object, when no thread can be in a call of it any more.
@@ -555,9 +593,12 @@ class Worker:
         if isinstance(lease, bool) or not isinstance(lease, (int, float)):
             kind = type(lease).__name__
             raise TypeError(f"lease is of type {kind}; allowed: a number of seconds")
-        # What is no lease for the library either.
-        whole = math.isfinite(lease) and abs(lease) < 1e9
-        lease_ms = math.ceil(lease * 1000) if whole else -1
+        if not abs(lease) < 1e9:  # inf, nan, and what would not fit the library's milliseconds
+            raise error_of(
+                Status.E_INVALID,
+                f"lease={lease!r}; allowed: more than 0 and at most 86400 s (24 h)",
+            )
+        lease_ms = math.ceil(lease * 1000)
         self._call(
             self._lib.syncd_worker_phase,
             _text("name", name, keep),
