@@ -99,6 +99,11 @@ class Daemon:
         argv = [program("syncctl"), "--addr", self.address, *arguments]
         return subprocess.run(argv, check=True, capture_output=True, text=True).stdout
 
+    def stop_answering(self):
+        """Until SIGCONT."""
+        self.child.send_signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, self.child.pid, os.WSTOPPED)
+
     def stop(self):
         self.child.terminate()
         try:
@@ -129,6 +134,13 @@ def start_daemon(tmp_path_factory):
 @pytest.fixture
 def daemon(start_daemon):
     return start_daemon()
+
+
+@pytest.fixture
+def stopped(daemon):
+    """A daemon for a test that stops its process: then it answers no more."""
+    yield daemon
+    daemon.child.send_signal(signal.SIGCONT)
 
 
 @pytest.fixture

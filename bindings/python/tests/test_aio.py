@@ -1,6 +1,7 @@
 """The asyncio form: loops side by side, and cancellation that reaches the library."""
 
 import asyncio
+import signal
 import threading
 
 import pytest
@@ -186,8 +187,8 @@ def test_a_join_that_ends_after_its_cancellation_is_undone(daemon, monkeypatch):
     join = syncd.Client.join
 
     def slow_join(client, *arguments, **options):
-        assert may_join.wait(60)
         joined.append(join(client, *arguments, **options))
+        assert may_join.wait(60)
         return joined[0]
 
     monkeypatch.setattr(syncd.Client, "join", slow_join)
@@ -195,9 +196,8 @@ def test_a_join_that_ends_after_its_cancellation_is_undone(daemon, monkeypatch):
     async def main():
         async with syncd.aio.connect(daemon.address) as client:
             task = asyncio.ensure_future(client.join("job", "asp", rank=0))
-            while not threads():
+            while not joined:
                 await asyncio.sleep(0.001)
-            await asyncio.sleep(0)
             task.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await task
@@ -207,3 +207,54 @@ def test_a_join_that_ends_after_its_cancellation_is_undone(daemon, monkeypatch):
     join_threads()
     with pytest.raises(syncd.Closed):
         joined[0].begin()
+
+
+@pytest.mark.parametrize("how", ["cancel", "close"])
+def test_a_join_under_way_ends_with_its_task_or_its_client(stopped, how):
+    async def main():
+        client = await syncd.aio.connect(stopped.address, request_timeout=600)
+        stopped.stop_answering()
+        task = asyncio.ensure_future(client.join("job", "asp"))
+        while not (client._joins and client._joins[0]._connection._joining):
+            await asyncio.sleep(0.001)
+        if how == "cancel":
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+        else:
+            client.close()
+            with pytest.raises(syncd.Closed):
+                await task
+        client.close()
+
+    run(main())
+    join_threads()
+
+
+@pytest.mark.parametrize("name", ["explain", "members"])
+def test_a_question_that_is_cancelled_keeps_the_worker(stopped, name):
+    async def main():
+        client = await syncd.aio.connect(stopped.address, request_timeout=600)
+        worker = await client.join("job", "bsp", rank=0, world_size=2)
+        with pytest.raises(syncd.Timeout):
+            await worker.begin(timeout=0)
+        stopped.stop_answering()
+        with pytest.raises(syncd.Timeout):
+            await getattr(worker, name)(timeout=0.01)
+        task = asyncio.ensure_future(getattr(worker, name)())
+        await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        stopped.child.send_signal(signal.SIGCONT)
+        assert len((await worker.members()).members) == 1
+        # The thread of the one that was cancelled ends with the connection at the latest; if it did
+        # not, asyncio.run() would wait for it here.
+        stopped.stop_answering()
+        left = asyncio.ensure_future(getattr(worker, name)())
+        await asyncio.sleep(0)
+        left.cancel()
+        client.close()
+
+    run(main())
+    join_threads()

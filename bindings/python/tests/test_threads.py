@@ -1,7 +1,5 @@
 """Calls that wait let other threads of Python run, and end when their client is closed."""
 
-import os
-import signal
 import threading
 import time
 
@@ -83,19 +81,6 @@ class Calling(threading.Thread):
             self.call()
         except syncd.Error as error:
             self.error = error
-
-
-@pytest.fixture
-def stopped(daemon):
-    """A daemon with a function that stops it, so that it answers no more."""
-
-    def stop():
-        daemon.child.send_signal(signal.SIGSTOP)
-        os.waitid(os.P_PID, daemon.child.pid, os.WSTOPPED)
-
-    daemon.stop_answering = stop
-    yield daemon
-    daemon.child.send_signal(signal.SIGCONT)
 
 
 def test_closing_cancels_a_join(stopped):

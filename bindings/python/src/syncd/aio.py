@@ -15,9 +15,14 @@ and back more than it does without asyncio. Cancelling one is real, and final: i
 connection is closed, which ends the blocked call in the library within milliseconds
 (SYNCD_E_CANCELLED there), so that no thread is left behind. The worker can then be used no more;
 the daemon keeps its place for worker_grace, and a join under the same name goes on where it was. To
-give up such a wait and keep the worker, pass `timeout=` instead of using asyncio.wait_for(). A
-connect or join that is cancelled is abandoned at once for the caller; its thread undoes it when the
-library's call returns, which its timeouts bound.
+give up such a wait and keep the worker, pass `timeout=` instead of using asyncio.wait_for(). A join
+that is cancelled ends in the same way.
+
+Two calls are otherwise. explain() and members(), which any number of tasks may make, take a thread
+of the event loop's default executor: cancelling one costs nothing, but its thread stays in the call
+until the answer, its `timeout` (None: request_timeout), or the end of the worker's connection. So
+does the thread of a connect that is cancelled: it is abandoned at once for the caller, and the
+thread undoes it when the library's call returns, which connect_timeout bounds.
 
 Errors are those of `syncd`.
 """
@@ -28,6 +33,7 @@ import asyncio
 import contextlib
 import math
 import re
+import threading
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, AsyncIterator, Callable, TypeVar
 
@@ -39,7 +45,7 @@ _Result = TypeVar("_Result")
 
 
 async def _in_thread(
-    thread: ThreadPoolExecutor, undo: Callable[[Any], None], function: Callable[[], _Result]
+    thread: ThreadPoolExecutor, undo: Callable[[Any], object], function: Callable[[], _Result]
 ) -> _Result:
     """What `function` gives in the thread. If this is cancelled, `undo` gets it there later."""
     pending: Future[_Result] = thread.submit(function)
@@ -85,6 +91,38 @@ def connect(*arguments: Any, **options: Any) -> _Connecting:
     return _Connecting(arguments, options)
 
 
+class _Join:
+    """A join in a thread, which another thread may end."""
+
+    def __init__(self, spare: _client.Client | None, connect: Callable[[], _client.Client]) -> None:
+        self._connection = spare
+        self._connect = connect
+        self._lock = threading.Lock()
+        self._given_up = False
+
+    def join(self, arguments: tuple[Any, ...], options: dict[str, Any]) -> _client.Worker:
+        connection = self._connection or self._connect()
+        with self._lock:
+            self._connection = connection
+            given_up = self._given_up
+        try:
+            if given_up:
+                raise error_of(Status.E_CANCELLED, "join: it was given up while connecting")
+            return connection.join(*arguments, **options)
+        except BaseException:
+            connection.close()
+            raise
+
+    def give_up(self) -> None:
+        """Closes the connection, which ends the join within milliseconds; one that is still
+        connecting ends when that does."""
+        with self._lock:
+            self._given_up = True
+            connection = self._connection
+        if connection is not None:
+            connection.close()
+
+
 class Client:
     """Where to join from. Made by connect()."""
 
@@ -93,6 +131,7 @@ class Client:
         self._options = options
         self._spare: _client.Client | None = None  # a connection for the next worker
         self._workers: list[Worker] = []
+        self._joins: list[_Join] = []
         self._closed = False
 
     def _open(self) -> _client.Client:
@@ -111,20 +150,20 @@ class Client:
             raise error_of(Status.E_CLOSED, "join: this client is closed")
         spare, self._spare = self._spare, None
         thread = ThreadPoolExecutor(1, "syncd-worker")
-
-        def join() -> _client.Worker:
-            connection = spare or self._open()
-            try:
-                return connection.join(*arguments, **options)
-            except BaseException:
-                connection.close()
-                raise
-
+        attempt = _Join(spare, self._open)
+        self._joins.append(attempt)
         try:
-            joined = await _in_thread(thread, lambda made: made._client.close(), join)
+            joined = await _in_thread(
+                thread,
+                lambda made: made._client.close(),
+                lambda: attempt.join(arguments, options),
+            )
         except BaseException:
+            attempt.give_up()
             thread.shutdown(wait=False)
             raise
+        finally:
+            self._joins.remove(attempt)
         worker = Worker(joined, thread)
         if self._closed:
             worker.close()
@@ -133,11 +172,14 @@ class Client:
         return worker
 
     def close(self) -> None:
-        """Closes the connections: calls under way raise Cancelled. Takes a few milliseconds."""
+        """Closes the connections: joins and calls under way raise Cancelled. Takes a few
+        milliseconds."""
         self._closed = True
         spare, self._spare = self._spare, None
         if spare is not None:
             spare.close()
+        for attempt in self._joins:
+            attempt.give_up()
         workers, self._workers = self._workers, []
         for worker in workers:
             worker.close()
@@ -250,13 +292,15 @@ class Worker:
     async def consumed(self, iteration: int | None = None, timeout: float | None = None) -> None:
         await self._call(self.sync.consumed, iteration, timeout)
 
-    async def explain(self) -> Explanation | None:
-        """As syncd.Worker.explain(): also while a task waits in begin()."""
-        return await asyncio.to_thread(self.sync.explain)
+    async def explain(self, timeout: float | None = None) -> Explanation | None:
+        """As syncd.Worker.explain(): also while a task waits in begin(). When it is cancelled, its
+        thread ends with the answer, `timeout` or close()."""
+        return await asyncio.to_thread(self.sync.explain, timeout)
 
-    async def members(self) -> Members:
-        """As syncd.Worker.members(): also while a task waits in begin()."""
-        return await asyncio.to_thread(self.sync.members)
+    async def members(self, timeout: float | None = None) -> Members:
+        """As syncd.Worker.members(): also while a task waits in begin(). When it is cancelled, its
+        thread ends with the answer, `timeout` or close()."""
+        return await asyncio.to_thread(self.sync.members, timeout)
 
     async def steps(self, iterations: int | None = None) -> AsyncIterator[Step]:
         """As syncd.Worker.steps()."""
