@@ -1,5 +1,6 @@
 """A wheel and a source distribution can be built without a network, and hold what they must."""
 
+import importlib.util
 import os
 import pathlib
 import shutil
@@ -68,3 +69,15 @@ def test_the_source_distribution_builds_the_same_wheel(source, tmp_path):
     wheels = [build("wheel", root, tmp_path / "a"), build("wheel", source, tmp_path / "b")]
     names = [sorted(zipfile.ZipFile(wheel).namelist()) for wheel in wheels]
     assert names[0] == names[1]
+
+
+@pytest.mark.skipif(importlib.util.find_spec("mypy") is None, reason="mypy is not installed")
+def test_its_types_hold(tmp_path):
+    # py.typed says that it has some.
+    checked = subprocess.run(
+        [sys.executable, "-m", "mypy", "--cache-dir", tmp_path],
+        cwd=PROJECT,
+        capture_output=True,
+        text=True,
+    )
+    assert checked.returncode == 0, checked.stdout + checked.stderr

@@ -88,7 +88,7 @@ class Explanation(NamedTuple):
     """Seconds since then."""
     ranks: str
     """All who are waited for, as ranges: "4, 23, 40-47"."""
-    count: int
+    count: int  # type: ignore[assignment]  # in place of tuple's method
     """How many they are."""
     workers: tuple[WaitedFor, ...]
     """The first 8 of them at most, in rank order."""
@@ -325,7 +325,8 @@ def connect(
 
 
 def _decoded(characters: Any) -> str:
-    return ffi.string(characters).decode(errors="replace")
+    text: str = ffi.string(characters).decode(errors="replace")
+    return text
 
 
 class Client:
@@ -561,7 +562,7 @@ class Worker:
         """A descriptor that is readable while poll() has an answer, for select, selectors and event
         loops. The worker's; do not read from it."""
         self._call(self._lib.syncd_worker_descriptor, self._ready)
-        return self._ready[0]
+        return int(self._ready[0])
 
     def should_resync(self) -> bool:
         """Whether the daemon advises to drop the iteration being computed and to start it again on
