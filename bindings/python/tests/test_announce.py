@@ -1,6 +1,7 @@
 """What a worker announces of itself, what it learns of the others, and what it is told."""
 
 import asyncio
+import contextlib
 import math
 import queue
 import threading
@@ -177,6 +178,26 @@ def test_a_callback_may_end_its_client(daemon, run, tmp_path, how):
     )
     code, out, err = run(script, daemon.address, how).finish()
     assert (code, out, err) == (0, "done\n", "")
+
+
+def test_nothing_is_told_after_a_callback_has_closed_its_client(daemon):
+    for i in range(20):
+        with syncd.connect(daemon.address) as client, syncd.connect(daemon.address) as other:
+            told = queue.Queue()
+
+            def on_event(_, client=client, told=told):
+                client.close()
+                told.put(threading.current_thread())
+
+            job = f"job{i}"
+            workers = [client.join(job, "asp", rank=0)]
+            with contextlib.suppress(syncd.Closed):  # the later ones' joins are told to the first
+                for rank in range(1, 4):
+                    workers.append(client.join(job, rank=rank, on_event=on_event))
+                other.join(job, rank=4)
+            told.get(timeout=PATIENCE_S)
+            del workers  # waits for a call of on_event that is under way
+            assert told.empty()
 
 
 def test_asyncio_has_them_too(daemon):

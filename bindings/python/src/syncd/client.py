@@ -190,12 +190,17 @@ def _close_listening() -> None:
         time.sleep(0.001)
 
 
-def _event_callback(on_event: Callable[[Event], object]) -> Any:
+def _event_callback(client: weakref.ref[Client], on_event: Callable[[Event], object]) -> Any:
     """`on_event` as the library calls it. What it raises goes where exceptions of threads go."""
 
     def take(raw: Any, _: Any) -> None:
         if raw.kind not in _EVENT_KINDS:
             return  # of a newer library
+        # Events of the client's other workers may come after the one whose callback closed it.
+        listening = client()
+        if listening is None or listening.closed:
+            return
+        del listening  # on_event may drop the last reference
         thread = threading.get_ident()
         _telling[thread] = None
         try:
@@ -395,7 +400,7 @@ class Client:
         options.data_size = len(data)
         callback = None
         if on_event is not None:
-            callback = options.on_event = _event_callback(on_event)
+            callback = options.on_event = _event_callback(weakref.ref(self), on_event)
             _listening.add(self)
         flag = options.resync_flag = ffi.new("uint32_t *", _NOT_ENTERED)
         made = ffi.new("syncd_worker **")
@@ -424,7 +429,8 @@ class Client:
         that have not left keep their place at the daemon for its worker_grace.
 
         May be called from any thread, in on_event, and again. Returns when no on_event of this
-        client's is being called any more; in on_event, at once.
+        client's is being called any more; in on_event, at once, and
+        nothing is told after it.
         """
         with self._lock:
             handle, self._handle = self._handle, None
