@@ -22,10 +22,9 @@ struct worker {
   int rank;
   syncd_worker* handle;
   /* What on_event leaves, under `lock`; a byte in the pipe says that there is something. */
-  int wake[2], stop;
-  uint64_t changed;
+  int wake[2], stop, changed;
   /* The worker's own. */
-  uint64_t known; /* the version of the list that `peers` is from */
+  uint64_t known; /* the version of the list that `peers` is from; it never goes back */
   char peers[WORKERS][32];
   int active, left;
   long pushed;
@@ -51,8 +50,7 @@ static int good(struct worker* self, const char* call, syncd_status status, sync
 static void on_event(const syncd_event* event, void* given) {
   struct worker* self = given;
   pthread_mutex_lock(&lock);
-  if (event->kind == SYNCD_EVENT_MEMBERS && event->version > self->changed)
-    self->changed = event->version;
+  if (event->kind == SYNCD_EVENT_MEMBERS) self->changed = 1;
   if (event->kind == SYNCD_EVENT_STOP) self->stop = 1;
   pthread_mutex_unlock(&lock);
   /* Full means that it is awake already. */
@@ -83,6 +81,7 @@ static int find_peers(struct worker* self) {
   size_t i, count;
   if (!good(self, "members", syncd_worker_members(self->handle, 5000, &members, &error), &error))
     return 0;
+  self->failed |= syncd_members_version(members) < self->known;
   self->known = syncd_members_version(members);
   self->active = 0;
   memset(self->peers, 0, sizeof self->peers);
@@ -108,19 +107,19 @@ static int find_peers(struct worker* self) {
 static int wait_and_listen(struct worker* self, int grant) {
   struct pollfd fds[2] = {{self->wake[0], POLLIN, 0}, {grant, POLLIN, 0}};
   char bytes[64];
-  uint64_t changed;
-  int stop;
+  int stop, changed;
   poll(fds, 2, -1);
   if (fds[0].revents != 0 && read(self->wake[0], bytes, sizeof bytes) < 0) return 0;
   pthread_mutex_lock(&lock);
   changed = self->changed;
+  self->changed = 0;
   stop = self->stop;
   pthread_mutex_unlock(&lock);
   if (stop) {
     self->stopped = 1;
     return 0;
   }
-  return changed > self->known ? find_peers(self) : 1;
+  return changed ? find_peers(self) : 1;
 }
 
 static int save(struct worker* self) {
