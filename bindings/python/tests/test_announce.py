@@ -101,6 +101,26 @@ def test_events_are_told(daemon):
         assert event == (EventKind.STOP, None, None, None)
 
 
+def test_a_plan_is_told(daemon):
+    events = queue.Queue()
+    policy = "elastic_bsp:4"
+    with syncd.connect(daemon.address) as client, syncd.connect(daemon.address) as other:
+        worker = client.join("job", policy, rank=0, world_size=2, on_event=events.put)
+        rest = other.join("job", policy, rank=1)
+        assert events.get(timeout=PATIENCE_S).kind is EventKind.MEMBERS
+        with pytest.raises(syncd.Timeout):
+            rest.begin(timeout=0)
+        for _ in range(2):
+            for each in worker, rest:
+                each.begin()
+                each.push()
+        event = events.get(timeout=PATIENCE_S)
+        assert event.kind is EventKind.PLAN
+        assert event.iteration >= 1  # it has pushed two
+        assert event.wait is None or event.wait >= 0
+        assert event.version is None
+
+
 def test_what_a_callback_must_not_do_is_refused_and_what_it_raises_is_reported(daemon, monkeypatch):
     reported = queue.Queue()
     monkeypatch.setattr(threading, "excepthook", lambda given: reported.put(given.exc_value))

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <syncd/client.h>
 
+#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
@@ -46,6 +47,11 @@ class Inbox {
     const syncd_event event = events_.front();
     events_.pop_front();
     return event;
+  }
+  // Whether one is there, or comes in time.
+  bool comes_within(std::chrono::milliseconds time) {
+    std::unique_lock lock(mutex_);
+    return there_.wait_for(lock, time, [&] { return !events_.empty(); });
   }
   std::size_t size() {
     const std::lock_guard lock(mutex_);

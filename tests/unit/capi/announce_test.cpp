@@ -123,6 +123,41 @@ TEST_F(Announce, ABarrierPlanIsTold) {
   beside.join();
 }
 
+// Two workers under SpecSync: the other's push, within 200 ms after this one's grant, makes the
+// daemon advise it to start again. A busy machine may let that moment pass, so it gets several.
+TEST_F(Announce, TheAdviceToRestartIsTold) {
+  const std::string policy = "specsync:fixed,200,0.1+asp";
+  const Worker a = join(client_.get(), {.policy = policy,
+                                        .name = "a",
+                                        .rank = 0,
+                                        .on_event = Inbox::on_event,
+                                        .user_data = &inbox_});
+  const Worker b = join(other_.get(), {.policy = policy, .name = "b", .rank = 1});
+  ASSERT_EQ(inbox_.next().kind, SYNCD_EVENT_MEMBERS);
+  syncd_step step = SYNCD_STEP_INIT;
+  EXPECT_EQ(syncd_begin(a.get(), 0, &step, nullptr), SYNCD_E_TIMEOUT) << "b has not begun";
+  for (int i = 0; i < 20; ++i) {
+    if (i > 0) {
+      ASSERT_EQ(syncd_push(a.get(), step.iteration, nullptr, 30'000, nullptr, nullptr), SYNCD_OK);
+    }
+    syncd_step others = SYNCD_STEP_INIT;
+    ASSERT_EQ(syncd_begin(b.get(), 30'000, &others, nullptr), SYNCD_OK);
+    ASSERT_EQ(syncd_begin(a.get(), 30'000, &step, nullptr), SYNCD_OK);
+    EXPECT_EQ(syncd_should_resync(a.get()), 0);
+    ASSERT_EQ(syncd_push(b.get(), others.iteration, nullptr, 30'000, nullptr, nullptr), SYNCD_OK);
+    if (inbox_.comes_within(std::chrono::seconds(2))) break;
+  }
+  const syncd_event event = inbox_.next();
+  EXPECT_EQ(event.kind, SYNCD_EVENT_RESYNC);
+  EXPECT_EQ(event.iteration, step.iteration);
+  EXPECT_EQ(event.wait_us, -1);
+  EXPECT_EQ(event.version, 0U);
+  EXPECT_EQ(syncd_should_resync(a.get()), 1);
+  EXPECT_EQ(*syncd_worker_resync_flag(a.get()), 1U);
+  ASSERT_EQ(syncd_worker_restarted(a.get(), step.iteration, 30'000, nullptr), SYNCD_OK);
+  EXPECT_EQ(syncd_should_resync(a.get()), 0);
+}
+
 // ---- the callback's rules
 
 struct Careless {
@@ -179,8 +214,10 @@ TEST_F(Announce, ACallbackMayCloseItsClient) {
   struct Closer {
     std::atomic<syncd_client*> client{nullptr};
     std::atomic<bool> called{false};
+    std::atomic<int> calls{0};
     static void on_event(const syncd_event*, void* given) {
       auto& self = *static_cast<Closer*>(given);
+      ++self.calls;
       syncd_client_close(self.client.exchange(nullptr));
       self.called = true;
       self.called.notify_all();
@@ -195,12 +232,15 @@ TEST_F(Announce, ACallbackMayCloseItsClient) {
   closer.client = client;
   const Worker a =
       join(client, {.name = "a", .rank = 0, .on_event = Closer::on_event, .user_data = &closer});
+  const Worker c =
+      join(client, {.name = "c", .rank = 2, .on_event = Closer::on_event, .user_data = &closer});
   const Worker b = join(other_.get(), {.name = "b", .rank = 1});
   closer.called.wait(false);
   // From there on the worker's calls end, whether they come before the client's end or after it.
   syncd_step step = SYNCD_STEP_INIT;
   const syncd_status ended = syncd_begin(a.get(), SYNCD_WAIT_FOREVER, &step, nullptr);
   EXPECT_TRUE(ended == SYNCD_E_CANCELLED || ended == SYNCD_E_CLOSED) << ended;
+  EXPECT_EQ(closer.calls, 1);  // the other worker's is not delivered any more
 }
 
 // A child of fork() has the connection's descriptor, too.
