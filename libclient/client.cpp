@@ -166,6 +166,10 @@ bool Client::on_own_thread() const noexcept {
   return driver_->on_loop_thread();
 }
 
+void Client::silence() noexcept {
+  driver_->silence();
+}
+
 void Client::close() noexcept {
   if (!forked()) driver_->stop();
 }

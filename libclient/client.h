@@ -67,6 +67,8 @@ class Client {
   void close() noexcept;
   // Whether this is the client's own thread, on which events are delivered.
   bool on_own_thread() const noexcept;
+  // On that thread: no event is delivered any more. Before close() elsewhere.
+  void silence() noexcept;
 
   // True in a child of the process that opened this client.
   bool forked() const noexcept { return fork_mark_.forked(); }

@@ -286,7 +286,9 @@ void Driver::take_wake_locked() {
 
 // Without the lock: what is called may take it, in a call of this client that does not block.
 void Driver::deliver_events() noexcept {
-  for (const PendingEvent& pending : delivering_events_) pending.signals->deliver(pending.event);
+  for (const PendingEvent& pending : delivering_events_) {
+    if (!silent_) pending.signals->deliver(pending.event);
+  }
   delivering_events_.clear();
 }
 

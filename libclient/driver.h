@@ -106,6 +106,8 @@ class Driver final : private Stream::Owner {
   // anything.
   void stop() noexcept;
 
+  // Loop thread, in an event's callback: none is delivered any more.
+  void silence() { silent_ = true; }
   // Whether this is the loop's thread, on which events are delivered: it must not wait.
   bool on_loop_thread() const noexcept;
 
@@ -180,8 +182,9 @@ class Driver final : private Stream::Owner {
   std::vector<sockaddr_storage> addresses_;
   std::size_t next_address_ = 0;
   std::vector<Completion> delivering_;
-  std::vector<PendingEvent> delivering_events_;  // the loop's: used without the lock
-  Call* calls_ = nullptr;                        // in the session: a list through the calls
+  std::vector<PendingEvent> delivering_events_;  // these two are the loop's: used without the lock
+  bool silent_ = false;
+  Call* calls_ = nullptr;  // in the session: a list through the calls
 
   Call* reader_ = nullptr;  // the call whose thread reads the socket; null: the loop does
   bool reader_sleeps_ = false;

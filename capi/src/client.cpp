@@ -493,6 +493,7 @@ void syncd_client_close(syncd_client* client) {
   // Closing first lets calls that are blocked in it end; they hold what they need. In a forked
   // child this does nothing, and the last reference leaks what belongs to the parent.
   if (shared->client->on_own_thread()) {
+    shared->client->silence();
     close_elsewhere(std::move(shared));
   } else {
     shared->client->close();
