@@ -421,6 +421,8 @@ void Session::on_side_answer(Worker& worker, std::uint64_t request, const wire::
   if (failed && error.status == Status::kFenced) return on_fenced(worker, error.message, now);
   if (!failed && at->what == Aside::kMembers) {
     const auto& page = std::get<wire::MembersReply>(body);
+    // What was told while the list was asked for may be in it; the next change is not.
+    if (at->next_rank == 0) worker.members_told = false;
     if (!take_page(*at, page, error)) return send_standing(worker, now);
   }
   Side side = std::move(*at);

@@ -206,11 +206,14 @@ typedef struct syncd_worker syncd_worker;
 /* ---- Events: what a worker is told without asking -------------------------------------------- */
 
 enum {
-  SYNCD_EVENT_RESYNC = 1,  /* as syncd_should_resync() now says: drop `iteration`, start it again */
+  SYNCD_EVENT_RESYNC = 1,  /* as syncd_should_resync() now says (policy specsync): drop `iteration`,
+                              start it again */
   SYNCD_EVENT_MEMBERS = 2, /* somebody has joined, left, been lost, cut off or come back, or shows
                               other data: syncd_worker_members() says who is there. `version` is of
-                              the list as it is now. Told once until this worker has asked for the
-                              list, however much changes meanwhile; also after a lost connection */
+                              the list as it is now. From the join on, and of others alone; told
+                              once until this worker has asked for the list and got it, however much
+                              changes meanwhile; also after a lost connection. One whose `version`
+                              is not above the list's says nothing new */
   SYNCD_EVENT_PLAN = 3,    /* the policy (elastic_bsp) has planned when all meet next: this worker
                               after its push of `iteration`; `wait_us` is how long the first to
                               arrive there waits, as foreseen. A later plan takes its place */
@@ -562,7 +565,7 @@ typedef struct syncd_member {
   int64_t clock;    /* iterations completed; decentralized: the iteration it is in */
   const char *name;
   const char *host;
-  const void *data; /* what it gave as syncd_join_options.data; NULL: nothing */
+  const void *data; /* what it gave as syncd_join_options.data, at any alignment; NULL: nothing */
   size_t data_size;
 } syncd_member;
 

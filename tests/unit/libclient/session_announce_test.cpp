@@ -344,6 +344,22 @@ TEST(Events, AChangeOfMembershipIsToldOnceUntilTheListIsAskedFor) {
   EXPECT_EQ(events[0].version, 9U);
 }
 
+// The daemon tells again from the request on; the notice of an earlier change was on its way then.
+TEST(Events, AChangeToldWhileTheListIsOnItsWayHidesNoLaterOne) {
+  Listening listening;
+  Script& script = listening.script;
+  script.join_one();
+  script.members();
+  script.take<wire::MembersRequest>();
+  script.notify(wire::MembersNotice{listening.ref(), 7});
+  script.answer(wire::MembersReply{{}, -1, 7});
+  listening.take();
+  script.notify(wire::MembersNotice{listening.ref(), 8});
+  const auto events = listening.take();
+  ASSERT_EQ(events.size(), 1U);
+  EXPECT_EQ(events[0].version, 8U);
+}
+
 TEST(Events, OfAnotherLifeAreIgnored) {
   Listening listening;
   Script& script = listening.script;
