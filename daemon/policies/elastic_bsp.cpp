@@ -378,8 +378,8 @@ class ElasticBsp final : public Policy {
   }
 
   // While a plan was being computed, the worker may have come past the planned target and into its
-  // next iteration. The barrier waits for the end of that: a worker is told of a barrier by the grant
-  // after it, so that it must not be computing then. One that is cut off may be.
+  // next iteration. The barrier waits for the end of that: a worker is told of a barrier by the
+  // grant after it, so that it must not be computing then. One that is cut off may be.
   Clock earliest_target(const PolicyHost& host, Rank rank) {
     const Worker& worker = host.worker(rank);
     // Granted, and held back by an overlay, is as good as computing.
