@@ -26,9 +26,6 @@ thread_local const Driver* running = nullptr;
 
 constexpr const char* kOutOfMemory = "out of memory";
 
-OpId op_of(Call& call) {
-  return reinterpret_cast<std::uintptr_t>(&call);
-}
 Completion out_of_memory() {
   Completion completion;
   completion.status = Status::kNoMemory;
@@ -36,6 +33,9 @@ Completion out_of_memory() {
   return completion;
 }
 
+OpId op_of(Call& call) {
+  return reinterpret_cast<std::uintptr_t>(&call);
+}
 Call& call_of(OpId op) {
   return *reinterpret_cast<Call*>(static_cast<std::uintptr_t>(op));
 }

@@ -170,10 +170,8 @@ class VirtualRun : public sim::Model {
   // The gradient of one minibatch on the worker's own parameters.
   void compute(Rank rank, Iteration batch) override {
     Worker& worker = workers_[rank];
-    Stepper& stepper = *worker.stepper;
-    stepper.start({.worker = static_cast<std::int32_t>(rank), .iteration = batch});
-    for (int part = 0; part < stepper.micro_batches(); ++part) stepper.compute(part);
-    worker.update = &stepper.finish();
+    const BatchKey key{.worker = static_cast<std::int32_t>(rank), .iteration = batch};
+    worker.update = &compute_minibatch(*worker.stepper, key);
   }
 
  protected:

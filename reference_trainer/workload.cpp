@@ -70,15 +70,20 @@ void add_update(const Update& update, std::span<float> parameters) {
   }
 }
 
+const Update& compute_minibatch(Stepper& stepper, BatchKey key) {
+  stepper.start(key);
+  for (int part = 0; part < stepper.micro_batches(); ++part) stepper.compute(part);
+  return stepper.finish();
+}
+
 void train_serially(const Workload& workload, std::int32_t workers, std::int64_t iterations,
                     std::span<float> parameters) {
   const std::unique_ptr<Stepper> stepper = workload.make_stepper();
   std::copy(parameters.begin(), parameters.end(), stepper->replica().begin());
   stepper->replica_changed();
   for (std::int64_t i = 0; i < iterations; ++i) {
-    stepper->start({.worker = static_cast<std::int32_t>(i % workers), .iteration = i / workers});
-    for (int part = 0; part < stepper->micro_batches(); ++part) stepper->compute(part);
-    add_update(stepper->finish(), stepper->replica());
+    const BatchKey key{.worker = static_cast<std::int32_t>(i % workers), .iteration = i / workers};
+    add_update(compute_minibatch(*stepper, key), stepper->replica());
     stepper->replica_changed();
   }
   std::copy(stepper->replica().begin(), stepper->replica().end(), parameters.begin());

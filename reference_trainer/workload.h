@@ -156,6 +156,9 @@ std::unique_ptr<Workload> make_peer_workload(const WorkloadConfig& config, const
 // Adds an update to a copy of the parameters.
 void add_update(const Update& update, std::span<float> parameters);
 
+// All parts of one minibatch on the stepper's replica; the result is valid until its next start().
+const Update& compute_minibatch(Stepper& stepper, BatchKey key);
+
 // Trains in this process alone, without any coordination: `iterations` minibatches, the workers in
 // turn, every update at once visible. What perfectly fresh parameters would give.
 void train_serially(const Workload& workload, std::int32_t workers, std::int64_t iterations,

@@ -8,27 +8,17 @@
 
 #include "reference_trainer/data_file.h"
 #include "reference_trainer/process.h"
+#include "tests/unit/reference_trainer/report_support.h"
 
 namespace syncd::trainer {
 namespace {
 
 using ::testing::AllOf;
+using testing::context;
 using ::testing::ElementsAre;
 using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::Not;
-
-ReportContext context() {
-  return {.workload = "mf",
-          .loss_name = "held-out RMSE",
-          .data = "u.data: 100 ratings",
-          .workers = 2,
-          .seed = 1,
-          .slowdown = "fixed:1=4x",
-          .iteration_ms = 20,
-          .target_loss = 0.8,
-          .target_source = "given"};
-}
 
 RunResult good_run() {
   RunResult run;

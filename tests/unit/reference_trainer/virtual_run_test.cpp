@@ -78,9 +78,7 @@ TEST_F(VirtualRunTest, BspSumsUpWhatAllComputeOnTheSameParameters) {
     for (std::int32_t worker = 0; worker < settings.workload.workers; ++worker) {
       std::copy(before.begin(), before.end(), stepper->replica().begin());
       stepper->replica_changed();
-      stepper->start({.worker = worker, .iteration = iteration});
-      for (int part = 0; part < stepper->micro_batches(); ++part) stepper->compute(part);
-      add_update(stepper->finish(), expected);
+      add_update(compute_minibatch(*stepper, {.worker = worker, .iteration = iteration}), expected);
     }
   }
   const RunResult result = run("bsp");
@@ -189,9 +187,7 @@ TEST_F(VirtualRunTest, SerialHopComputesBeforeItSends) {
   for (std::int32_t worker = 0; worker < 2; ++worker) {
     std::copy(initial.begin(), initial.end(), stepper->replica().begin());
     stepper->replica_changed();
-    stepper->start({.worker = worker, .iteration = 0});
-    for (int part = 0; part < stepper->micro_batches(); ++part) stepper->compute(part);
-    Update half = stepper->finish();
+    Update half = compute_minibatch(*stepper, {.worker = worker, .iteration = 0});
     for (float& delta : half.deltas) delta /= 2;
     add_update(half, mean);
   }
