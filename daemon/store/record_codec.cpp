@@ -133,9 +133,12 @@ Offset<fb::WorkerSnapshot> write(FlatBufferBuilder& b, const WorkerSnapshot& w) 
   const auto name = text(b, w.name);
   const auto host = text(b, w.host);
   const auto data = blob(b, w.data);
+  const auto dismissal = text(b, w.dismissal);
+  const auto phase = text(b, w.leased_phase);
   return fb::CreateWorkerSnapshot(b, w.rank, name, host, static_cast<std::uint8_t>(w.state),
                                   w.incarnation, w.clock, w.base, w.granted, w.pushed, w.late,
-                                  w.own_pushes, w.last_push_us, w.previous_push_us, data);
+                                  w.own_pushes, w.last_push_us, w.previous_push_us, data, dismissal,
+                                  phase, w.phase_us, w.phase_lease_us);
 }
 
 // Checks the frame around a stored value and places it where its numbers are aligned.
@@ -259,10 +262,11 @@ bool decode_snapshot(std::span<const std::uint8_t> bytes, JobSnapshot& s, std::s
               std::to_string(w->rank()) + " is unknown";
       return false;
     }
-    s.workers.push_back({w->rank(), text(w->name()), text(w->host()),
-                         static_cast<WorkerState>(w->state()), w->incarnation(), w->clock(),
-                         w->base(), w->granted(), w->pushed(), w->late(), w->own_pushes(),
-                         w->last_push_us(), w->previous_push_us(), blob(w->data())});
+    s.workers.push_back(
+        {w->rank(), text(w->name()), text(w->host()), static_cast<WorkerState>(w->state()),
+         w->incarnation(), w->clock(), w->base(), w->granted(), w->pushed(), w->late(),
+         w->own_pushes(), w->last_push_us(), w->previous_push_us(), blob(w->data()),
+         text(w->dismissal()), text(w->leased_phase()), w->phase_us(), w->phase_lease_us()});
   }
   return true;
 }

@@ -6,6 +6,7 @@
 #include <rocksdb/cache.h>
 #include <rocksdb/options.h>
 #include <rocksdb/table.h>
+#include <rocksdb/utilities/checkpoint.h>
 #include <rocksdb/write_batch.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -15,10 +16,14 @@
 #include <charconv>
 #include <cstdarg>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <ctime>
+#include <filesystem>
 #include <string_view>
 #include <utility>
+
+#include "daemon/store/rocks_log.h"
 
 #if defined(__SANITIZE_THREAD__)
 // RocksDB as distributed is not built with ThreadSanitizer, which therefore does not see how its
@@ -85,8 +90,13 @@ class NoLog final : public rocksdb::Logger {
   void Logv(const char*, va_list) override {}
 };
 
+rocksdb::Env* env_of(const Options& options) {
+  return options.env != nullptr ? options.env : rocksdb::Env::Default();
+}
+
 rocksdb::Options make_options(const Options& store) {
   rocksdb::Options options;
+  options.env = env_of(store);
   options.create_if_missing = true;
   options.create_missing_column_families = true;
   // What a crash may leave is a last entry that is cut off. Anything else that is wrong in the log
@@ -102,7 +112,7 @@ rocksdb::Options make_options(const Options& store) {
   options.max_background_jobs = 2;
   options.stats_dump_period_sec = 0;
   options.stats_persist_period_sec = 0;
-  if (store.read_only) {
+  if (store.read_only || store.env != nullptr) {
     options.info_log = std::make_shared<NoLog>();
   } else {
     options.info_log = std::make_shared<InfoLog>(store.path);
@@ -120,19 +130,36 @@ std::string called(const std::string& path) {
   return "store " + path;
 }
 
-bool sync_directory(const std::string& path) {
-  const int fd = ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (fd < 0) return false;
-  const bool synced = ::fsync(fd) == 0;
-  ::close(fd);
-  return synced;
+bool is_there(const std::string& path) {
+  struct stat info {};
+  return lstat(path.c_str(), &info) == 0;
 }
 
-std::string parent_of(const std::string& path) {
-  const std::size_t end = path.find_last_not_of('/');
-  const std::size_t slash = path.find_last_of('/', end);
-  if (slash == std::string::npos) return ".";
-  return slash == 0 ? "/" : path.substr(0, slash);
+// A store that was being put in its place when something broke off lies beside `path`: to begin
+// with an empty one would forget it.
+bool refuse_unfinished(const std::string& path, std::string& error) {
+  const std::string salvaging = path + kSalvaging;
+  const std::string restoring = path + kRestoring;
+  std::string damaged = path + kDamaged;
+  for (int i = 2; is_there(path + kDamaged + "-" + std::to_string(i)); ++i) {
+    damaged = path + kDamaged + "-" + std::to_string(i);
+  }
+  const std::string empty =
+      ", or, to begin with an empty store, move what is there to another directory";
+  if (is_there(damaged)) {
+    error = called(path) + " is missing, but " + damaged +
+            ", which a salvage has moved away, is there: " + "to salvage again, rename " + damaged +
+            " to " + path + " and start with --store-salvage" + empty;
+    return false;
+  }
+  if (is_there(salvaging) || is_there(restoring)) {
+    const bool restore = !is_there(salvaging);
+    error = called(path) + " is missing, but " + (restore ? restoring : salvaging) +
+            " is there: " + (restore ? "a restore" : "a salvage") +
+            " was cut off: restore a backup with syncctl store restore" + empty;
+    return false;
+  }
+  return true;
 }
 
 bool make_directory(const std::string& path, std::string& error) {
@@ -140,8 +167,10 @@ bool make_directory(const std::string& path, std::string& error) {
     error = "the store's path is empty: name a directory";
     return false;
   }
+  if (!is_there(path) && !refuse_unfinished(directory_name(path), error)) return false;
   if (mkdir(path.c_str(), 0700) == 0) {
-    sync_directory(parent_of(path));  // else a power cut could take the whole store
+    std::error_code ignored;
+    sync_to_disk(parent_of(path), ignored);  // else a power cut could take the whole store
     return true;
   }
   const int why = errno;
@@ -177,7 +206,7 @@ std::string describe_open_error(const std::string& path, const rocksdb::Status& 
     return newer(path, "has column families that this version does not know (" + text + ")");
   }
   if (status.IsCorruption()) {
-    return called(path) + " is damaged: " + text + "; restore a backup, or name another directory";
+    return called(path) + " is damaged: " + text + after_damage();
   }
   return called(path) + " cannot be opened: " + text;
 }
@@ -211,7 +240,7 @@ bool check_format(const Database& database, const Options& options, std::string&
   const auto [end, problem] = std::from_chars(value.data(), value.data() + value.size(), version);
   if (problem != std::errc{} || end != value.data() + value.size() || version == 0) {
     error = called(options.path) + " has the unreadable format version '" + value +
-            "': it is damaged; restore a backup, or name another directory";
+            "': it is damaged" + after_damage();
     return false;
   }
   if (version == kFormatVersion) return true;
@@ -235,6 +264,26 @@ std::uint64_t read_big_endian(const char* at, std::size_t bytes) {
 
 }  // namespace
 
+std::string directory_name(const std::string& path) {
+  const std::size_t end = path.find_last_not_of('/');
+  return end == std::string::npos ? path.substr(0, 1) : path.substr(0, end + 1);
+}
+
+std::string parent_of(const std::string& path) {
+  const std::size_t end = path.find_last_not_of('/');
+  const std::size_t slash = path.find_last_of('/', end);
+  if (slash == std::string::npos) return ".";
+  return slash == 0 ? "/" : path.substr(0, slash);
+}
+
+bool sync_to_disk(const std::string& path, std::error_code& code) {
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  const bool synced = fd >= 0 && ::fsync(fd) == 0;
+  if (!synced) code.assign(errno, std::generic_category());
+  if (fd >= 0) ::close(fd);
+  return synced;
+}
+
 Database::~Database() {
   if (!db) return;
   for (auto* family : families) {
@@ -249,8 +298,32 @@ std::unique_ptr<Database> open_database(const Options& options, std::string& err
     error = "there is no store in " + options.path + ": " + std::strerror(errno);
     return nullptr;
   }
-  if (!options.read_only && !make_directory(options.path, error)) return nullptr;
-  const rocksdb::Options rocks = make_options(options);
+  // RocksDB makes the directory on a disk that was handed in.
+  const bool make = !options.read_only && options.env == nullptr;
+  if (make && !make_directory(options.path, error)) return nullptr;
+  rocksdb::Options rocks = make_options(options);
+  LogReport log;
+  if (options.skip_damage) {
+    rocks.wal_recovery_mode = rocksdb::WALRecoveryMode::kSkipAnyCorruptedRecords;
+    rocks.paranoid_checks = false;
+  } else {
+    if (!examine_log(env_of(options), options.path, log, error)) return nullptr;
+    if (log.state == LogState::kDamaged) {
+      error = called(options.path) + " is damaged: its log " + log.cut.file +
+              " cannot be read at byte " + std::to_string(log.cut.at) +
+              (log.cut.what.empty() ? "" : " (" + log.cut.what + ")") +
+              (log.entries_after > 0
+                   ? ", and " + std::to_string(log.entries_after) + " commits come after it"
+                   : ", and it was whole when the store was closed in good order") +
+              after_damage();
+      return nullptr;
+    }
+    // The mode above refuses an entry whose end is there with a hole in its midst, as a power cut
+    // leaves it; this one ends there, where nothing follows.
+    if (log.state == LogState::kCutOff) {
+      rocks.wal_recovery_mode = rocksdb::WALRecoveryMode::kPointInTimeRecovery;
+    }
+  }
   std::vector<rocksdb::ColumnFamilyDescriptor> descriptors;
   for (const char* name : kFamilyNames) {
     descriptors.emplace_back(name, rocksdb::ColumnFamilyOptions(rocks));
@@ -268,22 +341,136 @@ std::unique_ptr<Database> open_database(const Options& options, std::string& err
   auto database = std::make_unique<Database>();
   database->db.reset(db);
   std::copy(families.begin(), families.end(), database->families.begin());
+  if (log.state == LogState::kCutOff) database->cut_tail = log.cut;
   if (!check_format(*database, options, error)) return nullptr;
   return database;
 }
 
-bool probe_directory(const std::string& path, std::string& error) {
+void finish_log(const Database& database, const Options& options) {
+  // In fast mode the last commits may still be in the system's cache alone. Without the note the
+  // store looks like one that a crash has left.
+  if (database.db->SyncWAL().ok()) note_whole_log(env_of(options), options.path);
+}
+
+bool probe_directory(const Options& options, std::string& error) {
+  rocksdb::Env* env = env_of(options);
+  const std::string file = options.path + "/probe";
   // About what opening the database again writes at least.
-  static constexpr std::array<char, 64 * 1024> kZeros{};
-  const std::string file = path + "/probe";
-  const int fd = ::open(file.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-  bool ok = fd >= 0;
-  ok = ok && ::write(fd, kZeros.data(), kZeros.size()) == static_cast<ssize_t>(kZeros.size());
-  ok = ok && ::fsync(fd) == 0;
-  if (!ok) error = std::strerror(errno);
-  if (fd >= 0) ::close(fd);
-  ::unlink(file.c_str());
-  return ok;
+  const std::string zeros(64 * 1024, '\0');
+  const rocksdb::Status status = rocksdb::WriteStringToFile(env, zeros, file, true);
+  if (!status.ok()) error = status.ToString();
+  env->DeleteFile(file).PermitUncheckedError();
+  return status.ok();
+}
+
+namespace {
+
+constexpr std::string_view kFirstPrefix = "first";
+constexpr std::string_view kMarkPrefix = "mark";
+
+Sequence sequence_at(const rocksdb::Slice& key, std::size_t offset) {
+  return read_big_endian(key.data() + offset, 8);
+}
+
+}  // namespace
+
+std::string first_key(JobId job) {
+  return std::string(kFirstPrefix) + job_key(job);
+}
+
+std::string first_value(const Extent& extent) {
+  std::string value;
+  append_big_endian(value, extent.first);
+  append_big_endian(value, extent.removed_bytes);
+  return value;
+}
+
+std::string mark_key(JobId job, Sequence sequence) {
+  return std::string(kMarkPrefix) + record_key(job, sequence);
+}
+
+std::string mark_value(const Mark& mark) {
+  std::string value;
+  append_big_endian(value, static_cast<std::uint64_t>(mark.time_us));
+  append_big_endian(value, mark.bytes);
+  return value;
+}
+
+bool read_extents(const Database& database, const std::string& path,
+                  std::map<JobId, Extent>& extents, std::string& error) {
+  extents.clear();
+  const std::unique_ptr<rocksdb::Iterator> it(
+      database.db->NewIterator({}, database.families[kMeta]));
+  const auto all = [&](std::string_view prefix, std::size_t key_bytes, const auto& take) {
+    const rocksdb::Slice start(prefix.data(), prefix.size());
+    for (it->Seek(start); it->Valid() && it->key().starts_with(start); it->Next()) {
+      if (it->key().size() != prefix.size() + key_bytes || it->value().size() != 16) {
+        error = called(path) + ": what it says of the history that retention has left is damaged";
+        return false;
+      }
+      const char* key = it->key().data() + prefix.size();
+      take(extents[static_cast<JobId>(read_big_endian(key, 4))], it->key(), it->value());
+    }
+    if (it->status().ok()) return true;
+    error = called(path) + ": what retention has left cannot be read: " + it->status().ToString();
+    return false;
+  };
+  const auto take_first = [](Extent& extent, const auto&, const auto& value) {
+    extent.first = read_big_endian(value.data(), 8);
+    extent.removed_bytes = read_big_endian(value.data() + 8, 8);
+    extent.bytes = extent.removed_bytes;
+  };
+  const auto take_mark = [](Extent& extent, const auto& key, const auto& value) {
+    extent.marks.push_back({sequence_at(key, kMarkPrefix.size() + 4),
+                            static_cast<Micros>(read_big_endian(value.data(), 8)),
+                            read_big_endian(value.data() + 8, 8)});
+  };
+  return all(kFirstPrefix, 4, take_first) && all(kMarkPrefix, 12, take_mark);
+}
+
+bool read_first(const Database& database, JobId job, Sequence& first, std::string& error) {
+  std::string value;
+  first = 1;
+  const rocksdb::Status status =
+      database.db->Get({}, database.families[kMeta], first_key(job), &value);
+  if (status.IsNotFound()) return true;
+  if (status.ok() && value.size() == 16) {
+    first = read_big_endian(value.data(), 8);
+    return true;
+  }
+  error = "what retention has left of job #" + std::to_string(job) +
+          " cannot be read: " + (status.ok() ? "it is damaged" : status.ToString());
+  return false;
+}
+
+bool checkpoint(const Database& database, const std::string& path, const std::string& to,
+                std::string& error) {
+  const std::string target = directory_name(to);
+  const auto fail = [&](const std::string& why) {
+    error = called(path) + " cannot be copied to " + to + ": " + why +
+            ": name a directory that is not there yet, in one that can be written";
+    return false;
+  };
+  struct stat info {};
+  if (lstat(target.c_str(), &info) == 0) return fail(std::strerror(EEXIST));
+  // RocksDB makes directories that others may look into: so within one that they may not.
+  std::string room = target + ".copying-XXXXXX";
+  if (mkdtemp(room.data()) == nullptr) return fail(std::strerror(errno));
+  const std::string copy = room + "/copy";
+  rocksdb::Checkpoint* made = nullptr;
+  rocksdb::Status status = rocksdb::Checkpoint::Create(database.db.get(), &made);
+  const std::unique_ptr<rocksdb::Checkpoint> checkpoint(made);
+  if (status.ok()) status = checkpoint->CreateCheckpoint(copy);
+  std::error_code code;
+  bool good = status.ok();
+  if (good && (chmod(copy.c_str(), 0700) != 0 || std::rename(copy.c_str(), target.c_str()) != 0)) {
+    code.assign(errno, std::generic_category());
+    good = false;
+  }
+  good = good && sync_to_disk(parent_of(target), code);
+  std::error_code ignored;
+  std::filesystem::remove_all(room, ignored);
+  return good || fail(status.ok() ? code.message() : status.ToString());
 }
 
 std::string job_key(JobId job) {

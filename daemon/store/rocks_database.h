@@ -2,17 +2,22 @@
 // Only the .cpp files of rocks_store and rocks_database include this header: RocksDB's are heavy.
 //
 // Column families: jobs (job id -> creation record), records (job id, sequence -> record),
-// snapshots (job id -> latest snapshot), meta (format_version, created_by). Keys are big-endian, so
-// that they sort by number, and one job's records are one range.
+// snapshots (job id -> latest snapshot), meta (format_version, created_by; what retention has left
+// of a job; the marks where it may cut). Keys are big-endian, so that they sort by number, and one
+// job's records are one range.
 #pragma once
 
 #include <rocksdb/db.h>
 
 #include <array>
+#include <map>
 #include <memory>
+#include <optional>
 #include <string>
+#include <system_error>
 #include <vector>
 
+#include "daemon/store/retention.h"
 #include "daemon/store/store.h"
 
 namespace syncd::store {
@@ -23,6 +28,7 @@ enum ColumnFamily : std::size_t { kDefault, kJobs, kRecords, kSnapshots, kMeta, 
 struct Database {
   std::unique_ptr<rocksdb::DB> db;
   std::array<rocksdb::ColumnFamilyHandle*, kFamilies> families{};
+  std::optional<CutTail> cut_tail;  // what opening has dropped
 
   Database() = default;
   Database(const Database&) = delete;
@@ -34,14 +40,54 @@ struct Database {
 // a sentence in `error` that names the path, the cause, and what can be done.
 std::unique_ptr<Database> open_database(const Options& options, std::string& error);
 
-// Whether a file can be made, written and synced in the directory; if not, why.
-bool probe_directory(const std::string& path, std::string& error);
+// At the end of a store all of which is committed, when nothing writes any more: damage to its log
+// is from then on told from a commit that a crash has cut off.
+void finish_log(const Database& database, const Options& options);
+
+// Whether a file can be made, written and synced in the store's directory; if not, why.
+bool probe_directory(const Options& options, std::string& error);
+
+// Completes an error about damage: what can be done.
+inline std::string after_damage() {
+  return "; restore a backup, start syncd with --store-salvage, which keeps what is whole and says "
+         "what it drops, or name another directory";
+}
+
+// A directory's name without slashes at its end: what is added to it then names a neighbour.
+std::string directory_name(const std::string& path);
+// Of the directory that a file or directory is in.
+std::string parent_of(const std::string& path);
+// Returns once the disk has a file, or the names in a directory.
+bool sync_to_disk(const std::string& path, std::error_code& code);
+
+// Neighbours of a store, by what is added to its name: what salvage.h and maintenance.h make until
+// it is whole, and what a salvage leaves of the damaged store.
+inline constexpr const char* kSalvaging = ".salvaging";
+inline constexpr const char* kRestoring = ".restoring";
+inline constexpr const char* kDamaged = ".damaged";
 
 std::string job_key(JobId job);
 std::string record_key(JobId job, Sequence sequence);
 // The key that is greater than all of a job's records' keys.
 std::string records_end(JobId job);
 JobId job_of(const rocksdb::Slice& key);
+
+// In meta: the first record that retention has left of a job, and the marks of retention.h.
+std::string first_key(JobId job);
+std::string first_value(const Extent& extent);
+std::string mark_key(JobId job, Sequence sequence);
+std::string mark_value(const Mark& mark);
+// What meta has of all jobs: first, removed_bytes and marks. False: it cannot be read, or what is
+// there is damaged; `error` says what and where.
+bool read_extents(const Database& database, const std::string& path,
+                  std::map<JobId, Extent>& extents, std::string& error);
+// The first record that retention has left of a job; 1 if it has removed none.
+bool read_first(const Database& database, JobId job, Sequence& first, std::string& error);
+
+// Copies the open database to a directory that is not there yet, which nobody but this user can
+// look into, not even while it is made.
+bool checkpoint(const Database& database, const std::string& path, const std::string& to,
+                std::string& error);
 Sequence sequence_of(const rocksdb::Slice& record_key);
 
 }  // namespace syncd::store

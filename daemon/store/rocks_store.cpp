@@ -2,8 +2,12 @@
 // takes everything that is queued, writes it as one batch (with fsync in durable mode) and reports.
 // What arrives meanwhile goes out in the next batch: the slower the disk, the larger the batches.
 //
-// When a write fails, the writer keeps the batch and tries again until it succeeds: RocksDB is told
-// to resume, or, where it cannot, is closed and opened again. Nothing is acknowledged meanwhile.
+// The same thread removes history that is not to be kept (retention.h), after a commit or when it
+// has nothing to write: one range of keys and, where whole files hold nothing else, these files.
+//
+// When a write fails, the writer keeps the batch and tries again until it succeeds, for which
+// RocksDB is closed and opened again. Nothing is acknowledged meanwhile.
+#include <rocksdb/convenience.h>
 #include <rocksdb/db.h>
 #include <rocksdb/write_batch.h>
 
@@ -11,7 +15,9 @@
 #include <chrono>
 #include <condition_variable>
 #include <deque>
+#include <map>
 #include <mutex>
+#include <set>
 #include <shared_mutex>
 #include <thread>
 #include <utility>
@@ -25,11 +31,20 @@ namespace {
 
 // One commit writes at most so much, so that acknowledgements do not wait for a huge one.
 constexpr std::size_t kCommitBytesMax = 8 * 1024 * 1024;
-// How long the writer waits before it tries again after an error: at first, and at most.
-constexpr auto kRetryAfter = std::chrono::milliseconds(100);
-constexpr auto kRetryAfterMax = std::chrono::milliseconds(2000);
 // close() needs no longer timeout, and a larger one would overflow a point in time.
 constexpr std::int64_t kCloseTimeoutMaxUs = std::int64_t{365} * 24 * 3600 * 1'000'000;
+
+// Ages are looked at ten times in the time that history is kept, but at least and at most so often.
+constexpr Micros kAgesEveryMin = 100'000;
+constexpr Micros kAgesEveryMax = 60'000'000;
+// So many jobs are cut between two commits, each with a write of its own.
+constexpr std::size_t kCutsAtOnce = 4;
+
+Micros machine_time() {
+  return std::chrono::duration_cast<std::chrono::microseconds>(
+             std::chrono::system_clock::now().time_since_epoch())
+      .count();
+}
 
 rocksdb::Slice slice(std::span<const std::uint8_t> bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
@@ -57,6 +72,7 @@ class RocksStore final : public Store {
   RocksStore(Options options, std::unique_ptr<Database> database)
       : options_(std::move(options)),
         called_("store " + options_.path),
+        cut_tail_(database->cut_tail),
         database_(std::move(database)) {}
 
   ~RocksStore() override {
@@ -68,9 +84,12 @@ class RocksStore final : public Store {
     const std::shared_lock lock(database_mutex_);
     std::vector<Record> created;
     if (!read_created(created, error) || !check_owners(created, error)) return false;
+    if (!read_extents(*database_, options_.path, extents_, error)) return false;
     for (const Record& creation : created) {
       RecoveredJob job;
-      if (!load_job(creation, job, error) || !take(std::move(job), error)) return false;
+      if (!load_job(creation, job, error)) return false;
+      extend(creation.job, job);
+      if (!take(std::move(job), error)) return false;
     }
     return true;
   }
@@ -107,7 +126,10 @@ class RocksStore final : public Store {
     wake_.notify_one();
     lock.unlock();
     writer_.join();
-    if (queued_batches_ == 0) return true;
+    if (queued_batches_ == 0) {
+      if (database_ && !write_failed_) finish_log(*database_, options_);
+      return true;
+    }
     error = called_ + ": " + std::to_string(queued_records_) +
             " records could not be written before the end" +
             (last_error_.empty() ? ", for which there was too little time" : ": " + last_error_);
@@ -119,6 +141,10 @@ class RocksStore final : public Store {
     result = {};
     const std::shared_lock lock(database_mutex_);
     if (!usable(error)) return false;
+    if (!read_first(*database_, job, result.first_sequence, error)) {
+      error = called_ + ": " + error;
+      return false;
+    }
     const std::string end = records_end(job);
     const rocksdb::Slice upper(end);
     const auto it = iterate(kRecords, &upper);
@@ -133,9 +159,17 @@ class RocksStore final : public Store {
       bytes += value.size();
       result.records.push_back({sequence_of(it->key()), {value.begin(), value.end()}});
     }
-    if (it->status().ok()) return true;
+    if (it->status().ok()) {
+      std::string creation;
+      if (result.records.empty() &&
+          database_->db->Get({}, database_->families[kJobs], job_key(job), &creation)
+              .IsNotFound()) {
+        result.first_sequence = 0;
+      }
+      return true;
+    }
     error = called_ + ": the records of job #" + std::to_string(job) +
-            " cannot be read: " + it->status().ToString();
+            " cannot be read: " + cause(it->status());
     return false;
   }
 
@@ -143,6 +177,13 @@ class RocksStore final : public Store {
     const std::shared_lock lock(database_mutex_);
     return read_created(created, error);
   }
+
+  bool checkpoint(const std::string& to, std::string& error) override {
+    const std::shared_lock lock(database_mutex_);
+    return usable(error) && store::checkpoint(*database_, options_.path, to, error);
+  }
+
+  std::optional<CutTail> cut_tail() const override { return cut_tail_; }
 
   Mode mode() const override { return options_.mode; }
   std::string describe() const override { return options_.path; }
@@ -155,7 +196,10 @@ class RocksStore final : public Store {
     Batch batch;
   };
 
-  static std::string damaged() { return "; restore a backup, or name another directory"; }
+  static std::string damaged() { return after_damage(); }
+  static std::string cause(const rocksdb::Status& status) {
+    return status.ToString() + (status.IsCorruption() ? after_damage() : "");
+  }
 
   // ---- reading, with database_mutex_ held
   // ---------------------------------------------------------
@@ -194,7 +238,7 @@ class RocksStore final : public Store {
       created.push_back(std::move(record));
     }
     if (it->status().ok()) return true;
-    error = called_ + ": its jobs cannot be read: " + it->status().ToString();
+    error = called_ + ": its jobs cannot be read: " + cause(it->status());
     return false;
   }
 
@@ -214,7 +258,7 @@ class RocksStore final : public Store {
       it->Seek(records_end(job));
     }
     if (it->status().ok()) return true;
-    error = called_ + ": its records cannot be read: " + it->status().ToString();
+    error = called_ + ": its records cannot be read: " + cause(it->status());
     return false;
   }
 
@@ -223,6 +267,7 @@ class RocksStore final : public Store {
         called_ + ": job '" + creation.name + "' (#" + std::to_string(creation.job) + ")";
     if (!load_snapshot(creation.job, job, out, error)) return false;
     Sequence next = out.snapshot ? out.snapshot->sequence + 1 : 1;
+    loaded_bytes_ = 0;
     const std::string end = records_end(creation.job);
     const rocksdb::Slice upper(end);
     const auto it = iterate(kRecords, &upper);
@@ -233,6 +278,7 @@ class RocksStore final : public Store {
                 std::to_string(found) + ")" + damaged();
         return false;
       }
+      loaded_bytes_ += it->key().size() + it->value().size();
       Record& record = out.records.emplace_back();
       if (!decode_record(bytes_of(it->value()), record, error)) {
         error = job + ", record " + std::to_string(found) + ": " + error + damaged();
@@ -246,7 +292,7 @@ class RocksStore final : public Store {
       }
     }
     if (!it->status().ok()) {
-      error = job + ": its records cannot be read: " + it->status().ToString();
+      error = job + ": its records cannot be read: " + cause(it->status());
       return false;
     }
     if (out.snapshot || !out.records.empty()) return true;
@@ -260,7 +306,7 @@ class RocksStore final : public Store {
         database_->db->Get({}, database_->families[kSnapshots], job_key(id), &value);
     if (status.IsNotFound()) return true;
     if (!status.ok()) {
-      error = job + ": its snapshot cannot be read: " + status.ToString();
+      error = job + ": its snapshot cannot be read: " + cause(status);
       return false;
     }
     JobSnapshot& snapshot = out.snapshot.emplace();
@@ -274,6 +320,33 @@ class RocksStore final : public Store {
     return false;
   }
 
+  // What is known of a job's history once it is loaded.
+  void extend(JobId id, const RecoveredJob& job) {
+    Extent& extent = extents_[id];
+    if (job.snapshot) {
+      extent.stopped = job.snapshot->state == JobState::kStopped;
+      extent.last_us = job.snapshot->time_us;
+      if (extent.marks.empty()) {
+        // Written before there were marks: about so large, as the files say.
+        const std::string begin = record_key(id, 0);
+        const std::string end = record_key(id, job.snapshot->sequence + 1);
+        const rocksdb::Range range(begin, end);
+        std::uint64_t bytes = 0;
+        rocksdb::SizeApproximationOptions sizes;
+        sizes.include_memtables = true;
+        database_->db->GetApproximateSizes(sizes, database_->families[kRecords], &range, 1, &bytes)
+            .PermitUncheckedError();
+        extent.marks.push_back(
+            {job.snapshot->sequence, job.snapshot->time_us, extent.removed_bytes + bytes});
+      }
+    }
+    if (!extent.marks.empty()) extent.bytes = extent.marks.back().bytes;
+    extent.bytes += loaded_bytes_;
+    if (job.records.empty()) return;
+    extent.last_us = job.records.back().time_us;
+    extent.stopped |= job.records.back().kind == RecordKind::kJobStopped;
+  }
+
   // ---- the writer thread ------------------------------------------------------------------------
 
   void write_loop() {
@@ -281,11 +354,17 @@ class RocksStore final : public Store {
     std::deque<Queued> taken;
     std::unique_lock lock(mutex_);
     while (true) {
-      wake_.wait(lock, [this] { return !queue_.empty() || closing_; });
+      if (!wait_for_work(lock)) {
+        lock.unlock();
+        remove_some();
+        lock.lock();
+        continue;
+      }
       if (queue_.empty() || give_up_) break;
       take(taken);
       lock.unlock();
       const bool written = commit(encoder, taken);
+      if (written) remove_some();
       lock.lock();
       if (!written) break;  // told to give up
       for (const Queued& queued : taken) {
@@ -297,6 +376,18 @@ class RocksStore final : public Store {
     }
     finished_ = true;
     idle_.notify_all();
+  }
+
+  // False: there is nothing to write, and the time has come to look at what is to be removed.
+  bool wait_for_work(std::unique_lock<std::mutex>& lock) {
+    const auto ready = [this] { return !queue_.empty() || closing_; };
+    if (!rules_.any()) {
+      wake_.wait(lock, ready);
+      return true;
+    }
+    if (ready()) return true;
+    if (!to_cut_.empty()) return false;
+    return wake_.wait_for(lock, std::chrono::microseconds(ages_every_), ready);
   }
 
   // With mutex_ held: everything queued, up to one commit's size.
@@ -319,7 +410,9 @@ class RocksStore final : public Store {
       report.records += queued.records;
       ++report.batches;
     }
-    for (auto wait = kRetryAfter;; wait = std::min(2 * wait, kRetryAfterMax)) {
+    std::chrono::microseconds wait(options_.retry_after_us);
+    for (const std::chrono::microseconds most(options_.retry_after_max_us);;
+         wait = std::min(2 * wait, most)) {
       const auto begun = std::chrono::steady_clock::now();
       const bool written = write(batch);
       report.commit_us = std::chrono::duration_cast<std::chrono::microseconds>(
@@ -331,7 +424,7 @@ class RocksStore final : public Store {
         callback_(report);
         return true;
       }
-      complain();
+      complain(report.commit_us);
       std::unique_lock lock(mutex_);
       if (wake_.wait_for(lock, wait, [this] { return give_up_; })) return false;
       lock.unlock();
@@ -346,26 +439,27 @@ class RocksStore final : public Store {
     options.sync = options_.mode == Mode::kDurable;
     const rocksdb::Status status = database_->db->Write(options, &batch);
     if (!status.ok()) problem_ = status.ToString();
+    write_failed_ = !status.ok();
     return status.ok();
   }
 
-  void complain() {
-    if (problem_ == last_error_) return;
+  void complain(std::int64_t took_us) {
     last_error_ = problem_;
     CommitReport report;
     report.committed = committed_;
+    report.commit_us = took_us;
     report.error = called_ + " cannot be written: " + problem_;
     callback_(report);
   }
 
-  // RocksDB refuses writes after an I/O error until it is told to go on, and some errors it never
-  // forgets: then only a new opening helps. It is tried once the directory takes files again, so
-  // that history stays readable meanwhile.
+  // After an I/O error the database is opened anew, once the directory takes files again, so that
+  // history stays readable meanwhile. DB::Resume() is no way around that: as long as nothing was
+  // written since the opening it goes on with the very log whose writing failed, which ends the
+  // process where RocksDB was built with assertions, and never succeeds where it was not.
   void recover() {
     if (database_) {
-      if (database_->db->Resume().ok()) return;
       std::string why;
-      if (!probe_directory(options_.path, why)) return;
+      if (!probe_directory(options_, why)) return;
     }
     const std::unique_lock lock(database_mutex_);
     database_.reset();
@@ -373,21 +467,143 @@ class RocksStore final : public Store {
   }
 
   void encode(RecordEncoder& encoder, const Batch& from, rocksdb::WriteBatch& to) {
+    sizes_.clear();
+    Extent* extent = nullptr;
+    JobId extent_of = 0;
     for (const Record& record : from.records) {
       const rocksdb::Slice value = slice(encoder.encode(record));
-      to.Put(database_->families[kRecords], record_key(record.job, record.sequence), value);
+      const std::string key = record_key(record.job, record.sequence);
+      to.Put(database_->families[kRecords], key, value);
+      if (extent == nullptr || extent_of != record.job) {
+        extent = &extents_[record.job];
+        extent_of = record.job;
+      }
+      sizes_.push_back(key.size() + value.size());
+      extent->bytes += sizes_.back();
+      extent->last_us = record.time_us;
+      extent->stopped |= record.kind == RecordKind::kJobStopped;
       if (record.kind == RecordKind::kJobCreated) {
         to.Put(database_->families[kJobs], job_key(record.job), value);
       }
     }
     for (const JobSnapshot& snapshot : from.snapshots) {
-      to.Put(database_->families[kSnapshots], job_key(snapshot.created.job),
-             slice(encoder.encode(snapshot)));
+      const JobId job = snapshot.created.job;
+      to.Put(database_->families[kSnapshots], job_key(job), slice(encoder.encode(snapshot)));
+      // The history up to the snapshot: without what follows it in the same batch.
+      Mark mark{snapshot.sequence, snapshot.time_us, extents_[job].bytes};
+      for (std::size_t i = from.records.size(); i-- > 0;) {
+        const Record& record = from.records[i];
+        if (record.job == job && record.sequence > snapshot.sequence) mark.bytes -= sizes_[i];
+      }
+      to.Put(database_->families[kMeta], mark_key(job, mark.sequence), mark_value(mark));
+      std::deque<Mark>& marks = extents_[job].marks;
+      if (!marks.empty() && marks.back().sequence == mark.sequence) marks.pop_back();
+      marks.push_back(mark);
+      to_cut_.insert(job);
     }
+  }
+
+  // ---- removing, on the writer thread -----------------------------------------------------------
+
+  // Cuts a few of the jobs that may have too much; the next call goes on. Nothing is removed while
+  // the store cannot be written: the next look comes soon enough.
+  void remove_some() {
+    if (!rules_.any() || !database_) {
+      to_cut_.clear();
+      return;
+    }
+    const Micros now = options_.now ? options_.now() : machine_time();
+    if (rules_.keep_us > 0 && (now >= next_ages_us_ || now < next_ages_us_ - ages_every_)) {
+      next_ages_us_ = now + ages_every_;
+      for (const auto& [job, extent] : extents_) to_cut_.insert(job);
+    }
+    CommitReport report;
+    std::size_t cuts = 0;
+    while (!to_cut_.empty() && cuts < kCutsAtOnce) {
+      const JobId job = *to_cut_.begin();
+      to_cut_.erase(to_cut_.begin());
+      const auto it = extents_.find(job);
+      if (it == extents_.end()) continue;
+      // The latest job stays, so that its id is not given to another one after a restart.
+      const bool whole = job != extents_.rbegin()->first && is_outdated(it->second, rules_, now);
+      const Sequence first = first_to_keep(it->second, rules_, now);
+      if (!whole && first == it->second.first) continue;
+      ++cuts;
+      Removed removed;
+      if (whole ? remove_job(job, it->second, removed)
+                : remove_before(first, job, it->second, removed)) {
+        report.removed.push_back(std::move(removed));
+        if (whole) extents_.erase(it);
+      }
+    }
+    if (report.removed.empty()) return;
+    report.committed = committed_;
+    callback_(report);
+  }
+
+  bool remove_before(Sequence first, JobId job, Extent& extent, Removed& removed) {
+    Extent after = extent;
+    after.first = first;
+    rocksdb::WriteBatch batch;
+    while (!after.marks.empty() && after.marks.front().sequence < first) {
+      after.removed_bytes = after.marks.front().bytes;
+      // That of the latest snapshot stays, for what follows is counted from it.
+      if (after.marks.size() == 1) break;
+      batch.Delete(database_->families[kMeta], mark_key(job, after.marks.front().sequence));
+      after.marks.pop_front();
+    }
+    batch.Put(database_->families[kMeta], first_key(job), first_value(after));
+    const std::string begin = record_key(job, 0);
+    const std::string end = record_key(job, first);
+    if (!remove_range(batch, begin, end)) return false;
+    removed = {job, first - extent.first, first, {}};
+    extent = std::move(after);
+    return true;
+  }
+
+  bool remove_job(JobId job, const Extent& extent, Removed& removed) {
+    std::string value;
+    Record creation;
+    std::string ignored;
+    removed = {job, 0, 0, {}};
+    if (database_->db->Get({}, database_->families[kJobs], job_key(job), &value).ok() &&
+        decode_record(bytes_of(value), creation, ignored)) {
+      removed.name = creation.name;
+    }
+    const std::string begin = record_key(job, 0);
+    const std::string end = records_end(job);
+    {
+      const rocksdb::Slice upper(end);
+      const auto it = iterate(kRecords, &upper);
+      it->SeekToLast();
+      if (it->Valid()) removed.records = sequence_of(it->key()) + 1 - extent.first;
+    }
+    rocksdb::WriteBatch batch;
+    batch.Delete(database_->families[kJobs], job_key(job));
+    batch.Delete(database_->families[kSnapshots], job_key(job));
+    batch.Delete(database_->families[kMeta], first_key(job));
+    for (const Mark& mark : extent.marks) {
+      batch.Delete(database_->families[kMeta], mark_key(job, mark.sequence));
+    }
+    return remove_range(batch, begin, end);
+  }
+
+  // Records in [begin, end) and what `batch` says, at once.
+  bool remove_range(rocksdb::WriteBatch& batch, const std::string& begin, const std::string& end) {
+    rocksdb::ColumnFamilyHandle* records = database_->families[kRecords];
+    batch.DeleteRange(records, begin, end);
+    if (!write(batch)) return false;  // the next commit meets the same error and tells it
+    const rocksdb::Slice from(begin);
+    const rocksdb::Slice to(end);
+    // Gives back most of the space at once; compaction does the rest.
+    rocksdb::DeleteFilesInRange(database_->db.get(), records, &from, &to, false)
+        .PermitUncheckedError();
+    return true;
   }
 
   const Options options_;
   const std::string called_;  // how errors begin
+  const std::optional<CutTail> cut_tail_;
   CommitCallback callback_;
   std::thread writer_;
 
@@ -397,9 +613,21 @@ class RocksStore final : public Store {
   std::shared_mutex database_mutex_;
   std::unique_ptr<Database> database_;
 
-  // The writer thread's, until it is joined.
+  const RetentionRules rules_{options_.retention_us, options_.retention_bytes};
+  const Micros ages_every_ = rules_.keep_us > 0
+                                 ? std::clamp(rules_.keep_us / 10, kAgesEveryMin, kAgesEveryMax)
+                                 : kAgesEveryMax;
+
+  std::uint64_t loaded_bytes_ = 0;  // of the records that load_job() read last
+
+  // The writer thread's from start() on, until it is joined.
+  std::map<JobId, Extent> extents_;
+  std::vector<std::size_t> sizes_;  // of the batch's records
+  std::set<JobId> to_cut_;          // jobs whose history may be too long
+  Micros next_ages_us_ = 0;
   std::string last_error_;  // as reported last; empty: writing works
   Ticket committed_ = 0;
+  bool write_failed_ = false;  // the last one: the log may end within it
 
   // Written by the writer thread only; under database_mutex_ whenever the database is null.
   std::string problem_;

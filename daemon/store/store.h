@@ -15,6 +15,10 @@
 #include "daemon/engine/record.h"
 #include "daemon/engine/types.h"
 
+namespace rocksdb {
+class Env;
+}
+
 namespace syncd::store {
 
 enum class Mode : std::uint8_t {
@@ -28,6 +32,26 @@ struct Options {
   bool read_only = false;  // for tools: no writer thread, no lock, nothing is created
   std::size_t queue_records_max = limits::kStoreQueueRecordsMax;
   std::size_t queue_bytes_max = limits::kStoreQueueBytesMax;
+  // For salvage.h: entries of the log and files that are damaged are passed over.
+  bool skip_damage = false;
+  // How long the writer waits before it tries again after an error: at first, and at most.
+  std::int64_t retry_after_us = 100'000;
+  std::int64_t retry_after_max_us = 2'000'000;
+  // The disk, for tests: RocksDB's files go there, and `path` is a directory of it. It must outlive
+  // the store. Null: the machine's.
+  rocksdb::Env* env = nullptr;
+  // What is kept of the history before a job's latest snapshot; 0: everything. See retention.h.
+  Micros retention_us = 0;
+  std::uint64_t retention_bytes = 0;
+  std::function<Micros()> now = {};  // since the Unix epoch; empty: the machine's clock
+};
+
+// What retention has removed at one time.
+struct Removed {
+  JobId job = 0;
+  std::uint64_t records = 0;
+  Sequence first = 0;     // the first record that is left, or 0: the whole job has gone
+  std::string name = {};  // of a job that has gone
 };
 
 // Everything handed over at once becomes visible at once, or not at all.
@@ -44,6 +68,7 @@ struct CommitReport {
   std::uint64_t batches = 0;  // submitted batches that went out in this commit
   std::uint64_t records = 0;
   std::int64_t commit_us = 0;  // what the commit took
+  std::vector<Removed> removed = {};
 };
 using CommitCallback = std::function<void(const CommitReport&)>;
 
@@ -59,7 +84,17 @@ struct RawRecord {
 
 struct ReadResult {
   std::vector<RawRecord> records;
-  Sequence next_sequence = 0;  // where to go on; 0: nothing more for now
+  Sequence next_sequence = 0;   // where to go on; 0: nothing more for now
+  Sequence first_sequence = 1;  // of what retention has left; 0: the store knows no such job
+};
+
+// The end of the log that a crash has cut off within an entry. It was never acknowledged in durable
+// mode.
+struct CutTail {
+  std::string file;
+  std::uint64_t at = 0;     // from this byte on
+  std::uint64_t bytes = 0;  // so many were dropped
+  std::string what;         // of which records, as far as that can be read; may be empty
 };
 
 // Functions that can fail return false and put a sentence into `error` that names the path or the
@@ -83,8 +118,8 @@ class Store {
     return load_each(keep, error);
   }
 
-  // Starts the writer; `callback` is called after every commit and when the state of the error
-  // changes. Call once, after load().
+  // Starts the writer; `callback` is called after every commit, after every attempt to write that
+  // has failed, and when something was removed (then `batches` is 0). Call once, after load().
   virtual void start(CommitCallback callback) = 0;
 
   // Queues a batch without blocking. Tickets must rise. False: the queue is full; `batch` is then
@@ -102,6 +137,16 @@ class Store {
 
   // The creation record of every job, in order of the jobs' ids. Any thread.
   virtual bool jobs(std::vector<Record>& created, std::string& error) = 0;
+
+  // Copies everything committed, and perhaps more, to the directory `to`, absolute and not there
+  // yet. Any thread; blocks as long as the disk takes, and no commit meanwhile.
+  virtual bool checkpoint(const std::string& to, std::string& error) {
+    error = "store " + describe() + " keeps no files: " + to + " was not made";
+    return false;
+  }
+
+  // What opening has cut off the log.
+  virtual std::optional<CutTail> cut_tail() const { return {}; }
 
   virtual Mode mode() const = 0;
   virtual std::string describe() const = 0;  // the path, or "memory"

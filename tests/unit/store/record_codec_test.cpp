@@ -68,7 +68,7 @@ TEST(RecordCodec, AKindOfANewerVersionIsRefused) {
   Record decoded;
   std::string error;
   EXPECT_FALSE(decode_record(encode(record), decoded, error));
-  EXPECT_NE(error.find("kind 12"), std::string::npos) << error;
+  EXPECT_NE(error.find("kind 14"), std::string::npos) << error;
 }
 
 TEST(RecordCodec, EverySingleBitFlipIsFound) {
@@ -127,6 +127,16 @@ JobSnapshot grown_snapshot() {
   return snapshot;
 }
 
+// A worker that an operator has sent away, and one of which he says that it is in a long phase.
+JobSnapshot managed_snapshot() {
+  JobSnapshot snapshot = grown_snapshot();
+  snapshot.workers[0].leased_phase = "evaluation";
+  snapshot.workers[0].phase_us = 1'700'000'000'000'500;
+  snapshot.workers[0].phase_lease_us = 60'000'000;
+  snapshot.workers[1].dismissal = "kicked by an operator: hangs";
+  return snapshot;
+}
+
 TEST(RecordCodec, WhatWasAddedLaterComesBackToo) {
   Record record;
   JobSnapshot snapshot;
@@ -135,6 +145,8 @@ TEST(RecordCodec, WhatWasAddedLaterComesBackToo) {
   EXPECT_EQ(record, grown_record());
   ASSERT_TRUE(decode_snapshot(encode(grown_snapshot()), snapshot, error)) << error;
   EXPECT_EQ(snapshot, grown_snapshot());
+  ASSERT_TRUE(decode_snapshot(encode(managed_snapshot()), snapshot, error)) << error;
+  EXPECT_EQ(snapshot, managed_snapshot());
 }
 
 TEST(RecordCodec, GoldenFilesStillMeanTheSame) {
@@ -142,6 +154,7 @@ TEST(RecordCodec, GoldenFilesStillMeanTheSame) {
   check_golden("snapshot.bin", sample_snapshot(7, 1000));
   check_golden("record.2.bin", grown_record());
   check_golden("snapshot.2.bin", grown_snapshot());
+  check_golden("snapshot.3.bin", managed_snapshot());
 }
 
 }  // namespace

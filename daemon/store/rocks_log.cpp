@@ -1,0 +1,267 @@
+// See rocks_log.h.
+#include "daemon/store/rocks_log.h"
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <span>
+#include <sstream>
+#include <utility>
+#include <vector>
+
+#include "daemon/store/record_codec.h"
+#include "daemon/store/rocks_database.h"
+
+namespace syncd::store {
+namespace {
+
+// A log is blocks of this size. An entry is one fragment, or a first, middles and a last; none
+// crosses a block's end.
+constexpr std::size_t kBlock = 32 * 1024;
+constexpr std::size_t kHeader = 7;  // masked CRC-32C, length (2), type (1)
+enum Type : std::uint8_t { kFull = 1, kFirst = 2, kMiddle = 3, kLast = 4 };
+
+struct Fragment {
+  std::uint8_t type = 0;
+  std::size_t length = 0;  // of what follows the header
+};
+
+std::uint32_t little(const std::string& data, std::size_t at, std::size_t bytes) {
+  std::uint32_t number = 0;
+  for (std::size_t i = bytes; i-- > 0;)
+    number = number << 8 | static_cast<std::uint8_t>(data[at + i]);
+  return number;
+}
+
+// The fragment at `at`, if one lies there undamaged.
+std::optional<Fragment> fragment_at(const std::string& data, std::size_t at) {
+  const std::size_t block_end = (at / kBlock + 1) * kBlock;
+  if (at + kHeader > std::min(block_end, data.size())) return {};
+  const Fragment fragment{static_cast<std::uint8_t>(data[at + 6]), little(data, at + 4, 2)};
+  if (fragment.type < kFull || fragment.type > kLast) return {};
+  if (at + kHeader + fragment.length > std::min(block_end, data.size())) return {};
+  const auto* checked = reinterpret_cast<const std::uint8_t*>(data.data()) + at + 6;
+  if (mask_crc(crc32c({checked, 1 + fragment.length})) != little(data, at, 4)) return {};
+  return fragment;
+}
+
+// What an entry says of itself, even if it is not all there: a WriteBatch is a sequence number, a
+// count, and per key a tag, a column family, and key and value behind their lengths.
+class LoggedBatch {
+ public:
+  LoggedBatch(const std::string& data, std::size_t at) {
+    while (at + kHeader <= data.size()) {
+      const std::size_t block_end = std::min((at / kBlock + 1) * kBlock, data.size());
+      const std::size_t begin = at + kHeader;
+      const std::size_t end = std::min(begin + little(data, at + 4, 2), block_end);
+      if (begin >= end) break;
+      bytes_.append(data, begin, end - begin);
+      if (data[at + 6] != kFirst && data[at + 6] != kMiddle) break;
+      at = block_end;
+    }
+  }
+
+  // First and last record of each job, as far as that can be read.
+  using Ranges = std::map<JobId, std::pair<Sequence, Sequence>>;
+  Ranges ranges() {
+    Ranges found;
+    if (bytes_.size() < 12) return found;
+    at_ = 12;
+    std::uint32_t family = 0;
+    std::string key;
+    // Only puts with a family: the store commits hardly anything else.
+    while (at_ < bytes_.size() && bytes_[at_++] == 5 && number(family) && text_of(key)) {
+      if (family == kRecords && key.size() == 12) {
+        auto& [first, last] = found.try_emplace(job_of(key), sequence_of(key), 0).first->second;
+        first = std::min(first, sequence_of(key));
+        last = std::max(last, sequence_of(key));
+      }
+      if (std::string value; !text_of(value)) break;
+    }
+    return found;
+  }
+
+ private:
+  bool number(std::uint32_t& out) {
+    out = 0;
+    for (int shift = 0; shift < 35 && at_ < bytes_.size(); shift += 7) {
+      const auto byte = static_cast<std::uint8_t>(bytes_[at_++]);
+      out |= static_cast<std::uint32_t>(byte & 0x7F) << shift;
+      if (byte < 0x80) return true;
+    }
+    return false;
+  }
+  bool text_of(std::string& out) {
+    std::uint32_t length = 0;
+    if (!number(length) || length > bytes_.size() - at_) return false;
+    out.assign(bytes_, at_, length);
+    at_ += length;
+    return true;
+  }
+
+  std::string bytes_;
+  std::size_t at_ = 0;
+};
+
+// A text file of the store: a checksum of the rest, and of each log file its name and its bytes.
+constexpr const char* kNote = "/CLOSED";
+
+std::string checksum_text(const std::string& text) {
+  return std::to_string(crc32c({reinterpret_cast<const std::uint8_t*>(text.data()), text.size()}));
+}
+
+// Their bytes by the files' names; empty where there is no note, or one that was not all written.
+std::map<std::string, std::uint64_t> read_note(rocksdb::Env* env, const std::string& path) {
+  std::string text;
+  if (!rocksdb::ReadFileToString(env, path + kNote, &text).ok()) return {};
+  const std::size_t line = text.find('\n');
+  if (line == std::string::npos || text.substr(0, line) != checksum_text(text.substr(line + 1))) {
+    return {};
+  }
+  std::istringstream in(text.substr(line + 1));
+  std::map<std::string, std::uint64_t> sizes;
+  std::string name;
+  for (std::uint64_t bytes = 0; in >> name >> bytes;) sizes[name] = bytes;
+  return sizes;
+}
+
+// By their numbers.
+std::vector<std::string> log_files(rocksdb::Env* env, const std::string& path) {
+  std::vector<std::string> names;
+  env->GetChildren(path, &names).PermitUncheckedError();
+  std::erase_if(names, [](const std::string& name) { return !name.ends_with(".log"); });
+  std::sort(names.begin(), names.end(), [](const std::string& a, const std::string& b) {
+    return a.size() != b.size() ? a.size() < b.size() : a < b;
+  });
+  return names;
+}
+
+// Goes through the files in their order.
+class Examination {
+ public:
+  Examination(LogReport& report, std::map<std::string, std::uint64_t> whole)
+      : report_(report), whole_(std::move(whole)) {}
+
+  void file(const std::string& name, const std::string& data) {
+    std::size_t entry = 0;
+    bool within = false;  // an entry that began at `entry`
+    std::size_t at = 0;
+    while (at < data.size()) {
+      const std::size_t left = kBlock - at % kBlock;
+      if (left < kHeader) {
+        at += left;
+        continue;
+      }
+      const auto fragment = fragment_at(data, at);
+      if (!fragment) {
+        damaged(name, data, within ? entry : at);
+        within = false;
+        ++at;  // the next whole fragment may begin anywhere
+        continue;
+      }
+      const bool begins = fragment->type == kFull || fragment->type == kFirst;
+      if (begins == within) damaged(name, data, within ? entry : at);
+      if (begins) entry = at;
+      const bool whole = fragment->type == kFull || (within && fragment->type == kLast);
+      within = fragment->type == kFirst || (within && fragment->type == kMiddle);
+      if (whole && found_) {
+        ++report_.entries_after;
+        look_at(LoggedBatch(data, entry).ranges());
+      }
+      at += kHeader + fragment->length;
+    }
+    if (within) damaged(name, data, entry);
+    const auto whole = whole_.find(name);
+    if (whole == whole_.end()) return;
+    // Cut off between two commits, which looks like a log that ends there.
+    if (!found_ && data.size() < whole->second) {
+      found_ = true;
+      report_.cut = {name, data.size(), 0, {}};
+    }
+    report_.was_whole |= found_;
+  }
+
+  // Between two files. An end that was cut off is for RocksDB to judge where other files follow:
+  // its manifest knows whether the log is of use yet. A commit that the disk refused leaves such an
+  // end, and the store goes on in a file of its own.
+  void next_file() {
+    if (!found_ || report_.entries_after > 0 || report_.was_whole) return;
+    found_ = false;
+    report_ = {};
+  }
+
+  void finish() {
+    if (!found_) return;
+    const bool damaged = report_.entries_after > 0 || report_.was_whole;
+    report_.state = damaged ? LogState::kDamaged : LogState::kCutOff;
+  }
+
+ private:
+  void damaged(const std::string& name, const std::string& data, std::size_t at) {
+    if (found_) return;
+    // Nothing but zeros: room that was never written to.
+    if (data.find_first_not_of('\0', at) == std::string::npos) return;
+    found_ = true;
+    const LoggedBatch::Ranges ranges = LoggedBatch(data, at).ranges();
+    std::string text;
+    for (const auto& [job, range] : ranges) {
+      text += text.empty() ? "" : ", ";
+      text += range.first == range.second ? "record " + std::to_string(range.first)
+                                          : "records " + std::to_string(range.first) + " to " +
+                                                std::to_string(range.second);
+      text += " of job #" + std::to_string(job);
+    }
+    report_.cut = {name, at, data.size() - at, std::move(text)};
+    look_at(ranges);
+  }
+
+  void look_at(const LoggedBatch::Ranges& ranges) {
+    for (const auto& [job, range] : ranges) {
+      Sequence& latest = report_.latest[job];
+      latest = std::max(latest, range.second);
+    }
+  }
+
+  LogReport& report_;
+  const std::map<std::string, std::uint64_t> whole_;  // bytes of the files that once were
+  bool found_ = false;
+};
+
+}  // namespace
+
+bool note_whole_log(rocksdb::Env* env, const std::string& path) {
+  std::string sizes;
+  for (const std::string& name : log_files(env, path)) {
+    std::string data;
+    if (!rocksdb::ReadFileToString(env, path + "/" + name, &data).ok()) return false;
+    LogReport report;
+    Examination examination(report, {});
+    examination.file(name, data);
+    examination.finish();
+    // One that ends in a commit which the disk refused never was whole.
+    if (report.state != LogState::kWhole) continue;
+    sizes += name + " " + std::to_string(data.size()) + "\n";
+  }
+  return rocksdb::WriteStringToFile(env, checksum_text(sizes) + "\n" + sizes, path + kNote, true)
+      .ok();
+}
+
+bool examine_log(rocksdb::Env* env, const std::string& path, LogReport& report,
+                 std::string& error) {
+  report = {};
+  Examination examination(report, read_note(env, path));
+  for (const std::string& name : log_files(env, path)) {
+    std::string data;
+    const rocksdb::Status status = rocksdb::ReadFileToString(env, path + "/" + name, &data);
+    if (!status.ok()) {
+      error = "store " + path + ": its log " + name + " cannot be read: " + status.ToString();
+      return false;
+    }
+    examination.next_file();
+    examination.file(name, data);
+  }
+  examination.finish();
+  return true;
+}
+
+}  // namespace syncd::store

@@ -1,0 +1,41 @@
+// What is wrong with a store's write-ahead log, found by reading it as it lies on the disk (format:
+// RocksDB, db/log_format.h and db/write_batch.cc). RocksDB itself cannot tell a commit that a crash
+// has cut off from damage in the midst of what was acknowledged: both are a wrong checksum to it.
+// Blocks on the disk; any thread.
+#pragma once
+
+#include <rocksdb/env.h>
+
+#include <cstdint>
+#include <map>
+#include <string>
+
+#include "daemon/store/store.h"
+
+namespace syncd::store {
+
+enum class LogState {
+  kWhole,
+  kCutOff,   // the last entry of the last file is not all there
+  kDamaged,  // whole entries follow what cannot be read, or the store was closed in good order
+};
+
+struct LogReport {
+  LogState state = LogState::kWhole;
+  CutTail cut;                      // where what cannot be read begins, and how much that is
+  std::uint64_t entries_after = 0;  // whole ones: each a commit
+  bool was_whole = false;           // when the store was closed in good order
+  // The latest record of each job that is written of from there on, as far as that can be read.
+  std::map<JobId, Sequence> latest;
+};
+
+// Notes, when all was committed and before the store is closed, which of its log files are whole as
+// they are: what is wrong in those later is damage and not a commit that a crash has cut off. The
+// note is of these files alone, whose names are never given again. False: the disk did not take it.
+bool note_whole_log(rocksdb::Env* env, const std::string& path);
+
+// Reads the log files of the store in `path`, O(their size). False, with the reason in `error`: one
+// cannot be read at all.
+bool examine_log(rocksdb::Env* env, const std::string& path, LogReport& report, std::string& error);
+
+}  // namespace syncd::store

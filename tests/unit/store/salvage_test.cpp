@@ -1,0 +1,419 @@
+// Damaged stores: what a crash leaves starts by itself and is told; damage to what was acknowledged
+// is refused, and salvaged on demand with everything that is whole.
+#include "daemon/store/salvage.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+
+#include "tests/unit/store/failing_calls.h"
+#include "tests/unit/store/samples.h"
+#include "tests/unit/store/store_fixture.h"
+
+namespace syncd::store {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+namespace fs = std::filesystem;
+
+class SalvageTest : public ::testing::Test {
+ protected:
+  std::string path() const { return dir_.store(); }
+  // One commit each.
+  enum class End { kClosed, kCrash };
+  void write(std::vector<Batch> batches, End end = End::kClosed) {
+    auto store = open(path());
+    std::vector<RecoveredJob> jobs;
+    std::string error;
+    ASSERT_TRUE(store->load(jobs, error)) << error;
+    Reports reports;
+    store->start(reports.callback());
+    Ticket ticket = 0;
+    for (Batch& batch : batches) {
+      ASSERT_TRUE(store->submit(++ticket, std::move(batch)));
+      ASSERT_TRUE(reports.wait_for(ticket));
+    }
+    const std::string crashed = path() + ".crashed";
+    // As it lies there at that moment.
+    if (end == End::kCrash) fs::copy(path(), crashed);
+    ASSERT_TRUE(store->close(30'000'000, error)) << error;
+    store.reset();
+    if (end == End::kCrash) {
+      fs::remove_all(path());
+      fs::rename(crashed, path());
+    }
+  }
+  // Records first to last of job 1, a commit each.
+  void write_records(Sequence first, Sequence last, End end = End::kClosed) {
+    std::vector<Batch> batches;
+    for (Sequence s = first; s <= last; ++s) {
+      batches.push_back(batch_of({s == 1 ? creation(1) : push(1, s)}));
+    }
+    write(std::move(batches), end);
+  }
+  std::string log_file() const {
+    std::string found;
+    for (const auto& entry : fs::directory_iterator(path())) {
+      const std::string name = entry.path();
+      if (name.ends_with(".log") && fs::file_size(entry) > 0) found = std::max(found, name);
+    }
+    return found;
+  }
+  // Where in the log the key of a record stands.
+  static std::size_t place_of(const std::string& file, Sequence sequence) {
+    std::ifstream in(file, std::ios::binary);
+    const std::string data{std::istreambuf_iterator<char>(in), {}};
+    return data.find(key_of(1, sequence));
+  }
+  static void overwrite(const std::string& file, std::size_t at, const std::string& bytes) {
+    std::fstream out(file, std::ios::in | std::ios::out | std::ios::binary);
+    out.seekp(static_cast<std::streamoff>(at));
+    out << bytes;
+  }
+  std::string open_error() {
+    Options options;
+    options.path = path();
+    std::string error;
+    const auto store = open_rocks_store(options, error);
+    if (store == nullptr) return error;
+    std::vector<RecoveredJob> jobs;
+    return store->load(jobs, error) ? "" : error;
+  }
+  Salvaged salvage() {
+    Salvaged salvaged;
+    std::string error;
+    EXPECT_TRUE(salvage_store(path(), salvaged, error)) << error;
+    return salvaged;
+  }
+  // What a store starts with; sound, and able to go on.
+  std::vector<Sequence> start_again() {
+    StoreCheck check;
+    std::string error;
+    EXPECT_TRUE(check_store(path(), check, error)) << error;
+    EXPECT_TRUE(check.sound());
+    auto store = open(path());
+    std::vector<RecoveredJob> jobs;
+    EXPECT_TRUE(store->load(jobs, error)) << error;
+    return sequences(*store, 1);
+  }
+  static std::vector<Sequence> range(Sequence first, Sequence last) {
+    std::vector<Sequence> all;
+    for (Sequence s = first; s <= last; ++s) all.push_back(s);
+    return all;
+  }
+
+  TempDir dir_;
+};
+
+// ---- without the flag
+// -------------------------------------------------------------------------------
+
+// A power cut in the midst of a commit: its end is on the disk, and a page before it is not.
+TEST_F(SalvageTest, ALastCommitWithAHoleIsCutOffAndNamed) {
+  write_records(1, 20, End::kCrash);
+  const std::string file = log_file();
+  overwrite(file, place_of(file, 20) + 14, std::string(8, '\0'));
+  Options options;
+  options.path = path();
+  std::string error;
+  {
+    const auto store = open_rocks_store(options, error);
+    ASSERT_NE(store, nullptr) << error;
+    ASSERT_TRUE(store->cut_tail().has_value());
+    EXPECT_EQ(store->cut_tail()->file, fs::path(file).filename());
+    EXPECT_GT(store->cut_tail()->bytes, 20u);
+    EXPECT_EQ(store->cut_tail()->what, "record 20 of job #1");
+  }
+  EXPECT_EQ(start_again(), range(1, 19));
+}
+
+TEST_F(SalvageTest, ALogThatEndsWithinACommitIsNamed) {
+  write_records(1, 20, End::kCrash);
+  const std::string file = log_file();
+  fs::resize_file(file, fs::file_size(file) - 5);
+  Options options;
+  options.path = path();
+  std::string error;
+  {
+    const auto store = open_rocks_store(options, error);
+    ASSERT_NE(store, nullptr) << error;
+    ASSERT_TRUE(store->cut_tail().has_value());
+    EXPECT_EQ(store->cut_tail()->what, "record 20 of job #1");
+  }
+  EXPECT_EQ(start_again(), range(1, 19));
+}
+
+// Where files grow before they are written, a crash leaves zeros.
+TEST_F(SalvageTest, ZerosAfterTheLastCommitAreNothing) {
+  write_records(1, 20);
+  const std::string file = log_file();
+  fs::resize_file(file, fs::file_size(file) + 100'000);
+  const auto store = open(path());
+  ASSERT_NE(store, nullptr);
+  EXPECT_FALSE(store->cut_tail().has_value());
+  EXPECT_EQ(sequences(*store, 1), range(1, 20));
+}
+
+TEST_F(SalvageTest, ACommitThatSpansBlocksMayBeCutOffInAnyOfThem) {
+  write_records(1, 3);
+  Record large = push(1, 4);
+  large.reason.assign(150'000, 'x');
+  write({batch_of({large})}, End::kCrash);
+  const std::string file = log_file();
+  const std::size_t size = fs::file_size(file);
+  ASSERT_GT(size, 150'000u);
+  // A page in its midst, with whole fragments after it.
+  overwrite(file, size - 80'000, std::string(4096, '\0'));
+  EXPECT_EQ(open_error(), "");
+  EXPECT_EQ(start_again(), range(1, 3));
+}
+
+// Nothing was being written when the daemon was stopped: the last commit was acknowledged.
+TEST_F(SalvageTest, DamageToTheLastCommitOfAStoreClosedInGoodOrderIsRefused) {
+  write_records(1, 20);
+  const std::string file = log_file();
+  const std::size_t size = fs::file_size(file);
+  const std::size_t last = place_of(file, 20);
+  std::string whole(size, '\0');
+  std::ifstream(file, std::ios::binary).read(whole.data(), static_cast<std::streamsize>(size));
+  // In a backup that was brought back, too.
+  fs::copy(path(), path() + "-copy");
+  fs::remove_all(path());
+  fs::rename(path() + "-copy", path());
+  const auto refused =
+      AllOf(HasSubstr("is damaged"), HasSubstr("whole when the store was closed in good order"),
+            HasSubstr("--store-salvage"));
+  for (const std::size_t at : {last - 20, last, last + 14, size - 1}) {
+    overwrite(file, at, std::string(1, static_cast<char>(whole[at] ^ 0x10)));
+    EXPECT_THAT(open_error(), refused) << "at " << at << " of " << size;
+    overwrite(file, at, whole.substr(at, 1));
+  }
+  fs::resize_file(file, size - 5);
+  EXPECT_THAT(open_error(), refused);
+  const Salvaged salvaged = salvage();
+  ASSERT_EQ(salvaged.jobs.size(), 1u);
+  EXPECT_EQ(salvaged.jobs[0].dropped, 1u);
+  EXPECT_EQ(start_again(), range(1, 19));
+}
+
+// It is of the files that were there: those of a later run may end as a crash leaves them.
+TEST_F(SalvageTest, AnEarlierGoodEndSaysNothingOfALaterCrash) {
+  write_records(1, 20);
+  write_records(21, 30, End::kCrash);
+  const std::string file = log_file();
+  fs::resize_file(file, fs::file_size(file) - 5);
+  EXPECT_EQ(open_error(), "");
+  EXPECT_EQ(start_again(), range(1, 29));
+}
+
+TEST_F(SalvageTest, ALogCutShortBetweenTwoCommitsAfterAGoodEndIsRefused) {
+  write_records(1, 20);
+  const std::string file = log_file();
+  // The last entry begins with 7 bytes of header and 12 of the batch, a tag and a column family.
+  std::size_t begin = place_of(file, 20);
+  ASSERT_GT(begin, 22u);
+  begin -= 22;
+  fs::resize_file(file, begin);
+  EXPECT_THAT(open_error(), HasSubstr("whole when the store was closed in good order"));
+}
+
+TEST_F(SalvageTest, DamageBeforeACommitIsRefusedAndNamesTheFlag) {
+  write_records(1, 20);
+  const std::string file = log_file();
+  overwrite(file, place_of(file, 12) + 14, std::string(8, '\0'));
+  EXPECT_THAT(open_error(),
+              AllOf(HasSubstr("store " + path() + " is damaged"), HasSubstr("record 12 of job #1"),
+                    HasSubstr("8 commits"), HasSubstr("--store-salvage")));
+}
+
+// RocksDB alone would pass over it without a word.
+TEST_F(SalvageTest, ABlockOfZerosBeforeACommitIsDamage) {
+  write_records(1, 800);
+  const std::string file = log_file();
+  ASSERT_GT(fs::file_size(file), 3 * 32'768u);
+  overwrite(file, 32'768, std::string(32'768, '\0'));
+  EXPECT_THAT(open_error(), HasSubstr("--store-salvage"));
+  const Salvaged salvaged = salvage();
+  ASSERT_EQ(salvaged.jobs.size(), 1u);
+  const Sequence last = salvaged.jobs[0].last;
+  EXPECT_EQ(salvaged.jobs[0].dropped, 800 - last);
+  EXPECT_EQ(start_again(), range(1, last));
+}
+
+TEST_F(SalvageTest, ADamagedRecordIsRefusedAndNamesTheFlag) {
+  write_records(1, 20);
+  const std::string garbage = "garbage that is no record";
+  tamper(path(), "records", key_of(1, 12), &garbage);
+  EXPECT_THAT(open_error(), AllOf(HasSubstr("record 12"), HasSubstr("--store-salvage")));
+}
+
+// ---- with it
+// ---------------------------------------------------------------------------------------
+
+TEST_F(SalvageTest, ASoundStoreIsLeftAlone) {
+  write_records(1, 20);
+  const Salvaged salvaged = salvage();
+  EXPECT_FALSE(salvaged.needed);
+  EXPECT_FALSE(fs::exists(path() + ".damaged"));
+  EXPECT_EQ(start_again(), range(1, 20));
+}
+
+TEST_F(SalvageTest, EverythingBeforeDamageInTheLogIsKeptAndTheRestIsCounted) {
+  write_records(1, 20);
+  const std::string file = log_file();
+  overwrite(file, place_of(file, 12) + 14, std::string(8, '\0'));
+  const Salvaged salvaged = salvage();
+  EXPECT_TRUE(salvaged.needed);
+  EXPECT_EQ(salvaged.damaged_path, path() + ".damaged");
+  ASSERT_EQ(salvaged.jobs.size(), 1u);
+  EXPECT_EQ(salvaged.jobs[0].name, "cifar");
+  EXPECT_EQ(salvaged.jobs[0].last, 11u);
+  EXPECT_EQ(salvaged.jobs[0].dropped, 9u);
+  EXPECT_THAT(salvaged.jobs[0].what.front(), HasSubstr("records 12 to 20"));
+  EXPECT_EQ(start_again(), range(1, 11));
+  write({batch_of({push(1, 12)})});
+  EXPECT_EQ(start_again(), range(1, 12));
+}
+
+TEST_F(SalvageTest, ADamagedRecordCutsItsJobAndNoOther) {
+  write_records(1, 20);
+  write({batch_of({creation(2), push(2, 2), push(2, 3)})});
+  const std::string garbage = "garbage that is no record";
+  tamper(path(), "records", key_of(1, 12), &garbage);
+  const Salvaged salvaged = salvage();
+  ASSERT_EQ(salvaged.jobs.size(), 1u);
+  EXPECT_EQ(salvaged.jobs[0].id, 1u);
+  EXPECT_THAT(salvaged.jobs[0].what.front(), HasSubstr("records 12 to 20: record 12: "));
+  EXPECT_EQ(start_again(), range(1, 11));
+  const auto store = open(path());
+  EXPECT_EQ(sequences(*store, 2), range(1, 3));
+}
+
+// A snapshot stands for what is before it: nothing after it is lost.
+TEST_F(SalvageTest, DamageBeforeASnapshotCostsOnlyHistory) {
+  write_records(1, 20);
+  write({Batch{{push(1, 21)}, {sample_snapshot(1, 21)}}, batch_of({push(1, 22)})});
+  tamper(path(), "records", key_of(1, 12), nullptr);
+  const Salvaged salvaged = salvage();
+  ASSERT_EQ(salvaged.jobs.size(), 1u);
+  EXPECT_EQ(salvaged.jobs[0].first, 13u);
+  EXPECT_EQ(salvaged.jobs[0].last, 22u);
+  EXPECT_EQ(salvaged.jobs[0].dropped, 12u);
+  EXPECT_EQ(start_again(), range(13, 22));
+}
+
+TEST_F(SalvageTest, WithoutItsSnapshotAJobGoesBackToItsFirstRecords) {
+  write_records(1, 20);
+  write({Batch{{push(1, 21)}, {sample_snapshot(1, 21)}}, batch_of({push(1, 22)})});
+  const std::string garbage = "garbage that is no snapshot";
+  tamper(path(), "snapshots", key_of(1, 0).substr(0, 4), &garbage);
+  const Salvaged salvaged = salvage();
+  ASSERT_EQ(salvaged.jobs.size(), 1u);
+  EXPECT_EQ(salvaged.jobs[0].dropped, 0u);
+  EXPECT_THAT(salvaged.jobs[0].what.front(), HasSubstr("the snapshot: "));
+  EXPECT_EQ(start_again(), range(1, 22));
+}
+
+TEST_F(SalvageTest, AJobOfWhichNothingIsLeftIsDropped) {
+  write_records(1, 3);
+  write({batch_of({creation(2), push(2, 2)})});
+  tamper(path(), "records", key_of(1, 1), nullptr);
+  const Salvaged salvaged = salvage();
+  ASSERT_EQ(salvaged.jobs.size(), 1u);
+  EXPECT_EQ(salvaged.jobs[0].name, "cifar");
+  EXPECT_EQ(salvaged.jobs[0].dropped, 3u);
+  EXPECT_TRUE(start_again().empty());
+}
+
+// A table file with bytes that cannot be read, in which no key tells what was there.
+TEST_F(SalvageTest, ADamagedTableFileLosesItsBlockAlone) {
+  std::vector<Record> records = {creation(1)};
+  for (Sequence s = 2; s <= 2000; ++s) records.push_back(push(1, s));
+  write({batch_of(records)});
+  write_records(2001, 2001);  // opening has put what was in the log into a table file
+  std::uint64_t before = 0;
+  std::uint64_t after = 0;
+  std::string error;
+  ASSERT_TRUE(compact_store(path(), before, after, error)) << error;
+  std::string largest;
+  for (const auto& entry : fs::directory_iterator(path())) {
+    if (entry.path().extension() != ".sst") continue;
+    if (largest.empty() || entry.file_size() > fs::file_size(largest)) largest = entry.path();
+  }
+  overwrite(largest, fs::file_size(largest) / 2, std::string(16, '\xA5'));
+  EXPECT_THAT(open_error(), HasSubstr("--store-salvage"));
+  const Salvaged salvaged = salvage();
+  ASSERT_EQ(salvaged.jobs.size(), 1u);
+  EXPECT_GT(salvaged.jobs[0].last, 200u);
+  EXPECT_LT(salvaged.jobs[0].last, 2001u);
+  EXPECT_EQ(salvaged.jobs[0].dropped, 2001 - salvaged.jobs[0].last);
+  EXPECT_EQ(start_again(), range(1, salvaged.jobs[0].last));
+}
+
+TEST_F(SalvageTest, ASlashAtTheEndOfItsNameIsNoPartOfIt) {
+  write_records(1, 20);
+  tamper(path(), "records", key_of(1, 12), nullptr);
+  Salvaged salvaged;
+  std::string error;
+  ASSERT_TRUE(salvage_store(path() + "//", salvaged, error)) << error;
+  EXPECT_EQ(salvaged.damaged_path, path() + ".damaged");
+  EXPECT_TRUE(fs::exists(path() + ".damaged/CURRENT"));
+  EXPECT_EQ(start_again(), range(1, 11));
+}
+
+TEST_F(SalvageTest, WhereNamesCannotBeExchangedTheyAreRenamed) {
+  write_records(1, 20);
+  tamper(path(), "records", key_of(1, 12), nullptr);
+  calls().no_exchange = true;
+  const Salvaged salvaged = salvage();
+  calls().no_exchange = false;
+  EXPECT_FALSE(fs::exists(path() + ".salvaging"));
+  EXPECT_TRUE(fs::exists(salvaged.damaged_path + "/CURRENT"));
+  EXPECT_EQ(start_again(), range(1, 11));
+}
+
+// As a crash leaves it between the two renames. An empty store would forget everything.
+TEST_F(SalvageTest, AMissingStoreWithOneMovedAwayBesideItIsRefused) {
+  write_records(1, 20);
+  tamper(path(), "records", key_of(1, 12), nullptr);
+  const std::string damaged = salvage().damaged_path;
+  fs::rename(path(), path() + ".salvaging");
+  const auto refused = AllOf(HasSubstr("store " + path() + " is missing"),
+                             HasSubstr("rename " + damaged + " to " + path()));
+  EXPECT_THAT(open_error(), refused);
+  EXPECT_FALSE(salvage().needed);  // with the flag likewise
+  EXPECT_THAT(open_error(), refused);
+  EXPECT_FALSE(fs::exists(path()));
+  fs::rename(damaged, path());
+  EXPECT_TRUE(salvage().needed);
+  EXPECT_EQ(start_again(), range(1, 11));
+}
+
+TEST_F(SalvageTest, AMissingStoreWithOneHalfMadeBesideItIsRefused) {
+  for (const char* name : {".salvaging", ".restoring"}) {
+    fs::create_directory(path() + name);
+    EXPECT_THAT(open_error(), AllOf(HasSubstr("is missing, but " + path() + name),
+                                    HasSubstr("move what is there to another directory")));
+    EXPECT_FALSE(fs::exists(path()));
+    fs::remove(path() + name);
+  }
+  EXPECT_EQ(open_error(), "");
+}
+
+TEST_F(SalvageTest, AStoreInUseIsNotTouched) {
+  write_records(1, 20);
+  const std::string garbage = "garbage";
+  tamper(path(), "records", key_of(1, 12), &garbage);
+  const auto store = open(path());
+  Salvaged salvaged;
+  std::string error;
+  EXPECT_FALSE(salvage_store(path(), salvaged, error));
+  EXPECT_THAT(error, HasSubstr("in use by another process"));
+}
+
+}  // namespace
+}  // namespace syncd::store
