@@ -1,5 +1,5 @@
-// syncd: configuration, log, signals and exit codes around server::Server. One thread, beside those
-// of the store, of libuv's pool, and of RocksDB.
+// syncd: configuration, log, signals, the service manager and exit codes around server::Server. One
+// thread, beside those of the store, of the admin pages, of libuv's pool, and of RocksDB.
 #include <fcntl.h>
 #include <spdlog/logger.h>
 #include <spdlog/pattern_formatter.h>
@@ -10,15 +10,23 @@
 #include <unistd.h>
 #include <uv.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 
+#include "daemon/admin/admin_server.h"
+#include "daemon/admin/loop_monitor.h"
+#include "daemon/admin/metrics.h"
+#include "daemon/admin/notify.h"
 #include "daemon/config/config.h"
+#include "daemon/config/settings.h"
 #include "daemon/server/from_config.h"
 #include "daemon/server/log_text.h"
 #include "daemon/server/server.h"
@@ -28,6 +36,7 @@ namespace {
 
 using syncd::LogLevel;
 using syncd::LogLine;
+using syncd::Micros;
 using syncd::config::Config;
 
 enum ExitCode { kClean = 0, kOther = 1, kBadConfig = 2, kBadStore = 3, kCannotListen = 4 };
@@ -60,14 +69,19 @@ class Log {
         journal_ ? "%v" : "%Y-%m-%dT%H:%M:%S.%eZ %v", spdlog::pattern_time_type::utc));
   }
 
+  void set_level(LogLevel level) { logger_->set_level(spdlog_level(level)); }
+
   void write(const LogLine& line) {
-    if (!logger_->should_log(spdlog_level(line.level))) return;
+    // Audit lines stay information, which a higher level would otherwise hold back.
+    const auto level =
+        syncd::server::is_audit(line) ? spdlog::level::critical : spdlog_level(line.level);
+    if (!logger_->should_log(level)) return;
     std::string text = to_string(line.level);
     text += ' ';
     text += syncd::server::log_text(line);
     // The journal takes the severity from such a prefix.
     if (journal_) text = "<" + std::to_string(syslog_severity(line.level)) + ">" + text;
-    logger_->log(spdlog_level(line.level), spdlog::string_view_t(text));
+    logger_->log(level, spdlog::string_view_t(text));
   }
 
  private:
@@ -132,30 +146,62 @@ bool write_ready_file(const std::string& path, const std::vector<std::string>& e
 // ---- running
 // --------------------------------------------------------------------------------------
 
+// At least so often while a store is read, which extends the service manager's patience.
+constexpr std::uint64_t kRecoveryTellNs = 1'000'000'000;
+constexpr const char* kRecoveryTold =
+    "EXTEND_TIMEOUT_USEC=60000000\nSTATUS=recovering from the store";
+// How often the service manager is told how many workers there are.
+constexpr std::uint64_t kStatusMs = 10'000;
+
+Micros wall_clock_us() {
+  timespec now{};
+  clock_gettime(CLOCK_REALTIME, &now);
+  return static_cast<Micros>(now.tv_sec) * 1'000'000 + now.tv_nsec / 1000;
+}
+
 class Daemon {
  public:
-  Daemon(const Config& config, std::string ready_file, Log& log)
-      : config_(config), ready_file_(std::move(ready_file)), log_(log) {}
+  Daemon(Config config, const syncd::config::Flags& flags, Log& log)
+      : config_(std::move(config)), flags_(flags), log_(log) {}
 
   int run();
 
  private:
   int start(std::unique_ptr<syncd::store::Store> store);
+  int open_admin_sockets(std::vector<syncd::net::ListenSocket>& sockets);
+  bool make_security(const Config& config, syncd::admin::AdminSecurity& security,
+                     std::string& error) const;
+  std::shared_ptr<const syncd::admin::Snapshot> snapshot();
   void listen_for_signals();
   void on_signal(int number);
+  void reload();
+  bool try_reload(std::vector<std::string>& errors);
+  void report_reload(const Config& before, const Config& wanted);
+  std::string changes_of(const Config& wanted,
+                         const std::function<bool(std::string_view)>& is_of) const;
+  void keep_manager_informed();
+  void tell_status(const std::string& before = "");
   void stop(const std::string& reason);
+  void close_handles();
   int fail(ExitCode code, const std::string& reason);
   void info(const char* event, std::vector<std::pair<std::string, std::string>> fields = {}) {
     log_.write({LogLevel::kInfo, event, std::move(fields)});
   }
 
-  const Config& config_;
-  const std::string ready_file_;
+  Config config_;  // in force
+  const syncd::config::Flags& flags_;
   Log& log_;
+  syncd::admin::ServiceManager manager_;
   uv_loop_t loop_{};
+  std::unique_ptr<syncd::admin::LoopMonitor> monitor_;
   std::unique_ptr<syncd::server::Server> server_;
+  std::unique_ptr<syncd::admin::AdminServer> admin_;
+  syncd::admin::ReloadFigures reloads_;
   uv_signal_t signals_[3]{};
   int signal_count_ = 0;
+  uv_timer_t manager_timer_{};
+  bool tells_manager_ = false;
+  std::uint64_t told_recovering_ns_ = 0;
   bool stopping_ = false;
   int exit_code_ = kClean;
 };
@@ -168,9 +214,15 @@ int Daemon::fail(ExitCode code, const std::string& reason) {
 
 int Daemon::run() {
   // One of a run that was killed would say that this one is ready.
-  if (!ready_file_.empty()) unlink(ready_file_.c_str());
+  if (!flags_.ready_file.empty()) unlink(flags_.ready_file.c_str());
   info("starting", {{"version", SYNCD_VERSION}, {"pid", std::to_string(getpid())}});
+  manager_.tell(kRecoveryTold);
   std::string error;
+  if (flags_.store_salvage &&
+      !syncd::server::salvage_store(
+          config_, [this](const LogLine& line) { log_.write(line); }, error)) {
+    return fail(kBadStore, error);
+  }
   std::unique_ptr<syncd::store::Store> store = syncd::server::open_store(config_, error);
   if (!store) return fail(kBadStore, error);
   if (config_.store_in_memory()) {
@@ -179,36 +231,60 @@ int Daemon::run() {
                 {{"hint", "the history ends with this process: name a directory to keep it"}}});
   }
   if (uv_loop_init(&loop_) != 0) return fail(kOther, "cannot make an event loop");
+  monitor_ = std::make_unique<syncd::admin::LoopMonitor>(&loop_);
   exit_code_ = start(std::move(store));
   uv_run(&loop_, UV_RUN_DEFAULT);
+  admin_.reset();
   server_.reset();
+  monitor_.reset();
   uv_loop_close(&loop_);
-  if (!ready_file_.empty()) unlink(ready_file_.c_str());
+  if (!flags_.ready_file.empty()) unlink(flags_.ready_file.c_str());
   info("stopped", {{"exit_code", std::to_string(exit_code_)}});
   return exit_code_;
 }
 
 int Daemon::start(std::unique_ptr<syncd::store::Store> store) {
-  server_ = std::make_unique<syncd::server::Server>(
-      &loop_, syncd::server::server_options(config_, SYNCD_VERSION), std::move(store),
-      [this](const LogLine& line) { log_.write(line); });
+  auto options = syncd::server::server_options(config_, SYNCD_VERSION);
+  options.on_recovering = [this] {
+    const std::uint64_t now_ns = uv_hrtime();
+    if (now_ns < told_recovering_ns_ + kRecoveryTellNs) return;
+    told_recovering_ns_ = now_ns;
+    manager_.tell(kRecoveryTold);
+  };
+  server_ =
+      std::make_unique<syncd::server::Server>(&loop_, std::move(options), std::move(store),
+                                              [this](const LogLine& line) { log_.write(line); });
   std::string error;
-  int code = kClean;
-  switch (server_->start(error)) {
-    case syncd::server::StartError::kNone:
-      break;
-    case syncd::server::StartError::kStore:
-      code = fail(kBadStore, error);
-      break;
-    case syncd::server::StartError::kJob:
-      code = fail(kBadConfig, error);
-      break;
-    case syncd::server::StartError::kListen:
-      code = fail(kCannotListen, error);
-      break;
+  // Before the store is read, which may take long: a port that is taken is known at once.
+  std::vector<syncd::net::ListenSocket> admin_sockets;
+  int code = open_admin_sockets(admin_sockets);
+  if (code == kClean) {
+    switch (server_->start(error)) {
+      case syncd::server::StartError::kNone:
+        break;
+      case syncd::server::StartError::kStore:
+        code = fail(kBadStore, error);
+        break;
+      case syncd::server::StartError::kJob:
+        code = fail(kBadConfig, error);
+        break;
+      case syncd::server::StartError::kListen:
+        code = fail(kCannotListen, error);
+        break;
+    }
   }
-  if (code == kClean && !ready_file_.empty() &&
-      !write_ready_file(ready_file_, server_->endpoints(), error)) {
+  reloads_.last_good_us = wall_clock_us();
+  if (code == kClean && !admin_sockets.empty()) {
+    syncd::admin::AdminSecurity security;
+    if (make_security(config_, security, error)) {
+      admin_ = syncd::admin::AdminServer::start(
+          &loop_, std::move(admin_sockets), std::move(security), [this] { return snapshot(); }, {},
+          error);
+    }
+    if (admin_ == nullptr) code = fail(kCannotListen, error);
+  }
+  if (code == kClean && !flags_.ready_file.empty() &&
+      !write_ready_file(flags_.ready_file, server_->endpoints(), error)) {
     code = fail(kOther, error);
   }
   if (code != kClean) {
@@ -217,8 +293,96 @@ int Daemon::start(std::unique_ptr<syncd::store::Store> store) {
   }
   listen_for_signals();
   info("ready");
+  keep_manager_informed();
   return kClean;
 }
+
+// ---- the admin pages
+// -------------------------------------------------------------------------------------------
+
+// A port that nobody asked for and somebody else has is no reason not to serve workers.
+int Daemon::open_admin_sockets(std::vector<syncd::net::ListenSocket>& sockets) {
+  if (!config_.admin) return kClean;
+  std::string error;
+  if (!syncd::net::open_tcp_sockets(*config_.admin, sockets, error)) {
+    sockets.clear();
+    if (!config_.admin_is_default) return fail(kCannotListen, "listen.admin: " + error);
+    log_.write(
+        {LogLevel::kWarn,
+         "no_admin_pages",
+         {{"reason", error}, {"hint", "choose another port, or none: listen.admin (--admin)"}}});
+    return kClean;
+  }
+  for (syncd::net::ListenSocket& socket : sockets) {
+    socket.endpoint.replace(0, socket.endpoint.find(':'), config_.has_tls() ? "https" : "http");
+    info("listening", {{"endpoint", socket.endpoint}, {"for", "admin"}});
+  }
+  if (!config_.admin->is_loopback() && !(config_.has_tls() && config_.has_auth())) {
+    log_.write({LogLevel::kWarn,
+                "admin_open_to_anybody",
+                {{"hint",
+                  "whoever reaches this machine may read what jobs run: listen.insecure is "
+                  "set, and TLS or authentication (auth.token_file, tls.client_ca) is not"}}});
+  }
+  return kClean;
+}
+
+bool Daemon::make_security(const Config& config, syncd::admin::AdminSecurity& security,
+                           std::string& error) const {
+  if (config.has_tls()) {
+    syncd::tls::ServerSettings settings = config.tls;
+    settings.http = true;
+    security.tls = syncd::tls::Context::server(settings, error);
+    if (security.tls == nullptr) return false;
+  }
+  // Every rule holds for the pages, too; without any, whoever comes may read them.
+  security.admission = syncd::net::Admission::make(config.auth, error);
+  return security.admission != nullptr;
+}
+
+std::shared_ptr<const syncd::admin::Snapshot> Daemon::snapshot() {
+  auto made = std::make_shared<syncd::admin::Snapshot>();
+  made->server = server_->view(syncd::admin::kJobsExportedMax);
+  made->loop = monitor_->figures();
+  made->reload = reloads_;
+  return made;
+}
+
+// ---- the service manager
+// ---------------------------------------------------------------------------------------
+
+// The watchdog is fed from the loop, so that one that stands still is noticed.
+void Daemon::keep_manager_informed() {
+  if (!manager_.is_there()) return;
+  tell_status("READY=1\n");
+  tells_manager_ = true;
+  uv_timer_init(&loop_, &manager_timer_);
+  manager_timer_.data = this;
+  const std::uint64_t watchdog_ms = manager_.watchdog_us() / 1000;
+  const std::uint64_t every_ms =
+      watchdog_ms == 0 ? kStatusMs : std::clamp<std::uint64_t>(watchdog_ms / 2, 1, kStatusMs);
+  uv_timer_start(
+      &manager_timer_,
+      [](uv_timer_t* timer) {
+        auto* self = static_cast<Daemon*>(timer->data);
+        self->tell_status(self->manager_.watchdog_us() != 0 ? "WATCHDOG=1\n" : "");
+      },
+      every_ms, every_ms);
+}
+
+void Daemon::tell_status(const std::string& before) {
+  if (!manager_.is_there()) return;
+  const syncd::server::ServerView view = server_->view(0);
+  std::string status = stopping_ ? "stopping" : view.not_ready.empty() ? "serving" : view.not_ready;
+  for (char& c : status) {
+    if (c == '\n') c = ' ';
+  }
+  manager_.tell(before + "STATUS=" + status + ": " + std::to_string(view.engine.jobs) + " jobs, " +
+                std::to_string(view.engine.workers) + " workers");
+}
+
+// ---- signals
+// -----------------------------------------------------------------------------------------
 
 void Daemon::listen_for_signals() {
   for (const int number : {SIGTERM, SIGINT, SIGHUP}) {
@@ -236,10 +400,7 @@ void Daemon::listen_for_signals() {
 
 void Daemon::on_signal(int number) {
   if (number == SIGHUP) {
-    log_.write({LogLevel::kWarn,
-                "not_reloaded",
-                {{"signal", "SIGHUP"},
-                 {"hint", "this version changes no setting while it runs: restart it"}}});
+    reload();
     return;
   }
   const char* name = number == SIGTERM ? "SIGTERM" : "SIGINT";
@@ -247,24 +408,156 @@ void Daemon::on_signal(int number) {
     log_.write({LogLevel::kError,
                 "stopped_at_once",
                 {{"signal", name}, {"exit_code", std::to_string(kOther)}}});
-    if (!ready_file_.empty()) unlink(ready_file_.c_str());
+    if (!flags_.ready_file.empty()) unlink(flags_.ready_file.c_str());
     _exit(kOther);
   }
   info("stopping", {{"signal", name}});
   stop(std::string("it got ") + name);
 }
 
+void Daemon::reload() {
+  if (stopping_) return;
+  manager_.tell_reloading();
+  std::vector<std::string> errors;
+  reloads_.last_good = try_reload(errors);
+  if (reloads_.last_good) {
+    ++reloads_.good;
+    reloads_.last_good_us = wall_clock_us();
+  } else {
+    ++reloads_.failed;
+    std::string reason;
+    for (const std::string& error : errors) reason += (reason.empty() ? "" : "; ") + error;
+    log_.write({LogLevel::kError,
+                "not_reloaded",
+                {{"signal", "SIGHUP"},
+                 {"reason", reason},
+                 {"hint", "everything stays as it was, certificates, keys and tokens too"}}});
+  }
+  tell_status("READY=1\n");
+}
+
+// The settings of a kind that differ from those in force: "auth.admin, auth.allow".
+std::string Daemon::changes_of(const Config& wanted,
+                               const std::function<bool(std::string_view)>& is_of) const {
+  std::string changed;
+  for (const syncd::config::Setting& setting : syncd::config::settings()) {
+    if (!is_of(setting.key) || setting.show(wanted) == setting.show(config_)) continue;
+    changed += (changed.empty() ? "" : ", ") + std::string(setting.key);
+  }
+  return changed;
+}
+
+// All of it, or nothing: whatever can fail is made before anything is put into force.
+bool Daemon::try_reload(std::vector<std::string>& errors) {
+  syncd::config::Loaded loaded;
+  if (!syncd::config::load(flags_, syncd::config::environment_of(environ), loaded, errors)) {
+    return false;
+  }
+  // What cannot change while it runs keeps its value.
+  Config next = config_;
+  const Config& wanted = loaded.config;
+  // Half of it could leave what stays open to whoever the other half was to keep out.
+  const std::string rules =
+      changes_of(wanted, [](std::string_view key) { return key.starts_with("auth."); });
+  const std::string doors = changes_of(wanted, [&](std::string_view key) {
+    return (key.starts_with("listen.") && key != "listen.auto_create" &&
+            key != "listen.insecure") ||
+           (key.starts_with("tls.") && wanted.has_tls() != config_.has_tls());
+  });
+  if (!rules.empty() && !doors.empty()) {
+    errors.push_back(rules + " cannot be taken on without " + doors +
+                     ", for which it must be restarted: restart it, or change one at a time");
+    return false;
+  }
+  // TLS cannot be switched on or off under a listener's clients.
+  if (wanted.has_tls() == config_.has_tls()) next.tls = wanted.tls;
+  next.auth = wanted.auth;
+  next.auto_create = wanted.auto_create;
+  next.connections_max = wanted.connections_max;
+  next.connections_per_machine_max = wanted.connections_per_machine_max;
+  next.connections_per_identity_max = wanted.connections_per_identity_max;
+  next.unintroduced_max = wanted.unintroduced_max;
+  next.jobs_per_identity_max = wanted.jobs_per_identity_max;
+  next.workers_per_job_max = wanted.workers_per_job_max;
+  next.outbound_bytes_max = wanted.outbound_bytes_max;
+  next.snapshot_every_records = wanted.snapshot_every_records;
+  next.shutdown_timeout_us = wanted.shutdown_timeout_us;
+  next.job_defaults = wanted.job_defaults;
+  next.log_level = wanted.log_level;
+  // The new rules may only be good together with new addresses, which are not taken on.
+  const bool pages_open = next.admin && !next.admin->is_loopback() && !next.has_auth();
+  if (!next.insecure && (next.open_to_anybody() || pages_open)) {
+    errors.emplace_back(
+        "it listens beyond this machine until it is restarted, where without authentication "
+        "([auth], tls.client_ca) anybody could use it: restart it instead");
+    return false;
+  }
+  std::string error;
+  syncd::admin::AdminSecurity security;
+  if (!make_security(next, security, error) ||
+      !server_->reconfigure(syncd::server::server_options(next, SYNCD_VERSION), error)) {
+    errors.push_back(error);
+    return false;
+  }
+  if (admin_ != nullptr) admin_->secure(std::move(security));
+  const Config before = std::exchange(config_, std::move(next));
+  log_.set_level(config_.log_level);
+  report_reload(before, wanted);
+  return true;
+}
+
+void Daemon::report_reload(const Config& before, const Config& wanted) {
+  std::string changed;
+  std::string waiting;
+  const auto append = [](std::string& list, const std::string& item) {
+    list += (list.empty() ? "" : ", ") + item;
+  };
+  for (const syncd::config::Setting& setting : syncd::config::settings()) {
+    const std::string old = setting.show(before);
+    if (const std::string now = setting.show(config_); now != old) {
+      append(changed, std::string(setting.key) + ": " + old + " -> " + now);
+    } else if (setting.show(wanted) != now) {
+      append(waiting, setting.key);
+    }
+  }
+  const auto jobs_of = [](const Config& config) {
+    std::string text;
+    for (const syncd::JobSpec& job : config.jobs) {
+      for (const syncd::config::JobSetting& setting : syncd::config::job_settings()) {
+        text += setting.show(job) + "\n";
+      }
+    }
+    return text;
+  };
+  if (jobs_of(wanted) != jobs_of(config_)) append(waiting, "[[job]]");
+  info("reloaded", {{"signal", "SIGHUP"},
+                    {"what", "configuration, certificates, keys and tokens"},
+                    {"changed", changed.empty() ? "no setting" : changed},
+                    {"needs_restart", waiting.empty() ? "nothing" : waiting}});
+}
+
+// ---- stopping
+// ----------------------------------------------------------------------------------------
+
 void Daemon::stop(const std::string& reason) {
   stopping_ = true;
+  manager_.tell("STOPPING=1\nSTATUS=stopping: " + reason);
   server_->stop(reason, [this](const std::string& problem) {
-    for (int i = 0; i < signal_count_; ++i) {
-      uv_close(reinterpret_cast<uv_handle_t*>(&signals_[i]), nullptr);
-    }
     if (!problem.empty()) exit_code_ = fail(kBadStore, problem);
+    close_handles();
   });
 }
 
-int run_daemon(const Config& config, const std::string& ready_file) {
+void Daemon::close_handles() {
+  for (int i = 0; i < signal_count_; ++i) {
+    uv_close(reinterpret_cast<uv_handle_t*>(&signals_[i]), nullptr);
+  }
+  if (tells_manager_) uv_close(reinterpret_cast<uv_handle_t*>(&manager_timer_), nullptr);
+  monitor_->close();
+  if (admin_ != nullptr) admin_->stop([] {});
+}
+
+int run_daemon(const Config& config, const syncd::config::Flags& flags) {
   std::signal(SIGPIPE, SIG_IGN);
   // A limit on the size of files is then an error of a write, like a full disk, which the store
   // outlives.
@@ -277,7 +570,7 @@ int run_daemon(const Config& config, const std::string& ready_file) {
     std::fprintf(stderr, "syncd: log.file = \"%s\": %s\n", config.log_file.c_str(), error.what());
     return kBadConfig;
   }
-  return Daemon(config, ready_file, *log).run();
+  return Daemon(config, flags, *log).run();
 }
 
 }  // namespace
@@ -307,7 +600,7 @@ int main(int argc, char** argv) try {
     std::fputs(loaded.effective.c_str(), stdout);
     return kClean;
   }
-  return run_daemon(loaded.config, flags.ready_file);
+  return run_daemon(loaded.config, flags);
 } catch (const std::exception& error) {
   std::fprintf(stderr, "syncd: %s\n", error.what());
   return kOther;

@@ -29,8 +29,20 @@ std::string footer() {
     out << "      " << setting.key << ": " << setting.allowed << "\n";
   }
   out << "  SYNCD_CONFIG\n      the configuration file, where --config is not given\n"
-         "\nSignals: SIGTERM and SIGINT stop it in good order (a second one at once); SIGHUP only\n"
-         "writes a line to the log: a changed configuration needs a restart.\n"
+         "\nSignals: SIGTERM and SIGINT stop it in good order (a second one at once). SIGHUP reads "
+         "the\n"
+         "configuration again, with certificates, keys and tokens: if all of it is good, what may\n"
+         "change while it runs does, at once and together, and the log names what needs a "
+         "restart;\n"
+         "if anything is wrong, nothing changes and the log says what. These change: tls.*, "
+         "auth.*,\n"
+         "limits.* (but store_queue_*), log.level, listen.auto_create, timeouts.shutdown_timeout, "
+         "and\n"
+         "timeouts' thresholds for jobs made from then on. tls.* and auth.* are for new "
+         "connections.\n"
+         "\nsystemd: with Type=notify it says when it is ready, what it does (STATUS=), when it "
+         "reloads\n"
+         "and stops, and keeps the watchdog fed from its event loop (WatchdogSec=).\n"
          "\nExit codes: 0 stopped in good order; 1 another failure; 2 bad configuration or usage;\n"
          "3 the store cannot be opened, read or written; 4 cannot listen.\n";
   return out.str();
@@ -61,7 +73,7 @@ Command parse_command_line(int argc, const char* const* argv, const std::string&
   app.set_version_flag("-V,--version", "syncd " + version, "Print the version and exit");
   app.set_help_flag("-h,--help", "Print this help and exit");
 
-  std::string store, mode, unix_path, level, log_file;
+  std::string store, mode, unix_path, level, log_file, admin;
   std::vector<std::string> tcp;
   bool insecure = false;
   app.add_option("-c,--config", flags.config_file, "Configuration file (TOML)")->type_name("FILE");
@@ -71,6 +83,8 @@ Command parse_command_line(int argc, const char* const* argv, const std::string&
       ->type_name("ADDR:PORT|off")
       ->allow_extra_args(false);
   app.add_option("--unix", unix_path, "Listen on a Unix socket")->type_name("PATH|off");
+  app.add_option("--admin", admin, "Serve /metrics, /healthz, /readyz and /status over HTTP")
+      ->type_name("ADDR:PORT|off");
   app.add_option("--log-level", level, "Least important lines written")
       ->type_name("debug|info|warn|error");
   app.add_option("--log-file", log_file, "Where lines are appended")->type_name("PATH|stderr");
@@ -79,12 +93,16 @@ Command parse_command_line(int argc, const char* const* argv, const std::string&
       "--check-config", flags.check_config,
       "Print the configuration in force and exit: 0 if it is good, 2 if not, 3 if its store "
       "has no place to be");
+  app.add_flag("--store-salvage", flags.store_salvage,
+               "If the store is damaged, start with what is whole; the log says what was dropped, "
+               "and the damaged store stays beside it as DIR.damaged");
   app.add_option("--ready-file", flags.ready_file,
                  "Write the endpoints into this file once workers can connect, one a line")
       ->type_name("FILE");
   const std::vector<std::string> known = {
-      "--config",   "--store",    "--mode",         "--tcp",        "--unix",    "--log-level",
-      "--log-file", "--insecure", "--check-config", "--ready-file", "--version", "--help"};
+      "--config",     "--store",         "--mode",    "--tcp",      "--unix",
+      "--log-level",  "--log-file",      "--admin",   "--insecure", "--check-config",
+      "--ready-file", "--store-salvage", "--version", "--help"};
   try {
     app.parse(argc, argv);
   } catch (const CLI::CallForHelp&) {
@@ -107,6 +125,7 @@ Command parse_command_line(int argc, const char* const* argv, const std::string&
   set("--mode", "store.mode", mode);
   set("--tcp", "listen.tcp", addresses);
   set("--unix", "listen.unix", unix_path);
+  set("--admin", "listen.admin", admin);
   set("--log-level", "log.level", level);
   set("--log-file", "log.file", log_file);
   set("--insecure", "listen.insecure", insecure ? "true" : "false");

@@ -3,6 +3,7 @@
 // thread.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -11,7 +12,9 @@
 #include "daemon/engine/job_spec.h"
 #include "daemon/engine/limits.h"
 #include "daemon/net/address.h"
+#include "daemon/net/admission.h"
 #include "proto/defaults.h"
+#include "proto/tls.h"
 
 namespace syncd::config {
 
@@ -21,16 +24,38 @@ struct Config {
   std::string unix_path = default_unix_socket_path();  // empty: no Unix socket
   unsigned unix_mode = 0600;
   bool insecure = false;
+  std::optional<net::TcpAddress> admin = net::TcpAddress{"127.0.0.1", kDefaultAdminPort};
+  bool admin_is_default = true;  // nobody asked for it: a taken port is no failure
+  // Where alone administrative requests are accepted; none: wherever workers connect.
+  std::vector<net::TcpAddress> control_tcp;
+  std::string control_unix_path;
+  bool has_control() const { return !control_tcp.empty() || !control_unix_path.empty(); }
   bool auto_create =
       true;  // a join may create its job; by default on if only this machine can join
+
+  // [tls]
+  tls::ServerSettings tls;  // no certificate_file: TCP is not encrypted
+  bool has_tls() const { return !tls.certificate_file.empty(); }
+
+  // [auth]
+  net::AdmissionRules auth;
+  // Whether somebody from elsewhere needs a credential.
+  bool has_auth() const { return !auth.token_file.empty() || tls.require_client_certificate; }
 
   // [store]
   std::string store_path = default_store_path();  // or "memory"
   bool store_path_is_default = true;
   bool durable = true;
+  Micros retention_us = Micros{7} * 24 * 3600 * 1'000'000;  // 0: for ever
+  std::uint64_t retention_bytes = std::uint64_t{1} << 30;   // of each job; 0: any number
 
   // [limits]
   std::size_t connections_max = limits::kConnectionsMax;
+  std::size_t connections_per_machine_max = limits::kConnectionsMax;
+  std::size_t connections_per_identity_max = limits::kConnectionsMax;
+  std::size_t unintroduced_max = 1024;
+  std::uint32_t jobs_per_identity_max = limits::kJobsMax;
+  std::uint32_t workers_per_job_max = limits::kWorkersPerJobMax;
   std::size_t outbound_bytes_max = limits::kOutboundBytesMax;
   std::size_t store_queue_records_max = limits::kStoreQueueRecordsMax;
   std::size_t store_queue_bytes_max = limits::kStoreQueueBytesMax;
@@ -52,6 +77,8 @@ struct Config {
   bool store_in_memory() const { return store_path == "memory"; }
   // Every address is one that only this machine reaches.
   bool local_only() const;
+  // Others can reach it, and neither is what they say hidden nor are they asked who they are.
+  bool open_to_anybody() const { return !local_only() && !(has_tls() && has_auth()); }
 };
 
 // What the command line said. A setting's value stands under its key, such as "store.mode".
@@ -59,6 +86,7 @@ struct Flags {
   std::string config_file;
   std::string ready_file;  // where to write, once it listens, where
   bool check_config = false;
+  bool store_salvage = false;
   std::vector<std::pair<std::string, std::string>> settings;
 };
 

@@ -1,6 +1,7 @@
 // From sources to one checked configuration; see config.h. Any thread.
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <map>
@@ -61,9 +62,6 @@ std::string home_of(const std::string& name) {
 
 // What to say about a key that no setting has.
 std::string unknown_key(const std::string& where, const std::string& key) {
-  if (const char* why = planned(key)) {
-    return where + ": " + key + ": not supported by this version of syncd: " + why;
-  }
   const std::size_t dot = key.find('.');
   const std::string section = dot == std::string::npos ? std::string{} : key.substr(0, dot);
   const std::string name = key.substr(dot == std::string::npos ? 0 : dot + 1);
@@ -80,9 +78,6 @@ std::string unknown_key(const std::string& where, const std::string& key) {
 }
 
 std::string unknown_section(const std::string& where, const std::string& section) {
-  if (const char* why = planned(section)) {
-    return where + ": [" + section + "]: not supported by this version of syncd: " + why;
-  }
   std::string text = where + ": unknown section [" + section + "]";
   const std::vector<std::string> known = section_names();
   const std::string near = nearest(section, known);
@@ -109,6 +104,9 @@ class Loader {
   void job(const TomlFile::Table& table);
   bool job_key(const Entry& entry, JobSpec& spec, std::set<std::string>& seen);
   void check_listeners();
+  void check_admin();
+  void check_tls();
+  void check_auth();
   void check_store();
   void check_thresholds();
   std::string where(const std::string& key) const;
@@ -291,19 +289,83 @@ void Loader::check_listeners() {
                       ": listen.tcp and listen.unix are both \"off\": nobody could connect; "
                       "allowed: at least one of them");
   }
-  if (!config_.insecure) {
-    for (const net::TcpAddress& address : config_.tcp) {
-      if (address.is_loopback()) continue;
+  if (!config_.insecure && config_.open_to_anybody()) {
+    const std::string missing = !config_.has_tls() && !config_.has_auth()
+                                    ? "there is neither TLS nor authentication"
+                                : !config_.has_tls() ? "there is no TLS"
+                                                     : "there is no authentication";
+    const auto complain = [&](const std::string& key, const net::TcpAddress& address) {
+      if (address.is_loopback()) return;
       errors_.push_back(
-          where("listen.tcp") + ": listen.tcp = \"" + address.text() +
-          "\" can be reached from other machines, and this version has neither TLS nor "
-          "authentication: anybody there could join, push and stop jobs; allowed: a localhost "
-          "address (127.0.0.1:" +
+          where(key) + ": " + key + " = \"" + address.text() +
+          "\" can be reached from other machines, and " + missing +
+          ": anybody there could join, push and stop jobs; allowed: TLS (tls.certificate and "
+          "tls.key, which syncctl tls init makes) with authentication (tls.client_ca or "
+          "auth.token_file), a localhost address (127.0.0.1:" +
           std::to_string(address.port) +
           "), or listen.insecure = true (--insecure) on a network where everybody is trusted");
-    }
+    };
+    for (const net::TcpAddress& address : config_.tcp) complain("listen.tcp", address);
+    for (const net::TcpAddress& address : config_.control_tcp) complain("listen.control", address);
   }
-  if (!sources_.contains("listen.auto_create")) config_.auto_create = config_.local_only();
+  if (config_.has_control() && config_.control_unix_path == config_.unix_path) {
+    errors_.push_back(where("listen.control") + ": listen.control = \"" + config_.unix_path +
+                      "\" is listen.unix, too; allowed: another path");
+  }
+  check_admin();
+  if (!sources_.contains("listen.auto_create")) {
+    config_.auto_create = config_.local_only() && !config_.has_control();
+  }
+}
+
+void Loader::check_admin() {
+  if (!config_.admin || config_.admin->is_loopback() || config_.insecure) return;
+  const bool known = config_.has_auth();
+  if (config_.has_tls() && known) return;
+  const char* missing = !config_.has_tls() && !known ? "there is neither TLS nor authentication"
+                        : known                      ? "there is no TLS"
+                                                     : "there is no authentication";
+  errors_.push_back(
+      where("listen.admin") + ": listen.admin = \"" + config_.admin->text() +
+      "\" can be reached from other machines, and " + missing +
+      ": anybody there could read what jobs run; allowed: TLS (tls.certificate and "
+      "tls.key) with auth.token_file or tls.client_ca, a localhost address (127.0.0.1:" +
+      std::to_string(config_.admin->port) + "), or listen.insecure = true");
+}
+
+void Loader::check_tls() {
+  tls::ServerSettings& tls = config_.tls;
+  if (!sources_.contains("tls.require_client_certificate")) {
+    tls.require_client_certificate = !tls.client_ca_file.empty();
+  }
+  const auto needs = [&](const char* key, bool given, const char* other, bool other_given) {
+    if (!given || other_given) return true;
+    errors_.push_back(where(key) + ": " + key + " is set, but " + other +
+                      " is not; allowed: both, or neither");
+    return false;
+  };
+  const bool certificate = config_.has_tls();
+  const bool key = !tls.key_file.empty();
+  const bool authority = !tls.client_ca_file.empty();
+  if (!needs("tls.certificate", certificate, "tls.key", key) ||
+      !needs("tls.key", key, "tls.certificate", certificate) ||
+      !needs("tls.client_ca", authority, "tls.certificate", certificate) ||
+      !needs("tls.require_client_certificate", tls.require_client_certificate, "tls.client_ca",
+             authority) ||
+      !certificate) {
+    return;
+  }
+  std::string error;
+  if (tls::Context::server(tls, error) == nullptr) {
+    errors_.push_back(where("tls.certificate") + ": [tls]: " + error);
+  }
+}
+
+void Loader::check_auth() {
+  std::string error;
+  if (net::Admission::make(config_.auth, error) == nullptr) {
+    errors_.push_back(where("auth.token_file") + ": auth.token_file: " + error);
+  }
 }
 
 void Loader::check_store() {
@@ -334,6 +396,8 @@ void Loader::check_thresholds() {
 }
 
 void Loader::check() {
+  check_tls();
+  check_auth();
   check_listeners();
   check_store();
   check_thresholds();
@@ -373,10 +437,9 @@ bool finish(Loader& loader, Config& config, Loaded& loaded, const Errors& errors
 }  // namespace
 
 bool Config::local_only() const {
-  for (const net::TcpAddress& address : tcp) {
-    if (!address.is_loopback()) return false;
-  }
-  return true;
+  const auto is_local = [](const net::TcpAddress& address) { return address.is_loopback(); };
+  return std::all_of(tcp.begin(), tcp.end(), is_local) &&
+         std::all_of(control_tcp.begin(), control_tcp.end(), is_local);
 }
 
 Environment environment_of(const char* const* environ) {

@@ -1,9 +1,13 @@
 // The table of settings; see the header.
 #include "daemon/config/settings.h"
 
+#include <grp.h>
+#include <pwd.h>
+
 #include <algorithm>
 #include <charconv>
 #include <cstdio>
+#include <cstring>
 #include <filesystem>
 
 #include "daemon/config/duration.h"
@@ -83,15 +87,22 @@ std::vector<std::string> split(const std::string& text) {
   return parts;
 }
 
-bool read_tcp(const RawValue& value, Config& config, std::string& why) {
-  std::vector<std::string> texts;
+bool read_list(const RawValue& value, std::vector<std::string>& out) {
   if (value.kind == RawValue::Kind::kList) {
-    texts = value.list;
+    out = value.list;
   } else if (value.kind != RawValue::Kind::kText) {
     return false;
-  } else if (!is_off(value.text)) {
-    texts = value.typed ? std::vector<std::string>{value.text} : split(value.text);
+  } else if (is_off(value.text)) {
+    out.clear();
+  } else {
+    out = value.typed ? std::vector<std::string>{value.text} : split(value.text);
   }
+  return true;
+}
+
+bool read_tcp(const RawValue& value, Config& config, std::string& why) {
+  std::vector<std::string> texts;
+  if (!read_list(value, texts)) return false;
   std::vector<net::TcpAddress> addresses;
   for (const std::string& text : texts) {
     net::TcpAddress address;
@@ -126,6 +137,125 @@ bool read_unix(const RawValue& value, Config& config, std::string& why) {
   return true;
 }
 
+bool read_http(const RawValue& value, Config& config, std::string& why) {
+  std::string text;
+  if (!read_text(value, text)) return false;
+  std::optional<net::TcpAddress> address;
+  if (!is_off(text) && !net::parse_tcp_address(text, address.emplace(), why)) return false;
+  config.admin = std::move(address);
+  config.admin_is_default = false;
+  return true;
+}
+
+bool read_control(const RawValue& value, Config& config, std::string& why) {
+  std::vector<std::string> texts;
+  if (!read_list(value, texts)) return false;
+  std::vector<net::TcpAddress> addresses;
+  std::string path;
+  for (const std::string& text : texts) {
+    if (text.starts_with('/')) {
+      if (!path.empty()) {
+        why = "one Unix socket is enough";
+        return false;
+      }
+      path = text;
+      if (path.size() <= kPathBytesMax) continue;
+      why = "a Unix socket's path has at most " + std::to_string(kPathBytesMax) + " bytes";
+      return false;
+    }
+    if (!net::parse_tcp_address(text, addresses.emplace_back(), why)) return false;
+  }
+  config.control_tcp = std::move(addresses);
+  config.control_unix_path = std::move(path);
+  return true;
+}
+
+template <auto Field>
+bool read_path(const RawValue& value, Config& config, std::string&) {
+  std::string text;
+  if (!read_text(value, text)) return false;
+  config.tls.*Field = is_off(text) ? std::string{} : absolute(text);
+  return true;
+}
+
+// A number, or what the system knows by this name.
+template <class Id, class Find>
+bool read_ids(const RawValue& value, std::vector<Id>& ids, const char* what, Find find,
+              std::string& why) {
+  std::vector<std::string> texts;
+  if (!read_list(value, texts)) return false;
+  std::vector<Id> found;
+  for (const std::string& text : texts) {
+    Id id = 0;
+    const char* end = text.data() + text.size();
+    const auto [stop, code] = std::from_chars(text.data(), end, id);
+    if ((code != std::errc{} || stop != end) && !find(text.c_str(), id)) {
+      why = "there is no " + std::string(what) + " '" + text + "' on this machine";
+      return false;
+    }
+    found.push_back(id);
+  }
+  ids = std::move(found);
+  return true;
+}
+
+bool read_users(const RawValue& value, Config& config, std::string& why) {
+  const auto find = [](const char* name, uid_t& id) {
+    const passwd* found = getpwnam(name);
+    if (found != nullptr) id = found->pw_uid;
+    return found != nullptr;
+  };
+  return read_ids(value, config.auth.unix_users, "user", find, why);
+}
+
+bool read_groups(const RawValue& value, Config& config, std::string& why) {
+  const auto find = [](const char* name, gid_t& id) {
+    const group* found = getgrnam(name);
+    if (found != nullptr) id = found->gr_gid;
+    return found != nullptr;
+  };
+  return read_ids(value, config.auth.unix_groups, "group", find, why);
+}
+
+bool is_identity_pattern(const std::string& text, std::string& why) {
+  for (const char* kind : {"cert:", "token:", "uid:", "gid:"}) {
+    if (text.starts_with(kind) && text.size() > std::strlen(kind)) return true;
+  }
+  if (text == "*" || text == "token") return true;
+  why = "'" + text + "' is no identity";
+  return false;
+}
+
+bool read_allow(const RawValue& value, Config& config, std::string& why) {
+  std::vector<std::string> texts;
+  if (!read_list(value, texts)) return false;
+  std::vector<net::AdmissionRules::Allow> rules;
+  for (const std::string& text : texts) {
+    const std::size_t blank = text.find(' ');
+    const std::size_t job = text.find_first_not_of(' ', blank);
+    if (blank == std::string::npos || job == std::string::npos ||
+        text.find(' ', job) != std::string::npos) {
+      why = "'" + text + "' is not an identity, a blank and a job";
+      return false;
+    }
+    rules.push_back({text.substr(0, blank), text.substr(job)});
+    if (!is_identity_pattern(rules.back().who, why)) return false;
+  }
+  config.auth.allow = std::move(rules);
+  return true;
+}
+
+template <auto Field>
+bool read_identities(const RawValue& value, Config& config, std::string& why) {
+  std::vector<std::string> texts;
+  if (!read_list(value, texts)) return false;
+  for (const std::string& text : texts) {
+    if (!is_identity_pattern(text, why)) return false;
+  }
+  config.auth.*Field = std::move(texts);
+  return true;
+}
+
 bool read_unix_mode(const RawValue& value, Config& config, std::string&) {
   std::string text;
   if (!read_text(value, text) || (text != "0600" && text != "0660")) return false;
@@ -137,6 +267,10 @@ bool read_store_path(const RawValue& value, Config& config, std::string&) {
   std::string text;
   if (!read_text(value, text) || text.empty()) return false;
   config.store_path = text == "memory" ? text : absolute(text);
+  // Neighbours are named by what is added to it.
+  while (config.store_path.size() > 1 && config.store_path.ends_with('/')) {
+    config.store_path.pop_back();
+  }
   config.store_path_is_default = false;
   return true;
 }
@@ -178,12 +312,44 @@ template <Micros JobSpec::*Field>
 bool read_threshold(const RawValue& value, JobSpec& job, std::string& why) {
   return read_span(value, 0, limits::kSpanMax, job.*Field, why);
 }
+// A threshold of lateness may be left to the daemon.
+bool read_lateness(const RawValue& value, Micros& out, std::string& why) {
+  if (value.kind == RawValue::Kind::kText && value.text == "auto") {
+    out = kAutoSpan;
+    return true;
+  }
+  return read_span(value, 0, limits::kSpanMax, out, why);
+}
+template <Micros JobSpec::*Field>
+bool read_default_lateness(const RawValue& value, Config& config, std::string& why) {
+  return read_lateness(value, config.job_defaults.*Field, why);
+}
+template <Micros JobSpec::*Field>
+bool read_job_lateness(const RawValue& value, JobSpec& job, std::string& why) {
+  return read_lateness(value, job.*Field, why);
+}
 template <auto Field, std::int64_t Low, std::int64_t High>
 bool read_limit(const RawValue& value, Config& config, std::string&) {
   return read_size(value, Low, High, config.*Field);
 }
 
 // ---- showing values -----------------------------------------------------------------------------
+
+std::string show_list(const std::vector<std::string>& items) {
+  std::string text;
+  for (const std::string& item : items) text += (text.empty() ? "" : ", ") + toml_string(item);
+  return "[" + text + "]";
+}
+template <class Id>
+std::string show_ids(const std::vector<Id>& ids) {
+  std::vector<std::string> texts;
+  for (const Id id : ids) texts.push_back(std::to_string(id));
+  return show_list(texts);
+}
+
+std::string show_path(const std::string& path) {
+  return toml_string(path.empty() ? "off" : path);
+}
 
 std::string show_tcp(const Config& config) {
   if (config.tcp.empty()) return "\"off\"";
@@ -193,17 +359,25 @@ std::string show_tcp(const Config& config) {
   }
   return config.tcp.size() == 1 ? text : "[" + text + "]";
 }
+std::string show_control(const Config& config) {
+  std::vector<std::string> texts;
+  if (!config.control_unix_path.empty()) texts.push_back(config.control_unix_path);
+  for (const net::TcpAddress& address : config.control_tcp) texts.push_back(address.text());
+  if (texts.empty()) return "\"off\"";
+  return texts.size() == 1 ? toml_string(texts[0]) : show_list(texts);
+}
 template <Micros Config::*Field>
 std::string show_timeout(const Config& config) {
   return toml_string(show_duration(config.*Field));
 }
 template <Micros JobSpec::*Field>
-std::string show_default_threshold(const Config& config) {
-  return toml_string(show_duration(config.job_defaults.*Field));
+std::string show_threshold(const JobSpec& job) {
+  const Micros span = job.*Field;
+  return toml_string(span == kAutoSpan ? "auto" : show_duration(span));
 }
 template <Micros JobSpec::*Field>
-std::string show_threshold(const JobSpec& job) {
-  return toml_string(show_duration(job.*Field));
+std::string show_default_threshold(const Config& config) {
+  return show_threshold<Field>(config.job_defaults);
 }
 template <auto Field>
 std::string show_number(const Config& config) {
@@ -215,11 +389,17 @@ std::string show_boolean(bool value) {
 
 constexpr std::int64_t kKiB = 1024;
 constexpr std::int64_t kMiB = 1024 * kKiB;
+constexpr std::int64_t kTiB = 1024 * 1024 * kMiB;
 constexpr Micros kMs100 = 100'000;
+constexpr Micros kYears10 = Micros{3650} * 24 * 3600 * 1'000'000;
 constexpr Micros kMinutes10 = 600'000'000;
 constexpr Micros kHour = 3'600'000'000;
 constexpr const char* kSpanText = "a duration from 0s to 30d, such as \"500ms\" or \"10s\"";
-constexpr const char* kNeverText = "a duration from 0s (never) to 30d, such as \"90s\" or \"10m\"";
+constexpr const char* kPemText = "the path of a PEM file, or \"off\"";
+constexpr const char* kLatenessText =
+    "\"auto\" (by the worker's own latest iterations), or a duration from 0s (never) to 30d, such "
+    "as "
+    "\"90s\" or \"10m\"";
 
 std::vector<Setting> make_settings() {
   return {
@@ -231,14 +411,80 @@ std::vector<Setting> make_settings() {
       {"listen.unix_mode", nullptr, "\"0600\" (this user) or \"0660\" (its group too)",
        "who may use the Unix socket", read_unix_mode,
        [](const Config& c) { return toml_string(c.unix_mode == 0600 ? "0600" : "0660"); }},
+      {"listen.admin", "--admin", "HOST:PORT or \"off\"; port 0 takes any free one",
+       "where /metrics, /healthz, /readyz and /status are served over HTTP, to read only",
+       read_http, [](const Config& c) { return toml_string(c.admin ? c.admin->text() : "off"); }},
+      {"listen.control", nullptr, "a Unix socket's absolute path, HOST:PORT, both, or \"off\"",
+       "where alone jobs can be created, stopped and changed (default: wherever workers connect)",
+       read_control, show_control},
       {"listen.insecure", "--insecure", "true or false",
        "listen beyond localhost although anybody may then connect",
        [](const RawValue& v, Config& c, std::string&) { return read_boolean(v, c.insecure); },
        [](const Config& c) { return show_boolean(c.insecure); }},
       {"listen.auto_create", nullptr, "true or false",
-       "let a join create its job (default: if only this machine can join)",
+       "let a join create its job (default: if only this machine can join and listen.control is "
+       "off)",
        [](const RawValue& v, Config& c, std::string&) { return read_boolean(v, c.auto_create); },
        [](const Config& c) { return show_boolean(c.auto_create); }},
+
+      {"tls.certificate", nullptr, kPemText,
+       "the daemon's certificate, then what signed it; with it, listen.tcp speaks TLS 1.3 alone",
+       read_path<&tls::ServerSettings::certificate_file>,
+       [](const Config& c) { return show_path(c.tls.certificate_file); }},
+      {"tls.key", nullptr, kPemText, "its private key, which nobody else may read",
+       read_path<&tls::ServerSettings::key_file>,
+       [](const Config& c) { return show_path(c.tls.key_file); }},
+      {"tls.client_ca", nullptr, kPemText,
+       "who signs the certificates of clients; with it, clients are asked for one",
+       read_path<&tls::ServerSettings::client_ca_file>,
+       [](const Config& c) { return show_path(c.tls.client_ca_file); }},
+      {"tls.require_client_certificate", nullptr, "true or false",
+       "refuse clients that show none (default: if tls.client_ca is set)",
+       [](const RawValue& v, Config& c, std::string&) {
+         return read_boolean(v, c.tls.require_client_certificate);
+       },
+       [](const Config& c) { return show_boolean(c.tls.require_client_certificate); }},
+
+      {"auth.token_file", nullptr,
+       "the path of a file that only its owner and group can read, or \"off\"",
+       "tokens, one a line, \"[NAME] TOKEN\" or \"TOKEN\", of which every client needs one, but "
+       "those "
+       "that the Unix socket knows (root, the daemon's own user, auth.unix_users and "
+       "auth.unix_groups); SIGHUP reads it again",
+       [](const RawValue& v, Config& c, std::string&) {
+         std::string text;
+         if (!read_text(v, text)) return false;
+         c.auth.token_file = is_off(text) ? std::string{} : absolute(text);
+         return true;
+       },
+       [](const Config& c) { return show_path(c.auth.token_file); }},
+      {"auth.unix_users", nullptr, "a list of users, by name or number",
+       "who may use the Unix socket without a token, beside root and the daemon's own user",
+       read_users, [](const Config& c) { return show_ids(c.auth.unix_users); }},
+      {"auth.unix_groups", nullptr, "a list of groups, by name or number",
+       "the same by a group that the user is in", read_groups,
+       [](const Config& c) { return show_ids(c.auth.unix_groups); }},
+      {"auth.allow", nullptr,
+       "a list of \"IDENTITY JOB\", both patterns of *, ? and [...], as in \"cert:*.a.example "
+       "a-*\"; "
+       "identities are cert:NAME, token:NAME, token, uid:N and gid:N",
+       "who may use which jobs (default: whoever is admitted, all)", read_allow,
+       [](const Config& c) {
+         std::vector<std::string> texts;
+         for (const auto& rule : c.auth.allow) texts.push_back(rule.who + " " + rule.job);
+         return show_list(texts);
+       }},
+      {"auth.admin", nullptr, "a list of patterns of identities, as in \"token:ops\"",
+       "who may create, stop and change jobs, beside root and the daemon's own user on this "
+       "machine "
+       "(default: whoever is admitted, unless auth.allow is set)",
+       read_identities<&net::AdmissionRules::admin>,
+       [](const Config& c) { return show_list(c.auth.admin); }},
+      {"auth.metrics", nullptr, "a list of patterns of identities, as in \"token:prometheus\"",
+       "who, beside auth.admin, may read /metrics and /status of listen.admin "
+       "(default: whoever may change jobs)",
+       read_identities<&net::AdmissionRules::metrics>,
+       [](const Config& c) { return show_list(c.auth.metrics); }},
 
       {"store.path", "--store", "a directory whose parent exists, or \"memory\"",
        "where the history is kept", read_store_path,
@@ -248,10 +494,37 @@ std::vector<Setting> make_settings() {
        "daemon, not of the machine",
        read_store_mode,
        [](const Config& c) { return toml_string(c.durable ? "durable" : "fast"); }},
+      {"store.retention", nullptr, "a duration from 0s (for ever) to 3650d, such as \"7d\"",
+       "how long history is kept: what is older and before a job's latest snapshot is removed, and "
+       "jobs that ended so long ago are",
+       read_timeout<&Config::retention_us, 0, kYears10>, show_timeout<&Config::retention_us>},
+      {"store.retention_bytes", nullptr, "0 (any number) to 1099511627776",
+       "bytes of each job's history that are kept, uncompressed: the oldest go first, never those "
+       "after its latest snapshot",
+       read_limit<&Config::retention_bytes, 0, kTiB>, show_number<&Config::retention_bytes>},
 
       {"limits.connections_max", nullptr, "1 to 16384", "connections at once",
        read_limit<&Config::connections_max, 1, limits::kConnectionsMax>,
        show_number<&Config::connections_max>},
+      {"limits.connections_per_machine_max", nullptr, "1 to 16384",
+       "of them from one IPv4 address, or one /64 of IPv6",
+       read_limit<&Config::connections_per_machine_max, 1, limits::kConnectionsMax>,
+       show_number<&Config::connections_per_machine_max>},
+      {"limits.connections_per_identity_max", nullptr, "1 to 16384",
+       "of them of one client by certificate, token or user",
+       read_limit<&Config::connections_per_identity_max, 1, limits::kConnectionsMax>,
+       show_number<&Config::connections_per_identity_max>},
+      {"limits.jobs_per_identity_max", nullptr, "1 to 10000",
+       "jobs that one such client has made since the daemon's start and that go on",
+       read_limit<&Config::jobs_per_identity_max, 1, limits::kJobsMax>,
+       show_number<&Config::jobs_per_identity_max>},
+      {"limits.workers_per_job_max", nullptr, "1 to 1000000", "members of one job at once",
+       read_limit<&Config::workers_per_job_max, 1, limits::kWorkersPerJobMax>,
+       show_number<&Config::workers_per_job_max>},
+      {"limits.unintroduced_max", nullptr, "1 to 16384",
+       "of them that have not said who they are; beyond it the oldest of these makes room",
+       read_limit<&Config::unintroduced_max, 1, limits::kConnectionsMax>,
+       show_number<&Config::unintroduced_max>},
       {"limits.outbound_bytes_max", nullptr, "131072 to 4194304",
        "bytes that may wait for one slow client before it is disconnected",
        read_limit<&Config::outbound_bytes_max, 128 * kKiB, limits::kOutboundBytesMax>,
@@ -291,17 +564,17 @@ std::vector<Setting> make_settings() {
        "how long a dropped connection keeps a worker's place",
        read_default_threshold<&JobSpec::worker_grace_us>,
        show_default_threshold<&JobSpec::worker_grace_us>},
-      {"timeouts.warn_after", nullptr, kNeverText,
+      {"timeouts.warn_after", nullptr, kLatenessText,
        "in one iteration before the log names the worker",
-       read_default_threshold<&JobSpec::warn_after_us>,
+       read_default_lateness<&JobSpec::warn_after_us>,
        show_default_threshold<&JobSpec::warn_after_us>},
-      {"timeouts.evict_after", nullptr, kNeverText,
+      {"timeouts.evict_after", nullptr, kLatenessText,
        "in one iteration before the worker counts as lost",
-       read_default_threshold<&JobSpec::evict_after_us>,
+       read_default_lateness<&JobSpec::evict_after_us>,
        show_default_threshold<&JobSpec::evict_after_us>},
 
       {"log.level", "--log-level", "\"debug\", \"info\", \"warn\" or \"error\"",
-       "the least important lines that are written", read_log_level,
+       "the least important lines that are written, beside those of `audit`", read_log_level,
        [](const Config& c) { return toml_string(to_string(c.log_level)); }},
       {"log.file", "--log-file", "a path, or \"stderr\"", "where lines are appended", read_log_file,
        [](const Config& c) { return toml_string(c.log_file.empty() ? "stderr" : c.log_file); }},
@@ -330,9 +603,9 @@ std::vector<JobSetting> make_job_settings() {
        show_threshold<&JobSpec::start_timeout_us>},
       {"worker_grace", kSpanText, read_threshold<&JobSpec::worker_grace_us>,
        show_threshold<&JobSpec::worker_grace_us>},
-      {"warn_after", kNeverText, read_threshold<&JobSpec::warn_after_us>,
+      {"warn_after", kLatenessText, read_job_lateness<&JobSpec::warn_after_us>,
        show_threshold<&JobSpec::warn_after_us>},
-      {"evict_after", kNeverText, read_threshold<&JobSpec::evict_after_us>,
+      {"evict_after", kLatenessText, read_job_lateness<&JobSpec::evict_after_us>,
        show_threshold<&JobSpec::evict_after_us>},
   };
 }
@@ -362,14 +635,6 @@ std::string environment_name(const Setting& setting) {
     name += c == '.' ? '_' : static_cast<char>(c >= 'a' && c <= 'z' ? c - 'a' + 'A' : c);
   }
   return name;
-}
-
-const char* planned(std::string_view key) {
-  if (key == "listen.admin") return "it has no admin listener yet";
-  if (key.starts_with("tls.") || key == "tls") return "it has no TLS yet";
-  if (key.starts_with("auth.") || key == "auth") return "it has no authentication yet";
-  if (key.starts_with("store.retention_")) return "it keeps every record";
-  return nullptr;
 }
 
 std::string toml_string(std::string_view text) {

@@ -34,10 +34,6 @@ struct JobSetting {
 };
 const std::vector<JobSetting>& job_settings();
 
-// What is planned, and so not simply unknown: why the key (or "section.") does not work yet; null
-// for any other key.
-const char* planned(std::string_view key);
-
 // A string as TOML writes it.
 std::string toml_string(std::string_view text);
 

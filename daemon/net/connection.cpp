@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 namespace syncd::net {
 namespace {
@@ -27,16 +28,24 @@ std::uint32_t length_prefix(std::span<const std::uint8_t> bytes) {
 }  // namespace
 
 Connection::Connection(ConnectionHost& host, const ConnectionLimits& limits, ConnectionId id,
-                       std::string peer)
+                       Accepted accepted)
     : host_(host),
       limits_(limits),
       id_(id),
-      peer_(std::move(peer)),
-      partial_(limits.frame_bytes_max) {}
+      accepted_(std::move(accepted)),
+      partial_(limits.hello_bytes_max) {}
 
 Connection* Connection::open(uv_loop_t* loop, ConnectionHost& host, const ConnectionLimits& limits,
-                             ConnectionId id, Accepted accepted, std::string& error) {
-  auto* connection = new Connection(host, limits, id, std::move(accepted.peer));
+                             ConnectionId id, Accepted given,
+                             const std::shared_ptr<tls::Context>& tls, std::string& error) {
+  std::unique_ptr<tls::Channel> channel;
+  if (tls != nullptr && (channel = tls::Channel::accept(tls)) == nullptr) {
+    error = "memory ran out";
+    return nullptr;
+  }
+  auto* connection = new Connection(host, limits, id, std::move(given));
+  connection->tls_ = std::move(channel);
+  Accepted& accepted = connection->accepted_;
   int code = accepted.is_tcp ? uv_tcp_init(loop, &connection->handle_.tcp)
                              : uv_pipe_init(loop, &connection->handle_.pipe, 0);
   if (code != 0) {
@@ -64,6 +73,11 @@ Connection* Connection::open(uv_loop_t* loop, ConnectionHost& host, const Connec
   return nullptr;
 }
 
+const std::vector<std::string>& Connection::certificate_names() const {
+  static const std::vector<std::string> none;
+  return tls_ != nullptr ? tls_->peer_names() : none;
+}
+
 // ---- reading ------------------------------------------------------------------------------------
 
 void Connection::on_allocate(uv_handle_t* handle, size_t, uv_buf_t* buffer) {
@@ -83,8 +97,33 @@ void Connection::on_read(uv_stream_t* stream, ssize_t count, const uv_buf_t* buf
   }
   self->last_read_ms_ = self->now_ms();
   if (self->state_ == State::kFinishing) return;
-  self->consume(
-      {reinterpret_cast<const std::uint8_t*>(buffer->base), static_cast<std::size_t>(count)});
+  const std::span bytes(reinterpret_cast<const std::uint8_t*>(buffer->base),
+                        static_cast<std::size_t>(count));
+  if (self->tls_ != nullptr) {
+    self->consume_sealed(bytes);
+  } else {
+    self->consume(bytes);
+  }
+}
+
+void Connection::consume_sealed(std::span<const std::uint8_t> bytes) {
+  if (!std::exchange(tls_begun_, true) && !tls::looks_like_tls(bytes)) {
+    tls_.reset();  // so that the client can read why
+    host_.on_broken(*this, Status::kAuth,
+                    "this address speaks TLS alone: name it as tls:HOST:PORT");
+    return;
+  }
+  std::vector<std::uint8_t>& plain = host_.plain_buffer();
+  plain.clear();
+  const bool good = tls_->receive(bytes, plain, sealed_);
+  if (!sealed_.empty()) host_.on_output(*this);
+  if (!plain.empty()) consume(plain);
+  if (!usable()) return;
+  if (!good) {
+    host_.on_broken(*this, tls_->status(), tls_->error());
+  } else if (tls_->ended()) {
+    lose("the client closed it");
+  }
 }
 
 // Hands out the whole frames at the start of `bytes` without copying them; returns the rest. A bad
@@ -93,7 +132,7 @@ std::span<const std::uint8_t> Connection::consume_in_place(std::span<const std::
   while (usable() && bytes.size() >= sizeof(std::uint32_t)) {
     const std::size_t length = length_prefix(bytes);
     const auto after_prefix = bytes.subspan(sizeof(std::uint32_t));
-    if (length == 0 || length > limits_.frame_bytes_max || length > after_prefix.size()) break;
+    if (length == 0 || length > frame_bytes_max() || length > after_prefix.size()) break;
     host_.on_payload(*this, after_prefix.first(length));
     bytes = after_prefix.subspan(length);
   }
@@ -112,10 +151,10 @@ void Connection::consume(std::span<const std::uint8_t> bytes) {
         host_.on_payload(*this, payload);
         break;
       case wire::FrameSplitter::Result::kError:
-        host_.on_bad_frame(*this, error);
+        host_.on_broken(*this, Status::kProtocol, error);
         return;
       case wire::FrameSplitter::Result::kNeedMore:
-        if (partial_.pending_bytes() == 0) partial_ = wire::FrameSplitter(limits_.frame_bytes_max);
+        if (partial_.pending_bytes() == 0) partial_ = wire::FrameSplitter(frame_bytes_max());
         return;
     }
   }
@@ -131,31 +170,51 @@ void Connection::lose(const std::string& reason) {
 // --------------------------------------------------------------------------------------
 
 std::size_t Connection::outbound_bytes() const {
-  return out_.size() + (write_in_flight_ ? uv_stream_get_write_queue_size(stream()) : 0);
+  return out_.size() + sealed_.size() +
+         (write_in_flight_ ? uv_stream_get_write_queue_size(stream()) : 0);
+}
+
+// Puts what is in out_ where it can leave. False: it cannot, and the connection is lost.
+bool Connection::seal() {
+  if (!out_.empty() && tls_->established()) {
+    if (!tls_->failed() && !tls_->send(out_, sealed_)) {
+      lose(tls_->error());
+      return false;
+    }
+    release_if_large(out_);
+  }
+  // Nothing can be said to somebody with whom there is no key; an alert is in sealed_ already.
+  if (state_ == State::kFinishing) {
+    release_if_large(out_);
+    if (!std::exchange(tls_closed_, true)) tls_->close(sealed_);
+  }
+  return true;
 }
 
 void Connection::flush() {
   if (state_ == State::kClosed || write_in_flight_) return;
-  if (!out_.empty()) {
+  if (tls_ != nullptr && !seal()) return;
+  std::vector<std::uint8_t>& ready = tls_ != nullptr ? sealed_ : out_;
+  if (!ready.empty()) {
     uv_buf_t buffer =
-        uv_buf_init(reinterpret_cast<char*>(out_.data()), static_cast<unsigned>(out_.size()));
+        uv_buf_init(reinterpret_cast<char*>(ready.data()), static_cast<unsigned>(ready.size()));
     int done = uv_try_write(stream(), &buffer, 1);
     if (done == UV_EAGAIN) done = 0;
     if (done < 0) {
       lose(std::string("writing failed: ") + uv_strerror(done));
       return;
     }
-    if (static_cast<std::size_t>(done) < out_.size()) {
-      write_rest(static_cast<std::size_t>(done));
+    if (static_cast<std::size_t>(done) < ready.size()) {
+      write_rest(ready, static_cast<std::size_t>(done));
       return;
     }
-    release_if_large(out_);
+    release_if_large(ready);
   }
   if (state_ == State::kFinishing) half_close();
 }
 
-void Connection::write_rest(std::size_t done) {
-  writing_.swap(out_);
+void Connection::write_rest(std::vector<std::uint8_t>& buffered, std::size_t done) {
+  writing_.swap(buffered);
   write_.data = this;
   write_in_flight_ = true;
   write_progress_ms_ = now_ms();

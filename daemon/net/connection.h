@@ -5,12 +5,15 @@
 #include <uv.h>
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "daemon/engine/types.h"
+#include "daemon/net/admission.h"
 #include "daemon/net/listener.h"
+#include "proto/tls.h"
 #include "proto/wire.h"
 
 namespace syncd::net {
@@ -23,10 +26,14 @@ class ConnectionHost {
   virtual ~ConnectionHost() = default;
   // Memory to read into, shared by all connections: it is used up before the next read.
   virtual std::span<std::uint8_t> read_buffer() = 0;
+  // Likewise for what a TLS connection's bytes say.
+  virtual std::vector<std::uint8_t>& plain_buffer() = 0;
   // One whole frame, valid during the call.
   virtual void on_payload(Connection& connection, std::span<const std::uint8_t> payload) = 0;
-  // The bytes cannot be split into frames; the connection reads no further.
-  virtual void on_bad_frame(Connection& connection, const std::string& text) = 0;
+  // The bytes cannot be split into frames, or TLS failed; the connection reads no further.
+  virtual void on_broken(Connection& connection, Status status, const std::string& text) = 0;
+  // TLS has something to say by itself: flush() is to be called at the end of this turn.
+  virtual void on_output(Connection& connection) = 0;
   // The connection has closed itself (the peer has gone, or a write failed).
   virtual void on_lost(Connection& connection, const std::string& reason) = 0;
   // Its next deadline may be earlier now than it was.
@@ -37,6 +44,9 @@ class ConnectionHost {
 
 struct ConnectionLimits {
   std::size_t frame_bytes_max = kDefaultMaxFrameBytes;
+  // Of the first frame, from a client of whom nothing is known: a Hello with the longest token and
+  // names needs less.
+  std::size_t hello_bytes_max = 8 * 1024;
   std::uint64_t handshake_timeout_ms = 5'000;
   std::uint64_t idle_timeout_ms = 5'000;
   std::uint64_t write_timeout_ms = 10'000;
@@ -54,12 +64,18 @@ class Connection {
   enum class Expired { kNothing, kHandshake, kIdle, kWrite, kFinish };
 
   // After this the object belongs to its handle and frees itself when close() has gone through the
-  // loop. Null, with the reason in `error`, if the descriptor cannot be used.
+  // loop. Null, with the reason in `error`, if the descriptor cannot be used. `tls`: null for a
+  // connection that speaks plainly.
   static Connection* open(uv_loop_t* loop, ConnectionHost& host, const ConnectionLimits& limits,
-                          ConnectionId id, Accepted accepted, std::string& error);
+                          ConnectionId id, Accepted accepted,
+                          const std::shared_ptr<tls::Context>& tls, std::string& error);
 
   ConnectionId id() const { return id_; }
-  const std::string& peer() const { return peer_; }
+  const std::string& peer() const { return accepted_.peer; }
+  // What it was accepted with; the descriptor is the handle's now.
+  const Accepted& accepted() const { return accepted_; }
+  // What its certificate says of the client, once TLS has begun.
+  const std::vector<std::string>& certificate_names() const;
   State state() const { return state_; }
   // Whether messages still make sense to it.
   bool usable() const { return state_ == State::kHandshake || state_ == State::kOpen; }
@@ -72,6 +88,7 @@ class Connection {
   void established() {
     state_ = State::kOpen;
     was_established_ = true;
+    partial_.set_max_frame_bytes(frame_bytes_max());
   }
   bool was_established() const { return was_established_; }
   // Writes what is in out(): at once as far as the kernel takes it, the rest when it can.
@@ -89,30 +106,37 @@ class Connection {
   Expired expired(std::uint64_t now_ms);
 
   // For the host's own book-keeping.
+  Identity identity;
   bool dirty = false;
   std::uint64_t scheduled_ms = 0;
 
  private:
   Connection(ConnectionHost& host, const ConnectionLimits& limits, ConnectionId id,
-             std::string peer);
+             Accepted accepted);
   ~Connection() = default;
   uv_stream_t* stream() { return reinterpret_cast<uv_stream_t*>(&handle_); }
   const uv_stream_t* stream() const { return reinterpret_cast<const uv_stream_t*>(&handle_); }
   std::uint64_t now_ms() const { return uv_now(handle_.tcp.loop); }
 
+  std::size_t frame_bytes_max() const {
+    return was_established_ ? limits_.frame_bytes_max : limits_.hello_bytes_max;
+  }
+
   static void on_allocate(uv_handle_t* handle, size_t suggested, uv_buf_t* buffer);
   static void on_read(uv_stream_t* stream, ssize_t count, const uv_buf_t* buffer);
   static void on_written(uv_write_t* request, int status);
+  void consume_sealed(std::span<const std::uint8_t> bytes);
   void consume(std::span<const std::uint8_t> bytes);
   std::span<const std::uint8_t> consume_in_place(std::span<const std::uint8_t> bytes);
   void lose(const std::string& reason);
-  void write_rest(std::size_t done);
+  void write_rest(std::vector<std::uint8_t>& buffered, std::size_t done);
+  bool seal();
   void half_close();
 
   ConnectionHost& host_;
   const ConnectionLimits& limits_;
   const ConnectionId id_;
-  const std::string peer_;
+  Accepted accepted_;
   State state_ = State::kHandshake;
   bool was_established_ = false;
   bool half_closed_ = false;
@@ -124,7 +148,11 @@ class Connection {
   uv_write_t write_;
   bool write_in_flight_ = false;
 
-  wire::FrameSplitter partial_;  // holds only what no whole frame has been made of yet
+  wire::FrameSplitter partial_;        // holds only what no whole frame has been made of yet
+  std::unique_ptr<tls::Channel> tls_;  // null: what is in out() leaves as it is
+  bool tls_begun_ = false;             // the client's first bytes have come
+  bool tls_closed_ = false;            // its end has been said
+  std::vector<std::uint8_t> sealed_;   // what tls_ has made of out_, and says by itself
   std::vector<std::uint8_t> out_;
   std::vector<std::uint8_t> writing_;  // handed to libuv
 

@@ -38,6 +38,7 @@ class UniqueFd {
 struct ListenSocket {
   UniqueFd fd;
   bool is_tcp = true;
+  bool is_control = false;  // administrative requests are accepted over it
   std::string endpoint;  // "tcp:127.0.0.1:7117" with the port in use, "unix:/run/syncd/syncd.sock"
   // Unix sockets: which file it is, so that only this one is removed at the end.
   std::string path;

@@ -6,6 +6,7 @@
 #include <sys/socket.h>
 
 #include <cerrno>
+#include <cstddef>
 #include <cstring>
 
 namespace syncd::net {
@@ -25,11 +26,46 @@ std::string describe_tcp_peer(const sockaddr* address, socklen_t length) {
   return std::string(bracket ? "[" : "") + host + (bracket ? "]" : "") + ":" + port;
 }
 
-std::string describe_unix_peer(int fd) {
+std::string machine_of(const sockaddr_storage& address) {
+  if (address.ss_family == AF_INET6) {
+    constexpr std::size_t kPrefixBytes = 8;
+    const auto& bytes = reinterpret_cast<const sockaddr_in6&>(address).sin6_addr.s6_addr;
+    return {reinterpret_cast<const char*>(bytes), kPrefixBytes};
+  }
+  const auto& bytes = reinterpret_cast<const sockaddr_in&>(address).sin_addr;
+  return {reinterpret_cast<const char*>(&bytes), sizeof bytes};
+}
+
+#ifdef SO_PEERGROUPS
+// Those of the process when it connected; an older kernel (before Linux 4.13) does not tell.
+std::vector<gid_t> groups_of_peer(int fd) {
+  std::vector<gid_t> groups(64);
+  for (int tries = 0; tries < 2; ++tries) {
+    auto length = static_cast<socklen_t>(groups.size() * sizeof(gid_t));
+    const bool good = getsockopt(fd, SOL_SOCKET, SO_PEERGROUPS, groups.data(), &length) == 0;
+    if (!good && errno != ERANGE) return {};
+    groups.resize(length / sizeof(gid_t));  // or as many as there must be room for
+    if (good) return groups;
+  }
+  return {};
+}
+#else
+std::vector<gid_t> groups_of_peer(int) {
+  return {};
+}
+#endif
+
+void describe_unix_peer(int fd, Accepted& accepted) {
   ucred peer{};
   socklen_t length = sizeof peer;
-  if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &length) != 0) return "unix:?";
-  return "unix:pid=" + std::to_string(peer.pid) + ",uid=" + std::to_string(peer.uid);
+  if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &length) != 0) {
+    accepted.peer = "unix:?";
+    return;
+  }
+  accepted.peer = "unix:pid=" + std::to_string(peer.pid) + ",uid=" + std::to_string(peer.uid);
+  accepted.uid = peer.uid;
+  accepted.gid = peer.gid;
+  accepted.groups = groups_of_peer(fd);
 }
 
 }  // namespace
@@ -90,9 +126,13 @@ void Listener::accept_some() {
     }
     Accepted accepted;
     accepted.is_tcp = socket_.is_tcp;
-    accepted.peer = socket_.is_tcp
-                        ? describe_tcp_peer(reinterpret_cast<const sockaddr*>(&address), length)
-                        : describe_unix_peer(fd.get());
+    accepted.is_control = socket_.is_control;
+    if (socket_.is_tcp) {
+      accepted.peer = describe_tcp_peer(reinterpret_cast<const sockaddr*>(&address), length);
+      accepted.machine = machine_of(address);
+    } else {
+      describe_unix_peer(fd.get(), accepted);
+    }
     accepted.fd = std::move(fd);
     on_accept_(std::move(accepted));
   }

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "daemon/net/listen_socket.h"
 
@@ -19,7 +20,14 @@ namespace syncd::net {
 struct Accepted {
   UniqueFd fd;
   bool is_tcp = true;
-  std::string peer;  // "127.0.0.1:53114", "unix:pid=4711,uid=1000"
+  bool is_control = false;  // as its socket
+  std::string peer;         // "127.0.0.1:53114", "unix:pid=4711,uid=1000"
+  // Of TCP: what the connections of one machine have in common, which is its IPv4 address or the
+  // first half of its IPv6 address.
+  std::string machine;
+  uid_t uid = static_cast<uid_t>(-1);  // of a Unix socket, where the system tells it
+  gid_t gid = static_cast<gid_t>(-1);
+  std::vector<gid_t> groups;  // the user's others, where the system tells them
 };
 
 class Listener {
@@ -39,6 +47,7 @@ class Listener {
   void close(std::function<void()> on_gone);
 
   const std::string& endpoint() const { return socket_.endpoint; }
+  bool is_control() const { return socket_.is_control; }
 
  private:
   Listener(ListenSocket socket, OnAccept on_accept, OnShortage on_shortage);

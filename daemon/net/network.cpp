@@ -78,9 +78,19 @@ bool Network::listen(ListenSocket socket, std::string& error) {
   return true;
 }
 
-std::vector<std::string> Network::endpoints() const {
+void Network::set_limits(const NetworkOptions& options) {
+  options_.connections_max = options.connections_max;
+  options_.connections_per_machine_max = options.connections_per_machine_max;
+  options_.connections_per_identity_max = options.connections_per_identity_max;
+  options_.unintroduced_max = options.unintroduced_max;
+  options_.outbound_bytes_max = options.outbound_bytes_max;
+}
+
+std::vector<std::string> Network::endpoints(bool control) const {
   std::vector<std::string> all;
-  for (const Listener* listener : listeners_) all.push_back(listener->endpoint());
+  for (const Listener* listener : listeners_) {
+    if (listener->is_control() == control) all.push_back(listener->endpoint());
+  }
   return all;
 }
 
@@ -104,36 +114,78 @@ ConnectionId Network::take_slot() {
 }
 
 void Network::on_accept(Accepted accepted) {
-  if (connection_count_ >= options_.connections_max) {
-    refuse_newcomer(accepted);
-    return;
-  }
+  if (!has_room(accepted)) return;
+  make_room();
   const ConnectionId id = take_slot();
   std::string error;
+  const std::shared_ptr<tls::Context> plain;
+  const std::shared_ptr<tls::Context>& tls = accepted.is_tcp ? tls_ : plain;
   Connection* connection =
-      Connection::open(loop_, *this, options_.connection, id, std::move(accepted), error);
+      Connection::open(loop_, *this, options_.connection, id, std::move(accepted), tls, error);
   if (connection == nullptr) {
     free_slots_.push_back(static_cast<std::uint32_t>(id & kSlotMask));
     log(LogLevel::kWarn, "connection_failed", nullptr, {{"reason", error}});
     return;
   }
+  ++stats_.accepted;
   slots_[id & kSlotMask] = connection;
   ++connection_count_;
+  if (connection->accepted().is_tcp) ++per_machine_[connection->accepted().machine];
+  unintroduced_.insert(id);
   on_deadline_moved(*connection);
 }
 
-void Network::refuse_newcomer(const Accepted& accepted) {
-  const std::string text = "this daemon serves " + std::to_string(connection_count_) +
-                           " connections already, the most allowed (limits.connections_max)";
+// False: the newcomer has been told why it is not served.
+bool Network::has_room(const Accepted& accepted) {
+  if (connection_count_ >= options_.connections_max) {
+    count(Refusal::kConnectionsMax);
+    refuse_newcomer(accepted,
+                    "this daemon serves " + std::to_string(connection_count_) +
+                        " connections already, the most allowed (limits.connections_max)");
+    return false;
+  }
+  if (!accepted.is_tcp) return true;
+  const auto found = per_machine_.find(accepted.machine);
+  if (found == per_machine_.end() || found->second < options_.connections_per_machine_max) {
+    return true;
+  }
+  count(Refusal::kMachineMax);
+  refuse_newcomer(accepted, "this daemon serves " + std::to_string(found->second) +
+                                " connections of this machine already, the most allowed "
+                                "(limits.connections_per_machine_max)");
+  return false;
+}
+
+void Network::make_room() {
+  if (unintroduced_.size() < options_.unintroduced_max) return;
+  Connection* oldest = find(*unintroduced_.begin());
+  unintroduced_.erase(unintroduced_.begin());
+  if (oldest == nullptr || oldest->state() == Connection::State::kClosed) return;
+  count(Refusal::kUnintroduced);
+  const std::string text = std::to_string(options_.unintroduced_max) +
+                           " connections have not introduced themselves, the most allowed "
+                           "(limits.unintroduced_max): the oldest makes room";
+  // Once for each time that it gets so far, or the log would be one more thing to fill up.
+  const LogLevel level = limit_reported_ ? LogLevel::kDebug : LogLevel::kWarn;
+  limit_reported_ = true;
+  end(*oldest, text, level);
+}
+
+void Network::refuse_newcomer(const Accepted& accepted, const std::string& text) {
+  // Before the newcomer hears of it: who was refused and asks the log finds the reason there.
+  if (!limit_reported_) {
+    limit_reported_ = true;
+    log(LogLevel::kWarn, "connections_refused", nullptr,
+        {{"peer", accepted.peer}, {"reason", text}});
+  }
+  // Somebody who expects TLS could not read it.
+  if (accepted.is_tcp && tls_ != nullptr) return;
   std::vector<std::uint8_t> frame;
   encoder_.append({0, wire::Error{Status::kLimit, text}}, frame);
   // As much as can be done without keeping anything of it: a fresh socket takes a small frame.
   if (::send(accepted.fd.get(), frame.data(), frame.size(), MSG_NOSIGNAL | MSG_DONTWAIT) >= 0) {
     ::shutdown(accepted.fd.get(), SHUT_WR);
   }
-  if (limit_reported_) return;
-  limit_reported_ = true;
-  log(LogLevel::kWarn, "connections_refused", nullptr, {{"reason", text}});
 }
 
 void Network::on_shortage(int code) {
@@ -160,6 +212,7 @@ void Network::resume_accepting() {
 
 void Network::on_payload(Connection& connection, std::span<const std::uint8_t> payload) {
   ++stats_.frames_in;
+  stats_.bytes_in += payload.size() + sizeof(std::uint32_t);
   if (!wire::decode(payload, message_, error_)) {
     fail(connection, Status::kProtocol, error_);
     return;
@@ -179,17 +232,75 @@ void Network::shake_hands(Connection& connection, const wire::Message& message) 
              ": a connection begins with Hello");
     return;
   }
+  if (!admit(connection, *hello)) return;
   const auto answer = negotiate(*hello, terms_, connection.id());
   if (const auto* error = std::get_if<wire::Error>(&answer)) {
     fail(connection, error->status, error->message);
     return;
   }
+  if (!has_room_for(connection)) return;
   connection.established();
+  unintroduced_.erase(connection.id());
   on_deadline_moved(connection);  // from the handshake's to the session's own, which may be earlier
   ++stats_.sessions;
   log(LogLevel::kDebug, "session_opened", &connection,
-      {{"client", hello->client_name}, {"version", hello->client_version}});
+      {{"client", hello->client_name},
+       {"version", hello->client_version},
+       {"identity", connection.identity.text()}});
   append(connection, {message.id, std::get<wire::Welcome>(answer)});
+}
+
+bool Network::admit(Connection& connection, const wire::Hello& hello) {
+  if (admission_ == nullptr) return true;
+  Applicant applicant;
+  applicant.is_tcp = connection.accepted().is_tcp;
+  applicant.uid = connection.accepted().uid;
+  applicant.gid = connection.accepted().gid;
+  applicant.groups = connection.accepted().groups;
+  applicant.certificate_names = connection.certificate_names();
+  applicant.token = hello.token;
+  std::string why;
+  if (admission_->admit(applicant, connection.identity, why)) return true;
+  fail(connection, Status::kAuth, why, Refusal::kAuth);
+  return false;
+}
+
+// One tenant must not take every place. Those of whom nothing is known are counted by machine.
+bool Network::has_room_for(Connection& connection) {
+  const Identity& identity = connection.identity;
+  if (identity.is_owner || identity.names.empty()) return true;
+  std::size_t& sessions = per_identity_[identity.text()];
+  if (sessions < options_.connections_per_identity_max) {
+    ++sessions;
+    return true;
+  }
+  fail(connection, Status::kLimit,
+       "this daemon serves " + std::to_string(sessions) + " connections of '" + identity.text() +
+           "' already, the most allowed (limits.connections_per_identity_max)",
+       Refusal::kIdentityMax);
+  return false;
+}
+
+const Identity* Network::identity(ConnectionId id) const {
+  const Connection* connection = find(id);
+  return connection != nullptr && connection->was_established() ? &connection->identity : nullptr;
+}
+
+bool Network::over_control(ConnectionId id) const {
+  const Connection* connection = find(id);
+  return connection != nullptr && connection->accepted().is_control;
+}
+
+bool Network::is_here(ConnectionId id) const {
+  const Connection* connection = find(id);
+  if (connection == nullptr) return false;
+  const std::string& peer = connection->accepted().peer;
+  return !connection->accepted().is_tcp || peer.starts_with("127.") || peer.starts_with("[::1]");
+}
+
+std::string Network::peer(ConnectionId id) const {
+  const Connection* connection = find(id);
+  return connection != nullptr ? connection->peer() : std::string{};
 }
 
 void Network::dispatch(Connection& connection) {
@@ -215,8 +326,8 @@ void Network::dispatch(Connection& connection) {
   }
 }
 
-void Network::on_bad_frame(Connection& connection, const std::string& text) {
-  fail(connection, Status::kProtocol, text);
+void Network::on_broken(Connection& connection, Status status, const std::string& text) {
+  fail(connection, status, text, status == Status::kAuth ? Refusal::kAuth : Refusal::kProtocol);
 }
 
 // ---- frames out
@@ -243,7 +354,9 @@ void Network::append(Connection& connection, const wire::Message& message) {
         {{"type", std::string(wire::body_name(message.body))}, {"bytes", std::to_string(payload)}});
   }
   ++stats_.frames_out;
+  stats_.bytes_out += out.size() - before;
   if (connection.outbound_bytes() > options_.outbound_bytes_max) {
+    count(Refusal::kSlowReader);
     end(connection,
         "slow reader: " + std::to_string(connection.outbound_bytes()) +
             " bytes wait to be read by it, allowed are " +
@@ -251,6 +364,10 @@ void Network::append(Connection& connection, const wire::Message& message) {
         LogLevel::kWarn);
     return;
   }
+  on_output(connection);
+}
+
+void Network::on_output(Connection& connection) {
   if (connection.dirty) return;
   connection.dirty = true;
   dirty_.push_back(connection.id());
@@ -274,8 +391,9 @@ void Network::end_of_turn() {
 // ------------------------------------------------------------------------------------------
 
 // The client broke a rule: it is told which, and only its connection ends.
-void Network::fail(Connection& connection, Status status, const std::string& text) {
+void Network::fail(Connection& connection, Status status, const std::string& text, Refusal why) {
   if (!connection.usable()) return;
+  count(why);
   log(LogLevel::kWarn, "connection_rejected", &connection,
       {{"status", std::string(status_name(status))}, {"reason", text}});
   encoder_.append({0, wire::Error{status, text}}, connection.out());
@@ -305,9 +423,18 @@ void Network::on_gone(Connection& connection) {
   slots_[id & kSlotMask] = nullptr;
   free_slots_.push_back(static_cast<std::uint32_t>(id & kSlotMask));
   --connection_count_;
-  limit_reported_ = false;
+  unintroduced_.erase(id);
+  if (const auto found = per_machine_.find(connection.accepted().machine);
+      connection.accepted().is_tcp && found != per_machine_.end() && --found->second == 0) {
+    per_machine_.erase(found);
+  }
+  if (connection_count_ == 0 || connection.was_established()) limit_reported_ = false;
   if (connection.was_established()) {
     --stats_.sessions;
+    if (const auto found = per_identity_.find(connection.identity.text());
+        found != per_identity_.end() && --found->second == 0) {
+      per_identity_.erase(found);
+    }
     handler_.on_closed(id);
   }
   close_own_handles_if_done();
@@ -367,7 +494,8 @@ void Network::on_expired(Connection& connection, Connection::Expired what) {
       return;
     case Connection::Expired::kHandshake:
       fail(connection, Status::kProtocol,
-           "no Hello came within " + seconds(options_.connection.handshake_timeout_ms));
+           "no Hello came within " + seconds(options_.connection.handshake_timeout_ms),
+           Refusal::kHandshakeTimeout);
       return;
     case Connection::Expired::kIdle: {
       const std::string text = "nothing came for " + seconds(options_.connection.idle_timeout_ms) +
@@ -378,6 +506,7 @@ void Network::on_expired(Connection& connection, Connection::Expired what) {
       return;
     }
     case Connection::Expired::kWrite:
+      count(Refusal::kSlowReader);
       end(connection,
           "slow reader: it took nothing for " + seconds(options_.connection.write_timeout_ms) +
               " (timeouts.write_timeout)",

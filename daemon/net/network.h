@@ -6,10 +6,13 @@
 
 #include <uv.h>
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <set>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "daemon/engine/effects.h"
@@ -40,15 +43,46 @@ class FrameHandler {
 struct NetworkOptions {
   std::string server_version;
   std::size_t connections_max = limits::kConnectionsMax;
+  std::size_t connections_per_machine_max = limits::kConnectionsMax;  // over TCP
+  // Of one identity that is neither unknown nor the daemon's own user.
+  std::size_t connections_per_identity_max = limits::kConnectionsMax;
+  // Beyond it, the one that has waited longest without a Hello makes room for the next: a client
+  // that means it has said one long before.
+  std::size_t unintroduced_max = 1024;
   std::size_t outbound_bytes_max = limits::kOutboundBytesMax;
   ConnectionLimits connection;
 };
+
+// Why a connection was turned away or cut off for what it did.
+enum class Refusal : std::uint8_t {
+  kConnectionsMax,
+  kMachineMax,
+  kIdentityMax,
+  kUnintroduced,  // made room for another newcomer
+  kHandshakeTimeout,
+  kAuth,
+  kProtocol,
+  kSlowReader,
+};
+inline constexpr std::array<const char*, 8> kRefusalNames = {"connections_max",
+                                                             "connections_per_machine_max",
+                                                             "connections_per_identity_max",
+                                                             "unintroduced_max",
+                                                             "handshake_timeout",
+                                                             "auth",
+                                                             "protocol",
+                                                             "slow_reader"};
 
 struct NetworkStats {
   std::uint32_t sessions = 0;  // established now
   std::uint64_t frames_in = 0;
   std::uint64_t frames_out = 0;
-  std::uint64_t writes = 0;  // flushes of one connection: frames_out / writes is the coalescing
+  std::uint64_t writes = 0;    // flushes of one connection: frames_out / writes is the coalescing
+  std::uint64_t bytes_in = 0;  // of frames; what TLS adds is not counted
+  std::uint64_t bytes_out = 0;
+  std::uint64_t accepted = 0;     // connections
+  std::uint64_t connections = 0;  // open now, with those that have not introduced themselves
+  std::array<std::uint64_t, kRefusalNames.size()> refused{};
 };
 
 class Network final : private ConnectionHost {
@@ -60,11 +94,31 @@ class Network final : private ConnectionHost {
   Network(const Network&) = delete;
   Network& operator=(const Network&) = delete;
 
+  // What TCP connections speak from now on; those that there are go on as they began. Null:
+  // nothing but frames.
+  void set_tls(std::shared_ptr<tls::Context> context) { tls_ = std::move(context); }
+
+  // Who may use it from now on; sessions that there are go on. Null: everybody. Must outlive the
+  // network.
+  void set_admission(const Admission* admission) { admission_ = admission; }
+  // Who the client of an established session is; null if that is over.
+  const Identity* identity(ConnectionId connection) const;
+  // "127.0.0.1:53114"; empty if it is gone.
+  std::string peer(ConnectionId connection) const;
+  // Whether it came in by a control socket.
+  bool over_control(ConnectionId connection) const;
+  // Whether the client is on this machine: over the Unix socket, or to a loopback address.
+  bool is_here(ConnectionId connection) const;
+
+  // The numbers of connections and of bytes for each from now on; `options` is otherwise ignored.
+  void set_limits(const NetworkOptions& options);
+
   // Hooks into the loop. Call once, before listen().
   void open();
   // Serves the clients of one socket.
   bool listen(ListenSocket socket, std::string& error);
-  std::vector<std::string> endpoints() const;
+  // Of those that are control sockets, or of those that are not.
+  std::vector<std::string> endpoints(bool control = false) const;
 
   // Queues one frame; everything queued for a connection in one turn of the loop leaves in one
   // write. A connection that is gone, or that never was, is skipped. A client that has let more
@@ -81,24 +135,36 @@ class Network final : private ConnectionHost {
   void shutdown(const std::string& message, std::uint64_t timeout_ms,
                 std::function<void()> on_done);
 
-  NetworkStats stats() const { return stats_; }
+  NetworkStats stats() const {
+    NetworkStats stats = stats_;
+    stats.connections = connection_count_;
+    return stats;
+  }
 
  private:
   // ConnectionHost
   std::span<std::uint8_t> read_buffer() override { return read_buffer_; }
   void on_payload(Connection& connection, std::span<const std::uint8_t> payload) override;
-  void on_bad_frame(Connection& connection, const std::string& text) override;
+  std::vector<std::uint8_t>& plain_buffer() override { return plain_buffer_; }
+  void on_broken(Connection& connection, Status status, const std::string& text) override;
+  void on_output(Connection& connection) override;
   void on_lost(Connection& connection, const std::string& reason) override;
   void on_deadline_moved(Connection& connection) override;
   void on_gone(Connection& connection) override;
 
   void on_accept(Accepted accepted);
   void on_shortage(int code);
-  void refuse_newcomer(const Accepted& accepted);
+  void count(Refusal why) { ++stats_.refused[static_cast<std::size_t>(why)]; }
+  void refuse_newcomer(const Accepted& accepted, const std::string& text);
+  bool has_room(const Accepted& accepted);
+  void make_room();
+  bool admit(Connection& connection, const wire::Hello& hello);
+  bool has_room_for(Connection& connection);
   void shake_hands(Connection& connection, const wire::Message& message);
   void dispatch(Connection& connection);
   void append(Connection& connection, const wire::Message& message);
-  void fail(Connection& connection, Status status, const std::string& text);
+  void fail(Connection& connection, Status status, const std::string& text,
+            Refusal why = Refusal::kProtocol);
   void end(Connection& connection, const std::string& reason, LogLevel level);
   void on_expired(Connection& connection, Connection::Expired what);
   void end_of_turn();
@@ -114,12 +180,15 @@ class Network final : private ConnectionHost {
   uv_loop_t* loop_;
   NetworkOptions options_;
   SessionTerms terms_;
+  std::shared_ptr<tls::Context> tls_;
+  const Admission* admission_ = nullptr;
   FrameHandler& handler_;
   NetworkStats stats_;
   wire::Encoder encoder_;
   wire::Message message_;  // the one being handled; kept for its memory
   std::string error_;
   std::vector<std::uint8_t> read_buffer_;
+  std::vector<std::uint8_t> plain_buffer_;
 
   std::vector<Listener*> listeners_;
   bool accepting_paused_ = false;
@@ -132,6 +201,10 @@ class Network final : private ConnectionHost {
   std::vector<std::uint32_t> free_slots_;
   std::uint64_t next_serial_ = 1;
   std::size_t connection_count_ = 0;
+  std::unordered_map<std::string, std::size_t> per_machine_;
+  std::unordered_map<std::string, std::size_t> per_identity_;  // established sessions
+  // By age, since serial numbers grow.
+  std::set<ConnectionId> unintroduced_;
   std::vector<ConnectionId> dirty_;
   std::vector<ConnectionId> flushing_;
 

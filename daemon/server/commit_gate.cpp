@@ -24,6 +24,7 @@ void CommitGate::take(Effects& effects) {
   if (open_.records.empty() && !effects.records.empty()) {
     open_.records.reserve(std::max(open_hint_, effects.records.size()));
   }
+  records_taken_ += effects.records.size();
   move_all(effects.records, open_.records);
   move_all(effects.snapshots, open_.snapshots);
 }
@@ -61,7 +62,34 @@ void CommitGate::report(const store::CommitReport& report) {
   const std::lock_guard lock(mutex_);
   reported_ = std::max(reported_, report.committed);
   reported_error_ = report.error;
+  for (const store::Removed& removed : report.removed) {
+    figures_.records_removed += removed.records;
+    if (removed.first == 0) ++figures_.jobs_removed;
+    removed_.push_back(removed);
+  }
+  if (!report.removed.empty()) {
+    // No commit.
+  } else if (report.error.empty()) {
+    figures_.commit_time.add(report.commit_us);
+    figures_.commit_records.add(static_cast<std::int64_t>(report.records), kBatchBounds);
+    records_committed_ += report.records;
+  } else {
+    ++figures_.failures;
+  }
   fresh_.store(true, std::memory_order_release);
+}
+
+std::vector<store::Removed> CommitGate::take_removed() {
+  const std::lock_guard lock(mutex_);
+  return std::exchange(removed_, {});
+}
+
+StoreFigures CommitGate::figures() {
+  const std::lock_guard lock(mutex_);
+  StoreFigures figures = figures_;
+  figures.records_waiting =
+      records_taken_ > records_committed_ ? records_taken_ - records_committed_ : 0;
+  return figures;
 }
 
 void CommitGate::settle() {

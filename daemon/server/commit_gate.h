@@ -3,6 +3,7 @@
 // except report(), which the store's writer thread calls.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <deque>
@@ -11,11 +12,26 @@
 #include <string>
 #include <vector>
 
+#include "daemon/engine/counters.h"
 #include "daemon/engine/effects.h"
 #include "daemon/engine/types.h"
 #include "daemon/store/store.h"
 
 namespace syncd::server {
+
+// Records that one commit took along.
+inline constexpr std::array<std::int64_t, 9> kBatchBounds = {1,    4,     16,     64,    256,
+                                                             1024, 4'096, 16'384, 65'536};
+
+// What the store has done so far.
+struct StoreFigures {
+  SpanHistogram commit_time;
+  Histogram<kBatchBounds.size()> commit_records;
+  std::uint64_t failures = 0;  // times that it has said that it cannot write
+  std::uint64_t records_waiting = 0;
+  std::uint64_t records_removed = 0;  // by retention
+  std::uint64_t jobs_removed = 0;     // wholly, likewise
+};
 
 class CommitGate {
  public:
@@ -38,6 +54,10 @@ class CommitGate {
   void report(const store::CommitReport& report);
   // Releases the answers whose records are committed, and hands over what the store refused before.
   void settle();
+
+  StoreFigures figures();
+  // What retention has removed since the last call.
+  std::vector<store::Removed> take_removed();
 
   // Whether the store takes records now, and if not, why.
   bool writable() const { return backlog_.empty() && store_error_.empty(); }
@@ -73,13 +93,17 @@ class CommitGate {
   std::deque<Waiting> backlog_;  // refused by a full queue, in order
   std::vector<Held> held_;       // tickets rise; those before held_first_ have been released
   std::size_t held_first_ = 0;
+  std::uint64_t records_taken_ = 0;
   std::size_t open_hint_ = 0;  // records that the last turn brought
   std::string store_error_;
 
   std::atomic<bool> fresh_{false};
   std::mutex mutex_;  // guards what follows
+  StoreFigures figures_;
+  std::uint64_t records_committed_ = 0;
   Ticket reported_ = 0;
   std::string reported_error_;
+  std::vector<store::Removed> removed_;
 };
 
 }  // namespace syncd::server

@@ -7,6 +7,8 @@
 #include <cstring>
 #include <utility>
 
+#include "daemon/store/salvage.h"
+
 namespace syncd::server {
 namespace {
 
@@ -37,7 +39,38 @@ std::unique_ptr<store::Store> open_store(const config::Config& config, std::stri
   options.mode = config.durable ? store::Mode::kDurable : store::Mode::kFast;
   options.queue_records_max = config.store_queue_records_max;
   options.queue_bytes_max = config.store_queue_bytes_max;
+  options.retention_us = config.retention_us;
+  options.retention_bytes = config.retention_bytes;
   return store::open_rocks_store(options, error);
+}
+
+bool salvage_store(const config::Config& config, const Server::LogSink& log, std::string& error) {
+  if (config.store_in_memory()) return true;
+  store::Salvaged salvaged;
+  if (!store::salvage_store(config.store_path, salvaged, error)) return false;
+  if (!salvaged.needed) {
+    log({LogLevel::kInfo,
+         "store_sound",
+         {{"store", config.store_path}, {"hint", "there was nothing to salvage"}}});
+    return true;
+  }
+  for (const store::SalvagedJob& job : salvaged.jobs) {
+    LogLine line{LogLevel::kWarn,
+                 "store_dropped",
+                 {{"job", job.name},
+                  {"id", "#" + std::to_string(job.id)},
+                  {"records_dropped", std::to_string(job.dropped)},
+                  {"first_kept", std::to_string(job.first)},
+                  {"last_kept", std::to_string(job.last)}}};
+    for (const std::string& what : job.what) line.fields.emplace_back("what", what);
+    log(line);
+  }
+  log({LogLevel::kWarn,
+       "store_salvaged",
+       {{"store", config.store_path},
+        {"damaged_store", salvaged.damaged_path},
+        {"hint", "remove the damaged one when nothing of it is needed any more"}}});
+  return true;
 }
 
 ServerOptions server_options(const config::Config& config, std::string version) {
@@ -47,14 +80,24 @@ ServerOptions server_options(const config::Config& config, std::string version) 
   options.engine.auto_create = config.auto_create;
   options.engine.defaults = config.job_defaults;
   options.engine.snapshot_every_records = config.snapshot_every_records;
+  options.engine.workers_per_job_max = config.workers_per_job_max;
+  options.jobs_per_identity_max = config.jobs_per_identity_max;
   options.jobs = config.jobs;
   options.network.connections_max = config.connections_max;
   options.network.outbound_bytes_max = config.outbound_bytes_max;
   options.network.connection.handshake_timeout_ms = ms(config.handshake_timeout_us);
   options.network.connection.idle_timeout_ms = ms(config.heartbeat_timeout_us);
   options.network.connection.write_timeout_ms = ms(config.write_timeout_us);
+  options.network.connections_per_machine_max = config.connections_per_machine_max;
+  options.network.connections_per_identity_max = config.connections_per_identity_max;
+  options.network.unintroduced_max = config.unintroduced_max;
+  options.tls = config.tls;
+  options.admission = config.auth;
+  options.open_to_anybody = config.open_to_anybody();
   options.tcp = config.tcp;
   options.unix_path = config.unix_path;
+  options.control_tcp = config.control_tcp;
+  options.control_unix_path = config.control_unix_path;
   options.unix_mode = static_cast<mode_t>(config.unix_mode);
   options.shutdown_timeout_us = config.shutdown_timeout_us;
   return options;

@@ -14,6 +14,10 @@ namespace syncd::server {
 // sentence that names the path and the cause in `error`, if that fails. Blocks on the disk.
 std::unique_ptr<store::Store> open_store(const config::Config& config, std::string& error);
 
+// Before open_store(), on demand: puts what is whole of a damaged store in its place, and says in
+// the log what was dropped. False, with a sentence in `error`: it cannot. Blocks on the disk.
+bool salvage_store(const config::Config& config, const Server::LogSink& log, std::string& error);
+
 ServerOptions server_options(const config::Config& config, std::string version);
 
 }  // namespace syncd::server

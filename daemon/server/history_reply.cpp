@@ -12,6 +12,7 @@ namespace syncd::server {
 wire::Body history_reply(store::ReadResult read, std::uint64_t from_byte) {
   wire::HistoryReply reply;
   reply.next_sequence = read.next_sequence;
+  reply.first_sequence = read.first_sequence;
   for (store::RawRecord& record : read.records) {
     reply.records.push_back({record.sequence, std::move(record.bytes)});
   }

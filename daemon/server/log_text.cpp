@@ -53,4 +53,8 @@ std::string log_text(const LogLine& line) {
   return out;
 }
 
+bool is_audit(const LogLine& line) {
+  return line.event == "audit";
+}
+
 }  // namespace syncd::server

@@ -31,12 +31,6 @@ Micros wall_clock_us() {
       .count();
 }
 
-EngineOptions engine_options(const ServerOptions& options, const store::Store& store) {
-  EngineOptions engine = options.engine;
-  engine.durable = store.mode() == store::Mode::kDurable;
-  return engine;
-}
-
 net::NetworkOptions network_options(const ServerOptions& options) {
   net::NetworkOptions network = options.network;
   network.server_version = options.version;
@@ -51,6 +45,34 @@ net::NetworkOptions network_options(const ServerOptions& options) {
   return network;
 }
 
+// The job that a join or a request of its own would make.
+std::string job_made_by(const wire::Body& body) {
+  if (const auto* join = std::get_if<wire::Join>(&body)) return join->job;
+  if (const auto* create = std::get_if<wire::CreateJobRequest>(&body)) return create->name;
+  return {};
+}
+
+// What changes a job, or the daemon, for everybody.
+bool is_administrative(const wire::Body& body) {
+  return std::holds_alternative<wire::CreateJobRequest>(body) ||
+         std::holds_alternative<wire::StopJobRequest>(body) ||
+         std::holds_alternative<wire::SetPolicyRequest>(body) ||
+         std::holds_alternative<wire::ManageWorkerRequest>(body) ||
+         std::holds_alternative<wire::CheckpointRequest>(body);
+}
+
+std::string audit_name(wire::WorkerAction action) {
+  switch (action) {
+    case wire::WorkerAction::kDrain:
+      return "drain_worker";
+    case wire::WorkerAction::kKick:
+      return "kick_worker";
+    case wire::WorkerAction::kLease:
+      return "lease_worker";
+  }
+  return "unknown_worker_action_" + std::to_string(static_cast<int>(action));  // a newer syncctl's
+}
+
 std::uint64_t to_ms(Micros us) {
   return static_cast<std::uint64_t>(std::max<Micros>(0, us) + 999) / 1000;
 }
@@ -63,12 +85,9 @@ Server::Server(uv_loop_t* loop, ServerOptions options, std::unique_ptr<store::St
       options_(std::move(options)),
       store_(std::move(store)),
       log_(std::move(log)),
-      engine_(engine_options(options_, *store_)),
+      core_(options_.engine, *store_, *this),
       network_(loop, network_options(options_), *this),
-      gate_(*store_, [this](Reply&& reply) { send(reply.to, std::move(reply.body)); }),
-      background_(loop) {
-  mode_text_ = store_->mode() == store::Mode::kDurable ? "durable" : "fast";
-}
+      background_(loop) {}
 
 Server::~Server() = default;
 
@@ -81,7 +100,7 @@ StartError Server::start(std::string& error) {
 
   const int code = uv_async_init(loop_, &committed_, [](uv_async_t* handle) {
     // What a commit sets free is sent with this turn's end.
-    static_cast<Server*>(handle->data)->gate_.settle();
+    static_cast<Server*>(handle->data)->core_.settle();
   });
   if (code != 0) {
     error = std::string("cannot use the event loop: ") + uv_strerror(code);
@@ -95,11 +114,13 @@ StartError Server::start(std::string& error) {
   store_started_ = true;
   store_->start(
       [this, loop_thread = std::this_thread::get_id()](const store::CommitReport& report) {
-        gate_.report(report);
+        core_.report(report);
         // A store that commits within submit() needs no waking: settle() follows in the same turn.
         if (std::this_thread::get_id() != loop_thread) uv_async_send(&committed_);
       });
-  if (!declare_jobs(error)) return StartError::kJob;
+  for (const JobSpec& spec : options_.jobs) {
+    if (!core_.declare_job(spec, error)) return StartError::kJob;
+  }
 
   const std::size_t connections_max = network_options(options_).connections_max;
   if (connections_max < options_.network.connections_max) {
@@ -117,63 +138,84 @@ StartError Server::start(std::string& error) {
 
 bool Server::recover(std::string& error) {
   const std::uint64_t begun_ns = uv_hrtime();
-  std::size_t jobs = 0;
-  std::size_t records = 0;
-  const auto restore = [&](store::RecoveredJob&& job, std::string& wrong) {
-    ++jobs;
-    records += job.records.size();
-    if (engine_.restore(job.snapshot ? &*job.snapshot : nullptr, job.records, wrong)) return true;
-    wrong = "store " + store_->describe() + ": " + wrong;
-    return false;
-  };
-  if (!store_->load_each(restore, error)) return false;
-  started_ns_ = uv_hrtime();
-  epoch_us_ = wall_clock_us();
-  if (epoch_us_ < engine_.last_time()) {
+  const auto go_on_from = [this](Micros latest) {
+    started_ns_ = uv_hrtime();
+    epoch_us_ = wall_clock_us();
+    if (epoch_us_ >= latest) return;
     log(LogLevel::kWarn, "clock_behind_history",
-        {{"behind", format_duration(engine_.last_time() - epoch_us_)},
+        {{"behind", format_duration(latest - epoch_us_)},
          {"hint", "the machine's clock was set back; times go on from the latest one stored"}});
-    epoch_us_ = engine_.last_time();
+    epoch_us_ = latest;
+  };
+  Core::Recovered recovered;
+  if (const auto cut = store_->cut_tail()) {
+    log(LogLevel::kWarn, "store_tail_cut",
+        {{"store", store_->describe()},
+         {"file", cut->file},
+         {"at_byte", std::to_string(cut->at)},
+         {"bytes", std::to_string(cut->bytes)},
+         {"of", cut->what.empty() ? "nothing that can be read" : cut->what},
+         {"hint", core_.mode_text() == std::string_view("durable")
+                      ? "a commit that a crash has cut off: it was never acknowledged, unless the "
+                        "disk has damaged it since"
+                      : "what a crash has cut off"}});
   }
-  engine_.finish_restore(now());
+  if (!core_.recover(go_on_from, recovered, error, options_.on_recovering)) return false;
   log(LogLevel::kInfo, "recovered",
       {{"store", store_->describe()},
-       {"mode", mode_text_},
-       {"jobs", std::to_string(jobs)},
-       {"records", std::to_string(records)},
+       {"mode", core_.mode_text()},
+       {"jobs", std::to_string(recovered.jobs)},
+       {"records", std::to_string(recovered.records)},
        {"ms", std::to_string((uv_hrtime() - begun_ns) / 1'000'000)}});
   return true;
 }
 
-bool Server::declare_jobs(std::string& error) {
-  for (const JobSpec& spec : options_.jobs) {
-    if (!engine_.declare_job(spec, now(), effects_, error)) {
-      error = "job '" + spec.name + "': " + error;
-      return false;
-    }
-    apply();
-  }
-  return true;
-}
-
 bool Server::listen(std::string& error) {
+  if (!reload(error)) return false;
+  if (options_.open_to_anybody) {
+    log(LogLevel::kWarn, "open_to_anybody",
+        {{"hint",
+          "whoever reaches this machine may join, push and stop jobs: listen.insecure is set, and "
+          "TLS or authentication is not"}});
+  }
   std::vector<net::ListenSocket> sockets;
   if (!options_.unix_path.empty()) {
     net::ListenSocket socket;
     if (!net::open_unix_socket(options_.unix_path, options_.unix_mode, socket, error)) return false;
     sockets.push_back(std::move(socket));
   }
-  for (const net::TcpAddress& address : options_.tcp) {
-    if (net::open_tcp_sockets(address, sockets, error)) continue;
+  const auto give_up = [&] {
     for (const net::ListenSocket& socket : sockets) net::remove_unix_socket(socket);
     return false;
+  };
+  for (const net::TcpAddress& address : options_.tcp) {
+    if (!net::open_tcp_sockets(address, sockets, error)) return give_up();
   }
+  const std::size_t for_workers = sockets.size();
+  if (!options_.control_unix_path.empty()) {
+    net::ListenSocket socket;
+    if (!net::open_unix_socket(options_.control_unix_path, options_.unix_mode, socket, error)) {
+      return give_up();
+    }
+    sockets.push_back(std::move(socket));
+  }
+  for (const net::TcpAddress& address : options_.control_tcp) {
+    if (!net::open_tcp_sockets(address, sockets, error)) return give_up();
+  }
+  for (std::size_t i = for_workers; i < sockets.size(); ++i) sockets[i].is_control = true;
   for (net::ListenSocket& socket : sockets) {
+    if (socket.is_tcp && !options_.tls.certificate_file.empty()) {
+      socket.endpoint.replace(0, socket.endpoint.find(':'), "tls");
+    }
     if (!network_.listen(std::move(socket), error)) return false;
   }
   for (const std::string& endpoint : network_.endpoints()) {
     log(LogLevel::kInfo, "listening", {{"endpoint", endpoint}});
   }
+  for (const std::string& endpoint : network_.endpoints(true)) {
+    log(LogLevel::kInfo, "listening", {{"endpoint", endpoint}, {"for", "control"}});
+  }
+  listening_ = true;
   return true;
 }
 
@@ -184,45 +226,56 @@ Micros Server::now() const {
   return epoch_us_ + static_cast<Micros>((uv_hrtime() - started_ns_) / 1000);
 }
 
-void Server::step(Event event) {
-  const Micros at = now();
-  fire_timers(at);
-  engine_.step(std::move(event), at, effects_);
-  apply();
+void Server::send(ConnectionId connection, wire::Message&& message) {
+  end_audit({connection, message.id}, message.body);
+  network_.send(connection, message);
 }
 
-void Server::fire_timers(Micros at) {
-  if (engine_.next_deadline() > at) return;
-  engine_.tick(at, effects_);
-  apply();
+bool Server::reload(std::string& error) {
+  return secure(options_.tls, options_.admission, error);
 }
 
-// In the order that effects.h asks for. Records reach the store at the turn's end, which comes
-// before any of the answers queued here is written.
-void Server::apply() {
-  gate_.take(effects_);
-  for (Reply& reply : effects_.replies) gate_.pass(std::move(reply));
-  for (Notification& notice : effects_.notifications) {
-    network_.send(notice.connection, {0, std::move(notice.body)});
+bool Server::reconfigure(const ServerOptions& options, std::string& error) {
+  if (!secure(options.tls, options.admission, error)) return false;
+  options_.tls = options.tls;
+  options_.admission = options.admission;
+  options_.engine = options.engine;
+  options_.network = options.network;
+  options_.jobs_per_identity_max = options.jobs_per_identity_max;
+  options_.shutdown_timeout_us = options.shutdown_timeout_us;
+  core_.set_options(options_.engine);
+  network_.set_limits(network_options(options_));
+  return true;
+}
+
+bool Server::secure(const tls::ServerSettings& tls, const net::AdmissionRules& rules,
+                    std::string& error) {
+  std::shared_ptr<tls::Context> context;
+  if (!tls.certificate_file.empty()) {
+    context = tls::Context::server(tls, error);
+    if (context == nullptr) return false;
   }
-  for (const Plan& plan : effects_.plans) start_plan(plan);
-  for (const LogLine& line : effects_.log) log_(line);
-  effects_.clear();
+  std::unique_ptr<net::Admission> admission = net::Admission::make(rules, error);
+  if (admission == nullptr) return false;
+  network_.set_admission(admission.get());
+  admission_ = std::move(admission);
+  network_.set_tls(std::move(context));
+  return true;
 }
 
-void Server::start_plan(const Plan& plan) {
+void Server::start_plan(Plan&& plan) {
   auto ready = std::make_shared<PlanReady>();
   ready->job = plan.job;
   ready->plan = plan.id;
   background_.run([ready, work = plan.work] { ready->result = work->run(); },
                   [this, ready] {
-                    if (phase_ != Phase::kClosing) step(std::move(*ready));
+                    if (phase_ != Phase::kClosing) core_.on_plan(std::move(*ready));
                     close_store_if_idle();
                   });
 }
 
 void Server::arm_timer() {
-  const Micros next = engine_.next_deadline();
+  const Micros next = core_.next_deadline();
   if (next == armed_us_) return;
   armed_us_ = next;
   if (next == kNever) {
@@ -234,63 +287,234 @@ void Server::arm_timer() {
       [](uv_timer_t* timer) {
         auto* self = static_cast<Server*>(timer->data);
         self->armed_us_ = kNever;
-        self->fire_timers(self->now());
+        self->core_.fire_timers();
       },
       to_ms(next - now()), 0);
 }
 
 void Server::on_message(ConnectionId connection, wire::Message&& message) {
   const Caller caller{connection, message.id};
+  begin_audit(caller, message.body);
+  if (std::string why;
+      !permitted(connection, message.body, why) || !may_name_file(connection, message.body, why)) {
+    log(LogLevel::kWarn, "refused",
+        {{"peer", network_.peer(connection)},
+         {"request", std::string(wire::body_name(message.body))},
+         {"reason", why}});
+    refuse(caller, Status::kAuth, std::move(why));
+    return;
+  }
+  if (std::string why; !within_quota(connection, message.body, why)) {
+    refuse(caller, Status::kLimit, std::move(why));
+    return;
+  }
   if (std::holds_alternative<wire::StatusRequest>(message.body)) {
     answer_status(caller);
+  } else if (std::holds_alternative<wire::JobsRequest>(message.body) && phase_ == Phase::kServing &&
+             is_restricted(connection)) {
+    answer(caller, core_.engine().jobs(visible_to(connection)));
   } else if (const auto* history = std::get_if<wire::HistoryRequest>(&message.body)) {
     answer_history(caller, *history);
+  } else if (const auto* copy = std::get_if<wire::CheckpointRequest>(&message.body)) {
+    answer_checkpoint(caller, copy->path);
   } else {
     Request request{caller, std::move(message.body)};
-    if (const std::string* policy = engine_.policy_to_make(request.body)) {
-      request.graph_file = read_graph_file(*policy);
+    const std::string* policy = core_.engine().policy_to_make(request.body);
+    if (policy == nullptr) {
+      core_.on_request(std::move(request));
+      return;
     }
-    step(std::move(request));
+    request.graph_file = read_graph_file(*policy, topology::FileErrors::kForClients);
+    const std::string name = job_made_by(request.body);
+    const JobId before = core_.engine().find_job(name);
+    core_.on_request(std::move(request));
+    note_owner(connection, name, before);
   }
 }
 
 void Server::on_closed(ConnectionId connection) {
-  if (phase_ != Phase::kClosing) step(Disconnected{connection});
+  std::erase_if(audits_, [&](const Audit& audit) {
+    if (audit.caller.connection != connection) return false;
+    LogLine line{LogLevel::kInfo, "audit", audit.what};
+    line.fields.emplace_back("result", "unknown: the client has gone");
+    log_(line);
+    return true;
+  });
+  if (phase_ != Phase::kClosing) core_.on_closed(connection);
 }
 
 void Server::on_turn_end() {
   if (phase_ == Phase::kClosing) return;
-  do {
-    gate_.submit();
-    gate_.settle();  // a store that commits at once has done so already
-  } while (tell_store_state());
+  core_.end_turn();
   arm_timer();
   stop_network_if_drained();
 }
 
-// True if the engine was told something, and may have answered.
-bool Server::tell_store_state() {
-  if (gate_.writable() == told_writable_) return false;
-  told_writable_ = gate_.writable();
-  if (told_writable_) {
-    log(LogLevel::kInfo, "store_writable", {{"store", store_->describe()}});
-  } else {
-    log(LogLevel::kError, "store_not_writable",
-        {{"store", store_->describe()}, {"reason", gate_.reason()}});
+// ---- who may do what
+// --------------------------------------------------------------------------------------
+
+// Everything else is about a worker that joined over the same connection, or names no job.
+bool Server::permitted(ConnectionId connection, const wire::Body& body, std::string& why) const {
+  if (has_control() && is_administrative(body) && !network_.over_control(connection)) {
+    why =
+        "this daemon accepts requests that change jobs over its control socket alone "
+        "(listen.control)";
+    return false;
   }
-  step(StoreState{told_writable_, gate_.reason()});
+  const net::Identity* identity = network_.identity(connection);
+  if (identity == nullptr || admission_ == nullptr) return true;
+  if (const auto* join = std::get_if<wire::Join>(&body)) {
+    return admission_->may_use(*identity, join->job, why);
+  }
+  if (const auto* workers = std::get_if<wire::WorkersRequest>(&body)) {
+    return admission_->may_use(*identity, workers->job, why);
+  }
+  if (const auto* history = std::get_if<wire::HistoryRequest>(&body)) {
+    return admission_->may_use(*identity, history->job, why);
+  }
+  if (const auto* create = std::get_if<wire::CreateJobRequest>(&body)) {
+    return admission_->may_change(*identity, create->name, why);
+  }
+  if (std::holds_alternative<wire::CheckpointRequest>(body)) {
+    return admission_->may_administer(*identity, "copy the store", why);
+  }
+  if (const auto* stop = std::get_if<wire::StopJobRequest>(&body)) {
+    return admission_->may_change(*identity, stop->job, why);
+  }
+  if (const auto* set = std::get_if<wire::SetPolicyRequest>(&body)) {
+    return admission_->may_change(*identity, set->job, why);
+  }
+  if (const auto* manage = std::get_if<wire::ManageWorkerRequest>(&body)) {
+    return admission_->may_change(*identity, manage->job, why);
+  }
   return true;
+}
+
+// A path is the daemon's to open with the daemon's rights. Whoever joins a job that is there needs
+// no file.
+bool Server::may_name_file(ConnectionId connection, const wire::Body& body,
+                           std::string& why) const {
+  const std::string* policy = core_.engine().policy_to_make(body);
+  if (policy == nullptr || !names_graph_file(*policy)) return true;
+  const net::Identity* identity = network_.identity(connection);
+  if (identity == nullptr || admission_ == nullptr) return false;
+  const bool is_here = network_.is_here(connection) && options_.tls.client_ca_file.empty();
+  return admission_->may_name_files(*identity, is_here, why);
+}
+
+// Who changed what, and what came of it: one line, written once that is known.
+void Server::begin_audit(const Caller& caller, const wire::Body& body) {
+  Audit audit{caller, {}};
+  if (const auto* create = std::get_if<wire::CreateJobRequest>(&body)) {
+    audit.what = {{"action", "create_job"}, {"job", create->name}, {"policy", create->policy}};
+  } else if (const auto* stop = std::get_if<wire::StopJobRequest>(&body)) {
+    audit.what = {{"action", "stop_job"}, {"job", stop->job}, {"reason", stop->reason}};
+  } else if (const auto* set = std::get_if<wire::SetPolicyRequest>(&body)) {
+    audit.what = {{"action", "set_policy"}, {"job", set->job}, {"policy", set->policy}};
+  } else if (const auto* manage = std::get_if<wire::ManageWorkerRequest>(&body)) {
+    const bool lease = manage->action == wire::WorkerAction::kLease;
+    audit.what = {{"action", audit_name(manage->action)},
+                  {"job", manage->job},
+                  {"worker", manage->worker},
+                  {lease ? "phase" : "reason", manage->text}};
+    if (lease) audit.what.emplace_back("lease", format_duration(manage->lease_us));
+  } else if (const auto* copy = std::get_if<wire::CheckpointRequest>(&body)) {
+    audit.what = {{"action", "copy_store"}, {"path", copy->path}};
+  } else {
+    return;
+  }
+  const net::Identity* identity = network_.identity(caller.connection);
+  audit.what.emplace_back("peer", network_.peer(caller.connection));
+  audit.what.emplace_back("identity", identity != nullptr ? identity->text() : "nobody known");
+  audits_.push_back(std::move(audit));
+}
+
+void Server::end_audit(const Caller& caller, const wire::Body& answer) {
+  if (audits_.empty() || caller.request == 0) return;
+  const auto audit = std::find_if(audits_.begin(), audits_.end(),
+                                  [&](const Audit& one) { return one.caller == caller; });
+  if (audit == audits_.end()) return;
+  LogLine line{LogLevel::kInfo, "audit", std::move(audit->what)};
+  audits_.erase(audit);
+  const auto* error = std::get_if<wire::Error>(&answer);
+  line.fields.emplace_back("result",
+                           error != nullptr ? std::string(status_name(error->status)) : "done");
+  log_(line);
+}
+
+// Whether the client may see some jobs alone.
+bool Server::is_restricted(ConnectionId connection) const {
+  const net::Identity* identity = network_.identity(connection);
+  return identity != nullptr && admission_ != nullptr && !admission_->is_admin(*identity);
+}
+
+Engine::Visible Server::visible_to(ConnectionId connection) const {
+  const net::Identity* identity = network_.identity(connection);
+  return [this, identity](const std::string& job) {
+    std::string ignored;
+    return identity != nullptr && admission_->may_use(*identity, job, ignored);
+  };
+}
+
+// Of somebody who is known, so that one tenant cannot use up what is there for all.
+bool Server::within_quota(ConnectionId connection, const wire::Body& body, std::string& why) {
+  if (core_.engine().policy_to_make(body) == nullptr) return true;
+  const net::Identity* identity = network_.identity(connection);
+  if (identity == nullptr || identity->is_owner || identity->names.empty()) return true;
+  const auto made = made_by_.find(identity->text());
+  if (made == made_by_.end()) return true;
+  std::erase_if(made->second, [&](JobId job) { return !core_.engine().goes_on(job); });
+  if (made->second.size() < options_.jobs_per_identity_max) return true;
+  why = "'" + identity->text() + "' has made " + std::to_string(made->second.size()) +
+        " jobs that go on, the most allowed (limits.jobs_per_identity_max): stop one first";
+  return false;
+}
+
+void Server::note_owner(ConnectionId connection, const std::string& name, JobId before) {
+  const JobId made = core_.engine().find_job(name);
+  const net::Identity* identity = network_.identity(connection);
+  if (made == before || identity == nullptr || identity->is_owner || identity->names.empty())
+    return;
+  made_by_[identity->text()].insert(made);
+}
+
+void Server::refuse(const Caller& caller, Status status, std::string why) {
+  const wire::Body refusal = wire::Error{status, std::move(why)};
+  end_audit(caller, refusal);
+  answer(caller, refusal);
 }
 
 // ---- what the edge answers itself
 // ---------------------------------------------------------------------
 
-void Server::send(const Caller& caller, wire::Body body) {
-  network_.send(caller.connection, {caller.request, std::move(body)});
+ServerView Server::view(std::size_t jobs_max) {
+  ServerView view;
+  view.version = options_.version;
+  view.started_us = started_us_;
+  view.now_us = now();
+  view.store = store_->describe();
+  view.mode = core_.mode_text();
+  view.writable = core_.writable();
+  if (phase_ != Phase::kServing) {
+    view.not_ready = "it is stopping: " + stop_reason_;
+  } else if (!listening_) {
+    view.not_ready = "it is starting";
+  } else if (!view.writable) {
+    view.not_ready = "the store cannot be written";
+  }
+  if (!view.writable) view.store_reason = core_.store_reason();
+  view.endpoints = network_.endpoints();
+  view.network = network_.stats();
+  view.engine = core_.engine().stats();
+  view.store_figures = core_.store_figures();
+  view.jobs_left_out = core_.engine().figures(jobs_max, view.jobs);
+  return view;
 }
 
 void Server::answer_status(const Caller& caller) {
-  const EngineStats engine = engine_.stats();
+  const EngineStats engine = is_restricted(caller.connection)
+                                 ? core_.engine().stats(visible_to(caller.connection))
+                                 : core_.engine().stats();
   const net::NetworkStats network = network_.stats();
   wire::StatusReply reply;
   reply.server_version = options_.version;
@@ -298,31 +522,40 @@ void Server::answer_status(const Caller& caller) {
   reply.started_us = started_us_;
   reply.now_us = now();
   reply.store = store_->describe();
-  reply.mode = mode_text_;
+  reply.mode = core_.mode_text();
   reply.sessions = network.sessions;
   reply.jobs = engine.jobs;
   reply.workers = engine.workers;
   reply.pushes = engine.pushes;
   reply.frames_in = network.frames_in;
   reply.frames_out = network.frames_out;
-  reply.read_only = !told_writable_;
-  send(caller, std::move(reply));
+  reply.read_only = !core_.writable();
+  if (reply.read_only) reply.store_error = core_.store_reason();
+  reply.store_error_since_us = core_.store_error_since();
+  const StoreFigures figures = core_.store_figures();
+  reply.commit_failures = figures.failures;
+  reply.records_removed = figures.records_removed;
+  answer(caller, std::move(reply));
+}
+
+void Server::answer(const Caller& caller, wire::Body body) {
+  network_.send(caller.connection, {caller.request, std::move(body)});
 }
 
 void Server::answer_history(const Caller& caller, const wire::HistoryRequest& request) {
   // Answers repeat the job's name, and must fit a frame.
   if (std::string wrong = job_name_too_long(request.job); !wrong.empty()) {
-    send(caller, wire::Error{Status::kInvalid, std::move(wrong)});
+    answer(caller, wire::Error{Status::kInvalid, std::move(wrong)});
     return;
   }
-  const JobId job = engine_.find_job(request.job);
+  const JobId job = core_.engine().find_job(request.job);
   if (job == 0) {
-    send(caller, wire::Error{Status::kUnknownJob, "there is no job '" + request.job + "'"});
+    answer(caller, wire::Error{Status::kUnknownJob, "there is no job '" + request.job + "'"});
     return;
   }
   if (histories_ >= kHistoriesMax) {
-    send(caller, wire::Error{Status::kLimit, "this daemon reads " + std::to_string(histories_) +
-                                                 " histories already: try again"});
+    answer(caller, wire::Error{Status::kLimit, "this daemon reads " + std::to_string(histories_) +
+                                                   " histories already: try again"});
     return;
   }
   struct Reading {
@@ -343,12 +576,49 @@ void Server::answer_history(const Caller& caller, const wire::HistoryRequest& re
       [this, reading, caller, from_byte = request.from_byte] {
         --histories_;
         if (!reading->ok) {
-          send(caller, wire::Error{Status::kStore, reading->error});
+          answer(caller, wire::Error{Status::kStore, reading->error});
+        } else if (reading->result.first_sequence == 0) {
+          answer(caller, wire::Error{Status::kUnknownJob,
+                                     "the history of this job was removed (store.retention)"});
         } else {
-          send(caller, history_reply(std::move(reading->result), from_byte));
+          answer(caller, history_reply(std::move(reading->result), from_byte));
         }
         close_store_if_idle();
       });
+}
+
+// Refused here what must not reach the disk: a path that depends on where the daemon was started.
+void Server::answer_checkpoint(const Caller& caller, const std::string& path) {
+  const auto reply = [this, caller](const wire::Body& body) {
+    end_audit(caller, body);
+    answer(caller, body);
+  };
+  if (path.empty() || path.front() != '/' || path.find('\0') != std::string::npos) {
+    return reply(
+        wire::Error{Status::kInvalid, "'" + path +
+                                          "' is not the absolute path of a directory that is not "
+                                          "there yet on the daemon's machine"});
+  }
+  if (checkpointing_) {
+    return reply(wire::Error{Status::kLimit, "this daemon copies its store already: try again"});
+  }
+  struct Copying {
+    std::string error;
+    bool ok = false;
+  };
+  auto copying = std::make_shared<Copying>();
+  checkpointing_ = true;
+  background_.run([copying, path,
+                   store = store_.get()] { copying->ok = store->checkpoint(path, copying->error); },
+                  [this, copying, reply] {
+                    checkpointing_ = false;
+                    if (copying->ok) {
+                      reply(wire::Ok{});
+                    } else {
+                      reply(wire::Error{Status::kStore, copying->error});
+                    }
+                    close_store_if_idle();
+                  });
 }
 
 // ---- stopping
@@ -367,12 +637,12 @@ void Server::stop(const std::string& reason,
   if (!network_opened_) {
     network_down_ = true;
     phase_ = Phase::kClosing;
-    gate_.submit();
+    core_.submit_rest();
     close_store_if_idle();
     return;
   }
   network_.stop_accepting();
-  step(Shutdown{reason});
+  core_.shutdown(reason);
   const Micros drain_us = options_.shutdown_timeout_us - options_.shutdown_timeout_us / kStoreShare;
   uv_timer_start(
       &drain_timer_,
@@ -385,11 +655,11 @@ void Server::stop(const std::string& reason,
 }
 
 void Server::stop_network_if_drained() {
-  if (phase_ == Phase::kDraining && gate_.idle() && background_.outstanding() == 0) stop_network();
+  if (phase_ == Phase::kDraining && core_.idle() && background_.outstanding() == 0) stop_network();
 }
 
 void Server::stop_network() {
-  gate_.submit();
+  core_.submit_rest();
   phase_ = Phase::kClosing;
   const Micros share_us = options_.shutdown_timeout_us / kStoreShare;
   const Micros left_us = std::max<Micros>(0, left_until_deadline() - share_us);

@@ -10,7 +10,9 @@
 #include <uv.h>
 
 #include <functional>
+#include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -20,7 +22,8 @@
 #include "daemon/net/address.h"
 #include "daemon/net/network.h"
 #include "daemon/server/background.h"
-#include "daemon/server/commit_gate.h"
+#include "daemon/server/core.h"
+#include "daemon/server/server_view.h"
 #include "daemon/store/store.h"
 
 namespace syncd::server {
@@ -30,15 +33,24 @@ struct ServerOptions {
   EngineOptions engine;         // `durable` is set from the store
   std::vector<JobSpec> jobs;    // declared at the start
   net::NetworkOptions network;  // `server_version` is set from `version`
+  tls::ServerSettings tls;      // no certificate: TCP is not encrypted
+  net::AdmissionRules admission;
+  bool open_to_anybody = false;  // the configuration wants it so: the log says it
   std::vector<net::TcpAddress> tcp;
   std::string unix_path;  // empty: no Unix socket
+  // Over which alone administrative requests are accepted; none: over all of them.
+  std::vector<net::TcpAddress> control_tcp;
+  std::string control_unix_path;
+  std::uint32_t jobs_per_identity_max = limits::kJobsMax;
   mode_t unix_mode = 0600;
   Micros shutdown_timeout_us = 10'000'000;
+  std::function<void()>
+      on_recovering;  // called after each job that start() has restored; may be null
 };
 
 enum class StartError { kNone, kStore, kJob, kListen };
 
-class Server final : private net::FrameHandler {
+class Server final : private net::FrameHandler, private Core::Host {
  public:
   using LogSink = std::function<void(const LogLine&)>;
 
@@ -54,8 +66,20 @@ class Server final : private net::FrameHandler {
   // sentence that names the cause; call stop() then, too.
   StartError start(std::string& error);
 
-  // Where it listens: "tcp:127.0.0.1:7117", "unix:/run/syncd/syncd.sock".
+  // Where it listens for workers: "tcp:127.0.0.1:7117", "unix:/run/syncd/syncd.sock".
   std::vector<std::string> endpoints() const { return network_.endpoints(); }
+
+  // Reads certificates, keys and tokens again; they hold for connections from now on. False, with a
+  // sentence in `error`: all of them stay as they were. Blocks on the disk.
+  bool reload(std::string& error);
+
+  // Puts into force what may change while it runs: of `options`, the engine's options, limits of
+  // the network, tls, admission, jobs_per_identity_max and shutdown_timeout_us. All of it or, with
+  // a sentence in `error`, nothing. Blocks on the disk.
+  bool reconfigure(const ServerOptions& options, std::string& error);
+
+  // What it is like now, with the figures of so many jobs. O(jobs_max), and O(1) for each job more.
+  ServerView view(std::size_t jobs_max);
 
   // For the stop to come.
   void set_shutdown_timeout(Micros timeout_us) { options_.shutdown_timeout_us = timeout_us; }
@@ -75,21 +99,35 @@ class Server final : private net::FrameHandler {
   void on_turn_end() override;
   void on_log(LogLine line) override { log_(line); }
 
+  // Core::Host
+  Micros now() const override;
+  void send(ConnectionId connection, wire::Message&& message) override;
+  void start_plan(Plan&& plan) override;
+  void log(LogLine&& line) override { log_(line); }
+
   bool recover(std::string& error);
-  bool declare_jobs(std::string& error);
   bool listen(std::string& error);
 
-  Micros now() const;
-  void step(Event event);
-  void fire_timers(Micros at);
-  void apply();
-  void start_plan(const Plan& plan);
   void arm_timer();
-  bool tell_store_state();
+
+  bool secure(const tls::ServerSettings& tls, const net::AdmissionRules& rules, std::string& error);
+  bool has_control() const {
+    return !options_.control_tcp.empty() || !options_.control_unix_path.empty();
+  }
+  bool is_restricted(ConnectionId connection) const;
+  Engine::Visible visible_to(ConnectionId connection) const;
+  bool within_quota(ConnectionId connection, const wire::Body& body, std::string& why);
+  void note_owner(ConnectionId connection, const std::string& name, JobId before);
+  bool permitted(ConnectionId connection, const wire::Body& body, std::string& why) const;
+  bool may_name_file(ConnectionId connection, const wire::Body& body, std::string& why) const;
+  void begin_audit(const Caller& caller, const wire::Body& body);
+  void end_audit(const Caller& caller, const wire::Body& answer);
 
   void answer_status(const Caller& caller);
   void answer_history(const Caller& caller, const wire::HistoryRequest& request);
-  void send(const Caller& caller, wire::Body body);
+  void answer_checkpoint(const Caller& caller, const std::string& path);
+  void answer(const Caller& caller, wire::Body body);
+  void refuse(const Caller& caller, Status status, std::string why);
 
   void stop_network_if_drained();
   void stop_network();
@@ -103,11 +141,10 @@ class Server final : private net::FrameHandler {
   ServerOptions options_;
   std::unique_ptr<store::Store> store_;
   LogSink log_;
-  Engine engine_;
+  std::unique_ptr<net::Admission> admission_;
+  Core core_;
   net::Network network_;
-  CommitGate gate_;
   Background background_;
-  Effects effects_;
 
   // Engine time is the wall clock at the start, or the latest time in the store if that is later,
   // and goes on with the monotonic clock: a clock that is set back never reaches the engine.
@@ -115,10 +152,19 @@ class Server final : private net::FrameHandler {
   std::uint64_t started_ns_ = 0;
   Micros started_us_ = 0;
 
+  // Requests that change a job and have not been answered: what the log will say of each.
+  struct Audit {
+    Caller caller;
+    std::vector<std::pair<std::string, std::string>> what;
+  };
+  std::vector<Audit> audits_;
+
+  // The jobs that each identity has made in this life of the daemon.
+  std::map<std::string, std::set<JobId>> made_by_;
+
   Micros armed_us_ = kNever;
-  bool told_writable_ = true;
   std::size_t histories_ = 0;  // being read now
-  std::string mode_text_;
+  bool checkpointing_ = false;
 
   int own_handles_ = 0;
   uv_async_t committed_;
@@ -127,6 +173,7 @@ class Server final : private net::FrameHandler {
 
   Phase phase_ = Phase::kServing;
   bool network_opened_ = false;
+  bool listening_ = false;
   bool network_down_ = false;
   bool store_started_ = false;
   Micros stop_at_us_ = 0;

@@ -213,6 +213,25 @@ TEST_F(LoadTest, EveryWrongValueIsNamedWithItsLine) {
       {"timeouts.evict_after", "\"31d\""},
       {"log.level", "\"verbose\""},
       {"log.file", "\"\""},
+      {"auth.token_file", "7"},
+      {"auth.unix_users", "[\"no-such-user-here\"]"},
+      {"auth.unix_groups", "\"no-such-group-here\""},
+      {"auth.allow", "[\"cert:a\"]"},
+      {"auth.admin", "[\"somebody\"]"},
+      {"limits.connections_per_machine_max", "0"},
+      {"limits.unintroduced_max", "0"},
+      {"store.retention", "7"},
+      {"store.retention_bytes", "-1"},
+      {"auth.metrics", "[\"somebody\"]"},
+      {"listen.control", "\"control.sock\""},
+      {"listen.admin", "7118"},
+      {"limits.workers_per_job_max", "\"many\""},
+      {"limits.jobs_per_identity_max", "0"},
+      {"limits.connections_per_identity_max", "0"},
+      {"tls.certificate", "7"},
+      {"tls.key", "true"},
+      {"tls.client_ca", "[]"},
+      {"tls.require_client_certificate", "\"yes\""},
   };
   std::set<std::string> covered;
   for (const auto& [key, value] : cases) {
@@ -256,18 +275,36 @@ TEST_F(LoadTest, UnknownKeysAreMistakesWithASuggestion) {
   expect_mistake({"unknown section [jobs]", "[[job]]"});
 }
 
-TEST_F(LoadTest, PlannedKeysSayThatTheyDoNothingYet) {
-  const std::pair<const char*, const char*> cases[] = {
-      {"[listen]\nadmin = \"127.0.0.1:7118\"\n", "listen.admin"},
-      {"[tls]\ncertificate = \"c.pem\"\n", "[tls]"},
-      {"[auth]\n", "[auth]"},
-      {"[store]\nretention_days = 7\n", "store.retention_days"},
-      {"[store]\nretention_bytes = 7\n", "store.retention_bytes"},
-  };
-  for (const auto& [text, key] : cases) {
-    file(text);
-    expect_mistake({key, "not supported by this version"});
-  }
+TEST_F(LoadTest, TheAdminPagesAndTheControlSocketHaveAddresses) {
+  file(
+      "[listen]\nadmin = \"127.0.0.1:9000\"\ncontrol = [\"/run/syncd/control\", \"[::1]:9001\"]\n");
+  const Config& config = good();
+  EXPECT_EQ(config.admin->text(), "127.0.0.1:9000");
+  EXPECT_FALSE(config.admin_is_default);
+  EXPECT_EQ(config.control_unix_path, "/run/syncd/control");
+  ASSERT_EQ(config.control_tcp.size(), 1U);
+  EXPECT_EQ(config.control_tcp[0].text(), "[::1]:9001");
+  EXPECT_TRUE(config.has_control());
+  file("[listen]\nadmin = \"off\"\n");
+  EXPECT_FALSE(good().admin.has_value());
+  EXPECT_FALSE(good().has_control());
+  file("");
+  EXPECT_TRUE(good().admin_is_default);
+  file("[listen]\nadmin = \"7118\"\n");
+  expect_mistake({"listen.admin", "allowed: HOST:PORT"});
+  file("[listen]\ncontrol = [\"/a\", \"/b\"]\n");
+  expect_mistake({"listen.control", "one Unix socket is enough"});
+  file("[listen]\nunix = \"/run/a\"\ncontrol = \"/run/a\"\n");
+  expect_mistake({"listen.control", "is listen.unix, too"});
+}
+
+TEST_F(LoadTest, BeyondThisMachineTheAdminPagesNeedTlsAndAuthentication) {
+  file("[listen]\nadmin = \"0.0.0.0:7118\"\n");
+  expect_mistake({"listen.admin", "neither TLS nor authentication", "127.0.0.1:7118"});
+  file("[listen]\nadmin = \"0.0.0.0:7118\"\ninsecure = true\n");
+  EXPECT_EQ(good().admin->host, "0.0.0.0");
+  file("[listen]\ncontrol = \"0.0.0.0:7119\"\n");
+  expect_mistake({"listen.control", "can be reached from other machines"});
 }
 
 TEST_F(LoadTest, MalformedFilesNameTheLine) {
@@ -308,6 +345,13 @@ TEST_F(LoadTest, ListeningBeyondLocalhostNeedsConsent) {
   EXPECT_TRUE(good().auto_create);
 }
 
+TEST_F(LoadTest, AJoinMakesNoJobBesideAControlSocketUnlessItIsSaid) {
+  file("[listen]\ncontrol = \"/tmp/control.sock\"\n");
+  EXPECT_FALSE(good().auto_create);
+  file("[listen]\ncontrol = \"/tmp/control.sock\"\nauto_create = true\n");
+  EXPECT_TRUE(good().auto_create);
+}
+
 TEST_F(LoadTest, SomebodyMustBeAbleToConnect) {
   flags_.settings = {{"listen.tcp", "off"}, {"listen.unix", "off"}};
   expect_mistake({"flag --tcp", "both \"off\""});
@@ -337,6 +381,16 @@ TEST_F(LoadTest, PathsAreMadeAbsolute) {
   flags_.settings = {{"store.path", "a/../b"}, {"listen.unix", "./s"}};
   EXPECT_EQ(good().store_path, here + "/b");
   EXPECT_EQ(good().unix_path, here + "/s");
+}
+
+// What a salvage makes beside the store would lie within it.
+TEST_F(LoadTest, TheStoresPathHasNoSlashAtItsEnd) {
+  for (const char* text : {"/tmp/store/", "/tmp/store///", "/tmp/store/.", "/tmp/store"}) {
+    flags_.settings = {{"store.path", text}};
+    EXPECT_EQ(good().store_path, "/tmp/store") << text;
+  }
+  flags_.settings = {{"store.path", "/"}};
+  EXPECT_EQ(good().store_path, "/");
 }
 
 TEST_F(LoadTest, JobsAreChecked) {
@@ -378,8 +432,21 @@ TEST_F(LoadTest, AJobsGraphFileIsRead) {
 }
 
 TEST_F(LoadTest, ThresholdsAreCheckedAgainstEachOther) {
-  file("[timeouts]\nwarn_after = \"20m\"\n");
+  file("[timeouts]\nwarn_after = \"20m\"\nevict_after = \"10m\"\n");
   expect_mistake({":2:", "warn_after", "evict_after"});
+}
+
+TEST_F(LoadTest, LatenessMayBeLeftToTheDaemon) {
+  file(
+      "[timeouts]\nwarn_after = \"20m\"\n[[job]]\nname = \"a\"\nexpected_workers = 2\n"
+      "warn_after = \"auto\"\nevict_after = \"5m\"\n");
+  const Config config = good();
+  EXPECT_EQ(config.job_defaults.warn_after_us, 1'200'000'000);
+  EXPECT_EQ(config.job_defaults.evict_after_us, kAutoSpan);
+  EXPECT_EQ(config.jobs[0].warn_after_us, kAutoSpan);
+  EXPECT_EQ(config.jobs[0].evict_after_us, 300'000'000);
+  file("[timeouts]\nworker_grace = \"auto\"\n");
+  expect_mistake({":2:", "worker_grace", "auto"});
 }
 
 }  // namespace

@@ -237,7 +237,7 @@ TEST_F(NetworkTest, AnHttpRequestIsAnOversizedFrame) {
   RawClient client(socket_path());
   const std::string text = "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n";
   client.send_bytes({reinterpret_cast<const std::uint8_t*>(text.data()), text.size()});
-  expect_rejected(client, *bystander, "allowed are 1 to 65536");
+  expect_rejected(client, *bystander, "allowed are 1 to 8192");
 }
 
 TEST_F(NetworkTest, AnEmptyFrameIsRefused) {

@@ -1,0 +1,141 @@
+// The daemon without its edges; see the header.
+#include "daemon/server/core.h"
+
+#include <utility>
+
+namespace syncd::server {
+namespace {
+
+EngineOptions with_durability(EngineOptions options, const store::Store& store) {
+  options.durable = store.mode() == store::Mode::kDurable;
+  return options;
+}
+
+}  // namespace
+
+Core::Core(EngineOptions options, store::Store& store, Host& host)
+    : store_(store),
+      host_(host),
+      engine_(with_durability(std::move(options), store)),
+      gate_(store, [this](Reply&& reply) {
+        host_.send(reply.to.connection, {reply.to.request, std::move(reply.body)});
+      }) {}
+
+void Core::set_options(EngineOptions options) {
+  engine_.set_options(with_durability(std::move(options), store_));
+}
+
+const char* Core::mode_text() const {
+  return store_.mode() == store::Mode::kDurable ? "durable" : "fast";
+}
+
+bool Core::recover(const std::function<void(Micros latest)>& clock, Recovered& recovered,
+                   std::string& error, const std::function<void()>& progress) {
+  const auto restore = [&](store::RecoveredJob&& job, std::string& wrong) {
+    if (progress) progress();
+    ++recovered.jobs;
+    recovered.records += job.records.size();
+    if (engine_.restore(job.snapshot ? &*job.snapshot : nullptr, job.records, wrong)) return true;
+    wrong = "store " + store_.describe() + ": " + wrong;
+    return false;
+  };
+  if (!store_.load_each(restore, error)) return false;
+  clock(engine_.last_time());
+  engine_.finish_restore(host_.now());
+  return true;
+}
+
+bool Core::declare_job(const JobSpec& spec, std::string& error) {
+  if (!engine_.declare_job(spec, host_.now(), effects_, error)) {
+    error = "job '" + spec.name + "': " + error;
+    return false;
+  }
+  apply();
+  return true;
+}
+
+void Core::on_request(Request request) {
+  step(std::move(request));
+}
+
+void Core::on_closed(ConnectionId connection) {
+  step(Disconnected{connection});
+}
+
+void Core::on_plan(PlanReady&& ready) {
+  step(std::move(ready));
+}
+
+void Core::shutdown(const std::string& reason) {
+  step(Shutdown{reason});
+}
+
+void Core::step(Event event) {
+  const Micros at = host_.now();
+  fire_timers(at);
+  engine_.step(std::move(event), at, effects_);
+  apply();
+}
+
+void Core::fire_timers() {
+  fire_timers(host_.now());
+}
+
+void Core::fire_timers(Micros at) {
+  if (engine_.next_deadline() > at) return;
+  engine_.tick(at, effects_);
+  apply();
+}
+
+// In the order that effects.h asks for. Records reach the store at the turn's end, which comes
+// before any of the answers queued here is written.
+void Core::apply() {
+  gate_.take(effects_);
+  for (Reply& reply : effects_.replies) gate_.pass(std::move(reply));
+  for (Notification& notice : effects_.notifications) {
+    gate_.pass({{notice.connection, 0}, notice.after_records, std::move(notice.body)});
+  }
+  for (Plan& plan : effects_.plans) host_.start_plan(std::move(plan));
+  for (LogLine& line : effects_.log) host_.log(std::move(line));
+  effects_.clear();
+}
+
+void Core::end_turn() {
+  do {
+    gate_.submit();
+    gate_.settle();  // a store that commits at once has done so already
+  } while (tell_store_state());
+  tell_removed();
+}
+
+void Core::tell_removed() {
+  for (const store::Removed& removed : gate_.take_removed()) {
+    LogLine line{
+        LogLevel::kInfo,
+        removed.first == 0 ? "job_removed" : "history_removed",
+        {{"job", "#" + std::to_string(removed.job)}, {"records", std::to_string(removed.records)}}};
+    if (!removed.name.empty()) line.fields.emplace_back("name", removed.name);
+    if (removed.first != 0) {
+      line.fields.emplace_back("first_sequence", std::to_string(removed.first));
+    }
+    host_.log(std::move(line));
+  }
+}
+
+// True if the engine was told something, and may have answered.
+bool Core::tell_store_state() {
+  if (gate_.writable() == told_writable_) return false;
+  told_writable_ = gate_.writable();
+  store_error_since_ = told_writable_ ? -1 : host_.now();
+  if (told_writable_) {
+    host_.log({LogLevel::kInfo, "store_writable", {{"store", store_.describe()}}});
+  } else {
+    host_.log({LogLevel::kError,
+               "store_not_writable",
+               {{"store", store_.describe()}, {"reason", gate_.reason()}}});
+  }
+  step(StoreState{told_writable_, gate_.reason()});
+  return true;
+}
+
+}  // namespace syncd::server

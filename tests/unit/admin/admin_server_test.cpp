@@ -1,0 +1,87 @@
+// The pages beside a loop that the test runs, or lets stand still.
+#include "daemon/admin/admin_server.h"
+
+#include <gmock/gmock.h>
+
+#include <thread>
+
+#include "support/http.h"
+
+namespace syncd::admin {
+namespace {
+
+using test::http_get;
+using ::testing::HasSubstr;
+
+class AdminServerTest : public ::testing::Test {
+ protected:
+  void SetUp() override { ASSERT_EQ(uv_loop_init(&loop_), 0); }
+  void TearDown() override {
+    server_->stop([] {});
+    uv_run(&loop_, UV_RUN_DEFAULT);
+    EXPECT_EQ(uv_loop_close(&loop_), 0);
+  }
+  void start(AdminLimits limits) {
+    std::vector<net::ListenSocket> sockets;
+    std::string error;
+    ASSERT_TRUE(net::open_tcp_sockets({"127.0.0.1", 0}, sockets, error)) << error;
+    address_ = sockets[0].endpoint.substr(sockets[0].endpoint.find(':') + 1);
+    const auto make = [this] {
+      ++made_;
+      return std::make_shared<const Snapshot>();
+    };
+    server_ = AdminServer::start(&loop_, std::move(sockets), {}, make, limits, error);
+    ASSERT_NE(server_, nullptr) << error;
+  }
+
+  uv_loop_t loop_{};
+  std::unique_ptr<AdminServer> server_;
+  std::string address_;
+  int made_ = 0;
+};
+
+TEST_F(AdminServerTest, ALoopThatStandsStillIsNotHealthy) {
+  start({.loop_timeout_ms = 50});
+  for (const char* path : {"/healthz", "/readyz", "/metrics", "/status"}) {
+    const test::HttpReply reply = http_get(address_, path);
+    EXPECT_EQ(reply.status, 503) << path;
+    EXPECT_THAT(reply.body, HasSubstr("has not answered within 50 ms"));
+  }
+  EXPECT_EQ(made_, 0);
+  EXPECT_EQ(http_get(address_, "/nothing").status, 404) << "which the loop is not asked for";
+}
+
+TEST_F(AdminServerTest, ALoopThatRunsIsAskedOnceForAll) {
+  start({.loop_timeout_ms = 60'000, .snapshot_age_ms_max = 60'000});
+  int status = 0;
+  std::thread client([&] { status = http_get(address_, "/healthz").status; });
+  while (made_ == 0) uv_run(&loop_, UV_RUN_ONCE);
+  client.join();
+  EXPECT_EQ(status, 200);
+  // What is young is shown again, although the loop stands still.
+  for (int i = 0; i < 5; ++i) EXPECT_EQ(http_get(address_, "/metrics").status, 200);
+  EXPECT_EQ(made_, 1);
+}
+
+// An answer that nobody takes, and a request that nobody ends.
+TEST_F(AdminServerTest, WhoeverTakesTooLongIsCutOff) {
+  start({.request_timeout_ms = 50});
+  test::HttpSocket silent(address_);
+  test::HttpSocket slow(address_);
+  slow.send("GET /hea");
+  EXPECT_EQ(silent.receive_all(), "");
+  EXPECT_EQ(slow.receive_all(), "");
+}
+
+TEST_F(AdminServerTest, TheOldestMakesRoom) {
+  start({.connections_max = 2, .request_timeout_ms = 600'000});
+  test::HttpSocket first(address_);
+  test::HttpSocket second(address_);
+  test::HttpSocket third(address_);
+  EXPECT_EQ(first.receive_all(), "");
+  third.send("GET /nothing HTTP/1.1\r\n\r\n");
+  EXPECT_EQ(test::parse_reply(third.receive_all()).status, 404);
+}
+
+}  // namespace
+}  // namespace syncd::admin

@@ -1,0 +1,153 @@
+// The metrics' text, and that the table, the documentation, the dashboard and the alerts name the
+// same metrics.
+#include "daemon/admin/metrics.h"
+
+#include <gmock/gmock.h>
+
+#include <fstream>
+#include <regex>
+#include <set>
+#include <sstream>
+
+namespace syncd::admin {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+std::string read_file(const char* path) {
+  std::ifstream file(path);
+  EXPECT_TRUE(file.good()) << path;
+  std::stringstream text;
+  text << file.rdbuf();
+  return text.str();
+}
+
+Snapshot snapshot_of(std::size_t jobs) {
+  Snapshot snapshot;
+  snapshot.server.version = "1.2";
+  for (std::size_t i = 0; i < jobs; ++i) {
+    JobFigures job;
+    job.id = static_cast<JobId>(i + 1);
+    job.name = "job-" + std::to_string(i);
+    job.policy = "hop:file:/a\"b\\c\nd";
+    job.has_clocks = true;
+    job.clock_min = 3;
+    job.clock_max = 8;
+    job.lag = 5;
+    job.members[2] = 7;
+    job.counters.wasted_us = 1'500'000;
+    job.counters.begin_wait.add(100);
+    job.counters.begin_wait.add(101);
+    job.counters.begin_wait.add(3'600'000'000);
+    snapshot.server.jobs.push_back(job);
+  }
+  return snapshot;
+}
+std::string text_of(const Snapshot& snapshot) {
+  return metrics_text(snapshot, {}, {});
+}
+
+TEST(MetricsTest, ShowsAJob) {
+  const std::string text = text_of(snapshot_of(1));
+  EXPECT_THAT(text, HasSubstr("syncd_build_info{version=\"1.2\"} 1\n"));
+  EXPECT_THAT(text, HasSubstr("syncd_job_clock_lag{job_name=\"job-0\"} 5\n"));
+  EXPECT_THAT(text, HasSubstr("syncd_job_members{job_name=\"job-0\",state=\"running\"} 7\n"));
+  EXPECT_THAT(text, HasSubstr("syncd_job_wasted_compute_seconds_total{job_name=\"job-0\"} 1.5\n"));
+  EXPECT_THAT(text, HasSubstr("policy=\"hop:file:/a\\\"b\\\\c\\nd\""));
+}
+
+TEST(MetricsTest, HistogramsAreCumulative) {
+  const std::string text = text_of(snapshot_of(1));
+  const std::string name = "syncd_job_begin_wait_seconds";
+  EXPECT_THAT(text, HasSubstr(name + "_bucket{job_name=\"job-0\",le=\"1e-04\"} 1\n"));
+  EXPECT_THAT(text, HasSubstr(name + "_bucket{job_name=\"job-0\",le=\"0.001\"} 2\n"));
+  EXPECT_THAT(text, HasSubstr(name + "_bucket{job_name=\"job-0\",le=\"600\"} 2\n"));
+  EXPECT_THAT(text, HasSubstr(name + "_bucket{job_name=\"job-0\",le=\"+Inf\"} 3\n"));
+  EXPECT_THAT(text, HasSubstr(name + "_sum{job_name=\"job-0\"} 3600.000201\n"));
+  EXPECT_THAT(text, HasSubstr(name + "_count{job_name=\"job-0\"} 3\n"));
+}
+
+TEST(MetricsTest, WithoutActiveWorkersThereIsNoClock) {
+  Snapshot snapshot = snapshot_of(1);
+  snapshot.server.jobs[0].has_clocks = false;
+  EXPECT_THAT(text_of(snapshot), Not(HasSubstr("syncd_job_clock_min{")));
+}
+
+TEST(MetricsTest, EveryMetricIsWrittenUnderItsNameAndType) {
+  const std::string text = text_of(snapshot_of(1));
+  std::set<std::string> names;
+  for (const MetricDescription& metric : metric_descriptions()) {
+    EXPECT_TRUE(names.insert(metric.name).second) << metric.name << " twice";
+    EXPECT_THAT(text, HasSubstr("# TYPE " + metric.name + " " + metric.type + "\n"));
+    const std::regex sample("\n" + metric.name + "(_bucket)?[{ ]");
+    EXPECT_TRUE(std::regex_search(text, sample)) << metric.name << " has no sample";
+    EXPECT_EQ(metric.type == "counter", metric.name.ends_with("_total")) << metric.name;
+  }
+}
+
+// The labels that the table promises are those that are written.
+TEST(MetricsTest, TheTableNamesTheLabels) {
+  std::istringstream lines(text_of(snapshot_of(1)));
+  std::map<std::string, std::string> labels;
+  for (const MetricDescription& metric : metric_descriptions()) labels[metric.name] = metric.labels;
+  std::string family;
+  for (std::string line; std::getline(lines, line);) {
+    if (line.starts_with("# TYPE ")) family = line.substr(7, line.find(' ', 7) - 7);
+    if (line.starts_with("#")) continue;
+    std::string found;
+    static const std::regex label("[{,]([a-z_]+)=\"");
+    for (auto it = std::sregex_iterator(line.begin(), line.end(), label);
+         it != std::sregex_iterator(); ++it) {
+      if ((*it)[1] != "le") found += (found.empty() ? "" : ", ") + (*it)[1].str();
+    }
+    EXPECT_EQ(found, labels[family]) << line;
+  }
+}
+
+// packaging/doc/metrics.md has one row for each metric, and none for any other.
+TEST(MetricsTest, TheDocumentationIsTheTable) {
+  std::string rows;
+  for (const MetricDescription& metric : metric_descriptions()) {
+    rows += "| `" + metric.name + "` | " + metric.type + " | " + metric.labels + " | " +
+            metric.help + " |\n";
+  }
+  std::istringstream page(read_file(SYNCD_METRICS_PAGE));
+  std::string documented;
+  for (std::string line; std::getline(page, line);) {
+    if (line.starts_with("| `")) documented += line + "\n";
+  }
+  EXPECT_EQ(documented, rows) << "packaging/doc/metrics.md must have exactly these rows";
+}
+
+// Whatever a panel or an alert asks for is there.
+TEST(MetricsTest, TheDashboardAndTheAlertsAskForMetricsThatThereAre) {
+  std::set<std::string> known;
+  for (const MetricDescription& metric : metric_descriptions()) {
+    known.insert(metric.name);
+    if (metric.type != "histogram") continue;
+    for (const char* suffix : {"_bucket", "_sum", "_count"}) known.insert(metric.name + suffix);
+  }
+  for (const char* path : {SYNCD_DASHBOARD, SYNCD_ALERTS}) {
+    const std::string text = read_file(path);
+    static const std::regex name("\\b(syncd|process)_[a-z_]+");
+    std::size_t count = 0;
+    for (auto it = std::sregex_iterator(text.begin(), text.end(), name);
+         it != std::sregex_iterator(); ++it, ++count) {
+      EXPECT_TRUE(known.contains(it->str())) << path << " asks for " << it->str();
+    }
+    EXPECT_GT(count, 10U) << path;
+  }
+}
+
+TEST(MetricsTest, TheProcessHasFigures) {
+  const ProcessFigures figures = process_figures();
+  EXPECT_GT(figures.resident_bytes, 1'000'000U);
+  EXPECT_GE(figures.open_fds, 3U);
+  EXPECT_GE(figures.max_fds, figures.open_fds);
+  EXPECT_GE(figures.threads, 1U);
+  EXPECT_GT(figures.start_s, 1e9);
+}
+
+}  // namespace
+}  // namespace syncd::admin
