@@ -3,54 +3,21 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <fstream>
 #include <iostream>
 #include <nlohmann/json.hpp>
-#include <optional>
-#include <set>
 
+#include "daemon/config/duration.h"
+#include "daemon/ctl/asking.h"
+#include "daemon/ctl/chrome_trace.h"
 #include "daemon/ctl/daemon_link.h"
-#include "daemon/ctl/history.h"
 #include "daemon/ctl/table.h"
 
 namespace syncd::ctl {
 namespace {
 
-constexpr std::uint32_t kPageRecords = 2000;
-
-int complain(int code, const std::string& text) {
-  std::cerr << "syncctl: " << text << "\n";
-  return code;
-}
-
-int failed(const DaemonLink& link) {
-  const bool refused = link.failure() == DaemonLink::Failure::kRefused;
-  return complain(refused ? kExitRefused : kExitUnreachable, link.error());
-}
-
-// Opens the link that the options name. Anything but kExitOk was complained about.
-int open(DaemonLink& link, const Options& options) {
-  std::string addresses = options.addresses;
-  if (const char* env = std::getenv("SYNCD_ADDR"); addresses.empty() && env != nullptr) {
-    addresses = env;
-  }
-  std::vector<client::Endpoint> endpoints = client::default_endpoints();
-  std::string error;
-  if (!addresses.empty() && !client::parse_endpoints(addresses, endpoints, error)) {
-    return complain(kExitUsage, error);
-  }
-  std::string token;
-  if (!options.token_file.empty()) {
-    std::ifstream file(options.token_file);
-    if (!std::getline(file, token)) {
-      return complain(kExitUsage, "token file " + options.token_file + " cannot be read");
-    }
-  }
-  return link.open(endpoints, token, options.timeout_ms) ? kExitOk : failed(link);
-}
+constexpr std::int64_t kCopyTimeoutMs = 600'000;
 
 void print(const nlohmann::json& json) {
   std::cout << json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) << "\n";
@@ -60,56 +27,14 @@ std::string or_dash(const std::string& text) {
   return text.empty() ? "-" : text;
 }
 
-// Calls `use` for each record that the options select. Anything but kExitOk was complained about.
-template <class Use>
-int for_each_record(const Options& options, Use use) {
-  std::set<RecordKind> kinds;
-  for (const std::string& name : options.kinds) {
-    const RecordKind kind = record_kind(name);
-    if (kind == RecordKind::kNone) {
-      std::string allowed;
-      for (std::uint8_t k = 1; k <= kRecordKindMax; ++k) {
-        allowed += (k > 1 ? ", " : "") + std::string(to_string(static_cast<RecordKind>(k)));
-      }
-      return complain(kExitUsage, "--kind " + name + " is unknown; allowed are " + allowed);
-    }
-    kinds.insert(kind);
-  }
-  DaemonLink link;
-  std::unique_ptr<HistorySource> source;
-  std::string error;
-  if (!options.store.empty()) {
-    source = history_in(options.store, error);
-    if (!source) return complain(kExitStore, error);
-    if (!source->may_have(options.job)) {
-      return complain(kExitRefused,
-                      "there is no job '" + options.job + "' in store " + options.store);
-    }
-  } else {
-    if (const int code = open(link, options); code != kExitOk) return code;
-    source = history_of(link);
-  }
-  std::uint64_t left = options.limit == 0 ? UINT64_MAX : options.limit;
-  Sequence next = std::max<std::uint64_t>(1, options.from);
-  std::vector<Record> page;
-  while (next != 0 && left > 0) {
-    if (!source->read(options.job, next, kPageRecords, page, next, error)) {
-      if (options.store.empty() && link.failure() != DaemonLink::Failure::kNone) {
-        return failed(link);
-      }
-      return complain(kExitStore, error);
-    }
-    for (const Record& record : page) {
-      if (left == 0) break;
-      if (!kinds.empty() && !kinds.contains(record.kind)) continue;
-      use(record);
-      --left;
-    }
-  }
-  return kExitOk;
+// After what silence in an iteration; "-" if that is not said.
+std::string threshold(std::int64_t us) {
+  return us < 0 ? "-" : us == 0 ? "never" : format_duration(us);
 }
 
 nlohmann::json to_json(const wire::StatusReply& s) {
+  nlohmann::json since;
+  if (s.store_error_since_us >= 0) since = s.store_error_since_us;
   return {{"version", s.server_version},
           {"pid", s.pid},
           {"started_us", s.started_us},
@@ -122,7 +47,11 @@ nlohmann::json to_json(const wire::StatusReply& s) {
           {"pushes", s.pushes},
           {"frames_in", s.frames_in},
           {"frames_out", s.frames_out},
-          {"read_only", s.read_only}};
+          {"read_only", s.read_only},
+          {"store_error", s.store_error},
+          {"store_error_since_us", since},
+          {"commit_failures", s.commit_failures},
+          {"records_removed", s.records_removed}};
 }
 
 nlohmann::json to_json(const wire::JobStatus& j) {
@@ -154,6 +83,10 @@ nlohmann::json to_json(const wire::WorkerStatus& w) {
   out["last_push_us"] = w.last_push_us < 0 ? nlohmann::json() : nlohmann::json(w.last_push_us);
   out["waiting_us"] = w.waiting_us < 0 ? nlohmann::json() : nlohmann::json(w.waiting_us);
   out["waiting_for"] = w.waiting_for;
+  out["warn_after_us"] = w.warn_after_us < 0 ? nlohmann::json() : nlohmann::json(w.warn_after_us);
+  out["evict_after_us"] =
+      w.evict_after_us < 0 ? nlohmann::json() : nlohmann::json(w.evict_after_us);
+  out["late_rule"] = w.late_rule;
   return out;
 }
 
@@ -161,7 +94,7 @@ nlohmann::json to_json(const wire::WorkerStatus& w) {
 
 int run_status(const Options& options) {
   DaemonLink link;
-  if (const int code = open(link, options); code != kExitOk) return code;
+  if (const int code = open_link(link, options); code != kExitOk) return code;
   wire::StatusReply s;
   if (!link.call(wire::StatusRequest{}, s)) return failed(link);
   if (options.json) {
@@ -177,12 +110,17 @@ int run_status(const Options& options) {
             << "sessions " << s.sessions << "\n"
             << "pushes   " << s.pushes << "\n"
             << "frames   " << s.frames_in << " in, " << s.frames_out << " out\n";
+  if (s.read_only) {
+    std::cout << "problem  pushes are refused for "
+              << format_duration(s.now_us - s.store_error_since_us) << ": " << s.store_error
+              << "\n";
+  }
   return kExitOk;
 }
 
 int run_jobs(const Options& options) {
   DaemonLink link;
-  if (const int code = open(link, options); code != kExitOk) return code;
+  if (const int code = open_link(link, options); code != kExitOk) return code;
   wire::JobsReply reply;
   if (!link.call(wire::JobsRequest{}, reply)) return failed(link);
   if (reply.omitted > 0) {
@@ -210,18 +148,10 @@ int run_jobs(const Options& options) {
 
 int run_workers(const Options& options) {
   DaemonLink link;
-  if (const int code = open(link, options); code != kExitOk) return code;
+  if (const int code = open_link(link, options); code != kExitOk) return code;
   std::vector<wire::WorkerStatus> workers;
   std::int64_t now_us = 0;
-  for (std::int64_t next = 0; next >= 0;) {
-    wire::WorkersReply page;
-    if (!link.call(wire::WorkersRequest{options.job, static_cast<std::uint32_t>(next)}, page)) {
-      return failed(link);
-    }
-    now_us = page.now_us;
-    next = page.next_rank;
-    for (auto& worker : page.workers) workers.push_back(std::move(worker));
-  }
+  if (!read_workers(link, options.job, workers, now_us)) return failed(link);
   if (options.json) {
     nlohmann::json all = nlohmann::json::array();
     for (const wire::WorkerStatus& worker : workers) all.push_back(to_json(worker));
@@ -233,10 +163,12 @@ int run_workers(const Options& options) {
     rows.push_back({std::to_string(w.rank), w.host, w.name, w.state, std::to_string(w.clock),
                     format_age(now_us, w.last_push_us),
                     w.waiting_us < 0 ? "-" : format_duration(w.waiting_us), or_dash(w.waiting_for),
-                    or_dash(w.reason)});
+                    or_dash(w.reason), threshold(w.warn_after_us), threshold(w.evict_after_us),
+                    or_dash(w.late_rule)});
   }
-  std::cout << format_table(
-      {"RANK", "HOST", "NAME", "STATE", "CLOCK", "LAST PUSH", "WAITING", "FOR", "REASON"}, rows);
+  std::cout << format_table({"RANK", "HOST", "NAME", "STATE", "CLOCK", "LAST PUSH", "WAITING",
+                             "FOR", "REASON", "WARN", "EVICT", "WHY THEN"},
+                            rows);
   return kExitOk;
 }
 
@@ -262,6 +194,26 @@ int run_history(const Options& options) {
   return kExitOk;
 }
 
+namespace {
+
+int ended(int code, const std::ostream& out, const std::string& output) {
+  if (code == kExitOk && !out) {
+    return complain(kExitStore, (output.empty() ? "standard output" : output) +
+                                    std::string(" took no more: the export is not all there"));
+  }
+  return code;
+}
+
+int export_chrome(const Options& options, std::ostream& out) {
+  ChromeTrace trace(out);
+  const int code = for_each_record(options, [&](const Record& record) { trace.add(record); });
+  trace.finish();
+  out.flush();
+  return ended(code, out, options.output);
+}
+
+}  // namespace
+
 int run_export(const Options& options) {
   std::ofstream file;
   if (!options.output.empty()) {
@@ -272,6 +224,7 @@ int run_export(const Options& options) {
     }
   }
   std::ostream& out = options.output.empty() ? std::cout : file;
+  if (options.format == "chrome") return export_chrome(options, out);
   const bool csv = options.format == "csv";
   if (csv) out << csv_line(record_column_names());
   const int code = for_each_record(options, [&](const Record& record) {
@@ -283,16 +236,12 @@ int run_export(const Options& options) {
     }
   });
   out.flush();
-  if (code == kExitOk && !out) {
-    return complain(kExitStore, (options.output.empty() ? "standard output" : options.output) +
-                                    std::string(" took no more: the export is not all there"));
-  }
-  return code;
+  return ended(code, out, options.output);
 }
 
 int run_create(const Options& options) {
   DaemonLink link;
-  if (const int code = open(link, options); code != kExitOk) return code;
+  if (const int code = open_link(link, options); code != kExitOk) return code;
   wire::Ok ok;
   const wire::CreateJobRequest request{options.job, options.policy, options.workers,
                                        options.min_workers};
@@ -301,17 +250,63 @@ int run_create(const Options& options) {
 
 int run_stop(const Options& options) {
   DaemonLink link;
-  if (const int code = open(link, options); code != kExitOk) return code;
+  if (const int code = open_link(link, options); code != kExitOk) return code;
   wire::Ok ok;
   return link.call(wire::StopJobRequest{options.job, options.reason}, ok) ? kExitOk : failed(link);
 }
 
+int run_checkpoint(const Options& options, const std::string& to) {
+  // As long as the disk takes.
+  Options patient = options;
+  patient.timeout_ms = std::max<std::int64_t>(options.timeout_ms, kCopyTimeoutMs);
+  DaemonLink link;
+  if (const int code = open_link(link, patient); code != kExitOk) return code;
+  wire::Ok ok;
+  if (!link.call(wire::CheckpointRequest{to}, ok)) return failed(link);
+  if (options.json) {
+    print({{"backup", to}});
+  } else {
+    std::cout << link.endpoint() << " has copied its store to " << to << "\n";
+  }
+  return kExitOk;
+}
+
 int run_set_policy(const Options& options) {
   DaemonLink link;
-  if (const int code = open(link, options); code != kExitOk) return code;
+  if (const int code = open_link(link, options); code != kExitOk) return code;
   wire::Ok ok;
   const wire::SetPolicyRequest request{options.job, options.policy};
   return link.call(request, ok) ? kExitOk : failed(link);
+}
+
+namespace {
+
+int manage(const Options& options, wire::WorkerAction action, const std::string& text,
+           std::int64_t lease_us = 0) {
+  DaemonLink link;
+  if (const int code = open_link(link, options); code != kExitOk) return code;
+  wire::Ok ok;
+  const wire::ManageWorkerRequest request{options.job, options.worker, action, text, lease_us};
+  return link.call(request, ok) ? kExitOk : failed(link);
+}
+
+}  // namespace
+
+int run_drain(const Options& options) {
+  return manage(options, wire::WorkerAction::kDrain, options.reason);
+}
+
+int run_kick(const Options& options) {
+  return manage(options, wire::WorkerAction::kKick, options.reason);
+}
+
+int run_phase(const Options& options) {
+  Micros lease_us = 0;
+  if (!config::parse_duration(options.lease, lease_us)) {
+    return complain(kExitUsage,
+                    "--lease " + options.lease + " is no duration such as 90s, 10m or 2h");
+  }
+  return manage(options, wire::WorkerAction::kLease, options.phase, lease_us);
 }
 
 }  // namespace syncd::ctl

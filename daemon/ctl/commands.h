@@ -16,8 +16,12 @@ inline constexpr int kExitUnreachable = 3;  // no daemon answered
 inline constexpr int kExitStore = 4;        // a store cannot be read, or a file not written
 
 struct Options {
-  std::string addresses;  // empty: SYNCD_ADDR, else the default ones
-  std::string token_file;
+  std::string addresses;   // empty: SYNCD_ADDR, else the default ones
+  std::string token_file;  // this and the next four: empty: the variable of the client library
+  std::string ca_file;
+  std::string certificate_file;
+  std::string key_file;
+  std::string server_name;
   std::int64_t timeout_ms = 5000;
   bool json = false;
 
@@ -29,11 +33,22 @@ struct Options {
   std::vector<std::string> kinds;
   std::string format;
   std::string output;
+  // stragglers
+  std::string since;      // a duration; empty: all
+  std::uint32_t top = 0;  // 0: all
+  // top
+  std::string interval = "1s";
+  std::string sort = "rank";
+  bool once = false;
   // job create, job stop, set-policy
   std::string policy;
   std::uint32_t workers = 0;
   std::uint32_t min_workers = 0;
   std::string reason;
+  // drain, kick, phase
+  std::string worker;
+  std::string phase;
+  std::string lease;
 };
 
 int run_status(const Options& options);
@@ -44,5 +59,10 @@ int run_export(const Options& options);
 int run_create(const Options& options);
 int run_stop(const Options& options);
 int run_set_policy(const Options& options);
+// Lets the daemon copy its store to a directory on its machine.
+int run_checkpoint(const Options& options, const std::string& to);
+int run_drain(const Options& options);
+int run_kick(const Options& options);
+int run_phase(const Options& options);
 
 }  // namespace syncd::ctl

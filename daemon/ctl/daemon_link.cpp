@@ -91,6 +91,7 @@ DaemonLink::~DaemonLink() {
 void DaemonLink::disconnect() {
   if (fd_ >= 0) close(fd_);
   fd_ = -1;
+  tls_.reset();
   splitter_ = wire::FrameSplitter();
 }
 
@@ -110,10 +111,10 @@ bool DaemonLink::connect_to(const client::Endpoint& endpoint, std::string& why) 
   return fd_ >= 0;
 }
 
-bool DaemonLink::open(const std::vector<client::Endpoint>& endpoints, const std::string& token,
+bool DaemonLink::open(const std::vector<client::Endpoint>& endpoints, Credentials credentials,
                       std::int64_t timeout_ms) {
   endpoints_ = endpoints;
-  token_ = token;
+  credentials_ = std::move(credentials);
   timeout_ms_ = timeout_ms;
   return reopen();
 }
@@ -128,14 +129,50 @@ bool DaemonLink::reopen() {
       continue;
     }
     endpoint_ = endpoint.text();
+    if (endpoint.kind == client::Endpoint::Kind::kTls && !begin_tls(endpoint)) return false;
     wire::Welcome welcome;
-    return call(wire::Hello{kProtocolMin, kProtocolMax, "syncctl", SYNCD_VERSION, token_}, welcome);
+    return call(
+        wire::Hello{kProtocolMin, kProtocolMax, "syncctl", SYNCD_VERSION, credentials_.token},
+        welcome);
   }
   return fail(Failure::kUnreachable,
               "no daemon answered (" + tried + "): is syncd running? Name its address with --addr");
 }
 
-bool DaemonLink::send_all(const std::vector<std::uint8_t>& bytes) {
+bool DaemonLink::begin_tls(const client::Endpoint& endpoint) {
+  const std::string& name =
+      credentials_.server_name.empty() ? endpoint.host : credentials_.server_name;
+  std::vector<std::uint8_t> first;
+  tls_ = tls::Channel::connect(credentials_.tls, name, endpoint_, first);
+  return tls_ != nullptr ? send_raw(first) : fail(Failure::kUnreachable, "memory ran out");
+}
+
+// Under TLS nothing leaves before the handshake is over, which receive() brings about.
+bool DaemonLink::send_all(std::span<const std::uint8_t> bytes) {
+  if (tls_ == nullptr) return send_raw(bytes);
+  std::vector<std::uint8_t> sealed;
+  if (!tls_->send(bytes, sealed)) return fail(Failure::kRefused, endpoint_ + ": " + tls_->error());
+  return send_raw(sealed);
+}
+
+// What came over the socket. False: TLS failed, and nothing of what the daemon said is left.
+bool DaemonLink::take(std::span<const std::uint8_t> bytes) {
+  if (tls_ == nullptr) {
+    splitter_.append(bytes);
+    return true;
+  }
+  std::vector<std::uint8_t> plain;
+  std::vector<std::uint8_t> out;
+  const bool good = tls_->receive(bytes, plain, out);
+  if (!good && plain.empty()) {
+    return fail(tls_->status() == Status::kAuth ? Failure::kRefused : Failure::kUnreachable,
+                endpoint_ + ": " + tls_->error());
+  }
+  splitter_.append(plain);
+  return send_raw(out);
+}
+
+bool DaemonLink::send_raw(std::span<const std::uint8_t> bytes) {
   std::size_t sent = 0;
   while (sent < bytes.size()) {
     const ssize_t count = send(fd_, bytes.data() + sent, bytes.size() - sent, MSG_NOSIGNAL);
@@ -165,7 +202,7 @@ bool DaemonLink::receive(wire::Message& message) {
     std::array<std::uint8_t, 16384> buffer;
     const ssize_t count = recv(fd_, buffer.data(), buffer.size(), 0);
     if (count > 0) {
-      splitter_.append(std::span(buffer).first(static_cast<std::size_t>(count)));
+      if (!take(std::span(buffer).first(static_cast<std::size_t>(count)))) return false;
     } else if (count == 0) {
       return fail(Failure::kUnreachable, endpoint_ + " closed the connection");
     } else if (errno == EAGAIN) {

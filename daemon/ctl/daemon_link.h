@@ -2,10 +2,13 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "libclient/endpoint.h"
+#include "proto/tls.h"
 #include "proto/wire.h"
 
 namespace syncd::ctl {
@@ -23,9 +26,15 @@ class DaemonLink {
   DaemonLink(const DaemonLink&) = delete;
   DaemonLink& operator=(const DaemonLink&) = delete;
 
+  struct Credentials {
+    std::string token;
+    std::shared_ptr<tls::Context> tls;  // for endpoints of kind kTls; null: there are none
+    std::string server_name;            // empty: each endpoint's host
+  };
+
   // Connects to the first endpoint that answers and shakes hands. Blocks for at most timeout_ms per
   // endpoint. False: error() says what was tried and what can be done.
-  bool open(const std::vector<client::Endpoint>& endpoints, const std::string& token,
+  bool open(const std::vector<client::Endpoint>& endpoints, Credentials credentials,
             std::int64_t timeout_ms);
 
   // After the connection broke: the same again from the start. A daemon closes connections that are
@@ -54,13 +63,17 @@ class DaemonLink {
   void disconnect();
   bool connect_to(const client::Endpoint& endpoint, std::string& why);
   bool exchange(wire::Body request, wire::Body& answer);
-  bool send_all(const std::vector<std::uint8_t>& bytes);
+  bool begin_tls(const client::Endpoint& endpoint);
+  bool take(std::span<const std::uint8_t> bytes);
+  bool send_all(std::span<const std::uint8_t> bytes);
+  bool send_raw(std::span<const std::uint8_t> bytes);
   bool receive(wire::Message& message);
   bool fail(Failure failure, std::string error);
 
   int fd_ = -1;
   std::vector<client::Endpoint> endpoints_;
-  std::string token_;
+  Credentials credentials_;
+  std::unique_ptr<tls::Channel> tls_;
   std::int64_t timeout_ms_ = 0;
   std::uint64_t next_id_ = 1;
   std::string endpoint_;

@@ -6,10 +6,15 @@
 #include <iostream>
 
 #include "daemon/ctl/commands.h"
+#include "daemon/ctl/connection.h"
 #include "daemon/ctl/plan.h"
 #include "daemon/ctl/simulate.h"
+#include "daemon/ctl/store_commands.h"
 #include "daemon/ctl/table.h"
+#include "daemon/ctl/tls_init.h"
+#include "daemon/ctl/top.h"
 #include "daemon/ctl/topology.h"
+#include "daemon/ctl/waits.h"
 #include "daemon/engine/policy.h"
 #include "daemon/topology/bounds.h"
 #include "daemon/topology/graph_spec.h"
@@ -20,11 +25,13 @@ constexpr const char* kFooter =
     "JOB is a job's name (of several by one name, the latest) or #ID.\n"
     "Exit codes: 0 done, 1 the daemon refused, 2 the command line is wrong, 3 no daemon answered,\n"
     "4 a store could not be read or a file not written.\n"
-    "Environment: SYNCD_ADDR, the daemon's addresses where --addr is not given.";
+    "Environment, where the option is not given: SYNCD_ADDR (--addr), SYNCD_TOKEN_FILE,\n"
+    "SYNCD_CA_FILE, SYNCD_CERTIFICATE_FILE, SYNCD_KEY_FILE, SYNCD_SERVER_NAME.";
 
 constexpr const char* kStatusKeys =
     "JSON keys: version, pid, started_us, now_us (since the Unix epoch), store, mode, sessions, "
-    "jobs,\nworkers, pushes, frames_in, frames_out, read_only.";
+    "jobs,\nworkers, pushes, frames_in, frames_out, read_only, store_error, store_error_since_us "
+    "(null: none),\ncommit_failures, records_removed (by retention).";
 constexpr const char* kJobsKeys =
     "JSON: a list of objects with the keys id, name, policy, state (waiting, running, stopped), "
     "epoch,\nexpected_workers, active_workers, clock_min, clock_max, pushes, waiting, note, "
@@ -32,7 +39,43 @@ constexpr const char* kJobsKeys =
 constexpr const char* kWorkersKeys =
     "JSON: a list of objects with the keys rank, name, host, state, incarnation, clock, granted,\n"
     "connected, last_push_us (null: none yet), waiting_us (null: not waiting), waiting_for, "
-    "reason.";
+    "reason,\nwarn_after_us and evict_after_us (how long in one iteration before the log names it, "
+    "before it\nis lost; 0: never), late_rule (how the two were chosen).";
+
+constexpr const char* kStragglersHelp =
+    "A wait is the time that a worker was held in begin before an iteration that it then pushed. "
+    "It is\ncharged, whole, to the worker whose push ended it (or whose leaving or loss did): "
+    "under "
+    "bsp the last\none of each barrier is charged with all that the others waited for it there. "
+    "What something else\nended (the start of the job, a change of policy, a planner's time) is "
+    "charged to nobody.\n"
+    "LOST: charged waits, added up over those who waited. SHARE: of all charged. ALONE: the part "
+    "of "
+    "LOST\nafter the last push of anybody else, which being as fast as the next-slowest would "
+    "save. "
+    "LONGEST: a\nsingle wait. WAITS: how many. MOMENTS: how many times it let others go (bsp: "
+    "barriers it was last at).\n"
+    "JSON keys: lost_us, elsewhere_us, computed_us (the pushed iterations), workers and hosts, "
+    "each "
+    "a list of\nobjects with rank and name (workers), host, lost_us, alone_us, longest_us, waits, "
+    "moments.\n"
+    "Examples: syncctl stragglers my-job --since 10m --top 5\n"
+    "          syncctl stragglers my-job --store /var/lib/syncd --json";
+constexpr const char* kTopHelp =
+    "Keys: q quit; j, k, arrows, page up and down, g, G scroll; s changes the order: by rank, "
+    "clock\n"
+    "(lowest first), waiting (longest first), rate (slowest first), host. NO_COLOR is respected.\n"
+    "IT/S: iterations a second over the last 5 s or so. AHEAD: iterations ahead of the slowest "
+    "worker\n"
+    "that is present. WAITED: how long it has been waiting by now, FOR whom (ranks). away: its\n"
+    "connection is cut. If the daemon goes away, the last answer stays, and it is asked again.\n"
+    "Examples: syncctl top my-job --sort waiting\n"
+    "          syncctl top --once";
+constexpr const char* kExplainHelp =
+    "Also says who waits for it. JSON keys: rank, name, host, state, clock, policy, waiting_us "
+    "(null: not\nwaiting), reason, waiting_for, waits_for and waited_for_by (lists of objects).\n"
+    "Examples: syncctl explain my-job 3\n"
+    "          syncctl explain my-job trainer-a --json";
 
 std::string with_footer(const std::string& text) {
   return text + "\n\n" + kFooter;
@@ -86,6 +129,95 @@ void add_plan(CLI::App& app, syncd::ctl::PlanOptions& options, std::function<int
                        "the policy specsync)");
   command("dssp", "How many iterations a fastest worker may run on", kPlanDsspHelp,
           PlanKind::kDssp);
+}
+
+// The commands that make certificates. The chosen one is run at once.
+void add_tls(CLI::App& app, syncd::ctl::TlsOptions& options, std::function<int()>& run_local) {
+  using namespace syncd::ctl;
+  CLI::App* tls = app.add_subcommand("tls", "Make certificates for a set-up of one's own");
+  tls->require_subcommand(1);
+  const auto command = [&](const char* name, const char* what,
+                           int (*function)(const TlsOptions&, std::ostream&, std::ostream&)) {
+    CLI::App* sub = tls->add_subcommand(name, what);
+    sub->add_option("DIR", options.directory, "Where the files are")->required();
+    sub->add_option("--days", options.days, "How long certificates are valid")
+        ->check(CLI::Range(1, 3650))
+        ->capture_default_str();
+    sub->callback([&options, &run_local, function] {
+      run_local = [&options, function] { return function(options, std::cout, std::cerr); };
+    });
+    return sub;
+  };
+  CLI::App* init = command(
+      "init", "Make an authority, the daemon's and a first client's certificate, and syncd.toml",
+      run_tls_init);
+  init->add_option("--host", options.hosts,
+                   "A name or address by which workers reach the daemon; may be repeated (default: "
+                   "this machine's name; localhost always works)")
+      ->allow_extra_args(false);
+  init->add_option("--client", options.name, "Name of the client: its identity is cert:NAME")
+      ->capture_default_str();
+  init->footer(with_footer(
+      "A first secure set-up is three commands: this one, `syncd --config DIR/syncd.toml`, and on "
+      "a\n"
+      "worker's machine the export line that this one prints. Existing files are left alone."));
+  CLI::App* issue =
+      command("issue", "Make one more client's certificate from DIR/ca.key", run_tls_issue);
+  issue->add_option("NAME", options.name, "Name of the client: its identity is cert:NAME")
+      ->required();
+}
+
+// The commands about a store whose daemon is down. The chosen one is run at once.
+void add_store(CLI::App& app, syncd::ctl::StoreOptions& options, const syncd::ctl::Options& daemon,
+               std::function<int()>& run_local) {
+  using namespace syncd::ctl;
+  CLI::App* store = app.add_subcommand("store", "Check, copy, restore or compact a store");
+  store->require_subcommand(1);
+  const auto command = [&](const char* name, const char* what,
+                           int (*function)(const StoreOptions&)) {
+    CLI::App* sub = store->add_subcommand(name, what);
+    sub->callback([&options, &daemon, &run_local, function] {
+      run_local = [&options, &daemon, function] {
+        options.json = daemon.json;
+        return function(options);
+      };
+    });
+    return sub;
+  };
+  CLI::App* check = command(
+      "check", "Read every record and snapshot; says what is damaged or missing", run_store_check);
+  check->add_option("DIR", options.path, "The store")->required();
+  check->footer(with_footer(
+      "A store that a daemon has open can be checked too, without its latest commits.\n"
+      "Exit status 4 if anything is wrong. JSON: sound, recovery (why a daemon would not start\n"
+      "with it), and per job id, name, records, last_sequence, snapshot_sequence, bytes, "
+      "problems."));
+  CLI::App* backup =
+      store->add_subcommand("backup", "Copy the store of a running daemon to a new directory");
+  backup->add_option("TO", options.other, "The copy, a directory that is not there yet")
+      ->required();
+  backup->add_option("--store", options.path,
+                     "Copy this store, whose daemon is down, instead of asking one");
+  backup->footer(with_footer(
+      "The daemon makes the copy, on its own machine: TO must be absolute then, and its user must "
+      "be able\nto write there. Everything that was acknowledged before is in it. Workers go on "
+      "meanwhile. Needs the\nrights of auth.admin. Files that do not change any more are linked, "
+      "not copied, where both are on\none file system. With --store nothing but this machine's "
+      "disk is used."));
+  backup->callback([&options, &daemon, &run_local] {
+    run_local = [&options, &daemon] {
+      options.json = daemon.json;
+      return options.path.empty() ? run_checkpoint(daemon, options.other)
+                                  : run_store_backup(options);
+    };
+  });
+  CLI::App* restore =
+      command("restore", "Make a store of a backup, which stays as it is", run_store_restore);
+  restore->add_option("BACKUP", options.other, "What `store backup` made")->required();
+  restore->add_option("DIR", options.path, "The store, where nothing may be yet")->required();
+  CLI::App* compact =
+      command("compact", "Give back the space that a store does not need", run_store_compact);
+  compact->add_option("DIR", options.path, "The store")->required();
 }
 
 // The commands that ask a graph rather than a daemon. The chosen one is run at once.
@@ -201,14 +333,7 @@ int main(int argc, char** argv) try {
   app.footer(kFooter);
   app.require_subcommand(1);
   app.set_version_flag("--version", "syncctl " SYNCD_VERSION);
-  app.add_option("--addr", options.addresses,
-                 "Addresses to try in turn, comma-separated: unix:PATH, tcp:HOST:PORT or HOST:PORT "
-                 "(default: the default Unix socket, then 127.0.0.1:7117)");
-  app.add_option("--token-file", options.token_file, "File that holds the shared token");
-  app.add_option("--timeout-ms", options.timeout_ms, "How long to wait for each answer")
-      ->check(CLI::Range(1, 600000))
-      ->capture_default_str();
-  app.add_flag("--json", options.json, "Print JSON instead of a table");
+  add_connection_options(app, options);
   app.fallthrough();
 
   const auto command = [&](CLI::App& parent, const char* name, const char* what,
@@ -243,6 +368,17 @@ int main(int argc, char** argv) try {
   workers->footer(with_footer(kWorkersKeys));
   workers->add_option("JOB", options.job, "Job name or #ID")->required();
 
+  CLI::App* top = command(
+      app, "top", "A job's workers, or all jobs, in a table that keeps itself fresh", run_top);
+  top->add_option("JOB", options.job, "Job name or #ID (default: all jobs)");
+  top->add_option("--interval", options.interval, "How often to ask: 500ms, 2s")
+      ->capture_default_str();
+  top->add_option("--sort", options.sort, "By rank, clock, waiting, rate or host")
+      ->capture_default_str();
+  top->add_flag("--once", options.once,
+                "Print one frame, after one interval, and end: for files and pipes");
+  top->footer(with_footer(kTopHelp));
+
   CLI::App* history = command(app, "history", "A job's recorded facts, oldest first", run_history);
   history->add_option("JOB", options.job, "Job name or #ID");
   filters(history);
@@ -251,13 +387,34 @@ int main(int argc, char** argv) try {
                                "lines; columns and keys are the same",
                                run_export);
   exported->add_option("JOB", options.job, "Job name or #ID")->required();
-  exported->add_option("--format", options.format, "csv or jsonl")
+  exported
+      ->add_option("--format", options.format,
+                   "csv, jsonl, or chrome: a trace for https://ui.perfetto.dev and "
+                   "chrome://tracing")
       ->required()
-      ->check(CLI::IsMember({"csv", "jsonl"}));
+      ->check(CLI::IsMember({"csv", "jsonl", "chrome"}));
   exported->add_option("--output", options.output, "File to write (default: standard output)");
   filters(exported);
   history->footer(with_footer(record_help()));
-  exported->footer(with_footer(record_help()));
+  exported->footer(with_footer(
+      record_help() +
+      "chrome: a job is a process, a worker a track, an iteration a slice from its grant to the "
+      "arrival of its\npush, with the wait before it; everything else is an instant on the job's "
+      "own track."));
+
+  CLI::App* stragglers = command(app, "stragglers",
+                                 "Who made the others wait: time lost per worker and per host, out "
+                                 "of the history",
+                                 run_stragglers);
+  stragglers->add_option("JOB", options.job, "Job name or #ID")->required();
+  stragglers->add_option("--since", options.since,
+                         "Only waits that ended so long ago at most, by this machine's clock: 90s, "
+                         "10m, 2h");
+  stragglers->add_option("--top", options.top, "Only the N worst workers and hosts (0: all)");
+  stragglers->add_option("--store", options.store,
+                         "Read this store directory while its daemon is down, instead of asking "
+                         "one");
+  stragglers->footer(with_footer(kStragglersHelp));
 
   CLI::App* job = app.add_subcommand("job", "Create or stop a job");
   job->require_subcommand(1);
@@ -281,11 +438,42 @@ int main(int argc, char** argv) try {
       "needs to do anything. The history records it as policy_switched. A job keeps to\n"
       "parameter-server policies; one under hop or notify_ack keeps the policy that it has."));
 
+  const auto about_worker = [&](const char* name, const char* what, int (*function)(const Options&),
+                                const char* footer) {
+    CLI::App* sub = command(app, name, what, function);
+    sub->add_option("JOB", options.job, "Job name or #ID")->required();
+    sub->add_option("WORKER", options.worker, "The worker's rank, or its name")->required();
+    sub->footer(with_footer(footer));
+    return sub;
+  };
+  about_worker("explain", "Why a worker waits: the rule, its numbers, for whom", run_explain,
+               kExplainHelp);
+  about_worker("drain", "Let a worker finish its iteration and leave", run_drain,
+               "It gets no other iteration: its next begin is answered STOP, and once its push is "
+               "in (under hop\nand notify_ack: once it asks for the next iteration) nobody waits "
+               "for it any more. Its process may\nnot come back; a new one may.")
+      ->add_option("--reason", options.reason, "Shown to the worker and kept in the history");
+  about_worker("kick", "Declare a worker lost at once", run_kick,
+               "Nobody waits for it any more, and whatever its process still sends is refused. It "
+               "may not come\nback; a new process may.")
+      ->add_option("--reason", options.reason, "Shown to the worker and kept in the history");
+  CLI::App* phase = about_worker(
+      "phase", "Grant a worker a long phase in which it is not late", run_phase,
+      "As if the worker had announced it itself: until its next begin or push, and for the lease "
+      "at most,\nit is neither called slow nor evicted. A cut connection still ends in a loss.");
+  phase->add_option("NAME", options.phase, "What it does meanwhile, such as evaluation")
+      ->required();
+  phase->add_option("--lease", options.lease, "For how long at most: 90s, 10m, 2h")->required();
+
   TopologyQuery topology;
   std::function<int()> run_local;
   add_topology(app, topology, run_local);
+  StoreOptions store;
+  add_store(app, store, options, run_local);
   PlanOptions plan;
   add_plan(app, plan, run_local);
+  TlsOptions tls;
+  add_tls(app, tls, run_local);
   SimulateQuery simulation;
   add_simulate(app, simulation, run_local);
 

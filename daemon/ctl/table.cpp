@@ -266,6 +266,7 @@ nlohmann::json record_json(const Record& r) {
     if (r.wasted_us > 0) out["wasted_us"] = r.wasted_us;
     if (r.declined) out["declined"] = true;
   }
+  if (r.kind == RecordKind::kWorkerLeased) out["span_us"] = r.span_us;
   if (!r.name.empty()) out["name"] = r.name;
   if (!r.host.empty()) out["host"] = r.host;
   if (!r.data.empty()) out["data"] = hexadecimal(r.data);
@@ -349,6 +350,10 @@ std::string record_details(const Record& r) {
     add("clock", std::to_string(r.clock));
   }
   if (r.kind == RecordKind::kJobCreated) add("name", r.name);
+  if (r.kind == RecordKind::kWorkerLeased) {
+    add("phase", r.name);
+    add("lease", format_duration(r.span_us));
+  }
   if (!r.policy.empty()) add("policy", r.policy);
   if (r.expected_workers > 0) add("workers", std::to_string(r.expected_workers));
   if (r.superstep >= 0) add("superstep", std::to_string(r.superstep));

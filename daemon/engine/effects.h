@@ -6,10 +6,12 @@
 //     over before them, are committed. This makes an acknowledged push, join or leave survive a
 //     crash, also where this Effects has no record because an earlier one has it (a push sent
 //     twice).
-//  3. All other replies, and all notifications, may be sent at once: a grant need not wait for the
-//     push that caused it, because an unacknowledged push is sent again after a crash.
+//     A notification with after_records == true likewise: whoever acted on it could not be called
+//     back after a crash.
+//  3. All other replies and notifications may be sent at once: a grant need not wait for the push
+//     that caused it, because an unacknowledged push is sent again after a crash.
 //  4. Replies and notifications to one connection keep their order among those that are free to go;
-//     a held reply may be overtaken.
+//     one that is held may be overtaken.
 //  5. `plans` are worked on off the loop thread, in any order; each comes back as PlanReady.
 //  6. `log` lines may be written at any time after the records are submitted.
 #pragma once
@@ -33,6 +35,7 @@ struct Reply {
 struct Notification {
   ConnectionId connection = 0;
   wire::Body body;
+  bool after_records = false;
 };
 
 // A computation that would take too long on the loop: pure, self-contained, and safe to run on any

@@ -54,6 +54,10 @@ std::string check_claims(const wire::Join& join) {
     return "incarnation " + std::to_string(join.incarnation) +
            " is out of range: allowed are 0 to " + std::to_string(limits::kIncarnationMax);
   }
+  if (join.epoch > limits::kIncarnationMax) {
+    return "epoch " + std::to_string(join.epoch) + " is out of range: allowed are 0 to " +
+           std::to_string(limits::kIncarnationMax);
+  }
   if (!in_range(join.granted) || !in_range(join.pushed) || !in_range(join.collected) ||
       !in_range(join.consumed)) {
     return "an iteration reported at the join is out of range: allowed are -1 to " +
@@ -168,7 +172,8 @@ void Engine::handle(Request& request, Effects& effects) {
         } else if constexpr (std::is_same_v<T, wire::Join>) {
           on_join(request, body, effects);
         } else if constexpr (std::is_same_v<T, wire::JobsRequest>) {
-          on_jobs(request.caller, effects);
+          const auto all = [](const std::string&) { return true; };
+          effects.replies.push_back({request.caller, false, jobs(all)});
         } else if constexpr (std::is_same_v<T, wire::WorkersRequest>) {
           on_workers(request.caller, body, effects);
         } else if constexpr (std::is_same_v<T, wire::CreateJobRequest>) {
@@ -177,6 +182,8 @@ void Engine::handle(Request& request, Effects& effects) {
           on_stop(request.caller, body, effects);
         } else if constexpr (std::is_same_v<T, wire::SetPolicyRequest>) {
           on_set_policy(request.caller, body, effects);
+        } else if constexpr (std::is_same_v<T, wire::ManageWorkerRequest>) {
+          on_manage(request.caller, body, effects);
         } else if constexpr (std::is_same_v<T, wire::Restarted>) {
           routed(&Job::restarted, body);
         } else if constexpr (std::is_same_v<T, wire::Phase>) {
@@ -274,6 +281,10 @@ void Engine::on_join(Request& request, wire::Join& join, Effects& effects) {
       refuse(caller, Status::kInvalid, std::move(error), effects);
       return;
     }
+    if (std::string error = too_many_workers(spec); !error.empty()) {
+      refuse(caller, Status::kLimit, std::move(error), effects);
+      return;
+    }
     if (store_refuses(caller, effects)) return;
     std::string error;
     {
@@ -282,7 +293,8 @@ void Engine::on_join(Request& request, wire::Join& join, Effects& effects) {
       Bound bound(trial, effects);
       if (trial.refuses(caller, join)) return;
     }
-    job = create_job(spec, effects, error);
+    // One that comes back to a daemon whose store is empty brings its job's epoch with it.
+    job = create_job(spec, effects, error, join.epoch);
     if (job == nullptr) {
       refuse(caller, Status::kLimit, std::move(error), effects);
       return;
@@ -292,7 +304,15 @@ void Engine::on_join(Request& request, wire::Join& join, Effects& effects) {
   job->join(caller, join);
 }
 
-Job* Engine::create_job(const JobSpec& spec, Effects& effects, std::string& error) {
+std::string Engine::too_many_workers(const JobSpec& spec) const {
+  if (spec.expected_workers <= options_.workers_per_job_max) return {};
+  return "job '" + spec.name + "' is to have " + std::to_string(spec.expected_workers) +
+         " workers: this daemon allows " + std::to_string(options_.workers_per_job_max) +
+         " per job (limits.workers_per_job_max)";
+}
+
+Job* Engine::create_job(const JobSpec& spec, Effects& effects, std::string& error,
+                        Epoch epoch_least) {
   if (jobs_.size() >= limits::kJobsMax && !forget_oldest_stopped()) {
     error = "this daemon runs " + std::to_string(jobs_.size()) +
             " jobs already, the most allowed: stop one first";
@@ -300,8 +320,11 @@ Job* Engine::create_job(const JobSpec& spec, Effects& effects, std::string& erro
   }
   auto policy = make_policy(spec.policy, error, spec.graph_file);
   if (!policy) return nullptr;
+  const auto named = by_name_.find(spec.name);
+  const Epoch last = named == by_name_.end() ? epoch_forgotten_ : jobs_.at(named->second)->epoch();
   const JobId id = next_job_++;
-  auto job = std::make_unique<Job>(*this, id, spec, std::move(policy));
+  auto job =
+      std::make_unique<Job>(*this, id, spec, std::move(policy), std::max(last + 1, epoch_least));
   Job* raw = job.get();
   jobs_[id] = std::move(job);
   by_name_[spec.name] = id;
@@ -316,6 +339,7 @@ bool Engine::forget_oldest_stopped() {
     if (it->second->state() != JobState::kStopped) continue;
     const auto named = by_name_.find(it->second->spec().name);
     if (named != by_name_.end() && named->second == it->first) by_name_.erase(named);
+    epoch_forgotten_ = std::max(epoch_forgotten_, it->second->epoch());
     jobs_.erase(it);
     return true;
   }
@@ -348,6 +372,10 @@ void Engine::on_create(Request& request, wire::CreateJobRequest& create, Effects
     refuse(caller, Status::kInvalid, std::move(error), effects);
     return;
   }
+  if (std::string error = too_many_workers(spec); !error.empty()) {
+    refuse(caller, Status::kLimit, std::move(error), effects);
+    return;
+  }
   const JobId id = find_job(spec.name);
   if (id != 0 && jobs_.at(id)->state() != JobState::kStopped) {
     refuse(caller, Status::kJobExists,
@@ -365,13 +393,16 @@ void Engine::on_create(Request& request, wire::CreateJobRequest& create, Effects
   effects.replies.push_back({caller, true, wire::Ok{}});
 }
 
+JobId Engine::named(const Caller& caller, const std::string& name, Effects& effects) const {
+  if (refuses_name(caller, name, effects)) return 0;
+  const JobId id = find_job(name);
+  if (id == 0) refuse(caller, Status::kUnknownJob, "there is no job '" + name + "'", effects);
+  return id;
+}
+
 void Engine::on_stop(const Caller& caller, wire::StopJobRequest& stop, Effects& effects) {
-  if (refuses_name(caller, stop.job, effects)) return;
-  const JobId id = find_job(stop.job);
-  if (id == 0) {
-    refuse(caller, Status::kUnknownJob, "there is no job '" + stop.job + "'", effects);
-    return;
-  }
+  const JobId id = named(caller, stop.job, effects);
+  if (id == 0) return;
   std::string wrong = check_length("the reason", stop.reason, limits::kReasonBytesMax);
   if (!wrong.empty()) {
     refuse(caller, Status::kInvalid, std::move(wrong), effects);
@@ -385,14 +416,27 @@ void Engine::on_stop(const Caller& caller, wire::StopJobRequest& stop, Effects& 
   effects.replies.push_back({caller, true, wire::Ok{}});
 }
 
-void Engine::on_set_policy(const Caller& caller, wire::SetPolicyRequest& request,
-                           Effects& effects) {
-  if (refuses_name(caller, request.job, effects)) return;
-  const JobId id = find_job(request.job);
-  if (id == 0) {
-    refuse(caller, Status::kUnknownJob, "there is no job '" + request.job + "'", effects);
+void Engine::on_manage(const Caller& caller, const wire::ManageWorkerRequest& request,
+                       Effects& effects) {
+  const JobId id = named(caller, request.job, effects);
+  if (id == 0) return;
+  std::string wrong =
+      check_length("the worker's name", request.worker, limits::kWorkerNameBytesMax);
+  if (wrong.empty()) wrong = check_length("the reason", request.text, limits::kReasonBytesMax);
+  if (!wrong.empty()) {
+    refuse(caller, Status::kInvalid, std::move(wrong), effects);
     return;
   }
+  if (store_refuses(caller, effects)) return;
+  Job& job = *jobs_.at(id);
+  Bound bound(job, effects);
+  job.manage(caller, request);
+}
+
+void Engine::on_set_policy(const Caller& caller, wire::SetPolicyRequest& request,
+                           Effects& effects) {
+  const JobId id = named(caller, request.job, effects);
+  if (id == 0) return;
   Job& job = *jobs_.at(id);
   std::string error;
   const auto policy = make_policy(request.policy, error);
@@ -411,13 +455,31 @@ void Engine::on_set_policy(const Caller& caller, wire::SetPolicyRequest& request
 // ---- views
 // --------------------------------------------------------------------------------------------
 
-void Engine::on_jobs(const Caller& caller, Effects& effects) const {
+bool Engine::goes_on(JobId job) const {
+  const auto it = jobs_.find(job);
+  return it != jobs_.end() && it->second->state() != JobState::kStopped;
+}
+
+EngineStats Engine::stats(const Visible& visible) const {
+  EngineStats stats;
+  for (const auto& [id, job] : jobs_) {
+    if (!visible(job->spec().name)) continue;
+    stats.pushes += job->pushes();
+    if (job->state() == JobState::kStopped) continue;
+    ++stats.jobs;
+    stats.workers += job->member_count();
+  }
+  return stats;
+}
+
+wire::JobsReply Engine::jobs(const Visible& visible) const {
   wire::JobsReply reply;
   // As many as fit an answer: first those that still go on, then the latest of the others.
   std::size_t bytes = 0;
   for (const bool stopped : {false, true}) {
     for (auto it = jobs_.rbegin(); it != jobs_.rend(); ++it) {
       if ((it->second->state() == JobState::kStopped) != stopped) continue;
+      if (!visible(it->second->spec().name)) continue;
       if (bytes > limits::kHistoryReplyBytesMax) {
         ++reply.omitted;
         continue;
@@ -429,17 +491,13 @@ void Engine::on_jobs(const Caller& caller, Effects& effects) const {
   }
   std::sort(reply.jobs.begin(), reply.jobs.end(),
             [](const auto& a, const auto& b) { return a.id < b.id; });
-  effects.replies.push_back({caller, false, std::move(reply)});
+  return reply;
 }
 
 void Engine::on_workers(const Caller& caller, const wire::WorkersRequest& request,
                         Effects& effects) const {
-  if (refuses_name(caller, request.job, effects)) return;
-  const JobId id = find_job(request.job);
-  if (id == 0) {
-    refuse(caller, Status::kUnknownJob, "there is no job '" + request.job + "'", effects);
-    return;
-  }
+  const JobId id = named(caller, request.job, effects);
+  if (id == 0) return;
   const Job& job = *jobs_.at(id);
   wire::WorkersReply reply;
   reply.now_us = now_;
@@ -448,8 +506,8 @@ void Engine::on_workers(const Caller& caller, const wire::WorkersRequest& reques
     const Worker* worker = job.find(rank);
     if (worker == nullptr) continue;
     wire::WorkerStatus status = job.worker_status(*worker);
-    bytes += 192 + status.name.size() + status.host.size() + status.reason.size() +
-             status.waiting_for.size();
+    bytes += 224 + status.name.size() + status.host.size() + status.reason.size() +
+             status.waiting_for.size() + status.late_rule.size();
     if (bytes > limits::kHistoryReplyBytesMax && !reply.workers.empty()) {
       reply.next_rank = rank;
       break;
@@ -457,6 +515,22 @@ void Engine::on_workers(const Caller& caller, const wire::WorkersRequest& reques
     reply.workers.push_back(std::move(status));
   }
   effects.replies.push_back({caller, false, std::move(reply)});
+}
+
+std::size_t Engine::figures(std::size_t jobs_max, std::vector<JobFigures>& out) const {
+  out.clear();
+  std::size_t left_out = 0;
+  for (const bool stopped : {false, true}) {
+    for (auto it = jobs_.rbegin(); it != jobs_.rend(); ++it) {
+      if ((it->second->state() == JobState::kStopped) != stopped) continue;
+      if (out.size() < jobs_max) {
+        out.push_back(it->second->figures());
+      } else {
+        ++left_out;
+      }
+    }
+  }
+  return left_out;
 }
 
 JobId Engine::find_job(std::string_view name) const {

@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <set>
@@ -17,9 +18,11 @@
 #include <utility>
 #include <vector>
 
+#include "daemon/engine/counters.h"
 #include "daemon/engine/effects.h"
 #include "daemon/engine/event.h"
 #include "daemon/engine/job_spec.h"
+#include "daemon/engine/limits.h"
 #include "daemon/engine/record.h"
 #include "daemon/engine/timer_queue.h"
 #include "daemon/engine/types.h"
@@ -33,6 +36,7 @@ struct EngineOptions {
   bool durable = true;      // told to joiners
   JobSpec defaults;         // for jobs made by a join or a request: thresholds, policy
   std::uint64_t snapshot_every_records = 100'000;
+  std::uint32_t workers_per_job_max = limits::kWorkersPerJobMax;  // members at once
 };
 
 struct EngineStats {
@@ -86,10 +90,23 @@ class Engine {
   JobId find_job(std::string_view name) const;
   std::vector<JobId> job_ids() const;
 
+  // Whose jobs somebody may see.
+  using Visible = std::function<bool(const std::string& job)>;
   EngineStats stats() const;
+  // Counts of those jobs alone; O(jobs).
+  EngineStats stats(const Visible& visible) const;
+  // The answer to wire::JobsRequest; O(workers).
+  wire::JobsReply jobs(const Visible& visible) const;
+  // Whether the job is there and not stopped.
+  bool goes_on(JobId job) const;
+  // The figures of at most `jobs_max` jobs: those that go on first, and of each kind the latest.
+  // How many are left out. O(jobs_max), and O(1) for each job left out.
+  std::size_t figures(std::size_t jobs_max, std::vector<JobFigures>& out) const;
   // The barriers of a job, under all the policies it has had; if it was restored from a snapshot,
   // under those since then. 0: unknown job.
   std::uint64_t barriers(JobId job) const;
+  // For jobs made and workers joined from now on; the same times as ever.
+  void set_options(EngineOptions options) { options_ = std::move(options); }
   Micros last_time() const { return now_; }  // the latest time seen, also in restored records
 
  private:
@@ -99,16 +116,20 @@ class Engine {
   void on_create(Request& request, wire::CreateJobRequest& create, Effects& effects);
   void on_stop(const Caller& caller, wire::StopJobRequest& stop, Effects& effects);
   void on_set_policy(const Caller& caller, wire::SetPolicyRequest& request, Effects& effects);
-  void on_jobs(const Caller& caller, Effects& effects) const;
+  void on_manage(const Caller& caller, const wire::ManageWorkerRequest& request, Effects& effects);
+  std::string too_many_workers(const JobSpec& spec) const;
   void on_workers(const Caller& caller, const wire::WorkersRequest& request,
                   Effects& effects) const;
   void detach(ConnectionId connection, JobId job, Rank rank);
   void on_disconnected(ConnectionId connection, Effects& effects);
-  Job* create_job(const JobSpec& spec, Effects& effects, std::string& error);
+  // Its epoch is the one after that of the last job by its name, and `epoch_least` at least.
+  Job* create_job(const JobSpec& spec, Effects& effects, std::string& error, Epoch epoch_least = 1);
   bool makes_job(const wire::Join& join) const;
   bool forget_oldest_stopped();
   Job* job_of(const Caller& caller, const wire::WorkerRef& worker, Effects& effects);
   bool store_refuses(const Caller& caller, Effects& effects) const;
+  // The job of this name; 0 if there is none, which the caller has then been told.
+  JobId named(const Caller& caller, const std::string& name, Effects& effects) const;
   void finish(Effects& effects);
 
   EngineOptions options_;
@@ -118,7 +139,8 @@ class Engine {
   bool shutting_down_ = false;
   std::map<JobId, std::unique_ptr<Job>> jobs_;
   JobId next_job_ = 1;
-  std::map<std::string, JobId, std::less<>> by_name_;     // of several by one name, the latest
+  std::map<std::string, JobId, std::less<>> by_name_;  // of several by one name, the latest
+  Epoch epoch_forgotten_ = 0;  // the highest of a job that is forgotten: no new one is below it
   std::map<std::string, JobSpec, std::less<>> declared_;  // by the configuration
   // Which workers speak over which connection, so that a cut finds them in O(log n) each.
   // A worker that has gone on elsewhere may still be named here.

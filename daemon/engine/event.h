@@ -26,7 +26,8 @@ struct Caller {
 
 // A client's request, decoded and verified. The engine answers Join, Leave, Begin, CancelBegin,
 // Push, Restarted, Phase, Targets, Collect, Consumed, Explain, MembersRequest, JobsRequest,
-// WorkersRequest, CreateJobRequest, StopJobRequest and SetPolicyRequest; the edge keeps the rest
+// WorkersRequest, CreateJobRequest, StopJobRequest, SetPolicyRequest and ManageWorkerRequest; the
+// edge keeps the rest
 // (handshake, heartbeats, status, history) to itself. Anything else is answered UNSUPPORTED.
 struct Request {
   Caller caller;

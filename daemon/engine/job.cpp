@@ -4,10 +4,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 
 namespace syncd {
-Job::Job(Engine& engine, JobId id, JobSpec spec, std::unique_ptr<Policy> policy)
-    : engine_(engine), id_(id), spec_(std::move(spec)), policy_(std::move(policy)) {}
+Job::Job(Engine& engine, JobId id, JobSpec spec, std::unique_ptr<Policy> policy, Epoch epoch)
+    : engine_(engine), id_(id), spec_(std::move(spec)), policy_(std::move(policy)), epoch_(epoch) {}
 
 Micros Job::now() const {
   return engine_.now_;
@@ -20,13 +21,27 @@ wire::WorkerRef Job::ref(const Worker& worker) const {
   return {id_, worker.rank, epoch_, worker.incarnation};
 }
 
+// What the process hears that an operator sent away: whoever was drained has done its part.
+Status Job::dismissed_status(const Worker& worker) {
+  return worker.dismissal.starts_with(kKickedReason) ? Status::kFenced : Status::kStopped;
+}
+
+// Once that is on disk: after a crash it would be a member again, of whom nobody runs the loop.
+void Job::refuse_dismissed(const Caller& caller, const Worker& worker) {
+  reply(caller, wire::Error{dismissed_status(worker), called(worker) + " was " + worker.dismissal},
+        true);
+}
+
 std::string Job::called(const Worker& worker) const {
   return "worker " + std::to_string(worker.rank) + " (" + worker.host + ", " + worker.name + ")";
 }
 
 void Job::reply(const Caller& caller, wire::Body body, bool after_records) {
   if (effects_ == nullptr || caller.connection == 0) return;
-  effects_->replies.push_back({caller, after_records, std::move(body)});
+  // That the job has ended nobody may know before the disk does: after a crash it would go on, and
+  // wait for whoever has ended its loop.
+  const bool held = after_records || state_ == JobState::kStopped;
+  effects_->replies.push_back({caller, held, std::move(body)});
 }
 
 void Job::refuse(const Caller& caller, Status status, std::string text) {
@@ -71,6 +86,9 @@ Worker* Job::check(const Caller& caller, const wire::WorkerRef& ref) {
     why = "was replaced by incarnation " + std::to_string(worker->incarnation);
   } else if (ref.incarnation > worker->incarnation) {
     why = "is unknown here, where it is incarnation " + std::to_string(worker->incarnation);
+  } else if (!is_member(worker->state) && !worker->dismissal.empty()) {
+    refuse_dismissed(caller, *worker);
+    return nullptr;
   } else if (!is_member(worker->state)) {
     why = std::string("is ") + to_string(worker->state);
   } else if (caller.connection != worker->connection) {
@@ -141,6 +159,16 @@ void Job::begin(const Caller& caller, const wire::Begin& begin) {
                std::to_string(worker->clock) + ") must be answered first");
     return;
   }
+  if (worker->state == WorkerState::kDraining) {
+    if (store_refuses(caller)) return;
+    reply(caller, wire::Granted{k, wire::kStepStop, 0}, true);
+    drain_out(*worker, worker->dismissal);
+    return;
+  }
+  if (!worker->waiting) {
+    worker->progressed(now());
+    worker->end_span();
+  }
   end_phase(*worker);
   wait_in_begin(*worker, caller, k);
 }
@@ -169,6 +197,8 @@ bool Job::stand(Worker& worker, const Caller& caller, Iteration iteration, Call 
       return false;
     }
     withdraw(worker);
+  } else {
+    worker.progressed(now());
   }
   worker.waiting = Waiting{caller, iteration, now(), call};
   ++waiting_;
@@ -235,6 +265,9 @@ void Job::grant(Rank rank, const Grant& grant) {
   worker.last_grant.flags = flags;
   worker.last_grant.staleness = grant.staleness.value_or(worker.relative() - clocks_.min());
   ++engine_.grants_;
+  ++counters_.grants;
+  counters_.begin_wait.add(worker.waited_us);
+  if ((flags & wire::kStepBarrier) != 0) counters_.barrier_wait.add(worker.waited_us);
   reply(waiting.caller, worker.last_grant);
   arm_liveness(worker);
 }
@@ -255,6 +288,7 @@ void Job::push(const Caller& caller, const wire::Push& push) {
   }
   if (k >= 0 && (k <= worker->pushed || k == worker->late)) {
     const bool late = k == worker->late;
+    ++counters_.duplicates;
     // The first copy's record may still be on its way to the disk: this answer waits for it too.
     reply(caller, wire::Pushed{k, late, true}, true);
     return;
@@ -307,10 +341,15 @@ void Job::push(const Caller& caller, const wire::Push& push) {
   if (verdict.late) {
     worker->before_jump = k;
     worker->after_jump = verdict.clock;
+    ++counters_.late;
   }
   ++engine_.pushes_;
   reply(caller, wire::Pushed{k, verdict.late, false}, true);
   commit(std::move(record));
+  // A decentralized worker still collects what it was sent, and its slots must stay as they are.
+  if (worker->state == WorkerState::kDraining && !decentralized()) {
+    drain_out(*worker, worker->dismissal);
+  }
 }
 
 void Job::explain_to(const Caller& caller, const wire::Explain& request) {
@@ -343,6 +382,7 @@ bool Job::resync(Rank rank) {
   Worker& worker = at(rank);
   if (effects_ == nullptr || worker.connection == 0 || !worker.computing()) return false;
   worker.resync = true;
+  ++counters_.resyncs;
   effects_->notifications.push_back(
       {worker.connection, wire::ResyncNotice{ref(worker), worker.granted}});
   return true;
@@ -367,10 +407,14 @@ void Job::restarted(const Caller& caller, const wire::Restarted& request) {
   if (k != worker->granted || !worker->computing() || !worker->resync) return;
   worker->resync = false;
   ++worker->restarts;
-  if (worker->granted_at >= 0) worker->wasted_us += now() - worker->granted_at;
+  ++counters_.restarts;
+  if (worker->granted_at >= 0) {
+    worker->wasted_us += now() - worker->granted_at;
+    counters_.wasted_us += now() - worker->granted_at;
+  }
   worker->granted_at = now();
   worker->others_at_pull = pushes_ - worker->own_pushes;
-  worker->active_at = now();
+  worker->progressed(now());
   policy_->on_restarted(*this, worker->rank);
 }
 
@@ -392,7 +436,10 @@ Worker* Job::check_peer_call(const Caller& caller, const wire::WorkerRef& ref, c
     refuse(caller, Status::kUnsupported,
            about() + "policy '" + policy_->name() + "' has a parameter server and no such call");
   } else if (!worker->active() || worker->granted == kNoIteration) {
-    refuse(caller, Status::kState, about() + "no iteration was granted yet");
+    // Also what a worker hears that was given up, and taken in anew, in the middle of an iteration.
+    refuse(
+        caller, Status::kWrongIteration,
+        about() + "no iteration was granted yet in this life of the worker: a begin comes first");
   } else {
     return worker;
   }
@@ -428,7 +475,7 @@ void Job::collect(const Caller& caller, const wire::Collect& request) {
   } else if (k != worker->clock || k != worker->granted) {
     refuse(caller, Status::kWrongIteration,
            "collect(" + std::to_string(k) + ") of " + called(*worker) + ": it is in iteration " +
-               std::to_string(worker->granted));
+               std::to_string(worker->clock));
   } else if (worker->pushed != k) {
     refuse(caller, Status::kState,
            "collect(" + std::to_string(k) + ") of " + called(*worker) + ": push(" +
@@ -451,7 +498,7 @@ void Job::consumed(const Caller& caller, const wire::Consumed& request) {
   reply(caller, wire::Ok{});
   if (k <= worker->consumed) return;
   worker->consumed = k;
-  worker->active_at = now();
+  worker->progressed(now());
   policy_->on_consumed(*this, worker->rank);
 }
 
@@ -511,6 +558,9 @@ void Job::note(Fact fact) {
   record.wait_us = fact.wait_us;
   record.values = std::move(fact.values);
   if (record.kind == RecordKind::kPlan) announce_plan(record);
+  if (record.kind == RecordKind::kBarrier && record.predicted_us >= 0) {
+    counters_.plan_error.add(std::abs(now() - record.predicted_us));
+  }
   commit(std::move(record));
 }
 

@@ -15,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include "daemon/engine/counters.h"
 #include "daemon/engine/engine.h"
 #include "daemon/engine/policy.h"
 
@@ -27,7 +28,11 @@ class Job final : public PolicyHost {
   // this very text, which therefore never changes.
   static constexpr const char* kFinishedReason = "finished: every worker has left";
 
-  Job(Engine& engine, JobId id, JobSpec spec, std::unique_ptr<Policy> policy);
+  // What the reason of a loss begins with that an operator asked for; stored and recognised
+  // likewise.
+  static constexpr const char* kKickedReason = "kicked by an operator";
+
+  Job(Engine& engine, JobId id, JobSpec spec, std::unique_ptr<Policy> policy, Epoch epoch = 1);
 
   // Where effects go, from before an event until after it. Null during replay, when nobody waits
   // and nothing is said to the outside.
@@ -53,6 +58,7 @@ class Job final : public PolicyHost {
 
   // ---- other events
   void stop(const std::string& reason);
+  void manage(const Caller& caller, const wire::ManageWorkerRequest& request);
   // Empty, or why the job cannot go over to this policy.
   std::string check_switch(const Policy& policy) const;
   void switch_policy(const Policy& policy);
@@ -71,6 +77,7 @@ class Job final : public PolicyHost {
 
   // ---- views
   JobId id() const { return id_; }
+  Epoch epoch() const { return epoch_; }
   const JobSpec& spec() const { return spec_; }
   JobState state() const { return state_; }
   const std::string& stop_reason() const { return stop_reason_; }
@@ -81,6 +88,7 @@ class Job final : public PolicyHost {
     return rank < workers_.size() ? workers_[rank].get() : nullptr;
   }
   std::uint64_t barriers() const { return barriers_before_ + policy_->barriers(); }
+  JobFigures figures() const;  // O(1), but for its text
   wire::JobStatus status() const;
   wire::WorkerStatus worker_status(const Worker& worker) const;
   Explanation explain(const Worker& worker) const;
@@ -124,6 +132,12 @@ class Job final : public PolicyHost {
   void admit(Worker& worker);
   void finish_if_over();
   void lose(Worker& worker, const std::string& reason);
+  bool refuses_epoch(const Caller& caller, const wire::Join& join);
+  std::string check_world(const wire::Join& join) const;
+  std::string second_group_hint() const;
+  Worker* worker_called(const std::string& text, std::string& error);
+  void drain(Worker& worker, const std::string& reason);
+  void drain_out(Worker& worker, const std::string& reason);
   void set_phase(Worker& worker, const std::string& name, Micros lease_us);
   void end_phase(Worker& worker);
   void check_liveness(Worker& worker);
@@ -139,6 +153,8 @@ class Job final : public PolicyHost {
   void apply_joined(const Record& record);
   void apply_push(const Record& record);
   void apply_exit(const Record& record, WorkerState state);
+  void apply_draining(const Record& record);
+  void apply_leased(const Record& record);
   void apply_stopped(const Record& record);
   void apply_switched(const Record& record);
   std::string check_record(const Record& record) const;
@@ -147,6 +163,14 @@ class Job final : public PolicyHost {
   void activate(Worker& worker);
   void deactivate(Worker& worker);
   void set_clock(Worker& worker, Clock clock);
+  void count_clock(const Worker& worker) {
+    clocks_.add(worker.relative());
+    absolute_clocks_.add(worker.clock);
+  }
+  void uncount_clock(const Worker& worker) {
+    clocks_.remove(worker.relative());
+    absolute_clocks_.remove(worker.clock);
+  }
   void rebase_all();
 
   // job_views.cpp
@@ -174,6 +198,8 @@ class Job final : public PolicyHost {
            std::vector<std::pair<std::string, std::string>> fields = {});
   bool store_refuses(const Caller& caller);
   wire::WorkerRef ref(const Worker& worker) const;
+  static Status dismissed_status(const Worker& worker);
+  void refuse_dismissed(const Caller& caller, const Worker& worker);
   void reply_joined(const Caller& caller, const Worker& worker, bool resumed, bool after_records);
   void announce_plan(const Record& plan);
   std::string called(const Worker& worker) const;  // "worker 3 (node-a/worker-3)"
@@ -194,7 +220,8 @@ class Job final : public PolicyHost {
   std::uint32_t members_ = 0;  // neither left nor lost
   std::uint32_t ready_ = 0;    // asked to begin before the job has started
   std::uint32_t waiting_ = 0;
-  Micros start_at_ = kNever;  // when min_workers are enough; set when the first worker is ready
+  std::uint32_t draining_ = 0;  // among the active
+  Micros start_at_ = kNever;    // when min_workers are enough; set when the first worker is ready
   std::uint64_t next_plan_ = 1;
   std::vector<std::unique_ptr<Worker>> workers_;  // by rank; null: nobody has had this rank yet
   std::map<std::pair<std::string, std::string>, Rank> by_name_;  // (name, host)
@@ -204,6 +231,8 @@ class Job final : public PolicyHost {
   std::set<Rank> members_untold_;      // are to hear of the next change of membership
   std::vector<Rank> active_;
   RelativeClocks clocks_;
+  RelativeClocks absolute_clocks_;  // the same of c_i, for the figures
+  JobCounters counters_;
   bool replaying_ = false;
   Effects* effects_ = nullptr;
 };

@@ -61,6 +61,7 @@ void Job::apply(const Record& record) {
       break;
     case RecordKind::kJobCreated:
       created_record_ = record;
+      epoch_ = std::max<Epoch>(record.epoch, 1);
       break;
     case RecordKind::kJobStarted:
       apply_started(record);
@@ -76,6 +77,12 @@ void Job::apply(const Record& record) {
       break;
     case RecordKind::kWorkerLost:
       apply_exit(record, WorkerState::kLost);
+      break;
+    case RecordKind::kWorkerDraining:
+      apply_draining(record);
+      break;
+    case RecordKind::kWorkerLeased:
+      apply_leased(record);
       break;
     case RecordKind::kPush:
       apply_push(record);
@@ -158,6 +165,15 @@ void Job::apply_joined(const Record& record) {
   if (worker.incarnation != record.incarnation) {
     worker.forget_grant();  // a new process has pulled nothing yet
     worker.warned = false;
+    worker.spans.clear();
+    worker.longest_us = 0;
+    worker.span_of = kNoIteration;
+    worker.dismissal.clear();
+    worker.leased = false;
+    if (worker.state == WorkerState::kDraining) {
+      worker.state = WorkerState::kRunning;
+      --draining_;
+    }
     if (worker.granted > worker.pushed) worker.granted = worker.pushed;
     worker.asked = worker.granted;
   }
@@ -169,6 +185,7 @@ void Job::apply_joined(const Record& record) {
   worker.pushed = std::max(worker.pushed, record.iteration);
   worker.granted = std::max(worker.granted, worker.pushed);
   next_incarnation_ = std::max(next_incarnation_, record.incarnation + 1);
+  epoch_ = std::max(epoch_, record.epoch);
   if (new_life || fresh) {
     // What it was in is over: it begins with the iteration after its clock.
     worker.targeted = worker.collected = worker.consumed = record.clock;
@@ -177,10 +194,10 @@ void Job::apply_joined(const Record& record) {
   }
 
   if (worker.active()) {  // back in its own place: nobody was released in between
-    clocks_.remove(worker.relative());
+    uncount_clock(worker);
     worker.clock = record.clock;
     worker.base = record.base;
-    clocks_.add(worker.relative());
+    count_clock(worker);
     policy_->on_return(*this, worker.rank);
     return;
   }
@@ -204,8 +221,9 @@ void Job::apply_push(const Record& record) {
   worker.loss = record.loss;
   worker.previous_push_at = worker.last_push_at;
   worker.last_push_at = record.time_us;
-  worker.active_at = record.time_us;
+  worker.progressed(record.time_us);
   worker.phase.clear();
+  worker.leased = false;
   worker.warned = false;
   if (record.late) {
     worker.late = record.iteration;
@@ -228,12 +246,29 @@ void Job::apply_exit(const Record& record, WorkerState state) {
   const bool was_active = worker.active();
   if (was_active) deactivate(worker);
   worker.state = state;
+  if (state == WorkerState::kLeft || record.reason.starts_with(kKickedReason)) {
+    worker.dismissal = record.reason;
+  }
   worker.disconnected_at = -1;
   engine_.detach(std::exchange(worker.connection, 0), id_, worker.rank);
   worker.liveness_at = kNever;
   engine_.timers_.cancel({id_, worker.rank, kTimerLiveness});
   members_changed();
   if (was_active) policy_->on_exit(*this, worker.rank);
+}
+
+void Job::apply_draining(const Record& record) {
+  Worker& worker = at(static_cast<Rank>(record.rank));
+  if (!worker.active()) return;
+  if (worker.state != WorkerState::kDraining) ++draining_;
+  worker.state = WorkerState::kDraining;
+  worker.dismissal = record.reason;
+}
+
+void Job::apply_leased(const Record& record) {
+  Worker& worker = at(static_cast<Rank>(record.rank));
+  set_phase(worker, record.name, record.span_us);
+  worker.leased = true;
 }
 
 void Job::apply_switched(const Record& record) {
@@ -256,7 +291,7 @@ void Job::enlist(Worker& worker) {
   worker.state = WorkerState::kRunning;
   worker.active_at = now();
   active_.insert(std::lower_bound(active_.begin(), active_.end(), worker.rank), worker.rank);
-  clocks_.add(worker.relative());
+  count_clock(worker);
 }
 
 void Job::activate(Worker& worker) {
@@ -267,12 +302,16 @@ void Job::activate(Worker& worker) {
 
 void Job::deactivate(Worker& worker) {
   active_.erase(std::lower_bound(active_.begin(), active_.end(), worker.rank));
-  clocks_.remove(worker.relative());
+  if (worker.state == WorkerState::kDraining) --draining_;
+  uncount_clock(worker);
 }
 
 void Job::set_clock(Worker& worker, Clock clock) {
   if (clock == worker.clock) return;
-  if (worker.active()) clocks_.move(worker.relative(), clock - worker.base);
+  if (worker.active()) {
+    clocks_.move(worker.relative(), clock - worker.base);
+    absolute_clocks_.move(worker.clock, clock);
+  }
   worker.clock = clock;
 }
 
@@ -308,6 +347,8 @@ std::string Job::check_record(const Record& record) const {
       return {};
     case RecordKind::kWorkerLeft:
     case RecordKind::kWorkerLost:
+    case RecordKind::kWorkerDraining:
+    case RecordKind::kWorkerLeased:
     case RecordKind::kPush:
       if (record.rank < 0 || find(static_cast<Rank>(record.rank)) == nullptr) {
         return "its worker " + std::to_string(record.rank) + " never joined";
@@ -358,7 +399,13 @@ JobSnapshot Job::snapshot() const {
     const WorkerState state = w.state == WorkerState::kReady ? WorkerState::kRegistered : w.state;
     out.workers.push_back({w.rank, w.name, w.host, state, w.incarnation, w.clock, w.base, w.granted,
                            w.pushed, w.late, w.own_pushes, w.last_push_at, w.previous_push_at,
-                           w.data});
+                           w.data, w.dismissal});
+    if (w.leased && !w.phase.empty()) {
+      WorkerSnapshot& stored = out.workers.back();
+      stored.leased_phase = w.phase;
+      stored.phase_us = w.phase_at;
+      stored.phase_lease_us = w.phase_lease_us;
+    }
   }
   out.policy = policy_->name();
   out.policy_state = policy_->save();
@@ -395,6 +442,13 @@ bool Job::restore_snapshot(const JobSnapshot& snapshot, std::string& error) {
     w.last_push_at = stored.last_push_us;
     w.previous_push_at = stored.previous_push_us;
     w.data = stored.data;
+    w.dismissal = stored.dismissal;
+    if (!stored.leased_phase.empty()) {
+      w.phase = stored.leased_phase;
+      w.phase_at = stored.phase_us;
+      w.phase_lease_us = stored.phase_lease_us;
+      w.leased = true;
+    }
     // Of several by one name, the latest.
     const auto [named, fresh] = by_name_.try_emplace({w.name, w.host}, w.rank);
     if (!fresh && find(named->second)->incarnation < w.incarnation) named->second = w.rank;
@@ -405,7 +459,8 @@ bool Job::restore_snapshot(const JobSnapshot& snapshot, std::string& error) {
     }
     if (w.active()) {
       active_.push_back(w.rank);
-      clocks_.add(w.relative());
+      count_clock(w);
+      if (w.state == WorkerState::kDraining) ++draining_;
     }
   }
   const bool loaded = policy_->load(snapshot.policy_state);
@@ -423,6 +478,7 @@ void Job::finish_restore() {
     worker->connection = 0;
     worker->disconnected_at = now();
     worker->active_at = now();
+    worker->longest_us = 0;
     worker->liveness_at = kNever;
     engine_.timers_.cancel({id_, worker->rank, kTimerLiveness});
     arm_liveness(*worker);

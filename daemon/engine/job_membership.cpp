@@ -1,6 +1,7 @@
 // Job: who takes part. Joining, resuming, starting, leaving, being lost, liveness. Runs on the
 // engine's thread.
 #include <algorithm>
+#include <charconv>
 #include <tuple>
 
 #include "daemon/engine/job.h"
@@ -16,11 +17,19 @@ void Job::join(const Caller& caller, const wire::Join& join) {
     refuse(caller, Status::kStopped, "job '" + spec_.name + "' has ended: " + stop_reason_);
     return;
   }
-  if (refuses(caller, join)) return;
+  if (refuses_epoch(caller, join) || refuses(caller, join)) return;
   const auto rank = place_for(caller, join);
   if (!rank) return;
   if (Worker* known = *rank < workers_.size() ? workers_[*rank].get() : nullptr;
       known != nullptr && resume(caller, join, *known)) {
+    return;
+  }
+  const Worker* holder = find(*rank);
+  if (members_ >= engine_.options_.workers_per_job_max &&
+      (holder == nullptr || !is_member(holder->state))) {
+    refuse(caller, Status::kLimit,
+           "job '" + spec_.name + "' has " + std::to_string(members_) +
+               " workers already, the most allowed (limits.workers_per_job_max)");
     return;
   }
   if (store_refuses(caller)) return;
@@ -42,6 +51,10 @@ bool Job::refuses(const Caller& caller, const wire::Join& join) {
       return true;
     }
   }
+  if (std::string wrong = check_world(join); !wrong.empty()) {
+    refuse(caller, Status::kInvalid, std::move(wrong));
+    return true;
+  }
   // Ranks index an array: one stray number must not make it huge.
   const std::int64_t allowed = std::min<std::int64_t>(
       limits::kWorkersPerJobMax,
@@ -54,6 +67,41 @@ bool Job::refuses(const Caller& caller, const wire::Join& join) {
   return true;
 }
 
+// A worker of an earlier job by this name, or of a later one than this daemon's store knows.
+bool Job::refuses_epoch(const Caller& caller, const wire::Join& join) {
+  if (join.incarnation == 0 || join.epoch == 0 || join.epoch == epoch_) return false;
+  // To a job that nobody has joined yet, it brings the epoch that the store has lost.
+  if (join.epoch > epoch_ && workers_.empty()) return false;
+  std::string text = "worker '" + join.name + "' is of epoch " + std::to_string(join.epoch) +
+                     " of job '" + spec_.name + "', which is in epoch " + std::to_string(epoch_) +
+                     " (#" + std::to_string(id_) + ")";
+  text += join.epoch < epoch_ ? ": the job that it was in has ended"
+                              : ": this daemon has not the history of the job that it was in";
+  refuse(caller, Status::kFenced, text + "; a new process may join this one");
+  return true;
+}
+
+// What keeps a group of another size out. Whoever says no size may come to any job.
+std::string Job::check_world(const wire::Join& join) const {
+  if (join.world_size == 0 || join.incarnation != 0) return {};
+  const std::string who = "worker '" + join.name + "' is of a group of " +
+                          std::to_string(join.world_size) + " (its world size)";
+  if (join.world_size != spec_.expected_workers) {
+    return who + ", but job '" + spec_.name + "' expects " +
+           std::to_string(spec_.expected_workers) + " workers" + second_group_hint();
+  }
+  if (join.rank >= 0 && static_cast<std::uint32_t>(join.rank) >= join.world_size) {
+    return who + ", which has no rank " + std::to_string(join.rank) + ": allowed are 0 to " +
+           std::to_string(join.world_size - 1);
+  }
+  return {};
+}
+
+std::string Job::second_group_hint() const {
+  return "; a second group needs a job name of its own, or this job's end (syncctl job stop " +
+         spec_.name + ")";
+}
+
 // The rank of a joiner: its old one by name and host, the one that it asks for, or the lowest free.
 std::optional<Rank> Job::place_for(const Caller& caller, const wire::Join& join) {
   const auto known = by_name_.find({join.name, join.host});
@@ -61,7 +109,8 @@ std::optional<Rank> Job::place_for(const Caller& caller, const wire::Join& join)
     const Worker& worker = *find(known->second);
     if (join.incarnation == 0 && is_member(worker.state) && worker.connection != 0) {
       refuse(caller, Status::kRankTaken,
-             called(worker) + " is connected already: another process has its name");
+             called(worker) + " is connected already: another process has its name" +
+                 second_group_hint());
       return std::nullopt;
     }
     return known->second;
@@ -76,17 +125,41 @@ std::optional<Rank> Job::place_for(const Caller& caller, const wire::Join& join)
     const Rank rank = static_cast<Rank>(join.rank);
     // Also while its connection is gone: the place is kept for worker_grace.
     const Worker* holder = find(rank);
-    if (holder != nullptr && is_member(holder->state)) {
+    const bool held = holder != nullptr && is_member(holder->state);
+    if (join.incarnation != 0 && holder != nullptr &&
+        (held || join.incarnation < holder->incarnation)) {
+      // It was given up or sent away, and its place given to somebody else, which also fences it
+      // once that one has gone: asking again would not help.
+      refuse(caller, Status::kFenced,
+             "incarnation " + std::to_string(join.incarnation) + " of rank " +
+                 std::to_string(rank) + " was given up, and its place " +
+                 (held ? "is held by " : "was given to ") + called(*holder));
+      return std::nullopt;
+    }
+    if (held) {
       std::string text = "rank " + std::to_string(rank) + " of job '" + spec_.name +
                          "' is held by " + called(*holder);
       if (holder->disconnected_at >= 0) {
         text += ", " + describe(rank).state + ": its place is kept for " +
                 format_duration(spec_.worker_grace_us);
+      } else {
+        text += second_group_hint();
       }
       refuse(caller, Status::kRankTaken, std::move(text));
       return std::nullopt;
     }
     return rank;
+  }
+  if (join.world_size != 0 && members_ >= spec_.expected_workers) {
+    std::vector<Rank> members;
+    for (const auto& worker : workers_) {
+      if (worker && is_member(worker->state)) members.push_back(worker->rank);
+    }
+    refuse(caller, Status::kRankTaken,
+           "job '" + spec_.name + "' has its " + std::to_string(spec_.expected_workers) +
+               " workers already, the first of them " + called(*find(members.front())) +
+               second_group_hint());
+    return std::nullopt;
   }
   if (next_fresh_rank_ >= spec_.expected_workers && !vacant_.empty()) return *vacant_.begin();
   if (next_fresh_rank_ >= limits::kWorkersPerJobMax) {
@@ -108,6 +181,10 @@ bool Job::resume(const Caller& caller, const wire::Join& join, Worker& worker) {
                " was replaced by incarnation " + std::to_string(worker.incarnation));
     return true;
   }
+  if (!is_member(worker.state) && !worker.dismissal.empty()) {
+    refuse_dismissed(caller, worker);
+    return true;
+  }
   if (!is_member(worker.state)) return false;
   if (join.incarnation != worker.incarnation && !lost_answer) return false;
   // Invariant I8: the larger of what each side knows. The daemon may have lost a grant, and in fast
@@ -123,8 +200,11 @@ bool Job::resume(const Caller& caller, const wire::Join& join, Worker& worker) {
     withdraw(worker);
   }
   if (had_started) start({});
+  ++counters_.reconnects;
   adopt_claims(worker, join);
-  set_phase(worker, join.phase, join.phase_left_us);
+  // Of a phase that an operator said it is in, it may know nothing.
+  if (!join.phase.empty()) worker.leased = false;
+  if (!worker.leased) set_phase(worker, join.phase, join.phase_left_us);
   members_untold_.erase(worker.rank);
   if (news) {
     Record record = make_record(RecordKind::kWorkerJoined, worker);
@@ -218,6 +298,7 @@ void Job::enter_anew(const Caller& caller, const wire::Join& join, Rank rank) {
   }
   Record record = make_record(RecordKind::kWorkerJoined);
   record.rank = rank;
+  record.epoch = std::max(epoch_, join.epoch);  // refuses_epoch() has looked at it
   // A client may remember a later life than the store does, if its last commits were lost.
   record.incarnation = std::max(next_incarnation_, join.incarnation + 1);
   record.name = join.name;
@@ -229,6 +310,7 @@ void Job::enter_anew(const Caller& caller, const wire::Join& join, Rank rank) {
   const bool news = join.incarnation != 0 && (!same || join.pushed > known->answered());
   record.iteration = news ? join.pushed : kNoIteration;
   members_untold_.erase(rank);
+  ++counters_.joins;
   commit(std::move(record));
 
   Worker& worker = at(rank);
@@ -257,6 +339,7 @@ void Job::reply_joined(const Caller& caller, const Worker& worker, bool resumed,
   joined.world_size = spec_.expected_workers;
   joined.durable = engine_.options_.durable;
   joined.resumed = resumed;
+  joined.worker_grace_us = spec_.worker_grace_us;
   if ((worker.notices & wire::kNoticeMembers) != 0) joined.members_version = members_version_;
   reply(caller, std::move(joined), after_records);
 }
@@ -387,6 +470,7 @@ void Job::leave(const Caller& caller, const wire::Leave& leave) {
     withdraw(*worker);
   }
   reply(caller, wire::Ok{}, true);
+  ++counters_.left;
   commit(make_record(RecordKind::kWorkerLeft, *worker));
   log(LogLevel::kInfo, "worker_left", worker,
       {{"clock", std::to_string(worker->clock)}, {"members", std::to_string(members_)}});
@@ -408,6 +492,7 @@ void Job::lose(Worker& worker, const std::string& reason) {
   }
   Record record = make_record(RecordKind::kWorkerLost, worker);
   record.reason = reason;
+  ++counters_.lost;
   commit(std::move(record));
   log(LogLevel::kWarn, "worker_lost", &worker,
       {{"reason", reason},
@@ -419,6 +504,116 @@ void Job::lose(Worker& worker, const std::string& reason) {
   }
 }
 
+// ---- what an operator does about one worker
+// ----------------------------------------------------------------------------------------------
+
+// By its rank, or by its name.
+Worker* Job::worker_called(const std::string& text, std::string& error) {
+  Rank rank = 0;
+  const auto [end, code] = std::from_chars(text.data(), text.data() + text.size(), rank);
+  if (code == std::errc{} && end == text.data() + text.size()) {
+    if (find(rank) != nullptr) return &at(rank);
+  } else {
+    const auto first = by_name_.lower_bound({text, {}});
+    if (first != by_name_.end() && first->first.first == text) {
+      const auto second = std::next(first);
+      if (second == by_name_.end() || second->first.first != text) return &at(first->second);
+      error = "job '" + spec_.name + "' has several workers called '" + text + "', such as ranks " +
+              std::to_string(first->second) + " (" + first->first.second + ") and " +
+              std::to_string(second->second) + " (" + second->first.second + "): say the rank";
+      return nullptr;
+    }
+  }
+  error = "job '" + spec_.name + "' has no worker '" + text + "': give a rank or a name that " +
+          "syncctl workers " + spec_.name + " shows";
+  return nullptr;
+}
+
+void Job::manage(const Caller& caller, const wire::ManageWorkerRequest& request) {
+  if (state_ == JobState::kStopped) {
+    refuse(caller, Status::kStopped, "job '" + spec_.name + "' has ended: " + stop_reason_);
+    return;
+  }
+  std::string error;
+  Worker* worker = worker_called(request.worker, error);
+  if (worker == nullptr) {
+    refuse(caller, Status::kUnknownWorker, std::move(error));
+    return;
+  }
+  if (!is_member(worker->state)) {
+    refuse(caller, Status::kState,
+           called(*worker) + " is " + to_string(worker->state) + " already");
+    return;
+  }
+  const auto because = [&](const char* what) {
+    return request.text.empty() ? std::string(what) : what + (": " + request.text);
+  };
+  switch (request.action) {
+    case wire::WorkerAction::kDrain:
+      reply(caller, wire::Ok{}, true);
+      drain(*worker, because("drained by an operator"));
+      return;
+    case wire::WorkerAction::kKick:
+      reply(caller, wire::Ok{}, true);
+      lose(*worker, because(kKickedReason));
+      return;
+    case wire::WorkerAction::kLease: {
+      if (std::string wrong = check_phase(request.text, request.lease_us); !wrong.empty()) {
+        refuse(caller, Status::kInvalid, "lease for " + called(*worker) + ": " + wrong);
+        return;
+      }
+      reply(caller, wire::Ok{}, true);
+      Record record = make_record(RecordKind::kWorkerLeased, *worker);
+      record.name = request.text;
+      record.span_us = request.lease_us;
+      commit(std::move(record));
+      log(LogLevel::kInfo, "worker_leased", worker,
+          {{"phase", request.text}, {"lease", format_duration(request.lease_us)}});
+      return;
+    }
+  }
+  refuse(caller, Status::kUnsupported,
+         "this daemon knows no action " + std::to_string(static_cast<int>(request.action)) +
+             " about a worker");
+}
+
+// It goes once nobody waits for it any more: with a parameter server after the push of the
+// iteration that it is in, else when it asks for the next one, until when its neighbours' updates
+// lie in slots that it reads.
+void Job::drain(Worker& worker, const std::string& reason) {
+  if (worker.state == WorkerState::kDraining) return;
+  const bool busy = decentralized()
+                        ? worker.granted != kNoIteration && !worker.waits_in(Call::kBegin)
+                        : worker.computing();
+  if (!worker.active() || !busy) {
+    drain_out(worker, reason);
+    return;
+  }
+  Record record = make_record(RecordKind::kWorkerDraining, worker);
+  record.reason = reason;
+  commit(std::move(record));
+  log(LogLevel::kInfo, "worker_draining", &worker,
+      {{"reason", reason}, {"clock", std::to_string(worker.clock)}});
+}
+
+// Its process hears of it by its next request alone, whose answer waits for the disk: one that
+// ended its loop, and was a member again after a crash, would be waited for.
+void Job::drain_out(Worker& worker, const std::string& reason) {
+  if (worker.waiting) {
+    reply(worker.waiting->caller, wire::Granted{worker.waiting->iteration, wire::kStepStop, 0},
+          true);
+    withdraw(worker);
+  }
+  Record record = make_record(RecordKind::kWorkerLeft, worker);
+  record.reason = reason;
+  commit(std::move(record));
+  log(LogLevel::kInfo, "worker_left", &worker,
+      {{"reason", worker.dismissal},
+       {"clock", std::to_string(worker.clock)},
+       {"members", std::to_string(members_)}});
+  finish_if_over();
+}
+
 void Job::stop(const std::string& reason) {
   if (state_ == JobState::kStopped) return;
   std::vector<Rank> members;
@@ -426,7 +621,8 @@ void Job::stop(const std::string& reason) {
     if (!worker || !is_member(worker->state)) continue;
     members.push_back(worker->rank);
     if (worker->waiting) {
-      reply(worker->waiting->caller, wire::Granted{worker->waiting->iteration, wire::kStepStop, 0});
+      reply(worker->waiting->caller, wire::Granted{worker->waiting->iteration, wire::kStepStop, 0},
+            true);
       withdraw(*worker);
     }
   }
@@ -436,7 +632,8 @@ void Job::stop(const std::string& reason) {
   for (const Rank rank : members) {
     const Worker& worker = at(rank);
     if (worker.connection == 0 || effects_ == nullptr) continue;
-    effects_->notifications.push_back({worker.connection, wire::StopNotice{ref(worker), reason}});
+    effects_->notifications.push_back(
+        {worker.connection, wire::StopNotice{ref(worker), reason}, true});
   }
   // From here on it never changes: a restart reads this snapshot instead of its whole history.
   engine_.touched_.push_back(id_);
@@ -466,12 +663,13 @@ Micros Job::liveness_deadline(const Worker& worker) const {
   if (state_ == JobState::kStopped || !is_member(worker.state)) return kNever;
   if (worker.disconnected_at >= 0) return worker.disconnected_at + spec_.worker_grace_us;
   if (!worker.active() || worker.waiting) return kNever;
+  const Lateness late = lateness(spec_, worker.spans);
   Micros deadline = kNever;
-  if (spec_.warn_after_us > 0 && !worker.warned) {
-    deadline = worker.quiet_since() + spec_.warn_after_us;
+  if (late.warn_after_us > 0 && !worker.warned) {
+    deadline = worker.quiet_since() + late.warn_after_us;
   }
-  if (spec_.evict_after_us > 0) {
-    deadline = std::min(deadline, worker.quiet_since() + spec_.evict_after_us);
+  if (late.evict_after_us > 0) {
+    deadline = std::min(deadline, worker.quiet_since() + late.evict_after_us);
   }
   return deadline;
 }
@@ -500,14 +698,23 @@ void Job::check_liveness(Worker& worker) {
     phase +=
         ", its phase '" + worker.phase + "' of " + format_duration(worker.phase_lease_us) + " over";
   }
-  if (spec_.evict_after_us > 0 && quiet >= spec_.evict_after_us) {
+  const Lateness late = lateness(spec_, worker.spans);
+  const std::string rule = lateness_rule(spec_, worker.spans);
+  if (late.evict_after_us > 0 && quiet >= late.evict_after_us) {
+    const std::string why = spec_.evict_after_us == kAutoSpan ? " (" + rule + ")" : "";
     lose(worker, phase + " for " + format_duration(quiet) + ", evict_after is " +
-                     format_duration(spec_.evict_after_us));
+                     format_duration(late.evict_after_us) + why);
     return;
   }
   worker.warned = true;
-  log(LogLevel::kWarn, "worker_slow", &worker,
-      {{"phase", phase}, {"for", format_duration(quiet)}, {"clock", std::to_string(worker.clock)}});
+  std::vector<std::pair<std::string, std::string>> fields = {
+      {"phase", phase}, {"for", format_duration(quiet)}, {"clock", std::to_string(worker.clock)}};
+  if (!rule.empty()) {
+    fields.emplace_back("warn_after", format_duration(late.warn_after_us));
+    fields.emplace_back("evict_after", format_duration(late.evict_after_us));
+    fields.emplace_back("why", rule);
+  }
+  log(LogLevel::kWarn, "worker_slow", &worker, std::move(fields));
   arm_liveness(worker);
 }
 
@@ -525,8 +732,9 @@ void Job::phase(const Caller& caller, const wire::Phase& request) {
   }
   reply(caller, wire::Ok{});
   if (state_ == JobState::kStopped) return;
-  worker->active_at = now();
+  worker->progressed(now());
   set_phase(*worker, request.name, request.lease_us);
+  worker->leased = false;
   if (request.name.empty()) {
     log(LogLevel::kDebug, "worker_phase_over", worker);
   } else {
@@ -553,8 +761,9 @@ void Job::set_phase(Worker& worker, const std::string& name, Micros lease_us) {
 
 void Job::end_phase(Worker& worker) {
   if (worker.phase.empty()) return;
+  worker.progressed(now());
   worker.phase.clear();
-  worker.active_at = now();
+  worker.leased = false;
   arm_liveness(worker);
 }
 

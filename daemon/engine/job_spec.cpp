@@ -21,12 +21,14 @@ bool is_name(std::string_view name) {
 struct SpanField {
   const char* key;
   Micros JobSpec::*field;
+  bool may_be_auto;
 };
+constexpr std::string_view kAuto = "auto";
 constexpr SpanField kSpans[] = {
-    {"start_timeout_us", &JobSpec::start_timeout_us},
-    {"worker_grace_us", &JobSpec::worker_grace_us},
-    {"warn_after_us", &JobSpec::warn_after_us},
-    {"evict_after_us", &JobSpec::evict_after_us},
+    {"start_timeout_us", &JobSpec::start_timeout_us, false},
+    {"worker_grace_us", &JobSpec::worker_grace_us, false},
+    {"warn_after_us", &JobSpec::warn_after_us, true},
+    {"evict_after_us", &JobSpec::evict_after_us, true},
 };
 
 }  // namespace
@@ -48,6 +50,7 @@ std::string validate_stored(const JobSpec& spec) {
            std::to_string(spec.expected_workers);
   }
   for (const SpanField& span : kSpans) {
+    if (span.may_be_auto && spec.*span.field == kAutoSpan) continue;
     if (spec.*span.field < 0 || spec.*span.field > limits::kSpanMax) {
       return std::string(span.key) + " " + std::to_string(spec.*span.field) +
              ": allowed are 0 to " + std::to_string(limits::kSpanMax);
@@ -73,7 +76,9 @@ std::string validate(const JobSpec& spec) {
 std::string config_text(const JobSpec& spec) {
   std::string text;
   for (const SpanField& span : kSpans) {
-    text += std::string(span.key) + "=" + std::to_string(spec.*span.field) + "\n";
+    const bool is_auto = span.may_be_auto && spec.*span.field == kAutoSpan;
+    text += std::string(span.key) + "=";
+    text += (is_auto ? std::string(kAuto) : std::to_string(spec.*span.field)) + "\n";
   }
   return text;
 }
@@ -88,6 +93,10 @@ bool parse_config_text(std::string_view text, JobSpec& spec) {
     for (const SpanField& span : kSpans) {
       if (line.substr(0, equals) != span.key) continue;
       const std::string_view value = line.substr(equals + 1);
+      if (span.may_be_auto && value == kAuto) {
+        spec.*span.field = kAutoSpan;
+        continue;
+      }
       const auto [stop, code] =
           std::from_chars(value.data(), value.data() + value.size(), spec.*span.field);
       if (code != std::errc{} || stop != value.data() + value.size()) return false;

@@ -14,6 +14,9 @@ struct GraphFile;
 
 namespace syncd {
 
+// As a threshold of lateness: the daemon chooses, for each worker by its own spans (lateness.h).
+inline constexpr Micros kAutoSpan = -1;
+
 struct JobSpec {
   std::string name;
   std::string policy = "bsp";
@@ -21,8 +24,9 @@ struct JobSpec {
   std::uint32_t min_workers = 0;         // ... or so many after start_timeout; 0: never with fewer
   Micros start_timeout_us = 60'000'000;  // from the first worker's being ready
   Micros worker_grace_us = 10'000'000;   // how long a dropped connection keeps a worker's place
-  Micros warn_after_us = 60'000'000;  // in one iteration before the log names the worker; 0: never
-  Micros evict_after_us = 600'000'000;  // in one iteration before the worker is lost; 0: never
+  // In one iteration before the log names the worker, and before it is lost; 0: never.
+  Micros warn_after_us = kAutoSpan;
+  Micros evict_after_us = kAutoSpan;
   // What the file that the policy names says (read_graph_file); null: it names none.
   std::shared_ptr<const topology::GraphFile> graph_file = nullptr;
 

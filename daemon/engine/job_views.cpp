@@ -57,6 +57,10 @@ WaitedFor Job::describe(Rank rank) const {
   } else {
     out.state = to_string(worker->state);
   }
+  if (worker->state == WorkerState::kDraining) out.state += ", draining";
+  if (worker->warned) {
+    out.state += ", late after " + format_duration(lateness(spec_, worker->spans).warn_after_us);
+  }
   return out;
 }
 
@@ -88,6 +92,36 @@ Explanation Job::explain(const Worker& worker) const {
   for (std::size_t i = 0; i < std::min(reason.waiting_for.size(), kExplainedWorkersMax); ++i) {
     out.workers.push_back(describe(reason.waiting_for[i]));
   }
+  return out;
+}
+
+JobFigures Job::figures() const {
+  JobFigures out;
+  out.id = id_;
+  out.name = spec_.name;
+  out.policy = policy_->name();
+  out.state = state_;
+  out.epoch = epoch_;
+  out.expected = spec_.expected_workers;
+  // Those of a stopped job take part in nothing any more.
+  if (state_ != JobState::kStopped) {
+    const auto active = static_cast<std::uint32_t>(active_.size());
+    const std::uint32_t ready = state_ == JobState::kWaiting ? ready_ : 0;
+    out.members[static_cast<std::size_t>(WorkerState::kRunning)] = active - draining_;
+    out.members[static_cast<std::size_t>(WorkerState::kDraining)] = draining_;
+    out.members[static_cast<std::size_t>(WorkerState::kReady)] = ready;
+    out.members[static_cast<std::size_t>(WorkerState::kRegistered)] = members_ - ready - active;
+    out.has_clocks = !clocks_.empty();
+  }
+  if (out.has_clocks) {
+    out.clock_min = absolute_clocks_.min();
+    out.clock_max = absolute_clocks_.max();
+    out.lag = clocks_.max() - clocks_.min();
+  }
+  out.waiting = waiting_;
+  out.pushes = pushes_;
+  out.barriers = barriers();
+  out.counters = counters_;
   return out;
 }
 
@@ -139,6 +173,14 @@ wire::WorkerStatus Job::worker_status(const Worker& worker) const {
     out.reason = why.rule + ": " + why.text;
   } else if (is_member(worker.state)) {
     out.reason = describe(worker.rank).state;
+  } else {
+    out.reason = worker.dismissal;
+  }
+  if (is_member(worker.state)) {
+    const Lateness late = lateness(spec_, worker.spans);
+    out.warn_after_us = late.warn_after_us;
+    out.evict_after_us = late.evict_after_us;
+    out.late_rule = lateness_rule(spec_, worker.spans);
   }
   return out;
 }

@@ -58,6 +58,28 @@ inline constexpr Micros kSpanMax = Micros{30} * 24 * 3600 * 1'000'000;
 inline constexpr std::size_t kPhaseNameBytesMax = syncd::kPhaseNameBytesMax;
 inline constexpr Micros kPhaseLeaseMax = syncd::kPhaseLeaseUsMax;
 
+// Lateness that is left to the daemon (lateness.h). A worker is measured against its own latest
+// iterations: enough of them that one odd span (a checkpoint, a cold cache) moves neither the
+// median nor the spread, few enough that a worker that goes over to longer work is not called late
+// for long. Below the fewest nothing is known of it.
+inline constexpr std::uint32_t kSpansKept = 16;
+inline constexpr std::uint32_t kSpansFewest = 8;
+inline constexpr std::uint32_t kSpansPerLook = 4;
+// Slowdowns of 2 to 3 times are everyday ones in a shared cluster, and one of 6 times is what the
+// papers inject: more than that is worth a line. A spread of normal draws is 0.67 standard
+// deviations, so that 8 of them are beyond 5.
+inline constexpr Micros kLateMedians = 4;
+inline constexpr Micros kLateSpreads = 8;
+inline constexpr Micros kEvictPerWarn = 5;
+// Below these a pause of the machine (a garbage collection, a page-in, a network that comes back)
+// would count; above, a hang would go unnoticed for longer than people wait before they look.
+inline constexpr Micros kWarnAfterFloor = Micros{5} * 1'000'000;
+inline constexpr Micros kWarnAfterCeiling = Micros{10} * 60 * 1'000'000;
+inline constexpr Micros kEvictAfterFloor = Micros{60} * 1'000'000;
+inline constexpr Micros kEvictAfterCeiling = Micros{60} * 60 * 1'000'000;
+// Of a worker of which nothing is known yet: a first iteration may load data and compile kernels.
+inline constexpr Micros kWarnAfterUnknown = Micros{60} * 1'000'000;
+
 // What a worker shows to the others of itself: an address, or a few. It lies in the record of its
 // join, in snapshots and in lists of a thousand members. Longer: the join is refused.
 inline constexpr std::size_t kMemberDataBytesMax = syncd::kMemberDataBytesMax;

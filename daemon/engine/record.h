@@ -23,8 +23,10 @@ enum class RecordKind : std::uint8_t {
   kPolicySwitched = 9,
   kPlan = 10,
   kPolicyNote = 11,
+  kWorkerDraining = 12,
+  kWorkerLeased = 13,
 };
-inline constexpr std::uint8_t kRecordKindMax = 11;
+inline constexpr std::uint8_t kRecordKindMax = 13;
 
 // "job_created" and so on: the names that history and its exports show.
 constexpr const char* to_string(RecordKind kind) {
@@ -53,6 +55,10 @@ constexpr const char* to_string(RecordKind kind) {
       return "plan";
     case RecordKind::kPolicyNote:
       return "policy_note";
+    case RecordKind::kWorkerDraining:
+      return "worker_draining";
+    case RecordKind::kWorkerLeased:
+      return "worker_leased";
   }
   return "?";
 }
@@ -70,7 +76,7 @@ struct Record {
   Incarnation incarnation = 0;
   Iteration iteration = kNoIteration;
 
-  std::string name;      // joined: the worker's; created: the job's
+  std::string name;      // joined: the worker's; created: the job's; leased: the phase's
   std::string host;      // joined
   Clock clock = 0;       // joined: the clock it enters with. push: the clock after it
   Clock base = 0;        // joined: clock minus relative clock
@@ -78,7 +84,7 @@ struct Record {
   std::vector<std::uint8_t> data = {};  // joined: what the worker shows to the others
 
   bool late = false;           // push: the others had gone on without it
-  Micros span_us = -1;         // push: from the grant; -1: not known
+  Micros span_us = -1;         // push: from the grant; leased: the lease; -1: not known
   Micros waited_us = 0;        // push: held in begin before that grant
   std::int64_t staleness = 0;  // push: at that grant
   std::optional<double> loss;
@@ -93,7 +99,7 @@ struct Record {
   std::uint32_t min_workers = 0;
   std::string config;  // created: the other settings, "key=value" lines
 
-  std::string reason;  // stopped, lost, note
+  std::string reason;  // stopped, lost, note, draining; left: of a drained worker
 
   std::int64_t superstep = -1;       // barrier, plan
   Micros predicted_us = -1;          // when the plan foresaw the barrier; -1: no plan
@@ -119,6 +125,11 @@ struct WorkerSnapshot {
   Micros last_push_us = -1;
   Micros previous_push_us = -1;
   std::vector<std::uint8_t> data = {};
+  std::string dismissal = {};  // why an operator sent it away
+  // The long phase that an operator said it is in; empty: none.
+  std::string leased_phase = {};
+  Micros phase_us = 0;
+  Micros phase_lease_us = 0;
 
   bool operator==(const WorkerSnapshot&) const = default;
 };

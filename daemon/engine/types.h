@@ -5,10 +5,10 @@
 
 namespace syncd {
 
-using Micros = std::int64_t;         // a moment (since the Unix epoch) or a span, in microseconds
-using JobId = std::uint32_t;         // given by the engine in order of creation, from 1
-using Rank = std::uint32_t;          // a worker's number within its job, from 0
-using Epoch = std::uint64_t;         // a job's life; 1 until a job can be started over
+using Micros = std::int64_t;  // a moment (since the Unix epoch) or a span, in microseconds
+using JobId = std::uint32_t;  // given by the engine in order of creation, from 1
+using Rank = std::uint32_t;   // a worker's number within its job, from 0
+using Epoch = std::uint64_t;  // the life of a job's name: from 1, one more for each new job of it
 using Incarnation = std::uint64_t;   // a worker's life: raised at every join that is not a resume
 using Iteration = std::int64_t;      // from 0; kNoIteration: none yet
 using Clock = std::int64_t;          // iterations completed, or the one it is in: see Family
@@ -28,7 +28,7 @@ enum class WorkerState : std::uint8_t {
   kRegistered = 0,  // joined, has not asked to begin yet
   kReady = 1,       // asked to begin; the job has not started
   kRunning = 2,     // active: counted in minima and barriers
-  kDraining = 3,    // active, asked to finish its iteration and leave; nothing asks for it yet
+  kDraining = 3,    // active; an operator has asked it to finish its iteration and leave
   kLeft = 4,
   kLost = 5,
 };

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "daemon/engine/event.h"
+#include "daemon/engine/lateness.h"
 #include "daemon/engine/types.h"
 
 namespace syncd {
@@ -78,6 +79,16 @@ struct Worker {
   std::string phase;
   Micros phase_at = 0;
   Micros phase_lease_us = 0;
+  bool leased = false;  // an operator said so, and it may know nothing of it
+
+  // Why an operator sent it away: while it drains, and, until a new process has its place, after it
+  // has left or was kicked.
+  std::string dismissal;
+
+  // How long it is usually silent within an iteration: its longest stretch in each.
+  RecentSpans spans;
+  Micros longest_us = 0;             // in this iteration so far
+  Iteration span_of = kNoIteration;  // the latest granted iteration that `spans` has
 
   std::optional<Waiting> waiting;
   ConnectionId connection = 0;  // 0: not connected
@@ -100,6 +111,17 @@ struct Worker {
   // Since when it has shown no progress, as far as anybody expects some.
   Micros quiet_since() const {
     return phase.empty() ? active_at : std::max(active_at, phase_at + phase_lease_us);
+  }
+  // It has shown that it goes on.
+  void progressed(Micros now) {
+    longest_us = std::max(longest_us, now - quiet_since());
+    active_at = now;
+  }
+  // It asks for its next iteration: what it was silent in this one is known.
+  void end_span() {
+    if (granted > span_of && granted_at >= 0) spans.add(longest_us);
+    span_of = granted;
+    longest_us = 0;
   }
   // The latest iteration whose push was answered, counted or not.
   Iteration answered() const { return std::max(pushed, late); }

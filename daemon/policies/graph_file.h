@@ -9,8 +9,12 @@
 
 namespace syncd {
 
+// Whether read_graph_file() would open a file for this policy. Reads nothing.
+bool names_graph_file(std::string_view policy);
+
 // What that file says, or why it cannot be read. Null: the policy names none, or is none.
 // O(size of the file).
-std::shared_ptr<const topology::GraphFile> read_graph_file(std::string_view policy);
+std::shared_ptr<const topology::GraphFile> read_graph_file(
+    std::string_view policy, topology::FileErrors errors = topology::FileErrors::kForOwner);
 
 }  // namespace syncd

@@ -1,9 +1,11 @@
 // Graphs from files; see graph_spec.h.
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
-#include <filesystem>
-#include <fstream>
 #include <system_error>
 
 #include "daemon/topology/graph_spec.h"
@@ -17,12 +19,6 @@ std::string_view trimmed(std::string_view text) {
   const std::size_t first = text.find_first_not_of(kBlanks);
   if (first == std::string_view::npos) return {};
   return text.substr(first, text.find_last_not_of(kBlanks) - first + 1);
-}
-
-std::string quoted(std::string_view text) {
-  std::string result(1, '\'');
-  result += text;
-  return result += '\'';
 }
 
 // The next word of `rest`, which it is taken from; empty at the end.
@@ -45,7 +41,8 @@ std::optional<std::size_t> whole_number(std::string_view text, std::size_t highe
 
 class GraphReader {
  public:
-  explicit GraphReader(const std::string& name) : name_(name) {}
+  explicit GraphReader(const std::string& name, FileErrors errors = FileErrors::kForOwner)
+      : name_(name), errors_(errors) {}
 
   std::optional<Graph> read(std::string_view text) {
     while (!text.empty()) {
@@ -65,6 +62,16 @@ class GraphReader {
   const std::string& error() const { return error_; }
 
  private:
+  // The beginning of what stands in the file, or what it would have to be.
+  std::string quoted(std::string_view text, const char* instead) const {
+    constexpr std::size_t kQuotedBytesMax = 32;
+    if (errors_ == FileErrors::kForClients) return instead;
+    std::string result(1, '\'');
+    result += text.substr(0, kQuotedBytesMax);
+    if (text.size() > kQuotedBytesMax) result += "...";
+    return result += '\'';
+  }
+
   // The line number is left out where the fault is not in one line.
   bool fail(const std::string& what, bool in_line = true) {
     error_ = name_;
@@ -87,8 +94,8 @@ class GraphReader {
       const std::string_view raw = rest.substr(0, rest.find(','));
       const std::string_view cell = trimmed(raw);
       if (cell != "0" && cell != "1") {
-        return fail("column " + std::to_string(column + 1) + " is " + quoted(cell) +
-                    ", allowed are 0 and 1");
+        return fail("column " + std::to_string(column + 1) + " is " +
+                    quoted(cell, "something else") + ", allowed are 0 and 1");
       }
       if (cell == "1" && column != rows_ && !add(rows_, column)) return false;
       if (raw.size() == rest.size()) break;
@@ -112,7 +119,7 @@ class GraphReader {
     const std::string_view first = take_word(rest);
     const std::string_view second = take_word(rest);
     if (!trimmed(rest).empty() || second.empty()) {
-      return fail(quoted(line) + " is no edge: FROM TO, two numbers");
+      return fail(quoted(line, "it") + " is no edge: FROM TO, two numbers");
     }
     if (first == "nodes") return read_nodes(second);
     const std::size_t highest = (declared_ ? nodes_ : kNodesMax) - 1;
@@ -121,7 +128,7 @@ class GraphReader {
       const std::string_view word = i == 0 ? first : second;
       const auto number = whole_number(word, highest);
       if (!number) {
-        return fail("node " + quoted(word) + ": allowed are whole numbers from 0 to " +
+        return fail("node " + quoted(word, "number") + ": allowed are whole numbers from 0 to " +
                     std::to_string(highest));
       }
       ends[i] = *number;
@@ -133,7 +140,7 @@ class GraphReader {
   bool read_nodes(std::string_view word) {
     const auto number = whole_number(word, kNodesMax);
     if (!number || *number == 0) {
-      return fail("nodes " + quoted(word) + ": allowed are whole numbers from 1 to " +
+      return fail("nodes " + quoted(word, "N") + ": allowed are whole numbers from 1 to " +
                   std::to_string(kNodesMax));
     }
     if (declared_ || nodes_ > 0) return fail("'nodes' must stand once, before all edges");
@@ -157,6 +164,7 @@ class GraphReader {
   }
 
   const std::string& name_;
+  const FileErrors errors_;
   std::string error_;
   std::size_t line_ = 0;
   bool started_ = false;
@@ -167,29 +175,50 @@ class GraphReader {
   std::vector<Edge> edges_;
 };
 
-// The path may come from whoever creates a job: a pipe must not block the reader for ever, nor a
-// device fill its memory.
-std::optional<std::string> read_whole_file(const std::string& path, std::string& error) {
+class FileDescriptor {
+ public:
+  explicit FileDescriptor(int fd) : fd_(fd) {}
+  ~FileDescriptor() {
+    if (fd_ >= 0) close(fd_);
+  }
+  FileDescriptor(const FileDescriptor&) = delete;
+  FileDescriptor& operator=(const FileDescriptor&) = delete;
+  int get() const { return fd_; }
+
+ private:
+  int fd_;
+};
+
+// The path may come from an administrator elsewhere: a pipe must not block the reader for ever, nor
+// a device fill its memory, and what is opened is what was looked at.
+std::optional<std::string> read_whole_file(const std::string& path, FileErrors errors,
+                                           std::string& error) {
   const auto fail = [&](const std::string& why) {
-    error = "graph file " + path + " cannot be read: " + why;
+    error = "graph file " + path + " cannot be read: " +
+            (errors == FileErrors::kForClients
+                 ? "it must be a regular file that the daemon may read, of at most " +
+                       std::to_string(kGraphFileBytesMax) + " bytes"
+                 : why);
     return std::nullopt;
   };
-  std::error_code code;
-  const std::filesystem::file_status status = std::filesystem::status(path, code);
-  if (!std::filesystem::exists(status)) return fail(code ? code.message() : "no such file");
-  if (!std::filesystem::is_regular_file(status)) return fail("it is not a regular file");
-  const std::uintmax_t size = std::filesystem::file_size(path, code);
-  if (code) return fail(code.message());
+  const auto fail_by_errno = [&] { return fail(std::generic_category().message(errno)); };
+  const FileDescriptor fd(open(path.c_str(), O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
+  if (fd.get() < 0) return fail_by_errno();
+  struct stat found {};
+  if (fstat(fd.get(), &found) != 0) return fail_by_errno();
+  if (!S_ISREG(found.st_mode)) return fail("it is not a regular file");
+  const auto size = static_cast<std::size_t>(found.st_size);
   if (size > kGraphFileBytesMax) {
     return fail("it has " + std::to_string(size) + " bytes, allowed are at most " +
                 std::to_string(kGraphFileBytesMax));
   }
   std::string text(size, '\0');
-  std::ifstream file(path, std::ios::binary);
-  if (!file) return fail(std::generic_category().message(errno));
-  file.read(text.data(), static_cast<std::streamsize>(size));
-  if (file.bad() || static_cast<std::uintmax_t>(file.gcount()) != size) {
-    return fail("it ended early");
+  for (std::size_t at = 0; at < size;) {
+    const ssize_t got = read(fd.get(), text.data() + at, size - at);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) return fail_by_errno();
+    if (got == 0) return fail("it ended early");
+    at += static_cast<std::size_t>(got);
   }
   return text;
 }
@@ -204,12 +233,16 @@ std::optional<Graph> parse_graph_text(std::string_view text, const std::string& 
   return graph;
 }
 
-bool load_graph_file(GraphSpec& spec, std::string& error) {
+bool load_graph_file(GraphSpec& spec, std::string& error, FileErrors errors) {
   if (spec.kind != GraphKind::kFile || spec.loaded) return true;
-  const std::optional<std::string> text = read_whole_file(spec.path, error);
+  const std::optional<std::string> text = read_whole_file(spec.path, errors, error);
   if (!text) return false;
-  std::optional<Graph> graph = parse_graph_text(*text, spec.path, error);
-  if (!graph) return false;
+  GraphReader reader(spec.path, errors);
+  std::optional<Graph> graph = reader.read(*text);
+  if (!graph) {
+    error = reader.error();
+    return false;
+  }
   spec.loaded = std::make_shared<const Graph>(std::move(*graph));
   return true;
 }

@@ -18,8 +18,9 @@ namespace syncd::topology {
 // More workers than any job may have, and as many edges as fit in 256 MiB: no graph is larger.
 inline constexpr std::size_t kNodesMax = 1'000'000;
 inline constexpr std::size_t kEdgesMax = std::size_t{1} << 24;
-// Room for that many edges as text.
-inline constexpr std::size_t kGraphFileBytesMax = std::size_t{256} << 20;
+// A million edges as text. It is read on the thread that serves everybody: more would take longer
+// than a heartbeat may.
+inline constexpr std::size_t kGraphFileBytesMax = std::size_t{16} << 20;
 
 enum class GraphKind : std::uint8_t {
   kComplete,      // every two nodes, both ways
@@ -66,9 +67,15 @@ std::string known_graphs();
 std::optional<Graph> parse_graph_text(std::string_view text, const std::string& name,
                                       std::string& error);
 
+// Whom the error is for: whoever could read the file anyway, or a client, who must learn nothing of
+// what stands in it, nor why it cannot be read.
+enum class FileErrors : std::uint8_t { kForOwner, kForClients };
+
 // Does nothing unless the specification is a file that is not loaded yet: what was once read stays,
-// whatever becomes of the file. False: `error` names the file (and the line).
-bool load_graph_file(GraphSpec& spec, std::string& error);
+// whatever becomes of the file. False: `error` names the file (and the line). A pipe or a device is
+// refused and does not block.
+bool load_graph_file(GraphSpec& spec, std::string& error,
+                     FileErrors errors = FileErrors::kForOwner);
 
 // The edge list that parse_graph_text makes the same graph of.
 std::string to_edge_list(const Graph& graph);

@@ -96,7 +96,7 @@ class DaemonLinkTest : public ::testing::Test {
       }
     });
   }
-  bool open(std::int64_t timeout_ms = 10'000) { return link_.open({endpoint_}, "", timeout_ms); }
+  bool open(std::int64_t timeout_ms = 10'000) { return link_.open({endpoint_}, {}, timeout_ms); }
 
   std::string directory_;
   client::Endpoint endpoint_;
@@ -157,7 +157,7 @@ TEST_F(DaemonLinkTest, SilenceTimesOut) {
     peer.receive();  // returns when the tool has gone
   }});
   DaemonLink link;
-  ASSERT_TRUE(link.open({endpoint_}, "", 50)) << link.error();
+  ASSERT_TRUE(link.open({endpoint_}, {}, 50)) << link.error();
   wire::StatusReply reply;
   EXPECT_FALSE(link.call(wire::StatusRequest{}, reply));
   EXPECT_EQ(link.failure(), DaemonLink::Failure::kUnreachable);

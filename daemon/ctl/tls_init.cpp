@@ -1,0 +1,198 @@
+// See tls_init.h.
+#include "daemon/ctl/tls_init.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <ostream>
+#include <stdexcept>
+
+#include "daemon/ctl/certificates.h"
+#include "daemon/ctl/commands.h"
+#include "proto/defaults.h"
+#include "proto/secret_file.h"
+
+namespace syncd::ctl {
+namespace {
+
+constexpr std::int64_t kDayS = 86'400;
+constexpr std::int64_t kAuthorityDays = 3650;
+constexpr std::size_t kKeyBytesMax = 64 * 1024;
+
+// What goes wrong on the way, with the exit code that it means.
+struct Failure {
+  int code;
+  std::string text;
+};
+
+std::string joined(const std::string& directory, const std::string& name) {
+  return directory + "/" + name;
+}
+
+void write_new(const std::string& path, const std::string& text, mode_t mode) {
+  const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, mode);
+  if (fd < 0) {
+    throw Failure{kExitStore, path + ": " + std::strerror(errno) +
+                                  (errno == EEXIST ? "; nothing is written over: remove it, or "
+                                                     "choose another directory or name"
+                                                   : "")};
+  }
+  std::size_t done = 0;
+  while (done < text.size()) {
+    const ssize_t count = write(fd, text.data() + done, text.size() - done);
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) {
+      const int code = errno;
+      close(fd);
+      unlink(path.c_str());
+      throw Failure{kExitStore, path + ": " + std::strerror(code)};
+    }
+    done += static_cast<std::size_t>(count);
+  }
+  if (fsync(fd) != 0 || close(fd) != 0) {
+    throw Failure{kExitStore, path + ": " + std::strerror(errno)};
+  }
+}
+
+void write_pair(const std::string& directory, const std::string& name,
+                const CertificateAndKey& pair) {
+  write_new(joined(directory, name + ".key"), pair.key, 0600);
+  write_new(joined(directory, name + ".crt"), pair.certificate, 0644);
+}
+
+void check_name(const std::string& name) {
+  const auto allowed = [](char c) {
+    return (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '.' ||
+           c == '_' || c == '-';
+  };
+  const bool taken = name == "ca" || name == "server" || name == "syncd" || name.starts_with('.');
+  if (name.empty() || name.size() > 64 || taken ||
+      !std::all_of(name.begin(), name.end(), allowed)) {
+    throw Failure{kExitUsage, "'" + name +
+                                  "' cannot name a client; allowed: 1 to 64 of A-Z a-z 0-9 . _ -, "
+                                  "but ca, server and syncd, and not a dot at first"};
+  }
+}
+
+std::string this_host() {
+  char name[256] = {};
+  return gethostname(name, sizeof name - 1) == 0 && name[0] != '\0' ? name : "localhost";
+}
+
+CertificateAndKey client_certificate(const CertificateAndKey& authority,
+                                     const TlsOptions& options) {
+  CertificateOptions wanted;
+  wanted.common_name = options.name;
+  wanted.names = {options.name};
+  wanted.for_client = true;
+  wanted.valid_until_s = options.days * kDayS;
+  return make_certificate(authority, wanted);
+}
+
+std::string configuration(const std::string& directory) {
+  return "# A daemon that other machines may reach: TLS 1.3, and nobody without a certificate of "
+         "ca.crt.\n"
+         "[listen]\ntcp = \"0.0.0.0:" +
+         std::to_string(kDefaultPort) + "\"\n\n[tls]\ncertificate = \"" +
+         joined(directory, "server.crt") + "\"\nkey = \"" + joined(directory, "server.key") +
+         "\"\nclient_ca = \"" + joined(directory, "ca.crt") + "\"\n";
+}
+
+void init(const TlsOptions& options, std::ostream& out) {
+  check_name(options.name);
+  const std::string directory = std::filesystem::absolute(options.directory).lexically_normal();
+  if (directory.find_first_of("\"\\\n") != std::string::npos) {
+    throw Failure{kExitUsage, "'" + directory + "' cannot stand in a configuration file"};
+  }
+  std::vector<std::string> hosts = options.hosts;
+  if (hosts.empty()) hosts.push_back(this_host());
+  const std::string first = hosts.front();
+  // Tools on the same machine name it so.
+  for (const char* local : {"localhost", "127.0.0.1", "::1"}) {
+    if (std::find(hosts.begin(), hosts.end(), local) == hosts.end()) hosts.emplace_back(local);
+  }
+  const CertificateAndKey authority =
+      make_authority("syncd authority of " + first, kAuthorityDays * kDayS);
+  CertificateOptions server;
+  server.common_name = "syncd";
+  server.names = hosts;
+  server.for_server = true;
+  server.valid_until_s = options.days * kDayS;
+  const CertificateAndKey of_server = make_certificate(authority, server);
+  const CertificateAndKey of_client = client_certificate(authority, options);
+
+  if (mkdir(directory.c_str(), 0700) != 0 && errno != EEXIST) {
+    throw Failure{kExitStore, directory + ": " + std::strerror(errno)};
+  }
+  write_pair(directory, "ca", authority);
+  write_pair(directory, "server", of_server);
+  write_pair(directory, options.name, of_client);
+  write_new(joined(directory, "syncd.toml"), configuration(directory), 0644);
+
+  const std::string port = std::to_string(kDefaultPort);
+  out << "made in " << directory << ": ca, server and " << options.name
+      << " (.crt and .key each), and syncd.toml\n"
+         "start the daemon:\n  syncd --config "
+      << joined(directory, "syncd.toml") << "\non a worker's machine, with ca.crt, " << options.name
+      << ".crt and " << options.name << ".key:\n  export SYNCD_ADDR=tls:" << first << ":" << port
+      << " SYNCD_CA_FILE=ca.crt SYNCD_CERTIFICATE_FILE=" << options.name
+      << ".crt SYNCD_KEY_FILE=" << options.name
+      << ".key\n"
+         "keep ca.key where no daemon and no worker runs: it can make anybody\n";
+}
+
+CertificateAndKey read_authority(const std::string& directory) {
+  CertificateAndKey authority;
+  std::string error;
+  if (!read_secret_file(joined(directory, "ca.key"), kKeyBytesMax, authority.key, error)) {
+    throw Failure{kExitStore, error};
+  }
+  std::ifstream file(joined(directory, "ca.crt"), std::ios::binary);
+  authority.certificate.assign(std::istreambuf_iterator<char>(file), {});
+  if (!file) throw Failure{kExitStore, joined(directory, "ca.crt") + " cannot be read"};
+  return authority;
+}
+
+void issue(const TlsOptions& options, std::ostream& out) {
+  check_name(options.name);
+  write_pair(options.directory, options.name,
+             client_certificate(read_authority(options.directory), options));
+  out << "made in " << options.directory << ": " << options.name << ".crt and " << options.name
+      << ".key, of identity cert:" << options.name << "\n";
+}
+
+int run(void (*what)(const TlsOptions&, std::ostream&), const TlsOptions& options,
+        std::ostream& out, std::ostream& err) {
+  try {
+    what(options, out);
+    return kExitOk;
+  } catch (const Failure& failure) {
+    err << "syncctl: " << failure.text << "\n";
+    return failure.code;
+  } catch (const std::invalid_argument& wrong) {
+    err << "syncctl: " << wrong.what() << "\n";
+    return kExitUsage;
+  } catch (const std::runtime_error& wrong) {
+    err << "syncctl: " << wrong.what() << "\n";
+    return kExitStore;
+  }
+}
+
+}  // namespace
+
+int run_tls_init(const TlsOptions& options, std::ostream& out, std::ostream& err) {
+  return run(init, options, out, err);
+}
+
+int run_tls_issue(const TlsOptions& options, std::ostream& out, std::ostream& err) {
+  return run(issue, options, out, err);
+}
+
+}  // namespace syncd::ctl

@@ -1,0 +1,73 @@
+// What `syncctl explain` says of a worker, out of the list of all.
+#include "daemon/ctl/waits.h"
+
+#include <gmock/gmock.h>
+
+namespace syncd::ctl {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+std::vector<wire::WorkerStatus> three() {
+  std::vector<wire::WorkerStatus> workers(3);
+  for (std::uint32_t rank = 0; rank < 3; ++rank) {
+    workers[rank].rank = rank;
+    workers[rank].name = "w" + std::to_string(rank);
+    workers[rank].host = "node-" + std::to_string(rank);
+    workers[rank].state = "waiting";
+    workers[rank].waiting_us = 4'200'000;
+    workers[rank].reason = "relative clock 5 is 4 ahead of the slowest (1), allowed 3";
+    workers[rank].waiting_for = "2";
+    workers[rank].last_push_us = 1'000'000;
+  }
+  workers[2].state = "in iteration 1 for 41.2 s";
+  workers[2].waiting_us = -1;
+  workers[2].waiting_for.clear();
+  return workers;
+}
+
+TEST(NamesRank, ReadsWhatTheDaemonWrites) {
+  EXPECT_TRUE(names_rank("4, 23, 40-47", 4));
+  EXPECT_TRUE(names_rank("4, 23, 40-47", 23));
+  EXPECT_TRUE(names_rank("4, 23, 40-47", 40));
+  EXPECT_TRUE(names_rank("4, 23, 40-47", 47));
+  EXPECT_FALSE(names_rank("4, 23, 40-47", 2));
+  EXPECT_FALSE(names_rank("4, 23, 40-47", 48));
+  EXPECT_FALSE(names_rank("4, and 12 more", 12));
+  EXPECT_FALSE(names_rank("", 0));
+}
+
+TEST(FindWorker, ByRankAndByName) {
+  const auto workers = three();
+  EXPECT_EQ(find_worker(workers, "1"), &workers[1]);
+  EXPECT_EQ(find_worker(workers, "w2"), &workers[2]);
+  EXPECT_EQ(find_worker(workers, "w3"), nullptr);
+}
+
+TEST(ExplainText, OfOneThatWaits) {
+  const auto workers = three();
+  EXPECT_THAT(explain_text(workers, workers[0], "ssp:3", 3'000'000),
+              AllOf(HasSubstr("worker 0 (w0 on node-0) has waited 4.2 s"), HasSubstr("ssp:3"),
+                    HasSubstr("4 ahead of the slowest"), HasSubstr("node-2"),
+                    HasSubstr("in iteration 1 for 41.2 s"), HasSubstr("2.0 s ago"),
+                    Not(HasSubstr("node-1")), Not(HasSubstr("waited for by"))));
+}
+
+TEST(ExplainText, OfTheOneThatAllWaitFor) {
+  const auto workers = three();
+  EXPECT_THAT(explain_text(workers, workers[2], "", 3'000'000),
+              AllOf(HasSubstr("is not waiting"), HasSubstr("waited for by 2 workers: 0, 1"),
+                    Not(HasSubstr("rule"))));
+}
+
+TEST(SinceTime, IsADurationBack) {
+  std::int64_t since = 0;
+  EXPECT_TRUE(since_time("10s", 15'000'000, since));
+  EXPECT_EQ(since, 5'000'000);
+  EXPECT_FALSE(since_time("yesterday", 15'000'000, since));
+}
+
+}  // namespace
+}  // namespace syncd::ctl
