@@ -3,6 +3,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <random>
 #include <utility>
@@ -74,8 +75,17 @@ Completion Client::open(ClientOptions options, std::shared_ptr<Client>& client) 
   session.link.token = std::move(options.token);
   session.link.seed = make_seed();
   session.reconnect_timeout_us = options.reconnect_timeout_us;
-  auto driver = std::make_unique<Driver>(std::move(options.endpoints), std::move(session));
   std::string error;
+  DriverTls tls{nullptr, std::move(options.server_name)};
+  const auto is_tls = [](const Endpoint& endpoint) {
+    return endpoint.kind == Endpoint::Kind::kTls;
+  };
+  if (std::any_of(options.endpoints.begin(), options.endpoints.end(), is_tls)) {
+    tls.context = tls::Context::client(options.tls, error);
+    if (tls.context == nullptr) return failure(Status::kInvalid, std::move(error));
+  }
+  auto driver =
+      std::make_unique<Driver>(std::move(options.endpoints), std::move(session), std::move(tls));
   if (!driver->start(error)) {
     return failure(Status::kLimit, "the client's thread cannot be started: " + error);
   }

@@ -12,6 +12,7 @@
 #include "libclient/endpoint.h"
 #include "libclient/fork_mark.h"
 #include "libclient/session.h"
+#include "proto/tls.h"
 
 namespace syncd::client {
 
@@ -26,6 +27,8 @@ struct ClientOptions {
   std::string client_name;
   std::string client_version;
   std::string token;
+  tls::ClientSettings tls;  // for endpoints of kind kTls
+  std::string server_name;  // for which their certificates must be made out; empty: their hosts
   TimeUs connect_timeout_us = 10'000'000;  // kNever: no limit, as in all of these
   TimeUs reconnect_timeout_us = 60'000'000;
 };
@@ -33,8 +36,9 @@ struct ClientOptions {
 class Client {
  public:
   // Connects and waits for the daemon's welcome. On success `client` is set; otherwise the
-  // completion has the reason: kUnreachable, kProtocol, kAuth, kLimit (also one of this process: no
-  // descriptors or threads left), or whatever else a daemon refused us for.
+  // completion has the reason: kInvalid (files of `tls` that cannot be used), kUnreachable,
+  // kProtocol, kAuth, kLimit (also one of this process: no descriptors or threads left), or
+  // whatever else a daemon refused us for.
   static Completion open(ClientOptions options, std::shared_ptr<Client>& client);
   ~Client();
   Client(const Client&) = delete;

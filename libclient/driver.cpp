@@ -178,8 +178,9 @@ void Driver::wake_reader() noexcept {
 
 // ---- Start and stop ----------------------------------------------------------------------------
 
-Driver::Driver(std::vector<Endpoint> endpoints, SessionOptions options)
+Driver::Driver(std::vector<Endpoint> endpoints, SessionOptions options, DriverTls tls)
     : endpoints_(std::move(endpoints)),
+      tls_(std::move(tls)),
       session_(std::move(options), now_us()),
       lookups_(endpoints_.size()) {}
 
@@ -351,12 +352,34 @@ void Driver::stream_connected() {
   addresses_.clear();
   next_address_ = 0;
   std::string error;
-  if (stream_->open(error)) {
+  if (open_stream(error)) {
     session_.on_connected(connection_, now_us());
   } else {
     session_.on_disconnected(connection_, error, now_us());
   }
   settle();
+}
+
+bool Driver::open_stream(std::string& error) {
+  const Endpoint& endpoint = endpoints_[session_.wish().endpoint];
+  if (endpoint.kind == Endpoint::Kind::kTls) {
+    const std::string& name = tls_.server_name.empty() ? endpoint.host : tls_.server_name;
+    std::vector<std::uint8_t> first;
+    auto channel = tls::Channel::connect(tls_.context, name, endpoint.text(), first);
+    if (channel == nullptr) throw std::bad_alloc();
+    stream_->encrypt(std::move(channel), std::move(first));
+  }
+  return stream_->open(error);
+}
+
+// Where TLS failed, the two sides do not accept each other: asking again would not help.
+void Driver::disconnected(std::string_view reason) {
+  const Status status = stream_ != nullptr ? stream_->tls_status() : Status::kOk;
+  if (status != Status::kOk) {
+    session_.on_refused(connection_, status, reason, now_us());
+  } else {
+    session_.on_disconnected(connection_, reason, now_us());
+  }
 }
 
 void Driver::stream_ready() {
@@ -365,7 +388,7 @@ void Driver::stream_ready() {
   std::span<const std::uint8_t> bytes;
   std::string error;
   if (!stream_->write_rest(error) || !stream_->read(bytes, error)) {
-    session_.on_disconnected(connection_, error, now_us());
+    disconnected(error);
   } else if (!bytes.empty()) {
     session_.on_bytes(connection_, bytes, now_us());
   }
@@ -522,9 +545,7 @@ void Driver::drop_connection() noexcept {
 void Driver::flush() {
   if (stream_ == nullptr || stream_->descriptor() < 0 || session_.output().empty()) return;
   std::string error;
-  if (!stream_->write(session_.output(), error)) {
-    session_.on_disconnected(connection_, error, now_us());
-  }
+  if (!stream_->write(session_.output(), error)) disconnected(error);
 }
 
 void Driver::deliver() {

@@ -21,6 +21,7 @@
 #include "libclient/lookup.h"
 #include "libclient/session.h"
 #include "libclient/stream.h"
+#include "proto/tls.h"
 
 namespace syncd::client {
 
@@ -86,10 +87,16 @@ class Call {
   Completion completion_;
 };
 
+// What the connections to endpoints of kind kTls use.
+struct DriverTls {
+  std::shared_ptr<tls::Context> context;  // null: there are none
+  std::string server_name;                // empty: each endpoint's host
+};
+
 class Driver final : private Stream::Owner {
  public:
   // Endpoints must be those of options.link.endpoints, in the same order.
-  Driver(std::vector<Endpoint> endpoints, SessionOptions options);
+  Driver(std::vector<Endpoint> endpoints, SessionOptions options, DriverTls tls = {});
   // Precondition: not started, or stopped.
   ~Driver() override;
 
@@ -138,6 +145,8 @@ class Driver final : private Stream::Owner {
   void look_up(std::size_t endpoint);
   void take_looked_up();
   void connect_next_address(std::string_view reason);
+  bool open_stream(std::string& error);
+  void disconnected(std::string_view reason);
   void drop_connection() noexcept;
   void arm_timer();
 
@@ -161,6 +170,7 @@ class Driver final : private Stream::Owner {
   void finish_all(Status status, const char* reason) noexcept;
 
   std::vector<Endpoint> endpoints_;
+  const DriverTls tls_;
   uv_loop_t loop_;
 
   std::mutex mutex_;  // guards all that follows, but for the thread

@@ -12,7 +12,7 @@ namespace syncd::client {
 namespace {
 
 constexpr std::string_view kAllowed =
-    "allowed: unix:/path/of/socket, tcp:host:port, host:port or host";
+    "allowed: unix:/path/of/socket, tls:host:port, tcp:host:port, host:port or host";
 
 // A longer path would be cut off silently by the system's socket address.
 constexpr std::size_t kUnixPathBytesMax = sizeof(sockaddr_un::sun_path) - 1;
@@ -93,8 +93,9 @@ bool split_host(std::string_view item, std::string_view text, std::string_view& 
   return true;
 }
 
-bool parse_tcp(std::string_view item, std::string_view text, Endpoint& endpoint,
-               std::string& error) {
+bool parse_tcp(Endpoint::Kind kind, std::string_view item, std::string_view text,
+               Endpoint& endpoint, std::string& error) {
+  if (text.starts_with("//")) text.remove_prefix(2);  // as in a URL
   std::string_view host;
   std::string_view port;
   if (!split_host(item, text, host, port, error)) return false;
@@ -106,7 +107,7 @@ bool parse_tcp(std::string_view item, std::string_view text, Endpoint& endpoint,
     error = complain(item, "'" + std::string(host) + "' is not the name or address of a host");
     return false;
   }
-  endpoint.kind = Endpoint::Kind::kTcp;
+  endpoint.kind = kind;
   endpoint.host = host;
   endpoint.port = kDefaultPort;
   return port.empty() || parse_port(item, port, endpoint, error);
@@ -118,8 +119,10 @@ bool parse_one(std::string_view item, Endpoint& endpoint, std::string& error) {
     return false;
   }
   if (item.starts_with("unix:")) return parse_unix(item, item.substr(5), endpoint, error);
-  if (item.starts_with("tcp:")) return parse_tcp(item, item.substr(4), endpoint, error);
-  return parse_tcp(item, item, endpoint, error);
+  using Kind = Endpoint::Kind;
+  if (item.starts_with("tls:")) return parse_tcp(Kind::kTls, item, item.substr(4), endpoint, error);
+  if (item.starts_with("tcp:")) return parse_tcp(Kind::kTcp, item, item.substr(4), endpoint, error);
+  return parse_tcp(Kind::kTcp, item, item, endpoint, error);
 }
 
 }  // namespace
@@ -127,7 +130,8 @@ bool parse_one(std::string_view item, Endpoint& endpoint, std::string& error) {
 std::string Endpoint::text() const {
   if (kind == Kind::kUnix) return "unix:" + path;
   const bool numeric_v6 = host.find(':') != std::string::npos;
-  return "tcp:" + (numeric_v6 ? "[" + host + "]" : host) + ":" + std::to_string(port);
+  const std::string scheme = kind == Kind::kTls ? "tls:" : "tcp:";
+  return scheme + (numeric_v6 ? "[" + host + "]" : host) + ":" + std::to_string(port);
 }
 
 bool parse_endpoints(std::string_view list, std::vector<Endpoint>& endpoints, std::string& error) {

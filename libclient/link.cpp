@@ -148,6 +148,15 @@ void Link::on_disconnected(std::uint64_t number, std::string_view reason, TimeUs
   fail(reason, now);
 }
 
+void Link::on_refused(std::uint64_t number, Status status, std::string_view reason, TimeUs now) {
+  if (number != wish_.number || !wish_.up) return;
+  if (phase_ == Phase::kUp) {
+    fail(reason, now);
+  } else {
+    refused(status, std::string(reason), now);
+  }
+}
+
 void Link::fail(std::string_view reason, TimeUs now) {
   switch (phase_) {
     case Phase::kConnecting:

@@ -75,6 +75,9 @@ class Link {
   void on_connected(std::uint64_t number, TimeUs now);
   void on_bytes(std::uint64_t number, std::span<const std::uint8_t> bytes, TimeUs now);
   void on_disconnected(std::uint64_t number, std::string_view reason, TimeUs now);
+  // The same, where the two sides do not accept each other below the protocol (TLS): before the
+  // welcome it counts as the daemon's refusal.
+  void on_refused(std::uint64_t number, Status status, std::string_view reason, TimeUs now);
 
   void on_time(TimeUs now);
   TimeUs next_deadline() const;

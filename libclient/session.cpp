@@ -402,7 +402,7 @@ bool Session::admit_push(Worker& worker, Op& op, std::int64_t iteration) {
     return refuse(Status::kWrongIteration,
                   "iteration " + std::to_string(worker.granted) + " is the one that is due");
   }
-  if (worker.pushed < 0) {
+  if (worker.pushed < 0 && (worker.granted < 0 || worker.grant_ready)) {
     return refuse(Status::kState, "no iteration was granted yet; begin comes first");
   }
   if (worker.pushed != iteration) {
@@ -539,6 +539,11 @@ void Session::on_disconnected(std::uint64_t number, std::string_view reason, Tim
   check_refusal();
 }
 
+void Session::on_refused(std::uint64_t number, Status status, std::string_view reason, TimeUs now) {
+  link_.on_refused(number, status, reason, now);
+  check_refusal();
+}
+
 void Session::on_time(TimeUs now) {
   if (closed_) return;
   if (now >= link_.next_deadline()) link_.on_time(now);
@@ -571,7 +576,12 @@ void Session::link_down(TimeUs now) {
     Worker& worker = (at++)->second;
     forget_requests(worker);
     worker.join_again_us = worker.ask_until_us = kNever;
-    if (worker.membership == Membership::kJoined) worker.membership = Membership::kResuming;
+    // One whose loop has ended takes part no more: a daemon that has lost that it was sent away
+    // would have the others wait for it. Its next call, if there is one, asks again.
+    const bool over = worker.stopped && !has_standing(worker);
+    if (worker.membership == Membership::kJoined) {
+      worker.membership = over ? Membership::kDetached : Membership::kResuming;
+    }
     if (worker.explaining) finish_wait_timeout(worker, link_text(now));
     // Nobody waits for this join; if it had its effect, the daemon gives the place up by itself.
     if (worker.released && worker.membership == Membership::kJoining) erase(worker.id);

@@ -247,6 +247,7 @@ class Session final : private Link::Listener {
   void on_connected(std::uint64_t number, TimeUs now) { link_.on_connected(number, now); }
   void on_bytes(std::uint64_t number, std::span<const std::uint8_t> bytes, TimeUs now);
   void on_disconnected(std::uint64_t number, std::string_view reason, TimeUs now);
+  void on_refused(std::uint64_t number, Status status, std::string_view reason, TimeUs now);
 
   void on_time(TimeUs now);
   TimeUs next_deadline() const;
@@ -308,6 +309,7 @@ class Session final : private Link::Listener {
     Membership membership = Membership::kJoining;
     bool released = false;    // the driver forgot it
     bool stopped = false;     // the job has ended
+    TimeUs grace_us = -1;     // how long the daemon keeps its place while it is away; -1: not known
     bool any_policy = false;  // the job's policy was switched: resume under whatever it has
     unsigned fences = 0;      // in a row without an answer of another kind
     std::string failure;      // why it is kFenced

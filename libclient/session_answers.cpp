@@ -99,6 +99,7 @@ void Session::on_joined(Worker& worker, const wire::Joined& joined, TimeUs now) 
   worker.membership = Membership::kJoined;
   worker.ref = joined.worker;
   worker.joined_at = joined.iteration;
+  worker.grace_us = joined.worker_grace_us;
   by_rank_[rank_key(worker.ref)] = worker.id;
   const auto early = early_notices_.find(rank_key(worker.ref));
   if (early != early_notices_.end() && early->second.worker == worker.ref) {
@@ -150,6 +151,9 @@ void Session::on_new_life(Worker& worker) {
     notice->standing.active = false;
     complete_ok(notice->standing.op, std::monostate{});  // nobody waits for it any more
   }
+  // Nor for what was collected before. Said as unread to a daemon that knows of neither, it would
+  // look like slots that are read for ever.
+  worker.consumed = std::max(worker.consumed, worker.collected.iteration);
   if (!worker.wait.active || worker.wait_call == WaitCall::kBegin) return;
   end_wait(worker);
   worker.open = false;  // what was granted can never be pushed any more
@@ -273,7 +277,11 @@ void Session::on_wait_refused(Worker& worker, const wire::Error& error, TimeUs n
   Status status = error.status;
   const bool unknown_there = status == Status::kWrongIteration ||
                              (status == Status::kState && worker.wait_call == WaitCall::kTargets);
-  if (!begin && unknown_there && worker.open && worker.wait_iteration == worker.granted) {
+  // After a jump, the set of the iteration before the granted one is collected.
+  const bool about_granted =
+      worker.wait_iteration == worker.granted ||
+      (worker.wait_call == WaitCall::kCollect && worker.wait_iteration + 1 == worker.granted);
+  if (!begin && unknown_there && worker.open && about_granted) {
     status = Status::kWrongIteration;
     worker.open = false;
     worker.next = std::max(worker.next, worker.joined_at);

@@ -244,7 +244,11 @@ void Session::fail_unreachable(TimeUs now) {
   for (auto at = workers_.begin(); at != workers_.end();) {
     Worker& worker = at->second;
     const WorkerId id = at->first;
-    fail_waiting(worker, Status::kUnreachable, reason);
+    const bool given_up = worker.grace_us >= 0 && now - link_.down_since_us() > worker.grace_us;
+    fail_waiting(worker, Status::kUnreachable,
+                 given_up ? reason + "; a daemon that runs has given this worker up after " +
+                                format_duration(worker.grace_us) + " (worker_grace)"
+                          : reason);
     ++at;
     if (!worker.join.active) continue;
     orphan_join(worker);

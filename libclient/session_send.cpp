@@ -60,10 +60,13 @@ void Session::send_join(Worker& worker, TimeUs now) {
     worker.membership = Membership::kResuming;
     join.rank = static_cast<std::int32_t>(worker.ref.rank);
     join.incarnation = worker.ref.incarnation;
+    join.epoch = worker.ref.epoch;
     join.granted = worker.granted;
     join.pushed = worker.pushed;
     join.collected = worker.collected.iteration;
-    join.consumed = worker.consumed;
+    // A set from before a jump may have been read without a word; it was, where a later push
+    // follows.
+    join.consumed = worker.pushed > join.collected ? join.collected : worker.consumed;
     if (in_phase(worker, now)) {
       join.phase = worker.phase;
       join.phase_left_us = worker.phase_until_us - now;

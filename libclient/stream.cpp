@@ -62,10 +62,18 @@ void Stream::on_connect(uv_connect_t* request, int status) {
   }
 }
 
+void Stream::encrypt(std::unique_ptr<tls::Channel> channel, std::vector<std::uint8_t> first) {
+  tls_ = std::move(channel);
+  unsent_ = std::move(first);
+}
+
 bool Stream::open(std::string& error) {
   const int code = start_watching();
-  if (code != 0) error = uv_strerror(code);
-  return code == 0;
+  if (code != 0) {
+    error = uv_strerror(code);
+    return false;
+  }
+  return unsent_.empty() || write_rest(error);
 }
 
 int Stream::start_watching() {
@@ -137,7 +145,12 @@ void Stream::watch_reading(bool watched) noexcept {
 
 bool Stream::write(std::vector<std::uint8_t>& bytes, std::string& error) {
   const bool first = unsent_.empty();
-  unsent_.insert(unsent_.end(), bytes.begin(), bytes.end());
+  if (tls_ == nullptr) {
+    unsent_.insert(unsent_.end(), bytes.begin(), bytes.end());
+  } else {
+    // Where that fails, reading tells the reason, after whatever the peer still said.
+    static_cast<void>(tls_->send(bytes, unsent_));
+  }
   bytes.clear();
   return first ? write_rest(error) : true;
 }
@@ -169,6 +182,27 @@ bool Stream::write_rest(std::string& error) {
 }
 
 bool Stream::read(std::span<const std::uint8_t>& bytes, std::string& error) {
+  if (tls_ == nullptr) return receive(bytes, error);
+  bytes = {};
+  if (tls_->failed()) {
+    error = tls_->error();
+    return false;
+  }
+  std::span<const std::uint8_t> sealed;
+  if (!receive(sealed, error)) return false;
+  plain_.clear();
+  const bool good = tls_->receive(sealed, plain_, unsent_);
+  std::string unheard;  // a socket that cannot be written to is found out by reading
+  if (!unsent_.empty()) write_rest(unheard);
+  bytes = plain_;
+  if (good) return true;
+  // The peer has been told, as far as the socket took it. The loop is to notice, whoever reads now.
+  shutdown(descriptor_, SHUT_RDWR);
+  error = tls_->error();
+  return !plain_.empty();
+}
+
+bool Stream::receive(std::span<const std::uint8_t>& bytes, std::string& error) {
   const ssize_t size = recv(descriptor_, buffer_.data(), buffer_.size(), MSG_DONTWAIT);
   bytes = std::span(buffer_).first(size > 0 ? static_cast<std::size_t>(size) : 0);
   if (size > 0 || (size < 0 && (errno == EAGAIN || errno == EINTR))) return true;

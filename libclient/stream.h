@@ -1,16 +1,19 @@
-// One connection, TCP or Unix socket. The loop makes it and closes it, and watches it while nobody
-// else does; bytes are read and written by whoever holds the owner's lock, on any thread. It owns
-// its handles and frees itself in their close callbacks.
+// One connection, TCP (with TLS or without) or Unix socket. The loop makes it and closes it, and
+// watches it while nobody else does; bytes are read and written by whoever holds the owner's lock,
+// on any thread. It owns its handles and frees itself in their close callbacks.
 #pragma once
 
 #include <uv.h>
 
 #include <array>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "proto/tls.h"
 
 namespace syncd::client {
 
@@ -35,8 +38,11 @@ class Stream {
   static Stream* connect_tcp(uv_loop_t& loop, Owner& owner, const sockaddr& address,
                              std::string& error);
 
+  // Loop thread, under the owner's lock, before open(): what is written is sealed by `channel`, and
+  // what is read is what it says. `first`: its first bytes for the peer.
+  void encrypt(std::unique_ptr<tls::Channel> channel, std::vector<std::uint8_t> first);
   // Loop thread, under the owner's lock: lets bytes through, and watches for them. False, with the
-  // reason in `error`, if this process has no descriptors left.
+  // reason in `error`, if this process has no descriptors left or the connection is broken.
   bool open(std::string& error);
 
   // ---- Any thread, under the owner's lock, once it is open.
@@ -50,6 +56,8 @@ class Stream {
   bool read(std::span<const std::uint8_t>& bytes, std::string& error);
   // Whether the loop is woken when something has come. It always is when the connection has ended.
   void watch_reading(bool watched) noexcept;
+  // Why TLS has failed; kOk: it has not.
+  Status tls_status() const { return tls_ != nullptr ? tls_->status() : Status::kOk; }
   // For poll(); -1 while it is not open.
   int descriptor() const { return descriptor_; }
 
@@ -63,6 +71,7 @@ class Stream {
   static void on_poll_closed(uv_handle_t* handle);
   static void on_closed(uv_handle_t* handle);
   int start_watching();
+  bool receive(std::span<const std::uint8_t>& bytes, std::string& error);
   int watch(int operation) noexcept;
   void free_if_closed() noexcept;
 
@@ -83,6 +92,8 @@ class Stream {
   int open_handles_ = 1;
   bool reading_watched_ = true;
   bool writing_watched_ = false;
+  std::unique_ptr<tls::Channel> tls_;
+  std::vector<std::uint8_t> plain_;  // what the peer said under TLS, until the next read()
   std::vector<std::uint8_t> unsent_;
   std::size_t unsent_from_ = 0;
   std::array<std::uint8_t, 64 * 1024> buffer_;

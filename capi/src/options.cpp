@@ -18,6 +18,7 @@
 
 #include "proto/announce.h"
 #include "proto/defaults.h"
+#include "proto/secret_file.h"
 
 namespace syncd::capi {
 namespace {
@@ -27,7 +28,6 @@ constexpr std::size_t kWorkerNameBytesMax = 128;
 constexpr std::size_t kHostBytesMax = 255;
 constexpr std::size_t kPolicyBytesMax = 512;
 constexpr std::size_t kClientNameBytesMax = 128;
-constexpr std::size_t kTokenBytesMax = 4096;
 constexpr double kSecondsMax = 1e9;  // 31 years
 
 // What the structs were in 0.1.0: up to the field named here, whatever is added after it.
@@ -107,24 +107,21 @@ Outcome make_timeouts(const syncd_client_options& options, Timeouts& timeouts) {
 
 // ---- The client --------------------------------------------------------------------------------
 
-Outcome read_token(const std::string& path, std::string& token) {
-  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(path.c_str(), "re"),
-                                                             std::fclose);
-  const auto complain = [&](const std::string& reason) {
-    return invalid("token file " + quote(path) + ": " + reason);
-  };
-  if (!file) return complain(std::generic_category().message(errno));
-  std::string text(kTokenBytesMax + 1, '\0');
-  text.resize(std::fread(text.data(), 1, text.size(), file.get()));
-  if (std::ferror(file.get()) != 0) return complain("it cannot be read");
-  if (text.size() > kTokenBytesMax) {
-    return complain("it has more than " + std::to_string(kTokenBytesMax) + " bytes");
-  }
-  // An editor ends a file with a newline, which is no part of the secret.
-  while (!text.empty() && (text.back() == '\n' || text.back() == '\r')) text.pop_back();
-  if (text.empty()) return complain("it is empty");
-  token = std::move(text);
-  return {};
+// A variable wins over a field.
+std::string text_of(const char* variable, const char* field) {
+  const auto value = environment(variable);
+  return value ? std::string(*value) : field != nullptr ? field : "";
+}
+
+Outcome take_credentials(const syncd_client_options& known, client::ClientOptions& client) {
+  client.tls.ca_file = text_of("SYNCD_CA_FILE", known.ca_file);
+  client.tls.certificate_file = text_of("SYNCD_CERTIFICATE_FILE", known.certificate_file);
+  client.tls.key_file = text_of("SYNCD_KEY_FILE", known.key_file);
+  client.server_name = text_of("SYNCD_SERVER_NAME", known.server_name);
+  const std::string token_file = text_of("SYNCD_TOKEN_FILE", known.token_file);
+  std::string error;
+  if (token_file.empty() || read_token_file(token_file, client.token, error)) return {};
+  return invalid(std::move(error));
 }
 
 Outcome make_endpoints(const char* addresses, std::vector<client::Endpoint>& endpoints) {
@@ -295,12 +292,8 @@ Outcome make_client_settings(const syncd_client_options* options, ClientSettings
   }
   Outcome outcome = make_endpoints(known.addresses, settings.client.endpoints);
   if (!outcome.ok()) return outcome;
-  const auto token_file = environment("SYNCD_TOKEN_FILE");
-  if (token_file || known.token_file != nullptr) {
-    outcome =
-        read_token(token_file ? std::string(*token_file) : known.token_file, settings.client.token);
-    if (!outcome.ok()) return outcome;
-  }
+  outcome = take_credentials(known, settings.client);
+  if (!outcome.ok()) return outcome;
   settings.client.client_name =
       known.client_name != nullptr ? known.client_name : program_invocation_short_name;
   settings.client.client_version = syncd_version();

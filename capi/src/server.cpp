@@ -100,7 +100,9 @@ syncd::config::Embedded sources_of(const syncd_server_options& options) {
   sources.defaults.store_path_is_default = false;
   if (options.config != nullptr) sources.toml = options.config;
   sources.toml_name = "syncd_server_options.config";
-  sources.refused = {{"log.file",
+  sources.defaults.admin.reset();
+  sources.refused = {{"listen.admin", "an embedded daemon serves no HTTP; syncd does"},
+                     {"log.file",
                       "an embedded daemon writes no log file; allowed: a callback in "
                       "syncd_server_options.log, or SYNCD_SERVER_LOG_STDERR in its flags"}};
   const std::pair<const char*, const char*> texts[] = {

@@ -69,7 +69,7 @@ def test_a_phase_says_what_is_wrong(daemon, name, lease, part):
 def test_members_show_their_data(daemon):
     with syncd.connect(daemon.address) as client:
         first = client.join("job", "asp", rank=0, name="a", host="here", data=b"10.0.0.1\0\xff")
-        second = client.join("job", "asp", rank=1, name="b", host="there", world_size=2)
+        second = client.join("job", "asp", rank=1, name="b", host="there")
         before = second.members()
         assert [(one.rank, one.name, one.host, one.data) for one in before.members] == [
             (0, "a", "here", b"10.0.0.1\0\xff"),

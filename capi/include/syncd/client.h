@@ -45,10 +45,10 @@
  *    the child may open a client of its own.
  *
  * Environment. The environment wins over what the code passes, because a framework often owns the
- * code: SYNCD_ADDR, SYNCD_JOB, SYNCD_TOKEN_FILE, SYNCD_CONNECT_TIMEOUT_SEC,
- * SYNCD_RECONNECT_TIMEOUT_SEC, SYNCD_BEGIN_TIMEOUT_SEC, SYNCD_REQUEST_TIMEOUT_SEC. Times are
- * numbers of seconds such as 2.5; 0 means the built-in default, as it does in the options. A
- * variable that is set to nothing counts as unset; a wrong value is SYNCD_E_INVALID. The rank and
+ * code: SYNCD_ADDR, SYNCD_JOB, SYNCD_TOKEN_FILE, SYNCD_CA_FILE, SYNCD_CERTIFICATE_FILE,
+ * SYNCD_KEY_FILE, SYNCD_SERVER_NAME, SYNCD_CONNECT_TIMEOUT_SEC, SYNCD_RECONNECT_TIMEOUT_SEC,
+ * SYNCD_BEGIN_TIMEOUT_SEC, SYNCD_REQUEST_TIMEOUT_SEC. Times are numbers of seconds such as 2.5; 0
+ * means the built-in default, as it does in the options. A variable that is set to nothing counts as unset; a wrong value is SYNCD_E_INVALID. The rank and
  * the world size default from RANK / WORLD_SIZE, SLURM_PROCID / SLURM_NTASKS, or
  * OMPI_COMM_WORLD_RANK / OMPI_COMM_WORLD_SIZE, in this order and both from one pair, where the code
  * leaves them unset; a rank that is not below its world size is SYNCD_E_INVALID.
@@ -82,7 +82,7 @@ enum {
   SYNCD_E_TIMEOUT = -3,         /* not granted in time; the message says who is waited for */
   SYNCD_E_UNREACHABLE = -4,     /* no daemon answered at any endpoint within the timeout */
   SYNCD_E_PROTOCOL = -5,        /* the peer speaks no protocol version that we do, or garbage */
-  SYNCD_E_AUTH = -6,            /* the daemon refused our credentials */
+  SYNCD_E_AUTH = -6,            /* credentials are missing or not accepted, or not for this job */
   SYNCD_E_UNKNOWN_JOB = -7,     /* no such job, and the daemon may not create it */
   SYNCD_E_POLICY_MISMATCH = -8, /* the job exists with another policy */
   SYNCD_E_WRONG_ITERATION = -9, /* the iteration is not the one that is due; both are named */
@@ -151,11 +151,12 @@ typedef struct syncd_client syncd_client;
 typedef struct syncd_client_options {
   size_t struct_size;    /* set by SYNCD_CLIENT_OPTIONS_INIT */
   const char *addresses; /* endpoints in order of preference, comma-separated:
-                            "unix:/run/syncd/syncd.sock", "tcp:host:7117", "host:7117" or, at the
-                            default port, "host". NULL: the default Unix socket, then
-                            127.0.0.1:7117 */
+                            "unix:/run/syncd/syncd.sock", "tls:host:7117" (TLS 1.3),
+                            "tcp:host:7117", "host:7117" or, at the default port, "host". NULL: the
+                            default Unix socket, then 127.0.0.1:7117 */
   const char *client_name;      /* shown to operators; NULL: the program's name */
-  const char *token_file;       /* a file that holds the shared token; NULL: none */
+  const char *token_file;       /* a file that holds the shared token, to which only its owner and
+                                   group have rights; NULL: none */
   /* Milliseconds or SYNCD_WAIT_FOREVER; 0 and SYNCD_TIMEOUT_DEFAULT: as said here. */
   int64_t connect_timeout_ms;   /* for the first connection, to whichever endpoint: a silent one is
                                    given 5 s before the next is tried; 0: 10 s */
@@ -168,10 +169,17 @@ typedef struct syncd_client_options {
   int64_t begin_timeout_ms;     /* SYNCD_TIMEOUT_DEFAULT of syncd_begin, syncd_worker_targets and
                                    syncd_worker_collect; 0: wait for ever */
   int64_t request_timeout_ms;   /* SYNCD_TIMEOUT_DEFAULT of the other calls; 0: 60 s */
+  /* For addresses that begin with "tls:"; files in PEM, read by syncd_client_open() alone. */
+  const char *ca_file;          /* who may sign the daemon's certificate; NULL: whom the system
+                                   trusts */
+  const char *certificate_file; /* this client's certificate, then what signed it; NULL: none */
+  const char *key_file;         /* its private key, without a password, which nobody else may read */
+  const char *server_name;      /* the name or numeric address for which the daemon's certificate must
+                                   be made out; NULL: the host of the address */
 } syncd_client_options;
 
 #define SYNCD_CLIENT_OPTIONS_INIT \
-  { sizeof(syncd_client_options), NULL, NULL, NULL, 0, 0, 0, 0 }
+  { sizeof(syncd_client_options), NULL, NULL, NULL, 0, 0, 0, 0, NULL, NULL, NULL, NULL }
 
 /* Opens a client and waits until it is connected and welcomed by a daemon.
  *
@@ -181,9 +189,10 @@ typedef struct syncd_client_options {
  * those of others. Of the caller's functions this thread runs syncd_join_options.on_event alone; it
  * takes no signals.
  * Ownership: *client is closed with syncd_client_close().
- * Errors: SYNCD_E_INVALID (an address that cannot be parsed, an unreadable token file, a wrong
- * struct_size), SYNCD_E_UNREACHABLE, SYNCD_E_PROTOCOL (both sides' versions are named),
- * SYNCD_E_AUTH, SYNCD_E_LIMIT (the daemon is full, or this process has no descriptors or threads
+ * Errors: SYNCD_E_INVALID (an address that cannot be parsed, a file of a token, certificate or key
+ * that cannot be used, a wrong struct_size), SYNCD_E_UNREACHABLE, SYNCD_E_PROTOCOL (both sides'
+ * versions are named, or one of them does not speak TLS), SYNCD_E_AUTH (a token or certificate is
+ * missing or not accepted, on either side), SYNCD_E_LIMIT (the daemon is full, or this process has no descriptors or threads
  * left). */
 SYNCD_API syncd_status syncd_client_open(const syncd_client_options *options,
                                          syncd_client **client, syncd_error **error);
@@ -217,7 +226,8 @@ enum {
   SYNCD_EVENT_PLAN = 3,    /* the policy (elastic_bsp) has planned when all meet next: this worker
                               after its push of `iteration`; `wait_us` is how long the first to
                               arrive there waits, as foreseen. A later plan takes its place */
-  SYNCD_EVENT_STOP = 4     /* the job was stopped or has finished; told once */
+  SYNCD_EVENT_STOP = 4     /* the job was stopped or has finished, or this worker was drained
+                              (syncctl drain); told once */
 };
 
 /* An event. The library makes it, and it may be longer in later versions: struct_size is the size
@@ -257,7 +267,9 @@ typedef struct syncd_join_options {
   int32_t rank;         /* SYNCD_RANK_ANY: from the environment, else the daemon gives one.
                            A process with several workers in a job gives each its own */
   uint32_t world_size;  /* workers expected before the job starts; 0: from the environment, else
-                           what the job says, else 1. Used when this join creates the job */
+                           what the job says, else 1. Used when this join creates the job; a
+                           job that expects another number refuses it (SYNCD_E_INVALID), so that
+                           a second launch under the same name stays out */
   int64_t timeout_ms;   /* 0: SYNCD_TIMEOUT_DEFAULT, unlike a call's timeout_ms: a join always
                            waits */
   uint32_t *resync_flag; /* where the flag of syncd_should_resync() is to be, for instance in pinned
@@ -282,6 +294,7 @@ typedef struct syncd_join_options {
  * Blocks until the daemon has answered. Ownership: *worker is freed with syncd_worker_free(), before
  * or after the client is closed.
  * Errors: SYNCD_E_INVALID, SYNCD_E_TIMEOUT, SYNCD_E_UNREACHABLE, SYNCD_E_UNKNOWN_JOB,
+ * SYNCD_E_AUTH (the credentials are not for this job; both are named),
  * SYNCD_E_POLICY_MISMATCH (both policies are named), SYNCD_E_RANK_TAKEN (also by another worker of
  * this client), SYNCD_E_LIMIT, SYNCD_E_STOPPED, SYNCD_E_STORE, SYNCD_E_CANCELLED, SYNCD_E_CLOSED,
  * SYNCD_E_FORKED. */
@@ -293,7 +306,8 @@ enum {
   SYNCD_STEP_PULL = 1,    /* parameters changed since this worker's last pull: renew them */
   SYNCD_STEP_BARRIER = 2, /* a planned global synchronization has just happened */
   SYNCD_STEP_SKIP = 4,    /* iteration moved ahead of the one that was due: renew parameters first */
-  SYNCD_STEP_STOP = 8     /* the job has ended: do not compute, leave */
+  SYNCD_STEP_STOP = 8     /* the job has ended, or this worker was drained (syncctl drain): do not
+                             compute, leave */
 };
 
 typedef struct syncd_step {
@@ -317,7 +331,8 @@ typedef struct syncd_step {
  * ranges, host, clock, and the age of the last push, for instance
  *   "begin(12) of worker 3 not granted after 5.0 s: ssp:3: relative clock 12 is 4 ahead of the
  *    slowest (8), allowed 3; waiting for worker 7 (node-b, clock 8, last push 41.2 s ago)".
- * After the job has ended it answers SYNCD_OK with SYNCD_STEP_STOP.
+ * After the job has ended, and once an operator has drained this worker, it answers SYNCD_OK with
+ * SYNCD_STEP_STOP.
  * Errors: SYNCD_E_TIMEOUT, SYNCD_E_UNREACHABLE (retriable), SYNCD_E_STATE (the iteration granted
  * last was not pushed), SYNCD_E_WRONG_ITERATION (worker and daemon disagreed on where the worker is;
  * they agree now, and the next syncd_begin() asks for another iteration), SYNCD_E_STORE (a worker

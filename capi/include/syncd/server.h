@@ -72,7 +72,8 @@ typedef struct syncd_server_options {
                              --check-config` prints all with their values). NULL: none. Of
                              settings that neither this nor a field below gives, listen.tcp is
                              "127.0.0.1:0", listen.unix "off" and store.path "memory"; the others
-                             are as in syncd. log.file is refused */
+                             are as in syncd. log.file and
+                             listen.admin are refused */
   const char *tcp;        /* listen.tcp: "HOST:PORT", several with commas, or "off"; port 0 takes any
                              free one */
   const char *unix_path;  /* listen.unix: the path of a Unix socket, or "off" */
@@ -104,9 +105,9 @@ SYNCD_API syncd_status syncd_server_start(const syncd_server_options *options,
 
 /* Where the server listens, in the form that syncd_client_options.addresses and SYNCD_ADDR take:
  * "unix:/path" first if there is a Unix socket, then "tcp:127.0.0.1:40117" for each TCP address in
- * the order given, with the port that was chosen. NULL if index is not below the number of them, or
- * server is NULL; a started server has at least one. The string lives until the server is stopped.
- * Any thread, does not block. */
+ * the order given, with the port that was chosen; "tls:" with TLS. NULL if index is not below the
+ * number of them, or server is NULL; a started server has at least one. The string lives until the
+ * server is stopped. Any thread, does not block. */
 SYNCD_API const char *syncd_server_address(const syncd_server *server, size_t index);
 
 /* Stops the server in good order and frees the handle: it stops accepting, answers what it can,

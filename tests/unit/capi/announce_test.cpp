@@ -321,6 +321,7 @@ TEST_F(Announce, AnOlderProgramsOptionsGoOnWorking) {
   options.struct_size = offsetof(syncd_join_options, data);
   options.job = "job";
   options.policy = "asp";
+  options.world_size = 2;
   options.data = reinterpret_cast<const void*>(1);  // not its own any more
   options.data_size = 77;
   options.on_event = reinterpret_cast<syncd_event_callback>(1);

@@ -3,6 +3,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cstdio>
@@ -25,7 +26,8 @@ class Options : public testing::Test {
   void TearDown() override { clear(); }
   static void clear() {
     for (const char* name :
-         {"SYNCD_ADDR", "SYNCD_JOB", "SYNCD_TOKEN_FILE", "SYNCD_CONNECT_TIMEOUT_SEC",
+         {"SYNCD_ADDR", "SYNCD_JOB", "SYNCD_TOKEN_FILE", "SYNCD_CA_FILE", "SYNCD_CERTIFICATE_FILE",
+          "SYNCD_KEY_FILE", "SYNCD_SERVER_NAME", "SYNCD_CONNECT_TIMEOUT_SEC",
           "SYNCD_RECONNECT_TIMEOUT_SEC", "SYNCD_BEGIN_TIMEOUT_SEC", "SYNCD_REQUEST_TIMEOUT_SEC",
           "RANK", "WORLD_SIZE", "SLURM_PROCID", "SLURM_NTASKS", "OMPI_COMM_WORLD_RANK",
           "OMPI_COMM_WORLD_SIZE"}) {
@@ -102,7 +104,7 @@ TEST_F(Options, ASizeThatNoHeaderHasIsNamed) {
     options.struct_size = size;
     const std::string error = client_error(&options);
     EXPECT_THAT(error, HasSubstr("syncd_client_options.struct_size is " + std::to_string(size)));
-    EXPECT_THAT(error, HasSubstr("knows sizes from 64 to 64"));
+    EXPECT_THAT(error, HasSubstr("knows sizes from 64 to 96"));
     EXPECT_THAT(error, HasSubstr("_INIT macro"));
   }
   syncd_join_options options = SYNCD_JOIN_OPTIONS_INIT;
@@ -227,13 +229,15 @@ TEST_F(TokenFile, IsReadWithoutItsLastNewline) {
 TEST_F(TokenFile, ThatIsOfNoUseIsNamed) {
   syncd_client_options options = SYNCD_CLIENT_OPTIONS_INIT;
   options.token_file = path_.c_str();
-  EXPECT_THAT(client_error(&options), HasSubstr(path_ + "': it is empty"));
+  EXPECT_THAT(client_error(&options), HasSubstr(path_ + ": it is empty"));
   write(std::string(5000, 'x'));
   EXPECT_THAT(client_error(&options), HasSubstr("more than 4096 bytes"));
+  ASSERT_EQ(chmod(path_.c_str(), 0644), 0);
+  EXPECT_THAT(client_error(&options), HasSubstr("every user of this machine has a right to it"));
   options.token_file = "/no/such/file";
-  EXPECT_THAT(client_error(&options), HasSubstr("'/no/such/file': No such file"));
+  EXPECT_THAT(client_error(&options), HasSubstr("/no/such/file: No such file"));
   options.token_file = "/";
-  EXPECT_THAT(client_error(&options), HasSubstr("'/': it cannot be read"));
+  EXPECT_THAT(client_error(&options), HasSubstr("/: it is not a regular file"));
 }
 
 // ---- Joining ------------------------------------------------------------------------------------

@@ -240,7 +240,7 @@ int listen(syncd_client* client, int rank, Listening& all) {
     auto hearing = std::make_unique<Hearing>(all, last);
     Worker worker = join(client, {.name = "listener-" + std::to_string(rank),
                                   .rank = rank,
-                                  .world_size = kListeners,
+                                  .world_size = 0,  // a visitor may have made the job
                                   .on_event = Hearing::on_event,
                                   .user_data = hearing.get()});
     syncd_status status = SYNCD_OK;
@@ -272,9 +272,8 @@ TEST(CapiThreads, EventsComeWhileWorkersAreFreedAndTheClientIsClosed) {
   for (int i = 0; i < 2; ++i) {
     visitors.emplace_back([&, rank = kListeners + i] {
       while (!over) {
-        const Worker visitor = join(
-            visiting.get(),
-            {.name = "visitor-" + std::to_string(rank), .rank = rank, .world_size = kListeners});
+        const Worker visitor =
+            join(visiting.get(), {.name = "visitor-" + std::to_string(rank), .rank = rank});
         EXPECT_EQ(syncd_leave(visitor.get(), 30'000, nullptr), SYNCD_OK);
       }
     });

@@ -32,6 +32,9 @@ TEST(Endpoint, EveryFormIsUnderstood) {
   EXPECT_EQ(texts("head:65535"), std::vector<std::string>{"tcp:head:65535"});
   EXPECT_EQ(texts("head"), std::vector<std::string>{"tcp:head:7117"});
   EXPECT_EQ(texts("[::1]:99"), std::vector<std::string>{"tcp:[::1]:99"});
+  EXPECT_EQ(texts("tls:head"), std::vector<std::string>{"tls:head:7117"});
+  EXPECT_EQ(texts("tls://head:9,tcp://[::1]:8"),
+            (std::vector<std::string>{"tls:head:9", "tcp:[::1]:8"}));
   EXPECT_EQ(texts("tcp:[fe80::1]"), std::vector<std::string>{"tcp:[fe80::1]:7117"});
 }
 
@@ -44,7 +47,7 @@ TEST(Endpoint, AComplaintNamesTheItemAndWhatIsAllowed) {
   const std::string error = complaint("a:1,b:70000");
   EXPECT_THAT(error, HasSubstr("'b:70000'"));
   EXPECT_THAT(error, HasSubstr("'70000' is not a number from 1 to 65535"));
-  EXPECT_THAT(error, HasSubstr("allowed: unix:/path/of/socket, tcp:host:port"));
+  EXPECT_THAT(error, HasSubstr("allowed: unix:/path/of/socket, tls:host:port, tcp:host:port"));
 }
 
 TEST(Endpoint, WhatIsWrongIsSaid) {

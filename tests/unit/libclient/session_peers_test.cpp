@@ -217,6 +217,42 @@ TEST_P(Peers, ANewLifeEndsItAndTheNextBeginGoesOn) {
   EXPECT_EQ(script.step(begin).flags, wire::kStepSkip | wire::kStepPull);
 }
 
+// The same where a jump has just been granted, and the set before it is to be collected.
+TEST(PeerCalls, ARefusedSetBeforeAJumpLeavesTheWayFree) {
+  Script script;
+  script.join_one();
+  script.exchanged(0);
+  script.collected(0);
+  OpId begin = script.begin();
+  script.take<wire::Begin>();
+  script.answer(wire::Granted{5, wire::kStepSkip | wire::kStepPull, 0});
+  EXPECT_EQ(script.step(begin).iteration, 5);
+  const OpId op = script.collect(4, kNever);
+  script.take<wire::Collect>();
+  script.refuse(Status::kWrongIteration, "no iteration was granted yet in this life");
+  EXPECT_EQ(script.status(op), Status::kWrongIteration);
+  begin = script.begin();
+  script.take<wire::Begin>();
+  script.answer(wire::Granted{8, wire::kStepPull, 0});
+  EXPECT_EQ(script.step(begin).iteration, 8);
+}
+
+// It began while targets stood and nobody waited for it. Its caller did nothing out of order, so it
+// hears that the iteration is not due any more, not that it has never begun.
+TEST(PeerCalls, AfterANewLifeThatNobodyHeardOfAPushIsNotDue) {
+  Script script;
+  script.join_one();
+  script.granted(0);
+  script.targets(0, 0);
+  script.take<wire::Targets>();
+  script.refuse(Status::kFenced, "declared lost");
+  script.take<wire::Join>();
+  script.answer(Script::joined(8, 12));
+  const OpId op = script.push(0);
+  EXPECT_EQ(script.status(op), Status::kWrongIteration);
+  EXPECT_THAT(script.text(op), HasSubstr("after a begin"));
+}
+
 // The new life began before the call was made: the daemon refuses what was granted in the old one.
 TEST(PeerCalls, OnesThatTheDaemonDoesNotKnowTheIterationOfLeaveTheWayFree) {
   for (const Status status : {Status::kWrongIteration, Status::kState}) {
@@ -392,6 +428,44 @@ TEST(Consumed, ANewLifeHasNothingToConfirm) {
   script.resumed(4, 12);  // not resumed: taken in anew
   EXPECT_EQ(script.status(op), Status::kOk);
   EXPECT_TRUE(script.quiet());
+}
+
+// Said as unread for ever to a daemon that was started again, the set from before a jump would keep
+// its senders waiting.
+TEST(Consumed, WhatALaterPushFollowsHasBeenRead) {
+  Script script;
+  script.join_one();
+  const OpId begin = script.begin();
+  script.take<wire::Begin>();
+  script.answer(wire::Granted{5, wire::kStepSkip | wire::kStepPull, 0});
+  EXPECT_EQ(script.step(begin).iteration, 5);
+  script.collected(4);
+  script.cut();
+  EXPECT_EQ(script.resumed(5).consumed, -1) << "it may be read now";
+  script.pushed(5);
+  script.cut();
+  EXPECT_EQ(script.resumed(5).consumed, 4);
+}
+
+// A daemon that was started again from a snapshot knows of neither and believes what it is told:
+// its neighbours would wait for a place that is read for ever.
+TEST(Consumed, InANewLifeNothingCountsAsStillRead) {
+  Script script;
+  script.join_one();
+  script.exchanged(0);
+  script.collected(0);
+  script.cut();
+  script.welcome();
+  const wire::Join join = script.take<wire::Join>();
+  EXPECT_EQ(join.collected, 0);
+  EXPECT_EQ(join.consumed, -1) << "it is read now";
+  script.answer(Script::joined(8, 12));
+  EXPECT_EQ(script.status(script.consumed(0)), Status::kOk);
+  EXPECT_TRUE(script.quiet()) << "nobody waits for it";
+  script.cut();
+  script.welcome();
+  const wire::Join again = script.take<wire::Join>();
+  EXPECT_EQ(again.collected, again.consumed);
 }
 
 // ---- Restarted

@@ -213,6 +213,46 @@ TEST(Reconnect, AWorkerOfASwitchedJobComesBackUnderTheNewPolicy) {
   script.granted(0);
 }
 
+// A daemon that lost in a crash that it was sent away would have the others wait for it.
+TEST(Reconnect, AWorkerWhoseLoopHasEndedComesBackWithItsNextCallOnly) {
+  for (const bool pushes : {false, true}) {
+    Script script;
+    script.join_one();
+    if (pushes) {
+      script.granted(0);
+      script.notify(wire::StopNotice{Script::joined().worker, "enough"});
+    } else {
+      script.begin();
+      script.take<wire::Begin>();
+      script.answer(wire::Granted{0, wire::kStepStop, 0});
+    }
+    script.cut();
+    script.welcome();
+    EXPECT_TRUE(script.quiet());
+    EXPECT_EQ(script.step(script.begin()).flags, wire::kStepStop);
+    EXPECT_TRUE(script.quiet());
+    const OpId op = pushes ? script.push(0) : script.leave();
+    EXPECT_EQ(script.take<wire::Join>().incarnation, 11U);
+    script.refuse(Status::kStopped, "drained by an operator");
+    EXPECT_EQ(script.status(op), pushes ? Status::kStopped : Status::kOk);
+  }
+}
+
+// What it has not been told the outcome of, it still asks for.
+TEST(Reconnect, AWorkerWhoseLoopHasEndedComesBackForAPushThatStands) {
+  Script script;
+  script.join_one();
+  script.granted(0);
+  const OpId op = script.push(0);
+  script.take<wire::Push>();
+  script.notify(wire::StopNotice{Script::joined().worker, "enough"});
+  script.cut();
+  script.resumed(0);
+  script.take<wire::Push>();
+  script.answer(wire::Pushed{0, false, true});
+  EXPECT_EQ(script.status(op), Status::kOk);
+}
+
 TEST(Reconnect, ARefusalThatMayPassFailsTheCallAndTheNextAsksAgain) {
   Script script;
   script.join_one();

@@ -69,6 +69,10 @@ typedef struct syncd_client_options {
   int64_t reconnect_timeout_ms;
   int64_t begin_timeout_ms;
   int64_t request_timeout_ms;
+  const char *ca_file;
+  const char *certificate_file;
+  const char *key_file;
+  const char *server_name;
 } syncd_client_options;
 
 syncd_status syncd_client_open(const syncd_client_options *options, syncd_client **client,

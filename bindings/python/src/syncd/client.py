@@ -286,22 +286,32 @@ def connect(
     reconnect_timeout: float | None = None,
     begin_timeout: float | None = None,
     request_timeout: float | None = None,
+    ca_file: str | os.PathLike[str] | None = None,
+    certificate_file: str | os.PathLike[str] | None = None,
+    key_file: str | os.PathLike[str] | None = None,
+    server_name: str | None = None,
 ) -> Client:
     """Opens a client and waits until a daemon has welcomed it. Use it in a `with` statement.
 
     address            one endpoint or several in order of preference: "unix:/run/syncd/syncd.sock",
-                       "tcp:host:7117", "host:7117" or "host". None: the default Unix socket, then
-                       127.0.0.1:7117
+                       "tls:host:7117", "tcp:host:7117", "host:7117" or "host". None: the default
+                       Unix socket, then 127.0.0.1:7117
     name               shown to operators; None: the program's name
     token_file         a file that holds the shared token
     connect_timeout    seconds for this call; None: 10
     reconnect_timeout  seconds for which a lost daemon stays invisible to callers; None: 60
     begin_timeout      the default of begin(), targets() and collect(); None: wait for ever
     request_timeout    the default of the other calls; None: 60
+    ca_file            for "tls:" addresses, in PEM, as are the next two: who may sign the daemon's
+                       certificate; None: whom the system trusts
+    certificate_file   this client's certificate; None: none
+    key_file           its private key, which nobody else may read
+    server_name        for whom the daemon's certificate must be made out; None: the address's host
 
-    The environment (SYNCD_ADDR, SYNCD_TOKEN_FILE, SYNCD_..._TIMEOUT_SEC) wins over these arguments;
-    a timeout of 0 there means the default that is named here.
-    Raises Unreachable, Invalid (an address that cannot be parsed, an unreadable token file), Error
+    The environment (SYNCD_ADDR, SYNCD_TOKEN_FILE, SYNCD_CA_FILE, SYNCD_CERTIFICATE_FILE,
+    SYNCD_KEY_FILE, SYNCD_SERVER_NAME, SYNCD_..._TIMEOUT_SEC) wins over these arguments; a timeout
+    of 0 there means the default that is named here.
+    Raises Unreachable, Invalid (an address that cannot be parsed, a file that cannot be used), Error
     and LibraryNotFound.
     """
     keep: list[Any] = []
@@ -316,6 +326,10 @@ def connect(
     options.reconnect_timeout_ms = _option_ms("reconnect_timeout", reconnect_timeout)
     options.begin_timeout_ms = _option_ms("begin_timeout", begin_timeout)
     options.request_timeout_ms = _option_ms("request_timeout", request_timeout)
+    options.ca_file = _text("ca_file", ca_file, keep)
+    options.certificate_file = _text("certificate_file", certificate_file, keep)
+    options.key_file = _text("key_file", key_file, keep)
+    options.server_name = _text("server_name", server_name, keep)
     lib = load()
     made = ffi.new("syncd_client **")
     error = ffi.new("syncd_error **")
