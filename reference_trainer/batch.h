@@ -39,6 +39,7 @@ class BatchSampler {
     return static_cast<int>(std::min<std::size_t>(kMicroBatches, samples_.size()));
   }
   std::size_t size() const { return samples_.size(); }
+  std::span<const std::size_t> all() const { return samples_; }
 
   std::span<const std::size_t> part(int index) const {
     const auto i = static_cast<std::size_t>(index);

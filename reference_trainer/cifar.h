@@ -1,7 +1,8 @@
 // The binary formats of CIFAR-10 and CIFAR-100 (Krizhevsky, "Learning multiple layers of features
 // from tiny images", 2009): records of one label byte (CIFAR-100: two, the coarse and the fine one)
-// and 3072 pixel bytes: 32 x 32 of red, of green, of blue, each by rows. Reading is strict. Pure
-// functions but for reading files.
+// and 3072 pixel bytes: 32 x 32 of red, of green, of blue, each by rows. The distributed files have
+// 10,000 records each, train.bin 50,000; any number is read. Reading is strict. Pure functions but
+// for reading files.
 #pragma once
 
 #include <cstddef>

@@ -5,30 +5,58 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
+#include <memory>
+#include <mutex>
 #include <stdexcept>
+#include <utility>
+#include <vector>
 
 #include "reference_trainer/batch.h"
 #include "reference_trainer/cnn_backends.h"
+#include "reference_trainer/device_request.h"
 #include "reference_trainer/prepare.h"
 
 namespace syncd::trainer {
 namespace {
 
-constexpr std::size_t kEvaluatedAtOnce = 32;
+// A device wants many images at once.
+constexpr std::size_t evaluated_at_once(Backend backend) {
+  return backend == Backend::kCuda ? 256 : 32;
+}
+
+// Networks to evaluate with. Making one on a device takes longer than an evaluation, so that those
+// that are not in use are kept. Thread-safe.
+class SpareNetworks {
+ public:
+  SpareNetworks(Backend backend, const CnnShape& shape) : backend_(backend), shape_(shape) {}
+
+  std::unique_ptr<CnnBackend> take() {
+    const std::lock_guard lock(mutex_);
+    if (spare_.empty()) return make_cnn_backend(backend_, shape_, evaluated_at_once(backend_));
+    std::unique_ptr<CnnBackend> network = std::move(spare_.back());
+    spare_.pop_back();
+    return network;
+  }
+
+  void give_back(std::unique_ptr<CnnBackend> network) {
+    const std::lock_guard lock(mutex_);
+    spare_.push_back(std::move(network));
+  }
+
+ private:
+  Backend backend_;
+  CnnShape shape_;
+  std::mutex mutex_;
+  std::vector<std::unique_ptr<CnnBackend>> spare_;
+};
 
 // Images as the network takes them, gathered one by one.
 class ImageBatch {
  public:
-  ImageBatch(const ImageView& data, std::size_t samples_max) : data_(data) {
+  ImageBatch(const ImageView& data, std::size_t samples_max)
+      : data_(data), normalized_(normal_pixels(data)) {
     pixels_.reserve(samples_max * kImageBytes);
     labels_.reserve(samples_max);
-    for (std::size_t c = 0; c < kImageChannels; ++c) {
-      for (std::size_t value = 0; value < 256; ++value) {
-        const double normal = (static_cast<double>(value) / 255 - data.mean[c]) / data.deviation[c];
-        normalized_[c][value] = static_cast<float>(normal);
-      }
-    }
   }
 
   void clear() {
@@ -49,7 +77,7 @@ class ImageBatch {
 
  private:
   ImageView data_;
-  std::array<std::array<float, 256>, kImageChannels> normalized_{};
+  NormalPixels normalized_;
   std::vector<float> pixels_;
   std::vector<std::uint8_t> labels_;
 };
@@ -62,7 +90,7 @@ class CnnStepper : public Stepper {
         sampler_(config, data.training),
         samples_max_(sampler_.part(sampler_.parts() - 1).size()),  // the last part is the largest
         batch_(data, samples_max_),
-        backend_(make_cnn_backend(config.backend, shape, samples_max_)),
+        backend_(make_cpu_backend(shape, samples_max_)),
         replica_(layout_.parameters, 0.0F),
         velocity_(layout_.parameters, 0.0F) {
     update_.deltas.resize(layout_.parameters);
@@ -124,7 +152,11 @@ class CnnStepper : public Stepper {
 class Cnn : public Workload {
  public:
   Cnn(const WorkloadConfig& config, const ImageView& data, const CnnShape& shape)
-      : config_(config), data_(data), shape_(shape), layout_(shape) {
+      : config_(config),
+        data_(data),
+        shape_(shape),
+        layout_(shape),
+        networks_(config.backend, shape) {
     if (data.training < static_cast<std::size_t>(config.workers)) {
       throw std::invalid_argument(fmt::format("{} training samples are too few for {} workers",
                                               data.training, config.workers));
@@ -174,9 +206,21 @@ class Cnn : public Workload {
     return static_cast<double>(score(parameters, samples).correct) / static_cast<double>(samples);
   }
 
-  double peer_rate_max() const override { return std::numeric_limits<double>::infinity(); }
+  // Hop on a ring of four, in its parallel order, learns with momentum 0.9 at 0.008 to 0.032 about
+  // equally well and at 0.064 no more; without momentum at 0.04 and at 0.16 no more (generated
+  // images). Half of the greatest that it stands.
+  double peer_rate_max() const override { return 0.016; }
 
-  std::unique_ptr<Stepper> make_stepper() const override {
+  std::unique_ptr<Stepper> make_stepper(std::int32_t worker) const override {
+    if (config_.backend == Backend::kCuda) {
+      return make_cuda_stepper({.config = config_,
+                                .worker = worker,
+                                .ratings = {},
+                                .examples = {},
+                                .images = data_,
+                                .shape = shape_,
+                                .layout = &layout_});
+    }
     return std::make_unique<CnnStepper>(config_, data_, shape_);
   }
 
@@ -185,19 +229,20 @@ class Cnn : public Workload {
 
   // Of the first held-out images.
   BatchScore score(std::span<const float> parameters, std::size_t samples) const {
-    const std::unique_ptr<CnnBackend> backend =
-        make_cnn_backend(config_.backend, shape_, kEvaluatedAtOnce);
-    ImageBatch batch(data_, kEvaluatedAtOnce);
+    std::unique_ptr<CnnBackend> backend = networks_.take();
+    const std::size_t at_once = evaluated_at_once(config_.backend);
+    ImageBatch batch(data_, std::min(at_once, samples));
     backend->parameters(parameters);
     BatchScore sum;
-    for (std::size_t first = 0; first < samples; first += kEvaluatedAtOnce) {
+    for (std::size_t first = 0; first < samples; first += at_once) {
       batch.clear();
-      const std::size_t last = std::min(first + kEvaluatedAtOnce, samples);
+      const std::size_t last = std::min(first + at_once, samples);
       for (std::size_t i = first; i < last; ++i) batch.add(data_.training + i);
       const BatchScore part = backend->evaluate(batch.pixels(), batch.labels());
       sum.loss_sum += part.loss_sum;
       sum.correct += part.correct;
     }
+    networks_.give_back(std::move(backend));
     return sum;
   }
 
@@ -205,6 +250,7 @@ class Cnn : public Workload {
   ImageView data_;
   CnnShape shape_;
   CnnLayout layout_;
+  mutable SpareNetworks networks_;
   std::string loss_name_;
 };
 

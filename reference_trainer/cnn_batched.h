@@ -1,259 +1,543 @@
 // C3F2-Net (cnn_network.h) for devices that are fast when one function runs for very many places at
 // once: every step is made for all samples of a batch together. The network is written once,
-// against a Device that knows memory, products of matrices and "run this for every index"; a GPU is
-// one (cuda/cuda_backend.cu), and the tests run the very same steps on the CPU, where they are held
-// against the plain network. Used by one thread.
+// against a Device (device_steps.h); a GPU is one, and the tests run the very same steps on the
+// CPU, where they are held against the plain network. Used by one thread.
 //
-// A Device has
-//   template <typename T> class Buffer;      // Buffer(Device&, count); T* data(): device memory
-//   void copy_in(T* to, span<const T>);      // from host memory
-//   void copy_out(span<T>, const T* from);   // to host memory; waits until everything is done
-//   void clear(float* values, count);        // to 0
-//   void for_each(count, function);          // function(i) for i in [0, count), in any order
-//   void multiply(transpose_a, transpose_b, m, n, k, a, stride_a, b, stride_b, into, c, stride_c,
-//                 products);                 // as in gemm.h; product p is at a + p * stride_a ...
-// whose calls take effect one after the other.
+// What lies behind a convolution is ordered [channel][sample][place], so that each convolution is
+// one product of matrices for the whole batch, and so is the gradient of its weights. The first
+// layer's patches are gathered from the images where these are (FloatImages, StoredImages). Bias,
+// rectifier and pool are one step in each direction: of four values of which none is positive the
+// pool chooses none, and only the chosen one has a derivative.
 #pragma once
 
+#include <array>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <stdexcept>
+#include <utility>
 #include <vector>
 
 #include "reference_trainer/cnn_network.h"
+#include "reference_trainer/device_model.h"
+#include "reference_trainer/device_steps.h"
 #include "reference_trainer/gemm.h"
-
-#ifdef __CUDACC__
-#define SYNCD_TRAINER_DEVICE __host__ __device__
-#else
-#define SYNCD_TRAINER_DEVICE
-#endif
 
 namespace syncd::trainer {
 
-// ---- What is done at one index. Pointers are to device memory.
+// A convolution for one number of samples, in the arithmetic of a device.
+struct BatchedConv {
+  BatchedConv(const ConvShape& shape, std::size_t sample_count)
+      : channels_in(static_cast<Index>(shape.channels_in)),
+        channels_out(static_cast<Index>(shape.channels_out)),
+        patch(static_cast<Index>(shape.patch())),
+        height(static_cast<Index>(shape.height)),
+        area(shape.area()),
+        width(shape.width),
+        kernel(shape.kernel),
+        window(shape.kernel * shape.kernel),
+        pooled_width(shape.width / 2),
+        pooled_area(shape.area() / 4),
+        samples(sample_count) {}
 
-// One value of the patches [sample][patch][area] of images [sample][channel][row][column].
-struct GatherPatches {
-  ConvShape shape;
-  const float* input;
-  float* columns;
+  Index channels_in;
+  Index channels_out;
+  Index patch;
+  Index height;
+  Divider area;
+  Divider width;
+  Divider kernel;
+  Divider window;  // places of a kernel
+  Divider pooled_width;
+  Divider pooled_area;
+  Divider samples;
 
-  SYNCD_TRAINER_DEVICE void operator()(std::size_t i) const {
-    const std::size_t sample = i / shape.columns();
-    const std::size_t patch = i / shape.area() % shape.patch();
-    const std::size_t place = i % shape.area();
-    const std::size_t channel = patch / (shape.kernel * shape.kernel);
-    // Beyond the upper or left border these wrap around to something very large.
-    const std::size_t row = place / shape.width + patch / shape.kernel % shape.kernel - pad();
-    const std::size_t column = place % shape.width + patch % shape.kernel - pad();
-    const bool inside = row < shape.height && column < shape.width;
-    const std::size_t from =
-        sample * shape.inputs() + (channel * shape.height + row) * shape.width + column;
-    columns[i] = inside ? input[from] : 0.0F;
-  }
-
-  SYNCD_TRAINER_DEVICE std::size_t pad() const { return shape.kernel / 2; }
+  std::size_t in() const { return std::size_t{channels_in} * planes(); }
+  std::size_t out() const { return std::size_t{channels_out} * planes(); }
+  std::size_t pooled() const { return out() / 4; }
+  std::size_t columns() const { return std::size_t{patch} * planes(); }
+  std::size_t planes() const { return std::size_t{samples.divisor()} * area.divisor(); }
 };
 
-// One value of the images: the sum of what it got through all patches that it is in. Gathered
-// rather than scattered, so that nobody adds to the same place at once and the sum's order is
-// fixed.
+// ---- Where the first layer finds its images and labels. Pointers are to device memory.
+
+// [sample][channel][place], ready to use.
+struct FloatImages {
+  const float* values;
+  const std::uint8_t* labels;
+  Index channels;
+  Index area;
+
+  SYNCD_TRAINER_DEVICE float value(Index channel, Index sample, Index place) const {
+    return values[(std::size_t{sample} * channels + channel) * area + place];
+  }
+  SYNCD_TRAINER_DEVICE Index label(Index sample) const { return labels[sample]; }
+};
+
+// Bytes of many images, of which some are taken, and what each byte means.
+struct StoredImages {
+  const std::uint8_t* pixels;  // [image][channel][place]
+  const std::uint8_t* labels;
+  const float* normal;  // [channel][256]
+  const Index* chosen;  // the samples' images
+  Index channels;
+  Index area;
+
+  SYNCD_TRAINER_DEVICE float value(Index channel, Index sample, Index place) const {
+    const std::size_t plane = std::size_t{chosen[sample]} * channels + channel;
+    return normal[channel * 256 + pixels[plane * area + place]];
+  }
+  SYNCD_TRAINER_DEVICE Index label(Index sample) const { return labels[chosen[sample]]; }
+};
+
+// What lies behind a pool: [channel][sample][place].
+struct PooledPlanes {
+  const float* values;
+  Index samples;
+  Index area;
+
+  SYNCD_TRAINER_DEVICE float value(Index channel, Index sample, Index place) const {
+    return values[(channel * samples + sample) * area + place];
+  }
+};
+
+// ---- What is done at one place
+
+// One value of the patches [patch][sample][place].
+template <typename Source>
+struct GatherPatches {
+  BatchedConv conv;
+  Source source;
+  float* columns;
+
+  SYNCD_TRAINER_DEVICE void operator()(Index i) const {
+    const Index plane = conv.area.divide(i);
+    const Index place = i - plane * conv.area.divisor();
+    const Index patch = conv.samples.divide(plane);
+    const Index sample = plane - patch * conv.samples.divisor();
+    const Index channel = conv.window.divide(patch);
+    const Index within = patch - channel * conv.window.divisor();
+    const Index ky = conv.kernel.divide(within);
+    const Index kx = within - ky * conv.kernel.divisor();
+    const Index y = conv.width.divide(place);
+    const Index x = place - y * conv.width.divisor();
+    // Beyond the upper or left border these wrap around to something very large.
+    const Index row = y + ky - conv.kernel.divisor() / 2;
+    const Index column = x + kx - conv.kernel.divisor() / 2;
+    const bool inside = row < conv.height && column < conv.width.divisor();
+    columns[i] = inside ? source.value(channel, sample, row * conv.width.divisor() + column) : 0.0F;
+  }
+};
+
+// One value of what went in, [channel][sample][place]: the sum of what it got through all patches
+// that it is in. Gathered rather than scattered, so that nobody adds to the same place at once and
+// the sum's order is fixed.
 struct CollectPatches {
-  ConvShape shape;
+  BatchedConv conv;
   const float* columns;
   float* input;
 
-  SYNCD_TRAINER_DEVICE void operator()(std::size_t i) const {
-    const std::size_t sample = i / shape.inputs();
-    const std::size_t channel = i / shape.area() % shape.channels_in;
-    const std::size_t y = i % shape.area() / shape.width;
-    const std::size_t x = i % shape.width;
-    const std::size_t pad = shape.kernel / 2;
-    const float* patches =
-        columns + sample * shape.columns() + channel * shape.kernel * shape.kernel * shape.area();
+  SYNCD_TRAINER_DEVICE void operator()(Index i) const {
+    const Index plane = conv.area.divide(i);
+    const Index place = i - plane * conv.area.divisor();
+    const Index channel = conv.samples.divide(plane);
+    const Index sample = plane - channel * conv.samples.divisor();
+    const Index y = conv.width.divide(place);
+    const Index x = place - y * conv.width.divisor();
+    const Index kernel = conv.kernel.divisor();
+    const Index step = conv.samples.divisor() * conv.area.divisor();
+    const float* patches = columns + std::size_t{channel} * conv.window.divisor() * step +
+                           sample * conv.area.divisor();
     float sum = 0;
-    for (std::size_t ky = 0; ky < shape.kernel; ++ky) {
-      for (std::size_t kx = 0; kx < shape.kernel; ++kx, patches += shape.area()) {
-        const std::size_t row = y + pad - ky;
-        const std::size_t column = x + pad - kx;
-        const bool inside = row < shape.height && column < shape.width;
-        if (inside) sum += patches[row * shape.width + column];
+    for (Index ky = 0; ky < kernel; ++ky) {
+      for (Index kx = 0; kx < kernel; ++kx, patches += step) {
+        const Index row = y + kernel / 2 - ky;
+        const Index column = x + kernel / 2 - kx;
+        const bool inside = row < conv.height && column < conv.width.divisor();
+        if (inside) sum += patches[row * conv.width.divisor() + column];
       }
     }
     input[i] = sum;
   }
 };
 
-// [sample][channel][area] becomes the channel's bias.
-struct FillBias {
-  std::size_t channels;
-  std::size_t area;
+// Where the pooled values of a convolution lie: [channel][sample][place], or for the last one
+// [sample][channel][place], as the fully connected layers take them.
+struct PooledPlace {
+  BatchedConv conv;
+  bool by_sample;
+
+  SYNCD_TRAINER_DEVICE Index plane(Index i) const { return conv.pooled_area.divide(i); }
+  SYNCD_TRAINER_DEVICE Index channel(Index i) const { return conv.samples.divide(plane(i)); }
+
+  // The place of the i-th value, counted by [channel][sample][place].
+  SYNCD_TRAINER_DEVICE Index operator()(Index i) const {
+    if (!by_sample) return i;
+    const Index place = i - plane(i) * conv.pooled_area.divisor();
+    const Index sample = plane(i) - channel(i) * conv.samples.divisor();
+    return (sample * conv.channels_out + channel(i)) * conv.pooled_area.divisor() + place;
+  }
+
+  // The first of the four values in front of the pool that the i-th one is made of.
+  SYNCD_TRAINER_DEVICE Index square(Index i) const {
+    const Index place = i - plane(i) * conv.pooled_area.divisor();
+    const Index y = conv.pooled_width.divide(place);
+    const Index x = place - y * conv.pooled_width.divisor();
+    return plane(i) * conv.area.divisor() + 2 * y * conv.width.divisor() + 2 * x;
+  }
+};
+
+inline constexpr std::uint8_t kNoneChosen = 4;
+
+// One pooled value, from the four products it is made of.
+struct BiasRectifyPool {
+  PooledPlace place;
+  const float* products;
   const float* bias;
-  float* output;
-
-  SYNCD_TRAINER_DEVICE void operator()(std::size_t i) const {
-    output[i] = bias[i / area % channels];
-  }
-};
-
-struct Rectify {
-  float* values;
-
-  SYNCD_TRAINER_DEVICE void operator()(std::size_t i) const {
-    values[i] = values[i] < 0 ? 0 : values[i];
-  }
-};
-
-struct RectifyBackward {
-  const float* output;
-  float* derivative;
-
-  SYNCD_TRAINER_DEVICE void operator()(std::size_t i) const {
-    if (output[i] == 0) derivative[i] = 0;
-  }
-};
-
-// One output. Rows of all planes are counted through: each plane has an even number of them.
-struct MaxPool {
-  std::size_t width;  // of the input
-  const float* input;
-  float* output;
+  float* pooled;
   std::uint8_t* chosen;
 
-  SYNCD_TRAINER_DEVICE void operator()(std::size_t i) const {
-    const float* square = input + i / (width / 2) * 2 * width + i % (width / 2) * 2;
-    std::uint8_t best = 0;
-    float largest = square[0];
-    for (std::uint8_t place = 1; place < 4; ++place) {
-      const float value = square[place / 2 * width + place % 2];
-      if (value > largest) {
+  SYNCD_TRAINER_DEVICE void operator()(Index i) const {
+    const float* square = products + place.square(i);
+    const float of_channel = bias[place.channel(i)];
+    const Index width = place.conv.width.divisor();
+    std::uint8_t best = kNoneChosen;
+    float largest = 0;
+    for (std::uint8_t corner = 0; corner < 4; ++corner) {
+      const float value = square[corner / 2 * width + corner % 2] + of_channel;
+      // Written so that a NaN goes through.
+      if (!(value <= largest)) {
         largest = value;
-        best = place;
+        best = corner;
       }
     }
-    output[i] = largest;
+    pooled[place(i)] = largest;
     chosen[i] = best;
   }
 };
 
-struct MaxPoolBackward {
-  std::size_t width;  // of the input
-  const float* d_output;
+// The derivatives of the four products.
+struct PoolRectifyBackward {
+  PooledPlace place;
+  const float* d_pooled;
   const std::uint8_t* chosen;
-  float* d_input;
+  float* d_products;
 
-  SYNCD_TRAINER_DEVICE void operator()(std::size_t i) const {
-    float* square = d_input + i / (width / 2) * 2 * width + i % (width / 2) * 2;
-    for (std::uint8_t place = 0; place < 4; ++place) {
-      square[place / 2 * width + place % 2] = place == chosen[i] ? d_output[i] : 0.0F;
+  SYNCD_TRAINER_DEVICE void operator()(Index i) const {
+    float* square = d_products + place.square(i);
+    const float derivative = d_pooled[place(i)];
+    const Index width = place.conv.width.divisor();
+    for (std::uint8_t corner = 0; corner < 4; ++corner) {
+      square[corner / 2 * width + corner % 2] = corner == chosen[i] ? derivative : 0.0F;
     }
   }
 };
 
-// One sample: see cross_entropy() in cnn_layers.h.
-struct CrossEntropy {
-  std::size_t classes;
-  const std::uint8_t* labels;
-  float* scores;
-  float* losses;   // one per sample
-  float* correct;  // 1 or 0
+// Adds the derivative of each channel's bias.
+struct ConvBiasGradient {
+  PooledPlace place;
+  const float* d_pooled;
+  const std::uint8_t* chosen;
+  float* d_bias;
 
-  SYNCD_TRAINER_DEVICE void operator()(std::size_t sample) const {
+  SYNCD_TRAINER_DEVICE Index terms(Index) const {
+    return place.conv.samples.divisor() * place.conv.pooled_area.divisor();
+  }
+  SYNCD_TRAINER_DEVICE float operator()(Index channel, Index t) const {
+    const Index i = channel * terms(channel) + t;
+    return chosen[i] == kNoneChosen ? 0.0F : d_pooled[place(i)];
+  }
+  SYNCD_TRAINER_DEVICE void store(Index channel, float sum) const { d_bias[channel] += sum; }
+};
+
+// [sample][out], in place.
+struct BiasRectify {
+  Divider out;
+  const float* bias;
+  float* values;
+
+  SYNCD_TRAINER_DEVICE void operator()(Index i) const {
+    const float value = values[i] + bias[out.rest(i)];
+    values[i] = value < 0 ? 0 : value;
+  }
+};
+
+// Goes back through the rectifier, in place, and adds the derivative of each output's bias.
+struct RectifyBackward {
+  Index samples;
+  Index out;
+  const float* values;
+  float* derivatives;
+  float* d_bias;
+
+  SYNCD_TRAINER_DEVICE Index terms(Index) const { return samples; }
+  SYNCD_TRAINER_DEVICE float operator()(Index i, Index sample) const {
+    const Index at = sample * out + i;
+    const float derivative = values[at] == 0 ? 0 : derivatives[at];
+    derivatives[at] = derivative;
+    return derivative;
+  }
+  SYNCD_TRAINER_DEVICE void store(Index i, float sum) const { d_bias[i] += sum; }
+};
+
+// One sample: see cross_entropy() in cnn_layers.h.
+template <typename Source>
+struct CrossEntropy {
+  Index classes;
+  Source source;
+  const float* bias;
+  float* scores;
+  float* losses;          // one per sample
+  std::uint8_t* correct;  // 1 or 0
+
+  SYNCD_TRAINER_DEVICE void operator()(Index sample) const {
     float* own = scores + sample * classes;
-    std::size_t best = 0;
-    for (std::size_t c = 1; c < classes; ++c) {
+    Index best = 0;
+    for (Index c = 0; c < classes; ++c) {
+      own[c] += bias[c];
       if (own[c] > own[best]) best = c;
     }
     const float largest = own[best];
-    const std::size_t label = labels[sample];
+    const Index label = source.label(sample);
     const float of_label = own[label] - largest;
     float sum = 0;
-    for (std::size_t c = 0; c < classes; ++c) {
+    for (Index c = 0; c < classes; ++c) {
       own[c] = expf(own[c] - largest);
       sum += own[c];
     }
     losses[sample] = logf(sum) - of_label;
-    correct[sample] = best == label ? 1.0F : 0.0F;
-    for (std::size_t c = 0; c < classes; ++c) own[c] /= sum;
+    correct[sample] = best == label ? 1 : 0;
+    for (Index c = 0; c < classes; ++c) own[c] /= sum;
     own[label] -= 1.0F;
-  }
-};
-
-// sums[i] = sum of [i][area]
-struct SumOverArea {
-  std::size_t area;
-  const float* values;
-  float* sums;
-
-  SYNCD_TRAINER_DEVICE void operator()(std::size_t i) const {
-    float sum = 0;
-    for (std::size_t place = 0; place < area; ++place) sum += values[i * area + place];
-    sums[i] = sum;
-  }
-};
-
-// total[i] += sum over samples of [sample][i]
-struct AddOverSamples {
-  std::size_t samples;
-  std::size_t count;
-  const float* values;
-  float* total;
-
-  SYNCD_TRAINER_DEVICE void operator()(std::size_t i) const {
-    float sum = 0;
-    for (std::size_t sample = 0; sample < samples; ++sample) sum += values[sample * count + i];
-    total[i] += sum;
   }
 };
 
 // ---- The network
 
+// Its memory and its steps, for batches of up to `samples_max`.
+template <typename Device>
+class CnnSteps {
+ public:
+  // `layout` must be that of `shape`.
+  CnnSteps(Device& device, const CnnShape& shape, const CnnLayout& layout, std::size_t samples_max)
+      : layout_(layout),
+        classes_(shape.classes),
+        hidden_(shape.hidden),
+        samples_max_(samples_max),
+        blocks_{make_block(device, 0), make_block(device, 1), make_block(device, 2)},
+        products_(device, samples_max * largest(&ConvShape::outputs)),
+        hidden_values_(device, samples_max * shape.hidden),
+        d_hidden_(device, samples_max * shape.hidden),
+        scores_(device, samples_max * shape.classes),
+        losses_(device, samples_max),
+        correct_(device, samples_max),
+        d_pooled_(device, samples_max * largest(&ConvShape::outputs) / 4),
+        d_next_(device, samples_max * largest(&ConvShape::outputs) / 4),
+        d_columns_(device, samples_max * largest(&ConvShape::columns)) {
+    if (samples_max * largest(&ConvShape::columns) > kCountMax) {
+      throw std::invalid_argument("a batch is larger than a device counts");
+    }
+  }
+
+  const CnnLayout& layout() const { return layout_; }
+  const float* losses() const { return losses_.data(); }
+  const std::uint8_t* correct() const { return correct_.data(); }
+
+  // Leaves the scores' derivatives behind for backward(), and losses() and correct().
+  template <typename Source>
+  void forward(Device& device, const float* parameters, const Source& source, std::size_t samples) {
+    convolve(device, parameters, source, samples);
+    score(device, parameters, source, samples);
+  }
+
+  // Adds what the samples of the latest forward() say.
+  void backward(Device& device, const float* parameters, float* gradient, std::size_t samples) {
+    connected_backward(device, parameters, gradient, samples);
+    for (std::size_t i = blocks_.size(); i-- > 0;) {
+      convolve_backward(device, parameters, gradient, i, samples);
+    }
+  }
+
+  // ---- The same in smaller steps: forward() is the first two, backward() the others.
+
+  // The convolutions.
+  template <typename Source>
+  void convolve(Device& device, const float* parameters, const Source& source,
+                std::size_t samples) {
+    if (samples > samples_max_) {
+      throw std::invalid_argument("a batch is larger than the backend was made for");
+    }
+    for (std::size_t i = 0; i < blocks_.size(); ++i) {
+      const BatchedConv conv(layout_.conv[i], samples);
+      Block& block = blocks_[i];
+      if (i == 0) {
+        gather(device, conv, source, block);
+      } else {
+        gather(
+            device, conv,
+            PooledPlanes{blocks_[i - 1].pooled.data(), conv.samples.divisor(), conv.area.divisor()},
+            block);
+      }
+      device.multiply(Transpose::kNo, Transpose::kNo, conv.channels_out, conv.planes(), conv.patch,
+                      parameters + layout_.layers[i].weights, block.columns.data(),
+                      Into::kOverwrite, products_.data());
+      device.for_each(conv.pooled(), BiasRectifyPool{pooled_place(conv, i), products_.data(),
+                                                     parameters + layout_.layers[i].bias,
+                                                     block.pooled.data(), block.chosen.data()});
+    }
+  }
+
+  // What is behind them.
+  template <typename Source>
+  void score(Device& device, const float* parameters, const Source& source, std::size_t samples) {
+    connect(device, parameters, 3, samples, layout_.features, hidden_, blocks_.back().pooled.data(),
+            hidden_values_.data());
+    device.for_each(
+        samples * hidden_,
+        BiasRectify{Divider(hidden_), parameters + layout_.layers[3].bias, hidden_values_.data()});
+    connect(device, parameters, 4, samples, hidden_, classes_, hidden_values_.data(),
+            scores_.data());
+    device.for_each(samples, CrossEntropy<Source>{static_cast<Index>(classes_), source,
+                                                  parameters + layout_.layers[4].bias,
+                                                  scores_.data(), losses_.data(), correct_.data()});
+  }
+
+  // Back through these; adds their gradient.
+  void connected_backward(Device& device, const float* parameters, float* gradient,
+                          std::size_t samples) {
+    const auto rows = static_cast<Index>(samples);
+    connect_backward(device, parameters, gradient, 4, samples, hidden_, classes_,
+                     hidden_values_.data(), scores_.data(), d_hidden_.data());
+    device.reduce(classes_, samples,
+                  AddRows{rows, static_cast<Index>(classes_), scores_.data(),
+                          gradient + layout_.layers[4].bias});
+    device.reduce(hidden_, samples,
+                  RectifyBackward{rows, static_cast<Index>(hidden_), hidden_values_.data(),
+                                  d_hidden_.data(), gradient + layout_.layers[3].bias});
+    connect_backward(device, parameters, gradient, 3, samples, layout_.features, hidden_,
+                     blocks_.back().pooled.data(), d_hidden_.data(), d_pooled_.data());
+  }
+
+  // Back through one convolution, from the last (2) to the first (0); adds its gradient.
+  void convolve_backward(Device& device, const float* parameters, float* gradient, std::size_t i,
+                         std::size_t samples) {
+    const BatchedConv conv(layout_.conv[i], samples);
+    const CnnLayout::Layer& layer = layout_.layers[i];
+    const Block& block = blocks_[i];
+    const PooledPlace place = pooled_place(conv, i);
+    device.for_each(conv.pooled(), PoolRectifyBackward{place, d_pooled_.data(), block.chosen.data(),
+                                                       products_.data()});
+    device.reduce(
+        conv.channels_out, conv.pooled() / conv.channels_out,
+        ConvBiasGradient{place, d_pooled_.data(), block.chosen.data(), gradient + layer.bias});
+    device.multiply(Transpose::kNo, Transpose::kYes, conv.channels_out, conv.patch, conv.planes(),
+                    products_.data(), block.columns.data(), Into::kAdd, gradient + layer.weights);
+    if (i == 0) return;  // nobody asks for the derivatives of the images
+    device.multiply(Transpose::kYes, Transpose::kNo, conv.patch, conv.planes(), conv.channels_out,
+                    parameters + layer.weights, products_.data(), Into::kOverwrite,
+                    d_columns_.data());
+    device.for_each(conv.in(), CollectPatches{conv, d_columns_.data(), d_next_.data()});
+    std::swap(d_pooled_, d_next_);
+  }
+
+ private:
+  using Floats = typename Device::template Buffer<float>;
+  using Bytes = typename Device::template Buffer<std::uint8_t>;
+
+  struct Block {
+    Floats columns;
+    Floats pooled;
+    Bytes chosen;
+  };
+
+  Block make_block(Device& device, std::size_t i) const {
+    const ConvShape& conv = layout_.conv[i];
+    return {Floats(device, samples_max_ * conv.columns()),
+            Floats(device, samples_max_ * conv.outputs() / 4),
+            Bytes(device, samples_max_ * conv.outputs() / 4)};
+  }
+
+  std::size_t largest(std::size_t (ConvShape::*size)() const) const {
+    std::size_t most = 0;
+    for (const ConvShape& conv : layout_.conv) {
+      if ((conv.*size)() > most) most = (conv.*size)();
+    }
+    return most;
+  }
+
+  PooledPlace pooled_place(const BatchedConv& conv, std::size_t block) const {
+    return {conv, block + 1 == blocks_.size()};
+  }
+
+  template <typename Source>
+  static void gather(Device& device, const BatchedConv& conv, const Source& source, Block& block) {
+    device.for_each(conv.columns(), GatherPatches<Source>{conv, source, block.columns.data()});
+  }
+
+  void connect(Device& device, const float* parameters, std::size_t layer, std::size_t samples,
+               std::size_t in, std::size_t out, const float* input, float* output) {
+    device.multiply(Transpose::kNo, Transpose::kYes, samples, out, in, input,
+                    parameters + layout_.layers[layer].weights, Into::kOverwrite, output);
+  }
+
+  // But for the bias.
+  void connect_backward(Device& device, const float* parameters, float* gradient, std::size_t layer,
+                        std::size_t samples, std::size_t in, std::size_t out, const float* input,
+                        const float* d_output, float* d_input) {
+    const std::size_t weights = layout_.layers[layer].weights;
+    device.multiply(Transpose::kYes, Transpose::kNo, out, in, samples, d_output, input, Into::kAdd,
+                    gradient + weights);
+    device.multiply(Transpose::kNo, Transpose::kNo, samples, in, out, d_output,
+                    parameters + weights, Into::kOverwrite, d_input);
+  }
+
+  CnnLayout layout_;
+  std::size_t classes_;
+  std::size_t hidden_;
+  std::size_t samples_max_;
+  std::array<Block, 3> blocks_;
+  Floats products_;  // of the block at hand, then their derivatives
+  Floats hidden_values_;
+  Floats d_hidden_;
+  Floats scores_;
+  Floats losses_;
+  Bytes correct_;
+  Floats d_pooled_;  // of the block at hand
+  Floats d_next_;    // of the block before it
+  Floats d_columns_;
+};
+
+// The network for images that the host has.
 template <typename Device>
 class BatchedCnn : public CnnBackend {
  public:
   // `layout` must be that of `shape`.
   BatchedCnn(Device device, const CnnShape& shape, const CnnLayout& layout, std::size_t samples_max)
       : device_(std::move(device)),
-        layout_(layout),
-        classes_(shape.classes),
-        hidden_(shape.hidden),
+        steps_(device_, shape, layout, samples_max),
         samples_max_(samples_max),
+        pixels_(shape.pixels()),
         parameters_(device_, layout.parameters),
         gradient_(device_, layout.parameters),
         images_(device_, samples_max * shape.pixels()),
         labels_(device_, samples_max),
-        hidden_values_(device_, samples_max * shape.hidden),
-        d_hidden_(device_, samples_max * shape.hidden),
-        scores_(device_, samples_max * shape.classes),
-        losses_(device_, samples_max),
-        correct_(device_, samples_max),
-        d_pooled_(device_, samples_max * largest(&ConvShape::outputs) / 4),
-        d_next_(device_, samples_max * largest(&ConvShape::outputs) / 4),
-        d_rectified_(device_, samples_max * largest(&ConvShape::outputs)),
-        columns_(device_, samples_max * largest(&ConvShape::columns)),
-        parts_(device_, samples_max * largest(&ConvShape::weights)),
+        source_{images_.data(), labels_.data(), static_cast<Index>(shape.channels),
+                static_cast<Index>(shape.height * shape.width)},
         host_gradient_(layout.parameters),
         host_losses_(samples_max),
-        host_correct_(samples_max) {
-    for (const ConvShape& conv : layout_.conv) {
-      blocks_.push_back({Floats(device_, samples_max * conv.outputs()),
-                         Floats(device_, samples_max * conv.outputs() / 4),
-                         Bytes(device_, samples_max * conv.outputs() / 4)});
-    }
-  }
+        host_correct_(samples_max) {}
 
   void parameters(std::span<const float> values) override {
     device_.copy_in(parameters_.data(), values);
   }
 
-  void clear_gradient() override { device_.clear(gradient_.data(), layout_.parameters); }
+  void clear_gradient() override { device_.clear(gradient_.data(), host_gradient_.size()); }
 
   BatchScore train(std::span<const float> images, std::span<const std::uint8_t> labels) override {
     forward(images, labels);
-    backward(labels.size());
+    steps_.backward(device_, parameters_.data(), gradient_.data(), labels.size());
     return score(labels.size());
   }
 
@@ -269,130 +553,18 @@ class BatchedCnn : public CnnBackend {
   }
 
  private:
-  using Floats = typename Device::template Buffer<float>;
-  using Bytes = typename Device::template Buffer<std::uint8_t>;
-
-  struct Block {
-    Floats rectified;
-    Floats pooled;
-    Bytes chosen;
-  };
-
-  std::size_t largest(std::size_t (ConvShape::*size)() const) const {
-    std::size_t most = 0;
-    for (const ConvShape& conv : layout_.conv) {
-      if ((conv.*size)() > most) most = (conv.*size)();
-    }
-    return most;
-  }
-
-  const float* weights(std::size_t layer) const {
-    return parameters_.data() + layout_.layers[layer].weights;
-  }
-  const float* bias(std::size_t layer) const {
-    return parameters_.data() + layout_.layers[layer].bias;
-  }
-  float* d_weights(std::size_t layer) { return gradient_.data() + layout_.layers[layer].weights; }
-  float* d_bias(std::size_t layer) { return gradient_.data() + layout_.layers[layer].bias; }
-
-  const float* input_of(std::size_t block) const {
-    return block == 0 ? images_.data() : blocks_[block - 1].pooled.data();
-  }
-
-  void gather(std::size_t block, std::size_t samples) {
-    const ConvShape& conv = layout_.conv[block];
-    device_.for_each(samples * conv.columns(),
-                     GatherPatches{conv, input_of(block), columns_.data()});
-  }
-
-  void connect(std::size_t layer, std::size_t samples, std::size_t in, std::size_t out,
-               const float* input, float* output) {
-    device_.for_each(samples * out, FillBias{out, 1, bias(layer), output});
-    device_.multiply(Transpose::kNo, Transpose::kYes, samples, out, in, input, 0, weights(layer), 0,
-                     Into::kAdd, output, 0, 1);
-  }
-
-  void connect_backward(std::size_t layer, std::size_t samples, std::size_t in, std::size_t out,
-                        const float* input, const float* d_output, float* d_input) {
-    device_.multiply(Transpose::kYes, Transpose::kNo, out, in, samples, d_output, 0, input, 0,
-                     Into::kAdd, d_weights(layer), 0, 1);
-    device_.for_each(out, AddOverSamples{samples, out, d_output, d_bias(layer)});
-    device_.multiply(Transpose::kNo, Transpose::kNo, samples, in, out, d_output, 0, weights(layer),
-                     0, Into::kOverwrite, d_input, 0, 1);
-  }
-
   void forward(std::span<const float> images, std::span<const std::uint8_t> labels) {
-    const std::size_t samples = labels.size();
-    if (samples > samples_max_ || images.size() != samples * layout_.conv[0].inputs()) {
+    if (labels.size() > samples_max_ || images.size() != labels.size() * pixels_) {
       throw std::invalid_argument("a batch is larger than the backend was made for");
     }
     device_.copy_in(images_.data(), images);
     device_.copy_in(labels_.data(), labels);
-    for (std::size_t i = 0; i < blocks_.size(); ++i) {
-      const ConvShape& conv = layout_.conv[i];
-      Block& block = blocks_[i];
-      float* rectified = block.rectified.data();
-      gather(i, samples);
-      device_.for_each(samples * conv.outputs(),
-                       FillBias{conv.channels_out, conv.area(), bias(i), rectified});
-      device_.multiply(Transpose::kNo, Transpose::kNo, conv.channels_out, conv.area(), conv.patch(),
-                       weights(i), 0, columns_.data(), conv.columns(), Into::kAdd, rectified,
-                       conv.outputs(), samples);
-      device_.for_each(samples * conv.outputs(), Rectify{rectified});
-      device_.for_each(samples * conv.outputs() / 4,
-                       MaxPool{conv.width, rectified, block.pooled.data(), block.chosen.data()});
-    }
-    connect(3, samples, layout_.features, hidden_, blocks_.back().pooled.data(),
-            hidden_values_.data());
-    device_.for_each(samples * hidden_, Rectify{hidden_values_.data()});
-    connect(4, samples, hidden_, classes_, hidden_values_.data(), scores_.data());
-    device_.for_each(samples, CrossEntropy{classes_, labels_.data(), scores_.data(), losses_.data(),
-                                           correct_.data()});
-  }
-
-  void backward(std::size_t samples) {
-    connect_backward(4, samples, hidden_, classes_, hidden_values_.data(), scores_.data(),
-                     d_hidden_.data());
-    device_.for_each(samples * hidden_, RectifyBackward{hidden_values_.data(), d_hidden_.data()});
-    connect_backward(3, samples, layout_.features, hidden_, blocks_.back().pooled.data(),
-                     d_hidden_.data(), d_pooled_.data());
-    for (std::size_t i = blocks_.size(); i-- > 0;) {
-      const ConvShape& conv = layout_.conv[i];
-      const Block& block = blocks_[i];
-      float* d_output = d_rectified_.data();
-      device_.for_each(
-          samples * conv.outputs() / 4,
-          MaxPoolBackward{conv.width, d_pooled_.data(), block.chosen.data(), d_output});
-      device_.for_each(samples * conv.outputs(), RectifyBackward{block.rectified.data(), d_output});
-      convolve_backward(i, samples, d_output);
-      std::swap(d_pooled_, d_next_);
-    }
-  }
-
-  // The derivatives of block i's parameters, and those of its input into d_next_.
-  void convolve_backward(std::size_t i, std::size_t samples, const float* d_output) {
-    const ConvShape& conv = layout_.conv[i];
-    gather(i, samples);
-    device_.multiply(Transpose::kNo, Transpose::kYes, conv.channels_out, conv.patch(), conv.area(),
-                     d_output, conv.outputs(), columns_.data(), conv.columns(), Into::kOverwrite,
-                     parts_.data(), conv.weights(), samples);
-    device_.for_each(conv.weights(),
-                     AddOverSamples{samples, conv.weights(), parts_.data(), d_weights(i)});
-    device_.for_each(samples * conv.channels_out,
-                     SumOverArea{conv.area(), d_output, parts_.data()});
-    device_.for_each(conv.channels_out,
-                     AddOverSamples{samples, conv.channels_out, parts_.data(), d_bias(i)});
-    if (i == 0) return;  // nobody asks for the derivatives of the images
-    device_.multiply(Transpose::kYes, Transpose::kNo, conv.patch(), conv.area(), conv.channels_out,
-                     weights(i), 0, d_output, conv.outputs(), Into::kOverwrite, columns_.data(),
-                     conv.columns(), samples);
-    device_.for_each(samples * conv.inputs(),
-                     CollectPatches{conv, columns_.data(), d_next_.data()});
+    steps_.forward(device_, parameters_.data(), source_, labels.size());
   }
 
   BatchScore score(std::size_t samples) {
-    device_.copy_out(std::span(host_losses_).first(samples), losses_.data());
-    device_.copy_out(std::span(host_correct_).first(samples), correct_.data());
+    device_.copy_out(std::span(host_losses_).first(samples), steps_.losses());
+    device_.copy_out(std::span(host_correct_).first(samples), steps_.correct());
     BatchScore result;
     for (std::size_t s = 0; s < samples; ++s) {
       result.loss_sum += double{host_losses_[s]};
@@ -402,28 +574,109 @@ class BatchedCnn : public CnnBackend {
   }
 
   Device device_;
-  CnnLayout layout_;
-  std::size_t classes_;
-  std::size_t hidden_;
+  CnnSteps<Device> steps_;
   std::size_t samples_max_;
-  Floats parameters_;
-  Floats gradient_;
-  Floats images_;
-  Bytes labels_;
-  std::vector<Block> blocks_;
-  Floats hidden_values_;
-  Floats d_hidden_;
-  Floats scores_;
-  Floats losses_;
-  Floats correct_;
-  Floats d_pooled_;     // of the block at hand
-  Floats d_next_;       // of the block before it
-  Floats d_rectified_;  // of the block at hand
-  Floats columns_;
-  Floats parts_;  // [sample]: what is still to be summed up over the samples
+  std::size_t pixels_;  // of an image
+  typename Device::template Buffer<float> parameters_;
+  typename Device::template Buffer<float> gradient_;
+  typename Device::template Buffer<float> images_;
+  typename Device::template Buffer<std::uint8_t> labels_;
+  FloatImages source_;
   std::vector<float> host_gradient_;
   std::vector<float> host_losses_;
-  std::vector<float> host_correct_;
+  std::vector<std::uint8_t> host_correct_;
+};
+
+// The network for images that the device has: see device_model.h. Its four stages, of about ten
+// kernels each: forwards through the convolutions; forwards and backwards through what is behind
+// them; backwards through the last convolution; backwards through the others.
+template <typename Device>
+class CnnModel {
+ public:
+  static constexpr int kStages = 4;
+  static constexpr bool kSparse = false;
+
+  // The images as bytes, in the order of the samples.
+  class Data {
+   public:
+    Data(Device& device, const StepperRequest& request)
+        : pixels(device, request.images.training * kImageBytes),
+          labels(device, request.images.training),
+          normal(device, kImageChannels * 256) {
+      const ImageView& images = request.images;
+      std::vector<std::uint8_t> some;
+      std::vector<std::uint8_t> all_labels;
+      for (std::size_t sample = 0; sample < images.training; ++sample) {
+        const std::span<const std::uint8_t> own = images.pixels(sample);
+        some.insert(some.end(), own.begin(), own.end());
+        all_labels.push_back(images.label(sample));
+        if (some.size() < kSentAtOnce && sample + 1 < images.training) continue;
+        const std::size_t end = (sample + 1) * kImageBytes;
+        device.copy_in(pixels.data() + (end - some.size()), std::span<const std::uint8_t>(some));
+        some.clear();
+      }
+      device.copy_in(labels.data(), std::span<const std::uint8_t>(all_labels));
+      const NormalPixels table = normal_pixels(images);
+      for (std::size_t c = 0; c < kImageChannels; ++c) {
+        device.copy_in(normal.data() + c * 256, std::span<const float>(table[c]));
+      }
+    }
+
+    typename Device::template Buffer<std::uint8_t> pixels;
+    typename Device::template Buffer<std::uint8_t> labels;
+    typename Device::template Buffer<float> normal;
+
+   private:
+    static constexpr std::size_t kSentAtOnce = std::size_t{1} << 24;
+  };
+
+  CnnModel(Device& device, const StepperRequest& request, std::shared_ptr<const Data> data,
+           std::size_t samples_max)
+      : data_(std::move(data)), steps_(device, request.shape, *request.layout, samples_max) {}
+
+  static SgdRule rule(const StepperRequest& request) {
+    SgdRule rule{.rate = static_cast<float>(request.config.learning_rate),
+                 .scale = 1.0F / static_cast<float>(request.config.batch),
+                 .momentum = static_cast<float>(request.config.momentum),
+                 .weight_decay = static_cast<float>(request.config.weight_decay)};
+    for (std::size_t i = 0; i < request.layout->layers.size(); ++i) {
+      const CnnLayout::Layer& layer = request.layout->layers[i];
+      rule.decayed[i] = {.first = layer.weights, .count = layer.weight_count};
+    }
+    return rule;
+  }
+  static std::size_t parameters(const StepperRequest& request) {
+    return request.layout->parameters;
+  }
+  static std::size_t training(const StepperRequest& request) { return request.images.training; }
+  static double loss(double sum, double samples) { return sum / samples; }
+
+  void compute(Device& device, int stage, const DevicePart& part) {
+    const StoredImages source{data_->pixels.data(), data_->labels.data(), data_->normal.data(),
+                              part.chosen,          kImageChannels,       kImageArea};
+    const std::size_t samples = part.samples;
+    switch (stage) {
+      case 0:
+        steps_.convolve(device, part.replica, source, samples);
+        return;
+      case 1:
+        steps_.score(device, part.replica, source, samples);
+        device.reduce(1, samples,
+                      AddRows{static_cast<Index>(samples), 1, steps_.losses(), part.loss});
+        steps_.connected_backward(device, part.replica, part.gradient, samples);
+        return;
+      case 2:
+        steps_.convolve_backward(device, part.replica, part.gradient, 2, samples);
+        return;
+      default:
+        steps_.convolve_backward(device, part.replica, part.gradient, 1, samples);
+        steps_.convolve_backward(device, part.replica, part.gradient, 0, samples);
+    }
+  }
+
+ private:
+  std::shared_ptr<const Data> data_;
+  CnnSteps<Device> steps_;
 };
 
 }  // namespace syncd::trainer

@@ -101,6 +101,9 @@ struct JoinRequest {
   std::string policy;
   int worker = 0;   // becomes the rank and the name
   int workers = 1;  // the job starts when this many have joined
+  // Where the advice to start over is to be written, as syncd_join_options.resync_flag; null: nowhere
+  // but where should_resync() looks. It lives as long as the coordinator.
+  std::uint32_t* resync_flag = nullptr;
 };
 
 // Opens a client, for a worker that is still to join. Throws CoordinatorError, which is meant for

@@ -1,5 +1,5 @@
 // reference_trainer: wiring of data, daemon, runs and report. The parent process has one thread;
-// workers are processes of their own (worker_process.h).
+// workers are processes of their own (worker_process.h), or threads beside it (worker_thread.h).
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -7,13 +7,17 @@
 #include <cerrno>
 #include <chrono>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <exception>
+#include <limits>
 #include <stdexcept>
 
+#include "reference_trainer/clock.h"
 #include "reference_trainer/cnn_backends.h"
 #include "reference_trainer/daemon_process.h"
 #include "reference_trainer/data_file.h"
+#include "reference_trainer/device_sharing.h"
 #include "reference_trainer/interrupts.h"
 #include "reference_trainer/options.h"
 #include "reference_trainer/peer_policy.h"
@@ -24,8 +28,10 @@
 #include "reference_trainer/report_details.h"
 #include "reference_trainer/report_html.h"
 #include "reference_trainer/run.h"
+#include "reference_trainer/store_devices.h"
 #include "reference_trainer/virtual_run.h"
 #include "reference_trainer/worker_process.h"
+#include "reference_trainer/worker_thread.h"
 
 namespace {
 
@@ -56,6 +62,39 @@ std::int64_t target_iterations(const Options& options) {
   return std::max<std::int64_t>(1, std::min(per_worker * options.workload.workers, most));
 }
 
+bool wants_progress(const Options& options) {
+  return !options.quiet && !options.json;
+}
+
+// The loss that one process reaches in target_iterations(): seconds in which nothing else happens,
+// so that it is said.
+void find_target(const Options& options, const Workload& workload, ReportContext& context) {
+  const std::int64_t iterations = target_iterations(options);
+  ProgressLine progress(STDERR_FILENO, wants_progress(options));
+  if (!options.quiet && !progress.is_shown()) {
+    say(
+        fmt::format("finding the target loss: one process trains for {} iterations (--target-loss "
+                    "names one instead)",
+                    iterations));
+  }
+  std::vector<float> parameters(workload.layout().parameters);
+  workload.initialize(parameters);
+  SystemClock clock;
+  const std::int64_t start_us = clock.now_us();
+  const std::int64_t done = train_serially(
+      workload, options.workload.workers, iterations, parameters, [&](std::int64_t iteration) {
+        const std::int64_t spent_us = clock.now_us() - start_us;
+        progress.show("target loss", {.iterations = iteration,
+                                      .iterations_max = iterations,
+                                      .seconds = static_cast<double>(spent_us) / 1e6,
+                                      .seconds_max = 0,
+                                      .loss = std::numeric_limits<double>::quiet_NaN()});
+        return interrupt_count() == 0;
+      });
+  context.target_loss = workload.evaluate(parameters);
+  context.target_source = fmt::format("what one process reaches in {} iterations", done);
+}
+
 ReportContext make_context(const Options& options, const Workload& workload,
                            const std::string& data) {
   ReportContext context{.workload = std::string(workload.name()),
@@ -69,14 +108,7 @@ ReportContext make_context(const Options& options, const Workload& workload,
                         .virtual_iteration_time = options.iteration_time,
                         .target_loss = options.target_loss,
                         .target_source = "given"};
-  if (!context.target_loss) {
-    std::vector<float> parameters(workload.layout().parameters);
-    workload.initialize(parameters);
-    const std::int64_t iterations = target_iterations(options);
-    train_serially(workload, options.workload.workers, iterations, parameters);
-    context.target_loss = workload.evaluate(parameters);
-    context.target_source = fmt::format("what one process reaches in {} iterations", iterations);
-  }
+  if (!context.target_loss) find_target(options, workload, context);
   return context;
 }
 
@@ -98,6 +130,8 @@ RunSettings make_settings(const Options& options, const std::string& addresses, 
           .job = job_name(options, policy, run),
           .addresses = addresses,
           .hop_order = options.hop_order,
+          .workers_as = options.workers_as,
+          .store_in = options.store_in,
           .slowdown = options.slowdown,
           .iteration_us = static_cast<std::int64_t>(options.iteration_ms * 1'000),
           .iterations = options.iterations,
@@ -123,7 +157,7 @@ std::vector<RunResult> run_all(const Options& options, const Workload& workload,
                                const SharedArrays& data, DaemonProcess* daemon,
                                const std::string& addresses) {
   std::vector<RunResult> results;
-  ProgressLine progress(STDERR_FILENO, !options.quiet && !options.json);
+  ProgressLine progress(STDERR_FILENO, wants_progress(options));
   const auto say_above = [&](const std::string& line) {
     progress.clear();
     say(line);
@@ -163,6 +197,7 @@ int exit_status(const std::vector<RunResult>& results) {
 
 // Before the first run rather than in the middle of a comparison.
 void check_memory(const Options& options, const Workload& workload) {
+  if (options.virtual_time) return;  // what workers send stays in this process, and is no queue
   for (const std::string& policy : options.policies) {
     const auto peers = peer_policy(policy);
     if (!peers) continue;
@@ -209,9 +244,32 @@ std::string write_files(const Options& options, const ReportContext& context,
   return text;
 }
 
-int train(const Options& options, const std::vector<std::string>& arguments) {
-  if (const auto problem = backend_problem(options.workload.backend)) {
+// Workers that share parameters on a device are processes where these can share its memory.
+void choose_workers(Options& options) {
+  if (options.virtual_time || options.workers_as == WorkersAs::kThreads ||
+      options.store_in == StoreIn::kHost) {
+    return;
+  }
+  const auto problem = sharing_problem(store_device(options.workload.backend),
+                                       options.workload.backend, own_program().string());
+  if (!problem) return;
+  say(
+      fmt::format("processes cannot share the GPU's memory here ({}): workers are threads of this "
+                  "process instead (--workers-as threads; --store-in host would keep them "
+                  "processes)",
+                  *problem));
+  options.workers_as = WorkersAs::kThreads;
+}
+
+int train(Options options, const std::vector<std::string>& arguments) {
+  if (const auto problem = backend_problem(options.workload.backend, options.workload.precision)) {
     throw std::runtime_error(*problem);
+  }
+  choose_workers(options);
+  if (options.workers_as == WorkersAs::kThreads) {
+    // Options have what these say; in the client library they would win over what a worker is told.
+    ::unsetenv("SYNCD_ADDR");
+    ::unsetenv("SYNCD_JOB");
   }
   const TemporaryDirectory scratch;
   const Dataset dataset = obtain_dataset(options.data, scratch.path());
@@ -254,6 +312,7 @@ int train(const Options& options, const std::vector<std::string>& arguments) {
 
 int main(int argc, char** argv) {
   if (is_worker_command(argc, argv)) return worker_main(argc, argv);
+  if (is_sharing_trial(argc, argv)) return sharing_trial_main(argc, argv);
   const ParsedCommand command = parse_command(argc, argv);
   if (command.exit_status) {
     fmt::print(*command.exit_status == 0 ? stdout : stderr, "{}", command.text);
@@ -261,7 +320,12 @@ int main(int argc, char** argv) {
   }
   watch_interrupts();
   try {
-    return train(command.options, {argv, argv + argc});
+    const int status = train(command.options, {argv, argv + argc});
+    if (threads_left_behind()) {
+      std::fflush(nullptr);
+      std::_Exit(status);
+    }
+    return status;
   } catch (const ProcessError& error) {
     say(fmt::format("reference_trainer: {}", error.what()));
     return kRunFailed;

@@ -8,6 +8,7 @@
 #include <stdexcept>
 
 #include "reference_trainer/batch.h"
+#include "reference_trainer/cnn_backends.h"
 #include "reference_trainer/prepare.h"
 
 namespace syncd::trainer {
@@ -29,12 +30,6 @@ std::size_t parameter_count(const RatingView& data) {
 // Rate times the mean number of ratings of a row in a minibatch. Hop on a ring of four, whose
 // parallel order is the least stable, learns up to 0.15 and diverges from 0.28 on (generated data).
 constexpr double kPeerStepOfARowMax = 0.15;
-
-double mean_rating(const RatingView& data) {
-  double sum = 0;
-  for (std::size_t i = 0; i < data.training; ++i) sum += data.rating[i];
-  return sum / static_cast<double>(data.training);
-}
 
 double predict(double mean, std::span<const float> user, std::span<const float> item) {
   double sum = mean + double{user[0]} + double{item[0]};
@@ -153,7 +148,16 @@ class Mf : public Workload {
     return kPeerStepOfARowMax * rows / config_.batch;
   }
 
-  std::unique_ptr<Stepper> make_stepper() const override {
+  std::unique_ptr<Stepper> make_stepper(std::int32_t worker) const override {
+    if (config_.backend == Backend::kCuda) {
+      return make_cuda_stepper({.config = config_,
+                                .worker = worker,
+                                .ratings = data_,
+                                .mean_rating = mean_,
+                                .examples = {},
+                                .images = {},
+                                .shape = {}});
+    }
     return std::make_unique<MfStepper>(config_, data_, mean_);
   }
 
@@ -164,6 +168,12 @@ class Mf : public Workload {
 };
 
 }  // namespace
+
+double mean_rating(const RatingView& data) {
+  double sum = 0;
+  for (std::size_t i = 0; i < data.training; ++i) sum += data.rating[i];
+  return sum / static_cast<double>(data.training);
+}
 
 std::unique_ptr<Workload> make_mf(const WorkloadConfig& config, const SharedArrays& data) {
   return std::make_unique<Mf>(config, view_ratings(data));

@@ -18,6 +18,11 @@ namespace syncd::trainer {
 inline constexpr std::size_t kMfFactors = 8;
 inline constexpr double kMfRegularization = 0.02;
 
+struct RatingView;
+
+// Of the training samples.
+double mean_rating(const RatingView& data);
+
 // Throws std::invalid_argument: other data, fewer training samples than workers.
 std::unique_ptr<Workload> make_mf(const WorkloadConfig& config, const SharedArrays& data);
 

@@ -79,7 +79,9 @@ CLI::Validator one_of(std::vector<std::string> words) {
 
 // What CLI11 fills, before it is checked as a whole.
 struct RawFlags {
-  std::string workload, policy = "bsp", compare, format, budget = "shared", backend = "cpu";
+  std::string workload, policy = "bsp", compare, format, budget = "shared", backend = "cpu",
+                        precision = "float";
+  std::string workers_as = "processes", store_in;
   std::string report, json_lines;
   std::string data, data_dir, csv_dir, slowdown = "none", order = "parallel", daemon,
                                        store = "memory", job;
@@ -139,8 +141,12 @@ void add_training_flags(CLI::App& app, RawFlags& raw) {
               "What is trained: svm (linear model, log loss), mf (matrix factorization) or cnn "
               "(C3F2-Net, a convolutional network for images)")
       ->check(one_of({"svm", "mf", "cnn"}));
-  group.option("--workers", "N", raw.workers, "Worker processes (default 4)")
+  group.option("--workers", "N", raw.workers, "Workers (default 4)")
       ->check(whole_number(1, kWorkersMax));
+  group
+      .option("--workers-as", "processes|threads", raw.workers_as,
+              "What a worker is: a process of its own (default), or a thread of this one")
+      ->check(one_of({"processes", "threads"}));
   group
       .option("--batch", "N", raw.batch,
               "Samples per iteration of one worker (default: svm 32, mf 128, cnn 32)")
@@ -148,8 +154,9 @@ void add_training_flags(CLI::App& app, RawFlags& raw) {
   group
       .option(
           "--learning-rate", "RATE", raw.learning_rate,
-          "Step size, the same for every policy (default: svm 0.25, mf 0.05, cnn 0.005; divided "
-          "by workers/16 for more than 16 workers)")
+          "Step size, the same for every policy (default: svm 2 and cnn 0.004 for up to 4 workers, "
+          "mf 0.05 for up to 16; for more workers less, so that the sum of their rates stays the "
+          "same)")
       ->check(number(1e-9, 1e3, "a number from 1e-9 to 1000"));
   group
       .option("--momentum", "M", raw.momentum,
@@ -162,9 +169,19 @@ void add_training_flags(CLI::App& app, RawFlags& raw) {
       ->check(number(0, 1, "a number from 0 to 1"));
   group
       .option("--backend", "cpu|cuda", raw.backend,
-              "Of cnn: what computes, the CPU (one core per worker, default) or the first GPU that "
-              "CUDA shows (CUDA_VISIBLE_DEVICES)")
+              "What computes: the CPU (one core per worker, default) or the GPUs that CUDA shows "
+              "(CUDA_VISIBLE_DEVICES), in which the workers take turns")
       ->check(one_of({"cpu", "cuda"}));
+  group
+      .option("--precision", "float|tf32|bf16", raw.precision,
+              "Of cnn on a GPU: in what products of matrices multiply; parameters and sums stay "
+              "float (default float; the others take compute capability 8.0)")
+      ->check(one_of({"float", "tf32", "bf16"}));
+  group
+      .option("--store-in", "host|device", raw.store_in,
+              "Where the parameters are that workers share or send to each other: in the memory "
+              "of the host, or of the GPUs (default: device with --backend cuda, otherwise host)")
+      ->check(one_of({"host", "device"}));
   group
       .option("--seed", "N", raw.seed,
               "Decides generated data, initial parameters, minibatches and slow iterations "
@@ -244,7 +261,7 @@ void add_data_flags(CLI::App& app, RawFlags& raw) {
                "test_batch.bin or train.bin and test.bin (cnn) in this directory");
   group.flag("--generate", raw.generate,
              "Write synthetic data that can be learned into --data-dir (or a temporary directory) "
-             "and train on it");
+             "and train on it; so it is, too, where neither --data nor --data-dir is given");
   group
       .option(
           "--format", "FORMAT", raw.format,
@@ -367,7 +384,8 @@ void read_data(const CLI::App& app, const RawFlags& raw, Options& options) {
     if (raw.workload == workload_name(kind)) options.data.kind = kind;
   }
   options.data.seed = raw.seed;
-  options.data.generate = raw.generate;
+  // Who names no data wants to see something train.
+  options.data.generate = raw.generate || (raw.data.empty() && raw.data_dir.empty());
   if (!raw.data.empty()) options.data.file = raw.data;
   if (!raw.data_dir.empty()) options.data.directory = raw.data_dir;
   if (raw.samples > 0) options.data.samples = static_cast<std::size_t>(raw.samples);
@@ -378,17 +396,36 @@ void read_data(const CLI::App& app, const RawFlags& raw, Options& options) {
 }
 
 void read_network(const CLI::App& app, const RawFlags& raw, WorkloadConfig& workload) {
+  workload.backend = raw.backend == "cuda" ? Backend::kCuda : Backend::kCpu;
+  workload.precision = raw.precision == "tf32"   ? Precision::kTf32
+                       : raw.precision == "bf16" ? Precision::kBf16
+                                                 : Precision::kFloat;
+  if (workload.precision != Precision::kFloat && workload.backend != Backend::kCuda) {
+    throw FlagError{fmt::format(
+        "--precision: {} is only allowed with --backend cuda; allowed with the CPU: float",
+        raw.precision)};
+  }
   if (workload.kind == WorkloadKind::kCnn) {
     workload.momentum = raw.momentum;
     workload.weight_decay = raw.weight_decay;
-    workload.backend = raw.backend == "cuda" ? Backend::kCuda : Backend::kCpu;
     return;
   }
-  for (const char* flag : {"--momentum", "--weight-decay", "--backend"}) {
+  for (const char* flag : {"--momentum", "--weight-decay", "--precision"}) {
     if (app.count(flag) > 0) {
       throw FlagError{fmt::format("{}: only used with --workload cnn", flag)};
     }
   }
+}
+
+void read_places(const RawFlags& raw, Options& options) {
+  options.workers_as = raw.workers_as == "threads" ? WorkersAs::kThreads : WorkersAs::kProcesses;
+  const bool has_device = options.workload.backend != Backend::kCpu;
+  if (raw.store_in == "device" && !has_device) {
+    throw FlagError{
+        "--store-in: device is only allowed with --backend cuda; allowed with the CPU: host"};
+  }
+  const bool on_device = raw.store_in.empty() ? has_device : raw.store_in == "device";
+  options.store_in = on_device ? StoreIn::kDevice : StoreIn::kHost;
 }
 
 void read_virtual_time(const CLI::App& app, const RawFlags& raw, Options& options) {
@@ -399,7 +436,8 @@ void read_virtual_time(const CLI::App& app, const RawFlags& raw, Options& option
     }
   }
   if (!raw.virtual_time) return;
-  for (const char* flag : {"--store", "--job"}) {  // --daemon may come from the environment
+  for (const char* flag : {"--store", "--job", "--workers-as",
+                           "--store-in"}) {  // --daemon may come from the environment
     if (app.count(flag) > 0) throw FlagError{fmt::format("{}: not used with --virtual-time", flag)};
   }
   options.delay_ms = raw.delay_ms;
@@ -437,6 +475,7 @@ Options to_options(const CLI::App& app, const RawFlags& raw) {
   options.budget = raw.budget == "shared" ? Budget::kShared : Budget::kEach;
   options.seconds_max = raw.seconds_max;
   if (app.count("--target-loss") > 0) options.target_loss = raw.target_loss;
+  read_places(raw, options);
   read_virtual_time(app, raw, options);
   options.daemon = raw.daemon;
   options.store = raw.store;

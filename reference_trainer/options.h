@@ -17,6 +17,8 @@ struct Options {
   std::vector<std::string> policies;  // one, or those of --compare
   bool compare = false;
   HopOrder hop_order = HopOrder::kParallel;
+  WorkersAs workers_as = WorkersAs::kProcesses;
+  StoreIn store_in = StoreIn::kHost;  // unless given: where the backend computes
   std::string slowdown = "none";
   double iteration_ms = 20;
   std::int64_t iterations = 0;  // per worker; 0: no limit

@@ -3,28 +3,26 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <limits>
 
 namespace syncd::trainer {
 
-PeerLoop::PeerLoop(int worker, const RunBoard& board, const PeerPolicy& policy, PeerQueues& queues,
-                   Stepper& stepper, PeerCoordinator& coordinator, Clock& clock)
+PeerLoop::PeerLoop(int worker, const RunBoard& board, const PeerPolicy& policy,
+                   PeerExchange& exchange, Stepper& stepper, PeerCoordinator& coordinator,
+                   Clock& clock)
     : WorkerLoop(worker, board, stepper, coordinator, clock),
       policy_(policy),
-      queues_(queues),
-      coordinator_(coordinator),
-      received_(queues.parameters()),
-      sum_(queues.parameters()) {
+      exchange_(exchange),
+      coordinator_(coordinator) {
   report_.loss = std::numeric_limits<double>::quiet_NaN();
   PeerLoop::start_over();
 }
 
 // What was sent in the life before must not be taken for new.
 void PeerLoop::start_over() {
-  queues_.start_life(worker_);
+  exchange_.start_life();
   last_sent_ = -1;
-  publish();
+  exchange_.publish();
 }
 
 bool PeerLoop::train(const Step& step) {
@@ -34,7 +32,7 @@ bool PeerLoop::train(const Step& step) {
   if (step.skip && !collect(step.iteration - 1)) return false;
   const bool done = policy_.compute_first ? compute_and_exchange(step) : exchange_and_compute(step);
   if (!done) return false;
-  publish();
+  exchange_.publish();
   slot_.last_loss.store(report_.loss, std::memory_order_relaxed);
   count(slot_.iterations, 1);
   return true;
@@ -45,14 +43,14 @@ bool PeerLoop::exchange_and_compute(const Step& step) {
   push(step, report_);  // with the loss of the iteration before: this one's is not known yet
   if (!compute_gradient(step, step.iteration)) return false;
   if (!collect(step.iteration)) return false;
-  apply();
+  exchange_.apply();
   return true;
 }
 
 bool PeerLoop::compute_and_exchange(const Step& step) {
   for (std::int64_t i = 0; i < policy_.every; ++i) {
     if (!compute_gradient(step, step.iteration * policy_.every + i)) return false;
-    apply();
+    exchange_.apply();
   }
   if (!send(step)) return false;
   push(step, report_);
@@ -65,10 +63,7 @@ bool PeerLoop::compute_and_exchange(const Step& step) {
 
 bool PeerLoop::compute_gradient(const Step& step, std::int64_t batch) {
   if (compute(step, batch) != Outcome::kDone) return false;
-  gradient_ = &stepper_.finish();
-  report_ = {.loss = gradient_->loss,
-             .samples = gradient_->samples,
-             .bytes = stepper_.replica().size() * sizeof(float)};
+  report_ = exchange_.keep_update();
   return true;
 }
 
@@ -82,12 +77,13 @@ bool PeerLoop::send(const Step& step) {
   if (!answered) return false;
   const std::int64_t start_us = clock_.now_us();
   for (const int target : *targets) {
-    if (queues_.send(worker_, target, step.iteration, stepper_.replica())) continue;
+    if (exchange_.send(target, step.iteration)) continue;
     throw SharedMemoryError(
         fmt::format("worker {} is to send to rank {}, which is not of this run: its ranks are 0 to "
                     "{}",
-                    worker_, target, queues_.workers() - 1));
+                    worker_, target, exchange_.workers() - 1));
   }
+  exchange_.finish_sending();
   last_sent_ = step.iteration;
   count(slot_.pushing_us, clock_.now_us() - start_us);
   note(SpanKind::kExchanging, start_us);
@@ -104,53 +100,13 @@ bool PeerLoop::collect(std::int64_t iteration) {
   });
   if (!answered) return false;
   const std::int64_t start_us = clock_.now_us();
-  reduce(*updates);
+  const PeerExchange::Reduced reduced = exchange_.reduce(*updates);
+  count(slot_.reduced, reduced.whole);
+  count(slot_.missing_updates, reduced.missing);
+  count(slot_.torn_updates, reduced.torn);
   count(slot_.computing_us, clock_.now_us() - start_us);
   note(SpanKind::kExchanging, start_us);
   return true;
-}
-
-// An update that cannot be read is counted and left out; the weights of the others then sum up to
-// 1 again. The own parameters are always there: those of now, which after a jump are newer than
-// what was sent last.
-void PeerLoop::reduce(const std::vector<PeerUpdate>& updates) {
-  const std::span<float> own = stepper_.replica();
-  std::fill(sum_.begin(), sum_.end(), 0.0);
-  double weights = 0;
-  const auto add = [&](std::span<const float> values, double weight) {
-    for (std::size_t i = 0; i < sum_.size(); ++i) sum_[i] += weight * double{values[i]};
-    weights += weight;
-  };
-  for (const PeerUpdate& update : updates) {
-    if (update.rank == worker_) {
-      add(own, update.weight);
-      continue;
-    }
-    switch (queues_.receive(worker_, update.rank, update.iteration, received_)) {
-      case PeerQueues::Received::kWhole:
-        add(received_, update.weight);
-        count(slot_.reduced, 1);
-        break;
-      case PeerQueues::Received::kMissing:
-        count(slot_.missing_updates, 1);
-        break;
-      case PeerQueues::Received::kTorn:
-        count(slot_.torn_updates, 1);
-        break;
-    }
-  }
-  if (weights <= 0) return;
-  for (std::size_t i = 0; i < sum_.size(); ++i) own[i] = static_cast<float>(sum_[i] / weights);
-  stepper_.replica_changed();
-}
-
-void PeerLoop::apply() {
-  add_update(*gradient_, stepper_.replica());
-  stepper_.replica_changed();
-}
-
-void PeerLoop::publish() {
-  queues_.publish(worker_, ++version_, stepper_.replica());
 }
 
 }  // namespace syncd::trainer

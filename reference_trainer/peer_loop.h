@@ -1,5 +1,5 @@
 // A worker of a decentralized policy: it has parameters of its own, sends them to its neighbours
-// and reduces what they sent, through the queues of peer_queues.h. Used by one thread.
+// and reduces what they sent. Used by one thread.
 //
 // Hop's iteration k, in the paper's parallel order (section 3.2): send the parameters x_k, compute
 // the gradient at x_k while they travel, x_{k+1} = the weighted mean of what the neighbours and
@@ -7,19 +7,18 @@
 // the own gradient, send, the mean of it all is x_{k+1}.
 #pragma once
 
-#include <vector>
-
+#include "reference_trainer/exchange.h"
 #include "reference_trainer/peer_policy.h"
-#include "reference_trainer/peer_queues.h"
 #include "reference_trainer/worker_loop.h"
 
 namespace syncd::trainer {
 
 class PeerLoop : public WorkerLoop {
  public:
-  // As WorkerLoop. The replica holds the parameters to begin with. Whatever a worker of this number
-  // has sent before is forgotten.
-  PeerLoop(int worker, const RunBoard& board, const PeerPolicy& policy, PeerQueues& queues,
+  // As WorkerLoop, over `exchange`, which works on `stepper` and must outlive the loop. The replica
+  // holds the parameters to begin with. Whatever a worker of this number has sent before is
+  // forgotten.
+  PeerLoop(int worker, const RunBoard& board, const PeerPolicy& policy, PeerExchange& exchange,
            Stepper& stepper, PeerCoordinator& coordinator, Clock& clock);
 
  private:
@@ -32,19 +31,12 @@ class PeerLoop : public WorkerLoop {
   bool compute_gradient(const Step& step, std::int64_t batch);
   bool send(const Step& step);
   bool collect(std::int64_t iteration);
-  void reduce(const std::vector<PeerUpdate>& updates);
-  void apply();
-  void publish();
 
   PeerPolicy policy_;
-  PeerQueues& queues_;
+  PeerExchange& exchange_;
   PeerCoordinator& coordinator_;
-  const Update* gradient_ = nullptr;  // the stepper's, until its next start
-  std::vector<float> received_;
-  std::vector<double> sum_;
   PushReport report_;
   std::int64_t last_sent_ = -1;
-  std::int64_t version_ = 0;  // of the published parameters
 };
 
 }  // namespace syncd::trainer

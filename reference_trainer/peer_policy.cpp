@@ -40,6 +40,11 @@ std::optional<PeerPolicy> peer_policy(std::string_view policy, HopOrder order) {
                     .every = 1};
 }
 
+bool may_start_over(std::string_view policy) {
+  // An overlay may stand behind another one.
+  return policy.find("specsync") != std::string_view::npos;
+}
+
 bool has_hop_order(std::string_view policy) {
   return split_policy_text(policy).name == "hop";
 }

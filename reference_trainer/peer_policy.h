@@ -26,6 +26,9 @@ struct PeerPolicy {
 std::optional<PeerPolicy> peer_policy(std::string_view policy,
                                       HopOrder order = HopOrder::kParallel);
 
+// Whether workers may be advised to drop a minibatch and start over (SpecSync).
+bool may_start_over(std::string_view policy);
+
 // Whether HopOrder makes a difference to this policy.
 bool has_hop_order(std::string_view policy);
 

@@ -138,18 +138,9 @@ bool PeerQueues::read_published(int worker, std::span<float> out) const {
 
 bool average_published(const PeerQueues& queues, const std::vector<bool>& counts,
                        std::span<float> out) {
-  std::vector<float> one(out.size());
-  std::vector<double> sum(out.size(), 0.0);
-  int summands = 0;
-  for (int worker = 0; worker < queues.workers(); ++worker) {
-    if (!counts[static_cast<std::size_t>(worker)]) continue;
-    if (!queues.read_published(worker, one)) continue;
-    for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += double{one[i]};
-    ++summands;
-  }
-  if (summands == 0) return false;
-  for (std::size_t i = 0; i < sum.size(); ++i) out[i] = static_cast<float>(sum[i] / summands);
-  return true;
+  return average_read(counts, out, [&](int worker, std::span<float> one) {
+    return queues.read_published(worker, one);
+  });
 }
 
 }  // namespace syncd::trainer

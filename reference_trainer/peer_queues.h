@@ -68,6 +68,23 @@ class PeerQueues {
   std::vector<client::UpdateQueue> queues_;  // by the worker that reads
 };
 
+// The mean of what read(worker, span) fills in for each worker that `counts` names; one of which it
+// says false is left out. False: so are all.
+template <typename Read>
+bool average_read(const std::vector<bool>& counts, std::span<float> out, const Read& read) {
+  std::vector<float> one(out.size());
+  std::vector<double> sum(out.size(), 0.0);
+  int summands = 0;
+  for (std::size_t worker = 0; worker < counts.size(); ++worker) {
+    if (!counts[worker] || !read(static_cast<int>(worker), std::span<float>(one))) continue;
+    for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += double{one[i]};
+    ++summands;
+  }
+  if (summands == 0) return false;
+  for (std::size_t i = 0; i < sum.size(); ++i) out[i] = static_cast<float>(sum[i] / summands);
+  return true;
+}
+
 // The mean of the present parameters of the workers that `counts` names. False: none of them has
 // any. `out` is as long as a worker has parameters.
 bool average_published(const PeerQueues& queues, const std::vector<bool>& counts,

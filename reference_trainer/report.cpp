@@ -124,6 +124,10 @@ std::string problems_of(const RunResult& result) {
                         result.policy, result.rolled_back, result.rolled_back == 1 ? "" : "s",
                         result.rolled_back == 1 ? "was" : "were");
   }
+  if (result.half_written > 0) {
+    text += fmt::format("{}: {} half-written update{} of lost workers stayed in the parameters\n",
+                        result.policy, result.half_written, result.half_written == 1 ? "" : "s");
+  }
   return text;
 }
 

@@ -59,6 +59,18 @@ std::string core_count() {
   return fmt::format("{}", all);
 }
 
+std::string precision_text(Precision precision) {
+  switch (precision) {
+    case Precision::kTf32:
+      return "matrices multiplied in TF32";
+    case Precision::kBf16:
+      return "matrices multiplied in bfloat16";
+    case Precision::kFloat:
+      break;
+  }
+  return "float";
+}
+
 std::vector<Fact> machine_facts() {
   utsname system{};
   const bool is_known = ::uname(&system) == 0;
@@ -97,20 +109,37 @@ std::string daemon_text(const Options& options) {
   return options.daemon.empty() ? "started for these runs" : "at " + options.daemon;
 }
 
+std::string workers_text(const Options& options) {
+  const bool threads = options.workers_as == WorkersAs::kThreads;
+  return fmt::format("{}{}", options.workload.workers, threads ? ", threads of one process" : "");
+}
+
 std::vector<Fact> configuration_facts(const Options& options) {
   std::string policies;
   for (const std::string& policy : options.policies) {
     policies += (policies.empty() ? "" : ", ") + policy;
   }
-  return {{"workload", std::string(workload_name(options.workload.kind))},
-          {"policies", policies},
-          {"workers", fmt::format("{}", options.workload.workers)},
-          {"minibatch", fmt::format("{} samples", options.workload.batch)},
-          {"learning rate", fmt::format("{:g}", options.workload.learning_rate)},
-          {"slowdown", options.slowdown},
-          {"iteration", iteration_text(options)},
-          {"end of a run", limits(options)},
-          {"seed", fmt::format("{}", options.workload.seed)}};
+  const WorkloadConfig& workload = options.workload;
+  std::vector<Fact> facts{{"workload", std::string(workload_name(workload.kind))},
+                          {"policies", policies},
+                          {"workers", workers_text(options)},
+                          {"minibatch", fmt::format("{} samples", workload.batch)},
+                          {"learning rate", fmt::format("{:g}", workload.learning_rate)}};
+  if (workload.kind == WorkloadKind::kCnn) {
+    facts.push_back({"momentum", fmt::format("{:g}", workload.momentum)});
+    facts.push_back({"weight decay", fmt::format("{:g}", workload.weight_decay)});
+  }
+  if (workload.backend == Backend::kCuda) {
+    const bool on_device = options.store_in == StoreIn::kDevice && !options.virtual_time;
+    facts.push_back({"computed by", on_device ? "CUDA, parameters in the GPU's memory"
+                                              : "CUDA, parameters in host memory"});
+    facts.push_back({"precision", precision_text(workload.precision)});
+  }
+  facts.push_back({"slowdown", options.slowdown});
+  facts.push_back({"iteration", iteration_text(options)});
+  facts.push_back({"end of a run", limits(options)});
+  facts.push_back({"seed", fmt::format("{}", workload.seed)});
+  return facts;
 }
 
 }  // namespace

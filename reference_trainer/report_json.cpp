@@ -49,6 +49,7 @@ Json result_json(const ReportContext& context, const RunResult& result) {
       {"waiting_share", result.waiting_share()},
       {"staleness_mean", result.staleness_mean()},
       {"staleness_max", result.staleness_max()},
+      {"unseen_updates_mean", optional_number(result.unseen_updates)},
       {"restarts", result.restarts()},
       {"wasted_share", result.wasted_share()},
       {"late", result.late()},
@@ -58,7 +59,8 @@ Json result_json(const ReportContext& context, const RunResult& result) {
       {"torn_updates", result.torn_updates()},
       {"updates", result.updates},
       {"lost_workers", result.lost_workers()},
-      {"rolled_back_updates", result.rolled_back}};
+      {"rolled_back_updates", result.rolled_back},
+      {"half_written_updates", result.half_written}};
   json["workers"] = Json::array();
   for (const WorkerResult& worker : result.workers) json["workers"].push_back(worker_json(worker));
   return json;

@@ -78,6 +78,7 @@ code{font-size:.95em}
 details{margin:.6em 0}summary{cursor:pointer;color:var(--dim)}
 footer{margin-top:2.5em;font-size:.85rem;color:var(--dim)}
 @media (max-width:560px){body{padding:10px}
+th:first-child{min-width:9.8em}th:first-child .sample{display:block}
 figure{padding:10px 4px 6px}
 .chart text{font-size:13px}.chart .inside{font-size:11px}
 dl{grid-template-columns:1fr}dd{margin:0 0 .4em}}

@@ -4,16 +4,21 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <csignal>
+#include <functional>
 #include <limits>
+#include <memory>
+#include <stdexcept>
 
 #include "reference_trainer/clock.h"
+#include "reference_trainer/device_store.h"
 #include "reference_trainer/interrupts.h"
 #include "reference_trainer/parameter_store.h"
 #include "reference_trainer/peer_policy.h"
 #include "reference_trainer/peer_queues.h"
 #include "reference_trainer/slowdown.h"
+#include "reference_trainer/store_devices.h"
 #include "reference_trainer/worker_process.h"
+#include "reference_trainer/worker_thread.h"
 
 namespace syncd::trainer {
 namespace {
@@ -29,31 +34,28 @@ std::int64_t load(const std::atomic<std::int64_t>& counter) {
   return counter.load(std::memory_order_relaxed);
 }
 
-BoardConfig board_config(const RunSettings& settings, int store_fd, int peers_fd, int data_fd) {
-  BoardConfig config{};
-  config.workload = settings.workload;
-  config.budget = static_cast<std::int32_t>(settings.budget);
-  config.iterations = settings.iterations;
-  config.iteration_us = settings.iteration_us;
-  config.hop_order = static_cast<std::int32_t>(settings.hop_order);
-  config.store_fd = store_fd;
-  config.peers_fd = peers_fd;
-  config.data_fd = data_fd;
-  set_field(config.slowdown, settings.slowdown, "slowdown");
-  set_field(config.addresses, settings.addresses, "daemon's address");
-  set_field(config.job, settings.job, "job's name");
-  set_field(config.policy, settings.policy, "policy");
-  return config;
-}
-
-// Where a run's parameters are: in a store that all workers share, or with each worker. The one
-// thing that the monitor does with them is to look at them.
+// Where a run's parameters are: in a store that all workers share, or with each worker. What the
+// monitor does with them is to look at them, and on a device to clear up behind the dead.
 class Parameters {
  public:
-  Parameters(const std::string& policy, int workers, const Workload& workload)
+  Parameters(const RunSettings& settings, const Workload& workload)
       : initial_(workload.layout().parameters) {
     workload.initialize(initial_);
-    if (const auto peers = peer_policy(policy)) {
+    const int workers = settings.workload.workers;
+    const auto peers = peer_policy(settings.policy);
+    if (settings.store_in == StoreIn::kDevice) {
+      StoreDevice& device =
+          settings.device != nullptr ? *settings.device : store_device(settings.workload.backend);
+      const bool shares = settings.workers_as == WorkersAs::kProcesses;
+      on_device_ = std::make_shared<DeviceShares>();
+      if (peers) {
+        on_device_->queues.emplace(
+            SharedDeviceQueues::create(device, workers, peers->slots, initial_, shares));
+      } else {
+        on_device_->store.emplace(
+            SharedDeviceStore::create(device, workload.layout(), workers, initial_, shares));
+      }
+    } else if (peers) {
       queues_.emplace(PeerQueues::create(workers, peers->slots, initial_));
     } else {
       store_.emplace(ParameterStore::create(workload.layout(), initial_));
@@ -62,22 +64,61 @@ class Parameters {
 
   int store_fd() const { return store_ ? store_->fd() : -1; }
   int peers_fd() const { return queues_ ? queues_->fd() : -1; }
-  const ParameterStore* store() const { return store_ ? &*store_ : nullptr; }
+  int device_fd() const { return on_device_ ? on_device_->fd() : -1; }
+  const std::shared_ptr<DeviceShares>& on_device() const { return on_device_; }
 
-  // Fills `out`; `counts` says which workers' parameters count.
-  void read(const std::vector<bool>& counts, std::span<float> out) const {
+  // Fills `out`; `counts` says which workers' parameters count. False: not just now, because a
+  // worker may have died in the middle of an update.
+  bool read(const std::vector<bool>& counts, std::span<float> out) const {
+    if (on_device_ && on_device_->store) return on_device_->store->store().read_all(out);
     if (store_) {
       store_->read_all(out);
-    } else if (!average_published(*queues_, counts, out)) {
+    } else if (!(queues_ ? average_published(*queues_, counts, out)
+                         : average_published(on_device_->queues->queues(), counts, out))) {
       std::copy(initial_.begin(), initial_.end(), out.begin());
     }
+    return true;
   }
+
+  // What became of the updates; nothing in a decentralized run.
+  void count(RunResult& result) const {
+    if (store_) {
+      result.updates = store_->updates();
+      result.rolled_back = store_->rolled_back_updates();
+    } else if (!are_shared()) {
+      result.updates = result.iterations;
+    } else {
+      result.updates = on_device_->store->updates();
+      result.half_written = on_device_->store->half_written();
+    }
+  }
+
+  bool are_shared() const { return store_ || (on_device_ && on_device_->store); }
 
  private:
   std::vector<float> initial_;
   std::optional<ParameterStore> store_;
+  std::shared_ptr<DeviceShares> on_device_;
   std::optional<PeerQueues> queues_;
 };
+
+BoardConfig board_config(const RunSettings& settings, const Parameters& parameters, int data_fd) {
+  BoardConfig config{};
+  config.workload = settings.workload;
+  config.budget = static_cast<std::int32_t>(settings.budget);
+  config.iterations = settings.iterations;
+  config.iteration_us = settings.iteration_us;
+  config.hop_order = static_cast<std::int32_t>(settings.hop_order);
+  config.store_fd = parameters.store_fd();
+  config.device_fd = parameters.device_fd();
+  config.peers_fd = parameters.peers_fd();
+  config.data_fd = data_fd;
+  set_field(config.slowdown, settings.slowdown, "slowdown");
+  set_field(config.addresses, settings.addresses, "daemon's address");
+  set_field(config.job, settings.job, "job's name");
+  set_field(config.policy, settings.policy, "policy");
+  return config;
+}
 
 // The monitor of one run.
 class Run {
@@ -88,9 +129,8 @@ class Run {
         workload_(workload),
         daemon_(daemon),
         observer_(observer),
-        parameters_(settings.policy, settings.workload.workers, workload),
-        board_(RunBoard::create(
-            board_config(settings, parameters_.store_fd(), parameters_.peers_fd(), data.fd()))),
+        parameters_(settings, workload),
+        board_(RunBoard::create(board_config(settings, parameters_, data.fd()))),
         snapshot_(workload.layout().parameters),
         timeline_(settings.policy) {
     result_.policy = settings.policy;
@@ -100,8 +140,10 @@ class Run {
 
   RunResult execute() {
     evaluate();  // the point at time 0
-    for (int worker = 0; worker < board_.workers(); ++worker) {
-      children_.push_back(start_worker(worker, board_));
+    for (int worker = 0; worker < board_.workers() && !device_failed_; ++worker) {
+      workers_.push_back(settings_.workers_as == WorkersAs::kThreads
+                             ? start_worker_thread(worker, board_, parameters_.on_device())
+                             : start_worker_process(worker, board_));
     }
     last_progress_us_ = clock_.now_us();
     while (running() > 0) {
@@ -143,26 +185,55 @@ class Run {
   }
 
   int running() {
-    return static_cast<int>(std::count_if(children_.begin(), children_.end(),
-                                          [](ChildProcess& child) { return !child.poll(); }));
+    return static_cast<int>(std::count_if(workers_.begin(), workers_.end(),
+                                          [](const auto& worker) { return !worker->poll(); }));
   }
 
   void reap() {
-    for (std::size_t i = 0; i < children_.size(); ++i) {
+    for (std::size_t i = 0; i < workers_.size(); ++i) {
       WorkerResult& worker = result_.workers[i];
       if (!worker.end.empty()) continue;
-      const auto status = children_[i].poll();
-      if (!status) continue;
-      const std::string reason = board_.slot(static_cast<int>(i)).message.get();
-      worker.finished = *status == 0;
-      worker.end = worker.finished ? "finished"
-                                   : describe_exit(*status) + (reason.empty() ? "" : ": " + reason);
+      const auto end = workers_[i]->poll();
+      if (!end) continue;
+      worker.finished = end->finished;
+      worker.end = end->text;
+      if (!end->finished && !end->runs_on) close_shards(static_cast<int>(i));
       if (worker.finished || ending_) continue;
       observer_.notify(fmt::format("worker {} ended: {}", i, worker.end));
       // Before the start, the others wait for it in vain: the daemon does not know that it is gone
       // for good, or that it will never come.
       if (!started()) fail(fmt::format("worker {}: {}", i, worker.end), StopLevel::kAbandon);
     }
+  }
+
+  // Others wait for what a worker that is gone was just writing on a device.
+  void close_shards(int worker) {
+    if (!parameters_.on_device() || !parameters_.on_device()->store) return;
+    std::size_t shards = 0;
+    ask_device([&] { shards = parameters_.on_device()->store->close_shards(worker); });
+    if (shards == 0) return;
+    observer_.notify(
+        fmt::format("worker {} ended in the middle of an update: what it had written in {} shards "
+                    "of parameters stays there",
+                    worker, shards));
+  }
+
+  // A device that fails ends this run, and what was trained before is still reported.
+  void ask_device(const std::function<void()>& call) {
+    if (device_failed_) return;
+    try {
+      call();
+    } catch (const std::runtime_error& error) {
+      device_failed_ = true;
+      fail(fmt::format("the parameters cannot be reached: {}", error.what()), StopLevel::kAbandon);
+    }
+  }
+
+  // Into snapshot_. False: not just now, or not any more.
+  bool read(const std::vector<bool>& counts) {
+    bool is_read = false;
+    ask_device([&] { is_read = parameters_.read(counts, snapshot_); });
+    return is_read;
   }
 
   void announce_start() {
@@ -263,7 +334,7 @@ class Run {
       kill_deadline_us_ = clock_.now_us() + kGraceUs;
       return;
     }
-    for (ChildProcess& child : children_) child.signal(SIGKILL);
+    for (const auto& worker : workers_) worker->end();
   }
 
   void tell_progress() {
@@ -275,13 +346,13 @@ class Run {
          .iterations_max = settings_.iterations * board_.workers(),
          .seconds = first_us == 0 ? 0 : static_cast<double>(clock_.now_us() - first_us) / 1e6,
          .seconds_max = settings_.seconds_max,
-         .loss = result_.curve.back().loss});
+         .loss = result_.final_loss()});
   }
 
   void evaluate() {
     const std::int64_t before_us = clock_.now_us();
     const std::int64_t count = iterations();
-    parameters_.read(not_lost(), snapshot_);
+    if (!read(not_lost())) return;  // soon again
     const auto [loss, accuracy] = workload_.assess(snapshot_);
     const std::int64_t cost_us = clock_.now_us() - before_us;
     next_evaluation_us_ = before_us + std::max(kEvaluateEveryUs, cost_us * kEvaluateShareMax);
@@ -305,7 +376,7 @@ class Run {
     const auto first = std::find(counts.begin(), counts.end(), true);
     if (first == counts.end()) return std::nullopt;
     std::fill(first + 1, counts.end(), false);
-    parameters_.read(counts, snapshot_);
+    if (!read(counts)) return std::nullopt;
     return workload_.evaluate(snapshot_);
   }
 
@@ -324,18 +395,15 @@ class Run {
     result_.iterations = iterations();
     result_.staleness = sum_of(staleness);
     result_.timeline = timeline_.finish(board_, first_us, last_us);
-    parameters_.read(not_lost(), snapshot_);
-    const auto [loss, accuracy] = workload_.assess(snapshot_);
-    result_.curve.push_back({std::max(result_.seconds, result_.curve.back().time_s),
-                             result_.iterations, loss, accuracy});
-    result_.accuracy = workload_.accuracy(snapshot_);
-    if (const ParameterStore* store = parameters_.store()) {
-      result_.updates = store->updates();
-      result_.rolled_back = store->rolled_back_updates();
-    } else {
-      result_.updates = result_.iterations;
-      result_.one_worker_loss = one_worker_loss();
+    if (read(not_lost())) {
+      const auto [loss, accuracy] = workload_.assess(snapshot_);
+      const double time_s = result_.curve.empty() ? 0 : result_.curve.back().time_s;
+      result_.curve.push_back(
+          {std::max(result_.seconds, time_s), result_.iterations, loss, accuracy});
+      result_.accuracy = workload_.accuracy(snapshot_);
     }
+    parameters_.count(result_);
+    if (!parameters_.are_shared()) result_.one_worker_loss = one_worker_loss();
     const bool any_finished = result_.lost_workers() < board_.workers();
     if (result_.failure.empty() && !result_.interrupted && !any_finished) {
       result_.failure = "no worker finished; worker 0: " + result_.workers.front().end;
@@ -371,11 +439,12 @@ class Run {
   Parameters parameters_;
   RunBoard board_;
   std::vector<float> snapshot_;
-  std::vector<ChildProcess> children_;
+  std::vector<std::unique_ptr<RunningWorker>> workers_;
   RunResult result_;
   TimelineRecorder timeline_;
   bool announced_ = false;
   bool trouble_announced_ = false;
+  bool device_failed_ = false;
   bool ending_ = false;
   std::int64_t kill_deadline_us_ = std::numeric_limits<std::int64_t>::max();
   std::int64_t next_evaluation_us_ = 0;
@@ -477,7 +546,22 @@ std::optional<double> time_to_loss(const RunResult& result, double target) {
 RunResult run_training(const RunSettings& settings, const Workload& workload,
                        const SharedArrays& data, DaemonProcess* daemon,
                        const RunObserver& observer) {
-  return Run(settings, workload, data, daemon, observer).execute();
+  if (settings.store_in == StoreIn::kHost) {
+    return Run(settings, workload, data, daemon, observer).execute();
+  }
+  std::unique_ptr<Run> run;
+  try {
+    run = std::make_unique<Run>(settings, workload, data, daemon, observer);
+  } catch (const std::runtime_error& error) {
+    // A device without room for this run's parameters may have had it for another's.
+    RunResult result;
+    result.policy = settings.policy;
+    result.job = settings.job;
+    result.failure = fmt::format("no place for the parameters: {}", error.what());
+    result.workers.resize(static_cast<std::size_t>(settings.workload.workers));
+    return result;
+  }
+  return run->execute();
 }
 
 }  // namespace syncd::trainer

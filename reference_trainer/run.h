@@ -1,4 +1,4 @@
-// One run: fresh parameters, a fresh job, N worker processes, and a monitor that evaluates the
+// One run: fresh parameters, a fresh job, N workers, and a monitor that evaluates the
 // loss, ends the run, and notices who dies. Runs on the parent's main thread and blocks until every
 // worker has ended; nothing of a run outlives run_training().
 #pragma once
@@ -16,12 +16,17 @@
 
 namespace syncd::trainer {
 
+class StoreDevice;  // device_store.h
+
 struct RunSettings {
   WorkloadConfig workload;
   std::string policy;
   std::string job;
   std::string addresses;
   HopOrder hop_order = HopOrder::kParallel;
+  WorkersAs workers_as = WorkersAs::kProcesses;
+  StoreIn store_in = StoreIn::kHost;
+  StoreDevice* device = nullptr;  // that of kDevice; null: the backend's
   std::string slowdown = "none";
   std::int64_t iteration_us = 0;  // emulated base cost of an iteration; 0: none
   std::int64_t iterations = 0;    // per worker, counted as `budget` says; 0: no limit
@@ -83,13 +88,17 @@ struct RunResult {
   std::vector<CurvePoint> curve;
   std::optional<double> accuracy;  // of the parameters at the end; nothing: there are no classes
   std::optional<double> one_worker_loss;  // decentralized: at the end, of the first of them
+  // Virtual time with a store: how many updates of others came between a worker's last pull and its
+  // push, on the average: what it did not see.
+  std::optional<double> unseen_updates;
   std::vector<WorkerResult> workers;
   std::vector<StalenessBin> staleness;  // at the grants of all workers, ascending
   Timeline timeline;                    // some moments near the middle of the run
   double seconds = 0;                   // from the first grant to the last push
   std::int64_t iterations = 0;          // of all workers together
-  std::int64_t updates = 0;       // in the parameters; as many as iterations unless a worker died
-  std::uint64_t rolled_back = 0;  // half-written updates of dead workers that were taken back
+  std::int64_t updates = 0;        // in the parameters; as many as iterations unless a worker died
+  std::uint64_t rolled_back = 0;   // half-written updates of dead workers that were taken back
+  std::uint64_t half_written = 0;  // likewise on a device, where what they had written stays
 
   double final_loss() const;
   double iterations_per_s() const;

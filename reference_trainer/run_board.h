@@ -25,6 +25,15 @@ enum class Budget : std::int32_t {
   kEach,    // K for every worker
 };
 
+// What a worker is.
+enum class WorkersAs : std::int32_t {
+  kProcesses,
+  kThreads,  // of the trainer's process
+};
+
+// Where the parameters are that workers share or send to each other.
+enum class StoreIn : std::int32_t { kHost, kDevice };
+
 enum class StopLevel : std::int32_t {
   kNone = 0,
   kFinish = 1,   // finish the iteration under way, push it, leave
@@ -91,8 +100,9 @@ struct BoardConfig {
   std::int64_t iterations;    // per worker; 0: no limit
   std::int64_t iteration_us;  // the emulated base cost; 0: none
   std::int32_t hop_order;     // a HopOrder
-  std::int32_t store_fd;      // what all share; -1 in a decentralized run
-  std::int32_t peers_fd;      // their update queues; -1 otherwise
+  std::int32_t store_fd;      // what all share; -1 in a decentralized run and on a device
+  std::int32_t device_fd;     // the record of what is on devices instead; -1 otherwise
+  std::int32_t peers_fd;      // their update queues; -1 otherwise and on devices
   std::int32_t data_fd;
   std::array<char, 256> slowdown;  // as in Slowdown::parse
   std::array<char, 1024> addresses;

@@ -3,27 +3,42 @@
 
 namespace syncd::trainer {
 
-StoreLoop::StoreLoop(int worker, const RunBoard& board, ParameterStore& store, Stepper& stepper,
-                     Coordinator& coordinator, Clock& clock)
-    : WorkerLoop(worker, board, stepper, coordinator, clock), store_(store), reader_(store) {}
+StoreLoop::StoreLoop(int worker, const RunBoard& board, ParameterExchange& exchange,
+                     Stepper& stepper, Coordinator& coordinator, Clock& clock)
+    : WorkerLoop(worker, board, stepper, coordinator, clock), exchange_(exchange) {}
 
 bool StoreLoop::train(const Step& step) {
   if (step.pull || step.skip || must_pull_) renew();
-  return compute(step, step.iteration) == Outcome::kDone && report(step);
+  for (;;) {
+    if (compute(step, step.iteration) != Outcome::kDone) return false;
+    if (const auto update = add_update()) return report(step, *update);
+    // What was pulled was not whole, which a device finds out only now.
+    count(slot_.wasted_us, spent_us_);
+    renew();
+  }
 }
 
 // Pulls.
 void StoreLoop::renew() {
   const std::int64_t start_us = clock_.now_us();
-  reader_.pull(stepper_.replica());
-  stepper_.replica_changed();
+  exchange_.pull();
   must_pull_ = false;
   count(slot_.pulls, 1);
   count(slot_.computing_us, clock_.now_us() - start_us);
   note(SpanKind::kExchanging, start_us);
 }
 
-// Makes the update visible and reports it; false if it did not count (LATE).
+// Makes the update visible; nothing if there is none, because what it was computed with was not
+// whole.
+std::optional<PushReport> StoreLoop::add_update() {
+  const std::int64_t start_us = clock_.now_us();
+  const std::optional<PushReport> update = exchange_.push();
+  count(slot_.computing_us, clock_.now_us() - start_us);
+  note(SpanKind::kExchanging, start_us);
+  return update;
+}
+
+// Reports the update, which is in the store already; false if it did not count (LATE).
 //
 // The update goes into the store before the push, not after: the push is what lets the others go
 // on, and from then on the policy promises them that they see the update. It is taken out again if
@@ -33,24 +48,17 @@ void StoreLoop::renew() {
 // accepted updates, up to float rounding: taking back is a subtraction, because others may have
 // added to the same parameters meanwhile. A push whose outcome stays unknown keeps its update: it
 // may have been recorded, and the others told of it.
-bool StoreLoop::report(const Step& step) {
-  const std::int64_t start_us = clock_.now_us();
-  const Update& update = stepper_.finish();
-  store_.apply(update);
-  add_update(update, stepper_.replica());
-  stepper_.replica_changed();
-  count(slot_.computing_us, clock_.now_us() - start_us);
-  note(SpanKind::kExchanging, start_us);
+bool StoreLoop::report(const Step& step, const PushReport& update) {
   bool late = false;
   try {
-    late = push(step, {.loss = update.loss, .samples = update.samples, .bytes = update.bytes()});
+    late = push(step, update);
   } catch (const CoordinatorError& error) {
-    if (error.kind() != CoordinatorError::Kind::kRetry) take_back(update);
+    if (error.kind() != CoordinatorError::Kind::kRetry) take_back();
     throw;
   }
   slot_.last_loss.store(update.loss, std::memory_order_relaxed);
   if (late) {
-    take_back(update);
+    take_back();
     count(slot_.late, 1);
     count(slot_.wasted_us, spent_us_);
     return false;
@@ -59,8 +67,8 @@ bool StoreLoop::report(const Step& step) {
   return true;
 }
 
-void StoreLoop::take_back(const Update& update) {
-  store_.take_back(update);
+void StoreLoop::take_back() {
+  exchange_.take_back();
   must_pull_ = true;  // the replica has it, too
 }
 

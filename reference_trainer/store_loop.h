@@ -2,26 +2,26 @@
 // adds its update there. The loop is the same for every such policy. Used by one thread.
 #pragma once
 
-#include "reference_trainer/parameter_store.h"
+#include "reference_trainer/exchange.h"
 #include "reference_trainer/worker_loop.h"
 
 namespace syncd::trainer {
 
 class StoreLoop : public WorkerLoop {
  public:
-  // As WorkerLoop, over `store`, which must outlive the loop.
-  StoreLoop(int worker, const RunBoard& board, ParameterStore& store, Stepper& stepper,
+  // As WorkerLoop, over `exchange`, which works on `stepper` and must outlive the loop.
+  StoreLoop(int worker, const RunBoard& board, ParameterExchange& exchange, Stepper& stepper,
             Coordinator& coordinator, Clock& clock);
 
  private:
   bool train(const Step& step) override;
   void start_over() override { must_pull_ = true; }
   void renew() override;
-  bool report(const Step& step);
-  void take_back(const Update& update);
+  std::optional<PushReport> add_update();
+  bool report(const Step& step, const PushReport& update);
+  void take_back();
 
-  ParameterStore& store_;
-  StoreReader reader_;
+  ParameterExchange& exchange_;
   bool must_pull_ = true;
 };
 

@@ -70,6 +70,7 @@ class SyncdCoordinator : public PeerCoordinator {
     options.name = name.c_str();
     options.rank = request_.worker;
     options.world_size = static_cast<std::uint32_t>(request_.workers);
+    options.resync_flag = request_.resync_flag;
     ErrorHolder error;
     const syncd_status status = syncd_join(client_, &options, &worker_, error.out());
     if (status != SYNCD_OK) {

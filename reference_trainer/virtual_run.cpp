@@ -69,7 +69,9 @@ class VirtualRun : public sim::Model {
     result_.policy = settings.policy;
     result_.workers.resize(workers_.size());
     for (Worker& worker : workers_) {
-      worker.stepper = workload.make_stepper();
+      const auto rank = static_cast<std::int32_t>(&worker - workers_.data());
+      worker.stepper = workload.make_stepper(rank);
+      worker.stepper->interruptible(false);  // what is dropped was never computed
       workload.initialize(worker.stepper->replica());
     }
   }
@@ -287,7 +289,9 @@ class VirtualRun : public sim::Model {
 class StoreRun final : public VirtualRun {
  public:
   StoreRun(const RunSettings& settings, const Workload& workload)
-      : VirtualRun(settings, workload), store_(workload.layout().parameters) {
+      : VirtualRun(settings, workload),
+        store_(workload.layout().parameters),
+        pulled_(workers_.size()) {
     workload.initialize(store_);
   }
 
@@ -296,12 +300,16 @@ class StoreRun final : public VirtualRun {
     std::copy(store_.begin(), store_.end(), stepper.replica().begin());
     stepper.replica_changed();
     ++result_.workers[rank].pulls;
+    pulled_[rank] = updates_;
   }
 
   std::optional<double> publish(Rank rank, Iteration /*k*/) override {
     Worker& worker = workers_[rank];
     add_update(*worker.update, store_);
     add_to_replica(worker);
+    unseen_ += updates_ - pulled_[rank];
+    ++updates_;
+    ++pulled_[rank];  // what it sent, it has
     return loss_of(worker);
   }
 
@@ -317,6 +325,11 @@ class StoreRun final : public VirtualRun {
     give_back(rank);
   }
 
+  std::optional<double> unseen_updates() const {
+    if (updates_ == 0) return std::nullopt;
+    return static_cast<double>(unseen_) / static_cast<double>(updates_);
+  }
+
   void send(Rank, Rank, Iteration) override {}
   void arrived(Rank, Rank, Iteration) override {}
   void reduce(Rank, Iteration, const std::vector<wire::PeerUpdate>&, bool) override {}
@@ -327,6 +340,9 @@ class StoreRun final : public VirtualRun {
   }
 
   std::vector<float> store_;
+  std::int64_t updates_ = 0;          // that were added to it
+  std::vector<std::int64_t> pulled_;  // as many of them each worker's replica has
+  std::int64_t unseen_ = 0;           // summed up over all pushes
 };
 
 // Every worker has parameters of its own: see peer_loop.h for the order of things.
@@ -439,7 +455,12 @@ RunResult run_virtually(const RunSettings& settings, const VirtualSettings& virt
   sim::Options options = simulation_options(settings, virtually);
   if (settings.verbose && observer.notify) observer.notify("training in virtual time");
   const auto peers = peer_policy(settings.policy, settings.hop_order);
-  if (!peers) return StoreRun(settings, workload).execute(std::move(options), observer);
+  if (!peers) {
+    StoreRun run(settings, workload);
+    RunResult result = run.execute(std::move(options), observer);
+    result.unseen_updates = run.unseen_updates();
+    return result;
+  }
   const auto own = make_peer_workload(settings.workload, workload, data);
   PeerRun run(settings, *peers, *own);
   RunResult result = run.execute(std::move(options), observer);

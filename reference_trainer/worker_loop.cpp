@@ -2,7 +2,9 @@
 #include "reference_trainer/worker_loop.h"
 
 #include <algorithm>
+#include <thread>
 
+#include "reference_trainer/peer_policy.h"
 #include "reference_trainer/random.h"
 
 namespace syncd::trainer {
@@ -11,6 +13,11 @@ namespace {
 // Padding sleeps in slices of this length, between which the re-sync flag and the stop flag are
 // read.
 constexpr std::int64_t kSliceUs = 2'000;
+
+// A device that computes is asked again and again, at first without a pause: what it is asked for
+// mostly takes less than a pause does. After so many times, which take some milliseconds, with one.
+constexpr int kEagerPolls = 5'000;
+constexpr std::int64_t kPollUs = 100;
 
 void set_state(WorkerSlot& slot, WorkerState state) {
   slot.state.store(static_cast<std::int32_t>(state), std::memory_order_relaxed);
@@ -36,7 +43,9 @@ WorkerLoop::WorkerLoop(int worker, const RunBoard& board, Stepper& stepper,
       clock_(clock),
       slot_(board.slot(worker)),
       coordinator_(coordinator),
-      slowdown_(Slowdown::parse(board.config().slowdown.data(), board.workers())) {}
+      slowdown_(Slowdown::parse(board.config().slowdown.data(), board.workers())) {
+  stepper_.interruptible(may_start_over(board.config().policy.data()));
+}
 
 void WorkerLoop::run() {
   bool left_by_job = false;
@@ -207,17 +216,39 @@ bool WorkerLoop::compute_once(const Step& step, std::int64_t batch, bool& restar
   const int parts = stepper_.micro_batches();
   const std::int64_t base_us = board_.config().iteration_us / parts;
   std::int64_t due_us = start_us;
+  // How long a part is to be drawn out follows from how long it took. Where none is, a device may
+  // know the next one while it computes.
+  const bool one_by_one = base_us > 0 || factor > 1;
   stepper_.start({.worker = worker_, .iteration = batch});
   for (int part = 0; part < parts && !restart; ++part) {
     const std::int64_t part_start_us = clock_.now_us();
     stepper_.compute(part);
+    restart = await_device(one_by_one || part + 1 == parts);
     const std::int64_t real_us = clock_.now_us() - part_start_us;
     due_us += static_cast<std::int64_t>(factor * static_cast<double>(std::max(base_us, real_us)));
-    restart = pad_until(due_us);
+    restart = restart || pad_until(due_us);
     if (board_.stop() == StopLevel::kAbandon) return false;
   }
+  // It may have seen an advice that was withdrawn before this worker saw it.
+  restart = restart || stepper_.interrupted();
+  if (restart) stepper_.drop();
   spent_us_ = clock_.now_us() - start_us;
   return true;
+}
+
+// Waits until the stepper takes another part, or has done all it was told. True if the daemon
+// meanwhile advises to start over.
+bool WorkerLoop::await_device(bool all) {
+  for (int polls = 0; !(all ? stepper_.finished() : stepper_.ready()); ++polls) {
+    if (coordinator_.should_resync()) return true;
+    if (board_.stop() == StopLevel::kAbandon) return false;
+    if (polls < kEagerPolls) {
+      std::this_thread::yield();
+    } else {
+      clock_.sleep_us(kPollUs);
+    }
+  }
+  return false;
 }
 
 // Sleeps until due_us. True if the daemon meanwhile advises to start over.

@@ -88,6 +88,7 @@ class WorkerLoop {
   bool begin(Step& step);
   bool ask(StopLevel give_up, const std::function<bool()>& answered);
   bool compute_once(const Step& step, std::int64_t batch, bool& restart);
+  bool await_device(bool all);
   bool pad_until(std::int64_t due_us);
   void rejoin();
   void leave(bool job_has_ended);

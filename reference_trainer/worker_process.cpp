@@ -1,45 +1,37 @@
 // The worker process: see worker_process.h.
 #include "reference_trainer/worker_process.h"
 
-#include <cerrno>
 #include <csignal>
 #include <cstdio>
 #include <cstring>
 #include <exception>
 #include <string>
+#include <utility>
 
 #include "reference_trainer/data_file.h"
-#include "reference_trainer/peer_loop.h"
-#include "reference_trainer/store_loop.h"
+#include "reference_trainer/process.h"
 
 namespace syncd::trainer {
 namespace {
 
-void train(int worker, const RunBoard& board) {
-  const BoardConfig& config = board.config();
-  const SharedArrays data = SharedArrays::attach(config.data_fd);
-  const std::optional<PeerPolicy> peers =
-      peer_policy(config.policy.data(), static_cast<HopOrder>(config.hop_order));
-  std::unique_ptr<Workload> workload = make_workload(config.workload, data);
-  if (peers) workload = make_peer_workload(config.workload, *workload, data);
-  const std::unique_ptr<Stepper> stepper = workload->make_stepper();
-  const std::unique_ptr<PeerCoordinator> coordinator =
-      connect_to_syncd({.addresses = config.addresses.data(),
-                        .job = config.job.data(),
-                        .policy = config.policy.data(),
-                        .worker = worker,
-                        .workers = board.workers()});
-  SystemClock clock;
-  if (peers) {
-    PeerQueues queues = PeerQueues::attach(config.peers_fd, board.workers());
-    workload->initialize(stepper->replica());
-    stepper->replica_changed();
-    PeerLoop(worker, board, *peers, queues, *stepper, *coordinator, clock).run();
-  } else {
-    ParameterStore store = ParameterStore::attach(config.store_fd);
-    StoreLoop(worker, board, store, *stepper, *coordinator, clock).run();
+class WorkerProcess : public RunningWorker {
+ public:
+  WorkerProcess(int worker, const RunBoard& board, ChildProcess process)
+      : slot_(board.slot(worker)), process_(std::move(process)) {}
+
+  std::optional<End> poll() override {
+    const auto status = process_.poll();
+    if (!status) return std::nullopt;
+    if (*status == 0) return End{true, "finished"};
+    const std::string reason = slot_.message.get();
+    return End{false, describe_exit(*status) + (reason.empty() ? "" : ": " + reason)};
   }
-}
+  void end() override { process_.signal(SIGKILL); }
+
+ private:
+  const WorkerSlot& slot_;
+  ChildProcess process_;
+};
 
 }  // namespace
 
@@ -58,35 +50,27 @@ int worker_main(int argc, const char* const* argv) {
     const RunBoard board = RunBoard::attach(static_cast<int>(*board_fd));
     if (*worker >= static_cast<std::uint64_t>(board.workers())) return 2;
     const auto index = static_cast<int>(*worker);
-    WorkerSlot& slot = board.slot(index);
-    WorkerState end = WorkerState::kFinished;
-    try {
-      train(index, board);
-    } catch (const std::exception& error) {
-      slot.message.set(error.what());
-      end = WorkerState::kFailed;
-    }
-    slot.state.store(static_cast<std::int32_t>(end), std::memory_order_release);
-    return end == WorkerState::kFinished ? 0 : kWorkerFailed;
+    return run_worker(index, board, nullptr) == WorkerState::kFinished ? 0 : kWorkerFailed;
   } catch (const std::exception& error) {
     std::fprintf(stderr, "reference_trainer worker: %s\n", error.what());
     return 2;
   }
 }
 
-ChildProcess start_worker(int worker, const RunBoard& board) {
+std::unique_ptr<RunningWorker> start_worker_process(int worker, const RunBoard& board) {
   SpawnOptions spawn;
   spawn.program = own_program().string();
   spawn.arguments = {kWorkerModeFlag, std::to_string(worker), std::to_string(board.fd())};
   spawn.inherited_fds = {board.fd(), board.config().data_fd};
-  for (const int fd : {board.config().store_fd, board.config().peers_fd}) {
+  const BoardConfig& config = board.config();
+  for (const int fd : {config.store_fd, config.peers_fd, config.device_fd}) {
     if (fd >= 0) spawn.inherited_fds.push_back(fd);
   }
   // Where and what to join is decided by the parent; these would win over it in the client library.
   spawn.unset = {"SYNCD_ADDR", "SYNCD_JOB"};
   spawn.death_signal = SIGKILL;
   spawn.ignore_interrupt = true;
-  return ChildProcess::start(spawn);
+  return std::make_unique<WorkerProcess>(worker, board, ChildProcess::start(spawn));
 }
 
 }  // namespace syncd::trainer

@@ -3,8 +3,9 @@
 // client library adds one for the network.
 #pragma once
 
-#include "reference_trainer/process.h"
-#include "reference_trainer/run_board.h"
+#include <memory>
+
+#include "reference_trainer/worker.h"
 
 namespace syncd::trainer {
 
@@ -19,6 +20,6 @@ int worker_main(int argc, const char* const* argv);
 
 // Starts such a process from this program. It gets the board, the store and the data by descriptor.
 // Throws ProcessError.
-ChildProcess start_worker(int worker, const RunBoard& board);
+std::unique_ptr<RunningWorker> start_worker_process(int worker, const RunBoard& board);
 
 }  // namespace syncd::trainer

@@ -16,14 +16,15 @@ struct Defaults {
   std::string_view name;
   std::int32_t batch;
   double learning_rate;
+  std::int32_t full_rate_workers;  // as many of them stand that rate
   std::int64_t samples_of_seconds;
   std::unique_ptr<Workload> (*make)(const WorkloadConfig&, const SharedArrays&);
 };
 
 constexpr Defaults kDefaults[] = {
-    {"svm", 32, 0.25, 300'000, make_svm},
-    {"mf", 128, 0.05, 300'000, make_mf},
-    {"cnn", 32, 0.005, 6'400, make_cnn},
+    {"svm", 32, 2, 4, 300'000, make_svm},
+    {"mf", 128, 0.05, 16, 300'000, make_mf},
+    {"cnn", 32, 0.004, 4, 6'400, make_cnn},
 };
 
 const Defaults& defaults_of(WorkloadKind kind) {
@@ -41,8 +42,8 @@ std::int32_t default_batch(WorkloadKind kind) {
 }
 
 double default_learning_rate(WorkloadKind kind, std::int32_t workers) {
-  const double full = defaults_of(kind).learning_rate;
-  return workers > kFullRateWorkers ? full * kFullRateWorkers / workers : full;
+  const Defaults& defaults = defaults_of(kind);
+  return defaults.learning_rate * std::min(1.0, double(defaults.full_rate_workers) / workers);
 }
 
 std::int64_t samples_of_seconds(WorkloadKind kind) {
@@ -76,17 +77,23 @@ const Update& compute_minibatch(Stepper& stepper, BatchKey key) {
   return stepper.finish();
 }
 
-void train_serially(const Workload& workload, std::int32_t workers, std::int64_t iterations,
-                    std::span<float> parameters) {
+std::int64_t train_serially(const Workload& workload, std::int32_t workers, std::int64_t iterations,
+                            std::span<float> parameters,
+                            const std::function<bool(std::int64_t done)>& goes_on) {
   const std::unique_ptr<Stepper> stepper = workload.make_stepper();
   std::copy(parameters.begin(), parameters.end(), stepper->replica().begin());
   stepper->replica_changed();
-  for (std::int64_t i = 0; i < iterations; ++i) {
-    const BatchKey key{.worker = static_cast<std::int32_t>(i % workers), .iteration = i / workers};
+  std::int64_t done = 0;
+  while (done < iterations) {
+    const BatchKey key{.worker = static_cast<std::int32_t>(done % workers),
+                       .iteration = done / workers};
     add_update(compute_minibatch(*stepper, key), stepper->replica());
     stepper->replica_changed();
+    ++done;
+    if (goes_on && !goes_on(done)) break;
   }
   std::copy(stepper->replica().begin(), stepper->replica().end(), parameters.begin());
+  return done;
 }
 
 }  // namespace syncd::trainer

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -21,8 +22,12 @@ namespace syncd::trainer {
 
 enum class WorkloadKind : std::int32_t { kSvm = 0, kMf = 1, kCnn = 2 };
 
-// What computes. Only cnn knows another than the CPU.
+// What computes.
 enum class Backend : std::int32_t { kCpu = 0, kCuda = 1 };
+
+// In what products of matrices multiply on a GPU; sums, parameters and everything else are float.
+// kTf32 and kBf16 keep 10 and 7 bits of a factor's 23, and take compute capability 8.0.
+enum class Precision : std::int32_t { kFloat = 0, kTf32 = 1, kBf16 = 2 };
 
 // "svm", "mf", "cnn".
 std::string_view workload_name(WorkloadKind kind);
@@ -38,12 +43,13 @@ struct WorkloadConfig {
   double momentum = 0;      // cnn alone
   double weight_decay = 0;  // cnn alone
   Backend backend = Backend::kCpu;
+  Precision precision = Precision::kFloat;  // of the backend kCuda alone
 };
 
-// A workload's own defaults, the same for every policy. Under a barrier all workers step at once,
-// so beyond kFullRateWorkers the rate is divided by what they are more: their common step stays
-// where training is stable.
-inline constexpr std::int32_t kFullRateWorkers = 16;
+// A workload's own defaults, the same for every policy. All workers' steps add up, so that what can
+// be afforded is shared between them: with more than a workload's full-rate workers (4 of cnn and
+// svm, 16 of mf, whose steps seldom meet in a parameter), the rate is divided by what they are
+// more. Chosen by `redraw_claims --learning-rates`; RESULTS.md has the table.
 std::int32_t default_batch(WorkloadKind kind);
 double default_learning_rate(WorkloadKind kind, std::int32_t workers);
 
@@ -104,6 +110,26 @@ class Stepper {
   virtual int micro_batches() const = 0;
   virtual void compute(int part) = 0;
 
+  // Where compute() only tells a device what to do, these say how far that is, without waiting.
+  // ready(): compute() may be told more; it takes more at any time, but what is queued already
+  // cannot be stopped at once. finished(): all that it was told is done.
+  virtual bool ready() { return true; }
+  virtual bool finished() { return true; }
+
+  // Whether the caller may want to drop a minibatch; where not, it may be computed in fewer parts.
+  // Called before start(); true unless it says otherwise.
+  virtual void interruptible(bool) {}
+
+  // Where whoever advises to start over may write that it does, for a device to see: 4 bytes that
+  // live as long as the stepper. Null: nothing looks there.
+  virtual std::uint32_t* resync_flag() { return nullptr; }
+
+  // Nobody wants the minibatch any more: what of it is not done yet may end early.
+  virtual void drop() {}
+
+  // True if parts ended early, so that the result is worthless. Asked when all is finished.
+  virtual bool interrupted() { return false; }
+
   // The update of the whole minibatch; valid until the next start().
   virtual const Update& finish() = 0;
 };
@@ -142,7 +168,9 @@ class Workload {
   // measured; it may be infinite.
   virtual double peer_rate_max() const = 0;
 
-  virtual std::unique_ptr<Stepper> make_stepper() const = 0;
+  // Throws std::runtime_error if the backend cannot be used. Where there are several devices, the
+  // workers take turns in them.
+  virtual std::unique_ptr<Stepper> make_stepper(std::int32_t worker = 0) const = 0;
 };
 
 // The workload over data that prepare.h put into shared memory; `data` must outlive it. Throws
@@ -160,8 +188,11 @@ void add_update(const Update& update, std::span<float> parameters);
 const Update& compute_minibatch(Stepper& stepper, BatchKey key);
 
 // Trains in this process alone, without any coordination: `iterations` minibatches, the workers in
-// turn, every update at once visible. What perfectly fresh parameters would give.
-void train_serially(const Workload& workload, std::int32_t workers, std::int64_t iterations,
-                    std::span<float> parameters);
+// turn, every update at once visible. What perfectly fresh parameters would give. `goes_on`, if it
+// is not empty, hears after every minibatch how many are done, and ends the training by saying
+// false. Returns how many were done.
+std::int64_t train_serially(const Workload& workload, std::int32_t workers, std::int64_t iterations,
+                            std::span<float> parameters,
+                            const std::function<bool(std::int64_t done)>& goes_on = {});
 
 }  // namespace syncd::trainer

@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <numeric>
 
 #include "reference_trainer/data_file.h"
@@ -126,6 +127,72 @@ TEST_F(ImageDirectory, HoldsOutTheTestImagesAndTakesTheTrainingFilesInOrder) {
   std::sort(drawn.begin(), drawn.begin() + 3);
   std::sort(drawn.begin() + 3, drawn.end());
   EXPECT_THAT(drawn, ElementsAre(1, 2, 3, 4, 5)) << "shuffled, but not across the split";
+}
+
+// What the distributed archives unpack to, written down here byte by byte rather than with
+// format_images(): cifar-10-batches-bin has five training files and one of test images, all of the
+// same length, and cifar-100-binary two. There are ten thousand records in each (fifty thousand in
+// train.bin), here fewer. A record of CIFAR-100 has its coarse label first, and which fine labels a
+// coarse one has follows no rule.
+TEST_F(ImageDirectory, ReadsTheArchivesAsTheyAreDistributed) {
+  constexpr int kRecords = 40;
+  const auto pixel = [](int image, int channel, int row, int column) {
+    return static_cast<char>((image * 7 + channel * 85 + row * 3 + column) % 256);
+  };
+  int images = 0;
+  const auto records = [&](int count, bool has_coarse) {
+    std::string bytes;
+    for (int i = 0; i < count; ++i, ++images) {
+      if (has_coarse) bytes += static_cast<char>(images * 11 % 20);
+      bytes += static_cast<char>(images * 3 % (has_coarse ? 100 : 10));
+      for (int channel = 0; channel < 3; ++channel) {
+        for (int row = 0; row < 32; ++row) {
+          for (int column = 0; column < 32; ++column) bytes += pixel(images, channel, row, column);
+        }
+      }
+    }
+    return bytes;
+  };
+  for (const bool is_cifar100 : {false, true}) {
+    images = 0;
+    TemporaryDirectory place;
+    const auto put = [&](const char* name, const std::string& bytes) {
+      write_data_file(place.path() / name, bytes);
+    };
+    if (is_cifar100) {
+      put("train.bin", records(5 * kRecords, true));
+      put("test.bin", records(kRecords, true));
+      put("coarse_label_names.txt", "aquatic_mammals\n");
+      put("fine_label_names.txt", "apple\n");
+    } else {
+      for (const char* name : {"data_batch_1.bin", "data_batch_2.bin", "data_batch_3.bin",
+                               "data_batch_4.bin", "data_batch_5.bin", "test_batch.bin"}) {
+        put(name, records(kRecords, false));
+      }
+      put("batches.meta.txt", "airplane\n");
+      put("readme.html", "<html></html>\n");
+    }
+    request_.directory = place.path();
+    const Dataset dataset = obtain_dataset(request_, place.path());
+    EXPECT_THAT(
+        dataset.description,
+        HasSubstr(is_cifar100 ? ": 200 images to train on, 40 held out, 100 classes (cifar-100"
+                              : ": 200 images to train on, 40 held out, 10 classes (cifar-10"));
+    const ImageView view = view_images(dataset.arrays);
+    ASSERT_EQ(view.size(), 6U * kRecords);
+    for (std::size_t sample = 0; sample < view.size(); ++sample) {
+      const int image = static_cast<int>(view.order[sample]);
+      ASSERT_EQ(image >= 5 * kRecords, sample >= view.training) << "held out are the test images";
+      ASSERT_EQ(view.label(sample), image * 3 % (is_cifar100 ? 100 : 10));
+      const auto pixels = view.pixels(sample);
+      for (const auto& [channel, row, column] :
+           {std::array{0, 0, 0}, std::array{1, 0, 31}, std::array{2, 31, 0}, std::array{2, 31, 31},
+            std::array{0, 17, 5}}) {
+        const auto place_in_image = static_cast<std::size_t>(channel * 1024 + row * 32 + column);
+        ASSERT_EQ(static_cast<char>(pixels[place_in_image]), pixel(image, channel, row, column));
+      }
+    }
+  }
 }
 
 TEST_F(ImageDirectory, SaysWhatIsMissing) {

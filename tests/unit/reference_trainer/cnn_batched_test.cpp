@@ -5,67 +5,35 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <algorithm>
-#include <limits>
-
 #include "reference_trainer/cnn_backends.h"
 #include "tests/unit/reference_trainer/cnn_reference.h"
+#include "tests/unit/reference_trainer/host_device.h"
 #include "tests/unit/reference_trainer/support.h"
 
 namespace syncd::trainer {
 namespace {
 
-// Runs indices backwards, which no result may depend on, and hands out memory full of NaN, which
-// nobody may read before it is written.
-class HostDevice {
- public:
-  template <typename T>
-  class Buffer {
-   public:
-    Buffer(HostDevice&, std::size_t count) : memory_(count, junk()) {}
-    T* data() { return memory_.data(); }
-    const T* data() const { return memory_.data(); }
-
-   private:
-    static T junk() {
-      if constexpr (std::numeric_limits<T>::has_quiet_NaN) {
-        return std::numeric_limits<T>::quiet_NaN();
-      } else {
-        return std::numeric_limits<T>::max();
-      }
-    }
-    std::vector<T> memory_;
-  };
-
-  template <typename T>
-  void copy_in(T* to, std::span<const T> from) {
-    std::copy(from.begin(), from.end(), to);
-  }
-  template <typename T>
-  void copy_out(std::span<T> to, const T* from) {
-    std::copy_n(from, to.size(), to.begin());
-  }
-  void clear(float* values, std::size_t count) { std::fill_n(values, count, 0.0F); }
-
-  template <typename Function>
-  void for_each(std::size_t count, const Function& function) {
-    while (count-- > 0) function(count);
-  }
-
-  void multiply(Transpose transpose_a, Transpose transpose_b, std::size_t m, std::size_t n,
-                std::size_t k, const float* a, std::size_t stride_a, const float* b,
-                std::size_t stride_b, Into into, float* c, std::size_t stride_c,
-                std::size_t products) {
-    for (std::size_t p = 0; p < products; ++p) {
-      trainer::multiply(transpose_a, transpose_b, m, n, k, a + p * stride_a, b + p * stride_b, into,
-                        c + p * stride_c);
-    }
-  }
-};
+using testing::HostDevice;
 
 std::unique_ptr<CnnBackend> make_batched(const CnnShape& shape, std::size_t samples_max) {
   return std::make_unique<BatchedCnn<HostDevice>>(HostDevice(), shape, CnnLayout(shape),
                                                   samples_max);
+}
+
+TEST(Divider, DividesAsTheProcessorDoes) {
+  for (const Index divisor : {1U, 2U, 3U, 5U, 7U, 9U, 25U, 32U, 75U, 100U, 1000U, 1024U, 65'537U,
+                              (1U << 30) + 1, (1U << 31) - 1}) {
+    const Divider divider(divisor);
+    for (Index value = 0; value < 3000; ++value) {
+      const Index large = (1U << 31) - 1 - value * 717;
+      for (const Index dividend : {value, large, value * divisor / 7, large / divisor * divisor,
+                                   large / divisor * divisor - 1}) {
+        const Index n = dividend & ((1U << 31) - 1);
+        ASSERT_EQ(divider.divide(n), n / divisor) << n << " / " << divisor;
+        ASSERT_EQ(divider.rest(n), n % divisor) << n << " / " << divisor;
+      }
+    }
+  }
 }
 
 TEST(BatchedCnn, AgreesWithTheNetworkInDouble) {

@@ -134,5 +134,28 @@ INSTANTIATE_TEST_SUITE_P(Workloads, LearnableTest,
                            return std::string(workload_name(entry.param.kind));
                          });
 
+// What a progress line and Ctrl-C are made from.
+TEST(TrainSerially, TellsHowFarItIsAndEndsWhenToldTo) {
+  const WorkloadConfig config = testing::small_config(WorkloadKind::kMf);
+  const SharedArrays data = testing::small_data(WorkloadKind::kMf);
+  const auto workload = make_workload(config, data);
+  const auto trained = [&](std::int64_t iterations, std::int64_t end, std::vector<int>& heard) {
+    std::vector<float> parameters(workload->layout().parameters);
+    workload->initialize(parameters);
+    const std::int64_t done =
+        train_serially(*workload, config.workers, iterations, parameters, [&](std::int64_t n) {
+          heard.push_back(static_cast<int>(n));
+          return n != end;
+        });
+    EXPECT_EQ(done, heard.size());
+    return parameters;
+  };
+  std::vector<int> whole;
+  std::vector<int> ended;
+  EXPECT_EQ(trained(3, 0, whole), trained(7, 3, ended)) << "what was done until then stays";
+  EXPECT_EQ(whole, (std::vector<int>{1, 2, 3}));
+  EXPECT_EQ(ended, whole);
+}
+
 }  // namespace
 }  // namespace syncd::trainer

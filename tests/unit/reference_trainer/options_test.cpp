@@ -36,6 +36,13 @@ class OptionsTest : public ::testing::Test {
   }
 };
 
+TEST_F(OptionsTest, WhoNamesNoDataGetsGenerated) {
+  EXPECT_TRUE(good({}).data.generate);
+  EXPECT_FALSE(good({"--data", "f"}).data.generate);
+  EXPECT_FALSE(good({"--data-dir", "d"}).data.generate);
+  EXPECT_TRUE(good({"--data-dir", "d", "--generate"}).data.generate);
+}
+
 TEST_F(OptionsTest, HasDefaultsThatMakeARun) {
   const Options options = good({"--generate"});
   EXPECT_THAT(options.policies, ElementsAre("bsp"));
@@ -111,6 +118,28 @@ TEST_F(OptionsTest, TakesEveryFlag) {
   EXPECT_EQ(options.csv_directory, "/c");
 }
 
+TEST_F(OptionsTest, WorkersAreProcessesAndParametersAreWhereIsComputed) {
+  const std::vector<const char*> cnn{"--workload", "cnn", "--generate"};
+  const auto with = [&](std::vector<const char*> more) {
+    more.insert(more.begin(), cnn.begin(), cnn.end());
+    return parse(more);
+  };
+  EXPECT_EQ(with({}).options.workers_as, WorkersAs::kProcesses);
+  EXPECT_EQ(with({"--workers-as", "processes"}).options.workers_as, WorkersAs::kProcesses);
+  EXPECT_EQ(with({"--workers-as", "threads"}).options.workers_as, WorkersAs::kThreads);
+  EXPECT_THAT(with({"--workers-as", "fibers"}).text,
+              HasSubstr("--workers-as: 'fibers' is not allowed; allowed: processes, threads"));
+  EXPECT_EQ(with({}).options.store_in, StoreIn::kHost);
+  EXPECT_EQ(with({"--store-in", "host"}).options.store_in, StoreIn::kHost);
+  EXPECT_EQ(with({"--backend", "cuda"}).options.store_in, StoreIn::kDevice);
+  EXPECT_EQ(with({"--backend", "cuda", "--store-in", "host"}).options.store_in, StoreIn::kHost);
+  EXPECT_EQ(with({"--backend", "cuda", "--store-in", "device"}).options.store_in, StoreIn::kDevice);
+  EXPECT_THAT(with({"--store-in", "device"}).text,
+              HasSubstr("--store-in: device is only allowed with --backend cuda"));
+  EXPECT_THAT(with({"--store-in", "gpu"}).text,
+              HasSubstr("--store-in: 'gpu' is not allowed; allowed: host, device"));
+}
+
 TEST_F(OptionsTest, ANetworkHasMomentumAndItsOwnFormats) {
   const Options standard = parse({"--workload", "cnn", "--generate"}).options;
   EXPECT_EQ(standard.workload.kind, WorkloadKind::kCnn);
@@ -127,6 +156,12 @@ TEST_F(OptionsTest, ANetworkHasMomentumAndItsOwnFormats) {
   EXPECT_EQ(given.workload.backend, Backend::kCpu);
   const ParsedCommand cuda = parse({"--workload", "cnn", "--generate", "--backend", "cuda"});
   EXPECT_EQ(cuda.options.workload.backend, Backend::kCuda);
+  EXPECT_EQ(cuda.options.workload.precision, Precision::kFloat);
+  EXPECT_EQ(parse({"--workload", "mf", "--generate", "--backend", "cuda"}).options.workload.backend,
+            Backend::kCuda);
+  const auto fast =
+      parse({"--workload", "cnn", "--generate", "--backend", "cuda", "--precision", "tf32"});
+  EXPECT_EQ(fast.options.workload.precision, Precision::kTf32);
   EXPECT_THAT(parse({"--workload", "cnn", "--backend", "gpu"}).text,
               HasSubstr("--backend: 'gpu' is not allowed; allowed: cpu, cuda"));
   EXPECT_THAT(parse({"--workload", "cnn", "--generate", "--momentum", "1"}).text,
@@ -220,7 +255,11 @@ TEST_F(OptionsTest, FlagsThatWouldHaveNoEffectAreRefused) {
               HasSubstr("with --workload cnn; allowed: cifar-10, cifar-100"));
   EXPECT_THAT(error({"--momentum", "0.5"}), HasSubstr("--momentum: only used with --workload cnn"));
   EXPECT_THAT(error({"--weight-decay", "0"}), HasSubstr("--weight-decay: only used with"));
-  EXPECT_THAT(error({"--backend", "cuda"}), HasSubstr("--backend: only used with --workload cnn"));
+  EXPECT_THAT(error({"--precision", "float"}),
+              HasSubstr("--precision: only used with --workload cnn"));
+  EXPECT_THAT(parse({"--workload", "cnn", "--generate", "--precision", "bf16"}).text,
+              HasSubstr("--precision: bf16 is only allowed with --backend cuda; allowed with the "
+                        "CPU: float"));
   EXPECT_THAT(error({"--generate", "--data", "f"}), HasSubstr("--data and --generate: only one"));
   EXPECT_THAT(error({"--job", "a/b"}), HasSubstr("--job: 'a/b' is not allowed"));
 }
@@ -264,6 +303,10 @@ TEST_F(OptionsTest, VirtualTimeHasItsOwnFlags) {
   EXPECT_THAT(error({"--iteration-time", "constant:1"}),
               HasSubstr("only used with --virtual-time"));
   EXPECT_THAT(error({"--virtual-time", "--store", "x"}), HasSubstr("--store: not used with"));
+  EXPECT_THAT(error({"--virtual-time", "--workers-as", "threads"}),
+              HasSubstr("--workers-as: not used with"));
+  EXPECT_THAT(error({"--virtual-time", "--store-in", "host"}),
+              HasSubstr("--store-in: not used with"));
   EXPECT_THAT(error({"--virtual-time", "--iteration-ms", "0"}), HasSubstr("more than 0"));
   EXPECT_THAT(error({"--virtual-time", "--iteration-ms", "5", "--iteration-time", "constant:1"}),
               HasSubstr("only one of them is allowed"));

@@ -13,15 +13,18 @@
 #include <mutex>
 #include <thread>
 
+#include "reference_trainer/host_exchange.h"
 #include "tests/unit/reference_trainer/loop_support.h"
 #include "tests/unit/reference_trainer/support.h"
 
 namespace syncd::trainer {
 namespace {
 
+using testing::CompleteGraph;
 using testing::CountingStepper;
 using ::testing::ElementsAre;
 using testing::FakeClock;
+using testing::GraphMember;
 using ::testing::HasSubstr;
 
 // Notes every call in order. Grants iterations one after the other unless `begins` says otherwise;
@@ -101,7 +104,8 @@ class PeerLoopTest : public ::testing::Test {
   }
 
   void run(const char* policy, HopOrder order = HopOrder::kParallel) {
-    PeerLoop(0, board, *peer_policy(policy, order), queues, stepper, coordinator, clock).run();
+    HostPeerExchange exchange(0, queues, stepper);
+    PeerLoop(0, board, *peer_policy(policy, order), exchange, stepper, coordinator, clock).run();
   }
   // What a neighbour sends to worker 0, or what worker 0 sent to it.
   void neighbour_sends(int from, std::int64_t iteration, float value) {
@@ -301,77 +305,6 @@ TEST(PeerLearningRate, MakesUpForTheMeanWithinBounds) {
 
 // ---- Several loops at once
 
-// Hop's standard rule on a complete graph: collect(k) waits for all updates of k. Whoever has left
-// is not waited for.
-class CompleteGraph {
- public:
-  explicit CompleteGraph(std::size_t workers) : pushed_(workers, -1) {}
-
-  void push(std::size_t worker, std::int64_t iteration) {
-    const std::lock_guard lock(mutex_);
-    pushed_[worker] = iteration;
-    changed_.notify_all();
-  }
-  std::optional<std::vector<PeerUpdate>> collect(std::size_t worker, std::int64_t iteration,
-                                                 std::int64_t timeout_ms) {
-    std::unique_lock lock(mutex_);
-    const auto all_there = [&] {
-      return std::all_of(pushed_.begin(), pushed_.end(), [&](auto k) { return k >= iteration; });
-    };
-    if (!changed_.wait_for(lock, std::chrono::milliseconds(timeout_ms), all_there)) {
-      return std::nullopt;
-    }
-    std::vector<PeerUpdate> updates{{static_cast<int>(worker), iteration, 0}};
-    for (std::size_t other = 0; other < pushed_.size(); ++other) {
-      if (other != worker && pushed_[other] != kLeft) {
-        updates.push_back({static_cast<int>(other), iteration, 0});
-      }
-    }
-    for (PeerUpdate& update : updates) update.weight = 1.0 / static_cast<double>(updates.size());
-    return updates;
-  }
-  static constexpr std::int64_t kLeft = std::int64_t{1} << 40;
-
- private:
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::vector<std::int64_t> pushed_;
-};
-
-class GraphMember : public PeerCoordinator {
- public:
-  GraphMember(CompleteGraph& graph, std::size_t workers, std::size_t worker)
-      : graph_(graph), workers_(workers), worker_(worker) {}
-  void join() override {}
-  std::optional<Step> begin(std::int64_t) override { return Step{.iteration = next_++}; }
-  std::string waiting_for() const override { return ""; }
-  bool should_resync() const override { return false; }
-  void restarted(std::int64_t) override {}
-  std::optional<std::vector<int>> targets(std::int64_t, std::int64_t) override {
-    std::vector<int> all;
-    for (std::size_t i = 0; i < workers_; ++i) {
-      if (i != worker_) all.push_back(static_cast<int>(i));
-    }
-    return all;
-  }
-  bool push(std::int64_t iteration, const PushReport&) override {
-    graph_.push(worker_, iteration);
-    return false;
-  }
-  std::optional<std::vector<PeerUpdate>> collect(std::int64_t iteration,
-                                                 std::int64_t timeout_ms) override {
-    return graph_.collect(worker_, iteration, timeout_ms);
-  }
-  void consumed(std::int64_t) override {}
-  void leave() override { graph_.push(worker_, CompleteGraph::kLeft); }
-
- private:
-  CompleteGraph& graph_;
-  std::size_t workers_;
-  std::size_t worker_;
-  std::int64_t next_ = 0;
-};
-
 class PeerLoops : public ::testing::TestWithParam<WorkloadKind> {};
 
 TEST_P(PeerLoops, LearnTogetherAndMissNothing) {
@@ -400,7 +333,8 @@ TEST_P(PeerLoops, LearnTogetherAndMissNothing) {
       stepper->replica_changed();
       GraphMember member(graph, kWorkers, static_cast<std::size_t>(worker));
       SystemClock clock;
-      PeerLoop(worker, board, policy, queues, *stepper, member, clock).run();
+      HostPeerExchange exchange(worker, queues, *stepper);
+      PeerLoop(worker, board, policy, exchange, *stepper, member, clock).run();
     });
   }
   for (std::thread& thread : threads) thread.join();

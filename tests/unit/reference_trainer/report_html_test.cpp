@@ -197,6 +197,27 @@ TEST(ReportDetails, ReadsTheMachine) {
   }
   EXPECT_TRUE(says_when_it_ends);
   for (const Fact& fact : found.machine) EXPECT_FALSE(fact.value.empty()) << fact.name;
+  const auto value_of = [&options](const char* name) {
+    for (const Fact& fact : describe_runs(options, {}).configuration) {
+      if (fact.name == name) return fact.value;
+    }
+    return std::string("none");
+  };
+  const auto momentum = [&] { return value_of("momentum"); };
+  options.workload.momentum = 0.9;
+  options.workload.kind = WorkloadKind::kMf;
+  EXPECT_EQ(momentum(), "none");
+  options.workload.kind = WorkloadKind::kCnn;
+  EXPECT_EQ(momentum(), "0.9");
+  options.workload.workers = 4;
+  EXPECT_EQ(value_of("workers"), "4");
+  EXPECT_EQ(value_of("computed by"), "none");
+  options.workers_as = WorkersAs::kThreads;
+  EXPECT_EQ(value_of("workers"), "4, threads of one process");
+  options.workload.backend = Backend::kCuda;
+  EXPECT_EQ(value_of("computed by"), "CUDA, parameters in host memory");
+  options.store_in = StoreIn::kDevice;
+  EXPECT_EQ(value_of("computed by"), "CUDA, parameters in the GPU's memory");
 }
 
 }  // namespace

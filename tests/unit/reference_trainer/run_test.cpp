@@ -4,6 +4,8 @@
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -254,7 +256,73 @@ TEST(TrainerRun, WithoutAGpuCudaSaysWhatIsMissingBeforeAnythingStarts) {
   if (end == "exit status 0") GTEST_SKIP() << "there is a GPU";
   EXPECT_EQ(end, "exit status 2");
   EXPECT_THAT(trainer.err(), ::testing::StartsWith("reference_trainer: --backend cuda: "));
+#ifdef SYNCD_HAS_CUDA
+  // It was built, so it can be loaded, and says itself what it lacks.
+  EXPECT_THAT(trainer.err(), HasSubstr("there is no GPU that CUDA can use"));
+#endif
   EXPECT_EQ(trainer.out(), "");
+}
+
+// In the trainer's own process, where the queues of forty workers would not fit.
+TEST(TrainerRun, FortyWorkersOfARingTrainInVirtualTime) {
+  Trainer trainer(words(
+      "--workload cnn --workers 40 --policy hop:ring_based,max_ig=5 --virtual-time --generate "
+      "--samples 1000 --batch 1 --target-loss 1 --max-iterations 1 --json"));
+  EXPECT_EQ(trainer.wait(), "exit status 0") << trainer.err();
+  EXPECT_EQ(json::parse(trainer.out())["policies"][0]["iterations"], 40);
+}
+
+// ---- Workers as threads
+
+TEST(TrainerRun, WorkersMayBeThreads) {
+  ::setenv("SYNCD_JOB", "that-of-somebody-else", 1);  // is not for workers
+  Trainer trainer(
+      words("--workload mf --workers 3 --workers-as threads --generate --samples 2000 "
+            "--compare bsp,asp,ssp:1,hop:complete,max_ig=2 --slowdown fixed:2=3x --iteration-ms 2 "
+            "--max-iterations 20 --json --verbose --csv-dir none"));
+  ::unsetenv("SYNCD_JOB");
+  trainer.wait_for_start(0);
+  ASSERT_EQ(trainer.wait(), "exit status 0") << trainer.err();
+  const json report = json::parse(trainer.out());
+  ASSERT_EQ(report["policies"].size(), 4U);
+  for (const json& run : report["policies"]) {
+    EXPECT_EQ(run["iterations"], 60);
+    EXPECT_EQ(run["updates"], 60);
+    EXPECT_TRUE(run["failure"].is_null());
+    EXPECT_EQ(run["lost_workers"], 0);
+    EXPECT_LT(run["final_loss"], run["initial_loss"]);
+    for (const json& worker : run["workers"]) EXPECT_EQ(worker["end"], "finished");
+  }
+  EXPECT_EQ(report["policies"][0]["staleness_max"], 0);
+  EXPECT_LE(report["policies"][2]["staleness_max"], 1);
+  EXPECT_THAT(trainer.left_behind(), IsEmpty());
+}
+
+TEST(TrainerRun, AnInterruptStopsThreadsTooAndStillReports) {
+  Trainer trainer(
+      words("--workload mf --workers 3 --workers-as threads --policy bsp --generate --samples 2000 "
+            "--iteration-ms 20 --max-iterations 100000 --verbose"));
+  trainer.wait_for_start(0);
+  const std::vector<pid_t> daemons = trainer.daemons();
+  ASSERT_EQ(daemons.size(), 1U);
+  trainer.signal(SIGINT);
+  EXPECT_EQ(trainer.wait(), "exit status 130") << trainer.err();
+  EXPECT_THAT(trainer.out(), AllOf(HasSubstr("policy"), HasSubstr("bsp: interrupted")));
+  EXPECT_FALSE(is_alive(daemons[0]));
+  EXPECT_THAT(trainer.left_behind(), IsEmpty());
+}
+
+TEST(TrainerRun, ADaemonThatDiesFailsTheRunOfThreads) {
+  Trainer trainer(
+      words("--workload mf --workers 2 --workers-as threads --policy bsp --generate --samples 2000 "
+            "--iteration-ms 20 --max-iterations 100000 --verbose"));
+  trainer.wait_for_start(0);
+  const std::vector<pid_t> daemons = trainer.daemons();
+  ASSERT_EQ(daemons.size(), 1U);
+  ASSERT_EQ(::kill(daemons[0], SIGKILL), 0);
+  EXPECT_EQ(trainer.wait(), "exit status 1");
+  EXPECT_THAT(trainer.out(), HasSubstr("bsp: the run failed: syncd ended by itself"));
+  EXPECT_THAT(trainer.left_behind(), IsEmpty());
 }
 
 // ---- Decentralized and speculative policies
@@ -280,7 +348,7 @@ void expect_healthy(const json& run) {
 }
 
 TEST(TrainerRun, HopTrainsOnARing) {
-  const json run = run_of("hop:ring,max_ig=2", "--iteration-ms 1");
+  const json run = run_of("hop:ring,max_ig=2", "--iteration-ms 1 --learning-rate 0.25");
   expect_healthy(run);
   // Two neighbours each, all of whose updates are read; but for the end, when they leave.
   EXPECT_GT(run["reduced_updates"], 4 * 2 * 35);
@@ -535,6 +603,51 @@ TEST(TrainerRun, AJobThatTheDaemonRefusesFailsItsRunAndTheOthersGoOn) {
               AllOf(HasSubstr("SYNCD_E_"), HasSubstr("/no/such/graph")));
   EXPECT_TRUE(report["policies"][1]["failure"].is_null());
   EXPECT_EQ(report["policies"][1]["iterations"], 10);
+}
+
+TEST(TrainerRun, AThreadThatFailsIsThatWorkersFailure) {
+  const HastyDaemon daemon;
+  Trainer trainer(
+      words("--workload mf --workers 2 --workers-as threads --compare hop:file:/no/such/graph,asp "
+            "--generate --samples 2000 --iteration-ms 1 --max-iterations 5 --csv-dir none --json "
+            "--daemon " +
+            daemon.address()));
+  EXPECT_EQ(trainer.wait(), "exit status 1");
+  const json report = json::parse(trainer.out());
+  EXPECT_THAT(report["policies"][0]["failure"].get<std::string>(),
+              AllOf(HasSubstr(": failed: "), HasSubstr("SYNCD_E_"), HasSubstr("/no/such/graph")));
+  EXPECT_TRUE(report["policies"][1]["failure"].is_null());
+  EXPECT_EQ(report["policies"][1]["iterations"], 10);
+}
+
+TEST(TrainerRun, AThreadThatDoesNotEndIsLeftBehindAtTheSecondInterrupt) {
+  // A daemon that takes connections and never answers.
+  const TemporaryDirectory place;
+  const std::string path = (place.path() / "silent.sock").string();
+  const int silent = ::socket(AF_UNIX, SOCK_STREAM, 0);
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  path.copy(address.sun_path, sizeof(address.sun_path) - 1);
+  ASSERT_EQ(::bind(silent, reinterpret_cast<const sockaddr*>(&address), sizeof(address)), 0);
+  ASSERT_EQ(::listen(silent, 8), 0);
+  Trainer trainer(
+      words("--workload mf --workers 2 --workers-as threads --generate --samples 2000 --policy asp "
+            "--target-loss 0.1 --verbose --json --daemon unix:" +
+            path));
+  EXPECT_TRUE(becomes_true([&] {
+    return trainer.err().find(": training as job") != std::string::npos;
+  })) << trainer.err();
+  trainer.signal(SIGINT);
+  // One more would be the same signal, were it still pending.
+  EXPECT_TRUE(becomes_true([&] {
+    trainer.signal(SIGINT);
+    return !is_alive(trainer.pid());
+  }));
+  EXPECT_EQ(trainer.wait(), "exit status 130") << trainer.err();
+  const json run = json::parse(trainer.out())["policies"][0];
+  EXPECT_THAT(run["workers"][0]["end"].get<std::string>(), HasSubstr("left behind"));
+  EXPECT_THAT(trainer.left_behind(), IsEmpty());
+  ::close(silent);
 }
 
 TEST(TrainerRun, VirtualTimeNeedsNoDaemonAndRepeatsItself) {

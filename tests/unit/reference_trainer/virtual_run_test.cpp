@@ -66,6 +66,18 @@ TEST_F(VirtualRunTest, OneWorkerTrainsAsAlone) {
   }
 }
 
+// Under a barrier all have pulled the same, and who pushes later has not seen more. Between two
+// pushes of one of n equally fast workers that do not wait lies about one of each other.
+TEST_F(VirtualRunTest, CountsTheUpdatesThatWorkersDoNotSee) {
+  settings.workload.workers = 4;
+  EXPECT_DOUBLE_EQ(*run("bsp").unseen_updates, 1.5);
+  virtually.iteration_time = "uniform_each:19-21";
+  EXPECT_NEAR(*run("asp").unseen_updates, 3, 0.3);
+  settings.workload.workers = 1;
+  EXPECT_DOUBLE_EQ(*run("asp").unseen_updates, 0);
+  EXPECT_EQ(run("hop:ring").unseen_updates, std::nullopt) << "there is no store";
+}
+
 // Under bsp every worker computes on the same parameters, and what they add is summed up.
 TEST_F(VirtualRunTest, BspSumsUpWhatAllComputeOnTheSameParameters) {
   const SharedArrays data = small_data(WorkloadKind::kSvm);

@@ -12,6 +12,7 @@
 #include <mutex>
 #include <thread>
 
+#include "reference_trainer/host_exchange.h"
 #include "reference_trainer/random.h"
 #include "tests/unit/reference_trainer/loop_support.h"
 #include "tests/unit/reference_trainer/support.h"
@@ -97,7 +98,11 @@ class WorkerLoopTest : public ::testing::Test {
     return config;
   }
 
-  void run(int worker = 0) { StoreLoop(worker, board, store, stepper, coordinator, clock).run(); }
+  void run(int worker = 0) {
+    HostParameterExchange exchange(store, stepper);
+    StoreLoop(worker, board, exchange, stepper, coordinator, clock).run();
+  }
+
   // What another worker does meanwhile.
   void others_add(float delta) {
     Update update;
@@ -221,6 +226,107 @@ TEST_F(WorkerLoopTest, AResyncIsNoticedWithinThePaddingOfOnePart) {
   run();
   // The first part is padded to 5 ms in slices of 2 ms: the flag is seen at 4 ms.
   EXPECT_EQ(board.slot(0).wasted_us.load(), 4'000);
+}
+
+// Computes by itself: of what it was told, a part is done after it was asked three times, and every
+// question takes a millisecond.
+class PolledStepper : public CountingStepper {
+ public:
+  explicit PolledStepper(FakeClock& clock) : clock_(clock) {}
+
+  int most_in_flight = 0;
+  int drops = 0;
+  int interruptions = 0;  // still to come
+  bool is_interruptible = true;
+
+  void interruptible(bool value) override { is_interruptible = value; }
+  void start(BatchKey key) override {
+    CountingStepper::start(key);
+    told_ = done_ = 0;
+  }
+  void compute(int part) override {
+    CountingStepper::compute(part);
+    ++told_;
+    most_in_flight = std::max(most_in_flight, told_ - done_);
+  }
+  bool ready() override {
+    go_on();
+    return told_ - done_ < 2;
+  }
+  bool finished() override {
+    go_on();
+    return told_ == done_;
+  }
+  void drop() override { ++drops; }
+  bool interrupted() override { return interruptions-- > 0; }
+
+ private:
+  void go_on() {
+    clock_.sleep_us(1'000);
+    if (++asked_ % 3 == 0 && done_ < told_) ++done_;
+  }
+
+  FakeClock& clock_;
+  int told_ = 0;
+  int done_ = 0;
+  int asked_ = 0;
+};
+
+class PolledWorkerLoopTest : public WorkerLoopTest {
+ protected:
+  static BoardConfig unpaced(const char* slowdown, const char* policy) {
+    BoardConfig config = WorkerLoopTest::config();
+    config.iteration_us = 0;
+    set_field(config.slowdown, slowdown, "slowdown");
+    set_field(config.policy, policy, "policy");
+    return config;
+  }
+  void run_on(const RunBoard& with) {
+    HostParameterExchange exchange(store, polled);
+    StoreLoop(0, with, exchange, polled, coordinator, clock).run();
+  }
+
+  PolledStepper polled{clock};
+};
+
+TEST_F(PolledWorkerLoopTest, ADeviceIsToldTheNextPartWhileItComputesOne) {
+  const RunBoard fast = RunBoard::create(unpaced("none", "asp"));
+  run_on(fast);
+  EXPECT_EQ(polled.most_in_flight, 2);
+  EXPECT_FALSE(polled.is_interruptible);
+  EXPECT_EQ(polled.drops, 0);
+  EXPECT_EQ(fast.slot(0).iterations.load(), 3);
+  EXPECT_EQ(fast.slot(0).computing_us.load(), 3 * 6'000) << "the time of the device";
+}
+
+TEST_F(PolledWorkerLoopTest, ASlowedPartIsDoneBeforeTheNextBecauseItsTimeIsDrawnOut) {
+  const RunBoard slow = RunBoard::create(unpaced("fixed:0=4x", "specsync+asp"));
+  run_on(slow);
+  EXPECT_EQ(polled.most_in_flight, 1);
+  EXPECT_TRUE(polled.is_interruptible);
+  EXPECT_EQ(slow.slot(0).computing_us.load(), 3 * 4 * 6'000);
+}
+
+TEST_F(PolledWorkerLoopTest, AResyncIsNoticedWhileTheDeviceComputes) {
+  const RunBoard fast = RunBoard::create(unpaced("none", "specsync+asp"));
+  const std::int64_t start_us = clock.now_us();
+  coordinator.resync = [&] {
+    return coordinator.restarts.empty() && clock.now_us() >= start_us + 4'000;
+  };
+  run_on(fast);
+  EXPECT_EQ(polled.drops, 1);
+  EXPECT_THAT(polled.iterations, ElementsAre(0, 0, 1, 2));
+  EXPECT_THAT(coordinator.restarts, ElementsAre(0));
+  EXPECT_EQ(fast.slot(0).wasted_us.load(), 4'000);
+}
+
+TEST_F(PolledWorkerLoopTest, AnInterruptedMinibatchIsComputedAgainThoughNobodyAdvisesIt) {
+  const RunBoard fast = RunBoard::create(unpaced("none", "specsync+asp"));
+  polled.interruptions = 1;
+  run_on(fast);
+  EXPECT_THAT(polled.iterations, ElementsAre(0, 0, 1, 2));
+  EXPECT_EQ(fast.slot(0).iterations.load(), 3);
+  EXPECT_EQ(value(), 3) << "the worthless result was not applied";
 }
 
 TEST_F(WorkerLoopTest, TheParentsStopIsHonouredWhileItWaitsInBegin) {
@@ -533,7 +639,8 @@ TEST(WorkerLoops, TrainTogetherWithinTheBoundAndLearn) {
       const auto stepper = workload->make_stepper();
       HubCoordinator coordinator(hub, static_cast<std::size_t>(worker));
       SystemClock clock;
-      StoreLoop(worker, board, store, *stepper, coordinator, clock).run();
+      HostParameterExchange exchange(store, *stepper);
+      StoreLoop(worker, board, exchange, *stepper, coordinator, clock).run();
     });
   }
   for (std::thread& thread : threads) thread.join();
@@ -601,7 +708,8 @@ TEST(WorkerLoops, TheStoreHoldsExactlyTheAcceptedUpdates) {
     threads.emplace_back([&, worker] {
       CountingStepper stepper;
       FakeClock clock;
-      StoreLoop(worker, board, store, stepper, coordinators[static_cast<std::size_t>(worker)],
+      HostParameterExchange exchange(store, stepper);
+      StoreLoop(worker, board, exchange, stepper, coordinators[static_cast<std::size_t>(worker)],
                 clock)
           .run();
     });
