@@ -16,6 +16,11 @@ if(NOT LIBUV_FOUND)
   message(FATAL_ERROR "libuv was not found: install libuv1-dev (apt-get install libuv1-dev)")
 endif()
 
+find_package(OpenSSL 3 QUIET)
+if(NOT OPENSSL_FOUND)
+  message(FATAL_ERROR "OpenSSL 3 was not found: install libssl-dev (apt-get install libssl-dev)")
+endif()
+
 # Debian names the package FlatBuffers, upstream's newer releases Flatbuffers or flatbuffers.
 find_package(FlatBuffers QUIET NAMES FlatBuffers Flatbuffers flatbuffers)
 find_program(SYNCD_FLATC flatc)

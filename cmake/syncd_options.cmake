@@ -36,7 +36,21 @@ if(SYNCD_SANITIZE AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   list(APPEND _syncd_sanitize_flags -Wno-maybe-uninitialized)
 endif()
 
-# Language level, warnings, sanitizers and position-independent code for one of our own targets.
+# What makes a defect harder to use for an attack. Checks of buffer sizes need an optimised build, and
+# would hide from a sanitizer what it is to find.
+include(CheckPIESupported)
+check_pie_supported(LANGUAGES C CXX)
+set(_syncd_hardening_flags -fstack-protector-strong)
+if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64)$")
+  list(APPEND _syncd_hardening_flags -fcf-protection)
+endif()
+if(NOT SYNCD_SANITIZE AND NOT SYNCD_FUZZ)
+  # Some compilers have a level of their own, which must not be redefined.
+  list(APPEND _syncd_hardening_flags
+    "$<$<NOT:$<CONFIG:Debug>>:-U_FORTIFY_SOURCE>" "$<$<NOT:$<CONFIG:Debug>>:-D_FORTIFY_SOURCE=2>")
+endif()
+
+# Language level, warnings, sanitizers, hardening and position-independent code for one of our own targets.
 function(syncd_target_defaults target)
   target_compile_features(${target} PRIVATE cxx_std_20)
   set_target_properties(${target} PROPERTIES
@@ -46,6 +60,7 @@ function(syncd_target_defaults target)
     $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wshadow=local>
     $<$<COMPILE_LANGUAGE:CXX>:-Wnon-virtual-dtor -Woverloaded-virtual>
     $<$<BOOL:${SYNCD_WERROR}>:-Werror>
+    "$<$<COMPILE_LANGUAGE:C,CXX>:${_syncd_hardening_flags}>"
     ${_syncd_sanitize_flags})
-  target_link_options(${target} PRIVATE ${_syncd_sanitize_flags})
+  target_link_options(${target} PRIVATE ${_syncd_sanitize_flags} LINKER:-z,relro LINKER:-z,now)
 endfunction()
