@@ -51,7 +51,9 @@ std::string_view body_name(const Body& body) {
       "MembersRequest",
       "MembersReply",
       "MembersNotice",
-      "PlanNotice"};
+      "PlanNotice",
+      "ManageWorkerRequest",
+      "CheckpointRequest"};
   return kNames[body.index()];
 }
 

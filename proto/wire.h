@@ -76,6 +76,7 @@ struct Join {
   std::int64_t phase_left_us = 0;
   std::vector<std::uint8_t> data;
   std::uint32_t notices = 0;
+  std::uint64_t epoch = 0;
   bool operator==(const Join&) const = default;
 };
 struct Joined {
@@ -86,6 +87,7 @@ struct Joined {
   bool durable = false;
   bool resumed = false;
   std::uint64_t members_version = 0;
+  std::int64_t worker_grace_us = -1;
   bool operator==(const Joined&) const = default;
 };
 struct Leave {
@@ -168,6 +170,10 @@ struct StatusReply {
   std::uint64_t frames_in = 0;
   std::uint64_t frames_out = 0;
   bool read_only = false;
+  std::string store_error;
+  std::int64_t store_error_since_us = -1;
+  std::uint64_t commit_failures = 0;
+  std::uint64_t records_removed = 0;
   bool operator==(const StatusReply&) const = default;
 };
 struct JobsRequest {
@@ -212,6 +218,9 @@ struct WorkerStatus {
   std::int64_t waiting_us = -1;
   std::string waiting_for;
   std::string reason;
+  std::int64_t warn_after_us = -1;
+  std::int64_t evict_after_us = -1;
+  std::string late_rule;
   bool operator==(const WorkerStatus&) const = default;
 };
 struct WorkersReply {
@@ -235,7 +244,8 @@ struct StoredRecord {
 struct HistoryReply {
   std::vector<StoredRecord> records;
   std::uint64_t next_sequence = 0;
-  std::uint64_t bytes_left = 0;  // of the last record; ask for them with from_byte
+  std::uint64_t bytes_left = 0;      // of the last record; ask for them with from_byte
+  std::uint64_t first_sequence = 0;  // of what retention has left; 0: not said
   bool operator==(const HistoryReply&) const = default;
 };
 struct CreateJobRequest {
@@ -292,6 +302,11 @@ struct SetPolicyRequest {
   bool operator==(const SetPolicyRequest&) const = default;
 };
 
+struct CheckpointRequest {
+  std::string path;
+  bool operator==(const CheckpointRequest&) const = default;
+};
+
 struct Phase {
   WorkerRef worker;
   std::string name;
@@ -331,19 +346,30 @@ struct PlanNotice {
   bool operator==(const PlanNotice&) const = default;
 };
 
+enum class WorkerAction : std::uint8_t { kDrain = 0, kKick = 1, kLease = 2 };
+struct ManageWorkerRequest {
+  std::string job;
+  std::string worker;
+  WorkerAction action = WorkerAction::kDrain;
+  std::string text;
+  std::int64_t lease_us = 0;
+  bool operator==(const ManageWorkerRequest&) const = default;
+};
+
 // A verified message of a type that this build does not know (a newer peer's).
 struct Unknown {
   std::uint8_t type = 0;
   bool operator==(const Unknown&) const = default;
 };
 
-using Body = std::variant<Unknown, Hello, Welcome, Error, Ok, Join, Joined, Leave, Begin, Granted,
-                          Push, Pushed, Explain, Explanation, CancelBegin, StopNotice, FencedNotice,
-                          ResyncNotice, ShutdownNotice, Heartbeat, HeartbeatAck, StatusRequest,
-                          StatusReply, JobsRequest, JobsReply, WorkersRequest, WorkersReply,
-                          HistoryRequest, HistoryReply, CreateJobRequest, StopJobRequest, Restarted,
-                          Targets, TargetsReply, Collect, CollectReply, Consumed, SetPolicyRequest,
-                          Phase, MembersRequest, MembersReply, MembersNotice, PlanNotice>;
+using Body =
+    std::variant<Unknown, Hello, Welcome, Error, Ok, Join, Joined, Leave, Begin, Granted, Push,
+                 Pushed, Explain, Explanation, CancelBegin, StopNotice, FencedNotice, ResyncNotice,
+                 ShutdownNotice, Heartbeat, HeartbeatAck, StatusRequest, StatusReply, JobsRequest,
+                 JobsReply, WorkersRequest, WorkersReply, HistoryRequest, HistoryReply,
+                 CreateJobRequest, StopJobRequest, Restarted, Targets, TargetsReply, Collect,
+                 CollectReply, Consumed, SetPolicyRequest, Phase, MembersRequest, MembersReply,
+                 MembersNotice, PlanNotice, ManageWorkerRequest, CheckpointRequest>;
 
 struct Message {
   std::uint64_t id = 0;
@@ -389,6 +415,8 @@ class FrameSplitter {
   // On kError (a length of 0 or over the maximum) `error` names the length and what is allowed; the
   // stream cannot be used any further.
   Result next(std::span<const std::uint8_t>& payload, std::string& error);
+  // For the frames that have not been made yet.
+  void set_max_frame_bytes(std::size_t bytes) { max_frame_bytes_ = bytes; }
   // Bytes held that no frame has been made of yet.
   std::size_t pending_bytes() const { return buffer_.size() - read_; }
 

@@ -87,7 +87,8 @@ WorkerStatus read(Allowance& a, const fb::WorkerStatus* t) {
   return {t->rank(),           text(a, t->name()),        text(a, t->host()),
           text(a, t->state()), t->incarnation(),          t->clock(),
           t->granted(),        t->last_push_us(),         t->connected(),
-          t->waiting_us(),     text(a, t->waiting_for()), text(a, t->reason())};
+          t->waiting_us(),     text(a, t->waiting_for()), text(a, t->reason()),
+          t->warn_after_us(),  t->evict_after_us(),       text(a, t->late_rule())};
 }
 StoredRecord read(Allowance& a, const fb::StoredRecord* t) {
   return {t->sequence(), blob(a, t->bytes(), "stored record")};
@@ -125,7 +126,7 @@ Join read(Allowance& a, const fb::Join* t) {
           t->pushed(),        t->collected(),
           t->consumed(),      text(a, t->phase()),
           t->phase_left_us(), blob(a, t->data(), "member's data"),
-          t->notices()};
+          t->notices(),       t->epoch()};
 }
 Explanation read(Allowance& a, const fb::Explanation* t) {
   return {text(a, t->rule()),
@@ -149,7 +150,11 @@ StatusReply read(Allowance& a, const fb::StatusReply* t) {
           t->pushes(),
           t->frames_in(),
           t->frames_out(),
-          t->read_only()};
+          t->read_only(),
+          text(a, t->store_error()),
+          t->store_error_since_us(),
+          t->commit_failures(),
+          t->records_removed()};
 }
 
 // Fills `body` from a verified union of a known type. False: a required part is missing.
@@ -177,8 +182,9 @@ bool read_body(Allowance& a, const fb::Message* m, Body& body, std::string& erro
     case fb::Body::Joined: {
       const auto* t = m->body_as_Joined();
       if (!has_worker(t, "Joined", error)) return false;
-      body = Joined{worker(t->worker()), t->iteration(), text(a, t->policy()), t->world_size(),
-                    t->durable(),        t->resumed(),   t->members_version()};
+      body =
+          Joined{worker(t->worker()), t->iteration(), text(a, t->policy()), t->world_size(),
+                 t->durable(),        t->resumed(),   t->members_version(), t->worker_grace_us()};
       return true;
     }
     case fb::Body::Leave: {
@@ -286,7 +292,7 @@ bool read_body(Allowance& a, const fb::Message* m, Body& body, std::string& erro
     case fb::Body::HistoryReply: {
       const auto* t = m->body_as_HistoryReply();
       body = HistoryReply{read_all<StoredRecord>(a, t->records()), t->next_sequence(),
-                          t->bytes_left()};
+                          t->bytes_left(), t->first_sequence()};
       return true;
     }
     case fb::Body::CreateJobRequest: {
@@ -329,6 +335,11 @@ bool read_body(Allowance& a, const fb::Message* m, Body& body, std::string& erro
       const auto* t = m->body_as_CollectReply();
       CollectReply reply{t->iteration(), {}};
       if (t->updates() != nullptr) {
+        // The verifier looks at where a list's length is, not at where its structs are.
+        if (reinterpret_cast<std::uintptr_t>(t->updates()->Data()) % alignof(fb::PeerUpdate) != 0) {
+          error = "CollectReply has a list at a wrong place";
+          return false;
+        }
         reply.updates.reserve(t->updates()->size());
         for (const fb::PeerUpdate* u : *t->updates()) {
           reply.updates.push_back({u->rank(), u->iteration(), u->weight()});
@@ -346,6 +357,11 @@ bool read_body(Allowance& a, const fb::Message* m, Body& body, std::string& erro
     case fb::Body::SetPolicyRequest: {
       const auto* t = m->body_as_SetPolicyRequest();
       body = SetPolicyRequest{text(a, t->job()), text(a, t->policy())};
+      return true;
+    }
+    case fb::Body::CheckpointRequest: {
+      const auto* t = m->body_as_CheckpointRequest();
+      body = CheckpointRequest{text(a, t->path())};
       return true;
     }
     case fb::Body::Phase: {
@@ -375,6 +391,13 @@ bool read_body(Allowance& a, const fb::Message* m, Body& body, std::string& erro
       const auto* t = m->body_as_PlanNotice();
       if (!has_worker(t, "PlanNotice", error)) return false;
       body = PlanNotice{worker(t->worker()), t->iteration(), t->wait_us()};
+      return true;
+    }
+    case fb::Body::ManageWorkerRequest: {
+      const auto* t = m->body_as_ManageWorkerRequest();
+      body = ManageWorkerRequest{text(a, t->job()), text(a, t->worker()),
+                                 static_cast<WorkerAction>(t->action()), text(a, t->text()),
+                                 t->lease_us()};
       return true;
     }
   }

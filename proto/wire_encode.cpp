@@ -60,13 +60,14 @@ Offset<fb::Join> write(Builder& b, const Join& m) {
   const auto phase = text(b, m.phase);
   const auto data = blob(b, m.data);
   return fb::CreateJoin(b, job, policy, name, host, m.rank, m.world_size, m.incarnation, m.granted,
-                        m.pushed, m.collected, m.consumed, phase, m.phase_left_us, data, m.notices);
+                        m.pushed, m.collected, m.consumed, phase, m.phase_left_us, data, m.notices,
+                        m.epoch);
 }
 Offset<fb::Joined> write(Builder& b, const Joined& m) {
   const auto policy = text(b, m.policy);
   const fb::WorkerRef ref = worker(m.worker);
   return fb::CreateJoined(b, &ref, m.iteration, policy, m.world_size, m.durable, m.resumed,
-                          m.members_version);
+                          m.members_version, m.worker_grace_us);
 }
 Offset<fb::Leave> write(Builder& b, const Leave& m) {
   const fb::WorkerRef ref = worker(m.worker);
@@ -117,8 +118,10 @@ Offset<fb::WorkerStatus> write(Builder& b, const WorkerStatus& m) {
   const auto state = text(b, m.state);
   const auto waiting_for = text(b, m.waiting_for);
   const auto reason = text(b, m.reason);
+  const auto late_rule = text(b, m.late_rule);
   return fb::CreateWorkerStatus(b, m.rank, name, host, state, m.incarnation, m.clock, m.granted,
-                                m.last_push_us, m.connected, m.waiting_us, waiting_for, reason);
+                                m.last_push_us, m.connected, m.waiting_us, waiting_for, reason,
+                                m.warn_after_us, m.evict_after_us, late_rule);
 }
 Offset<fb::StoredRecord> write(Builder& b, const StoredRecord& m) {
   return fb::CreateStoredRecord(b, m.sequence, b.CreateVector(m.bytes));
@@ -179,8 +182,11 @@ Offset<fb::StatusReply> write(Builder& b, const StatusReply& m) {
   const auto version = text(b, m.server_version);
   const auto store = text(b, m.store);
   const auto mode = text(b, m.mode);
+  const auto store_error = text(b, m.store_error);
   return fb::CreateStatusReply(b, version, m.pid, m.started_us, m.now_us, store, mode, m.sessions,
-                               m.jobs, m.workers, m.pushes, m.frames_in, m.frames_out, m.read_only);
+                               m.jobs, m.workers, m.pushes, m.frames_in, m.frames_out, m.read_only,
+                               store_error, m.store_error_since_us, m.commit_failures,
+                               m.records_removed);
 }
 Offset<fb::JobsRequest> write(Builder& b, const JobsRequest&) {
   return fb::CreateJobsRequest(b);
@@ -200,7 +206,7 @@ Offset<fb::HistoryRequest> write(Builder& b, const HistoryRequest& m) {
 }
 Offset<fb::HistoryReply> write(Builder& b, const HistoryReply& m) {
   const auto records = write_all<fb::StoredRecord>(b, m.records);
-  return fb::CreateHistoryReply(b, records, m.next_sequence, m.bytes_left);
+  return fb::CreateHistoryReply(b, records, m.next_sequence, m.bytes_left, m.first_sequence);
 }
 Offset<fb::CreateJobRequest> write(Builder& b, const CreateJobRequest& m) {
   const auto name = text(b, m.name);
@@ -242,6 +248,9 @@ Offset<fb::SetPolicyRequest> write(Builder& b, const SetPolicyRequest& m) {
   const auto policy = text(b, m.policy);
   return fb::CreateSetPolicyRequest(b, job, policy);
 }
+Offset<fb::CheckpointRequest> write(Builder& b, const CheckpointRequest& m) {
+  return fb::CreateCheckpointRequest(b, text(b, m.path));
+}
 Offset<fb::Phase> write(Builder& b, const Phase& m) {
   const auto name = text(b, m.name);
   const fb::WorkerRef ref = worker(m.worker);
@@ -262,6 +271,13 @@ Offset<fb::MembersNotice> write(Builder& b, const MembersNotice& m) {
 Offset<fb::PlanNotice> write(Builder& b, const PlanNotice& m) {
   const fb::WorkerRef ref = worker(m.worker);
   return fb::CreatePlanNotice(b, &ref, m.iteration, m.wait_us);
+}
+Offset<fb::ManageWorkerRequest> write(Builder& b, const ManageWorkerRequest& m) {
+  const auto job = text(b, m.job);
+  const auto worker = text(b, m.worker);
+  const auto note = text(b, m.text);
+  return fb::CreateManageWorkerRequest(b, job, worker, static_cast<fb::WorkerAction>(m.action),
+                                       note, m.lease_us);
 }
 
 }  // namespace

@@ -7,6 +7,8 @@
 #include <utility>
 #include <variant>
 
+#include "daemon/engine/job_spec.h"
+
 namespace syncd::test {
 namespace {
 
@@ -113,6 +115,7 @@ std::string text_of(const wire::Join& join) {
       .time("left", join.phase_left_us, 0)
       .quoted("data", bytes_text(join.data))
       .number("notices", join.notices, 0)
+      .number("epoch", join.epoch, 0)
       .take();
 }
 std::string text_of(const wire::Begin& begin) {
@@ -154,6 +157,7 @@ std::string text_of(const wire::Joined& joined) {
       .flag("durable", joined.durable)
       .flag("resumed", joined.resumed)
       .number("members_version", joined.members_version, 0)
+      .time("grace", joined.worker_grace_us, JobSpec{}.worker_grace_us)
       .take();
 }
 std::string text_of(const wire::Granted& granted) {
@@ -269,6 +273,9 @@ std::string text_of(const wire::WorkersReply& reply) {
                 .time("waiting", worker.waiting_us, -1)
                 .quoted("waiting_for", worker.waiting_for)
                 .quoted("reason", worker.reason)
+                .time("warn_after", worker.warn_after_us, -1)
+                .time("evict_after", worker.evict_after_us, -1)
+                .quoted("late_rule", worker.late_rule)
                 .take() +
             "]";
   }
@@ -294,6 +301,10 @@ std::string worker_line(const WorkerSnapshot& worker) {
       .time("last_push", worker.last_push_us, -1)
       .time("previous_push", worker.previous_push_us, -1)
       .quoted("data", bytes_text(worker.data))
+      .quoted("dismissal", worker.dismissal)
+      .quoted("leased_phase", worker.leased_phase)
+      .time("phase_at", worker.phase_us, 0)
+      .time("phase_lease", worker.phase_lease_us, 0)
       .take();
 }
 
@@ -414,7 +425,8 @@ std::string to_text(const Effects& effects, Micros now, const std::string& inden
     line((reply.after_records ? "=> " : "-> ") + name(reply.to) + ": " + to_text(reply.body));
   }
   for (const Notification& notice : effects.notifications) {
-    line("-- " + name({notice.connection, 0}) + ": " + to_text(notice.body));
+    line((notice.after_records ? "== " : "-- ") + name({notice.connection, 0}) + ": " +
+         to_text(notice.body));
   }
   for (const Plan& plan : effects.plans) {
     line("plan #" + std::to_string(plan.job) + " " + std::to_string(plan.id));

@@ -31,8 +31,8 @@ std::string to_text(const JobSnapshot& snapshot, Micros now);
 std::string to_text(const LogLine& line);
 
 // Everything in the order of effects.h: records, snapshots, replies ("=>" for one that waits for
-// its records, "->" for one that is free to go), notifications, plans, log. Each line begins with
-// `indent` and ends with a newline. `name` turns whom an answer goes to into text.
+// its records, "->" for one that is free to go), notifications ("==" and "--"), plans, log. Each
+// line begins with `indent` and ends with a newline. `name` turns whom an answer goes to into text.
 using CallerName = std::function<std::string(const Caller&)>;
 std::string to_text(const Effects& effects, Micros now, const std::string& indent,
                     const CallerName& name);

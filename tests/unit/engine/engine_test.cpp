@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "daemon/engine/lateness.h"
 #include "daemon/engine/limits.h"
 #include "daemon/engine/policy.h"
 #include "daemon/engine/relative_clocks.h"
@@ -448,6 +449,92 @@ TEST_F(Restore, RefusesSettingsAndSnapshotsThatMakeNoSense) {
   EXPECT_NE(refused().find("malformed"), std::string::npos);
 }
 
+// ---- lateness
+
+constexpr Micros kMs = 1000;
+constexpr Micros kSecond = 1'000'000;
+
+RecentSpans spans_of(std::initializer_list<Micros> spans) {
+  RecentSpans out;
+  for (const Micros span : spans) out.add(span);
+  return out;
+}
+
+TEST(Lateness, IsUnknownUntilEnoughIterationsAre) {
+  const JobSpec spec;
+  RecentSpans spans;
+  for (int i = 1; i < 8; ++i) spans.add(kSecond);
+  EXPECT_FALSE(spans.known());
+  EXPECT_EQ(lateness(spec, spans).warn_after_us, 60 * kSecond);
+  EXPECT_EQ(lateness(spec, spans).evict_after_us, 3600 * kSecond);
+  spans.add(kSecond);
+  EXPECT_TRUE(spans.known());
+  EXPECT_EQ(lateness(spec, spans).warn_after_us, 5 * kSecond);    // 4 s, less than the floor
+  EXPECT_EQ(lateness(spec, spans).evict_after_us, 60 * kSecond);  // 20 s, likewise
+}
+
+TEST(Lateness, IsFourMediansAndEightSpreads) {
+  const RecentSpans spans = spans_of({4 * kSecond, 5 * kSecond, 6 * kSecond, 4 * kSecond,
+                                      5 * kSecond, 6 * kSecond, 5 * kSecond, 900 * kSecond});
+  EXPECT_EQ(spans.median_us(), 5 * kSecond);
+  EXPECT_EQ(spans.spread_us(), 1 * kSecond);
+  const Lateness late = lateness({}, spans);
+  EXPECT_EQ(late.warn_after_us, (4 * 5 + 8 * 1) * kSecond);
+  EXPECT_EQ(late.evict_after_us, 5 * (4 * 5 + 8 * 1) * kSecond);
+  EXPECT_EQ(lateness_rule({}, spans),
+            "auto: 4 x median 5.0 s + 8 x spread 1.0 s of its last 8 iterations, evict at 5 times "
+            "that");
+}
+
+TEST(Lateness, ForgetsWhatIsLongAgo) {
+  RecentSpans spans;
+  for (int i = 0; i < 100; ++i) spans.add(10 * kMs);
+  for (int i = 0; i < 20; ++i) spans.add(20 * kSecond);
+  EXPECT_EQ(spans.median_us(), 20 * kSecond);
+  EXPECT_EQ(spans.looked_at(), 16U);
+}
+
+// Whoever takes longer than the ceiling for every iteration is not late in each of them.
+TEST(Lateness, IsNeverWithinTwoMedians) {
+  RecentSpans spans;
+  for (int i = 0; i < 8; ++i) spans.add(7200 * kSecond);
+  EXPECT_EQ(lateness({}, spans).warn_after_us, 14'400 * kSecond);
+  EXPECT_EQ(lateness({}, spans).evict_after_us, 14'400 * kSecond);
+  // The longest span that may be kept overflows nothing.
+  for (int i = 0; i < 16; ++i) spans.add(INT64_MAX);
+  EXPECT_EQ(lateness({}, spans).evict_after_us, 2 * limits::kSpanMax);
+}
+
+TEST(Lateness, TakesNumbersAsTheyAreAndKeepsTheTwoInOrder) {
+  JobSpec spec;
+  spec.warn_after_us = 2 * kSecond;
+  spec.evict_after_us = 3 * kSecond;
+  EXPECT_EQ(lateness(spec, {}).warn_after_us, 2 * kSecond);
+  EXPECT_EQ(lateness(spec, {}).evict_after_us, 3 * kSecond);
+  EXPECT_EQ(lateness_rule(spec, {}), "");
+  spec.warn_after_us = kAutoSpan;
+  EXPECT_EQ(lateness(spec, {}).warn_after_us, 3 * kSecond);
+  spec.evict_after_us = 0;
+  EXPECT_EQ(lateness(spec, {}).warn_after_us, 60 * kSecond);
+  EXPECT_EQ(lateness(spec, {}).evict_after_us, 0);
+  spec.evict_after_us = kAutoSpan;
+  spec.warn_after_us = 2 * 3600 * kSecond;
+  EXPECT_EQ(lateness(spec, {}).evict_after_us, 2 * 3600 * kSecond);
+  spec.warn_after_us = 0;
+  EXPECT_EQ(lateness(spec, {}).warn_after_us, 0);
+}
+
+TEST(Lateness, OfASpecIsStoredAndReadBack) {
+  JobSpec spec;
+  spec.evict_after_us = 7 * kSecond;
+  JobSpec read;
+  read.warn_after_us = 1;
+  ASSERT_TRUE(parse_config_text(config_text(spec), read));
+  EXPECT_EQ(read, spec);
+  EXPECT_NE(config_text(spec).find("warn_after_us=auto"), std::string::npos);
+  EXPECT_FALSE(parse_config_text("worker_grace_us=auto\n", read));
+}
+
 // ---- settings
 
 TEST(JobSpec, NamesTheSettingThatIsWrongAndWhatIsAllowed) {
@@ -468,7 +555,14 @@ TEST(JobSpec, NamesTheSettingThatIsWrongAndWhatIsAllowed) {
             "min_workers 2 is more than expected_workers 1");
   EXPECT_EQ(wrong([](JobSpec& s) { s.worker_grace_us = -1; }),
             "worker_grace_us -1: allowed are 0 to 2592000000000");
-  EXPECT_EQ(wrong([](JobSpec& s) { s.warn_after_us = s.evict_after_us + 1; }),
+  EXPECT_EQ(wrong([](JobSpec& s) { s.evict_after_us = -2; }),
+            "evict_after_us -2: allowed are 0 to 2592000000000");
+  EXPECT_EQ(wrong([](JobSpec& s) { s.start_timeout_us = kAutoSpan; }),
+            "start_timeout_us -1: allowed are 0 to 2592000000000");
+  EXPECT_EQ(wrong([](JobSpec& s) {
+              s.evict_after_us = 600'000'000;
+              s.warn_after_us = s.evict_after_us + 1;
+            }),
             "warn_after (600000001 us) is later than evict_after (600000000 us): a worker would be "
             "evicted before anybody was warned");
   EXPECT_EQ(wrong([](JobSpec& s) { s.warn_after_us = s.evict_after_us = 0; }), "");

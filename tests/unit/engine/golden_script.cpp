@@ -103,6 +103,10 @@ class Words {
     std::string text;
     if (take(key, text)) value = to_micros(text);
   }
+  void take_lateness(const std::string& key, Micros& value) {
+    std::string text;
+    if (take(key, text)) value = text == "auto" ? kAutoSpan : to_micros(text);
+  }
   bool take_switch(const std::string& key, bool value) {
     std::string text;
     if (!take(key, text)) return value;
@@ -126,8 +130,8 @@ void take_settings(Words& words, JobSpec& spec) {
   words.take_integer("min", spec.min_workers);
   words.take_micros("start_timeout", spec.start_timeout_us);
   words.take_micros("grace", spec.worker_grace_us);
-  words.take_micros("warn", spec.warn_after_us);
-  words.take_micros("evict", spec.evict_after_us);
+  words.take_lateness("warn", spec.warn_after_us);
+  words.take_lateness("evict", spec.evict_after_us);
 }
 
 // A worker's process, as the script calls it.
@@ -235,6 +239,7 @@ class Script {
     } else {
       join.rank = static_cast<std::int32_t>(process.ref.rank);
       join.incarnation = process.ref.incarnation;
+      join.epoch = process.ref.epoch;
       join.granted = join.pushed = join.collected = join.consumed = kNoIteration;
       join.phase.clear();
       join.phase_left_us = 0;
@@ -246,6 +251,7 @@ class Script {
     words.take_integer("rank", join.rank);
     words.take_integer("world", join.world_size);
     words.take_integer("inc", join.incarnation);
+    words.take_integer("epoch", join.epoch);
     words.take_integer("granted", join.granted);
     words.take_integer("pushed", join.pushed);
     words.take_integer("collected", join.collected);
@@ -327,6 +333,17 @@ class Script {
       wire::SetPolicyRequest set{words.next("the job"), {}};
       if (!words.take("policy", set.policy)) set.policy = words.next("the policy");
       request(kOperatorConnection, "set_policy", set);
+    } else if (verb == "drain" || verb == "kick" || verb == "lease") {
+      wire::ManageWorkerRequest manage;
+      manage.job = words.next("the job");
+      manage.worker = words.next("the worker");
+      manage.action = verb == "drain"  ? wire::WorkerAction::kDrain
+                      : verb == "kick" ? wire::WorkerAction::kKick
+                                       : wire::WorkerAction::kLease;
+      words.take("reason", manage.text);
+      words.take("phase", manage.text);
+      words.take_micros("lease", manage.lease_us);
+      request(kOperatorConnection, verb + " " + manage.worker, manage);
     } else if (verb == "create") {
       wire::CreateJobRequest create;
       create.name = words.next("the job");

@@ -62,6 +62,9 @@ void Model::observe(const Event& event, Micros now, const Effects& effects, Micr
     if (const auto* m = std::get_if<wire::MembersRequest>(&request->body)) on_members(caller, *m);
     if (const auto* leave = std::get_if<wire::Leave>(&request->body)) on_leave(caller, *leave);
     if (const auto* e = std::get_if<wire::Explain>(&request->body)) on_explain(caller, *e);
+    if (const auto* m = std::get_if<wire::ManageWorkerRequest>(&request->body)) {
+      on_manage(caller, *m);
+    }
     if (std::holds_alternative<wire::StopJobRequest>(request->body)) on_stop(caller);
   } else if (const auto* gone = std::get_if<Disconnected>(&event)) {
     on_disconnected(gone->connection);
@@ -113,6 +116,7 @@ void Model::end_event(Micros next_deadline) {
   check_nobody_overdue(next_deadline);
   effects_ = nullptr;
   joining_ = nullptr;
+  kicked_.reset();
 }
 
 // Timers never come too late: whoever is overdue now has been dealt with, and for the others the
@@ -146,24 +150,39 @@ const wire::Body& Model::answer(const Caller& caller, bool after_records) {
     found = &reply;
   }
   require(found != nullptr, "a request is not answered");
-  require(found->after_records == after_records,
+  // That a job has ended is told once that is on disk; what is refused for want of room may come
+  // from the engine, which asks no job.
+  const auto* error = std::get_if<wire::Error>(&found->body);
+  const bool is_full = error != nullptr && error->status == Status::kStore;
+  const bool has_ended = state_ == JobState::kStopped;
+  require(found->after_records == (after_records || has_ended) || (has_ended && is_full),
           "an answer waits for its records, or not, wrongly: " + to_text(found->body));
   answered_.insert(found);
   return found->body;
 }
 
+// What an operator has done to a worker it hears once that is on disk.
+bool Model::tells_of_dismissal(const Caller& caller) const {
+  return std::any_of(effects_->replies.begin(), effects_->replies.end(), [&](const Reply& reply) {
+    const auto* error = std::get_if<wire::Error>(&reply.body);
+    return reply.to == caller && error != nullptr &&
+           (error->message.find(") was drained by an operator") != std::string::npos ||
+            error->message.find(") was kicked by an operator") != std::string::npos);
+  });
+}
+
 void Model::expect_error(const Caller& caller, Status status) {
-  const wire::Body& body = answer(caller, false);
+  const wire::Body& body = answer(caller, tells_of_dismissal(caller));
   const auto* error = std::get_if<wire::Error>(&body);
   require(error != nullptr && error->status == status,
           "expected " + std::string(status_name(status)) + ", got " + to_text(body));
   require(!error->message.empty(), "an error without a word");
 }
 
-void Model::expect_records(std::initializer_list<RecordKind> kinds) const {
+void Model::expect_records(const std::vector<RecordKind>& kinds) const {
   bool same = kinds.size() == effects_->records.size();
   for (std::size_t i = 0; same && i < kinds.size(); ++i) {
-    same = effects_->records[i].kind == *(kinds.begin() + i);
+    same = effects_->records[i].kind == kinds[i];
   }
   std::string got;
   for (const Record& record : effects_->records) got += " " + std::string(to_string(record.kind));
@@ -286,6 +305,10 @@ std::optional<Status> Model::refusal(const Caller& caller, const wire::WorkerRef
   if (ref.job != 1) return Status::kUnknownJob;
   if (find(ref.rank) == nullptr) return Status::kUnknownWorker;
   ModelWorker* worker = &at(ref.rank);
+  if (ref.epoch == 1 && ref.incarnation == worker->incarnation && !is_member(worker->state) &&
+      worker->dismissed) {
+    return worker->dismissed;
+  }
   if (ref.epoch != 1 || ref.incarnation != worker->incarnation || !is_member(worker->state) ||
       caller.connection != worker->connection) {
     return Status::kFenced;
@@ -318,6 +341,15 @@ void Model::on_begin(const Caller& caller, const wire::Begin& begin) {
   if (k <= worker.granted || k > worker.clock) {
     expect_records({});
     return expect_error(caller, Status::kWrongIteration);
+  }
+  if (worker.state == WorkerState::kDraining) {
+    if (!store_writable_) {
+      expect_records({});
+      return expect_error(caller, Status::kStore);
+    }
+    require(answer(caller, true) == wire::Body{wire::Granted{k, wire::kStepStop, 0}},
+            "one that drains is not told STOP");
+    return expect_exit({}, worker.rank);
   }
   end_phase(worker);
   if (worker.waiting) {
@@ -372,7 +404,11 @@ void Model::on_push(const Caller& caller, const wire::Push& push) {
   const bool behind = rules_.kind == Rules::Kind::kBsp && rules_.backup > 0 && k < open;
   const bool late = k < worker.clock || behind;
   const Clock clock = late ? std::max(worker.clock, behind ? open : 0) : k + 1;
-  expect_records({RecordKind::kPush});
+  if (worker.state == WorkerState::kDraining) {
+    expect_exit({RecordKind::kPush}, worker.rank);
+  } else {
+    expect_records({RecordKind::kPush});
+  }
   if (late) {
     worker.before_jump = k;
     worker.after_jump = clock;
@@ -404,6 +440,7 @@ void Model::on_cancel(const Caller& caller, const wire::CancelBegin& cancel) {
 void Model::end_phase(ModelWorker& worker) {
   if (worker.phase_until) worker.progress_at = now_;
   worker.phase_until.reset();
+  worker.leased = false;
 }
 
 void Model::on_phase(const Caller& caller, const wire::Phase& phase) {
@@ -414,6 +451,7 @@ void Model::on_phase(const Caller& caller, const wire::Phase& phase) {
   ModelWorker& worker = at(phase.worker.rank);
   worker.progress_at = now_;
   worker.phase_until.reset();
+  worker.leased = false;
   if (phase.name.empty()) return;
   worker.phase_until = now_ + phase.lease_us;
   worker.warned = false;
@@ -497,13 +535,58 @@ void Model::on_leave(const Caller& caller, const wire::Leave& leave) {
   require(answer(caller, true) == wire::Body{wire::Ok{}}, "a leave is not answered ok");
   if (state_ == JobState::kStopped) return expect_records({});
   take_back(at(leave.worker.rank), Status::kClosed);
-  // The last worker to leave ends the job.
+  expect_exit({}, leave.worker.rank);
+}
+
+// After the records of these kinds the worker has left; the last one to leave ends the job.
+void Model::expect_exit(std::vector<RecordKind> kinds, Rank rank) {
+  const std::size_t at = kinds.size();
+  kinds.push_back(RecordKind::kWorkerLeft);
   if (state_ == JobState::kRunning && members().size() == 1) {
-    expect_records({RecordKind::kWorkerLeft, RecordKind::kJobStopped});
-  } else {
-    expect_records({RecordKind::kWorkerLeft});
+    kinds.push_back(RecordKind::kJobStopped);
   }
-  require(effects_->records[0].rank == leave.worker.rank, "another worker has left");
+  expect_records(kinds);
+  require(effects_->records[at].rank == rank, "another worker has left");
+}
+
+void Model::on_manage(const Caller& caller, const wire::ManageWorkerRequest& request) {
+  std::optional<Status> status;
+  const ModelWorker* known = find(static_cast<Rank>(std::stoul(request.worker)));
+  if (!store_writable_) {
+    status = Status::kStore;
+  } else if (state_ == JobState::kStopped) {
+    status = Status::kStopped;
+  } else if (known == nullptr) {
+    status = Status::kUnknownWorker;
+  } else if (!is_member(known->state)) {
+    status = Status::kState;
+  }
+  if (status) {
+    expect_records({});
+    return expect_error(caller, *status);
+  }
+  require(answer(caller, true) == wire::Body{wire::Ok{}}, "an operator is not answered ok");
+  ModelWorker& worker = at(known->rank);
+  switch (request.action) {
+    case wire::WorkerAction::kKick:
+      kicked_ = worker.rank;
+      take_back(worker, Status::kFenced);
+      return expect_records({RecordKind::kWorkerLost});
+    case wire::WorkerAction::kLease:
+      expect_records({RecordKind::kWorkerLeased});
+      return;
+    case wire::WorkerAction::kDrain:
+      break;
+  }
+  if (worker.state == WorkerState::kDraining) return expect_records({});
+  if (worker.active() && worker.computing()) return expect_records({RecordKind::kWorkerDraining});
+  if (worker.waiting) {
+    require(answer(worker.waiting->caller, true) ==
+                wire::Body{wire::Granted{worker.waiting->iteration, wire::kStepStop, 0}},
+            "one that waits and is drained is not told STOP");
+    withdraw(worker, now_);
+  }
+  expect_exit({}, worker.rank);
 }
 
 // I7 and I4: whoever waits is told for whom, which is exactly whom the rule's definition names.
@@ -539,23 +622,31 @@ void Model::on_join(const Caller& caller, const wire::Join& join) {
   joining_ = &join;
   // Whether a member has the name or the rank that it asks for, and its latest life.
   bool held = false;
+  bool held_by_other = false;
   Incarnation latest = 0;
+  bool dismissed = false;  // an operator has sent this very life away
   for (const auto& [rank, worker] : workers_) {
     const bool same = worker.name == join.name && worker.host == join.host;
     if (!same && static_cast<std::int64_t>(rank) != join.rank) continue;
     held = held || is_member(worker.state);
-    if (same) latest = std::max(latest, worker.incarnation);
+    held_by_other = held_by_other || (!same && is_member(worker.state));
+    latest = std::max(latest, worker.incarnation);
+    dismissed = dismissed || (same && worker.dismissed && !is_member(worker.state) &&
+                              join.incarnation != 0 && join.incarnation >= worker.incarnation);
   }
   const bool error = std::any_of(effects_->replies.begin(), effects_->replies.end(), [&](auto& r) {
     return r.to == caller && std::holds_alternative<wire::Error>(r.body);
   });
   if (error) {
     expect_records({});
-    const auto& refused = std::get<wire::Error>(answer(caller, false));
+    const auto& refused = std::get<wire::Error>(answer(caller, tells_of_dismissal(caller)));
     const bool fits = (refused.status == Status::kStore && !store_writable_) ||
                       (refused.status == Status::kStopped && state_ == JobState::kStopped) ||
                       (refused.status == Status::kRankTaken && held) ||
-                      (refused.status == Status::kFenced && join.incarnation < latest);
+                      (refused.status == Status::kStopped && dismissed) ||
+                      (refused.status == Status::kFenced && dismissed) ||
+                      (refused.status == Status::kFenced && join.incarnation < latest) ||
+                      (refused.status == Status::kFenced && join.incarnation != 0 && held_by_other);
     return require(fits, "a join is refused without cause: " + refused.message);
   }
   const Reply* reply = nullptr;
@@ -563,6 +654,7 @@ void Model::on_join(const Caller& caller, const wire::Join& join) {
     if (r.to == caller && std::holds_alternative<wire::Joined>(r.body)) reply = &r;
   }
   require(reply != nullptr, "a join is not answered");
+  require(!dismissed, "one that an operator has sent away is taken back");
   answered_.insert(reply);
   const auto& joined = std::get<wire::Joined>(reply->body);
   const Rank rank = joined.worker.rank;
@@ -589,6 +681,9 @@ void Model::on_join(const Caller& caller, const wire::Join& join) {
     known->granted = std::max(known->granted, join.granted);  // I8
   } else {
     require(state_ != JobState::kStopped && store_writable_, "a join that had to be refused");
+    require(known == nullptr || join.incarnation == 0 || join.incarnation >= known->incarnation ||
+                join.incarnation == known->predecessor,
+            "one whose place was given to another is taken back");
     expect_records({RecordKind::kWorkerJoined});
     if (known != nullptr) require(!known->waiting, "a waiting worker is replaced");
   }
@@ -607,8 +702,10 @@ void Model::on_join(const Caller& caller, const wire::Join& join) {
   worker.connection = caller.connection;
   worker.disconnected_at.reset();
   worker.progress_at = now_;
-  worker.phase_until.reset();
+  // Of an operator's lease its process may know nothing.
+  if (!worker.leased) worker.phase_until.reset();
   if (!join.phase.empty()) {
+    worker.leased = false;
     worker.phase_until = now_ + join.phase_left_us;
     worker.warned = false;
   }
@@ -624,7 +721,7 @@ void Model::on_stop(const Caller& caller) {
   }
   for (auto& [rank, worker] : workers_) {
     if (!worker.waiting) continue;
-    require(answer(worker.waiting->caller, false) ==
+    require(answer(worker.waiting->caller, true) ==
                 wire::Body{wire::Granted{worker.waiting->iteration, wire::kStepStop, 0}},
             "one that waits is not told STOP");
     withdraw(worker, now_);

@@ -63,8 +63,11 @@ struct ModelWorker {
   std::optional<Micros> disconnected_at;
   Micros progress_at = 0;
   std::optional<Micros> phase_until;  // of a long phase that it has announced
+  bool leased = false;                // ... or that an operator says it is in
   bool warned = false;
   bool listens = false;  // wants to be told of changes of membership
+  // What its process hears once it is no member any more, if an operator has sent it away.
+  std::optional<Status> dismissed;
 
   Clock q() const { return clock - base; }
   bool active() const { return is_active(state); }
@@ -126,14 +129,17 @@ class Model {
   void on_members(const Caller& caller, const wire::MembersRequest& request);
   void on_leave(const Caller& caller, const wire::Leave& leave);
   void on_explain(const Caller& caller, const wire::Explain& explain);
+  void on_manage(const Caller& caller, const wire::ManageWorkerRequest& request);
+  void expect_exit(std::vector<RecordKind> kinds, Rank rank);
   void on_join(const Caller& caller, const wire::Join& join);
   void on_stop(const Caller& caller);
   void on_disconnected(ConnectionId connection);
 
   // ---- answers
   const wire::Body& answer(const Caller& caller, bool after_records);
+  bool tells_of_dismissal(const Caller& caller) const;
   void expect_error(const Caller& caller, Status status);
-  void expect_records(std::initializer_list<RecordKind> kinds) const;
+  void expect_records(const std::vector<RecordKind>& kinds) const;
   void take_records();
   void jump_ahead();
   void release();
@@ -170,6 +176,7 @@ class Model {
   Micros now_ = 0;
   const Effects* effects_ = nullptr;
   const wire::Join* joining_ = nullptr;
+  std::optional<Rank> kicked_;
   std::set<const Reply*> answered_;
   std::size_t records_taken_ = 0;
   Clock q_min_before_ = 0;

@@ -181,6 +181,7 @@ void Model::check_lost(const Record& record) const {
   const ModelWorker* worker = find(static_cast<Rank>(record.rank));
   require(worker != nullptr && is_member(worker->state), "one that is no member is lost");
   require(!record.reason.empty(), "lost for no reason");
+  if (kicked_) return require(kicked_ == worker->rank, "another one is kicked");
   if (worker->disconnected_at) {
     return require(now_ >= *worker->disconnected_at + spec_.worker_grace_us,
                    "a worker is lost within its grace");
@@ -266,6 +267,25 @@ void Model::apply(const Record& record) {
           record.kind == RecordKind::kWorkerLeft ? WorkerState::kLeft : WorkerState::kLost;
       worker.connection = 0;
       worker.disconnected_at.reset();
+      const bool kicked = record.reason.starts_with("kicked by an operator");
+      const bool drained = record.reason.starts_with("drained by an operator");
+      if (kicked) worker.dismissed = Status::kFenced;
+      if (drained) worker.dismissed = Status::kStopped;
+      // One that drained and was lost on the way stays dismissed.
+      if (record.kind == RecordKind::kWorkerLeft && !drained) worker.dismissed.reset();
+      break;
+    }
+    case RecordKind::kWorkerDraining: {
+      ModelWorker& worker = at(static_cast<Rank>(record.rank));
+      worker.state = WorkerState::kDraining;
+      worker.dismissed = Status::kStopped;
+      break;
+    }
+    case RecordKind::kWorkerLeased: {
+      ModelWorker& worker = at(static_cast<Rank>(record.rank));
+      worker.phase_until = record.time_us + record.span_us;
+      worker.leased = true;
+      worker.warned = false;
       break;
     }
     case RecordKind::kPush: {
@@ -275,6 +295,7 @@ void Model::apply(const Record& record) {
       worker.granted = std::max(worker.granted, record.iteration);
       worker.progress_at = record.time_us;
       worker.phase_until.reset();
+      worker.leased = false;
       worker.warned = false;
       if (record.late) {
         worker.late = record.iteration;
@@ -303,7 +324,11 @@ void Model::apply_joined(const Record& record) {
     worker.before_jump = worker.after_jump = kNoIteration;
     worker.own_pushes = 0;
   }
+  const bool drains =
+      worker.incarnation == record.incarnation && worker.state == WorkerState::kDraining;
   if (worker.incarnation != record.incarnation) {
+    worker.dismissed.reset();
+    worker.leased = false;
     worker.last_grant.reset();
     worker.warned = false;
     worker.granted = std::min(worker.granted, worker.pushed);
@@ -319,7 +344,7 @@ void Model::apply_joined(const Record& record) {
   worker.base = record.base;
   if (state_ == JobState::kRunning) {
     if (!worker.active()) worker.progress_at = record.time_us;
-    worker.state = WorkerState::kRunning;
+    worker.state = drains ? WorkerState::kDraining : WorkerState::kRunning;
   } else if (!member) {
     worker.state = WorkerState::kRegistered;
   }
@@ -340,6 +365,12 @@ void Model::restart(std::span<const Record> records, const JobSnapshot* snapshot
     for (const WorkerSnapshot& stored : snapshot->workers) {
       at(stored.rank).granted = stored.granted;
       at(stored.rank).clock = stored.clock;
+      // Nor does one tell of the begin that has ended a lease.
+      at(stored.rank).leased = !stored.leased_phase.empty();
+      at(stored.rank).phase_until.reset();
+      if (at(stored.rank).leased) {
+        at(stored.rank).phase_until = stored.phase_us + stored.phase_lease_us;
+      }
     }
   }
   for (auto& [rank, worker] : workers_) {

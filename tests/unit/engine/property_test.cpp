@@ -156,6 +156,9 @@ TEST(EnginePropertyCoverage, RandomRunsComeAcrossEverything) {
                            "crash with an empty store",
                            "replay",
                            "phase",
+                           "manage",
+                           "worker_draining",
+                           "worker_leased",
                            "MembersReply",
                            "MembersNotice"}) {
     EXPECT_GT(counts[kind], 0U) << "never came across: " << kind;

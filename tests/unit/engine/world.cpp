@@ -47,7 +47,7 @@ bool same(const Effects& a, const Effects& b) {
     return x.to == y.to && x.after_records == y.after_records && x.body == y.body;
   };
   const auto same_notice = [](const Notification& x, const Notification& y) {
-    return x.connection == y.connection && x.body == y.body;
+    return x.connection == y.connection && x.after_records == y.after_records && x.body == y.body;
   };
   const auto same_line = [](const LogLine& x, const LogLine& y) {
     return x.level == y.level && x.event == y.event && x.fields == y.fields;
@@ -63,8 +63,18 @@ bool same(const Effects& a, const Effects& b) {
 // Times alone may differ between an engine and one made from its records.
 JobSnapshot comparable(JobSnapshot snapshot) {
   snapshot.time_us = 0;
-  for (WorkerSnapshot& worker : snapshot.workers) worker.granted = kNoIteration;
+  for (WorkerSnapshot& worker : snapshot.workers) {
+    worker.granted = kNoIteration;
+    // No record tells of the begin, or of the worker's own word, that has ended a lease.
+    worker.leased_phase.clear();
+    worker.phase_us = worker.phase_lease_us = 0;
+  }
   return snapshot;
+}
+
+// 0: it has none.
+Micros lease_end(const WorkerSnapshot& worker) {
+  return worker.leased_phase.empty() ? 0 : worker.phase_us + worker.phase_lease_us;
 }
 
 }  // namespace
@@ -193,8 +203,11 @@ void World::absorb() {
     }
   }
   for (const Notification& notice : effects_.notifications) {
-    const auto at = inbox_.find(notice.connection);
-    if (at != inbox_.end()) at->second.emplace_back(0, notice.body);
+    if (notice.after_records && options_.durable) {
+      held_.push_back({stored_.size(), {{notice.connection, 0}, true, notice.body}});
+    } else if (const auto at = inbox_.find(notice.connection); at != inbox_.end()) {
+      at->second.emplace_back(0, notice.body);
+    }
   }
   commit(committed_);
 }
@@ -280,6 +293,9 @@ void World::check_replay() {
     for (std::size_t w = 0; w < live.workers.size(); ++w) {
       require(rebuilt.workers[w].clock <= live.workers[w].clock, "a rebuilt clock is ahead");
       rebuilt.workers[w].clock = live.workers[w].clock;
+      require(lease_end(live.workers[w]) == 0 ||
+                  lease_end(live.workers[w]) == lease_end(rebuilt.workers[w]),
+              "a lease is lost");
     }
     rebuilt.highest_clock = live.highest_clock;
     require(comparable(rebuilt) == comparable(live),

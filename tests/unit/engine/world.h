@@ -98,6 +98,7 @@ class World {
   void live();
   void disturb(Process& process);
   void announce_phase(Process& process);
+  void manage(const Process& process);
   void repeat_request(Process& process);
   void send_stale(Process& process);
   void replace(Process& process);

@@ -53,7 +53,7 @@ void World::live() {
 }
 
 void World::disturb(Process& process) {
-  switch (random_.below(22)) {
+  switch (random_.below(23)) {
     case 0:
     case 1:
       return cut(process.connection);
@@ -97,6 +97,8 @@ void World::disturb(Process& process) {
     case 19:
       return announce_phase(process);
     case 20:
+      return manage(process);
+    case 21:
       if (!process.joined) return;
       request(process.connection,
               wire::MembersRequest{process.ref, static_cast<std::uint32_t>(random_.below(3))});
@@ -104,6 +106,22 @@ void World::disturb(Process& process) {
     default:
       return add_process();
   }
+}
+
+// An operator sends a worker away, or says that it is in a long phase.
+void World::manage(const Process& process) {
+  if (!random_.one_in(4)) return;
+  constexpr wire::WorkerAction kActions[] = {wire::WorkerAction::kDrain, wire::WorkerAction::kKick,
+                                             wire::WorkerAction::kLease};
+  wire::ManageWorkerRequest request_body;
+  request_body.job = "train";
+  request_body.action = kActions[random_.below(3)];
+  // Now and then of one that nobody knows, or that has gone.
+  request_body.worker = std::to_string(random_.one_in(6) ? random_.below(12) : process.ref.rank);
+  request_body.text = "checkpoint";
+  request_body.lease_us = random_.between(1, 12'000'000);
+  ++counts_["manage"];
+  request(next_connection_++, request_body);
 }
 
 void World::announce_phase(Process& process) {

@@ -85,6 +85,7 @@ void World::send_join(Process& p) {
   if (p.ref.incarnation != 0) {
     join.rank = static_cast<std::int32_t>(p.ref.rank);
     join.incarnation = p.ref.incarnation;
+    join.epoch = p.ref.epoch;
     join.granted = p.granted;
     join.pushed = p.pushed;
     if (p.phase_until > now_) {

@@ -41,15 +41,40 @@ inline std::vector<Message> sample_messages() {
       Heartbeat{},
       HeartbeatAck{},
       StatusRequest{},
-      StatusReply{"0.1.0", 4711, 1'000'001, 2'000'002, "/var/lib/syncd", "durable", 17, 2, 16, 1234,
-                  99, 98, true},
+      StatusReply{"0.1.0",
+                  4711,
+                  1'000'001,
+                  2'000'002,
+                  "/var/lib/syncd",
+                  "durable",
+                  17,
+                  2,
+                  16,
+                  1234,
+                  99,
+                  98,
+                  true,
+                  {}},
       JobsRequest{},
       JobsReply{{{1, "cifar", "ssp:3", "running", 2, 16, 15, 8, 12, 160, 3, "note", 1'000'003},
                  {2, "movie", "bsp", "waiting", 1, 4, 0, 0, 0, 0, 0, "waiting for 4 of 4: 0-3", 5}},
                 9},
       WorkersRequest{"cifar", 100},
-      WorkersReply{{{3, "worker-3", "node-a", "running", 41, 12, 13, 2'000'000, true, 5'000'000,
-                     "7-8", "ssp:3: too far ahead"}},
+      WorkersReply{{{3,
+                     "worker-3",
+                     "node-a",
+                     "running",
+                     41,
+                     12,
+                     13,
+                     2'000'000,
+                     true,
+                     5'000'000,
+                     "7-8",
+                     "ssp:3: too far ahead",
+                     -1,
+                     -1,
+                     {}}},
                    4,
                    2'000'001},
       HistoryRequest{"cifar", 77, 500},
@@ -71,6 +96,8 @@ inline std::vector<Message> sample_messages() {
                    1'700'000'000'000'000},
       MembersNotice{ref, 1'700'000'000'000'001},
       PlanNotice{ref, 17, 40'000},
+      CheckpointRequest{"/backup/syncd-1"},
+      ManageWorkerRequest{"cifar", "worker-3", WorkerAction::kLease, "evaluation", 60'000'000},
   };
   std::vector<Message> messages;
   std::uint64_t id = 1000;
@@ -89,9 +116,47 @@ inline std::vector<std::pair<std::string, Message>> grown_messages() {
   Joined joined{{7, 3, 2, 41}, 13, "ssp:3", 16, true, true};
   joined.members_version = 1'700'000'000'000'000;
   HistoryRequest history{"cifar", 77, 500, 49'152};
-  return {{"Join.2", {2001, join}},
+  Join join_of_epoch = join;
+  join_of_epoch.epoch = 2;
+  Joined joined_with_grace = joined;
+  joined_with_grace.worker_grace_us = 10'000'000;
+  WorkersReply workers{{{3,
+                         "worker-3",
+                         "node-a",
+                         "running",
+                         41,
+                         12,
+                         13,
+                         2'000'000,
+                         true,
+                         5'000'000,
+                         "7-8",
+                         "ssp:3: too far ahead",
+                         -1,
+                         -1,
+                         {}}},
+                       4,
+                       2'000'001};
+  workers.workers[0].warn_after_us = 5'000'000;
+  workers.workers[0].evict_after_us = 60'000'000;
+  workers.workers[0].late_rule = "auto: 4 x median 20 ms + 8 x spread 1 ms";
+  StatusReply status{"0.1.0",   4711, 1'000'001, 2'000'002, "/var/lib/syncd",
+                     "durable", 17,   2,         16,        1234,
+                     99,        98,   true,      {}};
+  status.store_error = "store /var/lib/syncd cannot be written: No space left on device";
+  status.store_error_since_us = 1'999'999;
+  status.commit_failures = 12;
+  status.records_removed = 200'000;
+  HistoryReply page{{{77, {1, 2, 3, 250}}, {78, {}}}, 79};
+  page.first_sequence = 51;
+  return {{"StatusReply.2", {2004, status}},
+          {"HistoryReply.2", {2005, page}},
+          {"Join.2", {2001, join}},
           {"Joined.2", {2002, joined}},
-          {"HistoryRequest.2", {2003, history}}};
+          {"HistoryRequest.2", {2003, history}},
+          {"Join.3", {2006, join_of_epoch}},
+          {"Joined.3", {2007, joined_with_grace}},
+          {"WorkersReply.2", {2009, workers}}};
 }
 
 }  // namespace syncd::wire

@@ -21,7 +21,7 @@ using Bytes = std::vector<std::uint8_t>;
 
 constexpr std::uint64_t kSeed = 20261121;
 
-static_assert(detail::field_count<Join>() == 15 && detail::field_count<Ok>() == 0);
+static_assert(detail::field_count<Join>() == 16 && detail::field_count<Ok>() == 0);
 
 Bytes encode(const Message& message) {
   Bytes bytes;

@@ -1,4 +1,5 @@
 #include <gmock/gmock.h>
+#include <sys/stat.h>
 
 #include <filesystem>
 #include <fstream>
@@ -8,7 +9,9 @@
 namespace syncd::topology {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 Graph parsed(const std::string& text) {
   std::string error;
@@ -96,8 +99,36 @@ TEST_F(GraphFile, ErrorsNameTheFile) {
   spec = spec_of("file:" + ::testing::TempDir());
   EXPECT_FALSE(load_graph_file(spec, error));
   EXPECT_THAT(error, HasSubstr("not a regular file"));
+  write("0 1\n" + std::string(1000, 'x') + "\n");
+  spec = spec_of("file:" + path_);
+  EXPECT_FALSE(load_graph_file(spec, error));
+  EXPECT_LT(error.size(), path_.size() + 100);
   spec = spec_of("ring");
   EXPECT_TRUE(load_graph_file(spec, error));
+}
+
+TEST_F(GraphFile, ClientsLearnNothingOfIt) {
+  std::string error;
+  GraphSpec spec = spec_of("file:" + path_);
+  EXPECT_FALSE(load_graph_file(spec, error, FileErrors::kForClients));
+  const std::string unreadable = error;
+  for (const char* text :
+       {"secret\n", "secret 1\n", "nodes secret\n", "0,secret\n", "0 secret\n"}) {
+    write(text);
+    EXPECT_FALSE(load_graph_file(spec, error, FileErrors::kForClients));
+    EXPECT_THAT(error, AllOf(HasSubstr(path_ + ":1: "), Not(HasSubstr("secret"))));
+  }
+  std::filesystem::remove(path_);
+  ASSERT_EQ(mkfifo(path_.c_str(), 0600), 0);
+  EXPECT_FALSE(load_graph_file(spec, error, FileErrors::kForClients));
+  EXPECT_EQ(error, unreadable);
+  std::filesystem::remove(path_);
+  write("");
+  std::filesystem::resize_file(path_, kGraphFileBytesMax + 1);
+  EXPECT_FALSE(load_graph_file(spec, error, FileErrors::kForClients));
+  EXPECT_EQ(error, unreadable);
+  EXPECT_FALSE(load_graph_file(spec, error));
+  EXPECT_THAT(error, HasSubstr("allowed are at most"));
 }
 
 }  // namespace

@@ -1,0 +1,139 @@
+// TLS 1.3 between a byte stream and the frames on it: bytes of the peer go in, what it said and
+// bytes for it come out. It knows no socket and no event loop, so that the daemon's loop, the
+// client's threads and a blocking tool use the same code. A Context may be used by any number of
+// threads at once, a Channel by one at a time.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "proto/status.h"
+
+struct bio_st;
+struct ssl_ctx_st;
+struct ssl_session_st;
+struct ssl_st;
+
+namespace syncd::tls {
+
+// What both sides must name (ALPN), so that nobody speaks another protocol by mistake. The number
+// is the major version of the wire protocol.
+inline constexpr const char* kProtocolName = "syncd/1";
+
+struct ServerSettings {
+  std::string certificate_file;  // PEM: the daemon's own certificate first, then what signed it
+  std::string key_file;          // PEM, not encrypted, nobody else's to read
+  std::string client_ca_file;  // PEM: who may sign clients' certificates; empty: none is asked for
+  bool require_client_certificate = false;
+  bool http = false;  // HTTP/1.1 is spoken over it instead of frames
+};
+
+struct ClientSettings {
+  std::string ca_file;           // PEM: who may sign the daemon's certificate; empty: the system's
+  std::string certificate_file;  // PEM; empty: this client has none
+  std::string key_file;          // PEM, not encrypted, nobody else's to read
+  bool http = false;             // as the daemon's
+};
+
+// Certificates, keys and rules of one side, and what it remembers of earlier sessions.
+class Context {
+ public:
+  // Read the files. Null, with a sentence in `error` that names the file and what is wrong with it.
+  static std::shared_ptr<Context> server(const ServerSettings& settings, std::string& error);
+  static std::shared_ptr<Context> client(const ClientSettings& settings, std::string& error);
+  ~Context();
+  Context(const Context&) = delete;
+  Context& operator=(const Context&) = delete;
+
+  bool is_server() const { return is_server_; }
+
+ private:
+  friend class Channel;
+  Context(ssl_ctx_st* context, bool is_server, bool http = false)
+      : context_(context), is_server_(is_server), http_(http) {}
+  static int on_session(ssl_st* ssl, ssl_session_st* session);
+  ssl_session_st* take_session(const std::string& peer);
+
+  ssl_ctx_st* context_;
+  const bool is_server_;
+  const bool http_;
+  std::mutex mutex_;
+  std::map<std::string, ssl_session_st*> sessions_;  // a client's: the latest of each peer
+};
+
+class Channel {
+ public:
+  // The daemon's end: waits for the client's first bytes. Null: memory ran out.
+  static std::unique_ptr<Channel> accept(std::shared_ptr<Context> context);
+  // The client's end. The daemon's certificate must be made out for `host`, a name or a numeric
+  // address; `peer` tells daemons apart whose sessions may be resumed. Appends the first bytes to
+  // `out`. Null: memory ran out.
+  static std::unique_ptr<Channel> connect(std::shared_ptr<Context> context, const std::string& host,
+                                          const std::string& peer, std::vector<std::uint8_t>& out);
+  ~Channel();
+  Channel(const Channel&) = delete;
+  Channel& operator=(const Channel&) = delete;
+
+  // Takes what came from the peer, however it was cut; appends what the peer said to `plain` and
+  // what must be sent to it to `out`. False: error() says why; what is in `out` (an alert) is still
+  // to be sent, and the channel is of no more use.
+  bool receive(std::span<const std::uint8_t> bytes, std::vector<std::uint8_t>& plain,
+               std::vector<std::uint8_t>& out);
+  // Appends `plain`, sealed, to `out`; before the handshake is over it is kept until then. False as
+  // above.
+  bool send(std::span<const std::uint8_t> plain, std::vector<std::uint8_t>& out);
+  // Tells the peer that nothing more comes.
+  void close(std::vector<std::uint8_t>& out);
+
+  bool established() const { return established_; }
+  bool resumed() const;                  // without certificates shown anew
+  bool ended() const { return ended_; }  // the peer has said that nothing more comes
+  bool failed() const { return status_ != Status::kOk; }
+  // kAuth: a certificate is missing or not accepted, on either side; kProtocol: anything else.
+  Status status() const { return status_; }
+  const std::string& error() const { return error_; }
+  // The DNS names, e-mail addresses and URIs for which the peer's certificate is made out, once
+  // established; empty if it has shown none. The daemon's end alone.
+  const std::vector<std::string>& peer_names() const { return peer_names_; }
+
+ private:
+  friend class Context;
+  // What the library reads and writes during one call: no memory is kept between two.
+  struct Wire {
+    std::span<const std::uint8_t> in;
+    std::vector<std::uint8_t>* out = nullptr;
+  };
+  struct Io;
+
+  explicit Channel(std::shared_ptr<Context> context) : context_(std::move(context)) {}
+  bool open();
+  bool shake_hands();
+  bool check_peer();
+  bool fail();
+  bool fail(Status status, std::string error);
+  bool is_server() const { return context_->is_server(); }
+
+  std::shared_ptr<Context> context_;
+  ssl_st* ssl_ = nullptr;
+  Wire wire_;
+  std::string host_;
+  std::string peer_;
+  bool established_ = false;
+  bool ended_ = false;
+  Status status_ = Status::kOk;
+  std::string error_;
+  std::vector<std::uint8_t> unsent_;  // sent before the handshake was over
+  std::vector<std::string> peer_names_;
+};
+
+// Whether the first bytes of a client can be TLS. A frame cannot begin like this: its length would
+// be more than a frame may have.
+bool looks_like_tls(std::span<const std::uint8_t> bytes);
+
+}  // namespace syncd::tls
