@@ -18,7 +18,8 @@ constexpr const char* kAbout =
     "Durable pushes through syncd, in ratios to RocksDB's own synced writes of the same records.";
 
 struct Figures {
-  std::vector<double> pushes_per_s, push_p50_us, batch, records_bytes, cpu_us;
+  std::vector<double> pushes_per_s, push_p50_us, push_p99_us, single_us, single_p99_us, batch,
+      records_bytes, cpu_us;
   std::vector<double> same_batch_per_s, same_batch_cpu_us, threads_per_s, threads_cpu_us;
 };
 
@@ -63,10 +64,14 @@ Figures measure(const Options& options, const std::string& transport, std::size_
     const Written written = written_since(store, position);
     // After the daemon's round, because the floor writes batches of the size found there.
     const WriteRate same = rocks.batches(options.seconds, written.batch, written.record_bytes);
+    std::vector<double> single = rocks.single_us(options.seconds / 4, written.record_bytes);
     const WriteRate threads = rocks.threads(options.seconds, workers, written.record_bytes);
     if (i < 0) continue;
     figures.pushes_per_s.push_back(round.iterations_per_s);
     figures.push_p50_us.push_back(percentile(round.push_us, 0.5));
+    figures.push_p99_us.push_back(percentile(round.push_us, 0.99));
+    figures.single_us.push_back(percentile(single, 0.5));
+    figures.single_p99_us.push_back(percentile(single, 0.99));
     figures.cpu_us.push_back(round.cpu_us_per_iteration);
     figures.batch.push_back(written.batch);
     figures.records_bytes.push_back(static_cast<double>(written.record_bytes));
@@ -84,14 +89,18 @@ void report(const std::string& label, const Figures& f, std::size_t workers, Tab
   const double threads = median(f.threads_per_s);
   table.add({label + ": syncd", number(pushes, 0), number(median(f.batch)),
              number(median(f.records_bytes), 0), number(median(f.push_p50_us)),
-             number(median(f.cpu_us)), "1.00x"});
+             number(median(f.push_p99_us)), number(median(f.cpu_us)), "1.00x"});
   table.add({"  RocksDB, one thread, batches of that size", number(same, 0),
-             number(median(f.batch)), number(median(f.records_bytes), 0), "-",
+             number(median(f.batch)), number(median(f.records_bytes), 0), "-", "-",
              number(median(f.same_batch_cpu_us)),
              paired_ratio(f.same_batch_per_s, f.pushes_per_s)});
   table.add({"  RocksDB, " + std::to_string(workers) + " threads, single records",
-             number(threads, 0), "-", number(median(f.records_bytes), 0), "-",
+             number(threads, 0), "-", number(median(f.records_bytes), 0), "-", "-",
              number(median(f.threads_cpu_us)), paired_ratio(f.threads_per_s, f.pushes_per_s)});
+  table.add({"  RocksDB, one thread, single records", "-", "1", number(median(f.records_bytes), 0),
+             number(median(f.single_us)), number(median(f.single_p99_us)), "-",
+             "p99 / p50 " + paired_ratio(f.push_p99_us, f.single_us) + ", p99 / p99 " +
+                 paired_ratio(f.push_p99_us, f.single_p99_us)});
 }
 
 int run(int argc, char** argv) {
@@ -108,7 +117,7 @@ int run(int argc, char** argv) {
   std::printf("store: %s; %d rounds of %g s each, medians\n\n", options.store.c_str(),
               options.rounds, options.seconds);
   Table table({"transport, workers/connections", "records/s", "records/commit", "record bytes",
-               "push p50 us", "CPU us/record", "rate / syncd's"});
+               "push p50 us", "push p99 us", "CPU us/record", "rate / syncd's"});
   for (const std::string& transport : options.transports) {
     for (const int size : options.sizes) {
       for (const int shared : options.per_connection) {

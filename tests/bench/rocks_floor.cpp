@@ -116,6 +116,18 @@ WriteRate RocksFloor::threads(double seconds, std::size_t threads, std::size_t r
   return watch.rate(records.load());
 }
 
+std::vector<double> RocksFloor::single_us(double seconds, std::size_t record_bytes) {
+  const std::string value = make_value(record_bytes);
+  const std::int64_t end = now_ns() + static_cast<std::int64_t>(seconds * 1e9);
+  std::vector<double> took_us;
+  do {
+    const std::int64_t begun = now_ns();
+    check(impl_->db->Put(synced(), make_key(++impl_->sequence), value), "a synced put");
+    took_us.push_back(static_cast<double>(now_ns() - begun) / 1e3);
+  } while (now_ns() < end);
+  return took_us;
+}
+
 LogTotals read_log(const std::string& path, std::uint64_t from) {
   rocksdb::Options options;
   options.info_log_level = rocksdb::FATAL_LEVEL;

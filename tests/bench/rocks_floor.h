@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 namespace syncd::bench {
 
@@ -27,6 +28,8 @@ class RocksFloor {
 
   // `threads` threads put one synced record after another: RocksDB's own group commit.
   WriteRate threads(double seconds, std::size_t threads, std::size_t record_bytes);
+  // How long each of one thread's synced writes of a single record took.
+  std::vector<double> single_us(double seconds, std::size_t record_bytes);
 
  private:
   struct Impl;

@@ -12,10 +12,10 @@ namespace syncd::bench {
 namespace {
 
 // What no flag says: one side's connections are silent while the other side is measured.
-std::string write_config(const std::string& directory) {
+std::string write_config(const std::string& directory, const std::string& more) {
   const std::string path = directory + "/syncd.toml";
   std::ofstream out(path);
-  out << "[timeouts]\nheartbeat_timeout = \"10m\"\n";
+  out << "[timeouts]\nheartbeat_timeout = \"10m\"\n" << more;
   if (!out.flush()) fail(path + ": cannot be written");
   return path;
 }
@@ -59,7 +59,7 @@ Child start_syncd(const Options& options, const SyncdOptions& syncd, const std::
   std::vector<std::string> command = {
       options.syncd,
       "--config",
-      write_config(directory),
+      write_config(directory, syncd.config),
       "--tcp",
       over_tcp ? "127.0.0.1:" + std::to_string(syncd.endpoint.port) : "off",
       "--unix",

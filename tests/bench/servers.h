@@ -23,7 +23,8 @@ Child start_floor(const FloorOptions& options, const std::string& directory, Pla
 struct SyncdOptions {
   Endpoint endpoint;
   std::string store = "memory";  // Options::store
-  std::string store_path;        // unless "memory"
+  std::string store_path = {};   // unless "memory"
+  std::string config = {};       // further text of its configuration file
 };
 Child start_syncd(const Options& options, const SyncdOptions& syncd, const std::string& directory,
                   Placement placement);

@@ -1,10 +1,13 @@
 // syncctl from outside: what it shows, and the exit codes that its --help documents.
 #include <gmock/gmock.h>
 
+#include <filesystem>
+
 #include "support/c_api.h"
 #include "support/daemon.h"
 #include "support/history.h"
 #include "support/raw_client.h"
+#include "support/syncctl_site.h"
 
 namespace syncd::test {
 namespace {
@@ -12,19 +15,7 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-class Syncctl : public ::testing::Test {
- protected:
-  RunResult ctl(const std::vector<std::string>& arguments) {
-    return syncctl(directory_, daemon_, arguments);
-  }
-  RunResult elsewhere(std::vector<std::string> arguments) {
-    arguments.insert(arguments.begin(), program("syncctl"));
-    return run(arguments, directory_.path(), {{"HOME", directory_.path()}});
-  }
-
-  TempDir directory_;
-  Daemon daemon_{directory_};
-};
+using Syncctl = SyncctlSite;
 
 TEST_F(Syncctl, ShowsTheDaemonItsJobsAndWhoWaitsForWhom) {
   ApiClient client(daemon_.address());
@@ -93,6 +84,33 @@ TEST_F(Syncctl, WritesAnExportIntoAFile) {
       ctl({"history", "export", "job", "--format", "csv", "--output", path + "/below"});
   EXPECT_EQ(unwritable.ending, exited(4));
   EXPECT_THAT(unwritable.err, HasSubstr(path + "/below"));
+}
+
+TEST_F(Syncctl, ChecksCopiesAndBringsBackAStoreWhoseDaemonIsDown) {
+  Bystander(daemon_.address(), "job").expect_progress(5);
+  const std::string backup = directory_.file("backup");
+  RunResult result = elsewhere({"store", "backup", backup, "--store", daemon_.store_path()});
+  EXPECT_EQ(result.ending, exited(4));
+  EXPECT_THAT(result.err, HasSubstr("in use by another process"));
+  EXPECT_EQ(daemon_.stop(), exited(0));
+
+  result = elsewhere({"store", "check", daemon_.store_path()});
+  EXPECT_EQ(result.ending, exited(0)) << result.out << result.err;
+  EXPECT_THAT(result.out, AllOf(HasSubstr("job"), HasSubstr("sound")));
+  result = elsewhere({"store", "backup", backup, "--store", daemon_.store_path()});
+  EXPECT_EQ(result.ending, exited(0)) << result.err;
+  result = elsewhere({"store", "compact", daemon_.store_path()});
+  EXPECT_EQ(result.ending, exited(0)) << result.err;
+
+  // A backup takes the place of what was lost, and a daemon goes on with it.
+  std::filesystem::remove_all(daemon_.store_path());
+  result = elsewhere({"store", "check", daemon_.store_path()});
+  EXPECT_EQ(result.ending, exited(4));
+  result = elsewhere({"store", "restore", backup, daemon_.store_path()});
+  EXPECT_EQ(result.ending, exited(0)) << result.err;
+  daemon_.start();
+  EXPECT_EQ(export_history(directory_, daemon_, "job").pushes(0),
+            (std::vector<std::int64_t>{0, 1, 2, 3, 4}));
 }
 
 TEST_F(Syncctl, ExportsALongHistoryInFull) {

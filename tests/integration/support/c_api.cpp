@@ -20,7 +20,8 @@ Answer answer_of(syncd_status status, syncd_error* error) {
 // The library lets these win over what the code says, and the machine may have them set.
 bool forget_environment() {
   for (const char* name :
-       {"SYNCD_ADDR", "SYNCD_JOB", "SYNCD_TOKEN_FILE", "SYNCD_CONNECT_TIMEOUT_SEC",
+       {"SYNCD_ADDR", "SYNCD_JOB", "SYNCD_TOKEN_FILE", "SYNCD_CA_FILE", "SYNCD_CERTIFICATE_FILE",
+        "SYNCD_KEY_FILE", "SYNCD_SERVER_NAME", "SYNCD_CONNECT_TIMEOUT_SEC",
         "SYNCD_RECONNECT_TIMEOUT_SEC", "SYNCD_BEGIN_TIMEOUT_SEC", "SYNCD_REQUEST_TIMEOUT_SEC",
         "RANK", "WORLD_SIZE", "SLURM_PROCID", "SLURM_NTASKS", "OMPI_COMM_WORLD_RANK",
         "OMPI_COMM_WORLD_SIZE"}) {

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <csignal>
 #include <cstdio>
 #include <stdexcept>
@@ -43,14 +44,23 @@ std::string Daemon::log_path(int life) const {
 
 Command Daemon::command() const {
   Command command;
-  command.argv = {program("syncd"), "--store",     store_path(), "--mode",     options_.mode,
-                  "--unix",         socket_path(), "--tcp",      options_.tcp, "--ready-file",
-                  ready_path(),     "--log-level", "debug"};
+  command.argv = {program("syncd"), "--store",      store_path(),  "--mode",
+                  options_.mode,    "--unix",       socket_path(), "--tcp",
+                  options_.tcp,     "--ready-file", ready_path()};
+  if (std::find(options_.flags.begin(), options_.flags.end(), "--log-level") ==
+      options_.flags.end()) {
+    command.argv.insert(command.argv.end(), {"--log-level", "debug"});
+  }
   if (!options_.config.empty()) {
     command.argv.insert(command.argv.end(), {"--config", directory_.file(options_.name + ".toml")});
   }
+  if (!options_.admin.empty()) {
+    command.argv.insert(command.argv.end(), {"--admin", options_.admin});
+  }
   command.argv.insert(command.argv.end(), options_.flags.begin(), options_.flags.end());
   command.environment = {{"HOME", directory_.path()}};
+  command.environment.insert(command.environment.end(), options_.environment.begin(),
+                             options_.environment.end());
   command.stdout_path = log_path(lives_);
   return command;
 }
@@ -90,6 +100,15 @@ std::string Daemon::tcp_address() const {
     return line.substr(at, line.find_first_of(" \t\",", at) - at);
   }
   throw std::runtime_error("the ready file names no TCP address: " + read_file(ready_path()));
+}
+
+std::string Daemon::admin_address() const {
+  for (const std::string& line : lines_of(log_of_this_life())) {
+    const std::size_t at = line.find("127.0.0.1:");
+    if (at == std::string::npos || line.find("for=admin") == std::string::npos) continue;
+    return line.substr(at, line.find(' ', at) - at);
+  }
+  throw std::runtime_error("the log names no admin address: " + log());
 }
 
 RunResult syncctl(const TempDir& directory, const Daemon& daemon,

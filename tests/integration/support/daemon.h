@@ -18,8 +18,10 @@ struct DaemonOptions {
   std::string store = {};      // empty: a directory of its own; or "memory"
   std::string mode = "durable";
   std::string tcp = "off";              // or "127.0.0.1:0"
+  std::string admin = "off";            // or "127.0.0.1:0"; empty: as the configuration has it
   std::string config = {};              // text of a configuration file; empty: none
   std::vector<std::string> flags = {};  // further ones
+  std::vector<std::pair<std::string, std::string>> environment = {};  // likewise
 };
 
 class Daemon {
@@ -35,6 +37,8 @@ class Daemon {
   std::string socket_path() const;
   // "127.0.0.1:PORT" of the TCP listener, as the daemon tells it.
   std::string tcp_address() const;
+  // "127.0.0.1:PORT" of the admin pages, as the latest life's log tells it.
+  std::string admin_address() const;
   std::string store_path() const;
 
   bool running() { return process_.running(); }

@@ -93,7 +93,9 @@ inline Worker join(syncd_client* client, const Joining& given) {
   options.name = given.name.c_str();
   options.host = "node";
   options.rank = given.rank;
-  options.world_size = given.world_size;
+  // Who comes beyond the group that the job expects does not say that it is of that group.
+  const bool is_visitor = given.rank >= static_cast<std::int32_t>(given.world_size);
+  options.world_size = is_visitor ? 0 : given.world_size;
   options.data = given.data.empty() ? nullptr : given.data.data();
   options.data_size = given.data.size();
   options.on_event = given.on_event;

@@ -58,7 +58,8 @@ void Pushers::run(Client& client, Worker& worker) {
                                       .policy = options_.policy,
                                       .host = "host",
                                       .rank = worker.rank,
-                                      .world_size = static_cast<std::uint32_t>(size()),
+                                      .world_size = static_cast<std::uint32_t>(
+                                          options_.world_size > 0 ? options_.world_size : size()),
                                       .timeout_ms = timeout_ms},
                                      worker.handle);
     });

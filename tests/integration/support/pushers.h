@@ -24,6 +24,7 @@ struct PusherOptions {
   std::string policy = {};
   int clients = 8;
   int workers_each = 1;    // of one client, each in a thread of its own
+  int world_size = 0;      // 0: as many as they are
   std::uint64_t seed = 1;  // of the callers' patience
 };
 

@@ -62,22 +62,23 @@ RawClient::~RawClient() {
 }
 
 RawClient::RawClient(RawClient&& other) noexcept
-    : fd_(std::exchange(other.fd_, -1)),
+    : splitter_(std::move(other.splitter_)),
+      fd_(std::exchange(other.fd_, -1)),
       next_id_(other.next_id_),
       encoder_(std::move(other.encoder_)),
-      splitter_(std::move(other.splitter_)),
       answers_(std::move(other.answers_)),
       notifications_(std::move(other.notifications_)) {}
 
-wire::Welcome RawClient::hello() {
+wire::Welcome RawClient::hello(const std::string& token) {
   wire::Hello hello;
   hello.protocol_min = kProtocolMin;
   hello.protocol_max = kProtocolMax;
   hello.client_name = "integration test";
+  hello.token = token;
   return call_for<wire::Welcome>(hello);
 }
 
-void RawClient::send_bytes(std::span<const std::uint8_t> bytes) {
+void RawClient::send_to_socket(std::span<const std::uint8_t> bytes) {
   while (!bytes.empty()) {
     const ssize_t sent = ::send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL);
     if (sent < 0 && errno == EINTR) continue;
@@ -139,7 +140,7 @@ bool RawClient::next_frame(const Deadline& deadline, wire::Message& message) {
     if (count < 0 && errno == EINTR) continue;
     if (count < 0 && errno != ECONNRESET) throw failure("recv");
     if (count <= 0) return false;
-    splitter_.append(std::span(buffer, static_cast<std::size_t>(count)));
+    arrived(std::span(buffer, static_cast<std::size_t>(count)));
   }
 }
 

@@ -20,16 +20,16 @@ class RawClient {
  public:
   // "unix:PATH" or "HOST:PORT" with a numeric IPv4 address.
   explicit RawClient(const std::string& address);
-  ~RawClient();
+  virtual ~RawClient();
   RawClient(RawClient&& other) noexcept;
   RawClient& operator=(RawClient&&) = delete;
   RawClient(const RawClient&) = delete;
   RawClient& operator=(const RawClient&) = delete;
 
   // Shakes hands as this build's client does.
-  wire::Welcome hello();
+  wire::Welcome hello(const std::string& token = {});
 
-  void send_bytes(std::span<const std::uint8_t> bytes);
+  virtual void send_bytes(std::span<const std::uint8_t> bytes) { send_to_socket(bytes); }
   void send_bytes(std::string_view bytes);
   // Sends a request and returns its id.
   std::uint64_t send(wire::Body body);
@@ -73,6 +73,12 @@ class RawClient {
   // Whatever comes before the daemon closes this connection; throws if it does not.
   std::vector<wire::Message> drain_until_closed(Milliseconds timeout = kPatience);
 
+ protected:
+  void send_to_socket(std::span<const std::uint8_t> bytes);
+  // What came over the socket.
+  virtual void arrived(std::span<const std::uint8_t> bytes) { splitter_.append(bytes); }
+  wire::FrameSplitter splitter_;
+
  private:
   bool next_frame(const Deadline& deadline, wire::Message& message);
   void keep(wire::Message message);
@@ -80,7 +86,6 @@ class RawClient {
   int fd_ = -1;
   std::uint64_t next_id_ = 1;
   wire::Encoder encoder_;
-  wire::FrameSplitter splitter_;
   std::vector<wire::Message> answers_;
   std::vector<wire::Body> notifications_;
 };

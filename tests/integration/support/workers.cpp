@@ -27,9 +27,16 @@ WorkerGroup::WorkerGroup(const TempDir& directory, WorkerGroupOptions options)
     Command command;
     command.argv = {SYNCD_TEST_WORKER};
     for (const auto& [key, value] : settings) command.argv.push_back(key + "=" + value);
+    command.environment = options_.environment;
     command.stdout_path = journal_path(rank) + ".out";
     processes_.emplace_back(command);
+    commands_.push_back(std::move(command));
   }
+}
+
+void WorkerGroup::restart(int rank) {
+  process(rank).kill();
+  process(rank) = Process(commands_.at(static_cast<std::size_t>(rank - options_.first_rank)));
 }
 
 std::string WorkerGroup::journal_path(int rank) const {

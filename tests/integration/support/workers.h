@@ -24,6 +24,7 @@ struct WorkerGroupOptions {
   std::int64_t iteration_ms = 2;
   // Keys of integration_worker for single workers, such as {5, {{"hold_at", "3"}}}.
   std::map<int, std::map<std::string, std::string>> special = {};
+  std::vector<std::pair<std::string, std::string>> environment = {};
 };
 
 class WorkerGroup {
@@ -33,6 +34,8 @@ class WorkerGroup {
   Process& process(int rank) {
     return processes_.at(static_cast<std::size_t>(rank - options_.first_rank));
   }
+  // SIGKILL, and a new process in its place, which writes on in the same journal.
+  void restart(int rank);
   int size() const { return options_.workers; }
   int end_rank() const { return options_.first_rank + options_.workers; }
   const WorkerGroupOptions& options() const { return options_; }
@@ -55,6 +58,7 @@ class WorkerGroup {
 
   const TempDir& directory_;
   WorkerGroupOptions options_;
+  std::vector<Command> commands_;
   std::vector<Process> processes_;
 };
 

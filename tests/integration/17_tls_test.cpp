@@ -1,0 +1,262 @@
+// Workers and tools over TLS, with the real programs: who is let in, who is not, and what each side
+// says about it.
+#include <gmock/gmock.h>
+#include <sys/stat.h>
+
+#include <cstdlib>
+
+#include "support/daemon.h"
+#include "support/raw_tls_client.h"
+#include "support/workers.h"
+#include "syncd/client.h"
+#include "tests/support/tls_files.h"
+
+namespace syncd::test {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+struct Opened {
+  syncd_status status = SYNCD_OK;
+  std::string message;
+};
+
+class OverTls : public ::testing::Test {
+ protected:
+  OverTls() {
+    files_.make_server();
+    files_.make_client("worker", {"worker.example"});
+  }
+
+  std::string config(bool wants_certificate, const std::string& more = "") const {
+    return "[tls]\ncertificate = \"" + files_.certificate("server") + "\"\nkey = \"" +
+           files_.key("server") + "\"\n" +
+           (wants_certificate ? "client_ca = \"" + files_.ca() + "\"\n" : "") + more;
+  }
+  DaemonOptions options(bool wants_certificate, const std::string& more = "") const {
+    return {.tcp = "127.0.0.1:0", .config = config(wants_certificate, more)};
+  }
+  tls::ClientSettings settings(const std::string& certificate = "") const {
+    if (certificate.empty()) return {files_.ca(), "", ""};
+    return {files_.ca(), files_.certificate(certificate), files_.key(certificate)};
+  }
+  // Opens a client of the library and closes it again.
+  static Opened open(const std::string& address, const tls::ClientSettings& tls,
+                     const std::string& server_name = "") {
+    syncd_client_options options = SYNCD_CLIENT_OPTIONS_INIT;
+    const auto or_null = [](const std::string& text) {
+      return text.empty() ? nullptr : text.c_str();
+    };
+    options.addresses = address.c_str();
+    options.ca_file = or_null(tls.ca_file);
+    options.certificate_file = or_null(tls.certificate_file);
+    options.key_file = or_null(tls.key_file);
+    options.server_name = or_null(server_name);
+    options.connect_timeout_ms = 60'000;
+    syncd_client* client = nullptr;
+    syncd_error* error = nullptr;
+    Opened opened{syncd_client_open(&options, &client, &error), {}};
+    if (error != nullptr) opened.message = syncd_error_message(error);
+    syncd_error_free(error);
+    syncd_client_close(client);
+    return opened;
+  }
+
+  TempDir directory_;
+  TlsFiles files_{directory_.path()};
+};
+
+TEST_F(OverTls, WorkersTrainAndOutliveTheDaemonsRestart) {
+  // The port must be the same after the restart: the first life chooses it.
+  DaemonOptions options = this->options(true);
+  {
+    Daemon first(directory_, options);
+    options.tcp = first.tcp_address();
+    ASSERT_EQ(first.stop(), exited(0));
+  }
+  Daemon daemon(directory_, options);
+  EXPECT_TRUE(daemon.logged("endpoint=tls:" + options.tcp)) << daemon.log();
+  const WorkerGroupOptions group = {
+      .address = "tls:" + options.tcp,
+      .policy = "ssp:3",
+      .workers = 4,
+      .iterations = 60,
+      .environment = {{"SYNCD_CA_FILE", files_.ca()},
+                      {"SYNCD_CERTIFICATE_FILE", files_.certificate("worker")},
+                      {"SYNCD_KEY_FILE", files_.key("worker")}}};
+  WorkerGroup workers(directory_, group);
+  for (int rank = 0; rank < 4; ++rank) workers.wait_for_line(rank, "pushed 10 ");
+  daemon.kill();
+  daemon.start();
+  workers.expect_all_finish();
+  for (int rank = 0; rank < 4; ++rank) EXPECT_EQ(workers.acknowledged(rank).size(), 60U);
+}
+
+TEST_F(OverTls, AClientIsToldWhyItIsNotLetIn) {
+  const TlsFiles others(directory_.path(), "others");
+  others.make_client("stranger", {"worker.example"});
+  files_.make("expired", {.names = {"worker.example"},
+                          .for_client = true,
+                          .valid_from_s = -7200,
+                          .valid_until_s = -3600});
+  Daemon daemon(directory_, options(true));
+  const std::string address = "tls:" + daemon.tcp_address();
+  const auto expect_refused = [&](const tls::ClientSettings& tls, const std::string& reason) {
+    const Opened opened = open(address, tls);
+    EXPECT_EQ(opened.status, SYNCD_E_AUTH) << opened.message;
+    EXPECT_THAT(opened.message, HasSubstr(reason));
+  };
+  EXPECT_EQ(open(address, settings("worker")).status, SYNCD_OK);
+  expect_refused(settings(), "wants a client certificate");
+  expect_refused(settings("expired"), "expired");
+  expect_refused({files_.ca(), others.certificate("stranger"), others.key("stranger")},
+                 "does not know who signed our certificate");
+  expect_refused({others.ca(), "", ""}, "the daemon's certificate is not accepted");
+  EXPECT_THAT(daemon.log(),
+              AllOf(HasSubstr("the client shows no certificate"),
+                    HasSubstr("certificate has expired"), HasSubstr("connection_rejected")));
+}
+
+TEST_F(OverTls, TheDaemonMustBeTheOneThatTheCertificateNames) {
+  Daemon daemon(directory_, options(false));
+  const std::string address = "tls:" + daemon.tcp_address();
+  EXPECT_EQ(open(address, settings()).status, SYNCD_OK);
+  EXPECT_EQ(open(address, settings(), "localhost").status, SYNCD_OK);
+  const Opened opened = open(address, settings(), "elsewhere.example");
+  EXPECT_EQ(opened.status, SYNCD_E_AUTH);
+  EXPECT_THAT(opened.message, HasSubstr("'elsewhere.example'"));
+}
+
+TEST_F(OverTls, PlainClientsAndPlainDaemonsAreTold) {
+  Daemon daemon(directory_, options(false));
+  const Opened plain = open("tcp:" + daemon.tcp_address(), {});
+  EXPECT_EQ(plain.status, SYNCD_E_AUTH) << plain.message;
+  EXPECT_THAT(plain.message, HasSubstr("speaks TLS alone"));
+  Daemon other(directory_, {.name = "other", .tcp = "127.0.0.1:0"});
+  const Opened encrypted = open("tls:" + other.tcp_address(), settings());
+  EXPECT_EQ(encrypted.status, SYNCD_E_PROTOCOL) << encrypted.message;
+  EXPECT_THAT(encrypted.message, HasSubstr("does not speak TLS"));
+}
+
+TEST_F(OverTls, FilesThatCannotBeUsedAreNamed) {
+  const Opened opened = open("tls:127.0.0.1:1", {directory_.file("none.crt"), "", ""});
+  EXPECT_EQ(opened.status, SYNCD_E_INVALID);
+  EXPECT_THAT(opened.message, HasSubstr("none.crt"));
+}
+
+TEST_F(OverTls, ToolsUseItToo) {
+  Daemon daemon(directory_, options(true));
+  const auto status = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> argv = {program("syncctl"), "--addr", "tls:" + daemon.tcp_address(),
+                                     "--ca", files_.ca()};
+    argv.insert(argv.end(), more.begin(), more.end());
+    argv.push_back("status");
+    return run(argv, directory_.path());
+  };
+  const RunResult good =
+      status({"--certificate", files_.certificate("worker"), "--key", files_.key("worker")});
+  EXPECT_EQ(good.ending, exited(0)) << good.err;
+  EXPECT_THAT(good.out, HasSubstr("tls:" + daemon.tcp_address()));
+  const RunResult bad = status({});
+  EXPECT_EQ(bad.ending, exited(1)) << bad.err;
+  EXPECT_THAT(bad.err, HasSubstr("wants a client certificate"));
+}
+
+// As somebody does it who has read the output of the first command alone.
+TEST_F(OverTls, AFirstSecureSetUpIsThreeCommands) {
+  const std::string made = directory_.file("made");
+  const RunResult init =
+      run({program("syncctl"), "tls", "init", made, "--host", "head.example"}, directory_.path());
+  ASSERT_EQ(init.ending, exited(0)) << init.err;
+  EXPECT_THAT(init.out, AllOf(HasSubstr("syncd --config " + made + "/syncd.toml"),
+                              HasSubstr("SYNCD_ADDR=tls:head.example:7117")));
+  for (const char* name : {"ca", "server", "worker"}) {
+    struct stat found {};
+    ASSERT_EQ(stat((made + "/" + name + ".key").c_str(), &found), 0);
+    EXPECT_EQ(found.st_mode & 0777U, 0600U) << name;
+  }
+  Daemon daemon(directory_, {.tcp = "0.0.0.0:0", .config = read_file(made + "/syncd.toml")});
+  const std::string log = daemon.log();
+  const std::size_t at = log.find("endpoint=tls:0.0.0.0:");
+  ASSERT_NE(at, std::string::npos) << log;
+  const std::string port = log.substr(at + 21, log.find('\n', at) - at - 21);
+  const std::string address = "tls:127.0.0.1:" + port;
+  EXPECT_EQ(open(address, {made + "/ca.crt", made + "/worker.crt", made + "/worker.key"}).status,
+            SYNCD_OK);
+  EXPECT_EQ(
+      open(address, {made + "/ca.crt", made + "/worker.crt", made + "/worker.key"}, "head.example")
+          .status,
+      SYNCD_OK);
+  EXPECT_EQ(open(address, {made + "/ca.crt", "", ""}).status, SYNCD_E_AUTH);
+
+  const RunResult again = run({program("syncctl"), "tls", "init", made}, directory_.path());
+  EXPECT_EQ(again.ending, exited(4));
+  EXPECT_THAT(again.err, HasSubstr("nothing is written over"));
+  const RunResult issued =
+      run({program("syncctl"), "tls", "issue", made, "team-a"}, directory_.path());
+  EXPECT_EQ(issued.ending, exited(0)) << issued.err;
+  EXPECT_EQ(open(address, {made + "/ca.crt", made + "/team-a.crt", made + "/team-a.key"}).status,
+            SYNCD_OK);
+  EXPECT_TRUE(daemon.logged("identity=cert:team-a"));
+  for (const std::string bad : {"../x", "ca", "a b"}) {
+    EXPECT_EQ(run({program("syncctl"), "tls", "issue", made, bad}, directory_.path()).ending,
+              exited(2));
+  }
+}
+
+TEST_F(OverTls, TheExampleOfASecureConfigurationIsGood) {
+  std::string text = read_file(SYNCD_TEST_SOURCE_DIR "/../packaging/syncd-secure.toml");
+  ASSERT_FALSE(text.empty());
+  const auto replace = [&](const std::string& from, const std::string& to) {
+    std::size_t count = 0;
+    for (std::size_t at = text.find(from); at != std::string::npos; at = text.find(from, at)) {
+      text.replace(at, from.size(), to);
+      at += to.size();
+      ++count;
+    }
+    EXPECT_GT(count, 0U) << from;
+  };
+  replace("/etc/syncd/tls", directory_.path());
+  replace("/var/lib/syncd", directory_.path());
+  write_file(directory_.file("secure.toml"), text);
+  const RunResult checked =
+      run({program("syncd"), "--config", directory_.file("secure.toml"), "--check-config"},
+          directory_.path());
+  EXPECT_EQ(checked.ending, exited(0)) << checked.err;
+  EXPECT_THAT(checked.out, HasSubstr("require_client_certificate = true"));
+}
+
+TEST_F(OverTls, ConnectionsInAnyStateDoNotKeepTheDaemonFromStopping) {
+  Daemon daemon(directory_, options(false));
+  RawTlsClient greeted(daemon.tcp_address(), settings());
+  greeted.hello();
+  RawTlsClient shaking(daemon.tcp_address(), settings());
+  RawClient silent(daemon.tcp_address());
+  EXPECT_EQ(daemon.stop(), exited(0));
+  greeted.notification<wire::ShutdownNotice>();
+}
+
+TEST_F(OverTls, MistakesOfTheConfigurationAreNamed) {
+  const auto expect_mistake = [&](const std::string& text, const std::string& reason) {
+    const std::string path = directory_.file("bad.toml");
+    write_file(path, text);
+    const RunResult checked =
+        run({program("syncd"), "--config", path, "--store", "memory", "--check-config"},
+            directory_.path());
+    EXPECT_EQ(checked.ending, exited(2)) << checked.out;
+    EXPECT_THAT(checked.err, AllOf(HasSubstr(path + ":"), HasSubstr(reason)));
+  };
+  const std::string certificate = "certificate = \"" + files_.certificate("server") + "\"\n";
+  expect_mistake("[tls]\n" + certificate, "tls.key is not");
+  expect_mistake("[tls]\n" + certificate + "key = \"" + files_.key("worker") + "\"\n",
+                 "does not belong");
+  expect_mistake("[tls]\n" + certificate + "key = \"/none\"\n", "/none: No such file");
+  expect_mistake(config(false, "require_client_certificate = true\n"), "tls.client_ca is not");
+  write_private_file(files_.key("shown"), read_file(files_.key("server")), 0644);
+  expect_mistake("[tls]\n" + certificate + "key = \"" + files_.key("shown") + "\"\n", "mode 0644");
+}
+
+}  // namespace
+}  // namespace syncd::test

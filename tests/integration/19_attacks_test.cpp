@@ -1,0 +1,205 @@
+// What somebody may do who can reach the daemon and wants it to stop, with TLS and without:
+// whatever it is, another job gets on.
+#include <gmock/gmock.h>
+#include <poll.h>
+
+#include "support/attack_site.h"
+
+namespace syncd::test {
+namespace {
+
+using ::testing::HasSubstr;
+
+// Sends one byte after the other until the daemon has had enough; the pause is the daemon's own
+// answer, or a moment in which none comes.
+TEST_P(Attacks, AHandshakeInSingleBytesEndsAtItsDeadline) {
+  Daemon daemon(directory_, options("[timeouts]\nhandshake_timeout = \"500ms\"\n"));
+  Bystander bystander(daemon.address());
+  std::vector<std::uint8_t> bytes;
+  if (with_tls()) {
+    std::string error;
+    const auto context = tls::Context::client({files_.ca(), "", ""}, error);
+    tls::Channel::connect(context, "127.0.0.1", "x", bytes);
+  } else {
+    wire::Encoder().append(
+        {1, wire::Hello{kProtocolMin, kProtocolMax, std::string(500, 'x'), "1", ""}}, bytes);
+  }
+  RawClient slow(daemon.tcp_address());
+  const Deadline deadline;
+  std::size_t sent = 0;
+  while (!daemon.logged("no Hello came within")) {
+    ASSERT_FALSE(deadline.passed()) << "the daemon waits for ever";
+    ASSERT_LT(sent, bytes.size() - 1) << "it must not have heard it all";
+    try {
+      slow.send_bytes(std::span(bytes).subspan(sent++, 1));
+    } catch (const std::runtime_error&) {
+      // The daemon has closed it already, and its log says so soon.
+    }
+    ::poll(nullptr, 0, 5);
+    if (sent + 8 > bytes.size()) sent = bytes.size() - 8;
+    bystander.expect_progress(1);
+  }
+  slow.drain_until_closed();
+}
+
+TEST_P(Attacks, BeforeTheHelloAFrameMustBeSmall) {
+  Daemon daemon(directory_, options());
+  Bystander bystander(daemon.address());
+  const auto attacker = client(daemon);
+  attacker->send_bytes(std::string("\x01\x20\x00\x00", 4));
+  const auto messages = attacker->drain_until_closed();
+  ASSERT_EQ(messages.size(), 1U);
+  const auto error = RawClient::as<wire::Error>(messages[0].body);
+  EXPECT_EQ(error.status, Status::kProtocol);
+  EXPECT_THAT(error.message, ::testing::AllOf(HasSubstr("8193"), HasSubstr("8192")));
+  bystander.expect_progress();
+}
+
+TEST_P(Attacks, OversizedFramesEndTheirConnectionAlone) {
+  Daemon daemon(directory_, options());
+  Bystander bystander(daemon.address());
+  const auto attacker = client(daemon);
+  attacker->hello();
+  attacker->send_bytes(std::string("\xff\xff\xff\xff", 4));
+  const auto messages = attacker->drain_until_closed();
+  ASSERT_FALSE(messages.empty());
+  EXPECT_EQ(RawClient::as<wire::Error>(messages.back().body).status, Status::kProtocol);
+  bystander.expect_progress();
+}
+
+// Tables within tables cannot be expressed in these messages, so that a deep nest is a buffer whose
+// offsets chase each other: each of these refers to the one before. It is refused as no message;
+// the limit of depth stands behind that, for messages to come.
+TEST_P(Attacks, DeeplyNestedBuffersAreRefused) {
+  Daemon daemon(directory_, options());
+  Bystander bystander(daemon.address());
+  std::string nest("\x08\x00\x00\x00SYW1", 8);
+  while (nest.size() < 60'000) {
+    const std::string table("\x0c\x00\x00\x00\x08\x00\x0c\x00\x04\x00\x08\x00", 12);
+    nest += table;
+  }
+  std::string frame(4, '\0');
+  for (std::size_t i = 0; i < 4; ++i) frame[i] = static_cast<char>(nest.size() >> (8 * i));
+  const auto attacker = client(daemon);
+  attacker->hello();
+  attacker->send_bytes(frame + nest);
+  const auto messages = attacker->drain_until_closed();
+  ASSERT_FALSE(messages.empty());
+  const auto error = RawClient::as<wire::Error>(messages.back().body);
+  EXPECT_EQ(error.status, Status::kProtocol);
+  EXPECT_THAT(error.message, ::testing::HasSubstr("not a valid message of this protocol"));
+  bystander.expect_progress();
+}
+
+TEST_P(Attacks, AClientThatNeverReadsIsCutOff) {
+  Daemon daemon(
+      directory_,
+      options("[limits]\noutbound_bytes_max = 131072\n[timeouts]\nwrite_timeout = \"500ms\"\n"));
+  Bystander bystander(daemon.address());
+  const auto attacker = client(daemon);
+  attacker->hello();
+  const Deadline deadline;
+  while (!daemon.logged("slow reader")) {
+    ASSERT_FALSE(deadline.passed());
+    try {
+      for (int i = 0; i < 200; ++i) attacker->send(wire::JobsRequest{});
+    } catch (const std::runtime_error&) {
+      wait_until("the reason in the log", [&] { return daemon.logged("slow reader"); });
+    }
+    bystander.expect_progress(1);
+  }
+}
+
+TEST_P(Attacks, OneMachineCannotTakeEveryConnection) {
+  Daemon daemon(directory_, options("[limits]\nconnections_per_machine_max = 3\n"));
+  Bystander bystander(daemon.address());  // the Unix socket is not counted
+  std::vector<std::unique_ptr<RawClient>> clients;
+  for (int i = 0; i < 3; ++i) {
+    clients.push_back(client(daemon));
+    clients.back()->hello();
+  }
+  EXPECT_THROW(client(daemon)->hello(), std::runtime_error);
+  EXPECT_TRUE(daemon.logged("connections_per_machine_max"));
+  clients.pop_back();
+  wait_until("a place to be free", [&] {
+    try {
+      client(daemon)->hello();
+      return true;
+    } catch (const std::runtime_error&) {
+      return false;
+    }
+  });
+  bystander.expect_progress();
+}
+
+// They say nothing, while somebody who does comes after all of them and is served.
+TEST_P(Attacks, SilentConnectionsMakeRoomForThoseThatSpeak) {
+  Daemon daemon(
+      directory_,
+      options("[limits]\nunintroduced_max = 50\n[timeouts]\nhandshake_timeout = \"10m\"\n"));
+  std::vector<std::unique_ptr<RawClient>> silent;
+  for (int i = 0; i < 300; ++i) silent.push_back(std::make_unique<RawClient>(daemon.tcp_address()));
+  client(daemon)->hello();
+  Bystander(daemon.address()).expect_progress();
+  silent.front()->drain_until_closed();
+  EXPECT_TRUE(daemon.logged("limits.unintroduced_max"));
+}
+
+TEST_P(Attacks, IdleConnectionsCostOthersNothing) {
+  Daemon daemon(directory_, options("[timeouts]\nheartbeat_timeout = \"10m\"\n"));
+  hold_idle_connections(daemon, 500, [&] { return client(daemon); });
+}
+
+// What was recorded of a worker's connection, said again by somebody else.
+TEST(Replay, ARecordedConnectionIsOfNoUse) {
+  TempDir directory;
+  const TlsFiles files(directory.path());
+  files.make_server();
+  files.make_client("worker", {"w"});
+  Daemon daemon(directory, {.tcp = "127.0.0.1:0",
+                            .config = "[tls]\ncertificate = \"" + files.certificate("server") +
+                                      "\"\nkey = \"" + files.key("server") + "\"\nclient_ca = \"" +
+                                      files.ca() + "\"\n"});
+  RawTlsClient worker(daemon.tcp_address(),
+                      {files.ca(), files.certificate("worker"), files.key("worker")});
+  worker.hello();
+  worker.call_for<wire::Joined>(join_of("job", 0, 1, "asp"));
+  RawClient attacker(daemon.tcp_address());
+  try {
+    attacker.send_bytes(worker.sent_below_tls());
+  } catch (const std::runtime_error&) {  // it may have been cut off before it had said it all
+  }
+  EXPECT_THROW(attacker.drain_until_closed(), std::runtime_error) << "TLS is no frame";
+  wait_until("the refusal", [&] { return daemon.logged("connection_rejected"); });
+  RawClient asking(daemon.address());
+  asking.hello();
+  EXPECT_EQ(asking.call_for<wire::StatusReply>(wire::StatusRequest{}).workers, 1U);
+}
+
+// A worker of a previous life, and one that says it is somebody else's worker.
+TEST(Replay, AnOldIncarnationAndAnothersWorkerAreRefused) {
+  TempDir directory;
+  Daemon daemon(directory, {.store = "memory"});
+  RawClient first(daemon.address());
+  first.hello();
+  const auto old = first.call_for<wire::Joined>(join_of("job", 0, 1, "asp"));
+  first.call_for<wire::Granted>(wire::Begin{old.worker, 0});
+  RawClient thief(daemon.address());
+  thief.hello();
+  wire::Push push;
+  push.worker = old.worker;
+  push.iteration = 0;
+  EXPECT_EQ(RawClient::as<wire::Error>(thief.call(push)).status, Status::kFenced);
+  first.call_for<wire::Ok>(wire::Leave{old.worker});
+  RawClient second(daemon.address());
+  second.hello();
+  const auto renewed = second.call_for<wire::Joined>(join_of("job2", 0, 1, "asp"));
+  EXPECT_NE(renewed.worker.incarnation, 0U);
+  const auto late = RawClient::as<wire::Error>(first.call(push));
+  EXPECT_EQ(late.status, Status::kFenced) << late.message;
+}
+
+INSTANTIATE_TEST_SUITE_P(, Attacks, ::testing::Bool(), name_of_transport);
+
+}  // namespace
+}  // namespace syncd::test

@@ -1,0 +1,222 @@
+// What an operator does about single workers, and what becomes of a second launch: with the real
+// programs, their journals and the history.
+#include <gmock/gmock.h>
+
+#include "support/daemon.h"
+#include "support/history.h"
+#include "support/raw_client.h"
+#include "support/workers.h"
+
+namespace syncd::test {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr std::int64_t kForEver = 1'000'000'000;
+
+// The last line of a worker's journal that tells of an error.
+std::string error_of(const WorkerGroup& workers, int rank) {
+  std::string error;
+  for (const std::string& line : workers.journal(rank)) {
+    if (line.starts_with("error ")) error = line;
+  }
+  return error;
+}
+
+class Operator : public ::testing::Test {
+ protected:
+  void expect_done(const Daemon& daemon, const std::vector<std::string>& arguments) {
+    const RunResult result = syncctl(directory_, daemon, arguments);
+    EXPECT_EQ(result.ending, exited(0)) << result.err;
+  }
+
+  void expect_progress(WorkerGroup& workers, std::size_t pushes = 100) {
+    const std::size_t before = workers.acknowledged_by_all();
+    wait_until("the others to go on",
+               [&] { return workers.acknowledged_by_all() > before + pushes; });
+  }
+
+  void release() { write_file(release_, ""); }
+
+  TempDir directory_;
+  std::string release_ = directory_.file("release");
+};
+
+TEST_F(Operator, DrainsAWorkerWhichEndsInGoodOrderWhileTheOthersGoOn) {
+  Daemon daemon(directory_);
+  WorkerGroup workers(directory_, {.address = daemon.address(),
+                                   .policy = "ssp:1",
+                                   .workers = 4,
+                                   .iterations = kForEver,
+                                   .special = {{2, {{"hold_at", "5"}, {"hold_file", release_}}}}});
+  workers.wait_for_line(2, "holding 5");
+  expect_done(daemon, {"drain", "job", "2", "--reason", "new disk"});
+  // It is in its iteration still, which the others wait for.
+  const RunResult shown = syncctl(directory_, daemon, {"--json", "workers", "job"});
+  EXPECT_THAT(shown.out, HasSubstr("\"state\": \"draining\""));
+  release();
+  wait_until("the drained worker to end", [&] { return !workers.process(2).running(); });
+  EXPECT_EQ(workers.process(2).ending(), exited(0));
+  EXPECT_TRUE(workers.has_line(2, "pushed 5"));
+  EXPECT_TRUE(workers.has_line(2, "stopped"));
+  EXPECT_TRUE(workers.has_line(2, "left"));
+  expect_progress(workers);
+  expect_done(daemon, {"job", "stop", "job"});
+  workers.expect_all_finish();
+  const History history = export_history(directory_, daemon, "job");
+  expect_exactly_once(history, workers);
+  ASSERT_EQ(history.of_kind("worker_draining").size(), 1U);
+  const auto left = history.of_kind("worker_left");
+  ASSERT_EQ(left.size(), 1U);
+  EXPECT_EQ(number(left[0], "rank"), 2);
+  EXPECT_THAT(left[0].at("reason"), HasSubstr("new disk"));
+  EXPECT_TRUE(daemon.logged("action=drain_worker"));
+}
+
+TEST_F(Operator, KicksAWorkerWhichIsFencedWhileTheOthersGoOn) {
+  Daemon daemon(directory_);
+  WorkerGroup workers(directory_, {.address = daemon.address(),
+                                   .policy = "ssp:1",
+                                   .workers = 4,
+                                   .iterations = kForEver,
+                                   .special = {{1, {{"hold_at", "5"}, {"hold_file", release_}}}}});
+  workers.wait_for_line(1, "holding 5");
+  expect_done(daemon, {"kick", "job", "1", "--reason", "hangs"});
+  expect_progress(workers);
+  release();
+  wait_until("the kicked worker to end", [&] { return !workers.process(1).running(); });
+  EXPECT_EQ(workers.process(1).ending(), exited(1));
+  EXPECT_FALSE(workers.has_line(1, "pushed 5"));
+  EXPECT_THAT(error_of(workers, 1), HasSubstr("SYNCD_E_FENCED"));
+  EXPECT_THAT(error_of(workers, 1), HasSubstr("kicked by an operator: hangs"));
+  // A new process may have its place.
+  workers.restart(1);
+  wait_until("its successor to take part", [&] { return workers.acknowledged(1).size() > 10; });
+  expect_done(daemon, {"job", "stop", "job"});
+  workers.expect_all_finish();
+  const History history = export_history(directory_, daemon, "job");
+  expect_exactly_once(history, workers);
+  EXPECT_EQ(history.of_kind("worker_lost").size(), 1U);
+  EXPECT_TRUE(daemon.logged("action=kick_worker"));
+}
+
+// Two workers are as late as each other; the one that has a lease is spared.
+TEST_F(Operator, GrantsALeaseInWhichAWorkerIsNotLate) {
+  Daemon daemon(directory_, {.config = "[timeouts]\nwarn_after = \"1s\"\nevict_after = \"2s\"\n"});
+  const std::map<std::string, std::string> held = {{"hold_at", "5"}, {"hold_file", release_}};
+  WorkerGroup workers(directory_, {.address = daemon.address(),
+                                   .policy = "asp",
+                                   .workers = 4,
+                                   .iterations = kForEver,
+                                   .special = {{1, held}, {2, held}}});
+  workers.wait_for_line(1, "holding 5");
+  expect_done(daemon, {"phase", "job", "1", "evaluation", "--lease", "10m"});
+  workers.wait_for_line(2, "holding 5");
+  wait_until("the loss", [&] { return daemon.logged("worker_lost"); });
+  expect_progress(workers);
+  release();
+  workers.wait_for_line(1, "pushed 5");
+  expect_done(daemon, {"job", "stop", "job"});
+  workers.expect_all_finish();
+  const auto lost = export_history(directory_, daemon, "job").of_kind("worker_lost");
+  ASSERT_EQ(lost.size(), 1U);
+  EXPECT_EQ(number(lost[0], "rank"), 2);
+  EXPECT_TRUE(daemon.logged("action=lease_worker"));
+}
+
+TEST_F(Operator, HearsWhatIsWrongWithARequestAboutAWorker) {
+  Daemon daemon(directory_);
+  const auto refusal = [&](const std::vector<std::string>& arguments, int code) {
+    const RunResult result = syncctl(directory_, daemon, arguments);
+    EXPECT_EQ(result.ending, exited(code)) << result.out << result.err;
+    return result.err;
+  };
+  EXPECT_THAT(refusal({"drain", "job", "1"}, 1), HasSubstr("there is no job 'job'"));
+  expect_done(daemon, {"job", "create", "job", "--workers", "2"});
+  EXPECT_THAT(refusal({"kick", "job", "1"}, 1), HasSubstr("has no worker '1'"));
+  EXPECT_THAT(refusal({"phase", "job", "1", "evaluation", "--lease", "soon"}, 2),
+              HasSubstr("--lease soon"));
+  EXPECT_THAT(refusal({"phase", "job", "1", "evaluation"}, 2), HasSubstr("--lease"));
+}
+
+TEST(SecondGroup, IsRefusedWhileTheFirstRunsAndMayComeAfterwards) {
+  TempDir directory;
+  TempDir other;
+  Daemon daemon(directory);
+  const std::string release = directory.file("release");
+  const WorkerGroupOptions launch = {
+      .address = daemon.address(), .policy = "ssp:1", .workers = 4, .iterations = 20};
+  WorkerGroupOptions held = launch;
+  held.special = {{0, {{"hold_at", "8"}, {"hold_file", release}}}};
+  WorkerGroup first(directory, held);
+  first.wait_for_line(0, "holding 8");
+  {
+    WorkerGroup second(other, launch);
+    for (int rank = 0; rank < second.size(); ++rank) {
+      EXPECT_EQ(second.process(rank).wait(), exited(1)) << rank;
+      EXPECT_THAT(error_of(second, rank), HasSubstr("SYNCD_E_RANK_TAKEN"));
+      EXPECT_THAT(error_of(second, rank), HasSubstr("a second group needs a job name of its own"));
+    }
+  }
+  // One of another size, whose ranks would partly be free.
+  TempDir third;
+  WorkerGroupOptions larger = launch;
+  larger.first_rank = 4;
+  larger.world_size = 8;
+  WorkerGroup large(third, larger);
+  for (int rank = 4; rank < 8; ++rank) {
+    EXPECT_EQ(large.process(rank).wait(), exited(1)) << rank;
+    EXPECT_THAT(error_of(large, rank), HasSubstr("is of a group of 8"));
+  }
+  write_file(release, "");
+  first.expect_all_finish();
+  const History undisturbed = export_history(directory, daemon, "job");
+  expect_exactly_once(undisturbed, first);
+  EXPECT_EQ(undisturbed.of_kind("worker_joined").size(), 4U);
+  EXPECT_EQ(undisturbed.of_kind("push").size(), 4U * 20U);
+
+  TempDir again;
+  WorkerGroup second(again, launch);
+  second.expect_all_finish();
+  const History next = export_history(again, daemon, "job");
+  expect_exactly_once(next, second);
+  for (const Row& row : next.rows) EXPECT_EQ(number(row, "epoch"), 2);
+}
+
+TEST(Epoch, OfAJobThatWasMadeAnewKeepsWorkersOfTheOldOneOutAlsoAfterARestart) {
+  TempDir directory;
+  Daemon daemon(directory);
+  wire::Join old = join_of("job", 0, 1, "asp");
+  {
+    RawClient client(daemon.address());
+    client.hello();
+    RawWorker worker(client, old);
+    EXPECT_EQ(worker.ref().epoch, 1U);
+    worker.begin(0);
+    worker.push(0);
+    old.incarnation = worker.ref().incarnation;
+    old.epoch = worker.ref().epoch;
+    old.granted = old.pushed = 0;
+    EXPECT_EQ(syncctl(directory, daemon, {"job", "stop", "job"}).ending, exited(0));
+    EXPECT_EQ(syncctl(directory, daemon, {"job", "create", "job", "--workers", "1"}).ending,
+              exited(0));
+  }
+  daemon.kill();
+  daemon.start();
+  RawClient client(daemon.address());
+  client.hello();
+  const auto refused = client.call_for<wire::Error>(old);
+  EXPECT_EQ(refused.status, Status::kFenced);
+  EXPECT_THAT(refused.message, HasSubstr("of epoch 1 of job 'job', which is in epoch 2"));
+  RawWorker fresh(client, join_of("job", 0, 1));
+  EXPECT_EQ(fresh.ref().epoch, 2U);
+  fresh.begin(0);
+  // The old epoch in a request about the new job.
+  wire::Push push = fresh.push_body(0);
+  push.worker.epoch = 1;
+  EXPECT_EQ(client.call_for<wire::Error>(push).status, Status::kFenced);
+  fresh.push(0);
+}
+
+}  // namespace
+}  // namespace syncd::test

@@ -1,0 +1,237 @@
+// The store of a real daemon: disks that are full, damage, copies made while it works, and history
+// that is not kept for ever.
+#include <gmock/gmock.h>
+#include <sys/resource.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "support/c_api.h"
+#include "support/daemon.h"
+#include "support/history.h"
+#include "support/pushers.h"
+#include "support/raw_client.h"
+
+namespace syncd::test {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+namespace fs = std::filesystem;
+
+// No file of the daemon can grow beyond so many bytes: to its store that is a full disk.
+void limit_files(const Daemon& daemon, rlim_t bytes) {
+  rlimit limit{};
+  ASSERT_EQ(prlimit(daemon.pid(), RLIMIT_FSIZE, nullptr, &limit), 0);
+  limit.rlim_cur = bytes;
+  ASSERT_EQ(prlimit(daemon.pid(), RLIMIT_FSIZE, &limit, nullptr), 0);
+}
+
+// The file of the store's log that has something in it; empty: there is none.
+std::string log_with_commits(const Daemon& daemon) {
+  std::string log;
+  for (const auto& entry : fs::directory_iterator(daemon.store_path())) {
+    if (entry.path().extension() == ".log" && entry.file_size() > 0) log = entry.path();
+  }
+  return log;
+}
+
+TEST(Store, AFullDiskRefusesPushesAndNothingElseAndRecovers) {
+  TempDir directory;
+  Daemon daemon(directory);
+  RawClient client(daemon.address());
+  client.hello();
+  RawClient watcher(daemon.address());
+  watcher.hello();
+  RawWorker worker(client, join_of("job", 0, 1, "asp"));
+  const auto status = [&] { return watcher.call_for<wire::StatusReply>(wire::StatusRequest{}); };
+  EXPECT_EQ(status().store_error, "");
+  EXPECT_EQ(status().store_error_since_us, -1);
+
+  RawClient other(daemon.address());
+  other.hello();
+  RawWorker victim(other, join_of("other", 0, 1, "asp"));
+  victim.begin(0);
+  limit_files(daemon, 32 * 1024);
+  for (std::int64_t iteration = 0; iteration < 500; ++iteration) {
+    client.send(wire::Begin{worker.ref(), iteration});
+    client.send(worker.push_body(iteration));
+  }
+  wait_until("the daemon to say so", [&] { return status().read_only; });
+  const wire::StatusReply full = status();
+  EXPECT_THAT(full.store_error, HasSubstr("File too large"));
+  EXPECT_GT(full.store_error_since_us, 0);
+  EXPECT_GT(full.commit_failures, 0U);
+
+  const auto refused = RawClient::as<wire::Error>(other.call(victim.push_body(0)));
+  EXPECT_EQ(refused.status, Status::kStore);
+  EXPECT_EQ(watcher.call_for<wire::JobsReply>(wire::JobsRequest{}).jobs.size(), 2U);
+
+  limit_files(daemon, RLIM_INFINITY);
+  wait_until("the daemon to write again", [&] { return !status().read_only; });
+  EXPECT_EQ(status().store_error, "");
+  EXPECT_EQ(status().store_error_since_us, -1);
+  EXPECT_GE(status().commit_failures, full.commit_failures);
+  victim.push(0);
+  const std::string log = daemon.log();
+  std::size_t lines = 0;
+  for (const std::string& line : lines_of(log)) {
+    if (line.find("store_not_writable") != std::string::npos) ++lines;
+  }
+  EXPECT_EQ(lines, 1U) << "one line for one change";
+}
+
+TEST(Store, ACopyOfABusyDaemonsStoreIsSoundAndStarts) {
+  TempDir directory;
+  Daemon daemon(directory);
+  std::size_t before = 0;
+  const std::string copy = directory.file("copy");
+  {
+    Pushers pushers({.address = daemon.address(), .policy = "asp", .clients = 4});
+    pushers.await(50);
+    before = pushers.acknowledged();
+    const RunResult made = syncctl(directory, daemon, {"store", "backup", copy});
+    EXPECT_EQ(made.ending, exited(0)) << made.err;
+    pushers.await(50);
+  }
+  EXPECT_TRUE(daemon.logged("action=copy_store path=" + copy));
+  const RunResult again = syncctl(directory, daemon, {"store", "backup", copy});
+  EXPECT_EQ(again.ending, exited(1));
+  EXPECT_THAT(again.err, HasSubstr("not there yet"));
+  const RunResult relative = syncctl(directory, daemon, {"store", "backup", "copy-2"});
+  EXPECT_EQ(relative.ending, exited(1));
+  EXPECT_THAT(relative.err, HasSubstr("absolute"));
+
+  const std::string restored = directory.file("restored");
+  EXPECT_EQ(syncctl(directory, daemon, {"store", "check", copy}).ending, exited(0));
+  EXPECT_EQ(syncctl(directory, daemon, {"store", "restore", copy, restored}).ending, exited(0));
+  const std::string offline = directory.file("offline");
+  EXPECT_EQ(syncctl(directory, daemon, {"store", "backup", offline, "--store", restored}).ending,
+            exited(0));
+  Daemon second(directory, {.name = "second", .store = offline});
+  const History history = export_history(directory, second, "job");
+  EXPECT_GE(history.of_kind("push").size(), before);
+}
+
+TEST(Store, OnlyAdministratorsMayHaveItCopied) {
+  TempDir directory;
+  const std::string team = "team-secret-0123456789abcdef";
+  const std::string ops = "ops-secret-0123456789abcdef";
+  const auto secret = [&](const char* name, const std::string& text) {
+    const std::string path = directory.file(name);
+    write_file(path, text);
+    fs::permissions(path, fs::perms::owner_read | fs::perms::owner_write);
+    return path;
+  };
+  const std::string tokens = secret("tokens", "[team] " + team + "\n[ops] " + ops + "\n");
+  Daemon daemon(directory, {.tcp = "127.0.0.1:0",
+                            .config = "[auth]\ntoken_file = \"" + tokens +
+                                      "\"\nadmin = [\"token:ops\"]\nallow = [\"token:* *\"]\n"});
+  const auto copy_as = [&](const std::string& token_file, const std::string& to) {
+    return run({program("syncctl"), "--addr", "tcp:" + daemon.tcp_address(), "--token-file",
+                token_file, "store", "backup", to},
+               directory.path());
+  };
+  const RunResult refused = copy_as(secret("team", team), directory.file("copy"));
+  EXPECT_EQ(refused.ending, exited(1));
+  EXPECT_THAT(refused.err, AllOf(HasSubstr("may not copy the store"), HasSubstr("auth.admin")));
+  EXPECT_FALSE(exists(directory.file("copy")));
+  const RunResult done = copy_as(secret("ops", ops), directory.file("copy"));
+  EXPECT_EQ(done.ending, exited(0)) << done.err;
+  EXPECT_TRUE(exists(directory.file("copy") + "/CURRENT"));
+}
+
+TEST(Store, OldHistoryIsRemovedAndTheRestIsServedAndStartsAgain) {
+  TempDir directory;
+  Daemon daemon(directory, {.mode = "fast",
+                            .config = "[store]\nretention_bytes = 20000\n"
+                                      "[limits]\nsnapshot_every_records = 100\n"});
+  ApiClient client(daemon.address());
+  ApiWorker worker = client.join({.policy = "asp", .rank = 0});
+  ASSERT_TRUE(worker.iterate(2000).ok());
+  wait_until("history to be removed", [&] { return daemon.logged("history_removed"); });
+  const History history = export_history(directory, daemon, "job");
+  ASSERT_FALSE(history.rows.empty());
+  EXPECT_GT(number(history.rows.front(), "sequence"), 100);
+  EXPECT_EQ(number(history.rows.back(), "iteration"), 1999);
+  RawClient raw(daemon.address());
+  raw.hello();
+  EXPECT_GT(raw.call_for<wire::StatusReply>(wire::StatusRequest{}).records_removed, 100U);
+  const auto page = raw.call_for<wire::HistoryReply>(wire::HistoryRequest{"job", 1, 1, 0});
+  EXPECT_EQ(page.first_sequence, page.records.at(0).sequence);
+  EXPECT_THAT(syncctl(directory, daemon, {"history", "job", "--limit", "1"}).err,
+              HasSubstr("the history begins with record"));
+
+  daemon.kill();
+  EXPECT_EQ(syncctl(directory, daemon, {"store", "check", daemon.store_path()}).ending, exited(0));
+  daemon.start();
+  EXPECT_TRUE(worker.iterate(10).ok());
+}
+
+TEST(Store, ADamagedStoreIsRefusedAndSalvagedOnDemand) {
+  TempDir directory;
+  Daemon daemon(directory);
+  {
+    ApiClient client(daemon.address());
+    ApiWorker worker = client.join({.policy = "asp", .rank = 0});
+    ASSERT_TRUE(worker.iterate(200).ok());
+  }
+  daemon.kill();
+  const std::string log = log_with_commits(daemon);
+  ASSERT_NE(log, "");
+  {
+    std::fstream file(log, std::ios::in | std::ios::out | std::ios::binary);
+    file.seekp(static_cast<std::streamoff>(fs::file_size(log) / 2));
+    file << "damage";
+  }
+  Command command = daemon.command();
+  const RunResult refused = run(command.argv, directory.path(), command.environment);
+  EXPECT_EQ(refused.ending, exited(3));
+  EXPECT_THAT(refused.out + refused.err,
+              AllOf(HasSubstr("is damaged"), HasSubstr("--store-salvage")));
+
+  Daemon salvaged(directory,
+                  {.name = "salvaged", .store = daemon.store_path(), .flags = {"--store-salvage"}});
+  EXPECT_TRUE(salvaged.logged("store_dropped job=job"));
+  EXPECT_TRUE(salvaged.logged("records_dropped="));
+  EXPECT_TRUE(fs::exists(daemon.store_path() + ".damaged"));
+  const History history = export_history(directory, salvaged, "job");
+  EXPECT_GT(history.of_kind("push").size(), 10U);
+  EXPECT_LT(history.of_kind("push").size(), 200U);
+  // The worker's process has more than the daemon remembers, and goes on.
+  ApiClient client(salvaged.address());
+  ApiWorker worker = client.join({.policy = "asp", .rank = 0});
+  EXPECT_TRUE(worker.iterate(5).ok());
+}
+
+// Nothing was lost when it was stopped, so that nothing may be dropped without a word afterwards.
+TEST(Store, DamageAfterAGoodEndAndAStoreThatWasMovedAwayAreRefused) {
+  TempDir directory;
+  Daemon daemon(directory);
+  {
+    ApiClient client(daemon.address());
+    ApiWorker worker = client.join({.policy = "asp", .rank = 0});
+    ASSERT_TRUE(worker.iterate(20).ok());
+  }
+  EXPECT_EQ(daemon.stop(), exited(0));
+  const std::string log = log_with_commits(daemon);
+  ASSERT_NE(log, "");
+  fs::resize_file(log, fs::file_size(log) - 3);
+  Command command = daemon.command();
+  RunResult refused = run(command.argv, directory.path(), command.environment);
+  EXPECT_EQ(refused.ending, exited(3));
+  EXPECT_THAT(refused.out + refused.err,
+              AllOf(HasSubstr("closed in good order"), HasSubstr("--store-salvage")));
+
+  fs::rename(daemon.store_path(), daemon.store_path() + ".damaged");
+  for (int i = 0; i < 2; ++i) {
+    refused = run(command.argv, directory.path(), command.environment);
+    EXPECT_EQ(refused.ending, exited(3));
+    EXPECT_THAT(refused.out + refused.err, HasSubstr("which a salvage has moved away"));
+    EXPECT_FALSE(fs::exists(daemon.store_path()));
+    command.argv.push_back("--store-salvage");
+  }
+}
+
+}  // namespace
+}  // namespace syncd::test

@@ -1,0 +1,56 @@
+// A RawClient that speaks TLS, and remembers what it sent over the socket. Failures throw, those of
+// TLS with what they say.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "proto/tls.h"
+#include "support/raw_client.h"
+
+namespace syncd::test {
+
+class RawTlsClient final : public RawClient {
+ public:
+  // `address`: "HOST:PORT" with a numeric IPv4 address. Nothing has been answered yet.
+  RawTlsClient(const std::string& address, const tls::ClientSettings& settings)
+      : RawClient(address) {
+    std::string error;
+    const auto context = tls::Context::client(settings, error);
+    if (context == nullptr) throw std::runtime_error(error);
+    std::vector<std::uint8_t> first;
+    channel_ =
+        tls::Channel::connect(context, address.substr(0, address.rfind(':')), address, first);
+    put(first);
+  }
+
+  void send_bytes(std::span<const std::uint8_t> bytes) override {
+    std::vector<std::uint8_t> sealed;
+    if (!channel_->send(bytes, sealed)) throw std::runtime_error(channel_->error());
+    put(sealed);
+  }
+  using RawClient::send_bytes;
+  // Without sealing it.
+  void send_below_tls(std::span<const std::uint8_t> bytes) { put(bytes); }
+  const std::vector<std::uint8_t>& sent_below_tls() const { return sent_; }
+
+ private:
+  void put(std::span<const std::uint8_t> bytes) {
+    sent_.insert(sent_.end(), bytes.begin(), bytes.end());
+    send_to_socket(bytes);
+  }
+  void arrived(std::span<const std::uint8_t> bytes) override {
+    std::vector<std::uint8_t> plain;
+    std::vector<std::uint8_t> out;
+    const bool good = channel_->receive(bytes, plain, out);
+    if (!good && plain.empty()) throw std::runtime_error(channel_->error());
+    splitter_.append(plain);
+    put(out);
+  }
+
+  std::unique_ptr<tls::Channel> channel_;
+  std::vector<std::uint8_t> sent_;
+};
+
+}  // namespace syncd::test

@@ -1,0 +1,180 @@
+// See checks.h.
+#include "checks.h"
+
+#include <algorithm>
+#include <tuple>
+
+#include "violation.h"
+
+namespace syncd::simulation {
+namespace {
+
+std::string text(const Record& record) {
+  return std::string(to_string(record.kind)) + " of rank " + std::to_string(record.rank) +
+         ", iteration " + std::to_string(record.iteration) + ", incarnation " +
+         std::to_string(record.incarnation);
+}
+
+}  // namespace
+
+void Checks::on_log(const LogLine& line) {
+  ++counts_["log " + line.event];
+  if (!trace_) return;
+  std::string said = line.event;
+  for (const auto& [key, value] : line.fields) {
+    said += " ";
+    said += key;
+    said += "=";
+    said += value;
+  }
+  trace_(said);
+}
+
+void Checks::count(const std::string& what) {
+  ++counts_[what];
+  if (trace_) trace_(what);
+}
+
+void Checks::on_records(const std::vector<Record>& records) {
+  for (const Record& record : records) {
+    ++counts_[to_string(record.kind)];
+    if (trace_) trace_("  " + text(record) + " of job " + std::to_string(record.job));
+    apply(record);
+  }
+}
+
+void Checks::apply(const Record& record) {
+  if (record.rank == kNoRank) return;
+  Member& member = members_[{record.job, static_cast<Rank>(record.rank)}];
+  switch (record.kind) {
+    case RecordKind::kWorkerJoined:
+      if (record.incarnation != member.incarnation) {
+        require(record.incarnation > member.incarnation, "an incarnation is given twice");
+        member = {};
+        member.incarnation = record.incarnation;
+      }
+      member.clock = record.clock;
+      member.base = record.base;
+      return;
+    case RecordKind::kWorkerLeft:
+    case RecordKind::kWorkerLost:
+      member.takes_part = false;
+      return;
+    case RecordKind::kPush:
+      require(record.incarnation == member.incarnation, "pushed in another life: " + text(record));
+      require(record.clock >= member.clock, "a clock goes down: " + text(record));
+      member.clock = record.clock;
+      return;
+    default:
+      return;
+  }
+}
+
+void Checks::on_granted(const wire::WorkerRef& worker, const wire::Granted& granted) {
+  ++counts_["granted"];
+  if (trace_) {
+    trace_("rank " + std::to_string(worker.rank) + " of life " +
+           std::to_string(worker.incarnation) + " is granted " + std::to_string(granted.iteration));
+  }
+  if ((granted.flags & wire::kStepSkip) != 0) ++counts_["skip"];
+  Member& member = members_[{worker.job, worker.rank}];
+  if ((granted.flags & wire::kStepStop) != 0) return;
+  // A life that has gone on elsewhere may be told of its end only.
+  if (worker.incarnation != member.incarnation) return;
+  require(granted.iteration >= member.granted,
+          "rank " + std::to_string(worker.rank) + " is granted " +
+              std::to_string(granted.iteration) + " after " + std::to_string(member.granted));
+  member.granted = granted.iteration;
+  member.takes_part = true;
+  if (!bound_) return;
+  const Clock ahead = granted.iteration - member.base;
+  for (const auto& [key, other] : members_) {
+    if (key.first != worker.job || !other.takes_part) continue;
+    require(ahead - (other.clock - other.base) <= *bound_,
+            "rank " + std::to_string(worker.rank) + " is granted iteration " +
+                std::to_string(granted.iteration) + " while rank " + std::to_string(key.second) +
+                " has completed " + std::to_string(other.clock) + ": more than " +
+                std::to_string(*bound_) + " behind");
+  }
+}
+
+void Checks::on_acknowledged(std::uint32_t rank, std::int64_t iteration) {
+  ++counts_["acknowledged"];
+  acknowledged_.insert({rank, iteration});
+}
+
+void Checks::on_published(std::uint32_t rank, std::int64_t iteration) {
+  published_[rank].insert(iteration);
+}
+
+void Checks::on_collected(std::uint32_t rank, std::int64_t iteration,
+                          const std::vector<wire::PeerUpdate>& updates) {
+  ++counts_["collected"];
+  for (const wire::PeerUpdate& update : updates) {
+    if (update.rank == rank) continue;
+    require(published_[update.rank].contains(update.iteration),
+            "rank " + std::to_string(rank) + " is to reduce in iteration " +
+                std::to_string(iteration) + " what rank " + std::to_string(update.rank) +
+                " has not sent of iteration " + std::to_string(update.iteration));
+  }
+}
+
+void Checks::on_restart(const Disk& disk) {
+  members_.clear();
+  for (const JobId job : disk.jobs()) {
+    for (const Record& record : disk.history(job)) apply(record);
+  }
+}
+
+void Checks::check_history(const Disk& disk) const {
+  std::multiset<std::pair<std::uint32_t, std::int64_t>> pushes;
+  for (const JobId job : disk.jobs()) {
+    std::set<std::tuple<std::int64_t, Incarnation, Iteration>> seen;
+    for (const Record& record : disk.history(job)) {
+      if (record.kind != RecordKind::kPush) continue;
+      require(seen.insert({record.rank, record.incarnation, record.iteration}).second,
+              "counted twice: " + text(record));
+      if (!record.late) pushes.insert({static_cast<std::uint32_t>(record.rank), record.iteration});
+    }
+  }
+  if (!promised_) return;
+  for (const auto& one : acknowledged_) {
+    // A decentralized worker that comes back in the middle of an iteration does it once more, and
+    // its update, which its neighbours have already, does not count again.
+    const std::size_t due = repeats_ ? 1 : acknowledged_.count(one);
+    require(due <= pushes.count(one),
+            "rank " + std::to_string(one.first) + "'s push of iteration " +
+                std::to_string(one.second) + " was acknowledged " +
+                std::to_string(acknowledged_.count(one)) + " times and is recorded " +
+                std::to_string(pushes.count(one)) + " times");
+  }
+}
+
+void Checks::check_recovery(const Disk& disk, const EngineOptions& options) {
+  for (const JobId id : disk.jobs()) {
+    const std::vector<Record> records = disk.history(id);
+    JobSnapshot stored;
+    if (!disk.snapshot(id, stored)) continue;
+    Engine from_all(options);
+    Engine from_snapshot(options);
+    std::string error;
+    require(from_all.restore(nullptr, records, error), "the records do not restore: " + error);
+    const auto rest = std::span(records).subspan(stored.sequence);
+    require(from_snapshot.restore(&stored, rest, error), "the snapshot does not restore: " + error);
+    JobSnapshot one, other;
+    require(from_all.snapshot(id, one) && from_snapshot.snapshot(id, other), "the job is gone");
+    // Grants, and what follows from them alone, are in a snapshot and in no record.
+    for (JobSnapshot* job : {&one, &other}) {
+      job->policy_state.clear();
+      job->highest_clock = 0;
+      for (WorkerSnapshot& worker : job->workers) {
+        worker.granted = worker.pushed;
+        worker.clock = worker.base = 0;
+        if (worker.state == WorkerState::kReady) worker.state = WorkerState::kRegistered;
+      }
+    }
+    require(one == other, "snapshot and later records restore another job than all records");
+  }
+}
+
+}  // namespace syncd::simulation

@@ -1,0 +1,86 @@
+// What must hold in every simulated run, whatever the workload: looked at from outside, with no
+// help of the engine. One thread.
+//
+//  - An acknowledged push is in the history, and no push is there twice (durable: whatever
+//  crashed).
+//  - The history of a job has no gap and no damage, clocks in it never go down within a life, and
+//    nobody pushes in a life that is over.
+//  - Granted iterations of a worker rise within a life, and a grant keeps the policy's staleness
+//    bound against everybody who is known to take part.
+//  - A reduce is told of updates alone that their workers had sent before.
+//  - The engine that comes of a snapshot and the records after it is the one that comes of all
+//    records.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "client.h"
+#include "daemon.h"
+
+namespace syncd::simulation {
+
+class Checks final : public DaemonWatcher, public ClientWatcher {
+ public:
+  // `bound`: the most that a granted iteration may be ahead of the slowest worker's clock; empty:
+  // the policy has no such bound.
+  // `repeats`: a new life may do the iteration over that the one before has pushed.
+  // `trace`: where to say what happens; empty: nowhere.
+  Checks(std::optional<std::int64_t> bound, bool repeats,
+         std::function<void(const std::string&)> trace)
+      : bound_(bound), repeats_(repeats), trace_(std::move(trace)) {}
+
+  // DaemonWatcher
+  void on_records(const std::vector<Record>& records) override;
+  void on_granted(const wire::WorkerRef& worker, const wire::Granted& granted) override;
+  void on_log(const LogLine& line) override;
+
+  // ClientWatcher
+  void on_acknowledged(std::uint32_t rank, std::int64_t iteration) override;
+  void on_published(std::uint32_t rank, std::int64_t iteration) override;
+  void on_collected(std::uint32_t rank, std::int64_t iteration,
+                    const std::vector<wire::PeerUpdate>& updates) override;
+  void on_outcome(const std::string& call, Status status) override {
+    ++counts_[call + " " + std::to_string(static_cast<int>(status))];
+  }
+
+  // The daemon died: what is known of the job is what the disk has.
+  void on_restart(const Disk& disk);
+  // A power cut may have taken what was acknowledged without a promise (mode `fast`), and such
+  // acknowledgements may still be under way.
+  void forgive() { promised_ = false; }
+
+  // At any time when no daemon writes.
+  void check_history(const Disk& disk) const;
+  static void check_recovery(const Disk& disk, const EngineOptions& options);
+
+  void count(const std::string& what);
+  // How often what happened.
+  const std::map<std::string, std::uint64_t>& counts() const { return counts_; }
+
+ private:
+  struct Member {
+    Incarnation incarnation = 0;
+    Clock clock = 0, base = 0;
+    Iteration granted = kNoIteration;
+    bool takes_part = false;  // has been granted something in this life, and has not gone
+  };
+  void apply(const Record& record);
+
+  std::optional<std::int64_t> bound_;
+  bool repeats_;
+  std::function<void(const std::string&)> trace_;
+  std::map<std::pair<JobId, Rank>, Member> members_;
+  std::multiset<std::pair<std::uint32_t, std::int64_t>> acknowledged_;
+  std::map<std::uint32_t, std::set<std::int64_t>> published_;
+  bool promised_ = true;
+  std::map<std::string, std::uint64_t> counts_;
+};
+
+}  // namespace syncd::simulation

@@ -1,0 +1,124 @@
+// One life of the daemon in the simulated world: its own core, sessions and codec, between a
+// simulated network, disk and clock. What a libuv loop does beside that, turns and timers, is done
+// here from the agenda. One thread.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "agenda.h"
+#include "daemon/net/session.h"
+#include "daemon/server/core.h"
+#include "disk.h"
+#include "network.h"
+#include "proto/wire.h"
+#include "tests/support/random.h"
+
+namespace syncd::simulation {
+
+// Who looks at what the daemon does, apart from it.
+class DaemonWatcher {
+ public:
+  virtual ~DaemonWatcher() = default;
+  // The records of a turn, before any answer of it has left.
+  virtual void on_records(const std::vector<Record>& records) = 0;
+  // A worker asked to begin and is granted; after the records of its turn.
+  virtual void on_granted(const wire::WorkerRef& worker, const wire::Granted& granted) = 0;
+  virtual void on_log(const LogLine& line) = 0;
+};
+
+class Daemon final : public Endpoint, private server::Core::Host {
+ public:
+  struct Options {
+    EngineOptions engine;
+    store::Mode mode = store::Mode::kDurable;
+    JobSpec job;
+    bool one_request_a_turn = false;
+    Micros wall_clock_offset_us = 0;
+    Micros idle_timeout_us = 5'000'000;
+  };
+
+  // Recovers from the disk and listens. Throws Violation if it cannot.
+  Daemon(Agenda& agenda, test::Random& random, Network& network, Disk& disk, Options options,
+         DaemonWatcher& watcher);
+  // As SIGKILL, or, if lose_power() was called, as a power cut of its machine.
+  ~Daemon() override;
+  void lose_power() { silent_ = true; }
+
+  // As SIGTERM: it answers, commits, tells its clients, and is done() some time later.
+  void stop();
+  bool done() const { return done_; }
+  // What an operator asks for; nobody hears the answer.
+  void operate(wire::Body body);
+  // Its loop does not turn until then.
+  void freeze(Micros until) { frozen_until_ = until; }
+
+  const Engine& engine() const { return core_->engine(); }
+  bool idle() const { return core_->idle(); }
+
+  // Endpoint
+  void on_open(ConnectionKey connection) override;
+  void on_bytes(ConnectionKey connection, std::span<const std::uint8_t> bytes) override;
+  void on_end(ConnectionKey connection, const std::string& reason) override;
+
+ private:
+  struct Session {
+    bool open = false;
+    wire::FrameSplitter splitter;
+    std::vector<std::uint8_t> out;
+    Micros last_read = 0;
+    std::map<RequestId, wire::WorkerRef> begins;
+  };
+  // Sits between the core and the store, and shows what goes by.
+  class WatchedStore;
+
+  // Core::Host
+  Micros now() const override;
+  void send(ConnectionId connection, wire::Message&& message) override;
+  void start_plan(Plan&& plan) override;
+  void log(LogLine&& line) override { watcher_.on_log(line); }
+
+  void input(std::function<void()> what);
+  void handle_inputs();
+  void handle(ConnectionKey connection, const std::vector<std::uint8_t>& bytes);
+  bool on_message(ConnectionKey connection, Session& session, wire::Message&& message);
+  void drop(ConnectionKey connection);
+  void end_turn_soon();
+  void end_turn();
+  void arm_timer();
+  void check_idle(ConnectionKey connection);
+  void later(Micros span, std::function<void()> what);
+
+  Agenda& agenda_;
+  test::Random& random_;
+  Network& network_;
+  Options options_;
+  DaemonWatcher& watcher_;
+  std::unique_ptr<store::Store> store_;
+  std::unique_ptr<server::Core> core_;
+  Micros epoch_us_ = 0;
+  Micros started_ = 0;  // on the agenda
+
+  std::map<ConnectionKey, Session> sessions_;
+  wire::Encoder encoder_;
+  std::vector<std::pair<wire::WorkerRef, wire::Granted>> granted_;  // in this turn
+  bool turn_ends_ = false;
+  bool draining_ = false;
+  bool done_ = false;
+  bool silent_ = false;
+  Micros armed_ = kNever;
+  std::uint64_t timer_ = 0;
+  RequestId operator_request_ = 0;
+  Micros frozen_until_ = 0;
+  std::deque<std::function<void()>> inputs_;  // that came while it was frozen
+  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
+};
+
+}  // namespace syncd::simulation

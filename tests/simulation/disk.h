@@ -1,0 +1,100 @@
+// A simulated disk and the store that writes to it: encoded records, group commit by a writer that
+// takes its time, a power cut that loses what was not synced, a disk that is full, slow, or down
+// for a while. The bytes are those of the daemon's own codec. One thread.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "agenda.h"
+#include "daemon/store/record_codec.h"
+#include "daemon/store/store.h"
+#include "tests/support/random.h"
+
+namespace syncd::simulation {
+
+using Bytes = std::vector<std::uint8_t>;
+
+// What survives the daemon.
+class Disk {
+ public:
+  struct Job {
+    std::map<Sequence, Bytes> records;
+    Bytes snapshot;  // empty: none
+  };
+  // What one commit writes: everything or nothing of it is there after a crash.
+  struct Write {
+    std::vector<std::pair<std::pair<JobId, Sequence>, Bytes>> records;
+    std::vector<std::pair<JobId, Bytes>> snapshots;
+  };
+
+  // Reaches the operating system; `sync` makes it last, and all before it.
+  void write(Write write, bool sync);
+  // What was not synced is lost from some write on.
+  void cut_power(test::Random& random);
+
+  // Everything that was written, decoded. Throws Violation if something is damaged or a job's
+  // sequence has a gap.
+  std::vector<Record> history(JobId job) const;
+  std::vector<JobId> jobs() const;
+  bool snapshot(JobId job, JobSnapshot& snapshot) const;
+
+  Micros latency_us = 500;  // of a commit, about
+  std::string error;        // empty, or why nothing can be written now
+
+ private:
+  static void put(std::map<JobId, Job>& jobs, Write write);
+
+  std::map<JobId, Job> synced_;
+  std::deque<Write> unsynced_;
+  std::map<JobId, Job> visible_;  // synced_ with unsynced_ on top
+};
+
+// One life's store on a disk. Dies with its daemon, in the middle of a commit too.
+class SimStore final : public store::Store {
+ public:
+  // `awake` is called when the daemon's loop is to look at what was reported.
+  SimStore(Agenda& agenda, Disk& disk, test::Random& random, store::Mode mode,
+           std::function<void()> awake);
+  ~SimStore() override;
+
+  bool load_each(const TakeJob& take, std::string& error) override;
+  void start(store::CommitCallback callback) override { callback_ = std::move(callback); }
+  bool submit(Ticket ticket, store::Batch&& batch) override;
+  bool close(std::int64_t timeout_us, std::string& error) override;
+  bool read(JobId, Sequence, std::size_t, std::size_t, store::ReadResult&,
+            std::string& error) override;
+  bool jobs(std::vector<Record>& created, std::string& error) override;
+  store::Mode mode() const override { return mode_; }
+  std::string describe() const override { return "simulated"; }
+
+ private:
+  struct Queued {
+    Ticket ticket = 0;
+    Disk::Write write;
+    std::uint64_t records = 0;
+  };
+  void start_commit();
+  void end_commit();
+  void write_queued(std::size_t count);
+
+  Agenda& agenda_;
+  Disk& disk_;
+  test::Random& random_;
+  store::Mode mode_;
+  std::function<void()> awake_;
+  store::CommitCallback callback_;
+  store::RecordEncoder encoder_;
+  std::deque<Queued> queue_;
+  std::size_t committing_ = 0;  // batches at the queue's head that are being written
+  bool failing_ = false;
+  std::size_t queue_max_;
+  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
+};
+
+}  // namespace syncd::simulation
