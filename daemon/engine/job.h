@@ -151,6 +151,7 @@ class Job final : public PolicyHost {
   void apply(const Record& record);  // the one place where a recorded fact changes the state
   void apply_started(const Record& record);
   void apply_joined(const Record& record);
+  void begin_life(Worker& worker, Clock clock);
   void apply_push(const Record& record);
   void apply_exit(const Record& record, WorkerState state);
   void apply_draining(const Record& record);

@@ -187,10 +187,7 @@ void Job::apply_joined(const Record& record) {
   next_incarnation_ = std::max(next_incarnation_, record.incarnation + 1);
   epoch_ = std::max(epoch_, record.epoch);
   if (new_life || fresh) {
-    // What it was in is over: it begins with the iteration after its clock.
-    worker.targeted = worker.collected = worker.consumed = record.clock;
-    worker.targets.clear();
-    worker.updates.clear();
+    begin_life(worker, record.clock);
   }
 
   if (worker.active()) {  // back in its own place: nobody was released in between
@@ -208,6 +205,14 @@ void Job::apply_joined(const Record& record) {
   } else if (!was_member) {
     worker.state = WorkerState::kRegistered;
   }
+}
+
+// What a worker was in before is over: it begins with the iteration after its clock.
+void Job::begin_life(Worker& worker, Clock clock) {
+  worker.targeted = worker.collected = worker.consumed = clock;
+  if (decentralized()) worker.entered = clock;
+  worker.targets.clear();
+  worker.updates.clear();
 }
 
 void Job::apply_push(const Record& record) {
@@ -400,6 +405,7 @@ JobSnapshot Job::snapshot() const {
     out.workers.push_back({w.rank, w.name, w.host, state, w.incarnation, w.clock, w.base, w.granted,
                            w.pushed, w.late, w.own_pushes, w.last_push_at, w.previous_push_at,
                            w.data, w.dismissal});
+    out.workers.back().entered = w.entered;
     if (w.leased && !w.phase.empty()) {
       WorkerSnapshot& stored = out.workers.back();
       stored.leased_phase = w.phase;
@@ -443,6 +449,7 @@ bool Job::restore_snapshot(const JobSnapshot& snapshot, std::string& error) {
     w.previous_push_at = stored.previous_push_us;
     w.data = stored.data;
     w.dismissal = stored.dismissal;
+    if (decentralized()) begin_life(w, stored.entered);
     if (!stored.leased_phase.empty()) {
       w.phase = stored.leased_phase;
       w.phase_at = stored.phase_us;

@@ -130,6 +130,8 @@ struct WorkerSnapshot {
   std::string leased_phase = {};
   Micros phase_us = 0;
   Micros phase_lease_us = 0;
+  // Decentralized: the clock that its present life began with.
+  Clock entered = kNoIteration;
 
   bool operator==(const WorkerSnapshot&) const = default;
 };

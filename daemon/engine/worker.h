@@ -53,6 +53,7 @@ struct Worker {
   Iteration targeted = kNoIteration;
   Iteration collected = kNoIteration;
   Iteration consumed = kNoIteration;
+  Clock entered = kNoIteration;  // that its present life began with: all up to it is answered
   std::vector<Rank> targets;
   std::vector<wire::PeerUpdate> updates;
 

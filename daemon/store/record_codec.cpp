@@ -138,7 +138,7 @@ Offset<fb::WorkerSnapshot> write(FlatBufferBuilder& b, const WorkerSnapshot& w) 
   return fb::CreateWorkerSnapshot(b, w.rank, name, host, static_cast<std::uint8_t>(w.state),
                                   w.incarnation, w.clock, w.base, w.granted, w.pushed, w.late,
                                   w.own_pushes, w.last_push_us, w.previous_push_us, data, dismissal,
-                                  phase, w.phase_us, w.phase_lease_us);
+                                  phase, w.phase_us, w.phase_lease_us, w.entered);
 }
 
 // Checks the frame around a stored value and places it where its numbers are aligned.
@@ -262,11 +262,12 @@ bool decode_snapshot(std::span<const std::uint8_t> bytes, JobSnapshot& s, std::s
               std::to_string(w->rank()) + " is unknown";
       return false;
     }
-    s.workers.push_back(
-        {w->rank(), text(w->name()), text(w->host()), static_cast<WorkerState>(w->state()),
-         w->incarnation(), w->clock(), w->base(), w->granted(), w->pushed(), w->late(),
-         w->own_pushes(), w->last_push_us(), w->previous_push_us(), blob(w->data()),
-         text(w->dismissal()), text(w->leased_phase()), w->phase_us(), w->phase_lease_us()});
+    s.workers.push_back({w->rank(), text(w->name()), text(w->host()),
+                         static_cast<WorkerState>(w->state()), w->incarnation(), w->clock(),
+                         w->base(), w->granted(), w->pushed(), w->late(), w->own_pushes(),
+                         w->last_push_us(), w->previous_push_us(), blob(w->data()),
+                         text(w->dismissal()), text(w->leased_phase()), w->phase_us(),
+                         w->phase_lease_us(), w->entered()});
   }
   return true;
 }

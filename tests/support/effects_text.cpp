@@ -305,6 +305,7 @@ std::string worker_line(const WorkerSnapshot& worker) {
       .quoted("leased_phase", worker.leased_phase)
       .time("phase_at", worker.phase_us, 0)
       .time("phase_lease", worker.phase_lease_us, 0)
+      .number("entered", worker.entered, kNoIteration)
       .take();
 }
 

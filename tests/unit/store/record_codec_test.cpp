@@ -134,6 +134,7 @@ JobSnapshot managed_snapshot() {
   snapshot.workers[0].phase_us = 1'700'000'000'000'500;
   snapshot.workers[0].phase_lease_us = 60'000'000;
   snapshot.workers[1].dismissal = "kicked by an operator: hangs";
+  snapshot.workers[1].entered = 41;
   return snapshot;
 }
 
