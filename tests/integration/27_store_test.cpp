@@ -36,7 +36,7 @@ std::string log_with_commits(const Daemon& daemon) {
   return log;
 }
 
-TEST(Store, AFullDiskRefusesPushesAndNothingElseAndRecovers) {
+TEST(Store, AFullDiskRefusesPushesAndRecovers) {
   TempDir directory;
   Daemon daemon(directory);
   RawClient client(daemon.address());
