@@ -1,6 +1,10 @@
 // Durable pushes: how many a second syncd acknowledges with its store on a disk, beside RocksDB's
 // own synced writes of records of the same size. The load is one thread.
+#include <unistd.h>
+
 #include <cstdio>
+#include <cstdlib>
+#include <string>
 
 #include "tests/bench/client.h"
 #include "tests/bench/iteration_load.h"
@@ -103,6 +107,16 @@ void report(const std::string& label, const Figures& f, std::size_t workers, Tab
                  paired_ratio(f.push_p99_us, f.single_p99_us)});
 }
 
+// Begins this program anew, and with it the daemon that it will start, on a disk that syncs slowly.
+void slow_syncs(int us, char** argv) {
+  constexpr const char* kVariable = "SYNCD_BENCH_SYNC_US";
+  if (us == 0 || std::getenv(kVariable) != nullptr) return;
+  setenv(kVariable, std::to_string(us).c_str(), 1);
+  setenv("LD_PRELOAD", SYNCD_SLOW_SYNC, 1);
+  execv("/proc/self/exe", argv);
+  fail("cannot start again with " SYNCD_SLOW_SYNC);
+}
+
 int run(int argc, char** argv) {
   Options defaults;
   defaults.sizes = {1, 64};
@@ -110,12 +124,14 @@ int run(int argc, char** argv) {
   defaults.transports = {"unix"};
   defaults.store = "durable";
   defaults.seconds = 1;
+  defaults.sync_us = 0;
   const Options options = parse_options(argc, argv, kAbout, "workers", defaults);
   if (options.store == "memory") fail("--store memory writes nothing: use durable or fast");
+  slow_syncs(options.sync_us, argv);
   std::printf("machine: %s; %s on %s\n", machine_line().c_str(), options.directory.c_str(),
               file_system_of(options.directory).c_str());
-  std::printf("store: %s; %d rounds of %g s each, medians\n\n", options.store.c_str(),
-              options.rounds, options.seconds);
+  std::printf("store: %s, each sync %d us longer; %d rounds of %g s each, medians\n\n",
+              options.store.c_str(), options.sync_us, options.rounds, options.seconds);
   Table table({"transport, workers/connections", "records/s", "records/commit", "record bytes",
                "push p50 us", "push p99 us", "CPU us/record", "rate / syncd's"});
   for (const std::string& transport : options.transports) {

@@ -45,6 +45,12 @@ Options parse_options(int argc, char** argv, const std::string& about, const std
   app.add_option("--syncd", options.syncd, "the daemon to measure")
       ->check(CLI::ExistingFile)
       ->capture_default_str();
+  if (options.sync_us >= 0) {
+    app.add_option("--sync-us", options.sync_us,
+                   "microseconds that each sync of the disk takes longer, for every side")
+        ->check(CLI::Range(0, 1'000'000))
+        ->capture_default_str();
+  }
   app.add_flag("--no-pin", no_pin,
                "let load and server run on any processor, instead of the load on the first and the "
                "server on the others");

@@ -16,6 +16,7 @@ struct Options {
   std::string directory = ".";      // where stores, sockets and logs go for the time being
   std::string syncd;                // the daemon to measure; default: the one built beside this
   bool pin = true;
+  int sync_us = -1;  // that a disk's sync takes longer; -1: the benchmark has no choice
 };
 
 // `about` says what is measured, `sizes` what --sizes means. Prints the help, or what is wrong, and
