@@ -14,7 +14,7 @@
 namespace syncd::fuzz {
 
 // Ends the process, which is a finding, unless it holds.
-inline void require(bool holds, std::string_view what, std::string_view detail = {}) {
+inline void require(bool holds, std::string_view what, std::string_view detail = "") {
   if (holds) return;
   std::fprintf(stderr, "finding: %.*s: %.*s\n", static_cast<int>(what.size()), what.data(),
                static_cast<int>(detail.size()), detail.data());
