@@ -27,6 +27,7 @@
 #include "daemon/admin/notify.h"
 #include "daemon/config/config.h"
 #include "daemon/config/settings.h"
+#include "daemon/net/inherited_sockets.h"
 #include "daemon/server/from_config.h"
 #include "daemon/server/log_text.h"
 #include "daemon/server/server.h"
@@ -161,13 +162,15 @@ Micros wall_clock_us() {
 
 class Daemon {
  public:
-  Daemon(Config config, const syncd::config::Flags& flags, Log& log)
-      : config_(std::move(config)), flags_(flags), log_(log) {}
+  Daemon(Config config, const syncd::config::Flags& flags,
+         std::vector<syncd::net::ListenSocket> inherited, Log& log)
+      : config_(std::move(config)), flags_(flags), inherited_(std::move(inherited)), log_(log) {}
 
   int run();
 
  private:
   int start(std::unique_ptr<syncd::store::Store> store);
+  void inherit_sockets();
   int open_admin_sockets(std::vector<syncd::net::ListenSocket>& sockets);
   bool make_security(const Config& config, syncd::admin::AdminSecurity& security,
                      std::string& error) const;
@@ -190,6 +193,7 @@ class Daemon {
 
   Config config_;  // in force
   const syncd::config::Flags& flags_;
+  std::vector<syncd::net::ListenSocket> inherited_;  // until the server has them
   Log& log_;
   syncd::admin::ServiceManager manager_;
   uv_loop_t loop_{};
@@ -254,6 +258,7 @@ int Daemon::start(std::unique_ptr<syncd::store::Store> store) {
   server_ =
       std::make_unique<syncd::server::Server>(&loop_, std::move(options), std::move(store),
                                               [this](const LogLine& line) { log_.write(line); });
+  inherit_sockets();
   std::string error;
   // Before the store is read, which may take long: a port that is taken is known at once.
   std::vector<syncd::net::ListenSocket> admin_sockets;
@@ -295,6 +300,17 @@ int Daemon::start(std::unique_ptr<syncd::store::Store> store) {
   info("ready");
   keep_manager_informed();
   return kClean;
+}
+
+void Daemon::inherit_sockets() {
+  if (inherited_.empty()) return;
+  const syncd::config::InheritedSockets& found = flags_.inherited;
+  const char* in_place_of = !found.for_control   ? "listen.tcp and listen.unix"
+                            : !found.for_workers ? "listen.control"
+                                                 : "listen.tcp, listen.unix and listen.control";
+  info("sockets_inherited",
+       {{"sockets", std::to_string(inherited_.size())}, {"in_place_of", in_place_of}});
+  server_->inherit(std::move(inherited_));
 }
 
 // ---- the admin pages
@@ -557,7 +573,26 @@ void Daemon::close_handles() {
   if (admin_ != nullptr) admin_->stop([] {});
 }
 
-int run_daemon(const Config& config, const syncd::config::Flags& flags) {
+// What whoever started the daemon listens on for it, for the configuration and for the server.
+bool take_sockets(syncd::config::InheritedSockets& found,
+                  std::vector<syncd::net::ListenSocket>& sockets, std::string& error) {
+  std::vector<syncd::net::InheritedSocket> taken;
+  if (!syncd::net::take_inherited_sockets(taken, error)) return false;
+  for (syncd::net::InheritedSocket& one : taken) {
+    const bool control = one.socket.is_control;
+    (control ? found.for_control : found.for_workers) = true;
+    if (one.socket.is_tcp) {
+      (control ? found.control_tcp : found.tcp).push_back(std::move(one.tcp));
+    } else {
+      (control ? found.control_unix_path : found.unix_path) = std::move(one.unix_path);
+    }
+    sockets.push_back(std::move(one.socket));
+  }
+  return true;
+}
+
+int run_daemon(const Config& config, const syncd::config::Flags& flags,
+               std::vector<syncd::net::ListenSocket> inherited) {
   std::signal(SIGPIPE, SIG_IGN);
   // A limit on the size of files is then an error of a write, like a full disk, which the store
   // outlives.
@@ -570,7 +605,7 @@ int run_daemon(const Config& config, const syncd::config::Flags& flags) {
     std::fprintf(stderr, "syncd: log.file = \"%s\": %s\n", config.log_file.c_str(), error.what());
     return kBadConfig;
   }
-  return Daemon(config, flags, *log).run();
+  return Daemon(config, flags, std::move(inherited), *log).run();
 }
 
 }  // namespace
@@ -588,6 +623,11 @@ int main(int argc, char** argv) try {
     case syncd::config::Command::kRun:
       break;
   }
+  std::vector<syncd::net::ListenSocket> inherited;
+  if (!take_sockets(flags.inherited, inherited, text)) {
+    std::fprintf(stderr, "syncd: %s\n", text.c_str());
+    return kCannotListen;
+  }
   syncd::config::Loaded loaded;
   std::vector<std::string> errors;
   const bool good =
@@ -600,7 +640,7 @@ int main(int argc, char** argv) try {
     std::fputs(loaded.effective.c_str(), stdout);
     return kClean;
   }
-  return run_daemon(loaded.config, flags);
+  return run_daemon(loaded.config, flags, std::move(inherited));
 } catch (const std::exception& error) {
   std::fprintf(stderr, "syncd: %s\n", error.what());
   return kOther;

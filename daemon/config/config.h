@@ -81,6 +81,17 @@ struct Config {
   bool open_to_anybody() const { return !local_only() && !(has_tls() && has_auth()); }
 };
 
+// Sockets that the daemon was started with. Those for workers stand in place of listen.tcp and
+// listen.unix, those for control in place of listen.control, whatever any source says of these.
+struct InheritedSockets {
+  bool for_workers = false;
+  std::vector<net::TcpAddress> tcp;
+  std::string unix_path;
+  bool for_control = false;
+  std::vector<net::TcpAddress> control_tcp;
+  std::string control_unix_path;
+};
+
 // What the command line said. A setting's value stands under its key, such as "store.mode".
 struct Flags {
   std::string config_file;
@@ -88,6 +99,7 @@ struct Flags {
   bool check_config = false;
   bool store_salvage = false;
   std::vector<std::pair<std::string, std::string>> settings;
+  InheritedSockets inherited;  // not of the command line, but as constant
 };
 
 enum class Command {

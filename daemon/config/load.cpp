@@ -95,6 +95,7 @@ class Loader {
   void embedded(const Embedded& sources);
   void environment(const Environment& environment);
   void flags(const Flags& flags);
+  void inherited(const InheritedSockets& sockets);
   void check();
   std::string effective() const;
 
@@ -246,6 +247,20 @@ void Loader::flags(const Flags& flags) {
     value.text = text;
     value.where = std::string("flag ") + setting->flag;
     apply(*setting, value, key);
+  }
+}
+
+void Loader::inherited(const InheritedSockets& sockets) {
+  const char* where = "sockets that syncd was started with";
+  if (sockets.for_workers) {
+    config_.tcp = sockets.tcp;
+    config_.unix_path = sockets.unix_path;
+    sources_["listen.tcp"] = sources_["listen.unix"] = where;
+  }
+  if (sockets.for_control) {
+    config_.control_tcp = sockets.control_tcp;
+    config_.control_unix_path = sockets.control_unix_path;
+    sources_["listen.control"] = where;
   }
 }
 
@@ -465,6 +480,7 @@ bool load(const Flags& flags, const Environment& environment, Loaded& loaded,
   if (!file.empty()) loader.file(file);
   loader.environment(environment);
   loader.flags(flags);
+  loader.inherited(flags.inherited);
   return finish(loader, config, loaded, errors);
 }
 

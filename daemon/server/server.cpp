@@ -170,6 +170,28 @@ bool Server::recover(std::string& error) {
   return true;
 }
 
+// Appends those for workers, or those for control: the inherited ones, or else those of the
+// options.
+bool Server::open_sockets(bool control, std::vector<net::ListenSocket>& sockets,
+                          std::string& error) {
+  const std::size_t before = sockets.size();
+  for (net::ListenSocket& socket : inherited_) {
+    if (socket.is_control == control) sockets.push_back(std::move(socket));
+  }
+  if (sockets.size() > before) return true;
+  const std::string& path = control ? options_.control_unix_path : options_.unix_path;
+  if (!path.empty()) {
+    net::ListenSocket socket;
+    if (!net::open_unix_socket(path, options_.unix_mode, socket, error)) return false;
+    sockets.push_back(std::move(socket));
+  }
+  for (const net::TcpAddress& address : control ? options_.control_tcp : options_.tcp) {
+    if (!net::open_tcp_sockets(address, sockets, error)) return false;
+  }
+  for (std::size_t i = before; i < sockets.size(); ++i) sockets[i].is_control = control;
+  return true;
+}
+
 bool Server::listen(std::string& error) {
   if (!reload(error)) return false;
   if (options_.open_to_anybody) {
@@ -179,30 +201,10 @@ bool Server::listen(std::string& error) {
           "TLS or authentication is not"}});
   }
   std::vector<net::ListenSocket> sockets;
-  if (!options_.unix_path.empty()) {
-    net::ListenSocket socket;
-    if (!net::open_unix_socket(options_.unix_path, options_.unix_mode, socket, error)) return false;
-    sockets.push_back(std::move(socket));
-  }
-  const auto give_up = [&] {
+  if (!open_sockets(false, sockets, error) || !open_sockets(true, sockets, error)) {
     for (const net::ListenSocket& socket : sockets) net::remove_unix_socket(socket);
     return false;
-  };
-  for (const net::TcpAddress& address : options_.tcp) {
-    if (!net::open_tcp_sockets(address, sockets, error)) return give_up();
   }
-  const std::size_t for_workers = sockets.size();
-  if (!options_.control_unix_path.empty()) {
-    net::ListenSocket socket;
-    if (!net::open_unix_socket(options_.control_unix_path, options_.unix_mode, socket, error)) {
-      return give_up();
-    }
-    sockets.push_back(std::move(socket));
-  }
-  for (const net::TcpAddress& address : options_.control_tcp) {
-    if (!net::open_tcp_sockets(address, sockets, error)) return give_up();
-  }
-  for (std::size_t i = for_workers; i < sockets.size(); ++i) sockets[i].is_control = true;
   for (net::ListenSocket& socket : sockets) {
     if (socket.is_tcp && !options_.tls.certificate_file.empty()) {
       socket.endpoint.replace(0, socket.endpoint.find(':'), "tls");

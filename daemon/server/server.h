@@ -61,6 +61,11 @@ class Server final : private net::FrameHandler, private Core::Host {
   Server(const Server&) = delete;
   Server& operator=(const Server&) = delete;
 
+  // Sockets that listen already: start() serves those for workers instead of opening options.tcp
+  // and options.unix_path, and those for control instead of options.control_tcp and
+  // control_unix_path. Before start().
+  void inherit(std::vector<net::ListenSocket> sockets) { inherited_ = std::move(sockets); }
+
   // Recovers from the store, declares the jobs, then listens. Blocks while it reads the store. Once
   // it answers kNone, clients are served as the loop turns. On any other answer `error` is a
   // sentence that names the cause; call stop() then, too.
@@ -107,6 +112,7 @@ class Server final : private net::FrameHandler, private Core::Host {
 
   bool recover(std::string& error);
   bool listen(std::string& error);
+  bool open_sockets(bool control, std::vector<net::ListenSocket>& sockets, std::string& error);
 
   void arm_timer();
 
@@ -142,6 +148,7 @@ class Server final : private net::FrameHandler, private Core::Host {
   std::unique_ptr<store::Store> store_;
   LogSink log_;
   std::unique_ptr<net::Admission> admission_;
+  std::vector<net::ListenSocket> inherited_;  // until it listens
   Core core_;
   net::Network network_;
   Background background_;
