@@ -203,6 +203,7 @@ struct JobsReply {
 struct WorkersRequest {
   std::string job;
   std::uint32_t first_rank = 0;
+  bool with_data = false;
   bool operator==(const WorkersRequest&) const = default;
 };
 struct WorkerStatus {
@@ -221,6 +222,8 @@ struct WorkerStatus {
   std::int64_t warn_after_us = -1;
   std::int64_t evict_after_us = -1;
   std::string late_rule;
+  std::int64_t heard_us = -1;
+  std::vector<std::uint8_t> data = {};
   bool operator==(const WorkerStatus&) const = default;
 };
 struct WorkersReply {

@@ -84,11 +84,23 @@ JobStatus read(Allowance& a, const fb::JobStatus* t) {
           t->created_us()};
 }
 WorkerStatus read(Allowance& a, const fb::WorkerStatus* t) {
-  return {t->rank(),           text(a, t->name()),        text(a, t->host()),
-          text(a, t->state()), t->incarnation(),          t->clock(),
-          t->granted(),        t->last_push_us(),         t->connected(),
-          t->waiting_us(),     text(a, t->waiting_for()), text(a, t->reason()),
-          t->warn_after_us(),  t->evict_after_us(),       text(a, t->late_rule())};
+  return {t->rank(),
+          text(a, t->name()),
+          text(a, t->host()),
+          text(a, t->state()),
+          t->incarnation(),
+          t->clock(),
+          t->granted(),
+          t->last_push_us(),
+          t->connected(),
+          t->waiting_us(),
+          text(a, t->waiting_for()),
+          text(a, t->reason()),
+          t->warn_after_us(),
+          t->evict_after_us(),
+          text(a, t->late_rule()),
+          t->heard_us(),
+          blob(a, t->data(), "member's data")};
 }
 StoredRecord read(Allowance& a, const fb::StoredRecord* t) {
   return {t->sequence(), blob(a, t->bytes(), "stored record")};
@@ -275,7 +287,7 @@ bool read_body(Allowance& a, const fb::Message* m, Body& body, std::string& erro
     }
     case fb::Body::WorkersRequest: {
       const auto* t = m->body_as_WorkersRequest();
-      body = WorkersRequest{text(a, t->job()), t->first_rank()};
+      body = WorkersRequest{text(a, t->job()), t->first_rank(), t->with_data()};
       return true;
     }
     case fb::Body::WorkersReply: {

@@ -119,9 +119,10 @@ Offset<fb::WorkerStatus> write(Builder& b, const WorkerStatus& m) {
   const auto waiting_for = text(b, m.waiting_for);
   const auto reason = text(b, m.reason);
   const auto late_rule = text(b, m.late_rule);
+  const auto data = blob(b, m.data);
   return fb::CreateWorkerStatus(b, m.rank, name, host, state, m.incarnation, m.clock, m.granted,
                                 m.last_push_us, m.connected, m.waiting_us, waiting_for, reason,
-                                m.warn_after_us, m.evict_after_us, late_rule);
+                                m.warn_after_us, m.evict_after_us, late_rule, m.heard_us, data);
 }
 Offset<fb::StoredRecord> write(Builder& b, const StoredRecord& m) {
   return fb::CreateStoredRecord(b, m.sequence, b.CreateVector(m.bytes));
@@ -195,7 +196,7 @@ Offset<fb::JobsReply> write(Builder& b, const JobsReply& m) {
   return fb::CreateJobsReply(b, write_all<fb::JobStatus>(b, m.jobs), m.omitted);
 }
 Offset<fb::WorkersRequest> write(Builder& b, const WorkersRequest& m) {
-  return fb::CreateWorkersRequest(b, text(b, m.job), m.first_rank);
+  return fb::CreateWorkersRequest(b, text(b, m.job), m.first_rank, m.with_data);
 }
 Offset<fb::WorkersReply> write(Builder& b, const WorkersReply& m) {
   const auto workers = write_all<fb::WorkerStatus>(b, m.workers);

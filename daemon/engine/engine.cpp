@@ -506,8 +506,9 @@ void Engine::on_workers(const Caller& caller, const wire::WorkersRequest& reques
     const Worker* worker = job.find(rank);
     if (worker == nullptr) continue;
     wire::WorkerStatus status = job.worker_status(*worker);
-    bytes += 224 + status.name.size() + status.host.size() + status.reason.size() +
-             status.waiting_for.size() + status.late_rule.size();
+    if (request.with_data) status.data = worker->data;
+    bytes += 240 + status.name.size() + status.host.size() + status.reason.size() +
+             status.waiting_for.size() + status.late_rule.size() + status.data.size();
     if (bytes > limits::kHistoryReplyBytesMax && !reply.workers.empty()) {
       reply.next_rank = rank;
       break;

@@ -166,6 +166,9 @@ wire::WorkerStatus Job::worker_status(const Worker& worker) const {
   out.granted = worker.granted;
   out.last_push_us = worker.last_push_at;
   out.connected = worker.connection != 0;
+  const Micros asked_at = worker.waiting ? worker.waiting->since : worker.active_at;
+  const Micros heard = std::max({asked_at, worker.last_push_at, worker.disconnected_at});
+  out.heard_us = heard > 0 ? heard : -1;
   if (worker.waiting) {
     const Explanation why = explain(worker);
     out.waiting_us = why.waiting_us;

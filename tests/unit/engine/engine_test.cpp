@@ -284,6 +284,26 @@ TEST(EngineLimits, AListOfMembersIsSentInParts) {
   } while (parts < 100);
   EXPECT_EQ(next, kWorkers);
   EXPECT_GT(parts, 4);
+
+  // An operator may ask for the same.
+  std::int64_t from = 0;
+  std::uint32_t shown = 0;
+  while (from >= 0) {
+    const wire::WorkersRequest with_data{"train", static_cast<std::uint32_t>(from), true};
+    engine.step(Request{{1, 1'000'001}, with_data}, 3000, effects);
+    const auto& reply = std::get<wire::WorkersReply>(effects.replies.at(0).body);
+    std::vector<std::uint8_t> frame;
+    wire::Encoder().append({1, reply}, frame);
+    EXPECT_LE(frame.size(), kDefaultMaxFrameBytes);
+    for (const wire::WorkerStatus& worker : reply.workers) {
+      shown += worker.data.size() == limits::kMemberDataBytesMax ? 1 : 0;
+      EXPECT_EQ(worker.heard_us, 1000);
+    }
+    from = reply.next_rank;
+  }
+  EXPECT_EQ(shown, kWorkers);
+  engine.step(Request{{1, 1'000'002}, wire::WorkersRequest{"train", 0}}, 3000, effects);
+  EXPECT_TRUE(std::get<wire::WorkersReply>(effects.replies.at(0).body).workers[0].data.empty());
 }
 
 // A thousand joins in a row cost a listener one notice, and so many listeners one each.

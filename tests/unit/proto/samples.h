@@ -140,6 +140,9 @@ inline std::vector<std::pair<std::string, Message>> grown_messages() {
   workers.workers[0].warn_after_us = 5'000'000;
   workers.workers[0].evict_after_us = 60'000'000;
   workers.workers[0].late_rule = "auto: 4 x median 20 ms + 8 x spread 1 ms";
+  WorkersReply who = workers;
+  who.workers[0].heard_us = 1'900'000;
+  who.workers[0].data = {10, 0, 0, 7, 255};
   StatusReply status{"0.1.0",   4711, 1'000'001, 2'000'002, "/var/lib/syncd",
                      "durable", 17,   2,         16,        1234,
                      99,        98,   true,      {}};
@@ -156,7 +159,9 @@ inline std::vector<std::pair<std::string, Message>> grown_messages() {
           {"HistoryRequest.2", {2003, history}},
           {"Join.3", {2006, join_of_epoch}},
           {"Joined.3", {2007, joined_with_grace}},
-          {"WorkersReply.2", {2009, workers}}};
+          {"WorkersReply.2", {2009, workers}},
+          {"WorkersReply.3", {2010, who}},
+          {"WorkersRequest.2", {2011, WorkersRequest{"cifar", 100, true}}}};
 }
 
 }  // namespace syncd::wire
