@@ -131,11 +131,30 @@ void Engine::finish(Effects& effects) {
   std::sort(touched_.begin(), touched_.end());
   touched_.erase(std::unique(touched_.begin(), touched_.end()), touched_.end());
   for (const JobId id : touched_) {
-    Job& job = *jobs_.at(id);
-    effects.snapshots.push_back(job.snapshot());
-    job.snapshot_taken();
+    take_snapshot(*jobs_.at(id), effects);
   }
   touched_.clear();
+  if (tails_ > limits::kReplayFactor * options_.snapshot_every_records) shorten_tails(effects);
+}
+
+void Engine::take_snapshot(Job& job, Effects& effects) {
+  effects.snapshots.push_back(job.snapshot());
+  tails_ -= job.tail();
+  job.snapshot_taken();
+}
+
+// O(jobs), and seldom: it takes away more than so many mean tails.
+void Engine::shorten_tails(Effects& effects) {
+  const std::uint64_t mean = std::max<std::uint64_t>(tails_ / jobs_.size(), 1);
+  auto it = jobs_.upper_bound(shortened_);
+  int taken = 0;
+  for (std::size_t i = 0; i < jobs_.size() && taken < limits::kSnapshotsAtOnce; ++i, ++it) {
+    if (it == jobs_.end()) it = jobs_.begin();
+    if (it->second->tail() < mean) continue;
+    take_snapshot(*it->second, effects);
+    shortened_ = it->first;
+    ++taken;
+  }
 }
 
 Micros Engine::next_deadline() const {
@@ -209,8 +228,7 @@ void Engine::handle(Request& request, Effects& effects) {
 Job* Engine::job_of(const Caller& caller, const wire::WorkerRef& worker, Effects& effects) {
   const auto it = jobs_.find(worker.job);
   if (it != jobs_.end()) return it->second.get();
-  refuse(caller, Status::kUnknownJob,
-         "there is no job #" + std::to_string(worker.job) + " at this daemon: join again", effects);
+  refuse(caller, Status::kUnknownJob, no_such_job(worker.job), effects);
   return nullptr;
 }
 
@@ -339,7 +357,8 @@ bool Engine::forget_oldest_stopped() {
     if (it->second->state() != JobState::kStopped) continue;
     const auto named = by_name_.find(it->second->spec().name);
     if (named != by_name_.end() && named->second == it->first) by_name_.erase(named);
-    epoch_forgotten_ = std::max(epoch_forgotten_, it->second->epoch());
+    forget_epochs(it->second->epoch());
+    tails_ -= it->second->tail();
     jobs_.erase(it);
     return true;
   }
@@ -545,6 +564,15 @@ JobId Engine::find_job(std::string_view name) const {
   return it == by_name_.end() ? 0 : it->second;
 }
 
+const std::string* Engine::job_name(JobId job) const {
+  const auto it = jobs_.find(job);
+  return it == jobs_.end() ? nullptr : &it->second->spec().name;
+}
+
+std::string Engine::no_such_job(JobId job) {
+  return "there is no job #" + std::to_string(job) + " at this daemon: join again";
+}
+
 std::vector<JobId> Engine::job_ids() const {
   std::vector<JobId> ids;
   for (const auto& [id, job] : jobs_) ids.push_back(id);
@@ -645,7 +673,11 @@ bool Engine::restore(const JobSnapshot* snapshot, std::span<const Record> record
 
 void Engine::finish_restore(Micros now) {
   now_ = std::max(now_, now);
-  for (auto& [id, job] : jobs_) job->finish_restore();
+  tails_ = 0;
+  for (auto& [id, job] : jobs_) {
+    job->finish_restore();
+    tails_ += job->tail();
+  }
 }
 
 bool Engine::snapshot(JobId job, JobSnapshot& out) const {

@@ -88,6 +88,9 @@ class Engine {
 
   // The job that a name or "#<id>" means: of several by one name, the latest. 0: none.
   JobId find_job(std::string_view name) const;
+  // Null: there is no such job; what a worker of it is told then.
+  const std::string* job_name(JobId job) const;
+  static std::string no_such_job(JobId job);
   std::vector<JobId> job_ids() const;
 
   // Whose jobs somebody may see.
@@ -97,6 +100,8 @@ class Engine {
   EngineStats stats(const Visible& visible) const;
   // The answer to wire::JobsRequest; O(workers).
   wire::JobsReply jobs(const Visible& visible) const;
+  // Jobs that are known no more had epochs up to this one: every new job's is above it.
+  void forget_epochs(Epoch epoch) { epoch_forgotten_ = std::max(epoch_forgotten_, epoch); }
   // Whether the job is there and not stopped.
   bool goes_on(JobId job) const;
   // The figures of at most `jobs_max` jobs: those that go on first, and of each kind the latest.
@@ -131,6 +136,8 @@ class Engine {
   // The job of this name; 0 if there is none, which the caller has then been told.
   JobId named(const Caller& caller, const std::string& name, Effects& effects) const;
   void finish(Effects& effects);
+  void take_snapshot(Job& job, Effects& effects);
+  void shorten_tails(Effects& effects);
 
   EngineOptions options_;
   Micros now_ = 0;
@@ -142,6 +149,8 @@ class Engine {
   std::map<std::string, JobId, std::less<>> by_name_;  // of several by one name, the latest
   Epoch epoch_forgotten_ = 0;  // the highest of a job that is forgotten: no new one is below it
   std::map<std::string, JobSpec, std::less<>> declared_;  // by the configuration
+  std::uint64_t tails_ = 0;  // records after the latest snapshots of all jobs
+  JobId shortened_ = 0;      // where the search for long tails goes on
   // Which workers speak over which connection, so that a cut finds them in O(log n) each.
   // A worker that has gone on elsewhere may still be named here.
   std::map<ConnectionId, std::set<std::pair<JobId, Rank>>> connections_;

@@ -74,6 +74,8 @@ class Job final : public PolicyHost {
   void finish_restore();
   JobSnapshot snapshot() const;
   void snapshot_taken() { snapshot_sequence_ = sequence_; }
+  // Records after the latest snapshot, which a restart replays.
+  std::uint64_t tail() const { return sequence_ - snapshot_sequence_; }
 
   // ---- views
   JobId id() const { return id_; }

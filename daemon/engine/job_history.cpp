@@ -47,7 +47,8 @@ void Job::commit(Record&& record) {
   // because those may move the vector.
   effects_->records.push_back(record);
   apply(record);
-  if (sequence_ - snapshot_sequence_ >= engine_.options_.snapshot_every_records) {
+  ++engine_.tails_;
+  if (tail() >= engine_.options_.snapshot_every_records) {
     engine_.touched_.push_back(id_);
   }
 }

@@ -306,6 +306,7 @@ void Server::on_message(ConnectionId connection, wire::Message&& message) {
     refuse(caller, Status::kAuth, std::move(why));
     return;
   }
+  if (hides_job(caller, message.body)) return;
   if (std::string why; !within_quota(connection, message.body, why)) {
     refuse(caller, Status::kLimit, std::move(why));
     return;
@@ -448,6 +449,24 @@ void Server::end_audit(const Caller& caller, const wire::Body& answer) {
 bool Server::is_restricted(ConnectionId connection) const {
   const net::Identity* identity = network_.identity(connection);
   return identity != nullptr && admission_ != nullptr && !admission_->is_admin(*identity);
+}
+
+bool Server::hides_job(const Caller& caller, const wire::Body& body) {
+  if (!is_restricted(caller.connection)) return false;
+  const wire::WorkerRef* worker = std::visit(
+      [](const auto& request) -> const wire::WorkerRef* {
+        if constexpr (requires { static_cast<const wire::WorkerRef&>(request.worker); }) {
+          return &request.worker;
+        } else {
+          return nullptr;
+        }
+      },
+      body);
+  if (worker == nullptr) return false;
+  const std::string* job = core_.engine().job_name(worker->job);
+  if (job == nullptr || visible_to(caller.connection)(*job)) return false;
+  refuse(caller, Status::kUnknownJob, Engine::no_such_job(worker->job));
+  return true;
 }
 
 Engine::Visible Server::visible_to(ConnectionId connection) const {

@@ -128,6 +128,23 @@ TEST_F(Control, JobsOfOthersAreNotShown) {
   EXPECT_EQ(ops.call_for<wire::StatusReply>(wire::StatusRequest{}).jobs, 3U);
   EXPECT_EQ(refusal(a, wire::WorkersRequest{"b-1", 0}).status, Status::kAuth);
   EXPECT_EQ(refusal(a, wire::WorkersRequest{"#2", 0}).status, Status::kAuth);
+  // Nor by asking as one of its workers: every such request is answered as for a job that is not
+  // there.
+  for (const JobId job : {2U, 3U, 4U}) {
+    const wire::WorkerRef guess{job, 0, 1, 1};
+    for (const wire::Body& body :
+         {wire::Body(wire::Begin{guess, 0}), wire::Body(wire::Push{guess, 0}),
+          wire::Body(wire::CancelBegin{guess, 0}), wire::Body(wire::Explain{guess}),
+          wire::Body(wire::Leave{guess}), wire::Body(wire::Restarted{guess, 0}),
+          wire::Body(wire::Phase{guess, "x", 1}), wire::Body(wire::MembersRequest{guess, 0}),
+          wire::Body(wire::Targets{guess, 0}), wire::Body(wire::Collect{guess, 0}),
+          wire::Body(wire::Consumed{guess, 0})}) {
+      const wire::Error error = refusal(a, body);
+      EXPECT_EQ(error.status, Status::kUnknownJob) << wire::body_name(body);
+      EXPECT_EQ(error.message,
+                "there is no job #" + std::to_string(job) + " at this daemon: join again");
+    }
+  }
 }
 
 TEST_F(Control, OneClientMayMakeSoManyJobs) {

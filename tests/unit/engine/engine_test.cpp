@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <map>
 #include <string>
 #include <vector>
 
@@ -190,6 +191,46 @@ TEST(EngineLimits, TheOldestStoppedJobMakesRoomForANewOne) {
   EXPECT_EQ(engine.find_job("job-8"), 8U);
   EXPECT_EQ(engine.find_job("job-10002"), limits::kJobsMax + 1);
   EXPECT_EQ(engine.job_ids().size(), limits::kJobsMax);
+}
+
+// What a restart has to replay is bounded for all jobs together, none of which has much by itself.
+TEST(EngineLimits, ManyJobsWithFewRecordsEachGetSnapshotsToo) {
+  EngineOptions options;
+  options.snapshot_every_records = 10;
+  Engine engine(options);
+  std::map<JobId, Sequence> sequence, snapshot;
+  std::size_t snapshots = 0;
+  for (std::uint32_t i = 1; i <= 500; ++i) {
+    wire::CreateJobRequest request;
+    request.name = "job-" + std::to_string(i);
+    request.policy = "asp";
+    Effects effects;
+    engine.step(Request{{1, i}, request}, 0, effects);
+    for (const Record& record : effects.records) sequence[record.job] = record.sequence;
+    for (const JobSnapshot& taken : effects.snapshots) {
+      const JobId job = taken.created.job;
+      EXPECT_EQ(taken.sequence, sequence[job]);
+      EXPECT_GT(taken.sequence, snapshot[job]) << "a snapshot of what has one";
+      snapshot[job] = taken.sequence;
+    }
+    EXPECT_LE(effects.snapshots.size(), static_cast<std::size_t>(limits::kSnapshotsAtOnce));
+    snapshots += effects.snapshots.size();
+    std::uint64_t tails = 0;
+    for (const auto& [job, last] : sequence) tails += last - snapshot[job];
+    ASSERT_LE(tails, limits::kReplayFactor * options.snapshot_every_records) << "after job " << i;
+  }
+  EXPECT_GT(snapshots, 400U);
+}
+
+TEST(EngineLimits, ANewJobIsAboveTheEpochsOfThoseThatAreForgotten) {
+  Engine engine({});
+  engine.forget_epochs(7);
+  wire::CreateJobRequest request;
+  request.name = "job";
+  request.policy = "asp";
+  Effects effects;
+  engine.step(Request{{1, 1}, request}, 0, effects);
+  EXPECT_EQ(effects.records.at(0).epoch, 8U);
 }
 
 // Whatever a client sends comes back in an error's text, which must fit a frame.
