@@ -40,6 +40,7 @@ bool Core::recover(const std::function<void(Micros latest)>& clock, Recovered& r
     return false;
   };
   if (!store_.load_each(restore, error)) return false;
+  engine_.forget_epochs(store_.removed_epoch());
   clock(engine_.last_time());
   engine_.finish_restore(host_.now());
   return true;

@@ -31,6 +31,7 @@ struct Extent {
   std::uint64_t bytes = 0;          // of all, also of removed ones
   Micros last_us = 0;               // the time of the latest record
   bool stopped = false;             // no record will follow
+  Epoch epoch = 0;                  // the job's latest
   std::deque<Mark> marks;           // sequences rise
 };
 

@@ -4,6 +4,7 @@
 
 #include <fcntl.h>
 #include <rocksdb/cache.h>
+#include <rocksdb/listener.h>
 #include <rocksdb/options.h>
 #include <rocksdb/table.h>
 #include <rocksdb/utilities/checkpoint.h>
@@ -43,6 +44,17 @@ constexpr const char* kCreatedByKey = "created_by";
 
 constexpr std::array<const char*, kFamilies> kFamilyNames = {"default", "jobs", "records",
                                                              "snapshots", "meta"};
+
+class ErrorListener final : public rocksdb::EventListener {
+ public:
+  explicit ErrorListener(std::shared_ptr<std::atomic<bool>> failed) : failed_(std::move(failed)) {}
+  void OnBackgroundError(rocksdb::BackgroundErrorReason, rocksdb::Status*) override {
+    *failed_ = true;
+  }
+
+ private:
+  std::shared_ptr<std::atomic<bool>> failed_;
+};
 
 // RocksDB's own log: warnings and errors only, in the file LOG of the store, of bounded size. Not
 // RocksDB's logger, whose next line after one that the disk refused ends the process where the
@@ -324,6 +336,8 @@ std::unique_ptr<Database> open_database(const Options& options, std::string& err
       rocks.wal_recovery_mode = rocksdb::WALRecoveryMode::kPointInTimeRecovery;
     }
   }
+  auto database = std::make_unique<Database>();
+  rocks.listeners.push_back(std::make_shared<ErrorListener>(database->failed));
   std::vector<rocksdb::ColumnFamilyDescriptor> descriptors;
   for (const char* name : kFamilyNames) {
     descriptors.emplace_back(name, rocksdb::ColumnFamilyOptions(rocks));
@@ -338,7 +352,6 @@ std::unique_ptr<Database> open_database(const Options& options, std::string& err
     error = describe_open_error(options.path, status);
     return nullptr;
   }
-  auto database = std::make_unique<Database>();
   database->db.reset(db);
   std::copy(families.begin(), families.end(), database->families.begin());
   if (log.state == LogState::kCutOff) database->cut_tail = log.cut;
@@ -426,6 +439,20 @@ bool read_extents(const Database& database, const std::string& path,
                             read_big_endian(value.data() + 8, 8)});
   };
   return all(kFirstPrefix, 4, take_first) && all(kMarkPrefix, 12, take_mark);
+}
+
+bool read_removed_epoch(const Database& database, const std::string& path, Epoch& epoch,
+                        std::string& error) {
+  std::string value;
+  epoch = 0;
+  const rocksdb::Status status =
+      database.db->Get({}, database.families[kMeta], kRemovedEpochKey, &value);
+  if (status.IsNotFound()) return true;
+  const char* end = value.data() + value.size();
+  if (status.ok() && std::from_chars(value.data(), end, epoch).ptr == end) return true;
+  error = called(path) + ": the last epoch of removed jobs cannot be read: " +
+          (status.ok() ? "it is '" + value + "'" : status.ToString());
+  return false;
 }
 
 bool read_first(const Database& database, JobId job, Sequence& first, std::string& error) {

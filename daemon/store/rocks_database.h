@@ -10,6 +10,7 @@
 #include <rocksdb/db.h>
 
 #include <array>
+#include <atomic>
 #include <map>
 #include <memory>
 #include <optional>
@@ -29,6 +30,9 @@ struct Database {
   std::unique_ptr<rocksdb::DB> db;
   std::array<rocksdb::ColumnFamilyHandle*, kFamilies> families{};
   std::optional<CutTail> cut_tail;  // what opening has dropped
+  // An error in RocksDB's own threads: its log must not be synced any more, which ends the process
+  // where RocksDB was built with assertions.
+  std::shared_ptr<std::atomic<bool>> failed = std::make_shared<std::atomic<bool>>(false);
 
   Database() = default;
   Database(const Database&) = delete;
@@ -81,6 +85,10 @@ std::string mark_value(const Mark& mark);
 // there is damaged; `error` says what and where.
 bool read_extents(const Database& database, const std::string& path,
                   std::map<JobId, Extent>& extents, std::string& error);
+// Also there: the highest epoch of the jobs that were removed; 0 if none was.
+inline constexpr const char* kRemovedEpochKey = "removed_epoch";
+bool read_removed_epoch(const Database& database, const std::string& path, Epoch& epoch,
+                        std::string& error);
 // The first record that retention has left of a job; 1 if it has removed none.
 bool read_first(const Database& database, JobId job, Sequence& first, std::string& error);
 

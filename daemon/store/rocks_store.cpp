@@ -84,7 +84,10 @@ class RocksStore final : public Store {
     const std::shared_lock lock(database_mutex_);
     std::vector<Record> created;
     if (!read_created(created, error) || !check_owners(created, error)) return false;
-    if (!read_extents(*database_, options_.path, extents_, error)) return false;
+    if (!read_extents(*database_, options_.path, extents_, error) ||
+        !read_removed_epoch(*database_, options_.path, removed_epoch_, error)) {
+      return false;
+    }
     for (const Record& creation : created) {
       RecoveredJob job;
       if (!load_job(creation, job, error)) return false;
@@ -93,6 +96,8 @@ class RocksStore final : public Store {
     }
     return true;
   }
+
+  Epoch removed_epoch() const override { return removed_epoch_; }
 
   void start(CommitCallback callback) override {
     callback_ = std::move(callback);
@@ -127,7 +132,7 @@ class RocksStore final : public Store {
     lock.unlock();
     writer_.join();
     if (queued_batches_ == 0) {
-      if (database_ && !write_failed_) finish_log(*database_, options_);
+      if (database_ && !write_failed_ && !*database_->failed) finish_log(*database_, options_);
       return true;
     }
     error = called_ + ": " + std::to_string(queued_records_) +
@@ -325,6 +330,7 @@ class RocksStore final : public Store {
     Extent& extent = extents_[id];
     if (job.snapshot) {
       extent.stopped = job.snapshot->state == JobState::kStopped;
+      extent.epoch = job.snapshot->epoch;
       extent.last_us = job.snapshot->time_us;
       if (extent.marks.empty()) {
         // Written before there were marks: about so large, as the files say.
@@ -344,6 +350,7 @@ class RocksStore final : public Store {
     extent.bytes += loaded_bytes_;
     if (job.records.empty()) return;
     extent.last_us = job.records.back().time_us;
+    for (const Record& record : job.records) extent.epoch = std::max(extent.epoch, record.epoch);
     extent.stopped |= job.records.back().kind == RecordKind::kJobStopped;
   }
 
@@ -433,10 +440,11 @@ class RocksStore final : public Store {
   }
 
   // Writing the same batch again is harmless: keys and values are the same.
-  bool write(rocksdb::WriteBatch& batch) {
+  // `always`: synced in fast mode too.
+  bool write(rocksdb::WriteBatch& batch, bool always = false) {
     if (!database_) return false;
     rocksdb::WriteOptions options;
-    options.sync = options_.mode == Mode::kDurable;
+    options.sync = options_.mode == Mode::kDurable || always;
     const rocksdb::Status status = database_->db->Write(options, &batch);
     if (!status.ok()) problem_ = status.ToString();
     write_failed_ = !status.ok();
@@ -481,6 +489,7 @@ class RocksStore final : public Store {
       sizes_.push_back(key.size() + value.size());
       extent->bytes += sizes_.back();
       extent->last_us = record.time_us;
+      extent->epoch = std::max(extent->epoch, record.epoch);
       extent->stopped |= record.kind == RecordKind::kJobStopped;
       if (record.kind == RecordKind::kJobCreated) {
         to.Put(database_->families[kJobs], job_key(record.job), value);
@@ -585,14 +594,20 @@ class RocksStore final : public Store {
     for (const Mark& mark : extent.marks) {
       batch.Delete(database_->families[kMeta], mark_key(job, mark.sequence));
     }
-    return remove_range(batch, begin, end);
+    // Whoever still is in an epoch of it must not be taken for a worker of a later job by its name.
+    const Epoch epoch = std::max(removed_epoch_, extent.epoch);
+    batch.Put(database_->families[kMeta], kRemovedEpochKey, std::to_string(epoch));
+    if (!remove_range(batch, begin, end)) return false;
+    removed_epoch_ = epoch;
+    return true;
   }
 
-  // Records in [begin, end) and what `batch` says, at once.
+  // Records in [begin, end) and what `batch` says, at once. Synced in every mode: what takes their
+  // place must be on the disk before the files go.
   bool remove_range(rocksdb::WriteBatch& batch, const std::string& begin, const std::string& end) {
     rocksdb::ColumnFamilyHandle* records = database_->families[kRecords];
     batch.DeleteRange(records, begin, end);
-    if (!write(batch)) return false;  // the next commit meets the same error and tells it
+    if (!write(batch, true)) return false;  // the next commit meets the same error and tells it
     const rocksdb::Slice from(begin);
     const rocksdb::Slice to(end);
     // Gives back most of the space at once; compaction does the rest.
@@ -627,6 +642,7 @@ class RocksStore final : public Store {
   Micros next_ages_us_ = 0;
   std::string last_error_;  // as reported last; empty: writing works
   Ticket committed_ = 0;
+  Epoch removed_epoch_ = 0;
   bool write_failed_ = false;  // the last one: the log may end within it
 
   // Written by the writer thread only; under database_mutex_ whenever the database is null.

@@ -52,13 +52,19 @@ class Salvage {
   bool run(std::string& error) {
     std::string unreadable;
     if (!read_extents(from_, "", extents_, unreadable)) extents_.clear();
+    if (!read_removed_epoch(from_, "", lost_epoch_, unreadable)) lost_epoch_ = 0;
     for (const JobId job : all_jobs()) {
       if (!salvage(job)) {
         error = problem_;
         return false;
       }
     }
-    return true;
+    if (lost_epoch_ == 0) return true;
+    rocksdb::WriteBatch batch;
+    batch.Put(to_.families[kMeta], kRemovedEpochKey, std::to_string(lost_epoch_));
+    const bool written = write(batch);
+    error = problem_;
+    return written;
   }
 
  private:
@@ -97,6 +103,10 @@ class Salvage {
       job.what.emplace_back("the whole job: neither a snapshot nor its first record is left");
     }
     account(recovered ? keep : Run{}, job);
+    if (creation) epoch_ = std::max(epoch_, creation->epoch);
+    if (snapshot) epoch_ = std::max(epoch_, snapshot->epoch);
+    // No later job may take up an epoch that this one had reached.
+    if (!job.what.empty()) lost_epoch_ = std::max(lost_epoch_, epoch_);
     if (!job.what.empty()) out_.jobs.push_back(job);
     return !recovered || copy(*creation, snapshot, keep);
   }
@@ -141,6 +151,7 @@ class Salvage {
   void find_runs(JobId id) {
     runs_.clear();
     why_.clear();
+    epoch_ = 0;
     const auto logged = log_.latest.find(id);
     highest_ = logged == log_.latest.end() ? 0 : logged->second;
     const std::string end = records_end(id);
@@ -161,6 +172,7 @@ class Salvage {
         why = "it says that it is another one";
       }
       if (why.empty()) {
+        epoch_ = std::max(epoch_, record.epoch);
         if (runs_.empty() || sequence != runs_.back().last + 1) runs_.push_back({sequence, 0});
         runs_.back().last = sequence;
       } else {
@@ -279,6 +291,8 @@ class Salvage {
   std::vector<Run> runs_;                              // of the job at hand
   std::vector<std::pair<Sequence, std::string>> why_;  // records that are not good
   Sequence highest_ = 0;
+  Epoch epoch_ = 0;       // the highest of the job that is looked at
+  Epoch lost_epoch_ = 0;  // of jobs that were removed, or of which something is lost
   std::string problem_;
 };
 

@@ -118,6 +118,9 @@ class Store {
     return load_each(keep, error);
   }
 
+  // The highest epoch of a job that is not there any more; 0: none. After load().
+  virtual Epoch removed_epoch() const { return 0; }
+
   // Starts the writer; `callback` is called after every commit, after every attempt to write that
   // has failed, and when something was removed (then `batches` is 0). Call once, after load().
   virtual void start(CommitCallback callback) = 0;

@@ -511,6 +511,12 @@ bool RocksDisk::is_cut() const {
   return state_->cut;
 }
 
+void RocksDisk::cut() {
+  const std::lock_guard lock(state_->mutex);
+  state_->cut = true;
+  state_->held_or_cut.notify_all();
+}
+
 std::uint64_t RocksDisk::errors() const {
   const std::lock_guard lock(state_->mutex);
   return state_->errors;

@@ -4,8 +4,17 @@
 //   SYNCD_PROPERTY_RUNS=<n>   n times as many runs
 #include <gtest/gtest.h>
 
+#include <condition_variable>
+#include <functional>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "daemon/store/store.h"
+#include "rocks_disk.h"
 #include "rocks_world.h"
 #include "tests/support/property_runs.h"
+#include "tests/support/random.h"
 #include "violation.h"
 
 namespace syncd::simulation {
@@ -53,6 +62,112 @@ TEST_P(RocksOnADisk, KeepsWhatWasCommitted) {
   if (HasFailure()) {
     for (const auto& [what, count] : counts) printf("%s: %lu\n", what.c_str(), count);
   }
+}
+
+// ---- retention
+// -------------------------------------------------------------------------------------
+
+constexpr std::size_t kSnapshotEvery = 50;
+
+// Records that do not compress, so that RocksDB's files fill up.
+store::Batch large_record(Sequence sequence) {
+  Record record;
+  record.kind = sequence == 1 ? RecordKind::kJobCreated : RecordKind::kPush;
+  record.job = 1;
+  record.sequence = sequence;
+  record.epoch = 1;
+  record.time_us = static_cast<Micros>(sequence);
+  record.name = "job";
+  test::Random random(sequence);
+  while (record.reason.size() < 200'000) {
+    record.reason.push_back(static_cast<char>(random.next() >> 32));
+  }
+  store::Batch batch;
+  if (sequence % kSnapshotEvery == 0) {
+    JobSnapshot snapshot;
+    snapshot.created = record;
+    snapshot.created.reason.clear();
+    snapshot.sequence = sequence;
+    snapshot.time_us = record.time_us;
+    snapshot.policy = "ssp:3";
+    batch.snapshots.push_back(std::move(snapshot));
+  }
+  batch.records.push_back(std::move(record));
+  return batch;
+}
+
+store::Options options_on(RocksDisk& disk, store::Mode mode) {
+  store::Options options;
+  options.path = "/store";
+  options.env = disk.env();
+  options.mode = mode;
+  options.retention_bytes = 1'000'000;
+  options.retry_after_us = 200;
+  return options;
+}
+
+// Commits record after record, `last` at most, until the power goes or something fails.
+void write_on(RocksDisk& disk, const store::Options& options, Ticket last,
+              const std::function<void(const store::CommitReport&)>& look) {
+  std::mutex mutex;
+  std::condition_variable changed;
+  Ticket committed = 0;
+  bool over = false;
+  std::string error;
+  const auto store = store::open_rocks_store(options, error);
+  std::vector<store::RecoveredJob> jobs;
+  if (!store || !store->load(jobs, error)) return;
+  store->start([&](const store::CommitReport& report) {
+    look(report);
+    const std::lock_guard lock(mutex);
+    committed = report.committed;
+    over |= disk.is_cut() || !report.error.empty();
+    changed.notify_all();
+  });
+  for (Ticket ticket = 1; ticket <= last; ++ticket) {
+    EXPECT_TRUE(store->submit(ticket, large_record(ticket)));
+    std::unique_lock lock(mutex);
+    changed.wait(lock, [&] { return over || committed >= ticket; });
+    if (over) return;
+  }
+}
+
+// What stands for the records that retention removes is on the disk before they go, in fast mode
+// too.
+TEST(RocksRetention, LeavesWhatARestartNeedsWhenThePowerGoes) {
+  for (const store::Mode mode : {store::Mode::kFast, store::Mode::kDurable}) {
+    for (std::uint64_t seed = 1; seed <= 10; ++seed) {
+      RocksDisk disk(seed, [] {});
+      disk.power_on({});
+      std::uint64_t removed = 0;
+      write_on(disk, options_on(disk, mode), 10 * kSnapshotEvery, [&](const auto& report) {
+        for (const store::Removed& part : report.removed) removed += part.records;
+        if (removed > kSnapshotEvery) disk.cut();
+      });
+      ASSERT_TRUE(disk.is_cut()) << "nothing was removed";
+      disk.power_on({});
+      std::string error;
+      std::vector<store::RecoveredJob> jobs;
+      const auto store = store::open_rocks_store(options_on(disk, mode), error);
+      EXPECT_TRUE(store != nullptr && store->load(jobs, error)) << "seed " << seed << ": " << error;
+    }
+  }
+}
+
+// RocksDB must not be told to sync a log that its own threads could not write.
+TEST(RocksClosing, DoesNoHarmToTheProcessWhateverHasFailed) {
+  std::uint64_t failed = 0;
+  for (std::uint64_t from = 40; from < 160; from += 3) {
+    RocksDisk disk(from, [] {});
+    RocksDisk::Faults faults;
+    faults.fail_from = from;
+    faults.fail_until = from + 1000;
+    if (from % 2 == 0) faults.cut_at = from;
+    disk.power_on(faults);
+    write_on(disk, options_on(disk, store::Mode::kFast), 40, [](const auto&) {});
+    failed += disk.errors() > 0 || disk.is_cut() ? 1 : 0;
+  }
+  EXPECT_GT(failed, 20U);
 }
 
 INSTANTIATE_TEST_SUITE_P(Part, RocksOnADisk, testing::Values(0U, 1U, 2U));

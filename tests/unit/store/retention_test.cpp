@@ -195,6 +195,7 @@ TEST_F(RetainingStore, AJobThatEndedLongAgoGoesWholeUnlessItIsTheLatest) {
     write(job, 1, 20);
     Record stop = push(job, 21);
     stop.kind = RecordKind::kJobStopped;
+    stop.epoch = 6 + job;
     JobSnapshot snapshot = snapshot_at(job, 21);
     snapshot.state = JobState::kStopped;
     ASSERT_TRUE(store_->submit(++ticket_, Batch{{stop}, {snapshot}}));
@@ -217,6 +218,7 @@ TEST_F(RetainingStore, AJobThatEndedLongAgoGoesWholeUnlessItIsTheLatest) {
   }
   EXPECT_TRUE(told);
   open(1'000'000, 0);
+  EXPECT_EQ(store_->removed_epoch(), 7u) << "no later job may take it up";
   ASSERT_EQ(jobs_.size(), 1u);
   EXPECT_EQ(jobs_[0].snapshot->created.job, 2u);
   EXPECT_TRUE(check().sound());
