@@ -3,6 +3,7 @@
 #include <rocksdb/db.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <condition_variable>
 #include <cstdio>
 #include <filesystem>
@@ -24,10 +25,10 @@ constexpr const char* kAbout =
     "How long a daemon takes until it serves, with a history of so many records behind it.";
 constexpr std::uint32_t kWorkers = 64;
 
-Record push_record(Sequence sequence, Micros time_us) {
+Record push_record(JobId job, Sequence sequence, Micros time_us) {
   Record r;
   r.kind = RecordKind::kPush;
-  r.job = 1;
+  r.job = job;
   r.sequence = sequence;
   r.time_us = time_us;
   r.epoch = 1;
@@ -73,9 +74,9 @@ JobSnapshot snapshot_at(const Record& created, Sequence sequence, Micros time_us
   return s;
 }
 
-// A store with one job's history, snapshots as the daemon makes them, and as much after the last
-// one as it can have.
-void make_store(const std::string& path, std::uint64_t records) {
+// A store with the history of `jobs` jobs, as long as each other, snapshots as the daemon makes
+// them, and as much after the last ones as there can be.
+void make_store(const std::string& path, std::uint64_t records, std::uint32_t jobs) {
   store::Options options;
   options.path = path;
   options.mode = store::Mode::kFast;
@@ -91,29 +92,34 @@ void make_store(const std::string& path, std::uint64_t records) {
     committed = report.committed;
     changed.notify_all();
   });
-  Record created;
-  created.kind = RecordKind::kJobCreated;
-  created.job = 1;
-  created.sequence = 1;
-  created.time_us = 1'700'000'000'000'000;
-  created.epoch = 1;
-  created.name = "large";
-  created.policy = "asp";
-  created.expected_workers = kWorkers;
+  const std::uint64_t part = std::min(limits::kSnapshotEveryRecords,
+                                      limits::kReplayFactor * limits::kSnapshotEveryRecords / jobs);
+  records /= jobs;
   Ticket ticket = 0;
-  store::Batch batch{{created}, {}};
-  for (Sequence s = 2; s <= records; ++s) {
-    const Micros time_us = created.time_us + static_cast<Micros>(s) * 300;
-    batch.records.push_back(push_record(s, time_us));
-    // One less than a whole part follows the last snapshot.
-    const bool due = (records - s + 1) % limits::kSnapshotEveryRecords == 0;
-    if (due) batch.snapshots.push_back(snapshot_at(created, s, time_us));
-    if (!due && batch.records.size() < 1000 && s < records) continue;
-    std::unique_lock lock(mutex);
-    changed.wait(lock, [&] { return ticket < committed + 16; });
-    lock.unlock();
-    if (!store->submit(++ticket, std::move(batch))) fail("the store's queue is full");
-    batch = {};
+  for (JobId job = 1; job <= jobs; ++job) {
+    Record created;
+    created.kind = RecordKind::kJobCreated;
+    created.job = job;
+    created.sequence = 1;
+    created.time_us = 1'700'000'000'000'000;
+    created.epoch = 1;
+    created.name = "large-" + std::to_string(job);
+    created.policy = "asp";
+    created.expected_workers = kWorkers;
+    store::Batch batch{{created}, {}};
+    for (Sequence s = 2; s <= records; ++s) {
+      const Micros time_us = created.time_us + static_cast<Micros>(s) * 300;
+      batch.records.push_back(push_record(job, s, time_us));
+      // One less than a whole part follows the last snapshot.
+      const bool due = (records - s + 1) % part == 0;
+      if (due) batch.snapshots.push_back(snapshot_at(created, s, time_us));
+      if (!due && batch.records.size() < 1000 && s < records) continue;
+      std::unique_lock lock(mutex);
+      changed.wait(lock, [&] { return ticket < committed + 16; });
+      lock.unlock();
+      if (!store->submit(++ticket, std::move(batch))) fail("the store's queue is full");
+      batch = {};
+    }
   }
   if (!store->close(600'000'000, error)) fail(error);
 }
@@ -138,10 +144,14 @@ double open_ms(const std::string& path) {
 
 int run(int argc, char** argv) {
   std::uint64_t records = 10'000'000;
+  std::uint32_t jobs = 1;
   std::string directory = ".";
   int rounds = 5;
   CLI::App app(kAbout);
   app.add_option("--records", records, "of the history")->capture_default_str();
+  app.add_option("--jobs", jobs, "that share it")
+      ->check(CLI::Range(1, 1000))
+      ->capture_default_str();
   app.add_option("--dir", directory, "where the store goes")
       ->check(CLI::ExistingDirectory)
       ->capture_default_str();
@@ -153,9 +163,9 @@ int run(int argc, char** argv) {
   const TempDir scratch(directory);
   const std::string store = scratch.path() + "/store";
   std::int64_t begun = now_ns();
-  make_store(store, records);
-  std::printf("store: %llu records, written in %.1f s\n\n",
-              static_cast<unsigned long long>(records),
+  make_store(store, records, jobs);
+  std::printf("store: %llu records of %u jobs, written in %.1f s\n\n",
+              static_cast<unsigned long long>(records), jobs,
               static_cast<double>(now_ns() - begun) / 1e9);
 
   Options options;
