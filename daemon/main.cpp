@@ -349,6 +349,8 @@ bool Daemon::make_security(const Config& config, syncd::admin::AdminSecurity& se
     syncd::tls::ServerSettings settings = config.tls;
     settings.http = true;
     security.tls = syncd::tls::Context::server(settings, error);
+    // Whoever asks for /healthz need not show one; for the other pages it is asked for below.
+    security.wants_certificate = std::exchange(settings.require_client_certificate, false);
     if (security.tls == nullptr) return false;
   }
   // Every rule holds for the pages, too; without any, whoever comes may read them.

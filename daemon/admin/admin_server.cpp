@@ -421,13 +421,20 @@ void AdminServer::answer(Client& client, const Snapshot& snapshot) {
 
 bool AdminServer::may_read(const Client& client, HttpAnswer& refusal) {
   std::shared_ptr<const net::Admission> admission;
+  bool wants_certificate = false;
   {
     const std::lock_guard lock(mutex_);
     admission = security_.admission;
+    wants_certificate = security_.wants_certificate;
   }
-  if (admission == nullptr) return true;
   net::Applicant applicant;
   applicant.certificate_names = client.certificate_names();
+  if (wants_certificate && applicant.certificate_names.empty()) {
+    refusal =
+        text_answer(403, "a client certificate that names somebody is wanted (tls.client_ca)");
+    return false;
+  }
+  if (admission == nullptr) return true;
   applicant.token = client.request().bearer;
   net::Identity identity;
   std::string why;

@@ -39,6 +39,9 @@ struct AdminLimits {
 struct AdminSecurity {
   std::shared_ptr<tls::Context> tls;                // null: plain HTTP
   std::shared_ptr<const net::Admission> admission;  // null: everybody may
+  // For /metrics and /status, whatever else is shown: `tls` itself asks for one, but takes
+  // connections without.
+  bool wants_certificate = false;
 };
 
 class AdminServer {

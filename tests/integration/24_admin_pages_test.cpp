@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <sys/resource.h>
 
+#include <csignal>
 #include <memory>
 #include <nlohmann/json.hpp>
 
@@ -153,6 +154,43 @@ TEST_F(AdminPages, ACertificateSaysWhoReads) {
     EXPECT_EQ(get("ops", path), 200);
   }
   EXPECT_EQ(get("", "/readyz"), 200);
+}
+
+// As `syncctl tls init` sets it up: what asks whether the daemon is well has no certificate.
+TEST_F(AdminPages, HealthIsForEverybodyWhereCertificatesAreRequired) {
+  TlsFiles files(directory_.path());
+  files.make_server();
+  files.make_client("worker", {"worker"});
+  const std::string tls = "[tls]\ncertificate = \"" + files.certificate("server") + "\"\nkey = \"" +
+                          files.key("server") + "\"\nclient_ca = \"" + files.ca() + "\"\n";
+  const tls::ClientSettings nobody{files.ca(), "", "", false};
+  const tls::ClientSettings worker{files.ca(), files.certificate("worker"), files.key("worker"),
+                                   false};
+  const auto expect_closed = [&](const std::string& address, const std::string& headers) {
+    for (const char* path : {"/healthz", "/readyz"}) {
+      EXPECT_EQ(https_get(address, path, nobody).status, 200) << path;
+    }
+    for (const char* path : {"/metrics", "/status"}) {
+      const HttpReply reply = https_get(address, path, nobody, headers);
+      EXPECT_EQ(reply.status, 403) << path;
+      EXPECT_THAT(reply.body, HasSubstr("client certificate"));
+      EXPECT_EQ(https_get(address, path, worker, headers).status, 200) << path;
+    }
+  };
+  {
+    Daemon daemon(directory_, options(tls));
+    expect_closed(daemon.admin_address(), "");
+    // A reload leaves it so.
+    daemon.signal(SIGHUP);
+    wait_until("the reload", [&] { return daemon.logged(" reloaded "); });
+    expect_closed(daemon.admin_address(), "");
+  }
+  // Beside the certificate a token is wanted where there are tokens, and is no stand-in for it.
+  DaemonOptions with_tokens = options(tls + auth());
+  with_tokens.name = "with_tokens";
+  Daemon daemon(directory_, with_tokens);
+  expect_closed(daemon.admin_address(), bearer(kTeam));
+  EXPECT_EQ(https_get(daemon.admin_address(), "/status", worker).status, 401);
 }
 
 TEST_F(AdminPages, RulesHoldWithoutATokenFileToo) {
