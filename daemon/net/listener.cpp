@@ -36,6 +36,20 @@ std::string machine_of(const sockaddr_storage& address) {
   return {reinterpret_cast<const char*>(&bytes), sizeof bytes};
 }
 
+// A socket that takes both families shows IPv4 addresses as ::ffff:127.0.0.1: here they are what
+// they are on a socket of IPv4, to be counted and known by.
+void unmap(sockaddr_storage& address, socklen_t& length) {
+  const auto& mapped = reinterpret_cast<const sockaddr_in6&>(address);
+  if (address.ss_family != AF_INET6 || !IN6_IS_ADDR_V4MAPPED(&mapped.sin6_addr)) return;
+  sockaddr_in plain{};
+  plain.sin_family = AF_INET;
+  plain.sin_port = mapped.sin6_port;
+  std::memcpy(&plain.sin_addr, &mapped.sin6_addr.s6_addr[12], sizeof plain.sin_addr);
+  address = {};
+  std::memcpy(&address, &plain, sizeof plain);
+  length = sizeof plain;
+}
+
 #ifdef SO_PEERGROUPS
 // Those of the process when it connected; an older kernel (before Linux 4.13) does not tell.
 std::vector<gid_t> groups_of_peer(int fd) {
@@ -128,6 +142,7 @@ void Listener::accept_some() {
     accepted.is_tcp = socket_.is_tcp;
     accepted.is_control = socket_.is_control;
     if (socket_.is_tcp) {
+      unmap(address, length);
       accepted.peer = describe_tcp_peer(reinterpret_cast<const sockaddr*>(&address), length);
       accepted.machine = machine_of(address);
     } else {
