@@ -206,18 +206,24 @@ bool Admission::is_named_admin(const Identity& identity) const {
 
 bool Admission::may_change(const Identity& identity, const std::string& job,
                            std::string& why) const {
-  return may_administer(identity, "create, stop or change job '" + job + "'", why);
+  if (is_admin(identity)) return true;
+  why = "'" + identity.text() + "' may not create, stop or change job '" + job + "' (auth.admin)";
+  return false;
 }
 
-bool Admission::may_administer(const Identity& identity, const std::string& what,
-                               std::string& why) const {
-  if (is_admin(identity)) return true;
-  why = "'" + identity.text() + "' may not " + what + " (auth.admin)";
+bool Admission::may_name_paths(const Identity& identity, bool is_here) const {
+  return is_named_admin(identity) || (rules_.empty() && is_here);
+}
+
+bool Admission::may_copy_store(const Identity& identity, bool is_here, std::string& why) const {
+  if (may_name_paths(identity, is_here)) return true;
+  why = "'" + identity.text() +
+        "' may not copy the store: the daemon's own user may, and whoever auth.admin names";
   return false;
 }
 
 bool Admission::may_name_files(const Identity& identity, bool is_here, std::string& why) const {
-  if (is_named_admin(identity) || (rules_.empty() && is_here)) return true;
+  if (may_name_paths(identity, is_here)) return true;
   why = "'" + identity.text() +
         "' may not have the daemon read a file, as a policy with file:PATH does: the configuration "
         "may ([[job]]), and whoever auth.admin names";

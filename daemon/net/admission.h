@@ -88,10 +88,10 @@ class Admission {
   // Whether they may have the daemon open a file of their choice: an administrator that auth.admin
   // names or, where there are no rules at all, whoever `is_here`, on the daemon's machine.
   bool may_name_files(const Identity& identity, bool is_here, std::string& why) const;
+  // Whether they may have the daemon write a copy of its store: the same ones.
+  bool may_copy_store(const Identity& identity, bool is_here, std::string& why) const;
   // Whether somebody unknown is asked for a token.
   bool wants_token() const { return !rules_.token_file.empty(); }
-  // Whether they may do what concerns the whole daemon; `what` completes "may not ...".
-  bool may_administer(const Identity& identity, const std::string& what, std::string& why) const;
 
  private:
   using Digest = std::array<std::uint8_t, 32>;
@@ -101,6 +101,7 @@ class Admission {
   };
 
   bool is_named_admin(const Identity& identity) const;
+  bool may_name_paths(const Identity& identity, bool is_here) const;
   explicit Admission(AdmissionRules rules) : rules_(std::move(rules)) {}
   const Token* find_token(std::string_view token) const;
   bool is_listed(const Applicant& applicant) const;

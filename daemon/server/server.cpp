@@ -379,7 +379,7 @@ bool Server::permitted(ConnectionId connection, const wire::Body& body, std::str
     return admission_->may_change(*identity, create->name, why);
   }
   if (std::holds_alternative<wire::CheckpointRequest>(body)) {
-    return admission_->may_administer(*identity, "copy the store", why);
+    return admission_->may_copy_store(*identity, counts_as_here(connection), why);
   }
   if (const auto* stop = std::get_if<wire::StopJobRequest>(&body)) {
     return admission_->may_change(*identity, stop->job, why);
@@ -401,8 +401,7 @@ bool Server::may_name_file(ConnectionId connection, const wire::Body& body,
   if (policy == nullptr || !names_graph_file(*policy)) return true;
   const net::Identity* identity = network_.identity(connection);
   if (identity == nullptr || admission_ == nullptr) return false;
-  const bool is_here = network_.is_here(connection) && options_.tls.client_ca_file.empty();
-  return admission_->may_name_files(*identity, is_here, why);
+  return admission_->may_name_files(*identity, counts_as_here(connection), why);
 }
 
 // Who changed what, and what came of it: one line, written once that is known.
@@ -421,6 +420,11 @@ void Server::begin_audit(const Caller& caller, const wire::Body& body) {
                   {"worker", manage->worker},
                   {lease ? "phase" : "reason", manage->text}};
     if (lease) audit.what.emplace_back("lease", format_duration(manage->lease_us));
+// Whether being on this machine says anything of a client: where certificates do, it does not.
+bool Server::counts_as_here(ConnectionId connection) const {
+  return network_.is_here(connection) && options_.tls.client_ca_file.empty();
+}
+
   } else if (const auto* copy = std::get_if<wire::CheckpointRequest>(&body)) {
     audit.what = {{"action", "copy_store"}, {"path", copy->path}};
   } else {

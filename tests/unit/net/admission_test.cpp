@@ -132,6 +132,25 @@ TEST_F(AdmissionTest, FilesAreForThoseThatAdminNames) {
   EXPECT_TRUE(may(somebody, false));
 }
 
+// Its path is one of the daemon's, too, and what lies there has everything of every job.
+TEST_F(AdmissionTest, TheStoreIsCopiedForThoseThatAdminNames) {
+  std::string why;
+  const auto may = [&](const Applicant& applicant, bool is_here) {
+    Identity identity;
+    const auto admission = Admission::make(rules_, why);
+    return admission->admit(applicant, identity, why) &&
+           admission->may_copy_store(identity, is_here, why);
+  };
+  EXPECT_TRUE(may(over_tcp(), true));
+  EXPECT_FALSE(may(over_tcp(), false));
+  tokens(kToken);
+  EXPECT_FALSE(may(over_tcp(kToken), true)) << "a worker's token is no operator's";
+  EXPECT_THAT(why, AllOf(HasSubstr("may not copy the store"), HasSubstr("auth.admin")));
+  EXPECT_TRUE(may(over_unix(geteuid()), true));
+  rules_.admin = {"token"};
+  EXPECT_TRUE(may(over_tcp(kToken), false));
+}
+
 TEST_F(AdmissionTest, FilesThatCannotBeUsedAreNamedAndNoTokenIs) {
   tokens(kToken, 0644);
   EXPECT_THAT(mistake(), AllOf(HasSubstr(path()), HasSubstr("0644"), Not(HasSubstr(kToken))));
