@@ -180,6 +180,7 @@ class Daemon {
   void reload();
   bool try_reload(std::vector<std::string>& errors);
   void report_reload(const Config& before, const Config& wanted);
+  void audit_reload(const char* result, const std::string& changed);
   std::string changes_of(const Config& wanted,
                          const std::function<bool(std::string_view)>& is_of) const;
   void keep_manager_informed();
@@ -450,6 +451,7 @@ void Daemon::reload() {
                 {{"signal", "SIGHUP"},
                  {"reason", reason},
                  {"hint", "everything stays as it was, certificates, keys and tokens too"}}});
+    audit_reload("refused", {});
   }
   tell_status("READY=1\n");
 }
@@ -525,6 +527,14 @@ bool Daemon::try_reload(std::vector<std::string>& errors) {
 }
 
 void Daemon::report_reload(const Config& before, const Config& wanted) {
+// A signal does not say whose it is: who may send one is root or the daemon's own user.
+void Daemon::audit_reload(const char* result, const std::string& changed) {
+  info("audit", {{"action", "reload"},
+                 {"signal", "SIGHUP"},
+                 {"changed", changed.empty() ? "no setting" : changed},
+                 {"result", result}});
+}
+
   std::string changed;
   std::string waiting;
   const auto append = [](std::string& list, const std::string& item) {
@@ -549,6 +559,7 @@ void Daemon::report_reload(const Config& before, const Config& wanted) {
   };
   if (jobs_of(wanted) != jobs_of(config_)) append(waiting, "[[job]]");
   info("reloaded", {{"signal", "SIGHUP"},
+  audit_reload("done", changed);
                     {"what", "configuration, certificates, keys and tokens"},
                     {"changed", changed.empty() ? "no setting" : changed},
                     {"needs_restart", waiting.empty() ? "nothing" : waiting}});

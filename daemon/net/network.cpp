@@ -18,8 +18,12 @@ static_assert(limits::kConnectionsMax < kSlotMask);
 
 // How long accepting pauses when descriptors have run out.
 constexpr std::uint64_t kAcceptPauseMs = 250;
-// An entry of the wheel that stands for resuming rather than for a connection.
+// Entries of the wheel that stand for resuming, and for the end of a second of warnings, rather
+// than for a connection, whose ids are larger.
 constexpr std::uint64_t kResumeEntry = 0;
+constexpr std::uint64_t kWarningsEntry = 1;
+static_assert(kWarningsEntry <= kSlotMask);
+constexpr std::uint64_t kWarningsMs = 1000;
 // A timer this late means that the process did not run: see check_deadlines().
 constexpr std::uint64_t kStallMs = 100;
 
@@ -478,7 +482,8 @@ void Network::check_deadlines(bool after_poll) {
   while (wheel_.pop(now, slot, ids)) {
     for (const std::uint64_t id : ids) {
       if (id == kResumeEntry) resume_accepting();
-      Connection* connection = id == kResumeEntry ? nullptr : find(id);
+      if (id == kWarningsEntry) tell_of_lines_left_out();
+      Connection* connection = find(id);
       if (connection == nullptr || connection->scheduled_ms != slot) continue;
       connection->scheduled_ms = 0;
       on_expired(*connection, connection->expired(now));
@@ -567,6 +572,7 @@ void Network::close_own_handles_if_done() {
   close(timer_);
 }
 
+  tell_of_lines_left_out();
 // ---- log
 // ------------------------------------------------------------------------------------------------------
 
@@ -582,3 +588,27 @@ void Network::log(LogLevel level, std::string event, const Connection* connectio
 }
 
 }  // namespace syncd::net
+  if (level == LogLevel::kWarn && !has_line_left(event)) level = LogLevel::kDebug;
+// Somebody without any right can be turned away a thousand times a second: the log must neither
+// fill the disk nor bury what else stands in it.
+bool Network::has_line_left(const std::string& event) {
+  if (warnings_.empty()) {
+    wheel_.add(kWarningsEntry, uv_now(loop_) + kWarningsMs);
+    arm_timer();
+  }
+  return ++warnings_[event] <= kWarnLinesPerSecond;
+}
+
+void Network::tell_of_lines_left_out() {
+  for (const auto& [event, lines] : warnings_) {
+    if (lines <= kWarnLinesPerSecond) continue;
+    handler_.on_log({LogLevel::kWarn,
+                     "log_lines_left_out",
+                     {{"event", event},
+                      {"lines", std::to_string(lines - kWarnLinesPerSecond)},
+                      {"within", seconds(kWarningsMs)},
+                      {"hint", "log.level = \"debug\" shows them all"}}});
+  }
+  warnings_.clear();
+}
+

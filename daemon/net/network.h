@@ -9,6 +9,7 @@
 #include <array>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <set>
 #include <string>
@@ -130,6 +131,14 @@ class Network final : private ConnectionHost {
 
   void stop_accepting();
   // Stops accepting, tells every client `message`, sends what is queued, and closes everything
+  // A line about what clients can bring about as often as they like, as most of the network's own
+  // are. Of one event kWarnLinesPerSecond are written in a second, and then one line
+  // log_lines_left_out that says how many more there were, which stand at kDebug.
+  void warn(std::string event, std::vector<std::pair<std::string, std::string>> fields) {
+    log(LogLevel::kWarn, std::move(event), nullptr, std::move(fields));
+  }
+  static constexpr std::uint64_t kWarnLinesPerSecond = 20;
+
   // within `timeout_ms`; then calls `on_done`, after which (and in which) the network may be
   // destroyed. Call once; what on_turn_end() is for must have been done before.
   void shutdown(const std::string& message, std::uint64_t timeout_ms,
@@ -182,6 +191,8 @@ class Network final : private ConnectionHost {
   SessionTerms terms_;
   std::shared_ptr<tls::Context> tls_;
   const Admission* admission_ = nullptr;
+  bool has_line_left(const std::string& event);
+  void tell_of_lines_left_out();
   FrameHandler& handler_;
   NetworkStats stats_;
   wire::Encoder encoder_;
@@ -199,6 +210,8 @@ class Network final : private ConnectionHost {
   // A connection's id is a serial number and, in its low bits, its place in this array.
   std::vector<Connection*> slots_;
   std::vector<std::uint32_t> free_slots_;
+  // In the second that is under way; empty between two.
+  std::map<std::string, std::uint64_t> warnings_;
   std::uint64_t next_serial_ = 1;
   std::size_t connection_count_ = 0;
   std::unordered_map<std::string, std::size_t> per_machine_;

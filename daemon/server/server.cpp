@@ -52,6 +52,17 @@ std::string job_made_by(const wire::Body& body) {
   return {};
 }
 
+// What a client sends stands in the log no longer than the engine would take it.
+constexpr std::size_t kPathShownMax = 1024;
+constexpr std::size_t kRefusalShownMax = 1024;
+
+std::string shown(const std::string& text, std::size_t bytes_max) {
+  if (text.size() <= bytes_max) return text;
+  std::size_t end = bytes_max;
+  while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xc0) == 0x80) --end;  // of UTF-8
+  return text.substr(0, end) + "... (" + std::to_string(text.size()) + " bytes)";
+}
+
 // What changes a job, or the daemon, for everybody.
 bool is_administrative(const wire::Body& body) {
   return std::holds_alternative<wire::CreateJobRequest>(body) ||
@@ -59,6 +70,17 @@ bool is_administrative(const wire::Body& body) {
          std::holds_alternative<wire::SetPolicyRequest>(body) ||
          std::holds_alternative<wire::ManageWorkerRequest>(body) ||
          std::holds_alternative<wire::CheckpointRequest>(body);
+}
+
+std::string job_shown(const std::string& name) {
+  return shown(name, limits::kJobNameBytesMax);
+}
+
+// What a request that the log tells of is answered with, but for an error.
+template <class T>
+std::size_t kind_of() {
+  static const std::size_t index = wire::Body(T{}).index();
+  return index;
 }
 
 std::string audit_name(wire::WorkerAction action) {
@@ -299,10 +321,9 @@ void Server::on_message(ConnectionId connection, wire::Message&& message) {
   begin_audit(caller, message.body);
   if (std::string why;
       !permitted(connection, message.body, why) || !may_name_file(connection, message.body, why)) {
-    log(LogLevel::kWarn, "refused",
-        {{"peer", network_.peer(connection)},
-         {"request", std::string(wire::body_name(message.body))},
-         {"reason", why}});
+    network_.warn("refused", {{"peer", network_.peer(connection)},
+                              {"request", std::string(wire::body_name(message.body))},
+                              {"reason", shown(why, kRefusalShownMax)}});
     refuse(caller, Status::kAuth, std::move(why));
     return;
   }
@@ -326,6 +347,13 @@ void Server::on_message(ConnectionId connection, wire::Message&& message) {
     if (policy == nullptr) {
       core_.on_request(std::move(request));
       return;
+    }
+    if (const auto* join = std::get_if<wire::Join>(&request.body)) {
+      audit(caller, kind_of<wire::Joined>(),
+            {{"action", "create_job"},
+             {"job", job_shown(join->job)},
+             {"policy", shown(*policy, limits::kPolicyBytesMax)},
+             {"by", "join"}});
     }
     request.graph_file = read_graph_file(*policy, topology::FileErrors::kForClients);
     const std::string name = job_made_by(request.body);
@@ -393,6 +421,11 @@ bool Server::permitted(ConnectionId connection, const wire::Body& body, std::str
   return true;
 }
 
+// Whether being on this machine says anything of a client: where certificates do, it does not.
+bool Server::counts_as_here(ConnectionId connection) const {
+  return network_.is_here(connection) && options_.tls.client_ca_file.empty();
+}
+
 // A path is the daemon's to open with the daemon's rights. Whoever joins a job that is there needs
 // no file.
 bool Server::may_name_file(ConnectionId connection, const wire::Body& body,
@@ -406,44 +439,52 @@ bool Server::may_name_file(ConnectionId connection, const wire::Body& body,
 
 // Who changed what, and what came of it: one line, written once that is known.
 void Server::begin_audit(const Caller& caller, const wire::Body& body) {
-  Audit audit{caller, {}};
+  std::vector<std::pair<std::string, std::string>> what;
   if (const auto* create = std::get_if<wire::CreateJobRequest>(&body)) {
-    audit.what = {{"action", "create_job"}, {"job", create->name}, {"policy", create->policy}};
+    what = {{"action", "create_job"},
+            {"job", job_shown(create->name)},
+            {"policy", shown(create->policy, limits::kPolicyBytesMax)}};
   } else if (const auto* stop = std::get_if<wire::StopJobRequest>(&body)) {
-    audit.what = {{"action", "stop_job"}, {"job", stop->job}, {"reason", stop->reason}};
+    what = {{"action", "stop_job"},
+            {"job", job_shown(stop->job)},
+            {"reason", shown(stop->reason, limits::kReasonBytesMax)}};
   } else if (const auto* set = std::get_if<wire::SetPolicyRequest>(&body)) {
-    audit.what = {{"action", "set_policy"}, {"job", set->job}, {"policy", set->policy}};
+    what = {{"action", "set_policy"},
+            {"job", job_shown(set->job)},
+            {"policy", shown(set->policy, limits::kPolicyBytesMax)}};
   } else if (const auto* manage = std::get_if<wire::ManageWorkerRequest>(&body)) {
     const bool lease = manage->action == wire::WorkerAction::kLease;
-    audit.what = {{"action", audit_name(manage->action)},
-                  {"job", manage->job},
-                  {"worker", manage->worker},
-                  {lease ? "phase" : "reason", manage->text}};
-    if (lease) audit.what.emplace_back("lease", format_duration(manage->lease_us));
-// Whether being on this machine says anything of a client: where certificates do, it does not.
-bool Server::counts_as_here(ConnectionId connection) const {
-  return network_.is_here(connection) && options_.tls.client_ca_file.empty();
-}
-
+    what = {{"action", audit_name(manage->action)},
+            {"job", job_shown(manage->job)},
+            {"worker", shown(manage->worker, limits::kWorkerNameBytesMax)},
+            {lease ? "phase" : "reason", shown(manage->text, limits::kReasonBytesMax)}};
+    if (lease) what.emplace_back("lease", format_duration(manage->lease_us));
   } else if (const auto* copy = std::get_if<wire::CheckpointRequest>(&body)) {
-    audit.what = {{"action", "copy_store"}, {"path", copy->path}};
+    what = {{"action", "copy_store"}, {"path", shown(copy->path, kPathShownMax)}};
   } else {
     return;
   }
+  audit(caller, kind_of<wire::Ok>(), std::move(what));
+}
+
+void Server::audit(const Caller& caller, std::size_t answer,
+                   std::vector<std::pair<std::string, std::string>> what) {
   const net::Identity* identity = network_.identity(caller.connection);
-  audit.what.emplace_back("peer", network_.peer(caller.connection));
-  audit.what.emplace_back("identity", identity != nullptr ? identity->text() : "nobody known");
-  audits_.push_back(std::move(audit));
+  what.emplace_back("peer", network_.peer(caller.connection));
+  what.emplace_back("identity", identity != nullptr ? identity->text() : "nobody known");
+  audits_.push_back({caller, answer, std::move(what)});
 }
 
 void Server::end_audit(const Caller& caller, const wire::Body& answer) {
   if (audits_.empty() || caller.request == 0) return;
-  const auto audit = std::find_if(audits_.begin(), audits_.end(),
-                                  [&](const Audit& one) { return one.caller == caller; });
+  const auto* error = std::get_if<wire::Error>(&answer);
+  // A client may have given its id to another request, too, which is answered in another way.
+  const auto audit = std::find_if(audits_.begin(), audits_.end(), [&](const Audit& one) {
+    return one.caller == caller && (error != nullptr || one.answer == answer.index());
+  });
   if (audit == audits_.end()) return;
   LogLine line{LogLevel::kInfo, "audit", std::move(audit->what)};
   audits_.erase(audit);
-  const auto* error = std::get_if<wire::Error>(&answer);
   line.fields.emplace_back("result",
                            error != nullptr ? std::string(status_name(error->status)) : "done");
   log_(line);

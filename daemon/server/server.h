@@ -130,6 +130,8 @@ class Server final : private net::FrameHandler, private Core::Host {
   bool counts_as_here(ConnectionId connection) const;
   bool may_name_file(ConnectionId connection, const wire::Body& body, std::string& why) const;
   void begin_audit(const Caller& caller, const wire::Body& body);
+  void audit(const Caller& caller, std::size_t answer,
+             std::vector<std::pair<std::string, std::string>> what);
   void end_audit(const Caller& caller, const wire::Body& answer);
 
   void answer_status(const Caller& caller);
@@ -165,6 +167,7 @@ class Server final : private net::FrameHandler, private Core::Host {
   // Requests that change a job and have not been answered: what the log will say of each.
   struct Audit {
     Caller caller;
+    std::size_t answer = 0;  // of wire::Body, unless it is an error
     std::vector<std::pair<std::string, std::string>> what;
   };
   std::vector<Audit> audits_;

@@ -185,6 +185,97 @@ TEST_F(Auth, WhoeverChangesAJobStandsInTheLog) {
 }
 
 TEST_F(Auth, TheAuditIsWrittenWhateverTheLevelOfTheLog) {
+// A join that makes its job changes what there is for everybody, and a reload who may do so.
+TEST_F(Auth, AJobThatAJoinMakesAndAReloadStandInTheLog) {
+  Daemon daemon(directory_, options("[listen]\nauto_create = true\n" + auth()));
+  const auto audits = [&] {
+    std::vector<std::string> lines;
+    for (const std::string& line : lines_of(daemon.log())) {
+      if (line.find(" audit ") != std::string::npos) lines.push_back(line);
+    }
+    return lines;
+  };
+  RawClient client(daemon.tcp_address());
+  client.hello(kToken);
+  client.call_for<wire::Joined>(join_of("made", 0, 2, "asp"));
+  client.call_for<wire::Joined>(join_of("made", 1, 2, "asp"));  // makes nothing
+  EXPECT_EQ(refusal(client, join_of("bad", 0, 1, "no-such-policy")).status, Status::kInvalid);
+  std::vector<std::string> lines = audits();
+  ASSERT_EQ(lines.size(), 2U);
+  EXPECT_THAT(lines[0], AllOf(HasSubstr("audit action=create_job job=made policy=asp by=join "),
+                              HasSubstr("identity=token:team-a"), HasSubstr("result=done")));
+  EXPECT_THAT(lines[1], AllOf(HasSubstr("job=bad"), HasSubstr("result=SYNCD_E_INVALID")));
+  write_private_file(tokens(), kOther);
+  daemon.signal(SIGHUP);
+  wait_until("the reload", [&] { return daemon.logged(" reloaded "); });
+  write_private_file(tokens(), kOther, 0644);
+  daemon.signal(SIGHUP);
+  wait_until("the refusal", [&] { return audits().size() == 4; });
+  lines = audits();
+  EXPECT_THAT(lines[2], AllOf(HasSubstr("action=reload"), HasSubstr("result=done")));
+  EXPECT_THAT(lines[3], AllOf(HasSubstr("action=reload"), HasSubstr("result=refused")));
+}
+
+// The answer to another request with the same id, which comes first, is none to what is audited.
+TEST_F(Auth, AnIdThatIsUsedTwiceGivesNoWrongResult) {
+  Daemon daemon(directory_, options(""));
+  RawClient client(daemon.address());
+  client.hello();
+  wire::Encoder encoder;
+  std::vector<std::uint8_t> both;
+  encoder.append({7, wire::CheckpointRequest{directory_.path()}}, both);  // which is there already
+  encoder.append({7, wire::JobsRequest{}}, both);
+  client.send_bytes(both);
+  RawClient::as<wire::JobsReply>(client.answer(7));
+  EXPECT_EQ(RawClient::as<wire::Error>(client.answer(7)).status, Status::kStore);
+  EXPECT_TRUE(daemon.logged("action=copy_store"));
+  EXPECT_THAT(daemon.log(),
+              AllOf(HasSubstr("result=SYNCD_E_STORE"), Not(HasSubstr("result=done"))));
+}
+
+// Whoever may use one job alone must not fill the log's disk with what they make up.
+TEST_F(Auth, WhatAClientMakesUpStandsInTheLogCutShort) {
+  Daemon daemon(directory_,
+                options(auth("allow = [\"token:team-a a-*\"]\nadmin = [\"token:ops\"]\n")));
+  RawClient client(daemon.tcp_address());
+  client.hello(kToken);
+  const std::string large = "a-" + std::string(60'000, 'x');
+  const std::vector<wire::Body> requests = {
+      wire::StopJobRequest{large, ""},
+      wire::StopJobRequest{"a-1", large},
+      wire::SetPolicyRequest{"a-1", large},
+      wire::CheckpointRequest{"/" + large},
+      wire::CreateJobRequest{large, "asp", 1, 0},
+      wire::ManageWorkerRequest{"a-1", large, wire::WorkerAction::kKick, "", 0},
+      wire::ManageWorkerRequest{"a-1", "0", wire::WorkerAction::kKick, large, 0},
+      wire::WorkersRequest{"b" + large, 0}};
+  for (const wire::Body& request : requests) {
+    EXPECT_EQ(refusal(client, request).status, Status::kAuth);
+  }
+  std::size_t lines = 0;
+  for (const std::string& line : lines_of(daemon.log())) {
+    EXPECT_LT(line.size(), 2'000U) << line.substr(0, 200);
+    lines += line.find("xxx... (60") != std::string::npos ? 1 : 0;
+  }
+  // Of each an audit, but for the last, and a refusal where the job is named in it.
+  EXPECT_GE(lines, requests.size());
+}
+
+// A worker's token is no operator's, also where nobody is named as one.
+TEST_F(Auth, TheStoreIsCopiedForNamedAdministratorsAlone) {
+  Daemon daemon(directory_, options(auth()));
+  const std::string copy = directory_.file("copy");
+  RawClient worker(daemon.tcp_address());
+  worker.hello(kToken);
+  worker.call_for<wire::Ok>(wire::CreateJobRequest{"j", "asp", 1, 0});
+  EXPECT_EQ(refusal(worker, wire::CheckpointRequest{copy}).status, Status::kAuth);
+  EXPECT_FALSE(exists(copy));
+  RawClient owner(daemon.address());
+  owner.hello();
+  owner.call_for<wire::Ok>(wire::CheckpointRequest{copy});
+  EXPECT_TRUE(exists(copy + "/CURRENT"));
+}
+
   Daemon daemon(directory_, {.flags = {"--log-level", "error"}});
   RawClient client(daemon.address());
   client.hello();

@@ -153,6 +153,40 @@ TEST_F(NetworkLimitsTest, ConnectionsAboveTheLimitAreRefusedAndRoomIsUsedAgain) 
   EXPECT_EQ(network_->stats().sessions, 2U);
 }
 
+// Whoever reaches the socket can be turned away as often as they like: the log stays readable, and
+// says how often it was.
+TEST_F(NetworkLimitsTest, ManyRefusalsAreFewLinesAndTheirNumber) {
+  NetworkOptions options;
+  options.connection.linger_ms = 1;
+  start(options);
+  constexpr std::uint64_t kClients = 300;
+  std::vector<std::unique_ptr<RawClient>> clients;
+  for (std::uint64_t i = 0; i < kClients; ++i) {
+    clients.push_back(std::make_unique<RawClient>(socket_path()));
+    clients.back()->send(begin_message(1));          // and no Hello
+    if (i % 32 == 0) uv_run(&loop_, UV_RUN_NOWAIT);  // the backlog is short
+  }
+  const auto rejected = static_cast<std::size_t>(Refusal::kProtocol);
+  ASSERT_TRUE(run_until([&] { return network_->stats().refused[rejected] == kClients; }));
+  const auto told = [&] {
+    std::uint64_t lines = 0;
+    std::uint64_t more = 0;
+    for (const LogLine& line : handler_.lines) {
+      if (line.level != LogLevel::kWarn) continue;
+      if (line.event == "connection_rejected") ++lines;
+      if (line.event != "log_lines_left_out") continue;
+      for (const auto& [key, value] : line.fields) {
+        if (key == "lines") more += std::stoull(value);
+      }
+    }
+    return std::pair(lines, more);
+  };
+  // The last of them are told of when their second is over, although nobody else comes.
+  ASSERT_TRUE(run_until([&] { return told().first + told().second == kClients; }))
+      << told().first << " lines and " << told().second << " more";
+  EXPECT_LT(told().first, kClients / 2);
+}
+
 TEST_F(NetworkLimitsTest, RunningOutOfDescriptorsPausesAcceptingAndItComesBack) {
   start();
   auto before = connect();
