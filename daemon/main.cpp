@@ -349,9 +349,9 @@ bool Daemon::make_security(const Config& config, syncd::admin::AdminSecurity& se
   if (config.has_tls()) {
     syncd::tls::ServerSettings settings = config.tls;
     settings.http = true;
-    security.tls = syncd::tls::Context::server(settings, error);
     // Whoever asks for /healthz need not show one; for the other pages it is asked for below.
     security.wants_certificate = std::exchange(settings.require_client_certificate, false);
+    security.tls = syncd::tls::Context::server(settings, error);
     if (security.tls == nullptr) return false;
   }
   // Every rule holds for the pages, too; without any, whoever comes may read them.
@@ -526,7 +526,6 @@ bool Daemon::try_reload(std::vector<std::string>& errors) {
   return true;
 }
 
-void Daemon::report_reload(const Config& before, const Config& wanted) {
 // A signal does not say whose it is: who may send one is root or the daemon's own user.
 void Daemon::audit_reload(const char* result, const std::string& changed) {
   info("audit", {{"action", "reload"},
@@ -535,6 +534,7 @@ void Daemon::audit_reload(const char* result, const std::string& changed) {
                  {"result", result}});
 }
 
+void Daemon::report_reload(const Config& before, const Config& wanted) {
   std::string changed;
   std::string waiting;
   const auto append = [](std::string& list, const std::string& item) {
@@ -558,8 +558,8 @@ void Daemon::audit_reload(const char* result, const std::string& changed) {
     return text;
   };
   if (jobs_of(wanted) != jobs_of(config_)) append(waiting, "[[job]]");
-  info("reloaded", {{"signal", "SIGHUP"},
   audit_reload("done", changed);
+  info("reloaded", {{"signal", "SIGHUP"},
                     {"what", "configuration, certificates, keys and tokens"},
                     {"changed", changed.empty() ? "no setting" : changed},
                     {"needs_restart", waiting.empty() ? "nothing" : waiting}});

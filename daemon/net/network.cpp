@@ -558,6 +558,7 @@ void Network::shutdown(const std::string& message, std::uint64_t timeout_ms,
 void Network::close_own_handles_if_done() {
   if (!shutting_down_ || connection_count_ != 0 || listeners_closing_ != 0) return;
   shutting_down_ = false;  // once
+  tell_of_lines_left_out();
   const auto close = [](auto& handle) {
     uv_close(reinterpret_cast<uv_handle_t*>(&handle), [](uv_handle_t* closed) {
       auto* self = static_cast<Network*>(closed->data);
@@ -572,12 +573,12 @@ void Network::close_own_handles_if_done() {
   close(timer_);
 }
 
-  tell_of_lines_left_out();
 // ---- log
 // ------------------------------------------------------------------------------------------------------
 
 void Network::log(LogLevel level, std::string event, const Connection* connection,
                   std::vector<std::pair<std::string, std::string>> fields) {
+  if (level == LogLevel::kWarn && !has_line_left(event)) level = LogLevel::kDebug;
   LogLine line{level, std::move(event), {}};
   if (connection != nullptr) {
     line.fields.emplace_back("connection", std::to_string(connection->id()));
@@ -587,8 +588,6 @@ void Network::log(LogLevel level, std::string event, const Connection* connectio
   handler_.on_log(std::move(line));
 }
 
-}  // namespace syncd::net
-  if (level == LogLevel::kWarn && !has_line_left(event)) level = LogLevel::kDebug;
 // Somebody without any right can be turned away a thousand times a second: the log must neither
 // fill the disk nor bury what else stands in it.
 bool Network::has_line_left(const std::string& event) {
@@ -612,3 +611,4 @@ void Network::tell_of_lines_left_out() {
   warnings_.clear();
 }
 
+}  // namespace syncd::net

@@ -126,11 +126,6 @@ class Network final : private ConnectionHost {
   // than outbound_bytes_max pile up is disconnected. A message that does not fit a frame is
   // replaced by an Error LIMIT with the same id.
   void send(ConnectionId connection, const wire::Message& message);
-  // Disconnects at once; on_closed() follows.
-  void close(ConnectionId connection, const std::string& reason);
-
-  void stop_accepting();
-  // Stops accepting, tells every client `message`, sends what is queued, and closes everything
   // A line about what clients can bring about as often as they like, as most of the network's own
   // are. Of one event kWarnLinesPerSecond are written in a second, and then one line
   // log_lines_left_out that says how many more there were, which stand at kDebug.
@@ -139,6 +134,11 @@ class Network final : private ConnectionHost {
   }
   static constexpr std::uint64_t kWarnLinesPerSecond = 20;
 
+  // Disconnects at once; on_closed() follows.
+  void close(ConnectionId connection, const std::string& reason);
+
+  void stop_accepting();
+  // Stops accepting, tells every client `message`, sends what is queued, and closes everything
   // within `timeout_ms`; then calls `on_done`, after which (and in which) the network may be
   // destroyed. Call once; what on_turn_end() is for must have been done before.
   void shutdown(const std::string& message, std::uint64_t timeout_ms,
@@ -185,14 +185,14 @@ class Network final : private ConnectionHost {
   ConnectionId take_slot();
   void log(LogLevel level, std::string event, const Connection* connection,
            std::vector<std::pair<std::string, std::string>> fields);
+  bool has_line_left(const std::string& event);
+  void tell_of_lines_left_out();
 
   uv_loop_t* loop_;
   NetworkOptions options_;
   SessionTerms terms_;
   std::shared_ptr<tls::Context> tls_;
   const Admission* admission_ = nullptr;
-  bool has_line_left(const std::string& event);
-  void tell_of_lines_left_out();
   FrameHandler& handler_;
   NetworkStats stats_;
   wire::Encoder encoder_;
@@ -204,14 +204,14 @@ class Network final : private ConnectionHost {
   std::vector<Listener*> listeners_;
   bool accepting_paused_ = false;
   bool limit_reported_ = false;
+  // In the second that is under way; empty between two.
+  std::map<std::string, std::uint64_t> warnings_;
   bool shutting_down_ = false;
   std::size_t listeners_closing_ = 0;
 
   // A connection's id is a serial number and, in its low bits, its place in this array.
   std::vector<Connection*> slots_;
   std::vector<std::uint32_t> free_slots_;
-  // In the second that is under way; empty between two.
-  std::map<std::string, std::uint64_t> warnings_;
   std::uint64_t next_serial_ = 1;
   std::size_t connection_count_ = 0;
   std::unordered_map<std::string, std::size_t> per_machine_;

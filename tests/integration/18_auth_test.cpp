@@ -184,7 +184,6 @@ TEST_F(Auth, WhoeverChangesAJobStandsInTheLog) {
   expect_audit("stop_job", "token:ops", "done");
 }
 
-TEST_F(Auth, TheAuditIsWrittenWhateverTheLevelOfTheLog) {
 // A join that makes its job changes what there is for everybody, and a reload who may do so.
 TEST_F(Auth, AJobThatAJoinMakesAndAReloadStandInTheLog) {
   Daemon daemon(directory_, options("[listen]\nauto_create = true\n" + auth()));
@@ -276,6 +275,7 @@ TEST_F(Auth, TheStoreIsCopiedForNamedAdministratorsAlone) {
   EXPECT_TRUE(exists(copy + "/CURRENT"));
 }
 
+TEST_F(Auth, TheAuditIsWrittenWhateverTheLevelOfTheLog) {
   Daemon daemon(directory_, {.flags = {"--log-level", "error"}});
   RawClient client(daemon.address());
   client.hello();
