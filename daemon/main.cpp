@@ -496,6 +496,7 @@ bool Daemon::try_reload(std::vector<std::string>& errors) {
   next.connections_max = wanted.connections_max;
   next.connections_per_machine_max = wanted.connections_per_machine_max;
   next.connections_per_identity_max = wanted.connections_per_identity_max;
+  next.handshakes_per_machine_per_s = wanted.handshakes_per_machine_per_s;
   next.unintroduced_max = wanted.unintroduced_max;
   next.jobs_per_identity_max = wanted.jobs_per_identity_max;
   next.workers_per_job_max = wanted.workers_per_job_max;

@@ -53,6 +53,7 @@ struct Config {
   std::size_t connections_max = limits::kConnectionsMax;
   std::size_t connections_per_machine_max = limits::kConnectionsMax;
   std::size_t connections_per_identity_max = limits::kConnectionsMax;
+  std::uint32_t handshakes_per_machine_per_s = 200;
   std::size_t unintroduced_max = 1024;
   std::uint32_t jobs_per_identity_max = limits::kJobsMax;
   std::uint32_t workers_per_job_max = limits::kWorkersPerJobMax;

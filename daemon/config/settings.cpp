@@ -510,6 +510,11 @@ std::vector<Setting> make_settings() {
        "of them from one IPv4 address, or one /64 of IPv6",
        read_limit<&Config::connections_per_machine_max, 1, limits::kConnectionsMax>,
        show_number<&Config::connections_per_machine_max>},
+      {"limits.handshakes_per_machine_per_s", nullptr, "0 (any number) to 100000",
+       "TLS handshakes that one such machine may begin each second, and five seconds' worth at "
+       "once; each costs the daemon about a millisecond",
+       read_limit<&Config::handshakes_per_machine_per_s, 0, 100'000>,
+       show_number<&Config::handshakes_per_machine_per_s>},
       {"limits.connections_per_identity_max", nullptr, "1 to 16384",
        "of them of one client by certificate, token or user",
        read_limit<&Config::connections_per_identity_max, 1, limits::kConnectionsMax>,

@@ -86,6 +86,7 @@ void Network::set_limits(const NetworkOptions& options) {
   options_.connections_max = options.connections_max;
   options_.connections_per_machine_max = options.connections_per_machine_max;
   options_.connections_per_identity_max = options.connections_per_identity_max;
+  options_.handshakes_per_machine_per_s = options.handshakes_per_machine_per_s;
   options_.unintroduced_max = options.unintroduced_max;
   options_.outbound_bytes_max = options.outbound_bytes_max;
 }
@@ -151,12 +152,25 @@ bool Network::has_room(const Accepted& accepted) {
   if (!accepted.is_tcp) return true;
   const auto found = per_machine_.find(accepted.machine);
   if (found == per_machine_.end() || found->second < options_.connections_per_machine_max) {
-    return true;
+    return may_shake_hands(accepted);
   }
   count(Refusal::kMachineMax);
   refuse_newcomer(accepted, "this daemon serves " + std::to_string(found->second) +
                                 " connections of this machine already, the most allowed "
                                 "(limits.connections_per_machine_max)");
+  return false;
+}
+
+// Before the handshake costs anything: it needs no credentials to be begun.
+bool Network::may_shake_hands(const Accepted& accepted) {
+  const std::uint32_t per_s = options_.handshakes_per_machine_per_s;
+  if (tls_ == nullptr || handshakes_.take(accepted.machine, per_s, uv_now(loop_))) return true;
+  count(Refusal::kHandshakes);
+  log(LogLevel::kWarn, "handshake_refused", nullptr,
+      {{"peer", accepted.peer},
+       {"reason", "its machine begins more than " + std::to_string(per_s) +
+                      " TLS handshakes a second, the most allowed "
+                      "(limits.handshakes_per_machine_per_s)"}});
   return false;
 }
 

@@ -21,6 +21,7 @@
 #include "daemon/engine/types.h"
 #include "daemon/net/connection.h"
 #include "daemon/net/deadline_wheel.h"
+#include "daemon/net/handshake_budget.h"
 #include "daemon/net/listener.h"
 #include "daemon/net/session.h"
 #include "proto/wire.h"
@@ -47,6 +48,8 @@ struct NetworkOptions {
   std::size_t connections_per_machine_max = limits::kConnectionsMax;  // over TCP
   // Of one identity that is neither unknown nor the daemon's own user.
   std::size_t connections_per_identity_max = limits::kConnectionsMax;
+  // That one machine may begin with TLS; 0: any number.
+  std::uint32_t handshakes_per_machine_per_s = 0;
   // Beyond it, the one that has waited longest without a Hello makes room for the next: a client
   // that means it has said one long before.
   std::size_t unintroduced_max = 1024;
@@ -58,6 +61,7 @@ struct NetworkOptions {
 enum class Refusal : std::uint8_t {
   kConnectionsMax,
   kMachineMax,
+  kHandshakes,
   kIdentityMax,
   kUnintroduced,  // made room for another newcomer
   kHandshakeTimeout,
@@ -65,8 +69,9 @@ enum class Refusal : std::uint8_t {
   kProtocol,
   kSlowReader,
 };
-inline constexpr std::array<const char*, 8> kRefusalNames = {"connections_max",
+inline constexpr std::array<const char*, 9> kRefusalNames = {"connections_max",
                                                              "connections_per_machine_max",
+                                                             "handshakes_per_machine_per_s",
                                                              "connections_per_identity_max",
                                                              "unintroduced_max",
                                                              "handshake_timeout",
@@ -166,6 +171,7 @@ class Network final : private ConnectionHost {
   void count(Refusal why) { ++stats_.refused[static_cast<std::size_t>(why)]; }
   void refuse_newcomer(const Accepted& accepted, const std::string& text);
   bool has_room(const Accepted& accepted);
+  bool may_shake_hands(const Accepted& accepted);
   void make_room();
   bool admit(Connection& connection, const wire::Hello& hello);
   bool has_room_for(Connection& connection);
@@ -215,6 +221,7 @@ class Network final : private ConnectionHost {
   std::uint64_t next_serial_ = 1;
   std::size_t connection_count_ = 0;
   std::unordered_map<std::string, std::size_t> per_machine_;
+  HandshakeBudget handshakes_;
   std::unordered_map<std::string, std::size_t> per_identity_;  // established sessions
   // By age, since serial numbers grow.
   std::set<ConnectionId> unintroduced_;

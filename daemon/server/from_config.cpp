@@ -90,6 +90,7 @@ ServerOptions server_options(const config::Config& config, std::string version) 
   options.network.connection.write_timeout_ms = ms(config.write_timeout_us);
   options.network.connections_per_machine_max = config.connections_per_machine_max;
   options.network.connections_per_identity_max = config.connections_per_identity_max;
+  options.network.handshakes_per_machine_per_s = config.handshakes_per_machine_per_s;
   options.network.unintroduced_max = config.unintroduced_max;
   options.tls = config.tls;
   options.admission = config.auth;

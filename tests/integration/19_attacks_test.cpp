@@ -132,6 +132,30 @@ TEST_P(Attacks, OneMachineCannotTakeEveryConnection) {
   bystander.expect_progress();
 }
 
+// A handshake that is only begun costs the daemon a key exchange and a signature.
+TEST_P(Attacks, OneMachineCannotTakeTheLoopWithHandshakes) {
+  Daemon daemon(directory_, options("[limits]\nhandshakes_per_machine_per_s = 1\n"));
+  Bystander bystander(daemon.address());
+  std::vector<std::unique_ptr<RawClient>> begun;
+  for (int i = 0; i < 100; ++i) begun.push_back(std::make_unique<RawClient>(daemon.tcp_address()));
+  bystander.expect_progress();
+  const auto is_served = [&] {
+    try {
+      client(daemon)->hello();
+      return true;
+    } catch (const std::runtime_error&) {
+      return false;
+    }
+  };
+  if (with_tls()) {
+    wait_until("the refusal", [&] { return daemon.logged("limits.handshakes_per_machine_per_s"); });
+    wait_until("the next second", is_served);
+  } else {
+    EXPECT_TRUE(is_served()) << "without TLS there is none";
+    EXPECT_FALSE(daemon.logged("limits.handshakes_per_machine_per_s"));
+  }
+}
+
 // They say nothing, while somebody who does comes after all of them and is served.
 TEST_P(Attacks, SilentConnectionsMakeRoomForThoseThatSpeak) {
   Daemon daemon(

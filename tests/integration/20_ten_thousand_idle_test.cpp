@@ -7,7 +7,8 @@ namespace {
 class ManyIdle : public Attacks {};
 
 TEST_P(ManyIdle, TenThousandConnectionsCostOthersNothing) {
-  Daemon daemon(directory_, options("[timeouts]\nheartbeat_timeout = \"10m\"\n"));
+  Daemon daemon(directory_, options("[timeouts]\nheartbeat_timeout = \"10m\"\n"
+                                    "[limits]\nhandshakes_per_machine_per_s = 0\n"));
   hold_idle_connections(daemon, 10'000, [&] { return client(daemon); });
 }
 

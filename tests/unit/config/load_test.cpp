@@ -219,6 +219,7 @@ TEST_F(LoadTest, EveryWrongValueIsNamedWithItsLine) {
       {"auth.allow", "[\"cert:a\"]"},
       {"auth.admin", "[\"somebody\"]"},
       {"limits.connections_per_machine_max", "0"},
+      {"limits.handshakes_per_machine_per_s", "-1"},
       {"limits.unintroduced_max", "0"},
       {"store.retention", "7"},
       {"store.retention_bytes", "-1"},
