@@ -450,6 +450,7 @@ bool Job::restore_snapshot(const JobSnapshot& snapshot, std::string& error) {
     w.previous_push_at = stored.previous_push_us;
     w.data = stored.data;
     w.dismissal = stored.dismissal;
+    w.entered = stored.entered;
     if (decentralized()) begin_life(w, stored.entered);
     if (!stored.leased_phase.empty()) {
       w.phase = stored.leased_phase;
