@@ -476,6 +476,11 @@ bool load(const Flags& flags, const Environment& environment, Loaded& loaded,
   std::string file = flags.config_file;
   for (const auto& [name, value] : environment) {
     if (name == "SYNCD_CONFIG" && file.empty()) file = value;
+    // A service's, of RuntimeDirectory=: elsewhere it may write nothing that others can see. Of
+    // several the first, as with the store's STATE_DIRECTORY.
+    if (name == "RUNTIME_DIRECTORY" && !value.empty()) {
+      config.unix_path = value.substr(0, value.find(':')) + "/syncd.sock";
+    }
   }
   if (!file.empty()) loader.file(file);
   loader.environment(environment);
