@@ -94,8 +94,10 @@ def _entries(lines: list[str], column: int) -> list[tuple[str, str]]:
     entries: list[tuple[str, str]] = []
     for line in lines:
         if re.match(r"  \S", line):
-            # A name that leaves no room for its text has it on the next line.
-            if len(line) > column and line[column - 1] == " " and line[column] != " ":
+            # A name that leaves no room for its text has it on the next line, even if a blank in it
+            # ("in [1 - 9]") is where the text would begin.
+            whole = line[:column].count("[") == line[:column].count("]")
+            if len(line) > column and line[column - 1] == " " and line[column] != " " and whole:
                 entries.append((line[:column].strip(), line[column:].strip()))
             else:
                 entries.append((line.strip(), ""))

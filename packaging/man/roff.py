@@ -25,7 +25,7 @@ def guard(line: str) -> str:
 def inline(text: str) -> str:
     """`code` and *emphasis* of one paragraph."""
     out = []
-    for part in re.split(r"(`[^`]+`|(?<![\w*])\*[^*\s][^*]*\*(?![\w*]))", text):
+    for part in re.split(r"(`[^`]+`|(?<![\w*])\*[A-Za-z][^*]*\*(?![\w*]))", text):
         if part.startswith("`") and part.endswith("`") and len(part) > 2:
             out.append("\\fB" + escape(part[1:-1]) + "\\fR")
         elif part.startswith("*") and part.endswith("*") and len(part) > 2:
