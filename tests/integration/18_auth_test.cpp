@@ -7,6 +7,7 @@
 #include <filesystem>
 
 #include "support/daemon.h"
+#include "support/http.h"
 #include "support/raw_tls_client.h"
 #include "syncd/client.h"
 #include "tests/support/tls_files.h"
@@ -304,9 +305,22 @@ TEST_F(Auth, RulesAreNotTakenOnWithoutTheTlsTheyGoWith) {
 }
 
 TEST_F(Auth, NoSecretIsWrittenAnywhere) {
-  Daemon daemon(directory_, options(auth("allow = [\"token:team-a a\"]\n")));
+  DaemonOptions with_pages =
+      options(auth("allow = [\"token:team-a a\"]\nadmin = [\"token:ops\"]\n"));
+  with_pages.admin = "127.0.0.1:0";
+  Daemon daemon(directory_, with_pages);
   const std::string address = "tcp:" + daemon.tcp_address();
   std::string said;
+  const auto read_pages = [&] {
+    for (const char* path : {"/metrics", "/status"}) {
+      for (const char* token : {kToken, kOther, kWrong}) {
+        const HttpReply reply = http_get(daemon.admin_address(), path,
+                                         "Authorization: Bearer " + std::string(token) + "\r\n");
+        EXPECT_EQ(reply.status, token == kOther ? 200 : token == kToken ? 403 : 401) << path;
+        said += reply.head + reply.body;
+      }
+    }
+  };
   for (const std::string& token : {std::string(kToken), std::string(kOther), std::string(kWrong)}) {
     said += open(address, token);
     write_private_file(directory_.file("mine"), token);
@@ -335,10 +349,12 @@ TEST_F(Auth, NoSecretIsWrittenAnywhere) {
   EXPECT_EQ(unread.status, Status::kInvalid);
   EXPECT_THAT(unread.message, HasSubstr(tokens() + ":1: node number: allowed"));
   said += refused.message + unread.message;
+  read_pages();
   // The tokens end in a mistake, which is told, while what stands there is not.
   write_private_file(tokens(), std::string(kToken) + "\n[x y] " + kOther + "\n");
   daemon.signal(SIGHUP);
   wait_until("the refusal", [&] { return daemon.logged("not_reloaded"); });
+  read_pages();
   const RunResult checked =
       run({program("syncd"), "--config", directory_.file("syncd.toml"), "--check-config"},
           directory_.path());
@@ -349,7 +365,9 @@ TEST_F(Auth, NoSecretIsWrittenAnywhere) {
   for (const auto& entry : std::filesystem::recursive_directory_iterator(daemon.store_path())) {
     said += read_file(entry.path());
   }
-  ASSERT_THAT(said, HasSubstr("identity=token:team-a")) << "it has been at work";
+  ASSERT_THAT(said, AllOf(HasSubstr("identity=token:team-a"), HasSubstr("syncd_build_info"),
+                          HasSubstr("\"ready\"")))
+      << "it has been at work";
   for (const char* secret : {kToken, kOther, kWrong, "secret-0123"}) {
     EXPECT_EQ(said.find(secret), std::string::npos) << "at " << said.substr(said.find(secret), 60);
   }

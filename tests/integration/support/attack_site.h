@@ -47,8 +47,11 @@ inline void hold_idle_connections(const Daemon& daemon, std::size_t count,
   ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &limit), 0);
   limit.rlim_cur = limit.rlim_max;
   setrlimit(RLIMIT_NOFILE, &limit);
-  if (limit.rlim_cur < count + 1'100)
-    GTEST_SKIP() << "this process may have only " << limit.rlim_cur << " descriptors";
+  if (limit.rlim_cur < count + 1'100) {
+    GTEST_SKIP() << "NOT TESTED: " << count << " connections need " << count + 1'100
+                 << " descriptors, and this process may have only " << limit.rlim_cur
+                 << " (ulimit -Hn, LimitNOFILE=)";
+  }
   Bystander bystander(daemon.address());
   std::vector<std::unique_ptr<RawClient>> idle;
   for (std::size_t i = 0; i < count; ++i) {
