@@ -134,6 +134,12 @@ JobSnapshot managed_snapshot() {
   snapshot.workers[0].phase_us = 1'700'000'000'000'500;
   snapshot.workers[0].phase_lease_us = 60'000'000;
   snapshot.workers[1].dismissal = "kicked by an operator: hangs";
+  return snapshot;
+}
+
+// One of a job without a parameter server that was taken in anew.
+JobSnapshot entered_snapshot() {
+  JobSnapshot snapshot = managed_snapshot();
   snapshot.workers[1].entered = 41;
   return snapshot;
 }
@@ -148,6 +154,8 @@ TEST(RecordCodec, WhatWasAddedLaterComesBackToo) {
   EXPECT_EQ(snapshot, grown_snapshot());
   ASSERT_TRUE(decode_snapshot(encode(managed_snapshot()), snapshot, error)) << error;
   EXPECT_EQ(snapshot, managed_snapshot());
+  ASSERT_TRUE(decode_snapshot(encode(entered_snapshot()), snapshot, error)) << error;
+  EXPECT_EQ(snapshot, entered_snapshot());
 }
 
 TEST(RecordCodec, GoldenFilesStillMeanTheSame) {
@@ -156,6 +164,7 @@ TEST(RecordCodec, GoldenFilesStillMeanTheSame) {
   check_golden("record.2.bin", grown_record());
   check_golden("snapshot.2.bin", grown_snapshot());
   check_golden("snapshot.3.bin", managed_snapshot());
+  check_golden("snapshot.4.bin", entered_snapshot());
 }
 
 }  // namespace
