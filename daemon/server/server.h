@@ -121,7 +121,8 @@ class Server final : private net::FrameHandler, private Core::Host {
     return !options_.control_tcp.empty() || !options_.control_unix_path.empty();
   }
   bool is_restricted(ConnectionId connection) const;
-  // Answers a worker's request about a job that its client may not know of, as if it were not there.
+  // Answers a worker's request about a job that its client may not know of, as if it were not
+  // there.
   bool hides_job(const Caller& caller, const wire::Body& body);
   Engine::Visible visible_to(ConnectionId connection) const;
   bool within_quota(ConnectionId connection, const wire::Body& body, std::string& why);

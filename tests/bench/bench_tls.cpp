@@ -199,7 +199,7 @@ void measure(const Options& options, Table& table) {
   if (tls == nullptr) fail(error);
   const std::string config = "[tls]\ncertificate = \"" + files.certificate("server") +
                              "\"\nkey = \"" + files.key("server") + "\"\nclient_ca = \"" +
-                             files.ca() + "\"\n";
+                             files.ca() + "\"\n[limits]\nhandshakes_per_machine_per_s = 0\n";
   const Endpoint sealed = fresh_endpoint("tcp", directory.path(), "tls");
   const Child with_tls =
       start_syncd(options, {sealed, "memory", {}, config}, directory.path(), Placement::kApart);
