@@ -97,11 +97,12 @@ int for_each_record(const Options& options, const std::function<void(const Recor
 }
 
 bool read_workers(DaemonLink& link, const std::string& job,
-                  std::vector<wire::WorkerStatus>& workers, std::int64_t& now_us) {
+                  std::vector<wire::WorkerStatus>& workers, std::int64_t& now_us, bool with_data) {
   workers.clear();
   for (std::int64_t next = 0; next >= 0;) {
     wire::WorkersReply page;
-    if (!link.call(wire::WorkersRequest{job, static_cast<std::uint32_t>(next)}, page)) return false;
+    const wire::WorkersRequest request{job, static_cast<std::uint32_t>(next), with_data};
+    if (!link.call(request, page)) return false;
     now_us = page.now_us;
     next = page.next_rank;
     for (auto& worker : page.workers) workers.push_back(std::move(worker));

@@ -90,6 +90,17 @@ nlohmann::json to_json(const wire::WorkerStatus& w) {
   return out;
 }
 
+// Who it is, without how far it is.
+nlohmann::json member_json(const wire::WorkerStatus& w) {
+  nlohmann::json out = {{"rank", w.rank},           {"name", w.name},
+                        {"host", w.host},           {"state", w.state},
+                        {"connected", w.connected}, {"incarnation", w.incarnation}};
+  out["heard_us"] = w.heard_us < 0 ? nlohmann::json() : nlohmann::json(w.heard_us);
+  out["data"] = hexadecimal(w.data);
+  out["data_text"] = is_text(w.data) ? nlohmann::json(data_text(w.data)) : nlohmann::json();
+  return out;
+}
+
 }  // namespace
 
 int run_status(const Options& options) {
@@ -169,6 +180,29 @@ int run_workers(const Options& options) {
   std::cout << format_table({"RANK", "HOST", "NAME", "STATE", "CLOCK", "LAST PUSH", "WAITING",
                              "FOR", "REASON", "WARN", "EVICT", "WHY THEN"},
                             rows);
+  return kExitOk;
+}
+
+int run_members(const Options& options) {
+  DaemonLink link;
+  if (const int code = open_link(link, options); code != kExitOk) return code;
+  std::vector<wire::WorkerStatus> workers;
+  std::int64_t now_us = 0;
+  if (!read_workers(link, options.job, workers, now_us, true)) return failed(link);
+  if (options.json) {
+    nlohmann::json all = nlohmann::json::array();
+    for (const wire::WorkerStatus& worker : workers) all.push_back(member_json(worker));
+    print(all);
+    return kExitOk;
+  }
+  std::vector<std::vector<std::string>> rows;
+  for (const wire::WorkerStatus& w : workers) {
+    rows.push_back({std::to_string(w.rank), w.name, w.host, w.state, w.connected ? "yes" : "no",
+                    format_age(now_us, w.heard_us), std::to_string(w.incarnation),
+                    or_dash(data_text(w.data))});
+  }
+  std::cout << format_table(
+      {"RANK", "NAME", "HOST", "STATE", "CONNECTED", "HEARD", "INCARNATION", "DATA"}, rows);
   return kExitOk;
 }
 

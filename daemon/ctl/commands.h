@@ -54,6 +54,7 @@ struct Options {
 int run_status(const Options& options);
 int run_jobs(const Options& options);
 int run_workers(const Options& options);
+int run_members(const Options& options);
 int run_history(const Options& options);
 int run_export(const Options& options);
 int run_create(const Options& options);

@@ -42,6 +42,20 @@ constexpr const char* kWorkersKeys =
     "reason,\nwarn_after_us and evict_after_us (how long in one iteration before the log names it, "
     "before it\nis lost; 0: never), late_rule (how the two were chosen).";
 
+constexpr const char* kMembersHelp =
+    "How far each is, and whom it waits for, is what `syncctl workers` says. Who has left or is "
+    "lost is\nlisted until somebody takes the rank. CONNECTED: while it is, heartbeats come. "
+    "HEARD: "
+    "its latest request,\nor the grant that it waited for; if its connection was cut since, when. "
+    "INCARNATION: grows with each\nnew life of a worker. DATA: what it shows to the others, such "
+    "as "
+    "an address; in hexadecimal if it\nis no text.\n"
+    "JSON: a list of objects with the keys rank, name, host, state, connected, incarnation, "
+    "heard_us\n(null: not known), data (each byte as two hexadecimal digits), data_text (null: "
+    "none, "
+    "or no text).\n"
+    "Example: syncctl members my-job";
+
 constexpr const char* kStragglersHelp =
     "A wait is the time that a worker was held in begin before an iteration that it then pushed. "
     "It is\ncharged, whole, to the worker whose push ended it (or whose leaving or loss did): "
@@ -367,6 +381,12 @@ int main(int argc, char** argv) try {
       app, "workers", "A job's workers: clock, last push, whom each one waits for", run_workers);
   workers->footer(with_footer(kWorkersKeys));
   workers->add_option("JOB", options.job, "Job name or #ID")->required();
+
+  CLI::App* members =
+      command(app, "members", "Who a job's workers are: host, state, life, when last heard, data",
+              run_members);
+  members->footer(with_footer(kMembersHelp));
+  members->add_option("JOB", options.job, "Job name or #ID")->required();
 
   CLI::App* top = command(
       app, "top", "A job's workers, or all jobs, in a table that keeps itself fresh", run_top);

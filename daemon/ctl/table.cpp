@@ -14,6 +14,8 @@
 #include <nlohmann/json.hpp>
 #include <string_view>
 
+#include "daemon/ctl/top_view.h"
+
 namespace syncd::ctl {
 namespace {
 
@@ -173,13 +175,33 @@ std::string format_age(std::int64_t now_us, std::int64_t then_us) {
   return format_duration(std::max<std::int64_t>(0, now_us - then_us)) + " ago";
 }
 
+bool is_text(const std::vector<std::uint8_t>& data) {
+  const std::string text(data.begin(), data.end());
+  return !text.empty() && fit(text, text.size()) == text;
+}
+
+std::string hexadecimal(const std::vector<std::uint8_t>& bytes) {
+  constexpr const char* kDigits = "0123456789abcdef";
+  std::string out;
+  for (const std::uint8_t byte : bytes) {
+    out += kDigits[byte >> 4];
+    out += kDigits[byte & 15];
+  }
+  return out;
+}
+
+std::string data_text(const std::vector<std::uint8_t>& data) {
+  if (is_text(data)) return {data.begin(), data.end()};
+  return data.empty() ? "" : "0x" + hexadecimal(data);
+}
+
 const std::vector<RecordColumn>& record_columns() {
   static const std::vector<RecordColumn> columns = {
       {"sequence", "number of the record within its job, from 1 without gaps"},
       {"time_us", "when, in microseconds since the Unix epoch"},
       {"time", "the same, in UTC (ISO 8601)"},
       {"kind", "what happened: job_created, worker_joined, push, ..."},
-      {"epoch", "the job's life, 1 until a job can be started over"},
+      {"epoch", "the job's life: 1, and one more each time that its name is used anew"},
       {"rank", "the worker; absent if the record is about the whole job"},
       {"incarnation", "the worker's life: raised at every join that is not a return"},
       {"iteration", "the iteration that the record is about, from 0"},
@@ -220,20 +242,6 @@ std::vector<std::string> record_column_names() {
   for (const RecordColumn& column : record_columns()) names.emplace_back(column.name);
   return names;
 }
-
-namespace {
-
-std::string hexadecimal(const std::vector<std::uint8_t>& bytes) {
-  constexpr const char* kDigits = "0123456789abcdef";
-  std::string out;
-  for (const std::uint8_t byte : bytes) {
-    out += kDigits[byte >> 4];
-    out += kDigits[byte & 15];
-  }
-  return out;
-}
-
-}  // namespace
 
 nlohmann::json record_json(const Record& r) {
   nlohmann::json out;

@@ -32,6 +32,13 @@ std::string format_time(std::int64_t us);
 // "12.3 s ago"; "-" for a negative time.
 std::string format_age(std::int64_t now_us, std::int64_t then_us);
 
+// What a worker shows to the others, for people: text as it is, other bytes in hexadecimal
+// ("0x...").
+std::string data_text(const std::vector<std::uint8_t>& data);
+// Whether it is text: at least one character, and none that a terminal would not print.
+bool is_text(const std::vector<std::uint8_t>& data);
+std::string hexadecimal(const std::vector<std::uint8_t>& data);
+
 // The columns of `history export --format csv`, in order; they are also the keys of the JSON lines.
 struct RecordColumn {
   const char* name;

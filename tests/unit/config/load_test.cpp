@@ -141,6 +141,31 @@ TEST_F(LoadTest, FlagsWinOverTheEnvironmentAndThatOverTheFile) {
   EXPECT_NE(loaded_.effective.find("# default"), std::string::npos);
 }
 
+TEST_F(LoadTest, AServicesSocketIsInItsRuntimeDirectoryUnlessItIsSaidWhere) {
+  environment_ = {{"RUNTIME_DIRECTORY", "/run/some:/run/other"}};
+  EXPECT_EQ(good().unix_path, "/run/some/syncd.sock");
+  file("[listen]\nunix = \"/tmp/x.sock\"\n");
+  EXPECT_EQ(good().unix_path, "/tmp/x.sock");
+}
+
+TEST_F(LoadTest, InheritedSocketsWinOverEverythingAndAreChecked) {
+  file("[listen]\ntcp = \"127.0.0.1:1\"\nunix = \"/tmp/x.sock\"\n");
+  flags_.settings = {{"listen.tcp", "127.0.0.1:3"}};
+  flags_.inherited.for_workers = true;
+  flags_.inherited.tcp = {{"127.0.0.1", 4}};
+  flags_.inherited.for_control = true;
+  flags_.inherited.control_unix_path = "/tmp/control.sock";
+  EXPECT_EQ(good().tcp, (std::vector<net::TcpAddress>{{"127.0.0.1", 4}}));
+  EXPECT_EQ(good().unix_path, "");
+  EXPECT_EQ(good().control_unix_path, "/tmp/control.sock");
+  EXPECT_FALSE(good().auto_create) << "where there is a socket for control, that makes jobs";
+  EXPECT_NE(loaded_.effective.find("\"127.0.0.1:4\"  # sockets that syncd was started with"),
+            std::string::npos)
+      << loaded_.effective;
+  flags_.inherited.tcp = {{"10.0.0.1", 4}};
+  expect_mistake({"sockets that syncd was started with", "listen.tcp", "10.0.0.1:4"});
+}
+
 TEST_F(LoadTest, WhatIsPrintedIsAConfigurationOfTheSameMeaning) {
   file(
       "[timeouts]\nheartbeat_timeout = \"1.25s\"\n[listen]\nunix = \"/tmp/a\\\"b\"\n"

@@ -207,5 +207,15 @@ TEST(Details, SayWhatTheOtherColumnsDoNot) {
   EXPECT_THAT(record_details(everything(RecordKind::kWorkerLost)), HasSubstr("because"));
 }
 
+TEST(Table, DataIsShownAsTextOnlyWhereATerminalCanPrintIt) {
+  const auto shown = [](const std::string& data) { return data_text({data.begin(), data.end()}); };
+  EXPECT_EQ(shown("10.0.0.7:7000"), "10.0.0.7:7000");
+  EXPECT_EQ(shown("nœud-1"), "nœud-1");
+  EXPECT_EQ(shown(""), "");
+  EXPECT_EQ(shown("\x1b[2J"), "0x1b5b324a");
+  EXPECT_EQ(shown("\xff\x01"), "0xff01");
+  EXPECT_EQ(shown("a\nb"), "0x610a62");
+}
+
 }  // namespace
 }  // namespace syncd::ctl
