@@ -7,6 +7,8 @@
 #include <map>
 #include <string>
 
+#include "daemon/bench/questions.h"
+
 namespace syncd::bench {
 
 // Spans in nanoseconds, kept as counts in classes whose width is 1/64 of their values: a percentile
@@ -59,11 +61,14 @@ struct Figures {
   // While all were at it: neither joining nor leaving.
   double seconds = 0;
   std::uint64_t iterations = 0;  // pushes that were acknowledged
-  std::uint64_t requests = 0;    // begins, pushes and asides that were answered
+  std::uint64_t requests = 0;    // those below that were answered
   Spans begin;                   // all grants; what the policy makes wait is in it
   Spans free_begin;              // those that nothing was to wait for
+  Spans targets;                 // this and the next two: of decentralized policies
+  Spans collect;
+  Spans consumed;
   Spans push;
-  Spans aside;
+  std::array<Spans, kQuestionNames.size()> asked;  // by question
   Spans barrier;
   // In all, from the joins to the leaves.
   std::uint64_t pushes = 0;

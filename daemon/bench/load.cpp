@@ -1,13 +1,11 @@
 // See load.h.
 #include "daemon/bench/load.h"
 
-#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
 #include <condition_variable>
-#include <fstream>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -16,6 +14,8 @@
 #include <utility>
 #include <vector>
 
+#include "daemon/bench/operator.h"
+#include "daemon/bench/server.h"
 #include "daemon/ctl/connection.h"
 #include "daemon/sim/iteration_time.h"
 #include "libclient/driver.h"
@@ -27,7 +27,17 @@ using Clock = std::chrono::steady_clock;
 using client::Completion;
 using client::Driver;
 
-enum class Kind : std::uint8_t { kJoin, kBegin, kAside, kPush, kLeave };
+enum class Kind : std::uint8_t {
+  kJoin,
+  kBegin,
+  kRenew,  // collect of the iteration before the one to which a step has skipped
+  kAside,
+  kTargets,
+  kPush,
+  kCollect,
+  kConsumed,
+  kLeave
+};
 
 const char* to_string(Kind kind) {
   switch (kind) {
@@ -35,10 +45,17 @@ const char* to_string(Kind kind) {
       return "join";
     case Kind::kBegin:
       return "begin";
+    case Kind::kRenew:
+    case Kind::kCollect:
+      return "collect";
     case Kind::kAside:
       return "a request aside";
+    case Kind::kTargets:
+      return "targets";
     case Kind::kPush:
       return "push";
+    case Kind::kConsumed:
+      return "consumed";
     case Kind::kLeave:
       return "leave";
   }
@@ -59,6 +76,7 @@ struct Answer {
   Kind kind = Kind::kJoin;
   std::int64_t at_ns = 0;
   Completion completion;
+  std::int64_t asked_ns = -1;  // -1: when the worker asked
 };
 
 class Answers {
@@ -92,7 +110,7 @@ class PostingCall final : public client::Call {
 
  private:
   void finish(Completion completion) noexcept override {
-    answers_.post({worker_, kind_, now_ns(), std::move(completion)});
+    answers_.post({worker_, kind_, now_ns(), std::move(completion), -1});
     delete this;
   }
 
@@ -109,80 +127,6 @@ struct StopAndDelete {
   }
 };
 
-// Processor time of the daemon so far, in nanoseconds; -1: it does not run on this machine.
-std::int64_t cpu_ns_of(std::uint32_t pid) {
-  std::ifstream in("/proc/" + std::to_string(pid) + "/comm");
-  std::string name;
-  std::getline(in, name);
-  clockid_t clock{};
-  timespec t{};
-  if (name != "syncd" || clock_getcpuclockid(static_cast<pid_t>(pid), &clock) != 0 ||
-      clock_gettime(clock, &t) != 0) {
-    return -1;
-  }
-  return std::int64_t{t.tv_sec} * 1'000'000'000 + t.tv_nsec;
-}
-
-bool is_local(const std::string& endpoint) {
-  return endpoint.starts_with("unix:") || endpoint.find(":127.") != std::string::npos ||
-         endpoint.find(":localhost:") != std::string::npos ||
-         endpoint.find(":[::1]:") != std::string::npos;
-}
-
-// The daemon as a whole, beside the load.
-class Server {
- public:
-  Server(const std::vector<client::Endpoint>& endpoints,
-         const ctl::DaemonLink::Credentials& credentials, std::int64_t timeout_ms) {
-    if (!link_.open(endpoints, credentials, timeout_ms)) fail();
-  }
-
-  struct Reading {
-    wire::StatusReply status;
-    std::int64_t cpu_ns = -1;
-  };
-  Reading read() {
-    Reading reading;
-    ask(wire::StatusRequest{}, reading.status);
-    if (is_local(link_.endpoint())) reading.cpu_ns = cpu_ns_of(reading.status.pid);
-    return reading;
-  }
-
-  std::optional<wire::JobStatus> job(const std::string& name) {
-    wire::JobsReply reply;
-    ask(wire::JobsRequest{}, reply);
-    std::optional<wire::JobStatus> found;
-    for (const wire::JobStatus& job : reply.jobs) {
-      if (job.name == name && (!found || job.id > found->id)) found = job;
-    }
-    return found;
-  }
-
-  // The job has done what it was for. A daemon that lets only others do this keeps it open.
-  void stop(const std::string& job) {
-    wire::Ok ok;
-    static_cast<void>(link_.call(wire::StopJobRequest{job, "syncbench has ended"}, ok));
-  }
-
- private:
-  template <class Reply>
-  void ask(const wire::Body& request, Reply& reply) {
-    if (link_.call(request, reply)) return;
-    // A daemon closes what has been silent for long.
-    if (link_.failure() == ctl::DaemonLink::Failure::kUnreachable && link_.reopen() &&
-        link_.call(request, reply)) {
-      return;
-    }
-    fail();
-  }
-  [[noreturn]] void fail() const {
-    const bool refused = link_.failure() == ctl::DaemonLink::Failure::kRefused;
-    throw LoadError(refused ? ctl::kExitRefused : ctl::kExitUnreachable, link_.error());
-  }
-
-  ctl::DaemonLink link_;
-};
-
 class Load {
  public:
   Load(const ctl::Options& connection, const LoadOptions& options);
@@ -196,7 +140,8 @@ class Load {
     std::uint64_t done = 0;
     std::int64_t asked_ns = 0;
     std::uint64_t pushes_before = 0;
-    bool quiet = false;  // no push was under way when it asked to begin
+    bool quiet = false;                      // no push was under way when it asked to begin
+    Question question = Question::kExplain;  // the one that it asks aside
   };
   using Timer = std::pair<std::int64_t, std::size_t>;  // when, which worker
 
@@ -205,14 +150,20 @@ class Load {
   void submit(std::size_t worker, Kind kind, client::Command command);
   void join_all();
   void begin(std::size_t worker);
+  void ask_aside(std::size_t worker);
+  void work(std::size_t worker);
   void compute(std::size_t worker);
+  void computed(std::size_t worker);
   void push(std::size_t worker);
+  void call(std::size_t worker, Kind kind, client::IterationCall what, std::int64_t iteration);
+  void measure(Spans& spans, const Answer& answer);
+  void end_iteration(std::size_t worker);
   void on_answer(const Answer& answer);
   void on_begun(std::size_t worker, const Answer& answer);
+  void on_renewed(std::size_t worker);
   void on_pushed(std::size_t worker, const Answer& answer);
   void pump(Clock::time_point until);
   void end_window();
-  client::Command aside(const Worker& worker) const;
   [[noreturn]] void fail(const Answer& answer) const;
 
   const LoadOptions options_;
@@ -225,6 +176,8 @@ class Load {
   Answers answers_;
   std::vector<Answer> taken_;
   std::vector<std::unique_ptr<Driver, StopAndDelete>> drivers_;  // end before the answers do
+  std::vector<Question> questions_;
+  std::unique_ptr<Operator> operator_;  // if one of them is for it
   std::vector<Worker> workers_;
   std::priority_queue<Timer, std::vector<Timer>, std::greater<>> timers_;
   std::mt19937_64 random_;
@@ -233,6 +186,8 @@ class Load {
   std::uint64_t pushes_sent_ = 0;
   std::uint64_t pushes_standing_ = 0;
   bool never_waits_ = false;  // the policy
+  bool is_decentralized_ = false;
+  bool sends_first_ = false;  // of these, the one whose workers send before they compute
   bool measuring_ = false;
   bool ending_ = false;
   std::int64_t started_ns_ = 0;
@@ -251,10 +206,8 @@ Load::Load(const ctl::Options& connection, const LoadOptions& options)
   } else if (options.slowdown != "none") {
     throw LoadError(ctl::kExitUsage, "--slowdown needs an --iteration-time to slow down");
   }
-  if (options.policy.starts_with("hop") || options.policy.starts_with("notify_ack")) {
-    throw LoadError(ctl::kExitUsage, "--policy " + options.policy +
-                                         " is decentralized; allowed are the policies of a "
-                                         "parameter server, such as bsp, asp, ssp:3");
+  if (!parse_questions(options.ask, questions_, error)) {
+    throw LoadError(ctl::kExitUsage, "--ask " + error);
   }
   std::vector<client::Endpoint> endpoints;
   ctl::DaemonLink::Credentials credentials;
@@ -272,6 +225,16 @@ Load::Load(const ctl::Options& connection, const LoadOptions& options)
   }
   workers_.resize(options.workers);
   open_drivers(endpoints, credentials);
+  if (options.ask_share > 0 && std::any_of(questions_.begin(), questions_.end(), is_for_operator)) {
+    operator_ = std::make_unique<Operator>(
+        endpoints, credentials, timeout_ms_, figures_.job, [this](Operator::Answer answer) {
+          Completion completion;
+          completion.status = answer.status;
+          completion.message = std::move(answer.message);
+          answers_.post(
+              {answer.asker, Kind::kAside, now_ns(), std::move(completion), answer.asked_ns});
+        });
+  }
 }
 
 void Load::open_drivers(const std::vector<client::Endpoint>& endpoints,
@@ -336,19 +299,64 @@ void Load::begin(std::size_t index) {
   submit(index, Kind::kBegin, client::BeginCommand{worker.id});
 }
 
-client::Command Load::aside(const Worker& worker) const {
-  if (options_.ask == "members") return client::MembersCommand{worker.id};
-  if (options_.ask == "phase") return client::PhaseCommand{worker.id, "benchmark", 60'000'000};
-  return client::ExplainCommand{worker.id};
+void Load::ask_aside(std::size_t index) {
+  Worker& worker = workers_[index];
+  std::uniform_int_distribution<std::size_t> any(0, questions_.size() - 1);
+  worker.question = questions_[any(random_)];
+  switch (worker.question) {
+    case Question::kExplain:
+      submit(index, Kind::kAside, client::ExplainCommand{worker.id});
+      break;
+    case Question::kMembers:
+      submit(index, Kind::kAside, client::MembersCommand{worker.id});
+      break;
+    case Question::kPhase:
+      submit(index, Kind::kAside, client::PhaseCommand{worker.id, "benchmark", 60'000'000});
+      break;
+    default:
+      operator_->ask(index, worker.question);
+  }
+}
+
+// What comes after begin: as the papers have it, workers under Hop send what they have and compute
+// meanwhile, and under NOTIFY-ACK they send what they have computed.
+void Load::work(std::size_t index) {
+  if (sends_first_) {
+    call(index, Kind::kTargets, &client::Session::targets, workers_[index].iteration);
+  } else {
+    compute(index);
+  }
 }
 
 void Load::compute(std::size_t index) {
   if (!durations_) {
-    push(index);
+    computed(index);
     return;
   }
   const Worker& worker = workers_[index];
   timers_.emplace(now_ns() + (*durations_)(worker.rank, worker.iteration) * 1000, index);
+}
+
+void Load::computed(std::size_t index) {
+  if (!is_decentralized_) {
+    push(index);
+  } else if (sends_first_) {
+    call(index, Kind::kCollect, &client::Session::collect, workers_[index].iteration);
+  } else {
+    call(index, Kind::kTargets, &client::Session::targets, workers_[index].iteration);
+  }
+}
+
+void Load::call(std::size_t index, Kind kind, client::IterationCall what, std::int64_t iteration) {
+  submit(index, kind, client::IterationCommand{workers_[index].id, iteration, what});
+}
+
+void Load::measure(Spans& spans, const Answer& answer) {
+  if (!measuring_) return;
+  const std::int64_t asked_ns =
+      answer.asked_ns < 0 ? workers_[answer.worker].asked_ns : answer.asked_ns;
+  spans.add(answer.at_ns - asked_ns);
+  ++figures_.requests;
 }
 
 void Load::push(std::size_t index) {
@@ -366,23 +374,28 @@ void Load::on_begun(std::size_t index, const Answer& answer) {
     throw LoadError(ctl::kExitRefused, "job '" + figures_.job + "' was stopped by somebody else");
   }
   worker.iteration = step.iteration;
-  if (measuring_) {
-    const std::int64_t took_ns = answer.at_ns - worker.asked_ns;
-    figures_.begin.add(took_ns);
-    // The first one waits for the others to have joined, under any policy.
-    const bool quiet = worker.quiet && worker.pushes_before == pushes_sent_;
-    if (worker.done > 0 && (never_waits_ || quiet)) {
-      figures_.free_begin.add(took_ns);
-    }
-    ++figures_.requests;
+  measure(figures_.begin, answer);
+  // The first one waits for the others to have joined, under any policy; and a decentralized one
+  // may wait for more than pushes.
+  const bool quiet = worker.quiet && worker.pushes_before == pushes_sent_ && !is_decentralized_;
+  if (measuring_ && worker.done > 0 && (never_waits_ || quiet)) {
+    figures_.free_begin.add(answer.at_ns - worker.asked_ns);
   }
   if (barriers_) barriers_->granted(worker.iteration, answer.at_ns);
+  if (is_decentralized_ && (step.flags & wire::kStepSkip) != 0) {
+    call(index, Kind::kRenew, &client::Session::collect, worker.iteration - 1);
+  } else {
+    on_renewed(index);
+  }
+}
+
+void Load::on_renewed(std::size_t index) {
   const bool asks = options_.ask_share > 0 &&
                     std::uniform_real_distribution<double>(0, 1)(random_) < options_.ask_share;
   if (asks) {
-    submit(index, Kind::kAside, aside(worker));
+    ask_aside(index);
   } else {
-    compute(index);
+    work(index);
   }
 }
 
@@ -391,12 +404,20 @@ void Load::on_pushed(std::size_t index, const Answer& answer) {
   --pushes_standing_;
   ++figures_.pushes;
   if (std::get<client::PushResult>(answer.completion.result).late) ++figures_.late;
-  if (measuring_) {
-    figures_.push.add(answer.at_ns - worker.asked_ns);
-    ++figures_.iterations;
-    ++figures_.requests;
-  }
+  measure(figures_.push, answer);
+  if (measuring_) ++figures_.iterations;
   ++worker.done;
+  if (!is_decentralized_) {
+    end_iteration(index);
+  } else if (sends_first_) {
+    compute(index);
+  } else {
+    call(index, Kind::kCollect, &client::Session::collect, worker.iteration);
+  }
+}
+
+void Load::end_iteration(std::size_t index) {
+  const Worker& worker = workers_[index];
   const bool last = options_.iterations > 0 && worker.done >= options_.iterations;
   if (last) end_window();
   if (last || ending_) {
@@ -423,15 +444,27 @@ void Load::on_answer(const Answer& answer) {
     case Kind::kBegin:
       on_begun(index, answer);
       break;
+    case Kind::kRenew:
+      on_renewed(index);
+      break;
     case Kind::kAside:
-      if (measuring_) {
-        figures_.aside.add(answer.at_ns - worker.asked_ns);
-        ++figures_.requests;
-      }
-      compute(index);
+      measure(figures_.asked[static_cast<std::size_t>(worker.question)], answer);
+      work(index);
+      break;
+    case Kind::kTargets:
+      measure(figures_.targets, answer);
+      push(index);
       break;
     case Kind::kPush:
       on_pushed(index, answer);
+      break;
+    case Kind::kCollect:
+      measure(figures_.collect, answer);
+      call(index, Kind::kConsumed, &client::Session::consumed, worker.iteration);
+      break;
+    case Kind::kConsumed:
+      measure(figures_.consumed, answer);
+      end_iteration(index);
       break;
     case Kind::kLeave:
       ++left_;
@@ -439,7 +472,7 @@ void Load::on_answer(const Answer& answer) {
   }
 }
 
-// Hands out what has come, and lets those push whose computing is over. Waits until `until` at
+// Hands out what has come, and lets those go on whose computing is over. Waits until `until` at
 // most.
 void Load::pump(Clock::time_point until) {
   // Not for ever, which some libraries cannot count to.
@@ -453,7 +486,7 @@ void Load::pump(Clock::time_point until) {
   while (!timers_.empty() && timers_.top().first <= now_ns()) {
     const std::size_t worker = timers_.top().second;
     timers_.pop();
-    push(worker);
+    computed(worker);
   }
 }
 
@@ -468,6 +501,8 @@ void Load::end_window() {
 Figures Load::run() {
   join_all();
   never_waits_ = figures_.policy == "asp";
+  sends_first_ = figures_.policy.starts_with("hop");
+  is_decentralized_ = sends_first_ || figures_.policy.starts_with("notify_ack");
   if (figures_.policy == "bsp") barriers_.emplace(workers_.size());
   before_ = server_->read();
   started_ns_ = now_ns();

@@ -22,7 +22,7 @@ struct LoadOptions {
   std::uint64_t seed = 1;
   double seconds = 10;
   std::uint64_t iterations = 0;  // of each worker, instead of the time; 0: by time
-  std::string ask = "explain";   // what is asked aside: explain, members or phase
+  std::string ask = "explain";   // what is asked aside, each as often: of kQuestionNames
   double ask_share = 0;          // in this share of iterations
   std::size_t member_bytes = 0;  // data that each worker shows to the others
 };

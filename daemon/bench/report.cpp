@@ -25,17 +25,22 @@ double cpu_us_per_message(const Figures& f) {
 }
 
 struct Row {
-  const char* title;
-  const char* key;
+  std::string title;
+  std::string key;
   const Spans* spans;
 };
 
 std::vector<Row> rows(const Figures& f) {
-  return {{"begin", "begin", &f.begin},
-          {"begin, nobody waited for", "free_begin", &f.free_begin},
-          {"push", "push", &f.push},
-          {"barrier", "barrier", &f.barrier},
-          {"aside", "aside", &f.aside}};
+  std::vector<Row> all = {
+      {"begin", "begin", &f.begin},       {"begin, nobody waited for", "free_begin", &f.free_begin},
+      {"targets", "targets", &f.targets}, {"push", "push", &f.push},
+      {"collect", "collect", &f.collect}, {"consumed", "consumed", &f.consumed},
+      {"barrier", "barrier", &f.barrier}};
+  for (std::size_t i = 0; i < f.asked.size(); ++i) {
+    const std::string name = kQuestionNames[i];
+    all.push_back({"aside: " + name, "aside_" + name, &f.asked[i]});
+  }
+  return all;
 }
 
 constexpr std::array<std::pair<const char*, double>, 3> kShares = {
@@ -72,8 +77,8 @@ std::string report_text(const Figures& f) {
   for (const Row& row : rows(f)) {
     if (row.spans->count() == 0) continue;
     const auto us = [](std::int64_t ns) { return static_cast<double>(ns) / 1e3; };
-    std::snprintf(line.data(), line.size(), "%-26s %10llu %10.1f %10.1f %10.1f %10.1f\n", row.title,
-                  static_cast<unsigned long long>(row.spans->count()),
+    std::snprintf(line.data(), line.size(), "%-26s %10llu %10.1f %10.1f %10.1f %10.1f\n",
+                  row.title.c_str(), static_cast<unsigned long long>(row.spans->count()),
                   us(row.spans->percentile(0.5)), us(row.spans->percentile(0.9)),
                   us(row.spans->percentile(0.99)), us(row.spans->max()));
     out += line.data();
