@@ -130,10 +130,10 @@ TEST_F(Control, JobsOfOthersAreNotShown) {
   EXPECT_EQ(refusal(a, wire::WorkersRequest{"#2", 0}).status, Status::kAuth);
   // Nor by asking as one of its workers: every such request is answered as for a job that is not
   // there.
-  for (const JobId job : {2U, 3U, 4U}) {
+  for (const std::uint32_t job : {2U, 3U, 4U}) {
     const wire::WorkerRef guess{job, 0, 1, 1};
     for (const wire::Body& body :
-         {wire::Body(wire::Begin{guess, 0}), wire::Body(wire::Push{guess, 0}),
+         {wire::Body(wire::Begin{guess, 0}), wire::Body(wire::Push{guess, 0, {}, 0, 0}),
           wire::Body(wire::CancelBegin{guess, 0}), wire::Body(wire::Explain{guess}),
           wire::Body(wire::Leave{guess}), wire::Body(wire::Restarted{guess, 0}),
           wire::Body(wire::Phase{guess, "x", 1}), wire::Body(wire::MembersRequest{guess, 0}),
