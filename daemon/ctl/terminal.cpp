@@ -15,20 +15,25 @@
 namespace syncd::ctl {
 namespace {
 
-constexpr std::array kSignals = {SIGINT, SIGTERM, SIGHUP, SIGTSTP, SIGWINCH};
+constexpr std::array kSignals = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGTSTP, SIGCONT, SIGWINCH};
 
 std::atomic<int> signal_fd = -1;
+std::atomic<bool> ending = false;
 
 void on_signal(int number) {
   const int saved = errno;
+  if (number != SIGTSTP && number != SIGCONT && number != SIGWINCH) ending = true;
   const char byte = static_cast<char>(number);
   // A full pipe has signals enough in it.
   if (write(signal_fd.load(), &byte, 1) < 0) errno = saved;
   errno = saved;
 }
 
+// False: the terminal takes no more, or a signal to end came, which is not to wait until ^Q lets
+// output go on.
 bool write_all(std::string_view text) {
   while (!text.empty()) {
+    if (ending) return false;
     const ssize_t count = write(STDOUT_FILENO, text.data(), text.size());
     if (count > 0) {
       text.remove_prefix(static_cast<std::size_t>(count));
@@ -40,6 +45,13 @@ bool write_all(std::string_view text) {
     }
   }
   return true;
+}
+
+void handle(int number, void (*handler)(int)) {
+  struct sigaction action {};
+  action.sa_handler = handler;
+  // Without SA_RESTART, so that no write outlasts a signal to end.
+  sigaction(number, &action, nullptr);
 }
 
 }  // namespace
@@ -57,11 +69,11 @@ Terminal::Terminal() {
     throw std::runtime_error(std::string("the terminal cannot be used: ") + std::strerror(errno));
   }
   signal_fd = pipe_[1];
-  struct sigaction action {};
-  action.sa_handler = on_signal;
-  action.sa_flags = SA_RESTART;
+  ending = false;
   for (std::size_t i = 0; i < kSignals.size(); ++i) {
-    sigaction(kSignals[i], &action, &handlers_[i]);
+    sigaction(kSignals[i], nullptr, &handlers_[i]);
+    // Whoever started it may want it to outlive some (nohup).
+    if (handlers_[i].sa_handler != SIG_IGN) handle(kSignals[i], on_signal);
   }
   enter();
 }
@@ -88,13 +100,25 @@ void Terminal::enter() {
 void Terminal::leave() {
   if (!entered_) return;
   entered_ = false;
+  if (ending.exchange(false)) {
+    // ^S may have stopped the output. Only what was stopped in the same way can be let go on.
+    tcflow(STDOUT_FILENO, TCOOFF);
+    tcflow(STDOUT_FILENO, TCOON);
+  }
   write_all("\x1b[0m\x1b[?7h\x1b[?25h\x1b[?1049l");
   tcsetattr(STDIN_FILENO, TCSANOW, &before_);
 }
 
 void Terminal::suspend() {
   leave();
-  raise(SIGSTOP);
+  // Not SIGSTOP: a process whose shell is gone, or that never had one, would stop for ever.
+  handle(SIGTSTP, SIG_DFL);
+  raise(SIGTSTP);
+  handle(SIGTSTP, on_signal);
+  enter();
+}
+
+void Terminal::resume() {
   enter();
 }
 

@@ -29,15 +29,18 @@ class Terminal {
   Terminal& operator=(const Terminal&) = delete;
 
   // Waits for keys, a signal, or `wake_fd` being readable, for at most timeout_ms (-1: for ever).
-  // What was typed is appended to `typed`, and signals (SIGINT, SIGTERM, SIGHUP, SIGTSTP, SIGWINCH)
-  // to `signals`. False: the terminal is gone.
+  // What was typed is appended to `typed`, and signals (SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGTSTP,
+  // SIGCONT, SIGWINCH) to `signals`. False: the terminal is gone.
   bool wait(int wake_fd, int timeout_ms, std::string& typed, std::vector<int>& signals);
 
   // Replaces what the screen shows, as far as there are lines.
   void show(const std::vector<std::string>& lines);
 
-  // Gives the terminal back and stops the process, as ^Z does; returns once it goes on.
+  // Gives the terminal back and stops the process, as ^Z does; returns once it goes on, or at once
+  // where no shell is there that could let it go on.
   void suspend();
+  // Takes the terminal again, after somebody else has stopped the process and let it go on.
+  void resume();
 
  private:
   void enter();
@@ -46,7 +49,7 @@ class Terminal {
   termios before_{};
   bool entered_ = false;
   std::array<int, 2> pipe_{-1, -1};
-  std::array<struct sigaction, 5> handlers_{};
+  std::array<struct sigaction, 7> handlers_{};
 };
 
 }  // namespace syncd::ctl

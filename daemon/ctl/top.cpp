@@ -106,6 +106,10 @@ class Sampler {
 
  private:
   [[noreturn]] void run() {
+    // They are for the terminal's thread, whose writes they must interrupt.
+    sigset_t all;
+    sigfillset(&all);
+    pthread_sigmask(SIG_BLOCK, &all, nullptr);
     Clock::time_point next = Clock::now();
     while (true) {
       TopSample sample;
@@ -238,6 +242,8 @@ int show_live(Sampler& sampler, TopSort sort) {
     for (const int number : signals) {
       if (number == SIGTSTP) {
         terminal.suspend();
+      } else if (number == SIGCONT) {
+        terminal.resume();
       } else if (number != SIGWINCH) {
         return number;
       }
