@@ -1,13 +1,10 @@
-// What people look at and measure with, from outside: syncctl stragglers, explain and top, and
-// syncbench.
+// What people look at, from outside: syncctl stragglers, explain, members and top into a pipe.
 #include <gmock/gmock.h>
-
-#include <cstdint>
-#include <cstdlib>
 
 #include "support/c_api.h"
 #include "support/daemon.h"
 #include "support/history.h"
+#include "support/raw_client.h"
 #include "support/syncctl_site.h"
 
 namespace syncd::test {
@@ -56,6 +53,52 @@ TEST_F(ForPeople, SaysWhyAWorkerWaitsAndWhoMadeTheOthersWait) {
   EXPECT_EQ(result.out, of_daemon);
 }
 
+std::vector<std::uint8_t> bytes_of(const std::string& text) {
+  return {text.begin(), text.end()};
+}
+
+TEST_F(ForPeople, MembersAreListedWithWhatTheyShowAndHowTheyAre) {
+  RawClient client(daemon_.address());
+  client.hello();
+  const auto join = [](RawClient& from, std::uint32_t rank, const std::string& data) {
+    wire::Join request = join_of("job", static_cast<std::int32_t>(rank), 3, "asp");
+    request.name = "worker-" + std::to_string(rank);
+    request.host = "node-" + std::to_string(rank);
+    request.data = bytes_of(data);
+    return RawWorker(from, request);
+  };
+  const RawWorker text = join(client, 0, "10.0.0.7:7000");
+  RawWorker leaving = join(client, 1, std::string("\x0a\x00\x00\x07", 4));
+  {
+    RawClient cut(daemon_.address());
+    cut.hello();
+    join(cut, 2, "");
+  }
+  leaving.leave();
+  wait_until("the loss of the connection", [&] { return daemon_.logged("worker_disconnected"); });
+
+  RunResult result = ctl({"members", "job"});
+  EXPECT_EQ(result.ending, exited(0)) << result.err;
+  const std::vector<std::string> lines = lines_of(result.out);
+  ASSERT_EQ(lines.size(), 4U) << result.out;
+  EXPECT_THAT(lines[0], AllOf(HasSubstr("CONNECTED"), HasSubstr("HEARD"), HasSubstr("DATA")));
+  EXPECT_THAT(lines[1], AllOf(HasSubstr("worker-0"), HasSubstr("node-0"), HasSubstr(" yes "),
+                              HasSubstr(" ago "), HasSubstr("10.0.0.7:7000")));
+  EXPECT_THAT(lines[2], AllOf(HasSubstr("left"), HasSubstr(" no "), HasSubstr("0x0a000007")));
+  EXPECT_THAT(lines[3], AllOf(HasSubstr("worker-2"), HasSubstr(" no "), HasSubstr(" ago ")));
+  EXPECT_THAT(lines[3], ::testing::EndsWith(" -"));
+
+  result = ctl({"--json", "members", "job"});
+  EXPECT_TRUE(is_json(result.out)) << result.out;
+  EXPECT_THAT(result.out,
+              AllOf(HasSubstr("\"data_text\": \"10.0.0.7:7000\""),
+                    HasSubstr("\"data\": \"0a000007\""), HasSubstr("\"data_text\": null"),
+                    HasSubstr("\"heard_us\": 1"), HasSubstr("\"incarnation\": ")));
+  result = ctl({"members", "nobody"});
+  EXPECT_EQ(result.ending, exited(1));
+  EXPECT_THAT(result.err, HasSubstr("nobody"));
+}
+
 TEST_F(ForPeople, TopPrintsOneFrameIntoAPipe) {
   ApiClient client(daemon_.address());
   ApiWorker fast = client.join({.policy = "bsp", .host = "node-a", .rank = 0, .world_size = 2});
@@ -81,63 +124,6 @@ TEST_F(ForPeople, TopPrintsOneFrameIntoAPipe) {
   result = ctl({"top", "job"});
   EXPECT_EQ(result.ending, exited(2)) << "there is no terminal";
   EXPECT_THAT(result.err, HasSubstr("--once"));
-}
-
-class Syncbench : public ForPeople {
- protected:
-  RunResult bench(std::vector<std::string> arguments) {
-    std::vector<std::string> all = {program("syncbench"), "--addr", daemon_.address(), "--json"};
-    all.insert(all.end(), arguments.begin(), arguments.end());
-    return run(all, directory_.path(), {{"HOME", directory_.path()}});
-  }
-  static std::uint64_t number(const RunResult& result, const std::string& key) {
-    const std::size_t at = result.out.find("\"" + key + "\": ");
-    if (at == std::string::npos) return UINT64_MAX;
-    return std::strtoull(result.out.c_str() + at + key.size() + 4, nullptr, 10);
-  }
-};
-
-TEST_F(Syncbench, CountsWhatTheDaemonCounts) {
-  const RunResult result =
-      bench({"--workers", "50", "--connections", "4", "--policy", "bsp", "--iterations", "20",
-             "--ask-share", "0.2", "--ask", "members", "--member-bytes", "16", "--job", "load"});
-  ASSERT_EQ(result.ending, exited(0)) << result.err;
-  ASSERT_TRUE(is_json(result.out)) << result.out;
-  EXPECT_EQ(number(result, "pushes"), 1000U);
-  EXPECT_EQ(number(result, "daemon_pushes"), 1000U);
-  EXPECT_EQ(number(result, "late"), 0U);
-  EXPECT_THAT(result.out,
-              AllOf(HasSubstr("\"mode\": \"durable\""), HasSubstr("\"policy\": \"bsp\"")));
-  const History history = export_history(directory_, daemon_, "load");
-  for (int rank = 0; rank < 50; ++rank) EXPECT_EQ(history.pushes(rank).size(), 20U) << rank;
-  EXPECT_EQ(history.of_kind("worker_left").size(), 50U);
-  EXPECT_EQ(history.of_kind("job_stopped").size(), 1U);
-  // It has a job of its own.
-  EXPECT_EQ(bench({"--iterations", "1", "--job", "load"}).ending, exited(2));
-}
-
-TEST_F(Syncbench, ByTimeAndWithComputing) {
-  const RunResult result = bench({"--workers", "3", "--policy", "ssp:1", "--seconds", "0.3",
-                                  "--iteration-time", "constant:5", "--slowdown", "fixed:0=2x"});
-  ASSERT_EQ(result.ending, exited(0)) << result.err;
-  EXPECT_GT(number(result, "pushes"), 2U);
-  EXPECT_EQ(number(result, "pushes"), number(result, "daemon_pushes"));
-}
-
-TEST_F(Syncbench, SaysWhatIsWrong) {
-  RunResult result = bench({"--policy", "nothing"});
-  EXPECT_EQ(result.ending, exited(1));
-  EXPECT_THAT(result.err, HasSubstr("nothing"));
-  result = bench({"--policy", "hop:ring"});
-  EXPECT_EQ(result.ending, exited(2));
-  EXPECT_THAT(result.err, HasSubstr("decentralized"));
-  result = bench({"--iteration-time", "long"});
-  EXPECT_EQ(result.ending, exited(2));
-  EXPECT_THAT(result.err, HasSubstr("--iteration-time"));
-  EXPECT_EQ(daemon_.stop(), exited(0));
-  result = bench({});
-  EXPECT_EQ(result.ending, exited(3));
-  EXPECT_THAT(result.err, HasSubstr("no daemon answered"));
 }
 
 }  // namespace

@@ -61,6 +61,8 @@ Command Daemon::command() const {
   command.environment = {{"HOME", directory_.path()}};
   command.environment.insert(command.environment.end(), options_.environment.begin(),
                              options_.environment.end());
+  command.sockets = options_.sockets;
+  command.socket_names = options_.socket_names;
   command.stdout_path = log_path(lives_);
   return command;
 }

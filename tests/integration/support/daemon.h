@@ -22,6 +22,9 @@ struct DaemonOptions {
   std::string config = {};              // text of a configuration file; empty: none
   std::vector<std::string> flags = {};  // further ones
   std::vector<std::pair<std::string, std::string>> environment = {};  // likewise
+  // That it is started with, as in Command; the first one's file may be socket_path().
+  std::vector<int> sockets = {};
+  std::string socket_names = {};
 };
 
 class Daemon {

@@ -34,6 +34,10 @@ bool is_ours(std::string_view variable) {
   return false;
 }
 
+constexpr std::string_view kListenPid = "LISTEN_PID=";
+constexpr int kFirstSocket = 3;      // SD_LISTEN_FDS_START
+constexpr int kOutOfTheWay = 1'000;  // above what the sockets get
+
 std::vector<std::string> child_environment(const Command& command) {
   std::vector<std::string> out;
   for (char** entry = environ; *entry != nullptr; ++entry) {
@@ -45,6 +49,11 @@ std::vector<std::string> child_environment(const Command& command) {
     if (!replaced) out.emplace_back(variable);
   }
   for (const auto& [name, value] : command.environment) out.push_back(name + "=" + value);
+  if (!command.sockets.empty()) {
+    out.push_back("LISTEN_FDS=" + std::to_string(command.sockets.size()));
+    out.push_back("LISTEN_FDNAMES=" + command.socket_names);
+    out.push_back(std::string(kListenPid) + "0000000000");  // the child's, which it writes itself
+  }
   return out;
 }
 
@@ -64,6 +73,8 @@ struct Prepared {
   const char* out;
   const char* err;
   int executable;  // opened while we still may: the user may not search the directories above it
+  const std::vector<int>& sockets;
+  char* listen_pid;  // the digits of that variable
   bool as_lone_user;
   pid_t parent;
 };
@@ -86,6 +97,23 @@ bool become_lone_user() {
   return !is_root || (setgid(kNobody) == 0 && setuid(kNobody) == 0);
 }
 
+// To 3 and on, where the sockets may lie in each other's way.
+bool place_sockets(const Prepared& prepared) {
+  const int count = static_cast<int>(prepared.sockets.size());
+  for (int i = 0; i < count; ++i) {
+    if (dup2(prepared.sockets[static_cast<std::size_t>(i)], kOutOfTheWay + i) < 0) return false;
+  }
+  for (int i = 0; i < count; ++i) {
+    if (dup2(kOutOfTheWay + i, kFirstSocket + i) < 0) return false;
+    close(kOutOfTheWay + i);
+  }
+  pid_t pid = getpid();
+  for (int digit = 9; count > 0 && digit >= 0; --digit, pid /= 10) {
+    prepared.listen_pid[digit] = static_cast<char>('0' + pid % 10);
+  }
+  return true;
+}
+
 [[noreturn]] void run_child(const Prepared& prepared) {
   const auto give_up = [](const char* what) {
     (void)!write(STDERR_FILENO, what, std::strlen(what));
@@ -106,6 +134,7 @@ bool become_lone_user() {
   if (prepared.as_lone_user && !become_lone_user()) give_up("cannot become another user\n");
   // Last, because a change of the user takes it back.
   if (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0 || getppid() != prepared.parent) _exit(126);
+  if (!place_sockets(prepared)) give_up("cannot place the sockets\n");
   fexecve(prepared.executable, prepared.argv.data(), prepared.environment.data());
   give_up("cannot execute the program\n");
   _exit(126);
@@ -134,14 +163,19 @@ Process::Process(const Command& command) : name_(command.argv.at(0)) {
   std::vector<std::string> argv = command.argv;
   std::vector<std::string> environment = child_environment(command);
   const std::string out = command.stdout_path.empty() ? "/dev/null" : command.stdout_path;
-  const int executable = open(argv[0].c_str(), O_RDONLY | O_CLOEXEC);
-  if (executable < 0) throw std::runtime_error("cannot open " + name_ + ": " + strerror(errno));
+  const int opened = open(argv[0].c_str(), O_RDONLY | O_CLOEXEC);
+  if (opened < 0) throw std::runtime_error("cannot open " + name_ + ": " + strerror(errno));
+  // Not where a socket belongs.
+  const int executable = fcntl(opened, F_DUPFD_CLOEXEC, kFirstSocket + 100);
+  close(opened);
   const Prepared prepared{pointers(argv),
                           pointers(environment),
                           command.directory.c_str(),
                           out.c_str(),
                           command.stderr_path.c_str(),
                           executable,
+                          command.sockets,
+                          environment.back().data() + kListenPid.size(),
                           command.as_lone_user,
                           getpid()};
   pid_ = fork();

@@ -42,8 +42,12 @@ struct Command {
   // Run as an ordinary user even if the test is root, and, where the kernel lets us, with a network
   // of its own, in which the default ports are free.
   bool as_lone_user = false;
-  std::string stdout_path;  // empty: /dev/null; files are made anew
-  std::string stderr_path;  // empty: with the standard output
+  // Listening sockets that it is started with, by the protocol of sd_listen_fds(3), and their
+  // names.
+  std::vector<int> sockets = {};
+  std::string socket_names = {};  // "syncd:control"
+  std::string stdout_path;        // empty: /dev/null; files are made anew
+  std::string stderr_path;        // empty: with the standard output
 };
 
 class Process {
