@@ -70,13 +70,16 @@ TEST_F(Syncbench, ByTimeAndWithComputing) {
 TEST_F(Syncbench, DecentralizedPolicies) {
   for (const std::string policy : {"hop:ring,max_ig=2", "hop:complete,backup=1,skip=5",
                                    "notify_ack:ring", "notify_ack:complete"}) {
-    for (const std::string time : {"0", "uniform:0.2,2"}) {
+    for (const std::string time : {"0", "uniform:0.2-2"}) {
       const RunResult result =
           bench({"--workers", "5", "--connections", "2", "--policy", policy, "--iterations", "20",
                  "--iteration-time", time, "--ask-share", "0.1"});
       ASSERT_EQ(result.ending, exited(0)) << policy << ": " << result.err;
-      EXPECT_EQ(number(result, "pushes"), 100U) << policy;
-      EXPECT_EQ(number(result, "daemon_pushes"), 100U) << policy;
+      const std::uint64_t pushes = number(result, "pushes");
+      // Who jumps has fewer iterations.
+      EXPECT_LE(pushes, 100U) << policy;
+      EXPECT_GE(pushes, policy.find("skip") != std::string::npos ? 20U : 100U) << policy;
+      EXPECT_EQ(number(result, "daemon_pushes"), pushes) << policy;
       for (const char* call : {"targets", "push", "collect", "consumed"}) {
         EXPECT_GT(count(result, call), 0U) << policy << " " << call;
       }
