@@ -145,8 +145,10 @@ class Examination {
   void file(const std::string& name, const std::string& data) {
     std::size_t entry = 0;
     bool within = false;  // an entry that began at `entry`
+    // Nothing but zeros follows: room that was never written to.
+    end_ = data.find_last_not_of('\0') + 1;
     std::size_t at = 0;
-    while (at < data.size()) {
+    while (at < end_) {
       const std::size_t left = kBlock - at % kBlock;
       if (left < kHeader) {
         at += left;
@@ -199,8 +201,7 @@ class Examination {
  private:
   void damaged(const std::string& name, const std::string& data, std::size_t at) {
     if (found_) return;
-    // Nothing but zeros: room that was never written to.
-    if (data.find_first_not_of('\0', at) == std::string::npos) return;
+    if (at >= end_) return;
     found_ = true;
     const LoggedBatch::Ranges ranges = LoggedBatch(data, at).ranges();
     std::string text;
@@ -225,6 +226,7 @@ class Examination {
   LogReport& report_;
   const std::map<std::string, std::uint64_t> whole_;  // bytes of the files that once were
   bool found_ = false;
+  std::size_t end_ = 0;  // of what was written to the file at hand
 };
 
 }  // namespace
