@@ -183,6 +183,8 @@ void Job::apply_joined(const Record& record) {
   worker.data = record.data;
   worker.incarnation = record.incarnation;
   if (changed) members_changed();
+  // Pushes of it were lost with the end of a history that was not synced.
+  const bool forgotten = record.resumed && record.iteration > worker.answered();
   worker.pushed = std::max(worker.pushed, record.iteration);
   worker.granted = std::max(worker.granted, worker.pushed);
   next_incarnation_ = std::max(next_incarnation_, record.incarnation + 1);
@@ -191,6 +193,12 @@ void Job::apply_joined(const Record& record) {
     begin_life(worker, record.clock);
   }
 
+  if (forgotten && decentralized() && worker.state == WorkerState::kRunning) {
+    // What it sent meanwhile went to whoever had its neighbours' places then: its edges begin anew.
+    deactivate(worker);
+    worker.state = WorkerState::kRegistered;
+    policy_->on_exit(*this, worker.rank);
+  }
   if (worker.active()) {  // back in its own place: nobody was released in between
     uncount_clock(worker);
     worker.clock = record.clock;
