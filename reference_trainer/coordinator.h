@@ -101,8 +101,8 @@ struct JoinRequest {
   std::string policy;
   int worker = 0;   // becomes the rank and the name
   int workers = 1;  // the job starts when this many have joined
-  // Where the advice to start over is to be written, as syncd_join_options.resync_flag; null: nowhere
-  // but where should_resync() looks. It lives as long as the coordinator.
+  // Where the advice to start over is to be written, as syncd_join_options.resync_flag; null:
+  // nowhere but where should_resync() looks. It lives as long as the coordinator.
   std::uint32_t* resync_flag = nullptr;
 };
 

@@ -113,9 +113,9 @@ class Svm : public Workload {
     return sum / static_cast<double>(held_out_samples());
   }
 
-  // The gradient is a mean over the minibatch, however large that is. On rings of 4, 16 and 25 (Hop,
-  // parallel order, generated data) the mean of all workers learns best at 4, but one worker's own
-  // parameters are then worse than those that it began with; at 2 they are better.
+  // The gradient is a mean over the minibatch, however large that is. On rings of 4, 16 and 25
+  // (Hop, parallel order, generated data) the mean of all workers learns best at 4, but one
+  // worker's own parameters are then worse than those that it began with; at 2 they are better.
   double peer_rate_max() const override { return 2; }
 
   std::unique_ptr<Stepper> make_stepper(std::int32_t worker) const override {

@@ -414,9 +414,9 @@ JobSnapshot Job::snapshot() const {
     out.workers.push_back({w.rank, w.name, w.host, state, w.incarnation, w.clock, w.base, w.granted,
                            w.pushed, w.late, w.own_pushes, w.last_push_at, w.previous_push_at,
                            w.data, w.dismissal});
-    out.workers.back().entered = w.entered;
+    WorkerSnapshot& stored = out.workers.back();
+    stored.entered = w.entered;
     if (w.leased && !w.phase.empty()) {
-      WorkerSnapshot& stored = out.workers.back();
       stored.leased_phase = w.phase;
       stored.phase_us = w.phase_at;
       stored.phase_lease_us = w.phase_lease_us;

@@ -37,8 +37,8 @@ inline constexpr std::size_t kStoreQueueBytesMax = 256 * 1024 * 1024;
 
 // Records between two snapshots of a job: bounds the work of a restart.
 inline constexpr std::uint64_t kSnapshotEveryRecords = 100'000;
-// All jobs together: so many times that. Above it those with the longest tails get snapshots, so many
-// after one event.
+// All jobs together leave so many times that. Above it those with the longest tails get snapshots,
+// so many after one event.
 inline constexpr std::uint64_t kReplayFactor = 3;
 inline constexpr int kSnapshotsAtOnce = 64;
 

@@ -46,7 +46,7 @@ class RocksDisk {
   void restart(const Faults& faults);
 
   bool is_cut() const;
-  void cut();  // now, without a word to `on_cut`
+  void cut();                    // now, without a word to `on_cut`
   std::uint64_t errors() const;  // that operations have failed with since it was switched on
   // While it is held, syncs do not return unless the power goes.
   void hold_syncs(bool held);

@@ -62,7 +62,7 @@ struct ApiJoin {
   std::string host = {};
   std::int32_t rank = SYNCD_RANK_ANY;
   std::uint32_t world_size = 0;  // 0: what the job expects; of one that it makes, 1
-  std::int64_t timeout_ms = 0;  // 0: the client's
+  std::int64_t timeout_ms = 0;   // 0: the client's
 };
 
 struct ApiTimeouts {
