@@ -527,7 +527,7 @@ std::vector<Setting> make_settings() {
        read_limit<&Config::workers_per_job_max, 1, limits::kWorkersPerJobMax>,
        show_number<&Config::workers_per_job_max>},
       {"limits.unintroduced_max", nullptr, "1 to 16384",
-       "of them that have not said who they are; beyond it the oldest of these makes room",
+       "connections that have not said who they are; beyond it the oldest of these makes room",
        read_limit<&Config::unintroduced_max, 1, limits::kConnectionsMax>,
        show_number<&Config::unintroduced_max>},
       {"limits.outbound_bytes_max", nullptr, "131072 to 4194304",

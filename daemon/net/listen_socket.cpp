@@ -34,7 +34,7 @@ std::string explain_bind(const std::string& endpoint, int code) {
   if (code == EADDRINUSE) {
     text +=
         "; another process (perhaps another syncd) has this port: stop it, or choose another "
-        "(listen.tcp, --tcp ADDR:PORT; port 0 takes any free one)";
+        "(port 0 takes any free one)";
   } else if (code == EACCES) {
     text += "; ports below 1024 need a privilege: choose a higher one";
   } else if (code == EADDRNOTAVAIL) {

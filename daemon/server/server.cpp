@@ -204,11 +204,17 @@ bool Server::open_sockets(bool control, std::vector<net::ListenSocket>& sockets,
   const std::string& path = control ? options_.control_unix_path : options_.unix_path;
   if (!path.empty()) {
     net::ListenSocket socket;
-    if (!net::open_unix_socket(path, options_.unix_mode, socket, error)) return false;
+    if (!net::open_unix_socket(path, options_.unix_mode, socket, error)) {
+      error = (control ? "listen.control: " : "listen.unix: ") + error;
+      return false;
+    }
     sockets.push_back(std::move(socket));
   }
   for (const net::TcpAddress& address : control ? options_.control_tcp : options_.tcp) {
-    if (!net::open_tcp_sockets(address, sockets, error)) return false;
+    if (!net::open_tcp_sockets(address, sockets, error)) {
+      error = (control ? "listen.control: " : "listen.tcp: ") + error;
+      return false;
+    }
   }
   for (std::size_t i = before; i < sockets.size(); ++i) sockets[i].is_control = control;
   return true;

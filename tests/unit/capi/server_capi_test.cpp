@@ -437,7 +437,7 @@ TEST_F(FailedStart, APortInUse) {
   EmbeddedServer first({});
   const std::string taken = first.address().substr(std::strlen("tcp:"));
   expect({.tcp = taken, .unix_path = dir_.file("s"), .store = dir_.file("store")}, SYNCD_E_LISTEN,
-         {"tcp:" + taken, "ddress already in use", "(listen.tcp, "});
+         {"tcp:" + taken, "ddress already in use", "listen.tcp: "});
   EXPECT_FALSE(exists(dir_.file("s"))) << "the socket's file stays behind";
   // The store was let go of.
   EmbeddedServer second({.store = dir_.file("store")});
