@@ -10,7 +10,7 @@
 namespace syncd::trainer {
 namespace {
 
-constexpr std::uint64_t kMagic = 0x7379'6e63'6465'7132ULL;
+constexpr std::uint64_t kQueuesMagic = 0x7379'6e63'6465'7132ULL;
 
 // Followed by a handle per worker.
 struct Record {
@@ -37,7 +37,7 @@ SharedDeviceQueues SharedDeviceQueues::create(StoreDevice& device, int workers, 
   const DeviceQueueShape shape = device_queue_shape(workers, slots, initial.size());
   std::unique_ptr<DeviceQueues> queues = device.create_queues(shape, initial);
   SharedMemory memory = SharedMemory::create(record_bytes(workers), "the record of the queues");
-  new (memory.bytes().data()) Record{kMagic, shape};
+  new (memory.bytes().data()) Record{kQueuesMagic, shape};
   if (shares) {
     const std::vector<DeviceHandle> handles = queues->handles();
     std::memcpy(memory.bytes().data() + sizeof(Record), handles.data(),
@@ -49,7 +49,7 @@ SharedDeviceQueues SharedDeviceQueues::create(StoreDevice& device, int workers, 
 SharedDeviceQueues SharedDeviceQueues::attach(StoreDevice& device, int fd, int worker) {
   SharedMemory memory = SharedMemory::attach(fd, "the record of the queues");
   const auto* record = reinterpret_cast<const Record*>(memory.bytes().data());
-  if (memory.bytes().size() < sizeof(Record) || record->magic != kMagic ||
+  if (memory.bytes().size() < sizeof(Record) || record->magic != kQueuesMagic ||
       memory.bytes().size() != record_bytes(record->shape.workers)) {
     throw SharedMemoryError("shared memory for the record of the queues holds something else");
   }

@@ -12,7 +12,7 @@
 namespace syncd::trainer {
 namespace {
 
-constexpr std::uint64_t kMagic = 0x7379'6e63'6465'7631ULL;
+constexpr std::uint64_t kStoreMagic = 0x7379'6e63'6465'7631ULL;
 constexpr std::size_t kShardsWanted = 1'024;
 constexpr std::size_t kDeviceShardFloatsMax = 8'192;
 
@@ -55,14 +55,14 @@ SharedDeviceStore SharedDeviceStore::create(StoreDevice& device, const Parameter
   auto* record = new (memory.bytes().data()) Record{};
   record->shape = shape;
   if (shares) record->handle = store->handle();
-  record->magic = kMagic;
+  record->magic = kStoreMagic;
   return {std::move(memory), std::move(store)};
 }
 
 SharedDeviceStore SharedDeviceStore::attach(StoreDevice& device, int fd, int worker) {
   SharedMemory memory = SharedMemory::attach(fd, "the record of the parameters");
   const auto* record = reinterpret_cast<const Record*>(memory.bytes().data());
-  if (memory.bytes().size() != sizeof(Record) || record->magic != kMagic) {
+  if (memory.bytes().size() != sizeof(Record) || record->magic != kStoreMagic) {
     throw SharedMemoryError("shared memory for the record of the parameters holds something else");
   }
   std::unique_ptr<DeviceStore> store = device.open(record->shape, record->handle, worker);

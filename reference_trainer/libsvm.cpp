@@ -11,7 +11,7 @@
 namespace syncd::trainer {
 namespace {
 
-constexpr std::string_view kExpected =
+constexpr std::string_view kExampleForm =
     "libsvm examples (LABEL INDEX:VALUE INDEX:VALUE ..., one example a line)";
 constexpr std::string_view kLabelsAllowed = "-1 and +1, 0 and 1, or 1 and 2";
 
@@ -93,7 +93,7 @@ void parse_example(const LineCursor& lines, std::string_view line, Labels& label
                    ExampleData& data) {
   std::string_view rest = line;
   std::string_view word = next_word(rest);
-  if (word.empty()) lines.fail(fmt::format("the line is empty; expected {}", kExpected));
+  if (word.empty()) lines.fail(fmt::format("the line is empty; expected {}", kExampleForm));
   data.label.push_back(labels.take(lines, word));
   std::uint64_t previous = 0;
   while (!(word = next_word(rest)).empty()) parse_feature(lines, word, previous, data);
@@ -104,7 +104,7 @@ void parse_example(const LineCursor& lines, std::string_view line, Labels& label
 }  // namespace
 
 ExampleData load_libsvm(const std::filesystem::path& file) {
-  return parse_libsvm(file, read_data_file(file, kExpected));
+  return parse_libsvm(file, read_data_file(file, kExampleForm));
 }
 
 ExampleData parse_libsvm(const std::filesystem::path& file, std::string_view text) {
@@ -120,7 +120,7 @@ ExampleData parse_libsvm(const std::filesystem::path& file, std::string_view tex
     parse_example(lines, content, labels, data);
   }
   if (data.label.empty())
-    throw DataError(file, 0, fmt::format("holds no example; expected {}", kExpected));
+    throw DataError(file, 0, fmt::format("holds no example; expected {}", kExampleForm));
   if (!labels.complete()) {
     throw DataError(
         file, 0,

@@ -13,7 +13,7 @@ namespace syncd::trainer {
 namespace {
 
 constexpr std::string_view kCsvHeader = "userId,movieId,rating,timestamp";
-constexpr std::string_view kExpected =
+constexpr std::string_view kRatingForm =
     "MovieLens ratings: u.data (user<TAB>item<TAB>rating<TAB>timestamp) or ratings.csv (header "
     "userId,movieId,rating,timestamp)";
 constexpr std::uint64_t kFirstTimestamp = 874'724'710;  // of the same period as MovieLens 100K
@@ -89,7 +89,7 @@ std::uint32_t renumber(std::vector<std::uint32_t>& ids) {
 }  // namespace
 
 RatingData load_ratings(const std::filesystem::path& file) {
-  return parse_ratings(file, read_data_file(file, kExpected));
+  return parse_ratings(file, read_data_file(file, kRatingForm));
 }
 
 RatingData parse_ratings(const std::filesystem::path& file, std::string_view text) {

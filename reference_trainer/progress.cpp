@@ -24,16 +24,16 @@ constexpr std::size_t kBarMin = 6;
 constexpr std::size_t kColumnsDefault = 80;
 constexpr std::string_view kGap = "  ";
 
-double ratio(double part, double whole) {
+double clamped_ratio(double part, double whole) {
   return whole > 0 ? std::clamp(part / whole, 0.0, 1.0) : 0;
 }
 
 // The run ends at whichever limit comes first.
 std::optional<double> share_done(const RunProgress& progress) {
   if (progress.iterations_max <= 0 && progress.seconds_max <= 0) return std::nullopt;
-  return std::max(
-      ratio(static_cast<double>(progress.iterations), static_cast<double>(progress.iterations_max)),
-      ratio(progress.seconds, progress.seconds_max));
+  return std::max(clamped_ratio(static_cast<double>(progress.iterations),
+                                static_cast<double>(progress.iterations_max)),
+                  clamped_ratio(progress.seconds, progress.seconds_max));
 }
 
 double rate_of(const RunProgress& progress) {

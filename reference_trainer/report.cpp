@@ -21,10 +21,6 @@ std::string time_to_target(const ReportContext& context, const RunResult& result
   return seconds ? fmt::format("{:.1f}", *seconds) : "-";
 }
 
-std::string percent(double share) {
-  return fmt::format("{:.1f}%", share * 100);
-}
-
 struct Column {
   const char* heading;
   std::string (*cell)(const ReportContext&, const RunResult&);
@@ -40,7 +36,7 @@ constexpr Column kColumns[] = {
        return std::isfinite(run.final_loss()) ? fmt::format("{:.4f}", run.final_loss())
                                               : std::string("diverged");
      }},
-    {"waiting", [](auto&, auto& run) { return percent(run.waiting_share()); }},
+    {"waiting", [](auto&, auto& run) { return format_percent(run.waiting_share()); }},
     {"mean staleness",
      [](auto&, auto& run) { return fmt::format("{:.2f}", run.staleness_mean()); }},
     {"max", [](auto&, auto& run) { return fmt::format("{}", run.staleness_max()); }},
@@ -53,11 +49,11 @@ struct ExtraColumn {
 };
 
 const ExtraColumn kExtraColumns[] = {
-    {{"accuracy", [](auto&, auto& run) { return percent(*run.accuracy); }},
+    {{"accuracy", [](auto&, auto& run) { return format_percent(*run.accuracy); }},
      [](auto& run) { return run.accuracy.has_value(); }},
     {{"restarts", [](auto&, auto& run) { return fmt::format("{}", run.restarts()); }},
      [](auto& run) { return run.policy.starts_with("specsync") || run.restarts() > 0; }},
-    {{"wasted", [](auto&, auto& run) { return percent(run.wasted_share()); }},
+    {{"wasted", [](auto&, auto& run) { return format_percent(run.wasted_share()); }},
      [](auto& run) { return run.policy.starts_with("specsync") || run.wasted_share() > 0; }},
     {{"skipped", [](auto&, auto& run) { return fmt::format("{}", run.skipped()); }},
      [](auto& run) { return run.skipped() > 0; }},
@@ -129,6 +125,10 @@ std::string problems_of(const RunResult& result) {
                         result.policy, result.half_written, result.half_written == 1 ? "" : "s");
   }
   return text;
+}
+
+std::string format_percent(double share) {
+  return fmt::format("{:.1f}%", share * 100);
 }
 
 std::string format_table(const std::vector<std::string>& header,

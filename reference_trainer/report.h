@@ -31,6 +31,9 @@ struct ReportContext {
 std::string format_table(const std::vector<std::string>& header,
                          const std::vector<std::vector<std::string>>& rows);
 
+// "12.3%" for 0.123.
+std::string format_percent(double share);
+
 // The figures of the comparison: one row per run, as many cells as the header has.
 struct SummaryTable {
   std::vector<std::string> header;

@@ -25,10 +25,6 @@ std::string breakable(std::string_view text) {
   return result;
 }
 
-std::string percent(double share) {
-  return fmt::format("{:.1f}%", share * 100);
-}
-
 bool has_data(const RunResult& result) {
   return result.iterations > 0;
 }
@@ -216,9 +212,9 @@ std::string time_section(const std::vector<RunResult>& results) {
   return section(
       "time", "Where the workers' time went",
       legend + small_multiples(results, [](const RunResult& result, const std::string& caption) {
-        std::string note = percent(result.waiting_share()) + " of the time waiting";
+        std::string note = format_percent(result.waiting_share()) + " of the time waiting";
         if (result.wasted_share() > 0) {
-          note += fmt::format(", {} computing for nothing", percent(result.wasted_share()));
+          note += fmt::format(", {} computing for nothing", format_percent(result.wasted_share()));
         }
         return figure(caption, note, draw_worker_times(worker_times(result)));
       }));
@@ -258,7 +254,7 @@ std::string lost_work_section(const std::vector<RunResult>& results) {
     row.push_back(fmt::format("{}", result.restarts()));
     row.push_back(fmt::format("{}", result.late()));
     row.push_back(fmt::format("{:.2f} s", seconds));
-    row.push_back(percent(result.wasted_share()));
+    row.push_back(format_percent(result.wasted_share()));
     row.push_back(times > 0 ? fmt::format("{:.1f} ms", seconds * 1e3 / static_cast<double>(times))
                             : std::string("-"));
     row.push_back(fmt::format("{}", result.skipped()));

@@ -62,14 +62,6 @@ const char* to_string(Kind kind) {
   return "?";
 }
 
-std::int64_t ns_of(Clock::duration span) {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(span).count();
-}
-
-std::int64_t now_ns() {
-  return ns_of(Clock::now().time_since_epoch());
-}
-
 // What the drivers' threads have to say.
 struct Answer {
   std::size_t worker = 0;

@@ -12,13 +12,13 @@ namespace {
 
 constexpr std::uint32_t kPageRecords = 256;
 
+}  // namespace
+
 std::int64_t now_ns() {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(
              std::chrono::steady_clock::now().time_since_epoch())
       .count();
 }
-
-}  // namespace
 
 Operator::Operator(const std::vector<client::Endpoint>& endpoints,
                    const ctl::DaemonLink::Credentials& credentials, std::int64_t timeout_ms,

@@ -16,6 +16,9 @@
 
 namespace syncd::bench {
 
+// Of the steady clock, as the times of answers are.
+std::int64_t now_ns();
+
 // Asks as syncctl does, one question after another over one connection, on a thread of its own.
 class Operator {
  public:

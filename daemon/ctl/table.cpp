@@ -158,6 +158,12 @@ std::size_t output_columns() {
   return columns > 0 ? columns : 80;
 }
 
+std::string with_decimals(double value, int decimals) {
+  std::array<char, 48> text{};
+  std::snprintf(text.data(), text.size(), "%.*f", decimals, value);
+  return text.data();
+}
+
 std::string format_time(std::int64_t us) {
   if (us < 0) return "-";
   const std::time_t seconds = us / 1'000'000;

@@ -26,6 +26,9 @@ std::string format_table(const std::vector<std::string>& header,
 // COLUMNS says, else 80.
 std::size_t output_columns();
 
+// "12.30" for 12.3 and 2 decimals.
+std::string with_decimals(double value, int decimals);
+
 // "2026-11-21T09:15:02.123456Z"; "-" for a negative time.
 std::string format_time(std::int64_t us);
 

@@ -11,6 +11,8 @@
 #include <numeric>
 #include <optional>
 
+#include "daemon/ctl/table.h"
+
 namespace syncd::ctl {
 namespace {
 
@@ -71,12 +73,6 @@ std::string padded(std::string_view text, std::size_t columns, bool right) {
   const std::string shown = fit(text, columns);
   const std::string fill(columns - columns_of(shown), ' ');
   return right ? fill + shown : shown + fill;
-}
-
-std::string with_decimals(double value, int decimals) {
-  std::array<char, 48> text{};
-  std::snprintf(text.data(), text.size(), "%.*f", decimals, value);
-  return text.data();
 }
 
 // "0.25", "12.3", "4567".

@@ -2,10 +2,8 @@
 #include "daemon/ctl/waits.h"
 
 #include <algorithm>
-#include <array>
 #include <charconv>
 #include <chrono>
-#include <cstdio>
 #include <iostream>
 #include <nlohmann/json.hpp>
 #include <string_view>
@@ -20,12 +18,6 @@ namespace {
 
 std::string or_dash(const std::string& text) {
   return text.empty() ? "-" : text;
-}
-
-std::string with_decimals(double value, int decimals) {
-  std::array<char, 48> text{};
-  std::snprintf(text.data(), text.size(), "%.*f", decimals, value);
-  return text.data();
 }
 
 std::string seconds(Micros us) {

@@ -8,12 +8,11 @@
 #include "daemon/planners/exact_slope.h"
 #include "daemon/planners/push_hulls.h"
 #include "daemon/planners/radix_sort.h"
+#include "daemon/planners/time_max.h"
 #include "daemon/planners/wide_integer.h"
 
 namespace syncd::planners {
 namespace {
-
-constexpr Micros kTimeMax = Micros{1} << 60;
 
 bool check(std::span<const WorkerSpan> workers, std::span<const LoggedPush> pushes,
            const TuningOptions& options, std::string& error) {

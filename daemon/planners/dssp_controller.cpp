@@ -4,10 +4,10 @@
 #include <algorithm>
 #include <cstdlib>
 
+#include "daemon/planners/time_max.h"
+
 namespace syncd::planners {
 namespace {
-
-constexpr Micros kTimeMax = Micros{1} << 60;
 
 // An ascending series of predicted ends: at(0), at(1), ...
 struct Series {

@@ -12,12 +12,11 @@
 #include <vector>
 
 #include "daemon/engine/types.h"
+#include "daemon/planners/time_max.h"
 
 namespace syncd::planners {
 
-// Times lie within +-kTimeMax (about 36,000 years in microseconds), so that differences never
-// overflow; a plan looks at no more than kEndsMax end times.
-inline constexpr Micros kTimeMax = Micros{1} << 60;
+// A plan looks at no more than so many end times.
 inline constexpr std::uint64_t kEndsMax = std::uint64_t{1} << 28;
 
 // The paper's matrix of predicted end times: a row per worker, ascending. Rows may differ in

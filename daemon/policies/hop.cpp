@@ -9,7 +9,6 @@
 namespace syncd {
 namespace {
 
-constexpr std::int64_t kParameterMax = 1'000'000'000;
 constexpr const char* kForm =
     "hop:GRAPH[,max_ig=N][,backup=B][,backup.RANK=B][,staleness=S][,skip=N][,skip_trigger=N]"
     "[,force=1]";

@@ -9,9 +9,6 @@
 
 namespace syncd {
 
-// No parameter of a barrier or a bound makes sense beyond this; sums stay far from overflow.
-inline constexpr std::int64_t kParameterMax = 1'000'000'000;
-
 // The active workers whose relative clock is below q, in rank order. O(n): for explanations.
 std::vector<Rank> active_below(const PolicyHost& host, Clock q);
 

@@ -55,6 +55,9 @@ std::string given_twice(const PolicyText& text, std::string_view what);
 // none. Positional arguments are the policy's own matter. O(n log n).
 std::string find_given_twice(const PolicyText& text);
 
+// No count or bound of a policy makes sense beyond this; sums stay far from overflow.
+inline constexpr std::int64_t kParameterMax = 1'000'000'000;
+
 // An integer argument within [lowest, highest]; empty, with a sentence in `error`, if it is not
 // one.
 std::optional<std::int64_t> parse_policy_integer(const PolicyText& text, std::string_view what,

@@ -20,10 +20,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-std::span<const std::uint8_t> bytes_of(const rocksdb::Slice& value) {
-  return {reinterpret_cast<const std::uint8_t*>(value.data()), value.size()};
-}
-
 class Checker {
  public:
   Checker(const std::string& path, const Database& database) : path_(path), database_(database) {}

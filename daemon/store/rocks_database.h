@@ -14,6 +14,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <system_error>
 #include <vector>
@@ -97,5 +98,9 @@ bool read_first(const Database& database, JobId job, Sequence& first, std::strin
 bool checkpoint(const Database& database, const std::string& path, const std::string& to,
                 std::string& error);
 Sequence sequence_of(const rocksdb::Slice& record_key);
+
+inline std::span<const std::uint8_t> bytes_of(const rocksdb::Slice& value) {
+  return {reinterpret_cast<const std::uint8_t*>(value.data()), value.size()};
+}
 
 }  // namespace syncd::store

@@ -49,9 +49,6 @@ Micros machine_time() {
 rocksdb::Slice slice(std::span<const std::uint8_t> bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
-std::span<const std::uint8_t> bytes_of(const rocksdb::Slice& value) {
-  return {reinterpret_cast<const std::uint8_t*>(value.data()), value.size()};
-}
 
 // About what a batch takes in memory, for the queue's limit.
 std::size_t weight(const Batch& batch) {

@@ -29,10 +29,6 @@ constexpr Sequence kExactSteps = 4096;
 constexpr Sequence kStepMax = Sequence{1} << 40;
 constexpr std::size_t kBatchBytes = 1024 * 1024;
 
-std::span<const std::uint8_t> bytes_of(const rocksdb::Slice& value) {
-  return {reinterpret_cast<const std::uint8_t*>(value.data()), value.size()};
-}
-
 std::string range_text(Sequence first, Sequence last) {
   return first == last ? "record " + std::to_string(first)
                        : "records " + std::to_string(first) + " to " + std::to_string(last);

@@ -33,10 +33,10 @@ inline SessionOptions one_endpoint() {
   return options;
 }
 
+constexpr TimeUs kSecond = 1'000'000;
+
 class Script {
  public:
-  static constexpr TimeUs kSecond = 1'000'000;
-
   explicit Script(SessionOptions options = one_endpoint()) : session(std::move(options), now) {}
 
   // ---- Time: every deadline on the way is kept, at its exact moment.

@@ -9,8 +9,6 @@ namespace {
 
 using testing::HasSubstr;
 
-constexpr TimeUs kSecond = Script::kSecond;
-
 wire::Joined taken_back(std::int64_t iteration) {
   wire::Joined joined = Script::joined(iteration);
   joined.resumed = true;

@@ -9,8 +9,6 @@ namespace {
 
 using testing::HasSubstr;
 
-constexpr TimeUs kSecond = Script::kSecond;
-
 // ---- Back-off and endpoints ---------------------------------------------------------------------
 
 // The delays before the next `count` attempts, each of which fails at once.

@@ -11,7 +11,6 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::StartsWith;
 
-constexpr TimeUs kSecond = Script::kSecond;
 using Updates = std::vector<wire::PeerUpdate>;
 
 // The parts of a call that targets and collect share.

@@ -23,7 +23,7 @@ TEST(Session, HelloSaysWhoWeAreAndWhatWeSpeak) {
 
 TEST(Session, ConnectCompletesWithTheWelcome) {
   Script script;
-  script.session.connect(1, script.deadline(Script::kSecond));
+  script.session.connect(1, script.deadline(kSecond));
   script.collect();
   EXPECT_FALSE(script.done(1));
   script.welcome();
@@ -343,14 +343,14 @@ TEST(Session, ABeginThatTimesOutSaysWhoIsWaitedFor) {
     script.granted(k);
     script.pushed(k);
   }
-  const OpId op = script.begin(5 * Script::kSecond);
+  const OpId op = script.begin(5 * kSecond);
   script.take<wire::Begin>();
   for (int i = 0; i < 4; ++i) {
-    script.advance(Script::kSecond);
+    script.advance(kSecond);
     script.take<wire::Heartbeat>();
     script.answer(0, wire::HeartbeatAck{});
   }
-  script.advance(Script::kSecond - 1);
+  script.advance(kSecond - 1);
   EXPECT_TRUE(script.quiet());
   script.advance(1);
   script.take<wire::Heartbeat>();
@@ -375,10 +375,10 @@ TEST(Session, ABeginThatTimesOutSaysWhoIsWaitedFor) {
 TEST(Session, AGrantThatComesWhileTheDaemonIsAskedWhyWins) {
   Script script;
   script.join_one();
-  const OpId op = script.begin(Script::kSecond / 2);
+  const OpId op = script.begin(kSecond / 2);
   script.take<wire::Begin>();
   const std::uint64_t begin_id = script.last_id;
-  script.advance(Script::kSecond / 2);
+  script.advance(kSecond / 2);
   script.take<wire::Explain>();
   const std::uint64_t explain_id = script.last_id;
   script.answer(begin_id, wire::Granted{0, 0, 0});
@@ -389,9 +389,9 @@ TEST(Session, AGrantThatComesWhileTheDaemonIsAskedWhyWins) {
 TEST(Session, ADaemonThatDoesNotSayWhyIsNotWaitedForLong) {
   Script script;
   script.join_one();
-  const OpId op = script.begin(Script::kSecond / 2);
+  const OpId op = script.begin(kSecond / 2);
   script.take<wire::Begin>();
-  script.advance(Script::kSecond / 2);
+  script.advance(kSecond / 2);
   script.take<wire::Explain>();
   script.advance(kExplainTimeoutUs - 1);
   EXPECT_FALSE(script.done(op));
@@ -462,10 +462,10 @@ TEST(Session, ALateAckAfterATimeoutAnswersTheRetry) {
   Script script;
   script.join_one();
   script.granted(0);
-  const OpId first = script.push(0, Script::kSecond / 2);
+  const OpId first = script.push(0, kSecond / 2);
   script.take<wire::Push>();
   const std::uint64_t push_id = script.last_id;
-  script.advance(Script::kSecond / 2);
+  script.advance(kSecond / 2);
   EXPECT_EQ(script.status(first), Status::kTimeout);
   EXPECT_EQ(script.text(first),
             "push(0) of worker 3 not confirmed after 500 ms: connected to unix:/run/a, which has "
@@ -496,10 +496,10 @@ TEST(Session, AnAckThatComesBetweenTwoPushesIsKept) {
 TEST(Session, AJoinThatTimedOutIsTakenBackByLeaving) {
   Script script;
   script.welcome();
-  const OpId op = script.start_join(Script::request(), Script::kSecond / 2);
+  const OpId op = script.start_join(Script::request(), kSecond / 2);
   script.take<wire::Join>();
   const std::uint64_t join_id = script.last_id;
-  script.advance(Script::kSecond / 2);
+  script.advance(kSecond / 2);
   EXPECT_EQ(script.status(op), Status::kTimeout);
   EXPECT_THAT(script.text(op),
               StartsWith("join of worker 'w' to job 'mf' not answered after 500 ms: connected to"));

@@ -2,6 +2,8 @@
 // that a field that is lost on the way shows.
 #pragma once
 
+#include <cstdint>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -9,6 +11,20 @@
 #include "proto/wire.h"
 
 namespace syncd::wire {
+
+using Bytes = std::vector<std::uint8_t>;
+
+// A frame, by an encoder of its own.
+inline Bytes encode(const Message& message) {
+  Encoder encoder;
+  Bytes bytes;
+  encoder.append(message, bytes);
+  return bytes;
+}
+
+inline std::span<const std::uint8_t> payload_of(const Bytes& frame) {
+  return std::span(frame).subspan(4);
+}
 
 inline std::vector<Message> sample_messages() {
   const WorkerRef ref{7, 3, 2, 41};

@@ -17,21 +17,9 @@ namespace syncd::wire {
 namespace {
 
 using ::testing::HasSubstr;
-using Bytes = std::vector<std::uint8_t>;
-
 constexpr std::uint64_t kSeed = 20261121;
 
 static_assert(detail::field_count<Join>() == 16 && detail::field_count<Ok>() == 0);
-
-Bytes encode(const Message& message) {
-  Bytes bytes;
-  Encoder().append(message, bytes);
-  return bytes;
-}
-
-std::span<const std::uint8_t> payload_of(const Bytes& frame) {
-  return std::span(frame).subspan(4);
-}
 
 TEST(WireRandom, EveryTypeComesBackWhateverItHolds) {
   std::mt19937_64 random(kSeed);

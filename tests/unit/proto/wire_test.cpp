@@ -17,19 +17,6 @@
 namespace syncd::wire {
 namespace {
 
-using Bytes = std::vector<std::uint8_t>;
-
-Bytes encode(const Message& message) {
-  Encoder encoder;
-  Bytes bytes;
-  encoder.append(message, bytes);
-  return bytes;
-}
-
-std::span<const std::uint8_t> payload_of(const Bytes& frame) {
-  return std::span(frame).subspan(4);
-}
-
 std::filesystem::path golden_path(const std::string& name) {
   return std::filesystem::path(SYNCD_TEST_SOURCE_DIR) / "golden" / "wire" / (name + ".bin");
 }

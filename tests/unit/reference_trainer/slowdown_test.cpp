@@ -12,7 +12,7 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-std::string error(std::string_view text, int workers = 4) {
+std::string refusal(std::string_view text, int workers = 4) {
   return testing::error_of<SlowdownError>([&] { Slowdown::parse(text, workers); });
 }
 
@@ -60,19 +60,19 @@ TEST(Slowdown, DrawsDependOnSeedWorkerAndIterationOnly) {
 }
 
 TEST(Slowdown, ErrorsNameTheMistakeAndWhatIsAllowed) {
-  EXPECT_THAT(error("sometimes"), AllOf(HasSubstr("'sometimes' is not a kind of slowdown"),
-                                        HasSubstr("random:6x@1/n"), HasSubstr("fixed:3=4x")));
-  EXPECT_THAT(error("random:6x"), HasSubstr("the probability is missing"));
-  EXPECT_THAT(error("random:6@0.1"), HasSubstr("the factor '6' does not end in x"));
-  EXPECT_THAT(error("random:0.5x@0.1"), HasSubstr("'0.5x' is not a factor from 1x to 1000x"));
-  EXPECT_THAT(error("random:6x@1.5"), HasSubstr("'1.5' is not a probability"));
-  EXPECT_THAT(error("random:6x@1/0"), HasSubstr("'1/0' is not a probability"));
-  EXPECT_THAT(error("random:6x@-1"), HasSubstr("'-1' is not a probability"));
-  EXPECT_THAT(error("fixed:4=4x"), HasSubstr("there is no worker 4; the workers are 0 to 3"));
-  EXPECT_THAT(error("fixed:3"), HasSubstr("'3' is not WORKER=FACTORx"));
-  EXPECT_THAT(error("fixed:"), HasSubstr("'' is not WORKER=FACTORx"));
-  EXPECT_THAT(error("fixed:3=4x,"), HasSubstr("'' is not WORKER=FACTORx"));
-  EXPECT_THAT(error("fixed:3=2000x"), HasSubstr("'2000x' is not a factor"));
+  EXPECT_THAT(refusal("sometimes"), AllOf(HasSubstr("'sometimes' is not a kind of slowdown"),
+                                          HasSubstr("random:6x@1/n"), HasSubstr("fixed:3=4x")));
+  EXPECT_THAT(refusal("random:6x"), HasSubstr("the probability is missing"));
+  EXPECT_THAT(refusal("random:6@0.1"), HasSubstr("the factor '6' does not end in x"));
+  EXPECT_THAT(refusal("random:0.5x@0.1"), HasSubstr("'0.5x' is not a factor from 1x to 1000x"));
+  EXPECT_THAT(refusal("random:6x@1.5"), HasSubstr("'1.5' is not a probability"));
+  EXPECT_THAT(refusal("random:6x@1/0"), HasSubstr("'1/0' is not a probability"));
+  EXPECT_THAT(refusal("random:6x@-1"), HasSubstr("'-1' is not a probability"));
+  EXPECT_THAT(refusal("fixed:4=4x"), HasSubstr("there is no worker 4; the workers are 0 to 3"));
+  EXPECT_THAT(refusal("fixed:3"), HasSubstr("'3' is not WORKER=FACTORx"));
+  EXPECT_THAT(refusal("fixed:"), HasSubstr("'' is not WORKER=FACTORx"));
+  EXPECT_THAT(refusal("fixed:3=4x,"), HasSubstr("'' is not WORKER=FACTORx"));
+  EXPECT_THAT(refusal("fixed:3=2000x"), HasSubstr("'2000x' is not a factor"));
 }
 
 }  // namespace

@@ -11,7 +11,7 @@ namespace {
 
 using test::run_checked;
 
-struct Setting {
+struct Conditions {
   std::uint32_t workers = 16;
   const char* time = "constant:1000";
   const char* slowdown = "none";
@@ -20,7 +20,7 @@ struct Setting {
   bool serial = false;
 };
 
-Result run(const std::string& policy, const Setting& setting) {
+Result run(const std::string& policy, const Conditions& setting) {
   Options options;
   options.policy = policy;
   options.workers = setting.workers;
@@ -44,7 +44,7 @@ double rate_of_others(const Result& result, Rank slow) {
 
 // 40 workers between 1 and 1.5 s. The slowest sets the pace of BSP: 1 / 1.49 s; without waiting it
 // is the mean of 1/T, which is 2 ln 1.5 = 0.811 and varies by 0.015 from one draw to the next.
-constexpr Setting kForty{40, "uniform:1000-1500", "none", 600, 1};
+constexpr Conditions kForty{40, "uniform:1000-1500", "none", 600, 1};
 
 TEST(Figures, BspGoesAtThePaceOfTheSlowest) {
   const double bsp = run("bsp", kForty).iterations_per_s_per_worker;
@@ -72,7 +72,7 @@ TEST(Figures, ElasticBspComesBetweenBspAndAsp) {
   double sum = 0;
   constexpr std::uint64_t kSeeds = 8;
   for (std::uint64_t seed = 1; seed <= kSeeds; ++seed) {
-    Setting setting = kForty;
+    Conditions setting = kForty;
     setting.seed = seed;
     const Result elastic = run("elastic_bsp:15", setting);
     const double bsp = run("bsp", setting).iterations_per_s_per_worker;
@@ -121,7 +121,7 @@ std::uint64_t seed_like(double bsp, double asp) {
 // 0.847, which is rare: two standard deviations above the mean. Draws like it come to 0.77 to 0.81
 // here, the nearest one to 0.81.
 TEST(Figures, ElasticBspHardlyWaitsInADrawOfFastWorkers) {
-  Setting setting = kForty;
+  Conditions setting = kForty;
   setting.seed = seed_like(0.672, 0.847);
   EXPECT_NEAR(run("asp", setting).iterations_per_s_per_worker, 0.847, 0.003);
   const double elastic = run("elastic_bsp:15", setting).iterations_per_s_per_worker;
@@ -135,7 +135,7 @@ TEST(Figures, ElasticBspThatLooksFarAheadHardlyWaits) {
   double share = 0;
   constexpr std::uint64_t kSeeds = 6;
   for (std::uint64_t seed = 1; seed <= kSeeds; ++seed) {
-    Setting setting = kForty;
+    Conditions setting = kForty;
     setting.seed = seed;
     share += run("elastic_bsp:150", setting).iterations_per_s_per_worker /
              run("asp", setting).iterations_per_s_per_worker;
@@ -152,7 +152,7 @@ TEST(Figures, TheRateObjectivePaysForFewerBarriers) {
 }
 
 TEST(Figures, ElasticBspWaitsForNobodyBesideOneSlowWorker) {
-  const Setting slow{16, "constant:1000", "fixed:3=4x", 600, 1};
+  const Conditions slow{16, "constant:1000", "fixed:3=4x", 600, 1};
   EXPECT_GT(run("elastic_bsp:15", slow).iterations_per_s_per_worker,
             0.99 * run("asp", slow).iterations_per_s_per_worker);
 }
@@ -160,7 +160,7 @@ TEST(Figures, ElasticBspWaitsForNobodyBesideOneSlowWorker) {
 // Hop, section 7.3.5: with skipping, one slow worker hardly slows down the others; where it may
 // skip little it does.
 TEST(Figures, HopsSkippingFreesTheOthersFromOneSlowWorker) {
-  const Setting slow{16, "constant:1000", "fixed:3=4x", 600, 1};
+  const Conditions slow{16, "constant:1000", "fixed:3=4x", 600, 1};
   const double none = 1.0 / rate_of_others(run("hop:ring_based,max_ig=4,backup=1", slow), 3);
   const double two = 1.0 / rate_of_others(run("hop:ring_based,max_ig=4,backup=1,skip=2", slow), 3);
   const double ten = 1.0 / rate_of_others(run("hop:ring_based,max_ig=4,backup=1,skip=10", slow), 3);
@@ -175,7 +175,7 @@ double gain(const std::string& policy, bool serial = false) {
   double ratios = 0;
   constexpr std::uint64_t kSeeds = 4;
   for (std::uint64_t seed = 1; seed <= kSeeds; ++seed) {
-    const Setting random{16, "constant:1000", "random:6x@1/n", 1000, seed, serial};
+    const Conditions random{16, "constant:1000", "random:6x@1/n", 1000, seed, serial};
     ratios += run(policy, random).iterations_per_s_per_worker /
               run("hop:ring_based", random).iterations_per_s_per_worker;
   }
