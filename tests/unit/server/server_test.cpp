@@ -351,7 +351,7 @@ TEST_F(ServerTest, AnAddressInUseStopsTheStart) {
   ASSERT_TRUE(net::parse_tcp_address(taken[0].endpoint.substr(4), address, error_));
   o.tcp.push_back(address);
   EXPECT_EQ(start(std::move(o), store::make_memory_store()), StartError::kListen);
-  EXPECT_EQ(error_.rfind("listen.tcp: cannot listen on " + address.text(), 0), 0u) << error_;
+  EXPECT_EQ(error_.rfind("listen.tcp: cannot listen on tcp:" + address.text(), 0), 0u) << error_;
   EXPECT_EQ(stop(), "");
   EXPECT_FALSE(std::filesystem::exists(directory_ + "/s"));
 }
