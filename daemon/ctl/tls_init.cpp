@@ -100,7 +100,9 @@ std::string configuration(const std::string& directory) {
   return "# A daemon that other machines may reach: TLS 1.3, and nobody without a certificate of "
          "ca.crt.\n"
          "[listen]\ntcp = \"0.0.0.0:" +
-         std::to_string(kDefaultPort) + "\"\n\n[tls]\ncertificate = \"" +
+         std::to_string(kDefaultPort) +
+         "\"\nauto_create = true   # a worker's join makes its job, as on one machine\n\n"
+         "[tls]\ncertificate = \"" +
          joined(directory, "server.crt") + "\"\nkey = \"" + joined(directory, "server.key") +
          "\"\nclient_ca = \"" + joined(directory, "ca.crt") + "\"\n";
 }
