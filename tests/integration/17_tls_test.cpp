@@ -190,6 +190,10 @@ TEST_F(OverTls, AFirstSecureSetUpIsThreeCommands) {
           .status,
       SYNCD_OK);
   EXPECT_EQ(open(address, {made + "/ca.crt", "", ""}).status, SYNCD_E_AUTH);
+  RawTlsClient worker("127.0.0.1:" + port,
+                      {made + "/ca.crt", made + "/worker.crt", made + "/worker.key"});
+  worker.hello();
+  worker.call_for<wire::Joined>(join_of("first", 0, 1, "asp"));  // which makes the job
 
   const RunResult again = run({program("syncctl"), "tls", "init", made}, directory_.path());
   EXPECT_EQ(again.ending, exited(4));
