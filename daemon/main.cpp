@@ -151,6 +151,8 @@ bool write_ready_file(const std::string& path, const std::vector<std::string>& e
 constexpr std::uint64_t kRecoveryTellNs = 1'000'000'000;
 constexpr const char* kRecoveryTold =
     "EXTEND_TIMEOUT_USEC=60000000\nSTATUS=recovering from the store";
+// What a stop may take beyond timeouts.shutdown_timeout: the store's last writes, and its closing.
+constexpr Micros kStopMarginUs = 20'000'000;
 // How often the service manager is told how many workers there are.
 constexpr std::uint64_t kStatusMs = 10'000;
 
@@ -571,7 +573,10 @@ void Daemon::report_reload(const Config& before, const Config& wanted) {
 
 void Daemon::stop(const std::string& reason) {
   stopping_ = true;
-  manager_.tell("STOPPING=1\nSTATUS=stopping: " + reason);
+  // The service manager's own patience may be shorter than the time that a user has set.
+  manager_.tell("STOPPING=1\nEXTEND_TIMEOUT_USEC=" +
+                std::to_string(config_.shutdown_timeout_us + kStopMarginUs) +
+                "\nSTATUS=stopping: " + reason);
   server_->stop(reason, [this](const std::string& problem) {
     if (!problem.empty()) exit_code_ = fail(kBadStore, problem);
     close_handles();

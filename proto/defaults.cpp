@@ -28,6 +28,12 @@ std::string home() {
   return found->pw_dir;
 }
 
+// A service can write within its state directory alone, and salvaging a store makes others beside
+// it. What was a store itself, before there was a folder for it, still is.
+std::string store_within(const std::string& directory) {
+  return access((directory + "/CURRENT").c_str(), F_OK) == 0 ? directory : directory + "/store";
+}
+
 }  // namespace
 
 std::string default_unix_socket_path() {
@@ -41,9 +47,9 @@ std::string default_unix_socket_path() {
 
 std::string default_store_path() {
   if (const std::string dir = environment("STATE_DIRECTORY"); !dir.empty()) {
-    return dir.substr(0, dir.find(':'));
+    return store_within(dir.substr(0, dir.find(':')));
   }
-  if (geteuid() == 0) return "/var/lib/syncd";
+  if (geteuid() == 0) return store_within("/var/lib/syncd");
   if (const std::string dir = environment("XDG_STATE_HOME"); !dir.empty()) return dir + "/syncd";
   return home() + "/.local/state/syncd";
 }

@@ -21,8 +21,8 @@ inline constexpr std::size_t kDefaultMaxFrameBytes = 64 * 1024;
 // /tmp/syncd-<uid>/syncd.sock (anybody else).
 std::string default_unix_socket_path();
 
-// $STATE_DIRECTORY (systemd), for root /var/lib/syncd, else $XDG_STATE_HOME/syncd or
-// $HOME/.local/state/syncd.
+// $STATE_DIRECTORY/store (systemd), for root /var/lib/syncd/store (either without "store" if that
+// is a store), else $XDG_STATE_HOME/syncd or $HOME/.local/state/syncd.
 std::string default_store_path();
 
 }  // namespace syncd

@@ -74,7 +74,7 @@ constexpr const char* kStragglersHelp =
     "a list of\nobjects with rank and name (workers), host, lost_us, alone_us, longest_us, waits, "
     "moments.\n"
     "Examples: syncctl stragglers my-job --since 10m --top 5\n"
-    "          syncctl stragglers my-job --store /var/lib/syncd --json";
+    "          syncctl stragglers my-job --store /var/lib/syncd/store --json";
 constexpr const char* kTopHelp =
     "Keys: q quit; j, k, arrows, page up and down, g, G scroll; s changes the order: by rank, "
     "clock\n"

@@ -480,6 +480,10 @@ bool checkpoint(const Database& database, const std::string& path, const std::st
   };
   struct stat info {};
   if (lstat(target.c_str(), &info) == 0) return fail(std::strerror(EEXIST));
+  std::error_code unknown;
+  if (std::filesystem::equivalent(parent_of(target), path, unknown)) {
+    return fail("that is within the store itself, and would go with it");
+  }
   // RocksDB makes directories that others may look into: so within one that they may not.
   std::string room = target + ".copying-XXXXXX";
   if (mkdtemp(room.data()) == nullptr) return fail(std::strerror(errno));

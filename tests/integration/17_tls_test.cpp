@@ -223,7 +223,6 @@ TEST_F(OverTls, TheExampleOfASecureConfigurationIsGood) {
     EXPECT_GT(count, 0U) << from;
   };
   replace("/etc/syncd/tls", directory_.path());
-  replace("/var/lib/syncd", directory_.path());
   write_file(directory_.file("secure.toml"), text);
   const RunResult checked =
       run({program("syncd"), "--config", directory_.file("secure.toml"), "--check-config"},

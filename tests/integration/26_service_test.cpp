@@ -75,7 +75,8 @@ TEST(Service, TheManagerIsToldWhatTheDaemonDoes) {
   manager.next("READY=1");
   EXPECT_THAT(manager.all(), Not(HasSubstr("STOPPING")));
   daemon.signal(SIGTERM);
-  EXPECT_THAT(manager.next("STOPPING=1"), HasSubstr("STATUS=stopping: it got SIGTERM"));
+  EXPECT_THAT(manager.next("STOPPING=1"), AllOf(HasSubstr("STATUS=stopping: it got SIGTERM"),
+                                                HasSubstr("EXTEND_TIMEOUT_USEC=30000000\n")));
   EXPECT_EQ(daemon.wait(), exited(0));
 }
 

@@ -4,6 +4,8 @@
 #include <unistd.h>
 
 #include <cstdlib>
+#include <filesystem>
+#include <fstream>
 #include <set>
 #include <string>
 #include <utility>
@@ -166,7 +168,17 @@ TEST(Defaults, TheRuntimeDirectoryWinsForTheSocket) {
 
 TEST(Defaults, SystemdsStateDirectoryWinsForTheStore) {
   const Environment state("STATE_DIRECTORY", "/var/lib/syncd-a:/var/lib/syncd-b");
-  EXPECT_EQ(default_store_path(), "/var/lib/syncd-a");
+  EXPECT_EQ(default_store_path(), "/var/lib/syncd-a/store");
+}
+
+TEST(Defaults, AStateDirectoryThatIsAStoreStaysOne) {
+  char directory[] = "/tmp/syncd-defaults-XXXXXX";
+  ASSERT_NE(mkdtemp(directory), nullptr);
+  const Environment state("STATE_DIRECTORY", directory);
+  EXPECT_EQ(default_store_path(), std::string(directory) + "/store");
+  std::ofstream(std::string(directory) + "/CURRENT") << "MANIFEST-000001\n";
+  EXPECT_EQ(default_store_path(), directory);
+  std::filesystem::remove_all(directory);
 }
 
 TEST(Defaults, ThereIsAlwaysAnAbsolutePath) {

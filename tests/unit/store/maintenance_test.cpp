@@ -111,6 +111,9 @@ TEST_F(Maintenance, ABackupGoesWhereNothingIs) {
   EXPECT_FALSE(backup_store(dir_.store(), path("there"), error_));
   EXPECT_THAT(error_, HasSubstr(path("there")));
   EXPECT_THAT(error_, HasSubstr("not there yet"));
+  EXPECT_FALSE(backup_store(dir_.store(), dir_.store() + "/copy", error_));
+  EXPECT_THAT(error_, HasSubstr("within the store itself"));
+  EXPECT_FALSE(std::filesystem::exists(dir_.store() + "/copy"));
   EXPECT_FALSE(backup_store(path("nothing"), path("backup"), error_));
   EXPECT_THAT(error_, HasSubstr("there is no store in " + path("nothing")));
   EXPECT_FALSE(fs::exists(path("nothing"))) << "looking for a store makes none";
