@@ -17,6 +17,7 @@ namespace syncd::wire {
 namespace {
 
 using ::testing::HasSubstr;
+
 constexpr std::uint64_t kSeed = 20261121;
 
 static_assert(detail::field_count<Join>() == 16 && detail::field_count<Ok>() == 0);
