@@ -1,10 +1,7 @@
 // syncd: configuration, log, signals, the service manager and exit codes around server::Server. One
 // thread, beside those of the store, of the admin pages, of libuv's pool, and of RocksDB.
 #include <fcntl.h>
-#include <spdlog/logger.h>
-#include <spdlog/pattern_formatter.h>
-#include <spdlog/sinks/basic_file_sink.h>
-#include <spdlog/sinks/stdout_sinks.h>
+#include <spdlog/common.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -27,6 +24,7 @@
 #include "daemon/admin/notify.h"
 #include "daemon/config/config.h"
 #include "daemon/config/settings.h"
+#include "daemon/log.h"
 #include "daemon/net/inherited_sockets.h"
 #include "daemon/server/from_config.h"
 #include "daemon/server/log_text.h"
@@ -35,86 +33,13 @@
 
 namespace {
 
+using syncd::Log;
 using syncd::LogLevel;
 using syncd::LogLine;
 using syncd::Micros;
 using syncd::config::Config;
 
 enum ExitCode { kClean = 0, kOther = 1, kBadConfig = 2, kBadStore = 3, kCannotListen = 4 };
-
-// ---- log
-// ------------------------------------------------------------------------------------------
-
-// True if standard error is the journal, which stamps lines itself.
-bool logs_to_journal() {
-  const char* stream = std::getenv("JOURNAL_STREAM");
-  struct stat own {};
-  if (stream == nullptr || fstat(STDERR_FILENO, &own) != 0) return false;
-  return std::to_string(own.st_dev) + ":" + std::to_string(own.st_ino) == stream;
-}
-
-class Log {
- public:
-  // Throws spdlog::spdlog_ex if the file cannot be opened.
-  explicit Log(const Config& config) : journal_(config.log_file.empty() && logs_to_journal()) {
-    std::shared_ptr<spdlog::sinks::sink> sink;
-    if (config.log_file.empty()) {
-      sink = std::make_shared<spdlog::sinks::stderr_sink_mt>();
-    } else {
-      sink = std::make_shared<spdlog::sinks::basic_file_sink_mt>(config.log_file);
-    }
-    logger_ = std::make_unique<spdlog::logger>("syncd", std::move(sink));
-    logger_->set_level(spdlog_level(config.log_level));
-    logger_->flush_on(spdlog::level::trace);  // lines are few, and the last ones matter most
-    logger_->set_formatter(std::make_unique<spdlog::pattern_formatter>(
-        journal_ ? "%v" : "%Y-%m-%dT%H:%M:%S.%eZ %v", spdlog::pattern_time_type::utc));
-  }
-
-  void set_level(LogLevel level) { logger_->set_level(spdlog_level(level)); }
-
-  void write(const LogLine& line) {
-    // Audit lines stay information, which a higher level would otherwise hold back.
-    const auto level =
-        syncd::server::is_audit(line) ? spdlog::level::critical : spdlog_level(line.level);
-    if (!logger_->should_log(level)) return;
-    std::string text = to_string(line.level);
-    text += ' ';
-    text += syncd::server::log_text(line);
-    // The journal takes the severity from such a prefix.
-    if (journal_) text = "<" + std::to_string(syslog_severity(line.level)) + ">" + text;
-    logger_->log(level, spdlog::string_view_t(text));
-  }
-
- private:
-  static spdlog::level::level_enum spdlog_level(LogLevel level) {
-    switch (level) {
-      case LogLevel::kDebug:
-        return spdlog::level::debug;
-      case LogLevel::kInfo:
-        return spdlog::level::info;
-      case LogLevel::kWarn:
-        return spdlog::level::warn;
-      case LogLevel::kError:
-        return spdlog::level::err;
-    }
-    return spdlog::level::err;
-  }
-  static int syslog_severity(LogLevel level) {
-    switch (level) {
-      case LogLevel::kDebug:
-        return 7;
-      case LogLevel::kInfo:
-        return 6;
-      case LogLevel::kWarn:
-        return 4;
-      case LogLevel::kError:
-        return 3;
-    }
-    return 3;
-  }
-  bool journal_;
-  std::unique_ptr<spdlog::logger> logger_;
-};
 
 // ---- preparing
 // ------------------------------------------------------------------------------------
@@ -439,6 +364,12 @@ void Daemon::on_signal(int number) {
 void Daemon::reload() {
   if (stopping_) return;
   manager_.tell_reloading();
+  // Whatever becomes of the configuration: it is a signal of those who rotate logs, too.
+  if (std::string error; !log_.reopen(error)) {
+    log_.write({LogLevel::kError,
+                "log_not_reopened",
+                {{"reason", error}, {"hint", "lines go into the file of before"}}});
+  }
   std::vector<std::string> errors;
   reloads_.last_good = try_reload(errors);
   if (reloads_.last_good) {
@@ -619,7 +550,7 @@ int run_daemon(const Config& config, const syncd::config::Flags& flags,
   raise_descriptor_limit();
   std::unique_ptr<Log> log;
   try {
-    log = std::make_unique<Log>(config);
+    log = std::make_unique<Log>(config.log_file, config.log_level);
   } catch (const spdlog::spdlog_ex& error) {
     std::fprintf(stderr, "syncd: log.file = \"%s\": %s\n", config.log_file.c_str(), error.what());
     return kBadConfig;

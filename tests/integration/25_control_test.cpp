@@ -15,13 +15,13 @@ using ::testing::HasSubstr;
 
 constexpr const char* kA = "team-a-secret-0123456789abc";
 constexpr const char* kB = "team-b-secret-0123456789abc";
-constexpr const char* kOps = "ops-secret-0123456789abcdef";
+constexpr const char* kOperator = "ops-secret-0123456789abcdef";
 
 class Control : public ::testing::Test {
  protected:
   std::string auth(const std::string& more = "") const {
     write_private_file(directory_.file("tokens"), std::string("[team-a] ") + kA + "\n[team-b] " +
-                                                      kB + "\n[ops] " + kOps + "\n");
+                                                      kB + "\n[ops] " + kOperator + "\n");
     return "[auth]\ntoken_file = \"" + directory_.file("tokens") + "\"\n" + more;
   }
   static constexpr const char* kTeams =
@@ -104,7 +104,7 @@ TEST_F(Control, WithoutAnIdentityNobodyAdministers) {
     EXPECT_THROW(unknown.hello(), std::runtime_error);
   }
   RawClient known(control);
-  known.hello(kOps);
+  known.hello(kOperator);
   known.call_for<wire::Ok>(create("job"));
 }
 
@@ -115,7 +115,7 @@ TEST_F(Control, JobsOfOthersAreNotShown) {
   RawClient ops(daemon.tcp_address());
   a.hello(kA);
   b.hello(kB);
-  ops.hello(kOps);
+  ops.hello(kOperator);
   RawWorker(a, join_of("a-1", 0, 1, "asp")).begin(0);
   RawWorker(b, join_of("b-1", 0, 1, "asp")).begin(0);
   RawWorker(b, join_of("b-2", 0, 1, "asp")).begin(0);

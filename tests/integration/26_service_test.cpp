@@ -150,6 +150,29 @@ TEST_F(Reload, OneMistakeAnywhereChangesNothing) {
   }
 }
 
+// Whoever rotates logs gives the file another name and then the signal.
+TEST_F(Reload, LinesGoIntoTheFileThatHasTheNameNow) {
+  const std::string path = directory_.file("rotated.log");
+  Daemon daemon = start("[log]\nfile = \"" + path + "\"\n");
+  EXPECT_THAT(read_file(path), HasSubstr(" starting "));
+  std::filesystem::rename(path, path + ".1");
+  configure("[log]\nfile = \"" + path + "\"\nlevel = \"nonsense\"\n");
+  daemon.signal(SIGHUP);
+  wait_until("the refusal", [&] {
+    return exists(path) && read_file(path).find(" not_reloaded ") != std::string::npos;
+  });
+  EXPECT_THAT(read_file(path), Not(HasSubstr(" starting ")));
+  EXPECT_THAT(read_file(path + ".1"), Not(HasSubstr(" not_reloaded ")));
+  // Where it cannot be opened nothing is lost, and the line of before says so.
+  std::filesystem::rename(path, path + ".2");
+  std::filesystem::create_directory(path);
+  configure("[log]\nfile = \"" + path + "\"\n");
+  daemon.signal(SIGHUP);
+  wait_until("the reload",
+             [&] { return read_file(path + ".2").find(" reloaded ") != std::string::npos; });
+  EXPECT_THAT(read_file(path + ".2"), HasSubstr("error log_not_reopened "));
+}
+
 // A configuration that is good by itself, but not with the addresses that stay as they are.
 TEST_F(Reload, NeverOpensWhatIsListenedOnToEverybody) {
   TlsFiles files(directory_.path());
