@@ -5,12 +5,13 @@
 # shellcheck disable=SC2034 # for the tests
 root=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/../.." && pwd)
 work=$(mktemp -d "${TMPDIR:-/tmp}/syncd-test.XXXXXX")
-daemon=
 for variable in "${!SYNCD_@}"; do unset "$variable"; done
 
 clean_up() {
   local status=$?
-  if [[ $daemon ]]; then kill -KILL "$daemon" 2>/dev/null || true; fi
+  local left
+  mapfile -t left < <(jobs -p)
+  if [[ ${#left[@]} -gt 0 ]]; then kill -KILL "${left[@]}" 2>/dev/null || true; fi
   rm -rf -- "$work"
   exit "$status"
 }
