@@ -21,7 +21,7 @@ namespace syncd::simulation {
 namespace {
 
 // Each part in a test of its own, so that they run beside each other.
-constexpr std::uint64_t kSeeds = 1000;
+constexpr std::uint64_t kSeeds = 350;
 
 class RocksOnADisk : public testing::TestWithParam<std::uint64_t> {};
 
