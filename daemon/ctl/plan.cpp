@@ -202,7 +202,8 @@ class Stopwatch {
 
 // ---- zipline -----------------------------------------------------------------------------------
 
-constexpr std::int64_t kRMax = 1'000'000'000;
+// So many ends are predicted in some seconds and 200 MB.
+constexpr std::int64_t kEndsMax = 10'000'000;
 
 std::optional<std::int64_t> whole_option(const char* name,
                                          const std::optional<std::int64_t>& option,
@@ -280,7 +281,7 @@ Answer run_zipline(const Field& input, const PlanOptions& options) {
   const std::vector<std::string> ids = ids_of(workers);
   std::vector<std::int64_t> done;
   const ZiplineOptions zipline = read_zipline_options(input, workers, options, done);
-  const std::optional<std::int64_t> r = whole_option("--R", options.r, input, "R", 1, kRMax);
+  const std::optional<std::int64_t> r = whole_option("--R", options.r, input, "R", 1, kEndsMax);
 
   std::optional<ZiplinePlan> plan;
   std::string error;
@@ -293,6 +294,11 @@ Answer run_zipline(const Field& input, const PlanOptions& options) {
   } else {
     const std::vector<Progression> rows = read_progressions(workers);
     if (!r) bad("R", "is missing: how many ends of each worker to predict, 1 or more (or --R)");
+    const auto most = kEndsMax / static_cast<std::int64_t>(rows.size());
+    if (*r > most) {
+      bad("R", "is " + std::to_string(*r) + ", allowed with " + std::to_string(rows.size()) +
+                   " workers are 1 to " + std::to_string(most));
+    }
     const Stopwatch watch;
     plan = plan_zipline(rows, static_cast<std::uint32_t>(*r), zipline, error);
     elapsed_us = watch.elapsed_us();

@@ -1,6 +1,7 @@
 // Job: recorded facts. commit() makes them, apply() lets them change the state, replay() and the
 // snapshot bring them back after a crash. Runs on the engine's thread.
 #include <algorithm>
+#include <initializer_list>
 
 #include "daemon/engine/job.h"
 #include "daemon/engine/limits.h"
@@ -341,6 +342,11 @@ void Job::rebase_all() {
 // ---- replay
 // -------------------------------------------------------------------------------------------------
 
+static bool are_times(std::initializer_list<Micros> times) {
+  return std::all_of(times.begin(), times.end(),
+                     [](Micros time) { return time >= -1 && time <= limits::kStoredTimeMax; });
+}
+
 // Empty, or what makes a stored record impossible here. The store has checked that it is undamaged;
 // this guards the engine against a history that does not fit itself.
 std::string Job::check_record(const Record& record) const {
@@ -348,6 +354,9 @@ std::string Job::check_record(const Record& record) const {
     return "sequence " + std::to_string(record.sequence) + " follows " + std::to_string(sequence_);
   }
   if (state_ == JobState::kStopped) return "it comes after the job's end";
+  if (!are_times({record.time_us, record.span_us, record.waited_us, record.wasted_us})) {
+    return "its times are impossible";
+  }
   switch (record.kind) {
     case RecordKind::kNone:
       return "it has no kind";
@@ -429,6 +438,10 @@ JobSnapshot Job::snapshot() const {
 }
 
 bool Job::restore_snapshot(const JobSnapshot& snapshot, std::string& error) {
+  if (!are_times({snapshot.time_us})) {
+    error = "its snapshot has an impossible time " + std::to_string(snapshot.time_us);
+    return false;
+  }
   replaying_ = true;
   created_record_ = snapshot.created;
   sequence_ = snapshot_sequence_ = snapshot.sequence;
@@ -441,6 +454,11 @@ bool Job::restore_snapshot(const JobSnapshot& snapshot, std::string& error) {
   for (const WorkerSnapshot& stored : snapshot.workers) {
     if (stored.rank >= limits::kWorkersPerJobMax) {
       error = "its snapshot has an impossible rank " + std::to_string(stored.rank);
+      return false;
+    }
+    if (!are_times({stored.last_push_us, stored.previous_push_us, stored.phase_us,
+                    stored.phase_lease_us})) {
+      error = "its snapshot has impossible times of worker " + std::to_string(stored.rank);
       return false;
     }
     Worker& w = make_worker(stored.rank);

@@ -21,6 +21,10 @@ inline constexpr std::size_t kReasonBytesMax = 512;
 // is forgotten (its history stays in the store); if none is stopped, a new job is refused.
 inline constexpr std::uint32_t kJobsMax = 10'000;
 
+// Times of a stored history: 36,000 years, so that sums of some of them do not overflow. A history
+// with a later one is refused.
+inline constexpr Micros kStoredTimeMax = Micros{1} << 60;
+
 // Ten times the largest cluster that we test; a rank indexes an array, so this bounds its size.
 inline constexpr std::uint32_t kWorkersPerJobMax = 1'000'000;
 

@@ -19,7 +19,8 @@ PolicyText split_policy_text(std::string_view text) {
     const std::size_t end = rest.find(',');
     const std::string_view part = rest.substr(0, end);
     const std::size_t equals = part.find('=');
-    if (equals == std::string_view::npos) {
+    // "=ring" is not "ring": it has a sign too many.
+    if (equals == std::string_view::npos || equals == 0) {
       out.arguments.push_back({"", std::string(part)});
     } else {
       out.arguments.push_back(

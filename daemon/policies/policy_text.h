@@ -18,7 +18,7 @@ struct GraphFile;
 namespace syncd {
 
 struct PolicyArgument {
-  std::string key;  // empty: positional
+  std::string key;  // empty: positional, as "=x" is, too
   std::string value;
 };
 

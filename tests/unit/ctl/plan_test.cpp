@@ -130,7 +130,12 @@ TEST(PlanZipline, NamesTheWrongField) {
   EXPECT_THAT(of(R"({"workers":[{"id":0,"last_ms":1,"interval_ms":1},{"id":1,"ends_ms":[1]}],
                      "R":1})"),
               HasSubstr("workers[1]: has ends_ms where others have not"));
-  EXPECT_THAT(of(R"({"workers":[{"id":0,"last_ms":1,"interval_ms":1e15}],"R":1000000000})"),
+  EXPECT_THAT(of(R"({"workers":[{"id":0,"last_ms":1,"interval_ms":1}],"R":10000001})"),
+              HasSubstr("R"));
+  EXPECT_THAT(of(R"({"workers":[{"id":0,"last_ms":1,"interval_ms":1},
+                     {"id":1,"last_ms":1,"interval_ms":1}],"R":5000001})"),
+              HasSubstr("is 5000001, allowed with 2 workers are 1 to 5000000"));
+  EXPECT_THAT(of(R"({"workers":[{"id":0,"last_ms":1,"interval_ms":1e15}],"R":10000000})"),
               HasSubstr("workers: "));
   EXPECT_THAT(of(R"({"workers":[{"id":0,"ends_ms":[1]}],"objective":"rate"})"),
               HasSubstr("previous_barrier_ms: is missing"));

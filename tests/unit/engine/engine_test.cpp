@@ -467,6 +467,14 @@ TEST_F(Restore, RefusesRecordsThatCannotFollow) {
   Record record;
   record.rank = 0;
   EXPECT_EQ(after(record), "it has no kind");
+  for (Micros Record::*time :
+       {&Record::time_us, &Record::span_us, &Record::waited_us, &Record::wasted_us}) {
+    for (const Micros impossible : {Micros{-2}, limits::kStoredTimeMax + 1, kNever}) {
+      record.*time = impossible;
+      EXPECT_EQ(after(record), "its times are impossible");
+    }
+    record.*time = 0;
+  }
   record.kind = RecordKind::kJobCreated;
   EXPECT_EQ(after(record), "the job was created before");
   record.kind = RecordKind::kJobStarted;
@@ -503,6 +511,16 @@ TEST_F(Restore, RefusesSettingsAndSnapshotsThatMakeNoSense) {
   snapshot_ = good;
   snapshot_.workers[0].rank = limits::kWorkersPerJobMax;
   EXPECT_NE(refused(&snapshot_, {}).find("impossible rank"), std::string::npos);
+  for (Micros WorkerSnapshot::*time :
+       {&WorkerSnapshot::last_push_us, &WorkerSnapshot::previous_push_us, &WorkerSnapshot::phase_us,
+        &WorkerSnapshot::phase_lease_us}) {
+    snapshot_ = good;
+    snapshot_.workers[0].*time = limits::kStoredTimeMax + 1;
+    EXPECT_NE(refused(&snapshot_, {}).find("impossible times of worker 0"), std::string::npos);
+  }
+  snapshot_ = good;
+  snapshot_.time_us = kNever;
+  EXPECT_NE(refused(&snapshot_, {}).find("impossible time"), std::string::npos);
   snapshot_ = good;
   snapshot_.policy = "bsp:0";
   EXPECT_NE(refused(&snapshot_, {}).find("K is '0'"), std::string::npos);
@@ -704,6 +722,8 @@ TEST(PolicyText, RefusalsSayWhatIsWrongAndWhatIsAllowed) {
       {"ssp:1000000001", "S is '1000000001'"},
       {"ssp:99999999999999999999", "S is '99999999999999999999'"},
       {"ssp: 1", "S is ' 1'"},
+      {"ssp:=1", "S is '=1'"},
+      {"hop:=ring", "graph '=ring' is unknown"},
       {"bsp:0", "K is '0', allowed are whole numbers from 1 to 1000000000"},
       {"bsp:", "K is ''"},
       {"bsp:2,3", "unknown parameter '3'"},
