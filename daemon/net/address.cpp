@@ -4,6 +4,7 @@
 #include <arpa/inet.h>
 #include <netinet/in.h>
 
+#include <algorithm>
 #include <charconv>
 #include <cstring>
 
@@ -19,7 +20,9 @@ bool is_ipv6(const std::string& host) {
   // A scope ("fe80::1%eth0") is for getaddrinfo to understand.
   const std::string bare = host.substr(0, host.find('%'));
   in6_addr parsed{};
-  return inet_pton(AF_INET6, bare.c_str(), &parsed) == 1;
+  const auto is_plain = [](char c) { return c > ' ' && c < 0x7f && c != '['; };
+  return std::all_of(host.begin(), host.end(), is_plain) &&
+         inet_pton(AF_INET6, bare.c_str(), &parsed) == 1;
 }
 
 std::string describe(std::string_view text, const std::string& what) {

@@ -61,6 +61,12 @@ TEST(Endpoint, WhatIsWrongIsSaid) {
   EXPECT_THAT(complaint("head:7x"), HasSubstr("'7x' is not a number"));
   EXPECT_THAT(complaint("::1"), HasSubstr("must stand in brackets"));
   EXPECT_THAT(complaint("[::1"), HasSubstr("not closed"));
+  using namespace std::string_literals;
+  for (const std::string& host : {"localhost"s, "[::1"s, "::1 "s, "::1\0"s, "::1%a\0"s, ""s}) {
+    EXPECT_NE(complaint("[" + host + "]:7117"), "") << host;
+  }
+  EXPECT_THAT(complaint("[head]"), HasSubstr("'head' is not an IPv6 address"));
+  EXPECT_THAT(complaint("tcp:a[b:1"), HasSubstr("is not the name or address of a host"));
   EXPECT_THAT(complaint("unx:/run/s.sock"), HasSubstr("'/run/s.sock' is not a number"));
   EXPECT_THAT(complaint("/run/s.sock"), HasSubstr("is not the name or address of a host"));
 }
