@@ -24,6 +24,14 @@ constexpr flatbuffers::uoffset_t kTablesMax = 2'000'000;
 Offset<String> text(FlatBufferBuilder& b, const std::string& value) {
   return value.empty() ? Offset<String>{} : b.CreateString(value);
 }
+// FlatBuffers' verifier does not look at where a vector's numbers begin: in bytes that it has not
+// written itself, anywhere.
+void read_numbers(const flatbuffers::Vector<std::int64_t>* stored,
+                  std::vector<std::int64_t>& values) {
+  values.resize(stored == nullptr ? 0 : stored->size());
+  if (!values.empty()) std::memcpy(values.data(), stored->Data(), values.size() * 8);
+}
+
 std::string text(const String* value) {
   return value == nullptr ? std::string{} : std::string(value->data(), value->size());
 }
@@ -124,8 +132,7 @@ bool read(const fb::Record* t, Record& r, std::string& error) {
   r.declined = t->declined();
   r.predicted_wait_us = t->predicted_wait_us();
   r.data = blob(t->data());
-  r.values.clear();
-  if (t->values() != nullptr) r.values.assign(t->values()->begin(), t->values()->end());
+  read_numbers(t->values(), r.values);
   return true;
 }
 
@@ -250,10 +257,7 @@ bool decode_snapshot(std::span<const std::uint8_t> bytes, JobSnapshot& s, std::s
   s.highest_clock = t->highest_clock();
   s.policy = text(t->policy());
   s.stop_reason = text(t->stop_reason());
-  s.policy_state.clear();
-  if (t->policy_state() != nullptr) {
-    s.policy_state.assign(t->policy_state()->begin(), t->policy_state()->end());
-  }
+  read_numbers(t->policy_state(), s.policy_state);
   s.workers.clear();
   if (t->workers() == nullptr) return true;
   for (const auto* w : *t->workers()) {

@@ -45,6 +45,7 @@ void Checks::on_records(const std::vector<Record>& records) {
 }
 
 void Checks::apply(const Record& record) {
+  if (record.kind == RecordKind::kJobStarted) started_.insert(record.job);
   if (record.rank == kNoRank) return;
   Member& member = members_[{record.job, static_cast<Rank>(record.rank)}];
   switch (record.kind) {
@@ -56,10 +57,12 @@ void Checks::apply(const Record& record) {
       }
       member.clock = record.clock;
       member.base = record.base;
+      member.gone = false;
       return;
     case RecordKind::kWorkerLeft:
     case RecordKind::kWorkerLost:
       member.takes_part = false;
+      member.gone = true;
       return;
     case RecordKind::kPush:
       require(record.incarnation == member.incarnation, "pushed in another life: " + text(record));
@@ -87,6 +90,7 @@ void Checks::on_granted(const wire::WorkerRef& worker, const wire::Granted& gran
               std::to_string(granted.iteration) + " after " + std::to_string(member.granted));
   member.granted = granted.iteration;
   member.takes_part = true;
+  granted_[{worker.job, worker.rank, worker.incarnation}] = granted.iteration;
   if (!bound_) return;
   const Clock ahead = granted.iteration - member.base;
   for (const auto& [key, other] : members_) {
@@ -96,6 +100,38 @@ void Checks::on_granted(const wire::WorkerRef& worker, const wire::Granted& gran
                 std::to_string(granted.iteration) + " while rank " + std::to_string(key.second) +
                 " has completed " + std::to_string(other.clock) + ": more than " +
                 std::to_string(*bound_) + " behind");
+  }
+}
+
+void Checks::on_advised(const wire::WorkerRef& worker, std::int64_t iteration) {
+  ++counts_["advised"];
+  const auto granted = granted_.find({worker.job, worker.rank, worker.incarnation});
+  require(granted != granted_.end() && granted->second == iteration,
+          "rank " + std::to_string(worker.rank) + " is to drop iteration " +
+              std::to_string(iteration) + ", which it is not in");
+  advised_.insert({worker.rank, iteration});
+}
+
+void Checks::on_dropped(std::uint32_t rank, std::int64_t iteration) {
+  ++counts_["dropped"];
+  require(advised_.contains({rank, iteration}),
+          "rank " + std::to_string(rank) + " drops iteration " + std::to_string(iteration) +
+              ", which nobody has advised");
+}
+
+void Checks::on_waits(const wire::WorkerRef& worker, const Explanation& why) {
+  ++counts_["waits"];
+  const std::string who = "rank " + std::to_string(worker.rank);
+  require(why.iteration >= 0 && !why.rule.empty() && !why.text.empty(),
+          who + " waits and is not told why: " + why.rule + ", " + why.text);
+  for (const WaitedFor& other : why.workers) {
+    require(other.rank != worker.rank, who + " waits for itself: " + why.text);
+    const auto member = members_.find({worker.job, other.rank});
+    // A job that has not started waits for whoever takes the place.
+    const bool gone = member != members_.end() && member->second.gone;
+    require(
+        !gone || !started_.contains(worker.job),
+        who + " waits for rank " + std::to_string(other.rank) + ", which has gone: " + why.text);
   }
 }
 
@@ -122,6 +158,7 @@ void Checks::on_collected(std::uint32_t rank, std::int64_t iteration,
 
 void Checks::on_restart(const Disk& disk) {
   members_.clear();
+  started_.clear();
   for (const JobId job : disk.jobs()) {
     for (const Record& record : disk.history(job)) apply(record);
   }

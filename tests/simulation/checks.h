@@ -7,6 +7,9 @@
 //    nobody pushes in a life that is over.
 //  - Granted iterations of a worker rise within a life, and a grant keeps the policy's staleness
 //    bound against everybody who is known to take part.
+//  - Whoever waits is told why, and for nobody who has left or was given up.
+//  - Nobody is advised to drop an iteration that was not granted, and no trainer is told to drop
+//    another iteration than the one that the advice was for.
 //  - A reduce is told of updates alone that their workers had sent before.
 //  - The engine that comes of a snapshot and the records after it is the one that comes of all
 //    records.
@@ -18,6 +21,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -39,6 +43,8 @@ class Checks final : public DaemonWatcher, public ClientWatcher {
   // DaemonWatcher
   void on_records(const std::vector<Record>& records) override;
   void on_granted(const wire::WorkerRef& worker, const wire::Granted& granted) override;
+  void on_advised(const wire::WorkerRef& worker, std::int64_t iteration) override;
+  void on_waits(const wire::WorkerRef& worker, const Explanation& why) override;
   void on_log(const LogLine& line) override;
 
   // ClientWatcher
@@ -46,6 +52,7 @@ class Checks final : public DaemonWatcher, public ClientWatcher {
   void on_published(std::uint32_t rank, std::int64_t iteration) override;
   void on_collected(std::uint32_t rank, std::int64_t iteration,
                     const std::vector<wire::PeerUpdate>& updates) override;
+  void on_dropped(std::uint32_t rank, std::int64_t iteration) override;
   void on_outcome(const std::string& call, Status status) override {
     ++counts_[call + " " + std::to_string(static_cast<int>(status))];
   }
@@ -70,6 +77,7 @@ class Checks final : public DaemonWatcher, public ClientWatcher {
     Clock clock = 0, base = 0;
     Iteration granted = kNoIteration;
     bool takes_part = false;  // has been granted something in this life, and has not gone
+    bool gone = false;
   };
   void apply(const Record& record);
 
@@ -77,6 +85,11 @@ class Checks final : public DaemonWatcher, public ClientWatcher {
   bool repeats_;
   std::function<void(const std::string&)> trace_;
   std::map<std::pair<JobId, Rank>, Member> members_;
+  std::set<JobId> started_;
+  // Of all lives of the daemon: the latest grant of each life of a worker, and what iterations of a
+  // rank were advised to be dropped.
+  std::map<std::tuple<JobId, Rank, Incarnation>, Iteration> granted_;
+  std::set<std::pair<std::uint32_t, std::int64_t>> advised_;
   std::multiset<std::pair<std::uint32_t, std::int64_t>> acknowledged_;
   std::map<std::uint32_t, std::set<std::int64_t>> published_;
   bool promised_ = true;

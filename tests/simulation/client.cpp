@@ -299,6 +299,7 @@ void Client::compute(std::size_t index) {
       if (trainer.phase != Phase::kCompute) return;
       const bool resync = std::atomic_ref(*trainer.signals->flag()).load() != 0;
       if (resync) {
+        watcher_.on_dropped(trainer.rank, trainer.iteration);
         trainer.phase = Phase::kRestarted;
       } else if (plan_.decentralized) {
         trainer.phase = plan_.compute_first ? Phase::kTargets : Phase::kCollect;

@@ -28,6 +28,8 @@ class ClientWatcher {
   virtual void on_published(std::uint32_t rank, std::int64_t iteration) = 0;
   virtual void on_collected(std::uint32_t rank, std::int64_t iteration,
                             const std::vector<wire::PeerUpdate>& updates) = 0;
+  // The worker was told to drop the work of an iteration, and does.
+  virtual void on_dropped(std::uint32_t rank, std::int64_t iteration) = 0;
   virtual void on_outcome(const std::string& call, Status status) = 0;
 };
 

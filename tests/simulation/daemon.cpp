@@ -12,6 +12,8 @@ constexpr Micros kTurnUs = 100;          // of a loop that has something to do, 
 constexpr Micros kPlanUs = 20'000;       // of a plan on the pool, at most
 constexpr Micros kDrainCheckUs = 1'000;  // of a daemon that stops
 constexpr ConnectionId kOperator = UINT64_MAX;
+constexpr std::uint64_t kAskEvery = 3;  // turns
+constexpr RequestId kFirstQuestion = RequestId{1} << 62;
 
 }  // namespace
 
@@ -187,6 +189,11 @@ bool Daemon::on_message(ConnectionKey connection, Session& session, wire::Messag
     case net::Route::kHandler:
       if (const auto* begin = std::get_if<wire::Begin>(&message.body)) {
         session.begins[message.id] = begin->worker;
+        // Of several by one worker, the last one waits.
+        no_longer_waits(begin->worker);
+        session.waiting[message.id] = begin->worker;
+      } else if (const auto* cancel = std::get_if<wire::CancelBegin>(&message.body)) {
+        no_longer_waits(cancel->worker);
       }
       core_->on_request({{connection, message.id}, std::move(message.body)});
       return true;
@@ -198,6 +205,12 @@ bool Daemon::on_message(ConnectionKey connection, Session& session, wire::Messag
     default:
       require(false, "the client breaks the rules: " + error);
       return false;
+  }
+}
+
+void Daemon::no_longer_waits(const wire::WorkerRef& worker) {
+  for (auto& [connection, session] : sessions_) {
+    std::erase_if(session.waiting, [&](const auto& one) { return one.second == worker; });
   }
 }
 
@@ -225,6 +238,11 @@ void Daemon::operate(wire::Body body) {
 // ---- What the core wants
 
 void Daemon::send(ConnectionId connection, wire::Message&& message) {
+  if (message.id >= kFirstQuestion) {
+    const auto* why = std::get_if<Explanation>(&message.body);
+    require(why != nullptr, "nobody says why a worker waits");
+    return watcher_.on_waits(asked_why_.at(message.id), *why);
+  }
   const auto found = sessions_.find(connection);
   if (found == sessions_.end()) return;
   if (const auto* granted = std::get_if<wire::Granted>(&message.body)) {
@@ -235,6 +253,10 @@ void Daemon::send(ConnectionId connection, wire::Message&& message) {
     require(begins || stops, "a grant answers something else than a begin");
     if (!stops) granted_.emplace_back(asked->second, *granted);
     if (begins) found->second.begins.erase(asked);
+  }
+  found->second.waiting.erase(message.id);
+  if (const auto* notice = std::get_if<wire::ResyncNotice>(&message.body)) {
+    advised_.push_back(*notice);
   }
   encoder_.append(message, found->second.out);
 }
@@ -270,10 +292,30 @@ void Daemon::end_turn() {
   for (const auto& [worker, granted] : std::exchange(granted_, {})) {
     watcher_.on_granted(worker, granted);
   }
+  for (const wire::ResyncNotice& notice : std::exchange(advised_, {})) {
+    watcher_.on_advised(notice.worker, notice.iteration);
+  }
   for (auto& [connection, session] : sessions_) {
     if (!session.out.empty()) network_.send(connection, false, std::exchange(session.out, {}));
   }
+  // Where a timer is due, it comes before any question.
+  if (++turns_ % kAskEvery == 0 && core_->idle() && !draining_ && core_->next_deadline() > now()) {
+    ask_who_waits();
+  }
   arm_timer();
+}
+
+// Only where no answer waits for the disk: whoever has none then waits for others.
+void Daemon::ask_who_waits() {
+  RequestId question = kFirstQuestion;
+  for (const auto& [connection, session] : sessions_) {
+    for (const auto& [request, worker] : session.waiting) {
+      asked_why_[++question] = worker;
+      core_->on_request({{connection, question}, wire::Explain{worker}});
+    }
+  }
+  core_->end_turn();
+  asked_why_.clear();
 }
 
 void Daemon::arm_timer() {

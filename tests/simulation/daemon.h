@@ -31,6 +31,10 @@ class DaemonWatcher {
   virtual void on_records(const std::vector<Record>& records) = 0;
   // A worker asked to begin and is granted; after the records of its turn.
   virtual void on_granted(const wire::WorkerRef& worker, const wire::Granted& granted) = 0;
+  // A worker is advised to drop the work of an iteration; after the grants of its turn.
+  virtual void on_advised(const wire::WorkerRef& worker, std::int64_t iteration) = 0;
+  // Between turns: why a worker that asked to begin has no answer yet.
+  virtual void on_waits(const wire::WorkerRef& worker, const Explanation& why) = 0;
   virtual void on_log(const LogLine& line) = 0;
 };
 
@@ -75,6 +79,7 @@ class Daemon final : public Endpoint, private server::Core::Host {
     std::vector<std::uint8_t> out;
     Micros last_read = 0;
     std::map<RequestId, wire::WorkerRef> begins;
+    std::map<RequestId, wire::WorkerRef> waiting;  // those that will be answered
   };
   // Sits between the core and the store, and shows what goes by.
   class WatchedStore;
@@ -92,7 +97,9 @@ class Daemon final : public Endpoint, private server::Core::Host {
   void drop(ConnectionKey connection);
   void end_turn_soon();
   void end_turn();
+  void ask_who_waits();
   void arm_timer();
+  void no_longer_waits(const wire::WorkerRef& worker);
   void check_idle(ConnectionKey connection);
   void later(Micros span, std::function<void()> what);
 
@@ -109,6 +116,9 @@ class Daemon final : public Endpoint, private server::Core::Host {
   std::map<ConnectionKey, Session> sessions_;
   wire::Encoder encoder_;
   std::vector<std::pair<wire::WorkerRef, wire::Granted>> granted_;  // in this turn
+  std::vector<wire::ResyncNotice> advised_;                         // likewise
+  std::uint64_t turns_ = 0;
+  std::map<RequestId, wire::WorkerRef> asked_why_;
   bool turn_ends_ = false;
   bool draining_ = false;
   bool done_ = false;
