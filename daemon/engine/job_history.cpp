@@ -347,6 +347,13 @@ static bool are_times(std::initializer_list<Micros> times) {
                      [](Micros time) { return time >= -1 && time <= limits::kStoredTimeMax; });
 }
 
+// Clocks and iterations: any whose differences do not overflow.
+static bool are_clocks(std::initializer_list<Clock> clocks) {
+  constexpr Clock kMost = Clock{1} << 60;
+  return std::all_of(clocks.begin(), clocks.end(),
+                     [](Clock clock) { return clock >= -kMost && clock <= kMost; });
+}
+
 // Empty, or what makes a stored record impossible here. The store has checked that it is undamaged;
 // this guards the engine against a history that does not fit itself.
 std::string Job::check_record(const Record& record) const {
@@ -356,6 +363,9 @@ std::string Job::check_record(const Record& record) const {
   if (state_ == JobState::kStopped) return "it comes after the job's end";
   if (!are_times({record.time_us, record.span_us, record.waited_us, record.wasted_us})) {
     return "its times are impossible";
+  }
+  if (!are_clocks({record.clock, record.base, record.iteration})) {
+    return "its clocks are impossible";
   }
   switch (record.kind) {
     case RecordKind::kNone:
@@ -459,6 +469,11 @@ bool Job::restore_snapshot(const JobSnapshot& snapshot, std::string& error) {
     if (!are_times({stored.last_push_us, stored.previous_push_us, stored.phase_us,
                     stored.phase_lease_us})) {
       error = "its snapshot has impossible times of worker " + std::to_string(stored.rank);
+      return false;
+    }
+    if (!are_clocks({stored.clock, stored.base, stored.granted, stored.pushed, stored.late,
+                     stored.entered})) {
+      error = "its snapshot has impossible clocks of worker " + std::to_string(stored.rank);
       return false;
     }
     Worker& w = make_worker(stored.rank);

@@ -475,6 +475,17 @@ TEST_F(Restore, RefusesRecordsThatCannotFollow) {
     }
     record.*time = 0;
   }
+  for (const Clock impossible : {(Clock{1} << 60) + 1, -(Clock{1} << 60) - 1}) {
+    Record wrong = record;
+    wrong.clock = impossible;
+    EXPECT_EQ(after(wrong), "its clocks are impossible");
+    wrong = record;
+    wrong.base = impossible;
+    EXPECT_EQ(after(wrong), "its clocks are impossible");
+    wrong = record;
+    wrong.iteration = impossible;
+    EXPECT_EQ(after(wrong), "its clocks are impossible");
+  }
   record.kind = RecordKind::kJobCreated;
   EXPECT_EQ(after(record), "the job was created before");
   record.kind = RecordKind::kJobStarted;
@@ -518,6 +529,9 @@ TEST_F(Restore, RefusesSettingsAndSnapshotsThatMakeNoSense) {
     snapshot_.workers[0].*time = limits::kStoredTimeMax + 1;
     EXPECT_NE(refused(&snapshot_, {}).find("impossible times of worker 0"), std::string::npos);
   }
+  snapshot_ = good;
+  snapshot_.workers[0].base = -(Clock{1} << 60) - 1;
+  EXPECT_NE(refused(&snapshot_, {}).find("impossible clocks of worker 0"), std::string::npos);
   snapshot_ = good;
   snapshot_.time_us = kNever;
   EXPECT_NE(refused(&snapshot_, {}).find("impossible time"), std::string::npos);
