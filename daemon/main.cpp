@@ -104,6 +104,7 @@ class Daemon {
   std::shared_ptr<const syncd::admin::Snapshot> snapshot();
   void listen_for_signals();
   void on_signal(int number);
+  void tell_recovering();
   void reload();
   bool try_reload(std::vector<std::string>& errors);
   void report_reload(const Config& before, const Config& wanted);
@@ -150,9 +151,9 @@ int Daemon::run() {
   info("starting", {{"version", SYNCD_VERSION}, {"pid", std::to_string(getpid())}});
   manager_.tell(kRecoveryTold);
   std::string error;
-  if (flags_.store_salvage &&
-      !syncd::server::salvage_store(
-          config_, [this](const LogLine& line) { log_.write(line); }, error)) {
+  if (flags_.store_salvage && !syncd::server::salvage_store(
+                                  config_, [this](const LogLine& line) { log_.write(line); },
+                                  [this] { tell_recovering(); }, error)) {
     return fail(kBadStore, error);
   }
   std::unique_ptr<syncd::store::Store> store = syncd::server::open_store(config_, error);
@@ -175,14 +176,17 @@ int Daemon::run() {
   return exit_code_;
 }
 
+// That it goes on, for whoever waits for it to be ready.
+void Daemon::tell_recovering() {
+  const std::uint64_t now_ns = uv_hrtime();
+  if (now_ns < told_recovering_ns_ + kRecoveryTellNs) return;
+  told_recovering_ns_ = now_ns;
+  manager_.tell(kRecoveryTold);
+}
+
 int Daemon::start(std::unique_ptr<syncd::store::Store> store) {
   auto options = syncd::server::server_options(config_, SYNCD_VERSION);
-  options.on_recovering = [this] {
-    const std::uint64_t now_ns = uv_hrtime();
-    if (now_ns < told_recovering_ns_ + kRecoveryTellNs) return;
-    told_recovering_ns_ = now_ns;
-    manager_.tell(kRecoveryTold);
-  };
+  options.on_recovering = [this] { tell_recovering(); };
   server_ =
       std::make_unique<syncd::server::Server>(&loop_, std::move(options), std::move(store),
                                               [this](const LogLine& line) { log_.write(line); });

@@ -93,7 +93,7 @@ void Engine::step(Event event, Micros now, Effects& effects) {
         if constexpr (std::is_same_v<T, Request>) {
           handle(e, effects);
         } else if constexpr (std::is_same_v<T, Disconnected>) {
-          on_disconnected(e.connection, effects);
+          on_disconnected(e, effects);
         } else if constexpr (std::is_same_v<T, PlanReady>) {
           const auto it = jobs_.find(e.job);
           if (it == jobs_.end()) return;
@@ -607,8 +607,8 @@ void Engine::detach(ConnectionId connection, JobId job, Rank rank) {
   if (it->second.empty()) connections_.erase(it);
 }
 
-void Engine::on_disconnected(ConnectionId connection, Effects& effects) {
-  const auto it = connections_.find(connection);
+void Engine::on_disconnected(const Disconnected& event, Effects& effects) {
+  const auto it = connections_.find(event.connection);
   if (it == connections_.end()) return;
   const std::set<std::pair<JobId, Rank>> members = std::move(it->second);
   connections_.erase(it);
@@ -616,7 +616,7 @@ void Engine::on_disconnected(ConnectionId connection, Effects& effects) {
     const auto job = jobs_.find(id);
     if (job == jobs_.end()) continue;  // stopped, and forgotten since
     Bound bound(*job->second, effects);
-    job->second->disconnected(rank, connection);
+    job->second->disconnected(rank, event);
   }
 }
 

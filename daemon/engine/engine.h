@@ -126,7 +126,7 @@ class Engine {
   void on_workers(const Caller& caller, const wire::WorkersRequest& request,
                   Effects& effects) const;
   void detach(ConnectionId connection, JobId job, Rank rank);
-  void on_disconnected(ConnectionId connection, Effects& effects);
+  void on_disconnected(const Disconnected& event, Effects& effects);
   // Its epoch is the one after that of the last job by its name, and `epoch_least` at least.
   Job* create_job(const JobSpec& spec, Effects& effects, std::string& error, Epoch epoch_least = 1);
   bool makes_job(const wire::Join& join) const;

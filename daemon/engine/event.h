@@ -41,6 +41,7 @@ struct Request {
 // their job's worker_grace.
 struct Disconnected {
   ConnectionId connection = 0;
+  std::string reason = {};  // for the log; may be empty
 };
 
 // Work that a policy asked for in Effects::plans is done.

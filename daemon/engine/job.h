@@ -62,7 +62,7 @@ class Job final : public PolicyHost {
   // Empty, or why the job cannot go over to this policy.
   std::string check_switch(const Policy& policy) const;
   void switch_policy(const Policy& policy);
-  void disconnected(Rank rank, ConnectionId connection);
+  void disconnected(Rank rank, const Disconnected& event);
   void timer(const TimerKey& key);
   void plan_ready(const PlanReady& ready);
   void answer_all_waiting(Status status, const std::string& text);

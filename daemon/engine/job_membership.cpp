@@ -641,16 +641,19 @@ void Job::stop(const std::string& reason) {
       {{"reason", reason}, {"pushes", std::to_string(pushes_)}});
 }
 
-void Job::disconnected(Rank rank, ConnectionId connection) {
+void Job::disconnected(Rank rank, const Disconnected& event) {
   Worker& worker = at(rank);
-  if (worker.connection != connection) return;  // it has come back over another one
+  if (worker.connection != event.connection) return;  // it has come back over another one
   worker.connection = 0;
   if (!is_member(worker.state) || state_ == JobState::kStopped) return;
   worker.disconnected_at = now();
   withdraw(worker);
   members_changed();
-  log(LogLevel::kInfo, "worker_disconnected", &worker,
-      {{"clock", std::to_string(worker.clock)}, {"grace", format_duration(spec_.worker_grace_us)}});
+  std::vector<std::pair<std::string, std::string>> fields;
+  if (!event.reason.empty()) fields.emplace_back("reason", event.reason);
+  fields.emplace_back("clock", std::to_string(worker.clock));
+  fields.emplace_back("grace", format_duration(spec_.worker_grace_us));
+  log(LogLevel::kInfo, "worker_disconnected", &worker, std::move(fields));
   arm_liveness(worker);
 }
 

@@ -109,6 +109,7 @@ class Connection {
   Identity identity;
   bool dirty = false;
   std::uint64_t scheduled_ms = 0;
+  std::string closed_why;
 
  private:
   Connection(ConnectionHost& host, const ConnectionLimits& limits, ConnectionId id,

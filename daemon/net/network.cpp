@@ -424,11 +424,13 @@ void Network::fail(Connection& connection, Status status, const std::string& tex
 
 void Network::end(Connection& connection, const std::string& reason, LogLevel level) {
   log(level, "connection_closed", &connection, {{"reason", reason}});
+  connection.closed_why = reason;
   connection.close();
 }
 
 void Network::on_lost(Connection& connection, const std::string& reason) {
   log(LogLevel::kDebug, "connection_closed", &connection, {{"reason", reason}});
+  connection.closed_why = reason;
 }
 
 void Network::close(ConnectionId id, const std::string& reason) {
@@ -453,7 +455,7 @@ void Network::on_gone(Connection& connection) {
         found != per_identity_.end() && --found->second == 0) {
       per_identity_.erase(found);
     }
-    handler_.on_closed(id);
+    handler_.on_closed(id, connection.closed_why);
   }
   close_own_handles_if_done();
 }

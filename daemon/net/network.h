@@ -34,8 +34,8 @@ class FrameHandler {
   virtual ~FrameHandler() = default;
   // A request of an established session.
   virtual void on_message(ConnectionId connection, wire::Message&& message) = 0;
-  // An established session is over; nothing sent to it from now on arrives.
-  virtual void on_closed(ConnectionId connection) = 0;
+  // An established session is over, `reason` in words; nothing sent to it from now on arrives.
+  virtual void on_closed(ConnectionId connection, const std::string& reason) = 0;
   // Everything that could be read in this turn of the loop has been handed over, and answers are
   // about to be written. What must happen before an answer can leave is done here at the latest.
   virtual void on_turn_end() = 0;

@@ -59,8 +59,8 @@ void Core::on_request(Request request) {
   step(std::move(request));
 }
 
-void Core::on_closed(ConnectionId connection) {
-  step(Disconnected{connection});
+void Core::on_closed(ConnectionId connection, const std::string& reason) {
+  step(Disconnected{connection, reason});
 }
 
 void Core::on_plan(PlanReady&& ready) {

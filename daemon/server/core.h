@@ -52,7 +52,7 @@ class Core {
 
   // A request for the engine, of an established session.
   void on_request(Request request);
-  void on_closed(ConnectionId connection);
+  void on_closed(ConnectionId connection, const std::string& reason = {});
   void on_plan(PlanReady&& ready);
   // The daemon is going away: what stands is answered.
   void shutdown(const std::string& reason);

@@ -44,10 +44,11 @@ std::unique_ptr<store::Store> open_store(const config::Config& config, std::stri
   return store::open_rocks_store(options, error);
 }
 
-bool salvage_store(const config::Config& config, const Server::LogSink& log, std::string& error) {
+bool salvage_store(const config::Config& config, const Server::LogSink& log,
+                   const std::function<void()>& progress, std::string& error) {
   if (config.store_in_memory()) return true;
   store::Salvaged salvaged;
-  if (!store::salvage_store(config.store_path, salvaged, error)) return false;
+  if (!store::salvage_store(config.store_path, salvaged, error, progress)) return false;
   if (!salvaged.needed) {
     log({LogLevel::kInfo,
          "store_sound",

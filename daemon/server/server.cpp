@@ -369,7 +369,7 @@ void Server::on_message(ConnectionId connection, wire::Message&& message) {
   }
 }
 
-void Server::on_closed(ConnectionId connection) {
+void Server::on_closed(ConnectionId connection, const std::string& reason) {
   std::erase_if(audits_, [&](const Audit& audit) {
     if (audit.caller.connection != connection) return false;
     LogLine line{LogLevel::kInfo, "audit", audit.what};
@@ -377,7 +377,7 @@ void Server::on_closed(ConnectionId connection) {
     log_(line);
     return true;
   });
-  if (phase_ != Phase::kClosing) core_.on_closed(connection);
+  if (phase_ != Phase::kClosing) core_.on_closed(connection, reason);
 }
 
 void Server::on_turn_end() {

@@ -100,7 +100,7 @@ class Server final : private net::FrameHandler, private Core::Host {
 
   // net::FrameHandler
   void on_message(ConnectionId connection, wire::Message&& message) override;
-  void on_closed(ConnectionId connection) override;
+  void on_closed(ConnectionId connection, const std::string& reason) override;
   void on_turn_end() override;
   void on_log(LogLine line) override { log_(line); }
 

@@ -22,7 +22,8 @@ namespace fs = std::filesystem;
 
 class Checker {
  public:
-  Checker(const std::string& path, const Database& database) : path_(path), database_(database) {}
+  Checker(const std::string& path, const Database& database, const std::function<void()>& progress)
+      : path_(path), database_(database), progress_(progress) {}
 
   bool run(StoreCheck& check, std::string& error) {
     if (!read_extents(database_, path_, extents_, error)) return false;
@@ -64,7 +65,10 @@ class Checker {
     options.fill_cache = false;
     const std::unique_ptr<rocksdb::Iterator> it(
         database_.db->NewIterator(options, database_.families[family]));
-    for (it->SeekToFirst(); it->Valid(); it->Next()) look(it->key(), it->value());
+    for (it->SeekToFirst(); it->Valid(); it->Next()) {
+      look(it->key(), it->value());
+      if (progress_ && ++seen_ % kProgressEvery == 0) progress_();
+    }
     problem_ = it->status().ToString();
     return it->status().ok();
   }
@@ -133,6 +137,8 @@ class Checker {
 
   const std::string& path_;
   const Database& database_;
+  const std::function<void()>& progress_;
+  std::uint64_t seen_ = 0;
   std::map<JobId, Extent> extents_;  // of those that retention has cut
   std::map<JobId, JobCheck> jobs_;
   std::map<JobId, std::uint64_t> omitted_;
@@ -181,10 +187,11 @@ bool check_copy(const std::string& backup, const std::string& copy, std::string&
 
 }  // namespace
 
-bool check_store(const std::string& path, StoreCheck& check, std::string& error) {
+bool check_store(const std::string& path, StoreCheck& check, std::string& error,
+                 const std::function<void()>& progress) {
   check = {};
   const auto database = open_database({.path = path, .read_only = true}, error);
-  return database != nullptr && Checker(path, *database).run(check, error);
+  return database != nullptr && Checker(path, *database, progress).run(check, error);
 }
 
 bool backup_store(const std::string& path, const std::string& to, std::string& error) {

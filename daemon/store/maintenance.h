@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -36,11 +37,15 @@ struct StoreCheck {
 
 // A store with more problems than so many in a job names no more of that job's.
 inline constexpr std::size_t kProblemsMax = 20;
+// After so many values whoever waits is told that it goes on.
+inline constexpr std::uint64_t kProgressEvery = 256;
 
 // Reads every record and snapshot, and checks checksums, keys and the continuity of sequences. The
 // store is not changed and may be open in a daemon, whose latest commits are then not looked at.
-// False: it cannot be read at all; what is wrong in it is in `check`.
-bool check_store(const std::string& path, StoreCheck& check, std::string& error);
+// False: it cannot be read at all; what is wrong in it is in `check`. `progress`, where it is
+// given, is called every kProgressEvery values.
+bool check_store(const std::string& path, StoreCheck& check, std::string& error,
+                 const std::function<void()>& progress = {});
 
 // Makes a copy in `to`, a directory that is not there yet, of the store at `path`. Files that do
 // not change any more are linked, not copied, where both are on one file system.

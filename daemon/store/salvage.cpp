@@ -42,8 +42,9 @@ struct Run {
 
 class Salvage {
  public:
-  Salvage(const Database& from, const LogReport& log, const Database& to, Salvaged& out)
-      : from_(from), log_(log), to_(to), out_(out) {}
+  Salvage(const Database& from, const LogReport& log, const Database& to, Salvaged& out,
+          const std::function<void()>& progress)
+      : from_(from), log_(log), to_(to), out_(out), progress_(progress) {}
 
   bool run(std::string& error) {
     std::string unreadable;
@@ -159,6 +160,7 @@ class Salvage {
         if (it->status().ok() || !skip(*it, id, due)) return;
         continue;
       }
+      go_on();
       const Sequence sequence = sequence_of(it->key());
       highest_ = std::max(highest_, sequence);
       Record record;
@@ -253,6 +255,7 @@ class Salvage {
     const rocksdb::Slice upper(end);
     const auto it = iterate(kRecords, &upper);
     for (it->Seek(record_key(id, keep.first)); it->Valid(); it->Next()) {
+      go_on();
       batch.Put(to_.families[kRecords], it->key(), it->value());
       extent.bytes += it->key().size() + it->value().size();
       if (snapshot && sequence_of(it->key()) == snapshot->sequence) {
@@ -270,6 +273,10 @@ class Salvage {
     return write(batch);
   }
 
+  void go_on() {
+    if (progress_ && ++seen_ % kProgressEvery == 0) progress_();
+  }
+
   bool write(rocksdb::WriteBatch& batch) {
     rocksdb::WriteOptions options;
     options.sync = true;
@@ -283,6 +290,8 @@ class Salvage {
   const LogReport& log_;
   const Database& to_;
   Salvaged& out_;
+  const std::function<void()>& progress_;
+  std::uint64_t seen_ = 0;
   std::map<JobId, Extent> extents_;
   std::vector<Run> runs_;                              // of the job at hand
   std::vector<std::pair<Sequence, std::string>> why_;  // records that are not good
@@ -292,10 +301,10 @@ class Salvage {
   std::string problem_;
 };
 
-bool is_sound(const std::string& path) {
+bool is_sound(const std::string& path, const std::function<void()>& progress) {
   StoreCheck check;
   std::string ignored;
-  return check_store(path, check, ignored) && check.sound();
+  return check_store(path, check, ignored, progress) && check.sound();
 }
 
 std::string unused_name(const std::string& path) {
@@ -332,12 +341,13 @@ bool put_in_place(const std::string& made, const std::string& path, const std::s
 
 }  // namespace
 
-bool salvage_store(const std::string& directory, Salvaged& salvaged, std::string& error) {
+bool salvage_store(const std::string& directory, Salvaged& salvaged, std::string& error,
+                   const std::function<void()>& progress) {
   salvaged = {};
   const std::string path = directory_name(directory);
   std::error_code code;
   // A store that is not there, or of which nothing was written, opens as ever.
-  if (!fs::exists(path + "/CURRENT", code) || is_sound(path)) return true;
+  if (!fs::exists(path + "/CURRENT", code) || is_sound(path, progress)) return true;
   salvaged.needed = true;
   rocksdb::Env* env = rocksdb::Env::Default();
   rocksdb::FileLock* lock = nullptr;
@@ -361,7 +371,7 @@ bool salvage_store(const std::string& directory, Salvaged& salvaged, std::string
     if (to == nullptr) return finish(false);
     LogReport log;
     if (!examine_log(env, path, log, error)) return finish(false);
-    if (!Salvage(*from, log, *to, salvaged).run(error)) {
+    if (!Salvage(*from, log, *to, salvaged, progress).run(error)) {
       error = "what is good in store " + path + " cannot be copied to " + target + ": " + error;
       return finish(false);
     }

@@ -2,6 +2,7 @@
 // takes; any thread. See maintenance.h for what `error` says.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -32,7 +33,9 @@ struct Salvaged {
 // another name. Needs as much room on the disk as the store takes. A crash on the way leaves the
 // damaged store or the new one at `path`; where the file system cannot exchange two names it may
 // leave none there, and a start is then refused until they were put right. False: no part of it can
-// be read, or something holds it open.
-bool salvage_store(const std::string& path, Salvaged& salvaged, std::string& error);
+// be read, or something holds it open. `progress`, where it is given, is called every
+// kProgressEvery records.
+bool salvage_store(const std::string& path, Salvaged& salvaged, std::string& error,
+                   const std::function<void()>& progress = {});
 
 }  // namespace syncd::store

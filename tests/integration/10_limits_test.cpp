@@ -35,6 +35,9 @@ TEST(Silence, AConnectionWithoutAnySignOfLifeIsClosedAndItsWorkersAreDisconnecte
   client.drain_until_closed();
   EXPECT_TRUE(daemon.logged("heartbeat_timeout")) << "the log has the reason";
   wait_until("the worker to be disconnected", [&] { return daemon.logged("worker_disconnected"); });
+  const std::string log = daemon.log();
+  const std::string line = log.substr(log.find("worker_disconnected"));
+  EXPECT_NE(line.substr(0, line.find('\n')).find("heartbeat_timeout"), std::string::npos) << line;
 }
 
 // The library's heartbeats keep a connection open while nobody calls.

@@ -150,6 +150,22 @@ TEST_F(Reload, OneMistakeAnywhereChangesNothing) {
   }
 }
 
+// A line for each change of state, and none for an iteration.
+TEST_F(Reload, TheLogSaysNothingOfPushes) {
+  Daemon daemon = start("");
+  RawClient client(daemon.address());
+  client.hello();
+  RawWorker worker(client, join_of("job", 0, 1, "asp"));
+  worker.begin(0);
+  worker.push(0);
+  const std::size_t before = lines_of(daemon.log()).size();
+  for (std::int64_t iteration = 1; iteration <= 100; ++iteration) {
+    worker.begin(iteration);
+    worker.push(iteration);
+  }
+  EXPECT_EQ(lines_of(daemon.log()).size(), before) << daemon.log();
+}
+
 // Whoever rotates logs gives the file another name and then the signal.
 TEST_F(Reload, LinesGoIntoTheFileThatHasTheNameNow) {
   const std::string path = directory_.file("rotated.log");

@@ -32,6 +32,7 @@ class FakeHandler final : public FrameHandler {
   };
   std::vector<Received> received;
   std::vector<ConnectionId> closed;
+  std::string closed_why;  // the last one
   std::vector<LogLine> lines;
   std::function<void(ConnectionId, const wire::Message&)> answer;
   std::function<void()> turn_end;
@@ -40,7 +41,10 @@ class FakeHandler final : public FrameHandler {
     received.push_back({connection, std::move(message)});
     if (answer) answer(connection, received.back().message);
   }
-  void on_closed(ConnectionId connection) override { closed.push_back(connection); }
+  void on_closed(ConnectionId connection, const std::string& reason) override {
+    closed.push_back(connection);
+    closed_why = reason;
+  }
   void on_turn_end() override {
     if (turn_end) turn_end();
   }

@@ -276,6 +276,7 @@ TEST_F(NetworkTest, HandlerMayCloseTheConnectionItIsServing) {
   EXPECT_EQ(handler_.received.size(), 1U);
   ASSERT_TRUE(run_until([&] { return handler_.closed.size() == 1; }));
   EXPECT_EQ(handler_.logged("connection_closed", "reason"), "because");
+  EXPECT_EQ(handler_.closed_why, "because");
 }
 
 TEST_F(NetworkTest, ShutdownTellsEverybodyAndFlushes) {

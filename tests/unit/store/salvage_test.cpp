@@ -109,6 +109,24 @@ class SalvageTest : public ::testing::Test {
   TempDir dir_;
 };
 
+// A service manager that waits for the start is told while all is read, and while it is copied.
+TEST_F(SalvageTest, WhoWaitsIsToldThatItGoesOn) {
+  constexpr Sequence kRecords = 2000;
+  write_records(1, kRecords, End::kCrash);
+  const std::string file = log_file();
+  int calls = 0;
+  StoreCheck check;
+  std::string error;
+  ASSERT_TRUE(check_store(path(), check, error, [&] { ++calls; })) << error;
+  EXPECT_GE(calls, static_cast<int>(kRecords / kProgressEvery));
+  const int to_read = calls;
+  overwrite(file, place_of(file, kRecords - 1) + 14, std::string(8, '\xff'));
+  Salvaged salvaged;
+  ASSERT_TRUE(salvage_store(path(), salvaged, error, [&] { ++calls; })) << error;
+  ASSERT_TRUE(salvaged.needed);
+  EXPECT_GE(calls, 2 * to_read);
+}
+
 // ---- without the flag
 // -------------------------------------------------------------------------------
 
