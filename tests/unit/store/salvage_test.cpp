@@ -120,11 +120,12 @@ TEST_F(SalvageTest, WhoWaitsIsToldThatItGoesOn) {
   ASSERT_TRUE(check_store(path(), check, error, [&] { ++calls; })) << error;
   EXPECT_GE(calls, static_cast<int>(kRecords / kProgressEvery));
   const int to_read = calls;
-  overwrite(file, place_of(file, kRecords - 1) + 14, std::string(8, '\xff'));
+  overwrite(file, place_of(file, 10) + 14, std::string(8, '\xff'));
   Salvaged salvaged;
   ASSERT_TRUE(salvage_store(path(), salvaged, error, [&] { ++calls; })) << error;
   ASSERT_TRUE(salvaged.needed);
-  EXPECT_GE(calls, 2 * to_read);
+  // What lies behind the damage is read, too.
+  EXPECT_GE(calls - to_read, static_cast<int>(kRecords / kProgressEvery) - 1);
 }
 
 // ---- without the flag
