@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <sys/stat.h>
 
+#include <csignal>
 #include <cstdlib>
 
 #include "support/daemon.h"
@@ -165,6 +166,32 @@ TEST_F(OverTls, ToolsUseItToo) {
 }
 
 // As somebody does it who has read the output of the first command alone.
+// New connections are those of the new authority; the others go on.
+TEST_F(OverTls, CertificatesAndAuthorityAreReplacedByAReload) {
+  Daemon daemon(directory_, options(true));
+  const std::string address = "tls:" + daemon.tcp_address();
+  const TlsFiles others(directory_.path(), "others");
+  others.make_server("server-new");
+  others.make_client("worker-new", {"worker.example"});
+  const tls::ClientSettings of_new = {others.ca(), others.certificate("worker-new"),
+                                      others.key("worker-new")};
+  RawTlsClient before(daemon.tcp_address(), settings("worker"));
+  before.hello();
+  EXPECT_EQ(open(address, settings("worker")).status, SYNCD_OK);
+  EXPECT_EQ(open(address, of_new).status, SYNCD_E_AUTH);
+  write_file(directory_.file("syncd.toml"),
+             "[tls]\ncertificate = \"" + others.certificate("server-new") + "\"\nkey = \"" +
+                 others.key("server-new") + "\"\nclient_ca = \"" + others.ca() + "\"\n");
+  daemon.signal(SIGHUP);
+  wait_until("the reload", [&] { return daemon.logged(" reloaded "); });
+  EXPECT_EQ(open(address, of_new).status, SYNCD_OK);
+  EXPECT_EQ(open(address, settings("worker")).status, SYNCD_E_AUTH);
+  // Who trusts the new authority, and shows what the old one has signed.
+  EXPECT_EQ(open(address, {others.ca(), files_.certificate("worker"), files_.key("worker")}).status,
+            SYNCD_E_AUTH);
+  before.call_for<wire::StatusReply>(wire::StatusRequest{});
+}
+
 TEST_F(OverTls, AFirstSecureSetUpIsThreeCommands) {
   const std::string made = directory_.file("made");
   const RunResult init =
