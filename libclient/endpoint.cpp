@@ -1,15 +1,13 @@
 // Parsing of daemon addresses. Pure functions; any thread.
 #include "libclient/endpoint.h"
 
-#include <arpa/inet.h>
-#include <netinet/in.h>
 #include <sys/un.h>
 
-#include <algorithm>
 #include <charconv>
 #include <utility>
 
 #include "proto/defaults.h"
+#include "proto/host.h"
 
 namespace syncd::client {
 namespace {
@@ -67,21 +65,6 @@ bool parse_port(std::string_view item, std::string_view text, Endpoint& endpoint
   return true;
 }
 
-bool is_host_name(std::string_view host) {
-  constexpr std::string_view kCharacters =
-      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-_";
-  return host.size() <= 255 && host.find_first_not_of(kCharacters) == std::string_view::npos;
-}
-
-// "::1", or "fe80::1%eth0", whose scope is for getaddrinfo to understand.
-bool is_ipv6(std::string_view host) {
-  in6_addr parsed{};
-  const std::string bare(host.substr(0, host.find('%')));
-  const auto is_plain = [](char c) { return c > ' ' && c < 0x7f && c != '['; };
-  return host.size() <= 255 && std::all_of(host.begin(), host.end(), is_plain) &&
-         inet_pton(AF_INET6, bare.c_str(), &parsed) == 1;
-}
-
 // Cuts "host", "host:port", "[v6]" or "[v6]:port" in two; `port` is empty where it is left out.
 bool split_host(std::string_view item, std::string_view text, std::string_view& host,
                 std::string_view& port, std::string& error) {
@@ -122,7 +105,7 @@ bool parse_tcp(Endpoint::Kind kind, std::string_view item, std::string_view text
     return false;
   }
   const bool bracketed = text.front() == '[';
-  if (bracketed ? !is_ipv6(host) : !is_host_name(host)) {
+  if (bracketed ? !is_ipv6_address(host) : !is_host_name(host)) {
     error = complain(item, "'" + std::string(host) + "' is not " +
                                (bracketed ? "an IPv6 address" : "the name or address of a host"));
     return false;

@@ -202,7 +202,7 @@ class Stopwatch {
 
 // ---- zipline -----------------------------------------------------------------------------------
 
-// So many ends are predicted in some seconds and 200 MB.
+// So many ends are predicted in about a second and 300 MB.
 constexpr std::int64_t kEndsMax = 10'000'000;
 
 std::optional<std::int64_t> whole_option(const char* name,

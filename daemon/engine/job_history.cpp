@@ -342,17 +342,26 @@ void Job::rebase_all() {
 // ---- replay
 // -------------------------------------------------------------------------------------------------
 
-static bool are_times(std::initializer_list<Micros> times) {
-  return std::all_of(times.begin(), times.end(),
-                     [](Micros time) { return time >= -1 && time <= limits::kStoredTimeMax; });
+namespace {
+
+// Empty, or which of the numbers is not from `lowest` to limits::kStoredMax.
+std::string out_of_range(const char* what, std::int64_t lowest,
+                         std::initializer_list<std::int64_t> numbers) {
+  for (const std::int64_t number : numbers) {
+    if (number >= lowest && number <= limits::kStoredMax) continue;
+    return std::string(what) + " " + std::to_string(number) + " is impossible: allowed are " +
+           std::to_string(lowest) + " to " + std::to_string(limits::kStoredMax);
+  }
+  return {};
+}
+std::string wrong_time(std::initializer_list<Micros> times) {
+  return out_of_range("its time", -1, times);
+}
+std::string wrong_clock(std::initializer_list<Clock> clocks) {
+  return out_of_range("its clock", -limits::kStoredMax, clocks);
 }
 
-// Clocks and iterations: any whose differences do not overflow.
-static bool are_clocks(std::initializer_list<Clock> clocks) {
-  constexpr Clock kMost = Clock{1} << 60;
-  return std::all_of(clocks.begin(), clocks.end(),
-                     [](Clock clock) { return clock >= -kMost && clock <= kMost; });
-}
+}  // namespace
 
 // Empty, or what makes a stored record impossible here. The store has checked that it is undamaged;
 // this guards the engine against a history that does not fit itself.
@@ -361,12 +370,10 @@ std::string Job::check_record(const Record& record) const {
     return "sequence " + std::to_string(record.sequence) + " follows " + std::to_string(sequence_);
   }
   if (state_ == JobState::kStopped) return "it comes after the job's end";
-  if (!are_times({record.time_us, record.span_us, record.waited_us, record.wasted_us})) {
-    return "its times are impossible";
-  }
-  if (!are_clocks({record.clock, record.base, record.iteration})) {
-    return "its clocks are impossible";
-  }
+  std::string wrong =
+      wrong_time({record.time_us, record.span_us, record.waited_us, record.wasted_us});
+  if (wrong.empty()) wrong = wrong_clock({record.clock, record.base, record.iteration});
+  if (!wrong.empty()) return wrong;
   switch (record.kind) {
     case RecordKind::kNone:
       return "it has no kind";
@@ -448,8 +455,8 @@ JobSnapshot Job::snapshot() const {
 }
 
 bool Job::restore_snapshot(const JobSnapshot& snapshot, std::string& error) {
-  if (!are_times({snapshot.time_us})) {
-    error = "its snapshot has an impossible time " + std::to_string(snapshot.time_us);
+  if (const std::string wrong = wrong_time({snapshot.time_us}); !wrong.empty()) {
+    error = "its snapshot: " + wrong;
     return false;
   }
   replaying_ = true;
@@ -466,14 +473,14 @@ bool Job::restore_snapshot(const JobSnapshot& snapshot, std::string& error) {
       error = "its snapshot has an impossible rank " + std::to_string(stored.rank);
       return false;
     }
-    if (!are_times({stored.last_push_us, stored.previous_push_us, stored.phase_us,
-                    stored.phase_lease_us})) {
-      error = "its snapshot has impossible times of worker " + std::to_string(stored.rank);
-      return false;
+    std::string wrong = wrong_time(
+        {stored.last_push_us, stored.previous_push_us, stored.phase_us, stored.phase_lease_us});
+    if (wrong.empty()) {
+      wrong = wrong_clock(
+          {stored.clock, stored.base, stored.granted, stored.pushed, stored.late, stored.entered});
     }
-    if (!are_clocks({stored.clock, stored.base, stored.granted, stored.pushed, stored.late,
-                     stored.entered})) {
-      error = "its snapshot has impossible clocks of worker " + std::to_string(stored.rank);
+    if (!wrong.empty()) {
+      error = "its snapshot of worker " + std::to_string(stored.rank) + ": " + wrong;
       return false;
     }
     Worker& w = make_worker(stored.rank);

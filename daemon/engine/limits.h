@@ -21,9 +21,9 @@ inline constexpr std::size_t kReasonBytesMax = 512;
 // is forgotten (its history stays in the store); if none is stopped, a new job is refused.
 inline constexpr std::uint32_t kJobsMax = 10'000;
 
-// Times of a stored history: 36,000 years, so that sums of some of them do not overflow. A history
-// with a later one is refused.
-inline constexpr Micros kStoredTimeMax = Micros{1} << 60;
+// Times (36,000 years) and clocks of a stored history, so that sums of some of them do not
+// overflow. A history with a larger one is refused.
+inline constexpr std::int64_t kStoredMax = std::int64_t{1} << 60;
 
 // Ten times the largest cluster that we test; a rank indexes an array, so this bounds its size.
 inline constexpr std::uint32_t kWorkersPerJobMax = 1'000'000;

@@ -4,26 +4,13 @@
 #include <arpa/inet.h>
 #include <netinet/in.h>
 
-#include <algorithm>
 #include <charconv>
 #include <cstring>
 
+#include "proto/host.h"
+
 namespace syncd::net {
 namespace {
-
-bool is_host_character(char c) {
-  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.' ||
-         c == '-' || c == '_';
-}
-
-bool is_ipv6(const std::string& host) {
-  // A scope ("fe80::1%eth0") is for getaddrinfo to understand.
-  const std::string bare = host.substr(0, host.find('%'));
-  in6_addr parsed{};
-  const auto is_plain = [](char c) { return c > ' ' && c < 0x7f && c != '['; };
-  return std::all_of(host.begin(), host.end(), is_plain) &&
-         inet_pton(AF_INET6, bare.c_str(), &parsed) == 1;
-}
 
 std::string describe(std::string_view text, const std::string& what) {
   return "'" + std::string(text) + "': " + what +
@@ -57,7 +44,7 @@ bool parse_tcp_address(std::string_view text, TcpAddress& address, std::string& 
       return false;
     }
     parsed.host = text.substr(1, close - 1);
-    if (!is_ipv6(parsed.host)) {
+    if (!is_ipv6_address(parsed.host)) {
       error = describe(text, "'" + parsed.host + "' is not an IPv6 address");
       return false;
     }
@@ -79,8 +66,7 @@ bool parse_tcp_address(std::string_view text, TcpAddress& address, std::string& 
       error = describe(text, "an IPv6 address stands in brackets");
       return false;
     }
-    for (const char c : parsed.host) {
-      if (is_host_character(c)) continue;
+    if (!is_host_name(parsed.host)) {
       error = describe(text, "'" + parsed.host + "' is not a host name or address");
       return false;
     }

@@ -131,7 +131,7 @@ TEST(PlanZipline, NamesTheWrongField) {
                      "R":1})"),
               HasSubstr("workers[1]: has ends_ms where others have not"));
   EXPECT_THAT(of(R"({"workers":[{"id":0,"last_ms":1,"interval_ms":1}],"R":10000001})"),
-              HasSubstr("R"));
+              HasSubstr("R: is 10000001, allowed is a whole number from 1 to 10000000"));
   EXPECT_THAT(of(R"({"workers":[{"id":0,"last_ms":1,"interval_ms":1},
                      {"id":1,"last_ms":1,"interval_ms":1}],"R":5000001})"),
               HasSubstr("is 5000001, allowed with 2 workers are 1 to 5000000"));
