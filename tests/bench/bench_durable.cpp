@@ -2,6 +2,8 @@
 // own synced writes of records of the same size. The load is one thread.
 #include <unistd.h>
 
+#include <chrono>
+#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <string>
@@ -24,7 +26,8 @@ constexpr const char* kAbout =
 struct Figures {
   std::vector<double> pushes_per_s, push_p50_us, push_p99_us, single_us, single_p99_us, batch,
       records_bytes, cpu_us;
-  std::vector<double> same_batch_per_s, same_batch_cpu_us, threads_per_s, threads_cpu_us;
+  std::vector<double> same_batch_per_s, same_batch_cpu_us, batch_p50_us, batch_p99_us,
+      threads_per_s, threads_cpu_us;
 };
 
 // What the store wrote during one round of the daemon, found in its log.
@@ -48,7 +51,7 @@ Written written_since(const std::string& store, std::uint64_t& position) {
 }
 
 Figures measure(const Options& options, const std::string& transport, std::size_t workers,
-                std::size_t connections) {
+                std::size_t connections, double iteration_ms) {
   const TempDir directory(options.directory);
   const std::string store = directory.path() + "/store";
   const Endpoint endpoint = fresh_endpoint(transport, directory.path(), "syncd");
@@ -59,6 +62,7 @@ Figures measure(const Options& options, const std::string& transport, std::size_
                      connect_to_syncd(client, endpoint, "durable", "asp", workers, connections),
                      IterationLoad::Requests::kPushAndBegin, IterationLoad::Ending::kAnywhere);
   load.start();
+  load.set_iteration_time(std::chrono::nanoseconds(std::llround(iteration_ms * 1e6)));
   RocksFloor rocks(directory.path() + "/floor");
 
   Figures figures;
@@ -67,7 +71,7 @@ Figures measure(const Options& options, const std::string& transport, std::size_
     IterationRound round = load.run(server.pid(), options.seconds);
     const Written written = written_since(store, position);
     // After the daemon's round, because the floor writes batches of the size found there.
-    const WriteRate same = rocks.batches(options.seconds, written.batch, written.record_bytes);
+    WriteRate same = rocks.batches(options.seconds, written.batch, written.record_bytes);
     std::vector<double> single = rocks.single_us(options.seconds / 4, written.record_bytes);
     const WriteRate threads = rocks.threads(options.seconds, workers, written.record_bytes);
     if (i < 0) continue;
@@ -80,6 +84,8 @@ Figures measure(const Options& options, const std::string& transport, std::size_
     figures.batch.push_back(written.batch);
     figures.records_bytes.push_back(static_cast<double>(written.record_bytes));
     figures.same_batch_per_s.push_back(same.records_per_s);
+    figures.batch_p50_us.push_back(percentile(same.took_us, 0.5));
+    figures.batch_p99_us.push_back(percentile(same.took_us, 0.99));
     figures.same_batch_cpu_us.push_back(same.cpu_us_per_record);
     figures.threads_per_s.push_back(threads.records_per_s);
     figures.threads_cpu_us.push_back(threads.cpu_us_per_record);
@@ -95,7 +101,8 @@ void report(const std::string& label, const Figures& f, std::size_t workers, Tab
              number(median(f.records_bytes), 0), number(median(f.push_p50_us)),
              number(median(f.push_p99_us)), number(median(f.cpu_us)), "1.00x"});
   table.add({"  RocksDB, one thread, batches of that size", number(same, 0),
-             number(median(f.batch)), number(median(f.records_bytes), 0), "-", "-",
+             number(median(f.batch)), number(median(f.records_bytes), 0),
+             number(median(f.batch_p50_us)), number(median(f.batch_p99_us)),
              number(median(f.same_batch_cpu_us)),
              paired_ratio(f.same_batch_per_s, f.pushes_per_s)});
   table.add({"  RocksDB, " + std::to_string(workers) + " threads, single records",
@@ -124,6 +131,7 @@ int run(int argc, char** argv) {
   defaults.transports = {"unix"};
   defaults.store = "durable";
   defaults.seconds = 1;
+  defaults.iteration_ms = {0, 10};
   defaults.sync_us = 0;
   const Options options = parse_options(argc, argv, kAbout, "workers", defaults);
   if (options.store == "memory") fail("--store memory writes nothing: use durable or fast");
@@ -132,16 +140,21 @@ int run(int argc, char** argv) {
               file_system_of(options.directory).c_str());
   std::printf("store: %s, each sync %d us longer; %d rounds of %g s each, medians\n\n",
               options.store.c_str(), options.sync_us, options.rounds, options.seconds);
-  Table table({"transport, workers/connections", "records/s", "records/commit", "record bytes",
-               "push p50 us", "push p99 us", "CPU us/record", "rate / syncd's"});
+  Table table({"transport, workers/connections, iteration", "records/s", "records/commit",
+               "record bytes", "push p50 us", "push p99 us", "CPU us/record", "rate / syncd's"});
   for (const std::string& transport : options.transports) {
     for (const int size : options.sizes) {
       for (const int shared : options.per_connection) {
         if (shared > 1 && size < 2 * shared) continue;
         const auto workers = static_cast<std::size_t>(size);
         const auto connections = static_cast<std::size_t>(size / shared);
-        report(transport + ", " + std::to_string(workers) + "/" + std::to_string(connections),
-               measure(options, transport, workers, connections), workers, table);
+        for (const double iteration_ms : options.iteration_ms) {
+          std::string label =
+              transport + ", " + std::to_string(workers) + "/" + std::to_string(connections);
+          if (iteration_ms > 0) label += ", " + number(iteration_ms) + " ms";
+          report(label, measure(options, transport, workers, connections, iteration_ms), workers,
+                 table);
+        }
       }
     }
   }

@@ -73,7 +73,8 @@ void Client::write_to(Peer& peer) {
     } else if (errno == EAGAIN) {
       // The servers never block on a write, so waiting here cannot deadlock.
       pollfd wanted{peer.fd, POLLOUT, 0};
-      if (::poll(&wanted, 1, kPatienceMs) <= 0) fail("a server does not read what it is sent");
+      if (::poll(&wanted, 1, static_cast<int>(kPatience.count())) <= 0)
+        fail("a server does not read what it is sent");
     } else {
       fail(std::string("a connection broke while sending: ") + std::strerror(errno));
     }
@@ -104,11 +105,13 @@ void Client::read_from(std::size_t connection, const Handler& handler) {
   }
 }
 
-bool Client::poll(int timeout_ms, const Handler& handler) {
+bool Client::poll(std::chrono::nanoseconds timeout, const Handler& handler) {
   flush();
   std::array<epoll_event, kEventsMax> events;
-  const int count = epoll_wait(epoll_, events.data(), kEventsMax, timeout_ms);
-  if (count < 0 && errno != EINTR) fail(std::string("epoll_wait: ") + std::strerror(errno));
+  const auto whole = std::chrono::duration_cast<std::chrono::seconds>(timeout);
+  const timespec wait{whole.count(), (timeout - whole).count()};
+  const int count = epoll_pwait2(epoll_, events.data(), kEventsMax, &wait, nullptr);
+  if (count < 0 && errno != EINTR) fail(std::string("epoll_pwait2: ") + std::strerror(errno));
   for (int i = 0; i < count; ++i) {
     read_from(events[static_cast<std::size_t>(i)].data.u64, handler);
     flush();

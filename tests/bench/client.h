@@ -2,6 +2,7 @@
 // both directions. The same code speaks to syncd and to the floors. One thread.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -30,10 +31,10 @@ class Client {
   // One write for each connection that something is to be sent over.
   void flush();
 
-  // Waits up to `timeout_ms` for something to read, hands every whole frame to `handler`, and
+  // Waits up to `timeout` for something to read, hands every whole frame to `handler`, and
   // flushes after each connection. Heartbeats are answered here. Returns false if nothing came in
   // time. Ends the benchmark when a connection is closed or carries anything but messages.
-  bool poll(int timeout_ms, const Handler& handler);
+  bool poll(std::chrono::nanoseconds timeout, const Handler& handler);
 
  private:
   struct Peer;
@@ -49,6 +50,6 @@ class Client {
 };
 
 // How long anything that must happen may take before the benchmark gives up and says so.
-inline constexpr int kPatienceMs = 20'000;
+inline constexpr std::chrono::milliseconds kPatience{20'000};
 
 }  // namespace syncd::bench

@@ -54,8 +54,27 @@ void IterationLoad::on_answer(const wire::Message& message) {
     on_granted(state, message);
   }
   if (running_ && !state.push_standing && state.granted == state.asked && may_go_on(state)) {
+    compute(worker);
+  }
+}
+
+void IterationLoad::compute(std::size_t worker) {
+  if (mean_ns_ == 0) return send_requests(worker);
+  std::uniform_int_distribution<std::int64_t> time_ns(mean_ns_ / 2, mean_ns_ + mean_ns_ / 2);
+  computing_.emplace(now_ns() + time_ns(generator_), worker);
+}
+
+void IterationLoad::end_computations() {
+  while (!computing_.empty() && computing_.top().first <= now_ns()) {
+    const std::size_t worker = computing_.top().second;
+    computing_.pop();
     send_requests(worker);
   }
+}
+
+std::chrono::nanoseconds IterationLoad::until_next_end() const {
+  if (computing_.empty()) return kPatience;
+  return std::chrono::nanoseconds(std::max<std::int64_t>(0, computing_.top().first - now_ns()));
 }
 
 void IterationLoad::on_pushed(State& state, const wire::Message& message) {
@@ -85,8 +104,12 @@ bool IterationLoad::may_go_on(const State& state) {
 void IterationLoad::poll_until_answered(std::size_t begins_left, std::size_t pushes_left) {
   const auto handler = [this](std::size_t, const wire::Message& message) { on_answer(message); };
   client_.flush();
-  while (begins_standing_ > begins_left || pushes_standing_ > pushes_left) {
-    if (!client_.poll(kPatienceMs, handler)) fail("a begin or a push is not answered");
+  while (begins_standing_ > begins_left || pushes_standing_ > pushes_left || !computing_.empty()) {
+    const bool wakes = !computing_.empty();
+    if (!client_.poll(until_next_end(), handler) && !wakes) {
+      fail("a begin or a push is not answered");
+    }
+    end_computations();
   }
 }
 
@@ -115,7 +138,7 @@ IterationRound IterationLoad::run(pid_t server, double seconds) {
   last_iteration_ = kNoEnd;
   push_us_.clear();
   running_ = true;
-  for (std::size_t i = 0; i < workers_.size(); ++i) send_requests(i);
+  for (std::size_t i = 0; i < workers_.size(); ++i) compute(i);
   poll_until_answered(0, 0);
   running_ = false;
   const auto elapsed_ns = static_cast<double>(now_ns() - start);

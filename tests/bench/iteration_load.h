@@ -4,6 +4,11 @@
 
 #include <sys/types.h>
 
+#include <chrono>
+#include <functional>
+#include <queue>
+#include <random>
+#include <utility>
 #include <vector>
 
 #include "tests/bench/client.h"
@@ -32,6 +37,10 @@ class IterationLoad {
 
   IterationLoad(Client& client, std::vector<Worker> workers, Requests requests, Ending ending);
 
+  // From now on an iteration takes a worker this long on average, evenly between a half and one and
+  // a half of it, drawn from a generator with a fixed seed. Zero, as at first: no time at all.
+  void set_iteration_time(std::chrono::nanoseconds mean) { mean_ns_ = mean.count(); }
+
   // Everybody's first begin, which no push comes before. Call once, first.
   void start();
 
@@ -53,6 +62,9 @@ class IterationLoad {
   void send_push(std::size_t worker);
   void send_begin(std::size_t worker);
   void send_requests(std::size_t worker);
+  void compute(std::size_t worker);
+  void end_computations();
+  std::chrono::nanoseconds until_next_end() const;
   void on_answer(const wire::Message& message);
   void on_pushed(State& state, const wire::Message& message);
   void on_granted(State& state, const wire::Message& message);
@@ -68,6 +80,10 @@ class IterationLoad {
   std::size_t pushes_standing_ = 0;
   std::uint64_t grants_ = 0;
   std::vector<double> push_us_;
+  std::int64_t mean_ns_ = 0;
+  std::mt19937_64 generator_{1};
+  using End = std::pair<std::int64_t, std::size_t>;  // when, and whose
+  std::priority_queue<End, std::vector<End>, std::greater<>> computing_;
   bool running_ = false;             // answers lead to new requests ...
   std::int64_t last_iteration_ = 0;  // ... up to this iteration
   std::int64_t highest_asked_ = -1;

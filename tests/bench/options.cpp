@@ -51,6 +51,14 @@ Options parse_options(int argc, char** argv, const std::string& about, const std
         ->check(CLI::Range(0, 1'000'000))
         ->capture_default_str();
   }
+  if (!options.iteration_ms.empty()) {
+    app.add_option("--iteration-ms", options.iteration_ms,
+                   "how long a worker's iteration takes on average; 0: no time at all, so that the "
+                   "next push goes out with the answer to the last")
+        ->check(CLI::Range(0.0, 10'000.0))
+        ->delimiter(',')
+        ->capture_default_str();
+  }
   app.add_flag("--no-pin", no_pin,
                "let load and server run on any processor, instead of the load on the first and the "
                "server on the others");

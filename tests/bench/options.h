@@ -15,6 +15,7 @@ struct Options {
   std::string store = "memory";     // "memory", "fast" or "durable"
   std::string directory = ".";      // where stores, sockets and logs go for the time being
   std::string syncd;                // the daemon to measure; default: the one built beside this
+  std::vector<double> iteration_ms;  // a worker's, 0: as fast as it is answered; empty: no choice
   bool pin = true;
   int sync_us = -1;  // that a disk's sync takes longer; -1: the benchmark has no choice
 };

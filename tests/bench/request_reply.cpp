@@ -48,7 +48,7 @@ RequestReplyRound RequestReply::run(pid_t server, double seconds) {
     on_answer(message, round);
   };
   while (standing_ > 0) {
-    if (!client_.poll(kPatienceMs, handler)) fail("the server does not answer");
+    if (!client_.poll(kPatience, handler)) fail("the server does not answer");
   }
   const auto elapsed_ns = static_cast<double>(now_ns() - start);
   const auto cpu_ns = static_cast<double>(process_cpu_ns(server) - cpu_before);

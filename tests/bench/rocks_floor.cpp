@@ -50,7 +50,7 @@ class Stopwatch {
     const auto elapsed_ns = static_cast<double>(now_ns() - start_ns_);
     const auto cpu_ns = static_cast<double>(process_cpu_ns(getpid()) - cpu_start_ns_);
     const auto count = static_cast<double>(records);
-    return {count / (elapsed_ns / 1e9), cpu_ns / 1e3 / count};
+    return {count / (elapsed_ns / 1e9), cpu_ns / 1e3 / count, {}};
   }
 
  private:
@@ -85,6 +85,7 @@ WriteRate RocksFloor::batches(double seconds, double batch, std::size_t record_b
   const std::string value = make_value(record_bytes);
   const Stopwatch watch;
   const std::int64_t end = now_ns() + static_cast<std::int64_t>(seconds * 1e9);
+  std::vector<double> took_us;
   double owed = 0;
   std::uint64_t records = 0;
   while (now_ns() < end) {
@@ -93,9 +94,13 @@ WriteRate RocksFloor::batches(double seconds, double batch, std::size_t record_b
       writes.Put(make_key(++impl_->sequence), value);
       ++records;
     }
+    const std::int64_t begun = now_ns();
     check(impl_->db->Write(synced(), &writes), "a synced batch");
+    took_us.push_back(static_cast<double>(now_ns() - begun) / 1e3);
   }
-  return watch.rate(records);
+  WriteRate rate = watch.rate(records);
+  rate.took_us = std::move(took_us);
+  return rate;
 }
 
 WriteRate RocksFloor::threads(double seconds, std::size_t threads, std::size_t record_bytes) {

@@ -12,6 +12,7 @@ namespace syncd::bench {
 struct WriteRate {
   double records_per_s = 0;
   double cpu_us_per_record = 0;  // of this whole process
+  std::vector<double> took_us;   // each batch; empty where threads wrote
 };
 
 class RocksFloor {

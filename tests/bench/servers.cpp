@@ -21,7 +21,7 @@ std::string write_config(const std::string& directory, const std::string& more) 
 }
 
 Child listening(Child server, const Endpoint& endpoint) {
-  const std::int64_t deadline = now_ns() + std::int64_t{kPatienceMs} * 1'000'000;
+  const std::int64_t deadline = now_ns() + std::chrono::nanoseconds(kPatience).count();
   int fd = connect_to(endpoint);
   while (fd < 0) {
     server.check_alive();

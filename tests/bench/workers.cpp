@@ -34,7 +34,7 @@ void await_answers(Client& client, std::size_t count, const Take& take) {
     ++come;
   };
   while (come < count) {
-    if (!client.poll(kPatienceMs, handler)) fail("syncd does not answer");
+    if (!client.poll(kPatience, handler)) fail("syncd does not answer");
   }
 }
 
