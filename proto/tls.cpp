@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <ctime>
 #include <new>
 #include <utility>
 
@@ -187,7 +188,8 @@ std::shared_ptr<Context> Context::server(const ServerSettings& settings, std::st
   // A session of the one protocol is none of the other's.
   constexpr unsigned char kNames[] = {'s', 'y', 'n', 'c', 'd', 'h'};
   SSL_CTX_set_session_id_context(context.get(), kNames, sizeof kNames - (settings.http ? 0 : 1));
-  return std::shared_ptr<Context>(new Context(context.release(), true, settings.http));
+  return std::shared_ptr<Context>(
+      new Context(context.release(), true, settings.http, settings.now));
 }
 
 std::shared_ptr<Context> Context::client(const ClientSettings& settings, std::string& error) {
@@ -299,6 +301,11 @@ struct Channel::Io {
     return made;
   }
 };
+
+bool Context::has_expired(const X509* certificate) const {
+  std::time_t now = now_ != nullptr ? now_() : std::time(nullptr);
+  return X509_cmp_time(X509_get0_notAfter(certificate), &now) <= 0;
+}
 
 // ---- Channel -----------------------------------------------------------------------------------
 
@@ -416,7 +423,7 @@ bool Channel::check_peer() {
   X509* certificate = SSL_get0_peer_certificate(ssl_);
   if (!is_server() || certificate == nullptr) return true;
   // A session that is resumed shows none anew, and its certificate may have expired since.
-  if (X509_cmp_current_time(X509_get0_notAfter(certificate)) <= 0) {
+  if (context_->has_expired(certificate)) {
     return fail(Status::kAuth, "the client's certificate has expired");
   }
   peer_names_ = names_of(certificate);

@@ -19,6 +19,7 @@ struct bio_st;
 struct ssl_ctx_st;
 struct ssl_session_st;
 struct ssl_st;
+struct x509_st;
 
 namespace syncd::tls {
 
@@ -32,6 +33,8 @@ struct ServerSettings {
   std::string client_ca_file;  // PEM: who may sign clients' certificates; empty: none is asked for
   bool require_client_certificate = false;
   bool http = false;  // HTTP/1.1 is spoken over it instead of frames
+  // Seconds since 1970, asked when a session is resumed; null: the system's clock.
+  std::int64_t (*now)() = nullptr;
 };
 
 struct ClientSettings {
@@ -55,14 +58,16 @@ class Context {
 
  private:
   friend class Channel;
-  Context(ssl_ctx_st* context, bool is_server, bool http = false)
-      : context_(context), is_server_(is_server), http_(http) {}
+  Context(ssl_ctx_st* context, bool is_server, bool http, std::int64_t (*now)() = nullptr)
+      : context_(context), is_server_(is_server), http_(http), now_(now) {}
+  bool has_expired(const x509_st* certificate) const;
   static int on_session(ssl_st* ssl, ssl_session_st* session);
   ssl_session_st* take_session(const std::string& peer);
 
   ssl_ctx_st* context_;
   const bool is_server_;
   const bool http_;
+  std::int64_t (*const now_)();
   std::mutex mutex_;
   std::map<std::string, ssl_session_st*> sessions_;  // a client's: the latest of each peer
 };

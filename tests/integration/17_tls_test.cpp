@@ -192,6 +192,34 @@ TEST_F(OverTls, CertificatesAndAuthorityAreReplacedByAReload) {
   before.call_for<wire::StatusReply>(wire::StatusRequest{});
 }
 
+// No ticket of before lets somebody in whom the new authority does not know.
+TEST_F(OverTls, AReloadEndsSessionsToo) {
+  Daemon daemon(directory_, options(true));
+  const auto context = RawTlsClient::context(settings("worker"));
+  for (const bool resumed : {false, true}) {
+    RawTlsClient client(daemon.tcp_address(), context);
+    client.hello();
+    EXPECT_EQ(client.resumed(), resumed);
+  }
+  const TlsFiles others(directory_.path(), "others");
+  others.make_client("worker-new", {"worker.example"});
+  write_file(directory_.file("syncd.toml"),
+             "[tls]\ncertificate = \"" + files_.certificate("server") + "\"\nkey = \"" +
+                 files_.key("server") + "\"\nclient_ca = \"" + others.ca() + "\"\n");
+  daemon.signal(SIGHUP);
+  wait_until("the reload", [&] { return daemon.logged(" reloaded "); });
+  EXPECT_THROW(
+      {
+        RawTlsClient client(daemon.tcp_address(), context);
+        client.hello();
+      },
+      std::runtime_error);
+  // The daemon's own certificate is what it was: it is the client's that is refused.
+  RawTlsClient client(daemon.tcp_address(),
+                      {files_.ca(), others.certificate("worker-new"), others.key("worker-new")});
+  client.hello();
+}
+
 TEST_F(OverTls, AFirstSecureSetUpIsThreeCommands) {
   const std::string made = directory_.file("made");
   const RunResult init =

@@ -15,15 +15,24 @@ class RawTlsClient final : public RawClient {
  public:
   // `address`: "HOST:PORT" with a numeric IPv4 address. Nothing has been answered yet.
   RawTlsClient(const std::string& address, const tls::ClientSettings& settings)
+      : RawTlsClient(address, context(settings)) {}
+  // One that shares its context with earlier clients resumes their session.
+  RawTlsClient(const std::string& address, const std::shared_ptr<tls::Context>& context)
       : RawClient(address) {
-    std::string error;
-    const auto context = tls::Context::client(settings, error);
-    if (context == nullptr) throw std::runtime_error(error);
     std::vector<std::uint8_t> first;
     channel_ =
         tls::Channel::connect(context, address.substr(0, address.rfind(':')), address, first);
     put(first);
   }
+
+  static std::shared_ptr<tls::Context> context(const tls::ClientSettings& settings) {
+    std::string error;
+    auto context = tls::Context::client(settings, error);
+    if (context == nullptr) throw std::runtime_error(error);
+    return context;
+  }
+  // Of the handshake, which is over when something was answered.
+  bool resumed() const { return channel_->resumed(); }
 
   void send_bytes(std::span<const std::uint8_t> bytes) override {
     std::vector<std::uint8_t> sealed;

@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <openssl/ssl.h>
 
+#include <ctime>
 #include <functional>
 
 #include "proto/wire.h"
@@ -338,6 +339,35 @@ TEST_F(Tls, ASecondConnectionResumesTheFirst) {
     EXPECT_THAT(server.channel->peer_names(),
                 ElementsAre("worker-7.example", "spiffe://cluster/worker-7"))
         << "who it is stands in the session";
+  }
+}
+
+std::int64_t seconds_later = 0;
+std::int64_t later() {
+  return std::time(nullptr) + seconds_later;
+}
+
+TEST_F(Tls, ASessionIsGoodForNoLongerThanItsCertificate) {
+  files_.make("brief",
+              {.names = {"w"}, .for_client = true, .valid_from_s = -60, .valid_until_s = 3600});
+  ServerSettings settings = server_settings(true);
+  settings.now = later;
+  const auto at_server = server(settings);
+  for (const std::string who : {"worker", "brief"}) {
+    const auto at_client = client(client_settings(who));
+    for (const bool second : {false, true}) {
+      seconds_later = second ? 7200 : 0;
+      End server = accept(at_server);
+      End client = connect(at_client);
+      exchange(server, client);
+      EXPECT_EQ(server.channel->resumed(), second) << who;
+      const bool refused = second && who == "brief";
+      EXPECT_EQ(server.channel->established(), !refused) << who;
+      if (!refused) continue;
+      EXPECT_EQ(server.channel->status(), Status::kAuth);
+      EXPECT_THAT(server.channel->error(), HasSubstr("the client's certificate has expired"));
+      EXPECT_THAT(server.channel->peer_names(), IsEmpty());
+    }
   }
 }
 
