@@ -64,6 +64,10 @@ class Engine {
   // Fires every timer that is due at `now`; `effects` is cleared first.
   void tick(Micros now, Effects& effects);
 
+  // How long in total the store has kept everybody waiting so far, which is held against nobody: no
+  // worker is late or given up for it. For the timers that fire from now on.
+  void store_stood(Micros total_us) { store_stood_us_ = total_us; }
+
   // When tick() must be called next; kNever: no timer is set.
   Micros next_deadline() const;
 
@@ -143,6 +147,7 @@ class Engine {
   Micros now_ = 0;
   bool store_writable_ = true;
   std::string store_reason_;
+  Micros store_stood_us_ = 0;
   bool shutting_down_ = false;
   std::map<JobId, std::unique_ptr<Job>> jobs_;
   JobId next_job_ = 1;

@@ -1,4 +1,4 @@
-// Job: who takes part. Joining, resuming, starting, leaving, being lost, liveness. Runs on the
+// Job: who takes part. Joining, resuming, starting, leaving, being lost, long phases. Runs on the
 // engine's thread.
 #include <algorithm>
 #include <charconv>
@@ -654,70 +654,6 @@ void Job::disconnected(Rank rank, const Disconnected& event) {
   fields.emplace_back("clock", std::to_string(worker.clock));
   fields.emplace_back("grace", format_duration(spec_.worker_grace_us));
   log(LogLevel::kInfo, "worker_disconnected", &worker, std::move(fields));
-  arm_liveness(worker);
-}
-
-// ---- liveness
-// --------------------------------------------------------------------------------------------- One
-// timer a worker, set lazily: a grant or a push moves the deadline without touching the timer,
-// which looks at the present deadline when it fires.
-
-Micros Job::liveness_deadline(const Worker& worker) const {
-  if (state_ == JobState::kStopped || !is_member(worker.state)) return kNever;
-  if (worker.disconnected_at >= 0) return worker.disconnected_at + spec_.worker_grace_us;
-  if (!worker.active() || worker.waiting) return kNever;
-  const Lateness late = lateness(spec_, worker.spans);
-  Micros deadline = kNever;
-  if (late.warn_after_us > 0 && !worker.warned) {
-    deadline = worker.quiet_since() + late.warn_after_us;
-  }
-  if (late.evict_after_us > 0) {
-    deadline = std::min(deadline, worker.quiet_since() + late.evict_after_us);
-  }
-  return deadline;
-}
-
-void Job::arm_liveness(Worker& worker) {
-  const Micros deadline = liveness_deadline(worker);
-  if (deadline >= worker.liveness_at) return;
-  worker.liveness_at = deadline;
-  engine_.timers_.set({id_, worker.rank, kTimerLiveness}, deadline);
-}
-
-void Job::check_liveness(Worker& worker) {
-  if (liveness_deadline(worker) > now()) {
-    arm_liveness(worker);
-    return;
-  }
-  if (worker.disconnected_at >= 0) {
-    lose(worker, "disconnected for " + format_duration(now() - worker.disconnected_at) +
-                     ", worker_grace is " + format_duration(spec_.worker_grace_us));
-    return;
-  }
-  const Micros quiet = now() - worker.quiet_since();
-  std::string phase = in_iteration(worker) ? "in iteration " + std::to_string(worker.granted)
-                                           : "between its push and its next begin";
-  if (!worker.phase.empty()) {
-    phase +=
-        ", its phase '" + worker.phase + "' of " + format_duration(worker.phase_lease_us) + " over";
-  }
-  const Lateness late = lateness(spec_, worker.spans);
-  const std::string rule = lateness_rule(spec_, worker.spans);
-  if (late.evict_after_us > 0 && quiet >= late.evict_after_us) {
-    const std::string why = spec_.evict_after_us == kAutoSpan ? " (" + rule + ")" : "";
-    lose(worker, phase + " for " + format_duration(quiet) + ", evict_after is " +
-                     format_duration(late.evict_after_us) + why);
-    return;
-  }
-  worker.warned = true;
-  std::vector<std::pair<std::string, std::string>> fields = {
-      {"phase", phase}, {"for", format_duration(quiet)}, {"clock", std::to_string(worker.clock)}};
-  if (!rule.empty()) {
-    fields.emplace_back("warn_after", format_duration(late.warn_after_us));
-    fields.emplace_back("evict_after", format_duration(late.evict_after_us));
-    fields.emplace_back("why", rule);
-  }
-  log(LogLevel::kWarn, "worker_slow", &worker, std::move(fields));
   arm_liveness(worker);
 }
 

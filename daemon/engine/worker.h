@@ -96,6 +96,10 @@ struct Worker {
   Micros disconnected_at = -1;
   bool warned = false;          // the log has named it as slow in this iteration
   Micros liveness_at = kNever;  // when its liveness timer fires; never later than it must
+  // How long the store had stood still when that was set, and how much of a silence it is for.
+  Micros stood_us = 0;
+  Micros excused_us = 0;
+  Micros excused_since = -1;  // when the silence began
 
   Clock relative() const { return clock - base; }
   bool active() const { return is_active(state); }

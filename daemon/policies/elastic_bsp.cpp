@@ -186,12 +186,19 @@ class ElasticBsp final : public Policy {
       fact.predicted_us = result[0];
       fact.predicted_wait_us = result[1];
     }
+    Clock lowest = INT64_MAX;
+    for (const Input& input : inputs_) {
+      if (at(input.rank).takes_part) lowest = std::min(lowest, input.q);
+    }
+    // No participant is more than R ahead where the last one's second push has brought the plan
+    // about; after a loss of history (mode fast) one may be.
+    const Clock most = lowest + std::max(settings_.horizon + 1, 2 * settings_.horizon);
     for (std::size_t i = 0; i < inputs_.size(); ++i) {
       const Input& input = inputs_[i];
       if (!at(input.rank).takes_part) continue;  // it is gone since
       fact.values.push_back(static_cast<std::int64_t>(input.rank));
       // Times beyond all reason give no plan: a barrier after one more iteration each does no harm.
-      const Clock target = input.q + (planned ? result[i + 2] : 1);
+      const Clock target = std::min(input.q + (planned ? result[i + 2] : 1), most);
       fact.values.push_back(std::max(target, earliest_target(host, input.rank)));
     }
     const std::vector<std::int64_t> targets = fact.values;

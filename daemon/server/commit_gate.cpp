@@ -43,7 +43,7 @@ void CommitGate::pass(Reply&& reply) {
     release_(std::move(reply));
     return;
   }
-  held_.push_back({needed, std::move(reply)});
+  held_.push_back({needed, now_, std::move(reply)});
 }
 
 void CommitGate::submit() {

@@ -40,6 +40,8 @@ class CommitGate {
   // `release` sends an answer that is free to go.
   CommitGate(store::Store& store, Release release) : store_(store), release_(std::move(release)) {}
 
+  // The time of whatever is passed from now on.
+  void set_time(Micros now) { now_ = now; }
   // Takes the records and snapshots out of `effects`; call before the replies of the same effects
   // are given to pass().
   void take(Effects& effects);
@@ -62,6 +64,8 @@ class CommitGate {
   // Whether the store takes records now, and if not, why.
   bool writable() const { return backlog_.empty() && store_error_.empty(); }
   std::string reason() const;
+  // Since when the oldest of the held answers waits; kNever: there is none.
+  Micros waits_since() const { return held_count() == 0 ? kNever : held_[held_first_].since; }
   // Nothing waits for the store any more.
   bool idle() const {
     return held_count() == 0 && backlog_.empty() && open_.records.empty() &&
@@ -77,6 +81,7 @@ class CommitGate {
   };
   struct Held {
     Ticket ticket;
+    Micros since;
     Reply reply;
   };
   std::size_t held_count() const { return held_.size() - held_first_; }
@@ -96,6 +101,7 @@ class CommitGate {
   std::uint64_t records_taken_ = 0;
   std::size_t open_hint_ = 0;  // records that the last turn brought
   std::string store_error_;
+  Micros now_ = 0;
 
   std::atomic<bool> fresh_{false};
   std::mutex mutex_;  // guards what follows

@@ -1,10 +1,14 @@
 // The daemon without its edges; see the header.
 #include "daemon/server/core.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace syncd::server {
 namespace {
+
+// An answer that waits no longer than this for its commit waits at the usual pace of a disk.
+constexpr Micros kStandstillUs = 100'000;
 
 EngineOptions with_durability(EngineOptions options, const store::Store& store) {
   options.durable = store.mode() == store::Mode::kDurable;
@@ -73,6 +77,7 @@ void Core::shutdown(const std::string& reason) {
 
 void Core::step(Event event) {
   const Micros at = host_.now();
+  gate_.set_time(at);
   fire_timers(at);
   engine_.step(std::move(event), at, effects_);
   apply();
@@ -84,6 +89,8 @@ void Core::fire_timers() {
 
 void Core::fire_timers(Micros at) {
   if (engine_.next_deadline() > at) return;
+  gate_.set_time(at);
+  note_standstill(at);
   engine_.tick(at, effects_);
   apply();
 }
@@ -104,9 +111,24 @@ void Core::apply() {
 void Core::end_turn() {
   do {
     gate_.submit();
-    gate_.settle();  // a store that commits at once has done so already
+    settle();  // a store that commits at once has done so already
   } while (tell_store_state());
   tell_removed();
+}
+
+void Core::settle() {
+  if (gate_.waits_since() != kNever) note_standstill(host_.now());
+  gate_.settle();
+}
+
+// Answers wait for the disk, or it takes nothing.
+void Core::note_standstill(Micros at) {
+  const Micros refuses_since = store_error_since_ < 0 ? kNever : store_error_since_;
+  const Micros since = std::min(gate_.waits_since(), refuses_since);
+  if (since == kNever || at - since <= kStandstillUs) return;
+  stood_us_ += at - std::max(since, stood_until_);
+  stood_until_ = at;
+  engine_.store_stood(stood_us_);
 }
 
 void Core::tell_removed() {

@@ -68,7 +68,7 @@ class Core {
   // What the store has done; any thread. settle() is to follow on the core's own, in the same turn
   // or in one of its own.
   void report(const store::CommitReport& report) { gate_.report(report); }
-  void settle() { gate_.settle(); }
+  void settle();
 
   // Nothing waits for the store.
   bool idle() const { return gate_.idle(); }
@@ -89,6 +89,7 @@ class Core {
   void fire_timers(Micros at);
   void apply();
   bool tell_store_state();
+  void note_standstill(Micros at);
   void tell_removed();
 
   store::Store& store_;
@@ -98,6 +99,8 @@ class Core {
   Effects effects_;
   bool told_writable_ = true;
   Micros store_error_since_ = -1;
+  Micros stood_us_ = 0;     // the store, in total
+  Micros stood_until_ = 0;  // as counted so far
 };
 
 }  // namespace syncd::server

@@ -1,0 +1,185 @@
+// The daemon without its edges, over a store that commits when the test says so: time in which the
+// store stands still is held against no worker.
+#include "daemon/server/core.h"
+
+#include <gmock/gmock.h>
+
+#include "tests/unit/server/fake_store.h"
+
+namespace syncd::server {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+constexpr Micros kMs = 1'000;
+constexpr Micros kSecond = 1'000'000;
+
+class CoreWithAStore : public ::testing::Test, protected Core::Host {
+ protected:
+  CoreWithAStore() {
+    store_.start([this](const store::CommitReport& report) { core_.report(report); });
+  }
+
+  static EngineOptions options() {
+    EngineOptions options;
+    options.defaults.expected_workers = 2;
+    options.defaults.evict_after_us = 10 * kSecond;
+    options.defaults.warn_after_us = 0;
+    options.defaults.worker_grace_us = 5 * kSecond;
+    return options;
+  }
+
+  // Two workers in iteration 0 under asp, each on a connection of the number of its rank and 1.
+  void two_in_an_iteration() {
+    for (const Rank rank : {0U, 1U}) {
+      wire::Join join;
+      join.job = "job";
+      join.name = "w" + std::to_string(rank);
+      join.policy = "asp";
+      ask(rank, join);
+      commit();
+      workers_.push_back(std::get<wire::Joined>(answers_.back()).worker);
+    }
+    for (const Rank rank : {0U, 1U}) ask(rank, wire::Begin{workers_[rank], 0});
+    commit();
+    ASSERT_TRUE(std::holds_alternative<wire::Granted>(answers_.back()));
+  }
+  void ask(Rank rank, wire::Body body) {
+    core_.on_request({{rank + 1, ++request_}, std::move(body)});
+    core_.end_turn();
+  }
+  void push(Rank rank, Iteration iteration) {
+    ask(rank, wire::Push{workers_[rank], iteration, {}, 1, 1});
+  }
+  void commit() {
+    store_.commit_all();
+    core_.end_turn();
+  }
+  // Time passes, and timers fire when they are due.
+  void pass(Micros span) {
+    const Micros end = now_ + span;
+    while (core_.next_deadline() <= end) {
+      now_ = std::max(now_, core_.next_deadline());
+      core_.fire_timers();
+      core_.end_turn();
+    }
+    now_ = end;
+  }
+
+  // Core::Host
+  Micros now() const override { return now_; }
+  void send(ConnectionId, wire::Message&& message) override {
+    if (message.id != 0) answers_.push_back(std::move(message.body));
+  }
+  void start_plan(Plan&&) override {}
+  void log(LogLine&& line) override {
+    if (line.event != "worker_lost") return;
+    for (const auto& [key, value] : line.fields) {
+      if (key == "worker" || key == "reason") lost_.push_back(value);
+    }
+  }
+
+  Micros now_ = kSecond;
+  FakeStore store_;
+  Core core_{options(), store_, *this};
+  RequestId request_ = 0;
+  std::vector<wire::WorkerRef> workers_;
+  std::vector<wire::Body> answers_;
+  std::vector<std::string> lost_;  // rank and reason in turn
+};
+
+TEST_F(CoreWithAStore, WhoseAnswerWaitsForTheDiskIsNotLate) {
+  two_in_an_iteration();
+  push(0, 0);
+  push(1, 0);
+  answers_.clear();
+  pass(60 * kSecond);
+  EXPECT_THAT(lost_, IsEmpty());
+  EXPECT_THAT(answers_, IsEmpty()) << "nothing is on the disk";
+  commit();
+  EXPECT_EQ(answers_.size(), 2U);
+  pass(9 * kSecond);
+  EXPECT_THAT(lost_, IsEmpty()) << "from now on they could go on";
+  pass(2 * kSecond);
+  EXPECT_THAT(lost_, ElementsAre("0",
+                                 AllOf(HasSubstr("for 10.0 s besides 60.0 s of the store's"),
+                                       HasSubstr("evict_after is 10.0 s")),
+                                 "1", HasSubstr("besides 60.0 s")));
+}
+
+// A shorter one, in which nobody's deadline comes.
+TEST_F(CoreWithAStore, AStandstillThatIsOverCountsToo) {
+  two_in_an_iteration();
+  push(0, 0);
+  push(1, 0);
+  pass(8 * kSecond);
+  commit();
+  pass(9 * kSecond);
+  EXPECT_THAT(lost_, IsEmpty());
+  pass(2 * kSecond);
+  EXPECT_EQ(lost_.size(), 4U);
+}
+
+TEST_F(CoreWithAStore, ADiskThatIsFullMakesNobodyLate) {
+  two_in_an_iteration();
+  store_.fail("No space left on device");
+  core_.end_turn();
+  push(0, 0);
+  EXPECT_EQ(std::get<wire::Error>(answers_.back()).status, Status::kStore);
+  pass(60 * kSecond);
+  EXPECT_THAT(lost_, IsEmpty());
+  commit();
+  pass(9 * kSecond);
+  EXPECT_THAT(lost_, IsEmpty());
+  pass(2 * kSecond);
+  EXPECT_EQ(lost_.size(), 4U);
+}
+
+TEST_F(CoreWithAStore, NorIsAPlaceGivenAwayMeanwhile) {
+  two_in_an_iteration();
+  push(0, 0);
+  core_.on_closed(2);
+  core_.end_turn();
+  pass(60 * kSecond);
+  EXPECT_THAT(lost_, IsEmpty());
+  commit();
+  pass(6 * kSecond);
+  EXPECT_THAT(lost_, ElementsAre("1", AllOf(HasSubstr("disconnected for 5.0 s besides 60.0 s"),
+                                            HasSubstr("worker_grace is 5.0 s"))));
+}
+
+// One that has died is given up although the disk stands still again and again.
+TEST_F(CoreWithAStore, ADiskThatIsSlowNowAndThenSavesNobody) {
+  two_in_an_iteration();
+  const Micros silent_since = now_;
+  for (Iteration k = 0; lost_.empty(); ++k) {
+    ASSERT_LT(now_ - silent_since, 15 * kSecond);
+    push(0, k);
+    pass(kSecond);  // it stands still
+    commit();
+    ask(0, wire::Begin{workers_[0], k + 1});
+    commit();
+    pass(3 * kSecond);
+  }
+  EXPECT_THAT(lost_, ElementsAre("1", HasSubstr("in iteration 0 for 10.0 s besides")));
+}
+
+// What every commit takes is nobody's excuse.
+TEST_F(CoreWithAStore, ADisksUsualPaceDoesNotCount) {
+  two_in_an_iteration();
+  for (int i = 0; i < 10; ++i) {
+    push(0, i);
+    pass(50 * kMs);
+    commit();
+    ask(0, wire::Begin{workers_[0], i + 1});
+    commit();
+    pass(950 * kMs);
+  }
+  EXPECT_THAT(lost_, ElementsAre("1", "in iteration 0 for 10.0 s, evict_after is 10.0 s"));
+}
+
+}  // namespace
+}  // namespace syncd::server
