@@ -46,6 +46,13 @@ void Checks::on_records(const std::vector<Record>& records) {
 
 void Checks::apply(const Record& record) {
   if (record.kind == RecordKind::kJobStarted) started_.insert(record.job);
+  const bool switched = record.kind == RecordKind::kPolicySwitched;
+  if (switched) policies_[record.job] = record.policy;
+  if (switched || (record.kind == RecordKind::kBarrier && rule_of(record.job).renews)) {
+    for (auto& [key, member] : members_) {
+      if (key.first == record.job) member.base = member.clock;
+    }
+  }
   if (record.rank == kNoRank) return;
   Member& member = members_[{record.job, static_cast<Rank>(record.rank)}];
   switch (record.kind) {
@@ -91,15 +98,38 @@ void Checks::on_granted(const wire::WorkerRef& worker, const wire::Granted& gran
   member.granted = granted.iteration;
   member.takes_part = true;
   granted_[{worker.job, worker.rank, worker.incarnation}] = granted.iteration;
-  if (!bound_) return;
-  const Clock ahead = granted.iteration - member.base;
+  // One that was left behind by a superstep, or a whole graph of them, goes on with a later one.
+  if ((granted.flags & wire::kStepSkip) != 0) {
+    member.clock = std::max(member.clock, granted.iteration);
+  }
+  require(repeats_ || granted.iteration >= member.clock,
+          "rank " + std::to_string(worker.rank) + " is granted " +
+              std::to_string(granted.iteration) + ", which it has pushed");
+  check_staleness(worker.job, worker.rank, member);
+}
+
+const Rule& Checks::rule_of(JobId job) const {
+  const auto changed = policies_.find(job);
+  if (changed == policies_.end()) return rules_.front();
+  for (const Rule& rule : rules_) {
+    if (rule.policy == changed->second) return rule;
+  }
+  throw Violation("nobody has asked for policy '" + changed->second + "'");
+}
+
+void Checks::check_staleness(JobId job, Rank rank, const Member& member) const {
+  const Rule& rule = rule_of(job);
+  if (!rule.bound) return;
+  const Clock ahead = member.granted - member.base;
+  std::size_t behind = 0;
   for (const auto& [key, other] : members_) {
-    if (key.first != worker.job || !other.takes_part) continue;
-    require(ahead - (other.clock - other.base) <= *bound_,
-            "rank " + std::to_string(worker.rank) + " is granted iteration " +
-                std::to_string(granted.iteration) + " while rank " + std::to_string(key.second) +
-                " has completed " + std::to_string(other.clock) + ": more than " +
-                std::to_string(*bound_) + " behind");
+    if (key.first != job || !other.takes_part) continue;
+    if (ahead - (other.clock - other.base) <= *rule.bound || ++behind <= rule.backup) continue;
+    throw Violation("under " + rule.policy + " rank " + std::to_string(rank) +
+                    " is granted iteration " + std::to_string(member.granted) + " while rank " +
+                    std::to_string(key.second) + " has completed " + std::to_string(other.clock) +
+                    ": more than " + std::to_string(*rule.bound) + " behind" +
+                    (rule.backup > 0 ? ", and not the only one" : ""));
   }
 }
 
@@ -159,6 +189,7 @@ void Checks::on_collected(std::uint32_t rank, std::int64_t iteration,
 void Checks::on_restart(const Disk& disk) {
   members_.clear();
   started_.clear();
+  policies_.clear();
   for (const JobId job : disk.jobs()) {
     for (const Record& record : disk.history(job)) apply(record);
   }

@@ -5,8 +5,9 @@
 //  crashed).
 //  - The history of a job has no gap and no damage, clocks in it never go down within a life, and
 //    nobody pushes in a life that is over.
-//  - Granted iterations of a worker rise within a life, and a grant keeps the policy's staleness
-//    bound against everybody who is known to take part.
+//  - Granted iterations of a worker rise within a life, none is granted that it has pushed, and a
+//    grant keeps the staleness bound of the policy of that time against everybody who is known to
+//    take part.
 //  - Whoever waits is told why, and for nobody who has left or was given up.
 //  - Nobody is advised to drop an iteration that was not granted, and no trainer is told to drop
 //    another iteration than the one that the advice was for.
@@ -30,15 +31,23 @@
 
 namespace syncd::simulation {
 
+// What is known of a policy here.
+struct Rule {
+  std::string policy;
+  // The most that a granted iteration may be ahead of the slowest worker's clock, both counted from
+  // the worker's base. Empty: there is no such bound.
+  std::optional<std::int64_t> bound = {};
+  std::size_t backup = 0;  // so many may be further behind
+  bool renews = false;     // a barrier renews the bases
+};
+
 class Checks final : public DaemonWatcher, public ClientWatcher {
  public:
-  // `bound`: the most that a granted iteration may be ahead of the slowest worker's clock; empty:
-  // the policy has no such bound.
+  // `policies`: those that the job may have, the first of them at first.
   // `repeats`: a new life may do the iteration over that the one before has pushed.
   // `trace`: where to say what happens; empty: nowhere.
-  Checks(std::optional<std::int64_t> bound, bool repeats,
-         std::function<void(const std::string&)> trace)
-      : bound_(bound), repeats_(repeats), trace_(std::move(trace)) {}
+  Checks(std::vector<Rule> policies, bool repeats, std::function<void(const std::string&)> trace)
+      : rules_(std::move(policies)), repeats_(repeats), trace_(std::move(trace)) {}
 
   // DaemonWatcher
   void on_records(const std::vector<Record>& records) override;
@@ -81,11 +90,15 @@ class Checks final : public DaemonWatcher, public ClientWatcher {
   };
   void apply(const Record& record);
 
-  std::optional<std::int64_t> bound_;
-  bool repeats_;
+  const Rule& rule_of(JobId job) const;
+  void check_staleness(JobId job, Rank rank, const Member& member) const;
+
+  const std::vector<Rule> rules_;
+  const bool repeats_;
   std::function<void(const std::string&)> trace_;
   std::map<std::pair<JobId, Rank>, Member> members_;
   std::set<JobId> started_;
+  std::map<JobId, std::string> policies_;  // of jobs of which it was changed
   // Of all lives of the daemon: the latest grant of each life of a worker, and what iterations of a
   // rank were advised to be dropped.
   std::map<std::tuple<JobId, Rank, Incarnation>, Iteration> granted_;

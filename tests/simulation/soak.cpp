@@ -16,7 +16,8 @@ constexpr const char* kUsage =
     "usage: soak [--minutes N | --runs N] [--policy P] [--seed S]\n"
     "  --minutes N  so long (1)\n"
     "  --runs N     so many runs of every policy instead\n"
-    "  --policy P   under this policy alone, one of those that --list prints\n"
+    "  --policy P   under this policy alone, one of those that --list prints (switches: many in "
+    "turn)\n"
     "  --seed S     from this seed on; with --policy, and without the first two, that run alone\n"
     "  --trace      print what happens, in milliseconds of simulated time\n"
     "  --first      end with the seed that fails first\n"
@@ -45,8 +46,8 @@ bool run(const Workload& workload, std::uint64_t seed, bool traced,
     return true;
   } catch (const Violation& violation) {
     std::printf("FAILED under %s, seed %llu: %s\n  soak --policy '%s' --seed %llu\n",
-                workload.policy.c_str(), static_cast<unsigned long long>(seed), violation.what(),
-                workload.policy.c_str(), static_cast<unsigned long long>(seed));
+                workload.name.c_str(), static_cast<unsigned long long>(seed), violation.what(),
+                workload.name.c_str(), static_cast<unsigned long long>(seed));
     return false;
   }
 }
@@ -55,7 +56,7 @@ int soak(const Options& options) {
   using Clock = std::chrono::steady_clock;
   std::vector<Workload> chosen;
   for (const Workload& workload : workloads()) {
-    if (options.policy.empty() || options.policy == workload.policy) chosen.push_back(workload);
+    if (options.policy.empty() || options.policy == workload.name) chosen.push_back(workload);
   }
   if (chosen.empty()) return fail("no policy '" + options.policy + "' here; --list prints them");
   const bool once =
@@ -94,7 +95,7 @@ int main(int argc, char** argv) {
     const std::string flag = argv[i];
     if (flag == "--help") return std::printf("%s", kUsage) > 0 ? 0 : 1;
     if (flag == "--list") {
-      for (const Workload& workload : workloads()) std::printf("%s\n", workload.policy.c_str());
+      for (const Workload& workload : workloads()) std::printf("%s\n", workload.name.c_str());
       return 0;
     }
     if (flag == "--first") {

@@ -21,7 +21,7 @@ class World {
       : workload_(workload),
         random_(seed),
         network_(agenda_, random_),
-        checks_(workload.bound, workload.decentralized,
+        checks_(workload.policies, workload.decentralized,
                 traced ? [this](const std::string& what) { print(what); }
                        : std::function<void(const std::string&)>()) {
     choose();
@@ -72,12 +72,14 @@ class World {
       workers += here;
     }
     options_.mode = chance(4) ? store::Mode::kFast : store::Mode::kDurable;
-    options_.one_request_a_turn = workload_.bound.has_value() || chance(2);
+    const bool bounded = std::any_of(workload_.policies.begin(), workload_.policies.end(),
+                                     [](const Rule& rule) { return rule.bound.has_value(); });
+    options_.one_request_a_turn = bounded || chance(2);
     options_.wall_clock_offset_us = 1'700'000'000 * kSecond;
     options_.engine.snapshot_every_records = static_cast<std::uint64_t>(random_.between(5, 200));
     JobSpec& job = options_.job;
     job.name = "job";
-    job.policy = workload_.policy;
+    job.policy = workload_.policies.front().policy;
     job.expected_workers = static_cast<std::uint32_t>(workers);
     if (!workload_.decentralized && workers > 2 && chance(3)) {
       job.min_workers = 2;
@@ -89,7 +91,7 @@ class World {
     if (chance(3)) job.warn_after_us = job.evict_after_us = kAutoSpan;
     network_.latency_us = random_.between(50, 20'000);
     if (chance(3)) network_.stall_one_in = 200;
-    disk_.latency_us = random_.between(100, 10'000);
+    disk_.latency_us = usual_latency_us_ = random_.between(100, 10'000);
     fault_every_us_ = random_.between(50, 3'000) * kMs;
   }
 
@@ -134,6 +136,7 @@ class World {
   Client& any_client() { return *clients_[random_.below(clients_.size())]; }
 
   void fault() {
+    if (workload_.policies.size() > 1 && daemon_ != nullptr && chance(3)) return switch_policy();
     switch (random_.below(14)) {
       case 0:
       case 1: {
@@ -206,6 +209,12 @@ class World {
     daemon_->operate(std::move(request));
   }
 
+  void switch_policy() {
+    checks_.count("fault policy switched");
+    const Rule& rule = workload_.policies[random_.below(workload_.policies.size())];
+    daemon_->operate(wire::SetPolicyRequest{"job", rule.policy});
+  }
+
   void kill_client() {
     Client& client = any_client();
     if (!client.running()) return;
@@ -220,9 +229,8 @@ class World {
   void spoil_disk() {
     if (chance(2)) {
       checks_.count("fault disk slow");
-      const Micros usual = disk_.latency_us;
       disk_.latency_us = span(2 * kSecond);
-      agenda_.in(span(5 * kSecond), [this, usual] { disk_.latency_us = usual; });
+      agenda_.in(span(5 * kSecond), [this] { disk_.latency_us = usual_latency_us_; });
       return;
     }
     checks_.count("fault disk full");
@@ -315,6 +323,7 @@ class World {
   std::unique_ptr<Daemon> daemon_;
   std::vector<std::unique_ptr<Client>> clients_;
   Micros fault_every_us_ = kSecond;
+  Micros usual_latency_us_ = 0;  // of the disk
   Micros calm_at_ = 0;
   bool calm_ = false;
   bool drained_ = false;  // an operator has
@@ -326,24 +335,39 @@ class World {
 }  // namespace
 
 const std::vector<Workload>& workloads() {
+  // Under ElasticBSP with R foreseen iterations: max(R, 2 R - 1) (POLICIES).
+  const Rule bsp = {"bsp", 0}, bsp3 = {"bsp:3", 2}, backup = {"bsp,backup=1", 0, 1};
+  const Rule ssp0 = {"ssp:0", 0}, ssp3 = {"ssp:3", 3}, dssp = {"dssp:1-4", 4};
+  const Rule elastic = {"elastic_bsp:5", 9, 0, true}, elastic1 = {"elastic_bsp:1", 1, 0, true};
+  const Rule asp = {"asp"}, spec = {"specsync+asp"}, naive = {"naive_wait:10+asp"};
+  const Rule spec3 = {"specsync:fixed,20,0.5+ssp:3", 3};
+  const auto alone = [](const Rule& rule, int workers_min = 1) {
+    return Workload{rule.policy, {rule}, false, false, false, workers_min};
+  };
+  const auto peers = [](const std::string& policy, bool compute_first, bool acknowledges,
+                        int workers_min) {
+    return Workload{policy, {{policy}}, true, compute_first, acknowledges, workers_min};
+  };
   static const std::vector<Workload> all = {
-      {"asp"},
-      {"bsp", 0},
-      {"bsp:3", 2},
-      {"bsp,backup=1", {}, false, false, false, 3},
-      {"ssp:0", 0},
-      {"ssp:3", 3},
-      {"dssp:1-4", 4},
-      {"elastic_bsp:5"},
-      {"specsync+asp"},
-      {"specsync:fixed,20,0.5+ssp:3", 3},
-      {"naive_wait:10+asp"},
-      {"hop:ring,max_ig=2", {}, true, false, false, 2},
-      {"hop:ring,max_ig=3,backup=1", {}, true, false, false, 3},
-      {"hop:complete,max_ig=3,staleness=2", {}, true, true, false, 2},
-      {"hop:complete,max_ig=4,backup=1,skip=4,skip_trigger=2", {}, true, false, false, 3},
-      {"notify_ack:ring_directed", {}, true, true, true, 2},
-      {"notify_ack:complete", {}, true, true, true, 2},
+      alone(asp),
+      alone(bsp),
+      alone(bsp3),
+      alone(backup, 3),
+      alone(ssp0),
+      alone(ssp3),
+      alone(dssp),
+      alone(elastic),
+      alone(elastic1),
+      alone(spec),
+      alone(spec3),
+      alone(naive),
+      {"switches", {bsp, ssp3, asp, elastic, dssp, bsp3, backup, spec, spec3, naive}},
+      peers("hop:ring,max_ig=2", false, false, 2),
+      peers("hop:ring,max_ig=3,backup=1", false, false, 3),
+      peers("hop:complete,max_ig=3,staleness=2", true, false, 2),
+      peers("hop:complete,max_ig=4,backup=1,skip=4,skip_trigger=2", false, false, 3),
+      peers("notify_ack:ring_directed", true, true, 2),
+      peers("notify_ack:complete", true, true, 2),
   };
   return all;
 }

@@ -6,7 +6,6 @@
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -20,10 +19,10 @@
 
 namespace syncd::simulation {
 
-// A policy to run under, and what is known of it here.
+// Policies to run under, and what is known of them here.
 struct Workload {
-  std::string policy;
-  std::optional<std::int64_t> bound = {};  // see Checks
+  std::string name;
+  std::vector<Rule> policies;  // the first of them at first, to any other when an operator wants it
   bool decentralized = false;
   bool compute_first = false;
   bool acknowledges = false;
