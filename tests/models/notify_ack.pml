@@ -9,8 +9,19 @@
  * move between the start and the end of each.
  *
  * Checked at every step: no deadlock; a reader finds iteration k in the slot and nobody writes to it
- * meanwhile; c_i - c_j <= min(|P(j->i)|, 2 |P(i->j)|) (Hop, table 1). With LIVE: every worker goes on
- * for ever. ACK_FIRST models the known mistake of acknowledging before the slots are read.
+ * meanwhile; c_i - c_j <= min(|P(j->i)|, 2 |P(i->j)|) (Hop, table 1), for all pairs. With LIVE: each
+ * worker has READ its slots and is IDLE infinitely often, and so, one by one, in every iteration.
+ *
+ * Mistakes, each of which one of these checks must notice:
+ *   ACK_FIRST    acknowledges before the slots are read, as a known program does
+ *   NO_ACK       never acknowledges
+ *   NOTIFY_ONCE  notifies in its first iteration alone
+ *   NO_TARGETS   does not wait for ACKs
+ *   NO_COLLECT   does not wait for NOTIFYs
+ *   SKIPS_READ   = i: worker i acknowledges without reading
+ *   STALLS       = i: worker i may put off its ACKs for ever, busily, so that this is no deadlock
+ *   CLOSER       = d: asks for a bound on c_i - c_(i+d) that is one less than table 1's
+ * With BOUNDS_ONLY, nobody looks at the slots, so that the bounds must notice.
  */
 #include "graphs.pml"
 
@@ -22,6 +33,19 @@
 #define READING 4
 #define READ 5      /* is to acknowledge */
 
+#ifndef NO_ACK
+#define NO_ACK 0
+#endif
+#ifndef SKIPS_READ
+#define SKIPS_READ N
+#endif
+#ifndef CLOSER
+#define CLOSER N
+#endif
+#ifndef BOUNDS_ONLY
+#define BOUNDS_ONLY 0
+#endif
+
 byte clock[N];
 byte phase[N];
 byte at[N];          /* the next neighbour whose slot is written or read */
@@ -31,6 +55,9 @@ byte acked[N * N];   /* [i * N + j]: newest iteration from i that j has acknowle
 byte slot[N * N];    /* [i * N + j]: the iteration that lies there */
 bool written[N * N]; /* somebody is writing to it */
 bool read[N * N];    /* somebody is reading it */
+#ifdef NOTIFY_ONCE
+bool told[N];
+#endif
 
 hidden byte a; hidden byte b; hidden byte least;
 
@@ -39,7 +66,8 @@ inline check_bounds() {
     for (b : 0 .. N - 1) {
       if
       :: a != b ->
-        assert(clock[a] - clock[b] <= SMALLER(DISTANCE(b, a), 2 * DISTANCE(a, b)))
+        assert(clock[a] - clock[b] <= SMALLER(DISTANCE(b, a), 2 * DISTANCE(a, b)) -
+                                       (AHEAD(a, b) == CLOSER -> 1 : 0))
       :: else
       fi
     }
@@ -69,8 +97,16 @@ inline rebase() {
   a = 0; b = 0; least = 0
 }
 
+#ifdef NO_TARGETS
+#define ACKED(i, j, k) true
+#else
 #define ACKED(i, j, k) (!EDGE(i, j) || acked[(i) * N + (j)] >= (k))
+#endif
+#ifdef NO_COLLECT
+#define TOLD(i, j, k) true
+#else
 #define TOLD(i, j, k) (!EDGE(j, i) || notified[j] >= (k))
+#endif
 #if N == 2
 #define ALL(f, i, k) (f(i, 0, k) && f(i, 1, k))
 #elif N == 3
@@ -82,7 +118,7 @@ inline rebase() {
 inline acknowledge(i) {
   for (a : 0 .. N - 1) {
     if
-    :: EDGE(a, i) -> acked[a * N + i] = clock[i]
+    :: EDGE(a, i) && !NO_ACK -> acked[a * N + i] = clock[i]
     :: else
     fi
   }
@@ -97,26 +133,37 @@ proctype worker(byte i) {
       if
       :: !EDGE(i, at[i]) -> at[i]++
       :: EDGE(i, at[i]) && !busy[i] ->
-        assert(!read[i * N + at[i]]);
+        assert(BOUNDS_ONLY || !read[i * N + at[i]]);
         written[i * N + at[i]] = true; busy[i] = true
       :: EDGE(i, at[i]) && busy[i] ->
         slot[i * N + at[i]] = clock[i]; written[i * N + at[i]] = false; busy[i] = false; at[i]++
       fi }
   :: d_step { phase[i] == WRITING && at[i] == N ->
-      at[i] = 0; notified[i] = clock[i]; phase[i] = NOTIFIED }
+      at[i] = 0; phase[i] = NOTIFIED;
+#ifdef NOTIFY_ONCE
+      if
+      :: !told[i] -> notified[i] = clock[i]; told[i] = true
+      :: else
+      fi }
+#else
+      notified[i] = clock[i] }
+#endif
   :: d_step { phase[i] == NOTIFIED && ALL(TOLD, i, clock[i]) ->
 #ifdef ACK_FIRST
       acknowledge(i);
 #endif
-      phase[i] = READING }
+      if
+      :: i == SKIPS_READ -> acknowledge(i); phase[i] = IDLE
+      :: else -> phase[i] = READING
+      fi }
   :: d_step { phase[i] == READING && at[i] < N ->
       if
       :: !EDGE(at[i], i) -> at[i]++
       :: EDGE(at[i], i) && !busy[i] ->
-        assert(!written[at[i] * N + i] && slot[at[i] * N + i] == clock[i]);
+        assert(BOUNDS_ONLY || (!written[at[i] * N + i] && slot[at[i] * N + i] == clock[i]));
         read[at[i] * N + i] = true; busy[i] = true
       :: EDGE(at[i], i) && busy[i] ->
-        assert(slot[at[i] * N + i] == clock[i]);
+        assert(BOUNDS_ONLY || slot[at[i] * N + i] == clock[i]);
         read[at[i] * N + i] = false; busy[i] = false; at[i]++
       fi }
   :: d_step { phase[i] == READING && at[i] == N -> at[i] = 0; phase[i] = READ }
@@ -125,6 +172,9 @@ proctype worker(byte i) {
       acknowledge(i);
 #endif
       phase[i] = IDLE }
+#ifdef STALLS
+  :: d_step { i == STALLS && phase[i] == READ -> skip }
+#endif
   od
 }
 
@@ -146,5 +196,12 @@ init {
 }
 
 #ifdef LIVE
-ltl goes_on { []<> (phase[0] == BEGUN) && []<> (phase[N - 1] == BEGUN) }
+#define GOES_ON(i) ([]<> (phase[i] == READ) && []<> (phase[i] == IDLE))
+#if N == 2
+ltl goes_on { GOES_ON(0) && GOES_ON(1) }
+#elif N == 3
+ltl goes_on { GOES_ON(0) && GOES_ON(1) && GOES_ON(2) }
+#elif N == 4
+ltl goes_on { GOES_ON(0) && GOES_ON(1) && GOES_ON(2) && GOES_ON(3) }
+#endif
 #endif
