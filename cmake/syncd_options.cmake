@@ -53,6 +53,12 @@ if(NOT SYNCD_SANITIZE AND NOT SYNCD_FUZZ)
     "$<$<NOT:$<CONFIG:Debug>>:-U_FORTIFY_SOURCE>" "$<$<NOT:$<CONFIG:Debug>>:-D_FORTIFY_SOURCE=2>")
 endif()
 
+# For a target in CUDA, too, to which the rest below does not apply.
+function(syncd_harden target)
+  target_compile_options(${target} PRIVATE ${_syncd_hardening_flags})
+  target_link_options(${target} PRIVATE LINKER:-z,relro LINKER:-z,now)
+endfunction()
+
 # Language level, warnings, sanitizers, hardening and position-independent code for one of our own targets.
 function(syncd_target_defaults target)
   target_compile_features(${target} PRIVATE cxx_std_20)
@@ -62,8 +68,8 @@ function(syncd_target_defaults target)
     -Wall -Wextra -Wpedantic
     $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wshadow=local>
     $<$<COMPILE_LANGUAGE:CXX>:-Wnon-virtual-dtor -Woverloaded-virtual>
-    $<$<BOOL:${SYNCD_WERROR}>:-Werror>
-    "$<$<COMPILE_LANGUAGE:C,CXX>:${_syncd_hardening_flags}>"
-    ${_syncd_sanitize_flags})
-  target_link_options(${target} PRIVATE ${_syncd_sanitize_flags} LINKER:-z,relro LINKER:-z,now)
+    $<$<BOOL:${SYNCD_WERROR}>:-Werror>)
+  syncd_harden(${target})
+  target_compile_options(${target} PRIVATE ${_syncd_sanitize_flags})
+  target_link_options(${target} PRIVATE ${_syncd_sanitize_flags})
 endfunction()
