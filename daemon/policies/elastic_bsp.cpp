@@ -190,8 +190,8 @@ class ElasticBsp final : public Policy {
     for (const Input& input : inputs_) {
       if (at(input.rank).takes_part) lowest = std::min(lowest, input.q);
     }
-    // No participant is more than R ahead where the last one's second push has brought the plan
-    // about; after a loss of history (mode fast) one may be.
+    // No participant is more than R ahead where the slowest one's second push has brought the plan
+    // about. One may be where the daemon's end has lost a push that the plan did not need.
     const Clock most = lowest + std::max(settings_.horizon + 1, 2 * settings_.horizon);
     for (std::size_t i = 0; i < inputs_.size(); ++i) {
       const Input& input = inputs_[i];

@@ -14,7 +14,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
-constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+constexpr double kNotANumber = std::numeric_limits<double>::quiet_NaN();
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 TEST(Svg, EscapesWhatMeansSomething) {
@@ -37,12 +37,12 @@ TEST(Svg, ReplacesWhatIsNoText) {
 }
 
 TEST(Svg, ARangeIsOfTheFiniteValues) {
-  const std::vector<double> values{3, kNan, -1, kInfinity, 2};
+  const std::vector<double> values{3, kNotANumber, -1, kInfinity, 2};
   const Range range = range_of(values);
   EXPECT_EQ(range.low, -1);
   EXPECT_EQ(range.high, 3);
   EXPECT_EQ(range_of(std::vector<double>{}).high, 1);
-  EXPECT_EQ(range_of(std::vector<double>{kNan}).high, 1);
+  EXPECT_EQ(range_of(std::vector<double>{kNotANumber}).high, 1);
   const Range one = range_of(std::vector<double>{5});
   EXPECT_LT(one.low, 5);
   EXPECT_GT(one.high, 5);
@@ -64,7 +64,7 @@ TEST(Svg, TicksAreRoundNumbersInTheRange) {
   EXPECT_THAT(nice_ticks({-3, 3}, 4).values, ElementsAre(-2, 0, 2));
   EXPECT_THAT(nice_ticks({0.2, 2.7}, 9, true).values, ElementsAre(1, 2)) << "whole steps";
   EXPECT_THAT(nice_ticks({1, 1}, 5).values, IsEmpty());
-  EXPECT_THAT(nice_ticks({0, kNan}, 5).values, IsEmpty());
+  EXPECT_THAT(nice_ticks({0, kNotANumber}, 5).values, IsEmpty());
   EXPECT_THAT(nice_ticks({-kInfinity, 1}, 5).values, IsEmpty());
 }
 
@@ -100,14 +100,14 @@ TEST(Svg, LabelsHaveAsManyDecimalsAsTheStepNeeds) {
   EXPECT_EQ(tick_label(12'500, 500), "12.5k");
   EXPECT_EQ(tick_label(2'500'000, 500'000), "2.5M");
   EXPECT_EQ(tick_label(0, 5'000), "0");
-  EXPECT_EQ(tick_label(kNan, 1), "");
+  EXPECT_EQ(tick_label(kNotANumber, 1), "");
 }
 
 TEST(Svg, LengthsAreShort) {
   EXPECT_EQ(length(12), "12");
   EXPECT_EQ(length(12.34), "12.3");
   EXPECT_EQ(length(-0.01), "0");
-  EXPECT_EQ(length(kNan), "0");
+  EXPECT_EQ(length(kNotANumber), "0");
   EXPECT_EQ(length(1e300), "100000");
 }
 
@@ -149,7 +149,7 @@ TEST(Svg, ThinningLeavesShortSeriesAlone) {
 
 TEST(Svg, ThinningKeepsGaps) {
   std::vector<Point> points = wave(1'000);
-  for (std::size_t i = 300; i < 700; ++i) points[i].y = kNan;
+  for (std::size_t i = 300; i < 700; ++i) points[i].y = kNotANumber;
   const std::vector<Point> thinned = thin(points, 100);
   EXPECT_LE(thinned.size(), 100U);
   EXPECT_TRUE(std::any_of(thinned.begin(), thinned.end(),
@@ -158,11 +158,11 @@ TEST(Svg, ThinningKeepsGaps) {
 
 TEST(Svg, APathHasGaps) {
   const Scale same({0, 10}, 0, 10);
-  const std::vector<Point> points{{1, 1},         {2, 3}, {3, kNan}, {4, 4},
-                                  {5, kInfinity}, {6, 1}, {7, 2}};
+  const std::vector<Point> points{{1, 1}, {2, 3}, {3, kNotANumber}, {4, 4}, {5, kInfinity},
+                                  {6, 1}, {7, 2}};
   EXPECT_EQ(line_path(points, same, same), "M1 1L2 3M4 4h0M6 1L7 2");
   EXPECT_EQ(line_path(std::vector<Point>{{1, 1}}, same, same), "M1 1h0") << "a dot";
-  EXPECT_EQ(line_path(std::vector<Point>{{kNan, 1}}, same, same), "");
+  EXPECT_EQ(line_path(std::vector<Point>{{kNotANumber, 1}}, same, same), "");
   EXPECT_EQ(line_path({}, same, same), "");
 }
 
