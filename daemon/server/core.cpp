@@ -2,13 +2,18 @@
 #include "daemon/server/core.h"
 
 #include <algorithm>
+#include <string>
 #include <utility>
+
+#include "proto/explanation.h"
 
 namespace syncd::server {
 namespace {
 
 // An answer that waits no longer than this for its commit waits at the usual pace of a disk.
 constexpr Micros kStandstillUs = 100'000;
+// From here on the log says that somebody waits.
+constexpr Micros kTellStandstillUs = 5'000'000;
 
 EngineOptions with_durability(EngineOptions options, const store::Store& store) {
   options.durable = store.mode() == store::Mode::kDurable;
@@ -88,9 +93,10 @@ void Core::fire_timers() {
 }
 
 void Core::fire_timers(Micros at) {
-  if (engine_.next_deadline() > at) return;
+  if (next_deadline() > at) return;
   gate_.set_time(at);
   note_standstill(at);
+  tell_standstill(at);
   engine_.tick(at, effects_);
   apply();
 }
@@ -117,8 +123,33 @@ void Core::end_turn() {
 }
 
 void Core::settle() {
-  if (gate_.waits_since() != kNever) note_standstill(host_.now());
+  if (gate_.waits_since() == kNever) return gate_.settle();
+  const Micros at = host_.now();
+  note_standstill(at);
   gate_.settle();
+  tell_standstill(at);
+}
+
+// When the log is to say that the store stands still; a store that reports errors has said so.
+Micros Core::standstill_at() const {
+  const bool told = told_still_since_ >= 0 || !told_writable_;
+  return told || gate_.waits_since() == kNever ? kNever : gate_.waits_since() + kTellStandstillUs;
+}
+
+void Core::tell_standstill(Micros at) {
+  if (standstill_at() <= at) {
+    told_still_since_ = gate_.waits_since();
+    host_.log({LogLevel::kWarn,
+               "store_stands_still",
+               {{"store", store_.describe()},
+                {"for", format_duration(at - told_still_since_)},
+                {"records", std::to_string(gate_.figures().records_waiting)}}});
+  } else if (told_still_since_ >= 0 && gate_.waits_since() > at - kTellStandstillUs) {
+    host_.log({LogLevel::kInfo,
+               "store_goes_on",
+               {{"store", store_.describe()}, {"after", format_duration(at - told_still_since_)}}});
+    told_still_since_ = -1;
+  }
 }
 
 // Answers wait for the disk, or it takes nothing.

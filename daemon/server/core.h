@@ -6,6 +6,7 @@
 // One thread, but report().
 #pragma once
 
+#include <algorithm>
 #include <functional>
 #include <memory>
 #include <string>
@@ -62,7 +63,7 @@ class Core {
   void end_turn();
 
   // When fire_timers() is to be called next, in engine time; kNever: at no time.
-  Micros next_deadline() const { return engine_.next_deadline(); }
+  Micros next_deadline() const { return std::min(engine_.next_deadline(), standstill_at()); }
   void fire_timers();
 
   // What the store has done; any thread. settle() is to follow on the core's own, in the same turn
@@ -90,6 +91,8 @@ class Core {
   void apply();
   bool tell_store_state();
   void note_standstill(Micros at);
+  Micros standstill_at() const;
+  void tell_standstill(Micros at);
   void tell_removed();
 
   store::Store& store_;
@@ -99,8 +102,9 @@ class Core {
   Effects effects_;
   bool told_writable_ = true;
   Micros store_error_since_ = -1;
-  Micros stood_us_ = 0;     // the store, in total
-  Micros stood_until_ = 0;  // as counted so far
+  Micros stood_us_ = 0;           // the store, in total
+  Micros stood_until_ = 0;        // as counted so far
+  Micros told_still_since_ = -1;  // the log has said that it stands still; -1: it has not
 };
 
 }  // namespace syncd::server

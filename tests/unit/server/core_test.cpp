@@ -9,10 +9,13 @@
 namespace syncd::server {
 namespace {
 
+using ::testing::_;
 using ::testing::AllOf;
+using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Pair;
 
 constexpr Micros kMs = 1'000;
 constexpr Micros kSecond = 1'000'000;
@@ -76,6 +79,7 @@ class CoreWithAStore : public ::testing::Test, protected Core::Host {
   }
   void start_plan(Plan&&) override {}
   void log(LogLine&& line) override {
+    if (line.event.starts_with("store_")) store_said_.push_back(line);
     if (line.event != "worker_lost") return;
     for (const auto& [key, value] : line.fields) {
       if (key == "worker" || key == "reason") lost_.push_back(value);
@@ -89,6 +93,7 @@ class CoreWithAStore : public ::testing::Test, protected Core::Host {
   std::vector<wire::WorkerRef> workers_;
   std::vector<wire::Body> answers_;
   std::vector<std::string> lost_;  // rank and reason in turn
+  std::vector<LogLine> store_said_;
 };
 
 TEST_F(CoreWithAStore, WhoseAnswerWaitsForTheDiskIsNotLate) {
@@ -108,6 +113,27 @@ TEST_F(CoreWithAStore, WhoseAnswerWaitsForTheDiskIsNotLate) {
                                  AllOf(HasSubstr("for 10.0 s besides 60.0 s of the store's"),
                                        HasSubstr("evict_after is 10.0 s")),
                                  "1", HasSubstr("besides 60.0 s")));
+}
+
+TEST_F(CoreWithAStore, TheLogSaysThatTheDiskStandsStillAndThatItGoesOn) {
+  two_in_an_iteration();
+  push(0, 0);
+  pass(4 * kSecond);
+  push(1, 0);
+  EXPECT_THAT(store_said_, IsEmpty());
+  pass(60 * kSecond);
+  ASSERT_EQ(store_said_.size(), 1U) << "once";
+  EXPECT_EQ(store_said_[0].event, "store_stands_still");
+  EXPECT_EQ(store_said_[0].level, LogLevel::kWarn);
+  EXPECT_THAT(store_said_[0].fields, Contains(Pair("for", "5.0 s")));
+  EXPECT_THAT(store_said_[0].fields, Contains(Pair("records", _)));
+  commit();
+  ASSERT_EQ(store_said_.size(), 2U);
+  EXPECT_EQ(store_said_[1].event, "store_goes_on");
+  EXPECT_THAT(store_said_[1].fields, Contains(Pair("after", "64.0 s")));
+  push(0, 0);
+  pass(6 * kSecond);
+  EXPECT_EQ(store_said_.size(), 2U) << "a repeated push waits for nothing";
 }
 
 // A shorter one, in which nobody's deadline comes.
