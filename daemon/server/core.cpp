@@ -179,6 +179,7 @@ void Core::tell_removed() {
 // True if the engine was told something, and may have answered.
 bool Core::tell_store_state() {
   if (gate_.writable() == told_writable_) return false;
+  note_standstill(host_.now());
   told_writable_ = gate_.writable();
   store_error_since_ = told_writable_ ? -1 : host_.now();
   if (told_writable_) {

@@ -164,6 +164,19 @@ TEST_F(CoreWithAStore, ADiskThatIsFullMakesNobodyLate) {
   EXPECT_EQ(lost_.size(), 4U);
 }
 
+TEST_F(CoreWithAStore, NorIsAnybodyForAShorterTime) {
+  two_in_an_iteration();
+  store_.fail("No space left on device");
+  core_.end_turn();
+  pass(8 * kSecond);
+  store_.report({0, "", 0, 0, 0});
+  core_.end_turn();
+  pass(9 * kSecond);
+  EXPECT_THAT(lost_, IsEmpty());
+  pass(2 * kSecond);
+  EXPECT_EQ(lost_.size(), 4U);
+}
+
 TEST_F(CoreWithAStore, NorIsAPlaceGivenAwayMeanwhile) {
   two_in_an_iteration();
   push(0, 0);
