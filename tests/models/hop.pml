@@ -250,5 +250,14 @@ init {
 }
 
 #ifdef LIVE
-ltl goes_on { []<> (phase[0] == BEGUN) && []<> (phase[N - 1] == BEGUN) }
+#define GOES_ON(i) ([]<> (phase[i] == BEGUN))
+#if N == 2
+ltl goes_on { GOES_ON(0) && GOES_ON(1) }
+#elif N == 3
+ltl goes_on { GOES_ON(0) && GOES_ON(1) && GOES_ON(2) }
+#elif N == 4
+ltl goes_on { GOES_ON(0) && GOES_ON(1) && GOES_ON(2) && GOES_ON(3) }
+#elif N == 5
+ltl goes_on { GOES_ON(0) && GOES_ON(1) && GOES_ON(2) && GOES_ON(3) && GOES_ON(4) }
+#endif
 #endif
