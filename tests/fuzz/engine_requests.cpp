@@ -1,12 +1,14 @@
 // Requests of any kind, in any order, with any numbers, to the daemon without its sockets
 // (server::Core over a store in memory): each byte is a decision. Every request is answered at most
-// once, and by the daemon's end at least once if its connection is there; answers fit a frame; and
-// what is stored makes the same jobs again.
+// once, and by the daemon's end at least once if its connection is there; answers fit a frame; what
+// a request changes, and what it is refused with, is as engine_watch.h has it; and what is stored
+// makes the same jobs again.
 #include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
@@ -14,6 +16,7 @@
 
 #include "daemon/server/core.h"
 #include "tests/fuzz/check.h"
+#include "tests/fuzz/engine_watch.h"
 #include "tests/support/choices.h"
 
 namespace {
@@ -46,6 +49,9 @@ constexpr std::array<const char*, 24> kPolicies = {"bsp",
                                                    "nothing",
                                                    "hop:root_expander,max_ig=2,staleness=1"};
 constexpr std::array<const char*, 4> kJobs = {"a", "b", "#1", "a job of another name"};
+const std::array<std::string, 4> kOddJobs = {"#0", "#2", "nobody's", std::string(65, 'j')};
+const std::array<std::string, 8> kOddWorkers = {
+    "", "-1", "7", " 0", "0x0", "99999999999999999999", "p\nq", std::string(129, 'w')};
 constexpr std::array<std::int64_t, 10> kOdd = {
     -1, INT64_MIN, INT64_MAX, 1 << 20, -2, std::int64_t{1} << 48, (std::int64_t{1} << 48) + 1,
     7,  1000,      -1000};
@@ -61,6 +67,7 @@ class World final : public server::Core::Host {
     options.defaults.evict_after_us = choices_.one_in(2) ? 2'000'000 : 0;
     options.defaults.warn_after_us = 1'000'000;
     core_ = std::make_unique<server::Core>(options, *store_, *this);
+    watch_ = std::make_unique<fuzz::EngineWatch>(core_->engine());
     store_->start([this](const store::CommitReport& report) { core_->report(report); });
   }
 
@@ -68,13 +75,14 @@ class World final : public server::Core::Host {
     for (int i = 0; i < kStepsMax && !choices_.used_up(); ++i) {
       act();
       core_->end_turn();
+      watch_->look();
     }
     core_->shutdown("the input is at its end");
     core_->end_turn();
     fuzz::require(core_->idle(), "something waits for a store that commits at once");
     for (const auto& [connection, requests] : standing_) {
       fuzz::require(requests.empty(), "a request is never answered",
-                    requests.empty() ? "" : requests.begin()->second);
+                    requests.empty() ? "" : requests.begin()->second.name);
     }
     compare_restored();
   }
@@ -90,17 +98,28 @@ class World final : public server::Core::Host {
     if (const auto* error = std::get_if<wire::Error>(&message.body)) {
       fuzz::require(!error->message.empty(), "an error without a text");
     }
+    if (message.id == 0) {
+      watch_->notified(message.body);
+    } else {
+      watch_->answered(connection, message.body);
+      if (message.id == asking_) answer_ = message.body;
+    }
     // Those of a connection that is gone are skipped.
     const auto at = standing_.find(connection);
     if (at == standing_.end() || message.id == 0) return;
-    fuzz::require(at->second.erase(message.id) == 1, "an answer that nobody waits for",
+    const auto request = at->second.find(message.id);
+    fuzz::require(request != at->second.end(), "an answer that nobody waits for",
                   wire::body_name(message.body));
+    KnownWorker* const worker = request->second.worker;
+    at->second.erase(request);
     if (const auto* joined = std::get_if<wire::Joined>(&message.body)) {
-      workers_.push_back({joined->worker, joined->iteration});
+      workers_.push_back({joined->worker, joined->iteration, joined->iteration});
     } else if (const auto* granted = std::get_if<wire::Granted>(&message.body)) {
       fuzz::require(granted->iteration >= 0 || (granted->flags & wire::kStepStop) != 0,
                     "an iteration below 0");
-      if (!workers_.empty()) workers_[last_worker_ % workers_.size()].next = granted->iteration;
+      if (worker != nullptr) worker->in = worker->next = granted->iteration;
+    } else if (const auto* pushed = std::get_if<wire::Pushed>(&message.body)) {
+      if (worker != nullptr) worker->next = next_after(pushed->iteration);
     }
   }
   void start_plan(Plan&& plan) override { plans_.push_back(std::move(plan)); }
@@ -109,7 +128,12 @@ class World final : public server::Core::Host {
  private:
   struct KnownWorker {
     wire::WorkerRef ref;
-    std::int64_t next = 0;
+    std::int64_t next = 0;  // what it begins or pushes next
+    std::int64_t in = 0;    // the iteration that it was granted last
+  };
+  struct Standing {
+    std::string name;
+    KnownWorker* worker;  // that it is about; null: none
   };
 
   void act() {
@@ -125,6 +149,7 @@ class World final : public server::Core::Host {
       case 2: {
         const ConnectionId gone = 1 + choices_.below(3);
         standing_.erase(gone);
+        watch_->closed(gone);
         core_->on_closed(gone);
         return;
       }
@@ -145,9 +170,18 @@ class World final : public server::Core::Host {
     // A connection that is gone never comes back under its number; here, none of its is standing.
     const ConnectionId connection = 1 + choices_.below(3);
     const RequestId id = next_request_++;
-    wire::Body body = make_body();
-    standing_[connection].emplace(id, std::string(wire::body_name(body)));
-    core_->on_request({{connection, id}, std::move(body)});
+    asking_for_ = nullptr;
+    const wire::Body body = make_body();
+    standing_[connection].emplace(id, Standing{std::string(wire::body_name(body)), asking_for_});
+    // What has become due is not the request's doing.
+    core_->fire_timers();
+    core_->end_turn();
+    watch_->before(connection, body);
+    asking_ = id;
+    answer_.reset();
+    core_->on_request({{connection, id}, body});
+    core_->end_turn();
+    watch_->after(body, answer_ ? &*answer_ : nullptr);
     now_ += 1000;
   }
 
@@ -159,18 +193,19 @@ class World final : public server::Core::Host {
   }
   KnownWorker worker() {
     if (workers_.empty()) return {};
-    last_worker_ = choices_.below(workers_.size());
-    KnownWorker known = workers_[last_worker_];
+    asking_for_ = &workers_[choices_.below(workers_.size())];
+    KnownWorker known = *asking_for_;
     if (choices_.one_in(16)) known.ref.rank += 1;
     if (choices_.one_in(16)) known.ref.incarnation = static_cast<Incarnation>(number(0));
     if (choices_.one_in(16)) known.ref.job = static_cast<JobId>(number(2));
+    if (choices_.one_in(16)) known.ref.epoch += choices_.one_in(2) ? 1 : -1;
     return known;
   }
   std::string job() { return choices_.pick(kJobs); }
   std::string policy() { return choices_.pick(kPolicies); }
 
   wire::Body make_body() {
-    switch (choices_.below(20)) {
+    switch (choices_.below(23)) {
       case 0:
       case 1:
       case 2: {
@@ -210,8 +245,6 @@ class World final : public server::Core::Host {
         const KnownWorker known = worker();
         wire::Push push{known.ref, number(known.next), std::nullopt, 1, 1};
         if (choices_.one_in(4)) push.loss = static_cast<double>(number(1)) / 3;
-        if (!workers_.empty())
-          workers_[last_worker_ % workers_.size()].next = next_after(known.next);
         return push;
       }
       case 10:
@@ -222,19 +255,19 @@ class World final : public server::Core::Host {
       }
       case 12: {
         const KnownWorker known = worker();
-        return wire::Restarted{known.ref, number(known.next)};
+        return wire::Restarted{known.ref, number(known.in)};
       }
       case 13: {
         const KnownWorker known = worker();
-        return wire::Targets{known.ref, number(known.next)};
+        return wire::Targets{known.ref, number(known.in)};
       }
       case 14: {
         const KnownWorker known = worker();
-        return wire::Collect{known.ref, number(known.next)};
+        return wire::Collect{known.ref, number(known.in)};
       }
       case 15: {
         const KnownWorker known = worker();
-        return wire::Consumed{known.ref, number(known.next)};
+        return wire::Consumed{known.ref, number(known.in)};
       }
       case 16: {
         const KnownWorker known = worker();
@@ -244,8 +277,49 @@ class World final : public server::Core::Host {
         return wire::SetPolicyRequest{job(), policy()};
       case 18:
         return wire::MembersRequest{worker().ref, static_cast<std::uint32_t>(number(0))};
+      case 19:
+      case 20:
+        return manage_request();
+      case 21:
+        return edge_request();
       default:
         return operator_request();
+    }
+  }
+  wire::Body manage_request() {
+    wire::ManageWorkerRequest manage;
+    manage.job = choices_.one_in(16) ? choices_.pick(kOddJobs) : job();
+    // By rank, by name, or somebody that nobody knows.
+    switch (choices_.below(5)) {
+      case 0:
+      case 1:
+        manage.worker = std::to_string(choices_.below(4));
+        break;
+      case 2:
+      case 3:
+        manage.worker = std::string(1, static_cast<char>('p' + choices_.below(4)));
+        break;
+      default:
+        manage.worker = choices_.pick(kOddWorkers);
+    }
+    manage.action = static_cast<wire::WorkerAction>(choices_.below(4));
+    if (choices_.one_in(16)) manage.action = static_cast<wire::WorkerAction>(choices_.below(256));
+    if (manage.action == wire::WorkerAction::kLease) {
+      manage.text = "evaluation";
+      manage.lease_us = number(1'000'000);
+    }
+    if (choices_.one_in(8)) manage.text.assign(choices_.below(1200), 'y');
+    return manage;
+  }
+  // Of these the engine knows nothing.
+  wire::Body edge_request() {
+    switch (choices_.below(3)) {
+      case 0:
+        return wire::StatusRequest{};
+      case 1:
+        return wire::HistoryRequest{job(), static_cast<std::uint64_t>(number(0)), 0, 0};
+      default:
+        return wire::CheckpointRequest{"/nowhere"};
     }
   }
   wire::Body operator_request() {
@@ -253,7 +327,8 @@ class World final : public server::Core::Host {
       case 0:
         return wire::JobsRequest{};
       case 1:
-        return wire::WorkersRequest{job(), static_cast<std::uint32_t>(number(0))};
+        return wire::WorkersRequest{job(), static_cast<std::uint32_t>(number(0)),
+                                    choices_.one_in(2)};
       case 2:
         return wire::CreateJobRequest{job(), policy(), static_cast<std::uint32_t>(number(2)),
                                       static_cast<std::uint32_t>(number(0))};
@@ -283,10 +358,17 @@ class World final : public server::Core::Host {
       fuzz::require(restored.policy == live.policy, "another policy", job);
       fuzz::require(restored.workers.size() == live.workers.size(), "workers are lost", job);
       for (std::size_t i = 0; i < live.workers.size(); ++i) {
-        fuzz::require(restored.workers[i].pushed == live.workers[i].pushed &&
-                          restored.workers[i].incarnation == live.workers[i].incarnation &&
-                          restored.workers[i].own_pushes == live.workers[i].own_pushes,
+        const WorkerSnapshot& is = live.workers[i];
+        const WorkerSnapshot& was = restored.workers[i];
+        fuzz::require(was.pushed == is.pushed && was.incarnation == is.incarnation &&
+                          was.own_pushes == is.own_pushes,
                       "a worker changes", job);
+        fuzz::require(was.state == is.state && was.dismissal == is.dismissal,
+                      "one that was sent away is as if it had not been", job);
+        // A worker may have ended its lease, which no record says.
+        fuzz::require(is.leased_phase.empty() || (was.leased_phase == is.leased_phase &&
+                                                  was.phase_lease_us == is.phase_lease_us),
+                      "a lease is lost", job);
       }
     }
   }
@@ -295,10 +377,13 @@ class World final : public server::Core::Host {
   Micros now_ = 1'000'000'000;
   std::unique_ptr<store::Store> store_ = store::make_memory_store();
   std::unique_ptr<server::Core> core_;
+  std::unique_ptr<fuzz::EngineWatch> watch_;
   RequestId next_request_ = 1;
-  std::map<ConnectionId, std::map<RequestId, std::string>> standing_;
-  std::vector<KnownWorker> workers_;
-  std::size_t last_worker_ = 0;
+  RequestId asking_ = 0;
+  std::optional<wire::Body> answer_;  // to the request `asking_`, if it came at once
+  std::map<ConnectionId, std::map<RequestId, Standing>> standing_;
+  std::deque<KnownWorker> workers_;  // every life that there was; they stay where they are
+  KnownWorker* asking_for_ = nullptr;
   std::deque<Plan> plans_;
 };
 
