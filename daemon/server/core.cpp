@@ -11,7 +11,7 @@ namespace syncd::server {
 namespace {
 
 // An answer that waits no longer than this for its commit waits at the usual pace of a disk.
-constexpr Micros kStandstillUs = 100'000;
+constexpr Micros kStandstillUs = 1'000'000;
 // From here on the log says that somebody waits.
 constexpr Micros kTellStandstillUs = 5'000'000;
 
