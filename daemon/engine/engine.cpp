@@ -656,13 +656,20 @@ bool Engine::restore(const JobSnapshot* snapshot, std::span<const Record> record
     return false;
   }
   auto job = std::make_unique<Job>(*this, created->job, spec, std::move(policy));
-  if (snapshot != nullptr && !job->restore_snapshot(*snapshot, error)) {
-    error = called + ": " + error;
-    return false;
-  }
-  for (const Record& record : records) {
-    if (!job->replay(record, error)) return false;
-  }
+  const auto replay = [&] {
+    if (snapshot != nullptr && !job->restore_snapshot(*snapshot, error)) {
+      error = called + ": " + error;
+      return false;
+    }
+    return std::all_of(records.begin(), records.end(),
+                       [&](const Record& record) { return job->replay(record, error); });
+  };
+  // What it has timed, it timed at its own records' times, which may be before those of the job
+  // that was restored last.
+  const Micros latest = std::exchange(now_, 0);
+  const bool replayed = replay();
+  now_ = std::max(now_, latest);
+  if (!replayed) return false;
   // As when a job is created. Should all of them still go on, none may be dropped.
   if (jobs_.size() >= limits::kJobsMax) forget_oldest_stopped();
   by_name_[spec.name] = created->job;

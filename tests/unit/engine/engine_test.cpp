@@ -376,6 +376,47 @@ TEST(Members, ABurstOfJoinsIsToldOnce) {
   EXPECT_TRUE(effects.notifications.empty());
 }
 
+// ---- restore() makes every job as it was
+
+TEST(EngineRestore, AJobsTimesAreItsOwnWhateverJobCameBefore) {
+  Engine engine({});
+  Effects effects;
+  std::map<JobId, std::vector<Record>> stored;
+  RequestId next = 1;
+  const auto at = [&](Micros now, wire::Body body) {
+    engine.step(Request{{1, next++}, std::move(body)}, now, effects);
+    for (const Record& record : effects.records) stored[record.job].push_back(record);
+  };
+  constexpr Micros kSecond = 1'000'000;
+  for (const char* job : {"first", "second"}) {
+    wire::Join join;
+    join.job = job;
+    join.name = "w";
+    join.policy = "asp";
+    at(kSecond, join);
+  }
+  // Half a minute after its beginning, a phase is to go on for another minute.
+  for (const Micros now : {10 * kSecond, 40 * kSecond}) {
+    at(now, wire::ManageWorkerRequest{"second", "w", wire::WorkerAction::kLease, "evaluation",
+                                      60 * kSecond});
+  }
+  at(3600 * kSecond, wire::StopJobRequest{"first", ""});
+
+  Engine restored({});
+  for (const auto& [job, records] : stored) {
+    std::string error;
+    ASSERT_TRUE(restored.restore(nullptr, records, error)) << error;
+  }
+  EXPECT_EQ(restored.last_time(), 3600 * kSecond);
+  JobSnapshot live;
+  JobSnapshot again;
+  ASSERT_TRUE(engine.snapshot(2, live));
+  ASSERT_TRUE(restored.snapshot(2, again));
+  EXPECT_EQ(again.workers, live.workers);
+  EXPECT_EQ(again.workers.at(0).phase_us, 10 * kSecond);
+  EXPECT_EQ(again.workers.at(0).phase_lease_us, 90 * kSecond);
+}
+
 // ---- restore() guards itself against a history that does not fit itself
 
 class Restore : public testing::Test {
