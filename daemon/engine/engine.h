@@ -24,6 +24,7 @@
 #include "daemon/engine/job_spec.h"
 #include "daemon/engine/limits.h"
 #include "daemon/engine/record.h"
+#include "daemon/engine/standstills.h"
 #include "daemon/engine/timer_queue.h"
 #include "daemon/engine/types.h"
 
@@ -64,9 +65,9 @@ class Engine {
   // Fires every timer that is due at `now`; `effects` is cleared first.
   void tick(Micros now, Effects& effects);
 
-  // How long in total the store has kept everybody waiting so far, which is held against nobody: no
-  // worker is late or given up for it. For the timers that fire from now on.
-  void store_stood(Micros total_us) { store_stood_us_ = total_us; }
+  // The store stood still in this time, for which no worker of any job is late or given up. Spells
+  // come in their order; a timer goes by those that are known when it fires.
+  void store_stood(Micros from, Micros to) { standstills_.add(from, to); }
 
   // When tick() must be called next; kNever: no timer is set.
   Micros next_deadline() const;
@@ -147,7 +148,7 @@ class Engine {
   Micros now_ = 0;
   bool store_writable_ = true;
   std::string store_reason_;
-  Micros store_stood_us_ = 0;
+  Standstills standstills_;
   bool shutting_down_ = false;
   std::map<JobId, std::unique_ptr<Job>> jobs_;
   JobId next_job_ = 1;

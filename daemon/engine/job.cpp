@@ -166,7 +166,7 @@ void Job::begin(const Caller& caller, const wire::Begin& begin) {
     return;
   }
   if (!worker->waiting) {
-    worker->progressed(now());
+    progressed(*worker);
     worker->end_span();
   }
   end_phase(*worker);
@@ -198,7 +198,7 @@ bool Job::stand(Worker& worker, const Caller& caller, Iteration iteration, Call 
     }
     withdraw(worker);
   } else {
-    worker.progressed(now());
+    progressed(worker);
   }
   worker.waiting = Waiting{caller, iteration, now(), call};
   ++waiting_;
@@ -414,7 +414,7 @@ void Job::restarted(const Caller& caller, const wire::Restarted& request) {
   }
   worker->granted_at = now();
   worker->others_at_pull = pushes_ - worker->own_pushes;
-  worker->progressed(now());
+  progressed(*worker);
   policy_->on_restarted(*this, worker->rank);
 }
 
@@ -498,7 +498,7 @@ void Job::consumed(const Caller& caller, const wire::Consumed& request) {
   reply(caller, wire::Ok{});
   if (k <= worker->consumed) return;
   worker->consumed = k;
-  worker->progressed(now());
+  progressed(*worker);
   policy_->on_consumed(*this, worker->rank);
 }
 

@@ -143,9 +143,9 @@ class Job final : public PolicyHost {
   void set_phase(Worker& worker, const std::string& name, Micros lease_us);
   void end_phase(Worker& worker);
   void check_liveness(Worker& worker);
+  void progressed(Worker& worker);
+  Micros stood_since(Micros since) const;
   Micros silent_since(const Worker& worker) const;
-  Micros excused(const Worker& worker) const;
-  void excuse(Worker& worker);
   Micros liveness_deadline(const Worker& worker) const;
   void arm_liveness(Worker& worker);
 

@@ -236,7 +236,7 @@ void Job::apply_push(const Record& record) {
   worker.loss = record.loss;
   worker.previous_push_at = worker.last_push_at;
   worker.last_push_at = record.time_us;
-  worker.progressed(record.time_us);
+  worker.progressed(record.time_us, 0);
   worker.phase.clear();
   worker.leased = false;
   worker.warned = false;

@@ -14,27 +14,18 @@ Micros Job::silent_since(const Worker& worker) const {
   return worker.active() && !worker.waiting ? worker.quiet_since() : -1;
 }
 
-// How much of that it was kept waiting by the store, as far as it is known.
-Micros Job::excused(const Worker& worker) const {
-  return worker.excused_since == silent_since(worker) ? worker.excused_us : 0;
+Micros Job::stood_since(Micros since) const {
+  return engine_.standstills_.within(since, now());
 }
 
-// Within a timer's span, time in which the store stood still is not held against the worker, even
-// if it was before the worker's last sign: that puts its deadline off by no more than as much.
-void Job::excuse(Worker& worker) {
-  const Micros since = silent_since(worker);
-  if (worker.excused_since != since) worker.excused_us = 0;
-  worker.excused_since = since;
-  const Micros stood_us = engine_.store_stood_us_ - worker.stood_us;
-  const Micros silent_us = since < 0 ? 0 : std::max<Micros>(0, now() - since);
-  worker.excused_us = std::min(worker.excused_us + stood_us, silent_us);
-  worker.stood_us = engine_.store_stood_us_;
+void Job::progressed(Worker& worker) {
+  worker.progressed(now(), stood_since(worker.quiet_since()));
 }
 
 Micros Job::liveness_deadline(const Worker& worker) const {
   const Micros silent = silent_since(worker);
   if (silent < 0) return kNever;
-  const Micros since = silent + excused(worker);
+  const Micros since = silent + stood_since(silent);
   if (worker.disconnected_at >= 0) return since + spec_.worker_grace_us;
   const Lateness late = lateness(spec_, worker.spans);
   Micros deadline = kNever;
@@ -46,18 +37,16 @@ Micros Job::liveness_deadline(const Worker& worker) const {
 void Job::arm_liveness(Worker& worker) {
   const Micros deadline = liveness_deadline(worker);
   if (deadline >= worker.liveness_at) return;
-  if (worker.liveness_at == kNever) worker.stood_us = engine_.store_stood_us_;
   worker.liveness_at = deadline;
   engine_.timers_.set({id_, worker.rank, kTimerLiveness}, deadline);
 }
 
 void Job::check_liveness(Worker& worker) {
-  excuse(worker);
   if (liveness_deadline(worker) > now()) {
     arm_liveness(worker);
     return;
   }
-  const Micros excused_us = excused(worker);
+  const Micros excused_us = stood_since(silent_since(worker));
   const std::string besides =
       excused_us > 0 ? " besides " + format_duration(excused_us) + " of the store's" : "";
   if (worker.disconnected_at >= 0) {

@@ -671,7 +671,7 @@ void Job::phase(const Caller& caller, const wire::Phase& request) {
   }
   reply(caller, wire::Ok{});
   if (state_ == JobState::kStopped) return;
-  worker->progressed(now());
+  progressed(*worker);
   set_phase(*worker, request.name, request.lease_us);
   worker->leased = false;
   if (request.name.empty()) {
@@ -700,7 +700,7 @@ void Job::set_phase(Worker& worker, const std::string& name, Micros lease_us) {
 
 void Job::end_phase(Worker& worker) {
   if (worker.phase.empty()) return;
-  worker.progressed(now());
+  progressed(worker);
   worker.phase.clear();
   worker.leased = false;
   arm_liveness(worker);

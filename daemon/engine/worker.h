@@ -96,10 +96,6 @@ struct Worker {
   Micros disconnected_at = -1;
   bool warned = false;          // the log has named it as slow in this iteration
   Micros liveness_at = kNever;  // when its liveness timer fires; never later than it must
-  // How long the store had stood still when that was set, and how much of a silence it is for.
-  Micros stood_us = 0;
-  Micros excused_us = 0;
-  Micros excused_since = -1;  // when the silence began
 
   Clock relative() const { return clock - base; }
   bool active() const { return is_active(state); }
@@ -117,9 +113,9 @@ struct Worker {
   Micros quiet_since() const {
     return phase.empty() ? active_at : std::max(active_at, phase_at + phase_lease_us);
   }
-  // It has shown that it goes on.
-  void progressed(Micros now) {
-    longest_us = std::max(longest_us, now - quiet_since());
+  // It has shown that it goes on. `excused_us`: what of its silence does not count.
+  void progressed(Micros now, Micros excused_us) {
+    longest_us = std::max(longest_us, now - quiet_since() - excused_us);
     active_at = now;
   }
   // It asks for its next iteration: what it was silent in this one is known.

@@ -96,6 +96,7 @@ void CommitGate::settle() {
   if (!fresh_.exchange(false, std::memory_order_acquire)) return;
   {
     const std::lock_guard lock(mutex_);
+    if (reported_ > committed_) committed_at_ = now_;
     committed_ = reported_;
     store_error_ = reported_error_;
   }

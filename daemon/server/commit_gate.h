@@ -3,6 +3,7 @@
 // except report(), which the store's writer thread calls.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstdint>
@@ -40,7 +41,7 @@ class CommitGate {
   // `release` sends an answer that is free to go.
   CommitGate(store::Store& store, Release release) : store_(store), release_(std::move(release)) {}
 
-  // The time of whatever is passed from now on.
+  // The time of whatever is passed or settled from now on.
   void set_time(Micros now) { now_ = now; }
   // Takes the records and snapshots out of `effects`; call before the replies of the same effects
   // are given to pass().
@@ -64,8 +65,11 @@ class CommitGate {
   // Whether the store takes records now, and if not, why.
   bool writable() const { return backlog_.empty() && store_error_.empty(); }
   std::string reason() const;
-  // Since when the oldest of the held answers waits; kNever: there is none.
-  Micros waits_since() const { return held_count() == 0 ? kNever : held_[held_first_].since; }
+  // Since when the oldest of the held answers waits without anything's being committed; kNever:
+  // there is none.
+  Micros waits_since() const {
+    return held_count() == 0 ? kNever : std::max(held_[held_first_].since, committed_at_);
+  }
   // Nothing waits for the store any more.
   bool idle() const {
     return held_count() == 0 && backlog_.empty() && open_.records.empty() &&
@@ -102,6 +106,7 @@ class CommitGate {
   std::size_t open_hint_ = 0;  // records that the last turn brought
   std::string store_error_;
   Micros now_ = 0;
+  Micros committed_at_ = 0;  // when committed_ rose
 
   std::atomic<bool> fresh_{false};
   std::mutex mutex_;  // guards what follows

@@ -10,7 +10,8 @@
 namespace syncd::server {
 namespace {
 
-// An answer that waits no longer than this for its commit waits at the usual pace of a disk.
+// No commit for so long is a disk's usual pace. What is longer alone is a standstill, so that a
+// disk on which every commit takes long puts a deadline off and does not lift it.
 constexpr Micros kStandstillUs = 1'000'000;
 // From here on the log says that somebody waits.
 constexpr Micros kTellStandstillUs = 5'000'000;
@@ -126,6 +127,7 @@ void Core::settle() {
   if (gate_.waits_since() == kNever) return gate_.settle();
   const Micros at = host_.now();
   note_standstill(at);
+  gate_.set_time(at);
   gate_.settle();
   tell_standstill(at);
 }
@@ -152,14 +154,12 @@ void Core::tell_standstill(Micros at) {
   }
 }
 
-// Answers wait for the disk, or it takes nothing.
+// Answers wait and nothing is committed, or the store takes nothing.
 void Core::note_standstill(Micros at) {
   const Micros refuses_since = store_error_since_ < 0 ? kNever : store_error_since_;
   const Micros since = std::min(gate_.waits_since(), refuses_since);
   if (since == kNever || at - since <= kStandstillUs) return;
-  stood_us_ += at - std::max(since, stood_until_);
-  stood_until_ = at;
-  engine_.store_stood(stood_us_);
+  engine_.store_stood(since + kStandstillUs, at);
 }
 
 void Core::tell_removed() {

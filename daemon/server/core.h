@@ -102,8 +102,6 @@ class Core {
   Effects effects_;
   bool told_writable_ = true;
   Micros store_error_since_ = -1;
-  Micros stood_us_ = 0;           // the store, in total
-  Micros stood_until_ = 0;        // as counted so far
   Micros told_still_since_ = -1;  // the log has said that it stands still; -1: it has not
 };
 
