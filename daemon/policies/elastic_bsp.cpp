@@ -186,7 +186,7 @@ class ElasticBsp final : public Policy {
       fact.predicted_us = result[0];
       fact.predicted_wait_us = result[1];
     }
-    Clock lowest = INT64_MAX / 2;
+    Clock lowest = limits::kIterationMax;  // where nobody is left
     for (const Input& input : inputs_) {
       if (at(input.rank).takes_part) lowest = std::min(lowest, input.q);
     }
