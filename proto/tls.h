@@ -33,7 +33,8 @@ struct ServerSettings {
   std::string client_ca_file;  // PEM: who may sign clients' certificates; empty: none is asked for
   bool require_client_certificate = false;
   bool http = false;  // HTTP/1.1 is spoken over it instead of frames
-  // Seconds since 1970, asked when a session is resumed; null: the system's clock.
+  // Seconds since 1970, by which a client's certificate has expired also where a session that is
+  // resumed brings it along; null: the system's clock.
   std::int64_t (*now)() = nullptr;
 };
 
