@@ -1,4 +1,4 @@
-// A job's history as a trace in the JSON format that chrome://tracing and Perfetto open ("Trace
+// A job's history as a trace in the JSON format that Perfetto and speedscope open ("Trace
 // Event Format"). Written as it comes: memory grows with the number of workers, not of records. One
 // thread.
 //

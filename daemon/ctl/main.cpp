@@ -410,7 +410,7 @@ int main(int argc, char** argv) try {
   exported
       ->add_option("--format", options.format,
                    "csv, jsonl, or chrome: a trace for https://ui.perfetto.dev and "
-                   "chrome://tracing")
+                   "speedscope")
       ->required()
       ->check(CLI::IsMember({"csv", "jsonl", "chrome"}));
   exported->add_option("--output", options.output, "File to write (default: standard output)");

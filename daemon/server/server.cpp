@@ -11,15 +11,10 @@
 
 #include "daemon/engine/limits.h"
 #include "daemon/policies/graph_file.h"
-#include "daemon/server/history_reply.h"
 
 namespace syncd::server {
 namespace {
 
-// A reply must fit a frame with what surrounds each record in it.
-constexpr std::size_t kHistoryRecordsMax = 384;
-// Reads of history that may wait for the disk at once; each holds one reply's bytes.
-constexpr std::size_t kHistoriesMax = 256;
 // Descriptors kept for the store's files, the listeners, the log and the loop itself.
 constexpr std::size_t kReservedDescriptors = 512;
 // Of the shutdown timeout, the part that is kept for closing the store.
@@ -109,7 +104,8 @@ Server::Server(uv_loop_t* loop, ServerOptions options, std::unique_ptr<store::St
       log_(std::move(log)),
       core_(options_.engine, *store_, *this),
       network_(loop, network_options(options_), *this),
-      background_(loop) {}
+      background_(loop),
+      histories_(background_, *store_) {}
 
 Server::~Server() = default;
 
@@ -625,38 +621,20 @@ void Server::answer_history(const Caller& caller, const wire::HistoryRequest& re
     answer(caller, wire::Error{Status::kUnknownJob, "there is no job '" + request.job + "'"});
     return;
   }
-  if (histories_ >= kHistoriesMax) {
-    answer(caller, wire::Error{Status::kLimit, "this daemon reads " + std::to_string(histories_) +
-                                                   " histories already: try again"});
-    return;
+  histories_.read(client_text(caller.connection), job, request,
+                  [this, caller](wire::Body body) {
+                    answer(caller, std::move(body));
+                    close_store_if_idle();
+                  });
+}
+
+// For shares among clients: the identity, or the connection of whom nothing is known.
+std::string Server::client_text(ConnectionId connection) const {
+  const net::Identity* identity = network_.identity(connection);
+  if (identity != nullptr && !identity->is_owner && !identity->names.empty()) {
+    return identity->text();
   }
-  struct Reading {
-    store::ReadResult result;
-    std::string error;
-    bool ok = false;
-  };
-  auto reading = std::make_shared<Reading>();
-  const std::size_t records_max =
-      request.records_max == 0 ? kHistoryRecordsMax
-                               : std::min<std::size_t>(request.records_max, kHistoryRecordsMax);
-  ++histories_;
-  background_.run(
-      [reading, job, records_max, from = request.from_sequence, store = store_.get()] {
-        reading->ok = store->read(job, from, records_max, limits::kHistoryReplyBytesMax,
-                                  reading->result, reading->error);
-      },
-      [this, reading, caller, from_byte = request.from_byte] {
-        --histories_;
-        if (!reading->ok) {
-          answer(caller, wire::Error{Status::kStore, reading->error});
-        } else if (reading->result.first_sequence == 0) {
-          answer(caller, wire::Error{Status::kUnknownJob,
-                                     "the history of this job was removed (store.retention)"});
-        } else {
-          answer(caller, history_reply(std::move(reading->result), from_byte));
-        }
-        close_store_if_idle();
-      });
+  return "connection " + std::to_string(connection);
 }
 
 // Refused here what must not reach the disk: a path that depends on where the daemon was started.

@@ -23,6 +23,7 @@
 #include "daemon/net/network.h"
 #include "daemon/server/background.h"
 #include "daemon/server/core.h"
+#include "daemon/server/history_reads.h"
 #include "daemon/server/server_view.h"
 #include "daemon/store/store.h"
 
@@ -137,6 +138,7 @@ class Server final : private net::FrameHandler, private Core::Host {
 
   void answer_status(const Caller& caller);
   void answer_history(const Caller& caller, const wire::HistoryRequest& request);
+  std::string client_text(ConnectionId connection) const;
   void answer_checkpoint(const Caller& caller, const std::string& path);
   void answer(const Caller& caller, wire::Body body);
   void refuse(const Caller& caller, Status status, std::string why);
@@ -158,6 +160,7 @@ class Server final : private net::FrameHandler, private Core::Host {
   Core core_;
   net::Network network_;
   Background background_;
+  HistoryReads histories_;
 
   // Engine time is the wall clock at the start, or the latest time in the store if that is later,
   // and goes on with the monotonic clock: a clock that is set back never reaches the engine.
@@ -177,7 +180,6 @@ class Server final : private net::FrameHandler, private Core::Host {
   std::map<std::string, std::set<JobId>> made_by_;
 
   Micros armed_us_ = kNever;
-  std::size_t histories_ = 0;  // being read now
   bool checkpointing_ = false;
 
   int own_handles_ = 0;

@@ -199,6 +199,35 @@ TEST_F(ServerTest, HistoryIsReadInPieces) {
             Status::kUnknownJob);
 }
 
+TEST_F(ServerTest, WhoAsksForALotOfHistoryLeavesRoomForOthers) {
+  start();
+  auto greedy = connect();
+  auto other = connect();
+  join(*greedy, "w");
+  greedy->messages.clear();
+  // The loop does not turn meanwhile, so that it finds all of them at once.
+  constexpr std::uint64_t kAsked = HistoryReads::kPerClientMax + 4;
+  for (std::uint64_t id = 1; id <= kAsked; ++id) {
+    greedy->send({id, wire::HistoryRequest{"j", 1, 0}});
+  }
+  other->send({1, wire::HistoryRequest{"j", 1, 0}});
+  ASSERT_TRUE(run_until([&] {
+    greedy->receive();
+    other->receive();
+    return greedy->messages.size() == kAsked && other->messages.size() == 1;
+  }));
+  std::size_t refused = 0;
+  for (const wire::Message& message : greedy->messages) {
+    const auto* error = std::get_if<wire::Error>(&message.body);
+    if (error == nullptr) continue;
+    ++refused;
+    EXPECT_EQ(error->status, Status::kLimit) << error->message;
+  }
+  EXPECT_EQ(refused, kAsked - HistoryReads::kPerClientMax);
+  EXPECT_TRUE(std::holds_alternative<wire::HistoryReply>(other->messages[0].body));
+  EXPECT_FALSE(ask<wire::HistoryReply>(*greedy, wire::HistoryRequest{"j", 1, 0}).records.empty());
+}
+
 TEST_F(ServerTest, APushIsAnsweredOnlyAfterItsCommit) {
   FakeStore& store = start_on_fake();
   auto client = connect();
