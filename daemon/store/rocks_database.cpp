@@ -237,6 +237,9 @@ bool write_format(const Database& database, const std::string& path, std::string
 bool check_format(const Database& database, const Options& options, std::string& error) {
   std::string value;
   const rocksdb::Status status = database.db->Get({}, database.families[kMeta], kFormatKey, &value);
+  // Who salvages looks at each record by itself, and the damaged store is kept.
+  const bool may_be_unknown = options.skip_damage;
+  if (!status.ok() && may_be_unknown) return true;
   if (status.IsNotFound()) {
     if (!options.read_only) return write_format(database, options.path, error);
     error = called(options.path) +
@@ -245,12 +248,14 @@ bool check_format(const Database& database, const Options& options, std::string&
     return false;
   }
   if (!status.ok()) {
-    error = called(options.path) + ": its format version cannot be read: " + status.ToString();
+    error = called(options.path) + ": its format version cannot be read: " + status.ToString() +
+            (status.IsCorruption() ? after_damage() : "");
     return false;
   }
   std::uint32_t version = 0;
   const auto [end, problem] = std::from_chars(value.data(), value.data() + value.size(), version);
   if (problem != std::errc{} || end != value.data() + value.size() || version == 0) {
+    if (may_be_unknown) return true;
     error = called(options.path) + " has the unreadable format version '" + value +
             "': it is damaged" + after_damage();
     return false;

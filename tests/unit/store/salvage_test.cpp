@@ -373,6 +373,45 @@ TEST_F(SalvageTest, ADamagedTableFileLosesItsBlockAlone) {
   EXPECT_EQ(start_again(), range(1, salvaged.jobs[0].last));
 }
 
+TEST_F(SalvageTest, WithoutItsFormatVersionNothingElseIsLost) {
+  write_records(1, 20);
+  const std::string garbage = "garbage that is no number";
+  tamper(path(), "meta", "format_version", &garbage);
+  EXPECT_THAT(open_error(), HasSubstr("--store-salvage"));
+  EXPECT_TRUE(salvage().needed);
+  EXPECT_EQ(start_again(), range(1, 20));
+}
+
+TEST_F(SalvageTest, ANewerFormatIsNotTakenForDamage) {
+  write_records(1, 20);
+  const std::string newer = "4000000000";
+  tamper(path(), "meta", "format_version", &newer);
+  Salvaged salvaged;
+  std::string error;
+  EXPECT_FALSE(salvage_store(path(), salvaged, error));
+  EXPECT_THAT(error, HasSubstr("written by a newer version"));
+  EXPECT_FALSE(fs::exists(path() + ".damaged"));
+}
+
+TEST_F(SalvageTest, ADamagedTableFileOfTheFormatVersionCostsNothing) {
+  write_records(1, 20);
+  write_records(21, 21);  // opening has put what was in the log into table files
+  std::string found;
+  for (const auto& entry : fs::directory_iterator(path())) {
+    if (entry.path().extension() != ".sst") continue;
+    std::ifstream in(entry.path(), std::ios::binary);
+    const std::string data{std::istreambuf_iterator<char>(in), {}};
+    const std::size_t at = data.find("format_version");
+    if (at == std::string::npos) continue;
+    found = entry.path();
+    overwrite(found, at, std::string(8, '\xA5'));
+  }
+  ASSERT_FALSE(found.empty());
+  EXPECT_THAT(open_error(), HasSubstr("--store-salvage"));
+  EXPECT_TRUE(salvage().needed);
+  EXPECT_EQ(start_again(), range(1, 21));
+}
+
 TEST_F(SalvageTest, ASlashAtTheEndOfItsNameIsNoPartOfIt) {
   write_records(1, 20);
   tamper(path(), "records", key_of(1, 12), nullptr);
