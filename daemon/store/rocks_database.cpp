@@ -365,6 +365,7 @@ std::unique_ptr<Database> open_database(const Options& options, std::string& err
 }
 
 void finish_log(const Database& database, const Options& options) {
+  if (*database.failed) return;
   // In fast mode the last commits may still be in the system's cache alone. Without the note the
   // store looks like one that a crash has left.
   if (database.db->SyncWAL().ok()) note_whole_log(env_of(options), options.path);

@@ -46,7 +46,8 @@ struct Database {
 std::unique_ptr<Database> open_database(const Options& options, std::string& error);
 
 // At the end of a store all of which is committed, when nothing writes any more: damage to its log
-// is from then on told from a commit that a crash has cut off.
+// is from then on told from a commit that a crash has cut off. Does nothing after an error in
+// RocksDB's own threads.
 void finish_log(const Database& database, const Options& options);
 
 // Whether a file can be made, written and synced in the store's directory; if not, why.

@@ -129,7 +129,7 @@ class RocksStore final : public Store {
     lock.unlock();
     writer_.join();
     if (queued_batches_ == 0) {
-      if (database_ && !write_failed_ && !*database_->failed) finish_log(*database_, options_);
+      if (database_ && !write_failed_) finish_log(*database_, options_);
       return true;
     }
     error = called_ + ": " + std::to_string(queued_records_) +
