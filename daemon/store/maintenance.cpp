@@ -259,7 +259,7 @@ bool compact_store(const std::string& path, std::uint64_t& before, std::uint64_t
     error = "store " + path + " cannot be compacted: " + status.ToString();
     return false;
   }
-  database.reset();
+  close_in_order(std::move(database), {.path = path});
   after = bytes_in(path);
   return true;
 }

@@ -311,7 +311,8 @@ Database::~Database() {
 
 std::unique_ptr<Database> open_database(const Options& options, std::string& error) {
   struct stat info {};
-  if (options.read_only && stat((options.path + "/CURRENT").c_str(), &info) != 0) {
+  if (options.read_only && stat((options.path + "/CURRENT").c_str(), &info) != 0 &&
+      missing_files(env_of(options), options.path).empty()) {
     error = "there is no store in " + options.path + ": " + std::strerror(errno);
     return nullptr;
   }
@@ -320,6 +321,13 @@ std::unique_ptr<Database> open_database(const Options& options, std::string& err
   if (make && !make_directory(options.path, error)) return nullptr;
   rocksdb::Options rocks = make_options(options);
   LogReport log;
+  if (!options.skip_damage) {
+    if (const std::string missing = missing_files(env_of(options), options.path);
+        !missing.empty()) {
+      error = called(options.path) + " is damaged: " + missing + after_damage();
+      return nullptr;
+    }
+  }
   if (options.skip_damage) {
     rocks.wal_recovery_mode = rocksdb::WALRecoveryMode::kSkipAnyCorruptedRecords;
     rocks.paranoid_checks = false;
@@ -364,11 +372,12 @@ std::unique_ptr<Database> open_database(const Options& options, std::string& err
   return database;
 }
 
-void finish_log(const Database& database, const Options& options) {
-  if (*database.failed) return;
+void close_in_order(std::unique_ptr<Database> database, const Options& options) {
   // In fast mode the last commits may still be in the system's cache alone. Without the note the
   // store looks like one that a crash has left.
-  if (database.db->SyncWAL().ok()) note_whole_log(env_of(options), options.path);
+  const bool whole = !*database->failed && database->db->SyncWAL().ok();
+  database.reset();
+  if (whole) note_files(env_of(options), options.path);
 }
 
 bool probe_directory(const Options& options, std::string& error) {
@@ -498,6 +507,9 @@ bool checkpoint(const Database& database, const std::string& path, const std::st
   rocksdb::Status status = rocksdb::Checkpoint::Create(database.db.get(), &made);
   const std::unique_ptr<rocksdb::Checkpoint> checkpoint(made);
   if (status.ok()) status = checkpoint->CreateCheckpoint(copy);
+  if (status.ok() && !note_files(rocksdb::Env::Default(), copy)) {
+    status = rocksdb::Status::IOError("the list of its files cannot be written");
+  }
   std::error_code code;
   bool good = status.ok();
   if (good && (chmod(copy.c_str(), 0700) != 0 || std::rename(copy.c_str(), target.c_str()) != 0)) {

@@ -45,10 +45,9 @@ struct Database {
 // a sentence in `error` that names the path, the cause, and what can be done.
 std::unique_ptr<Database> open_database(const Options& options, std::string& error);
 
-// At the end of a store all of which is committed, when nothing writes any more: damage to its log
-// is from then on told from a commit that a crash has cut off. Does nothing after an error in
-// RocksDB's own threads.
-void finish_log(const Database& database, const Options& options);
+// Closes a store all of which is committed: what it lacks from then on, and damage to its log, is
+// told from what a crash may do. Only closes it after an error in RocksDB's own threads.
+void close_in_order(std::unique_ptr<Database> database, const Options& options);
 
 // Whether a file can be made, written and synced in the store's directory; if not, why.
 bool probe_directory(const Options& options, std::string& error);

@@ -103,7 +103,8 @@ class LoggedBatch {
   std::size_t at_ = 0;
 };
 
-// A text file of the store: a checksum of the rest, and of each log file its name and its bytes.
+// A text file of the store: a checksum of the rest, and of each file that matters its name and its
+// bytes.
 constexpr const char* kNote = "/CLOSED";
 
 std::string checksum_text(const std::string& text) {
@@ -125,16 +126,31 @@ std::map<std::string, std::uint64_t> read_note(rocksdb::Env* env, const std::str
   return sizes;
 }
 
-// By their numbers.
-std::vector<std::string> log_files(rocksdb::Env* env, const std::string& path) {
+// Those whose names `wanted` takes, by their numbers.
+template <class Wanted>
+std::vector<std::string> files(rocksdb::Env* env, const std::string& path, const Wanted& wanted) {
   std::vector<std::string> names;
   env->GetChildren(path, &names).PermitUncheckedError();
-  std::erase_if(names, [](const std::string& name) { return !name.ends_with(".log"); });
+  std::erase_if(names, [&](const std::string& name) { return !wanted(name); });
   std::sort(names.begin(), names.end(), [](const std::string& a, const std::string& b) {
     return a.size() != b.size() ? a.size() < b.size() : a < b;
   });
   return names;
 }
+
+bool is_log(const std::string& name) {
+  return name.ends_with(".log");
+}
+bool is_table(const std::string& name) {
+  return name.ends_with(".sst") || name.ends_with(".ldb");
+}
+bool is_manifest(const std::string& name) {
+  return name.starts_with("MANIFEST-");
+}
+
+constexpr const char* kCurrent = "/CURRENT";
+// What a first start that a crash has cut off leaves.
+constexpr const char* kFirstManifest = "MANIFEST-000001";
 
 // Goes through the files in their order.
 class Examination {
@@ -231,9 +247,9 @@ class Examination {
 
 }  // namespace
 
-bool note_whole_log(rocksdb::Env* env, const std::string& path) {
+bool note_files(rocksdb::Env* env, const std::string& path) {
   std::string sizes;
-  for (const std::string& name : log_files(env, path)) {
+  for (const std::string& name : files(env, path, is_log)) {
     std::string data;
     if (!rocksdb::ReadFileToString(env, path + "/" + name, &data).ok()) return false;
     LogReport report;
@@ -244,15 +260,50 @@ bool note_whole_log(rocksdb::Env* env, const std::string& path) {
     if (report.state != LogState::kWhole) continue;
     sizes += name + " " + std::to_string(data.size()) + "\n";
   }
+  const auto others = [](const std::string& name) { return is_table(name) || is_manifest(name); };
+  for (const std::string& name : files(env, path, others)) {
+    std::uint64_t bytes = 0;
+    if (!env->GetFileSize(path + "/" + name, &bytes).ok()) return false;
+    sizes += name + " " + std::to_string(bytes) + "\n";
+  }
   return rocksdb::WriteStringToFile(env, checksum_text(sizes) + "\n" + sizes, path + kNote, true)
       .ok();
+}
+
+std::string missing_files(rocksdb::Env* env, const std::string& path) {
+  std::string current;
+  if (env->FileExists(path + kCurrent).IsNotFound()) {
+    const auto of_a_store = [](const std::string& name) {
+      return is_log(name) || is_table(name) || name == kNote + 1 ||
+             (is_manifest(name) && name != kFirstManifest);
+    };
+    const auto found = files(env, path, of_a_store);
+    if (found.empty()) return {};
+    return "its file CURRENT is missing, while " + found.front() +
+           (found.size() == 1 ? " is" : " and " + std::to_string(found.size() - 1) + " more are") +
+           " there";
+  }
+  if (!rocksdb::ReadFileToString(env, path + kCurrent, &current).ok()) return {};
+  const auto noted = read_note(env, path);
+  if (current.ends_with('\n')) current.pop_back();
+  if (!noted.contains(current)) return {};  // opened since
+  for (const auto& [name, bytes] : noted) {
+    std::uint64_t found = 0;
+    if (env->FileExists(path + "/" + name).IsNotFound()) {
+      return "its file " + name + ", which was there when it was closed in good order, is missing";
+    }
+    if (!env->GetFileSize(path + "/" + name, &found).ok() || found >= bytes) continue;
+    return "its file " + name + " has " + std::to_string(found) + " bytes of the " +
+           std::to_string(bytes) + " that it had when the store was closed in good order";
+  }
+  return {};
 }
 
 bool examine_log(rocksdb::Env* env, const std::string& path, LogReport& report,
                  std::string& error) {
   report = {};
   Examination examination(report, read_note(env, path));
-  for (const std::string& name : log_files(env, path)) {
+  for (const std::string& name : files(env, path, is_log)) {
     std::string data;
     const rocksdb::Status status = rocksdb::ReadFileToString(env, path + "/" + name, &data);
     if (!status.ok()) {

@@ -1,7 +1,7 @@
-// What is wrong with a store's write-ahead log, found by reading it as it lies on the disk (format:
-// RocksDB, db/log_format.h and db/write_batch.cc). RocksDB itself cannot tell a commit that a crash
-// has cut off from damage in the midst of what was acknowledged: both are a wrong checksum to it.
-// Blocks on the disk; any thread.
+// What is wrong with a store's files, and with its write-ahead log, found by reading it as it lies
+// on the disk (format: RocksDB, db/log_format.h and db/write_batch.cc). RocksDB itself cannot tell
+// a commit that a crash has cut off from damage in the midst of what was acknowledged: both are a
+// wrong checksum to it. Blocks on the disk; any thread.
 #pragma once
 
 #include <rocksdb/env.h>
@@ -29,10 +29,18 @@ struct LogReport {
   std::map<JobId, Sequence> latest;
 };
 
-// Notes, when all was committed and before the store is closed, which of its log files are whole as
-// they are: what is wrong in those later is damage and not a commit that a crash has cut off. The
-// note is of these files alone, whose names are never given again. False: the disk did not take it.
-bool note_whole_log(rocksdb::Env* env, const std::string& path);
+// Notes, when all was committed and the store is closed (or is a copy that nobody has opened), its
+// files, and of its log files those that are whole as they are: what is wrong in those later is
+// damage and not a commit that a crash has cut off. Names are never given again. False: the disk
+// did not take it.
+bool note_files(rocksdb::Env* env, const std::string& path);
+
+// What is missing of a store, as the end of a sentence ("is damaged: its file ... is missing");
+// empty: nothing. Looks at names and sizes alone: RocksDB's own list of files tells nothing of
+// those it has forgotten, and without CURRENT it would begin an empty store and delete the files of
+// this one. What was noted counts until the store is opened again, which the name of its manifest
+// tells.
+std::string missing_files(rocksdb::Env* env, const std::string& path);
 
 // Reads the log files of the store in `path`, O(their size). False, with the reason in `error`: one
 // cannot be read at all.

@@ -75,6 +75,7 @@ class RocksStore final : public Store {
   ~RocksStore() override {
     std::string ignored;
     close(0, ignored);
+    if (in_order_ && database_) close_in_order(std::move(database_), options_);
   }
 
   bool load_each(const TakeJob& take, std::string& error) override {
@@ -129,7 +130,7 @@ class RocksStore final : public Store {
     lock.unlock();
     writer_.join();
     if (queued_batches_ == 0) {
-      if (database_ && !write_failed_) finish_log(*database_, options_);
+      in_order_ = !write_failed_;
       return true;
     }
     error = called_ + ": " + std::to_string(queued_records_) +
@@ -641,6 +642,7 @@ class RocksStore final : public Store {
   Ticket committed_ = 0;
   Epoch removed_epoch_ = 0;
   bool write_failed_ = false;  // the last one: the log may end within it
+  bool in_order_ = false;      // closed, with all of it committed
 
   // Written by the writer thread only; under database_mutex_ whenever the database is null.
   std::string problem_;

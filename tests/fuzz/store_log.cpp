@@ -95,7 +95,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
                   "a cut-off end is the last, damage is not");
   }
   // Once all of it was whole and the store was closed, nothing may be missing.
-  fuzz::require(store::note_whole_log(logs.env.get(), kPath), "no note in memory");
+  fuzz::require(store::note_files(logs.env.get(), kPath), "no note in memory");
   const LogReport noted = logs.examine();
   fuzz::require(noted.state == report.state || report.state == LogState::kCutOff,
                 "a note changes what is there");

@@ -155,8 +155,9 @@ TEST(RocksRetention, LeavesWhatARestartNeedsWhenThePowerGoes) {
   }
 }
 
-// What RocksDB's own threads could not write or sync, at any step of theirs: RocksDB ends the process
-// that has it sync such a log, where it was built with assertions, as distributions build it.
+// What RocksDB's own threads could not write or sync, at any step of theirs: RocksDB ends the
+// process that has it sync such a log, where it was built with assertions, as distributions build
+// it.
 TEST(RocksClosing, SyncsNoLogAfterAnErrorInTheBackground) {
   store::Options options;
   options.path = "/store";
@@ -168,7 +169,7 @@ TEST(RocksClosing, SyncsNoLogAfterAnErrorInTheBackground) {
     disk.power_on({});
     options.env = disk.env();
     std::string error;
-    const auto database = store::open_database(options, error);
+    auto database = store::open_database(options, error);
     ASSERT_NE(database, nullptr) << error;
     const auto put = [&](store::ColumnFamily family) {
       return database->db->Put({}, database->families[family], "key", "value");
@@ -182,7 +183,7 @@ TEST(RocksClosing, SyncsNoLogAfterAnErrorInTheBackground) {
     const auto flushed = database->db->Flush({}, database->families[store::kRecords]);
     EXPECT_EQ(flushed.ok(), !*database->failed) << flushed.ToString();
     disk.restart({});
-    store::finish_log(*database, options);
+    store::close_in_order(std::move(database), options);
     const bool noted = disk.env()->FileExists("/store/CLOSED").ok();
     EXPECT_EQ(noted, flushed.ok());
     failed += flushed.ok() ? 0 : 1;

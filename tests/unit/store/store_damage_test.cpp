@@ -7,12 +7,14 @@
 #include <filesystem>
 #include <fstream>
 
+#include "daemon/store/maintenance.h"
 #include "tests/unit/store/samples.h"
 #include "tests/unit/store/store_fixture.h"
 
 namespace syncd::store {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 namespace fs = std::filesystem;
 
@@ -275,6 +277,103 @@ TEST_F(DamagedFiles, ALogThatIsCutOffGivesWhatIsWholeAndCanBeWritten) {
     EXPECT_EQ(sequences(*store, 1).size(), before + 1);
   }
   EXPECT_GT(before, 50u);
+}
+
+std::vector<std::string> names_in(const std::string& path) {
+  std::vector<std::string> names;
+  for (const auto& entry : fs::directory_iterator(path)) names.push_back(entry.path().filename());
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+// RocksDB would begin an empty store, and delete the files of this one.
+TEST_F(DamagedFiles, WithoutCurrentNothingIsTouched) {
+  for (const char* gone_too : {"", ".log", "MANIFEST", "CLOSED", ".sst"}) {
+    const std::string path = copy();
+    fs::remove(path + "/CURRENT");
+    if (*gone_too != '\0') {
+      for (const std::string& name : files(gone_too)) fs::remove(path + "/" + name);
+    }
+    const auto before = names_in(path);
+    for (int start = 1; start <= 2; ++start) {
+      EXPECT_THAT(open_error(path), HasSubstr("its file CURRENT is missing"));
+      EXPECT_EQ(names_in(path), before) << "without CURRENT and " << gone_too;
+    }
+  }
+}
+
+// A first start that was cut off had nothing to lose.
+TEST_F(DamagedFiles, WithTheFirstManifestAloneAStoreBegins) {
+  const std::string path = dir_.path() + "/fresh";
+  fs::create_directory(path);
+  std::ofstream(path + "/MANIFEST-000001") << "cut off";
+  EXPECT_NE(open(path), nullptr);
+}
+
+TEST_F(DamagedFiles, AfterAGoodEndNoFileMayBeMissing) {
+  std::size_t tried = 0;
+  for (const char* part : {".sst", ".log", "MANIFEST"}) {
+    for (const std::string& name : files(part)) {
+      const std::string path = copy();
+      fs::remove(path + "/" + name);
+      const auto before = names_in(path);
+      EXPECT_THAT(open_error(path), AllOf(HasSubstr(name), HasSubstr("--store-salvage")));
+      EXPECT_EQ(names_in(path), before);
+      ++tried;
+    }
+  }
+  EXPECT_GE(tried, 3U);
+}
+
+TEST_F(DamagedFiles, AfterAGoodEndNoFileMayBeShorter) {
+  for (const char* part : {".sst", ".log", "MANIFEST"}) {
+    const std::string name = files(part).back();
+    const auto size = fs::file_size(dir_.store() + "/" + name);
+    for (std::uintmax_t length = 0; length < size; length += size / 60 + 1) {
+      const std::string path = copy();
+      fs::resize_file(path + "/" + name, length);
+      const auto before = names_in(path);
+      EXPECT_THAT(open_error(path), HasSubstr(name)) << length;
+      EXPECT_EQ(names_in(path), before) << length;
+    }
+  }
+}
+
+// What was noted of its files says nothing of a store that was opened since and then crashed.
+TEST_F(DamagedFiles, AnOlderGoodEndSaysNothingOfFilesThatAreGone) {
+  const std::string crashed = dir_.path() + "/crashed";
+  {
+    auto store = open(dir_.store());
+    Reports reports;
+    store->start(reports.callback());
+    ASSERT_TRUE(store->submit(61, batch_of({push(1, 61)})));
+    ASSERT_TRUE(reports.wait_for(61));
+    fs::copy(dir_.store(), crashed);
+  }
+  ASSERT_TRUE(fs::exists(crashed + "/CLOSED"));
+  std::string error;
+  const auto found = recover(crashed, error);
+  ASSERT_TRUE(found) << error;
+  EXPECT_EQ(found->size(), 61U);
+}
+
+// A copy says which files it has.
+TEST_F(DamagedFiles, ABackupOfWhichAFileIsMissingIsRefused) {
+  const std::string backup = dir_.path() + "/backup";
+  std::string error;
+  ASSERT_TRUE(backup_store(dir_.store(), backup, error)) << error;
+  StoreCheck check;
+  ASSERT_TRUE(check_store(backup, check, error)) << error;
+  std::size_t tried = 0;
+  for (const std::string& name : names_in(backup)) {
+    if (!name.ends_with(".log") && !name.ends_with(".sst")) continue;
+    fs::rename(backup + "/" + name, dir_.path() + "/away");
+    EXPECT_FALSE(restore_store(backup, dir_.path() + "/restored", error));
+    EXPECT_THAT(error, HasSubstr(name));
+    fs::rename(dir_.path() + "/away", backup + "/" + name);
+    ++tried;
+  }
+  EXPECT_GE(tried, 2U);
 }
 
 }  // namespace
