@@ -55,6 +55,9 @@ bool salvage_store(const config::Config& config, const Server::LogSink& log,
          {{"store", config.store_path}, {"hint", "there was nothing to salvage"}}});
     return true;
   }
+  for (const std::string& file : salvaged.files) {
+    log({LogLevel::kWarn, "store_file_lost", {{"store", config.store_path}, {"file", file}}});
+  }
   for (const store::SalvagedJob& job : salvaged.jobs) {
     LogLine line{LogLevel::kWarn,
                  "store_dropped",

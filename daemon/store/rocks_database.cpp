@@ -202,11 +202,6 @@ bool make_directory(const std::string& path, std::string& error) {
   return false;
 }
 
-std::string newer(const std::string& path, const std::string& what) {
-  return called(path) + " " + what + ", written by a newer version; this one reads format " +
-         std::to_string(kFormatVersion) + ": use the version that wrote it, or a newer one";
-}
-
 std::string describe_open_error(const std::string& path, const rocksdb::Status& status) {
   const std::string text = status.ToString();
   const auto says = [&](std::string_view part) { return text.find(part) != std::string::npos; };
@@ -215,9 +210,11 @@ std::string describe_open_error(const std::string& path, const rocksdb::Status& 
            " is in use by another process: stop that one, or name another directory (" + text + ")";
   }
   if (says("olumn families not opened")) {
-    return newer(path, "has column families that this version does not know (" + text + ")");
+    return newer_store(path, "has column families that this version does not know (" + text + ")");
   }
-  if (status.IsCorruption()) {
+  // A file of the store's own: the directory is there.
+  const bool missing = status.IsPathNotFound() || says("No such file or directory");
+  if (status.IsCorruption() || missing) {
     return called(path) + " is damaged: " + text + after_damage();
   }
   return called(path) + " cannot be opened: " + text;
@@ -232,6 +229,31 @@ bool write_format(const Database& database, const std::string& path, std::string
   const rocksdb::Status status = database.db->Write(write, &batch);
   if (!status.ok()) error = called(path) + " cannot be written: " + status.ToString();
   return status.ok();
+}
+
+template <class Number>
+void append_big_endian(std::string& out, Number number) {
+  for (int shift = 8 * (sizeof(Number) - 1); shift >= 0; shift -= 8) {
+    out.push_back(static_cast<char>(number >> shift));
+  }
+}
+std::uint64_t read_big_endian(const char* at, std::size_t bytes) {
+  std::uint64_t number = 0;
+  for (std::size_t i = 0; i < bytes; ++i) {
+    number = number << 8 | static_cast<std::uint8_t>(at[i]);
+  }
+  return number;
+}
+
+}  // namespace
+
+std::string newer_store(const std::string& path, const std::string& has) {
+  return called(path) + " " + has + ", written by a newer version; this one reads format " +
+         std::to_string(kFormatVersion) + ": use the version that wrote it, or a newer one";
+}
+
+std::string_view family_name(ColumnFamily family) {
+  return kFamilyNames[family];
 }
 
 bool check_format(const Database& database, const Options& options, std::string& error) {
@@ -261,25 +283,9 @@ bool check_format(const Database& database, const Options& options, std::string&
     return false;
   }
   if (version == kFormatVersion) return true;
-  error = newer(options.path, "has format " + value);
+  error = newer_store(options.path, "has format " + value);
   return false;
 }
-
-template <class Number>
-void append_big_endian(std::string& out, Number number) {
-  for (int shift = 8 * (sizeof(Number) - 1); shift >= 0; shift -= 8) {
-    out.push_back(static_cast<char>(number >> shift));
-  }
-}
-std::uint64_t read_big_endian(const char* at, std::size_t bytes) {
-  std::uint64_t number = 0;
-  for (std::size_t i = 0; i < bytes; ++i) {
-    number = number << 8 | static_cast<std::uint8_t>(at[i]);
-  }
-  return number;
-}
-
-}  // namespace
 
 std::string directory_name(const std::string& path) {
   const std::size_t end = path.find_last_not_of('/');
@@ -468,6 +474,10 @@ bool read_removed_epoch(const Database& database, const std::string& path, Epoch
   error = called(path) + ": the last epoch of removed jobs cannot be read: " +
           (status.ok() ? "it is '" + value + "'" : status.ToString());
   return false;
+}
+
+bool says_what_was_removed(std::string_view key) {
+  return key.starts_with(kFirstPrefix) || key == kRemovedEpochKey;
 }
 
 bool read_first(const Database& database, JobId job, Sequence& first, std::string& error) {

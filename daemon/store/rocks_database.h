@@ -16,6 +16,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <system_error>
 #include <vector>
 
@@ -48,6 +49,12 @@ std::unique_ptr<Database> open_database(const Options& options, std::string& err
 // Closes a store all of which is committed: what it lacks from then on, and damage to its log, is
 // told from what a crash may do. Only closes it after an error in RocksDB's own threads.
 void close_in_order(std::unique_ptr<Database> database, const Options& options);
+
+// False, with a sentence in `error`: the store is of a format that this version does not read.
+bool check_format(const Database& database, const Options& options, std::string& error);
+// The sentence for a store that `has` something that this version does not know.
+std::string newer_store(const std::string& path, const std::string& has);
+std::string_view family_name(ColumnFamily family);
 
 // Whether a file can be made, written and synced in the store's directory; if not, why.
 bool probe_directory(const Options& options, std::string& error);
@@ -90,6 +97,8 @@ bool read_extents(const Database& database, const std::string& path,
 inline constexpr const char* kRemovedEpochKey = "removed_epoch";
 bool read_removed_epoch(const Database& database, const std::string& path, Epoch& epoch,
                         std::string& error);
+// Whether a key of meta says what retention has removed: of two values the larger one is the later.
+bool says_what_was_removed(std::string_view key);
 // The first record that retention has left of a job; 1 if it has removed none.
 bool read_first(const Database& database, JobId job, Sequence& first, std::string& error);
 

@@ -61,27 +61,53 @@ class LoggedBatch {
     }
   }
 
+  // Its writes, as far as they can be read. The value of the last one may not be all there: then
+  // `whole` is false.
+  template <class Take>
+  void each(const Take& take) {
+    LoggedWrite write;
+    for (at_ = 12; at_ < bytes_.size();) {
+      switch (bytes_[at_++]) {
+        case kPutTag:
+          write.kind = LoggedWrite::Kind::kPut;
+          break;
+        case kDeleteTag:
+          write.kind = LoggedWrite::Kind::kDelete;
+          break;
+        case kDeleteRangeTag:
+          write.kind = LoggedWrite::Kind::kDeleteRange;
+          break;
+        default:
+          return;  // the store writes nothing else
+      }
+      if (!number(write.family) || !text_of(write.key)) return;
+      write.value.clear();
+      const bool whole = write.kind == LoggedWrite::Kind::kDelete || text_of(write.value);
+      take(write, whole);
+      if (!whole) return;
+    }
+  }
+
   // First and last record of each job, as far as that can be read.
   using Ranges = std::map<JobId, std::pair<Sequence, Sequence>>;
   Ranges ranges() {
     Ranges found;
-    if (bytes_.size() < 12) return found;
-    at_ = 12;
-    std::uint32_t family = 0;
-    std::string key;
-    // Only puts with a family: the store commits hardly anything else.
-    while (at_ < bytes_.size() && bytes_[at_++] == 5 && number(family) && text_of(key)) {
-      if (family == kRecords && key.size() == 12) {
-        auto& [first, last] = found.try_emplace(job_of(key), sequence_of(key), 0).first->second;
-        first = std::min(first, sequence_of(key));
-        last = std::max(last, sequence_of(key));
-      }
-      if (std::string value; !text_of(value)) break;
-    }
+    each([&](const LoggedWrite& write, bool) {
+      if (write.kind != LoggedWrite::Kind::kPut || write.family != kRecords) return;
+      if (write.key.size() != 12) return;
+      const Sequence sequence = sequence_of(write.key);
+      auto& [first, last] = found.try_emplace(job_of(write.key), sequence, 0).first->second;
+      first = std::min(first, sequence);
+      last = std::max(last, sequence);
+    });
     return found;
   }
 
  private:
+  static constexpr char kDeleteTag = 0x4;
+  static constexpr char kPutTag = 0x5;
+  static constexpr char kDeleteRangeTag = 0xE;
+
   bool number(std::uint32_t& out) {
     out = 0;
     for (int shift = 0; shift < 35 && at_ < bytes_.size(); shift += 7) {
@@ -155,8 +181,10 @@ constexpr const char* kFirstManifest = "MANIFEST-000001";
 // Goes through the files in their order.
 class Examination {
  public:
-  Examination(LogReport& report, std::map<std::string, std::uint64_t> whole)
-      : report_(report), whole_(std::move(whole)) {}
+  // `on_whole` is told where each whole entry is.
+  using OnWhole = std::function<void(const std::string& data, std::size_t at)>;
+  Examination(LogReport& report, std::map<std::string, std::uint64_t> whole, OnWhole on_whole = {})
+      : report_(report), whole_(std::move(whole)), on_whole_(std::move(on_whole)) {}
 
   void file(const std::string& name, const std::string& data) {
     std::size_t entry = 0;
@@ -182,6 +210,7 @@ class Examination {
       if (begins) entry = at;
       const bool whole = fragment->type == kFull || (within && fragment->type == kLast);
       within = fragment->type == kFirst || (within && fragment->type == kMiddle);
+      if (whole && on_whole_) on_whole_(data, entry);
       if (whole && found_) {
         ++report_.entries_after;
         look_at(LoggedBatch(data, entry).ranges());
@@ -241,6 +270,7 @@ class Examination {
 
   LogReport& report_;
   const std::map<std::string, std::uint64_t> whole_;  // bytes of the files that once were
+  const OnWhole on_whole_;
   bool found_ = false;
   std::size_t end_ = 0;  // of what was written to the file at hand
 };
@@ -299,6 +329,30 @@ std::string missing_files(rocksdb::Env* env, const std::string& path) {
   return {};
 }
 
+std::vector<std::string> table_files(rocksdb::Env* env, const std::string& path) {
+  return files(env, path, is_table);
+}
+
+void read_log(rocksdb::Env* env, const std::string& path,
+              const std::function<void(const LoggedWrite&)>& take,
+              std::vector<std::string>& unreadable) {
+  LogReport report;
+  Examination examination(report, {}, [&](const std::string& data, std::size_t at) {
+    LoggedBatch(data, at).each([&](const LoggedWrite& write, bool whole) {
+      if (whole) take(write);
+    });
+  });
+  for (const std::string& name : files(env, path, is_log)) {
+    std::string data;
+    const rocksdb::Status status = rocksdb::ReadFileToString(env, path + "/" + name, &data);
+    if (status.ok()) {
+      examination.file(name, data);
+    } else {
+      unreadable.push_back(name + ": " + status.ToString());
+    }
+  }
+}
+
 bool examine_log(rocksdb::Env* env, const std::string& path, LogReport& report,
                  std::string& error) {
   report = {};
@@ -306,6 +360,9 @@ bool examine_log(rocksdb::Env* env, const std::string& path, LogReport& report,
   for (const std::string& name : files(env, path, is_log)) {
     std::string data;
     const rocksdb::Status status = rocksdb::ReadFileToString(env, path + "/" + name, &data);
+    // Of a store that a daemon has open, it may have gone meanwhile: its records are in a table
+    // file.
+    if (!status.ok() && env->FileExists(path + "/" + name).IsNotFound()) continue;
     if (!status.ok()) {
       error = "store " + path + ": its log " + name + " cannot be read: " + status.ToString();
       return false;

@@ -7,8 +7,10 @@
 #include <rocksdb/env.h>
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <string>
+#include <vector>
 
 #include "daemon/store/store.h"
 
@@ -41,6 +43,24 @@ bool note_files(rocksdb::Env* env, const std::string& path);
 // this one. What was noted counts until the store is opened again, which the name of its manifest
 // tells.
 std::string missing_files(rocksdb::Env* env, const std::string& path);
+
+// A write that stands in a log.
+struct LoggedWrite {
+  enum class Kind { kPut, kDelete, kDeleteRange };
+  Kind kind = Kind::kPut;
+  std::uint32_t family = 0;
+  std::string key;
+  std::string value;  // of a range: its end
+};
+
+// Calls `take` for every write of every commit that is whole, in order, whatever is damaged around
+// it. Files that cannot be read are passed over, and named in `unreadable`.
+void read_log(rocksdb::Env* env, const std::string& path,
+              const std::function<void(const LoggedWrite&)>& take,
+              std::vector<std::string>& unreadable);
+
+// The table files of the store in `path`, by their numbers.
+std::vector<std::string> table_files(rocksdb::Env* env, const std::string& path);
 
 // Reads the log files of the store in `path`, O(their size). False, with the reason in `error`: one
 // cannot be read at all.

@@ -9,6 +9,7 @@
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
+#include <memory>
 #include <optional>
 #include <set>
 #include <span>
@@ -17,16 +18,13 @@
 #include "daemon/store/record_codec.h"
 #include "daemon/store/rocks_database.h"
 #include "daemon/store/rocks_log.h"
+#include "daemon/store/salvage_files.h"
 
 namespace syncd::store {
 namespace {
 
 namespace fs = std::filesystem;
 
-// A block of a table file that cannot be read holds far fewer records than so many: within them the
-// next one that can be is found exactly, beyond them in growing steps.
-constexpr Sequence kExactSteps = 4096;
-constexpr Sequence kStepMax = Sequence{1} << 40;
 constexpr std::size_t kBatchBytes = 1024 * 1024;
 
 std::string range_text(Sequence first, Sequence last) {
@@ -99,6 +97,9 @@ class Salvage {
     if (!recovered) {
       job.what.emplace_back("the whole job: neither a snapshot nor its first record is left");
     }
+    // What was collected of single files may be older than what retention has left.
+    const auto extent = extents_.find(id);
+    if (extent != extents_.end()) keep.first = std::max(keep.first, extent->second.first);
     account(recovered ? keep : Run{}, job);
     if (creation) epoch_ = std::max(epoch_, creation->epoch);
     if (snapshot) epoch_ = std::max(epoch_, snapshot->epoch);
@@ -185,14 +186,12 @@ class Salvage {
   bool skip(rocksdb::Iterator& it, JobId id, Sequence& due) {
     note(due, it.status().ToString());
     highest_ = std::max(highest_, due);
-    Sequence step = 1;
-    for (Sequence steps = 0; step < kStepMax; ++steps) {
-      due += step;
-      it.Seek(record_key(id, due));
-      if (it.Valid() || it.status().ok()) return true;
-      if (steps >= kExactSteps) step *= 2;
-    }
-    return false;
+    Sequence n = 0;
+    if (!seek_beyond(
+            it, [&](Sequence step) { return record_key(id, due + step); }, n))
+      return false;
+    due += n;
+    return true;
   }
 
   void note(Sequence sequence, std::string why) { why_.emplace_back(sequence, std::move(why)); }
@@ -301,6 +300,47 @@ class Salvage {
   std::string problem_;
 };
 
+// The store as far as it can be read: as RocksDB shows it or, where that hides files that can be
+// read, collected in `room`. Null, with a sentence in `error`: a newer version wrote it, or there
+// is no room.
+std::unique_ptr<Database> open_damaged(const std::string& path, const std::string& room,
+                                       Salvaged& salvaged, const std::function<void()>& progress,
+                                       std::string& error) {
+  Options options{.path = path, .read_only = true};
+  options.skip_damage = true;
+  std::string why;
+  auto shown = open_database(options, why);
+  if (shown != nullptr && shows_all(*shown, path, why)) return shown;
+  std::vector<std::string> families;
+  if (shown == nullptr && rocksdb::DB::ListColumnFamilies({}, path, &families).ok()) {
+    for (const std::string& family : families) {
+      bool known = false;
+      for (std::size_t one = 0; one < kFamilies; ++one) {
+        known |= family_name(static_cast<ColumnFamily>(one)) == family;
+      }
+      if (known) continue;
+      error = newer_store(path, "has the column family '" + family + "'");
+      return nullptr;
+    }
+  }
+  shown.reset();
+  auto collected = open_database({.path = room}, error);
+  if (collected == nullptr) return nullptr;
+  std::uint64_t seen = 0;
+  const auto go_on = [&] {
+    if (progress && ++seen % kProgressEvery == 0) progress();
+  };
+  if (!collect_files(path, *collected, salvaged.files, go_on, error)) return nullptr;
+  options.path = path;
+  if (!check_format(*collected, options, error)) return nullptr;
+  if (salvaged.files.empty()) {
+    const std::string missing = missing_files(rocksdb::Env::Default(), path);
+    if (why.ends_with(after_damage())) why.resize(why.size() - after_damage().size());
+    salvaged.files.push_back(missing.empty() ? why : missing);
+  }
+  return collected;
+}
+
 bool is_sound(const std::string& path, const std::function<void()>& progress) {
   StoreCheck check;
   std::string ignored;
@@ -347,9 +387,10 @@ bool salvage_store(const std::string& directory, Salvaged& salvaged, std::string
   const std::string path = directory_name(directory);
   std::error_code code;
   // A store that is not there, or of which nothing was written, opens as ever.
-  if (!fs::exists(path + "/CURRENT", code) || is_sound(path, progress)) return true;
-  salvaged.needed = true;
   rocksdb::Env* env = rocksdb::Env::Default();
+  const bool is_store = fs::exists(path + "/CURRENT", code) || !missing_files(env, path).empty();
+  if (!is_store || is_sound(path, progress)) return true;
+  salvaged.needed = true;
   rocksdb::FileLock* lock = nullptr;
   if (const auto status = env->LockFile(path + "/LOCK", &lock); !status.ok()) {
     error = "store " + path + " is in use by another process: stop that one (" + status.ToString() +
@@ -358,16 +399,19 @@ bool salvage_store(const std::string& directory, Salvaged& salvaged, std::string
   }
   const auto finish = [&](bool good) {
     env->UnlockFile(lock).PermitUncheckedError();
+    std::error_code ignored;
+    fs::remove_all(path + kSalvaging + "-files", ignored);
     return good;
   };
   const std::string target = path + kSalvaging;
+  // What is collected of single files: nothing of it is left at the end.
+  const std::string room = target + "-files";
   fs::remove_all(target, code);
+  fs::remove_all(room, code);
   {
-    Options options{.path = path, .read_only = true};
-    options.skip_damage = true;
-    const auto from = open_database(options, error);
+    const auto from = open_damaged(path, room, salvaged, progress, error);
     if (from == nullptr) return finish(false);
-    const auto to = open_database({.path = target}, error);
+    auto to = open_database({.path = target}, error);
     if (to == nullptr) return finish(false);
     LogReport log;
     if (!examine_log(env, path, log, error)) return finish(false);
@@ -375,6 +419,7 @@ bool salvage_store(const std::string& directory, Salvaged& salvaged, std::string
       error = "what is good in store " + path + " cannot be copied to " + target + ": " + error;
       return finish(false);
     }
+    close_in_order(std::move(to), {.path = target});
   }
   salvaged.damaged_path = unused_name(path);
   if (!put_in_place(target, path, salvaged.damaged_path, code)) {

@@ -23,14 +23,18 @@ struct SalvagedJob {
 struct Salvaged {
   bool needed = false;            // false: the store is sound and was left alone
   std::vector<SalvagedJob> jobs;  // those of which something was dropped
-  std::string damaged_path;       // where the store is now, as it was
+  // What is wrong with files that are gone or cannot be opened at all, or with the list of them.
+  std::vector<std::string> files;
+  std::string damaged_path;  // where the store is now, as it was
 };
 
 // Looks at all of the store and, if anything is wrong in it, puts a new store in its place. A job
 // keeps its history from the damage before its latest snapshot, or from its beginning, up to the
 // first damage after that snapshot. Without a snapshot that is everything before the first damage.
-// A job of which nothing can be recovered is dropped. The damaged store stays beside it under
-// another name. Needs as much room on the disk as the store takes. A crash on the way leaves the
+// A job of which nothing can be recovered is dropped. Where files have gone or cannot be opened, or
+// RocksDB's own list of them is damaged, whatever the others hold is collected first, of which some
+// may have been removed by retention. The damaged store stays beside it under another name. Needs
+// as much room on the disk as the store takes, or twice as much. A crash on the way leaves the
 // damaged store or the new one at `path`; where the file system cannot exchange two names it may
 // leave none there, and a start is then refused until they were put right. False: no part of it can
 // be read, or something holds it open. `progress`, where it is given, is called every

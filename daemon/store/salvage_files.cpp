@@ -1,0 +1,238 @@
+// See salvage_files.h.
+#include "daemon/store/salvage_files.h"
+
+#include <rocksdb/sst_file_reader.h>
+#include <rocksdb/table_properties.h>
+#include <rocksdb/write_batch.h>
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <set>
+#include <utility>
+
+#include "daemon/store/record_codec.h"
+#include "daemon/store/rocks_log.h"
+
+namespace syncd::store {
+namespace {
+
+constexpr Sequence kExactSteps = 4096;
+constexpr Sequence kStepMax = Sequence{1} << 40;
+// A damaged block holds records of so many jobs at most: the next one is looked for that far.
+constexpr JobId kJobsAhead = 4096;
+constexpr std::size_t kBatchBytes = 1024 * 1024;
+
+bool can_go_on(const rocksdb::Iterator& it) {
+  return it.Valid() || it.status().ok();
+}
+
+class Collection {
+ public:
+  Collection(const std::string& path, const Database& to, std::vector<std::string>& lost,
+             const std::function<void()>& go_on)
+      : path_(path), to_(to), lost_(lost), go_on_(go_on) {}
+
+  bool run(std::string& error) {
+    rocksdb::Env* env = rocksdb::Env::Default();
+    for (const std::string& name : table_files(env, path_)) {
+      if (!take_table(name)) {
+        error = problem_;
+        return false;
+      }
+    }
+    read_log(
+        env, path_, [this](const LoggedWrite& write) { take(write); }, lost_);
+    for (const auto& [key, value] : snapshots_) {
+      batch_.Put(to_.families[kSnapshots], key, value.second);
+    }
+    for (const auto& [key, value] : removed_) batch_.Put(to_.families[kMeta], key, value);
+    write();
+    error = problem_;
+    return problem_.empty();
+  }
+
+ private:
+  bool take_table(const std::string& name) {
+    rocksdb::SstFileReader reader{rocksdb::Options()};
+    if (const auto status = reader.Open(path_ + "/" + name); !status.ok()) {
+      lost_.push_back(name + ": " + status.ToString());
+      return true;
+    }
+    const auto properties = reader.GetTableProperties();
+    if (properties == nullptr || properties->column_family_name.empty()) {
+      lost_.push_back(name + ": it does not say what it holds");
+      return true;
+    }
+    const auto family = family_of(properties->column_family_name);
+    if (!family) {
+      problem_ =
+          newer_store(path_, "has the column family '" + properties->column_family_name + "'");
+      return false;
+    }
+    rocksdb::ReadOptions options;
+    options.verify_checksums = true;
+    options.fill_cache = false;
+    const std::unique_ptr<rocksdb::Iterator> it(reader.NewIterator(options));
+    std::string last;
+    for (it->SeekToFirst();;) {
+      if (!it->Valid()) {
+        if (it->status().ok() || !skip(*it, *family, last)) break;
+        continue;
+      }
+      last = it->key().ToString();
+      put(*family, last, it->value().ToString());
+      it->Next();
+    }
+    return problem_.empty();
+  }
+
+  // To the first key after `last` (none: of all) that can be read.
+  static bool skip(rocksdb::Iterator& it, ColumnFamily family, std::string& last) {
+    Sequence n = 0;
+    if (family == kRecords && (last.empty() || last.size() == 12)) {
+      const JobId first = last.empty() ? 0 : job_of(last);
+      const Sequence after = last.empty() ? 0 : sequence_of(last);
+      for (JobId job = first; job - first <= kJobsAhead; ++job) {
+        const auto key_at = [&](Sequence step) {
+          return record_key(job, (job == first ? after : 0) + step);
+        };
+        if (seek_beyond(it, key_at, n)) return true;
+      }
+      return false;
+    }
+    if ((family == kJobs || family == kSnapshots) && (last.empty() || last.size() == 4)) {
+      const JobId after = last.empty() ? 0 : job_of(last);
+      for (JobId step = 1; step <= kJobsAhead; ++step) {
+        it.Seek(job_key(after + step));
+        if (can_go_on(it)) return true;
+      }
+    }
+    return false;
+  }
+
+  static std::optional<ColumnFamily> family_of(const std::string& name) {
+    for (std::size_t family = 0; family < kFamilies; ++family) {
+      if (family_name(static_cast<ColumnFamily>(family)) == name) {
+        return static_cast<ColumnFamily>(family);
+      }
+    }
+    return {};
+  }
+
+  void take(const LoggedWrite& write) {
+    if (write.family >= kFamilies) return;
+    const auto family = static_cast<ColumnFamily>(write.family);
+    switch (write.kind) {
+      case LoggedWrite::Kind::kPut:
+        return put(family, write.key, write.value);
+      case LoggedWrite::Kind::kDelete:
+        snapshots_.erase(family == kSnapshots ? write.key : std::string());
+        removed_.erase(family == kMeta ? write.key : std::string());
+        batch_.Delete(to_.families[family], write.key);
+        break;
+      case LoggedWrite::Kind::kDeleteRange:
+        batch_.DeleteRange(to_.families[family], write.key, write.value);
+        break;
+    }
+    write_if_large(kBatchBytes);
+  }
+
+  void put(ColumnFamily family, const std::string& key, const std::string& value) {
+    if (go_on_) go_on_();
+    if (family == kSnapshots) {
+      JobSnapshot snapshot;
+      std::string ignored;
+      if (!decode_snapshot(bytes_of(value), snapshot, ignored)) return;
+      auto& [sequence, kept] = snapshots_[key];
+      if (kept.empty() || snapshot.sequence > sequence) {
+        sequence = snapshot.sequence;
+        kept = value;
+      }
+      return;
+    }
+    if (family == kMeta && says_what_was_removed(key)) {
+      // Big-endian numbers of one length, or decimal ones, which rise.
+      std::string& kept = removed_[key];
+      if (std::pair(value.size(), value) > std::pair(kept.size(), kept)) kept = value;
+      return;
+    }
+    batch_.Put(to_.families[family], key, value);
+    write_if_large(kBatchBytes);
+  }
+
+  void write_if_large(std::size_t bytes) {
+    if (batch_.GetDataSize() > bytes) write();
+  }
+
+  void write() {
+    rocksdb::WriteOptions options;
+    options.disableWAL = true;  // it is there for the time of a salvage
+    const rocksdb::Status status = to_.db->Write(options, &batch_);
+    batch_.Clear();
+    if (!status.ok() && problem_.empty()) {
+      problem_ = "what is good in store " + path_ + " cannot be collected: " + status.ToString();
+    }
+  }
+
+  const std::string& path_;
+  const Database& to_;
+  std::vector<std::string>& lost_;
+  const std::function<void()>& go_on_;
+  rocksdb::WriteBatch batch_;
+  std::map<std::string, std::pair<Sequence, std::string>> snapshots_;  // by key
+  std::map<std::string, std::string> removed_;                         // of meta, by key
+  std::string problem_;
+};
+
+}  // namespace
+
+bool seek_beyond(rocksdb::Iterator& it, const std::function<std::string(Sequence)>& key_at,
+                 Sequence& n) {
+  const auto readable = [&](Sequence at) {
+    it.Seek(key_at(at));
+    return can_go_on(it);
+  };
+  Sequence damaged = 0;
+  for (n = 1; n <= kExactSteps; ++n) {
+    if (readable(n)) return true;
+    damaged = n;
+  }
+  for (n = 2 * kExactSteps; !readable(n); n *= 2) {
+    if (n >= kStepMax) return false;
+    damaged = n;
+  }
+  while (n - damaged > 1) {
+    const Sequence middle = damaged + (n - damaged) / 2;
+    (readable(middle) ? n : damaged) = middle;
+  }
+  return readable(n);
+}
+
+bool shows_all(const Database& from, const std::string& path, std::string& why) {
+  std::vector<rocksdb::LiveFileMetaData> live;
+  from.db->GetLiveFilesMetaData(&live);
+  std::set<std::string> names;
+  for (const rocksdb::LiveFileMetaData& file : live) {
+    const std::string name = file.name.substr(file.name.find_first_not_of('/'));
+    names.insert(name);
+    rocksdb::SstFileReader reader{rocksdb::Options()};
+    if (const auto status = reader.Open(path + "/" + name); !status.ok()) {
+      why = name + ": " + status.ToString();
+      return false;
+    }
+  }
+  for (const std::string& name : table_files(rocksdb::Env::Default(), path)) {
+    if (names.contains(name)) continue;
+    why = name + " is in no list";
+    return false;
+  }
+  return true;
+}
+
+bool collect_files(const std::string& path, const Database& to, std::vector<std::string>& lost,
+                   const std::function<void()>& go_on, std::string& error) {
+  return Collection(path, to, lost, go_on).run(error);
+}
+
+}  // namespace syncd::store
