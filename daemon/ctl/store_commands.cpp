@@ -1,8 +1,11 @@
 // See store_commands.h.
 #include "daemon/ctl/store_commands.h"
 
+#include <filesystem>
 #include <iostream>
 #include <nlohmann/json.hpp>
+#include <set>
+#include <system_error>
 #include <vector>
 
 #include "daemon/ctl/commands.h"
@@ -13,6 +16,8 @@
 
 namespace syncd::ctl {
 namespace {
+
+constexpr int kCheckAttempts = 5;
 
 int fail(const std::string& error) {
   std::cerr << "syncctl: " << error << '\n';
@@ -45,6 +50,15 @@ nlohmann::json json_of(const store::StoreCheck& check, const std::string& recove
   return {{"sound", check.sound() && recovery.empty()}, {"recovery", recovery}, {"jobs", jobs}};
 }
 
+std::set<std::string> names_in(const std::string& path) {
+  std::set<std::string> names;
+  std::error_code ignored;
+  for (const auto& entry : std::filesystem::directory_iterator(path, ignored)) {
+    names.insert(entry.path().filename());
+  }
+  return names;
+}
+
 void print(const store::StoreCheck& check, const std::string& recovery) {
   std::vector<std::vector<std::string>> rows;
   for (const store::JobCheck& job : check.jobs) {
@@ -66,9 +80,18 @@ void print(const store::StoreCheck& check, const std::string& recovery) {
 
 int run_store_check(const StoreOptions& options) {
   store::StoreCheck check;
-  std::string error;
-  if (!store::check_store(options.path, check, error)) return fail(error);
-  const std::string recovery = why_not_recovered(options.path);
+  std::string recovery;
+  // A daemon that has the store open replaces files, also those that are being read here.
+  for (int attempt = 1;; ++attempt) {
+    std::string error;
+    const std::set<std::string> before = names_in(options.path);
+    const bool done = store::check_store(options.path, check, error);
+    recovery = done ? why_not_recovered(options.path) : std::string();
+    if (done && check.sound() && recovery.empty()) break;
+    if (attempt < kCheckAttempts && names_in(options.path) != before) continue;
+    if (!done) return fail(error);
+    break;
+  }
   if (options.json) {
     std::cout << json_of(check, recovery).dump() << '\n';
   } else {

@@ -9,7 +9,6 @@
 #include <filesystem>
 #include <map>
 #include <memory>
-#include <set>
 #include <span>
 #include <system_error>
 
@@ -18,9 +17,6 @@
 
 namespace syncd::store {
 namespace {
-
-// Of a check, while a daemon changes the store.
-constexpr int kAttempts = 5;
 
 namespace fs = std::filesystem;
 
@@ -180,15 +176,6 @@ bool copy_files(const fs::path& from, const fs::path& to, std::string& error) {
   return false;
 }
 
-std::set<std::string> names_in(const std::string& path) {
-  std::set<std::string> names;
-  std::error_code ignored;
-  for (const auto& entry : fs::directory_iterator(path, ignored)) {
-    names.insert(entry.path().filename());
-  }
-  return names;
-}
-
 bool check_copy(const std::string& backup, const std::string& copy, std::string& error) {
   StoreCheck check;
   if (!check_store(copy, check, error)) return false;
@@ -202,14 +189,9 @@ bool check_copy(const std::string& backup, const std::string& copy, std::string&
 
 bool check_store(const std::string& path, StoreCheck& check, std::string& error,
                  const std::function<void()>& progress) {
-  for (int attempt = 1;; ++attempt) {
-    check = {};
-    const std::set<std::string> before = names_in(path);
-    const auto database = open_database({.path = path, .read_only = true}, error);
-    const bool done = database != nullptr && Checker(path, *database, progress).run(check, error);
-    // A daemon that has the store open replaces files, also those that are being read here.
-    if ((done && check.sound()) || attempt == kAttempts || names_in(path) == before) return done;
-  }
+  check = {};
+  const auto database = open_database({.path = path, .read_only = true}, error);
+  return database != nullptr && Checker(path, *database, progress).run(check, error);
 }
 
 bool backup_store(const std::string& path, const std::string& to, std::string& error) {
