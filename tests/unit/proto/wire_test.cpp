@@ -185,6 +185,19 @@ TEST(Wire, AnotherFilesIdentifierIsRefused) {
 
 // Whatever the bytes, decode() answers and touches nothing outside them (the sanitizer builds see
 // that); it never accepts a frame that is cut off.
+// No message nests, so that breadth is all that a buffer can have too much of: tables that share
+// their bytes would take the time of millions to look at.
+TEST(Wire, MoreTablesThanAnyMessageHasAreRefused) {
+  for (const auto& [tables, good] : {std::pair{4000, true}, {5000, false}}) {
+    HistoryReply reply;
+    for (int i = 0; i < tables; ++i) reply.records.push_back({static_cast<std::uint64_t>(i), {1}});
+    Message decoded;
+    std::string error;
+    const Bytes frame = encode({1, reply});
+    EXPECT_EQ(decode(payload_of(frame), decoded, error), good) << tables << ": " << error;
+  }
+}
+
 TEST(Wire, EveryTruncationIsRefused) {
   for (const Message& message : sample_messages()) {
     const Bytes frame = encode(message);
