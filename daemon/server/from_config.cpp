@@ -1,8 +1,11 @@
 // See the header. Any thread.
 #include "daemon/server/from_config.h"
 
+#include <fcntl.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <utility>
@@ -12,12 +15,25 @@
 namespace syncd::server {
 namespace {
 
+// Else a power cut could take what was just made in it, and the store with it. A file system that
+// cannot sync directories does without.
+void sync_directory(const std::string& path) {
+  const int fd = ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (fd < 0) return;
+  ::fsync(fd);
+  ::close(fd);
+}
+
 // The default store's directory may lie in one that nobody has made yet, such as ~/.local/state.
 bool make_parents(const std::string& path, std::string& error) {
   for (std::size_t slash = path.find('/', 1); slash != std::string::npos;
        slash = path.find('/', slash + 1)) {
     const std::string parent = path.substr(0, slash);
-    if (mkdir(parent.c_str(), 0700) == 0 || errno == EEXIST) continue;
+    if (mkdir(parent.c_str(), 0700) == 0) {
+      sync_directory(parent.substr(0, std::max<std::size_t>(1, parent.rfind('/'))));
+      continue;
+    }
+    if (errno == EEXIST) continue;
     // An unwritable or read-only parent matters only if it is not there.
     struct stat found {};
     const int code = errno;

@@ -21,7 +21,7 @@ constexpr Sequence kExactSteps = 4096;
 constexpr Sequence kStepMax = Sequence{1} << 40;
 // A damaged block holds records of so many jobs at most: the next one is looked for that far.
 constexpr JobId kJobsAhead = 4096;
-constexpr std::size_t kBatchBytes = 1024 * 1024;
+constexpr std::size_t kCollectedBytes = 1024 * 1024;
 
 bool can_go_on(const rocksdb::Iterator& it) {
   return it.Valid() || it.status().ok();
@@ -135,7 +135,7 @@ class Collection {
         batch_.DeleteRange(to_.families[family], write.key, write.value);
         break;
     }
-    write_if_large(kBatchBytes);
+    write_if_large(kCollectedBytes);
   }
 
   void put(ColumnFamily family, const std::string& key, const std::string& value) {
@@ -158,7 +158,7 @@ class Collection {
       return;
     }
     batch_.Put(to_.families[family], key, value);
-    write_if_large(kBatchBytes);
+    write_if_large(kCollectedBytes);
   }
 
   void write_if_large(std::size_t bytes) {
