@@ -99,7 +99,9 @@ class Salvage {
     }
     // What was collected of single files may be older than what retention has left.
     const auto extent = extents_.find(id);
-    if (extent != extents_.end()) keep.first = std::max(keep.first, extent->second.first);
+    if (extent != extents_.end() && extent->second.first <= keep.last) {
+      keep.first = std::max(keep.first, extent->second.first);
+    }
     account(recovered ? keep : Run{}, job);
     if (creation) epoch_ = std::max(epoch_, creation->epoch);
     if (snapshot) epoch_ = std::max(epoch_, snapshot->epoch);
