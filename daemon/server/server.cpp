@@ -622,7 +622,12 @@ void Server::answer_history(const Caller& caller, const wire::HistoryRequest& re
     return;
   }
   histories_.read(client_text(caller.connection), job, request,
-                  [this, caller](wire::Body body) {
+                  [this, caller, name = request.job](wire::Body body) {
+                    const auto* error = std::get_if<wire::Error>(&body);
+                    if (error != nullptr && error->status == Status::kStore) {
+                      network_.warn("history_unreadable",
+                                    {{"job", job_shown(name)}, {"reason", error->message}});
+                    }
                     answer(caller, std::move(body));
                     close_store_if_idle();
                   });

@@ -293,6 +293,23 @@ TEST_F(ServerTest, AStoreErrorRefusesWhatNeedsARecordAndIsLoggedOnce) {
   EXPECT_EQ(count("store_writable"), 1U);
 }
 
+TEST_F(ServerTest, AHistoryThatCannotBeReadIsToldByTheLogToo) {
+  FakeStore& store = start_on_fake();
+  auto client = connect();
+  client->send({1, [] {
+                  wire::Join join;
+                  join.job = "j";
+                  join.name = "w";
+                  return join;
+                }()});
+  ASSERT_TRUE(run_until([&] { return store.records() > 0; }));
+  const auto refused = ask<wire::Error>(*client, wire::HistoryRequest{"j", 1, 0});
+  EXPECT_EQ(refused.status, Status::kStore);
+  EXPECT_EQ(count("history_unreadable"), 1U);
+  EXPECT_EQ(lines_.back().fields.back().second, "this store cannot be read");
+  store.commit_all();
+}
+
 TEST_F(ServerTest, AFullStoreQueueRefusesUntilThereIsRoom) {
   FakeStore& store = start_on_fake();
   auto client = connect();
