@@ -1,17 +1,15 @@
 #include "daemon/log.h"
 
-#include <spdlog/details/file_helper.h>
 #include <spdlog/logger.h>
 #include <spdlog/pattern_formatter.h>
-#include <spdlog/sinks/base_sink.h>
 #include <spdlog/sinks/stdout_sinks.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <cstdlib>
-#include <mutex>
 #include <utility>
 
+#include "daemon/log_file.h"
 #include "daemon/server/log_text.h"
 
 namespace syncd {
@@ -55,40 +53,12 @@ int syslog_severity(LogLevel level) {
 
 }  // namespace
 
-class Log::File : public spdlog::sinks::base_sink<std::mutex> {
- public:
-  explicit File(std::string path) : path_(std::move(path)), file_(opened()) {}
-
-  void reopen() {
-    auto fresh = opened();
-    const std::lock_guard lock(mutex_);
-    file_ = std::move(fresh);
-  }
-
- private:
-  std::unique_ptr<spdlog::details::file_helper> opened() const {
-    auto file = std::make_unique<spdlog::details::file_helper>();
-    file->open(path_);
-    return file;
-  }
-
-  void sink_it_(const spdlog::details::log_msg& message) override {
-    spdlog::memory_buf_t text;
-    formatter_->format(message, text);
-    file_->write(text);
-  }
-  void flush_() override { file_->flush(); }
-
-  const std::string path_;
-  std::unique_ptr<spdlog::details::file_helper> file_;
-};
-
 Log::Log(const std::string& file, LogLevel level) : journal_(file.empty() && logs_to_journal()) {
   if (file.empty()) {
     logger_ = std::make_unique<spdlog::logger>("syncd",
                                                std::make_shared<spdlog::sinks::stderr_sink_mt>());
   } else {
-    file_ = std::make_shared<File>(file);
+    file_ = std::make_shared<LogFile>(file);
     logger_ = std::make_unique<spdlog::logger>("syncd", file_);
   }
   set_level(level);
@@ -112,7 +82,8 @@ bool Log::reopen(std::string& error) try {
 }
 
 void Log::write(const LogLine& line) {
-  // Audit lines stay information, which a higher level would otherwise hold back.
+  // Audit lines stay information, which a higher level would otherwise hold back. No other line is
+  // critical, which LogFile does not lose.
   const auto level = server::is_audit(line) ? spdlog::level::critical : spdlog_level(line.level);
   if (!logger_->should_log(level)) return;
   std::string text = to_string(line.level);

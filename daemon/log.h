@@ -12,6 +12,8 @@ class logger;
 
 namespace syncd {
 
+class LogFile;
+
 // May be used by several threads.
 class Log {
  public:
@@ -26,12 +28,13 @@ class Log {
   // with the reason in `error`, if it cannot be opened: lines still go to the one of before.
   bool reopen(std::string& error);
 
+  // A file that cannot be written, as on a full disk, loses lines, and says how many once it can:
+  // log_lines_lost. Audit lines go to standard error then.
   void write(const LogLine& line);
 
  private:
-  class File;
   bool journal_;
-  std::shared_ptr<File> file_;  // null: standard error
+  std::shared_ptr<LogFile> file_;  // null: standard error
   std::unique_ptr<spdlog::logger> logger_;
 };
 

@@ -189,6 +189,17 @@ TEST_F(Reload, LinesGoIntoTheFileThatHasTheNameNow) {
   EXPECT_THAT(read_file(path + ".2"), HasSubstr("error log_not_reopened "));
 }
 
+// A disk that is full must not hide who changed what.
+TEST_F(Reload, AuditsThatTheFileDoesNotTakeStandOnStandardError) {
+  Daemon daemon = start("[log]\nfile = \"/dev/full\"\n");
+  RawClient client(daemon.address());
+  client.hello();
+  RawWorker(client, join_of("job", 0, 1, "asp"));
+  EXPECT_THAT(daemon.log(),
+              AllOf(HasSubstr(" error log_not_written file=/dev/full "),
+                    HasSubstr(" info audit action=create_job job=job "), Not(HasSubstr(" ready"))));
+}
+
 // A configuration that is good by itself, but not with the addresses that stay as they are.
 TEST_F(Reload, NeverOpensWhatIsListenedOnToEverybody) {
   TlsFiles files(directory_.path());

@@ -1,0 +1,213 @@
+// A log file that cannot be written for a while. RLIMIT_FSIZE is the disk that is full.
+#include "daemon/log.h"
+
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <string>
+#include <vector>
+
+namespace syncd {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::EndsWith;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
+
+std::vector<std::string> lines_of(const std::string& text) {
+  std::vector<std::string> lines(1);
+  for (const char c : text) {
+    if (c == '\n') {
+      lines.emplace_back();
+    } else {
+      lines.back() += c;
+    }
+  }
+  if (lines.back().empty()) lines.pop_back();
+  return lines;
+}
+
+// No file of this process may become longer. Lifted by the destructor.
+class FileSizeLimit {
+ public:
+  explicit FileSizeLimit(std::uintmax_t bytes) {
+    std::signal(SIGXFSZ, SIG_IGN);
+    EXPECT_EQ(getrlimit(RLIMIT_FSIZE, &before_), 0);
+    const rlimit limit = {static_cast<rlim_t>(bytes), before_.rlim_max};
+    EXPECT_EQ(setrlimit(RLIMIT_FSIZE, &limit), 0);
+  }
+  ~FileSizeLimit() { setrlimit(RLIMIT_FSIZE, &before_); }
+  FileSizeLimit(const FileSizeLimit&) = delete;
+  FileSizeLimit& operator=(const FileSizeLimit&) = delete;
+
+ private:
+  rlimit before_{};
+};
+
+// What goes to standard error: through a pipe, which the limit above is not for.
+class StandardError {
+ public:
+  StandardError() : before_(dup(STDERR_FILENO)) {
+    EXPECT_EQ(pipe2(ends_, O_CLOEXEC | O_NONBLOCK), 0);
+    dup2(ends_[1], STDERR_FILENO);
+  }
+  ~StandardError() {
+    dup2(before_, STDERR_FILENO);
+    for (const int fd : {before_, ends_[0], ends_[1]}) close(fd);
+  }
+  StandardError(const StandardError&) = delete;
+  StandardError& operator=(const StandardError&) = delete;
+
+  std::vector<std::string> lines() {
+    char buffer[65'536];
+    const ssize_t count = read(ends_[0], buffer, sizeof buffer);
+    return lines_of({buffer, count > 0 ? static_cast<std::size_t>(count) : 0});
+  }
+
+ private:
+  int before_;
+  int ends_[2] = {-1, -1};
+};
+
+class LogFileTest : public ::testing::Test {
+ protected:
+  LogFileTest() {
+    char directory[] = "/tmp/syncd-log-test-XXXXXX";
+    EXPECT_NE(mkdtemp(directory), nullptr);
+    directory_ = directory;
+    path_ = directory_ + "/log";
+  }
+  ~LogFileTest() override { std::filesystem::remove_all(directory_); }
+
+  static LogLine line(const std::string& event, LogLevel level = LogLevel::kInfo) {
+    return {level, event, {}};
+  }
+  static LogLine audit() { return {LogLevel::kInfo, "audit", {{"action", "stop_job"}}}; }
+  std::uintmax_t size() const { return std::filesystem::file_size(path_); }
+  std::vector<std::string> lines() const {
+    std::ifstream file(path_, std::ios::binary);
+    return lines_of({std::istreambuf_iterator<char>(file), {}});
+  }
+
+  std::string directory_;
+  std::string path_;
+};
+
+TEST_F(LogFileTest, SaysWhatItLacksAndTornLinesEnd) {
+  Log log(path_, LogLevel::kInfo);
+  StandardError standard_error;
+  log.write(line("before"));
+  {
+    const FileSizeLimit full(size() + 10);
+    log.write(line("torn"));
+    log.write(line("lost"));
+    log.write(audit());
+  }
+  EXPECT_THAT(standard_error.lines(),
+              ElementsAre(AllOf(HasSubstr(" error log_not_written file=" + path_),
+                                HasSubstr("reason=\"File too large\"")),
+                          EndsWith("Z info audit action=stop_job")));
+  log.write(line("after"));
+  log.write(line("later"));
+  EXPECT_THAT(
+      lines(),
+      ElementsAre(
+          EndsWith("Z info before"), SizeIs(10),
+          EndsWith("Z warn log_lines_lost count=3 on_standard_error=1 reason=\"File too large\""),
+          EndsWith("Z info after"), EndsWith("Z info later")));
+  EXPECT_THAT(standard_error.lines(), IsEmpty());
+}
+
+// What says so can be lost like any other line.
+TEST_F(LogFileTest, CountsOnUntilItHasSaidSo) {
+  Log log(path_, LogLevel::kInfo);
+  StandardError standard_error;
+  log.write(line("before"));
+  {
+    const FileSizeLimit full(size() + 10);
+    log.write(line("torn"));
+  }
+  {
+    const FileSizeLimit full(size() + 1 + 7);
+    log.write(line("lost"));
+  }
+  log.write(line("after"));
+  EXPECT_THAT(lines(), ElementsAre(EndsWith("before"), SizeIs(10), SizeIs(7),
+                                   HasSubstr("log_lines_lost count=2 on_standard_error=0"),
+                                   EndsWith("after")));
+  EXPECT_THAT(standard_error.lines(), ElementsAre(HasSubstr("log_not_written")));
+  // Anew, for the next time that the disk is full.
+  {
+    const FileSizeLimit full(size());
+    log.write(line("lost"));
+  }
+  log.write(line("last"));
+  EXPECT_THAT(lines().at(5), HasSubstr("log_lines_lost count=1 "));
+  EXPECT_THAT(standard_error.lines(), ElementsAre(HasSubstr("log_not_written")));
+}
+
+TEST_F(LogFileTest, SaysSoWhateverTheLevel) {
+  Log log(path_, LogLevel::kError);
+  StandardError standard_error;
+  {
+    const FileSizeLimit full(0);
+    log.write(line("wrong", LogLevel::kError));
+    log.write(line("held_back"));
+    log.write(audit());
+  }
+  EXPECT_THAT(standard_error.lines(),
+              ElementsAre(HasSubstr("log_not_written"), HasSubstr(" info audit action=stop_job")));
+  log.write(audit());
+  EXPECT_THAT(lines(), ElementsAre(HasSubstr("log_lines_lost count=2 on_standard_error=1"),
+                                   EndsWith(" info audit action=stop_job")));
+}
+
+// As the end of a daemon on a full disk leaves it.
+TEST_F(LogFileTest, BeginsOnALineOfItsOwn) {
+  std::ofstream(path_) << "2026-01-01T00:00:0";
+  {
+    Log log(path_, LogLevel::kInfo);
+    log.write(line("first"));
+  }
+  Log log(path_, LogLevel::kInfo);
+  log.write(line("second"));
+  EXPECT_THAT(lines(),
+              ElementsAre("2026-01-01T00:00:0", EndsWith("Z info first"), EndsWith("second")));
+}
+
+TEST_F(LogFileTest, TheFileThatIsOpenedAnewSaysWhatTheOneBeforeLacks) {
+  Log log(path_, LogLevel::kInfo);
+  StandardError standard_error;
+  log.write(line("before"));
+  {
+    const FileSizeLimit full(size() + 10);
+    log.write(line("torn"));
+  }
+  std::filesystem::rename(path_, path_ + ".1");
+  std::string error;
+  ASSERT_TRUE(log.reopen(error)) << error;
+  log.write(line("after"));
+  EXPECT_THAT(lines(), ElementsAre(HasSubstr("log_lines_lost count=1 "), EndsWith("info after")));
+  // Where it cannot be opened, lines go on where they went.
+  std::filesystem::rename(path_, path_ + ".2");
+  std::filesystem::create_directory(path_);
+  EXPECT_FALSE(log.reopen(error));
+  EXPECT_THAT(error, HasSubstr(path_ + " cannot be opened for writing: Is a directory"));
+  path_ += ".2";
+  log.write(line("still"));
+  EXPECT_THAT(lines().at(2), EndsWith("info still"));
+}
+
+}  // namespace
+}  // namespace syncd
