@@ -13,6 +13,7 @@
 #include <iterator>
 #include <ostream>
 #include <stdexcept>
+#include <vector>
 
 #include "daemon/ctl/certificates.h"
 #include "daemon/ctl/commands.h"
@@ -56,15 +57,41 @@ void write_new(const std::string& path, const std::string& text, mode_t mode) {
     }
     done += static_cast<std::size_t>(count);
   }
-  if (fsync(fd) != 0 || close(fd) != 0) {
-    throw Failure{kExitStore, path + ": " + std::strerror(errno)};
+  const bool synced = fsync(fd) == 0;
+  const int code = errno;
+  if (close(fd) == 0 && synced) return;
+  unlink(path.c_str());
+  throw Failure{kExitStore, path + ": " + std::strerror(synced ? errno : code)};
+}
+
+struct NewFile {
+  std::string name;
+  std::string text;
+  mode_t mode;
+};
+
+// All of them or, with a Failure, none: what was made would stand in the way of the next try.
+void write_all(const std::string& directory, const std::vector<NewFile>& files) {
+  std::vector<std::string> made;
+  try {
+    for (const NewFile& file : files) {
+      write_new(joined(directory, file.name), file.text, file.mode);
+      made.push_back(joined(directory, file.name));
+    }
+    const int fd = open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    const bool synced = fd >= 0 && fsync(fd) == 0;
+    const int code = errno;
+    if (fd >= 0) close(fd);
+    if (!synced) throw Failure{kExitStore, directory + ": " + std::strerror(code)};
+  } catch (const Failure&) {
+    for (const std::string& path : made) unlink(path.c_str());
+    throw;
   }
 }
 
-void write_pair(const std::string& directory, const std::string& name,
-                const CertificateAndKey& pair) {
-  write_new(joined(directory, name + ".key"), pair.key, 0600);
-  write_new(joined(directory, name + ".crt"), pair.certificate, 0644);
+void add_pair(std::vector<NewFile>& files, const std::string& name, const CertificateAndKey& pair) {
+  files.push_back({name + ".key", pair.key, 0600});
+  files.push_back({name + ".crt", pair.certificate, 0644});
 }
 
 void check_name(const std::string& name) {
@@ -133,10 +160,12 @@ void init(const TlsOptions& options, std::ostream& out) {
   if (mkdir(directory.c_str(), 0700) != 0 && errno != EEXIST) {
     throw Failure{kExitStore, directory + ": " + std::strerror(errno)};
   }
-  write_pair(directory, "ca", authority);
-  write_pair(directory, "server", of_server);
-  write_pair(directory, options.name, of_client);
-  write_new(joined(directory, "syncd.toml"), configuration(directory), 0644);
+  std::vector<NewFile> files;
+  add_pair(files, "ca", authority);
+  add_pair(files, "server", of_server);
+  add_pair(files, options.name, of_client);
+  files.push_back({"syncd.toml", configuration(directory), 0644});
+  write_all(directory, files);
 
   const std::string port = std::to_string(kDefaultPort);
   out << "made in " << directory << ": ca, server and " << options.name
@@ -164,8 +193,9 @@ CertificateAndKey read_authority(const std::string& directory) {
 
 void issue(const TlsOptions& options, std::ostream& out) {
   check_name(options.name);
-  write_pair(options.directory, options.name,
-             client_certificate(read_authority(options.directory), options));
+  std::vector<NewFile> files;
+  add_pair(files, options.name, client_certificate(read_authority(options.directory), options));
+  write_all(options.directory, files);
   out << "made in " << options.directory << ": " << options.name << ".crt and " << options.name
       << ".key, of identity cert:" << options.name << "\n";
 }

@@ -1,7 +1,9 @@
 // See maintenance.h.
 #include "daemon/store/maintenance.h"
 
+#include <fcntl.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -11,12 +13,15 @@
 #include <memory>
 #include <span>
 #include <system_error>
+#include <vector>
 
 #include "daemon/store/record_codec.h"
 #include "daemon/store/rocks_database.h"
 
 namespace syncd::store {
 namespace {
+
+constexpr std::size_t kCopyBytes = 1024 * 1024;
 
 namespace fs = std::filesystem;
 
@@ -155,8 +160,31 @@ std::uint64_t bytes_in(const std::string& path) {
 }
 
 // Copies a file's bytes, and returns when the disk has them. False: errno says why.
+// (std::filesystem's copy says EIO for a disk that is full.)
 bool copy_synced(const fs::path& from, const fs::path& to, std::error_code& code) {
-  return fs::copy_file(from, to, code) && sync_to_disk(to, code);
+  const int in = ::open(from.c_str(), O_RDONLY | O_CLOEXEC);
+  struct stat info {};
+  const int out = in >= 0 && fstat(in, &info) == 0
+                      ? ::open(to.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, info.st_mode)
+                      : -1;
+  bool good = out >= 0;
+  std::vector<char> buffer(kCopyBytes);
+  while (good) {
+    const ssize_t count = ::read(in, buffer.data(), buffer.size());
+    if (count == 0) break;
+    good = count > 0;
+    for (ssize_t done = 0; good && done < count;) {
+      const ssize_t written =
+          ::write(out, buffer.data() + done, static_cast<std::size_t>(count - done));
+      good = written > 0;
+      done += written;
+    }
+  }
+  good = good && ::fsync(out) == 0;
+  if (!good) code.assign(errno, std::generic_category());
+  if (in >= 0) ::close(in);
+  if (out >= 0) ::close(out);
+  return good;
 }
 
 // All regular files but RocksDB's lock and logs, each on the disk when this returns.

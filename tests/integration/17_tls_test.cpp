@@ -2,9 +2,11 @@
 // says about it.
 #include <gmock/gmock.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <csignal>
 #include <cstdlib>
+#include <filesystem>
 
 #include "support/daemon.h"
 #include "support/raw_tls_client.h"
@@ -263,6 +265,25 @@ TEST_F(OverTls, AFirstSecureSetUpIsThreeCommands) {
     EXPECT_EQ(run({program("syncctl"), "tls", "issue", made, bad}, directory_.path()).ending,
               exited(2));
   }
+}
+
+TEST_F(OverTls, AnAuthorityThatCannotBeMadeWhollyIsNotMadeAtAll) {
+  const std::string made = directory_.file("half");
+  ASSERT_EQ(mkdir(made.c_str(), 0700), 0);
+  write_file(made + "/syncd.toml", "# mine\n");
+  const RunResult half = run({program("syncctl"), "tls", "init", made}, directory_.path());
+  EXPECT_EQ(half.ending, exited(4));
+  EXPECT_THAT(half.err, HasSubstr("syncd.toml: File exists; nothing is written over"));
+  std::size_t left = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(made)) {
+    EXPECT_EQ(entry.path().filename(), "syncd.toml");
+    ++left;
+  }
+  EXPECT_EQ(left, 1U);
+  EXPECT_EQ(read_file(made + "/syncd.toml"), "# mine\n");
+  ASSERT_EQ(unlink((made + "/syncd.toml").c_str()), 0);
+  const RunResult again = run({program("syncctl"), "tls", "init", made}, directory_.path());
+  EXPECT_EQ(again.ending, exited(0)) << again.err;
 }
 
 TEST_F(OverTls, TheExampleOfASecureConfigurationIsGood) {

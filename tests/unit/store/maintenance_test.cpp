@@ -3,8 +3,10 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 
+#include <csignal>
 #include <filesystem>
 #include <fstream>
 
@@ -137,6 +139,21 @@ TEST_F(Maintenance, NothingIsRestoredOverSomethingOrFromADamagedBackup) {
   EXPECT_FALSE(restore_store(path("backup"), path("again"), error_));
   EXPECT_THAT(error_, HasSubstr("is damaged"));
   EXPECT_FALSE(fs::exists(path("again")));
+}
+
+TEST_F(Maintenance, ARestoreThatHasNoRoomSaysSo) {
+  ASSERT_TRUE(backup_store(dir_.store(), path("backup"), error_)) << error_;
+  std::signal(SIGXFSZ, SIG_IGN);
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
+  const rlimit small = {100, before.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &small), 0);
+  const bool restored = restore_store(path("backup"), path("again"), error_);
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &before), 0);
+  EXPECT_FALSE(restored);
+  EXPECT_THAT(error_,
+              HasSubstr("cannot be copied to " + path("again.restoring") + ": File too large"));
+  EXPECT_FALSE(fs::exists(path("again.restoring")));
 }
 
 // Each file's, then the directories'.
