@@ -71,7 +71,7 @@ struct NewFile {
 };
 
 // All of them or, with a Failure, none: what was made would stand in the way of the next try.
-void write_all(const std::string& directory, const std::vector<NewFile>& files) {
+void write_files(const std::string& directory, const std::vector<NewFile>& files) {
   std::vector<std::string> made;
   try {
     for (const NewFile& file : files) {
@@ -165,7 +165,7 @@ void init(const TlsOptions& options, std::ostream& out) {
   add_pair(files, "server", of_server);
   add_pair(files, options.name, of_client);
   files.push_back({"syncd.toml", configuration(directory), 0644});
-  write_all(directory, files);
+  write_files(directory, files);
 
   const std::string port = std::to_string(kDefaultPort);
   out << "made in " << directory << ": ca, server and " << options.name
@@ -195,7 +195,7 @@ void issue(const TlsOptions& options, std::ostream& out) {
   check_name(options.name);
   std::vector<NewFile> files;
   add_pair(files, options.name, client_certificate(read_authority(options.directory), options));
-  write_all(options.directory, files);
+  write_files(options.directory, files);
   out << "made in " << options.directory << ": " << options.name << ".crt and " << options.name
       << ".key, of identity cert:" << options.name << "\n";
 }
