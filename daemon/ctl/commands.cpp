@@ -300,7 +300,8 @@ int run_checkpoint(const Options& options, const std::string& to) {
   if (options.json) {
     print({{"backup", to}});
   } else {
-    std::cout << link.endpoint() << " has copied its store to " << to << "\n";
+    std::cout << link.endpoint() << " has copied its store to " << to
+              << " (to read all of the copy, there: syncctl store check " << to << ")\n";
   }
   return kExitOk;
 }

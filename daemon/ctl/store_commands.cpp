@@ -103,10 +103,17 @@ int run_store_check(const StoreOptions& options) {
 int run_store_backup(const StoreOptions& options) {
   std::string error;
   if (!store::backup_store(options.path, options.other, error)) return fail(error);
+  store::StoreCheck check;
+  const bool read = store::check_store(options.other, check, error);
+  if (!read || !check.sound() || !why_not_recovered(options.other).empty()) {
+    return fail("the copy " + options.other + " is damaged, as " + options.path +
+                " may be: syncctl store check says where; keep the backups that you have");
+  }
   if (options.json) {
     std::cout << nlohmann::json{{"backup", options.other}}.dump() << '\n';
   } else {
-    std::cout << "copied " << options.path << " to " << options.other << '\n';
+    std::cout << "copied " << options.path << " to " << options.other
+              << ", and read all of the copy\n";
   }
   return kExitOk;
 }

@@ -228,9 +228,11 @@ bool backup_store(const std::string& path, const std::string& to, std::string& e
     error = "there is no store in " + path + ": " + std::strerror(errno);
     return false;
   }
-  const auto database = open_database({.path = path}, error);
+  auto database = open_database({.path = path}, error);
   if (database == nullptr) return false;
-  return checkpoint(*database, path, to, error);
+  const bool made = checkpoint(*database, path, to, error);
+  close_in_order(std::move(database), {.path = path});
+  return made;
 }
 
 bool restore_store(const std::string& backup, const std::string& path, std::string& error) {

@@ -21,6 +21,7 @@
 #include <cstring>
 #include <ctime>
 #include <filesystem>
+#include <mutex>
 #include <string_view>
 #include <utility>
 
@@ -45,15 +46,27 @@ constexpr const char* kCreatedByKey = "created_by";
 constexpr std::array<const char*, kFamilies> kFamilyNames = {"default", "jobs", "records",
                                                              "snapshots", "meta"};
 
-class ErrorListener final : public rocksdb::EventListener {
+// Errors in the background, and every change of the list of files. RocksDB's threads call it.
+class Listener final : public rocksdb::EventListener {
  public:
-  explicit ErrorListener(std::shared_ptr<std::atomic<bool>> failed) : failed_(std::move(failed)) {}
+  Listener(rocksdb::Env* env, std::string path, std::shared_ptr<std::atomic<bool>> failed)
+      : env_(env), path_(std::move(path)), failed_(std::move(failed)) {}
   void OnBackgroundError(rocksdb::BackgroundErrorReason, rocksdb::Status*) override {
     *failed_ = true;
   }
+  void OnFlushCompleted(rocksdb::DB*, const rocksdb::FlushJobInfo&) override { note(); }
+  void OnCompactionCompleted(rocksdb::DB*, const rocksdb::CompactionJobInfo&) override { note(); }
+
+  void note() {
+    const std::lock_guard lock(mutex_);
+    note_manifest(env_, path_);
+  }
 
  private:
-  std::shared_ptr<std::atomic<bool>> failed_;
+  rocksdb::Env* const env_;
+  const std::string path_;
+  const std::shared_ptr<std::atomic<bool>> failed_;
+  std::mutex mutex_;
 };
 
 // RocksDB's own log: warnings and errors only, in the file LOG of the store, of bounded size. Not
@@ -356,7 +369,8 @@ std::unique_ptr<Database> open_database(const Options& options, std::string& err
     }
   }
   auto database = std::make_unique<Database>();
-  rocks.listeners.push_back(std::make_shared<ErrorListener>(database->failed));
+  const auto listener = std::make_shared<Listener>(env_of(options), options.path, database->failed);
+  rocks.listeners.push_back(listener);
   std::vector<rocksdb::ColumnFamilyDescriptor> descriptors;
   for (const char* name : kFamilyNames) {
     descriptors.emplace_back(name, rocksdb::ColumnFamilyOptions(rocks));
@@ -372,6 +386,7 @@ std::unique_ptr<Database> open_database(const Options& options, std::string& err
     return nullptr;
   }
   database->db.reset(db);
+  if (!options.read_only) listener->note();
   std::copy(families.begin(), families.end(), database->families.begin());
   if (log.state == LogState::kCutOff) database->cut_tail = log.cut;
   if (!check_format(*database, options, error)) return nullptr;

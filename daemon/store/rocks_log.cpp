@@ -129,18 +129,19 @@ class LoggedBatch {
   std::size_t at_ = 0;
 };
 
-// A text file of the store: a checksum of the rest, and of each file that matters its name and its
+// Text files of the store: a checksum of the rest, and of each file that matters its name and its
 // bytes.
 constexpr const char* kNote = "/CLOSED";
+constexpr const char* kManifestNote = "/SYNCED";
 
 std::string checksum_text(const std::string& text) {
   return std::to_string(crc32c({reinterpret_cast<const std::uint8_t*>(text.data()), text.size()}));
 }
 
 // Their bytes by the files' names; empty where there is no note, or one that was not all written.
-std::map<std::string, std::uint64_t> read_note(rocksdb::Env* env, const std::string& path) {
+std::map<std::string, std::uint64_t> read_note(rocksdb::Env* env, const std::string& file) {
   std::string text;
-  if (!rocksdb::ReadFileToString(env, path + kNote, &text).ok()) return {};
+  if (!rocksdb::ReadFileToString(env, file, &text).ok()) return {};
   const std::size_t line = text.find('\n');
   if (line == std::string::npos || text.substr(0, line) != checksum_text(text.substr(line + 1))) {
     return {};
@@ -150,6 +151,23 @@ std::map<std::string, std::uint64_t> read_note(rocksdb::Env* env, const std::str
   std::string name;
   for (std::uint64_t bytes = 0; in >> name >> bytes;) sizes[name] = bytes;
   return sizes;
+}
+
+rocksdb::Status write_note(rocksdb::Env* env, const std::string& file, const std::string& sizes) {
+  return rocksdb::WriteStringToFile(env, checksum_text(sizes) + "\n" + sizes, file, true);
+}
+
+std::string fewer_bytes(const std::string& name, std::uint64_t found, std::uint64_t noted) {
+  return "its file " + name + " has " + std::to_string(found) + " bytes of the " +
+         std::to_string(noted) + " that ";
+}
+
+// The name of the manifest that counts; empty: CURRENT cannot be read.
+std::string current_manifest(rocksdb::Env* env, const std::string& path) {
+  std::string name;
+  if (!rocksdb::ReadFileToString(env, path + "/CURRENT", &name).ok()) return {};
+  if (name.ends_with('\n')) name.pop_back();
+  return name;
 }
 
 // Those whose names `wanted` takes, by their numbers.
@@ -174,7 +192,6 @@ bool is_manifest(const std::string& name) {
   return name.starts_with("MANIFEST-");
 }
 
-constexpr const char* kCurrent = "/CURRENT";
 // What a first start that a crash has cut off leaves.
 constexpr const char* kFirstManifest = "MANIFEST-000001";
 
@@ -296,15 +313,29 @@ bool note_files(rocksdb::Env* env, const std::string& path) {
     if (!env->GetFileSize(path + "/" + name, &bytes).ok()) return false;
     sizes += name + " " + std::to_string(bytes) + "\n";
   }
-  return rocksdb::WriteStringToFile(env, checksum_text(sizes) + "\n" + sizes, path + kNote, true)
-      .ok();
+  return write_note(env, path + kNote, sizes).ok();
+}
+
+bool note_manifest(rocksdb::Env* env, const std::string& path) {
+  const std::string name = current_manifest(env, path);
+  const std::string manifest = path + "/" + name;
+  std::uint64_t bytes = 0;
+  if (name.empty() || !env->GetFileSize(manifest, &bytes).ok()) return false;
+  // Another thread of RocksDB's may have written them just now.
+  rocksdb::EnvOptions plain;
+  plain.use_mmap_writes = false;
+  std::unique_ptr<rocksdb::WritableFile> file;
+  if (!env->ReopenWritableFile(manifest, &file, plain).ok() || !file->Sync().ok()) return false;
+  file->Close().PermitUncheckedError();
+  const std::string note = path + kManifestNote;
+  return write_note(env, note + ".new", name + " " + std::to_string(bytes) + "\n").ok() &&
+         env->RenameFile(note + ".new", note).ok();
 }
 
 std::string missing_files(rocksdb::Env* env, const std::string& path) {
-  std::string current;
-  if (env->FileExists(path + kCurrent).IsNotFound()) {
+  if (env->FileExists(path + "/CURRENT").IsNotFound()) {
     const auto of_a_store = [](const std::string& name) {
-      return is_log(name) || is_table(name) || name == kNote + 1 ||
+      return is_log(name) || is_table(name) || name == kNote + 1 || name == kManifestNote + 1 ||
              (is_manifest(name) && name != kFirstManifest);
     };
     const auto found = files(env, path, of_a_store);
@@ -313,9 +344,14 @@ std::string missing_files(rocksdb::Env* env, const std::string& path) {
            (found.size() == 1 ? " is" : " and " + std::to_string(found.size() - 1) + " more are") +
            " there";
   }
-  if (!rocksdb::ReadFileToString(env, path + kCurrent, &current).ok()) return {};
-  const auto noted = read_note(env, path);
-  if (current.ends_with('\n')) current.pop_back();
+  const std::string current = current_manifest(env, path);
+  if (const auto noted = read_note(env, path + kManifestNote); noted.contains(current)) {
+    std::uint64_t found = 0;
+    if (env->GetFileSize(path + "/" + current, &found).ok() && found < noted.at(current)) {
+      return fewer_bytes(current, found, noted.at(current)) + "were on the disk";
+    }
+  }
+  const auto noted = read_note(env, path + kNote);
   if (!noted.contains(current)) return {};  // opened since
   for (const auto& [name, bytes] : noted) {
     std::uint64_t found = 0;
@@ -323,8 +359,7 @@ std::string missing_files(rocksdb::Env* env, const std::string& path) {
       return "its file " + name + ", which was there when it was closed in good order, is missing";
     }
     if (!env->GetFileSize(path + "/" + name, &found).ok() || found >= bytes) continue;
-    return "its file " + name + " has " + std::to_string(found) + " bytes of the " +
-           std::to_string(bytes) + " that it had when the store was closed in good order";
+    return fewer_bytes(name, found, bytes) + "it had when the store was closed in good order";
   }
   return {};
 }
@@ -356,7 +391,7 @@ void read_log(rocksdb::Env* env, const std::string& path,
 bool examine_log(rocksdb::Env* env, const std::string& path, LogReport& report,
                  std::string& error) {
   report = {};
-  Examination examination(report, read_note(env, path));
+  Examination examination(report, read_note(env, path + kNote));
   for (const std::string& name : files(env, path, is_log)) {
     std::string data;
     const rocksdb::Status status = rocksdb::ReadFileToString(env, path + "/" + name, &data);

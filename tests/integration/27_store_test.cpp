@@ -92,6 +92,8 @@ TEST(Store, ACopyOfABusyDaemonsStoreIsSoundAndStarts) {
     before = pushers.acknowledged();
     const RunResult made = syncctl(directory, daemon, {"store", "backup", copy});
     EXPECT_EQ(made.ending, exited(0)) << made.err;
+    const RunResult live = syncctl(directory, daemon, {"store", "check", daemon.store_path()});
+    EXPECT_EQ(live.ending, exited(0)) << live.out << live.err;
     pushers.await(50);
   }
   EXPECT_TRUE(daemon.logged("action=copy_store path=" + copy));
@@ -111,6 +113,40 @@ TEST(Store, ACopyOfABusyDaemonsStoreIsSoundAndStarts) {
   Daemon second(directory, {.name = "second", .store = offline});
   const History history = export_history(directory, second, "job");
   EXPECT_GE(history.of_kind("push").size(), before);
+}
+
+// Nobody may believe to have a backup, and throw the one before away, where there is none.
+TEST(Store, ACopyOfADamagedStoreIsNotCalledABackup) {
+  TempDir directory;
+  Daemon daemon(directory);
+  {
+    Pushers pushers({.address = daemon.address(), .policy = "asp", .clients = 1});
+    pushers.await(200);
+  }
+  EXPECT_EQ(daemon.stop(), exited(0));
+  const auto store = [&](const char* command, const std::string& to) {
+    return syncctl(directory, daemon, {"store", command, to, "--store", daemon.store_path()});
+  };
+  const std::string good = directory.file("good");
+  const RunResult made = store("backup", good);  // which puts the log into table files
+  EXPECT_EQ(made.ending, exited(0)) << made.err;
+  EXPECT_THAT(made.out, HasSubstr("read all of the copy"));
+  fs::path largest;
+  for (const auto& entry : fs::directory_iterator(daemon.store_path())) {
+    const bool larger = largest.empty() || entry.file_size() > fs::file_size(largest);
+    if (entry.path().extension() == ".sst" && larger) largest = entry.path();
+  }
+  ASSERT_FALSE(largest.empty());
+  std::string bytes = read_file(largest);
+  bytes[bytes.size() / 3] ^= 1;
+  fs::remove(largest);  // `good` has a name of its own for the same file
+  write_file(largest, bytes);
+
+  const std::string bad = directory.file("bad");
+  const RunResult refused = store("backup", bad);
+  EXPECT_EQ(refused.ending, exited(4));
+  EXPECT_THAT(refused.err, AllOf(HasSubstr(bad + " is damaged"), HasSubstr(daemon.store_path())));
+  EXPECT_EQ(syncctl(directory, daemon, {"store", "check", good}).ending, exited(0));
 }
 
 TEST(Store, OnlyAdministratorsMayHaveItCopied) {

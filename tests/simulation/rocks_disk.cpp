@@ -125,7 +125,8 @@ struct RocksDisk::State {
     const std::size_t size = inode.data.size();
     const IOStatus status = begin("sync", false);
     if (!status.ok()) {
-      if (!cut) inode.doubtful = true;
+      // What was there before stays there.
+      if (!cut && size > inode.durable) inode.doubtful = true;
       return status;
     }
     ++counts["sync"];
@@ -352,6 +353,11 @@ class FileSystem final : public rocksdb::FileSystem {
     const IOStatus status = state_->change("create", true, {directory_of(path), {{path, inode}}});
     if (status.ok()) *result = std::make_unique<WritableFile>(state_, std::move(inode));
     return status;
+  }
+  IOStatus ReopenWritableFile(const std::string& name, const FileOptions&,
+                              std::unique_ptr<rocksdb::FSWritableFile>* result,
+                              IODebugContext*) override {
+    return open<WritableFile>(name, result);
   }
   IOStatus NewDirectory(const std::string& name, const IOOptions&,
                         std::unique_ptr<rocksdb::FSDirectory>* result, IODebugContext*) override {

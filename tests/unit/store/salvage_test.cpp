@@ -452,6 +452,12 @@ TEST_F(SalvageFilesTest, WithoutTheListsOfFilesNothingIsLost) {
     EXPECT_THAT(open_error(), HasSubstr("--store-salvage")) << length;
     EXPECT_TRUE(salvage().needed);
     EXPECT_EQ(start_with_all(), all_) << length;
+    begin_anew();
+    fs::remove(path() + "/CLOSED");  // as after a crash
+    fs::resize_file(path() + "/" + manifest, length);
+    EXPECT_THAT(open_error(), HasSubstr("--store-salvage")) << length;
+    EXPECT_TRUE(salvage().needed);
+    EXPECT_EQ(start_with_all(), all_) << length;
   }
   for (const char* current : {"", "MANIFEST-000099\n", "garbage"}) {
     begin_anew();

@@ -8,6 +8,7 @@
 #include <fstream>
 
 #include "daemon/store/maintenance.h"
+#include "daemon/store/rocks_database.h"
 #include "tests/unit/store/samples.h"
 #include "tests/unit/store/store_fixture.h"
 
@@ -337,6 +338,44 @@ TEST_F(DamagedFiles, AfterAGoodEndNoFileMayBeShorter) {
       EXPECT_EQ(names_in(path), before) << length;
     }
   }
+}
+
+// By a list of files that is shorter than it was, RocksDB would forget a table file whose log is
+// gone already, and say nothing.
+TEST_F(DamagedFiles, AfterACrashTheManifestMayNotBeShorter) {
+  const std::string crashed = dir_.path() + "/crashed";
+  {
+    Options options;
+    options.path = dir_.store();
+    std::string error;
+    const auto database = open_database(options, error);
+    ASSERT_NE(database, nullptr) << error;
+    rocksdb::WriteOptions synced;
+    synced.sync = true;
+    ASSERT_TRUE(database->db->Put(synced, database->families[kRecords], key_of(9, 1), "x").ok());
+    ASSERT_TRUE(database->db->Flush({}, database->families[kRecords]).ok());
+    fs::copy(dir_.store(), crashed);
+  }
+  std::string manifest;
+  std::getline(std::ifstream(crashed + "/CURRENT"), manifest);
+  const auto size = fs::file_size(crashed + "/" + manifest);
+  std::size_t tried = 0;
+  const std::string cut = dir_.path() + "/copy";
+  for (std::uintmax_t length = 0; length < size; length += size / 60 + 1) {
+    fs::remove_all(cut);
+    fs::copy(crashed, cut);
+    fs::resize_file(cut + "/" + manifest, length);
+    const auto before = names_in(cut);
+    EXPECT_THAT(open_error(cut), AllOf(HasSubstr(manifest + " has " + std::to_string(length)),
+                                       HasSubstr("--store-salvage")));
+    EXPECT_EQ(names_in(cut), before) << length;
+    ++tried;
+  }
+  EXPECT_GE(tried, 30U);
+  Options options;
+  options.path = crashed;
+  std::string error;
+  EXPECT_NE(open_rocks_store(options, error), nullptr) << error;
 }
 
 // What was noted of its files says nothing of a store that was opened since and then crashed.
