@@ -23,6 +23,7 @@
 #include "daemon/admin/metrics.h"
 #include "daemon/admin/notify.h"
 #include "daemon/config/config.h"
+#include "daemon/config/named_files.h"
 #include "daemon/config/settings.h"
 #include "daemon/log.h"
 #include "daemon/net/inherited_sockets.h"
@@ -108,7 +109,7 @@ class Daemon {
   void reload();
   bool try_reload(std::vector<std::string>& errors);
   void report_reload(const Config& before, const Config& wanted);
-  void audit_reload(const char* result, const std::string& changed);
+  void audit_reload(const char* result, const std::string& changed, const std::string& files);
   std::string changes_of(const Config& wanted,
                          const std::function<bool(std::string_view)>& is_of) const;
   void keep_manager_informed();
@@ -120,7 +121,8 @@ class Daemon {
     log_.write({LogLevel::kInfo, event, std::move(fields)});
   }
 
-  Config config_;  // in force
+  Config config_;                                                               // in force
+  syncd::config::FileHashes files_ = syncd::config::hash_named_files(config_);  // likewise
   const syncd::config::Flags& flags_;
   std::vector<syncd::net::ListenSocket> inherited_;  // until the server has them
   Log& log_;
@@ -388,7 +390,7 @@ void Daemon::reload() {
                 {{"signal", "SIGHUP"},
                  {"reason", reason},
                  {"hint", "everything stays as it was, certificates, keys and tokens too"}}});
-    audit_reload("refused", {});
+    audit_reload("refused", {}, {});
   }
   tell_status("READY=1\n");
 }
@@ -465,10 +467,12 @@ bool Daemon::try_reload(std::vector<std::string>& errors) {
 }
 
 // A signal does not say whose it is: who may send one is root or the daemon's own user.
-void Daemon::audit_reload(const char* result, const std::string& changed) {
+void Daemon::audit_reload(const char* result, const std::string& changed,
+                          const std::string& files) {
   info("audit", {{"action", "reload"},
                  {"signal", "SIGHUP"},
                  {"changed", changed.empty() ? "no setting" : changed},
+                 {"files", files.empty() ? "none" : files},
                  {"result", result}});
 }
 
@@ -496,10 +500,14 @@ void Daemon::report_reload(const Config& before, const Config& wanted) {
     return text;
   };
   if (jobs_of(wanted) != jobs_of(config_)) append(waiting, "[[job]]");
-  audit_reload("done", changed);
+  // Read a moment after they were put into force, for the log alone.
+  const auto read = syncd::config::hash_named_files(config_);
+  const std::string files = syncd::config::differing_files(std::exchange(files_, read), read);
+  audit_reload("done", changed, files);
   info("reloaded", {{"signal", "SIGHUP"},
                     {"what", "configuration, certificates, keys and tokens"},
                     {"changed", changed.empty() ? "no setting" : changed},
+                    {"files", files.empty() ? "none" : files},
                     {"needs_restart", waiting.empty() ? "nothing" : waiting}});
 }
 

@@ -212,8 +212,10 @@ TEST_F(Auth, AJobThatAJoinMakesAndAReloadStandInTheLog) {
   daemon.signal(SIGHUP);
   wait_until("the refusal", [&] { return audits().size() == 4; });
   lines = audits();
-  EXPECT_THAT(lines[2], AllOf(HasSubstr("action=reload"), HasSubstr("result=done")));
-  EXPECT_THAT(lines[3], AllOf(HasSubstr("action=reload"), HasSubstr("result=refused")));
+  EXPECT_THAT(lines[2], AllOf(HasSubstr("action=reload"), HasSubstr("changed=\"no setting\""),
+                              HasSubstr("files=auth.token_file "), HasSubstr("result=done")));
+  EXPECT_THAT(lines[3], AllOf(HasSubstr("action=reload"), HasSubstr("files=none "),
+                              HasSubstr("result=refused")));
 }
 
 // The answer to another request with the same id, which comes first, is none to what is audited.
