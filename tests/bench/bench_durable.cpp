@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
+#include <memory>
 #include <string>
 
 #include "tests/bench/client.h"
@@ -20,12 +21,17 @@
 namespace syncd::bench {
 namespace {
 
+std::chrono::nanoseconds nanoseconds_of(double ms) {
+  return std::chrono::nanoseconds(std::llround(ms * 1e6));
+}
+
 constexpr const char* kAbout =
     "Durable pushes through syncd, in ratios to RocksDB's own synced writes of the same records.";
 
 struct Figures {
   std::vector<double> pushes_per_s, push_p50_us, push_p99_us, single_us, single_p99_us, batch,
       records_bytes, cpu_us;
+  std::vector<double> bare_per_s, bare_p50_us, bare_p99_us, bare_cpu_us;
   std::vector<double> same_batch_per_s, same_batch_cpu_us, batch_p50_us, batch_p99_us,
       threads_per_s, threads_cpu_us;
 };
@@ -50,6 +56,38 @@ Written written_since(const std::string& store, std::uint64_t& position) {
   return {records / commits, static_cast<std::size_t>(bytes / records - kRecordOverheadBytes)};
 }
 
+// A bare libuv server that keeps records of the daemon's size with RocksDB, under the same load.
+class BareServer {
+ public:
+  BareServer(const std::string& directory, const std::string& transport, std::size_t workers,
+             std::size_t connections, double iteration_ms, std::size_t record_bytes)
+      : endpoint_(fresh_endpoint(transport, directory, "bare")),
+        server_(
+            start_floor(floor_options(directory, record_bytes), directory, Placement::kAnywhere)),
+        load_(client_, connect_to_floor(client_, endpoint_, workers, connections),
+              IterationLoad::Requests::kPushAndBegin, IterationLoad::Ending::kAnywhere) {
+    load_.start();
+    load_.set_iteration_time(nanoseconds_of(iteration_ms));
+  }
+  IterationRound run(double seconds) { return load_.run(server_.pid(), seconds); }
+
+ private:
+  FloorOptions floor_options(const std::string& directory, std::size_t record_bytes) const {
+    FloorOptions options;
+    options.endpoint = endpoint_;
+    options.begin_bytes =
+        static_cast<std::uint32_t>(frame_bytes(begin_message({0, {1, 1, 1, 1}, 1}, 1, 1)));
+    options.store = directory + "/bare";
+    options.record_bytes = static_cast<std::uint32_t>(record_bytes);
+    return options;
+  }
+
+  const Endpoint endpoint_;
+  const Child server_;
+  Client client_;
+  IterationLoad load_;
+};
+
 Figures measure(const Options& options, const std::string& transport, std::size_t workers,
                 std::size_t connections, double iteration_ms) {
   const TempDir directory(options.directory);
@@ -62,10 +100,11 @@ Figures measure(const Options& options, const std::string& transport, std::size_
                      connect_to_syncd(client, endpoint, "durable", "asp", workers, connections),
                      IterationLoad::Requests::kPushAndBegin, IterationLoad::Ending::kAnywhere);
   load.start();
-  load.set_iteration_time(std::chrono::nanoseconds(std::llround(iteration_ms * 1e6)));
+  load.set_iteration_time(nanoseconds_of(iteration_ms));
   RocksFloor rocks(directory.path() + "/floor");
 
   Figures figures;
+  std::unique_ptr<BareServer> bare;
   std::uint64_t position = 1;
   for (int i = -1; i < options.rounds; ++i) {  // the first warms up
     IterationRound round = load.run(server.pid(), options.seconds);
@@ -74,6 +113,11 @@ Figures measure(const Options& options, const std::string& transport, std::size_
     WriteRate same = rocks.batches(options.seconds, written.batch, written.record_bytes);
     std::vector<double> single = rocks.single_us(options.seconds / 4, written.record_bytes);
     const WriteRate threads = rocks.threads(options.seconds, workers, written.record_bytes);
+    if (bare == nullptr) {
+      bare = std::make_unique<BareServer>(directory.path(), transport, workers, connections,
+                                          iteration_ms, written.record_bytes);
+    }
+    IterationRound bare_round = bare->run(options.seconds);
     if (i < 0) continue;
     figures.pushes_per_s.push_back(round.iterations_per_s);
     figures.push_p50_us.push_back(percentile(round.push_us, 0.5));
@@ -83,6 +127,10 @@ Figures measure(const Options& options, const std::string& transport, std::size_
     figures.cpu_us.push_back(round.cpu_us_per_iteration);
     figures.batch.push_back(written.batch);
     figures.records_bytes.push_back(static_cast<double>(written.record_bytes));
+    figures.bare_per_s.push_back(bare_round.iterations_per_s);
+    figures.bare_p50_us.push_back(percentile(bare_round.push_us, 0.5));
+    figures.bare_p99_us.push_back(percentile(bare_round.push_us, 0.99));
+    figures.bare_cpu_us.push_back(bare_round.cpu_us_per_iteration);
     figures.same_batch_per_s.push_back(same.records_per_s);
     figures.batch_p50_us.push_back(percentile(same.took_us, 0.5));
     figures.batch_p99_us.push_back(percentile(same.took_us, 0.99));
@@ -100,6 +148,11 @@ void report(const std::string& label, const Figures& f, std::size_t workers, Tab
   table.add({label + ": syncd", number(pushes, 0), number(median(f.batch)),
              number(median(f.records_bytes), 0), number(median(f.push_p50_us)),
              number(median(f.push_p99_us)), number(median(f.cpu_us)), "1.00x"});
+  table.add({"  bare libuv server with RocksDB", number(median(f.bare_per_s), 0), "-",
+             number(median(f.records_bytes), 0), number(median(f.bare_p50_us)),
+             number(median(f.bare_p99_us)), number(median(f.bare_cpu_us)),
+             paired_ratio(f.bare_per_s, f.pushes_per_s) + ", p99 " +
+                 paired_ratio(f.bare_p99_us, f.push_p99_us)});
   table.add({"  RocksDB, one thread, batches of that size", number(same, 0),
              number(median(f.batch)), number(median(f.records_bytes), 0),
              number(median(f.batch_p50_us)), number(median(f.batch_p99_us)),
@@ -166,5 +219,11 @@ int run(int argc, char** argv) {
 }  // namespace syncd::bench
 
 int main(int argc, char** argv) {
+  syncd::bench::FloorOptions floor;
+  if (syncd::bench::parse_floor_command(argc, argv, floor)) {
+    syncd::bench::RocksFloor rocks(floor.store);
+    syncd::bench::run_floor_server(
+        floor, [&](std::size_t records) { rocks.batch(records, floor.record_bytes); });
+  }
   return syncd::bench::run(argc, argv);
 }

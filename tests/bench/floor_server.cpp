@@ -1,14 +1,19 @@
-// The bare libuv echo and the bare libuv barrier. One thread: the loop's.
+// The bare libuv echo, the bare libuv barrier, and a server that answers once a store has it. One
+// thread, the loop's; beside it, where there is a store, one that writes to it.
 //
-// Both are as lean as libuv allows: one read buffer for all connections, uv_try_write() (which,
+// All are as lean as libuv allows: one read buffer for all connections, uv_try_write() (which,
 // unlike uv_write(), costs no callback and no second trip through the loop), one write for all that
 // one read asked for, nothing allocated per message.
 #include "tests/bench/floor_server.h"
 
 #include <uv.h>
 
+#include <condition_variable>
 #include <cstdlib>
 #include <cstring>
+#include <mutex>
+#include <thread>
+#include <utility>
 
 #include "tests/bench/measure.h"
 
@@ -24,6 +29,12 @@ struct Peer {
   std::vector<char> held;     // frames that wait for the barrier
 };
 
+// Frames that wait for the store, one after the other.
+struct Batch {
+  std::vector<char> bytes;
+  std::vector<std::pair<Peer*, std::size_t>> frames;  // whose, and how many bytes
+};
+
 struct Server {
   FloorOptions options;
   uv_loop_t loop;
@@ -31,6 +42,12 @@ struct Server {
   std::vector<char> answers;  // to the frames of the read that is being handled
   std::uint32_t waiting = 0;
   std::vector<Peer*> holders;  // peers whose `held` is not empty
+
+  std::mutex mutex;
+  std::condition_variable came;
+  Batch queued;               // with mutex
+  std::vector<Batch> stored;  // with mutex
+  uv_async_t on_stored;
 };
 Server* server = nullptr;
 
@@ -66,13 +83,62 @@ void write(Peer& peer, const char* bytes, std::size_t count) {
 void hold(Peer& peer, const char* frame, std::size_t count) {
   if (peer.held.empty()) server->holders.push_back(&peer);
   peer.held.insert(peer.held.end(), frame, frame + count);
-  if (++server->waiting < server->options.workers) return;
+}
+
+void release() {
   for (Peer* holder : server->holders) {
     write(*holder, holder->held.data(), holder->held.size());
     holder->held.clear();
   }
   server->holders.clear();
+}
+
+void hold_for_barrier(Peer& peer, const char* frame, std::size_t count) {
+  hold(peer, frame, count);
+  if (++server->waiting < server->options.workers) return;
+  release();
   server->waiting = 0;
+}
+
+void store(Peer& peer, const char* frame, std::size_t count) {
+  const std::lock_guard lock(server->mutex);
+  Batch& queued = server->queued;
+  if (queued.frames.empty()) server->came.notify_one();
+  queued.bytes.insert(queued.bytes.end(), frame, frame + count);
+  queued.frames.emplace_back(&peer, count);
+}
+
+[[noreturn]] void store_for_ever(const std::function<void(std::size_t records)>& commit) {
+  for (;;) {
+    Batch batch;
+    {
+      std::unique_lock lock(server->mutex);
+      server->came.wait(lock, [] { return !server->queued.frames.empty(); });
+      batch = std::exchange(server->queued, {});
+    }
+    commit(batch.frames.size());
+    {
+      const std::lock_guard lock(server->mutex);
+      server->stored.push_back(std::move(batch));
+    }
+    uv_async_send(&server->on_stored);
+  }
+}
+
+void answer_stored(uv_async_t*) {
+  std::vector<Batch> stored;
+  {
+    const std::lock_guard lock(server->mutex);
+    stored.swap(server->stored);
+  }
+  for (const Batch& batch : stored) {
+    const char* frame = batch.bytes.data();
+    for (const auto& [peer, count] : batch.frames) {
+      hold(*peer, frame, count);
+      frame += count;
+    }
+  }
+  release();
 }
 
 // Hands out the whole frames among `count` bytes; returns how many bytes they were.
@@ -83,8 +149,12 @@ std::size_t take_frames(Peer& peer, const char* bytes, std::size_t count) {
     std::memcpy(&length, bytes + at, sizeof length);
     const std::size_t whole = kPrefixBytes + length;
     if (count - at < whole) break;
-    if (whole == server->options.begin_bytes) {
-      hold(peer, bytes + at, whole);
+    const bool is_begin = whole == server->options.begin_bytes;
+    const bool stores = !server->options.store.empty();
+    if (is_begin && !stores) {
+      hold_for_barrier(peer, bytes + at, whole);
+    } else if (!is_begin && stores) {
+      store(peer, bytes + at, whole);
     } else {
       server->answers.insert(server->answers.end(), bytes + at, bytes + at + whole);
     }
@@ -95,7 +165,7 @@ std::size_t take_frames(Peer& peer, const char* bytes, std::size_t count) {
   return at;
 }
 
-void on_barrier_bytes(Peer& peer, const char* bytes, std::size_t count) {
+void on_frames(Peer& peer, const char* bytes, std::size_t count) {
   if (peer.partial.empty()) {
     const std::size_t taken = take_frames(peer, bytes, count);
     peer.partial.assign(bytes + taken, bytes + count);
@@ -111,10 +181,10 @@ void on_read(uv_stream_t* stream, ssize_t count, const uv_buf_t* buffer) {
   if (count < 0) {
     uv_close(reinterpret_cast<uv_handle_t*>(stream),
              [](uv_handle_t* handle) { delete static_cast<Peer*>(handle->data); });
-  } else if (server->options.workers == 0) {
+  } else if (server->options.workers == 0 && server->options.store.empty()) {
     write(peer, buffer->base, static_cast<std::size_t>(count));
   } else {
-    on_barrier_bytes(peer, buffer->base, static_cast<std::size_t>(count));
+    on_frames(peer, buffer->base, static_cast<std::size_t>(count));
   }
 }
 
@@ -151,23 +221,34 @@ void listen_on(const Endpoint& endpoint, uv_any_handle& handle) {
 }  // namespace
 
 std::vector<std::string> floor_command(const FloorOptions& options) {
-  return {kFloorFlag, options.endpoint.text(), std::to_string(options.workers),
-          std::to_string(options.begin_bytes)};
+  return {kFloorFlag,
+          options.endpoint.text(),
+          std::to_string(options.workers),
+          std::to_string(options.begin_bytes),
+          options.store,
+          std::to_string(options.record_bytes)};
 }
 
 bool parse_floor_command(int argc, char** argv, FloorOptions& options) {
-  if (argc != 5 || std::strcmp(argv[1], kFloorFlag) != 0) return false;
+  if (argc != 7 || std::strcmp(argv[1], kFloorFlag) != 0) return false;
   options.endpoint = Endpoint::parse(argv[2]);
   options.workers = static_cast<std::uint32_t>(std::stoul(argv[3]));
   options.begin_bytes = static_cast<std::uint32_t>(std::stoul(argv[4]));
+  options.store = argv[5];
+  options.record_bytes = static_cast<std::uint32_t>(std::stoul(argv[6]));
   return true;
 }
 
-void run_floor_server(const FloorOptions& options) {
+void run_floor_server(const FloorOptions& options,
+                      const std::function<void(std::size_t records)>& commit) {
   static Server instance;
   server = &instance;
   server->options = options;
   check(uv_loop_init(&server->loop), "uv_loop_init");
+  if (!options.store.empty()) {
+    check(uv_async_init(&server->loop, &server->on_stored, answer_stored), "uv_async_init");
+    std::thread([&commit] { store_for_ever(commit); }).detach();
+  }
   static uv_any_handle listener;
   listen_on(options.endpoint, listener);
   uv_run(&server->loop, UV_RUN_DEFAULT);

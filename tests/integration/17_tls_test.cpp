@@ -186,6 +186,7 @@ TEST_F(OverTls, CertificatesAndAuthorityAreReplacedByAReload) {
                  others.key("server-new") + "\"\nclient_ca = \"" + others.ca() + "\"\n");
   daemon.signal(SIGHUP);
   wait_until("the reload", [&] { return daemon.logged(" reloaded "); });
+  EXPECT_TRUE(daemon.logged("files=\"tls.certificate, tls.client_ca, tls.key\""));
   EXPECT_EQ(open(address, of_new).status, SYNCD_OK);
   EXPECT_EQ(open(address, settings("worker")).status, SYNCD_E_AUTH);
   // Who trusts the new authority, and shows what the old one has signed.
