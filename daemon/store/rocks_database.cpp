@@ -59,7 +59,7 @@ class Listener final : public rocksdb::EventListener {
 
   void note() {
     const std::lock_guard lock(mutex_);
-    note_manifest(env_, path_);
+    note_while_open(env_, path_);
   }
 
  private:

@@ -170,15 +170,17 @@ std::string current_manifest(rocksdb::Env* env, const std::string& path) {
   return name;
 }
 
+bool by_number(const std::string& one, const std::string& other) {
+  return one.size() != other.size() ? one.size() < other.size() : one < other;
+}
+
 // Those whose names `wanted` takes, by their numbers.
 template <class Wanted>
 std::vector<std::string> files(rocksdb::Env* env, const std::string& path, const Wanted& wanted) {
   std::vector<std::string> names;
   env->GetChildren(path, &names).PermitUncheckedError();
   std::erase_if(names, [&](const std::string& name) { return !wanted(name); });
-  std::sort(names.begin(), names.end(), [](const std::string& a, const std::string& b) {
-    return a.size() != b.size() ? a.size() < b.size() : a < b;
-  });
+  std::sort(names.begin(), names.end(), by_number);
   return names;
 }
 
@@ -316,7 +318,7 @@ bool note_files(rocksdb::Env* env, const std::string& path) {
   return write_note(env, path + kNote, sizes).ok();
 }
 
-bool note_manifest(rocksdb::Env* env, const std::string& path) {
+bool note_while_open(rocksdb::Env* env, const std::string& path) {
   const std::string name = current_manifest(env, path);
   const std::string manifest = path + "/" + name;
   std::uint64_t bytes = 0;
@@ -328,8 +330,9 @@ bool note_manifest(rocksdb::Env* env, const std::string& path) {
   if (!env->ReopenWritableFile(manifest, &file, plain).ok() || !file->Sync().ok()) return false;
   file->Close().PermitUncheckedError();
   const std::string note = path + kManifestNote;
-  return write_note(env, note + ".new", name + " " + std::to_string(bytes) + "\n").ok() &&
-         env->RenameFile(note + ".new", note).ok();
+  std::string sizes = name + " " + std::to_string(bytes) + "\n";
+  if (const auto logs = files(env, path, is_log); !logs.empty()) sizes += logs.back() + " 0\n";
+  return write_note(env, note + ".new", sizes).ok() && env->RenameFile(note + ".new", note).ok();
 }
 
 std::string missing_files(rocksdb::Env* env, const std::string& path) {
@@ -349,6 +352,12 @@ std::string missing_files(rocksdb::Env* env, const std::string& path) {
     std::uint64_t found = 0;
     if (env->GetFileSize(path + "/" + current, &found).ok() && found < noted.at(current)) {
       return fewer_bytes(current, found, noted.at(current)) + "were on the disk";
+    }
+    const auto log =
+        std::find_if(noted.begin(), noted.end(), [](const auto& one) { return is_log(one.first); });
+    const auto logs = files(env, path, is_log);
+    if (log != noted.end() && (logs.empty() || by_number(logs.back(), log->first))) {
+      return "its log " + log->first + ", or a later one, is missing";
     }
   }
   const auto noted = read_note(env, path + kNote);

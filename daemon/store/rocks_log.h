@@ -37,11 +37,12 @@ struct LogReport {
 // did not take it.
 bool note_files(rocksdb::Env* env, const std::string& path);
 
-// Notes how long the manifest is, RocksDB's list of the files that count, for a store that is open:
-// called when it has grown. A crash keeps what was synced of it, so that a shorter one later is
-// damage, by which RocksDB would forget files in silence. One call at a time; false: the disk did
-// not take it, and the note before it is still right.
-bool note_manifest(rocksdb::Env* env, const std::string& path);
+// Notes for a store that is open how long the manifest is, RocksDB's list of the files that count,
+// and which log is the latest (it goes when there is a later one): called when the manifest has
+// grown. A crash keeps what was synced of it, so that a shorter one later is damage, by which
+// RocksDB would forget files in silence. One call at a time; false: the disk did not take it, and
+// the note before it is still right.
+bool note_while_open(rocksdb::Env* env, const std::string& path);
 
 // What is missing of a store, as the end of a sentence ("is damaged: its file ... is missing");
 // empty: nothing. Looks at names and sizes alone: RocksDB's own list of files tells nothing of

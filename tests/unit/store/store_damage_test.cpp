@@ -378,6 +378,31 @@ TEST_F(DamagedFiles, AfterACrashTheManifestMayNotBeShorter) {
   EXPECT_NE(open_rocks_store(options, error), nullptr) << error;
 }
 
+TEST_F(DamagedFiles, AfterACrashTheLatestLogMayNotBeMissing) {
+  const std::string crashed = dir_.path() + "/crashed";
+  {
+    auto store = open(dir_.store());
+    Reports reports;
+    store->start(reports.callback());
+    ASSERT_TRUE(store->submit(61, batch_of({push(1, 61)})));
+    ASSERT_TRUE(reports.wait_for(61));
+    fs::copy(dir_.store(), crashed);
+  }
+  std::string latest;
+  for (const std::string& name : names_in(crashed)) {
+    if (name.ends_with(".log")) latest = name;
+  }
+  fs::rename(crashed + "/" + latest, dir_.path() + "/away");
+  const auto before = names_in(crashed);
+  EXPECT_THAT(open_error(crashed), AllOf(HasSubstr(latest), HasSubstr("--store-salvage")));
+  EXPECT_EQ(names_in(crashed), before);
+  fs::rename(dir_.path() + "/away", crashed + "/" + latest);
+  std::string error;
+  const auto found = recover(crashed, error);
+  ASSERT_TRUE(found) << error;
+  EXPECT_EQ(found->size(), 61U);
+}
+
 // What was noted of its files says nothing of a store that was opened since and then crashed.
 TEST_F(DamagedFiles, AnOlderGoodEndSaysNothingOfFilesThatAreGone) {
   const std::string crashed = dir_.path() + "/crashed";
