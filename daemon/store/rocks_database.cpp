@@ -346,6 +346,7 @@ std::unique_ptr<Database> open_database(const Options& options, std::string& err
       error = called(options.path) + " is damaged: " + missing + after_damage();
       return nullptr;
     }
+    if (!options.read_only) clear_for_first_start(env_of(options), options.path);
   }
   if (options.skip_damage) {
     rocks.wal_recovery_mode = rocksdb::WALRecoveryMode::kSkipAnyCorruptedRecords;

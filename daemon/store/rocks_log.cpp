@@ -194,9 +194,6 @@ bool is_manifest(const std::string& name) {
   return name.starts_with("MANIFEST-");
 }
 
-// What a first start that a crash has cut off leaves.
-constexpr const char* kFirstManifest = "MANIFEST-000001";
-
 // Goes through the files in their order.
 class Examination {
  public:
@@ -337,9 +334,11 @@ bool note_while_open(rocksdb::Env* env, const std::string& path) {
 
 std::string missing_files(rocksdb::Env* env, const std::string& path) {
   if (env->FileExists(path + "/CURRENT").IsNotFound()) {
-    const auto of_a_store = [](const std::string& name) {
-      return is_log(name) || is_table(name) || name == kNote + 1 || name == kManifestNote + 1 ||
-             (is_manifest(name) && name != kFirstManifest);
+    // A first start that a crash has cut off leaves manifests, and a log with nothing in it.
+    const auto of_a_store = [&](const std::string& name) {
+      std::uint64_t bytes = 0;
+      return is_table(name) || name == kNote + 1 || name == kManifestNote + 1 ||
+             (is_log(name) && (!env->GetFileSize(path + "/" + name, &bytes).ok() || bytes > 0));
     };
     const auto found = files(env, path, of_a_store);
     if (found.empty()) return {};
@@ -371,6 +370,15 @@ std::string missing_files(rocksdb::Env* env, const std::string& path) {
     return fewer_bytes(name, found, bytes) + "it had when the store was closed in good order";
   }
   return {};
+}
+
+void clear_for_first_start(rocksdb::Env* env, const std::string& path) {
+  if (!env->FileExists(path + "/CURRENT").IsNotFound()) return;
+  for (const std::string& name : files(env, path, is_log)) {
+    std::uint64_t bytes = 0;
+    const bool empty = env->GetFileSize(path + "/" + name, &bytes).ok() && bytes == 0;
+    if (empty) env->DeleteFile(path + "/" + name).PermitUncheckedError();
+  }
 }
 
 std::vector<std::string> table_files(rocksdb::Env* env, const std::string& path) {

@@ -304,10 +304,12 @@ TEST_F(DamagedFiles, WithoutCurrentNothingIsTouched) {
 }
 
 // A first start that was cut off had nothing to lose.
-TEST_F(DamagedFiles, WithTheFirstManifestAloneAStoreBegins) {
+TEST_F(DamagedFiles, WithManifestsAndAnEmptyLogAloneAStoreBegins) {
   const std::string path = dir_.path() + "/fresh";
   fs::create_directory(path);
   std::ofstream(path + "/MANIFEST-000001") << "cut off";
+  std::ofstream(path + "/MANIFEST-000005") << "cut off";
+  std::ofstream(path + "/000004.log") << "";
   EXPECT_NE(open(path), nullptr);
 }
 
