@@ -276,6 +276,16 @@ bool check_format(const Database& database, const Options& options, std::string&
   const bool may_be_unknown = options.skip_damage;
   if (!status.ok() && may_be_unknown) return true;
   if (status.IsNotFound()) {
+    // A first start that was cut off has left nothing yet.
+    for (const ColumnFamily family : {kJobs, kRecords, kSnapshots}) {
+      const std::unique_ptr<rocksdb::Iterator> it(
+          database.db->NewIterator({}, database.families[family]));
+      it->SeekToFirst();
+      if (!it->Valid() && it->status().ok()) continue;
+      error =
+          called(options.path) + " is damaged: it has no format version, but jobs" + after_damage();
+      return false;
+    }
     if (!options.read_only) return write_format(database, options.path, error);
     error = called(options.path) +
             " holds no format version: it was never used, or is no store "

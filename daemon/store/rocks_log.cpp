@@ -129,8 +129,19 @@ class LoggedBatch {
   std::size_t at_ = 0;
 };
 
-// Text files of the store: a checksum of the rest, and of each file that matters its name and its
-// bytes.
+bool is_log(const std::string& name) {
+  return name.ends_with(".log");
+}
+bool is_table(const std::string& name) {
+  return name.ends_with(".sst") || name.ends_with(".ldb");
+}
+bool is_manifest(const std::string& name) {
+  return name.starts_with("MANIFEST-");
+}
+
+// Text files of the store: a checksum of the rest, and of each file that matters its name, its
+// bytes and, but for table files, which have checksums of their own, a checksum of these. (A log's
+// or a manifest's entry whose length is damaged may look like the end of it.)
 constexpr const char* kNote = "/CLOSED";
 constexpr const char* kManifestNote = "/SYNCED";
 
@@ -138,8 +149,23 @@ std::string checksum_text(const std::string& text) {
   return std::to_string(crc32c({reinterpret_cast<const std::uint8_t*>(text.data()), text.size()}));
 }
 
-// Their bytes by the files' names; empty where there is no note, or one that was not all written.
-std::map<std::string, std::uint64_t> read_note(rocksdb::Env* env, const std::string& file) {
+struct Noted {
+  std::uint64_t bytes = 0;
+  std::string checksum;  // empty: none was noted
+
+  bool is_of(const std::string& data) const {
+    return data.size() >= bytes &&
+           (checksum.empty() || checksum == checksum_text(data.substr(0, bytes)));
+  }
+};
+using Note = std::map<std::string, Noted>;  // by the files' names
+
+std::string note_line(const std::string& name, const std::string& data) {
+  return name + " " + std::to_string(data.size()) + " " + checksum_text(data) + "\n";
+}
+
+// Empty where there is no note, or one that was not all written.
+Note read_note(rocksdb::Env* env, const std::string& file) {
   std::string text;
   if (!rocksdb::ReadFileToString(env, file, &text).ok()) return {};
   const std::size_t line = text.find('\n');
@@ -147,19 +173,38 @@ std::map<std::string, std::uint64_t> read_note(rocksdb::Env* env, const std::str
     return {};
   }
   std::istringstream in(text.substr(line + 1));
-  std::map<std::string, std::uint64_t> sizes;
-  std::string name;
-  for (std::uint64_t bytes = 0; in >> name >> bytes;) sizes[name] = bytes;
-  return sizes;
+  Note note;
+  for (std::string of_file; std::getline(in, of_file);) {
+    std::istringstream words(of_file);
+    std::string name;
+    Noted noted;
+    if (words >> name >> noted.bytes) {
+      words >> noted.checksum;
+      note[name] = noted;
+    }
+  }
+  return note;
 }
 
 rocksdb::Status write_note(rocksdb::Env* env, const std::string& file, const std::string& sizes) {
   return rocksdb::WriteStringToFile(env, checksum_text(sizes) + "\n" + sizes, file, true);
 }
 
-std::string fewer_bytes(const std::string& name, std::uint64_t found, std::uint64_t noted) {
-  return "its file " + name + " has " + std::to_string(found) + " bytes of the " +
-         std::to_string(noted) + " that ";
+// Of a file that has not all the bytes that were noted, the beginning of a sentence that says so.
+std::string difference(rocksdb::Env* env, const std::string& path, const std::string& name,
+                       const Noted& noted) {
+  std::uint64_t found = 0;
+  const std::string file = path + "/" + name;
+  if (!env->GetFileSize(file, &found).ok()) return {};
+  const std::string all = std::to_string(noted.bytes) + " that ";
+  if (found < noted.bytes) {
+    return "its file " + name + " has " + std::to_string(found) + " bytes of the " + all;
+  }
+  // A log's content is looked at where its entries are, which tells more.
+  if (!is_manifest(name)) return {};
+  std::string data;
+  if (!rocksdb::ReadFileToString(env, file, &data).ok() || noted.is_of(data)) return {};
+  return "its file " + name + " has not the same first bytes as the " + all;
 }
 
 // The name of the manifest that counts; empty: CURRENT cannot be read.
@@ -184,22 +229,12 @@ std::vector<std::string> files(rocksdb::Env* env, const std::string& path, const
   return names;
 }
 
-bool is_log(const std::string& name) {
-  return name.ends_with(".log");
-}
-bool is_table(const std::string& name) {
-  return name.ends_with(".sst") || name.ends_with(".ldb");
-}
-bool is_manifest(const std::string& name) {
-  return name.starts_with("MANIFEST-");
-}
-
 // Goes through the files in their order.
 class Examination {
  public:
   // `on_whole` is told where each whole entry is.
   using OnWhole = std::function<void(const std::string& data, std::size_t at)>;
-  Examination(LogReport& report, std::map<std::string, std::uint64_t> whole, OnWhole on_whole = {})
+  Examination(LogReport& report, Note whole, OnWhole on_whole = {})
       : report_(report), whole_(std::move(whole)), on_whole_(std::move(on_whole)) {}
 
   void file(const std::string& name, const std::string& data) {
@@ -236,10 +271,10 @@ class Examination {
     if (within) damaged(name, data, entry);
     const auto whole = whole_.find(name);
     if (whole == whole_.end()) return;
-    // Cut off between two commits, which looks like a log that ends there.
-    if (!found_ && data.size() < whole->second) {
+    // Cut off between two commits, or zeros from there on, which looks like a log that ends there.
+    if (!found_ && !whole->second.is_of(data)) {
       found_ = true;
-      report_.cut = {name, data.size(), 0, {}};
+      report_.cut = {name, end_, data.size() - end_, {}};
     }
     report_.was_whole |= found_;
   }
@@ -285,7 +320,7 @@ class Examination {
   }
 
   LogReport& report_;
-  const std::map<std::string, std::uint64_t> whole_;  // bytes of the files that once were
+  const Note whole_;  // the files as they once were
   const OnWhole on_whole_;
   bool found_ = false;
   std::size_t end_ = 0;  // of what was written to the file at hand
@@ -304,10 +339,14 @@ bool note_files(rocksdb::Env* env, const std::string& path) {
     examination.finish();
     // One that ends in a commit which the disk refused never was whole.
     if (report.state != LogState::kWhole) continue;
-    sizes += name + " " + std::to_string(data.size()) + "\n";
+    sizes += note_line(name, data);
   }
-  const auto others = [](const std::string& name) { return is_table(name) || is_manifest(name); };
-  for (const std::string& name : files(env, path, others)) {
+  for (const std::string& name : files(env, path, is_manifest)) {
+    std::string data;
+    if (!rocksdb::ReadFileToString(env, path + "/" + name, &data).ok()) return false;
+    sizes += note_line(name, data);
+  }
+  for (const std::string& name : files(env, path, is_table)) {
     std::uint64_t bytes = 0;
     if (!env->GetFileSize(path + "/" + name, &bytes).ok()) return false;
     sizes += name + " " + std::to_string(bytes) + "\n";
@@ -318,8 +357,8 @@ bool note_files(rocksdb::Env* env, const std::string& path) {
 bool note_while_open(rocksdb::Env* env, const std::string& path) {
   const std::string name = current_manifest(env, path);
   const std::string manifest = path + "/" + name;
-  std::uint64_t bytes = 0;
-  if (name.empty() || !env->GetFileSize(manifest, &bytes).ok()) return false;
+  std::string data;
+  if (name.empty() || !rocksdb::ReadFileToString(env, manifest, &data).ok()) return false;
   // Another thread of RocksDB's may have written them just now.
   rocksdb::EnvOptions plain;
   plain.use_mmap_writes = false;
@@ -327,7 +366,7 @@ bool note_while_open(rocksdb::Env* env, const std::string& path) {
   if (!env->ReopenWritableFile(manifest, &file, plain).ok() || !file->Sync().ok()) return false;
   file->Close().PermitUncheckedError();
   const std::string note = path + kManifestNote;
-  std::string sizes = name + " " + std::to_string(bytes) + "\n";
+  std::string sizes = note_line(name, data);
   if (const auto logs = files(env, path, is_log); !logs.empty()) sizes += logs.back() + " 0\n";
   return write_note(env, note + ".new", sizes).ok() && env->RenameFile(note + ".new", note).ok();
 }
@@ -348,10 +387,8 @@ std::string missing_files(rocksdb::Env* env, const std::string& path) {
   }
   const std::string current = current_manifest(env, path);
   if (const auto noted = read_note(env, path + kManifestNote); noted.contains(current)) {
-    std::uint64_t found = 0;
-    if (env->GetFileSize(path + "/" + current, &found).ok() && found < noted.at(current)) {
-      return fewer_bytes(current, found, noted.at(current)) + "were on the disk";
-    }
+    const std::string differs = difference(env, path, current, noted.at(current));
+    if (!differs.empty()) return differs + "were on the disk";
     const auto log =
         std::find_if(noted.begin(), noted.end(), [](const auto& one) { return is_log(one.first); });
     const auto logs = files(env, path, is_log);
@@ -361,13 +398,12 @@ std::string missing_files(rocksdb::Env* env, const std::string& path) {
   }
   const auto noted = read_note(env, path + kNote);
   if (!noted.contains(current)) return {};  // opened since
-  for (const auto& [name, bytes] : noted) {
-    std::uint64_t found = 0;
+  for (const auto& [name, of_file] : noted) {
     if (env->FileExists(path + "/" + name).IsNotFound()) {
       return "its file " + name + ", which was there when it was closed in good order, is missing";
     }
-    if (!env->GetFileSize(path + "/" + name, &found).ok() || found >= bytes) continue;
-    return fewer_bytes(name, found, bytes) + "it had when the store was closed in good order";
+    const std::string differs = difference(env, path, name, of_file);
+    if (!differs.empty()) return differs + "it had when the store was closed in good order";
   }
   return {};
 }

@@ -342,6 +342,55 @@ TEST_F(DamagedFiles, AfterAGoodEndNoFileMayBeShorter) {
   }
 }
 
+// The length of an entry that points beyond the end, or zeros: RocksDB takes that for the end, and
+// deletes the table files that the entries after it are about.
+TEST_F(DamagedFiles, WhatLooksLikeTheEndOfAListOrALogIsDamage) {
+  const std::string manifest = files("MANIFEST").back();
+  const std::string log = files(".log").back();
+  ASSERT_GT(fs::file_size(dir_.store() + "/" + log), 1000U);
+  for (const std::string& name : {manifest, log}) {
+    const auto size = fs::file_size(dir_.store() + "/" + name);
+    for (const std::uintmax_t from : {std::uintmax_t{0}, size / 3, size - 20}) {
+      const std::string path = copy();
+      std::fstream file(path + "/" + name, std::ios::in | std::ios::out | std::ios::binary);
+      file.seekp(static_cast<std::streamoff>(from));
+      file << std::string(size - from, '\0');
+      file.close();
+      const auto before = names_in(path);
+      EXPECT_THAT(open_error(path), AllOf(HasSubstr(name), HasSubstr("--store-salvage")))
+          << "zeros from " << from;
+      EXPECT_EQ(names_in(path), before);
+    }
+  }
+  // Its entries: masked checksum, length, type.
+  std::string bytes;
+  {
+    std::ifstream in(dir_.store() + "/" + manifest, std::ios::binary);
+    bytes.assign(std::istreambuf_iterator<char>(in), {});
+  }
+  std::size_t tried = 0;
+  for (std::size_t at = 0; at + 7 <= bytes.size(); ++tried) {
+    const std::string path = copy();
+    std::string damaged = bytes;
+    damaged[at + 5] = '\x5A';
+    std::ofstream(path + "/" + manifest, std::ios::binary) << damaged;
+    for (const bool crashed : {false, true}) {
+      if (crashed) fs::remove(path + "/CLOSED");
+      const auto before = names_in(path);
+      EXPECT_THAT(open_error(path), AllOf(HasSubstr(manifest), HasSubstr("--store-salvage"))) << at;
+      EXPECT_EQ(names_in(path), before) << at;
+    }
+    at += 7 + static_cast<unsigned char>(bytes[at + 4]) +
+          256U * static_cast<unsigned char>(bytes[at + 5]);
+  }
+  EXPECT_GE(tried, 5U);
+}
+
+TEST_F(Damaged, AStoreOfJobsWithoutAFormatVersionIsNotTakenForANewOne) {
+  tamper(dir_.store(), "meta", "format_version", nullptr);
+  EXPECT_THAT(open_error(dir_.store()), HasSubstr("it has no format version, but jobs"));
+}
+
 // By a list of files that is shorter than it was, RocksDB would forget a table file whose log is
 // gone already, and say nothing.
 TEST_F(DamagedFiles, AfterACrashTheManifestMayNotBeShorter) {
