@@ -248,6 +248,10 @@ bool restore_store(const std::string& backup, const std::string& path, std::stri
     error = path + " is there already and is not empty: move it away, or name another directory";
     return false;
   }
+  if (is_mount_point(path)) {
+    error = called_mount_point(path);
+    return false;
+  }
   // Under another name until all of it is there.
   const fs::path target(directory_name(path));
   const fs::path partial = target.string() + kRestoring;

@@ -322,6 +322,19 @@ std::string parent_of(const std::string& path) {
   return slash == 0 ? "/" : path.substr(0, slash);
 }
 
+bool is_mount_point(const std::string& path) {
+  struct stat own {};
+  struct stat parents {};
+  return stat(path.c_str(), &own) == 0 && stat(parent_of(path).c_str(), &parents) == 0 &&
+         own.st_dev != parents.st_dev;
+}
+
+std::string called_mount_point(const std::string& what) {
+  return what +
+         " is where a file system is mounted, and nothing can be put in its place: move the "
+         "store's files to a directory within it, and name that one";
+}
+
 bool sync_to_disk(const std::string& path, std::error_code& code) {
   const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
   const bool synced = fd >= 0 && ::fsync(fd) == 0;
@@ -351,9 +364,8 @@ std::unique_ptr<Database> open_database(const Options& options, std::string& err
   rocksdb::Options rocks = make_options(options);
   LogReport log;
   if (!options.skip_damage) {
-    if (const std::string missing = missing_files(env_of(options), options.path);
-        !missing.empty()) {
-      error = called(options.path) + " is damaged: " + missing + after_damage();
+    if (const auto missing = missing_files(env_of(options), options.path); !missing.empty()) {
+      error = called(options.path) + " is damaged: " + missing.front() + after_damage();
       return nullptr;
     }
     if (!options.read_only) clear_for_first_start(env_of(options), options.path);

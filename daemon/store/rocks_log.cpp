@@ -261,6 +261,7 @@ class Examination {
       if (begins) entry = at;
       const bool whole = fragment->type == kFull || (within && fragment->type == kLast);
       within = fragment->type == kFirst || (within && fragment->type == kMiddle);
+      if (whole) end_stretch(name, entry);
       if (whole && on_whole_) on_whole_(data, entry);
       if (whole && found_) {
         ++report_.entries_after;
@@ -269,12 +270,14 @@ class Examination {
       at += kHeader + fragment->length;
     }
     if (within) damaged(name, data, entry);
+    end_stretch(name, end_);
     const auto whole = whole_.find(name);
     if (whole == whole_.end()) return;
     // Cut off between two commits, or zeros from there on, which looks like a log that ends there.
     if (!found_ && !whole->second.is_of(data)) {
       found_ = true;
       report_.cut = {name, end_, data.size() - end_, {}};
+      report_.unreadable.push_back({name, end_, data.size() - end_});
     }
     report_.was_whole |= found_;
   }
@@ -296,8 +299,9 @@ class Examination {
 
  private:
   void damaged(const std::string& name, const std::string& data, std::size_t at) {
-    if (found_) return;
     if (at >= end_) return;
+    if (!stretch_) stretch_ = at;
+    if (found_) return;
     found_ = true;
     const LoggedBatch::Ranges ranges = LoggedBatch(data, at).ranges();
     std::string text;
@@ -312,6 +316,12 @@ class Examination {
     look_at(ranges);
   }
 
+  void end_stretch(const std::string& name, std::size_t end) {
+    if (!stretch_) return;
+    report_.unreadable.push_back({name, *stretch_, end - *stretch_});
+    stretch_.reset();
+  }
+
   void look_at(const LoggedBatch::Ranges& ranges) {
     for (const auto& [job, range] : ranges) {
       Sequence& latest = report_.latest[job];
@@ -323,7 +333,8 @@ class Examination {
   const Note whole_;  // the files as they once were
   const OnWhole on_whole_;
   bool found_ = false;
-  std::size_t end_ = 0;  // of what was written to the file at hand
+  std::optional<std::size_t> stretch_;  // where what cannot be read begins
+  std::size_t end_ = 0;                 // of what was written to the file at hand
 };
 
 }  // namespace
@@ -371,7 +382,8 @@ bool note_while_open(rocksdb::Env* env, const std::string& path) {
   return write_note(env, note + ".new", sizes).ok() && env->RenameFile(note + ".new", note).ok();
 }
 
-std::string missing_files(rocksdb::Env* env, const std::string& path) {
+std::vector<std::string> missing_files(rocksdb::Env* env, const std::string& path) {
+  std::vector<std::string> missing;
   if (env->FileExists(path + "/CURRENT").IsNotFound()) {
     // A first start that a crash has cut off leaves manifests, and a log with nothing in it.
     const auto of_a_store = [&](const std::string& name) {
@@ -381,31 +393,36 @@ std::string missing_files(rocksdb::Env* env, const std::string& path) {
     };
     const auto found = files(env, path, of_a_store);
     if (found.empty()) return {};
-    return "its file CURRENT is missing, while " + found.front() +
-           (found.size() == 1 ? " is" : " and " + std::to_string(found.size() - 1) + " more are") +
-           " there";
+    return {"its file CURRENT is missing, while " + found.front() +
+            (found.size() == 1 ? " is" : " and " + std::to_string(found.size() - 1) + " more are") +
+            " there"};
   }
   const std::string current = current_manifest(env, path);
   if (const auto noted = read_note(env, path + kManifestNote); noted.contains(current)) {
     const std::string differs = difference(env, path, current, noted.at(current));
-    if (!differs.empty()) return differs + "were on the disk";
+    if (!differs.empty()) missing.push_back(differs + "were on the disk");
     const auto log =
         std::find_if(noted.begin(), noted.end(), [](const auto& one) { return is_log(one.first); });
     const auto logs = files(env, path, is_log);
     if (log != noted.end() && (logs.empty() || by_number(logs.back(), log->first))) {
-      return "its log " + log->first + ", or a later one, is missing";
+      missing.push_back("its log " + log->first + ", or a later one, is missing");
     }
   }
   const auto noted = read_note(env, path + kNote);
-  if (!noted.contains(current)) return {};  // opened since
+  if (!noted.contains(current)) return missing;  // opened since
+  missing.clear();                               // it was noted later, and knows all
   for (const auto& [name, of_file] : noted) {
     if (env->FileExists(path + "/" + name).IsNotFound()) {
-      return "its file " + name + ", which was there when it was closed in good order, is missing";
+      missing.push_back("its file " + name +
+                        ", which was there when it was closed in good order, is missing");
+      continue;
     }
     const std::string differs = difference(env, path, name, of_file);
-    if (!differs.empty()) return differs + "it had when the store was closed in good order";
+    if (!differs.empty()) {
+      missing.push_back(differs + "it had when the store was closed in good order");
+    }
   }
-  return {};
+  return missing;
 }
 
 void clear_for_first_start(rocksdb::Env* env, const std::string& path) {

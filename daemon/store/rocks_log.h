@@ -22,11 +22,19 @@ enum class LogState {
   kDamaged,  // whole entries follow what cannot be read, or the store was closed in good order
 };
 
+// Bytes of a log that no whole entry lies in.
+struct Stretch {
+  std::string file;
+  std::uint64_t at = 0;
+  std::uint64_t bytes = 0;
+};
+
 struct LogReport {
   LogState state = LogState::kWhole;
   CutTail cut;                      // where what cannot be read begins, and how much that is
   std::uint64_t entries_after = 0;  // whole ones: each a commit
   bool was_whole = false;           // when the store was closed in good order
+  std::vector<Stretch> unreadable;  // the first one begins with `cut`
   // The latest record of each job that is written of from there on, as far as that can be read.
   std::map<JobId, Sequence> latest;
 };
@@ -44,12 +52,12 @@ bool note_files(rocksdb::Env* env, const std::string& path);
 // the note before it is still right.
 bool note_while_open(rocksdb::Env* env, const std::string& path);
 
-// What is missing of a store, as the end of a sentence ("is damaged: its file ... is missing");
-// empty: nothing. Looks at names and sizes alone: RocksDB's own list of files tells nothing of
-// those it has forgotten, and without CURRENT it would begin an empty store and delete the files of
-// this one. What was noted counts until the store is opened again, and of an open one until it has
-// a new manifest, which the name of the manifest tells.
-std::string missing_files(rocksdb::Env* env, const std::string& path);
+// What is missing of a store, each as the end of a sentence ("is damaged: its file ... is
+// missing"). Looks at names and sizes alone: RocksDB's own list of files tells nothing of those it
+// has forgotten, and without CURRENT it would begin an empty store and delete the files of this
+// one. What was noted counts until the store is opened again, and of an open one until it has a new
+// manifest, which the name of the manifest tells.
+std::vector<std::string> missing_files(rocksdb::Env* env, const std::string& path);
 
 // Removes the empty logs that a first start leaves which a crash has cut off, and with which
 // RocksDB would begin no store. Precondition: nothing is missing.

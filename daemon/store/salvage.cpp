@@ -306,13 +306,15 @@ class Salvage {
 // read, collected in `room`. Null, with a sentence in `error`: a newer version wrote it, or there
 // is no room.
 std::unique_ptr<Database> open_damaged(const std::string& path, const std::string& room,
-                                       Salvaged& salvaged, const std::function<void()>& progress,
-                                       std::string& error) {
+                                       const LogReport& log, Salvaged& salvaged,
+                                       const std::function<void()>& progress, std::string& error) {
   Options options{.path = path, .read_only = true};
   options.skip_damage = true;
   std::string why;
   auto shown = open_database(options, why);
-  if (shown != nullptr && shows_all(*shown, path, why)) return shown;
+  // Of a damaged log RocksDB leaves out what is whole in the rest of the block.
+  const bool log_is_damaged = log.state == LogState::kDamaged;
+  if (shown != nullptr && shows_all(*shown, path, why) && !log_is_damaged) return shown;
   std::vector<std::string> families;
   if (shown == nullptr && rocksdb::DB::ListColumnFamilies({}, path, &families).ok()) {
     for (const std::string& family : families) {
@@ -335,11 +337,10 @@ std::unique_ptr<Database> open_damaged(const std::string& path, const std::strin
   if (!collect_files(path, *collected, salvaged.files, go_on, error)) return nullptr;
   options.path = path;
   if (!check_format(*collected, options, error)) return nullptr;
-  if (salvaged.files.empty()) {
-    const std::string missing = missing_files(rocksdb::Env::Default(), path);
-    if (why.ends_with(after_damage())) why.resize(why.size() - after_damage().size());
-    salvaged.files.push_back(missing.empty() ? why : missing);
-  }
+  if (why.ends_with(after_damage())) why.resize(why.size() - after_damage().size());
+  const bool told = !salvaged.files.empty() || log_is_damaged ||
+                    !missing_files(rocksdb::Env::Default(), path).empty();
+  if (!told) salvaged.files.push_back(why);
   return collected;
 }
 
@@ -377,6 +378,8 @@ bool put_in_place(const std::string& made, const std::string& path, const std::s
     if (!code) fs::rename(made, path, code);
   } else {
     code.assign(why, std::generic_category());
+    std::error_code ignored;
+    if (why != 0) fs::rename(damaged, made, ignored);  // which is not the damaged one
   }
   return !code && sync_to_disk(parent, code);
 }
@@ -393,6 +396,10 @@ bool salvage_store(const std::string& directory, Salvaged& salvaged, std::string
   const bool is_store = fs::exists(path + "/CURRENT", code) || !missing_files(env, path).empty();
   if (!is_store || is_sound(path, progress)) return true;
   salvaged.needed = true;
+  if (is_mount_point(path)) {
+    error = called_mount_point("store " + path);
+    return false;
+  }
   rocksdb::FileLock* lock = nullptr;
   if (const auto status = env->LockFile(path + "/LOCK", &lock); !status.ok()) {
     error = "store " + path + " is in use by another process: stop that one (" + status.ToString() +
@@ -403,6 +410,7 @@ bool salvage_store(const std::string& directory, Salvaged& salvaged, std::string
     env->UnlockFile(lock).PermitUncheckedError();
     std::error_code ignored;
     fs::remove_all(path + kSalvaging + "-files", ignored);
+    if (!good) fs::remove_all(path + kSalvaging, ignored);
     return good;
   };
   const std::string target = path + kSalvaging;
@@ -411,12 +419,27 @@ bool salvage_store(const std::string& directory, Salvaged& salvaged, std::string
   fs::remove_all(target, code);
   fs::remove_all(room, code);
   {
-    const auto from = open_damaged(path, room, salvaged, progress, error);
+    LogReport log;
+    if (!examine_log(env, path, log, error)) return finish(false);
+    const auto from = open_damaged(path, room, log, salvaged, progress, error);
     if (from == nullptr) return finish(false);
     auto to = open_database({.path = target}, error);
     if (to == nullptr) return finish(false);
-    LogReport log;
-    if (!examine_log(env, path, log, error)) return finish(false);
+    for (const std::string& missing : missing_files(env, path)) {
+      const auto names_it = [&](const std::string& told) {
+        return missing.find(told.substr(0, told.find(':'))) != std::string::npos;
+      };
+      if (std::none_of(salvaged.files.begin(), salvaged.files.end(), names_it)) {
+        salvaged.files.push_back(missing);
+      }
+    }
+    if (log.state == LogState::kDamaged) {
+      for (const Stretch& lost : log.unreadable) {
+        salvaged.files.push_back(lost.file + ": of its log the " + std::to_string(lost.bytes) +
+                                 " bytes from byte " + std::to_string(lost.at) +
+                                 " on cannot be read");
+      }
+    }
     if (!Salvage(*from, log, *to, salvaged, progress).run(error)) {
       error = "what is good in store " + path + " cannot be copied to " + target + ": " + error;
       return finish(false);
