@@ -26,6 +26,8 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::size_t kBatchBytes = 1024 * 1024;
+// What cannot be read hides so many jobs in a row at most: the next one is looked for that far.
+constexpr JobId kJobsAhead = 4096;
 
 std::string range_text(Sequence first, Sequence last) {
   return first == last ? "record " + std::to_string(first)
@@ -74,15 +76,34 @@ class Salvage {
   std::set<JobId> all_jobs() {
     std::set<JobId> jobs;
     for (const auto& [job, latest] : log_.latest) jobs.insert(job);
-    for (const ColumnFamily family : {kJobs, kSnapshots}) {
+    for (const ColumnFamily family : {kJobs, kSnapshots, kRecords}) {
       const auto it = iterate(family, nullptr);
-      for (it->SeekToFirst(); it->Valid(); it->Next()) jobs.insert(job_of(it->key()));
-    }
-    const auto it = iterate(kRecords, nullptr);
-    for (it->SeekToFirst(); it->Valid(); it->Seek(records_end(job_of(it->key())))) {
-      jobs.insert(job_of(it->key()));
+      JobId next = 0;
+      it->Seek(job_key(next));
+      while (it->Valid() || seek_a_job(*it, family, next)) {
+        jobs.insert(job_of(it->key()));
+        next = job_of(it->key()) + 1;
+        it->Seek(job_key(next));
+      }
     }
     return jobs;
+  }
+
+  // To anything that can be read of the next job, from `next` on. False: there is none, or what
+  // cannot be read goes on for too long.
+  bool seek_a_job(rocksdb::Iterator& it, ColumnFamily family, JobId next) {
+    if (it.status().ok()) return false;
+    out_.files.push_back("the " + std::string(family_name(family)) + " from job #" +
+                         std::to_string(next) + " on: " + it.status().ToString());
+    for (JobId job = next; job - next <= kJobsAhead; ++job) {
+      // Some of its records may lie where they can be read.
+      constexpr int kSteps = 41;
+      for (int step = 0; step < (family == kRecords ? kSteps : 1); ++step) {
+        it.Seek(family == kRecords ? record_key(job, Sequence{1} << step) : job_key(job));
+        if (it.Valid() || it.status().ok()) return it.Valid();
+      }
+    }
+    return false;
   }
 
   bool salvage(JobId id) {
@@ -255,14 +276,21 @@ class Salvage {
     const std::string end = record_key(id, keep.last + 1);
     const rocksdb::Slice upper(end);
     const auto it = iterate(kRecords, &upper);
-    for (it->Seek(record_key(id, keep.first)); it->Valid(); it->Next()) {
+    Sequence copied = keep.first - 1;
+    for (it->Seek(record_key(id, keep.first)); copied < keep.last && it->Valid(); it->Next()) {
       go_on();
+      copied = sequence_of(it->key());
       batch.Put(to_.families[kRecords], it->key(), it->value());
       extent.bytes += it->key().size() + it->value().size();
       if (snapshot && sequence_of(it->key()) == snapshot->sequence) {
         extent.marks.push_back({snapshot->sequence, snapshot->time_us, extent.bytes});
       }
       if (batch.GetDataSize() > kBatchBytes && !write(batch)) return false;
+    }
+    // What could be read a moment ago.
+    if (copied < keep.last) {
+      problem_ = it->status().ToString();
+      return false;
     }
     if (keep.first > 1) batch.Put(to_.families[kMeta], first_key(id), first_value(extent));
     for (const Mark& mark : extent.marks) {

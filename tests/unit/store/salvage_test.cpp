@@ -4,6 +4,8 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <rocksdb/sst_file_reader.h>
+#include <rocksdb/table_properties.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -17,6 +19,8 @@ namespace syncd::store {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::Contains;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 namespace fs = std::filesystem;
 
@@ -108,6 +112,31 @@ class SalvageTest : public ::testing::Test {
 
   TempDir dir_;
 };
+
+// Every place of a log that cannot be read is told, and what is whole in the same block is kept.
+TEST_F(SalvageTest, EveryUnreadableStretchOfALogIsToldAndNoMoreIsLost) {
+  {
+    std::vector<Batch> batches;
+    for (const JobId job : {1, 2}) batches.push_back(batch_of({creation(job)}));
+    for (Sequence s = 2; s <= 20; ++s) {
+      for (const JobId job : {1, 2}) batches.push_back(batch_of({push(job, s)}));
+    }
+    write(std::move(batches));
+  }
+  const std::string file = log_file();
+  for (const Sequence sequence : {12, 17}) {
+    overwrite(file, place_of(file, sequence) + 14, std::string(8, '\0'));
+  }
+  const Salvaged salvaged = salvage();
+  EXPECT_THAT(salvaged.files,
+              ElementsAre(HasSubstr("cannot be read"), HasSubstr("cannot be read")));
+  ASSERT_EQ(salvaged.jobs.size(), 1U) << "the other one is whole";
+  EXPECT_EQ(salvaged.jobs[0].id, 1U);
+  EXPECT_EQ(salvaged.jobs[0].last, 11U);
+  EXPECT_EQ(salvaged.jobs[0].dropped, 9U);
+  EXPECT_EQ(start_again(), range(1, 11));
+  EXPECT_EQ(sequences(*open(path()), 2), range(1, 20));
+}
 
 // A service manager that waits for the start is told while all is read, and while it is copied.
 TEST_F(SalvageTest, WhoWaitsIsToldThatItGoesOn) {
@@ -441,6 +470,49 @@ TEST_F(SalvageFilesTest, AFileThatIsGoneOrCutTakesNothingElseAlong) {
   }
   EXPECT_GE(tried, 9U);
   EXPECT_GE(lost_jobs, 3U) << "no file had anything in it";
+}
+
+// Neither the list of jobs nor that of their records can be read at its beginning.
+TEST_F(SalvageFilesTest, JobsAreFoundBeyondWhatCannotBeRead) {
+  write_records(kLast + 6, 400);
+  std::uint64_t before = 0;
+  std::uint64_t after = 0;
+  std::string error;
+  ASSERT_TRUE(compact_store(path(), before, after, error)) << error;
+  std::size_t damaged = 0;
+  for (const auto& entry : fs::directory_iterator(path())) {
+    if (entry.path().extension() != ".sst") continue;
+    rocksdb::SstFileReader reader{rocksdb::Options()};
+    ASSERT_TRUE(reader.Open(entry.path()).ok());
+    const std::string family = reader.GetTableProperties()->column_family_name;
+    if (family != "jobs" && family != "records") continue;
+    overwrite(entry.path(), 60, std::string(2, '\xA5'));
+    ++damaged;
+  }
+  ASSERT_EQ(damaged, 2U);
+  const Salvaged salvaged = salvage();
+  EXPECT_THAT(salvaged.files, AllOf(Contains(HasSubstr("the jobs from job #0 on")),
+                                    Contains(HasSubstr("the records from job #0 on"))));
+  // The first one's creation was in both; of the others it stands among the records, too.
+  ASSERT_GE(salvaged.jobs.size(), 1U);
+  EXPECT_EQ(salvaged.jobs[0].id, 1U);
+  EXPECT_GT(salvaged.jobs[0].dropped, 0U);
+  auto store = open(path());
+  std::vector<RecoveredJob> jobs;
+  EXPECT_TRUE(store->load(jobs, error)) << error;
+  EXPECT_EQ(sequences(*store, 2), range(1, kLast));
+  EXPECT_EQ(sequences(*store, 3), range(1, kLast));
+}
+
+TEST_F(SalvageFilesTest, ALogThatIsMissingIsTold) {
+  const std::string log = files(".log").back();
+  for (const bool crashed : {false, true}) {
+    begin_anew();
+    fs::remove(path() + "/" + log);
+    if (crashed) fs::remove(path() + "/CLOSED");
+    EXPECT_THAT(open_error(), HasSubstr(log));
+    EXPECT_THAT(salvage().files, ElementsAre(HasSubstr(log)));
+  }
 }
 
 TEST_F(SalvageFilesTest, WithoutTheListsOfFilesNothingIsLost) {
