@@ -26,8 +26,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::size_t kBatchBytes = 1024 * 1024;
-// What cannot be read hides so many jobs in a row at most: the next one is looked for that far.
-constexpr JobId kJobsAhead = 4096;
 
 std::string range_text(Sequence first, Sequence last) {
   return first == last ? "record " + std::to_string(first)

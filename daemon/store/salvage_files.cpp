@@ -19,8 +19,6 @@ namespace {
 
 constexpr Sequence kExactSteps = 4096;
 constexpr Sequence kStepMax = Sequence{1} << 40;
-// A damaged block holds records of so many jobs at most: the next one is looked for that far.
-constexpr JobId kJobsAhead = 4096;
 constexpr std::size_t kCollectedBytes = 1024 * 1024;
 
 bool can_go_on(const rocksdb::Iterator& it) {

@@ -12,6 +12,9 @@
 
 namespace syncd::store {
 
+// What cannot be read hides so many jobs in a row at most: the next one is looked for that far.
+inline constexpr JobId kJobsAhead = 4096;
+
 // Whether `from`, which was opened with Options::skip_damage, shows everything that lies in its
 // directory: a table file that cannot be opened or is missing hides all others from RocksDB, and
 // those that its list has lost are not looked at. If not, `why` names the file.
