@@ -121,8 +121,10 @@ class Daemon {
     log_.write({LogLevel::kInfo, event, std::move(fields)});
   }
 
-  Config config_;                                                               // in force
-  syncd::config::FileHashes files_ = syncd::config::hash_named_files(config_);  // likewise
+  // In force.
+  Config config_;
+  syncd::config::FileHashes files_ = syncd::config::hash_named_files(config_);
+
   const syncd::config::Flags& flags_;
   std::vector<syncd::net::ListenSocket> inherited_;  // until the server has them
   Log& log_;
@@ -502,7 +504,8 @@ void Daemon::report_reload(const Config& before, const Config& wanted) {
   if (jobs_of(wanted) != jobs_of(config_)) append(waiting, "[[job]]");
   // Read a moment after they were put into force, for the log alone.
   const auto read = syncd::config::hash_named_files(config_);
-  const std::string files = syncd::config::differing_files(std::exchange(files_, read), read);
+  const std::string files = syncd::config::differing_files(files_, read);
+  files_ = read;
   audit_reload("done", changed, files);
   info("reloaded", {{"signal", "SIGHUP"},
                     {"what", "configuration, certificates, keys and tokens"},

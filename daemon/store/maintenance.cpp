@@ -249,7 +249,9 @@ bool restore_store(const std::string& backup, const std::string& path, std::stri
     return false;
   }
   if (is_mount_point(path)) {
-    error = called_mount_point(path);
+    error = path +
+            " is where a file system is mounted, and nothing can be put in its place: name a "
+            "directory within it that is not there yet";
     return false;
   }
   // Under another name until all of it is there.

@@ -133,6 +133,8 @@ rocksdb::Options make_options(const Options& store) {
   options.arena_block_size = 64 * 1024;
   options.max_write_buffer_number = 3;
   options.max_total_wal_size = 32 * 1024 * 1024;
+  // Read whole after each flush (note_while_open()).
+  options.max_manifest_file_size = 1024 * 1024;
   options.max_open_files = 256;
   options.max_background_jobs = 2;
   options.stats_dump_period_sec = 0;
@@ -323,16 +325,9 @@ std::string parent_of(const std::string& path) {
 }
 
 bool is_mount_point(const std::string& path) {
-  struct stat own {};
-  struct stat parents {};
-  return stat(path.c_str(), &own) == 0 && stat(parent_of(path).c_str(), &parents) == 0 &&
-         own.st_dev != parents.st_dev;
-}
-
-std::string called_mount_point(const std::string& what) {
-  return what +
-         " is where a file system is mounted, and nothing can be put in its place: move the "
-         "store's files to a directory within it, and name that one";
+  struct statx info {};
+  return statx(AT_FDCWD, path.c_str(), 0, 0, &info) == 0 &&
+         (info.stx_attributes & info.stx_attributes_mask & STATX_ATTR_MOUNT_ROOT) != 0;
 }
 
 bool sync_to_disk(const std::string& path, std::error_code& code) {

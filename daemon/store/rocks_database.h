@@ -69,10 +69,9 @@ inline std::string after_damage() {
 std::string directory_name(const std::string& path);
 // Of the directory that a file or directory is in.
 std::string parent_of(const std::string& path);
-// Whether another file system begins there: such a directory cannot be put in another's place.
+// Whether something is mounted there: such a directory cannot be put in another's place, nor
+// another in its.
 bool is_mount_point(const std::string& path);
-// A sentence about `what` that is one.
-std::string called_mount_point(const std::string& what);
 // Returns once the disk has a file, or the names in a directory.
 bool sync_to_disk(const std::string& path, std::error_code& code);
 

@@ -6,6 +6,7 @@
 #include <optional>
 #include <span>
 #include <sstream>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -142,10 +143,10 @@ bool is_manifest(const std::string& name) {
 // Text files of the store: a checksum of the rest, and of each file that matters its name, its
 // bytes and, but for table files, which have checksums of their own, a checksum of these. (A log's
 // or a manifest's entry whose length is damaged may look like the end of it.)
-constexpr const char* kNote = "/CLOSED";
-constexpr const char* kManifestNote = "/SYNCED";
+constexpr const char* kClosedNote = "/CLOSED";
+constexpr const char* kOpenNote = "/SYNCED";
 
-std::string checksum_text(const std::string& text) {
+std::string checksum_text(std::string_view text) {
   return std::to_string(crc32c({reinterpret_cast<const std::uint8_t*>(text.data()), text.size()}));
 }
 
@@ -155,7 +156,7 @@ struct Noted {
 
   bool is_of(const std::string& data) const {
     return data.size() >= bytes &&
-           (checksum.empty() || checksum == checksum_text(data.substr(0, bytes)));
+           (checksum.empty() || checksum == checksum_text(std::string_view(data).substr(0, bytes)));
   }
 };
 using Note = std::map<std::string, Noted>;  // by the files' names
@@ -362,7 +363,7 @@ bool note_files(rocksdb::Env* env, const std::string& path) {
     if (!env->GetFileSize(path + "/" + name, &bytes).ok()) return false;
     sizes += name + " " + std::to_string(bytes) + "\n";
   }
-  return write_note(env, path + kNote, sizes).ok();
+  return write_note(env, path + kClosedNote, sizes).ok();
 }
 
 bool note_while_open(rocksdb::Env* env, const std::string& path) {
@@ -376,19 +377,18 @@ bool note_while_open(rocksdb::Env* env, const std::string& path) {
   std::unique_ptr<rocksdb::WritableFile> file;
   if (!env->ReopenWritableFile(manifest, &file, plain).ok() || !file->Sync().ok()) return false;
   file->Close().PermitUncheckedError();
-  const std::string note = path + kManifestNote;
+  const std::string note = path + kOpenNote;
   std::string sizes = note_line(name, data);
   if (const auto logs = files(env, path, is_log); !logs.empty()) sizes += logs.back() + " 0\n";
   return write_note(env, note + ".new", sizes).ok() && env->RenameFile(note + ".new", note).ok();
 }
 
 std::vector<std::string> missing_files(rocksdb::Env* env, const std::string& path) {
-  std::vector<std::string> missing;
   if (env->FileExists(path + "/CURRENT").IsNotFound()) {
     // A first start that a crash has cut off leaves manifests, and a log with nothing in it.
     const auto of_a_store = [&](const std::string& name) {
       std::uint64_t bytes = 0;
-      return is_table(name) || name == kNote + 1 || name == kManifestNote + 1 ||
+      return is_table(name) || name == kClosedNote + 1 || name == kOpenNote + 1 ||
              (is_log(name) && (!env->GetFileSize(path + "/" + name, &bytes).ok() || bytes > 0));
     };
     const auto found = files(env, path, of_a_store);
@@ -397,30 +397,32 @@ std::vector<std::string> missing_files(rocksdb::Env* env, const std::string& pat
             (found.size() == 1 ? " is" : " and " + std::to_string(found.size() - 1) + " more are") +
             " there"};
   }
+  std::vector<std::string> missing;
   const std::string current = current_manifest(env, path);
-  if (const auto noted = read_note(env, path + kManifestNote); noted.contains(current)) {
-    const std::string differs = difference(env, path, current, noted.at(current));
-    if (!differs.empty()) missing.push_back(differs + "were on the disk");
-    const auto log =
-        std::find_if(noted.begin(), noted.end(), [](const auto& one) { return is_log(one.first); });
-    const auto logs = files(env, path, is_log);
-    if (log != noted.end() && (logs.empty() || by_number(logs.back(), log->first))) {
-      missing.push_back("its log " + log->first + ", or a later one, is missing");
+  const auto compare = [&](const std::string& name, const Noted& noted, const char* when) {
+    const std::string differs = difference(env, path, name, noted);
+    if (!differs.empty()) missing.push_back(differs + when);
+  };
+  // Later than the other one where it is of the manifest that counts, and knows all files.
+  if (const Note closed = read_note(env, path + kClosedNote); closed.contains(current)) {
+    for (const auto& [name, noted] : closed) {
+      if (env->FileExists(path + "/" + name).IsNotFound()) {
+        missing.push_back("its file " + name +
+                          ", which was there when it was closed in good order, is missing");
+      } else {
+        compare(name, noted, "it had when the store was closed in good order");
+      }
     }
+    return missing;
   }
-  const auto noted = read_note(env, path + kNote);
-  if (!noted.contains(current)) return missing;  // opened since
-  missing.clear();                               // it was noted later, and knows all
-  for (const auto& [name, of_file] : noted) {
-    if (env->FileExists(path + "/" + name).IsNotFound()) {
-      missing.push_back("its file " + name +
-                        ", which was there when it was closed in good order, is missing");
-      continue;
-    }
-    const std::string differs = difference(env, path, name, of_file);
-    if (!differs.empty()) {
-      missing.push_back(differs + "it had when the store was closed in good order");
-    }
+  const Note open = read_note(env, path + kOpenNote);
+  if (!open.contains(current)) return missing;
+  compare(current, open.at(current), "were on the disk");
+  const auto latest =
+      std::find_if(open.begin(), open.end(), [](const auto& one) { return is_log(one.first); });
+  const auto logs = files(env, path, is_log);
+  if (latest != open.end() && (logs.empty() || by_number(logs.back(), latest->first))) {
+    missing.push_back("its log " + latest->first + ", or a later one, is missing");
   }
   return missing;
 }
@@ -461,7 +463,7 @@ void read_log(rocksdb::Env* env, const std::string& path,
 bool examine_log(rocksdb::Env* env, const std::string& path, LogReport& report,
                  std::string& error) {
   report = {};
-  Examination examination(report, read_note(env, path + kNote));
+  Examination examination(report, read_note(env, path + kClosedNote));
   for (const std::string& name : files(env, path, is_log)) {
     std::string data;
     const rocksdb::Status status = rocksdb::ReadFileToString(env, path + "/" + name, &data);

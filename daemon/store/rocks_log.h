@@ -53,10 +53,10 @@ bool note_files(rocksdb::Env* env, const std::string& path);
 bool note_while_open(rocksdb::Env* env, const std::string& path);
 
 // What is missing of a store, each as the end of a sentence ("is damaged: its file ... is
-// missing"). Looks at names and sizes alone: RocksDB's own list of files tells nothing of those it
-// has forgotten, and without CURRENT it would begin an empty store and delete the files of this
-// one. What was noted counts until the store is opened again, and of an open one until it has a new
-// manifest, which the name of the manifest tells.
+// missing"). Looks at names, sizes and the manifest's content: RocksDB's own list of files tells
+// nothing of those it has forgotten, and without CURRENT it would begin an empty store and delete
+// the files of this one. What was noted counts until the store is opened again, and of an open one
+// until it has a new manifest, which the name of the manifest tells.
 std::vector<std::string> missing_files(rocksdb::Env* env, const std::string& path);
 
 // Removes the empty logs that a first start leaves which a crash has cut off, and with which

@@ -97,6 +97,7 @@ class Salvage {
       // Some of its records may lie where they can be read.
       constexpr int kSteps = 41;
       for (int step = 0; step < (family == kRecords ? kSteps : 1); ++step) {
+        go_on();
         it.Seek(family == kRecords ? record_key(job, Sequence{1} << step) : job_key(job));
         if (it.Valid() || it.status().ok()) return it.Valid();
       }
@@ -332,7 +333,8 @@ class Salvage {
 // read, collected in `room`. Null, with a sentence in `error`: a newer version wrote it, or there
 // is no room.
 std::unique_ptr<Database> open_damaged(const std::string& path, const std::string& room,
-                                       const LogReport& log, Salvaged& salvaged,
+                                       const LogReport& log,
+                                       const std::vector<std::string>& missing, Salvaged& salvaged,
                                        const std::function<void()>& progress, std::string& error) {
   Options options{.path = path, .read_only = true};
   options.skip_damage = true;
@@ -363,10 +365,10 @@ std::unique_ptr<Database> open_damaged(const std::string& path, const std::strin
   if (!collect_files(path, *collected, salvaged.files, go_on, error)) return nullptr;
   options.path = path;
   if (!check_format(*collected, options, error)) return nullptr;
-  if (why.ends_with(after_damage())) why.resize(why.size() - after_damage().size());
-  const bool told = !salvaged.files.empty() || log_is_damaged ||
-                    !missing_files(rocksdb::Env::Default(), path).empty();
-  if (!told) salvaged.files.push_back(why);
+  if (salvaged.files.empty() && missing.empty() && !log_is_damaged) {
+    if (why.ends_with(after_damage())) why.resize(why.size() - after_damage().size());
+    salvaged.files.push_back(why);
+  }
   return collected;
 }
 
@@ -419,11 +421,14 @@ bool salvage_store(const std::string& directory, Salvaged& salvaged, std::string
   std::error_code code;
   // A store that is not there, or of which nothing was written, opens as ever.
   rocksdb::Env* env = rocksdb::Env::Default();
-  const bool is_store = fs::exists(path + "/CURRENT", code) || !missing_files(env, path).empty();
+  const std::vector<std::string> missing = missing_files(env, path);
+  const bool is_store = fs::exists(path + "/CURRENT", code) || !missing.empty();
   if (!is_store || is_sound(path, progress)) return true;
   salvaged.needed = true;
   if (is_mount_point(path)) {
-    error = called_mount_point("store " + path);
+    error = "store " + path +
+            " is where a file system is mounted, and nothing can be put in its place: move its "
+            "files to a directory within it, and name that one";
     return false;
   }
   rocksdb::FileLock* lock = nullptr;
@@ -447,16 +452,16 @@ bool salvage_store(const std::string& directory, Salvaged& salvaged, std::string
   {
     LogReport log;
     if (!examine_log(env, path, log, error)) return finish(false);
-    const auto from = open_damaged(path, room, log, salvaged, progress, error);
+    const auto from = open_damaged(path, room, log, missing, salvaged, progress, error);
     if (from == nullptr) return finish(false);
     auto to = open_database({.path = target}, error);
     if (to == nullptr) return finish(false);
-    for (const std::string& missing : missing_files(env, path)) {
+    for (const std::string& one : missing) {
       const auto names_it = [&](const std::string& told) {
-        return missing.find(told.substr(0, told.find(':'))) != std::string::npos;
+        return one.find(told.substr(0, told.find(':'))) != std::string::npos;
       };
       if (std::none_of(salvaged.files.begin(), salvaged.files.end(), names_it)) {
-        salvaged.files.push_back(missing);
+        salvaged.files.push_back(one);
       }
     }
     if (log.state == LogState::kDamaged) {

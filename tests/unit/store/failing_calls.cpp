@@ -31,8 +31,8 @@ extern "C" int fsync(int fd) {
 
 extern "C" int renameat2(int from_in, const char* from, int to_in, const char* to,
                          unsigned flags) noexcept {
-  if (calls().no_exchange) {
-    errno = EINVAL;
+  if (calls().exchange_error != 0) {
+    errno = calls().exchange_error;
     return -1;
   }
   return static_cast<int>(syscall(SYS_renameat2, from_in, from, to_in, to, flags));

@@ -14,8 +14,9 @@ namespace syncd::store {
 struct Calls {
   // fsync() succeeds so often and then fails once with EIO; negative: it never fails.
   std::atomic<int> fsyncs_before_failure{-1};
-  // renameat2() fails with EINVAL, as where the file system cannot exchange two names.
-  std::atomic<bool> no_exchange{false};
+  // What renameat2() fails with: EINVAL where the file system cannot exchange two names, EBUSY
+  // where something is mounted; 0: it does not fail.
+  std::atomic<int> exchange_error{0};
 
   // Directories that were made, each with the mode of the one that it is in.
   struct Made {

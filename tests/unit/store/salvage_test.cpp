@@ -8,9 +8,11 @@
 #include <rocksdb/table_properties.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <filesystem>
 #include <fstream>
 
+#include "daemon/store/rocks_database.h"
 #include "tests/unit/store/failing_calls.h"
 #include "tests/unit/store/samples.h"
 #include "tests/unit/store/store_fixture.h"
@@ -599,12 +601,38 @@ TEST_F(SalvageTest, ASlashAtTheEndOfItsNameIsNoPartOfIt) {
 TEST_F(SalvageTest, WhereNamesCannotBeExchangedTheyAreRenamed) {
   write_records(1, 20);
   tamper(path(), "records", key_of(1, 12), nullptr);
-  calls().no_exchange = true;
+  calls().exchange_error = EINVAL;
   const Salvaged salvaged = salvage();
-  calls().no_exchange = false;
+  calls().exchange_error = 0;
   EXPECT_FALSE(fs::exists(path() + ".salvaging"));
   EXPECT_TRUE(fs::exists(salvaged.damaged_path + "/CURRENT"));
   EXPECT_EQ(start_again(), range(1, 11));
+}
+
+// Else each try would leave one more copy, under the name of a damaged one.
+TEST_F(SalvageTest, OneThatFailsLeavesNothingBehind) {
+  write_records(1, 20);
+  tamper(path(), "records", key_of(1, 12), nullptr);
+  calls().exchange_error = EBUSY;
+  Salvaged salvaged;
+  std::string error;
+  EXPECT_FALSE(salvage_store(path(), salvaged, error));
+  calls().exchange_error = 0;
+  EXPECT_THAT(error, HasSubstr("cannot be put in its place"));
+  std::size_t names = 0;
+  for (const auto& entry : fs::directory_iterator(dir_.path())) {
+    EXPECT_EQ(entry.path(), path());
+    ++names;
+  }
+  EXPECT_EQ(names, 1U);
+  EXPECT_THAT(open_error(), HasSubstr("record 12 is missing"));
+}
+
+TEST(MountPoint, IsTold) {
+  const TempDir directory;
+  EXPECT_TRUE(is_mount_point("/proc"));
+  EXPECT_FALSE(is_mount_point(directory.path()));
+  EXPECT_FALSE(is_mount_point(directory.path() + "/nothing"));
 }
 
 // As a crash leaves it between the two renames. An empty store would forget everything.

@@ -174,8 +174,11 @@ class DamagedFiles : public ::testing::Test {
   }
 
   std::vector<std::string> files(const std::string& part) const {
+    return files(part, dir_.store());
+  }
+  static std::vector<std::string> files(const std::string& part, const std::string& path) {
     std::vector<std::string> found;
-    for (const auto& entry : fs::directory_iterator(dir_.store())) {
+    for (const auto& entry : fs::directory_iterator(path)) {
       const std::string name = entry.path().filename();
       if (name.find(part) != std::string::npos) found.push_back(name);
     }
@@ -188,6 +191,18 @@ class DamagedFiles : public ::testing::Test {
     fs::remove_all(path);
     fs::copy(dir_.store(), path);
     return path;
+  }
+
+  // The store as a crash leaves it after one more record.
+  std::string write_one_more_and_crash() const {
+    std::string crashed = dir_.path() + "/crashed";
+    auto store = open(dir_.store());
+    Reports reports;
+    store->start(reports.callback());
+    EXPECT_TRUE(store->submit(61, batch_of({push(1, 61)})));
+    EXPECT_TRUE(reports.wait_for(61));
+    fs::copy(dir_.store(), crashed);
+    return crashed;
   }
 
   // The records that a store hands out; nothing, with an error, if it refuses.
@@ -430,19 +445,8 @@ TEST_F(DamagedFiles, AfterACrashTheManifestMayNotBeShorter) {
 }
 
 TEST_F(DamagedFiles, AfterACrashTheLatestLogMayNotBeMissing) {
-  const std::string crashed = dir_.path() + "/crashed";
-  {
-    auto store = open(dir_.store());
-    Reports reports;
-    store->start(reports.callback());
-    ASSERT_TRUE(store->submit(61, batch_of({push(1, 61)})));
-    ASSERT_TRUE(reports.wait_for(61));
-    fs::copy(dir_.store(), crashed);
-  }
-  std::string latest;
-  for (const std::string& name : names_in(crashed)) {
-    if (name.ends_with(".log")) latest = name;
-  }
+  const std::string crashed = write_one_more_and_crash();
+  const std::string latest = files(".log", crashed).back();
   fs::rename(crashed + "/" + latest, dir_.path() + "/away");
   const auto before = names_in(crashed);
   EXPECT_THAT(open_error(crashed), AllOf(HasSubstr(latest), HasSubstr("--store-salvage")));
@@ -456,15 +460,7 @@ TEST_F(DamagedFiles, AfterACrashTheLatestLogMayNotBeMissing) {
 
 // What was noted of its files says nothing of a store that was opened since and then crashed.
 TEST_F(DamagedFiles, AnOlderGoodEndSaysNothingOfFilesThatAreGone) {
-  const std::string crashed = dir_.path() + "/crashed";
-  {
-    auto store = open(dir_.store());
-    Reports reports;
-    store->start(reports.callback());
-    ASSERT_TRUE(store->submit(61, batch_of({push(1, 61)})));
-    ASSERT_TRUE(reports.wait_for(61));
-    fs::copy(dir_.store(), crashed);
-  }
+  const std::string crashed = write_one_more_and_crash();
   ASSERT_TRUE(fs::exists(crashed + "/CLOSED"));
   std::string error;
   const auto found = recover(crashed, error);
