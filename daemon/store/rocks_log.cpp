@@ -20,6 +20,9 @@ namespace {
 // crosses a block's end.
 constexpr std::size_t kBlock = 32 * 1024;
 constexpr std::size_t kHeader = 7;  // masked CRC-32C, length (2), type (1)
+// What is looked through for a next fragment, bytes of checksums a block: more than random bytes
+// take. The next block begins with one in any case.
+constexpr std::size_t kSearched = 2 * 1024 * 1024;
 enum Type : std::uint8_t { kFull = 1, kFirst = 2, kMiddle = 3, kLast = 4 };
 
 struct Fragment {
@@ -27,23 +30,26 @@ struct Fragment {
   std::size_t length = 0;  // of what follows the header
 };
 
-std::uint32_t little(const std::string& data, std::size_t at, std::size_t bytes) {
-  std::uint32_t number = 0;
+std::uint64_t little(const std::string& data, std::size_t at, std::size_t bytes) {
+  std::uint64_t number = 0;
   for (std::size_t i = bytes; i-- > 0;)
     number = number << 8 | static_cast<std::uint8_t>(data[at + i]);
   return number;
 }
 
-// The fragment at `at`, if one lies there undamaged.
-std::optional<Fragment> fragment_at(const std::string& data, std::size_t at) {
+// What the header at `at` says, if a fragment can lie there.
+std::optional<Fragment> header_at(const std::string& data, std::size_t at) {
   const std::size_t block_end = (at / kBlock + 1) * kBlock;
   if (at + kHeader > std::min(block_end, data.size())) return {};
   const Fragment fragment{static_cast<std::uint8_t>(data[at + 6]), little(data, at + 4, 2)};
   if (fragment.type < kFull || fragment.type > kLast) return {};
   if (at + kHeader + fragment.length > std::min(block_end, data.size())) return {};
-  const auto* checked = reinterpret_cast<const std::uint8_t*>(data.data()) + at + 6;
-  if (mask_crc(crc32c({checked, 1 + fragment.length})) != little(data, at, 4)) return {};
   return fragment;
+}
+
+bool is_undamaged(const std::string& data, std::size_t at, const Fragment& fragment) {
+  const auto* checked = reinterpret_cast<const std::uint8_t*>(data.data()) + at + 6;
+  return mask_crc(crc32c({checked, 1 + fragment.length})) == little(data, at, 4);
 }
 
 // What an entry says of itself, even if it is not all there: a WriteBatch is a sequence number, a
@@ -62,12 +68,19 @@ class LoggedBatch {
     }
   }
 
+  // What RocksDB numbers every write with, in order over all logs: of the first one.
+  std::optional<std::uint64_t> number() const {
+    if (bytes_.size() < kBatchHeader) return {};
+    return little(bytes_, 0, 8);
+  }
+  bool has_writes() const { return bytes_.size() > kBatchHeader; }
+
   // Its writes, as far as they can be read. The value of the last one may not be all there: then
   // `whole` is false.
   template <class Take>
   void each(const Take& take) {
     LoggedWrite write;
-    for (at_ = 12; at_ < bytes_.size();) {
+    for (at_ = kBatchHeader; at_ < bytes_.size();) {
       switch (bytes_[at_++]) {
         case kPutTag:
           write.kind = LoggedWrite::Kind::kPut;
@@ -81,7 +94,7 @@ class LoggedBatch {
         default:
           return;  // the store writes nothing else
       }
-      if (!number(write.family) || !text_of(write.key)) return;
+      if (!varint(write.family) || !text_of(write.key)) return;
       write.value.clear();
       const bool whole = write.kind == LoggedWrite::Kind::kDelete || text_of(write.value);
       take(write, whole);
@@ -105,11 +118,12 @@ class LoggedBatch {
   }
 
  private:
+  static constexpr std::size_t kBatchHeader = 12;
   static constexpr char kDeleteTag = 0x4;
   static constexpr char kPutTag = 0x5;
   static constexpr char kDeleteRangeTag = 0xE;
 
-  bool number(std::uint32_t& out) {
+  bool varint(std::uint32_t& out) {
     out = 0;
     for (int shift = 0; shift < 35 && at_ < bytes_.size(); shift += 7) {
       const auto byte = static_cast<std::uint8_t>(bytes_[at_++]);
@@ -120,7 +134,7 @@ class LoggedBatch {
   }
   bool text_of(std::string& out) {
     std::uint32_t length = 0;
-    if (!number(length) || length > bytes_.size() - at_) return false;
+    if (!varint(length) || length > bytes_.size() - at_) return false;
     out.assign(bytes_, at_, length);
     at_ += length;
     return true;
@@ -243,18 +257,24 @@ class Examination {
     bool within = false;  // an entry that began at `entry`
     // Nothing but zeros follows: room that was never written to.
     end_ = data.find_last_not_of('\0') + 1;
+    std::optional<std::size_t> first;
+    std::size_t last = 0;
+    std::size_t searched = 0;  // of the block at hand
     std::size_t at = 0;
     while (at < end_) {
+      if (at % kBlock == 0) searched = 0;
       const std::size_t left = kBlock - at % kBlock;
       if (left < kHeader) {
         at += left;
         continue;
       }
-      const auto fragment = fragment_at(data, at);
-      if (!fragment) {
+      const auto fragment = header_at(data, at);
+      if (!fragment || !is_undamaged(data, at, *fragment)) {
         damaged(name, data, within ? entry : at);
         within = false;
-        ++at;  // the next whole fragment may begin anywhere
+        searched += fragment ? fragment->length : 0;
+        // The next whole fragment may begin anywhere.
+        at += searched > kSearched ? left : 1;
         continue;
       }
       const bool begins = fragment->type == kFull || fragment->type == kFirst;
@@ -262,7 +282,11 @@ class Examination {
       if (begins) entry = at;
       const bool whole = fragment->type == kFull || (within && fragment->type == kLast);
       within = fragment->type == kFirst || (within && fragment->type == kMiddle);
-      if (whole) end_stretch(name, entry);
+      if (whole) {
+        end_stretch(name, entry);
+        if (!first) first = entry;
+        last = entry;
+      }
       if (whole && on_whole_) on_whole_(data, entry);
       if (whole && found_) {
         ++report_.entries_after;
@@ -272,6 +296,7 @@ class Examination {
     }
     if (within) damaged(name, data, entry);
     end_stretch(name, end_);
+    if (first) compare(name, LoggedBatch(data, *first), LoggedBatch(data, last));
     const auto whole = whole_.find(name);
     if (whole == whole_.end()) return;
     // Cut off between two commits, or zeros from there on, which looks like a log that ends there.
@@ -291,6 +316,9 @@ class Examination {
     found_ = false;
     report_ = {};
   }
+
+  // A sentence, if the files are not all of one store.
+  const std::string& mixed() const { return mixed_; }
 
   void finish() {
     if (!found_) return;
@@ -317,6 +345,18 @@ class Examination {
     look_at(ranges);
   }
 
+  // A commit that the disk refused, the last one of its log, may have given its numbers to the next
+  // log's first one.
+  void compare(const std::string& name, const LoggedBatch& first, const LoggedBatch& last) {
+    if (mixed_.empty() && first.number() && *first.number() < latest_) {
+      mixed_ = "its log " + name + " begins with write " + std::to_string(*first.number()) +
+               ", but " + before_ + ", before it, goes on to write " + std::to_string(latest_);
+    }
+    if (!last.number() || *last.number() < latest_) return;
+    latest_ = *last.number();
+    before_ = name;
+  }
+
   void end_stretch(const std::string& name, std::size_t end) {
     if (!stretch_) return;
     report_.unreadable.push_back({name, *stretch_, end - *stretch_});
@@ -336,7 +376,21 @@ class Examination {
   bool found_ = false;
   std::optional<std::size_t> stretch_;  // where what cannot be read begins
   std::size_t end_ = 0;                 // of what was written to the file at hand
+  std::uint64_t latest_ = 0;            // the number of the latest whole entry
+  std::string before_;                  // where that is
+  std::string mixed_;
 };
+
+bool is_whole_and_used(const std::string& name, const std::string& data) {
+  LogReport report;
+  bool used = false;
+  Examination examination(report, {}, [&](const std::string& bytes, std::size_t at) {
+    used |= LoggedBatch(bytes, at).has_writes();
+  });
+  examination.file(name, data);
+  examination.finish();
+  return used && report.state == LogState::kWhole;
+}
 
 }  // namespace
 
@@ -463,7 +517,10 @@ void read_log(rocksdb::Env* env, const std::string& path,
 bool examine_log(rocksdb::Env* env, const std::string& path, LogReport& report,
                  std::string& error) {
   report = {};
-  Examination examination(report, read_note(env, path + kClosedNote));
+  const Note closed = read_note(env, path + kClosedNote);
+  const bool is_closed = closed.contains(current_manifest(env, path));
+  Examination examination(report, closed);
+  std::string mixed;
   for (const std::string& name : files(env, path, is_log)) {
     std::string data;
     const rocksdb::Status status = rocksdb::ReadFileToString(env, path + "/" + name, &data);
@@ -476,9 +533,18 @@ bool examine_log(rocksdb::Env* env, const std::string& path, LogReport& report,
     }
     examination.next_file();
     examination.file(name, data);
+    // Logs that are not whole are not in the note. While it opens a store, RocksDB writes nothing
+    // to its new log.
+    if (is_closed && !closed.contains(name) && is_whole_and_used(name, data)) {
+      mixed = "its log " + name + " is none of those which it had when it was closed in good order";
+    }
   }
   examination.finish();
-  return true;
+  if (mixed.empty()) mixed = examination.mixed();
+  if (mixed.empty()) return true;
+  error = "store " + path + " has a log of another store, or one twice: " + mixed +
+          "; move the one that does not belong there to another directory";
+  return false;
 }
 
 }  // namespace syncd::store

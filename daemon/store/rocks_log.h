@@ -81,8 +81,9 @@ void read_log(rocksdb::Env* env, const std::string& path,
 // The table files of the store in `path`, by their numbers.
 std::vector<std::string> table_files(rocksdb::Env* env, const std::string& path);
 
-// Reads the log files of the store in `path`, O(their size). False, with the reason in `error`: one
-// cannot be read at all.
+// Reads the log files of the store in `path`, O(their size). False, with a sentence in `error`: one
+// cannot be read at all, or they are not all of this store, which RocksDB does not notice or, where
+// two have the same writes, ends the process for.
 bool examine_log(rocksdb::Env* env, const std::string& path, LogReport& report, std::string& error);
 
 }  // namespace syncd::store

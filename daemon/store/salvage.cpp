@@ -63,25 +63,27 @@ class Salvage {
   }
 
  private:
-  std::unique_ptr<rocksdb::Iterator> iterate(ColumnFamily family, const rocksdb::Slice* upper) {
-    rocksdb::ReadOptions options;
-    options.iterate_upper_bound = upper;
-    options.fill_cache = false;
-    return std::unique_ptr<rocksdb::Iterator>(
-        from_.db->NewIterator(options, from_.families[family]));
+  Searching iterate(ColumnFamily family, const rocksdb::Slice* upper) {
+    return Searching([this, family, upper] {
+      rocksdb::ReadOptions options;
+      options.iterate_upper_bound = upper;
+      options.fill_cache = false;
+      return std::unique_ptr<rocksdb::Iterator>(
+          from_.db->NewIterator(options, from_.families[family]));
+    });
   }
 
   std::set<JobId> all_jobs() {
     std::set<JobId> jobs;
     for (const auto& [job, latest] : log_.latest) jobs.insert(job);
     for (const ColumnFamily family : {kJobs, kSnapshots, kRecords}) {
-      const auto it = iterate(family, nullptr);
+      Searching it = iterate(family, nullptr);
       JobId next = 0;
-      it->Seek(job_key(next));
-      while (it->Valid() || seek_a_job(*it, family, next)) {
+      it.seek(job_key(next));
+      while (it->Valid() || seek_a_job(it, family, next)) {
         jobs.insert(job_of(it->key()));
         next = job_of(it->key()) + 1;
-        it->Seek(job_key(next));
+        it.seek(job_key(next));
       }
     }
     return jobs;
@@ -89,20 +91,13 @@ class Salvage {
 
   // To anything that can be read of the next job, from `next` on. False: there is none, or what
   // cannot be read goes on for too long.
-  bool seek_a_job(rocksdb::Iterator& it, ColumnFamily family, JobId next) {
-    if (it.status().ok()) return false;
+  bool seek_a_job(Searching& it, ColumnFamily family, JobId next) {
+    if (it->status().ok()) return false;
     out_.files.push_back("the " + std::string(family_name(family)) + " from job #" +
-                         std::to_string(next) + " on: " + it.status().ToString());
-    for (JobId job = next; job - next <= kJobsAhead; ++job) {
-      // Some of its records may lie where they can be read.
-      constexpr int kSteps = 41;
-      for (int step = 0; step < (family == kRecords ? kSteps : 1); ++step) {
-        go_on();
-        it.Seek(family == kRecords ? record_key(job, Sequence{1} << step) : job_key(job));
-        if (it.Valid() || it.status().ok()) return it.Valid();
-      }
-    }
-    return false;
+                         std::to_string(next) + " on: " + it->status().ToString());
+    std::string last;
+    if (next > 0) last = family == kRecords ? record_key(next - 1, UINT64_MAX) : job_key(next - 1);
+    return seek_next(it, family, last) && it->Valid();
   }
 
   bool salvage(JobId id) {
@@ -176,11 +171,11 @@ class Salvage {
     highest_ = logged == log_.latest.end() ? 0 : logged->second;
     const std::string end = records_end(id);
     const rocksdb::Slice upper(end);
-    const auto it = iterate(kRecords, &upper);
+    Searching it = iterate(kRecords, &upper);
     Sequence due = 1;
-    for (it->Seek(record_key(id, 0));;) {
+    for (it.seek(record_key(id, 0));;) {
       if (!it->Valid()) {
-        if (it->status().ok() || !skip(*it, id, due)) return;
+        if (it->status().ok() || !skip(it, id, due)) return;
         continue;
       }
       go_on();
@@ -205,13 +200,12 @@ class Salvage {
   }
 
   // To the first record from `due` on that can be read.
-  bool skip(rocksdb::Iterator& it, JobId id, Sequence& due) {
-    note(due, it.status().ToString());
+  bool skip(Searching& it, JobId id, Sequence& due) {
+    note(due, it->status().ToString());
     highest_ = std::max(highest_, due);
     Sequence n = 0;
-    if (!seek_beyond(
-            it, [&](Sequence step) { return record_key(id, due + step); }, n))
-      return false;
+    const auto seek = [&](Sequence step) { return it.seek(record_key(id, due + step)); };
+    if (!seek_beyond(seek, n)) return false;
     due += n;
     return true;
   }
@@ -274,9 +268,9 @@ class Salvage {
     extent.first = keep.first;
     const std::string end = record_key(id, keep.last + 1);
     const rocksdb::Slice upper(end);
-    const auto it = iterate(kRecords, &upper);
+    Searching it = iterate(kRecords, &upper);
     Sequence copied = keep.first - 1;
-    for (it->Seek(record_key(id, keep.first)); copied < keep.last && it->Valid(); it->Next()) {
+    for (it.seek(record_key(id, keep.first)); copied < keep.last && it->Valid(); it->Next()) {
       go_on();
       copied = sequence_of(it->key());
       batch.Put(to_.families[kRecords], it->key(), it->value());

@@ -18,12 +18,7 @@ namespace syncd::store {
 namespace {
 
 constexpr Sequence kExactSteps = 4096;
-constexpr Sequence kStepMax = Sequence{1} << 40;
 constexpr std::size_t kCollectedBytes = 1024 * 1024;
-
-bool can_go_on(const rocksdb::Iterator& it) {
-  return it.Valid() || it.status().ok();
-}
 
 class Collection {
  public:
@@ -71,12 +66,18 @@ class Collection {
     rocksdb::ReadOptions options;
     options.verify_checksums = true;
     options.fill_cache = false;
-    const std::unique_ptr<rocksdb::Iterator> it(reader.NewIterator(options));
+    Searching it([&] { return std::unique_ptr<rocksdb::Iterator>(reader.NewIterator(options)); });
     std::string last;
     for (it->SeekToFirst();;) {
       if (!it->Valid()) {
-        if (it->status().ok() || !skip(*it, *family, last)) break;
-        continue;
+        if (it->status().ok()) break;
+        const std::string why = it->status().ToString();
+        const bool found = seek_next(it, *family, last) && it->Valid();
+        lost_.push_back(name + ": its " + properties->column_family_name + " from " +
+                        (last.empty() ? "the first" : "the one after " + key_text(last)) + " to " +
+                        (found ? "the one before " + key_text(it->key()) : "the last") +
+                        " cannot be read: " + why);
+        if (!found) break;
       }
       last = it->key().ToString();
       put(*family, last, it->value().ToString());
@@ -85,28 +86,11 @@ class Collection {
     return problem_.empty();
   }
 
-  // To the first key after `last` (none: of all) that can be read.
-  static bool skip(rocksdb::Iterator& it, ColumnFamily family, std::string& last) {
-    Sequence n = 0;
-    if (family == kRecords && (last.empty() || last.size() == 12)) {
-      const JobId first = last.empty() ? 0 : job_of(last);
-      const Sequence after = last.empty() ? 0 : sequence_of(last);
-      for (JobId job = first; job - first <= kJobsAhead; ++job) {
-        const auto key_at = [&](Sequence step) {
-          return record_key(job, (job == first ? after : 0) + step);
-        };
-        if (seek_beyond(it, key_at, n)) return true;
-      }
-      return false;
-    }
-    if ((family == kJobs || family == kSnapshots) && (last.empty() || last.size() == 4)) {
-      const JobId after = last.empty() ? 0 : job_of(last);
-      for (JobId step = 1; step <= kJobsAhead; ++step) {
-        it.Seek(job_key(after + step));
-        if (can_go_on(it)) return true;
-      }
-    }
-    return false;
+  static std::string key_text(const rocksdb::Slice& key) {
+    const std::string job = "job #" + std::to_string(job_of(key));
+    if (key.size() == 4) return job;
+    if (key.size() == 12) return job + ", record " + std::to_string(sequence_of(key));
+    return "'" + key.ToString(true) + "'";
   }
 
   static std::optional<ColumnFamily> family_of(const std::string& name) {
@@ -185,26 +169,46 @@ class Collection {
 
 }  // namespace
 
-bool seek_beyond(rocksdb::Iterator& it, const std::function<std::string(Sequence)>& key_at,
-                 Sequence& n) {
-  const auto readable = [&](Sequence at) {
-    it.Seek(key_at(at));
-    return can_go_on(it);
-  };
+bool seek_beyond(const std::function<bool(Sequence)>& seek, Sequence& n, Sequence most) {
   Sequence damaged = 0;
-  for (n = 1; n <= kExactSteps; ++n) {
-    if (readable(n)) return true;
+  for (n = 1; n <= std::min(kExactSteps, most); ++n) {
+    if (seek(n)) return true;
     damaged = n;
   }
-  for (n = 2 * kExactSteps; !readable(n); n *= 2) {
-    if (n >= kStepMax) return false;
+  for (n = std::min(2 * kExactSteps, most); !seek(n); n = std::min(2 * n, most)) {
+    if (n == most) return false;
     damaged = n;
   }
   while (n - damaged > 1) {
     const Sequence middle = damaged + (n - damaged) / 2;
-    (readable(middle) ? n : damaged) = middle;
+    (seek(middle) ? n : damaged) = middle;
   }
-  return readable(n);
+  return seek(n);
+}
+
+bool seek_next(Searching& it, ColumnFamily family, const std::string& last) {
+  const bool by_record = family == kRecords && (last.empty() || last.size() == 12);
+  const bool by_job =
+      (family == kJobs || family == kSnapshots) && (last.empty() || last.size() == 4);
+  if (!by_record && !by_job) return false;
+  Sequence n = 0;
+  const auto of_job = [&](JobId job, Sequence after) {
+    const auto seek = [&](Sequence step) { return it.seek(record_key(job, after + step)); };
+    return seek_beyond(seek, n, std::min(kStepMax, UINT64_MAX - after));
+  };
+  const JobId after = last.empty() ? 0 : job_of(last);
+  if (by_record && !last.empty() && of_job(after, sequence_of(last))) return true;
+  // Some of a job's records may lie where they can be read.
+  const auto seek_job = [&](Sequence step) {
+    const auto job = static_cast<JobId>(after + step);
+    if (by_job) return it.seek(job_key(job));
+    for (Sequence from = 1; from < kStepMax; from *= 2) {
+      if (it.seek(record_key(job, from))) return true;
+    }
+    return it.seek(records_end(job));
+  };
+  if (!seek_beyond(seek_job, n, UINT32_MAX - after)) return false;
+  return by_job || of_job(static_cast<JobId>(after + n), 0) || it.seek(records_end(after + n));
 }
 
 bool shows_all(const Database& from, const std::string& path, std::string& why) {
@@ -222,7 +226,7 @@ bool shows_all(const Database& from, const std::string& path, std::string& why) 
   }
   for (const std::string& name : table_files(rocksdb::Env::Default(), path)) {
     if (names.contains(name)) continue;
-    why = name + " is in no list";
+    why = name + " is in no list of files: what can be read of it is taken in";
     return false;
   }
   return true;

@@ -506,6 +506,49 @@ TEST_F(SalvageFilesTest, JobsAreFoundBeyondWhatCannotBeRead) {
   EXPECT_EQ(sequences(*store, 3), range(1, kLast));
 }
 
+// Nothing tells which jobs there are but their records, which cannot be read at the beginning.
+TEST_F(SalvageTest, JobsWithHighNumbersAreFoundBeyondWhatCannotBeRead) {
+  for (const JobId job : {70'000, 90'000}) {
+    std::vector<Record> records = {creation(job)};
+    for (Sequence s = 2; s <= 300; ++s) records.push_back(push(job, s));
+    write({batch_of(records)});
+  }
+  std::uint64_t before = 0;
+  std::uint64_t after = 0;
+  std::string error;
+  ASSERT_TRUE(compact_store(path(), before, after, error)) << error;
+  std::string damaged;
+  for (const auto& entry : fs::directory_iterator(path())) {
+    if (entry.path().extension() != ".sst") continue;
+    rocksdb::SstFileReader reader{rocksdb::Options()};
+    ASSERT_TRUE(reader.Open(entry.path()).ok());
+    const std::string family = reader.GetTableProperties()->column_family_name;
+    if (family != "jobs" && family != "records") continue;
+    overwrite(entry.path(), 60, std::string(2, '\xA5'));
+    if (family == "jobs") continue;
+    ASSERT_GT(reader.GetTableProperties()->num_data_blocks, 4U);
+    damaged = entry.path().filename();
+  }
+  fs::copy(path(), dir_.path() + "/again");
+  Salvaged salvaged = salvage();
+  EXPECT_THAT(salvaged.files, Contains(HasSubstr("the records from job #0 on: Corruption")));
+  EXPECT_EQ(sequences(*open(path()), 90'000), range(1, 300));
+
+  // Without the list of files they are read one by one.
+  fs::remove_all(path());
+  fs::remove_all(path() + ".damaged");
+  fs::rename(dir_.path() + "/again", path());
+  fs::remove(path() + "/CURRENT");
+  salvaged = salvage();
+  const std::string range_of = ": its records from the first to the one before job #70000, ";
+  EXPECT_THAT(salvaged.files, Contains(AllOf(HasSubstr(damaged + range_of),
+                                             HasSubstr("cannot be read: Corruption"))));
+  ASSERT_EQ(salvaged.jobs.size(), 2U) << "what creates a job stands in both of what is damaged";
+  EXPECT_EQ(salvaged.jobs[0].id, 70'000U);
+  EXPECT_EQ(salvaged.jobs[1].dropped, 0U);
+  EXPECT_EQ(sequences(*open(path()), 90'000), range(1, 300));
+}
+
 TEST_F(SalvageFilesTest, ALogThatIsMissingIsTold) {
   const std::string log = files(".log").back();
   for (const bool crashed : {false, true}) {

@@ -295,13 +295,6 @@ TEST_F(DamagedFiles, ALogThatIsCutOffGivesWhatIsWholeAndCanBeWritten) {
   EXPECT_GT(before, 50u);
 }
 
-std::vector<std::string> names_in(const std::string& path) {
-  std::vector<std::string> names;
-  for (const auto& entry : fs::directory_iterator(path)) names.push_back(entry.path().filename());
-  std::sort(names.begin(), names.end());
-  return names;
-}
-
 // RocksDB would begin an empty store, and delete the files of this one.
 TEST_F(DamagedFiles, WithoutCurrentNothingIsTouched) {
   for (const char* gone_too : {"", ".log", "MANIFEST", "CLOSED", ".sst"}) {

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <condition_variable>
 #include <filesystem>
@@ -68,6 +69,15 @@ class Reports {
   std::condition_variable changed_;
   std::vector<CommitReport> all_;
 };
+
+// Sorted.
+inline std::vector<std::string> names_in(const std::string& path) {
+  std::vector<std::string> names;
+  for (const auto& entry : std::filesystem::directory_iterator(path))
+    names.push_back(entry.path().filename());
+  std::sort(names.begin(), names.end());
+  return names;
+}
 
 inline Batch batch_of(std::vector<Record> records) {
   return {std::move(records), {}};
