@@ -286,6 +286,7 @@ bool Daemon::make_security(const Config& config, syncd::admin::AdminSecurity& se
     settings.http = true;
     // Whoever asks for /healthz need not show one; for the other pages it is asked for below.
     security.wants_certificate = std::exchange(settings.require_client_certificate, false);
+    security.handshakes_per_machine_per_s = config.handshakes_per_machine_per_s;
     security.tls = syncd::tls::Context::server(settings, error);
     if (security.tls == nullptr) return false;
   }

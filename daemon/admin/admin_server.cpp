@@ -6,7 +6,9 @@
 
 #include <algorithm>
 #include <csignal>
+#include <string_view>
 #include <system_error>
+#include <unordered_map>
 #include <utility>
 
 #include "daemon/admin/metrics.h"
@@ -42,15 +44,15 @@ class AdminServer::Client {
  public:
   enum class State { kReading, kWaiting, kWriting, kLingering, kClosed };
 
-  Client(AdminServer& server, std::unique_ptr<tls::Channel> channel)
-      : server_(server), channel_(std::move(channel)) {
+  Client(AdminServer& server, std::string machine, std::unique_ptr<tls::Channel> channel)
+      : server_(server), machine_(std::move(machine)), channel_(std::move(channel)) {
     begun_ms_ = uv_now(&server_.own_loop_);
   }
 
   // False: it was not opened, and is gone.
   static bool open(AdminServer& server, net::Accepted accepted,
                    std::unique_ptr<tls::Channel> channel) {
-    auto* client = new Client(server, std::move(channel));
+    auto* client = new Client(server, std::move(accepted.machine), std::move(channel));
     uv_tcp_init(&server.own_loop_, &client->handle_);
     client->handle_.data = client;
     server.clients_.push_back(client);
@@ -66,6 +68,7 @@ class AdminServer::Client {
   }
 
   State state() const { return state_; }
+  const std::string& machine() const { return machine_; }
   const HttpRequest& request() const { return request_; }
   std::vector<std::string> certificate_names() const {
     return channel_ ? channel_->peer_names() : std::vector<std::string>{};
@@ -211,6 +214,7 @@ class AdminServer::Client {
   }
 
   AdminServer& server_;
+  const std::string machine_;
   std::unique_ptr<tls::Channel> channel_;
   State state_ = State::kReading;
   uv_tcp_t handle_{};
@@ -352,24 +356,40 @@ void AdminServer::close_all() {
 }
 
 void AdminServer::on_accept(net::Accepted accepted) {
-  if (clients_.size() >= limits_.connections_max) {
-    const auto oldest = std::find_if(clients_.begin(), clients_.end(), [](const Client* one) {
-      return one->state() != Client::State::kClosed;
-    });
-    if (oldest != clients_.end()) {
-      ++figures_.refused;
-      (*oldest)->close();
-    }
-  }
   std::shared_ptr<tls::Context> tls;
+  std::uint32_t per_s = 0;
   {
     const std::lock_guard lock(mutex_);
     tls = security_.tls;
+    per_s = security_.handshakes_per_machine_per_s;
   }
+  if (tls != nullptr && !handshakes_.take(accepted.machine, per_s, uv_now(&own_loop_))) {
+    ++figures_.refused;
+    return;
+  }
+  make_room();
   std::unique_ptr<tls::Channel> channel;
   if (tls != nullptr && (channel = tls::Channel::accept(tls)) == nullptr) return;
   Client::open(*this, std::move(accepted), std::move(channel));
   arm_sweep();
+}
+
+// So that a flood from one machine costs those of others nothing.
+void AdminServer::make_room() {
+  std::unordered_map<std::string_view, std::size_t> of_machine;
+  std::size_t open = 0;
+  std::size_t most = 0;
+  for (const Client* client : clients_) {
+    if (client->state() == Client::State::kClosed) continue;
+    ++open;
+    most = std::max(most, ++of_machine[client->machine()]);
+  }
+  if (open < limits_.connections_max) return;
+  const auto oldest = std::find_if(clients_.begin(), clients_.end(), [&](const Client* one) {
+    return one->state() != Client::State::kClosed && of_machine[one->machine()] == most;
+  });
+  ++figures_.refused;
+  (*oldest)->close();
 }
 
 void AdminServer::arm_sweep() {

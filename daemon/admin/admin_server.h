@@ -1,7 +1,8 @@
 // Read-only HTTP beside the daemon: /metrics, /healthz, /readyz and /status. It has a thread and a
 // loop of its own, so that nothing a client of it does can hold up the daemon, whose loop only
 // copies a Snapshot when one is asked for. Every connection serves one request, has a deadline as a
-// whole, however slowly its bytes drip, and makes room for newer ones when there are too many.
+// whole, however slowly its bytes drip, and makes room for newer ones when there are too many: the
+// oldest one of the machine that has the most.
 //
 // The constructor, stop() and secure() belong to the daemon's loop thread.
 #pragma once
@@ -21,6 +22,7 @@
 #include "daemon/admin/snapshot.h"
 #include "daemon/engine/effects.h"
 #include "daemon/net/admission.h"
+#include "daemon/net/handshake_budget.h"
 #include "daemon/net/listen_socket.h"
 #include "daemon/net/listener.h"
 #include "proto/tls.h"
@@ -28,7 +30,7 @@
 namespace syncd::admin {
 
 struct AdminLimits {
-  std::size_t connections_max = 64;          // the oldest makes room for the next
+  std::size_t connections_max = 64;
   std::uint64_t request_timeout_ms = 5'000;  // from its being accepted to its answer's being taken
   std::uint64_t loop_timeout_ms = 2'000;     // for the daemon's loop to answer
   std::uint64_t snapshot_age_ms_max =
@@ -42,6 +44,8 @@ struct AdminSecurity {
   // For /metrics and /status, whatever else is shown: `tls` itself asks for one, but takes
   // connections without.
   bool wants_certificate = false;
+  // TLS handshakes that one machine may begin; 0: there is no limit.
+  std::uint32_t handshakes_per_machine_per_s = 0;
 };
 
 class AdminServer {
@@ -74,6 +78,7 @@ class AdminServer {
   void run();
   void on_wake();
   void on_accept(net::Accepted accepted);
+  void make_room();
   void on_sweep();
   void arm_sweep();
   void want_snapshot(Client& client);
@@ -104,6 +109,7 @@ class AdminServer {
   uv_timer_t sweep_{};
   std::vector<net::Listener*> listeners_;
   std::vector<Client*> clients_;  // by age
+  net::HandshakeBudget handshakes_;
   bool asked_ = false;
   std::shared_ptr<const Snapshot> latest_;
   std::uint64_t latest_ms_ = 0;

@@ -190,8 +190,12 @@ bool Admission::may_use(const Identity& identity, const std::string& job, std::s
   for (const AdmissionRules::Allow& rule : rules_.allow) {
     if (matches_any(rule.who, identity) && matches(rule.job, job)) return true;
   }
-  why = "'" + identity.text() + "' may not use job '" + job + "' (auth.allow)";
+  why = may_not_use(identity, job);
   return false;
+}
+
+std::string Admission::may_not_use(const Identity& identity, const std::string& job) {
+  return "'" + identity.text() + "' may not use job '" + job + "' (auth.allow)";
 }
 
 bool Admission::is_admin(const Identity& identity) const {

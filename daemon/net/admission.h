@@ -79,6 +79,7 @@ class Admission {
   bool admit(const Applicant& applicant, Identity& identity, std::string& why) const;
   // Whether somebody who was admitted may join a job and read of it.
   bool may_use(const Identity& identity, const std::string& job, std::string& why) const;
+  static std::string may_not_use(const Identity& identity, const std::string& job);
   // Whether they may create, stop or change it.
   bool may_change(const Identity& identity, const std::string& job, std::string& why) const;
   // Whether they are an administrator: may change every job.

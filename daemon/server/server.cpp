@@ -397,13 +397,13 @@ bool Server::permitted(ConnectionId connection, const wire::Body& body, std::str
   const net::Identity* identity = network_.identity(connection);
   if (identity == nullptr || admission_ == nullptr) return true;
   if (const auto* join = std::get_if<wire::Join>(&body)) {
-    return admission_->may_use(*identity, join->job, why);
+    return may_use(*identity, join->job, why);
   }
   if (const auto* workers = std::get_if<wire::WorkersRequest>(&body)) {
-    return admission_->may_use(*identity, workers->job, why);
+    return may_use(*identity, workers->job, why);
   }
   if (const auto* history = std::get_if<wire::HistoryRequest>(&body)) {
-    return admission_->may_use(*identity, history->job, why);
+    return may_use(*identity, history->job, why);
   }
   if (const auto* create = std::get_if<wire::CreateJobRequest>(&body)) {
     return admission_->may_change(*identity, create->name, why);
@@ -421,6 +421,16 @@ bool Server::permitted(ConnectionId connection, const wire::Body& body, std::str
     return admission_->may_change(*identity, manage->job, why);
   }
   return true;
+}
+
+// `job` may be "#" and a number. The rules speak of names, and the refusal does not tell whose
+// number it is.
+bool Server::may_use(const net::Identity& identity, const std::string& job,
+                     std::string& why) const {
+  const std::string* name = core_.engine().job_name(core_.engine().find_job(job));
+  if (admission_->may_use(identity, name == nullptr ? job : *name, why)) return true;
+  why = net::Admission::may_not_use(identity, job);
+  return false;
 }
 
 // Whether being on this machine says anything of a client: where certificates do, it does not.

@@ -129,6 +129,7 @@ class Server final : private net::FrameHandler, private Core::Host {
   bool within_quota(ConnectionId connection, const wire::Body& body, std::string& why);
   void note_owner(ConnectionId connection, const std::string& name, JobId before);
   bool permitted(ConnectionId connection, const wire::Body& body, std::string& why) const;
+  bool may_use(const net::Identity& identity, const std::string& job, std::string& why) const;
   bool counts_as_here(ConnectionId connection) const;
   bool may_name_file(ConnectionId connection, const wire::Body& body, std::string& why) const;
   void begin_audit(const Caller& caller, const wire::Body& body);

@@ -193,6 +193,22 @@ TEST_F(AdminPages, HealthIsForEverybodyWhereCertificatesAreRequired) {
   EXPECT_EQ(https_get(daemon.admin_address(), "/status", worker).status, 401);
 }
 
+// Of which each costs a key exchange and a signature.
+TEST_F(AdminPages, OneMachineMayBeginSoManyHandshakes) {
+  TlsFiles files(directory_.path());
+  files.make_server();
+  Daemon daemon(directory_,
+                options("[tls]\ncertificate = \"" + files.certificate("server") + "\"\nkey = \"" +
+                        files.key("server") + "\"\n[limits]\nhandshakes_per_machine_per_s = 1\n"));
+  std::vector<std::unique_ptr<HttpSocket>> begun;
+  for (int i = 0; i < 60; ++i)
+    begun.push_back(std::make_unique<HttpSocket>(daemon.admin_address()));
+  const tls::ClientSettings client{files.ca(), "", "", false};
+  const HttpReply reply = https_get(daemon.admin_address(), "/metrics", client, "", "127.0.0.2");
+  EXPECT_EQ(reply.status, 200);
+  EXPECT_GT(sample(reply.body, "syncd_admin_requests_total{result=\"refused\"}"), 20);
+}
+
 TEST_F(AdminPages, RulesHoldWithoutATokenFileToo) {
   Daemon daemon(directory_, options("[auth]\nadmin = [\"uid:0\"]\n"));
   EXPECT_EQ(http_get(daemon.admin_address(), "/status").status, 403);

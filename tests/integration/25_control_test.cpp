@@ -128,6 +128,7 @@ TEST_F(Control, JobsOfOthersAreNotShown) {
   EXPECT_EQ(ops.call_for<wire::StatusReply>(wire::StatusRequest{}).jobs, 3U);
   EXPECT_EQ(refusal(a, wire::WorkersRequest{"b-1", 0}).status, Status::kAuth);
   EXPECT_EQ(refusal(a, wire::WorkersRequest{"#2", 0}).status, Status::kAuth);
+  EXPECT_EQ(a.call_for<wire::WorkersReply>(wire::WorkersRequest{"#1", 0}).workers.size(), 1U);
   // Nor by asking as one of its workers: every such request is answered as for a job that is not
   // there.
   for (const std::uint32_t job : {2U, 3U, 4U}) {
@@ -143,6 +144,27 @@ TEST_F(Control, JobsOfOthersAreNotShown) {
       EXPECT_EQ(error.status, Status::kUnknownJob) << wire::body_name(body);
       EXPECT_EQ(error.message,
                 "there is no job #" + std::to_string(job) + " at this daemon: join again");
+    }
+  }
+}
+
+// Whatever the pattern makes of the text "#1".
+TEST_F(Control, ANumberIsNoWayAroundARule) {
+  Daemon daemon(directory_, options(auth("allow = [\"token:team-a [!p]*\", \"token:team-b *1\"]\n"
+                                         "admin = [\"token:ops\"]\n")));
+  RawClient ops(daemon.tcp_address());
+  ops.hello(kOperator);
+  ops.call_for<wire::Ok>(create("prod"));
+  for (const char* token : {kA, kB}) {
+    RawClient client(daemon.tcp_address());
+    client.hello(token);
+    for (const wire::Body& body :
+         {wire::Body(wire::WorkersRequest{"#1", 0}), wire::Body(wire::HistoryRequest{"#1", 1}),
+          wire::Body(join_of("#1", 0, 1, "asp"))}) {
+      const wire::Error error = refusal(client, body);
+      EXPECT_EQ(error.status, Status::kAuth) << wire::body_name(body);
+      EXPECT_THAT(error.message, HasSubstr("may not use job '#1'"));
+      EXPECT_THAT(error.message, ::testing::Not(HasSubstr("prod")));
     }
   }
 }

@@ -12,13 +12,22 @@
 
 namespace syncd::test {
 
-HttpSocket::HttpSocket(const std::string& address) {
+HttpSocket::HttpSocket(const std::string& address, const std::string& from) {
   const std::size_t colon = address.rfind(':');
   sockaddr_in to{};
   to.sin_family = AF_INET;
   to.sin_port = htons(static_cast<std::uint16_t>(std::atoi(address.c_str() + colon + 1)));
   inet_pton(AF_INET, address.substr(0, colon).c_str(), &to.sin_addr);
   fd_ = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in source{};
+  source.sin_family = AF_INET;
+  if (!from.empty()) {
+    inet_pton(AF_INET, from.c_str(), &source.sin_addr);
+    if (bind(fd_, reinterpret_cast<sockaddr*>(&source), sizeof source) != 0) {
+      close(fd_);
+      throw std::runtime_error("cannot connect from " + from);
+    }
+  }
   if (connect(fd_, reinterpret_cast<sockaddr*>(&to), sizeof to) != 0) {
     close(fd_);
     throw std::runtime_error("cannot connect to " + address);
@@ -70,13 +79,14 @@ HttpReply http_get(const std::string& address, const std::string& path, const st
 }
 
 HttpReply https_get(const std::string& address, const std::string& path,
-                    const tls::ClientSettings& settings, const std::string& headers) {
+                    const tls::ClientSettings& settings, const std::string& headers,
+                    const std::string& from) {
   tls::ClientSettings http = settings;
   http.http = true;
   std::string error;
   const auto context = tls::Context::client(http, error);
   if (context == nullptr) throw std::runtime_error(error);
-  HttpSocket socket(address);
+  HttpSocket socket(address, from);
   std::vector<std::uint8_t> out;
   const auto channel = tls::Channel::connect(context, "127.0.0.1", "admin", out);
   const std::string request = "GET " + path + " HTTP/1.1\r\nHost: test\r\n" + headers + "\r\n";

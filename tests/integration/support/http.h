@@ -13,8 +13,8 @@ namespace syncd::test {
 
 class HttpSocket {
  public:
-  // "127.0.0.1:PORT"
-  explicit HttpSocket(const std::string& address);
+  // `address`: "127.0.0.1:PORT". `from`: as another machine, any address that begins with 127.
+  explicit HttpSocket(const std::string& address, const std::string& from = "");
   ~HttpSocket();
   HttpSocket(const HttpSocket&) = delete;
   HttpSocket& operator=(const HttpSocket&) = delete;
@@ -40,7 +40,8 @@ HttpReply parse_reply(const std::string& bytes);
 HttpReply http_get(const std::string& address, const std::string& path,
                    const std::string& headers = "", const std::string& method = "GET");
 HttpReply https_get(const std::string& address, const std::string& path,
-                    const tls::ClientSettings& settings, const std::string& headers = "");
+                    const tls::ClientSettings& settings, const std::string& headers = "",
+                    const std::string& from = "");
 
 // The value of a sample such as "syncd_jobs" or "syncd_job_epoch{job_name=\"a\"}"; -1: there is
 // none.

@@ -83,5 +83,20 @@ TEST_F(AdminServerTest, TheOldestMakesRoom) {
   EXPECT_EQ(test::parse_reply(third.receive_all()).status, 404);
 }
 
+// Of a flood from one machine the oldest make room for one another.
+TEST_F(AdminServerTest, AMachineMakesRoomForItself) {
+  start({.connections_max = 8, .request_timeout_ms = 600'000});
+  test::HttpSocket prober(address_);
+  prober.send("GET /nothing HTTP/1.1\r\n");
+  std::vector<std::unique_ptr<test::HttpSocket>> flood;
+  for (int i = 0; i < 100; ++i) {
+    flood.push_back(std::make_unique<test::HttpSocket>(address_, "127.0.0.2"));
+  }
+  EXPECT_EQ(flood.front()->receive_all(), "");
+  prober.send("\r\n");
+  EXPECT_EQ(test::parse_reply(prober.receive_all()).status, 404);
+  EXPECT_EQ(http_get(address_, "/nothing").status, 404);
+}
+
 }  // namespace
 }  // namespace syncd::admin
