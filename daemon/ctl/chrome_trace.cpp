@@ -54,10 +54,17 @@ void ChromeTrace::finish() {
 
 void ChromeTrace::add(const Record& record) {
   if (!process_named_) name_process(record);
+  if (record.kind == RecordKind::kJobCreated) {
+    decentralized_ = record.policy.starts_with("hop:") || record.policy.starts_with("notify_ack:");
+  }
   if (record.rank >= 0) track(record);
   if (record.kind == RecordKind::kPush) {
     add_push(record);
     return;
+  }
+  if (record.kind == RecordKind::kWorkerJoined || record.kind == RecordKind::kWorkerLeft ||
+      record.kind == RecordKind::kWorkerLost) {
+    track(record).pushed = kNoIteration;  // another life, or none
   }
   std::string name = to_string(record.kind);
   if (record.rank >= 0) name += " " + std::to_string(record.rank);
@@ -90,6 +97,10 @@ void ChromeTrace::add_push(const Record& record) {
   const Micros end = std::max(record.time_us, its.end_us);
   const Micros granted = std::max(end - std::max<Micros>(0, record.span_us), its.end_us);
   const Micros begun = std::max(granted - std::max<Micros>(0, record.waited_us), its.end_us);
+  if (decentralized_ && its.pushed != kNoIteration && its.end_us < begun) {
+    const std::string name = "after push " + std::to_string(its.pushed);
+    event(text_of(slice(record, name, "after_push", its.end_us, begun)));
+  }
   if (begun < granted) event(text_of(slice(record, "wait", "wait", begun, granted)));
   nlohmann::json iteration = slice(record, "iteration " + std::to_string(record.iteration),
                                    record.late ? "late" : "iteration", granted, end);
@@ -100,6 +111,7 @@ void ChromeTrace::add_push(const Record& record) {
   if (record.span_us < 0) iteration["args"]["span"] = "not known";
   event(text_of(iteration));
   its.end_us = end;
+  its.pushed = record.iteration;
   if (record.restarts > 0) {
     add_instant(record, "re-synced " + std::to_string(record.rank) + " (" +
                             std::to_string(record.restarts) + " times)");

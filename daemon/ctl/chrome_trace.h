@@ -4,9 +4,12 @@
 //
 // A job is a process, a worker a track. A push makes a slice "iteration N", from the grant of its
 // begin to the push's arrival at the daemon (so pulling, computing and sending are all in it), and,
-// if its begin was held, a slice "wait" before it. What else happened is an instant on the job's
-// own track: joins, leaves, losses, barriers, switches of the policy, plans, notes. The times of
-// re-syncs are not recorded: the push after them counts them, and is an instant "re-synced".
+// if its begin was held, a slice "wait" before it. In a decentralized job, where updates are there
+// before they are computed with, what a worker does from its push until it asks for the next
+// iteration is a slice "after push N" (if the job's creation is among the records). What else
+// happened is an instant on the job's own track: joins, leaves, losses, barriers, switches of the
+// policy, plans, notes. The times of re-syncs are not recorded: the push after them counts them,
+// and is an instant "re-synced".
 #pragma once
 
 #include <map>
@@ -27,7 +30,8 @@ class ChromeTrace {
 
  private:
   struct Track {
-    Micros end_us = 0;  // of its last slice: slices of a track never overlap
+    Micros end_us = 0;                // of its last slice: slices of a track never overlap
+    Iteration pushed = kNoIteration;  // and what came since was not told
   };
 
   void event(const std::string& json);
@@ -39,6 +43,7 @@ class ChromeTrace {
   std::ostream& out_;
   bool first_ = true;
   bool process_named_ = false;
+  bool decentralized_ = false;
   std::map<std::int64_t, Track> tracks_;  // by rank
 };
 

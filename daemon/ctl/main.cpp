@@ -419,8 +419,8 @@ int main(int argc, char** argv) try {
   exported->footer(with_footer(
       record_help() +
       "chrome: a job is a process, a worker a track, an iteration a slice from its grant to the "
-      "arrival of its\npush, with the wait before it; everything else is an instant on the job's "
-      "own track."));
+      "arrival of its\npush, with the wait before it and, under hop and notify_ack, what the "
+      "worker did after it; everything\nelse is an instant on the job's own track."));
 
   CLI::App* stragglers = command(app, "stragglers",
                                  "Who made the others wait: time lost per worker and per host, out "

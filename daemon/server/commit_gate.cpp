@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <iterator>
 #include <utility>
+#include <variant>
 
 namespace syncd::server {
 namespace {
@@ -15,6 +16,14 @@ template <class T>
 void move_all(std::vector<T>& from, std::vector<T>& to) {
   to.insert(to.end(), std::make_move_iterator(from.begin()), std::make_move_iterator(from.end()));
   from.clear();
+}
+
+bool is_push(const Reply& reply) {
+  return std::holds_alternative<wire::Pushed>(reply.body);
+}
+wire::Error not_stored_yet(const std::string& reason) {
+  return {Status::kStore, "the daemon cannot write its history now: " + reason +
+                              "; the push counts once it is on the disk: push again"};
 }
 
 }  // namespace
@@ -40,6 +49,11 @@ void CommitGate::pass(Reply&& reply) {
     reply.body = wire::Error{Status::kStore, "the daemon cannot write its history fast enough: " +
                                                  std::to_string(held_count()) +
                                                  " answers wait for the disk already"};
+    release_(std::move(reply));
+    return;
+  }
+  if (!store_error_.empty() && is_push(reply)) {
+    reply.body = not_stored_yet(store_error_);
     release_(std::move(reply));
     return;
   }
@@ -101,7 +115,22 @@ void CommitGate::settle() {
     store_error_ = reported_error_;
   }
   release_committed();
+  if (!store_error_.empty()) refuse_pushes();
   submit_backlog();
+}
+
+void CommitGate::refuse_pushes() {
+  std::vector<Held> pushes;
+  std::vector<Held> others;
+  for (std::size_t i = held_first_; i < held_.size(); ++i) {
+    (is_push(held_[i].reply) ? pushes : others).push_back(std::move(held_[i]));
+  }
+  held_ = std::move(others);
+  held_first_ = 0;
+  for (Held& push : pushes) {
+    push.reply.body = not_stored_yet(store_error_);
+    release_(std::move(push.reply));
+  }
 }
 
 void CommitGate::release_committed() {

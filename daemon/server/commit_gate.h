@@ -48,7 +48,7 @@ class CommitGate {
   void take(Effects& effects);
   // Sends the answer now, or when everything taken so far is committed. When too many are held
   // already (the disk stands still and clients keep repeating themselves), it is answered with an
-  // Error STORE instead.
+  // Error STORE instead; so is a push, which may be made again, when the store cannot write.
   void pass(Reply&& reply);
   // Hands what was taken to the store, as one batch.
   void submit();
@@ -56,6 +56,7 @@ class CommitGate {
   // Any thread: what the store has done. True if the loop thread should call settle() soon.
   void report(const store::CommitReport& report);
   // Releases the answers whose records are committed, and hands over what the store refused before.
+  // If the store cannot write, whoever waits for the answer to a push is told so.
   void settle();
 
   StoreFigures figures();
@@ -90,6 +91,7 @@ class CommitGate {
   };
   std::size_t held_count() const { return held_.size() - held_first_; }
   void release_committed();
+  void refuse_pushes();
   bool open_has_content() const { return !open_.records.empty() || !open_.snapshots.empty(); }
   void submit_backlog();
 

@@ -163,6 +163,8 @@ class World {
     options.admission.allow = {{"token:boss", "*"}, {"token:team-a", "a*"}, {"token:team-b", "b*"}};
     if (control_) options.control_tcp = {{"127.0.0.1", ports[1]}};
     options.shutdown_timeout_us = 60'000'000;
+    // Clients here say nothing of their own accord, however long the machine stands still.
+    options.network.connection.idle_timeout_ms = 600'000;
     server_ =
         std::make_unique<server::Server>(&loop_, std::move(options), store::make_memory_store(),
                                          [this](const LogLine& line) { note(line); });

@@ -81,6 +81,35 @@ TEST(Store, AFullDiskRefusesPushesAndRecovers) {
   EXPECT_EQ(lines, 1U) << "one line for one change";
 }
 
+// The push that fills the disk is told why, though it reached a daemon that still took pushes.
+TEST(Store, ThePushThatFillsTheDiskIsToldSoAndCountsOnce) {
+  TempDir directory;
+  Daemon daemon(directory);
+  ApiClient client(daemon.address());
+  ApiWorker worker = client.join({.policy = "asp", .rank = 0});
+  ASSERT_TRUE(worker.iterate(5).ok());
+  syncd_step step = SYNCD_STEP_INIT;
+  ASSERT_TRUE(worker.begin(step).ok());
+  limit_files(daemon, 1);
+  for (int i = 0; i < 3; ++i) {
+    const Answer full = worker.push(step.iteration);
+    EXPECT_EQ(full.status, SYNCD_E_STORE) << full.text();
+    EXPECT_TRUE(full.retriable);
+    EXPECT_THAT(full.message, AllOf(HasSubstr("cannot write its history now"),
+                                    HasSubstr("File too large"), HasSubstr("push again")));
+  }
+  limit_files(daemon, RLIM_INFINITY);
+  Answer again;
+  wait_until("the daemon to write again", [&] {
+    again = worker.push(step.iteration);
+    return again.status != SYNCD_E_STORE;
+  });
+  EXPECT_TRUE(again.ok()) << again.text();
+  ASSERT_TRUE(worker.iterate(5).ok());
+  const History history = export_history(directory, daemon, "job");
+  EXPECT_EQ(history.pushes(0), (std::vector<std::int64_t>{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10}));
+}
+
 TEST(Store, ACopyOfABusyDaemonsStoreIsSoundAndStarts) {
   TempDir directory;
   Daemon daemon(directory);

@@ -441,7 +441,8 @@ enum {
  * copy. info may be NULL; so may flags, else *flags receives SYNCD_PUSH_... bits.
  * Errors: SYNCD_E_TIMEOUT and SYNCD_E_UNREACHABLE (whether it counts is then unknown: call again
  * with the same iteration, which is safe), SYNCD_E_WRONG_ITERATION (both iterations are named),
- * SYNCD_E_STATE (nothing was granted yet), SYNCD_E_STORE (the same call may succeed later),
+ * SYNCD_E_STATE (nothing was granted yet), SYNCD_E_STORE (the disk is full or fails: call again
+ * with the same iteration, which is safe here, too),
  * SYNCD_E_FENCED, SYNCD_E_STOPPED, SYNCD_E_CANCELLED, SYNCD_E_CLOSED, SYNCD_E_FORKED. */
 SYNCD_API syncd_status syncd_push(syncd_worker *worker, int64_t iteration,
                                   const syncd_push_info *info, int64_t timeout_ms, uint32_t *flags,

@@ -68,6 +68,23 @@ TEST(ChromeTrace, APushIsASliceFromItsGrantWithTheWaitBefore) {
   EXPECT_EQ(slices[1].at("pid"), 7);
 }
 
+// Under hop a push comes right after its grant, and computing after that.
+TEST(ChromeTrace, InADecentralizedJobWhatFollowsAPushIsASlice) {
+  Record created = record(RecordKind::kJobCreated, 1, 10);
+  created.policy = "hop:ring,max_ig=2";
+  const Record lost = record(RecordKind::kWorkerLost, 4, 2050, 3);
+  const std::vector<Record> records = {created, push(2, 1000, 3, 1, 0), push(3, 2000, 3, 1, 300),
+                                       lost, push(5, 3000, 3, 1, 0)};
+  const auto slices = of_phase(trace_of(records), "X");
+  ASSERT_EQ(slices.size(), 5u) << "none beyond the loss";
+  EXPECT_EQ(slices[1].at("name"), "after push 2");
+  EXPECT_EQ(slices[1].at("ts"), 1000);
+  EXPECT_EQ(slices[1].at("dur"), 699);
+  EXPECT_EQ(slices[2].at("name"), "wait");
+  EXPECT_EQ(slices[2].at("ts"), 1699);
+  EXPECT_EQ(of_phase(trace_of({records.begin() + 1, records.end()}), "X").size(), 4u);
+}
+
 TEST(ChromeTrace, EveryRecordIsThereAndTracksAreInOrder) {
   std::vector<Record> records;
   Record created = record(RecordKind::kJobCreated, 1, 10);

@@ -22,6 +22,7 @@ class CommitGateTest : public ::testing::Test {
     EXPECT_TRUE(effects.records.empty());
   }
   void pass(RequestId id, bool after_records) { gate_.pass({{1, id}, after_records, wire::Ok{}}); }
+  void pass_push(RequestId id) { gate_.pass({{1, id}, true, wire::Pushed{}}); }
   std::vector<RequestId> sent() const {
     std::vector<RequestId> ids;
     for (const Reply& reply : sent_) ids.push_back(reply.to.request);
@@ -131,6 +132,31 @@ TEST_F(CommitGateTest, AnErrorHoldsAnswersUntilTheStoreHasRecovered) {
   gate_.settle();
   EXPECT_TRUE(gate_.writable());
   EXPECT_EQ(sent(), (Ids{1}));
+}
+
+// It counts, so that it need not wait to hear that: the next one is answered when it is on the
+// disk.
+TEST_F(CommitGateTest, APushThatWaitsIsToldOfAnErrorAndMayBeMadeAgain) {
+  take_record();
+  pass(1, true);
+  pass_push(2);
+  gate_.submit();
+  EXPECT_TRUE(sent_.empty());
+  store_.fail("no space left");
+  gate_.settle();
+  pass_push(3);
+  ASSERT_EQ(sent(), (Ids{2, 3}));
+  for (const Reply& reply : sent_) {
+    const auto& error = std::get<wire::Error>(reply.body);
+    EXPECT_EQ(error.status, Status::kStore);
+    EXPECT_NE(error.message.find("cannot write its history now: no space left"), std::string::npos);
+  }
+  EXPECT_NE(gate_.waits_since(), kNever) << "of the one that is no push";
+  store_.commit_all();
+  gate_.settle();
+  pass_push(4);
+  EXPECT_EQ(sent(), (Ids{2, 3, 1, 4}));
+  EXPECT_TRUE(std::holds_alternative<wire::Pushed>(sent_.back().body));
 }
 
 }  // namespace
