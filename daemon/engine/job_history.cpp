@@ -247,6 +247,14 @@ void Job::apply_push(const Record& record) {
     ++worker.own_pushes;
     ++pushes_;
   }
+  const Clock jumped = record.iteration - worker.clock;
+  // Under this policy nobody jumps: it was granted under the one before, which no record says, and
+  // the switch has made that clock its base.
+  if (replaying_ && jumped > 0 && !decentralized() && !policy_->jumps()) {
+    if (worker.active()) absolute_clocks_.move(worker.clock, worker.clock + jumped);
+    worker.clock += jumped;
+    worker.base += jumped;
+  }
   set_clock(worker, record.clock);
   arm_liveness(worker);  // it may be warned of again, which comes before it is given up
   if (worker.active()) policy_->on_push(*this, worker.rank, record.late);

@@ -128,6 +128,9 @@ class Policy {
   virtual PeerLoop peer_loop() const { return {}; }
   // How often all workers that count have ended a superstep together under this policy. O(1).
   virtual std::uint64_t barriers() const { return 0; }
+  // Whether it lets workers that are left behind go on without iterations that they have not pushed
+  // (PolicyHost::advance), with a parameter server. Constant.
+  virtual bool jumps() const { return false; }
   // Whether it may advise a worker to drop its work and pull again. Constant.
   virtual bool may_resync() const { return false; }
   // Whether the policy can run a job of `expected` workers, which may have as few as `fewest`:

@@ -107,6 +107,7 @@ class Bsp final : public Policy {
   }
   void on_cancel(PolicyHost&, Rank rank) override { waiters_.remove(rank); }
 
+  bool jumps() const override { return backup_ > 0; }
   PushVerdict judge_push(const PolicyHost& host, Rank rank, Iteration k) const override {
     const Worker& worker = host.worker(rank);
     const Clock first = open_ * every_;  // of the open superstep

@@ -70,6 +70,7 @@ class OverlayPolicy : public Policy {
   Family family() const override { return base_->family(); }
   PeerLoop peer_loop() const override { return base_->peer_loop(); }
   std::uint64_t barriers() const override { return base_->barriers(); }
+  bool jumps() const override { return base_->jumps(); }
   bool may_resync() const override { return base_->may_resync(); }
   std::string check_workers(std::uint32_t fewest, std::uint32_t expected) const override {
     return base_->check_workers(fewest, expected);
