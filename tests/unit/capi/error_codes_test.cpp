@@ -14,7 +14,6 @@
 
 #include <algorithm>
 #include <array>
-#include <atomic>
 #include <cstring>
 #include <map>
 #include <new>
@@ -199,17 +198,11 @@ Answer limit() {
   return open_at(server.address(), 100);
 }
 
-// No file may grow any more, as on a full disk. What meets that first waits for better times; what
-// comes after it is refused.
+// No file may grow any more, as on a full disk. The push that meets that first is told so, as is
+// what comes after it.
 Answer store() {
   const TempDir dir;
-  std::atomic<bool> noticed{false};
-  const auto notice = [](void* context, std::int32_t, const char* line) {
-    if (std::strstr(line, "store_not_writable") != nullptr) {
-      *static_cast<std::atomic<bool>*>(context) = true;
-    }
-  };
-  EmbeddedServer server({.store = dir.file("store"), .log = notice, .log_context = &noticed});
+  EmbeddedServer server({.store = dir.file("store")});
   ApiClient client(server.address());
   ApiWorker worker = client.join({.job = "mf", .name = "w"});
   syncd_step step = SYNCD_STEP_INIT;
@@ -218,12 +211,11 @@ Answer store() {
   getrlimit(RLIMIT_FSIZE, &before);
   const rlimit none{0, before.rlim_max};
   setrlimit(RLIMIT_FSIZE, &none);
-  EXPECT_EQ(worker.push(0, 0).status, SYNCD_E_TIMEOUT);
-  wait_until("the daemon to see that it cannot write", [&] { return noticed.load(); });
+  EXPECT_EQ(worker.push(0).status, SYNCD_E_STORE);
   ApiWorker late;
   const Answer answer = client.try_join({.job = "mf", .name = "late"}, late);
   setrlimit(RLIMIT_FSIZE, &before);
-  // Unless it was the push that met the full disk, it is refused until the daemon has tried again.
+  // It is refused until the daemon has tried again.
   wait_until("the push to be taken again", [&] { return worker.push(0).ok(); });
   return answer;
 }
