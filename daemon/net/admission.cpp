@@ -102,6 +102,12 @@ bool Admission::read_tokens(std::vector<Token>& tokens, std::string& error) cons
                                   std::to_string(kTokenBytesMax) +
                                   ", such as openssl rand -hex 32 makes");
     }
+    // Or a file of another kind is taken for tokens, and locks everybody out.
+    if (std::any_of(line.begin(), line.end(), [](char c) { return c < ' ' || c > '~'; })) {
+      return complain(number,
+                      "the token has bytes that are no printable ASCII characters; allowed are "
+                      "those, such as openssl rand -hex 32 makes");
+    }
     if (tokens.size() == kTokensMax) {
       return complain(number, "more than " + std::to_string(kTokensMax) + " tokens");
     }

@@ -167,6 +167,14 @@ TEST_F(AdmissionTest, FilesThatCannotBeUsedAreNamedAndNoTokenIs) {
   EXPECT_THAT(mistake(), HasSubstr("not a regular file"));
 }
 
+TEST_F(AdmissionTest, AFileOfAnotherKindIsNotTakenForTokens) {
+  for (const char* text : {"0123456789abcdef\x01", "0123456789abcdef\tx",
+                           "0123456789abcdef\xc3\xa4", "0123456789abcdef\x7f"}) {
+    tokens(std::string(text) + "\n");
+    EXPECT_THAT(mistake(), AllOf(HasSubstr("tokens:1: "), HasSubstr("no printable ASCII")));
+  }
+}
+
 TEST_F(AdmissionTest, AReloadThatFailsChangesNothing) {
   tokens(kToken);
   const auto admission = made();
