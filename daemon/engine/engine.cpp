@@ -45,18 +45,22 @@ bool refuses_name(const Caller& caller, const std::string& job, Effects& effects
 }
 
 // Invariant I8: what a returning worker reports must fit itself before it may change anything.
-std::string check_claims(const wire::Join& join) {
+// `incarnation_known`, `epoch_known`: the highest that the daemon itself has given to workers of
+// this job, which must be able to come back with them whatever others have claimed.
+std::string check_claims(const wire::Join& join, Incarnation incarnation_known, Epoch epoch_known) {
   const auto in_range = [](Iteration k) { return k >= kNoIteration && k <= limits::kIterationMax; };
   if (join.rank < -1) {
     return "rank " + std::to_string(join.rank) + ": allowed are -1 (any) and up";
   }
-  if (join.incarnation > limits::kIncarnationMax) {
+  const Incarnation incarnation_max = std::max(limits::kIncarnationMax, incarnation_known);
+  if (join.incarnation > incarnation_max) {
     return "incarnation " + std::to_string(join.incarnation) +
-           " is out of range: allowed are 0 to " + std::to_string(limits::kIncarnationMax);
+           " is out of range: allowed are 0 to " + std::to_string(incarnation_max);
   }
-  if (join.epoch > limits::kIncarnationMax) {
+  const Epoch epoch_max = std::max<Epoch>(limits::kIncarnationMax, epoch_known);
+  if (join.epoch > epoch_max) {
     return "epoch " + std::to_string(join.epoch) + " is out of range: allowed are 0 to " +
-           std::to_string(limits::kIncarnationMax);
+           std::to_string(epoch_max);
   }
   if (!in_range(join.granted) || !in_range(join.pushed) || !in_range(join.collected) ||
       !in_range(join.consumed)) {
@@ -266,14 +270,17 @@ void Engine::on_join(Request& request, wire::Join& join, Effects& effects) {
   if (wrong.empty()) wrong = check_length("the policy", join.policy, limits::kPolicyBytesMax);
   if (wrong.empty())
     wrong = check_length("the member's data", join.data, limits::kMemberDataBytesMax);
-  if (wrong.empty()) wrong = check_claims(join);
+  const JobId id = find_job(join.job);
+  Job* job = id == 0 ? nullptr : jobs_.at(id).get();
+  if (wrong.empty()) {
+    wrong = job == nullptr ? check_claims(join, 0, 0)
+                           : check_claims(join, job->last_incarnation(), job->epoch());
+  }
   if (wrong.empty() && join.name.empty()) wrong = "the worker's name is empty: give it one";
   if (!wrong.empty()) {
     refuse(caller, Status::kInvalid, std::move(wrong), effects);
     return;
   }
-  const JobId id = find_job(join.job);
-  Job* job = id == 0 ? nullptr : jobs_.at(id).get();
   if (makes_job(join)) {
     const auto declared = declared_.find(join.job);
     if (declared == declared_.end() && !options_.auto_create) {

@@ -80,6 +80,7 @@ class Job final : public PolicyHost {
   // ---- views
   JobId id() const { return id_; }
   Epoch epoch() const { return epoch_; }
+  Incarnation last_incarnation() const { return next_incarnation_ - 1; }
   const JobSpec& spec() const { return spec_; }
   JobState state() const { return state_; }
   const std::string& stop_reason() const { return stop_reason_; }
