@@ -415,6 +415,17 @@ bool Daemon::try_reload(std::vector<std::string>& errors) {
   if (!syncd::config::load(flags_, syncd::config::environment_of(environ), loaded, errors)) {
     return false;
   }
+  // Those in force may be no better: then other settings are not to wait for new ones.
+  const syncd::tls::ServerFacts facts = server_->view(0).certificates;
+  const std::int64_t now_s = wall_clock_us() / 1'000'000;
+  const auto in_force = [&](const syncd::tls::Validity& validity) {
+    return validity.until_s == 0 || syncd::tls::why_not_in_force(validity, now_s).empty();
+  };
+  if (!loaded.certificate_problem.empty() && in_force(facts.certificate) &&
+      in_force(facts.authorities)) {
+    errors.push_back(loaded.certificate_problem);
+    return false;
+  }
   // What cannot change while it runs keeps its value.
   Config next = config_;
   const Config& wanted = loaded.config;
@@ -603,6 +614,11 @@ int main(int argc, char** argv) try {
   if (!good) return kBadConfig;
   if (!loaded.store_problem.empty()) return kBadStore;
   if (flags.check_config) {
+    // A daemon starts all the same, and says so in its log: it serves those on its Unix socket.
+    if (!loaded.certificate_problem.empty()) {
+      std::fprintf(stderr, "syncd: %s\n", loaded.certificate_problem.c_str());
+      return kBadConfig;
+    }
     std::fputs(loaded.effective.c_str(), stdout);
     return kClean;
   }

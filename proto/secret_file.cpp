@@ -86,6 +86,13 @@ bool read_token_file(const std::string& path, std::string& token, std::string& e
     error = "token file " + path + ": it is empty";
     return false;
   }
+  const auto is_blank = [](char c) { return c == ' ' || c == '\t'; };
+  if (is_blank(text.front()) || is_blank(text.back())) {
+    error =
+        "token file " + path + ": a blank stands before or after the token; allowed are none there";
+    wipe(text);
+    return false;
+  }
   token = std::move(text);
   return true;
 }

@@ -14,6 +14,7 @@
 #include <new>
 #include <utility>
 
+#include "proto/plain_text.h"
 #include "proto/secret_file.h"
 
 namespace syncd::tls {
@@ -37,9 +38,11 @@ using BioPointer = std::unique_ptr<BIO, decltype(&BIO_free)>;
 using ContextPointer = std::unique_ptr<SSL_CTX, decltype(&SSL_CTX_free)>;
 
 std::string library_reason() {
+  // Where the system has refused something, the first says so, and the last that it was the system.
+  const unsigned long first = ERR_peek_error();
+  if (ERR_SYSTEM_ERROR(first)) return std::strerror(ERR_GET_REASON(first));
   const unsigned long code = ERR_peek_last_error();
   if (code == 0) return "no reason given";
-  if (ERR_SYSTEM_ERROR(code)) return std::strerror(ERR_GET_REASON(code));
   const char* text = ERR_reason_error_string(code);
   return text != nullptr ? text : "error " + std::to_string(ERR_GET_REASON(code));
 }
@@ -150,6 +153,72 @@ std::vector<std::string> names_of(X509* certificate) {
   return names;
 }
 
+std::int64_t seconds_of(const ASN1_TIME* time) {
+  std::tm utc{};
+  return ASN1_TIME_to_tm(time, &utc) == 1 ? static_cast<std::int64_t>(timegm(&utc)) : 0;
+}
+
+Validity validity_of(const X509* certificate) {
+  return {seconds_of(X509_get0_notBefore(certificate)),
+          seconds_of(X509_get0_notAfter(certificate))};
+}
+
+std::string subject_of(X509* certificate) {
+  char text[256];
+  X509_NAME_oneline(X509_get_subject_name(certificate), text, sizeof text);
+  return plain(text);
+}
+
+bool names_a_host(X509* certificate) {
+  using Names = std::unique_ptr<GENERAL_NAMES, decltype(&GENERAL_NAMES_free)>;
+  const Names all(static_cast<GENERAL_NAMES*>(
+                      X509_get_ext_d2i(certificate, NID_subject_alt_name, nullptr, nullptr)),
+                  GENERAL_NAMES_free);
+  for (int i = 0; i < sk_GENERAL_NAME_num(all.get()); ++i) {
+    int type = 0;
+    GENERAL_NAME_get0_value(sk_GENERAL_NAME_value(all.get(), i), &type);
+    if (type == GEN_DNS || type == GEN_IPADD) return true;
+  }
+  return false;
+}
+
+void examine_certificate(SSL_CTX* context, const std::string& path, ServerFacts& facts) {
+  X509* own = SSL_CTX_get0_certificate(context);
+  facts.certificate = validity_of(own);
+  STACK_OF(X509)* chain = nullptr;
+  SSL_CTX_get0_chain_certs(context, &chain);
+  for (int i = 0; i < sk_X509_num(chain); ++i) {
+    const Validity other = validity_of(sk_X509_value(chain, i));
+    facts.certificate.from_s = std::max(facts.certificate.from_s, other.from_s);
+    facts.certificate.until_s = std::min(facts.certificate.until_s, other.until_s);
+  }
+  if (X509_check_purpose(own, X509_PURPOSE_SSL_SERVER, 0) != 1) {
+    facts.unfit = "certificate " + path +
+                  ": it is not for a server, so that no client would accept it; allowed: one whose "
+                  "usage is TLS server authentication, or not restricted";
+  } else if (!names_a_host(own)) {
+    facts.unfit = "certificate " + path +
+                  ": it is made out for no DNS name and no address (subjectAltName), so that no "
+                  "client would accept it";
+  }
+}
+
+void examine_authorities(SSL_CTX* context, const std::string& path, ServerFacts& facts) {
+  const STACK_OF(X509_OBJECT)* all = X509_STORE_get0_objects(SSL_CTX_get_cert_store(context));
+  for (int i = 0; i < sk_X509_OBJECT_num(all); ++i) {
+    X509* authority = X509_OBJECT_get0_X509(sk_X509_OBJECT_value(all, i));
+    if (authority == nullptr) continue;  // a revocation list
+    const Validity validity = validity_of(authority);
+    if (validity.until_s > facts.authorities.until_s) facts.authorities = validity;
+    // One that has signed itself may stand for itself.
+    if (X509_check_ca(authority) == 0 && X509_self_signed(authority, 0) != 1) {
+      facts.unfit = "certificate authority " + path + ": " + subject_of(authority) +
+                    " is no authority's certificate, so that it could vouch for nobody; allowed: "
+                    "those of the authorities that sign clients' certificates";
+    }
+  }
+}
+
 bool is_numeric_address(const std::string& host) {
   unsigned char bytes[sizeof(in6_addr)];
   return inet_pton(AF_INET, host.c_str(), bytes) == 1 ||
@@ -157,6 +226,23 @@ bool is_numeric_address(const std::string& host) {
 }
 
 }  // namespace
+
+std::string date_text(std::int64_t time_s) {
+  const auto time = static_cast<std::time_t>(time_s);
+  std::tm utc{};
+  char text[40] = "";
+  if (gmtime_r(&time, &utc) != nullptr) {
+    std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &utc);
+  }
+  return text;
+}
+
+std::string why_not_in_force(const Validity& validity, std::int64_t now_s) {
+  if (now_s > validity.until_s) {
+    return "has expired: it was valid until " + date_text(validity.until_s);
+  }
+  return now_s < validity.from_s ? "is not valid before " + date_text(validity.from_s) : "";
+}
 
 // ---- Context -----------------------------------------------------------------------------------
 
@@ -188,8 +274,12 @@ std::shared_ptr<Context> Context::server(const ServerSettings& settings, std::st
   // A session of the one protocol is none of the other's.
   constexpr unsigned char kNames[] = {'s', 'y', 'n', 'c', 'd', 'h'};
   SSL_CTX_set_session_id_context(context.get(), kNames, sizeof kNames - (settings.http ? 0 : 1));
-  return std::shared_ptr<Context>(
-      new Context(context.release(), true, settings.http, settings.now));
+  std::shared_ptr<Context> made(new Context(context.release(), true, settings.http, settings.now));
+  examine_certificate(made->context_, settings.certificate_file, made->facts_);
+  if (!settings.client_ca_file.empty()) {
+    examine_authorities(made->context_, settings.client_ca_file, made->facts_);
+  }
+  return made;
 }
 
 std::shared_ptr<Context> Context::client(const ClientSettings& settings, std::string& error) {

@@ -45,6 +45,28 @@ struct ClientSettings {
   bool http = false;             // as the daemon's
 };
 
+// In seconds since 1970.
+struct Validity {
+  std::int64_t from_s = 0;
+  std::int64_t until_s = 0;  // 0: there is no certificate
+};
+
+// What the daemon's files are good for.
+struct ServerFacts {
+  Validity certificate;  // while it and all that stands behind it in its file are in force
+  Validity authorities;  // of client_ca_file: while at least one of it is
+  // Why no client would accept the certificate, or nobody could have one of these authorities,
+  // whatever the time is: "certificate F: it is not for a server (...)". Empty: nothing is known
+  // against them.
+  std::string unfit;
+};
+
+// "has expired: it was valid until 2026-11-01T00:00:00Z", "is not valid before ..."; empty if it is
+// in force at that time.
+std::string why_not_in_force(const Validity& validity, std::int64_t now_s);
+// "2026-11-01T00:00:00Z".
+std::string date_text(std::int64_t time_s);
+
 // Certificates, keys and rules of one side, and what it remembers of earlier sessions.
 class Context {
  public:
@@ -56,6 +78,8 @@ class Context {
   Context& operator=(const Context&) = delete;
 
   bool is_server() const { return is_server_; }
+  // Of a server's context; nothing of a client's.
+  const ServerFacts& facts() const { return facts_; }
 
  private:
   friend class Channel;
@@ -69,6 +93,7 @@ class Context {
   const bool is_server_;
   const bool http_;
   std::int64_t (*const now_)();
+  ServerFacts facts_;
   std::mutex mutex_;
   std::map<std::string, ssl_session_st*> sessions_;  // a client's: the latest of each peer
 };

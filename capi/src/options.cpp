@@ -18,6 +18,7 @@
 
 #include "proto/announce.h"
 #include "proto/defaults.h"
+#include "proto/plain_text.h"
 #include "proto/secret_file.h"
 
 namespace syncd::capi {
@@ -164,6 +165,13 @@ Outcome check_length(const char* field, std::string_view value, std::size_t byte
                  " bytes; allowed: at most " + std::to_string(bytes_max));
 }
 
+// Of what others are shown.
+Outcome check_shown(const char* field, std::string_view value, std::size_t bytes_max) {
+  if (Outcome outcome = check_length(field, value, bytes_max); !outcome.ok()) return outcome;
+  std::string wrong = check_plain(field, value);
+  return wrong.empty() ? Outcome{} : invalid(std::move(wrong));
+}
+
 std::string this_host() {
   char name[kHostBytesMax + 1] = {};
   if (gethostname(name, sizeof(name) - 1) != 0 || name[0] == '\0') return "localhost";
@@ -254,10 +262,11 @@ Outcome check_join(const client::JoinRequest& request) {
                    std::to_string(kWorkerNameBytesMax) + " bytes, or NULL");
   }
   Outcome outcome = check_length("syncd_join_options.policy", request.policy, kPolicyBytesMax);
+  // The host first: a name may be made of it.
+  if (outcome.ok()) outcome = check_shown("syncd_join_options.host", request.host, kHostBytesMax);
   if (outcome.ok()) {
-    outcome = check_length("syncd_join_options.name", request.name, kWorkerNameBytesMax);
+    outcome = check_shown("syncd_join_options.name", request.name, kWorkerNameBytesMax);
   }
-  if (outcome.ok()) outcome = check_length("syncd_join_options.host", request.host, kHostBytesMax);
   if (!outcome.ok()) return outcome;
   if (request.rank < SYNCD_RANK_ANY) {
     return invalid("syncd_join_options.rank is " + std::to_string(request.rank) +

@@ -3,6 +3,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "proto/plain_text.h"
+
 namespace syncd::admin {
 namespace {
 
@@ -63,7 +65,7 @@ std::string status_json(const Snapshot& snapshot) {
       {"jobs_omitted", server.jobs_left_out},
   };
   // What is no UTF-8, such as a path may be, is replaced.
-  return out.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+  return plain_json(out.dump(2, ' ', false, nlohmann::json::error_handler_t::replace)) + "\n";
 }
 
 }  // namespace syncd::admin

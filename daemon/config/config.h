@@ -122,6 +122,9 @@ struct Loaded {
   // configuration's own: the directory may only not be mounted yet. Empty: nothing is known against
   // it.
   std::string store_problem;
+  // One sentence if a certificate is not in force at this time, which is no mistake of the
+  // configuration's own either. Empty: all are.
+  std::string certificate_problem;
 };
 
 // Reads and checks everything. False: `errors` has one sentence for each mistake, with file and

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <ctime>
 #include <map>
 #include <set>
 
@@ -88,8 +89,12 @@ std::string unknown_section(const std::string& where, const std::string& section
 
 class Loader {
  public:
-  Loader(Config& config, Errors& errors, std::string& store_problem)
-      : config_(config), errors_(errors), store_problem_(store_problem) {}
+  // Writes to `loaded` what is no mistake of the configuration.
+  Loader(Config& config, Errors& errors, Loaded& loaded)
+      : config_(config), errors_(errors), loaded_(loaded) {
+    loaded.store_problem.clear();
+    loaded.certificate_problem.clear();
+  }
 
   void file(const std::string& path);
   void embedded(const Embedded& sources);
@@ -114,7 +119,7 @@ class Loader {
 
   Config& config_;
   Errors& errors_;
-  std::string& store_problem_;
+  Loaded& loaded_;
   Sources sources_;
   std::vector<std::string> job_where_;
   std::vector<TomlFile::Table> job_tables_;
@@ -371,8 +376,22 @@ void Loader::check_tls() {
     return;
   }
   std::string error;
-  if (tls::Context::server(tls, error) == nullptr) {
+  const auto context = tls::Context::server(tls, error);
+  if (context != nullptr) error = context->facts().unfit;
+  if (!error.empty()) {
     errors_.push_back(where("tls.certificate") + ": [tls]: " + error);
+    return;
+  }
+  const auto now_s = static_cast<std::int64_t>(std::time(nullptr));
+  const tls::ServerFacts& facts = context->facts();
+  if (std::string why = tls::why_not_in_force(facts.certificate, now_s); !why.empty()) {
+    loaded_.certificate_problem =
+        where("tls.certificate") + ": certificate " + tls.certificate_file + " " + why;
+  } else if (authority) {
+    why = tls::why_not_in_force(facts.authorities, now_s);
+    if (why.empty()) return;
+    loaded_.certificate_problem =
+        where("tls.client_ca") + ": certificate authority " + tls.client_ca_file + " " + why;
   }
 }
 
@@ -394,10 +413,10 @@ void Loader::check_store() {
   struct stat found {};
   const bool there = stat(parent.c_str(), &found) == 0;
   if (there && S_ISDIR(found.st_mode)) return;
-  store_problem_ = where("store.path") + ": store.path = \"" + config_.store_path +
-                   "\": its parent " + parent +
-                   (there || errno == ENOTDIR ? " is not a directory" : " does not exist") +
-                   "; allowed: a directory whose parent exists, or \"memory\"";
+  loaded_.store_problem = where("store.path") + ": store.path = \"" + config_.store_path +
+                          "\": its parent " + parent +
+                          (there || errno == ENOTDIR ? " is not a directory" : " does not exist") +
+                          "; allowed: a directory whose parent exists, or \"memory\"";
 }
 
 void Loader::check_thresholds() {
@@ -471,8 +490,7 @@ bool load(const Flags& flags, const Environment& environment, Loaded& loaded,
           std::vector<std::string>& errors) {
   errors.clear();
   Config config;
-  loaded.store_problem.clear();
-  Loader loader(config, errors, loaded.store_problem);
+  Loader loader(config, errors, loaded);
   std::string file = flags.config_file;
   for (const auto& [name, value] : environment) {
     if (name == "SYNCD_CONFIG" && file.empty()) file = value;
@@ -492,8 +510,7 @@ bool load(const Flags& flags, const Environment& environment, Loaded& loaded,
 bool load_embedded(const Embedded& sources, Loaded& loaded, std::vector<std::string>& errors) {
   errors.clear();
   Config config = sources.defaults;
-  loaded.store_problem.clear();
-  Loader loader(config, errors, loaded.store_problem);
+  Loader loader(config, errors, loaded);
   loader.embedded(sources);
   return finish(loader, config, loaded, errors);
 }

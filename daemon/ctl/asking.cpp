@@ -8,6 +8,7 @@
 
 #include "daemon/ctl/history.h"
 #include "daemon/ctl/table.h"
+#include "proto/plain_text.h"
 
 namespace syncd::ctl {
 namespace {
@@ -34,7 +35,7 @@ bool kinds_of(const std::vector<std::string>& names, std::set<RecordKind>& kinds
 }  // namespace
 
 int complain(int code, const std::string& text) {
-  std::cerr << "syncctl: " << text << "\n";
+  std::cerr << "syncctl: " << plain(text) << "\n";
   return code;
 }
 

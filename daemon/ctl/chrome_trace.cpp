@@ -6,6 +6,7 @@
 #include <string>
 
 #include "daemon/ctl/table.h"
+#include "proto/plain_text.h"
 
 namespace syncd::ctl {
 namespace {
@@ -18,7 +19,7 @@ std::int64_t track_of(std::int64_t rank) {
 
 // Names come from clients, and need not be UTF-8.
 std::string text_of(const nlohmann::json& json) {
-  return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  return plain_json(json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
 }
 
 nlohmann::json named(const char* what, const Record& record, std::int64_t track,

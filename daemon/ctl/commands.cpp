@@ -13,6 +13,7 @@
 #include "daemon/ctl/chrome_trace.h"
 #include "daemon/ctl/daemon_link.h"
 #include "daemon/ctl/table.h"
+#include "proto/plain_text.h"
 
 namespace syncd::ctl {
 namespace {
@@ -20,7 +21,7 @@ namespace {
 constexpr std::int64_t kCopyTimeoutMs = 600'000;
 
 void print(const nlohmann::json& json) {
-  std::cout << json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) << "\n";
+  std::cout << json_text(json);
 }
 
 std::string or_dash(const std::string& text) {
@@ -112,9 +113,9 @@ int run_status(const Options& options) {
     print(to_json(s));
     return kExitOk;
   }
-  std::cout << "syncd " << s.server_version << " at " << link.endpoint() << ", pid " << s.pid
+  std::cout << "syncd " << plain(s.server_version) << " at " << link.endpoint() << ", pid " << s.pid
             << ", up " << format_duration(s.now_us - s.started_us) << "\n"
-            << "store    " << s.store << " (" << s.mode << (s.read_only ? ", READ-ONLY" : "")
+            << "store    " << plain(s.store) << " (" << s.mode << (s.read_only ? ", READ-ONLY" : "")
             << ")\n"
             << "jobs     " << s.jobs << "\n"
             << "workers  " << s.workers << "\n"
@@ -123,7 +124,7 @@ int run_status(const Options& options) {
             << "frames   " << s.frames_in << " in, " << s.frames_out << " out\n";
   if (s.read_only) {
     std::cout << "problem  pushes are refused for "
-              << format_duration(s.now_us - s.store_error_since_us) << ": " << s.store_error
+              << format_duration(s.now_us - s.store_error_since_us) << ": " << plain(s.store_error)
               << "\n";
   }
   return kExitOk;
@@ -265,8 +266,7 @@ int run_export(const Options& options) {
     if (csv) {
       out << csv_line(record_cells(record));
     } else {
-      out << record_json(record).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace)
-          << "\n";
+      out << json_text(record_json(record), -1);
     }
   });
   out.flush();

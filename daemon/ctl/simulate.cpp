@@ -15,6 +15,7 @@
 #include "daemon/engine/policy.h"
 #include "daemon/policies/graph_file.h"
 #include "daemon/policies/policy_text.h"
+#include "proto/plain_text.h"
 
 namespace syncd::ctl {
 namespace {
@@ -425,11 +426,11 @@ int run_simulate(const SimulateQuery& query, std::ostream& out, std::ostream& er
   std::string error;
   const auto answer = answer_simulate(query, error);
   if (!answer) {
-    err << "syncctl: " << error << "\n";
+    err << "syncctl: " << syncd::plain(error) << "\n";
     return kExitUsage;
   }
   if (query.json) {
-    out << simulate_json(*answer).dump(2, ' ', false, Json::error_handler_t::replace) << "\n";
+    out << json_text(simulate_json(*answer));
   } else {
     out << simulate_table(*answer, query.columns);
   }

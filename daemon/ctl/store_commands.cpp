@@ -8,11 +8,13 @@
 #include <system_error>
 #include <vector>
 
+#include "daemon/ctl/asking.h"
 #include "daemon/ctl/commands.h"
 #include "daemon/ctl/table.h"
 #include "daemon/engine/engine.h"
 #include "daemon/store/maintenance.h"
 #include "daemon/store/store.h"
+#include "proto/plain_text.h"
 
 namespace syncd::ctl {
 namespace {
@@ -20,8 +22,7 @@ namespace {
 constexpr int kCheckAttempts = 5;
 
 int fail(const std::string& error) {
-  std::cerr << "syncctl: " << error << '\n';
-  return kExitStore;
+  return complain(kExitStore, error);
 }
 
 // Whether the engine makes a daemon of it: the last word on whether a store is whole.
@@ -70,10 +71,11 @@ void print(const store::StoreCheck& check, const std::string& recovery) {
   std::cout << format_table({"id", "job", "records", "last", "snapshot", "bytes", "state"}, rows);
   for (const store::JobCheck& job : check.jobs) {
     for (const std::string& problem : job.problems) {
-      std::cout << "job #" << job.id << ": " << problem << '\n';
+      std::cout << "job #" << job.id << ": " << plain(problem) << '\n';
     }
   }
-  if (!recovery.empty()) std::cout << "a daemon would not start with it: " << recovery << '\n';
+  if (!recovery.empty())
+    std::cout << "a daemon would not start with it: " << plain(recovery) << '\n';
 }
 
 }  // namespace

@@ -14,7 +14,7 @@
 #include <nlohmann/json.hpp>
 #include <string_view>
 
-#include "daemon/ctl/top_view.h"
+#include "proto/plain_text.h"
 
 namespace syncd::ctl {
 namespace {
@@ -103,7 +103,11 @@ std::string format_table(const std::vector<std::string>& header,
 }
 
 std::string format_table(const std::vector<std::string>& header,
-                         const std::vector<std::vector<std::string>>& rows, std::size_t columns) {
+                         const std::vector<std::vector<std::string>>& given, std::size_t columns) {
+  auto rows = given;
+  for (auto& row : rows) {
+    for (std::string& cell : row) cell = plain(cell);
+  }
   std::vector<std::size_t> widths;
   for (const std::string& title : header) widths.push_back(width(title));
   for (const auto& row : rows) {
@@ -146,6 +150,10 @@ std::string format_table(const std::vector<std::string>& header,
   return out;
 }
 
+std::string json_text(const nlohmann::json& json, int indent) {
+  return plain_json(json.dump(indent, ' ', false, nlohmann::json::error_handler_t::replace)) + "\n";
+}
+
 std::size_t output_columns() {
   winsize size{};
   if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0) return size.ws_col;
@@ -183,7 +191,7 @@ std::string format_age(std::int64_t now_us, std::int64_t then_us) {
 
 bool is_text(const std::vector<std::uint8_t>& data) {
   const std::string text(data.begin(), data.end());
-  return !text.empty() && fit(text, text.size()) == text;
+  return !text.empty() && is_plain(text);
 }
 
 std::string hexadecimal(const std::vector<std::uint8_t>& bytes) {

@@ -13,6 +13,7 @@
 #include <iterator>
 #include <ostream>
 #include <stdexcept>
+#include <system_error>
 #include <vector>
 
 #include "daemon/ctl/certificates.h"
@@ -157,6 +158,8 @@ void init(const TlsOptions& options, std::ostream& out) {
   const CertificateAndKey of_server = make_certificate(authority, server);
   const CertificateAndKey of_client = client_certificate(authority, options);
 
+  std::error_code ignored;  // what matters of it shows below
+  std::filesystem::create_directories(std::filesystem::path(directory).parent_path(), ignored);
   if (mkdir(directory.c_str(), 0700) != 0 && errno != EEXIST) {
     throw Failure{kExitStore, directory + ": " + std::strerror(errno)};
   }
@@ -176,6 +179,9 @@ void init(const TlsOptions& options, std::ostream& out) {
       << " SYNCD_CA_FILE=ca.crt SYNCD_CERTIFICATE_FILE=" << options.name
       << ".crt SYNCD_KEY_FILE=" << options.name
       << ".key\n"
+         "for a daemon that runs as a user of its own, such as the service: chown -R syncd: "
+      << directory
+      << "\n"
          "keep ca.key where no daemon and no worker runs: it can make anybody\n";
 }
 

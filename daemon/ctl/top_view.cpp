@@ -12,6 +12,7 @@
 #include <optional>
 
 #include "daemon/ctl/table.h"
+#include "proto/plain_text.h"
 
 namespace syncd::ctl {
 namespace {
@@ -34,11 +35,6 @@ constexpr std::array kCombining = {
     Range{0x0300, 0x036F}, Range{0x0483, 0x0489},  Range{0x0591, 0x05BD}, Range{0x064B, 0x065F},
     Range{0x1AB0, 0x1AFF}, Range{0x1DC0, 0x1DFF},  Range{0x20D0, 0x20FF}, Range{0xFE00, 0xFE0F},
     Range{0xFE20, 0xFE2F}, Range{0xE0100, 0xE01EF}};
-// C0, C1, and what turns the direction of text or joins it invisibly.
-constexpr std::array kControl = {
-    Range{0, 0x1F},        Range{0x7F, 0x9F},      Range{0x00AD, 0x00AD}, Range{0x061C, 0x061C},
-    Range{0x200B, 0x200F}, Range{0x2028, 0x202E},  Range{0x2060, 0x206F}, Range{0xFEFF, 0xFEFF},
-    Range{0xFFF9, 0xFFFB}, Range{0xE0000, 0xE007F}};
 
 template <std::size_t N>
 bool in(const std::array<Range, N>& ranges, char32_t c) {
@@ -53,20 +49,10 @@ struct Character {
 };
 
 Character first_character(std::string_view text) {
-  const auto lead = static_cast<unsigned char>(text[0]);
-  const std::size_t length = lead < 0x80 ? 1 : lead >= 0xF0 ? 4 : lead >= 0xE0 ? 3 : 2;
-  if ((lead >= 0x80 && lead < 0xC2) || lead > 0xF4 || text.size() < length) return {kUnknown};
-  char32_t code = length == 1 ? lead : lead & (0x7FU >> length);
-  for (std::size_t i = 1; i < length; ++i) {
-    const auto byte = static_cast<unsigned char>(text[i]);
-    if ((byte & 0xC0) != 0x80) return {kUnknown};
-    code = (code << 6) | (byte & 0x3F);
-  }
-  const bool overlong = (length == 3 && code < 0x800) || (length == 4 && code < 0x10000);
-  if (overlong || code > 0x10FFFF || (code >= 0xD800 && code <= 0xDFFF)) return {kUnknown};
-  if (in(kControl, code)) return {kUnknown, 1, length};
-  const std::size_t columns = in(kCombining, code) ? 0 : in(kWide, code) ? 2 : 1;
-  return {text.substr(0, length), columns, length};
+  const TextCharacter c = first_text_character(text);
+  if (!is_plain(c)) return {kUnknown, 1, c.bytes};
+  const std::size_t columns = in(kCombining, c.code) ? 0 : in(kWide, c.code) ? 2 : 1;
+  return {text.substr(0, c.bytes), columns, c.bytes};
 }
 
 std::string padded(std::string_view text, std::size_t columns, bool right) {

@@ -3,6 +3,7 @@
 
 #include <iostream>
 
+#include "daemon/ctl/asking.h"
 #include "daemon/ctl/commands.h"
 #include "daemon/topology/bounds.h"
 #include "daemon/topology/graph_spec.h"
@@ -69,8 +70,7 @@ int run(Make make, const TopologyQuery& query) {
   std::string error;
   const std::optional<Json> result = make(query, error);
   if (!result) {
-    std::cerr << "syncctl: " << error << "\n";
-    return kExitUsage;
+    return complain(kExitUsage, error);
   }
   print(*result);
   return kExitOk;

@@ -12,6 +12,7 @@
 #include "daemon/ctl/asking.h"
 #include "daemon/ctl/stragglers.h"
 #include "daemon/ctl/table.h"
+#include "proto/plain_text.h"
 
 namespace syncd::ctl {
 namespace {
@@ -44,10 +45,6 @@ void cut(std::vector<StragglerShare>& shares, std::uint32_t top) {
   if (top > 0 && shares.size() > top) shares.resize(top);
 }
 
-void print(const nlohmann::json& json) {
-  std::cout << json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) << "\n";
-}
-
 void print_table(const std::vector<StragglerShare>& shares, Micros whole_us, bool hosts) {
   std::vector<std::string> header = {"HOST"};
   if (!hosts) header = {"RANK", "NAME", "HOST"};
@@ -68,8 +65,8 @@ void print_table(const std::vector<StragglerShare>& shares, Micros whole_us, boo
 }
 
 std::string called(const wire::WorkerStatus& w) {
-  return "worker " + std::to_string(w.rank) + " (" + or_dash(w.name) + " on " + or_dash(w.host) +
-         ")";
+  return "worker " + std::to_string(w.rank) + " (" + plain(or_dash(w.name)) + " on " +
+         plain(or_dash(w.host)) + ")";
 }
 
 // The workers that `worker` waits for, and those that wait for it.
@@ -158,15 +155,15 @@ std::string explain_text(const std::vector<wire::WorkerStatus>& workers,
                          const wire::WorkerStatus& worker, const std::string& policy,
                          std::int64_t now_us) {
   const Around others = around(workers, worker);
-  const std::string rule = policy.empty() ? "" : "rule   " + policy + "\n";
+  const std::string rule = policy.empty() ? "" : "rule   " + plain(policy) + "\n";
   std::string out = called(worker);
   if (worker.waiting_us < 0) {
-    out += " is not waiting for anybody\nstate  " + worker.state + ", clock " +
+    out += " is not waiting for anybody\nstate  " + plain(worker.state) + ", clock " +
            std::to_string(worker.clock) + ", last push " + format_age(now_us, worker.last_push_us) +
            "\n" + rule;
   } else {
     out += " has waited " + format_duration(worker.waiting_us) + "\n" + rule + "why    " +
-           or_dash(worker.reason) + "\nfor    " + or_dash(worker.waiting_for) + "\n";
+           plain(or_dash(worker.reason)) + "\nfor    " + plain(or_dash(worker.waiting_for)) + "\n";
   }
   if (!others.waited_for.empty()) {
     std::vector<std::vector<std::string>> rows;
@@ -219,7 +216,7 @@ int run_stragglers(const Options& options) {
                           {"hosts", nlohmann::json::array()}};
     for (const StragglerShare& s : workers) out["workers"].push_back(to_json(s));
     for (const StragglerShare& s : hosts) out["hosts"].push_back(to_json(s));
-    print(out);
+    std::cout << json_text(out);
     return kExitOk;
   }
   const Micros whole_us =
@@ -255,7 +252,7 @@ int run_explain(const Options& options) {
   const wire::JobStatus* job = find_job(jobs.jobs, options.job);
   const std::string policy = job == nullptr ? std::string() : job->policy;
   if (options.json) {
-    print(explain_json(workers, *worker, policy));
+    std::cout << json_text(explain_json(workers, *worker, policy));
   } else {
     std::cout << explain_text(workers, *worker, policy, now_us);
   }

@@ -8,6 +8,7 @@
 
 #include "daemon/engine/job.h"
 #include "daemon/engine/limits.h"
+#include "proto/plain_text.h"
 
 namespace syncd {
 namespace {
@@ -34,6 +35,12 @@ std::string check_length(const char* what, const Bytes& value, std::size_t bytes
   if (value.size() <= bytes_max) return {};
   return std::string(what) + " is " + std::to_string(value.size()) + " bytes long: at most " +
          std::to_string(bytes_max) + " are allowed";
+}
+
+// Likewise for what others will be shown: it must be plain text, too.
+std::string check_shown(const char* what, const std::string& value, std::size_t bytes_max) {
+  std::string wrong = check_length(what, value, bytes_max);
+  return wrong.empty() ? check_plain(what, value) : wrong;
 }
 
 // Answers repeat the job's name, and must fit a frame: one that is too long is refused first.
@@ -264,9 +271,9 @@ void Engine::on_join(Request& request, wire::Join& join, Effects& effects) {
   const Caller& caller = request.caller;
   std::string wrong = job_name_too_long(join.job);
   if (wrong.empty()) {
-    wrong = check_length("the worker's name", join.name, limits::kWorkerNameBytesMax);
+    wrong = check_shown("the worker's name", join.name, limits::kWorkerNameBytesMax);
   }
-  if (wrong.empty()) wrong = check_length("the host's name", join.host, limits::kHostNameBytesMax);
+  if (wrong.empty()) wrong = check_shown("the host's name", join.host, limits::kHostNameBytesMax);
   if (wrong.empty()) wrong = check_length("the policy", join.policy, limits::kPolicyBytesMax);
   if (wrong.empty())
     wrong = check_length("the member's data", join.data, limits::kMemberDataBytesMax);
@@ -429,7 +436,7 @@ JobId Engine::named(const Caller& caller, const std::string& name, Effects& effe
 void Engine::on_stop(const Caller& caller, wire::StopJobRequest& stop, Effects& effects) {
   const JobId id = named(caller, stop.job, effects);
   if (id == 0) return;
-  std::string wrong = check_length("the reason", stop.reason, limits::kReasonBytesMax);
+  std::string wrong = check_shown("the reason", stop.reason, limits::kReasonBytesMax);
   if (!wrong.empty()) {
     refuse(caller, Status::kInvalid, std::move(wrong), effects);
     return;
@@ -448,7 +455,7 @@ void Engine::on_manage(const Caller& caller, const wire::ManageWorkerRequest& re
   if (id == 0) return;
   std::string wrong =
       check_length("the worker's name", request.worker, limits::kWorkerNameBytesMax);
-  if (wrong.empty()) wrong = check_length("the reason", request.text, limits::kReasonBytesMax);
+  if (wrong.empty()) wrong = check_shown("the reason", request.text, limits::kReasonBytesMax);
   if (!wrong.empty()) {
     refuse(caller, Status::kInvalid, std::move(wrong), effects);
     return;

@@ -16,6 +16,9 @@ namespace {
 
 constexpr std::size_t kTokenFileBytesMax = 1024 * 1024;
 
+// A name of a certificate has up to 255.
+constexpr std::size_t kIdentityTextBytes = 512;
+
 bool matches(const std::string& pattern, const std::string& text) {
   return fnmatch(pattern.c_str(), text.c_str(), FNM_NOESCAPE) == 0;
 }
@@ -46,9 +49,21 @@ bool take_name(std::string_view& line, std::string_view& name) {
 }  // namespace
 
 std::string Identity::text() const {
+  if (names.empty()) return "nobody known";
   std::string text;
-  for (const std::string& name : names) text += (text.empty() ? "" : ", ") + name;
-  return text.empty() ? "nobody known" : text;
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    if (i > 0 && text.size() + names[i].size() > kIdentityTextBytes) {
+      return text + " and " + std::to_string(names.size() - i) + " more";
+    }
+    text += (i > 0 ? ", " : "") + names[i];
+  }
+  return text;
+}
+
+std::string Identity::key() const {
+  std::string key;
+  for (const std::string& name : names) key += name + "\n";  // which no name has in it
+  return key;
 }
 
 std::unique_ptr<Admission> Admission::make(AdmissionRules rules, std::string& error) {
@@ -95,6 +110,9 @@ bool Admission::read_tokens(std::vector<Token>& tokens, std::string& error) cons
       return complain(number,
                       "what stands before a token in brackets is no name; allowed: 1 to 64 of "
                       "A-Z a-z 0-9 . _ -, as in [team-a] TOKEN");
+    }
+    if (line.front() == ' ' || line.back() == ' ' || line.back() == '\t') {
+      return complain(number, "a blank stands before or after the token; allowed are none there");
     }
     if (line.size() < kTokenBytesMin || line.size() > kTokenBytesMax) {
       return complain(number, "the token has " + std::to_string(line.size()) +

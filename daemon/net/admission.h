@@ -62,8 +62,11 @@ struct Identity {
   std::vector<std::string> names;
   bool is_owner = false;  // root or the daemon's own user, on this machine: may do everything
 
-  // "cert:a.example, token:team-a"; "nobody known" if there are none.
+  // "cert:a.example, token:team-a"; "nobody known" if there are none. Of very many, the first and
+  // how many more there are: the log and answers hold it.
   std::string text() const;
+  // All of them: no two clients that differ in one have the same.
+  std::string key() const;
 };
 
 class Admission {

@@ -287,7 +287,7 @@ bool Network::admit(Connection& connection, const wire::Hello& hello) {
 bool Network::has_room_for(Connection& connection) {
   const Identity& identity = connection.identity;
   if (identity.is_owner || identity.names.empty()) return true;
-  std::size_t& sessions = per_identity_[identity.text()];
+  std::size_t& sessions = per_identity_[identity.key()];
   if (sessions < options_.connections_per_identity_max) {
     ++sessions;
     return true;
@@ -451,7 +451,7 @@ void Network::on_gone(Connection& connection) {
   if (connection_count_ == 0 || connection.was_established()) limit_reported_ = false;
   if (connection.was_established()) {
     --stats_.sessions;
-    if (const auto found = per_identity_.find(connection.identity.text());
+    if (const auto found = per_identity_.find(connection.identity.key());
         found != per_identity_.end() && --found->second == 0) {
       per_identity_.erase(found);
     }

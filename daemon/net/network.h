@@ -103,6 +103,7 @@ class Network final : private ConnectionHost {
   // What TCP connections speak from now on; those that there are go on as they began. Null:
   // nothing but frames.
   void set_tls(std::shared_ptr<tls::Context> context) { tls_ = std::move(context); }
+  const tls::Context* tls() const { return tls_.get(); }  // null: TCP is not encrypted
 
   // Who may use it from now on; sessions that there are go on. Null: everybody. Must outlive the
   // network.

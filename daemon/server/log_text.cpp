@@ -1,37 +1,29 @@
 // Log lines as text; see the header.
 #include "daemon/server/log_text.h"
 
-#include <cstdio>
 #include <string_view>
+
+#include "proto/plain_text.h"
 
 namespace syncd::server {
 namespace {
 
 bool needs_quotes(std::string_view value) {
-  if (value.empty()) return true;
-  for (const char c : value) {
-    const auto byte = static_cast<unsigned char>(c);
-    if (byte <= 0x20 || byte == 0x7f || c == '"' || c == '=' || c == '\\') return true;
-  }
-  return false;
+  return value.empty() || value.find_first_of(" \"=\\") != std::string_view::npos ||
+         !is_plain(value);
 }
 
 void append_quoted(std::string_view value, std::string& out) {
   out += '"';
-  for (const char c : value) {
-    const auto byte = static_cast<unsigned char>(c);
-    if (c == '"' || c == '\\') {
-      out += '\\';
-      out += c;
-    } else if (c == '\n') {
-      out += "\\n";
-    } else if (byte < 0x20 || byte == 0x7f) {
-      char escaped[5];
-      std::snprintf(escaped, sizeof escaped, "\\x%02x", byte);
-      out += escaped;
+  while (!value.empty()) {
+    const TextCharacter character = first_text_character(value);
+    if (!is_plain(character)) {
+      append_escaped(character, out);
     } else {
-      out += c;
+      if (value[0] == '"' || value[0] == '\\') out += '\\';
+      out += value.substr(0, character.bytes);
     }
+    value.remove_prefix(character.bytes);
   }
   out += '"';
 }

@@ -11,6 +11,7 @@
 
 #include "daemon/engine/limits.h"
 #include "daemon/policies/graph_file.h"
+#include "daemon/server/certificate_lines.h"
 
 namespace syncd::server {
 namespace {
@@ -285,6 +286,12 @@ bool Server::secure(const tls::ServerSettings& tls, const net::AdmissionRules& r
   if (admission == nullptr) return false;
   network_.set_admission(admission.get());
   admission_ = std::move(admission);
+  if (context != nullptr) {
+    for (const LogLine& line :
+         certificate_lines(tls, context->facts(), wall_clock_us() / 1'000'000)) {
+      log_(line);
+    }
+  }
   network_.set_tls(std::move(context));
   return true;
 }
@@ -539,7 +546,7 @@ bool Server::within_quota(ConnectionId connection, const wire::Body& body, std::
   if (core_.engine().policy_to_make(body) == nullptr) return true;
   const net::Identity* identity = network_.identity(connection);
   if (identity == nullptr || identity->is_owner || identity->names.empty()) return true;
-  const auto made = made_by_.find(identity->text());
+  const auto made = made_by_.find(identity->key());
   if (made == made_by_.end()) return true;
   std::erase_if(made->second, [&](JobId job) { return !core_.engine().goes_on(job); });
   if (made->second.size() < options_.jobs_per_identity_max) return true;
@@ -553,7 +560,7 @@ void Server::note_owner(ConnectionId connection, const std::string& name, JobId 
   const net::Identity* identity = network_.identity(connection);
   if (made == before || identity == nullptr || identity->is_owner || identity->names.empty())
     return;
-  made_by_[identity->text()].insert(made);
+  made_by_[identity->key()].insert(made);
 }
 
 void Server::refuse(const Caller& caller, Status status, std::string why) {
@@ -585,6 +592,7 @@ ServerView Server::view(std::size_t jobs_max) {
   view.network = network_.stats();
   view.engine = core_.engine().stats();
   view.store_figures = core_.store_figures();
+  if (const tls::Context* tls = network_.tls()) view.certificates = tls->facts();
   view.jobs_left_out = core_.engine().figures(jobs_max, view.jobs);
   return view;
 }
@@ -647,7 +655,7 @@ void Server::answer_history(const Caller& caller, const wire::HistoryRequest& re
 std::string Server::client_text(ConnectionId connection) const {
   const net::Identity* identity = network_.identity(connection);
   if (identity != nullptr && !identity->is_owner && !identity->names.empty()) {
-    return identity->text();
+    return identity->key();
   }
   return "connection " + std::to_string(connection);
 }

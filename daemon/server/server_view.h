@@ -9,6 +9,7 @@
 #include "daemon/engine/engine.h"
 #include "daemon/net/network.h"
 #include "daemon/server/commit_gate.h"
+#include "proto/tls.h"
 
 namespace syncd::server {
 
@@ -27,6 +28,7 @@ struct ServerView {
   net::NetworkStats network;
   EngineStats engine;
   StoreFigures store_figures;
+  tls::ServerFacts certificates;  // nothing where there is no TLS
   std::vector<JobFigures> jobs;
   std::size_t jobs_left_out = 0;
 };

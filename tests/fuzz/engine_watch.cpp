@@ -5,6 +5,7 @@
 #include <charconv>
 
 #include "daemon/engine/limits.h"
+#include "proto/plain_text.h"
 
 namespace syncd::fuzz {
 namespace {
@@ -183,7 +184,7 @@ std::optional<Status> EngineWatch::refusal(const wire::ManageWorkerRequest& requ
   const JobSnapshot* job = job_called(request.job);
   if (job == nullptr) return Status::kUnknownJob;
   if (request.worker.size() > limits::kWorkerNameBytesMax ||
-      request.text.size() > limits::kReasonBytesMax) {
+      request.text.size() > limits::kReasonBytesMax || !is_plain(request.text)) {
     return Status::kInvalid;
   }
   if (job->state == JobState::kStopped) return Status::kStopped;

@@ -114,12 +114,14 @@ TEST_F(OverTls, AClientIsToldWhyItIsNotLetIn) {
   EXPECT_EQ(open(address, settings("worker")).status, SYNCD_OK);
   expect_refused(settings(), "wants a client certificate");
   expect_refused(settings("expired"), "expired");
+  expect_refused(settings("server"), "the daemon does not accept our certificate");
   expect_refused({files_.ca(), others.certificate("stranger"), others.key("stranger")},
                  "does not know who signed our certificate");
   expect_refused({others.ca(), "", ""}, "the daemon's certificate is not accepted");
   EXPECT_THAT(daemon.log(),
               AllOf(HasSubstr("the client shows no certificate"),
-                    HasSubstr("certificate has expired"), HasSubstr("connection_rejected")));
+                    HasSubstr("certificate has expired"), HasSubstr("connection_rejected"),
+                    HasSubstr("is not accepted: unsuitable certificate purpose")));
 }
 
 TEST_F(OverTls, TheDaemonMustBeTheOneThatTheCertificateNames) {
@@ -167,7 +169,6 @@ TEST_F(OverTls, ToolsUseItToo) {
   EXPECT_THAT(bad.err, HasSubstr("wants a client certificate"));
 }
 
-// As somebody does it who has read the output of the first command alone.
 // New connections are those of the new authority; the others go on.
 TEST_F(OverTls, CertificatesAndAuthorityAreReplacedByAReload) {
   Daemon daemon(directory_, options(true));
@@ -193,6 +194,60 @@ TEST_F(OverTls, CertificatesAndAuthorityAreReplacedByAReload) {
   EXPECT_EQ(open(address, {others.ca(), files_.certificate("worker"), files_.key("worker")}).status,
             SYNCD_E_AUTH);
   before.call_for<wire::StatusReply>(wire::StatusRequest{});
+}
+
+// --check-config is for finding it out before; a daemon that starts serves its Unix socket at
+// least.
+TEST_F(OverTls, CertificatesThatAreNotInForceAreNamedAndNoReloadTakesThemOn) {
+  const auto in_force = [](std::int64_t from_s, std::int64_t until_s) {
+    return ctl::CertificateOptions{.names = {"127.0.0.1"},
+                                   .for_server = true,
+                                   .valid_from_s = from_s,
+                                   .valid_until_s = until_s};
+  };
+  files_.make("expired", in_force(-7200, -3600));
+  files_.make("early", in_force(3600, 7200));
+  const auto config_of = [&](const std::string& name) {
+    return "[tls]\ncertificate = \"" + files_.certificate(name) + "\"\nkey = \"" +
+           files_.key(name) + "\"\n";
+  };
+  for (const auto& [name, why] :
+       {std::pair{"expired", "expired.crt has expired: it was valid until"},
+        std::pair{"early", "early.crt is not valid before"}}) {
+    write_file(directory_.file("checked.toml"), config_of(name));
+    const RunResult checked = run({program("syncd"), "--config", directory_.file("checked.toml"),
+                                   "--store", "memory", "--check-config"},
+                                  directory_.path());
+    EXPECT_EQ(checked.ending, exited(2)) << checked.out;
+    EXPECT_THAT(checked.err, HasSubstr(why));
+  }
+
+  Daemon daemon(directory_, options(false));
+  EXPECT_THAT(
+      daemon.log(),
+      HasSubstr("warn certificate_ends_soon file=" + files_.certificate("server") + " until=20"));
+  const std::string address = "tls:" + daemon.tcp_address();
+  write_file(directory_.file("syncd.toml"), config_of("expired"));
+  daemon.signal(SIGHUP);
+  wait_until("the refusal", [&] { return daemon.logged("not_reloaded"); });
+  EXPECT_THAT(daemon.log(), HasSubstr("expired.crt has expired"));
+  EXPECT_EQ(open(address, settings()).status, SYNCD_OK);
+
+  Daemon late(directory_, {.name = "late", .tcp = "127.0.0.1:0", .config = config_of("expired")});
+  EXPECT_THAT(late.log(), AllOf(HasSubstr("error certificate_not_in_force file=" +
+                                          files_.certificate("expired")),
+                                HasSubstr("no client accepts it over TLS")));
+  EXPECT_EQ(open(late.address(), {}).status, SYNCD_OK);
+  EXPECT_THAT(open("tls:" + late.tcp_address(), settings()).message, HasSubstr("expired"));
+  // What is in force is no better: other settings need not wait for a new certificate.
+  write_file(directory_.file("late.toml"),
+             config_of("expired") + "[limits]\nconnections_max = 99\n");
+  late.signal(SIGHUP);
+  wait_until("the reload", [&] { return late.logged(" reloaded "); });
+  write_file(directory_.file("late.toml"), config_of("server"));
+  late.signal(SIGHUP);
+  wait_until("a new client",
+             [&] { return open("tls:" + late.tcp_address(), settings()).status == SYNCD_OK; });
 }
 
 // No ticket of before lets somebody in whom the new authority does not know.
@@ -223,8 +278,9 @@ TEST_F(OverTls, AReloadEndsSessionsToo) {
   client.hello();
 }
 
+// As somebody does it who has read the output of the first command alone.
 TEST_F(OverTls, AFirstSecureSetUpIsThreeCommands) {
-  const std::string made = directory_.file("made");
+  const std::string made = directory_.file("new/made");
   const RunResult init =
       run({program("syncctl"), "tls", "init", made, "--host", "head.example"}, directory_.path());
   ASSERT_EQ(init.ending, exited(0)) << init.err;
@@ -333,7 +389,14 @@ TEST_F(OverTls, MistakesOfTheConfigurationAreNamed) {
   expect_mistake("[tls]\n" + certificate + "key = \"" + files_.key("worker") + "\"\n",
                  "does not belong");
   expect_mistake("[tls]\n" + certificate + "key = \"/none\"\n", "/none: No such file");
+  expect_mistake("[tls]\ncertificate = \"/none\"\nkey = \"" + files_.key("server") + "\"\n",
+                 "/none: it cannot be read as a PEM file: No such file");
   expect_mistake(config(false, "require_client_certificate = true\n"), "tls.client_ca is not");
+  expect_mistake("[tls]\ncertificate = \"" + files_.certificate("worker") + "\"\nkey = \"" +
+                     files_.key("worker") + "\"\n",
+                 "worker.crt: it is not for a server");
+  expect_mistake(config(false, "client_ca = \"" + files_.certificate("worker") + "\"\n"),
+                 "worker.crt: /CN=worker is no authority's certificate");
   write_private_file(files_.key("shown"), read_file(files_.key("server")), 0644);
   expect_mistake("[tls]\n" + certificate + "key = \"" + files_.key("shown") + "\"\n", "mode 0644");
 }

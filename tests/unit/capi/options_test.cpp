@@ -217,19 +217,23 @@ class TokenFile : public Options {
 };
 
 TEST_F(TokenFile, IsReadWithoutItsLastNewline) {
-  write("secret with blanks \n");
+  write("secret with blanks\n");
   syncd_client_options options = SYNCD_CLIENT_OPTIONS_INIT;
   options.token_file = path_.c_str();
-  EXPECT_EQ(client(&options).client.token, "secret with blanks ");
+  EXPECT_EQ(client(&options).client.token, "secret with blanks");
   options.token_file = "/not/looked/at";
   set("SYNCD_TOKEN_FILE", path_.c_str());
-  EXPECT_EQ(client(&options).client.token, "secret with blanks ");
+  EXPECT_EQ(client(&options).client.token, "secret with blanks");
 }
 
 TEST_F(TokenFile, ThatIsOfNoUseIsNamed) {
   syncd_client_options options = SYNCD_CLIENT_OPTIONS_INIT;
   options.token_file = path_.c_str();
   EXPECT_THAT(client_error(&options), HasSubstr(path_ + ": it is empty"));
+  for (const std::string odd : {"secret \n", " secret\n", "secret\t"}) {
+    write(odd);
+    EXPECT_THAT(client_error(&options), HasSubstr(path_ + ": a blank stands before or after"));
+  }
   write(std::string(5000, 'x'));
   EXPECT_THAT(client_error(&options), HasSubstr("more than 4096 bytes"));
   ASSERT_EQ(chmod(path_.c_str(), 0644), 0);
@@ -289,7 +293,13 @@ TEST_F(Options, NamesThatAreTooLongOrOddAreRefused) {
   options.name = nullptr;
   options.host = long_text.c_str();
   EXPECT_THAT(join_error(&options), HasSubstr("host has 600 bytes; allowed: at most 255"));
+  options.host = "node\n1";
+  EXPECT_THAT(join_error(&options), HasSubstr("syncd_join_options.host 'node\\n1' has a character "
+                                              "that cannot be shown (\\n): allowed is UTF-8"));
   options.host = nullptr;
+  options.name = "a\x1b[2J";
+  EXPECT_THAT(join_error(&options), HasSubstr("syncd_join_options.name 'a\\x1b[2J' has a"));
+  options.name = nullptr;
   options.policy = long_text.c_str();
   EXPECT_THAT(join_error(&options), HasSubstr("policy has 600 bytes; allowed: at most 512"));
   options.policy = nullptr;

@@ -77,6 +77,14 @@ TEST(Table, CountsCharactersNotBytes) {
             "ee  y\n");
 }
 
+// A worker chooses its name, and the operator's terminal is not the worker's to command.
+TEST(Table, WhatATerminalWouldObeyIsEscaped) {
+  EXPECT_EQ(format_table({"NAME", "N"}, {{"a\x1b[2J\nb", "1"}, {"c\xC2\x9B", "2"}}),
+            "NAME          N\n"
+            "a\\x1b[2J\\nb   1\n"
+            "c\\u009b       2\n");
+}
+
 TEST(Table, WithoutRowsThereIsTheHeader) {
   EXPECT_EQ(format_table({"A", "B"}, {}), "A  B\n");
 }
@@ -190,6 +198,14 @@ TEST(Export, BytesThatAreNoUtf8DoNotBreakIt) {
   r.name = "a\xff";
   EXPECT_EQ(cell(r, "name"), "a\xff");
   EXPECT_NO_THROW(record_json(r).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
+}
+
+TEST(Export, JsonIsPlainText) {
+  Record r = everything(RecordKind::kWorkerJoined);
+  r.name = "a\x1b\xC2\x9B\xE2\x80\xAE\xff";
+  const std::string text = json_text(record_json(r), -1);
+  EXPECT_THAT(text, HasSubstr("\"a\\u001b\\u009b\\u202e\xEF\xBF\xBD\""));
+  EXPECT_EQ(nlohmann::json::parse(text)["name"], "a\x1b\xC2\x9B\xE2\x80\xAE\xEF\xBF\xBD");
 }
 
 TEST(Export, KindsHaveNamesThatReadBack) {

@@ -62,6 +62,18 @@ TEST(ExplainText, OfTheOneThatAllWaitFor) {
                     Not(HasSubstr("rule"))));
 }
 
+TEST(ExplainText, ShowsNamesAndObeysNone) {
+  auto workers = three();
+  workers[0].name = "w\x1b]0;title\a";
+  workers[0].host = "n\nworker 7 (x on y) is not waiting";
+  workers[0].reason = "\xE2\x80\xAEright";
+  workers[2].name = "\x1b[2J";
+  const std::string text = explain_text(workers, workers[0], "ssp:3", 3'000'000);
+  EXPECT_THAT(text, AllOf(HasSubstr("(w\\x1b]0;title\\x07 on n\\nworker 7"),
+                          HasSubstr("why    \\u202eright"), HasSubstr("\\x1b[2J"),
+                          Not(HasSubstr("\x1b")), Not(HasSubstr("\nworker 7"))));
+}
+
 TEST(SinceTime, IsADurationBack) {
   std::int64_t since = 0;
   EXPECT_TRUE(since_time("10s", 15'000'000, since));

@@ -288,6 +288,39 @@ TEST(EngineLimits, AListOfWorkersIsSentInParts) {
   EXPECT_EQ(std::count(seen.begin(), seen.end(), true), kWorkers);
 }
 
+// A joiner chooses its name and its host's, an operator a reason; others' terminals show them.
+TEST(EngineLimits, WhatOthersAreShownIsPlainText) {
+  Engine engine({});
+  Effects effects;
+  const auto refused = [&](wire::Body request) {
+    engine.step(Request{{1, 1}, std::move(request)}, 1000, effects);
+    const auto* error = std::get_if<wire::Error>(&effects.replies.at(0).body);
+    if (error == nullptr) return std::string("taken");
+    EXPECT_EQ(error->status, Status::kInvalid);
+    return error->message;
+  };
+  const auto join = [](const std::string& name, const std::string& host) {
+    wire::Join out;
+    out.job = "train";
+    out.name = name;
+    out.host = host;
+    return out;
+  };
+  EXPECT_EQ(
+      refused(join("a\x1b[2J", "h")),
+      "the worker's name 'a\\x1b[2J' has a character that cannot be shown (\\x1b): allowed is "
+      "UTF-8 without control and invisible characters");
+  EXPECT_THAT(refused(join("a", "h\xE2\x80\xA8")), HasSubstr("the host's name 'h\\u2028' has a"));
+  EXPECT_EQ(refused(join("nœud", "機械")), "taken");
+  EXPECT_THAT(refused(wire::StopJobRequest{"train", "so\nit was"}),
+              HasSubstr("the reason 'so\\nit was' has a"));
+  for (const auto action : {wire::WorkerAction::kDrain, wire::WorkerAction::kKick}) {
+    EXPECT_THAT(refused(wire::ManageWorkerRequest{"train", "0", action, "\xff", 0}),
+                HasSubstr("the reason '\\xff' has a"));
+  }
+  EXPECT_EQ(refused(wire::StopJobRequest{"train", "so it was"}), "taken");
+}
+
 // So does a list of members, whatever they show of themselves.
 TEST(EngineLimits, AListOfMembersIsSentInParts) {
   constexpr std::uint32_t kWorkers = 200;

@@ -173,6 +173,27 @@ TEST_F(LogFileTest, SaysSoWhateverTheLevel) {
                                    EndsWith(" info audit action=stop_job")));
 }
 
+TEST_F(LogFileTest, AValueIsOneWordOfPlainTextWhateverItHolds) {
+  {
+    Log log(path_, LogLevel::kInfo);
+    log.write({LogLevel::kInfo,
+               "join",
+               {{"a", "é"},
+                {"b", ""},
+                {"c", "x y"},
+                {"d", "x=\"\\"},
+                {"e", "x\ninfo audit"},
+                {"f",
+                 "\xC2\x9B"
+                 "2J"},
+                {"g", "\xE2\x80\xA8"},
+                {"h", "\xff\x1b"}}});
+  }
+  EXPECT_THAT(lines(),
+              ElementsAre(EndsWith(R"( join a=é b="" c="x y" d="x=\"\\" e="x\ninfo audit" )"
+                                   R"(f="\u009b2J" g="\u2028" h="\xff\x1b")")));
+}
+
 // As the end of a daemon on a full disk leaves it.
 TEST_F(LogFileTest, BeginsOnALineOfItsOwn) {
   std::ofstream(path_) << "2026-01-01T00:00:0";

@@ -175,6 +175,37 @@ TEST_F(AdmissionTest, AFileOfAnotherKindIsNotTakenForTokens) {
   }
 }
 
+// An editor's blank would be a part of the token, and nobody would see why no client gets in.
+TEST_F(AdmissionTest, ABlankAroundATokenIsNamed) {
+  for (const std::string& text : {std::string(" ") + kToken, std::string(kToken) + " ",
+                                  std::string(kToken) + "\t\r", std::string("[a]  ") + kToken}) {
+    tokens("# of May\n" + text + "\n");
+    EXPECT_THAT(mistake(), AllOf(HasSubstr("tokens:2: a blank stands before or after the token"),
+                                 Not(HasSubstr(kToken))));
+  }
+  tokens("a phrase of some words\n");
+  EXPECT_EQ(outcome(over_tcp("a phrase of some words")), "token");
+}
+
+// One certificate may be made out for thousands of names, and each refusal and audit names it.
+TEST(IdentityTest, OfVeryManyNamesTheTextHasTheFirstAndTheKeyAll) {
+  Identity one;
+  one.names = {"cert:" + std::string(255, 'a')};
+  EXPECT_EQ(one.text(), one.names[0]);
+  Identity two = one;
+  two.names.emplace_back("token:b");
+  EXPECT_EQ(two.text(), one.names[0] + ", token:b");
+  Identity many;
+  for (int i = 0; i < 1000; ++i) many.names.push_back("cert:w" + std::to_string(i));
+  EXPECT_LT(many.text().size(), 600U);
+  EXPECT_THAT(many.text(), AllOf(HasSubstr("cert:w0, cert:w1, "), HasSubstr(" more")));
+  Identity other = many;
+  other.names.back() = "cert:other";
+  EXPECT_EQ(other.text(), many.text());
+  EXPECT_NE(other.key(), many.key());
+  EXPECT_NE(one.key(), two.key());
+}
+
 TEST_F(AdmissionTest, AReloadThatFailsChangesNothing) {
   tokens(kToken);
   const auto admission = made();

@@ -313,6 +313,47 @@ TEST_F(Tls, ACertificateIsGoodForItsOwnPurposeAlone) {
   EXPECT_EQ(server2.channel->status(), Status::kAuth) << server2.channel->error();
 }
 
+TEST_F(Tls, WhatTheDaemonsFilesAreGoodForIsKnownBeforeAnybodyComes) {
+  const auto facts_of = [&](const std::string& name, const std::string& authority = "") {
+    ServerSettings settings{files_.certificate(name), files_.key(name), authority, false};
+    return server(settings)->facts();
+  };
+  const std::int64_t now_s = std::time(nullptr);
+  const ServerFacts good = facts_of("server", files_.ca());
+  EXPECT_EQ(good.unfit, "");
+  EXPECT_NEAR(static_cast<double>(good.certificate.from_s), static_cast<double>(now_s - 300), 60);
+  EXPECT_NEAR(static_cast<double>(good.certificate.until_s),
+              static_cast<double>(now_s + test::kDayS), 60);
+  EXPECT_NEAR(static_cast<double>(good.authorities.until_s),
+              static_cast<double>(now_s + test::kDayS), 60);
+  EXPECT_EQ(facts_of("server").authorities.until_s, 0);
+
+  EXPECT_THAT(facts_of("worker").unfit, HasSubstr("worker.crt: it is not for a server"));
+  EXPECT_THAT(facts_of("server", files_.certificate("worker")).unfit,
+              HasSubstr("worker.crt: /CN=worker is no authority's certificate"));
+  files_.make("nameless", {.names = {"spiffe://cluster/syncd"}, .for_server = true});
+  EXPECT_THAT(facts_of("nameless").unfit, HasSubstr("made out for no DNS name and no address"));
+
+  // The file ends with what ends first, and one of several authorities is enough.
+  files_.make("short", {.names = {"x"}, .for_server = true, .valid_until_s = 600});
+  const std::string both = directory_.file("both.crt");
+  test::write_private_file(both, test::read_file(files_.certificate("server")) +
+                                     test::read_file(files_.certificate("short")));
+  ServerSettings chained = server_settings();
+  chained.certificate_file = both;
+  EXPECT_NEAR(static_cast<double>(server(chained)->facts().certificate.until_s),
+              static_cast<double>(now_s + 600), 60);
+}
+
+TEST(Validity, IsFromOneMomentToAnother) {
+  constexpr Validity kDay{1'000'000'000, 1'000'086'400};
+  EXPECT_EQ(why_not_in_force(kDay, 999'999'999), "is not valid before 2001-09-09T01:46:40Z");
+  EXPECT_EQ(why_not_in_force(kDay, 1'000'000'000), "");
+  EXPECT_EQ(why_not_in_force(kDay, 1'000'086'400), "");
+  EXPECT_EQ(why_not_in_force(kDay, 1'000'086'401),
+            "has expired: it was valid until 2001-09-10T01:46:40Z");
+}
+
 TEST_F(Tls, TheDaemonMustBeTheOneThatWasMeant) {
   EXPECT_TRUE(
       shaken(server_settings(), client_settings(), "localhost").second.channel->established());

@@ -1,0 +1,19 @@
+// What the log says of the daemon's certificates at a start and at a reload. Pure functions; any
+// thread.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "daemon/engine/effects.h"
+#include "proto/tls.h"
+
+namespace syncd::server {
+
+// One line for the certificate and one for the authorities of clients, if there are any: until when
+// they are in force, as a warning in the last two weeks (the alert SyncdCertificateEndsSoon's), and
+// as an error if they are not.
+std::vector<LogLine> certificate_lines(const tls::ServerSettings& settings,
+                                       const tls::ServerFacts& facts, std::int64_t now_s);
+
+}  // namespace syncd::server
