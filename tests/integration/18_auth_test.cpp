@@ -10,6 +10,7 @@
 #include "support/http.h"
 #include "support/raw_tls_client.h"
 #include "syncd/client.h"
+#include "tests/support/odd_certificate.h"
 #include "tests/support/tls_files.h"
 
 namespace syncd::test {
@@ -150,6 +151,25 @@ TEST_F(Auth, ACertificateForAnotherJobIsRefusedAndBothAreNamed) {
       Status::kAuth);
   EXPECT_THAT(daemon.log(), AllOf(HasSubstr("refused peer="), HasSubstr("job=a-cnn"),
                                   HasSubstr("result=SYNCD_E_AUTH")));
+}
+
+// Whatever an authority has signed: what a zero cuts short, or a line break continues elsewhere, is
+// nobody's name.
+TEST_F(Auth, NamesOfOddBytesInACertificateAreNobody) {
+  using namespace std::string_literals;
+  write_odd_certificate(files_.certificate("odd"), files_.key("odd"),
+                        {"w1.team-a.example\0.evil.example"s, "w2.team-a.example\n"s,
+                         "x\naudit identity=forged"s, "w3 .team-a.example"s, "\xff.team-a.example"s,
+                         std::string(300, 'w') + ".team-a.example", "", "known.example"});
+  Daemon daemon(directory_, options(tls("client_ca = \"" + files_.certificate("odd") + "\"\n") +
+                                    "[auth]\nallow = [\"cert:*team-a.example* *\"]\n"));
+  RawTlsClient client(daemon.tcp_address(),
+                      {files_.ca(), files_.certificate("odd"), files_.key("odd")});
+  client.hello();
+  EXPECT_THAT(refusal(client, join_of("a-cnn", 0, 1, "asp")).message,
+              HasSubstr("'cert:known.example' may not use job 'a-cnn'"));
+  EXPECT_TRUE(daemon.logged("identity=cert:known.example"));
+  EXPECT_THAT(daemon.log(), AllOf(Not(HasSubstr("team-a.example")), Not(HasSubstr("forged"))));
 }
 
 TEST_F(Auth, WhoeverChangesAJobStandsInTheLog) {
