@@ -2,6 +2,10 @@
 // programs, their journals and the history.
 #include <gmock/gmock.h>
 
+#include <array>
+#include <map>
+#include <random>
+
 #include "support/daemon.h"
 #include "support/history.h"
 #include "support/raw_client.h"
@@ -122,6 +126,63 @@ TEST_F(Operator, GrantsALeaseInWhichAWorkerIsNotLate) {
   ASSERT_EQ(lost.size(), 1U);
   EXPECT_EQ(number(lost[0], "rank"), 2);
   EXPECT_TRUE(daemon.logged("action=lease_worker"));
+}
+
+// What an operator was told is done stays done if the daemon dies the next moment, and whoever was
+// sent away may come back in a new process.
+TEST_F(Operator, DrainsKicksAndLeasesUnderLoadWhileTheDaemonDies) {
+  constexpr int kWorkers = 8;
+  constexpr std::size_t kRounds = 12;
+  const unsigned seed = std::random_device{}();
+  SCOPED_TRACE("seed " + std::to_string(seed));
+  std::mt19937 random(seed);
+  Daemon daemon(directory_, {.config = "[limits]\nsnapshot_every_records = 200\n"});
+  WorkerGroup workers(directory_, {.address = daemon.address(),
+                                   .policy = "ssp:3",
+                                   .workers = kWorkers,
+                                   .iterations = kForEver});
+  std::map<std::string, std::size_t> done;
+  for (std::size_t round = 0; round < kRounds; ++round) {
+    SCOPED_TRACE("round " + std::to_string(round));
+    expect_progress(workers, 40);
+    const int rank = static_cast<int>(random() % kWorkers);
+    const std::string name = std::to_string(rank);
+    // Each in turn, and each with and without a death after it.
+    const std::string what = std::array{"drain", "kick", "phase"}[round % 3];
+    std::vector<std::string> command = {what, "job", name};
+    if (what == "phase") command.insert(command.end(), {"evaluation", "--lease", "10m"});
+    expect_done(daemon, command);
+    ++done[what];
+    if (random() % 2 == 0) {
+      daemon.kill();
+      daemon.start();
+    }
+    if (what == "phase") continue;
+    wait_until("worker " + name + " to end", [&] { return !workers.process(rank).running(); });
+    if (what == "drain") {
+      EXPECT_EQ(workers.process(rank).ending(), exited(0)) << error_of(workers, rank);
+    } else {
+      EXPECT_EQ(workers.process(rank).ending(), exited(1));
+      EXPECT_THAT(error_of(workers, rank), HasSubstr("SYNCD_E_FENCED"));
+    }
+    const std::size_t before = workers.acknowledged(rank).size();
+    workers.restart(rank);
+    wait_until("its successor to take part",
+               [&] { return workers.acknowledged(rank).size() > before + 2; });
+  }
+  expect_done(daemon, {"job", "stop", "job"});
+  workers.expect_all_finish();
+  const History history = export_history(directory_, daemon, "job");
+  expect_exactly_once(history, workers);
+  // One that has no iteration in hand leaves at once.
+  EXPECT_LE(history.of_kind("worker_draining").size(), done["drain"]);
+  const auto left = history.of_kind("worker_left");
+  EXPECT_EQ(left.size(), done["drain"]);
+  for (const Row& row : left) EXPECT_THAT(row.at("reason"), HasSubstr("drained by an operator"));
+  EXPECT_EQ(history.of_kind("worker_leased").size(), done["phase"]);
+  const auto lost = history.of_kind("worker_lost");
+  EXPECT_EQ(lost.size(), done["kick"]);
+  for (const Row& row : lost) EXPECT_THAT(row.at("reason"), HasSubstr("kicked by an operator"));
 }
 
 TEST_F(Operator, HearsWhatIsWrongWithARequestAboutAWorker) {
