@@ -26,7 +26,7 @@ using Json = nlohmann::ordered_json;
 constexpr std::size_t kSweepPairsMax = 1000;
 
 // As short as it can be told exactly: "0.000001", "2592000"; "nan".
-std::string plain(double value, std::chars_format format) {
+std::string plain_number(double value, std::chars_format format) {
   std::array<char, 400> text{};
   const auto end = std::to_chars(text.data(), text.data() + text.size(), value, format).ptr;
   return {text.data(), end};
@@ -46,10 +46,10 @@ std::optional<Micros> micros(const std::string& what, double value, const Unit& 
   constexpr auto kHighest = static_cast<double>(limits::kSpanMax);
   if (us >= static_cast<double>(lowest) && us <= kHighest) return static_cast<Micros>(us);
   const auto in_unit = [&](double number) {
-    return plain(number / unit.us, std::chars_format::fixed);
+    return plain_number(number / unit.us, std::chars_format::fixed);
   };
-  error = what + " is " + plain(value, std::chars_format::general) + ", allowed are " + unit.name +
-          " from " + in_unit(static_cast<double>(lowest)) + " to " + in_unit(kHighest) +
+  error = what + " is " + plain_number(value, std::chars_format::general) + ", allowed are " +
+          unit.name + " from " + in_unit(static_cast<double>(lowest)) + " to " + in_unit(kHighest) +
           " (30 days)";
   return std::nullopt;
 }
@@ -426,7 +426,7 @@ int run_simulate(const SimulateQuery& query, std::ostream& out, std::ostream& er
   std::string error;
   const auto answer = answer_simulate(query, error);
   if (!answer) {
-    err << "syncctl: " << syncd::plain(error) << "\n";
+    err << "syncctl: " << plain(error) << "\n";
     return kExitUsage;
   }
   if (query.json) {
