@@ -31,6 +31,7 @@
 #include "daemon/server/log_text.h"
 #include "daemon/server/server.h"
 #include "daemon/store/store.h"
+#include "proto/tls.h"
 
 namespace {
 
@@ -108,6 +109,8 @@ class Daemon {
   void tell_recovering();
   void reload();
   bool try_reload(std::vector<std::string>& errors);
+  bool shuts_clients_out(const Config& next, const syncd::tls::ServerFacts& facts,
+                         std::string& error);
   void report_reload(const Config& before, const Config& wanted);
   void audit_reload(const char* result, const std::string& changed, const std::string& files);
   std::string changes_of(const Config& wanted,
@@ -409,21 +412,29 @@ std::string Daemon::changes_of(const Config& wanted,
   return changed;
 }
 
+// Whether a certificate that is in force would give way to one that is not. Where those of before
+// are no better, other settings are not to wait for new ones.
+bool Daemon::shuts_clients_out(const Config& next, const syncd::tls::ServerFacts& facts,
+                               std::string& error) {
+  const syncd::tls::ServerFacts before = server_->view(0).certificates;
+  const std::int64_t now_s = wall_clock_us() / 1'000'000;
+  const auto worse = [&](const syncd::tls::Validity& was, const syncd::tls::Validity& is,
+                         const std::string& what) {
+    const std::string why = is.until_s == 0 ? "" : syncd::tls::why_not_in_force(is, now_s);
+    const bool was_good = was.until_s == 0 || syncd::tls::why_not_in_force(was, now_s).empty();
+    if (why.empty() || !was_good) return false;
+    error = what + " " + why;
+    return true;
+  };
+  return worse(before.certificate, facts.certificate, "certificate " + next.tls.certificate_file) ||
+         worse(before.authorities, facts.authorities,
+               "certificate authority " + next.tls.client_ca_file);
+}
+
 // All of it, or nothing: whatever can fail is made before anything is put into force.
 bool Daemon::try_reload(std::vector<std::string>& errors) {
   syncd::config::Loaded loaded;
   if (!syncd::config::load(flags_, syncd::config::environment_of(environ), loaded, errors)) {
-    return false;
-  }
-  // Those in force may be no better: then other settings are not to wait for new ones.
-  const syncd::tls::ServerFacts facts = server_->view(0).certificates;
-  const std::int64_t now_s = wall_clock_us() / 1'000'000;
-  const auto in_force = [&](const syncd::tls::Validity& validity) {
-    return validity.until_s == 0 || syncd::tls::why_not_in_force(validity, now_s).empty();
-  };
-  if (!loaded.certificate_problem.empty() && in_force(facts.certificate) &&
-      in_force(facts.authorities)) {
-    errors.push_back(loaded.certificate_problem);
     return false;
   }
   // What cannot change while it runs keeps its value.
@@ -469,6 +480,7 @@ bool Daemon::try_reload(std::vector<std::string>& errors) {
   std::string error;
   syncd::admin::AdminSecurity security;
   if (!make_security(next, security, error) ||
+      (security.tls != nullptr && shuts_clients_out(next, security.tls->facts(), error)) ||
       !server_->reconfigure(syncd::server::server_options(next, SYNCD_VERSION), error)) {
     errors.push_back(error);
     return false;

@@ -130,12 +130,18 @@ ContextPointer new_context(const SSL_METHOD* method) {
   return context;
 }
 
+using Names = std::unique_ptr<GENERAL_NAMES, decltype(&GENERAL_NAMES_free)>;
+
+// Null: there are none.
+Names alternative_names(X509* certificate) {
+  return {static_cast<GENERAL_NAMES*>(
+              X509_get_ext_d2i(certificate, NID_subject_alt_name, nullptr, nullptr)),
+          GENERAL_NAMES_free};
+}
+
 std::vector<std::string> names_of(X509* certificate) {
   std::vector<std::string> names;
-  using Names = std::unique_ptr<GENERAL_NAMES, decltype(&GENERAL_NAMES_free)>;
-  const Names all(static_cast<GENERAL_NAMES*>(
-                      X509_get_ext_d2i(certificate, NID_subject_alt_name, nullptr, nullptr)),
-                  GENERAL_NAMES_free);
+  const Names all = alternative_names(certificate);
   for (int i = 0; i < sk_GENERAL_NAME_num(all.get()); ++i) {
     int type = 0;
     const auto* value = static_cast<const ASN1_STRING*>(
@@ -170,10 +176,7 @@ std::string subject_of(X509* certificate) {
 }
 
 bool names_a_host(X509* certificate) {
-  using Names = std::unique_ptr<GENERAL_NAMES, decltype(&GENERAL_NAMES_free)>;
-  const Names all(static_cast<GENERAL_NAMES*>(
-                      X509_get_ext_d2i(certificate, NID_subject_alt_name, nullptr, nullptr)),
-                  GENERAL_NAMES_free);
+  const Names all = alternative_names(certificate);
   for (int i = 0; i < sk_GENERAL_NAME_num(all.get()); ++i) {
     int type = 0;
     GENERAL_NAME_get0_value(sk_GENERAL_NAME_value(all.get(), i), &type);

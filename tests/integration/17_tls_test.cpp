@@ -232,6 +232,13 @@ TEST_F(OverTls, CertificatesThatAreNotInForceAreNamedAndNoReloadTakesThemOn) {
   wait_until("the refusal", [&] { return daemon.logged("not_reloaded"); });
   EXPECT_THAT(daemon.log(), HasSubstr("expired.crt has expired"));
   EXPECT_EQ(open(address, settings()).status, SYNCD_OK);
+  write_file(directory_.file("old.crt"), ctl::make_authority("old", -100).certificate);
+  write_file(directory_.file("syncd.toml"),
+             config_of("server") + "client_ca = \"" + directory_.file("old.crt") + "\"\n");
+  daemon.signal(SIGHUP);
+  wait_until("the refusal",
+             [&] { return daemon.logged("old.crt has expired: it was valid until"); });
+  EXPECT_FALSE(daemon.logged(" reloaded "));
 
   Daemon late(directory_, {.name = "late", .tcp = "127.0.0.1:0", .config = config_of("expired")});
   EXPECT_THAT(late.log(), AllOf(HasSubstr("error certificate_not_in_force file=" +
