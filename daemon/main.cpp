@@ -427,7 +427,8 @@ bool Daemon::shuts_clients_out(const Config& next, const syncd::tls::ServerFacts
     return true;
   };
   return worse(before.certificate, facts.certificate, "certificate " + next.tls.certificate_file) ||
-         worse(before.authorities, facts.authorities,
+         worse(syncd::tls::best_of(before.authorities, now_s),
+               syncd::tls::best_of(facts.authorities, now_s),
                "certificate authority " + next.tls.client_ca_file);
 }
 

@@ -14,10 +14,15 @@ struct Range {
   char32_t first;
   char32_t last;
 };
+// C0, DEL and C1; Unicode's Default_Ignorable_Code_Point; separators but the blank; and what has
+// the look of a blank (Braille without dots) or marks notes within text.
 constexpr std::array kNotShown = {
-    Range{0, 0x1F},        Range{0x7F, 0x9F},     Range{0x00AD, 0x00AD},  Range{0x061C, 0x061C},
-    Range{0x180E, 0x180E}, Range{0x200B, 0x200F}, Range{0x2028, 0x202E},  Range{0x2060, 0x206F},
-    Range{0xFEFF, 0xFEFF}, Range{0xFFF9, 0xFFFB}, Range{0xE0000, 0xE007F}};
+    Range{0, 0x1F},          Range{0x7F, 0xA0},      Range{0x00AD, 0x00AD}, Range{0x034F, 0x034F},
+    Range{0x061C, 0x061C},   Range{0x115F, 0x1160},  Range{0x1680, 0x1680}, Range{0x17B4, 0x17B5},
+    Range{0x180B, 0x180F},   Range{0x2000, 0x200F},  Range{0x2028, 0x202F}, Range{0x205F, 0x206F},
+    Range{0x2800, 0x2800},   Range{0x3000, 0x3000},  Range{0x3164, 0x3164}, Range{0xFE00, 0xFE0F},
+    Range{0xFEFF, 0xFEFF},   Range{0xFFA0, 0xFFA0},  Range{0xFFF0, 0xFFFB}, Range{0x1BCA0, 0x1BCA3},
+    Range{0x1D173, 0x1D17A}, Range{0xE0000, 0xE0FFF}};
 
 }  // namespace
 
@@ -116,6 +121,10 @@ std::string check_plain(std::string_view what, std::string_view text) {
              "): allowed is UTF-8 without control and invisible characters";
     }
     rest.remove_prefix(character.bytes);
+  }
+  if (!text.empty() && (text.front() == ' ' || text.back() == ' ')) {
+    return std::string(what) + " '" + plain(text.substr(0, kRepeatedBytesMax)) +
+           "' begins or ends with a blank: allowed are none there";
   }
   return {};
 }

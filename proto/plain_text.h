@@ -19,8 +19,9 @@ struct TextCharacter {
 // Precondition: `text` is not empty.
 TextCharacter first_text_character(std::string_view text);
 
-// UTF-8 and none of: C0, DEL, C1, line and paragraph separators, marks of direction, characters
-// without width (soft hyphen, zero width space and joiners, byte order mark, tags).
+// UTF-8 and none of: C0, DEL, C1, line and paragraph separators, marks of direction, blanks other
+// than U+0020, and what is not seen (Unicode's Default_Ignorable_Code_Point: soft hyphen, zero
+// width space and joiners, fillers, variation selectors, byte order mark, tags).
 bool is_plain(const TextCharacter& character);
 bool is_plain(std::string_view text);
 
@@ -34,9 +35,9 @@ std::string plain_json(std::string_view json);
 // Appends what plain() shows instead of this character.
 void append_escaped(const TextCharacter& character, std::string& out);
 
-// Empty if `text` is plain; else what is wrong with it, as in "the worker's name 'a\x1bb' has a
-// character that cannot be shown (\x1b): allowed is UTF-8 without control and invisible
-// characters". Long texts are cut.
+// Empty if `text` is plain and begins and ends with no blank; else what is wrong with it, as in
+// "the worker's name 'a\x1bb' has a character that cannot be shown (\x1b): allowed is UTF-8 without
+// control and invisible characters". Long texts are cut.
 std::string check_plain(std::string_view what, std::string_view text);
 
 }  // namespace syncd

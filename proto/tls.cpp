@@ -7,6 +7,7 @@
 #include <openssl/pem.h>
 #include <openssl/ssl.h>
 #include <openssl/x509v3.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <cstring>
@@ -29,6 +30,10 @@ constexpr long kSessionSeconds = 3600;
 // Peers whose latest session a client keeps.
 constexpr std::size_t kSessionsMax = 64;
 constexpr std::size_t kRecordBytes = 16 * 1024;
+// New keys that a peer may ask for: so many, and one more for each so many bytes. Each costs this
+// side some 10 us, the peer 27 bytes; who has a reason asks after millions of records.
+constexpr std::uint64_t kKeyUpdatesFree = 16;
+constexpr std::uint64_t kKeyUpdateBytes = 1024 * 1024;
 
 constexpr unsigned char kAlpn[] = {7, 's', 'y', 'n', 'c', 'd', '/', '1'};
 
@@ -76,7 +81,20 @@ int choose_http(SSL*, const unsigned char** out, unsigned char* length,
   return SSL_TLSEXT_ERR_OK;
 }
 
+// Or the library would wait for somebody to write to a pipe.
+bool is_regular_file(const std::string& path, std::string& error) {
+  struct stat found {};
+  if (::stat(path.c_str(), &found) != 0 || S_ISREG(found.st_mode))
+    return true;  // it says why itself
+  error = path + ": it is not a regular file";
+  return false;
+}
+
 bool load_certificate(SSL_CTX* context, const std::string& path, std::string& error) {
+  if (!is_regular_file(path, error)) {
+    error = "certificate " + error;
+    return false;
+  }
   if (SSL_CTX_use_certificate_chain_file(context, path.c_str()) == 1) return true;
   error = "certificate " + path + ": it cannot be read as a PEM file: " + library_reason();
   return false;
@@ -107,14 +125,22 @@ bool load_key(SSL_CTX* context, const std::string& path, const std::string& cert
 }
 
 bool load_authorities(SSL_CTX* context, const std::string& path, std::string& error) {
+  if (!is_regular_file(path, error)) {
+    error = "certificate authority " + error;
+    return false;
+  }
+  // Each is trusted as it is named, an intermediate one without the one above it, too.
+  X509_VERIFY_PARAM_set_flags(SSL_CTX_get0_param(context), X509_V_FLAG_PARTIAL_CHAIN);
   if (SSL_CTX_load_verify_file(context, path.c_str()) == 1) return true;
   error =
       "certificate authority " + path + ": it cannot be read as a PEM file: " + library_reason();
   return false;
 }
 
+using MessageCallback = void (*)(int, int, int, const void*, std::size_t, SSL*, void*);
+
 // What holds on both sides. Null: memory ran out.
-ContextPointer new_context(const SSL_METHOD* method) {
+ContextPointer new_context(const SSL_METHOD* method, MessageCallback on_message) {
   ERR_clear_error();
   ContextPointer context(SSL_CTX_new(method), SSL_CTX_free);
   if (!context) return context;
@@ -127,6 +153,7 @@ ContextPointer new_context(const SSL_METHOD* method) {
   SSL_CTX_set_max_cert_list(context.get(), kCertificateBytesMax);
   SSL_CTX_set_default_passwd_cb(context.get(), no_password);
   SSL_CTX_set_timeout(context.get(), kSessionSeconds);
+  SSL_CTX_set_msg_callback(context.get(), on_message);
   return context;
 }
 
@@ -157,6 +184,19 @@ std::vector<std::string> names_of(X509* certificate) {
     }
   }
   return names;
+}
+
+std::string digest_of(const X509* certificate) {
+  unsigned char digest[EVP_MAX_MD_SIZE];
+  unsigned size = 0;
+  if (X509_digest(certificate, EVP_sha256(), digest, &size) != 1) throw std::bad_alloc();
+  constexpr const char* kDigits = "0123456789abcdef";
+  std::string text;
+  for (unsigned i = 0; i < size; ++i) {
+    text += kDigits[digest[i] >> 4];
+    text += kDigits[digest[i] & 15];
+  }
+  return text;
 }
 
 std::int64_t seconds_of(const ASN1_TIME* time) {
@@ -190,10 +230,15 @@ void examine_certificate(SSL_CTX* context, const std::string& path, ServerFacts&
   facts.certificate = validity_of(own);
   STACK_OF(X509)* chain = nullptr;
   SSL_CTX_get0_chain_certs(context, &chain);
+  X509* last = own;  // of the way; files have it in order, and may have more
   for (int i = 0; i < sk_X509_num(chain); ++i) {
-    const Validity other = validity_of(sk_X509_value(chain, i));
-    facts.certificate.from_s = std::max(facts.certificate.from_s, other.from_s);
-    facts.certificate.until_s = std::min(facts.certificate.until_s, other.until_s);
+    X509* next = sk_X509_value(chain, i);
+    if (X509_check_issued(next, last) != X509_V_OK || X509_self_signed(last, 0) == 1) continue;
+    last = next;
+    const Validity of_next = validity_of(next);
+    if (facts.chain.until_s == 0) facts.chain = of_next;
+    facts.chain.from_s = std::max(facts.chain.from_s, of_next.from_s);
+    facts.chain.until_s = std::min(facts.chain.until_s, of_next.until_s);
   }
   if (X509_check_purpose(own, X509_PURPOSE_SSL_SERVER, 0) != 1) {
     facts.unfit = "certificate " + path +
@@ -211,8 +256,7 @@ void examine_authorities(SSL_CTX* context, const std::string& path, ServerFacts&
   for (int i = 0; i < sk_X509_OBJECT_num(all); ++i) {
     X509* authority = X509_OBJECT_get0_X509(sk_X509_OBJECT_value(all, i));
     if (authority == nullptr) continue;  // a revocation list
-    const Validity validity = validity_of(authority);
-    if (validity.until_s > facts.authorities.until_s) facts.authorities = validity;
+    facts.authorities.push_back(validity_of(authority));
     // One that has signed itself may stand for itself.
     if (X509_check_ca(authority) == 0 && X509_self_signed(authority, 0) != 1) {
       facts.unfit = "certificate authority " + path + ": " + subject_of(authority) +
@@ -240,6 +284,19 @@ std::string date_text(std::int64_t time_s) {
   return text;
 }
 
+Validity best_of(const std::vector<Validity>& all, std::int64_t now_s) {
+  // In force, to come, ended; and within these as the header says.
+  const auto rank = [now_s](const Validity& v) {
+    return now_s > v.until_s  ? std::pair(0, v.until_s)
+           : now_s < v.from_s ? std::pair(1, -v.from_s)
+                              : std::pair(2, v.until_s);
+  };
+  const auto best =
+      std::max_element(all.begin(), all.end(),
+                       [&](const Validity& a, const Validity& b) { return rank(a) < rank(b); });
+  return best == all.end() ? Validity{} : *best;
+}
+
 std::string why_not_in_force(const Validity& validity, std::int64_t now_s) {
   if (now_s > validity.until_s) {
     return "has expired: it was valid until " + date_text(validity.until_s);
@@ -250,7 +307,7 @@ std::string why_not_in_force(const Validity& validity, std::int64_t now_s) {
 // ---- Context -----------------------------------------------------------------------------------
 
 std::shared_ptr<Context> Context::server(const ServerSettings& settings, std::string& error) {
-  ContextPointer context = new_context(TLS_server_method());
+  ContextPointer context = new_context(TLS_server_method(), on_message);
   if (!context) {
     error = "memory ran out";
     return nullptr;
@@ -286,7 +343,7 @@ std::shared_ptr<Context> Context::server(const ServerSettings& settings, std::st
 }
 
 std::shared_ptr<Context> Context::client(const ClientSettings& settings, std::string& error) {
-  ContextPointer context = new_context(TLS_client_method());
+  ContextPointer context = new_context(TLS_client_method(), on_message);
   if (!context) {
     error = "memory ran out";
     return nullptr;
@@ -339,6 +396,20 @@ int Context::on_session(SSL* ssl, SSL_SESSION* session) {
   } catch (const std::bad_alloc&) {
     return 0;
   }
+}
+
+// Called by the library within a channel's receive() and send(). The library would handle as many
+// as the bytes at hand hold: it gets no more of them.
+void Context::on_message(int is_written, int, int type, const void* bytes, std::size_t size,
+                         SSL* ssl, void*) {
+  constexpr unsigned char kKeyUpdate = 24;
+  if (is_written != 0 || type != SSL3_RT_HANDSHAKE || size == 0 ||
+      *static_cast<const unsigned char*>(bytes) != kKeyUpdate) {
+    return;
+  }
+  auto* channel = static_cast<Channel*>(SSL_get_app_data(ssl));
+  ++channel->key_updates_;
+  if (channel->is_flooded()) channel->wire_.in = {};
 }
 
 // Each is used once: whoever watches cannot tell that two connections come from one client.
@@ -461,9 +532,14 @@ bool Channel::resumed() const {
   return SSL_session_reused(ssl_) == 1;
 }
 
+bool Channel::is_flooded() const {
+  return key_updates_ > kKeyUpdatesFree + received_bytes_ / kKeyUpdateBytes;
+}
+
 bool Channel::receive(std::span<const std::uint8_t> bytes, std::vector<std::uint8_t>& plain,
                       std::vector<std::uint8_t>& out) {
   if (failed()) return false;
+  received_bytes_ += bytes.size();
   wire_ = {bytes, &out};
   ERR_clear_error();
   bool good = established_ || shake_hands();
@@ -484,6 +560,11 @@ bool Channel::receive(std::span<const std::uint8_t> bytes, std::vector<std::uint
     }
   }
   wire_ = {};
+  if (good && is_flooded()) {
+    good = fail(Status::kProtocol,
+                (is_server() ? "the client" : "the daemon") +
+                    std::string(" asks for new TLS keys again and again (KeyUpdate)"));
+  }
   return good;
 }
 
@@ -520,6 +601,7 @@ bool Channel::check_peer() {
     return fail(Status::kAuth, "the client's certificate has expired");
   }
   peer_names_ = names_of(certificate);
+  if (peer_names_.empty()) peer_digest_ = digest_of(certificate);
   return true;
 }
 

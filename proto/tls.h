@@ -30,7 +30,9 @@ inline constexpr const char* kProtocolName = "syncd/1";
 struct ServerSettings {
   std::string certificate_file;  // PEM: the daemon's own certificate first, then what signed it
   std::string key_file;          // PEM, not encrypted, nobody else's to read
-  std::string client_ca_file;  // PEM: who may sign clients' certificates; empty: none is asked for
+  // PEM: who may sign clients' certificates, intermediate authorities too, whose own need not be
+  // there; empty: none is asked for
+  std::string client_ca_file;
   bool require_client_certificate = false;
   bool http = false;  // HTTP/1.1 is spoken over it instead of frames
   // Seconds since 1970, by which a client's certificate has expired also where a session that is
@@ -53,14 +55,20 @@ struct Validity {
 
 // What the daemon's files are good for.
 struct ServerFacts {
-  Validity certificate;  // while it and all that stands behind it in its file are in force
-  Validity authorities;  // of client_ca_file: while at least one of it is
+  Validity certificate;  // the daemon's own
+  // While all are in force that stand behind it in its file, on the way to its authority; until_s
+  // is 0 where there are none. A client may know another way.
+  Validity chain;
+  std::vector<Validity> authorities;  // of client_ca_file, one by one
   // Why no client would accept the certificate, or nobody could have one of these authorities,
   // whatever the time is: "certificate F: it is not for a server (...)". Empty: nothing is known
   // against them.
   std::string unfit;
 };
 
+// Of several, of which one is enough: of those in force the one that ends last; else the first to
+// come; else the last to have ended. {} of none.
+Validity best_of(const std::vector<Validity>& all, std::int64_t now_s);
 // "has expired: it was valid until 2026-11-01T00:00:00Z", "is not valid before ..."; empty if it is
 // in force at that time.
 std::string why_not_in_force(const Validity& validity, std::int64_t now_s);
@@ -87,6 +95,8 @@ class Context {
       : context_(context), is_server_(is_server), http_(http), now_(now) {}
   bool has_expired(const x509_st* certificate) const;
   static int on_session(ssl_st* ssl, ssl_session_st* session);
+  static void on_message(int is_written, int version, int type, const void* bytes, std::size_t size,
+                         ssl_st* ssl, void* unused);
   ssl_session_st* take_session(const std::string& peer);
 
   ssl_ctx_st* context_;
@@ -132,6 +142,8 @@ class Channel {
   // The DNS names, e-mail addresses and URIs for which the peer's certificate is made out, once
   // established; empty if it has shown none. The daemon's end alone.
   const std::vector<std::string>& peer_names() const { return peer_names_; }
+  // Of a certificate that has no such name: its SHA-256 in hexadecimal. Else empty.
+  const std::string& peer_digest() const { return peer_digest_; }
 
  private:
   friend class Context;
@@ -141,6 +153,7 @@ class Channel {
     std::vector<std::uint8_t>* out = nullptr;
   };
   struct Io;
+  bool is_flooded() const;
 
   explicit Channel(std::shared_ptr<Context> context) : context_(std::move(context)) {}
   bool open();
@@ -153,6 +166,8 @@ class Channel {
   std::shared_ptr<Context> context_;
   ssl_st* ssl_ = nullptr;
   Wire wire_;
+  std::uint64_t received_bytes_ = 0;
+  std::uint64_t key_updates_ = 0;  // that the peer has asked for
   std::string host_;
   std::string peer_;
   bool established_ = false;
@@ -161,6 +176,7 @@ class Channel {
   std::string error_;
   std::vector<std::uint8_t> unsent_;  // sent before the handshake was over
   std::vector<std::string> peer_names_;
+  std::string peer_digest_;
 };
 
 // Whether the first bytes of a client can be TLS. A frame cannot begin like this: its length would

@@ -73,6 +73,9 @@ class AdminServer::Client {
   std::vector<std::string> certificate_names() const {
     return channel_ ? channel_->peer_names() : std::vector<std::string>{};
   }
+  std::string certificate_digest() const {
+    return channel_ ? channel_->peer_digest() : std::string{};
+  }
   void wait() {
     state_ = State::kWaiting;
     waiting_ms_ = uv_now(&server_.own_loop_);
@@ -449,9 +452,10 @@ bool AdminServer::may_read(const Client& client, HttpAnswer& refusal) {
   }
   net::Applicant applicant;
   applicant.certificate_names = client.certificate_names();
-  if (wants_certificate && applicant.certificate_names.empty()) {
-    refusal =
-        text_answer(403, "a client certificate that names somebody is wanted (tls.client_ca)");
+  applicant.certificate_digest = client.certificate_digest();
+  if (wants_certificate && applicant.certificate_names.empty() &&
+      applicant.certificate_digest.empty()) {
+    refusal = text_answer(403, "a client certificate is wanted (tls.client_ca)");
     return false;
   }
   if (admission == nullptr) return true;

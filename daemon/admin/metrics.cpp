@@ -166,15 +166,15 @@ constexpr Metric kMetrics[] = {
        samples.add(all.admin.refused, {{"result", "refused"}});
      }},
     {"syncd_tls_not_after_timestamp_seconds", "gauge", "certificate",
-     "When the daemon's certificate (server; with what it is signed by, as far as that is in its "
-     "file) and the last of those that may sign clients' (client_ca) expire, in seconds since the "
-     "Unix epoch.",
+     "When the daemon's certificate expires (server), and the last of those in force that may sign "
+     "clients' (client_ca), in seconds since the Unix epoch.",
      [](const All& all, Samples& samples) {
        const tls::ServerFacts& facts = all.snapshot.server.certificates;
        if (facts.certificate.until_s == 0) return;
        samples.add(facts.certificate.until_s, {{"certificate", "server"}});
-       if (facts.authorities.until_s == 0) return;
-       samples.add(facts.authorities.until_s, {{"certificate", "client_ca"}});
+       if (facts.authorities.empty()) return;
+       const tls::Validity best = tls::best_of(facts.authorities, all.snapshot.server.wall_clock_s);
+       samples.add(best.until_s, {{"certificate", "client_ca"}});
      }},
 
     // ---- connections

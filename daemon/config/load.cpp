@@ -388,7 +388,7 @@ void Loader::check_tls() {
     loaded_.certificate_problem =
         where("tls.certificate") + ": certificate " + tls.certificate_file + " " + why;
   } else if (authority) {
-    why = tls::why_not_in_force(facts.authorities, now_s);
+    why = tls::why_not_in_force(tls::best_of(facts.authorities, now_s), now_s);
     if (why.empty()) return;
     loaded_.certificate_problem =
         where("tls.client_ca") + ": certificate authority " + tls.client_ca_file + " " + why;

@@ -218,7 +218,7 @@ bool read_groups(const RawValue& value, Config& config, std::string& why) {
 }
 
 bool is_identity_pattern(const std::string& text, std::string& why) {
-  for (const char* kind : {"cert:", "token:", "uid:", "gid:"}) {
+  for (const char* kind : {"cert:", "cert-sha256:", "token:", "uid:", "gid:"}) {
     if (text.starts_with(kind) && text.size() > std::strlen(kind)) return true;
   }
   if (text == "*" || text == "token") return true;
@@ -458,16 +458,19 @@ std::vector<Setting> make_settings() {
          return true;
        },
        [](const Config& c) { return show_path(c.auth.token_file); }},
-      {"auth.unix_users", nullptr, "a list of users, by name or number",
+      {"auth.unix_users", nullptr, "a list of users, by name or number, as in [\"1000\", \"ops\"]",
        "who may use the Unix socket without a token, beside root and the daemon's own user",
        read_users, [](const Config& c) { return show_ids(c.auth.unix_users); }},
-      {"auth.unix_groups", nullptr, "a list of groups, by name or number",
+      {"auth.unix_groups", nullptr,
+       "a list of groups, by name or number, as in [\"998\", \"syncd\"]",
        "the same by a group that the user is in", read_groups,
        [](const Config& c) { return show_ids(c.auth.unix_groups); }},
       {"auth.allow", nullptr,
        "a list of \"IDENTITY JOB\", both patterns of *, ? and [...], as in \"cert:*.a.example "
        "a-*\"; "
-       "identities are cert:NAME, token:NAME, token, uid:N and gid:N",
+       "identities are cert:NAME (a DNS name, e-mail address or URI of the certificate), "
+       "cert-sha256:DIGEST (of one without any, in hexadecimal), token:NAME, token, uid:N and "
+       "gid:N",
        "who may use which jobs (default: whoever is admitted, all)", read_allow,
        [](const Config& c) {
          std::vector<std::string> texts;

@@ -1,7 +1,9 @@
 // See tls_init.h.
 #include "daemon/ctl/tls_init.h"
 
+#include <arpa/inet.h>
 #include <fcntl.h>
+#include <netinet/in.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -19,6 +21,8 @@
 #include "daemon/ctl/certificates.h"
 #include "daemon/ctl/commands.h"
 #include "proto/defaults.h"
+#include "proto/host.h"
+#include "proto/plain_text.h"
 #include "proto/secret_file.h"
 
 namespace syncd::ctl {
@@ -100,12 +104,15 @@ void check_name(const std::string& name) {
     return (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '.' ||
            c == '_' || c == '-';
   };
+  // It would stand in the certificate as an address, which no rule of the daemon's can name.
+  in_addr address{};
+  const bool numeric = inet_pton(AF_INET, name.c_str(), &address) == 1;
   const bool taken = name == "ca" || name == "server" || name == "syncd" || name.starts_with('.');
-  if (name.empty() || name.size() > 64 || taken ||
+  if (name.empty() || name.size() > 64 || taken || numeric ||
       !std::all_of(name.begin(), name.end(), allowed)) {
     throw Failure{kExitUsage, "'" + name +
                                   "' cannot name a client; allowed: 1 to 64 of A-Z a-z 0-9 . _ -, "
-                                  "but ca, server and syncd, and not a dot at first"};
+                                  "but ca, server and syncd, no address, and not a dot at first"};
   }
 }
 
@@ -138,11 +145,17 @@ std::string configuration(const std::string& directory) {
 void init(const TlsOptions& options, std::ostream& out) {
   check_name(options.name);
   const std::string directory = std::filesystem::absolute(options.directory).lexically_normal();
-  if (directory.find_first_of("\"\\\n") != std::string::npos) {
+  if (directory.find_first_of("\"\\") != std::string::npos || !is_plain(directory)) {
     throw Failure{kExitUsage, "'" + directory + "' cannot stand in a configuration file"};
   }
   std::vector<std::string> hosts = options.hosts;
   if (hosts.empty()) hosts.push_back(this_host());
+  for (const std::string& host : hosts) {
+    if ((is_host_name(host) && !host.empty()) || is_ipv6_address(host)) continue;
+    throw Failure{kExitUsage, "--host '" + plain(host) +
+                                  "' is no host; allowed: a DNS name or a numeric address, without "
+                                  "a port"};
+  }
   const std::string first = hosts.front();
   // Tools on the same machine name it so.
   for (const char* local : {"localhost", "127.0.0.1", "::1"}) {
@@ -162,6 +175,15 @@ void init(const TlsOptions& options, std::ostream& out) {
   std::filesystem::create_directories(std::filesystem::path(directory).parent_path(), ignored);
   if (mkdir(directory.c_str(), 0700) != 0 && errno != EEXIST) {
     throw Failure{kExitStore, directory + ": " + std::strerror(errno)};
+  }
+  struct stat found {};
+  if (stat(directory.c_str(), &found) == 0 &&
+      ((found.st_mode & (S_IWGRP | S_IWOTH)) != 0 || found.st_uid != geteuid())) {
+    throw Failure{kExitStore,
+                  directory +
+                      ": others may write in it, and could put an authority of their own "
+                      "in its place; allowed: a directory of your own, of mode 0700 or "
+                      "0755"};
   }
   std::vector<NewFile> files;
   add_pair(files, "ca", authority);

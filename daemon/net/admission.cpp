@@ -60,10 +60,14 @@ std::string Identity::text() const {
   return text;
 }
 
-std::string Identity::key() const {
-  std::string key;
-  for (const std::string& name : names) key += name + "\n";  // which no name has in it
-  return key;
+std::vector<std::string> Identity::counted() const {
+  std::vector<std::string> counted;
+  for (const std::string& name : names) {
+    if (!name.starts_with("gid:") && (name != "token" || names.size() == 1)) {
+      counted.push_back(name);
+    }
+  }
+  return counted;
 }
 
 std::unique_ptr<Admission> Admission::make(AdmissionRules rules, std::string& error) {
@@ -129,7 +133,14 @@ bool Admission::read_tokens(std::vector<Token>& tokens, std::string& error) cons
     if (tokens.size() == kTokensMax) {
       return complain(number, "more than " + std::to_string(kTokensMax) + " tokens");
     }
-    tokens.push_back({name.empty() ? "token" : "token:" + std::string(name), digest_of(line)});
+    const Digest digest = digest_of(line);
+    const auto same = std::find_if(tokens.begin(), tokens.end(),
+                                   [&](const Token& token) { return token.digest == digest; });
+    if (same != tokens.end()) {
+      return complain(number, "the token stands in the file already, as " + same->identity +
+                                  "; allowed is each once");
+    }
+    tokens.push_back({name.empty() ? "token" : "token:" + std::string(name), digest});
   }
   if (tokens.empty()) return complain(number, "there is no token in it");
   wipe(text);
@@ -182,6 +193,9 @@ void Admission::add_groups(const Applicant& applicant, Identity& identity) const
 bool Admission::admit(const Applicant& applicant, Identity& identity, std::string& why) const {
   for (const std::string& name : applicant.certificate_names) {
     identity.names.push_back("cert:" + name);
+  }
+  if (!applicant.certificate_digest.empty()) {
+    identity.names.push_back("cert-sha256:" + applicant.certificate_digest);
   }
   bool known = false;
   if (!applicant.is_tcp && applicant.uid != static_cast<uid_t>(-1)) {

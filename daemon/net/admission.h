@@ -53,11 +53,13 @@ struct Applicant {
   gid_t gid = static_cast<gid_t>(-1);
   std::vector<gid_t> groups;  // its user's others
   std::vector<std::string> certificate_names;
+  std::string certificate_digest;  // of a certificate that has no name
   std::string_view token;
 };
 
-// Who somebody is: "cert:NAME" for each name in a certificate, "token:NAME" or "token", "uid:1000",
-// and "gid:1000" for the user's own group and for each other of the user's that a rule may name.
+// Who somebody is: "cert:NAME" for each name in a certificate, "cert-sha256:DIGEST" for one that
+// has none, "token:NAME" or "token", "uid:1000", and "gid:1000" for the user's own group and for
+// each other of the user's that a rule may name.
 struct Identity {
   std::vector<std::string> names;
   bool is_owner = false;  // root or the daemon's own user, on this machine: may do everything
@@ -65,8 +67,10 @@ struct Identity {
   // "cert:a.example, token:team-a"; "nobody known" if there are none. Of very many, the first and
   // how many more there are: the log and answers hold it.
   std::string text() const;
-  // All of them: no two clients that differ in one have the same.
-  std::string key() const;
+  // Those for which a client's share is counted, each by itself, so that no combination of them is
+  // somebody new: all but groups, and the token without a name that many may have, unless there is
+  // nothing else.
+  std::vector<std::string> counted() const;
 };
 
 class Admission {

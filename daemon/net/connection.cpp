@@ -14,6 +14,10 @@ namespace {
 // Buffers above this are given back when they are empty: thousands of connections that were busy
 // once should not keep megabytes each.
 constexpr std::size_t kKeptBytes = 16 * 1024;
+// Of TLS until the first message is there: a chain of certificates (32 KiB) and a Hello (8 KiB)
+// with what surrounds them.
+constexpr std::size_t kSealedBeforeHelloMax = 64 * 1024;
+constexpr std::size_t kSealedPieceBytes = 4 * 1024;
 
 void release_if_large(std::vector<std::uint8_t>& buffer) {
   buffer.clear();
@@ -78,6 +82,10 @@ const std::vector<std::string>& Connection::certificate_names() const {
   return tls_ != nullptr ? tls_->peer_names() : none;
 }
 
+std::string Connection::certificate_digest() const {
+  return tls_ != nullptr ? tls_->peer_digest() : std::string{};
+}
+
 // ---- reading ------------------------------------------------------------------------------------
 
 void Connection::on_allocate(uv_handle_t* handle, size_t, uv_buf_t* buffer) {
@@ -114,15 +122,28 @@ void Connection::consume_sealed(std::span<const std::uint8_t> bytes) {
     return;
   }
   std::vector<std::uint8_t>& plain = host_.plain_buffer();
-  plain.clear();
-  const bool good = tls_->receive(bytes, plain, sealed_);
-  if (!sealed_.empty()) host_.on_output(*this);
-  if (!plain.empty()) consume(plain);
-  if (!usable()) return;
-  if (!good) {
-    host_.on_broken(*this, tls_->status(), tls_->error());
-  } else if (tls_->ended()) {
-    lose("the client closed it");
+  while (!bytes.empty() && usable()) {
+    // In pieces, so that what comes after the first message is not counted with what precedes it.
+    const std::size_t most = state_ == State::kHandshake ? kSealedPieceBytes : bytes.size();
+    const auto piece = bytes.first(std::min(bytes.size(), most));
+    bytes = bytes.subspan(piece.size());
+    if (state_ == State::kHandshake &&
+        (sealed_before_hello_ += piece.size()) > kSealedBeforeHelloMax) {
+      host_.on_broken(*this, Status::kProtocol,
+                      "more than " + std::to_string(kSealedBeforeHelloMax) +
+                          " bytes of TLS came before the first message");
+      return;
+    }
+    plain.clear();
+    const bool good = tls_->receive(piece, plain, sealed_);
+    if (!sealed_.empty()) host_.on_output(*this);
+    if (!plain.empty()) consume(plain);
+    if (!usable()) return;
+    if (!good) {
+      host_.on_broken(*this, tls_->status(), tls_->error());
+    } else if (tls_->ended()) {
+      lose("the client closed it");
+    }
   }
 }
 

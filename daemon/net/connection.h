@@ -76,6 +76,7 @@ class Connection {
   const Accepted& accepted() const { return accepted_; }
   // What its certificate says of the client, once TLS has begun.
   const std::vector<std::string>& certificate_names() const;
+  std::string certificate_digest() const;  // of one without names
   State state() const { return state_; }
   // Whether messages still make sense to it.
   bool usable() const { return state_ == State::kHandshake || state_ == State::kOpen; }
@@ -152,8 +153,9 @@ class Connection {
   wire::FrameSplitter partial_;        // holds only what no whole frame has been made of yet
   std::unique_ptr<tls::Channel> tls_;  // null: what is in out() leaves as it is
   bool tls_begun_ = false;             // the client's first bytes have come
-  bool tls_closed_ = false;            // its end has been said
-  std::vector<std::uint8_t> sealed_;   // what tls_ has made of out_, and says by itself
+  std::size_t sealed_before_hello_ = 0;
+  bool tls_closed_ = false;           // its end has been said
+  std::vector<std::uint8_t> sealed_;  // what tls_ has made of out_, and says by itself
   std::vector<std::uint8_t> out_;
   std::vector<std::uint8_t> writing_;  // handed to libuv
 

@@ -12,6 +12,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <ctime>
 #include <memory>
 
 namespace syncd::net {
@@ -146,6 +147,17 @@ bool clear_path(const sockaddr_un& address, const std::string& path, std::string
   return false;
 }
 
+// False: errno is EWOULDBLOCK where somebody else has it.
+bool lock_in_time(int fd, int wait_ms) {
+  constexpr int kPauseMs = 20;
+  constexpr timespec kPause{0, kPauseMs * 1'000'000};
+  for (int left_ms = wait_ms; flock(fd, LOCK_EX | LOCK_NB) != 0; left_ms -= kPauseMs) {
+    if (errno != EWOULDBLOCK || left_ms <= 0) return false;
+    nanosleep(&kPause, nullptr);
+  }
+  return true;
+}
+
 }  // namespace
 
 void UniqueFd::reset(int fd) {
@@ -192,7 +204,7 @@ bool open_tcp_sockets(const TcpAddress& address, std::vector<ListenSocket>& sock
 }
 
 bool open_unix_socket(const std::string& path, mode_t mode, ListenSocket& socket,
-                      std::string& error) {
+                      std::string& error, int lock_wait_ms) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   if (path.empty() || path.size() >= sizeof address.sun_path) {
@@ -205,9 +217,11 @@ bool open_unix_socket(const std::string& path, mode_t mode, ListenSocket& socket
 
   // Two daemons that start in the same moment must not remove each other's socket: the look, the
   // removal and the bind happen under a lock on the directory, which leaves no file behind.
+  // Whoever may read the directory can hold that lock, too, and is not waited for very long.
   const UniqueFd directory(open(parent_of(path).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (directory.get() < 0 || flock(directory.get(), LOCK_EX) != 0) {
-    error = "cannot lock the directory of " + path + ": " + reason(errno);
+  if (directory.get() < 0 || !lock_in_time(directory.get(), lock_wait_ms)) {
+    error = "cannot lock the directory of " + path + ": " +
+            (errno == EWOULDBLOCK ? "another process has it locked (see lslocks)" : reason(errno));
     return false;
   }
   if (!clear_path(address, path, error)) return false;

@@ -140,25 +140,45 @@ void Network::on_accept(Accepted accepted) {
   on_deadline_moved(*connection);
 }
 
-// False: the newcomer has been told why it is not served.
+// False: the newcomer has been told why it is not served. Those that have not introduced themselves
+// make room, or whoever has no right at all could keep out those who have one.
 bool Network::has_room(const Accepted& accepted) {
-  if (connection_count_ >= options_.connections_max) {
-    count(Refusal::kConnectionsMax);
-    refuse_newcomer(accepted,
-                    "this daemon serves " + std::to_string(connection_count_) +
-                        " connections already, the most allowed (limits.connections_max)");
+  const auto found = per_machine_.find(accepted.machine);
+  const std::size_t of_machine = accepted.is_tcp && found != per_machine_.end() ? found->second : 0;
+  std::string full;
+  Connection* oldest = nullptr;
+  Refusal why = Refusal::kMachineMax;
+  if (of_machine >= options_.connections_per_machine_max) {
+    full = "this daemon serves " + std::to_string(of_machine) +
+           " connections of this machine already, the most allowed "
+           "(limits.connections_per_machine_max)";
+    oldest = oldest_unintroduced(&accepted.machine);
+  } else if (connection_count_ >= options_.connections_max) {
+    full = "this daemon serves " + std::to_string(connection_count_) +
+           " connections already, the most allowed (limits.connections_max)";
+    why = Refusal::kConnectionsMax;
+    oldest = oldest_unintroduced(nullptr);
+  }
+  if (!full.empty() && oldest == nullptr) {
+    count(why);
+    refuse_newcomer(accepted, full);
     return false;
   }
-  if (!accepted.is_tcp) return true;
-  const auto found = per_machine_.find(accepted.machine);
-  if (found == per_machine_.end() || found->second < options_.connections_per_machine_max) {
-    return may_shake_hands(accepted);
+  if (accepted.is_tcp && !may_shake_hands(accepted)) return false;
+  if (oldest != nullptr)
+    turn_out(*oldest, full + ": one that has not introduced itself makes room");
+  return true;
+}
+
+// Null: there is none. `machine`: of whom; null: of all.
+Connection* Network::oldest_unintroduced(const std::string* machine) {
+  for (const ConnectionId id : unintroduced_) {
+    Connection* connection = find(id);
+    if (connection == nullptr || connection->state() == Connection::State::kClosed) continue;
+    const Accepted& accepted = connection->accepted();
+    if (machine == nullptr || (accepted.is_tcp && accepted.machine == *machine)) return connection;
   }
-  count(Refusal::kMachineMax);
-  refuse_newcomer(accepted, "this daemon serves " + std::to_string(found->second) +
-                                " connections of this machine already, the most allowed "
-                                "(limits.connections_per_machine_max)");
-  return false;
+  return nullptr;
 }
 
 // Before the handshake costs anything: it needs no credentials to be begun.
@@ -176,17 +196,20 @@ bool Network::may_shake_hands(const Accepted& accepted) {
 
 void Network::make_room() {
   if (unintroduced_.size() < options_.unintroduced_max) return;
-  Connection* oldest = find(*unintroduced_.begin());
-  unintroduced_.erase(unintroduced_.begin());
-  if (oldest == nullptr || oldest->state() == Connection::State::kClosed) return;
+  Connection* oldest = oldest_unintroduced(nullptr);
+  if (oldest == nullptr) return;
+  turn_out(*oldest, std::to_string(options_.unintroduced_max) +
+                        " connections have not introduced themselves, the most allowed "
+                        "(limits.unintroduced_max): the oldest makes room");
+}
+
+void Network::turn_out(Connection& unintroduced, const std::string& text) {
   count(Refusal::kUnintroduced);
-  const std::string text = std::to_string(options_.unintroduced_max) +
-                           " connections have not introduced themselves, the most allowed "
-                           "(limits.unintroduced_max): the oldest makes room";
+  unintroduced_.erase(unintroduced.id());
   // Once for each time that it gets so far, or the log would be one more thing to fill up.
   const LogLevel level = limit_reported_ ? LogLevel::kDebug : LogLevel::kWarn;
   limit_reported_ = true;
-  end(*oldest, text, level);
+  end(unintroduced, text, level);
 }
 
 void Network::refuse_newcomer(const Accepted& accepted, const std::string& text) {
@@ -276,6 +299,7 @@ bool Network::admit(Connection& connection, const wire::Hello& hello) {
   applicant.gid = connection.accepted().gid;
   applicant.groups = connection.accepted().groups;
   applicant.certificate_names = connection.certificate_names();
+  applicant.certificate_digest = connection.certificate_digest();
   applicant.token = hello.token;
   std::string why;
   if (admission_->admit(applicant, connection.identity, why)) return true;
@@ -285,18 +309,21 @@ bool Network::admit(Connection& connection, const wire::Hello& hello) {
 
 // One tenant must not take every place. Those of whom nothing is known are counted by machine.
 bool Network::has_room_for(Connection& connection) {
-  const Identity& identity = connection.identity;
-  if (identity.is_owner || identity.names.empty()) return true;
-  std::size_t& sessions = per_identity_[identity.key()];
-  if (sessions < options_.connections_per_identity_max) {
-    ++sessions;
-    return true;
+  if (connection.identity.is_owner) return true;
+  const std::vector<std::string> names = connection.identity.counted();
+  for (const std::string& name : names) {
+    const auto found = per_identity_.find(name);
+    if (found == per_identity_.end() || found->second < options_.connections_per_identity_max) {
+      continue;
+    }
+    fail(connection, Status::kLimit,
+         "this daemon serves " + std::to_string(found->second) + " connections of '" + name +
+             "' already, the most allowed (limits.connections_per_identity_max)",
+         Refusal::kIdentityMax);
+    return false;
   }
-  fail(connection, Status::kLimit,
-       "this daemon serves " + std::to_string(sessions) + " connections of '" + identity.text() +
-           "' already, the most allowed (limits.connections_per_identity_max)",
-       Refusal::kIdentityMax);
-  return false;
+  for (const std::string& name : names) ++per_identity_[name];
+  return true;
 }
 
 const Identity* Network::identity(ConnectionId id) const {
@@ -451,9 +478,11 @@ void Network::on_gone(Connection& connection) {
   if (connection_count_ == 0 || connection.was_established()) limit_reported_ = false;
   if (connection.was_established()) {
     --stats_.sessions;
-    if (const auto found = per_identity_.find(connection.identity.key());
-        found != per_identity_.end() && --found->second == 0) {
-      per_identity_.erase(found);
+    for (const std::string& name : connection.identity.counted()) {
+      const auto found = per_identity_.find(name);  // of the daemon's own user there is none
+      if (found != per_identity_.end() && !connection.identity.is_owner && --found->second == 0) {
+        per_identity_.erase(found);
+      }
     }
     handler_.on_closed(id, connection.closed_why);
   }

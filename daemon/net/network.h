@@ -139,6 +139,8 @@ class Network final : private ConnectionHost {
     log(LogLevel::kWarn, std::move(event), nullptr, std::move(fields));
   }
   static constexpr std::uint64_t kWarnLinesPerSecond = 20;
+  // Whether one more line of this event may be written in this second; it counts as one.
+  bool has_line_left(const std::string& event);
 
   // Disconnects at once; on_closed() follows.
   void close(ConnectionId connection, const std::string& reason);
@@ -192,8 +194,9 @@ class Network final : private ConnectionHost {
   ConnectionId take_slot();
   void log(LogLevel level, std::string event, const Connection* connection,
            std::vector<std::pair<std::string, std::string>> fields);
-  bool has_line_left(const std::string& event);
   void tell_of_lines_left_out();
+  Connection* oldest_unintroduced(const std::string* machine);
+  void turn_out(Connection& unintroduced, const std::string& text);
 
   uv_loop_t* loop_;
   NetworkOptions options_;

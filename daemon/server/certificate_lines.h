@@ -10,9 +10,10 @@
 
 namespace syncd::server {
 
-// One line for the certificate and one for the authorities of clients, if there are any: until when
-// they are in force, as a warning in the last two weeks (the alert SyncdCertificateEndsSoon's), and
-// as an error if they are not.
+// One line for the certificate, one for what stands behind it in its file, and one for the
+// authorities of clients, if there are any: until when they are in force, as a warning in the last
+// two weeks (as the alert SyncdCertificateEndsSoon), and as an error if they are not (as a warning,
+// where only some clients may care).
 std::vector<LogLine> certificate_lines(const tls::ServerSettings& settings,
                                        const tls::ServerFacts& facts, std::int64_t now_s);
 

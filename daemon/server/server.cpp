@@ -311,6 +311,7 @@ ServerView Server::view(std::size_t jobs_max) {
   view.engine = core_.engine().stats();
   view.store_figures = core_.store_figures();
   if (const tls::Context* tls = network_.tls()) view.certificates = tls->facts();
+  view.wall_clock_s = wall_clock_us() / 1'000'000;
   view.jobs_left_out = core_.engine().figures(jobs_max, view.jobs);
   return view;
 }

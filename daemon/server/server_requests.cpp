@@ -226,6 +226,16 @@ void Server::end_audit(const Caller& caller, const wire::Body& answer) {
   if (audit == audits_.end()) return;
   LogLine line{LogLevel::kInfo, "audit", std::move(audit->what)};
   audits_.erase(audit);
+  // Whoever may do nothing can be refused a thousand times a second, and the log is no place to do
+  // harm in: of each client's some are lines like others.
+  if (error != nullptr) {
+    const net::Identity* identity = network_.identity(caller.connection);
+    const std::string who = identity != nullptr ? identity->text() : "nobody known";
+    if (!network_.has_line_left("audit of what " + who + " was refused")) {
+      line.level = LogLevel::kDebug;
+      line.event = "refused_audit";
+    }
+  }
   line.fields.emplace_back("result",
                            error != nullptr ? std::string(status_name(error->status)) : "done");
   log_(line);
@@ -267,22 +277,24 @@ Engine::Visible Server::visible_to(ConnectionId connection) const {
 bool Server::within_quota(ConnectionId connection, const wire::Body& body, std::string& why) {
   if (core_.engine().policy_to_make(body) == nullptr) return true;
   const net::Identity* identity = network_.identity(connection);
-  if (identity == nullptr || identity->is_owner || identity->names.empty()) return true;
-  const auto made = made_by_.find(identity->key());
-  if (made == made_by_.end()) return true;
-  std::erase_if(made->second, [&](JobId job) { return !core_.engine().goes_on(job); });
-  if (made->second.size() < options_.jobs_per_identity_max) return true;
-  why = "'" + identity->text() + "' has made " + std::to_string(made->second.size()) +
-        " jobs that go on, the most allowed (limits.jobs_per_identity_max): stop one first";
-  return false;
+  if (identity == nullptr || identity->is_owner) return true;
+  for (const std::string& who : identity->counted()) {
+    const auto made = made_by_.find(who);
+    if (made == made_by_.end()) continue;
+    std::erase_if(made->second, [&](JobId job) { return !core_.engine().goes_on(job); });
+    if (made->second.size() < options_.jobs_per_identity_max) continue;
+    why = "'" + who + "' has made " + std::to_string(made->second.size()) +
+          " jobs that go on, the most allowed (limits.jobs_per_identity_max): stop one first";
+    return false;
+  }
+  return true;
 }
 
 void Server::note_owner(ConnectionId connection, const std::string& name, JobId before) {
   const JobId made = core_.engine().find_job(name);
   const net::Identity* identity = network_.identity(connection);
-  if (made == before || identity == nullptr || identity->is_owner || identity->names.empty())
-    return;
-  made_by_[identity->key()].insert(made);
+  if (made == before || identity == nullptr || identity->is_owner) return;
+  for (const std::string& who : identity->counted()) made_by_[who].insert(made);
 }
 
 void Server::refuse(const Caller& caller, Status status, std::string why) {
@@ -348,11 +360,12 @@ void Server::answer_history(const Caller& caller, const wire::HistoryRequest& re
                   });
 }
 
-// For shares among clients: the identity, or the connection of whom nothing is known.
+// For shares among clients: who it is, or the connection of whom nothing is known.
 std::string Server::client_text(ConnectionId connection) const {
   const net::Identity* identity = network_.identity(connection);
-  if (identity != nullptr && !identity->is_owner && !identity->names.empty()) {
-    return identity->key();
+  if (identity != nullptr && !identity->is_owner) {
+    const std::vector<std::string> names = identity->counted();
+    if (!names.empty()) return names.front();
   }
   return "connection " + std::to_string(connection);
 }

@@ -29,6 +29,7 @@ struct ServerView {
   EngineStats engine;
   StoreFigures store_figures;
   tls::ServerFacts certificates;  // nothing where there is no TLS
+  std::int64_t wall_clock_s = 0;  // seconds since 1970
   std::vector<JobFigures> jobs;
   std::size_t jobs_left_out = 0;
 };

@@ -223,9 +223,8 @@ TEST_F(OverTls, CertificatesThatAreNotInForceAreNamedAndNoReloadTakesThemOn) {
   }
 
   Daemon daemon(directory_, options(false));
-  EXPECT_THAT(
-      daemon.log(),
-      HasSubstr("warn certificate_ends_soon file=" + files_.certificate("server") + " until=20"));
+  EXPECT_THAT(daemon.log(), HasSubstr("warn certificate_ends_soon file=" +
+                                      files_.certificate("server") + " of=daemon until=20"));
   const std::string address = "tls:" + daemon.tcp_address();
   write_file(directory_.file("syncd.toml"), config_of("expired"));
   daemon.signal(SIGHUP);
@@ -325,10 +324,29 @@ TEST_F(OverTls, AFirstSecureSetUpIsThreeCommands) {
   EXPECT_EQ(open(address, {made + "/ca.crt", made + "/team-a.crt", made + "/team-a.key"}).status,
             SYNCD_OK);
   EXPECT_TRUE(daemon.logged("identity=cert:team-a"));
-  for (const std::string bad : {"../x", "ca", "a b"}) {
+  for (const std::string bad : {"../x", "ca", "a b", "10.0.0.1"}) {
     EXPECT_EQ(run({program("syncctl"), "tls", "issue", made, bad}, directory_.path()).ending,
               exited(2));
   }
+}
+
+TEST_F(OverTls, AHostThatIsNoneAndADirectoryOfOthersAreRefused) {
+  const auto init = [&](const std::string& directory, const std::string& host) {
+    return run({program("syncctl"), "tls", "init", directory, "--host", host}, directory_.path());
+  };
+  for (const char* host : {"head.example:7117", "http://head.example", "*", "", "a b"}) {
+    const RunResult result = init(directory_.file("hosts"), host);
+    EXPECT_EQ(result.ending, exited(2)) << host;
+    EXPECT_THAT(result.err, HasSubstr("allowed: a DNS name or a numeric address, without a port"));
+  }
+  EXPECT_EQ(init(directory_.file("hosts"), "2001:db8::1").ending, exited(0));
+  const std::string open = directory_.file("open");
+  ASSERT_EQ(mkdir(open.c_str(), 0700), 0);
+  ASSERT_EQ(chmod(open.c_str(), 0777), 0);
+  const RunResult result = init(open, "head.example");
+  EXPECT_EQ(result.ending, exited(4));
+  EXPECT_THAT(result.err, HasSubstr("others may write in it"));
+  EXPECT_TRUE(std::filesystem::is_empty(open));
 }
 
 TEST_F(OverTls, AnAuthorityThatCannotBeMadeWhollyIsNotMadeAtAll) {
@@ -369,6 +387,31 @@ TEST_F(OverTls, TheExampleOfASecureConfigurationIsGood) {
           directory_.path());
   EXPECT_EQ(checked.ending, exited(0)) << checked.err;
   EXPECT_THAT(checked.out, HasSubstr("require_client_certificate = true"));
+}
+
+// Single bytes of a first message, each sealed: 23 bytes for one.
+TEST_F(OverTls, BeforeTheHelloSoMuchIsTakenAndNoMore) {
+  Daemon daemon(directory_, options(false));
+  RawTlsClient attacker(daemon.tcp_address(), settings());
+  wait_until("the handshake", [&] {
+    try {
+      attacker.receive(Milliseconds(10));
+    } catch (const std::runtime_error&) {  // nothing was said
+    }
+    return attacker.established();
+  });
+  const std::uint8_t length[] = {0x00, 0x1f, 0, 0};  // 7,936 bytes
+  const std::uint8_t byte[] = {0};
+  attacker.send_bytes(length);
+  EXPECT_THROW(
+      {
+        for (int i = 0; i < 6'000; ++i) attacker.send_bytes(byte);
+        attacker.hello();
+      },
+      std::runtime_error);
+  wait_until("the reason",
+             [&] { return daemon.logged("bytes of TLS came before the first message"); });
+  RawTlsClient(daemon.tcp_address(), settings()).hello();
 }
 
 TEST_F(OverTls, ConnectionsInAnyStateDoNotKeepTheDaemonFromStopping) {

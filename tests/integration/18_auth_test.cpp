@@ -153,6 +153,30 @@ TEST_F(Auth, ACertificateForAnotherJobIsRefusedAndBothAreNamed) {
                                   HasSubstr("result=SYNCD_E_AUTH")));
 }
 
+// It has no name that a rule could have, and yet its shares are its own.
+TEST_F(Auth, ACertificateWithoutANameIsSomebodyToo) {
+  files_.make("nameless", {.for_client = true});
+  Daemon daemon(directory_, options(tls("client_ca = \"" + files_.ca() + "\"\n") +
+                                    "[limits]\njobs_per_identity_max = 1\n"
+                                    "connections_per_identity_max = 2\n"));
+  const tls::ClientSettings nameless{files_.ca(), files_.certificate("nameless"),
+                                     files_.key("nameless")};
+  RawTlsClient client(daemon.tcp_address(), nameless);
+  client.hello();
+  client.call_for<wire::Joined>(join_of("a", 0, 2, "asp"));
+  const wire::Error error = refusal(client, join_of("b", 0, 2, "asp"));
+  EXPECT_EQ(error.status, Status::kLimit);
+  EXPECT_THAT(error.message, HasSubstr("'cert-sha256:"));
+  EXPECT_TRUE(daemon.logged("identity=cert-sha256:"));
+  RawTlsClient second(daemon.tcp_address(), nameless);
+  second.hello();
+  EXPECT_THROW(RawTlsClient(daemon.tcp_address(), nameless).hello(), std::runtime_error);
+  EXPECT_TRUE(daemon.logged("limits.connections_per_identity_max"));
+  RawTlsClient other(daemon.tcp_address(),
+                     {files_.ca(), files_.certificate("worker"), files_.key("worker")});
+  other.hello();
+}
+
 // Whatever an authority has signed: what a zero cuts short, or a line break continues elsewhere, is
 // nobody's name.
 TEST_F(Auth, NamesOfOddBytesInACertificateAreNobody) {
@@ -253,6 +277,37 @@ TEST_F(Auth, AnIdThatIsUsedTwiceGivesNoWrongResult) {
   EXPECT_TRUE(daemon.logged("action=copy_store"));
   EXPECT_THAT(daemon.log(),
               AllOf(HasSubstr("result=SYNCD_E_STORE"), Not(HasSubstr("result=done"))));
+}
+
+// Nor with how often they ask.
+TEST_F(Auth, RefusalsOfOneClientAreToldSoOftenAndThenCounted) {
+  write_private_file(tokens(), std::string("[team-a] ") + kToken + "\n[ops] " + kOther);
+  Daemon daemon(directory_, options(auth("admin = [\"token:ops\"]\n")));
+  RawClient client(daemon.tcp_address());
+  client.hello(kToken);
+  constexpr int kRequests = 300;
+  for (int i = 0; i < kRequests; ++i) {
+    EXPECT_EQ(refusal(client, wire::StopJobRequest{"none", "why not"}).status, Status::kAuth);
+  }
+  RawClient operator_client(daemon.tcp_address());
+  operator_client.hello(kOther);
+  EXPECT_EQ(refusal(operator_client, wire::StopJobRequest{"none", "why not"}).status,
+            Status::kUnknownJob);
+  wait_until("the count",
+             [&] { return daemon.logged("log_lines_left_out event=\"audit of what"); });
+  int audits = 0;
+  int left_out = 0;
+  for (const std::string& line : lines_of(daemon.log())) {
+    if (line.find("identity=token:team-a") == std::string::npos) continue;
+    audits += line.find("info audit action=stop_job") != std::string::npos ? 1 : 0;
+    left_out += line.find("debug refused_audit action=stop_job") != std::string::npos ? 1 : 0;
+  }
+  EXPECT_EQ(audits + left_out, kRequests);
+  EXPECT_GE(audits, 20);
+  EXPECT_GT(left_out, 0) << "300 requests within 15 s";
+  EXPECT_THAT(daemon.log(), HasSubstr("audit of what token:team-a was refused"));
+  // Another's are no fewer for it.
+  EXPECT_THAT(daemon.log(), ::testing::ContainsRegex("info audit action=stop_job .*token:ops"));
 }
 
 // Whoever may use one job alone must not fill the log's disk with what they make up.

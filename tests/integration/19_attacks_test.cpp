@@ -169,6 +169,37 @@ TEST_P(Attacks, SilentConnectionsMakeRoomForThoseThatSpeak) {
   EXPECT_TRUE(daemon.logged("limits.unintroduced_max"));
 }
 
+// Where all come from one address (a gateway, this machine), whoever has no right must not take the
+// places of those who have one.
+TEST_P(Attacks, SilentConnectionsMakeRoomForTheirMachinesOthers) {
+  Daemon daemon(directory_, options("[limits]\nconnections_per_machine_max = 20\n"
+                                    "[timeouts]\nhandshake_timeout = \"10m\"\n"));
+  std::vector<std::unique_ptr<RawClient>> introduced;
+  for (int i = 0; i < 3; ++i) {
+    introduced.push_back(client(daemon));
+    introduced.back()->hello();
+  }
+  std::vector<std::unique_ptr<RawClient>> silent;
+  for (int i = 0; i < 60; ++i) silent.push_back(std::make_unique<RawClient>(daemon.tcp_address()));
+  for (int i = 0; i < 17; ++i) {
+    introduced.push_back(client(daemon));
+    introduced.back()->hello();
+  }
+  for (const auto& one : introduced) one->call_for<wire::StatusReply>(wire::StatusRequest{});
+  EXPECT_TRUE(daemon.logged("limits.connections_per_machine_max"));
+  EXPECT_THROW(client(daemon)->hello(), std::runtime_error)
+      << "all of them have introduced themselves";
+}
+
+TEST_P(Attacks, SilentConnectionsMakeRoomWhereAllPlacesAreTaken) {
+  Daemon daemon(directory_, options("[limits]\nconnections_max = 20\n"
+                                    "[timeouts]\nhandshake_timeout = \"10m\"\n"));
+  std::vector<std::unique_ptr<RawClient>> silent;
+  for (int i = 0; i < 60; ++i) silent.push_back(std::make_unique<RawClient>(daemon.tcp_address()));
+  client(daemon)->hello();
+  EXPECT_TRUE(daemon.logged("limits.connections_max"));
+}
+
 TEST_P(Attacks, IdleConnectionsCostOthersNothing) {
   Daemon daemon(directory_, options("[timeouts]\nheartbeat_timeout = \"10m\"\n"));
   hold_idle_connections(daemon, 500, [&] { return client(daemon); });

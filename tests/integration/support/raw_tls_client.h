@@ -31,6 +31,7 @@ class RawTlsClient final : public RawClient {
     if (context == nullptr) throw std::runtime_error(error);
     return context;
   }
+  bool established() const { return channel_->established(); }
   // Of the handshake, which is over when something was answered.
   bool resumed() const { return channel_->resumed(); }
 

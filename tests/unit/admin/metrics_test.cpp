@@ -27,7 +27,7 @@ Snapshot snapshot_of(std::size_t jobs) {
   Snapshot snapshot;
   snapshot.server.version = "1.2";
   snapshot.server.certificates.certificate.until_s = 1'800'000'000;
-  snapshot.server.certificates.authorities.until_s = 1'900'000'000;
+  snapshot.server.certificates.authorities = {{0, 1'900'000'000}};
   for (std::size_t i = 0; i < jobs; ++i) {
     JobFigures job;
     job.id = static_cast<JobId>(i + 1);

@@ -161,6 +161,10 @@ TEST_F(AdmissionTest, FilesThatCannotBeUsedAreNamedAndNoTokenIs) {
   EXPECT_THAT(mistake(), AllOf(HasSubstr(path() + ":1"), Not(HasSubstr(kToken))));
   tokens("# nothing\n");
   EXPECT_THAT(mistake(), HasSubstr("no token"));
+  tokens(std::string("[team-a] ") + kToken + "\n[team-b] " + kToken + "\n");
+  EXPECT_THAT(mistake(), AllOf(HasSubstr(path() + ":2: the token stands in the file already, as "
+                                                  "token:team-a"),
+                               Not(HasSubstr(kToken))));
   rules_.token_file = directory_.file("none");
   EXPECT_THAT(mistake(), HasSubstr("No such file"));
   rules_.token_file = directory_.path();
@@ -188,7 +192,7 @@ TEST_F(AdmissionTest, ABlankAroundATokenIsNamed) {
 }
 
 // One certificate may be made out for thousands of names, and each refusal and audit names it.
-TEST(IdentityTest, OfVeryManyNamesTheTextHasTheFirstAndTheKeyAll) {
+TEST(IdentityTest, OfVeryManyNamesTheTextHasTheFirst) {
   Identity one;
   one.names = {"cert:" + std::string(255, 'a')};
   EXPECT_EQ(one.text(), one.names[0]);
@@ -202,8 +206,20 @@ TEST(IdentityTest, OfVeryManyNamesTheTextHasTheFirstAndTheKeyAll) {
   Identity other = many;
   other.names.back() = "cert:other";
   EXPECT_EQ(other.text(), many.text());
-  EXPECT_NE(other.key(), many.key());
-  EXPECT_NE(one.key(), two.key());
+}
+
+// No combination of what somebody has may be a new share.
+TEST(IdentityTest, SharesAreCountedByEachName) {
+  const auto counted = [](std::vector<std::string> names) {
+    Identity identity;
+    identity.names = std::move(names);
+    return identity.counted();
+  };
+  EXPECT_THAT(counted({"uid:1", "gid:2", "gid:3"}), ElementsAre("uid:1"));
+  EXPECT_THAT(counted({"cert:a", "cert:b", "token:c"}), ElementsAre("cert:a", "cert:b", "token:c"));
+  EXPECT_THAT(counted({"cert:a", "token"}), ElementsAre("cert:a")) << "all may have that one";
+  EXPECT_THAT(counted({"token"}), ElementsAre("token"));
+  EXPECT_THAT(counted({}), ::testing::IsEmpty());
 }
 
 TEST_F(AdmissionTest, AReloadThatFailsChangesNothing) {

@@ -1,6 +1,8 @@
 #include "daemon/net/listen_socket.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/file.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -61,6 +63,18 @@ TEST_F(ListenSocketTest, RefusesASocketThatIsInUse) {
   EXPECT_FALSE(open_unix_socket(path("s"), 0600, second, error_));
   EXPECT_NE(error_.find("another process listens on " + path("s")), std::string::npos) << error_;
   EXPECT_TRUE(std::filesystem::exists(path("s")));
+}
+
+// Whoever may read the directory can lock it.
+TEST_F(ListenSocketTest, DoesNotWaitForEverForTheDirectory) {
+  const UniqueFd other(open(directory_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  ASSERT_EQ(flock(other.get(), LOCK_EX), 0);
+  ListenSocket socket;
+  EXPECT_FALSE(open_unix_socket(path("s"), 0600, socket, error_, 0));
+  EXPECT_EQ(error_, "cannot lock the directory of " + path("s") +
+                        ": another process has it locked (see lslocks)");
+  ASSERT_EQ(flock(other.get(), LOCK_UN), 0);
+  EXPECT_TRUE(open_unix_socket(path("s"), 0600, socket, error_, 0)) << error_;
 }
 
 TEST_F(ListenSocketTest, RefusesAFileThatIsNoSocket) {

@@ -34,7 +34,10 @@ TEST(PlainText, WhatATerminalObeysOrDoesNotShowIsEscaped) {
       {"a\xE2\x80\x8B", "a\\u200b"},                // zero width space
       {"\xEF\xBB\xBFx", "\\ufeffx"},                // byte order mark
       {"\xF3\xA0\x80\x81", "\\U000e0001"},          // a tag
-      {"\xff\xc3", "\\xff\\xc3"},                   // no UTF-8, and cut short
+      {"\xC2\xA0", "\\u00a0"},                      // a blank that is none
+      {"\xE3\x85\xA4", "\\u3164"},                  // a letter that is not seen
+      {"\xEF\xB8\x8F", "\\ufe0f"},                  // a variation of what precedes it
+      {"\xFF\xC3", "\\xff\\xc3"},                   // no UTF-8, and cut short
       {"\xC0\x8A", "\\xc0\\x8a"},                   // a line break in two bytes
       {"\xE0\x82\x9B", "\\xe0\\x82\\x9b"},          // CSI in three
       {"\xED\xA0\x80", "\\xed\\xa0\\x80"},          // half a surrogate pair
@@ -69,6 +72,12 @@ TEST(PlainText, WhatIsWrongIsNamedWithWhatIsAllowed) {
       check_plain("the worker's name", "a\x1b]0;x"),
       "the worker's name 'a\\x1b]0;x' has a character that cannot be shown (\\x1b): allowed is "
       "UTF-8 without control and invisible characters");
+  for (const char* text : {" w1", "w1 ", " "}) {
+    EXPECT_EQ(check_plain("the worker's name", text),
+              "the worker's name '" + std::string(text) +
+                  "' begins or ends with a blank: allowed are none there");
+  }
+  EXPECT_EQ(check_plain("the reason", ""), "");
   const std::string wrong = check_plain("the reason", std::string(400, 'y') + "\n");
   EXPECT_LT(wrong.size(), 220U);
   EXPECT_NE(wrong.find("yyy...' has a character that cannot be shown (\\n)"), std::string::npos)

@@ -4,6 +4,7 @@
 
 #include <gmock/gmock.h>
 #include <openssl/ssl.h>
+#include <sys/stat.h>
 
 #include <ctime>
 #include <functional>
@@ -324,9 +325,11 @@ TEST_F(Tls, WhatTheDaemonsFilesAreGoodForIsKnownBeforeAnybodyComes) {
   EXPECT_NEAR(static_cast<double>(good.certificate.from_s), static_cast<double>(now_s - 300), 60);
   EXPECT_NEAR(static_cast<double>(good.certificate.until_s),
               static_cast<double>(now_s + test::kDayS), 60);
-  EXPECT_NEAR(static_cast<double>(good.authorities.until_s),
+  ASSERT_EQ(good.authorities.size(), 1U);
+  EXPECT_NEAR(static_cast<double>(good.authorities[0].until_s),
               static_cast<double>(now_s + test::kDayS), 60);
-  EXPECT_EQ(facts_of("server").authorities.until_s, 0);
+  EXPECT_EQ(good.chain.until_s, 0);
+  EXPECT_THAT(facts_of("server").authorities, IsEmpty());
 
   EXPECT_THAT(facts_of("worker").unfit, HasSubstr("worker.crt: it is not for a server"));
   EXPECT_THAT(facts_of("server", files_.certificate("worker")).unfit,
@@ -334,15 +337,47 @@ TEST_F(Tls, WhatTheDaemonsFilesAreGoodForIsKnownBeforeAnybodyComes) {
   files_.make("nameless", {.names = {"spiffe://cluster/syncd"}, .for_server = true});
   EXPECT_THAT(facts_of("nameless").unfit, HasSubstr("made out for no DNS name and no address"));
 
-  // The file ends with what ends first, and one of several authorities is enough.
+  // What stands behind it counts if it is on its way, and does not make the certificate's own
+  // worse.
   files_.make("short", {.names = {"x"}, .for_server = true, .valid_until_s = 600});
   const std::string both = directory_.file("both.crt");
-  test::write_private_file(both, test::read_file(files_.certificate("server")) +
-                                     test::read_file(files_.certificate("short")));
   ServerSettings chained = server_settings();
   chained.certificate_file = both;
-  EXPECT_NEAR(static_cast<double>(server(chained)->facts().certificate.until_s),
-              static_cast<double>(now_s + 600), 60);
+  for (const auto& [behind, until_s] : {std::pair(files_.certificate("short"), std::int64_t{0}),
+                                        std::pair(files_.ca(), good.authorities[0].until_s)}) {
+    test::write_private_file(
+        both, test::read_file(files_.certificate("server")) + test::read_file(behind));
+    const ServerFacts facts = server(chained)->facts();
+    EXPECT_EQ(facts.certificate.until_s, good.certificate.until_s);
+    EXPECT_EQ(facts.chain.until_s, until_s);
+  }
+}
+
+// An intermediate authority need not have the one above it beside it. (Here a client's own
+// certificate stands for it: it has nothing above it, either.)
+TEST_F(Tls, EachAuthorityIsTrustedAsItIsNamed) {
+  ServerSettings settings = server_settings(true);
+  settings.client_ca_file = files_.certificate("worker");
+  auto [server, client] = shaken(settings, client_settings("worker"));
+  EXPECT_TRUE(server.channel->established()) << server.channel->error();
+  files_.make_client("other", {"worker-8.example"});
+  auto [server2, client2] = shaken(settings, client_settings("other"));
+  EXPECT_EQ(server2.channel->status(), Status::kAuth);
+}
+
+TEST_F(Tls, ACertificateWithoutAUsableNameIsKnownByItsDigest) {
+  files_.make("nameless", {.for_client = true});
+  files_.make("numeric", {.names = {"10.0.0.1"}, .for_client = true});
+  std::string digest;
+  for (const char* name : {"nameless", "numeric"}) {
+    auto [server, client] = shaken(server_settings(true), client_settings(name));
+    ASSERT_TRUE(server.channel->established()) << server.channel->error();
+    EXPECT_THAT(server.channel->peer_names(), IsEmpty());
+    EXPECT_EQ(server.channel->peer_digest().size(), 64U);
+    EXPECT_NE(std::exchange(digest, server.channel->peer_digest()), server.channel->peer_digest());
+  }
+  auto [server, client] = shaken(server_settings(true), client_settings("worker"));
+  EXPECT_EQ(server.channel->peer_digest(), "");
 }
 
 TEST(Validity, IsFromOneMomentToAnother) {
@@ -352,6 +387,20 @@ TEST(Validity, IsFromOneMomentToAnother) {
   EXPECT_EQ(why_not_in_force(kDay, 1'000'086'400), "");
   EXPECT_EQ(why_not_in_force(kDay, 1'000'086'401),
             "has expired: it was valid until 2001-09-10T01:46:40Z");
+}
+
+// Of authorities that follow one another the next may be there before the first has gone.
+TEST(Validity, OfSeveralOneIsEnough) {
+  const std::vector<Validity> both = {{100, 200}, {150, 400}};
+  const auto until = [&](std::int64_t now_s) { return best_of(both, now_s).until_s; };
+  EXPECT_EQ(until(50), 200) << "the first to come";
+  EXPECT_EQ(until(100), 200);
+  EXPECT_EQ(until(149), 200);
+  EXPECT_EQ(until(150), 400);
+  EXPECT_EQ(until(400), 400);
+  EXPECT_EQ(until(500), 400) << "the last to have ended";
+  EXPECT_EQ(why_not_in_force(best_of(both, 120), 120), "");
+  EXPECT_EQ(best_of({}, 120).until_s, 0);
 }
 
 TEST_F(Tls, TheDaemonMustBeTheOneThatWasMeant) {
@@ -500,6 +549,54 @@ TEST_F(Tls, RenegotiationDoesNotExistAndNewKeysDo) {
   EXPECT_FALSE(server.channel->failed()) << server.channel->error();
 }
 
+// What a client has to say after `updates` times new keys, as one piece.
+Bytes after_new_keys(PlainClient& client, int updates, const Bytes& said) {
+  for (int i = 0; i < updates; ++i) {
+    EXPECT_EQ(SSL_key_update(client.ssl(), SSL_KEY_UPDATE_NOT_REQUESTED), 1);
+    EXPECT_EQ(SSL_do_handshake(client.ssl()), 1);
+  }
+  EXPECT_EQ(SSL_write(client.ssl(), said.data(), static_cast<int>(said.size())),
+            static_cast<int>(said.size()));
+  Bytes bytes(BIO_ctrl_pending(SSL_get_wbio(client.ssl())));
+  BIO_read(SSL_get_wbio(client.ssl()), bytes.data(), static_cast<int>(bytes.size()));
+  return bytes;
+}
+
+// 27 bytes each for the client, and a derivation of keys for the daemon, which anybody could have
+// it do: no credentials are needed before the first message.
+TEST_F(Tls, NewKeysWithoutEndAreRefused) {
+  const auto context = this->server(server_settings());
+  const auto outcome = [&](int updates) {
+    End server = accept(context);
+    PlainClient client(TLS1_3_VERSION, true);
+    client.talk_to(server);
+    EXPECT_TRUE(server.channel->established()) << server.channel->error();
+    const Bytes bytes = after_new_keys(client, updates, bytes_of("x"));
+    const bool good = server.channel->receive(bytes, server.heard, server.out);
+    EXPECT_EQ(good, !server.channel->failed());
+    if (good) return text_of(server.heard);
+    EXPECT_EQ(server.channel->status(), Status::kProtocol);
+    EXPECT_THAT(server.heard, IsEmpty()) << "the rest was not even looked at";
+    return server.channel->error();
+  };
+  EXPECT_EQ(outcome(16), "x");
+  EXPECT_THAT(outcome(17), HasSubstr("asks for new TLS keys again and again"));
+  EXPECT_THAT(outcome(5'000), HasSubstr("asks for new TLS keys again and again"));
+}
+
+TEST_F(Tls, WhoSendsMuchMayHaveNewKeysNowAndThen) {
+  End server = accept(this->server(server_settings()));
+  PlainClient client(TLS1_3_VERSION, true);
+  client.talk_to(server);
+  const Bytes much(1024 * 1024, 'x');
+  for (int i = 0; i < 40; ++i) {
+    const Bytes bytes = after_new_keys(client, 1, much);
+    ASSERT_TRUE(server.channel->receive(bytes, server.heard, server.out))
+        << server.channel->error();
+    ASSERT_EQ(std::exchange(server.heard, {}).size(), much.size());
+  }
+}
+
 TEST_F(Tls, OtherProtocolsAreTold) {
   End client = connect(this->client(client_settings()));
   EXPECT_FALSE(client.channel->receive(bytes_of("\x20\x01\x02\x03 a frame of ours"), client.heard,
@@ -524,6 +621,16 @@ TEST_F(Tls, FilesThatCannotBeUsedAreNamed) {
   settings.certificate_file = directory_.file("none.crt");
   EXPECT_EQ(Context::server(settings, error), nullptr);
   EXPECT_THAT(error, HasSubstr("none.crt"));
+
+  const std::string pipe = directory_.file("pipe");
+  ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
+  settings.certificate_file = pipe;
+  EXPECT_EQ(Context::server(settings, error), nullptr);
+  EXPECT_EQ(error, "certificate " + pipe + ": it is not a regular file");
+  settings = server_settings(true);
+  settings.client_ca_file = pipe;
+  EXPECT_EQ(Context::server(settings, error), nullptr);
+  EXPECT_EQ(error, "certificate authority " + pipe + ": it is not a regular file");
 
   settings = server_settings();
   settings.key_file = files_.key("worker");
