@@ -192,6 +192,10 @@ constexpr Metric kMetrics[] = {
          samples.add(all.snapshot.server.network.refused[i], {{"reason", net::kRefusalNames[i]}});
        }
      }},
+    {"syncd_connections_held_total", "counter", "",
+     "Times that a connection had to wait for others, because answering it had taken its client's "
+     "part of a turn of the event loop.",
+     one<[](const All& all) { return all.snapshot.server.network.held; }>},
     {"syncd_received_bytes_total", "counter", "", "Bytes of frames from clients.",
      one<[](const All& all) { return all.snapshot.server.network.bytes_in; }>},
     {"syncd_sent_bytes_total", "counter", "", "Bytes of frames for clients.",

@@ -135,41 +135,53 @@ void Connection::consume_sealed(std::span<const std::uint8_t> bytes) {
       return;
     }
     plain.clear();
-    const bool good = tls_->receive(piece, plain, sealed_);
+    tls_->receive(piece, plain, sealed_);
     if (!sealed_.empty()) host_.on_output(*this);
     if (!plain.empty()) consume(plain);
-    if (!usable()) return;
-    if (!good) {
-      host_.on_broken(*this, tls_->status(), tls_->error());
-    } else if (tls_->ended()) {
-      lose("the client closed it");
-    }
+    if (!held_) end_with_tls();
+  }
+}
+
+// What was said before has been handled.
+void Connection::end_with_tls() {
+  if (tls_ == nullptr || !usable()) return;
+  if (tls_->failed()) {
+    host_.on_broken(*this, tls_->status(), tls_->error());
+  } else if (tls_->ended()) {
+    lose("the client closed it");
   }
 }
 
 // Hands out the whole frames at the start of `bytes` without copying them; returns the rest. A bad
 // length is left for the splitter to name.
 std::span<const std::uint8_t> Connection::consume_in_place(std::span<const std::uint8_t> bytes) {
-  while (usable() && bytes.size() >= sizeof(std::uint32_t)) {
+  while (usable() && !held_ && bytes.size() >= sizeof(std::uint32_t)) {
     const std::size_t length = length_prefix(bytes);
     const auto after_prefix = bytes.subspan(sizeof(std::uint32_t));
     if (length == 0 || length > frame_bytes_max() || length > after_prefix.size()) break;
     host_.on_payload(*this, after_prefix.first(length));
     bytes = after_prefix.subspan(length);
+    hold_if_due();
   }
   return bytes;
 }
 
 void Connection::consume(std::span<const std::uint8_t> bytes) {
+  hold_if_due();  // others of its client may have used the part up
   if (partial_.pending_bytes() == 0) bytes = consume_in_place(bytes);
   if (bytes.empty() || !usable()) return;
   partial_.append(bytes);
+  consume_partial();
+}
+
+void Connection::consume_partial() {
   std::span<const std::uint8_t> payload;
   std::string error;
-  while (usable()) {
+  while (usable() && !held_) {
     switch (partial_.next(payload, error)) {
       case wire::FrameSplitter::Result::kFrame:
         host_.on_payload(*this, payload);
+        hold_if_due();
         break;
       case wire::FrameSplitter::Result::kError:
         host_.on_broken(*this, Status::kProtocol, error);
@@ -179,6 +191,28 @@ void Connection::consume(std::span<const std::uint8_t> bytes) {
         return;
     }
   }
+}
+
+void Connection::hold_if_due() {
+  if (held_ || state_ != State::kOpen || !host_.must_wait(*this)) return;
+  held_ = true;
+  uv_read_stop(stream());
+  host_.on_held(*this);
+}
+
+void Connection::resume() {
+  held_ = false;
+  consume_partial();
+  if (held_) return;
+  end_with_tls();
+  if (usable()) read_on();
+}
+
+void Connection::read_on() {
+  held_ = false;
+  last_read_ms_ = now_ms();  // nobody has listened until now
+  const int code = uv_read_start(stream(), on_allocate, on_read);
+  if (code != 0) lose(std::string("reading failed: ") + uv_strerror(code));
 }
 
 void Connection::lose(const std::string& reason) {
@@ -270,6 +304,7 @@ void Connection::finish(std::uint64_t deadline_ms) {
   if (!usable()) return;
   state_ = State::kFinishing;
   finish_ms_ = deadline_ms;
+  if (held_) read_on();  // to see the other side's end
   flush();
   if (state_ == State::kFinishing) host_.on_deadline_moved(*this);
 }
@@ -302,7 +337,7 @@ void Connection::close() {
 std::uint64_t Connection::deadline_ms() const {
   std::uint64_t at = UINT64_MAX;
   if (state_ == State::kHandshake) at = opened_ms_ + limits_.handshake_timeout_ms;
-  if (state_ == State::kOpen) at = last_read_ms_ + limits_.idle_timeout_ms;
+  if (state_ == State::kOpen && !held_) at = last_read_ms_ + limits_.idle_timeout_ms;
   if (state_ == State::kFinishing) at = finish_ms_;
   if (usable() && write_in_flight_) {
     at = std::min(at, write_progress_ms_ + limits_.write_timeout_ms);

@@ -13,6 +13,7 @@
 #include "daemon/engine/types.h"
 #include "daemon/net/admission.h"
 #include "daemon/net/listener.h"
+#include "daemon/net/turn_budget.h"
 #include "proto/tls.h"
 #include "proto/wire.h"
 
@@ -30,6 +31,9 @@ class ConnectionHost {
   virtual std::vector<std::uint8_t>& plain_buffer() = 0;
   // One whole frame, valid during the call.
   virtual void on_payload(Connection& connection, std::span<const std::uint8_t> payload) = 0;
+  // Whether it has had its part of this turn: it reads no further until resume().
+  virtual bool must_wait(const Connection& connection) = 0;
+  virtual void on_held(Connection& connection) = 0;
   // The bytes cannot be split into frames, or TLS failed; the connection reads no further.
   virtual void on_broken(Connection& connection, Status status, const std::string& text) = 0;
   // TLS has something to say by itself: flush() is to be called at the end of this turn.
@@ -106,8 +110,15 @@ class Connection {
   std::uint64_t deadline_ms() const;
   Expired expired(std::uint64_t now_ms);
 
+  // Whether it waits for resume(), which goes on with what has been read, and then reads again.
+  bool held() const { return held_; }
+  void resume();
+
   // For the host's own book-keeping.
   Identity identity;
+  TurnBudget::Share turn_share;
+  std::shared_ptr<TurnBudget::Share>
+      client_share;  // of all its client's connections; null: none yet
   bool dirty = false;
   std::uint64_t scheduled_ms = 0;
   std::string closed_why;
@@ -129,7 +140,11 @@ class Connection {
   static void on_written(uv_write_t* request, int status);
   void consume_sealed(std::span<const std::uint8_t> bytes);
   void consume(std::span<const std::uint8_t> bytes);
+  void consume_partial();
   std::span<const std::uint8_t> consume_in_place(std::span<const std::uint8_t> bytes);
+  void hold_if_due();
+  void read_on();
+  void end_with_tls();
   void lose(const std::string& reason);
   void write_rest(std::vector<std::uint8_t>& buffered, std::size_t done);
   bool seal();
@@ -142,6 +157,7 @@ class Connection {
   State state_ = State::kHandshake;
   bool was_established_ = false;
   bool half_closed_ = false;
+  bool held_ = false;
 
   union {
     uv_tcp_t tcp;

@@ -64,11 +64,15 @@ void Network::open() {
   uv_prepare_init(loop_, &prepare_);
   uv_check_init(loop_, &check_);
   uv_timer_init(loop_, &timer_);
-  prepare_.data = check_.data = timer_.data = this;
-  own_handles_ = 3;
+  uv_idle_init(loop_, &idle_);
+  prepare_.data = check_.data = timer_.data = idle_.data = this;
+  own_handles_ = 4;
   // After polling, for what the polling brought; before it, for what timers and closings brought.
-  uv_check_start(&check_,
-                 [](uv_check_t* handle) { static_cast<Network*>(handle->data)->end_of_turn(); });
+  uv_check_start(&check_, [](uv_check_t* handle) {
+    auto* self = static_cast<Network*>(handle->data);
+    self->end_of_turn();
+    self->budget_.next_turn();
+  });
   uv_prepare_start(
       &prepare_, [](uv_prepare_t* handle) { static_cast<Network*>(handle->data)->end_of_turn(); });
 }
@@ -261,7 +265,62 @@ void Network::on_payload(Connection& connection, std::span<const std::uint8_t> p
   if (connection.state() == Connection::State::kHandshake) {
     shake_hands(connection, message_);
   } else {
+    const std::uint64_t begun_ns = uv_hrtime();
     dispatch(connection);
+    const std::uint64_t spent_ns = uv_hrtime() - begun_ns;
+    budget_.spend(connection.turn_share, spent_ns);
+    if (connection.client_share) budget_.spend(*connection.client_share, spent_ns);
+  }
+}
+
+bool Network::must_wait(const Connection& connection) {
+  return connection.client_share != nullptr &&
+         budget_.is_spent(connection.turn_share, *connection.client_share);
+}
+
+void Network::on_held(Connection& connection) {
+  ++stats_.held;
+  held_.push_back(connection.id());
+  if (held_.size() == 1) {
+    uv_idle_start(&idle_,
+                  [](uv_idle_t* handle) { static_cast<Network*>(handle->data)->resume_held(); });
+  }
+}
+
+// Before the others are looked at: what these have used up of their clients' parts is not there for
+// more of the same.
+void Network::resume_held() {
+  for (std::size_t count = held_.size(); count > 0; --count) {
+    const ConnectionId id = held_.front();
+    held_.pop_front();
+    Connection* connection = find(id);
+    if (connection == nullptr || !connection->held() || !connection->usable()) continue;
+    if (must_wait(*connection)) {
+      held_.push_back(id);
+      continue;
+    }
+    connection->resume();
+    if (!connection->held()) on_deadline_moved(*connection);
+  }
+  if (held_.empty()) uv_idle_stop(&idle_);
+}
+
+// Who it is, for its part of each turn; of whom nothing is known, where they come from.
+void Network::share_turn(Connection& connection) {
+  const Identity& identity = connection.identity;
+  const std::vector<std::string> names = identity.counted();
+  const std::string who = identity.is_owner ? "owner"
+                          : names.empty()   ? "machine " + connection.accepted().machine
+                                            : names.front();
+  std::weak_ptr<TurnBudget::Share>& known = shares_[who];
+  connection.client_share = known.lock();
+  if (connection.client_share == nullptr) {
+    connection.client_share = std::make_shared<TurnBudget::Share>();
+    known = connection.client_share;
+  }
+  // Those whose last connection has gone.
+  if (shares_.size() > 2 * connection_count_ + 16) {
+    std::erase_if(shares_, [](const auto& entry) { return entry.second.expired(); });
   }
 }
 
@@ -280,6 +339,7 @@ void Network::shake_hands(Connection& connection, const wire::Message& message) 
     return;
   }
   if (!has_room_for(connection)) return;
+  share_turn(connection);
   connection.established();
   unintroduced_.erase(connection.id());
   on_deadline_moved(connection);  // from the handshake's to the session's own, which may be earlier
@@ -615,6 +675,7 @@ void Network::close_own_handles_if_done() {
   };
   close(prepare_);
   close(check_);
+  close(idle_);
   close(timer_);
 }
 

@@ -8,6 +8,7 @@
 
 #include <array>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -89,6 +90,7 @@ struct NetworkStats {
   std::uint64_t accepted = 0;     // connections
   std::uint64_t connections = 0;  // open now, with those that have not introduced themselves
   std::array<std::uint64_t, kRefusalNames.size()> refused{};
+  std::uint64_t held = 0;  // times that one had to wait for a later turn
 };
 
 class Network final : private ConnectionHost {
@@ -163,6 +165,8 @@ class Network final : private ConnectionHost {
   std::span<std::uint8_t> read_buffer() override { return read_buffer_; }
   void on_payload(Connection& connection, std::span<const std::uint8_t> payload) override;
   std::vector<std::uint8_t>& plain_buffer() override { return plain_buffer_; }
+  bool must_wait(const Connection& connection) override;
+  void on_held(Connection& connection) override;
   void on_broken(Connection& connection, Status status, const std::string& text) override;
   void on_output(Connection& connection) override;
   void on_lost(Connection& connection, const std::string& reason) override;
@@ -195,6 +199,8 @@ class Network final : private ConnectionHost {
   void log(LogLevel level, std::string event, const Connection* connection,
            std::vector<std::pair<std::string, std::string>> fields);
   void tell_of_lines_left_out();
+  void resume_held();
+  void share_turn(Connection& connection);
   Connection* oldest_unintroduced(const std::string* machine);
   void turn_out(Connection& unintroduced, const std::string& text);
 
@@ -227,6 +233,10 @@ class Network final : private ConnectionHost {
   std::unordered_map<std::string, std::size_t> per_machine_;
   HandshakeBudget handshakes_;
   std::unordered_map<std::string, std::size_t> per_identity_;  // established sessions
+  TurnBudget budget_;
+  std::unordered_map<std::string, std::weak_ptr<TurnBudget::Share>> shares_;  // of each client
+  // Those that wait for a later turn, the one that has waited longest first.
+  std::deque<ConnectionId> held_;
   // By age, since serial numbers grow.
   std::set<ConnectionId> unintroduced_;
   std::vector<ConnectionId> dirty_;
@@ -237,6 +247,7 @@ class Network final : private ConnectionHost {
   int own_handles_ = 0;
   uv_prepare_t prepare_;
   uv_check_t check_;
+  uv_idle_t idle_;  // runs while somebody is held, so that the loop does not wait for others
   uv_timer_t timer_;
   std::function<void()> on_done_;
 };
