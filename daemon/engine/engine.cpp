@@ -367,16 +367,21 @@ Job* Engine::create_job(const JobSpec& spec, Effects& effects, std::string& erro
 
 // Makes room for a new job. The forgotten one's history stays in the store.
 bool Engine::forget_oldest_stopped() {
-  for (auto it = jobs_.begin(); it != jobs_.end(); ++it) {
-    if (it->second->state() != JobState::kStopped) continue;
-    const auto named = by_name_.find(it->second->spec().name);
-    if (named != by_name_.end() && named->second == it->first) by_name_.erase(named);
-    forget_epochs(it->second->epoch());
-    tails_ -= it->second->tail();
-    jobs_.erase(it);
-    return true;
+  for (const auto& [id, job] : jobs_) {
+    if (job->state() == JobState::kStopped) return forget(id);
   }
   return false;
+}
+
+bool Engine::forget(JobId stopped) {
+  const auto it = jobs_.find(stopped);
+  if (it == jobs_.end() || it->second->state() != JobState::kStopped) return false;
+  const auto named = by_name_.find(it->second->spec().name);
+  if (named != by_name_.end() && named->second == it->first) by_name_.erase(named);
+  forget_epochs(it->second->epoch());
+  tails_ -= it->second->tail();
+  jobs_.erase(it);
+  return true;
 }
 
 bool Engine::declare_job(const JobSpec& spec, Micros now, Effects& effects, std::string& error) {

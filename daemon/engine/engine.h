@@ -109,6 +109,11 @@ class Engine {
   void forget_epochs(Epoch epoch) { epoch_forgotten_ = std::max(epoch_forgotten_, epoch); }
   // Whether the job is there and not stopped.
   bool goes_on(JobId job) const;
+  bool knows(JobId job) const { return jobs_.contains(job); }
+  std::size_t jobs_known() const { return jobs_.size(); }
+  // As is done with the oldest one where there are kJobsMax, for who knows of a better choice.
+  // False: there is no such job, or it goes on.
+  bool forget(JobId stopped);
   // The figures of at most `jobs_max` jobs: those that go on first, and of each kind the latest.
   // How many are left out. O(jobs_max), and O(1) for each job left out.
   std::size_t figures(std::size_t jobs_max, std::vector<JobFigures>& out) const;

@@ -78,6 +78,8 @@ class Core {
   // What clients are told: pushes are refused while this is false.
   bool writable() const { return told_writable_; }
   const Engine& engine() const { return engine_; }
+  // See Engine::forget().
+  void forget_job(JobId stopped) { engine_.forget(stopped); }
   void set_options(EngineOptions options);  // for jobs and joins from now on
   const char* mode_text() const;
   StoreFigures store_figures() { return gate_.figures(); }

@@ -9,6 +9,7 @@
 #include <sys/types.h>
 #include <uv.h>
 
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -127,6 +128,13 @@ class Server final : private net::FrameHandler, private Core::Host {
   bool hides_job(const Caller& caller, const wire::Body& body);
   Engine::Visible visible_to(ConnectionId connection) const;
   bool within_quota(ConnectionId connection, const wire::Body& body, std::string& why);
+  // By one client.
+  struct MadeJobs {
+    std::set<JobId> going_on;   // when it was last looked
+    std::deque<JobId> stopped;  // by age, and some that the engine has forgotten
+  };
+  std::size_t sort_out(MadeJobs& made) const;
+  void make_room_for_job();
   void note_owner(ConnectionId connection, const std::string& name, JobId before);
   bool permitted(ConnectionId connection, const wire::Body& body, std::string& why) const;
   bool may_use(const net::Identity& identity, const std::string& job, std::string& why) const;
@@ -178,7 +186,7 @@ class Server final : private net::FrameHandler, private Core::Host {
   std::vector<Audit> audits_;
 
   // The jobs that each identity has made in this life of the daemon.
-  std::map<std::string, std::set<JobId>> made_by_;
+  std::map<std::string, MadeJobs> made_by_;
 
   Micros armed_us_ = kNever;
   bool checkpointing_ = false;

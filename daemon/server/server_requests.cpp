@@ -105,6 +105,7 @@ void Server::on_message(ConnectionId connection, wire::Message&& message) {
              {"by", "join"}});
     }
     request.graph_file = read_graph_file(*policy, topology::FileErrors::kForClients);
+    make_room_for_job();
     const std::string name = job_made_by(request.body);
     const JobId before = core_.engine().find_job(name);
     core_.on_request(std::move(request));
@@ -279,22 +280,55 @@ bool Server::within_quota(ConnectionId connection, const wire::Body& body, std::
   const net::Identity* identity = network_.identity(connection);
   if (identity == nullptr || identity->is_owner) return true;
   for (const std::string& who : identity->counted()) {
-    const auto made = made_by_.find(who);
-    if (made == made_by_.end()) continue;
-    std::erase_if(made->second, [&](JobId job) { return !core_.engine().goes_on(job); });
-    if (made->second.size() < options_.jobs_per_identity_max) continue;
-    why = "'" + who + "' has made " + std::to_string(made->second.size()) +
-          " jobs that go on, the most allowed (limits.jobs_per_identity_max): stop one first";
+    const auto found = made_by_.find(who);
+    if (found == made_by_.end()) continue;
+    const std::size_t going_on = sort_out(found->second);
+    if (going_on < options_.jobs_per_identity_max) continue;
+    why =
+        "'" + who + "' has made " + std::to_string(going_on) +
+        " jobs that go on, the most allowed (limits.jobs_per_identity_max): one must end first, or "
+        "whom auth.admin names must stop one";
     return false;
   }
   return true;
+}
+
+// How many go on.
+std::size_t Server::sort_out(MadeJobs& made) const {
+  for (auto job = made.going_on.begin(); job != made.going_on.end();) {
+    if (core_.engine().goes_on(*job)) {
+      ++job;
+      continue;
+    }
+    made.stopped.push_back(*job);
+    job = made.going_on.erase(job);
+  }
+  // Mostly the oldest of them.
+  while (!made.stopped.empty() && !core_.engine().knows(made.stopped.front())) {
+    made.stopped.pop_front();
+  }
+  return made.going_on.size();
+}
+
+// Where the oldest job would be forgotten to make room for a new one, whoever has made very many
+// loses one first: nobody's finished jobs are to be washed away by somebody else's.
+void Server::make_room_for_job() {
+  if (core_.engine().jobs_known() < limits::kJobsMax) return;
+  MadeJobs* most = nullptr;
+  for (auto& [who, made] : made_by_) {
+    sort_out(made);
+    if (most == nullptr || made.stopped.size() > most->stopped.size()) most = &made;
+  }
+  if (most == nullptr || most->stopped.size() <= limits::kJobsMax / 10) return;
+  core_.forget_job(most->stopped.front());
+  most->stopped.pop_front();
 }
 
 void Server::note_owner(ConnectionId connection, const std::string& name, JobId before) {
   const JobId made = core_.engine().find_job(name);
   const net::Identity* identity = network_.identity(connection);
   if (made == before || identity == nullptr || identity->is_owner) return;
-  for (const std::string& who : identity->counted()) made_by_[who].insert(made);
+  for (const std::string& who : identity->counted()) made_by_[who].going_on.insert(made);
 }
 
 void Server::refuse(const Caller& caller, Status status, std::string why) {

@@ -190,6 +190,29 @@ TEST_F(Control, OneClientMayMakeSoManyJobs) {
   a.call_for<wire::Ok>(create("four"));
 }
 
+// At the most jobs that are kept the one who has made most of them loses one, and not the one whose
+// job is the oldest.
+TEST_F(Control, ManyJobsOfOneClientDoNotWashAwayAnothers) {
+  Daemon daemon(directory_, options(auth("admin = [\"token:*\"]\n") +
+                                    "[listen]\nauto_create = true\n[store]\npath = \"memory\"\n"
+                                    "[log]\nlevel = \"warn\"\n"));
+  RawClient b(daemon.tcp_address());
+  b.hello(kB);
+  b.call_for<wire::Ok>(create("of-b"));
+  b.call_for<wire::Ok>(wire::StopJobRequest{"of-b", ""});
+  RawClient a(daemon.tcp_address());
+  a.hello(kA);
+  constexpr int kJobs = 10'010;  // ten more than are kept, and one of b
+  for (int i = 0; i < kJobs; ++i) {
+    const std::string name = "a" + std::to_string(i);
+    a.call_for<wire::Ok>(create(name));
+    a.call_for<wire::Ok>(wire::StopJobRequest{name, ""});
+  }
+  EXPECT_FALSE(b.call_for<wire::HistoryReply>(wire::HistoryRequest{"of-b", 0, 0}).records.empty());
+  EXPECT_EQ(refusal(a, wire::HistoryRequest{"a10", 0, 0}).status, Status::kUnknownJob);
+  EXPECT_FALSE(a.call_for<wire::HistoryReply>(wire::HistoryRequest{"a11", 0, 0}).records.empty());
+}
+
 TEST_F(Control, OneClientMayHaveSoManyConnections) {
   Daemon daemon(directory_, options(auth() + "[limits]\nconnections_per_identity_max = 2\n"));
   RawClient first(daemon.tcp_address());
