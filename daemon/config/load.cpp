@@ -5,6 +5,7 @@
 #include <cerrno>
 #include <cstring>
 #include <ctime>
+#include <filesystem>
 #include <map>
 #include <set>
 
@@ -397,9 +398,18 @@ void Loader::check_tls() {
 
 void Loader::check_auth() {
   std::string error;
-  if (net::Admission::make(config_.auth, error) == nullptr) {
-    errors_.push_back(where("auth.token_file") + ": auth.token_file: " + error);
+  if (net::Admission::make(config_.auth, error) != nullptr) return;
+  // Somebody who puts the token in the place of the file's name must not find it in the log.
+  const std::filesystem::path file = config_.auth.token_file;
+  std::error_code ignored;
+  if (!std::filesystem::exists(file, ignored) &&
+      file.parent_path() == std::filesystem::current_path(ignored)) {
+    error =
+        "there is no such file in " + file.parent_path().string() +
+        " (its name is not repeated, for it might be a token); allowed: the path of a file with "
+        "one token a line";
   }
+  errors_.push_back(where("auth.token_file") + ": auth.token_file: " + error);
 }
 
 void Loader::check_store() {

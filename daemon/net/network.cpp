@@ -43,6 +43,11 @@ SessionTerms terms_for(const NetworkOptions& options) {
   return terms;
 }
 
+// The machine, or on this one the user.
+std::string source_of(const Accepted& accepted) {
+  return accepted.is_tcp ? accepted.machine : "uid " + std::to_string(accepted.uid);
+}
+
 std::string seconds(std::uint64_t ms) {
   return format_duration(static_cast<std::int64_t>(ms) * 1000);
 }
@@ -141,6 +146,7 @@ void Network::on_accept(Accepted accepted) {
   ++connection_count_;
   if (connection->accepted().is_tcp) ++per_machine_[connection->accepted().machine];
   unintroduced_.insert(id);
+  ++unintroduced_of_[source_of(connection->accepted())];
   on_deadline_moved(*connection);
 }
 
@@ -156,12 +162,12 @@ bool Network::has_room(const Accepted& accepted) {
     full = "this daemon serves " + std::to_string(of_machine) +
            " connections of this machine already, the most allowed "
            "(limits.connections_per_machine_max)";
-    oldest = oldest_unintroduced(&accepted.machine);
+    oldest = oldest_unintroduced(source_of(accepted));
   } else if (connection_count_ >= options_.connections_max) {
     full = "this daemon serves " + std::to_string(connection_count_) +
            " connections already, the most allowed (limits.connections_max)";
     why = Refusal::kConnectionsMax;
-    oldest = oldest_unintroduced(nullptr);
+    oldest = oldest_unintroduced(busiest_source());
   }
   if (!full.empty() && oldest == nullptr) {
     count(why);
@@ -174,15 +180,30 @@ bool Network::has_room(const Accepted& accepted) {
   return true;
 }
 
-// Null: there is none. `machine`: of whom; null: of all.
-Connection* Network::oldest_unintroduced(const std::string* machine) {
+// Null: there is none.
+Connection* Network::oldest_unintroduced(const std::string& source) {
   for (const ConnectionId id : unintroduced_) {
     Connection* connection = find(id);
-    if (connection == nullptr || connection->state() == Connection::State::kClosed) continue;
-    const Accepted& accepted = connection->accepted();
-    if (machine == nullptr || (accepted.is_tcp && accepted.machine == *machine)) return connection;
+    if (connection != nullptr && connection->state() != Connection::State::kClosed &&
+        source_of(connection->accepted()) == source) {
+      return connection;
+    }
   }
   return nullptr;
+}
+
+// Where most of those come from that have not introduced themselves.
+std::string Network::busiest_source() const {
+  const auto most = std::max_element(
+      unintroduced_of_.begin(), unintroduced_of_.end(),
+      [](const auto& one, const auto& other) { return one.second < other.second; });
+  return most == unintroduced_of_.end() ? std::string{} : most->first;
+}
+
+void Network::no_longer_unintroduced(const Connection& connection) {
+  if (unintroduced_.erase(connection.id()) == 0) return;
+  const auto found = unintroduced_of_.find(source_of(connection.accepted()));
+  if (--found->second == 0) unintroduced_of_.erase(found);
 }
 
 // Before the handshake costs anything: it needs no credentials to be begun.
@@ -200,16 +221,16 @@ bool Network::may_shake_hands(const Accepted& accepted) {
 
 void Network::make_room() {
   if (unintroduced_.size() < options_.unintroduced_max) return;
-  Connection* oldest = oldest_unintroduced(nullptr);
+  Connection* oldest = oldest_unintroduced(busiest_source());
   if (oldest == nullptr) return;
   turn_out(*oldest, std::to_string(options_.unintroduced_max) +
                         " connections have not introduced themselves, the most allowed "
-                        "(limits.unintroduced_max): the oldest makes room");
+                        "(limits.unintroduced_max): the oldest of where most come from makes room");
 }
 
 void Network::turn_out(Connection& unintroduced, const std::string& text) {
   count(Refusal::kUnintroduced);
-  unintroduced_.erase(unintroduced.id());
+  no_longer_unintroduced(unintroduced);
   // Once for each time that it gets so far, or the log would be one more thing to fill up.
   const LogLevel level = limit_reported_ ? LogLevel::kDebug : LogLevel::kWarn;
   limit_reported_ = true;
@@ -341,7 +362,7 @@ void Network::shake_hands(Connection& connection, const wire::Message& message) 
   if (!has_room_for(connection)) return;
   share_turn(connection);
   connection.established();
-  unintroduced_.erase(connection.id());
+  no_longer_unintroduced(connection);
   on_deadline_moved(connection);  // from the handshake's to the session's own, which may be earlier
   ++stats_.sessions;
   log(LogLevel::kDebug, "session_opened", &connection,
@@ -530,7 +551,7 @@ void Network::on_gone(Connection& connection) {
   slots_[id & kSlotMask] = nullptr;
   free_slots_.push_back(static_cast<std::uint32_t>(id & kSlotMask));
   --connection_count_;
-  unintroduced_.erase(id);
+  no_longer_unintroduced(connection);
   if (const auto found = per_machine_.find(connection.accepted().machine);
       connection.accepted().is_tcp && found != per_machine_.end() && --found->second == 0) {
     per_machine_.erase(found);

@@ -201,7 +201,9 @@ class Network final : private ConnectionHost {
   void tell_of_lines_left_out();
   void resume_held();
   void share_turn(Connection& connection);
-  Connection* oldest_unintroduced(const std::string* machine);
+  Connection* oldest_unintroduced(const std::string& source);
+  std::string busiest_source() const;
+  void no_longer_unintroduced(const Connection& connection);
   void turn_out(Connection& unintroduced, const std::string& text);
 
   uv_loop_t* loop_;
@@ -239,6 +241,7 @@ class Network final : private ConnectionHost {
   std::deque<ConnectionId> held_;
   // By age, since serial numbers grow.
   std::set<ConnectionId> unintroduced_;
+  std::unordered_map<std::string, std::size_t> unintroduced_of_;  // by where they come from
   std::vector<ConnectionId> dirty_;
   std::vector<ConnectionId> flushing_;
 

@@ -451,6 +451,16 @@ TEST_F(Auth, NoSecretIsWrittenAnywhere) {
 }
 
 // The path is opened with the daemon's rights: it is for those that may use them.
+// A likely mistake, which must not put the token into the log.
+TEST_F(Auth, ATokenInThePlaceOfItsFileIsNotRepeated) {
+  write_file(directory_.file("c.toml"), std::string("[auth]\ntoken_file = \"") + kToken + "\"\n");
+  const RunResult result = run({program("syncd"), "--config", directory_.file("c.toml"), "--store",
+                                "memory", "--check-config"},
+                               directory_.path());
+  EXPECT_EQ(result.ending, exited(2));
+  EXPECT_THAT(result.err, AllOf(HasSubstr("there is no such file"), Not(HasSubstr(kToken))));
+}
+
 TEST_F(Auth, AFileIsReadForAdministratorsAlone) {
   const std::string graph = directory_.file("graph");
   const std::string pipe = directory_.file("pipe");
