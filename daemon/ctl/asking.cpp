@@ -84,7 +84,7 @@ int for_each_record(const Options& options, const std::function<void(const Recor
         page.front().sequence > std::max<std::uint64_t>(1, options.from)) {
       // On standard error, so that what programs read stays as it is.
       std::cerr << "syncctl: the history begins with record " << page.front().sequence
-                << ": what was before it was removed (store.retention)\n";
+                << ": what was before it is gone (store.retention, or a salvage)\n";
     }
     first_page = false;
     for (const Record& record : page) {

@@ -133,10 +133,11 @@ class ElasticBsp final : public Policy {
     if (!place.takes_part) {
       held_.add(rank, 0, since);
     } else if (phase_ == Phase::kRun) {
-      if (place.q < place.target) {
+      if (may_run(rank)) {
         grant(host, rank);
       } else {
         held_.add(rank, 0, since);
+        go_on(host);
       }
     } else if (place.q - clocks_.min() <= settings_.horizon) {
       grant(host, rank);
@@ -192,7 +193,7 @@ class ElasticBsp final : public Policy {
     }
     // No participant is more than R ahead where the slowest one's second push has brought the plan
     // about. One may be where the daemon's end has lost a push that the plan did not need.
-    const Clock most = lowest + std::max(settings_.horizon + 1, 2 * settings_.horizon);
+    const Clock most = lowest + most_apart() + 1;
     for (std::size_t i = 0; i < inputs_.size(); ++i) {
       const Input& input = inputs_[i];
       if (!at(input.rank).takes_part) continue;  // it is gone since
@@ -396,6 +397,22 @@ class ElasticBsp final : public Policy {
     return at(rank).q + (may_compute ? 1 : 0);
   }
 
+  // Of a worker at a grant and the slowest participant.
+  Clock most_apart() const { return std::max(settings_.horizon, 2 * settings_.horizon - 1); }
+
+  // In the run phase, of one that begins. A worker that was cut off when the plan was made, or
+  // whose daemon has lost what others had pushed, may be so far ahead that its target is beyond
+  // what a grant allows: it is not computing, so that the barrier need not wait for another
+  // iteration.
+  bool may_run(Rank rank) {
+    Place& place = at(rank);
+    if (place.q >= place.target) return false;
+    if (place.q - clocks_.min() <= most_apart()) return true;
+    place.target = place.q;
+    ++arrived_;
+    return false;
+  }
+
   void begin_superstep(PolicyHost& host, std::int64_t superstep) {
     superstep_ = superstep;
     began_at_ = host.now();
@@ -474,7 +491,7 @@ class ElasticBsp final : public Policy {
     counted_ = false;
     count_all(host);
     for (const Rank rank : bounded_.take_due(INT64_MAX)) {
-      if (at(rank).q < at(rank).target) {
+      if (may_run(rank)) {
         grant(host, rank);
       } else {
         held_.add(rank, 0, host.worker(rank).waiting->since);

@@ -235,7 +235,14 @@ bool backup_store(const std::string& path, const std::string& to, std::string& e
   return made;
 }
 
-bool restore_store(const std::string& backup, const std::string& path, std::string& error) {
+bool restore_store(const std::string& backup, const std::string& given, std::string& error) {
+  std::error_code resolving;
+  const fs::path resolved = fs::canonical(given, resolving);
+  const std::string path = resolving ? given : resolved.string();
+  if (resolving && fs::is_symlink(directory_name(given))) {
+    error = given + " is a link to nothing: make what it is to lead to, or name another directory";
+    return false;
+  }
   StoreCheck check;
   if (!check_store(backup, check, error)) return false;
   if (!check.sound()) {

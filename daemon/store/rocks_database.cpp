@@ -562,7 +562,13 @@ bool checkpoint(const Database& database, const std::string& path, const std::st
   good = good && sync_to_disk(parent_of(target), code);
   std::error_code ignored;
   std::filesystem::remove_all(room, ignored);
-  return good || fail(status.ok() ? code.message() : status.ToString());
+  if (good) return true;
+  const std::string why = status.ok() ? code.message() : status.ToString();
+  // What is in memory goes to the store's own disk first.
+  if (status.ok() || why.find(room) != std::string::npos) return fail(why);
+  error =
+      called(path) + " cannot be copied to " + to + ": " + why + ": this is the store's own disk";
+  return false;
 }
 
 std::string job_key(JobId job) {

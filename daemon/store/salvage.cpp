@@ -411,8 +411,10 @@ bool put_in_place(const std::string& made, const std::string& path, const std::s
 bool salvage_store(const std::string& directory, Salvaged& salvaged, std::string& error,
                    const std::function<void()>& progress) {
   salvaged = {};
-  const std::string path = directory_name(directory);
   std::error_code code;
+  // What a link leads to is put in order where it lies: its file system may be the one with room.
+  const fs::path resolved = fs::canonical(directory, code);
+  const std::string path = code ? directory_name(directory) : resolved.string();
   // A store that is not there, or of which nothing was written, opens as ever.
   rocksdb::Env* env = rocksdb::Env::Default();
   const std::vector<std::string> missing = missing_files(env, path);

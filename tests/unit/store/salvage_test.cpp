@@ -140,6 +140,22 @@ TEST_F(SalvageTest, EveryUnreadableStretchOfALogIsToldAndNoMoreIsLost) {
   EXPECT_EQ(sequences(*open(path()), 2), range(1, 20));
 }
 
+// A link is a choice of another disk, which is not to be undone in silence.
+TEST_F(SalvageTest, WhatALinkLeadsToIsPutInOrderWhereItLies) {
+  write_records(1, 20, End::kCrash);
+  const fs::path real = path() + ".elsewhere";
+  fs::rename(path(), real);
+  fs::create_directory_symlink(real, path());
+  const std::string file = log_file();
+  overwrite(file, place_of(file, 10) + 14, std::string(8, '\xff'));
+  const Salvaged salvaged = salvage();
+  ASSERT_TRUE(salvaged.needed);
+  EXPECT_TRUE(fs::is_symlink(path()));
+  EXPECT_TRUE(salvaged.damaged_path.starts_with(fs::canonical(real).string()))
+      << salvaged.damaged_path;
+  EXPECT_EQ(start_again(), range(1, 9));
+}
+
 // A service manager that waits for the start is told while all is read, and while it is copied.
 TEST_F(SalvageTest, WhoWaitsIsToldThatItGoesOn) {
   constexpr Sequence kRecords = 2000;
