@@ -455,7 +455,8 @@ int main(int argc, char** argv) try {
   set_policy->footer(with_footer(
       "Grants that were given stand, and every later begin is decided by the new policy; no "
       "worker\n"
-      "needs to do anything. The history records it as policy_switched. A job keeps to\n"
+      "needs to do anything. One that joins anew and names another policy in its call is refused,\n"
+      "though. The history records it as policy_switched. A job keeps to\n"
       "parameter-server policies; one under hop or notify_ack keeps the policy that it has."));
 
   const auto about_worker = [&](const char* name, const char* what, int (*function)(const Options&),

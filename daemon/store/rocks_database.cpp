@@ -346,6 +346,30 @@ Database::~Database() {
   db->Close();
 }
 
+// Before anything is written: a database of another program, or of a later version. What cannot be
+// read is for RocksDB to tell.
+bool is_ours(const rocksdb::Options& rocks, const Options& options, std::string& error) {
+  std::vector<std::string> names;
+  if (!rocksdb::DB::ListColumnFamilies(rocks, options.path, &names).ok()) return true;
+  for (const std::string& name : names) {
+    if (std::find(kFamilyNames.begin(), kFamilyNames.end(), name) != kFamilyNames.end()) continue;
+    error = newer_store(options.path,
+                        "has column families that this version does not know (" + name + ")");
+    return false;
+  }
+  if (names.size() > 1) return true;
+  // A first start that was cut off leaves no more than that one, and nothing in it.
+  rocksdb::DB* opened = nullptr;
+  if (!rocksdb::DB::OpenForReadOnly(rocks, options.path, &opened).ok()) return true;
+  const std::unique_ptr<rocksdb::DB> db(opened);
+  const std::unique_ptr<rocksdb::Iterator> it(db->NewIterator({}));
+  it->SeekToFirst();
+  if (!it->Valid()) return true;
+  error = called(options.path) +
+          " is a RocksDB database of another program: name a directory of its own";
+  return false;
+}
+
 std::unique_ptr<Database> open_database(const Options& options, std::string& error) {
   struct stat info {};
   if (options.read_only && stat((options.path + "/CURRENT").c_str(), &info) != 0 &&
@@ -386,6 +410,7 @@ std::unique_ptr<Database> open_database(const Options& options, std::string& err
       rocks.wal_recovery_mode = rocksdb::WALRecoveryMode::kPointInTimeRecovery;
     }
   }
+  if (!is_ours(rocks, options, error)) return nullptr;
   auto database = std::make_unique<Database>();
   const auto listener = std::make_shared<Listener>(env_of(options), options.path, database->failed);
   rocks.listeners.push_back(listener);

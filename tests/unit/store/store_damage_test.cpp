@@ -141,6 +141,24 @@ TEST_F(Damaged, AStoreWithANewersColumnFamilyIsRefused) {
   const std::string error = open_error(dir_.store());
   EXPECT_THAT(error, HasSubstr("graphs"));
   EXPECT_THAT(error, HasSubstr("newer version"));
+  StoreCheck check;
+  std::string why;
+  EXPECT_FALSE(check_store(dir_.store(), check, why));
+  EXPECT_EQ(why, error);
+}
+
+TEST_F(Damaged, ADatabaseOfAnotherProgramIsLeftAlone) {
+  const std::string path = dir_.path() + "/other";
+  rocksdb::Options options;
+  options.create_if_missing = true;
+  rocksdb::DB* opened = nullptr;
+  ASSERT_TRUE(rocksdb::DB::Open(options, path, &opened).ok());
+  ASSERT_TRUE(opened->Put({}, "key", "value").ok());
+  delete opened;
+  EXPECT_THAT(open_error(path), HasSubstr("is a RocksDB database of another program"));
+  std::vector<std::string> families;
+  ASSERT_TRUE(rocksdb::DB::ListColumnFamilies(options, path, &families).ok());
+  EXPECT_EQ(families, std::vector<std::string>{"default"});
 }
 
 TEST_F(Damaged, AFormatVersionThatIsNoNumberIsDamage) {
