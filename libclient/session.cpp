@@ -135,7 +135,7 @@ bool Session::take_over(Worker& worker, JoinRequest& request) {
     if (worker.leave.request != 0 || worker.leave.sent_before) return false;
     worker.leave.active = false;
     worker.membership = Membership::kResuming;
-    worker.open = worker.grant_ready = worker.stopped = false;
+    worker.open = worker.grant_ready = worker.stopped = worker.end_is_lost = false;
     worker.ending.clear();
     worker.fences = 0;
     worker.phase.clear();

@@ -307,8 +307,9 @@ class Session final : private Link::Listener {
     WorkerId id = kNoWorker;
     JoinRequest params;
     Membership membership = Membership::kJoining;
-    bool released = false;    // the driver forgot it
-    bool stopped = false;     // the job has ended
+    bool released = false;     // the driver forgot it
+    bool stopped = false;      // the job has ended
+    bool end_is_lost = false;  // and the daemon, which has taken it back since, knows nothing of it
     TimeUs grace_us = -1;     // how long the daemon keeps its place while it is away; -1: not known
     bool any_policy = false;  // the job's policy was switched: resume under whatever it has
     unsigned fences = 0;      // in a row without an answer of another kind
@@ -377,6 +378,8 @@ class Session final : private Link::Listener {
   void resume(Worker& worker, TimeUs now);
 
   // Answers (session_answers.cpp)
+  void on_answer(Worker& worker, const Request& request, const wire::Message& message, TimeUs now);
+  void step_out_if_over(Worker& worker, TimeUs now);
   void on_join_answer(Worker& worker, const wire::Body& body, TimeUs now);
   void on_joined(Worker& worker, const wire::Joined& joined, TimeUs now);
   void adopt_iteration(Worker& worker, std::int64_t iteration);

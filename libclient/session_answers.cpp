@@ -41,10 +41,29 @@ void Session::link_message(const wire::Message& message, TimeUs now) {
   if (found == requests_.end()) return;  // of a call that was given up
   const Request request = found->second;
   requests_.erase(found);
-  const auto at = workers_.find(request.worker);
-  if (at == workers_.end()) return;
-  Worker& worker = at->second;
-  if (!std::holds_alternative<wire::Error>(message.body)) link_.note_progress();
+  if (const auto at = workers_.find(request.worker); at != workers_.end()) {
+    if (!std::holds_alternative<wire::Error>(message.body)) link_.note_progress();
+    on_answer(at->second, request, message, now);
+  }
+  const auto left = workers_.find(request.worker);
+  if (left != workers_.end()) step_out_if_over(left->second, now);
+}
+
+// It was told of an end, and came back for the sake of a call that stood, to a daemon that had lost
+// that end: now that the call is answered, the others must not wait for one who begins no more. Its
+// next call, if there is one, asks again.
+void Session::step_out_if_over(Worker& worker, TimeUs now) {
+  if (!worker.end_is_lost || worker.membership != Membership::kJoined || has_standing(worker)) {
+    return;
+  }
+  worker.end_is_lost = false;
+  worker.membership = Membership::kDetached;
+  std::uint64_t unanswered = send(Kind::kLeave, worker.id, wire::Leave{worker.ref}, now);
+  forget(unanswered);
+}
+
+void Session::on_answer(Worker& worker, const Request& request, const wire::Message& message,
+                        TimeUs now) {
   switch (request.kind) {
     case Kind::kJoin:
       worker.join.request = 0;
@@ -126,6 +145,7 @@ void Session::on_joined(Worker& worker, const wire::Joined& joined, TimeUs now) 
     // Whoever asked has given up: the others must not wait for a worker that nobody runs.
     if (worker.released) worker.leave.active = true;
   } else {
+    worker.end_is_lost = worker.stopped;
     if (!joined.resumed) on_new_life(worker);
     adopt_iteration(worker, joined.iteration);
   }

@@ -54,6 +54,8 @@ TEST(SimulationItself, SeedsThatFailedOnceDoNotAnyMore) {
       // A worker far ahead of those whose history a power cut had taken was granted one more.
       {"elastic_bsp:5", 77000391},
       {"elastic_bsp:1", 77000487},
+      // A worker that was told of an end which its daemon then lost came back and began no more.
+      {"ssp:0", 123000284},
   };
   for (const auto& [policy, seed] : kFound) {
     const auto& all = workloads();
