@@ -84,8 +84,8 @@ int choose_http(SSL*, const unsigned char** out, unsigned char* length,
 // Or the library would wait for somebody to write to a pipe.
 bool is_regular_file(const std::string& path, std::string& error) {
   struct stat found {};
-  if (::stat(path.c_str(), &found) != 0 || S_ISREG(found.st_mode))
-    return true;  // it says why itself
+  // One that is not there is for the library to name.
+  if (::stat(path.c_str(), &found) != 0 || S_ISREG(found.st_mode)) return true;
   error = path + ": it is not a regular file";
   return false;
 }

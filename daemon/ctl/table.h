@@ -12,8 +12,8 @@
 namespace syncd::ctl {
 
 // Columns as wide as their widest cell; a column of numbers is set to the right. Every row has a
-// cell per title. Cells are shown by plain(): what a worker calls itself is the worker's choice. Ends
-// with a line break; no trailing blanks.
+// cell per title. Cells are shown by plain(): what a worker calls itself is the worker's choice.
+// Ends with a line break; no trailing blanks.
 std::string format_table(const std::vector<std::string>& header,
                          const std::vector<std::vector<std::string>>& rows);
 
@@ -23,8 +23,8 @@ std::string format_table(const std::vector<std::string>& header,
 std::string format_table(const std::vector<std::string>& header,
                          const std::vector<std::vector<std::string>>& rows, std::size_t columns);
 
-// As JSON that is plain text, with a line break at the end; bytes that are no UTF-8 are replaced. An
-// indent of -1: on one line.
+// As JSON that is plain text, with a line break at the end; bytes that are no UTF-8 are replaced.
+// An indent of -1: on one line.
 std::string json_text(const nlohmann::json& json, int indent = 2);
 
 // How many characters standard output has in a line: those of the terminal, else what the variable

@@ -117,8 +117,8 @@ class Connection {
   // For the host's own book-keeping.
   Identity identity;
   TurnBudget::Share turn_share;
-  std::shared_ptr<TurnBudget::Share>
-      client_share;  // of all its client's connections; null: none yet
+  // Of all its client's connections; null: it has not introduced itself.
+  std::shared_ptr<TurnBudget::Share> client_share;
   bool dirty = false;
   std::uint64_t scheduled_ms = 0;
   std::string closed_why;

@@ -175,8 +175,8 @@ bool Network::has_room(const Accepted& accepted) {
     return false;
   }
   if (accepted.is_tcp && !may_shake_hands(accepted)) return false;
-  if (oldest != nullptr)
-    turn_out(*oldest, full + ": one that has not introduced itself makes room");
+  if (oldest == nullptr) return true;
+  turn_out(*oldest, full + ": one that has not introduced itself makes room");
   return true;
 }
 
