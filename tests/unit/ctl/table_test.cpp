@@ -80,9 +80,9 @@ TEST(Table, CountsCharactersNotBytes) {
 // A worker chooses its name, and the operator's terminal is not the worker's to command.
 TEST(Table, WhatATerminalWouldObeyIsEscaped) {
   EXPECT_EQ(format_table({"NAME", "N"}, {{"a\x1b[2J\nb", "1"}, {"c\xC2\x9B", "2"}}),
-            "NAME          N\n"
-            "a\\x1b[2J\\nb   1\n"
-            "c\\u009b       2\n");
+            "NAME         N\n"
+            "a\\x1b[2J\\nb  1\n"
+            "c\\u009b      2\n");
 }
 
 TEST(Table, WithoutRowsThereIsTheHeader) {
