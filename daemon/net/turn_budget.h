@@ -4,6 +4,7 @@
 // knows no clock.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 namespace syncd::net {
@@ -15,6 +16,10 @@ class TurnBudget {
   // Of all connections of one client, or it would only have to open more of them.
   static constexpr std::uint64_t kClientNs = 20'000'000;
 
+  // What one request counts for at most: this process may have been interrupted meanwhile, for
+  // which nobody is to wait.
+  static constexpr std::uint64_t kRequestNsMax = 2'000'000;
+
   // What somebody has had; of an earlier turn it counts as nothing.
   struct Share {
     std::uint64_t turn = 0;
@@ -24,7 +29,7 @@ class TurnBudget {
   void next_turn() { ++turn_; }
   void spend(Share& share, std::uint64_t ns) const {
     if (share.turn != turn_) share = {turn_, 0};
-    share.spent_ns += ns;
+    share.spent_ns += std::min(ns, kRequestNsMax);
   }
   bool is_spent(const Share& connection, const Share& client) const {
     return (connection.turn == turn_ && connection.spent_ns >= kConnectionNs) ||

@@ -18,15 +18,23 @@ TEST(TurnBudget, APartIsSpentWithinOneTurn) {
     budget.spend(connection, ns);
     budget.spend(client, ns);
   };
-  EXPECT_FALSE(budget.is_spent(connection, client));
-  spend(TurnBudget::kConnectionNs - 1);
-  EXPECT_FALSE(budget.is_spent(connection, client));
-  spend(1);
+  for (std::uint64_t spent = 0; spent < TurnBudget::kConnectionNs; spent += kMs / 10) {
+    EXPECT_FALSE(budget.is_spent(connection, client));
+    spend(kMs / 10);
+  }
   EXPECT_TRUE(budget.is_spent(connection, client));
   budget.next_turn();
   EXPECT_FALSE(budget.is_spent(connection, client));
   spend(1);
   EXPECT_FALSE(budget.is_spent(connection, client)) << "what was spent before is forgotten";
+}
+
+TEST(TurnBudget, OneInterruptionIsNoMoreThanOneRequest) {
+  TurnBudget budget;
+  TurnBudget::Share connection;
+  budget.spend(connection, 1000 * kMs);
+  EXPECT_FALSE(budget.is_spent(connection, {}));
+  EXPECT_EQ(connection.spent_ns, TurnBudget::kRequestNsMax);
 }
 
 TEST(TurnBudget, TheConnectionsOfAClientShareItsPart) {

@@ -1,6 +1,9 @@
 // A store whose commits, refusals and errors happen when the test says so.
 #pragma once
 
+#include <condition_variable>
+#include <memory>
+#include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
@@ -59,6 +62,49 @@ class FakeStore final : public store::Store {
   bool jobs(std::vector<Record>&, std::string&) override { return true; }
   store::Mode mode() const override { return store::Mode::kDurable; }
   std::string describe() const override { return "fake"; }
+};
+
+// A store in memory that nobody can read until the test says so.
+class HeldReads final : public store::Store {
+ public:
+  void release() {
+    {
+      const std::lock_guard lock(mutex_);
+      released_ = true;
+    }
+    released_now_.notify_all();
+  }
+
+  bool load_each(const TakeJob& take, std::string& error) override {
+    return inner_->load_each(take, error);
+  }
+  void start(store::CommitCallback callback) override { inner_->start(std::move(callback)); }
+  bool submit(Ticket ticket, store::Batch&& batch) override {
+    return inner_->submit(ticket, std::move(batch));
+  }
+  bool close(std::int64_t timeout_us, std::string& error) override {
+    release();
+    return inner_->close(timeout_us, error);
+  }
+  bool read(JobId job, Sequence from, std::size_t records_max, std::size_t bytes_max,
+            store::ReadResult& result, std::string& error) override {
+    {
+      std::unique_lock lock(mutex_);
+      released_now_.wait(lock, [this] { return released_; });
+    }
+    return inner_->read(job, from, records_max, bytes_max, result, error);
+  }
+  bool jobs(std::vector<Record>& created, std::string& error) override {
+    return inner_->jobs(created, error);
+  }
+  store::Mode mode() const override { return inner_->mode(); }
+  std::string describe() const override { return inner_->describe(); }
+
+ private:
+  const std::unique_ptr<store::Store> inner_ = store::make_memory_store();
+  std::mutex mutex_;
+  std::condition_variable released_now_;
+  bool released_ = false;
 };
 
 }  // namespace syncd::server

@@ -200,17 +200,24 @@ TEST_F(ServerTest, HistoryIsReadInPieces) {
 }
 
 TEST_F(ServerTest, WhoAsksForALotOfHistoryLeavesRoomForOthers) {
-  start();
+  auto store = std::make_unique<HeldReads>();
+  HeldReads& reads = *store;
+  ASSERT_EQ(start(options(), std::move(store)), StartError::kNone) << error_;
   auto greedy = connect();
   auto other = connect();
   join(*greedy, "w");
   greedy->messages.clear();
-  // The loop does not turn meanwhile, so that it finds all of them at once.
+  // None is read before all have been asked for.
   constexpr std::uint64_t kAsked = HistoryReads::kPerClientMax + 4;
   for (std::uint64_t id = 1; id <= kAsked; ++id) {
     greedy->send({id, wire::HistoryRequest{"j", 1, 0}});
   }
   other->send({1, wire::HistoryRequest{"j", 1, 0}});
+  ASSERT_TRUE(run_until([&] {
+    greedy->receive();
+    return greedy->messages.size() == kAsked - HistoryReads::kPerClientMax;
+  }));
+  reads.release();
   ASSERT_TRUE(run_until([&] {
     greedy->receive();
     other->receive();
