@@ -201,6 +201,8 @@ class Network final : private ConnectionHost {
   void tell_of_lines_left_out();
   void resume_held();
   void share_turn(Connection& connection);
+  // Of newcomers (network_newcomers.cpp)
+  static std::string source_of(const Accepted& accepted);
   Connection* oldest_unintroduced(const std::string& source);
   std::string busiest_source() const;
   void no_longer_unintroduced(const Connection& connection);

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "tests/support/forwarding_store.h"
 #include "violation.h"
 
 namespace syncd::simulation {
@@ -17,38 +18,21 @@ constexpr RequestId kFirstQuestion = RequestId{1} << 62;
 
 }  // namespace
 
-class Daemon::WatchedStore final : public store::Store {
+class Daemon::WatchedStore final : public test::ForwardingStore {
  public:
   WatchedStore(std::unique_ptr<store::Store> inner, DaemonWatcher& watcher)
-      : inner_(std::move(inner)), watcher_(watcher) {}
+      : ForwardingStore(std::move(inner)), watcher_(watcher) {}
 
-  bool load_each(const TakeJob& take, std::string& error) override {
-    return inner_->load_each(take, error);
-  }
-  void start(store::CommitCallback callback) override { inner_->start(std::move(callback)); }
   bool submit(Ticket ticket, store::Batch&& batch) override {
     // One that was refused comes again.
     if (ticket > seen_) {
       seen_ = ticket;
       watcher_.on_records(batch.records);
     }
-    return inner_->submit(ticket, std::move(batch));
+    return ForwardingStore::submit(ticket, std::move(batch));
   }
-  bool close(std::int64_t timeout_us, std::string& error) override {
-    return inner_->close(timeout_us, error);
-  }
-  bool read(JobId job, Sequence from, std::size_t records_max, std::size_t bytes_max,
-            store::ReadResult& result, std::string& error) override {
-    return inner_->read(job, from, records_max, bytes_max, result, error);
-  }
-  bool jobs(std::vector<Record>& created, std::string& error) override {
-    return inner_->jobs(created, error);
-  }
-  store::Mode mode() const override { return inner_->mode(); }
-  std::string describe() const override { return inner_->describe(); }
 
  private:
-  std::unique_ptr<store::Store> inner_;
   DaemonWatcher& watcher_;
   Ticket seen_ = 0;
 };

@@ -259,11 +259,11 @@ typedef struct syncd_join_options {
   const char *job;      /* the job's name: 1-64 of [A-Za-z0-9._-]. NULL: SYNCD_JOB, else "default" */
   const char *policy;   /* for the first joiner of a job that is not declared yet, such as "ssp:3";
                            for others it must match if it is given. NULL: the job's, or "bsp" */
-  const char *name;     /* the worker's name, at most 128 bytes of UTF-8 without control and invisible
-                           characters. A worker that joins again under the same name and host gets
-                           its rank back, once its old connection is gone (SYNCD_E_RANK_TAKEN
-                           until then). NULL: "worker-<rank>" if a rank is given, else
-                           "<host>-<pid>-<n>" */
+  const char *name;     /* the worker's name, 1 to 128 bytes of UTF-8 without control and invisible
+                           characters, and no blank at either end. A worker that joins again under
+                           the same name and host gets its rank back, once its old connection is
+                           gone (SYNCD_E_RANK_TAKEN until then). NULL: "worker-<rank>" if a rank is
+                           given, else "<host>-<pid>-<n>" */
   const char *host;     /* at most 255 bytes, likewise. NULL: this machine's host name */
   int32_t rank;         /* SYNCD_RANK_ANY: from the environment, else the daemon gives one.
                            A process with several workers in a job gives each its own */

@@ -2,13 +2,13 @@
 #pragma once
 
 #include <condition_variable>
-#include <memory>
 #include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "daemon/store/store.h"
+#include "tests/support/forwarding_store.h"
 
 namespace syncd::server {
 
@@ -65,8 +65,10 @@ class FakeStore final : public store::Store {
 };
 
 // A store in memory that nobody can read until the test says so.
-class HeldReads final : public store::Store {
+class HeldReads final : public test::ForwardingStore {
  public:
+  HeldReads() : ForwardingStore(store::make_memory_store()) {}
+
   void release() {
     {
       const std::lock_guard lock(mutex_);
@@ -75,16 +77,9 @@ class HeldReads final : public store::Store {
     released_now_.notify_all();
   }
 
-  bool load_each(const TakeJob& take, std::string& error) override {
-    return inner_->load_each(take, error);
-  }
-  void start(store::CommitCallback callback) override { inner_->start(std::move(callback)); }
-  bool submit(Ticket ticket, store::Batch&& batch) override {
-    return inner_->submit(ticket, std::move(batch));
-  }
   bool close(std::int64_t timeout_us, std::string& error) override {
     release();
-    return inner_->close(timeout_us, error);
+    return ForwardingStore::close(timeout_us, error);
   }
   bool read(JobId job, Sequence from, std::size_t records_max, std::size_t bytes_max,
             store::ReadResult& result, std::string& error) override {
@@ -92,16 +87,10 @@ class HeldReads final : public store::Store {
       std::unique_lock lock(mutex_);
       released_now_.wait(lock, [this] { return released_; });
     }
-    return inner_->read(job, from, records_max, bytes_max, result, error);
+    return ForwardingStore::read(job, from, records_max, bytes_max, result, error);
   }
-  bool jobs(std::vector<Record>& created, std::string& error) override {
-    return inner_->jobs(created, error);
-  }
-  store::Mode mode() const override { return inner_->mode(); }
-  std::string describe() const override { return inner_->describe(); }
 
  private:
-  const std::unique_ptr<store::Store> inner_ = store::make_memory_store();
   std::mutex mutex_;
   std::condition_variable released_now_;
   bool released_ = false;
