@@ -29,6 +29,16 @@ if(NOT FlatBuffers_FOUND OR NOT SYNCD_FLATC)
 endif()
 
 syncd_require(RocksDB librocksdb-dev)
+# syncd::rocksdb is what everything but libsyncd links. The static library makes a program that can be
+# carried to another machine; it is 33 MB, which a build of many tests need not link each time.
+option(SYNCD_SHARED_ROCKSDB "Link the shared RocksDB, for builds of tests" OFF)
+add_library(syncd_rocksdb INTERFACE)
+if(SYNCD_SHARED_ROCKSDB)
+  target_link_libraries(syncd_rocksdb INTERFACE RocksDB::rocksdb-shared)
+else()
+  target_link_libraries(syncd_rocksdb INTERFACE RocksDB::rocksdb)
+endif()
+add_library(syncd::rocksdb ALIAS syncd_rocksdb)
 syncd_require(spdlog libspdlog-dev)
 syncd_require(fmt libfmt-dev)
 syncd_require(CLI11 libcli11-dev)

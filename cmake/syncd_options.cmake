@@ -16,6 +16,13 @@ if(SYNCD_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
     "${CMAKE_COMMAND}" -E env CCACHE_SLOPPINESS=pch_defines,time_macros "${SYNCD_CCACHE}")
 endif()
 
+# lld links in a fraction of the time of the system's own linker, which packages are made with.
+option(SYNCD_FAST_LINK "Link with lld where it is installed (the presets turn it on)" OFF)
+find_program(SYNCD_LLD ld.lld)
+if(SYNCD_FAST_LINK AND SYNCD_LLD)
+  add_link_options($<$<LINK_LANGUAGE:C,CXX>:-fuse-ld=lld>)
+endif()
+
 set(_syncd_sanitize_flags "")
 if(SYNCD_SANITIZE STREQUAL "address")
   set(_syncd_sanitize_flags -fsanitize=address,undefined -fno-sanitize-recover=undefined
@@ -57,6 +64,12 @@ endif()
 function(syncd_harden target)
   target_compile_options(${target} PRIVATE ${_syncd_hardening_flags})
   target_link_options(${target} PRIVATE LINKER:-z,relro LINKER:-z,now)
+endfunction()
+
+# Files of a library whose objects a test replaces by its own (tests/simulation's canaries): compiled by
+# themselves where CMAKE_UNITY_BUILD puts several files into one object.
+function(syncd_replaceable_objects)
+  set_source_files_properties(${ARGN} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
 endfunction()
 
 # Language level, warnings, sanitizers, hardening and position-independent code for one of our own targets.

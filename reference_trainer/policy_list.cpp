@@ -2,6 +2,7 @@
 #include "reference_trainer/policy_list.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>  // fmt::join, since fmt 11
 
 #include <cctype>
 

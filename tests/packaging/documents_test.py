@@ -33,13 +33,9 @@ FILES = {"store.damaged"}
 
 def markdown(root: pathlib.Path) -> dict[pathlib.Path, str]:
     """Each document by its path below the root."""
-    listed = subprocess.run(["git", "ls-files", "*.md"], cwd=root, capture_output=True, text=True)
-    if listed.returncode == 0 and listed.stdout:
-        names = [pathlib.Path(name) for name in listed.stdout.split("\n") if name]
-    else:
-        names = [path.relative_to(root) for path in root.rglob("*.md")
-                 if path.relative_to(root).parts[0] != "build"]
-    return {name: (root / name).read_text() for name in names if (root / name).exists()}
+    paths = (path.relative_to(root) for path in root.rglob("*.md"))
+    return {path: (root / path).read_text() for path in paths
+            if path.parts[0] != "build" and not path.parts[0].startswith(".")}
 
 
 def code_of(text: str) -> list[str]:
