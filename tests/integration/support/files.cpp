@@ -27,6 +27,11 @@ bool exists(const std::string& path) {
   return std::filesystem::exists(std::filesystem::symlink_status(path, ignored));
 }
 
+bool others_may_enter(const std::string& directory) {
+  namespace fs = std::filesystem;
+  return (fs::status(directory).permissions() & fs::perms::others_exec) != fs::perms::none;
+}
+
 std::string read_file(const std::string& path) {
   std::ifstream in(path, std::ios::binary);
   return {std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};

@@ -25,6 +25,8 @@ class TempDir {
 };
 
 bool exists(const std::string& path);
+// Whether users other than its owner and group may enter this directory.
+bool others_may_enter(const std::string& directory);
 // The whole file; empty where there is none.
 std::string read_file(const std::string& path);
 // Throws if it cannot be written.
