@@ -2,8 +2,9 @@
 """The Markdown documents name what is there, and what a user can set is named by a document.
 
 Looked at in every *.md of the repository: options of our programs and scripts, keys of the daemon's
-configuration, SYNCD_ variables and constants, and syncd_ names (functions, metrics, targets). What is
-there comes from the programs' help, from `syncd --check-config` and from the sources.
+configuration, SYNCD_ variables and constants, syncd_ names (functions, metrics, targets), and links to
+files and headings. What is there comes from the programs' help, from `syncd --check-config` and from the
+sources.
 
 usage: documents_test.py ROOT BIN_DIR
 """
@@ -51,6 +52,25 @@ def code_of(text: str) -> list[str]:
         else:
             rest.append(line)
     return pieces + re.findall(r"`([^`]+)`", " ".join(rest))
+
+
+def anchors(text: str) -> set[str]:
+    """What links can name of a document: its headings, in the form that GitHub makes of them."""
+    found: set[str] = set()
+    for heading in re.findall(r"^#+ (.+)$", re.sub(r"^```.*?^```", "", text, flags=re.M | re.S), re.M):
+        found.add(re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-"))
+    return found
+
+
+def broken_link(root: pathlib.Path, page: pathlib.Path, link: str) -> str:
+    """Why a link of a page leads nowhere; empty if it leads somewhere."""
+    name, _, anchor = link.partition("#")
+    target = (root / page).parent / name if name else root / page
+    if not target.exists():
+        return f"there is no {name}"
+    if anchor and anchor not in anchors(target.read_text()):
+        return f"{name or page} has no heading for #{anchor}"
+    return ""
 
 
 class Program:
@@ -125,7 +145,7 @@ def main() -> int:
     known_options = set().union(in_code, *(program.all() for program in programs.values()), *OTHERS.values())
     names_in_code = set(re.findall(r"\b(?:SYNCD_[A-Z0-9_]+|syncd_[a-z0-9_]+)", code))
     problems = []
-    checked = dict.fromkeys(("options of a command line", "options", "keys", "names"), 0)
+    checked = dict.fromkeys(("options of a command line", "options", "keys", "names", "links"), 0)
     for path, text in documents.items():
         for piece in code_of(text):
             for command in re.split(r"[|;&()]|\$\(", piece):
@@ -146,6 +166,12 @@ def main() -> int:
                     checked["keys"] += 1
                     if f"{section}.{key}" not in keys:
                         problems.append(f"{path}: there is no setting {section}.{key}: {piece}")
+        for link in re.findall(r"\]\(([^)\s]+)\)", text):
+            if re.match(r"https?://|mailto:", link):
+                continue
+            checked["links"] += 1
+            if why := broken_link(root, path, link):
+                problems.append(f"{path}: the link {link} leads nowhere: {why}")
         for name in re.findall(r"\b(?:SYNCD_[A-Z0-9_]+|syncd_[a-z0-9_]+)", text):
             checked["names"] += 1
             if name.endswith("_"):  # SYNCD_E_* and the like
