@@ -1,5 +1,6 @@
 """Coordinated: several processes that average over gloo, and restarts with a parameter server."""
 
+import os
 import socket
 
 import pytest
@@ -10,6 +11,10 @@ import syncd.torch
 from conftest import HERE
 
 EXAMPLE = HERE.parent / "examples/torch_local_sgd.py"
+
+
+# Debian builds PyTorch without libuv, which its TCP stores have asked for since 2.4.
+os.environ.setdefault("USE_LIBUV", "0")
 
 
 def free_port():
@@ -24,6 +29,7 @@ def train_together(daemon, run, policy, workers, averagings):
         "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": str(free_port()),
         "GLOO_SOCKET_IFNAME": "lo",
+        "USE_LIBUV": os.environ["USE_LIBUV"],
     }
     processes = [
         run(EXAMPLE, rank, workers, averagings, policy, env=environment) for rank in range(workers)
