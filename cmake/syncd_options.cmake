@@ -66,9 +66,10 @@ function(syncd_harden target)
   target_link_options(${target} PRIVATE LINKER:-z,relro LINKER:-z,now)
 endfunction()
 
-# Files of a library whose objects a test replaces by its own (tests/simulation's canaries): compiled by
-# themselves where CMAKE_UNITY_BUILD puts several files into one object.
-function(syncd_replaceable_objects)
+# Files that stay objects of their own where CMAKE_UNITY_BUILD puts several files into one: those that a
+# test replaces by its own (tests/simulation's canaries), and classes whose members are of an anonymous
+# namespace, of which -Wsubobject-linkage warns in a file that is included.
+function(syncd_compile_alone)
   set_source_files_properties(${ARGN} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
 endfunction()
 

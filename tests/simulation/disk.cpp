@@ -20,7 +20,7 @@ Record decode(const Bytes& bytes) {
   return record;
 }
 
-constexpr Micros kRetryUs = 100'000;  // of a commit that failed
+constexpr Micros kCommitRetryUs = 100'000;  // of a commit that failed
 
 }  // namespace
 
@@ -147,7 +147,7 @@ void SimStore::end_commit() {
       callback_({0, disk_.error, 0, 0, 0});
       awake_();
     }
-    agenda_.in(kRetryUs, [this, alive = alive_] {
+    agenda_.in(kCommitRetryUs, [this, alive = alive_] {
       if (*alive) end_commit();
     });
     return;
