@@ -43,9 +43,17 @@ TEST_P(OldStore, IsServedWholeAndItsJobsGoOn) {
 
   RawClient client(daemon.address());
   client.hello();
-  RawWorker worker(client, join_of("old-live", 0, 3, "ssp:3"));
+  wire::Join back = join_of("old-live", 0, 3, "ssp:3");
+  back.name = "worker-0";
+  back.host = "vm";
+  back.incarnation = 1;  // as its history says
+  back.epoch = 1;
+  back.granted = 35;
+  back.pushed = 35;
+  RawWorker worker(client, back);
+  EXPECT_TRUE(worker.joined().resumed);
   const std::int64_t next = worker.joined().iteration;
-  EXPECT_GE(next, 36) << "no push of the old daemon's was lost";
+  EXPECT_EQ(next, 36) << "its history has iterations 0 to 35";
   worker.begin(next);
   worker.push(next);
   EXPECT_GT(export_of(directory, daemon, "old-live").size(),
