@@ -71,6 +71,7 @@ file(WRITE "${_control}/triggers" "activate-noawait ldconfig\n")
 # Since which version a library has which symbol, for those that are linked against it.
 find_program(SYNCD_NM nm)
 mark_as_advanced(SYNCD_NM)
+add_custom_target(syncd_symbols ALL)
 foreach(_library IN ITEMS "syncclient:CLIENT:${_deb_client}" "libsyncd:SERVER:${_deb_server}")
   string(REPLACE ":" ";" _library "${_library}")
   list(GET _library 0 _target)
@@ -81,6 +82,7 @@ foreach(_library IN ITEMS "syncclient:CLIENT:${_deb_client}" "libsyncd:SERVER:${
     COMMAND bash "${CMAKE_CURRENT_SOURCE_DIR}/deb/list_symbols" "${SYNCD_NM}" "$<TARGET_FILE:${_target}>"
       "$<TARGET_SONAME_FILE_NAME:${_target}>" "${_package}" "${_symbols}"
     DEPENDS ${_target} deb/list_symbols VERBATIM)
-  add_custom_target(syncd_symbols_${_package} ALL DEPENDS "${_symbols}")
+  add_custom_target(syncd_symbols_${_package} DEPENDS "${_symbols}")
+  add_dependencies(syncd_symbols syncd_symbols_${_package})
   list(APPEND CPACK_DEBIAN_${_COMPONENT}_PACKAGE_CONTROL_EXTRA "${_symbols}" "${_control}/triggers")
 endforeach()

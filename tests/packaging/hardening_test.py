@@ -92,7 +92,7 @@ def lacks_of(path: pathlib.Path, optimised: bool) -> list[str]:
     if not re.search(r"Type: +DYN ", headers) or (
             program and not re.search(r"\(FLAGS_1\) .*\bPIE\b", headers)):
         lacks.append("is not position-independent")
-    stack = re.search(r"^ *GNU_STACK +(?:0x[0-9a-f]+ +){5}([RWE ]+?) +0x", headers, re.M)
+    stack = re.search(r"^ *GNU_STACK +(?:0x[0-9a-f]+ +){5}([RWE ]+?) +0", headers, re.M)
     if not stack or "E" in stack[1]:
         lacks.append("has an executable stack")
     imported = set(re.findall(r" UND ([^\s@]+)", symbols))
