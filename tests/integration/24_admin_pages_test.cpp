@@ -40,8 +40,7 @@ class AdminPages : public ::testing::Test {
 
 TEST_F(AdminPages, ShowAJobAsItRuns) {
   Daemon daemon(directory_, options());
-  RawClient client(daemon.address());
-  client.hello();
+  RawClient client = greeted(daemon.address());
   RawWorker fast(client, join_of("job", 0, 2, "ssp:3"));
   RawWorker slow(client, join_of("job", 1, 2, "ssp:3"));
   const std::uint64_t first = client.send(wire::Begin{fast.ref(), 0});
@@ -181,8 +180,7 @@ TEST_F(AdminPages, HealthIsForEverybodyWhereCertificatesAreRequired) {
     Daemon daemon(directory_, options(tls));
     expect_closed(daemon.admin_address(), "");
     // A reload leaves it so.
-    daemon.signal(SIGHUP);
-    wait_until("the reload", [&] { return daemon.logged(" reloaded "); });
+    daemon.reload(" reloaded ");
     expect_closed(daemon.admin_address(), "");
   }
   // Beside the certificate a token is wanted where there are tokens, and is no stand-in for it.
@@ -243,8 +241,7 @@ TEST_F(AdminPages, AStoreThatCannotBeWrittenIsNotReady) {
   durable.flags = {};
   Daemon daemon(directory_, durable);
   EXPECT_EQ(http_get(daemon.admin_address(), "/readyz").status, 200);
-  RawClient client(daemon.address());
-  client.hello();
+  RawClient client = greeted(daemon.address());
   RawWorker worker(client, join_of("job", 0, 1, "asp"));
   worker.begin(0);
   // A limit on the size of files stands for a full disk.

@@ -43,8 +43,6 @@ class RawTlsClient final : public RawClient {
     put(sealed);
   }
   using RawClient::send_bytes;
-  // Without sealing it.
-  void send_below_tls(std::span<const std::uint8_t> bytes) { put(bytes); }
   const std::vector<std::uint8_t>& sent_below_tls() const { return sent_; }
 
  private:
