@@ -1,37 +1,77 @@
 // Durable pushes: how many a second syncd acknowledges with its store on a disk, beside RocksDB's
-// own synced writes of records of the same size. The load is one thread.
+// own synced writes of records of the same size. The load is syncbench.
 #include <unistd.h>
 
-#include <chrono>
-#include <cmath>
+#include <CLI/CLI.hpp>
 #include <cstdio>
 #include <cstdlib>
-#include <memory>
+#include <nlohmann/json.hpp>
 #include <string>
+#include <vector>
 
-#include "tests/bench/client.h"
-#include "tests/bench/iteration_load.h"
+#include "support/daemon.h"
 #include "tests/bench/measure.h"
-#include "tests/bench/options.h"
 #include "tests/bench/rocks_floor.h"
-#include "tests/bench/servers.h"
 #include "tests/bench/table.h"
-#include "tests/bench/workers.h"
 
 namespace syncd::bench {
 namespace {
 
-std::chrono::nanoseconds nanoseconds_of(double ms) {
-  return std::chrono::nanoseconds(std::llround(ms * 1e6));
-}
+using test::Daemon;
+using test::Milliseconds;
+using test::TempDir;
 
 constexpr const char* kAbout =
     "Durable pushes through syncd, in ratios to RocksDB's own synced writes of the same records.";
 
+struct Options {
+  int rounds = 7;      // of each side, interleaved
+  double seconds = 1;  // that a round measures
+  std::vector<int> sizes = {1, 64};
+  std::vector<int> per_connection = {1, 16};   // 16: a node agent's
+  std::vector<double> iteration_ms = {0, 10};  // 0: as fast as a worker is answered
+  std::string mode = "durable";
+  std::string directory = ".";
+  int sync_us = 0;
+};
+
+Options parse(int argc, char** argv) {
+  Options options;
+  CLI::App app{kAbout};
+  app.option_defaults()->always_capture_default();
+  app.add_option("--rounds", options.rounds, "rounds of each side, interleaved")
+      ->check(CLI::Range(1, 1000));
+  app.add_option("--seconds", options.seconds, "what one round measures")
+      ->check(CLI::Range(0.01, 60.0));
+  app.add_option("--sizes", options.sizes, "workers")->check(CLI::Range(1, 16'000))->delimiter(',');
+  app.add_option("--per-connection", options.per_connection,
+                 "workers that share a connection (left out where there are fewer than twice as "
+                 "many)")
+      ->check(CLI::Range(1, 16'000))
+      ->delimiter(',');
+  app.add_option("--iteration-ms", options.iteration_ms,
+                 "how long a worker's iteration takes on average; 0: no time at all, so that the "
+                 "next push goes out with the answer to the last")
+      ->check(CLI::Range(0.0, 10'000.0))
+      ->delimiter(',');
+  app.add_option("--mode", options.mode, "the daemon's: fast, durable")
+      ->check(CLI::IsMember({"fast", "durable"}));
+  app.add_option("--dir", options.directory, "where stores, sockets and logs go meanwhile")
+      ->check(CLI::ExistingDirectory);
+  app.add_option("--sync-us", options.sync_us,
+                 "microseconds that each sync of the disk takes longer, for every side")
+      ->check(CLI::Range(0, 1'000'000));
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    std::exit(app.exit(error));
+  }
+  return options;
+}
+
 struct Figures {
   std::vector<double> pushes_per_s, push_p50_us, push_p99_us, single_us, single_p99_us, batch,
       records_bytes, cpu_us;
-  std::vector<double> bare_per_s, bare_p50_us, bare_p99_us, bare_cpu_us;
   std::vector<double> same_batch_per_s, same_batch_cpu_us, batch_p50_us, batch_p99_us,
       threads_per_s, threads_cpu_us;
 };
@@ -56,81 +96,47 @@ Written written_since(const std::string& store, std::uint64_t& position) {
   return {records / commits, static_cast<std::size_t>(bytes / records - kRecordOverheadBytes)};
 }
 
-// A bare libuv server that keeps records of the daemon's size with RocksDB, under the same load.
-class BareServer {
- public:
-  BareServer(const std::string& directory, const std::string& transport, std::size_t workers,
-             std::size_t connections, double iteration_ms, std::size_t record_bytes)
-      : endpoint_(fresh_endpoint(transport, directory, "bare")),
-        server_(
-            start_floor(floor_options(directory, record_bytes), directory, Placement::kAnywhere)),
-        load_(client_, connect_to_floor(client_, endpoint_, workers, connections),
-              IterationLoad::Requests::kPushAndBegin, IterationLoad::Ending::kAnywhere) {
-    load_.start();
-    load_.set_iteration_time(nanoseconds_of(iteration_ms));
-  }
-  IterationRound run(double seconds) { return load_.run(server_.pid(), seconds); }
+// One run of syncbench: its figures, as its --json gives them.
+nlohmann::json run_load(const Options& options, const TempDir& directory, const Daemon& daemon,
+                        std::size_t workers, std::size_t connections, double iteration_ms) {
+  const std::string time = iteration_ms > 0 ? "uniform_each:" + number(iteration_ms / 2, 3) + "-" +
+                                                  number(iteration_ms * 1.5, 3)
+                                            : "0";
+  const test::RunResult result = test::run(
+      {test::program("syncbench"), "--json", "--addr", daemon.address(), "--policy", "asp",
+       "--workers", std::to_string(workers), "--connections", std::to_string(connections),
+       "--iteration-time", time, "--seconds", number(options.seconds, 3)},
+      directory.path(), {}, Milliseconds(static_cast<int>(options.seconds * 1e3) + 60'000));
+  if (result.ending != test::exited(0)) fail(result.err);
+  return nlohmann::json::parse(result.out);
+}
 
- private:
-  FloorOptions floor_options(const std::string& directory, std::size_t record_bytes) const {
-    FloorOptions options;
-    options.endpoint = endpoint_;
-    options.begin_bytes =
-        static_cast<std::uint32_t>(frame_bytes(begin_message({0, {1, 1, 1, 1}, 1}, 1, 1)));
-    options.store = directory + "/bare";
-    options.record_bytes = static_cast<std::uint32_t>(record_bytes);
-    return options;
-  }
-
-  const Endpoint endpoint_;
-  const Child server_;
-  Client client_;
-  IterationLoad load_;
-};
-
-Figures measure(const Options& options, const std::string& transport, std::size_t workers,
-                std::size_t connections, double iteration_ms) {
+Figures measure(const Options& options, std::size_t workers, std::size_t connections,
+                double iteration_ms) {
   const TempDir directory(options.directory);
-  const std::string store = directory.path() + "/store";
-  const Endpoint endpoint = fresh_endpoint(transport, directory.path(), "syncd");
-  const Child server = start_syncd(options, {endpoint, options.store, store}, directory.path(),
-                                   Placement::kAnywhere);
-  Client client;
-  IterationLoad load(client,
-                     connect_to_syncd(client, endpoint, "durable", "asp", workers, connections),
-                     IterationLoad::Requests::kPushAndBegin, IterationLoad::Ending::kAnywhere);
-  load.start();
-  load.set_iteration_time(nanoseconds_of(iteration_ms));
-  RocksFloor rocks(directory.path() + "/floor");
+  const Daemon daemon(directory, {.mode = options.mode, .flags = {"--log-level", "warn"}});
+  RocksFloor rocks(directory.file("floor"));
 
   Figures figures;
-  std::unique_ptr<BareServer> bare;
   std::uint64_t position = 1;
   for (int i = -1; i < options.rounds; ++i) {  // the first warms up
-    IterationRound round = load.run(server.pid(), options.seconds);
-    const Written written = written_since(store, position);
+    const nlohmann::json load =
+        run_load(options, directory, daemon, workers, connections, iteration_ms);
+    const Written written = written_since(daemon.store_path(), position);
     // After the daemon's round, because the floor writes batches of the size found there.
     WriteRate same = rocks.batches(options.seconds, written.batch, written.record_bytes);
     std::vector<double> single = rocks.single_us(options.seconds / 4, written.record_bytes);
     const WriteRate threads = rocks.threads(options.seconds, workers, written.record_bytes);
-    if (bare == nullptr) {
-      bare = std::make_unique<BareServer>(directory.path(), transport, workers, connections,
-                                          iteration_ms, written.record_bytes);
-    }
-    IterationRound bare_round = bare->run(options.seconds);
     if (i < 0) continue;
-    figures.pushes_per_s.push_back(round.iterations_per_s);
-    figures.push_p50_us.push_back(percentile(round.push_us, 0.5));
-    figures.push_p99_us.push_back(percentile(round.push_us, 0.99));
+    const double pushes = load.at("pushes");
+    figures.pushes_per_s.push_back(pushes / load.at("seconds").get<double>());
+    figures.push_p50_us.push_back(load.at("push").at("p50_us"));
+    figures.push_p99_us.push_back(load.at("push").at("p99_us"));
+    figures.cpu_us.push_back(load.at("daemon_cpu_s").get<double>() * 1e6 / pushes);
     figures.single_us.push_back(percentile(single, 0.5));
     figures.single_p99_us.push_back(percentile(single, 0.99));
-    figures.cpu_us.push_back(round.cpu_us_per_iteration);
     figures.batch.push_back(written.batch);
     figures.records_bytes.push_back(static_cast<double>(written.record_bytes));
-    figures.bare_per_s.push_back(bare_round.iterations_per_s);
-    figures.bare_p50_us.push_back(percentile(bare_round.push_us, 0.5));
-    figures.bare_p99_us.push_back(percentile(bare_round.push_us, 0.99));
-    figures.bare_cpu_us.push_back(bare_round.cpu_us_per_iteration);
     figures.same_batch_per_s.push_back(same.records_per_s);
     figures.batch_p50_us.push_back(percentile(same.took_us, 0.5));
     figures.batch_p99_us.push_back(percentile(same.took_us, 0.99));
@@ -148,11 +154,6 @@ void report(const std::string& label, const Figures& f, std::size_t workers, Tab
   table.add({label + ": syncd", number(pushes, 0), number(median(f.batch)),
              number(median(f.records_bytes), 0), number(median(f.push_p50_us)),
              number(median(f.push_p99_us)), number(median(f.cpu_us)), "1.00x"});
-  table.add({"  bare libuv server with RocksDB", number(median(f.bare_per_s), 0), "-",
-             number(median(f.records_bytes), 0), number(median(f.bare_p50_us)),
-             number(median(f.bare_p99_us)), number(median(f.bare_cpu_us)),
-             paired_ratio(f.bare_per_s, f.pushes_per_s) + ", p99 " +
-                 paired_ratio(f.bare_p99_us, f.push_p99_us)});
   table.add({"  RocksDB, one thread, batches of that size", number(same, 0),
              number(median(f.batch)), number(median(f.records_bytes), 0),
              number(median(f.batch_p50_us)), number(median(f.batch_p99_us)),
@@ -178,36 +179,23 @@ void slow_syncs(int us, char** argv) {
 }
 
 int run(int argc, char** argv) {
-  Options defaults;
-  defaults.sizes = {1, 64};
-  defaults.per_connection = {1, 16};  // 16: a node agent's
-  defaults.transports = {"unix"};
-  defaults.store = "durable";
-  defaults.seconds = 1;
-  defaults.iteration_ms = {0, 10};
-  defaults.sync_us = 0;
-  const Options options = parse_options(argc, argv, kAbout, "workers", defaults);
-  if (options.store == "memory") fail("--store memory writes nothing: use durable or fast");
+  const Options options = parse(argc, argv);
   slow_syncs(options.sync_us, argv);
   std::printf("machine: %s; %s on %s\n", machine_line().c_str(), options.directory.c_str(),
               file_system_of(options.directory).c_str());
-  std::printf("store: %s, each sync %d us longer; %d rounds of %g s each, medians\n\n",
-              options.store.c_str(), options.sync_us, options.rounds, options.seconds);
-  Table table({"transport, workers/connections, iteration", "records/s", "records/commit",
-               "record bytes", "push p50 us", "push p99 us", "CPU us/record", "rate / syncd's"});
-  for (const std::string& transport : options.transports) {
-    for (const int size : options.sizes) {
-      for (const int shared : options.per_connection) {
-        if (shared > 1 && size < 2 * shared) continue;
-        const auto workers = static_cast<std::size_t>(size);
-        const auto connections = static_cast<std::size_t>(size / shared);
-        for (const double iteration_ms : options.iteration_ms) {
-          std::string label =
-              transport + ", " + std::to_string(workers) + "/" + std::to_string(connections);
-          if (iteration_ms > 0) label += ", " + number(iteration_ms) + " ms";
-          report(label, measure(options, transport, workers, connections, iteration_ms), workers,
-                 table);
-        }
+  std::printf("mode: %s, each sync %d us longer; %d rounds of %g s each, medians\n\n",
+              options.mode.c_str(), options.sync_us, options.rounds, options.seconds);
+  Table table({"workers/connections, iteration", "records/s", "records/commit", "record bytes",
+               "push p50 us", "push p99 us", "CPU us/record", "rate / syncd's"});
+  for (const int size : options.sizes) {
+    for (const int shared : options.per_connection) {
+      if (shared > 1 && size < 2 * shared) continue;
+      const auto workers = static_cast<std::size_t>(size);
+      const auto connections = static_cast<std::size_t>(size / shared);
+      for (const double iteration_ms : options.iteration_ms) {
+        std::string label = std::to_string(workers) + "/" + std::to_string(connections);
+        if (iteration_ms > 0) label += ", " + number(iteration_ms) + " ms";
+        report(label, measure(options, workers, connections, iteration_ms), workers, table);
       }
     }
   }
@@ -219,11 +207,5 @@ int run(int argc, char** argv) {
 }  // namespace syncd::bench
 
 int main(int argc, char** argv) {
-  syncd::bench::FloorOptions floor;
-  if (syncd::bench::parse_floor_command(argc, argv, floor)) {
-    syncd::bench::RocksFloor rocks(floor.store);
-    syncd::bench::run_floor_server(
-        floor, [&](std::size_t records) { rocks.batch(records, floor.record_bytes); });
-  }
   return syncd::bench::run(argc, argv);
 }

@@ -1,21 +1,18 @@
-// A daemon's start on a large history: from its process's start until it takes connections, beside
-// RocksDB's own opening of the same directory. One thread.
+// A daemon's start on a large history: from its process's start until it says that it is ready,
+// beside RocksDB's own opening of the same directory. One thread.
 #include <rocksdb/db.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <condition_variable>
 #include <cstdio>
-#include <filesystem>
 #include <mutex>
 #include <string>
 #include <vector>
 
 #include "daemon/store/store.h"
+#include "support/daemon.h"
 #include "tests/bench/measure.h"
-#include "tests/bench/options.h"
-#include "tests/bench/process.h"
-#include "tests/bench/servers.h"
 #include "tests/bench/table.h"
 
 namespace syncd::bench {
@@ -25,15 +22,21 @@ constexpr const char* kAbout =
     "How long a daemon takes until it serves, with a history of so many records behind it.";
 constexpr std::uint32_t kWorkers = 64;
 
-Record push_record(JobId job, Sequence sequence, Micros time_us) {
+// All workers join, and push in turn.
+Record record_at(JobId job, Sequence sequence, Micros time_us) {
   Record r;
-  r.kind = RecordKind::kPush;
+  r.kind = sequence < 2 + kWorkers ? RecordKind::kWorkerJoined : RecordKind::kPush;
   r.job = job;
   r.sequence = sequence;
   r.time_us = time_us;
   r.epoch = 1;
   r.rank = static_cast<std::int64_t>(sequence % kWorkers);
   r.incarnation = static_cast<Incarnation>(r.rank + 1);
+  if (r.kind == RecordKind::kWorkerJoined) {
+    r.name = "worker-" + std::to_string(r.rank);
+    r.host = "node";
+    return r;
+  }
   r.iteration = static_cast<Iteration>(sequence / kWorkers);
   r.clock = r.iteration + 1;
   r.span_us = 20'000 + static_cast<Micros>(sequence % 977);
@@ -109,7 +112,7 @@ void make_store(const std::string& path, std::uint64_t records, std::uint32_t jo
     store::Batch batch{{created}, {}};
     for (Sequence s = 2; s <= records; ++s) {
       const Micros time_us = created.time_us + static_cast<Micros>(s) * 300;
-      batch.records.push_back(push_record(job, s, time_us));
+      batch.records.push_back(record_at(job, s, time_us));
       // One less than a whole part follows the last snapshot.
       const bool due = (records - s + 1) % part == 0;
       if (due) batch.snapshots.push_back(snapshot_at(created, s, time_us));
@@ -160,29 +163,23 @@ int run(int argc, char** argv) {
 
   std::printf("machine: %s; %s on %s\n", machine_line().c_str(), directory.c_str(),
               file_system_of(directory).c_str());
-  const TempDir scratch(directory);
-  const std::string store = scratch.path() + "/store";
+  const test::TempDir scratch(directory);
+  const std::string store = scratch.file("store");
   std::int64_t begun = now_ns();
   make_store(store, records, jobs);
   std::printf("store: %llu records of %u jobs, written in %.1f s\n\n",
               static_cast<unsigned long long>(records), jobs,
               static_cast<double>(now_ns() - begun) / 1e9);
 
-  Options options;
-  options.syncd = std::filesystem::path(own_executable()).parent_path().parent_path() / "bin/syncd";
   std::vector<double> start_ms;
   std::vector<double> floor_ms;
   for (int i = -1; i < rounds; ++i) {  // the first flushes what writing has left in the log
-    const Endpoint endpoint =
-        fresh_endpoint("unix", scratch.path(), "syncd" + std::to_string(i + 1));
     begun = now_ns();
-    Child server = start_syncd(
-        options,
-        {endpoint, "durable", store,
-         "[store]\nretention = \"0s\"\nretention_bytes = 0\n[listen]\nadmin = \"off\"\n"},
-        scratch.path(), Placement::kAnywhere);
+    test::Daemon daemon(scratch, {.store = store,
+                                  .config = "[store]\nretention = \"0s\"\nretention_bytes = 0\n",
+                                  .flags = {"--log-level", "warn"}});
     const double ms = static_cast<double>(now_ns() - begun) / 1e6;
-    server.stop();
+    if (daemon.stop() != test::exited(0)) fail(daemon.log());
     const double floor = open_ms(store);
     if (i < 0) continue;
     start_ms.push_back(ms);
@@ -190,7 +187,7 @@ int run(int argc, char** argv) {
   }
   Table table({"", "ms until it serves", "ratio"});
   table.add({"RocksDB's opening of the directory", number(median(floor_ms)), "1.00x"});
-  table.add({"syncd, from exec until it takes connections", number(median(start_ms)),
+  table.add({"syncd, from exec until it says that it is ready", number(median(start_ms)),
              paired_ratio(start_ms, floor_ms)});
   table.print();
   return 0;

@@ -4,7 +4,6 @@
 #include <sys/utsname.h>
 #include <sys/vfs.h>
 #include <time.h>
-#include <uv.h>
 
 #include <algorithm>
 #include <cstdio>
@@ -14,8 +13,6 @@
 
 namespace syncd::bench {
 namespace {
-
-std::string log_directory;
 
 std::int64_t read_clock_ns(clockid_t clock) {
   timespec t{};
@@ -68,8 +65,7 @@ std::string machine_line() {
   char load_text[32];
   std::snprintf(load_text, sizeof load_text, "%.2f", load[0]);
   return processor_name() + ", " + std::to_string(std::thread::hardware_concurrency()) +
-         " cores, " + kernel.sysname + " " + kernel.release + ", libuv " + uv_version_string() +
-         ", load " + load_text;
+         " cores, " + kernel.sysname + " " + kernel.release + ", load " + load_text;
 }
 
 std::string file_system_of(const std::string& path) {
@@ -91,14 +87,9 @@ std::string file_system_of(const std::string& path) {
   }
 }
 
-void set_log_directory(const std::string& path) {
-  log_directory = path;
-}
-
 void fail(const std::string& what) {
   std::fflush(stdout);
   std::fprintf(stderr, "benchmark: %s\n", what.c_str());
-  if (!log_directory.empty()) std::fprintf(stderr, "logs: %s\n", log_directory.c_str());
   std::exit(1);
 }
 

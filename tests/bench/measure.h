@@ -21,16 +21,14 @@ std::int64_t process_cpu_ns(pid_t pid);
 double percentile(std::vector<double>& values, double share);
 double median(std::vector<double> values);
 
-// "AMD EPYC, 2 cores, Linux 6.1, libuv 1.44.2, load 0.12": processor, kernel, library and how busy
-// the machine was with other things.
+// "AMD EPYC, 2 cores, Linux 6.1, load 0.12": processor, kernel and how busy the machine was with
+// other things.
 std::string machine_line();
 
 // The type of the file system that `path` lies on ("ext4"), or its number if it is not a known one.
 std::string file_system_of(const std::string& path);
 
-// Ends the process with status 1 and this sentence: a benchmark that cannot run says why, and where
-// the servers' logs are.
+// Ends the process with status 1 and this sentence.
 [[noreturn]] void fail(const std::string& what);
-void set_log_directory(const std::string& path);  // what fail() names; empty: none
 
 }  // namespace syncd::bench

@@ -103,13 +103,6 @@ WriteRate RocksFloor::batches(double seconds, double batch, std::size_t record_b
   return rate;
 }
 
-void RocksFloor::batch(std::size_t records, std::size_t record_bytes) {
-  const std::string value = make_value(record_bytes);
-  rocksdb::WriteBatch writes;
-  for (std::size_t i = 0; i < records; ++i) writes.Put(make_key(++impl_->sequence), value);
-  check(impl_->db->Write(synced(), &writes), "a synced batch");
-}
-
 WriteRate RocksFloor::threads(double seconds, std::size_t threads, std::size_t record_bytes) {
   const std::string value = make_value(record_bytes);
   std::atomic<std::uint64_t> records{0};

@@ -27,9 +27,6 @@ class RocksFloor {
   // the two whole numbers around `batch`, mixed so that the mean comes out.
   WriteRate batches(double seconds, double batch, std::size_t record_bytes);
 
-  // One synced batch of so many.
-  void batch(std::size_t records, std::size_t record_bytes);
-
   // `threads` threads put one synced record after another: RocksDB's own group commit.
   WriteRate threads(double seconds, std::size_t threads, std::size_t record_bytes);
   // How long each of one thread's synced writes of a single record took.

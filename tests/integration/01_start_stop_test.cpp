@@ -1,4 +1,5 @@
-// Starting, being asked to stop, and sockets that are taken or left over.
+// Starting, and being asked to stop. Sockets that are taken or left over are in
+// unit/net/listen_socket_test.cpp.
 #include <gmock/gmock.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -7,7 +8,6 @@
 #include <csignal>
 #include <filesystem>
 
-#include "support/c_api.h"
 #include "support/daemon.h"
 #include "support/raw_client.h"
 
@@ -16,13 +16,6 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
-
-// A second daemon with the flags of `like`, which must not come up: how it ended and what it said.
-RunResult must_not_start(const TempDir& directory, const std::vector<std::string>& arguments) {
-  std::vector<std::string> argv = {program("syncd")};
-  argv.insert(argv.end(), arguments.begin(), arguments.end());
-  return run(argv, directory.path(), {{"HOME", directory.path()}});
-}
 
 TEST(NoArguments, ServesOnTheUsersSocketAndKeepsItsStoreInTheUsersStateDirectory) {
   if (!others_may_enter("/")) GTEST_SKIP() << "only root may enter / here: no program runs as another user";
@@ -69,8 +62,7 @@ TEST(Stop, AnswersThoseWhoAreBlockedAndExitsWithZero) {
   for (const int number : {SIGTERM, SIGINT}) {
     TempDir directory;
     Daemon daemon(directory);
-    RawClient client(daemon.address());
-    client.hello();
+    RawClient client = greeted(daemon.address());
     RawWorker worker(client, join_of("job", 0, 2));
     const std::uint64_t blocked = client.send(wire::Begin{worker.ref(), 0});
     // Once this is answered, the begin before it stands.
@@ -86,42 +78,13 @@ TEST(Stop, AnswersThoseWhoAreBlockedAndExitsWithZero) {
   }
 }
 
-TEST(Stop, ACallOfTheCInterfaceSaysWhyItCannotGoOn) {
-  TempDir directory;
-  Daemon daemon(directory);
-  ApiClient client(daemon.address());
-  ApiWorker worker = client.join({.rank = 0, .world_size = 2});
-  syncd_step step = SYNCD_STEP_INIT;
-  EXPECT_EQ(worker.begin(step, 20).status, SYNCD_E_TIMEOUT);
-  EXPECT_EQ(daemon.stop(), exited(0));
-  const Answer answer = worker.begin(step, 200);
-  EXPECT_TRUE(answer.status == SYNCD_E_TIMEOUT || answer.status == SYNCD_E_UNREACHABLE)
-      << answer.text();
-  EXPECT_TRUE(answer.retriable);
-  EXPECT_THAT(answer.message, HasSubstr(daemon.socket_path()));
-}
-
-TEST(Stop, WhatWasPushedJustBeforeIsThereAfterwards) {
-  TempDir directory;
-  Daemon daemon(directory);
-  {
-    ApiClient client(daemon.address());
-    ApiWorker worker = client.join({.policy = "asp", .rank = 0});
-    ASSERT_TRUE(worker.iterate(25).ok());
-    EXPECT_EQ(daemon.stop(), exited(0));
-    daemon.start();
-    EXPECT_TRUE(worker.iterate(1).ok());
-  }
-  const RunResult jobs = syncctl(directory, daemon, {"jobs", "--json"});
-  EXPECT_THAT(jobs.out, HasSubstr("\"pushes\": 26"));
-}
-
 TEST(SecondDaemon, OnTheSameSocketIsRefusedAndTheFirstGoesOn) {
   TempDir directory;
   Daemon daemon(directory);
   Bystander bystander(daemon.address());
-  const RunResult second = must_not_start(
-      directory, {"--store", "memory", "--unix", daemon.socket_path(), "--tcp", "off"});
+  const RunResult second =
+      run({program("syncd"), "--store", "memory", "--unix", daemon.socket_path(), "--tcp", "off"},
+          directory.path(), {{"HOME", directory.path()}});
   EXPECT_EQ(second.ending, exited(4));
   EXPECT_THAT(second.err + second.out,
               AllOf(HasSubstr(daemon.socket_path()), HasSubstr("another")));
@@ -130,45 +93,11 @@ TEST(SecondDaemon, OnTheSameSocketIsRefusedAndTheFirstGoesOn) {
   newcomer.expect_progress();
 }
 
-TEST(SecondDaemon, OnTheSameTcpPortIsRefusedAndTheAddressIsNamed) {
-  TempDir directory;
-  Daemon daemon(directory, {.store = "memory", .tcp = "127.0.0.1:0"});
-  Bystander bystander(daemon.tcp_address());
-  const RunResult second = must_not_start(
-      directory,
-      {"--store", "memory", "--unix", directory.file("other.sock"), "--tcp", daemon.tcp_address()});
-  EXPECT_EQ(second.ending, exited(4));
-  EXPECT_THAT(second.err + second.out, AllOf(HasSubstr(daemon.tcp_address()), HasSubstr("in use")));
-  EXPECT_FALSE(exists(directory.file("other.sock")));
-  bystander.expect_progress();
-}
-
-TEST(SocketFile, ThatAKilledDaemonLeftIsReplaced) {
-  TempDir directory;
-  Daemon daemon(directory);
-  daemon.kill();
-  ASSERT_TRUE(exists(daemon.socket_path()));
-  daemon.start();
-  Bystander(daemon.address()).expect_progress();
-}
-
-TEST(SocketFile, ThatIsNoSocketIsLeftAlone) {
-  TempDir directory;
-  const std::string path = directory.file("precious");
-  write_file(path, "data");
-  const RunResult result =
-      must_not_start(directory, {"--store", "memory", "--unix", path, "--tcp", "off"});
-  EXPECT_EQ(result.ending, exited(4));
-  EXPECT_THAT(result.err + result.out, HasSubstr(path));
-  EXPECT_EQ(read_file(path), "data");
-}
-
 TEST(Hangup, IsSurvivedAndTheLogSaysWhatItDid) {
   TempDir directory;
   Daemon daemon(directory, {.store = "memory"});
   Bystander bystander(daemon.address());
-  daemon.signal(SIGHUP);
-  wait_until("the log to say so", [&] { return daemon.logged("signal=SIGHUP"); });
+  daemon.reload("signal=SIGHUP");
   bystander.expect_progress();
   EXPECT_EQ(daemon.stop(), exited(0));
 }

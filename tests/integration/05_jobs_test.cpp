@@ -45,32 +45,6 @@ TEST_P(WholeJob, SixteenProcessesFinishAndEachPushIsInTheHistoryOnce) {
   EXPECT_EQ(export_store(directory, daemon, "job").rows, history.rows);
 }
 
-// Nobody may be further ahead of the slowest than the policy allows: from each worker's own record
-// of its grants.
-TEST_P(WholeJob, NoGrantBreaksThePolicysBound) {
-  const std::map<std::string, std::int64_t> bounds = {{"bsp", 0}, {"ssp:3", 3}, {"asp", 1'000}};
-  TempDir directory;
-  Daemon daemon(directory, {.store = "memory"});
-  WorkerGroup workers(directory, {.address = daemon.address(),
-                                  .policy = GetParam(),
-                                  .workers = 4,
-                                  .iterations = 30,
-                                  .iteration_ms = 0,
-                                  .special = {{1, {{"iteration_ms", "5"}}}}});
-  workers.expect_all_finish();
-  for (int rank = 0; rank < workers.size(); ++rank) {
-    for (const std::string& line : workers.journal(rank)) {
-      long long iteration = 0, flags = 0, staleness = 0;
-      if (std::sscanf(line.c_str(), "granted %lld %lld %lld", &iteration, &flags, &staleness) !=
-          3) {
-        continue;
-      }
-      EXPECT_LE(staleness, bounds.at(GetParam())) << "worker " << rank << ": " << line;
-      EXPECT_GE(staleness, 0) << "worker " << rank << ": " << line;
-    }
-  }
-}
-
 INSTANTIATE_TEST_SUITE_P(Policies, WholeJob, ::testing::Values("bsp", "ssp:3", "asp"),
                          [](const auto& made) { return made.param.substr(0, 3); });
 
@@ -122,8 +96,7 @@ TEST(OneConnection, ServesManyWorkers) {
   constexpr int kIterations = 5;
   TempDir directory;
   Daemon daemon(directory, {.tcp = "127.0.0.1:0"});
-  RawClient client(daemon.tcp_address());
-  client.hello();
+  RawClient client = greeted(daemon.tcp_address());
   std::vector<RawWorker> workers;
   for (int rank = 0; rank < kWorkers; ++rank) {
     workers.emplace_back(client, join_of("many", rank, kWorkers, "bsp"));
@@ -147,42 +120,6 @@ TEST(OneConnection, ServesManyWorkers) {
   for (int rank = 0; rank < kWorkers; ++rank) {
     EXPECT_EQ(history.pushes(rank), first_iterations(kIterations)) << "worker " << rank;
   }
-}
-
-TEST(OneClient, TakesTheFirstOfItsAddressesThatAnswers) {
-  TempDir directory;
-  Daemon daemon(directory, {.store = "memory"});
-  ApiClient client("unix:" + directory.file("nobody.sock") + "," + daemon.address());
-  ApiWorker worker = client.join({.policy = "asp", .rank = 0});
-  EXPECT_TRUE(worker.iterate(3).ok());
-}
-
-TEST(OneClient, ServesManyWorkersOfSeveralThreads) {
-  constexpr int kWorkers = 24;
-  TempDir directory;
-  Daemon daemon(directory, {.tcp = "127.0.0.1:0"});
-  ApiClient client(daemon.tcp_address());
-  std::vector<ApiWorker> workers;
-  for (int rank = 0; rank < kWorkers; ++rank) {
-    workers.push_back(
-        client.join({.policy = "ssp:2", .rank = rank, .world_size = std::uint32_t{kWorkers}}));
-  }
-  std::vector<Answer> answers(kWorkers);
-  std::vector<std::thread> threads;
-  for (int rank = 0; rank < kWorkers; ++rank) {
-    threads.emplace_back([&answers, &workers, rank] {
-      ApiWorker& worker = workers[static_cast<std::size_t>(rank)];
-      Answer& answer = answers[static_cast<std::size_t>(rank)];
-      answer = worker.iterate(40);
-      if (answer.ok()) answer = worker.leave();
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
-  for (const Answer& answer : answers) EXPECT_TRUE(answer.ok()) << answer.text();
-  const RunResult jobs = syncctl(directory, daemon, {"jobs", "--json"});
-  EXPECT_THAT(jobs.out, ::testing::HasSubstr("\"pushes\": " + std::to_string(kWorkers * 40)));
-  const RunResult status = syncctl(directory, daemon, {"status"});
-  EXPECT_THAT(status.out, ::testing::HasSubstr("pushes   " + std::to_string(kWorkers * 40)));
 }
 
 // A freed worker's name is free for the next join of the same client, at once and every time.

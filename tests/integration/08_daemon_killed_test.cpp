@@ -2,13 +2,11 @@
 // jobs finish, nothing acknowledged is lost, and nothing counts twice.
 #include <gmock/gmock.h>
 
-#include <csignal>
 #include <random>
 
 #include "support/c_api.h"
 #include "support/daemon.h"
 #include "support/history.h"
-#include "support/raw_client.h"
 #include "support/workers.h"
 
 namespace syncd::test {
@@ -70,76 +68,6 @@ INSTANTIATE_TEST_SUITE_P(Modes, DaemonKilled,
                                   std::get<1>(made.param).substr(0, 3);
                          });
 
-TEST(DaemonKilledAtABarrier, TheBarrierCompletesAfterwards) {
-  TempDir directory;
-  Daemon daemon(directory);
-  const std::string release = directory.file("release");
-  WorkerGroup workers(directory, {.address = daemon.address(),
-                                  .policy = "bsp",
-                                  .workers = 8,
-                                  .iterations = 6,
-                                  .special = {{0, {{"hold_at", "3"}, {"hold_file", release}}}}});
-  for (int rank = 1; rank < 8; ++rank) workers.wait_for_line(rank, "pushed 3");
-  daemon.kill();
-  daemon.start();
-  EXPECT_FALSE(workers.has_line(1, "granted 4"));
-  write_file(release, "");
-  workers.expect_all_finish();
-  const History history = export_history(directory, daemon, "job");
-  expect_exactly_once(history, workers);
-  EXPECT_EQ(history.of_kind("push").size(), 8U * 6U);
-}
-
-TEST(DaemonKilledBeforeTheStart, TheJobStartsWhenTheLastWorkerHasCome) {
-  TempDir directory;
-  Daemon daemon(directory);
-  const WorkerGroupOptions first = {.address = daemon.address(),
-                                    .policy = "ssp:1",
-                                    .workers = 7,
-                                    .world_size = 8,
-                                    .iterations = 10};
-  WorkerGroup early(directory, first);
-  for (int rank = 0; rank < 7; ++rank) early.wait_for_line(rank, "joined");
-  daemon.kill();
-  daemon.start();
-  EXPECT_FALSE(early.has_line(0, "granted"));
-  WorkerGroupOptions last = first;
-  last.workers = 1;
-  last.first_rank = 7;
-  WorkerGroup late(directory, last);
-  early.expect_all_finish();
-  late.expect_all_finish();
-  const History history = export_history(directory, daemon, "job");
-  expect_exactly_once(history, early);
-  EXPECT_EQ(history.of_kind("push").size(), 8U * 10U);
-}
-
-// The acknowledgement of a push is lost together with the daemon: the copy that is sent to the next
-// one counts no more.
-TEST_P(DaemonKilled, APushThatIsSentAgainAfterwardsCountsOnce) {
-  Daemon daemon(directory_, {.mode = mode()});
-  wire::Join join = join_of("job", 0, 1, policy());
-  {
-    RawClient client(daemon.address());
-    client.hello();
-    RawWorker worker(client, join);
-    worker.begin(0);
-    EXPECT_FALSE(worker.push(0).duplicate);
-    join.incarnation = worker.ref().incarnation;
-    join.granted = 0;  // ... and join.pushed stays at none
-  }
-  daemon.kill();
-  daemon.start();
-  RawClient client(daemon.address());
-  client.hello();
-  RawWorker worker(client, join);
-  EXPECT_TRUE(worker.joined().resumed);
-  EXPECT_TRUE(worker.push(0).duplicate);
-  worker.begin(1);
-  EXPECT_FALSE(worker.push(1).duplicate);
-  EXPECT_EQ(export_history(directory_, daemon, "job").pushes(0), (std::vector<std::int64_t>{0, 1}));
-}
-
 // Beyond reconnect_timeout callers are told; the call that they make again once the daemon is back
 // goes on where the failed one was.
 TEST_P(DaemonKilled, ForLongerThanTheReconnectTimeoutIsTheCallersBusiness) {
@@ -165,26 +93,6 @@ TEST_P(DaemonKilled, ForLongerThanTheReconnectTimeoutIsTheCallersBusiness) {
   EXPECT_TRUE(worker.leave().ok());
   EXPECT_EQ(export_history(directory_, daemon, "job").pushes(0),
             (std::vector<std::int64_t>{0, 1, 2, 3, 4}));
-}
-
-// One that was asked to stop in good order comes back just the same.
-TEST(DaemonRestarted, WorkersThatAreBlockedInBeginGoOn) {
-  TempDir directory;
-  Daemon daemon(directory);
-  const std::string release = directory.file("release");
-  WorkerGroup workers(directory, {.address = daemon.address(),
-                                  .policy = "bsp",
-                                  .workers = 4,
-                                  .iterations = 6,
-                                  .special = {{0, {{"hold_at", "3"}, {"hold_file", release}}}}});
-  for (int rank = 1; rank < 4; ++rank) workers.wait_for_line(rank, "pushed 3");
-  EXPECT_EQ(daemon.stop(), exited(0));
-  daemon.start();
-  write_file(release, "");
-  workers.expect_all_finish();
-  const History history = export_history(directory, daemon, "job");
-  expect_exactly_once(history, workers);
-  EXPECT_EQ(history.of_kind("push").size(), 4U * 6U);
 }
 
 }  // namespace

@@ -1,11 +1,9 @@
-// Who takes part in a job, as its workers see it: when a process dies, when the daemon does, and
-// when it comes back.
+// Who takes part in a job, as its workers see it when the daemon dies and comes back.
 #include <gmock/gmock.h>
 
 #include "support/c_api.h"
 #include "support/daemon.h"
 #include "support/listening.h"
-#include "support/workers.h"
 
 namespace syncd::test {
 namespace {
@@ -44,36 +42,6 @@ TEST(Members, WhatAWorkerShowsOutlivesTheDaemon) {
                             Member{1, SYNCD_MEMBER_ACTIVE, "second", "10.0.0.8:4000"}));
     EXPECT_GT(after, before) << "versions grow over a restart";
   }
-}
-
-TEST(Members, TheDeathOfAProcessIsToldToTheOthers) {
-  const TempDir directory;
-  const Daemon daemon(directory,
-                      {.store = "memory", .config = "[timeouts]\nworker_grace = \"300ms\"\n"});
-  ApiClient client(daemon.address());
-  Inbox inbox;
-  const Worker listener = join(client.get(), {.name = "listener",
-                                              .rank = 0,
-                                              .world_size = 2,
-                                              .on_event = Inbox::on_event,
-                                              .user_data = &inbox});
-  WorkerGroup other(directory, {.address = daemon.address(),
-                                .policy = "asp",
-                                .workers = 1,
-                                .first_rank = 1,
-                                .world_size = 2});
-  other.wait_for_line(1, "joined");
-  const auto state_of_other = [&] { return list(listener.get()).at(1).state; };
-  EXPECT_EQ(inbox.next().kind, SYNCD_EVENT_MEMBERS);
-  EXPECT_EQ(state_of_other(), SYNCD_MEMBER_ACTIVE);
-  other.process(1).kill();
-  EXPECT_EQ(inbox.next().kind, SYNCD_EVENT_MEMBERS);
-  std::int32_t state = state_of_other();
-  if (state == SYNCD_MEMBER_DISCONNECTED) {  // unless its grace was over by then
-    EXPECT_EQ(inbox.next().kind, SYNCD_EVENT_MEMBERS);
-    state = state_of_other();
-  }
-  EXPECT_EQ(state, SYNCD_MEMBER_LOST);
 }
 
 }  // namespace

@@ -185,8 +185,7 @@ TEST_F(OverTls, CertificatesAndAuthorityAreReplacedByAReload) {
   write_file(directory_.file("syncd.toml"),
              "[tls]\ncertificate = \"" + others.certificate("server-new") + "\"\nkey = \"" +
                  others.key("server-new") + "\"\nclient_ca = \"" + others.ca() + "\"\n");
-  daemon.signal(SIGHUP);
-  wait_until("the reload", [&] { return daemon.logged(" reloaded "); });
+  daemon.reload(" reloaded ");
   EXPECT_TRUE(daemon.logged("files=\"tls.certificate, tls.client_ca, tls.key\""));
   EXPECT_EQ(open(address, of_new).status, SYNCD_OK);
   EXPECT_EQ(open(address, settings("worker")).status, SYNCD_E_AUTH);
@@ -227,8 +226,7 @@ TEST_F(OverTls, CertificatesThatAreNotInForceAreNamedAndNoReloadTakesThemOn) {
                                       files_.certificate("server") + " of=daemon until=20"));
   const std::string address = "tls:" + daemon.tcp_address();
   write_file(directory_.file("syncd.toml"), config_of("expired"));
-  daemon.signal(SIGHUP);
-  wait_until("the refusal", [&] { return daemon.logged("not_reloaded"); });
+  daemon.reload("not_reloaded");
   EXPECT_THAT(daemon.log(), HasSubstr("expired.crt has expired"));
   EXPECT_EQ(open(address, settings()).status, SYNCD_OK);
   write_file(directory_.file("old.crt"), ctl::make_authority("old", -100).certificate);
@@ -270,8 +268,7 @@ TEST_F(OverTls, AReloadEndsSessionsToo) {
   write_file(directory_.file("syncd.toml"),
              "[tls]\ncertificate = \"" + files_.certificate("server") + "\"\nkey = \"" +
                  files_.key("server") + "\"\nclient_ca = \"" + others.ca() + "\"\n");
-  daemon.signal(SIGHUP);
-  wait_until("the reload", [&] { return daemon.logged(" reloaded "); });
+  daemon.reload(" reloaded ");
   EXPECT_THROW(
       {
         RawTlsClient client(daemon.tcp_address(), context);
@@ -316,8 +313,7 @@ TEST_F(OverTls, AFirstSecureSetUpIsThreeCommands) {
   worker.call_for<wire::Joined>(join_of("first", 0, 1, "asp"));  // which makes the job
 
   const RunResult again = run({program("syncctl"), "tls", "init", made}, directory_.path());
-  EXPECT_EQ(again.ending, exited(4));
-  EXPECT_THAT(again.err, HasSubstr("nothing is written over"));
+  EXPECT_TRUE(ended(again, 4, "nothing is written over"));
   const RunResult issued =
       run({program("syncctl"), "tls", "issue", made, "team-a"}, directory_.path());
   EXPECT_EQ(issued.ending, exited(0)) << issued.err;
@@ -344,8 +340,7 @@ TEST_F(OverTls, AHostThatIsNoneAndADirectoryOfOthersAreRefused) {
   ASSERT_EQ(mkdir(open.c_str(), 0700), 0);
   ASSERT_EQ(chmod(open.c_str(), 0777), 0);
   const RunResult result = init(open, "head.example");
-  EXPECT_EQ(result.ending, exited(4));
-  EXPECT_THAT(result.err, HasSubstr("others may write in it"));
+  EXPECT_TRUE(ended(result, 4, "others may write in it"));
   EXPECT_TRUE(std::filesystem::is_empty(open));
 }
 

@@ -102,30 +102,17 @@ TEST_F(Auth, NothingCanBeAskedBeforeTheHello) {
   EXPECT_FALSE(daemon.logged("action=stop_job"));
 }
 
-TEST_F(Auth, ASecondHelloDoesNotMakeOneSomebodyElse) {
-  Daemon daemon(directory_, options(auth("allow = [\"token:team-a a-*\", \"token:ops *\"]\n")));
-  RawClient client(daemon.tcp_address());
-  client.hello(kToken);
-  client.send(wire::Hello{kProtocolMin, kProtocolMax, "x", "1", kOther});
-  const auto answers = client.drain_until_closed();
-  ASSERT_FALSE(answers.empty());
-  EXPECT_THAT(RawClient::as<wire::Error>(answers.back().body).message, HasSubstr("second Hello"));
-}
-
 TEST_F(Auth, TokensAreRotatedByAReload) {
   Daemon daemon(directory_, options(auth()));
   const std::string address = "tcp:" + daemon.tcp_address();
-  RawClient before(daemon.tcp_address());
-  before.hello(kToken);
+  RawClient before = greeted(daemon.tcp_address(), kToken);
   write_private_file(tokens(), kWrong);
-  daemon.signal(SIGHUP);
-  wait_until("the reload", [&] { return daemon.logged(" reloaded "); });
+  daemon.reload(" reloaded ");
   EXPECT_EQ(open(address, kWrong), "welcome");
   EXPECT_THAT(open(address, kToken), HasSubstr("SYNCD_E_AUTH"));
   before.call_for<wire::StatusReply>(wire::StatusRequest{});
   write_private_file(tokens(), kToken, 0644);
-  daemon.signal(SIGHUP);
-  wait_until("the refusal", [&] { return daemon.logged("not_reloaded"); });
+  daemon.reload("not_reloaded");
   EXPECT_EQ(open(address, kWrong), "welcome") << "those of before are in force";
   EXPECT_THAT(open(address, kToken), HasSubstr("SYNCD_E_AUTH"));
 }
@@ -198,11 +185,9 @@ TEST_F(Auth, NamesOfOddBytesInACertificateAreNobody) {
 
 TEST_F(Auth, WhoeverChangesAJobStandsInTheLog) {
   Daemon daemon(directory_, options(auth("admin = [\"token:ops\"]\n")));
-  RawClient worker(daemon.tcp_address());
-  worker.hello(kToken);
+  RawClient worker = greeted(daemon.tcp_address(), kToken);
   EXPECT_EQ(refusal(worker, wire::CreateJobRequest{"j", "asp", 1, 0}).status, Status::kAuth);
-  RawClient operator_(daemon.tcp_address());
-  operator_.hello(kOther);
+  RawClient operator_ = greeted(daemon.tcp_address(), kOther);
   operator_.call_for<wire::Ok>(wire::CreateJobRequest{"j", "asp", 1, 0});
   operator_.call_for<wire::Ok>(wire::SetPolicyRequest{"j", "bsp"});
   EXPECT_EQ(refusal(operator_,
@@ -239,8 +224,7 @@ TEST_F(Auth, AJobThatAJoinMakesAndAReloadStandInTheLog) {
     }
     return lines;
   };
-  RawClient client(daemon.tcp_address());
-  client.hello(kToken);
+  RawClient client = greeted(daemon.tcp_address(), kToken);
   client.call_for<wire::Joined>(join_of("made", 0, 2, "asp"));
   client.call_for<wire::Joined>(join_of("made", 1, 2, "asp"));  // makes nothing
   EXPECT_EQ(refusal(client, join_of("bad", 0, 1, "no-such-policy")).status, Status::kInvalid);
@@ -250,8 +234,7 @@ TEST_F(Auth, AJobThatAJoinMakesAndAReloadStandInTheLog) {
                               HasSubstr("identity=token:team-a"), HasSubstr("result=done")));
   EXPECT_THAT(lines[1], AllOf(HasSubstr("job=bad"), HasSubstr("result=SYNCD_E_INVALID")));
   write_private_file(tokens(), kOther);
-  daemon.signal(SIGHUP);
-  wait_until("the reload", [&] { return daemon.logged(" reloaded "); });
+  daemon.reload(" reloaded ");
   write_private_file(tokens(), kOther, 0644);
   daemon.signal(SIGHUP);
   wait_until("the refusal", [&] { return audits().size() == 4; });
@@ -265,8 +248,7 @@ TEST_F(Auth, AJobThatAJoinMakesAndAReloadStandInTheLog) {
 // The answer to another request with the same id, which comes first, is none to what is audited.
 TEST_F(Auth, AnIdThatIsUsedTwiceGivesNoWrongResult) {
   Daemon daemon(directory_, options(""));
-  RawClient client(daemon.address());
-  client.hello();
+  RawClient client = greeted(daemon.address());
   wire::Encoder encoder;
   std::vector<std::uint8_t> both;
   encoder.append({7, wire::CheckpointRequest{directory_.path()}}, both);  // which is there already
@@ -283,14 +265,12 @@ TEST_F(Auth, AnIdThatIsUsedTwiceGivesNoWrongResult) {
 TEST_F(Auth, RefusalsOfOneClientAreToldSoOftenAndThenCounted) {
   write_private_file(tokens(), std::string("[team-a] ") + kToken + "\n[ops] " + kOther);
   Daemon daemon(directory_, options(auth("admin = [\"token:ops\"]\n")));
-  RawClient client(daemon.tcp_address());
-  client.hello(kToken);
+  RawClient client = greeted(daemon.tcp_address(), kToken);
   constexpr int kRequests = 300;
   for (int i = 0; i < kRequests; ++i) {
     EXPECT_EQ(refusal(client, wire::StopJobRequest{"none", "why not"}).status, Status::kAuth);
   }
-  RawClient operator_client(daemon.tcp_address());
-  operator_client.hello(kOther);
+  RawClient operator_client = greeted(daemon.tcp_address(), kOther);
   EXPECT_EQ(refusal(operator_client, wire::StopJobRequest{"none", "why not"}).status,
             Status::kUnknownJob);
   wait_until("the count",
@@ -314,8 +294,7 @@ TEST_F(Auth, RefusalsOfOneClientAreToldSoOftenAndThenCounted) {
 TEST_F(Auth, WhatAClientMakesUpStandsInTheLogCutShort) {
   Daemon daemon(directory_,
                 options(auth("allow = [\"token:team-a a-*\"]\nadmin = [\"token:ops\"]\n")));
-  RawClient client(daemon.tcp_address());
-  client.hello(kToken);
+  RawClient client = greeted(daemon.tcp_address(), kToken);
   const std::string large = "a-" + std::string(60'000, 'x');
   const std::vector<wire::Body> requests = {
       wire::StopJobRequest{large, ""},
@@ -342,21 +321,18 @@ TEST_F(Auth, WhatAClientMakesUpStandsInTheLogCutShort) {
 TEST_F(Auth, TheStoreIsCopiedForNamedAdministratorsAlone) {
   Daemon daemon(directory_, options(auth()));
   const std::string copy = directory_.file("copy");
-  RawClient worker(daemon.tcp_address());
-  worker.hello(kToken);
+  RawClient worker = greeted(daemon.tcp_address(), kToken);
   worker.call_for<wire::Ok>(wire::CreateJobRequest{"j", "asp", 1, 0});
   EXPECT_EQ(refusal(worker, wire::CheckpointRequest{copy}).status, Status::kAuth);
   EXPECT_FALSE(exists(copy));
-  RawClient owner(daemon.address());
-  owner.hello();
+  RawClient owner = greeted(daemon.address());
   owner.call_for<wire::Ok>(wire::CheckpointRequest{copy});
   EXPECT_TRUE(exists(copy + "/CURRENT"));
 }
 
 TEST_F(Auth, TheAuditIsWrittenWhateverTheLevelOfTheLog) {
   Daemon daemon(directory_, {.flags = {"--log-level", "error"}});
-  RawClient client(daemon.address());
-  client.hello();
+  RawClient client = greeted(daemon.address());
   client.call_for<wire::Ok>(wire::CreateJobRequest{"j", "asp", 1, 0});
   EXPECT_TRUE(daemon.logged(" info audit action=create_job job=j "));
   EXPECT_FALSE(daemon.logged(" info job_created "));
@@ -366,8 +342,7 @@ TEST_F(Auth, TheAuditIsWrittenWhateverTheLevelOfTheLog) {
 TEST_F(Auth, RulesAreNotTakenOnWithoutTheTlsTheyGoWith) {
   Daemon daemon(directory_, options(auth()));
   write_file(directory_.file("syncd.toml"), tls("client_ca = \"" + files_.ca() + "\"\n"));
-  daemon.signal(SIGHUP);
-  wait_until("the refusal", [&] { return daemon.logged("not_reloaded"); });
+  daemon.reload("not_reloaded");
   EXPECT_THAT(daemon.log(), AllOf(HasSubstr("auth.token_file cannot be taken on without "
                                             "tls.certificate, tls.key, tls.client_ca"),
                                   HasSubstr("restart it")));
@@ -376,8 +351,7 @@ TEST_F(Auth, RulesAreNotTakenOnWithoutTheTlsTheyGoWith) {
   EXPECT_EQ(open(address, kToken), "welcome");
   // One by one they may change.
   write_file(directory_.file("syncd.toml"), tls("client_ca = \"" + files_.ca() + "\"\n") + auth());
-  daemon.signal(SIGHUP);
-  wait_until("the reload", [&] { return daemon.logged(" reloaded "); });
+  daemon.reload(" reloaded ");
   EXPECT_THAT(open(address, ""), HasSubstr("wants a token"));
 }
 
@@ -408,8 +382,7 @@ TEST_F(Auth, NoSecretIsWrittenAnywhere) {
       said += result.out + result.err;
     }
   }
-  RawClient client(daemon.tcp_address());
-  client.hello(kToken);
+  RawClient client = greeted(daemon.tcp_address(), kToken);
   said += refusal(client, join_of("b", 0, 1)).message;
   RawClient garbage(daemon.tcp_address());
   garbage.send_bytes(std::string(kToken) + kToken);
@@ -420,8 +393,7 @@ TEST_F(Auth, NoSecretIsWrittenAnywhere) {
   const wire::Error refused = refusal(client, join_of("a", 0, 1, policy));
   EXPECT_EQ(refused.status, Status::kAuth);
   EXPECT_THAT(refused.message, HasSubstr("auth.admin"));
-  RawClient owner(daemon.address());
-  owner.hello();
+  RawClient owner = greeted(daemon.address());
   const wire::Error unread = refusal(owner, wire::CreateJobRequest{"a", policy, 1, 0});
   EXPECT_EQ(unread.status, Status::kInvalid);
   EXPECT_THAT(unread.message, HasSubstr(tokens() + ":1: node number: allowed"));
@@ -429,8 +401,7 @@ TEST_F(Auth, NoSecretIsWrittenAnywhere) {
   read_pages();
   // The tokens end in a mistake, which is told, while what stands there is not.
   write_private_file(tokens(), std::string(kToken) + "\n[x y] " + kOther + "\n");
-  daemon.signal(SIGHUP);
-  wait_until("the refusal", [&] { return daemon.logged("not_reloaded"); });
+  daemon.reload("not_reloaded");
   read_pages();
   const RunResult checked =
       run({program("syncd"), "--config", directory_.file("syncd.toml"), "--check-config"},
@@ -497,8 +468,7 @@ TEST_F(Auth, WithoutRulesAFileIsReadForThisMachineAndNotShown) {
   Daemon daemon(directory_, options(""));
   const std::string secret = directory_.file("secret");
   write_private_file(secret, std::string(kToken) + "\n");
-  RawClient client(daemon.tcp_address());
-  client.hello();
+  RawClient client = greeted(daemon.tcp_address());
   const wire::Error error = refusal(client, join_of("job", 0, 1, "hop:file:" + secret));
   EXPECT_EQ(error.status, Status::kInvalid);
   EXPECT_THAT(error.message, AllOf(HasSubstr(secret + ":1: "), Not(HasSubstr("secret-0123"))));

@@ -219,8 +219,7 @@ TEST(Replay, ARecordedConnectionIsOfNoUse) {
                       {files.ca(), files.certificate("worker"), files.key("worker")});
   worker.hello();
   worker.call_for<wire::Joined>(join_of("job", 0, 1, "asp"));
-  RawClient asking(daemon.address());
-  asking.hello();
+  RawClient asking = greeted(daemon.address());
   const auto before = asking.call_for<wire::StatusReply>(wire::StatusRequest{});
   EXPECT_EQ(before.workers, 1U);
   ASSERT_FALSE(daemon.logged("connection_rejected"));
@@ -241,12 +240,10 @@ TEST(Replay, ARecordedConnectionIsOfNoUse) {
 TEST(Replay, AnothersWorkerIsRefused) {
   TempDir directory;
   Daemon daemon(directory, {.store = "memory"});
-  RawClient owner(daemon.address());
-  owner.hello();
+  RawClient owner = greeted(daemon.address());
   RawWorker worker(owner, join_of("job", 0, 1, "asp"));
   worker.begin(0);
-  RawClient thief(daemon.address());
-  thief.hello();
+  RawClient thief = greeted(daemon.address());
   const auto refused = RawClient::as<wire::Error>(thief.call(worker.push_body(0)));
   EXPECT_EQ(refused.status, Status::kFenced);
   EXPECT_THAT(refused.message, HasSubstr("did not join over this connection"));
@@ -258,8 +255,7 @@ TEST(Replay, AnothersWorkerIsRefused) {
 TEST(Replay, AnOldIncarnationIsRefused) {
   TempDir directory;
   Daemon daemon(directory, {.store = "memory"});
-  RawClient client(daemon.address());
-  client.hello();
+  RawClient client = greeted(daemon.address());
   RawWorker other(client, join_of("job", 1, 2, "asp"));  // the job goes on without the first
   RawWorker first(client, join_of("job", 0, 2, "asp"));
   const std::uint64_t begun = client.send(wire::Begin{other.ref(), 0});

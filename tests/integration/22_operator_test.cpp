@@ -8,7 +8,6 @@
 
 #include "support/daemon.h"
 #include "support/history.h"
-#include "support/raw_client.h"
 #include "support/workers.h"
 
 namespace syncd::test {
@@ -77,57 +76,6 @@ TEST_F(Operator, DrainsAWorkerWhichEndsInGoodOrderWhileTheOthersGoOn) {
   EXPECT_TRUE(daemon.logged("action=drain_worker"));
 }
 
-TEST_F(Operator, KicksAWorkerWhichIsFencedWhileTheOthersGoOn) {
-  Daemon daemon(directory_);
-  WorkerGroup workers(directory_, {.address = daemon.address(),
-                                   .policy = "ssp:1",
-                                   .workers = 4,
-                                   .iterations = kForEver,
-                                   .special = {{1, {{"hold_at", "5"}, {"hold_file", release_}}}}});
-  workers.wait_for_line(1, "holding 5");
-  expect_done(daemon, {"kick", "job", "1", "--reason", "hangs"});
-  expect_progress(workers);
-  release();
-  wait_until("the kicked worker to end", [&] { return !workers.process(1).running(); });
-  EXPECT_EQ(workers.process(1).ending(), exited(1));
-  EXPECT_FALSE(workers.has_line(1, "pushed 5"));
-  EXPECT_THAT(error_of(workers, 1), HasSubstr("SYNCD_E_FENCED"));
-  EXPECT_THAT(error_of(workers, 1), HasSubstr("kicked by an operator: hangs"));
-  // A new process may have its place.
-  workers.restart(1);
-  wait_until("its successor to take part", [&] { return workers.acknowledged(1).size() > 10; });
-  expect_done(daemon, {"job", "stop", "job"});
-  workers.expect_all_finish();
-  const History history = export_history(directory_, daemon, "job");
-  expect_exactly_once(history, workers);
-  EXPECT_EQ(history.of_kind("worker_lost").size(), 1U);
-  EXPECT_TRUE(daemon.logged("action=kick_worker"));
-}
-
-// Two workers are as late as each other; the one that has a lease is spared.
-TEST_F(Operator, GrantsALeaseInWhichAWorkerIsNotLate) {
-  Daemon daemon(directory_, {.config = "[timeouts]\nwarn_after = \"1s\"\nevict_after = \"2s\"\n"});
-  const std::map<std::string, std::string> held = {{"hold_at", "5"}, {"hold_file", release_}};
-  WorkerGroup workers(directory_, {.address = daemon.address(),
-                                   .policy = "asp",
-                                   .workers = 4,
-                                   .iterations = kForEver,
-                                   .special = {{1, held}, {2, held}}});
-  workers.wait_for_line(1, "holding 5");
-  expect_done(daemon, {"phase", "job", "1", "evaluation", "--lease", "10m"});
-  workers.wait_for_line(2, "holding 5");
-  wait_until("the loss", [&] { return daemon.logged("worker_lost"); });
-  expect_progress(workers);
-  release();
-  workers.wait_for_line(1, "pushed 5");
-  expect_done(daemon, {"job", "stop", "job"});
-  workers.expect_all_finish();
-  const auto lost = export_history(directory_, daemon, "job").of_kind("worker_lost");
-  ASSERT_EQ(lost.size(), 1U);
-  EXPECT_EQ(number(lost[0], "rank"), 2);
-  EXPECT_TRUE(daemon.logged("action=lease_worker"));
-}
-
 // What an operator was told is done stays done if the daemon dies the next moment, and whoever was
 // sent away may come back in a new process.
 TEST_F(Operator, DrainsKicksAndLeasesUnderLoadWhileTheDaemonDies) {
@@ -183,6 +131,9 @@ TEST_F(Operator, DrainsKicksAndLeasesUnderLoadWhileTheDaemonDies) {
   const auto lost = history.of_kind("worker_lost");
   EXPECT_EQ(lost.size(), done["kick"]);
   for (const Row& row : lost) EXPECT_THAT(row.at("reason"), HasSubstr("kicked by an operator"));
+  for (const char* action : {"drain_worker", "kick_worker", "lease_worker"}) {
+    EXPECT_TRUE(daemon.logged(std::string("action=") + action)) << action;
+  }
 }
 
 TEST_F(Operator, HearsWhatIsWrongWithARequestAboutAWorker) {
@@ -242,41 +193,6 @@ TEST(SecondGroup, IsRefusedWhileTheFirstRunsAndMayComeAfterwards) {
   const History next = export_history(again, daemon, "job");
   expect_exactly_once(next, second);
   for (const Row& row : next.rows) EXPECT_EQ(number(row, "epoch"), 2);
-}
-
-TEST(Epoch, OfAJobThatWasMadeAnewKeepsWorkersOfTheOldOneOutAlsoAfterARestart) {
-  TempDir directory;
-  Daemon daemon(directory);
-  wire::Join old = join_of("job", 0, 1, "asp");
-  {
-    RawClient client(daemon.address());
-    client.hello();
-    RawWorker worker(client, old);
-    EXPECT_EQ(worker.ref().epoch, 1U);
-    worker.begin(0);
-    worker.push(0);
-    old.incarnation = worker.ref().incarnation;
-    old.epoch = worker.ref().epoch;
-    old.granted = old.pushed = 0;
-    EXPECT_EQ(syncctl(directory, daemon, {"job", "stop", "job"}).ending, exited(0));
-    EXPECT_EQ(syncctl(directory, daemon, {"job", "create", "job", "--workers", "1"}).ending,
-              exited(0));
-  }
-  daemon.kill();
-  daemon.start();
-  RawClient client(daemon.address());
-  client.hello();
-  const auto refused = client.call_for<wire::Error>(old);
-  EXPECT_EQ(refused.status, Status::kFenced);
-  EXPECT_THAT(refused.message, HasSubstr("of epoch 1 of job 'job', which is in epoch 2"));
-  RawWorker fresh(client, join_of("job", 0, 1));
-  EXPECT_EQ(fresh.ref().epoch, 2U);
-  fresh.begin(0);
-  // The old epoch in a request about the new job.
-  wire::Push push = fresh.push_body(0);
-  push.worker.epoch = 1;
-  EXPECT_EQ(client.call_for<wire::Error>(push).status, Status::kFenced);
-  fresh.push(0);
 }
 
 }  // namespace

@@ -4,10 +4,10 @@
 
 #include <csignal>
 #include <memory>
-#include <nlohmann/json.hpp>
 
 #include "support/daemon.h"
 #include "support/http.h"
+#include "support/json.h"
 #include "support/raw_client.h"
 #include "tests/support/tls_files.h"
 
@@ -40,8 +40,7 @@ class AdminPages : public ::testing::Test {
 
 TEST_F(AdminPages, ShowAJobAsItRuns) {
   Daemon daemon(directory_, options());
-  RawClient client(daemon.address());
-  client.hello();
+  RawClient client = greeted(daemon.address());
   RawWorker fast(client, join_of("job", 0, 2, "ssp:3"));
   RawWorker slow(client, join_of("job", 1, 2, "ssp:3"));
   const std::uint64_t first = client.send(wire::Begin{fast.ref(), 0});
@@ -71,11 +70,11 @@ TEST_F(AdminPages, ShowAJobAsItRuns) {
   EXPECT_GT(sample(text, "syncd_received_bytes_total"), 0);
   EXPECT_EQ(sample(text, "syncd_connections_refused_total{reason=\"auth\"}"), 0);
 
-  const auto status = nlohmann::json::parse(http_get(daemon.admin_address(), "/status").body);
-  EXPECT_EQ(status.at("ready"), true);
-  EXPECT_EQ(status.at("jobs").at(0).at("name"), "job");
-  EXPECT_EQ(status.at("jobs").at(0).at("clock_lag"), 2);
-  EXPECT_EQ(status.at("jobs").at(0).at("members").at("running"), 2);
+  const std::string status = http_get(daemon.admin_address(), "/status").body;
+  EXPECT_EQ(json_value(status, "/ready"), "true");
+  EXPECT_EQ(json_value(status, "/jobs/0/name"), "job");
+  EXPECT_EQ(json_value(status, "/jobs/0/clock_lag"), "2");
+  EXPECT_EQ(json_value(status, "/jobs/0/members/running"), "2");
   fast.leave();
   slow.leave();
 }
@@ -181,8 +180,7 @@ TEST_F(AdminPages, HealthIsForEverybodyWhereCertificatesAreRequired) {
     Daemon daemon(directory_, options(tls));
     expect_closed(daemon.admin_address(), "");
     // A reload leaves it so.
-    daemon.signal(SIGHUP);
-    wait_until("the reload", [&] { return daemon.logged(" reloaded "); });
+    daemon.reload(" reloaded ");
     expect_closed(daemon.admin_address(), "");
   }
   // Beside the certificate a token is wanted where there are tokens, and is no stand-in for it.
@@ -243,8 +241,7 @@ TEST_F(AdminPages, AStoreThatCannotBeWrittenIsNotReady) {
   durable.flags = {};
   Daemon daemon(directory_, durable);
   EXPECT_EQ(http_get(daemon.admin_address(), "/readyz").status, 200);
-  RawClient client(daemon.address());
-  client.hello();
+  RawClient client = greeted(daemon.address());
   RawWorker worker(client, join_of("job", 0, 1, "asp"));
   worker.begin(0);
   // A limit on the size of files stands for a full disk.
@@ -254,9 +251,9 @@ TEST_F(AdminPages, AStoreThatCannotBeWrittenIsNotReady) {
   wait_until("the daemon not to be ready",
              [&] { return http_get(daemon.admin_address(), "/readyz").status == 503; });
   EXPECT_EQ(http_get(daemon.admin_address(), "/readyz").body, "the store cannot be written\n");
-  const auto status = nlohmann::json::parse(http_get(daemon.admin_address(), "/status").body);
-  EXPECT_EQ(status.at("not_ready"), "the store cannot be written");
-  EXPECT_NE(status.at("store").at("reason"), "");
+  const std::string status = http_get(daemon.admin_address(), "/status").body;
+  EXPECT_EQ(json_value(status, "/not_ready"), "the store cannot be written");
+  EXPECT_NE(json_value(status, "/store/reason"), "");
   EXPECT_EQ(http_get(daemon.admin_address(), "/healthz").status, 200);
   EXPECT_EQ(sample(http_get(daemon.admin_address(), "/metrics").body, "syncd_store_read_only"), 1);
   const rlimit all{RLIM_INFINITY, RLIM_INFINITY};

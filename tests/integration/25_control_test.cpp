@@ -52,8 +52,7 @@ class Control : public ::testing::Test {
 TEST_F(Control, WhereThereIsASocketForItNothingElseChangesJobs) {
   const std::string control = directory_.file("control.sock");
   Daemon daemon(directory_, options("[listen]\ncontrol = \"" + control + "\"\n"));
-  RawClient worker(daemon.address());
-  worker.hello();
+  RawClient worker = greeted(daemon.address());
   const std::vector<wire::Body> requests = {create("job"), wire::StopJobRequest{"job", ""},
                                             wire::SetPolicyRequest{"job", "bsp"},
                                             wire::CheckpointRequest{directory_.file("copy")}};
@@ -65,8 +64,7 @@ TEST_F(Control, WhereThereIsASocketForItNothingElseChangesJobs) {
   EXPECT_EQ(refusal(worker, join_of("mine", 0, 1, "asp")).status, Status::kUnknownJob)
       << "a join that makes its job changes what there is";
 
-  RawClient operator_(std::string("unix:") + control);
-  operator_.hello();
+  RawClient operator_ = greeted(std::string("unix:") + control);
   operator_.call_for<wire::Ok>(create("job"));
   operator_.call_for<wire::Ok>(wire::SetPolicyRequest{"job", "bsp"});
   EXPECT_THAT(jobs_of(operator_), ::testing::ElementsAre("job"));
@@ -79,8 +77,7 @@ TEST_F(Control, WhereThereIsASocketForItNothingElseChangesJobs) {
 TEST_F(Control, AJoinMayMakeItsJobBesideOneWhereThatIsSaid) {
   Daemon daemon(directory_, options("[listen]\ncontrol = \"" + directory_.file("control.sock") +
                                     "\"\nauto_create = true\n"));
-  RawClient worker(daemon.address());
-  worker.hello();
+  RawClient worker = greeted(daemon.address());
   RawWorker(worker, join_of("mine", 0, 1, "asp")).begin(0);
 }
 
@@ -103,8 +100,7 @@ TEST_F(Control, WithoutAnIdentityNobodyAdministers) {
     RawClient unknown(address);
     EXPECT_THROW(unknown.hello(), std::runtime_error);
   }
-  RawClient known(control);
-  known.hello(kOperator);
+  RawClient known = greeted(control, kOperator);
   known.call_for<wire::Ok>(create("job"));
 }
 
@@ -152,12 +148,10 @@ TEST_F(Control, JobsOfOthersAreNotShown) {
 TEST_F(Control, ANumberIsNoWayAroundARule) {
   Daemon daemon(directory_, options(auth("allow = [\"token:team-a [!p]*\", \"token:team-b *1\"]\n"
                                          "admin = [\"token:ops\"]\n")));
-  RawClient ops(daemon.tcp_address());
-  ops.hello(kOperator);
+  RawClient ops = greeted(daemon.tcp_address(), kOperator);
   ops.call_for<wire::Ok>(create("prod"));
   for (const char* token : {kA, kB}) {
-    RawClient client(daemon.tcp_address());
-    client.hello(token);
+    RawClient client = greeted(daemon.tcp_address(), token);
     for (const wire::Body& body :
          {wire::Body(wire::WorkersRequest{"#1", 0}), wire::Body(wire::HistoryRequest{"#1", 1}),
           wire::Body(join_of("#1", 0, 1, "asp"))}) {
@@ -173,8 +167,7 @@ TEST_F(Control, OneClientMayMakeSoManyJobs) {
   Daemon daemon(directory_,
                 options(auth("admin = [\"token:*\"]\n") +
                         "[limits]\njobs_per_identity_max = 2\n[listen]\nauto_create = true\n"));
-  RawClient a(daemon.tcp_address());
-  a.hello(kA);
+  RawClient a = greeted(daemon.tcp_address(), kA);
   a.call_for<wire::Ok>(create("one"));
   RawWorker second(a, join_of("two", 0, 1, "asp"));
   for (const wire::Body& third : {create("three"), wire::Body(join_of("three", 0, 1, "asp"))}) {
@@ -183,8 +176,7 @@ TEST_F(Control, OneClientMayMakeSoManyJobs) {
     EXPECT_THAT(error.message, HasSubstr("limits.jobs_per_identity_max"));
   }
   RawWorker(a, join_of("one", 0, 1, "asp")).begin(0);  // joining what is there makes nothing
-  RawClient b(daemon.tcp_address());
-  b.hello(kB);
+  RawClient b = greeted(daemon.tcp_address(), kB);
   b.call_for<wire::Ok>(create("three"));
   a.call_for<wire::Ok>(wire::StopJobRequest{"one", ""});
   a.call_for<wire::Ok>(create("four"));
@@ -196,12 +188,10 @@ TEST_F(Control, ManyJobsOfOneClientDoNotWashAwayAnothers) {
   Daemon daemon(directory_, options(auth("admin = [\"token:*\"]\n") +
                                     "[listen]\nauto_create = true\n[store]\npath = \"memory\"\n"
                                     "[log]\nlevel = \"warn\"\n"));
-  RawClient b(daemon.tcp_address());
-  b.hello(kB);
+  RawClient b = greeted(daemon.tcp_address(), kB);
   b.call_for<wire::Ok>(create("of-b"));
   b.call_for<wire::Ok>(wire::StopJobRequest{"of-b", ""});
-  RawClient a(daemon.tcp_address());
-  a.hello(kA);
+  RawClient a = greeted(daemon.tcp_address(), kA);
   constexpr int kJobs = 10'010;  // ten more than are kept, and one of b
   for (int i = 0; i < kJobs; ++i) {
     const std::string name = "a" + std::to_string(i);
@@ -215,11 +205,9 @@ TEST_F(Control, ManyJobsOfOneClientDoNotWashAwayAnothers) {
 
 TEST_F(Control, OneClientMayHaveSoManyConnections) {
   Daemon daemon(directory_, options(auth() + "[limits]\nconnections_per_identity_max = 2\n"));
-  RawClient first(daemon.tcp_address());
-  first.hello(kA);
+  RawClient first = greeted(daemon.tcp_address(), kA);
   {
-    RawClient second(daemon.tcp_address());
-    second.hello(kA);
+    RawClient second = greeted(daemon.tcp_address(), kA);
     EXPECT_THROW(RawClient(daemon.tcp_address()).hello(kA), std::runtime_error);
     EXPECT_TRUE(daemon.logged("limits.connections_per_identity_max"));
     RawClient(daemon.tcp_address()).hello(kB);
@@ -236,8 +224,7 @@ TEST_F(Control, OneClientMayHaveSoManyConnections) {
 
 TEST_F(Control, AJobMayHaveSoManyWorkers) {
   Daemon daemon(directory_, options("[limits]\nworkers_per_job_max = 3\n"));
-  RawClient client(daemon.address());
-  client.hello();
+  RawClient client = greeted(daemon.address());
   for (const wire::Body& large : {wire::Body(join_of("large", 0, 4, "asp")),
                                   wire::Body(wire::CreateJobRequest{
                                       .name = "large", .policy = "asp", .expected_workers = 4})}) {
@@ -249,8 +236,7 @@ TEST_F(Control, AJobMayHaveSoManyWorkers) {
   RawWorker second(client, join_of("job", 1, 3, "asp"));
   // A limit that is lowered holds for workers to come.
   write_file(directory_.file("syncd.toml"), "[limits]\nworkers_per_job_max = 2\n");
-  daemon.signal(SIGHUP);
-  wait_until("the reload", [&] { return daemon.logged(" reloaded "); });
+  daemon.reload(" reloaded ");
   EXPECT_EQ(refusal(client, join_of("job", 2, 3, "asp")).status, Status::kLimit);
   second.leave();
   RawWorker third(client, join_of("job", 2, 3, "asp"));

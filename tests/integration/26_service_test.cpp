@@ -64,8 +64,7 @@ TEST(Service, TheManagerIsToldWhatTheDaemonDoes) {
   EXPECT_THAT(manager.next("STATUS=recovering"), HasSubstr("EXTEND_TIMEOUT_USEC="));
   EXPECT_THAT(manager.all(), Not(HasSubstr("READY=1")));
   EXPECT_THAT(manager.next("READY=1"), HasSubstr("STATUS=serving: 0 jobs, 0 workers"));
-  RawClient client(daemon.address());
-  client.hello();
+  RawClient client = greeted(daemon.address());
   RawWorker worker(client, join_of("job", 0, 1, "asp"));
   manager.next("WATCHDOG=1\nSTATUS=serving: 1 jobs, 1 workers");
   manager.next("WATCHDOG=1");
@@ -99,15 +98,13 @@ std::string last_line_with(const Daemon& daemon, const std::string& text) {
 
 TEST_F(Reload, WhatMayChangeDoesAndTheRestIsNamed) {
   Daemon daemon = start("[limits]\nworkers_per_job_max = 1\n");
-  RawClient client(daemon.address());
-  client.hello();
+  RawClient client = greeted(daemon.address());
   EXPECT_EQ(RawClient::as<wire::Error>(client.call(join_of("job", 0, 2, "asp"))).status,
             Status::kLimit);
   configure(
       "[limits]\nworkers_per_job_max = 2\n[timeouts]\nwarn_after = \"7s\"\nheartbeat_timeout = "
       "\"1h\"\n[[job]]\nname = \"new\"\nexpected_workers = 2\n");
-  daemon.signal(SIGHUP);
-  wait_until("the reload", [&] { return daemon.logged(" reloaded "); });
+  daemon.reload(" reloaded ");
   const std::string line = last_line_with(daemon, " reloaded ");
   EXPECT_THAT(line, AllOf(HasSubstr("limits.workers_per_job_max: 1 -> 2"),
                           HasSubstr("timeouts.warn_after")));
@@ -135,8 +132,7 @@ TEST_F(Reload, OneMistakeAnywhereChangesNothing) {
     wait_until("the refusal", [&, reason = reason] {
       return last_line_with(daemon, "not_reloaded").find(reason) != std::string::npos;
     });
-    RawClient client(daemon.address());
-    client.hello();
+    RawClient client = greeted(daemon.address());
     EXPECT_EQ(RawClient::as<wire::Error>(client.call(join_of("job", 0, 2, "asp"))).status,
               Status::kLimit);
     ++failed;
@@ -153,8 +149,7 @@ TEST_F(Reload, OneMistakeAnywhereChangesNothing) {
 // A line for each change of state, and none for an iteration.
 TEST_F(Reload, TheLogSaysNothingOfPushes) {
   Daemon daemon = start("");
-  RawClient client(daemon.address());
-  client.hello();
+  RawClient client = greeted(daemon.address());
   RawWorker worker(client, join_of("job", 0, 1, "asp"));
   worker.begin(0);
   worker.push(0);
@@ -192,8 +187,7 @@ TEST_F(Reload, LinesGoIntoTheFileThatHasTheNameNow) {
 // A disk that is full must not hide who changed what.
 TEST_F(Reload, AuditsThatTheFileDoesNotTakeStandOnStandardError) {
   Daemon daemon = start("[log]\nfile = \"/dev/full\"\n");
-  RawClient client(daemon.address());
-  client.hello();
+  RawClient client = greeted(daemon.address());
   RawWorker(client, join_of("job", 0, 1, "asp"));
   EXPECT_THAT(daemon.log(),
               AllOf(HasSubstr(" error log_not_written file=/dev/full "),

@@ -39,17 +39,14 @@ std::string log_with_commits(const Daemon& daemon) {
 TEST(Store, AFullDiskRefusesPushesAndRecovers) {
   TempDir directory;
   Daemon daemon(directory);
-  RawClient client(daemon.address());
-  client.hello();
-  RawClient watcher(daemon.address());
-  watcher.hello();
+  RawClient client = greeted(daemon.address());
+  RawClient watcher = greeted(daemon.address());
   RawWorker worker(client, join_of("job", 0, 1, "asp"));
   const auto status = [&] { return watcher.call_for<wire::StatusReply>(wire::StatusRequest{}); };
   EXPECT_EQ(status().store_error, "");
   EXPECT_EQ(status().store_error_since_us, -1);
 
-  RawClient other(daemon.address());
-  other.hello();
+  RawClient other = greeted(daemon.address());
   RawWorker victim(other, join_of("other", 0, 1, "asp"));
   victim.begin(0);
   limit_files(daemon, 32 * 1024);
@@ -81,35 +78,6 @@ TEST(Store, AFullDiskRefusesPushesAndRecovers) {
   EXPECT_EQ(lines, 1U) << "one line for one change";
 }
 
-// The push that fills the disk is told why, though it reached a daemon that still took pushes.
-TEST(Store, ThePushThatFillsTheDiskIsToldSoAndCountsOnce) {
-  TempDir directory;
-  Daemon daemon(directory);
-  ApiClient client(daemon.address());
-  ApiWorker worker = client.join({.policy = "asp", .rank = 0});
-  ASSERT_TRUE(worker.iterate(5).ok());
-  syncd_step step = SYNCD_STEP_INIT;
-  ASSERT_TRUE(worker.begin(step).ok());
-  limit_files(daemon, 1);
-  for (int i = 0; i < 3; ++i) {
-    const Answer full = worker.push(step.iteration);
-    EXPECT_EQ(full.status, SYNCD_E_STORE) << full.text();
-    EXPECT_TRUE(full.retriable);
-    EXPECT_THAT(full.message, AllOf(HasSubstr("cannot write its history now"),
-                                    HasSubstr("File too large"), HasSubstr("push again")));
-  }
-  limit_files(daemon, RLIM_INFINITY);
-  Answer again;
-  wait_until("the daemon to write again", [&] {
-    again = worker.push(step.iteration);
-    return again.status != SYNCD_E_STORE;
-  });
-  EXPECT_TRUE(again.ok()) << again.text();
-  ASSERT_TRUE(worker.iterate(5).ok());
-  const History history = export_history(directory, daemon, "job");
-  EXPECT_EQ(history.pushes(0), (std::vector<std::int64_t>{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10}));
-}
-
 TEST(Store, ACopyOfABusyDaemonsStoreIsSoundAndStarts) {
   TempDir directory;
   Daemon daemon(directory);
@@ -127,11 +95,9 @@ TEST(Store, ACopyOfABusyDaemonsStoreIsSoundAndStarts) {
   }
   EXPECT_TRUE(daemon.logged("action=copy_store path=" + copy));
   const RunResult again = syncctl(directory, daemon, {"store", "backup", copy});
-  EXPECT_EQ(again.ending, exited(1));
-  EXPECT_THAT(again.err, HasSubstr("not there yet"));
+  EXPECT_TRUE(ended(again, 1, "not there yet"));
   const RunResult relative = syncctl(directory, daemon, {"store", "backup", "copy-2"});
-  EXPECT_EQ(relative.ending, exited(1));
-  EXPECT_THAT(relative.err, HasSubstr("absolute"));
+  EXPECT_TRUE(ended(relative, 1, "absolute"));
 
   const std::string restored = directory.file("restored");
   EXPECT_EQ(syncctl(directory, daemon, {"store", "check", copy}).ending, exited(0));
@@ -178,34 +144,6 @@ TEST(Store, ACopyOfADamagedStoreIsNotCalledABackup) {
   EXPECT_EQ(syncctl(directory, daemon, {"store", "check", good}).ending, exited(0));
 }
 
-TEST(Store, OnlyAdministratorsMayHaveItCopied) {
-  TempDir directory;
-  const std::string team = "team-secret-0123456789abcdef";
-  const std::string ops = "ops-secret-0123456789abcdef";
-  const auto secret = [&](const char* name, const std::string& text) {
-    const std::string path = directory.file(name);
-    write_file(path, text);
-    fs::permissions(path, fs::perms::owner_read | fs::perms::owner_write);
-    return path;
-  };
-  const std::string tokens = secret("tokens", "[team] " + team + "\n[ops] " + ops + "\n");
-  Daemon daemon(directory, {.tcp = "127.0.0.1:0",
-                            .config = "[auth]\ntoken_file = \"" + tokens +
-                                      "\"\nadmin = [\"token:ops\"]\nallow = [\"token:* *\"]\n"});
-  const auto copy_as = [&](const std::string& token_file, const std::string& to) {
-    return run({program("syncctl"), "--addr", "tcp:" + daemon.tcp_address(), "--token-file",
-                token_file, "store", "backup", to},
-               directory.path());
-  };
-  const RunResult refused = copy_as(secret("team", team), directory.file("copy"));
-  EXPECT_EQ(refused.ending, exited(1));
-  EXPECT_THAT(refused.err, AllOf(HasSubstr("may not copy the store"), HasSubstr("auth.admin")));
-  EXPECT_FALSE(exists(directory.file("copy")));
-  const RunResult done = copy_as(secret("ops", ops), directory.file("copy"));
-  EXPECT_EQ(done.ending, exited(0)) << done.err;
-  EXPECT_TRUE(exists(directory.file("copy") + "/CURRENT"));
-}
-
 TEST(Store, OldHistoryIsRemovedAndTheRestIsServedAndStartsAgain) {
   TempDir directory;
   Daemon daemon(directory, {.mode = "fast",
@@ -219,8 +157,7 @@ TEST(Store, OldHistoryIsRemovedAndTheRestIsServedAndStartsAgain) {
   ASSERT_FALSE(history.rows.empty());
   EXPECT_GT(number(history.rows.front(), "sequence"), 100);
   EXPECT_EQ(number(history.rows.back(), "iteration"), 1999);
-  RawClient raw(daemon.address());
-  raw.hello();
+  RawClient raw = greeted(daemon.address());
   EXPECT_GT(raw.call_for<wire::StatusReply>(wire::StatusRequest{}).records_removed, 100U);
   const auto page = raw.call_for<wire::HistoryReply>(wire::HistoryRequest{"job", 1, 1, 0});
   EXPECT_EQ(page.first_sequence, page.records.at(0).sequence);

@@ -17,14 +17,7 @@ using ::testing::Not;
 using ForPeople = SyncctlSite;
 
 TEST_F(ForPeople, SaysWhyAWorkerWaitsAndWhoMadeTheOthersWait) {
-  ApiClient client(daemon_.address());
-  ApiWorker fast = client.join({.policy = "bsp", .host = "node-a", .rank = 0, .world_size = 2});
-  ApiWorker slow = client.join({.policy = "bsp", .host = "node-b", .rank = 1, .world_size = 2});
-  syncd_step step = SYNCD_STEP_INIT;
-  EXPECT_EQ(fast.begin(step, 0).status, SYNCD_E_TIMEOUT);
-  ASSERT_TRUE(slow.begin(step).ok());
-  ASSERT_TRUE(fast.iterate(1).ok());
-  EXPECT_EQ(fast.begin(step, 20).status, SYNCD_E_TIMEOUT);
+  OneWaits workers(daemon_);
 
   RunResult result = ctl({"explain", "job", "0"});
   EXPECT_EQ(result.ending, exited(0)) << result.err;
@@ -33,13 +26,11 @@ TEST_F(ForPeople, SaysWhyAWorkerWaitsAndWhoMadeTheOthersWait) {
   result = ctl({"explain", "job", "1"});
   EXPECT_THAT(result.out, HasSubstr("waited for by 1 worker: 0"));
   result = ctl({"explain", "job", "7"});
-  EXPECT_EQ(result.ending, exited(1));
-  EXPECT_THAT(result.err, HasSubstr("no worker '7'"));
+  EXPECT_TRUE(ended(result, 1, "no worker '7'"));
 
   // The slow one pushes at last: it has let the fast one wait, and is charged with it.
-  ASSERT_TRUE(slow.push(0).ok());
-  ASSERT_TRUE(fast.begin(step).ok());
-  ASSERT_TRUE(fast.push(1).ok());
+  ASSERT_TRUE(workers.slow.push(0).ok());
+  ASSERT_TRUE(workers.fast.iterate(1).ok());
   result = ctl({"--json", "stragglers", "job", "--since", "1h"});
   EXPECT_EQ(result.ending, exited(0)) << result.err;
   EXPECT_TRUE(is_json(result.out)) << result.out;
@@ -58,8 +49,7 @@ std::vector<std::uint8_t> bytes_of(const std::string& text) {
 }
 
 TEST_F(ForPeople, MembersAreListedWithWhatTheyShowAndHowTheyAre) {
-  RawClient client(daemon_.address());
-  client.hello();
+  RawClient client = greeted(daemon_.address());
   const auto join = [](RawClient& from, std::uint32_t rank, const std::string& data) {
     wire::Join request = join_of("job", static_cast<std::int32_t>(rank), 3, "asp");
     request.name = "worker-" + std::to_string(rank);
@@ -70,8 +60,7 @@ TEST_F(ForPeople, MembersAreListedWithWhatTheyShowAndHowTheyAre) {
   const RawWorker text = join(client, 0, "10.0.0.7:7000");
   RawWorker leaving = join(client, 1, std::string("\x0a\x00\x00\x07", 4));
   {
-    RawClient cut(daemon_.address());
-    cut.hello();
+    RawClient cut = greeted(daemon_.address());
     join(cut, 2, "");
   }
   leaving.leave();
@@ -95,19 +84,11 @@ TEST_F(ForPeople, MembersAreListedWithWhatTheyShowAndHowTheyAre) {
                     HasSubstr("\"data\": \"0a000007\""), HasSubstr("\"data_text\": null"),
                     HasSubstr("\"heard_us\": 1"), HasSubstr("\"incarnation\": ")));
   result = ctl({"members", "nobody"});
-  EXPECT_EQ(result.ending, exited(1));
-  EXPECT_THAT(result.err, HasSubstr("nobody"));
+  EXPECT_TRUE(ended(result, 1, "nobody"));
 }
 
 TEST_F(ForPeople, TopPrintsOneFrameIntoAPipe) {
-  ApiClient client(daemon_.address());
-  ApiWorker fast = client.join({.policy = "bsp", .host = "node-a", .rank = 0, .world_size = 2});
-  ApiWorker slow = client.join({.policy = "bsp", .host = "node-b", .rank = 1, .world_size = 2});
-  syncd_step step = SYNCD_STEP_INIT;
-  EXPECT_EQ(fast.begin(step, 0).status, SYNCD_E_TIMEOUT);
-  ASSERT_TRUE(slow.begin(step).ok());
-  ASSERT_TRUE(fast.iterate(1).ok());
-  EXPECT_EQ(fast.begin(step, 0).status, SYNCD_E_TIMEOUT);
+  OneWaits workers(daemon_);
 
   RunResult result = ctl({"top", "job", "--once", "--interval", "100ms", "--sort", "waiting"});
   EXPECT_EQ(result.ending, exited(0)) << result.err;

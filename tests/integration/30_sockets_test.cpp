@@ -95,10 +95,8 @@ TEST_F(Sockets, StandInPlaceOfTheConfiguredOnesAndOutliveTheDaemon) {
   EXPECT_THAT(daemon.log(), HasSubstr("in_place_of=\"listen.tcp and listen.unix\""));
   EXPECT_EQ(daemon.tcp_address(), "127.0.0.1:" + port_of(tcp));
   EXPECT_FALSE(exists(daemon.socket_path())) << "it has listened on the configured one, too";
-  RawClient over_tcp(daemon.tcp_address());
-  over_tcp.hello();
-  RawClient over_unix("unix:" + path());
-  over_unix.hello();
+  RawClient over_tcp = greeted(daemon.tcp_address());
+  RawClient over_unix = greeted("unix:" + path());
   // Only this machine reaches them, so a join may create its job.
   RawWorker worker(over_unix, join_of("job", 0, 1, "asp"));
 
@@ -118,11 +116,9 @@ TEST_F(Sockets, ForControlReplaceItsSettingAlone) {
                              .sockets = {control},
                              .socket_names = "control"});
   const wire::CreateJobRequest create{"job", "asp", 1, 0};
-  RawClient worker(daemon.address());
-  worker.hello();
+  RawClient worker = greeted(daemon.address());
   EXPECT_THAT(RawClient::as<wire::Error>(worker.call(create)).message, HasSubstr("listen.control"));
-  RawClient operator_("unix:" + directory_.file("control.sock"));
-  operator_.hello();
+  RawClient operator_ = greeted("unix:" + directory_.file("control.sock"));
   operator_.call_for<wire::Ok>(create);
 }
 
@@ -135,13 +131,11 @@ TEST_F(Sockets, StayThroughAReload) {
                              .socket_names = "syncd:control"});
   write_file(directory_.file("syncd.toml"),
              "[listen]\ncontrol = \"/nowhere/else.sock\"\n[limits]\nworkers_per_job_max = 2\n");
-  daemon.signal(SIGHUP);
-  wait_until("the reload", [&] { return daemon.logged(" reloaded "); });
+  daemon.reload(" reloaded ");
   EXPECT_THAT(daemon.log(), AllOf(HasSubstr("limits.workers_per_job_max: 1 -> 2"),
                                   HasSubstr("needs_restart=nothing")));
   for (const char* name : {"given.sock", "control.sock"}) {
-    RawClient client("unix:" + directory_.file(name));
-    client.hello();
+    RawClient client = greeted("unix:" + directory_.file(name));
   }
 }
 
@@ -193,8 +187,7 @@ TEST_F(Sockets, OfAnotherProcessAreLeftAlone) {
                                              {"LISTEN_FDS", "1"},
                                              {"LISTEN_FDNAMES", "beauty"}}});
   EXPECT_THAT(daemon.log(), Not(HasSubstr("sockets_inherited")));
-  RawClient client(daemon.address());
-  client.hello();
+  RawClient client = greeted(daemon.address());
 }
 
 }  // namespace

@@ -87,8 +87,7 @@ TEST_F(Top, EndsAlsoWhileItsOutputIsStopped) {
   first_frame(pty);
   pty.type("\x13");
   // After some more answers it is stuck in a write.
-  RawClient client(daemon_.address());
-  client.hello();
+  RawClient client = greeted(daemon_.address());
   const auto frames = [&] {
     return client.call_for<wire::StatusReply>(wire::StatusRequest{}).frames_in;
   };

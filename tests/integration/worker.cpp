@@ -2,7 +2,7 @@
 // journal of what they answered. One line of the journal is one write(2), made right after the call
 // returned, so that it is there whatever happens to this process next:
 //
-//   joined RANK            granted ITERATION FLAGS STALENESS      phase      holding ITERATION
+//   joined RANK            granted ITERATION FLAGS STALENESS      holding ITERATION
 //   pushed ITERATION FLAGS error CALL NAME MESSAGE                stopped      left
 //
 // Usage: integration_worker KEY=VALUE...; the keys are those of Settings. Exits with 0 when it has
@@ -32,10 +32,7 @@ struct Settings {
   std::int64_t iteration_ms = 0;
   std::int64_t begin_timeout_ms = 0;      // 0: for ever
   std::int64_t reconnect_timeout_ms = 0;  // 0: the library's
-  // In this iteration, computes until the file exists; first it announces a phase of this lease, if
-  // that is not 0.
-  std::int64_t hold_at = -1;
-  std::int64_t phase_ms = 0;
+  std::int64_t hold_at = -1;              // in this iteration, computes until the file exists
   std::string hold_file;
 };
 
@@ -52,8 +49,7 @@ bool parse(int argc, char** argv, Settings& settings) {
       {"iteration_ms", &settings.iteration_ms},
       {"begin_timeout_ms", &settings.begin_timeout_ms},
       {"reconnect_timeout_ms", &settings.reconnect_timeout_ms},
-      {"hold_at", &settings.hold_at},
-      {"phase_ms", &settings.phase_ms}};
+      {"hold_at", &settings.hold_at}};
   for (int i = 1; i < argc; ++i) {
     const std::string argument = argv[i];
     const std::size_t equals = argument.find('=');
@@ -160,14 +156,6 @@ class Worker {
   bool compute(std::int64_t iteration) {
     pause_ms(settings_.iteration_ms);
     if (iteration != settings_.hold_at) return true;
-    syncd_error* error = nullptr;
-    if (settings_.phase_ms > 0) {
-      if (syncd_worker_phase(worker_, "checkpoint", settings_.phase_ms, SYNCD_TIMEOUT_DEFAULT,
-                             &error) != SYNCD_OK) {
-        return failed("phase", error);
-      }
-      journal_.line("phase");
-    }
     journal_.line("holding " + std::to_string(iteration));
     while (access(settings_.hold_file.c_str(), F_OK) != 0) pause_ms(2);
     return true;

@@ -7,13 +7,16 @@
 namespace syncd::test {
 namespace {
 
-Answer answer_of(syncd_status status, syncd_error* error) {
+// A call that fills an array, made again with the size that it names.
+template <typename Item, typename Call>
+Answer fill(std::vector<Item>& items, Call&& call) {
+  std::size_t count = 0;
   Answer answer;
-  answer.status = status;
-  answer.message = syncd_error_message(error);
-  answer.retriable = syncd_error_is_retriable(error) != 0;
-  answer.fatal = syncd_error_is_fatal(error) != 0;
-  syncd_error_free(error);
+  do {
+    items.resize(count);
+    answer =
+        answered([&](auto** error) { return call(items.data(), items.size(), &count, error); });
+  } while (answer.status == SYNCD_E_BUFFER && count > items.size());
   return answer;
 }
 
@@ -41,61 +44,41 @@ std::string Answer::text() const {
 }
 
 Answer ApiWorker::begin(syncd_step& step, std::int64_t timeout_ms) {
-  syncd_error* error = nullptr;
-  const syncd_status status = syncd_begin(worker_, timeout_ms, &step, &error);
-  return answer_of(status, error);
+  return answered([&](auto** error) { return syncd_begin(worker_, timeout_ms, &step, error); });
 }
 
 Answer ApiWorker::push(std::int64_t iteration, std::int64_t timeout_ms, std::uint32_t* flags) {
-  syncd_error* error = nullptr;
-  const syncd_status status = syncd_push(worker_, iteration, nullptr, timeout_ms, flags, &error);
-  return answer_of(status, error);
+  return answered([&](auto** error) {
+    return syncd_push(worker_, iteration, nullptr, timeout_ms, flags, error);
+  });
 }
 
 Answer ApiWorker::targets(std::int64_t iteration, std::vector<std::int32_t>& ranks,
                           std::int64_t timeout_ms) {
-  syncd_error* error = nullptr;
-  std::size_t count = 0;
-  syncd_status status = SYNCD_E_BUFFER;
-  for (int attempt = 0; attempt < 2 && status == SYNCD_E_BUFFER; ++attempt) {
-    syncd_error_free(std::exchange(error, nullptr));
-    ranks.resize(count);
-    status = syncd_worker_targets(worker_, iteration, timeout_ms, ranks.data(), ranks.size(),
-                                  &count, &error);
-  }
-  return answer_of(status, error);
+  return fill(ranks, [&](auto... out) {
+    return syncd_worker_targets(worker_, iteration, timeout_ms, out...);
+  });
 }
 
 Answer ApiWorker::collect(std::int64_t iteration, std::vector<syncd_update>& updates,
                           std::int64_t timeout_ms) {
-  syncd_error* error = nullptr;
-  std::size_t count = 0;
-  syncd_status status = SYNCD_E_BUFFER;
-  for (int attempt = 0; attempt < 2 && status == SYNCD_E_BUFFER; ++attempt) {
-    syncd_error_free(std::exchange(error, nullptr));
-    updates.resize(count);
-    status = syncd_worker_collect(worker_, iteration, timeout_ms, updates.data(), updates.size(),
-                                  &count, &error);
-  }
-  return answer_of(status, error);
+  return fill(updates, [&](auto... out) {
+    return syncd_worker_collect(worker_, iteration, timeout_ms, out...);
+  });
 }
 
 Answer ApiWorker::consumed(std::int64_t iteration, std::int64_t timeout_ms) {
-  syncd_error* error = nullptr;
-  const syncd_status status = syncd_worker_consumed(worker_, iteration, timeout_ms, &error);
-  return answer_of(status, error);
+  return answered(
+      [&](auto** error) { return syncd_worker_consumed(worker_, iteration, timeout_ms, error); });
 }
 
 Answer ApiWorker::restarted(std::int64_t iteration, std::int64_t timeout_ms) {
-  syncd_error* error = nullptr;
-  const syncd_status status = syncd_worker_restarted(worker_, iteration, timeout_ms, &error);
-  return answer_of(status, error);
+  return answered(
+      [&](auto** error) { return syncd_worker_restarted(worker_, iteration, timeout_ms, error); });
 }
 
 Answer ApiWorker::leave(std::int64_t timeout_ms) {
-  syncd_error* error = nullptr;
-  const syncd_status status = syncd_leave(worker_, timeout_ms, &error);
-  return answer_of(status, error);
+  return answered([&](auto** error) { return syncd_leave(worker_, timeout_ms, error); });
 }
 
 Answer ApiWorker::iterate(int count) {
@@ -116,9 +99,8 @@ ApiClient::ApiClient(const std::string& address, ApiTimeouts timeouts) {
   options.client_name = "integration test";
   options.connect_timeout_ms = timeouts.connect_ms;
   options.reconnect_timeout_ms = timeouts.reconnect_ms;
-  syncd_error* error = nullptr;
-  const syncd_status status = syncd_client_open(&options, &client_, &error);
-  const Answer answer = answer_of(status, error);
+  const Answer answer =
+      answered([&](auto** error) { return syncd_client_open(&options, &client_, error); });
   if (!answer.ok()) throw std::runtime_error("syncd_client_open: " + answer.text());
 }
 
@@ -131,14 +113,14 @@ Answer ApiClient::try_join(const ApiJoin& join, ApiWorker& worker) {
   options.rank = join.rank;
   options.world_size = join.world_size;
   options.timeout_ms = join.timeout_ms;
-  syncd_error* error = nullptr;
   syncd_worker* joined = nullptr;
-  const syncd_status status = syncd_join(client_, &options, &joined, &error);
-  if (status == SYNCD_OK) {
+  const Answer answer =
+      answered([&](auto** error) { return syncd_join(client_, &options, &joined, error); });
+  if (answer.ok()) {
     syncd_worker_free(worker.worker_);
     worker.worker_ = joined;
   }
-  return answer_of(status, error);
+  return answer;
 }
 
 ApiWorker ApiClient::join(const ApiJoin& join) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <cstring>
 #include <string>
 #include <utility>
 #include <vector>
@@ -22,6 +23,24 @@ struct Answer {
   // For assertions: "SYNCD_E_TIMEOUT: begin(2) of ...".
   std::string text() const;
 };
+
+// What a call that takes `&error` last answers; the error object must be of the same code.
+template <typename Call>
+Answer answered(Call&& call) {
+  syncd_error* error = nullptr;
+  Answer answer;
+  answer.status = call(&error);
+  answer.message = syncd_error_message(error);
+  answer.retriable = syncd_error_is_retriable(error) != 0;
+  answer.fatal = syncd_error_is_fatal(error) != 0;
+  if (syncd_error_code(error) != answer.status ||
+      std::strcmp(syncd_error_name(error), syncd_strerror(answer.status)) != 0) {
+    answer.message += " (the error object says " + std::string(syncd_error_name(error)) + ")";
+    answer.status = SYNCD_E_INTERNAL;
+  }
+  syncd_error_free(error);
+  return answer;
+}
 
 class ApiWorker {
  public:

@@ -4,6 +4,7 @@
 // thread.
 #pragma once
 
+#include <csignal>
 #include <string>
 #include <utility>
 #include <vector>
@@ -56,6 +57,11 @@ class Daemon {
   Ending wait(Milliseconds timeout = kPatience) {
     may_have_ended_ = true;
     return process_.wait(timeout);
+  }
+  // SIGHUP; returns when the log has this text.
+  void reload(const std::string& logs) {
+    signal(SIGHUP);
+    wait_until("the log to say " + logs, [&] { return logged(logs); });
   }
   // Again on the same store and socket, after kill() or stop(). Returns when it serves.
   void start() {

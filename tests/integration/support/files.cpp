@@ -11,10 +11,11 @@
 
 namespace syncd::test {
 
-TempDir::TempDir() {
-  char path[] = "/tmp/syncd-it-XXXXXX";
-  if (mkdtemp(path) == nullptr) throw std::runtime_error("cannot make a directory below /tmp");
-  path_ = path;
+TempDir::TempDir(const std::string& parent)
+    : path_(std::filesystem::absolute(parent) / "syncd-it-XXXXXX") {
+  if (mkdtemp(path_.data()) == nullptr) {
+    throw std::runtime_error("cannot make a directory below " + parent);
+  }
 }
 
 TempDir::~TempDir() {

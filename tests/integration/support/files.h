@@ -12,7 +12,7 @@ namespace syncd::test {
 // a Unix socket's path has room for 107 bytes only.
 class TempDir {
  public:
-  TempDir();
+  explicit TempDir(const std::string& parent = "/tmp");
   ~TempDir();
   TempDir(const TempDir&) = delete;
   TempDir& operator=(const TempDir&) = delete;

@@ -9,6 +9,8 @@
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 
+#include "support/json.h"
+
 namespace syncd::test {
 namespace {
 
@@ -127,6 +129,10 @@ std::int64_t number(const Row& row, const std::string& column) {
   const auto found = row.find(column);
   if (found == row.end()) throw std::runtime_error("a record has no " + column);
   return std::stoll(found->second);
+}
+
+std::string json_value(const std::string& text, const std::string& pointer) {
+  return as_text(nlohmann::json::parse(text).at(nlohmann::json::json_pointer(pointer)));
 }
 
 bool is_json(const std::string& text) {

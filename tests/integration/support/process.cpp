@@ -231,6 +231,15 @@ Ending Process::wait(Milliseconds timeout) {
   return *ending_;
 }
 
+testing::AssertionResult ended(const RunResult& result, int code, const std::string& part) {
+  if (result.ending == exited(code) && result.err.find(part) != std::string::npos) {
+    return testing::AssertionSuccess();
+  }
+  return testing::AssertionFailure() << to_string(result.ending) << " instead of exit code " << code
+                                     << " with '" << part << "'; it said:\n"
+                                     << result.out << result.err;
+}
+
 RunResult run(const std::vector<std::string>& argv, const std::string& scratch,
               const std::vector<std::pair<std::string, std::string>>& environment,
               Milliseconds timeout) {

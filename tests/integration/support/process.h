@@ -3,6 +3,7 @@
 // the test's main thread only, because the kernel's promise is bound to the thread that forks.
 #pragma once
 
+#include <gtest/gtest.h>
 #include <sys/types.h>
 
 #include <optional>
@@ -82,6 +83,9 @@ struct RunResult {
   std::string out;
   std::string err;
 };
+
+// For EXPECT_TRUE: it has ended with this code, and said this on its standard error.
+testing::AssertionResult ended(const RunResult& result, int code, const std::string& part);
 
 // Runs a program to its end. `scratch` is a directory for its output.
 RunResult run(const std::vector<std::string>& argv, const std::string& scratch,

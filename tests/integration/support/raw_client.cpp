@@ -78,6 +78,12 @@ wire::Welcome RawClient::hello(const std::string& token) {
   return call_for<wire::Welcome>(hello);
 }
 
+RawClient greeted(const std::string& address, const std::string& token) {
+  RawClient client(address);
+  client.hello(token);
+  return client;
+}
+
 void RawClient::send_to_socket(std::span<const std::uint8_t> bytes) {
   while (!bytes.empty()) {
     const ssize_t sent = ::send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL);
@@ -200,16 +206,6 @@ wire::Join join_of(std::string job, std::int32_t rank, std::uint32_t world_size,
   join.world_size = world_size;
   return join;
 }
-
-namespace {
-
-RawClient greeted(const std::string& address) {
-  RawClient client(address);
-  client.hello();
-  return client;
-}
-
-}  // namespace
 
 Bystander::Bystander(const std::string& address, const std::string& job)
     : client_(greeted(address)), worker_(client_, join_of(job, 0, 1, "asp")) {}

@@ -90,6 +90,9 @@ class RawClient {
   std::vector<wire::Body> notifications_;
 };
 
+// One that has shaken hands.
+RawClient greeted(const std::string& address, const std::string& token = {});
+
 // One worker of a job over such a connection, which it may share with others.
 class RawWorker {
  public:

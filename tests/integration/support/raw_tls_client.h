@@ -16,12 +16,14 @@ class RawTlsClient final : public RawClient {
   // `address`: "HOST:PORT" with a numeric IPv4 address. Nothing has been answered yet.
   RawTlsClient(const std::string& address, const tls::ClientSettings& settings)
       : RawTlsClient(address, context(settings)) {}
-  // One that shares its context with earlier clients resumes their session.
-  RawTlsClient(const std::string& address, const std::shared_ptr<tls::Context>& context)
+  // One that shares its context with earlier clients of the same `peer` (empty: the address)
+  // resumes their session.
+  RawTlsClient(const std::string& address, const std::shared_ptr<tls::Context>& context,
+               const std::string& peer = {})
       : RawClient(address) {
     std::vector<std::uint8_t> first;
-    channel_ =
-        tls::Channel::connect(context, address.substr(0, address.rfind(':')), address, first);
+    channel_ = tls::Channel::connect(context, address.substr(0, address.rfind(':')),
+                                     peer.empty() ? address : peer, first);
     put(first);
   }
 
@@ -41,8 +43,6 @@ class RawTlsClient final : public RawClient {
     put(sealed);
   }
   using RawClient::send_bytes;
-  // Without sealing it.
-  void send_below_tls(std::span<const std::uint8_t> bytes) { put(bytes); }
   const std::vector<std::uint8_t>& sent_below_tls() const { return sent_; }
 
  private:

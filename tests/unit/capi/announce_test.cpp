@@ -25,6 +25,14 @@ using ::testing::HasSubstr;
 
 class Announce : public testing::Test {
  protected:
+  Worker listener(const std::string& policy = "asp") {
+    return join(client_.get(), {.policy = policy,
+                                .name = "a",
+                                .rank = 0,
+                                .on_event = Inbox::on_event,
+                                .user_data = &inbox_});
+  }
+
   const EmbeddedServer server_{
       {.config = "[timeouts]\nworker_grace = \"60s\"\n", .store = "memory"}};
   ApiClient client_{server_.address()};
@@ -67,8 +75,7 @@ TEST_F(Announce, AListLongerThanAFrameIsWhole) {
 }
 
 TEST_F(Announce, AChangeOfMembershipIsTold) {
-  const Worker a = join(
-      client_.get(), {.name = "a", .rank = 0, .on_event = Inbox::on_event, .user_data = &inbox_});
+  const Worker a = listener();
   list(a.get());
   Worker b = join(other_.get(), {.name = "b", .rank = 1});
   syncd_event event = inbox_.next();
@@ -86,8 +93,7 @@ TEST_F(Announce, AChangeOfMembershipIsTold) {
 }
 
 TEST_F(Announce, TheEndOfTheJobIsTold) {
-  const Worker a = join(
-      client_.get(), {.name = "a", .rank = 0, .on_event = Inbox::on_event, .user_data = &inbox_});
+  const Worker a = listener();
   RawClient raw(server_.address().substr(4));
   raw.hello();
   raw.call_for<wire::Ok>(wire::StopJobRequest{"job", "enough"});
@@ -96,11 +102,7 @@ TEST_F(Announce, TheEndOfTheJobIsTold) {
 
 // Two workers under elastic_bsp: the plan says after which push each meets the other.
 TEST_F(Announce, ABarrierPlanIsTold) {
-  const Worker a = join(client_.get(), {.policy = "elastic_bsp:4",
-                                        .name = "a",
-                                        .rank = 0,
-                                        .on_event = Inbox::on_event,
-                                        .user_data = &inbox_});
+  const Worker a = listener("elastic_bsp:4");
   const Worker b = join(other_.get(), {.policy = "elastic_bsp:4", .name = "b", .rank = 1});
   ASSERT_EQ(inbox_.next().kind, SYNCD_EVENT_MEMBERS);
   std::thread beside([&] {
@@ -127,11 +129,7 @@ TEST_F(Announce, ABarrierPlanIsTold) {
 // daemon advise it to start again. A busy machine may let that moment pass, so it gets several.
 TEST_F(Announce, TheAdviceToRestartIsTold) {
   const std::string policy = "specsync:fixed,200,0.1+asp";
-  const Worker a = join(client_.get(), {.policy = policy,
-                                        .name = "a",
-                                        .rank = 0,
-                                        .on_event = Inbox::on_event,
-                                        .user_data = &inbox_});
+  const Worker a = listener(policy);
   const Worker b = join(other_.get(), {.policy = policy, .name = "b", .rank = 1});
   ASSERT_EQ(inbox_.next().kind, SYNCD_EVENT_MEMBERS);
   syncd_step step = SYNCD_STEP_INIT;

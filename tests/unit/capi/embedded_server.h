@@ -14,22 +14,11 @@
 namespace syncd::test {
 
 inline Answer start(const syncd_server_options* options, syncd_server** server) {
-  syncd_error* error = nullptr;
-  Answer answer;
-  answer.status = syncd_server_start(options, server, &error);
-  answer.message = syncd_error_message(error);
-  EXPECT_EQ(syncd_error_code(error), answer.status);
-  syncd_error_free(error);
-  return answer;
+  return answered([&](auto** error) { return syncd_server_start(options, server, error); });
 }
 
 inline Answer stop(syncd_server* server, std::int64_t timeout_ms = SYNCD_TIMEOUT_DEFAULT) {
-  syncd_error* error = nullptr;
-  Answer answer;
-  answer.status = syncd_server_stop(server, timeout_ms, &error);
-  answer.message = syncd_error_message(error);
-  syncd_error_free(error);
-  return answer;
+  return answered([&](auto** error) { return syncd_server_stop(server, timeout_ms, error); });
 }
 
 // The options. An empty text leaves its field unset.

@@ -38,21 +38,6 @@ namespace {
 using client::FakeServer;
 using ::testing::HasSubstr;
 
-// The answer of a call that takes an error object, which must be of the same code.
-template <typename Call>
-Answer answered(Call&& call) {
-  syncd_error* error = nullptr;
-  Answer answer;
-  answer.status = call(&error);
-  EXPECT_EQ(syncd_error_code(error), answer.status);
-  EXPECT_STREQ(syncd_error_name(error), syncd_strerror(answer.status));
-  answer.message = syncd_error_message(error);
-  answer.retriable = syncd_error_is_retriable(error) != 0;
-  answer.fatal = syncd_error_is_fatal(error) != 0;
-  syncd_error_free(error);
-  return answer;
-}
-
 Answer open_at(const std::string& address, std::int64_t connect_ms = 30'000) {
   syncd_client_options options = SYNCD_CLIENT_OPTIONS_INIT;
   options.addresses = address.c_str();

@@ -457,6 +457,7 @@ TEST_F(FailedStart, AStoreThatAnotherServerHas) {
 TEST_F(FailedStart, AStoreThatCannotBeWritten) {
   write_file(dir_.file("file"), "no directory");
   expect({.store = dir_.file("file")}, SYNCD_E_STORE, {dir_.file("file"), "is not a directory"});
+  EXPECT_EQ(read_file(dir_.file("file")), "no directory") << "the file is not the store's";
   expect({.store = "/proc/store"}, SYNCD_E_STORE, {"/proc/store", "cannot be made"});
   expect({.store = dir_.file("no/store")}, SYNCD_E_STORE,
          {"syncd_server_options.store: store.path", dir_.file("no") + " does not exist",

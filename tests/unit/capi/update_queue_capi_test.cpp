@@ -1,5 +1,5 @@
-// <syncd/update_queue.h> as a trainer sees it: through the exported symbols of libsyncclient, in
-// one process and between two.
+// <syncd/update_queue.h> as a trainer sees it: through the exported symbols of libsyncclient. What
+// readers may get beside a writer is in unit/update_queue.
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -8,37 +8,22 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "support/c_api.h"
+
 namespace {
 
+using syncd::test::Answer;
+using syncd::test::answered;
 using testing::AllOf;
 using testing::HasSubstr;
 
 using Queue = std::unique_ptr<syncd_update_queue, decltype(&syncd_update_queue_free)>;
-
-// Calls `call` with an error object; the status and its message.
-struct Answer {
-  syncd_status status = SYNCD_OK;
-  std::string message;
-  bool retriable = false;
-};
-template <typename Call>
-Answer answer_of(const Call& call) {
-  syncd_error* error = nullptr;
-  Answer answer;
-  answer.status = call(&error);
-  EXPECT_EQ(syncd_error_code(error), answer.status);
-  answer.message = syncd_error_message(error);
-  answer.retriable = syncd_error_is_retriable(error) != 0;
-  syncd_error_free(error);
-  return answer;
-}
 
 syncd_update_queue_options shape(std::uint32_t edges, std::uint32_t slots, std::uint64_t bytes) {
   syncd_update_queue_options options = SYNCD_UPDATE_QUEUE_OPTIONS_INIT;
@@ -51,7 +36,7 @@ syncd_update_queue_options shape(std::uint32_t edges, std::uint32_t slots, std::
 Queue create(const syncd_update_queue_options& options) {
   syncd_update_queue* queue = nullptr;
   const Answer answer =
-      answer_of([&](auto** error) { return syncd_update_queue_create(&options, &queue, error); });
+      answered([&](auto** error) { return syncd_update_queue_create(&options, &queue, error); });
   EXPECT_EQ(answer.status, SYNCD_OK) << answer.message;
   return {queue, &syncd_update_queue_free};
 }
@@ -59,7 +44,7 @@ Queue create(const syncd_update_queue_options& options) {
 Answer refused(const syncd_update_queue_options& options) {
   syncd_update_queue* queue = nullptr;
   Answer answer =
-      answer_of([&](auto** error) { return syncd_update_queue_create(&options, &queue, error); });
+      answered([&](auto** error) { return syncd_update_queue_create(&options, &queue, error); });
   EXPECT_EQ(queue, nullptr);
   return answer;
 }
@@ -76,7 +61,7 @@ std::vector<double> update_of(const Queue& queue, std::int64_t iteration) {
 }
 Answer write(const Queue& queue, std::uint32_t edge, std::int64_t iteration) {
   const std::vector<double> update = update_of(queue, iteration);
-  return answer_of([&](auto** error) {
+  return answered([&](auto** error) {
     return syncd_update_queue_write(queue.get(), edge, iteration, update.data(),
                                     update.size() * sizeof(double), error);
   });
@@ -84,7 +69,7 @@ Answer write(const Queue& queue, std::uint32_t edge, std::int64_t iteration) {
 // What is read must be what write() wrote.
 Answer read(const Queue& queue, std::uint32_t edge, std::int64_t iteration) {
   std::vector<double> update = update_of(queue, -1);
-  Answer answer = answer_of([&](auto** error) {
+  Answer answer = answered([&](auto** error) {
     return syncd_update_queue_read(queue.get(), edge, iteration, update.data(),
                                    update.size() * sizeof(double), error);
   });
@@ -105,7 +90,7 @@ TEST(CapiUpdateQueue, SaysHowManySlotsAPolicyNeeds) {
   EXPECT_EQ(slots(UINT32_MAX - 2, 0, 1), UINT32_MAX);
   const auto wrong = [](std::int64_t max_ig, std::int64_t staleness) {
     std::uint32_t needed = 77;
-    const Answer answer = answer_of([&](auto** error) {
+    const Answer answer = answered([&](auto** error) {
       return syncd_update_queue_slots_needed(max_ig, staleness, 0, &needed, error);
     });
     EXPECT_EQ(answer.status, SYNCD_E_INVALID);
@@ -161,18 +146,18 @@ TEST(CapiUpdateQueue, WrongArgumentsAreNamedWithWhatIsAllowed) {
   EXPECT_THAT(write(queue, 2, 0).message, HasSubstr("edge 2; the queue has 2"));
   EXPECT_THAT(read(queue, 0, -1).message, HasSubstr("iteration -1; allowed: 0 or more"));
   Update update{};
-  const Answer shorter = answer_of([&](auto** error) {
+  const Answer shorter = answered([&](auto** error) {
     return syncd_update_queue_write(queue.get(), 0, 0, update.data(), 8, error);
   });
   EXPECT_EQ(shorter.status, SYNCD_E_INVALID);
   EXPECT_THAT(shorter.message, HasSubstr("8 bytes; the queue's updates have 32"));
-  const Answer longer = answer_of([&](auto** error) {
+  const Answer longer = answered([&](auto** error) {
     return syncd_update_queue_read(queue.get(), 0, 0, update.data(), 33, error);
   });
   EXPECT_THAT(longer.message, HasSubstr("33 bytes; the queue's updates have 32"));
   EXPECT_EQ(syncd_update_queue_read(queue.get(), 0, 0, nullptr, 32, nullptr), SYNCD_E_INVALID);
   EXPECT_EQ(syncd_update_queue_write(nullptr, 0, 0, update.data(), 32, nullptr), SYNCD_E_INVALID);
-  EXPECT_THAT(answer_of([&](auto** error) {
+  EXPECT_THAT(answered([&](auto** error) {
                 return syncd_update_queue_clear(queue.get(), 9, error);
               }).message,
               HasSubstr("edge 9"));
@@ -239,7 +224,7 @@ TEST(CapiUpdateQueue, MemoryThatHoldsNoQueueIsNotAttachedTo) {
   alignas(SYNCD_UPDATE_QUEUE_ALIGNMENT) static std::array<unsigned char, 4096> memory;
   const auto attach = [](std::size_t bytes) {
     syncd_update_queue* queue = nullptr;
-    Answer answer = answer_of([&](auto** error) {
+    Answer answer = answered([&](auto** error) {
       return syncd_update_queue_attach(memory.data(), bytes, &queue, error);
     });
     EXPECT_EQ(queue, nullptr);
@@ -262,33 +247,13 @@ TEST(CapiUpdateQueue, MemoryThatHoldsNoQueueIsNotAttachedTo) {
 
 // ---- Two processes
 
-// A forked child that runs `body` and ends with its result.
-class Child {
- public:
-  template <typename Body>
-  explicit Child(const Body& body) : pid_(fork()) {
-    if (pid_ == 0) _exit(body());
-  }
-  bool has_ended() { return ended_ || (ended_ = waitpid(pid_, &status_, WNOHANG) != 0); }
-  int exit_code() {
-    if (!ended_) waitpid(pid_, &status_, 0);
-    ended_ = true;
-    return WIFEXITED(status_) ? WEXITSTATUS(status_) : -1;
-  }
-
- private:
-  pid_t pid_;
-  int status_ = -1;
-  bool ended_ = false;
-};
-
 TEST(CapiUpdateQueue, AnotherProcessOpensTheDescriptor) {
   const Queue queue = create(shape(1, 2, sizeof(Update)));
   const std::int32_t descriptor = syncd_update_queue_descriptor(queue.get());
   ASSERT_GE(descriptor, 0);
   EXPECT_NE(fcntl(descriptor, F_GETFD) & FD_CLOEXEC, 0);
   ASSERT_EQ(write(queue, 0, 6).status, SYNCD_OK);
-  Child other([&] {
+  const auto child = [&] {
     syncd_update_queue* opened = nullptr;
     if (syncd_update_queue_open(descriptor, &opened, nullptr) != SYNCD_OK) return 1;
     const Queue mine(opened, &syncd_update_queue_free);
@@ -298,64 +263,22 @@ TEST(CapiUpdateQueue, AnotherProcessOpensTheDescriptor) {
     // The parent's handle serves it, too.
     if (write(queue, 0, 7).status != SYNCD_OK) return 5;
     return write(mine, 0, 8).status == SYNCD_OK ? 0 : 6;
-  });
-  EXPECT_EQ(other.exit_code(), 0);
+  };
+  const pid_t pid = fork();
+  if (pid == 0) _exit(child());
+  int status = -1;
+  ASSERT_EQ(waitpid(pid, &status, 0), pid);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
   EXPECT_EQ(read(queue, 0, 6).status, SYNCD_E_OVERWRITTEN);
   EXPECT_EQ(read(queue, 0, 7).status, SYNCD_OK);
   EXPECT_EQ(read(queue, 0, 8).status, SYNCD_OK);
-}
-
-// One writes as fast as it can, the other reads whatever is newest: what is read is whole.
-TEST(CapiUpdateQueue, AWriterThatOvertakesItsReaderNeverMixesUpdates) {
-  constexpr std::int64_t kIterations = 2'000;
-  const Queue queue = create(shape(1, 1, 64 << 10));
-  Child writer([&] {
-    for (std::int64_t k = 0; k < kIterations; ++k) {
-      if (write(queue, 0, k).status != SYNCD_OK) return 1;
-    }
-    return 0;
-  });
-  std::int64_t whole = 0;
-  for (bool ended = false; !ended;) {
-    ended = writer.has_ended();
-    const std::int64_t newest = syncd_update_queue_newest(queue.get(), 0);
-    if (newest < 0) continue;
-    const syncd_status status = read(queue, 0, newest).status;
-    if (status == SYNCD_OK) ++whole;
-    EXPECT_TRUE(status == SYNCD_OK || status == SYNCD_E_OVERWRITTEN || status == SYNCD_E_TORN)
-        << syncd_strerror(status);
-  }
-  EXPECT_EQ(writer.exit_code(), 0);
-  EXPECT_EQ(syncd_update_queue_newest(queue.get(), 0), kIterations - 1);
-  EXPECT_GT(whole, 0) << "the last one at least";
-}
-
-TEST(CapiUpdateQueue, AnUpdateThatStaysHalfWrittenIsSaidToBeTorn) {
-  alignas(SYNCD_UPDATE_QUEUE_ALIGNMENT) static std::array<unsigned char, 4096> memory;
-  syncd_update_queue_options options = shape(1, 1, sizeof(Update));
-  options.memory = memory.data();
-  options.memory_bytes = memory.size();
-  const Queue queue = create(options);
-  ASSERT_EQ(write(queue, 0, 5).status, SYNCD_OK);
-  // What a writer leaves that dies between two words: the old ones stand in the slot in part.
-  const double number = number_of(5, 1);
-  const auto* bytes = reinterpret_cast<const unsigned char*>(&number);
-  const auto place = std::search(memory.begin(), memory.end(), bytes, bytes + sizeof number);
-  ASSERT_NE(place, memory.end());
-  *place ^= 1;
-  const Answer torn = read(queue, 0, 5);
-  EXPECT_EQ(torn.status, SYNCD_E_TORN);
-  EXPECT_TRUE(torn.retriable);
-  EXPECT_THAT(torn.message, AllOf(HasSubstr("iteration 5 on edge 0"), HasSubstr("half-written")));
-  ASSERT_EQ(write(queue, 0, 5).status, SYNCD_OK);
-  EXPECT_EQ(read(queue, 0, 5).status, SYNCD_OK) << "the next write mends it";
 }
 
 TEST(CapiUpdateQueue, ADescriptorThatIsNoQueueIsRefused) {
   const auto open = [](std::int32_t descriptor) {
     syncd_update_queue* queue = nullptr;
     Answer answer =
-        answer_of([&](auto** error) { return syncd_update_queue_open(descriptor, &queue, error); });
+        answered([&](auto** error) { return syncd_update_queue_open(descriptor, &queue, error); });
     EXPECT_EQ(queue, nullptr);
     return answer;
   };

@@ -10,6 +10,7 @@
 #include "daemon/config/config.h"
 #include "daemon/config/settings.h"
 #include "daemon/topology/graph_spec.h"
+#include "support/files.h"
 
 namespace syncd::config {
 namespace {
@@ -19,13 +20,6 @@ using ::testing::HasSubstr;
 
 class LoadTest : public ::testing::Test {
  protected:
-  void SetUp() override {
-    char directory[] = "/tmp/syncd-config-test-XXXXXX";
-    ASSERT_NE(mkdtemp(directory), nullptr);
-    directory_ = directory;
-  }
-  void TearDown() override { std::filesystem::remove_all(directory_); }
-
   void file(const std::string& text) {
     flags_.config_file = directory_ + "/syncd.toml";
     std::ofstream(flags_.config_file) << text;
@@ -44,7 +38,8 @@ class LoadTest : public ::testing::Test {
     }
   }
 
-  std::string directory_;
+  const test::TempDir place_;
+  const std::string directory_ = place_.path();
   Flags flags_;
   Environment environment_;
   Loaded loaded_;

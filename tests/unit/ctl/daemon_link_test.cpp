@@ -9,7 +9,6 @@
 
 #include <cstdlib>
 #include <cstring>
-#include <filesystem>
 #include <functional>
 #include <thread>
 
@@ -17,6 +16,7 @@
 #include "daemon/engine/limits.h"
 #include "daemon/server/history_reply.h"
 #include "daemon/store/record_codec.h"
+#include "support/files.h"
 
 namespace syncd::ctl {
 namespace {
@@ -70,16 +70,12 @@ class Peer {
 class DaemonLinkTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    char directory[] = "/tmp/syncd-ctl-test-XXXXXX";
-    ASSERT_NE(mkdtemp(directory), nullptr);
-    directory_ = directory;
     endpoint_.kind = client::Endpoint::Kind::kUnix;
-    endpoint_.path = directory_ + "/s";
+    endpoint_.path = directory_.file("s");
   }
   void TearDown() override {
     if (daemon_.joinable()) daemon_.join();
     if (listen_fd_ >= 0) ::close(listen_fd_);
-    std::filesystem::remove_all(directory_);
   }
   // Serves one connection by each of the scripts, in turn.
   void serve(std::vector<std::function<void(Peer&)>> scripts) {
@@ -98,7 +94,7 @@ class DaemonLinkTest : public ::testing::Test {
   }
   bool open(std::int64_t timeout_ms = 10'000) { return link_.open({endpoint_}, {}, timeout_ms); }
 
-  std::string directory_;
+  const test::TempDir directory_;
   client::Endpoint endpoint_;
   int listen_fd_ = -1;
   std::thread daemon_;

@@ -6,12 +6,14 @@
 #include <cstdlib>
 #include <map>
 #include <memory>
+#include <optional>
 #include <sstream>
 #include <stdexcept>
 #include <utility>
 #include <vector>
 
 #include "daemon/engine/engine.h"
+#include "golden_fold.h"
 #include "tests/support/effects_text.h"
 
 namespace syncd::test {
@@ -143,16 +145,44 @@ struct Process {
 
 class Script {
  public:
-  // Performs one event and returns what the engine said, each line indented.
+  // Performs an event, or each of those that a line with lists stands for, and returns what the
+  // engine said, each line indented.
   std::string perform(const std::string& line) {
-    std::vector<std::string> list = split_words(line);
+    const Lines events = spread(line);
+    if (events.empty()) throw Malformed("lists in braces must be equally long");
+    std::vector<Lines> texts;
+    for (const std::string& event : events) {
+      perform_one(event, texts.empty());
+      std::istringstream said(said_);
+      texts.emplace_back();
+      for (std::string one; std::getline(said, one);) texts.back().push_back(one);
+    }
+    std::optional<Lines> folded = texts.size() == 1 ? fold_replies(texts[0]) : fold_texts(texts);
+    if (!folded) {
+      folded.emplace();
+      for (std::size_t i = 0; i < events.size(); ++i) {
+        if (texts[i].empty()) continue;
+        folded->push_back("  >" + events[i]);
+        const Lines replies = fold_replies(texts[i]);
+        folded->insert(folded->end(), replies.begin(), replies.end());
+      }
+    }
+    std::string all;
+    for (const std::string& one : *folded) all += one + "\n";
+    return all;
+  }
+
+ private:
+  // The time of a line is that of its first event.
+  void perform_one(const std::string& event, bool first) {
+    std::vector<std::string> list = split_words(event);
     if (list.empty()) throw Malformed("an event is missing after '>'");
     said_.clear();
-    if (!list.empty() && (std::isdigit(list[0][0]) != 0 || list[0][0] == '+')) {
+    if (std::isdigit(list[0][0]) != 0 || list[0][0] == '+') {
       const bool relative = list[0][0] == '+';
       const Micros time = to_micros(list[0].substr(relative ? 1 : 0));
       list.erase(list.begin());
-      pass_until(relative ? now_ + time : time);
+      if (first) pass_until(relative ? now_ + time : time);
     }
     if (list.empty()) throw Malformed("an event is missing after its time");
     const std::string verb = list[0];
@@ -160,10 +190,8 @@ class Script {
     Words words(std::move(list));
     act(verb, words);
     words.finish();
-    return said_;
   }
 
- private:
   void pass_until(Micros time) {
     if (time < now_) throw Malformed("time goes back");
     while (engine_ && engine_->next_deadline() <= time) {

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "golden_fold.h"
 #include "golden_script.h"
 
 namespace syncd::test {
@@ -81,6 +82,53 @@ TEST(GoldenScript, GivesTheEnginesAnswersInPlaceOfWrongOnes) {
   EXPECT_NE(actual.find("=> create: ok"), std::string::npos) << actual;
 }
 
+// Two answers that are alike take one line; two that are not stand below their events.
+TEST(GoldenScript, FoldsTheAnswersToAListOfEvents) {
+  const std::string script =
+      "> 0s create train policy=asp expected=2\n> join {a,b}\n> begin {a,b} 0\n> 1s push a 0\n"
+      "> begin {a,b} 1\n";
+  std::string actual, error;
+  ASSERT_TRUE(run_golden_script(script, actual, error)) << error;
+  for (const std::string wanted :
+       {"\n  rec worker_joined #1/{0,1} e1 i{1,2} seq={2,3} name={a,b} host=node-{a,b}\n",
+        "\n  > begin b 0\n  rec job_started #1 e1 seq=4 expected=2\n"
+        "  -> {a,b} begin(0): granted 0 PULL\n",
+        "\n  > begin a 1\n  -> a begin(1): granted 1 staleness=1\n  > begin b 1\n  -> b begin(1): "
+        "error "}) {
+    EXPECT_NE(actual.find(wanted), std::string::npos) << wanted << "in:\n" << actual;
+  }
+}
+
+// What is folded can be spread again; what could not is left as it is.
+TEST(GoldenFold, LosesNothing) {
+  const std::vector<Lines> cases = {{"i9 seq=9", "i10 seq=10"},
+                                    {"#1/2 node-a, x", "#1/3 node-b, x"},
+                                    {"worker 1 (a)", "worker 12 (ab)"},
+                                    {"same", "same"},
+                                    {"k=1", "k="},
+                                    {"a", "a b"},
+                                    {"{a}", "{b}"},
+                                    {"x=1,2", "x=2,2"},
+                                    {"x=1,a", "x=2,b"}};
+  const std::vector<std::string> folded = {"i{9,10} seq={9,10}",
+                                           "#1/{2,3} node-{a,b}, x",
+                                           "worker {1,12} ({a,ab})",
+                                           "same",
+                                           "",
+                                           "",
+                                           "",
+                                           "x={1,2},2",
+                                           ""};
+  for (std::size_t i = 0; i < cases.size(); ++i) {
+    EXPECT_EQ(fold(cases[i]).value_or(""), folded[i]);
+    if (folded[i].find('{') == std::string::npos) continue;
+    EXPECT_EQ(spread(folded[i]), cases[i]);
+  }
+  EXPECT_EQ(spread("{a,b} to {c,d}!"), (Lines{"a to c!", "b to d!"}));
+  EXPECT_EQ(spread("{a,b} {c}"), Lines());
+  EXPECT_EQ(spread("{a"), Lines());
+}
+
 TEST(GoldenScript, NamesTheLineThatIsMalformed) {
   std::string actual, error;
   EXPECT_FALSE(run_golden_script("# fine\n> begin a\n", actual, error));
@@ -89,6 +137,8 @@ TEST(GoldenScript, NamesTheLineThatIsMalformed) {
   EXPECT_EQ(error, "line 2 (> 1s pass): time goes back");
   EXPECT_FALSE(run_golden_script("> stop train now\n", actual, error));
   EXPECT_EQ(error, "line 1 (> stop train now): 'now' is not expected");
+  EXPECT_FALSE(run_golden_script("> begin {a,b} {0}\n", actual, error));
+  EXPECT_EQ(error, "line 1 (> begin {a,b} {0}): lists in braces must be equally long");
   EXPECT_FALSE(run_golden_script("stop train\n", actual, error));
 }
 

@@ -188,21 +188,6 @@ TEST(Client, ABeginStaysBlockedWhileTheServerIsAwayAndResumes) {
   blocked.join();
 }
 
-TEST(Client, ABeginThatTimesOutSaysWhy) {
-  FakeServer server;
-  server.behave([](auto& behaviour) { behaviour.hold_begins = true; });
-  const auto client = open(server.address());
-  const WorkerId worker = join(*client, "w");
-  const Completion completion = client->begin(worker, 20'000);
-  EXPECT_EQ(completion.status, Status::kTimeout);
-  EXPECT_EQ(completion.message,
-            "begin(0) of worker 0 not granted after 20 ms: bsp: the fake server holds every begin; "
-            "waiting for worker 9 (node-z, clock 4, last push 1.5 s ago)");
-  server.release_begins();
-  EXPECT_EQ(client->begin(worker, kSecond * 30).status, Status::kOk);
-  EXPECT_EQ(server.received("Begin"), 1U) << "the second call waited on";
-}
-
 TEST(Client, ExplainAndCancelWork) {
   FakeServer server;
   server.behave([](auto& behaviour) { behaviour.hold_begins = true; });
@@ -215,28 +200,6 @@ TEST(Client, ExplainAndCancelWork) {
   EXPECT_EQ(std::get<Explanation>(explained.result).rule, "bsp");
   EXPECT_EQ(client->cancel_begin(worker, 30 * kSecond).status, Status::kOk);
   blocked.join();
-}
-
-TEST(Client, ClosingCancelsWhatIsBlockedAndEndsTheRest) {
-  FakeServer server;
-  server.behave([](auto& behaviour) { behaviour.hold_begins = true; });
-  const auto client = open(server.address());
-  std::vector<std::thread> threads;
-  for (int i = 0; i < 8; ++i) {
-    const WorkerId worker = join(*client, "w" + std::to_string(i));
-    threads.emplace_back([&client, worker] {
-      const Completion completion = client->begin(worker, kNever);
-      EXPECT_EQ(completion.status, Status::kCancelled);
-      EXPECT_THAT(completion.message, HasSubstr("the client was closed"));
-    });
-  }
-  server.await("Begin", 8);
-  client->close();
-  for (std::thread& thread : threads) thread.join();
-  EXPECT_EQ(client->begin(1, kNever).status, Status::kClosed);
-  EXPECT_EQ(client->join(request("x"), kNever).status, Status::kClosed);
-  client->release(1);
-  client->close();
 }
 
 TEST(Client, ClosingRacesWithCallsSafely) {

@@ -119,11 +119,6 @@ class FakeServer {
       if (listener_ < 0) listen();
     });
   }
-  void send_raw(std::vector<std::uint8_t> bytes) {
-    post([this, bytes = std::move(bytes)] {
-      for (auto& [fd, connection] : connections_) write_all(fd, bytes);
-    });
-  }
   void notify_all(wire::Body body) {
     post([this, body = std::move(body)] {
       for (auto& [fd, connection] : connections_) send(fd, 0, body);

@@ -70,6 +70,11 @@ class Script {
     collect();
     return take<wire::Hello>();
   }
+  // Operation 1 waits for the connection.
+  void start_connecting() {
+    session.connect(1, {});
+    connect();
+  }
   void welcome() {
     connect();
     wire::Welcome message;
@@ -168,66 +173,38 @@ class Script {
     collect();
     return op;
   }
-  OpId begin(TimeUs timeout_us = kNever) {
+  // Any call about `worker`.
+  template <typename Call, typename... Given>
+  OpId about(Call call, TimeUs timeout_us, Given... given) {
     const OpId op = next_op++;
-    session.begin(op, worker, deadline(timeout_us), now);
+    (session.*call)(op, worker, std::move(given)..., deadline(timeout_us), now);
     collect();
     return op;
   }
+  OpId begin(TimeUs timeout_us = kNever) { return about(&Session::begin, timeout_us); }
   OpId push(std::int64_t iteration, TimeUs timeout_us = 60 * kSecond) {
-    const OpId op = next_op++;
-    session.push(op, worker, iteration, info, deadline(timeout_us), now);
-    collect();
-    return op;
+    return about(&Session::push, timeout_us, iteration, info);
   }
   OpId targets(std::int64_t iteration, TimeUs timeout_us = kNever) {
-    return about(&Session::targets, iteration, timeout_us);
+    return about(&Session::targets, timeout_us, iteration);
   }
   OpId collect(std::int64_t iteration, TimeUs timeout_us = kNever) {
-    return about(&Session::collect, iteration, timeout_us);
+    return about(&Session::collect, timeout_us, iteration);
   }
   OpId consumed(std::int64_t iteration, TimeUs timeout_us = 60 * kSecond) {
-    return about(&Session::consumed, iteration, timeout_us);
+    return about(&Session::consumed, timeout_us, iteration);
   }
   OpId restarted(std::int64_t iteration, TimeUs timeout_us = 60 * kSecond) {
-    return about(&Session::restarted, iteration, timeout_us);
+    return about(&Session::restarted, timeout_us, iteration);
   }
   OpId phase(std::string name, TimeUs lease_us, TimeUs timeout_us = 60 * kSecond) {
-    const OpId op = next_op++;
-    session.phase(op, worker, std::move(name), lease_us, deadline(timeout_us), now);
-    collect();
-    return op;
+    return about(&Session::phase, timeout_us, std::move(name), lease_us);
   }
-  OpId about(void (Session::*call)(OpId, WorkerId, std::int64_t, Timeout, TimeUs),
-             std::int64_t iteration, TimeUs timeout_us) {
-    const OpId op = next_op++;
-    (session.*call)(op, worker, iteration, deadline(timeout_us), now);
-    collect();
-    return op;
-  }
-  OpId leave(TimeUs timeout_us = 60 * kSecond) {
-    const OpId op = next_op++;
-    session.leave(op, worker, deadline(timeout_us), now);
-    collect();
-    return op;
-  }
-  OpId explain(TimeUs timeout_us = 60 * kSecond) {
-    const OpId op = next_op++;
-    session.explain(op, worker, deadline(timeout_us), now);
-    collect();
-    return op;
-  }
-  OpId members(TimeUs timeout_us = 60 * kSecond) {
-    const OpId op = next_op++;
-    session.members(op, worker, deadline(timeout_us), now);
-    collect();
-    return op;
-  }
+  OpId leave(TimeUs timeout_us = 60 * kSecond) { return about(&Session::leave, timeout_us); }
+  OpId explain(TimeUs timeout_us = 60 * kSecond) { return about(&Session::explain, timeout_us); }
+  OpId members(TimeUs timeout_us = 60 * kSecond) { return about(&Session::members, timeout_us); }
   OpId cancel_begin(TimeUs timeout_us = 60 * kSecond) {
-    const OpId op = next_op++;
-    session.cancel_begin(op, worker, deadline(timeout_us), now);
-    collect();
-    return op;
+    return about(&Session::cancel_begin, timeout_us);
   }
   Timeout deadline(TimeUs timeout_us) const { return Timeout::after(timeout_us, now); }
 
@@ -244,35 +221,37 @@ class Script {
   }
   Status status(OpId op) const { return end(op).status; }
   std::string text(OpId op) const { return end(op).message; }
-  Step step(OpId op) const {
+  // What it brought; `none` if it failed or brought something else.
+  template <typename Result>
+  Result result(OpId op, Result none = {}) const {
     const Completion completion = end(op);
     EXPECT_EQ(completion.status, Status::kOk) << completion.message;
-    const auto* step = std::get_if<Step>(&completion.result);
-    return step != nullptr ? *step : Step{-99, -99, 0};
+    const auto* result = std::get_if<Result>(&completion.result);
+    return result != nullptr ? *result : none;
   }
+  Step step(OpId op) const { return result<Step>(op, {-99, -99, 0}); }
   std::vector<std::uint32_t> ranks(OpId op) const {
-    const Completion completion = end(op);
-    EXPECT_EQ(completion.status, Status::kOk) << completion.message;
-    const auto* targets = std::get_if<TargetsResult>(&completion.result);
-    return targets != nullptr ? targets->ranks : std::vector<std::uint32_t>{999};
+    return result<TargetsResult>(op, {{999}}).ranks;
   }
-  std::vector<wire::PeerUpdate> updates(OpId op) const {
-    const Completion completion = end(op);
-    EXPECT_EQ(completion.status, Status::kOk) << completion.message;
-    const auto* collected = std::get_if<CollectResult>(&completion.result);
-    return collected != nullptr ? collected->updates : std::vector<wire::PeerUpdate>{};
-  }
-  MembersResult list(OpId op) const {
-    const Completion completion = end(op);
-    EXPECT_EQ(completion.status, Status::kOk) << completion.message;
-    const auto* members = std::get_if<MembersResult>(&completion.result);
-    return members != nullptr ? *members : MembersResult{};
-  }
+  std::vector<wire::PeerUpdate> updates(OpId op) const { return result<CollectResult>(op).updates; }
+  MembersResult list(OpId op) const { return result<MembersResult>(op); }
   const Completion* find(OpId op) const {
     for (const Completion& completion : completed) {
       if (completion.op == op) return &completion;
     }
     return nullptr;
+  }
+
+  // Of an operation that may take no time.
+  std::string text_now(OpId op) {
+    advance(0);
+    return text(op);
+  }
+  // A begin's time is over, and the daemon has no more to say of it.
+  void explained_after(TimeUs span_us) {
+    advance(span_us);
+    take<wire::Explain>();
+    answer(Explanation{});
   }
 
   // ---- The usual beginnings.
@@ -298,18 +277,44 @@ class Script {
     ASSERT_EQ(status(op), Status::kOk);
     worker = std::get<JoinResult>(end(op).result).worker;
   }
+  // Answers to the message that was taken last.
+  void confirmed(OpId op) {
+    answer(wire::Ok{});
+    EXPECT_EQ(status(op), Status::kOk) << text(op);
+  }
+  void begin_granted(OpId op, std::int64_t iteration) {
+    answer(wire::Granted{iteration, 0, 0});
+    EXPECT_EQ(step(op).iteration, iteration);
+  }
+  void push_counted(OpId op, std::int64_t iteration) {
+    answer(wire::Pushed{iteration, false, false});
+    EXPECT_EQ(status(op), Status::kOk) << text(op);
+  }
   // A begin that is granted at once.
   void granted(std::int64_t iteration) {
     const OpId op = begin();
     EXPECT_EQ(take<wire::Begin>().iteration, iteration);
-    answer(wire::Granted{iteration, 0, 0});
-    EXPECT_EQ(step(op).iteration, iteration);
+    begin_granted(op, iteration);
   }
   void pushed(std::int64_t iteration) {
     const OpId op = push(iteration);
     EXPECT_EQ(take<wire::Push>().iteration, iteration);
-    answer(wire::Pushed{iteration, false, false});
-    EXPECT_EQ(status(op), Status::kOk) << text(op);
+    push_counted(op, iteration);
+  }
+  void iterated(std::int64_t iteration) {
+    granted(iteration);
+    pushed(iteration);
+  }
+  // Calls of which the message is on its way.
+  OpId ask_begin(TimeUs timeout_us = kNever) {
+    const OpId op = begin(timeout_us);
+    take<wire::Begin>();
+    return op;
+  }
+  OpId send_push(std::int64_t iteration, TimeUs timeout_us = 60 * kSecond) {
+    const OpId op = push(iteration, timeout_us);
+    take<wire::Push>();
+    return op;
   }
   // An iteration of a decentralized job up to the push.
   void exchanged(std::int64_t iteration) {
@@ -326,8 +331,16 @@ class Script {
     answer(set(iteration));
     EXPECT_EQ(status(op), Status::kOk) << text(op);
   }
+  void exchanged_and_collected(std::int64_t iteration) {
+    exchanged(iteration);
+    collected(iteration);
+  }
   static wire::CollectReply set(std::int64_t iteration) {
     return {iteration, {{2, iteration, 0.25}, {3, iteration, 0.75}}};
+  }
+  void reconnect() {
+    cut();
+    welcome();
   }
   // Welcomed again, and the worker taken back.
   wire::Join resumed(std::int64_t iteration, std::uint64_t incarnation = 11) {
@@ -348,6 +361,22 @@ class Script {
   std::vector<Completion> completed;
   wire::FrameSplitter splitter;
   wire::Encoder encoder;
+};
+
+struct WelcomedScript : Script {
+  WelcomedScript() { welcome(); }
+};
+
+struct JoinedScript : Script {
+  JoinedScript() { join_one(); }
+};
+
+// In iteration 0, and after it.
+struct GrantedScript : JoinedScript {
+  GrantedScript() { granted(0); }
+};
+struct IteratedScript : JoinedScript {
+  IteratedScript() { iterated(0); }
 };
 
 }  // namespace syncd::client

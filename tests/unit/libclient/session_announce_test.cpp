@@ -19,33 +19,26 @@ wire::Joined taken_back(std::int64_t iteration) {
 // --------------------------------------------------------------------------------------
 
 TEST(Phase, IsToldAndConfirmed) {
-  Script script;
-  script.join_one();
-  script.granted(0);
+  GrantedScript script;
   const OpId op = script.phase("checkpoint", 60 * kSecond);
   const auto phase = script.take<wire::Phase>();
   EXPECT_EQ(phase.worker, Script::joined().worker);
   EXPECT_EQ(phase.name, "checkpoint");
   EXPECT_EQ(phase.lease_us, 60 * kSecond);
   EXPECT_FALSE(script.done(op));
-  script.answer(wire::Ok{});
-  EXPECT_EQ(script.status(op), Status::kOk);
+  script.confirmed(op);
   const OpId end = script.phase("", 0);
   EXPECT_EQ(script.take<wire::Phase>().name, "");
-  script.answer(wire::Ok{});
-  EXPECT_EQ(script.status(end), Status::kOk);
+  script.confirmed(end);
 }
 
 TEST(Phase, IsToldOnReconnectingWithWhatIsLeftOfItsLease) {
-  Script script;
-  script.join_one();
-  script.granted(0);
+  GrantedScript script;
   const OpId op = script.phase("checkpoint", 60 * kSecond, 0);
   EXPECT_EQ(script.status(op), Status::kOk) << "not waited for";
   script.take<wire::Phase>();
   script.advance(kSecond);
-  script.cut();
-  script.welcome();
+  script.reconnect();
   const auto join = script.take<wire::Join>();
   EXPECT_EQ(join.phase, "checkpoint");
   EXPECT_EQ(join.phase_left_us, 160 * kSecond - script.now);
@@ -58,9 +51,7 @@ TEST(Phase, IsToldOnReconnectingWithWhatIsLeftOfItsLease) {
 }
 
 TEST(Phase, WhoseLeaseIsOverIsNotToldOnReconnecting) {
-  Script script;
-  script.join_one();
-  script.granted(0);
+  GrantedScript script;
   const OpId op = script.phase("checkpoint", kSecond);
   script.take<wire::Phase>();
   script.cut();
@@ -71,32 +62,26 @@ TEST(Phase, WhoseLeaseIsOverIsNotToldOnReconnecting) {
   EXPECT_EQ(join.phase_left_us, 0);
   script.answer(taken_back(0));
   EXPECT_EQ(script.take<wire::Phase>().name, "") << "whoever waits is to have an answer";
-  script.answer(wire::Ok{});
-  EXPECT_EQ(script.status(op), Status::kOk);
+  script.confirmed(op);
 }
 
 TEST(Phase, EndsWithTheNextPushOfWhichTheDaemonHearsAnyway) {
-  Script script;
-  script.join_one();
-  script.granted(0);
+  GrantedScript script;
   const OpId op = script.phase("evaluation", 60 * kSecond);
   script.take<wire::Phase>();
   const OpId push = script.push(0);
   EXPECT_EQ(script.status(op), Status::kOk) << "nobody needs the confirmation any more";
   script.take<wire::Push>();
-  script.cut();
-  script.welcome();
+  script.reconnect();
   EXPECT_EQ(script.take<wire::Join>().phase, "");
   script.answer(taken_back(0));
   script.take<wire::Push>();
-  script.answer(wire::Pushed{0, false, false});
-  EXPECT_EQ(script.status(push), Status::kOk);
+  script.push_counted(push, 0);
   EXPECT_TRUE(script.quiet());
 }
 
 TEST(Phase, EndsWithTheNextBegin) {
-  Script script;
-  script.join_one();
+  JoinedScript script;
   script.phase("warm-up", 60 * kSecond, 0);
   script.take<wire::Phase>();
   script.answer(wire::Ok{});
@@ -108,10 +93,8 @@ TEST(Phase, EndsWithTheNextBegin) {
 
 // A begin that was asked for before the phase comes before it again, and so does not end it.
 TEST(Phase, AnnouncedWhileABeginStandsOutlivesIt) {
-  Script script;
-  script.join_one();
-  script.begin();
-  script.take<wire::Begin>();
+  JoinedScript script;
+  script.ask_begin();
   script.phase("evaluation", 60 * kSecond, 0);
   script.take<wire::Phase>();
   script.answer(wire::Ok{});
@@ -123,13 +106,9 @@ TEST(Phase, AnnouncedWhileABeginStandsOutlivesIt) {
 
 // The daemon is not asked once more, so that it must be told.
 TEST(Phase, EndsWithABeginThatStandsAlready) {
-  Script script;
-  script.join_one();
-  const OpId late = script.begin(kSecond / 2);
-  script.take<wire::Begin>();
-  script.advance(kSecond / 2);
-  script.take<wire::Explain>();
-  script.answer(Explanation{});
+  JoinedScript script;
+  const OpId late = script.ask_begin(kSecond / 2);
+  script.explained_after(kSecond / 2);
   EXPECT_EQ(script.status(late), Status::kTimeout);
   script.phase("evaluation", 60 * kSecond, 0);
   EXPECT_EQ(script.take<wire::Phase>().name, "evaluation");
@@ -139,8 +118,7 @@ TEST(Phase, EndsWithABeginThatStandsAlready) {
 }
 
 TEST(Phase, TheLatestCounts) {
-  Script script;
-  script.join_one();
+  JoinedScript script;
   script.phase("a", 60 * kSecond, 0);
   script.take<wire::Phase>();
   const std::uint64_t first = script.last_id;
@@ -154,8 +132,7 @@ TEST(Phase, TheLatestCounts) {
 }
 
 TEST(Phase, FailuresAreToldToWhoeverWaits) {
-  Script script;
-  script.join_one();
+  JoinedScript script;
   const OpId slow = script.phase("a", 60 * kSecond, kSecond / 2);
   script.take<wire::Phase>();
   const OpId second = script.phase("b", 60 * kSecond);
@@ -177,8 +154,7 @@ TEST(Phase, FailuresAreToldToWhoeverWaits) {
 }
 
 TEST(Phase, OfAJobThatHasEndedNeedsNoDaemon) {
-  Script script;
-  script.join_one();
+  JoinedScript script;
   script.notify(wire::StopNotice{Script::joined().worker, "enough"});
   EXPECT_EQ(script.status(script.phase("last", kSecond)), Status::kOk);
   EXPECT_TRUE(script.quiet());
@@ -186,21 +162,18 @@ TEST(Phase, OfAJobThatHasEndedNeedsNoDaemon) {
 
 // A worker that was given up, and that nobody calls for, comes back with its next call.
 TEST(Phase, OfOneThatWasGivenUpTakesItBack) {
-  Script script;
-  script.join_one();
+  JoinedScript script;
   script.notify(wire::FencedNotice{Script::joined().worker, "declared lost"});
   EXPECT_TRUE(script.quiet());
   const OpId op = script.phase("checkpoint", 60 * kSecond);
   EXPECT_EQ(script.take<wire::Join>().phase, "checkpoint");
   script.answer(Script::joined(4, 12));
   EXPECT_EQ(script.take<wire::Phase>().worker.incarnation, 12U);
-  script.answer(wire::Ok{});
-  EXPECT_EQ(script.status(op), Status::kOk);
+  script.confirmed(op);
 }
 
 TEST(Phase, ANewHandleOfTheWorkerIsInNone) {
-  Script script;
-  script.join_one();
+  JoinedScript script;
   script.phase("checkpoint", 60 * kSecond, 0);
   script.take<wire::Phase>();
   script.session.release(script.worker, script.now);
@@ -229,8 +202,7 @@ TEST(Members, WhatAWorkerShowsIsToldAtEveryJoin) {
 }
 
 TEST(Members, AListInPartsIsOneList) {
-  Script script;
-  script.join_one();
+  JoinedScript script;
   const OpId op = script.members();
   EXPECT_EQ(script.take<wire::MembersRequest>().first_rank, 0U);
   script.answer(wire::MembersReply{{member(0), member(3)}, 5, 70});
@@ -243,8 +215,7 @@ TEST(Members, AListInPartsIsOneList) {
 }
 
 TEST(Members, AListThatWasCutOffBeginsAnew) {
-  Script script;
-  script.join_one();
+  JoinedScript script;
   const OpId op = script.members();
   script.take<wire::MembersRequest>();
   script.answer(wire::MembersReply{{member(0)}, 5, 70});
@@ -258,8 +229,7 @@ TEST(Members, AListThatWasCutOffBeginsAnew) {
 }
 
 TEST(Members, AListThatNeverEndsIsNoList) {
-  Script script;
-  script.join_one();
+  JoinedScript script;
   const OpId op = script.members();
   script.take<wire::MembersRequest>();
   script.answer(wire::MembersReply{{member(0)}, 5, 70});
@@ -271,8 +241,7 @@ TEST(Members, AListThatNeverEndsIsNoList) {
 }
 
 TEST(Members, FailuresAreTold) {
-  Script script;
-  script.join_one();
+  JoinedScript script;
   const OpId slow = script.members(kSecond / 2);
   script.take<wire::MembersRequest>();
   script.advance(kSecond / 2);
@@ -294,17 +263,34 @@ TEST(Members, FailuresAreTold) {
 using Kind = Event::Kind;
 
 // A worker that listens.
-struct Listening {
-  Listening() {
-    script.signals = std::make_shared<WorkerSignals>(
+struct ListeningScript : Script {
+  ListeningScript() {
+    signals = std::make_shared<WorkerSignals>(
         nullptr, [this](const Event& event) { events.push_back(event); });
   }
   // What came since the last look.
-  std::vector<Event> take() { return std::exchange(events, {}); }
-  wire::WorkerRef ref() const { return Script::joined().worker; }
+  std::vector<Event> heard() { return std::exchange(events, {}); }
+  // The one event that came since then.
+  Event heard_once() {
+    const std::vector<Event> all = heard();
+    EXPECT_EQ(all.size(), 1U);
+    return all.empty() ? Event{} : all[0];
+  }
+  void start_listening() {
+    welcome();
+    JoinRequest given = request();
+    given.signals = signals;
+    start_join(given);
+  }
+  void members_changed(std::uint64_t version) {
+    notify(wire::MembersNotice{joined().worker, version});
+  }
 
   std::vector<Event> events;
-  Script script;
+};
+
+struct JoinedListeningScript : ListeningScript {
+  JoinedListeningScript() { join_one(); }
 };
 
 TEST(Events, OnlyOneThatListensAsksForNotices) {
@@ -313,12 +299,8 @@ TEST(Events, OnlyOneThatListensAsksForNotices) {
   silent.start_join(Script::request());
   EXPECT_EQ(silent.take<wire::Join>().notices, 0U);
 
-  Listening listening;
-  Script& script = listening.script;
-  script.welcome();
-  JoinRequest request = Script::request();
-  request.signals = script.signals;
-  script.start_join(request);
+  ListeningScript script;
+  script.start_listening();
   EXPECT_EQ(script.take<wire::Join>().notices, wire::kNoticeMembers | wire::kNoticePlan);
   script.answer(Script::joined());
   script.cut();
@@ -326,91 +308,68 @@ TEST(Events, OnlyOneThatListensAsksForNotices) {
 }
 
 TEST(Events, AChangeOfMembershipIsToldOnceUntilTheListIsAskedFor) {
-  Listening listening;
-  Script& script = listening.script;
-  script.join_one();
-  script.notify(wire::MembersNotice{listening.ref(), 7});
-  script.notify(wire::MembersNotice{listening.ref(), 8});
-  auto events = listening.take();
-  ASSERT_EQ(events.size(), 1U);
-  EXPECT_EQ(events[0].kind, Kind::kMembers);
-  EXPECT_EQ(events[0].version, 7U);
+  JoinedListeningScript script;
+  script.members_changed(7);
+  script.members_changed(8);
+  const Event event = script.heard_once();
+  EXPECT_EQ(event.kind, Kind::kMembers);
+  EXPECT_EQ(event.version, 7U);
   script.members();
-  script.notify(wire::MembersNotice{listening.ref(), 9});
-  events = listening.take();
-  ASSERT_EQ(events.size(), 1U);
-  EXPECT_EQ(events[0].version, 9U);
+  script.members_changed(9);
+  EXPECT_EQ(script.heard_once().version, 9U);
 }
 
 // The daemon tells again from the request on; the notice of an earlier change was on its way then.
 TEST(Events, AChangeToldWhileTheListIsOnItsWayHidesNoLaterOne) {
-  Listening listening;
-  Script& script = listening.script;
-  script.join_one();
+  JoinedListeningScript script;
   script.members();
   script.take<wire::MembersRequest>();
-  script.notify(wire::MembersNotice{listening.ref(), 7});
+  script.members_changed(7);
   script.answer(wire::MembersReply{{}, -1, 7});
-  listening.take();
-  script.notify(wire::MembersNotice{listening.ref(), 8});
-  const auto events = listening.take();
-  ASSERT_EQ(events.size(), 1U);
-  EXPECT_EQ(events[0].version, 8U);
+  script.heard();
+  script.members_changed(8);
+  EXPECT_EQ(script.heard_once().version, 8U);
 }
 
 TEST(Events, OfAnotherLifeAreIgnored) {
-  Listening listening;
-  Script& script = listening.script;
-  script.join_one();
+  JoinedListeningScript script;
   const wire::WorkerRef before = Script::joined(0, 10).worker;
   script.notify(wire::MembersNotice{before, 7});
   script.notify(wire::PlanNotice{before, 7, 7});
-  EXPECT_TRUE(listening.take().empty());
+  EXPECT_TRUE(script.heard().empty());
 }
 
 // The daemon's Joined waits for its disk; what it tells the new member meanwhile does not.
 TEST(Events, AChangeThatIsToldBeforeTheJoinIsAnsweredIsNotLost) {
-  Listening listening;
-  Script& script = listening.script;
-  script.welcome();
-  JoinRequest request = Script::request();
-  request.signals = script.signals;
-  script.start_join(request);
+  ListeningScript script;
+  script.start_listening();
   script.take<wire::Join>();
-  script.notify(wire::MembersNotice{listening.ref(), 7});
+  script.members_changed(7);
   script.notify(wire::MembersNotice{{5, 99, 1, 1}, 7});
-  EXPECT_TRUE(listening.take().empty());
+  EXPECT_TRUE(script.heard().empty());
   script.answer(Script::joined());
-  const auto events = listening.take();
-  ASSERT_EQ(events.size(), 1U);
-  EXPECT_EQ(events[0].version, 7U);
+  EXPECT_EQ(script.heard_once().version, 7U);
 }
 
 TEST(Events, WhoComesBackIsToldThatMuchMayHaveChanged) {
-  Listening listening;
-  Script& script = listening.script;
-  script.join_one();
-  script.cut();
-  script.welcome();
+  JoinedListeningScript script;
+  script.reconnect();
   script.take<wire::Join>();
   wire::Joined joined = taken_back(0);
   joined.members_version = 90;
   script.answer(joined);
-  auto events = listening.take();
-  ASSERT_EQ(events.size(), 1U);
-  EXPECT_EQ(events[0].kind, Kind::kMembers);
-  EXPECT_EQ(events[0].version, 90U);
+  const Event event = script.heard_once();
+  EXPECT_EQ(event.kind, Kind::kMembers);
+  EXPECT_EQ(event.version, 90U);
 }
 
 TEST(Events, APlanAndAnAdviceNameTheirIteration) {
-  Listening listening;
-  Script& script = listening.script;
-  script.join_one();
+  JoinedListeningScript script;
   script.granted(0);
-  script.notify(wire::PlanNotice{listening.ref(), 17, 40'000});
-  script.notify(wire::ResyncNotice{listening.ref(), 0});
-  script.notify(wire::ResyncNotice{listening.ref(), 5});  // not the one that it computes
-  const auto events = listening.take();
+  script.notify(wire::PlanNotice{Script::joined().worker, 17, 40'000});
+  script.notify(wire::ResyncNotice{Script::joined().worker, 0});
+  script.notify(wire::ResyncNotice{Script::joined().worker, 5});  // not the one that it computes
+  const auto events = script.heard();
   ASSERT_EQ(events.size(), 2U);
   EXPECT_EQ(events[0].kind, Kind::kPlan);
   EXPECT_EQ(events[0].iteration, 17);
@@ -421,28 +380,21 @@ TEST(Events, APlanAndAnAdviceNameTheirIteration) {
 }
 
 TEST(Events, TheEndOfTheJobIsToldOnce) {
-  Listening listening;
-  Script& script = listening.script;
-  script.join_one();
-  script.begin();
-  script.take<wire::Begin>();
+  JoinedListeningScript script;
+  script.ask_begin();
   script.answer(wire::Granted{0, wire::kStepStop, 0});
-  script.notify(wire::StopNotice{listening.ref(), "enough"});
-  const auto events = listening.take();
-  ASSERT_EQ(events.size(), 1U);
-  EXPECT_EQ(events[0].kind, Kind::kStop);
+  script.notify(wire::StopNotice{Script::joined().worker, "enough"});
+  EXPECT_EQ(script.heard_once().kind, Kind::kStop);
 }
 
 TEST(Events, NoneComeAfterTheHandleIsGone) {
-  Listening listening;
-  Script& script = listening.script;
-  script.join_one();
+  JoinedListeningScript script;
   script.session.release(script.worker, script.now);
-  script.notify(wire::MembersNotice{listening.ref(), 7});
-  EXPECT_TRUE(listening.take().empty());
+  script.members_changed(7);
+  EXPECT_TRUE(script.heard().empty());
   script.signals->disown();
   script.signals->deliver({});  // it was on its way
-  EXPECT_TRUE(listening.take().empty());
+  EXPECT_TRUE(script.heard().empty());
 }
 
 // The handle may be freed in the very function that is being called.

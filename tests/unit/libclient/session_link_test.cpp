@@ -163,8 +163,7 @@ TEST(Unreachable, APushThatFailedSoStillCountsOnce) {
   Script script(options);
   script.join_one();
   script.granted(0);
-  const OpId op = script.push(0);
-  script.take<wire::Push>();
+  const OpId op = script.send_push(0);
   script.cut();
   const TimeUs lost = script.now;
   while (script.now < lost + kSecond) {
@@ -176,8 +175,7 @@ TEST(Unreachable, APushThatFailedSoStillCountsOnce) {
   EXPECT_EQ(script.take<wire::Push>().iteration, 0);
   const OpId retry = script.push(0);
   EXPECT_TRUE(script.quiet());
-  script.answer(wire::Pushed{0, false, false});
-  EXPECT_EQ(script.status(retry), Status::kOk);
+  script.push_counted(retry, 0);
 }
 
 TEST(Unreachable, ADaemonThatAcceptsAndDropsIsNoDaemon) {
@@ -199,8 +197,7 @@ TEST(Unreachable, ADaemonThatAcceptsAndDropsIsNoDaemon) {
 }
 
 TEST(Unreachable, ABeginThatTimesOutMeanwhileSaysSo) {
-  Script script;
-  script.join_one();
+  JoinedScript script;
   script.advance(3 * kSecond);
   script.cut("connection reset by peer");
   const OpId op = script.begin(kSecond / 4);
@@ -216,10 +213,8 @@ TEST(Unreachable, ABeginThatTimesOutMeanwhileSaysSo) {
 }
 
 TEST(Unreachable, ALinkLostWhileTheDaemonIsAskedWhyEndsTheTimeout) {
-  Script script;
-  script.join_one();
-  const OpId op = script.begin(kSecond / 2);
-  script.take<wire::Begin>();
+  JoinedScript script;
+  const OpId op = script.ask_begin(kSecond / 2);
   script.advance(kSecond / 2);
   script.take<wire::Explain>();
   script.cut("connection reset by peer");
@@ -231,8 +226,7 @@ TEST(Unreachable, ALinkLostWhileTheDaemonIsAskedWhyEndsTheTimeout) {
 // ---- Heartbeats ---------------------------------------------------------------------------------
 
 TEST(Heartbeat, IsSentWhenNothingElseWas) {
-  Script script;
-  script.join_one();
+  JoinedScript script;
   const TimeUs start = script.now;
   script.advance(kSecond - 1);
   EXPECT_TRUE(script.quiet());
@@ -250,16 +244,14 @@ TEST(Heartbeat, IsSentWhenNothingElseWas) {
 }
 
 TEST(Heartbeat, OfTheDaemonIsAnswered) {
-  Script script;
-  script.welcome();
+  WelcomedScript script;
   script.answer(17, wire::Heartbeat{});
   script.take<wire::HeartbeatAck>();
   EXPECT_EQ(script.last_id, 17U);
 }
 
 TEST(Heartbeat, SilenceMeansThatTheConnectionIsDead) {
-  Script script;
-  script.join_one();
+  JoinedScript script;
   const std::uint64_t number = script.session.wish().number;
   script.advance(3 * kSecond);
   const std::vector<std::uint8_t> bytes = script.frame(0, wire::HeartbeatAck{});
@@ -269,17 +261,15 @@ TEST(Heartbeat, SilenceMeansThatTheConnectionIsDead) {
   script.advance(1);
   EXPECT_NE(script.session.wish().number, number);
   EXPECT_FALSE(script.session.connected());
-  const OpId op = script.begin(0);
-  script.advance(0);
-  EXPECT_THAT(script.text(op), HasSubstr("nothing received for 5.0 s: the connection is dead"));
+  EXPECT_THAT(script.text_now(script.begin(0)),
+              HasSubstr("nothing received for 5.0 s: the connection is dead"));
 }
 
 // ---- Daemons that refuse, or talk nonsense ------------------------------------------------------
 
 TEST(Handshake, AProtocolThatWeDoNotSpeakIsNamedWithOurs) {
   Script script;
-  script.session.connect(1, {});
-  script.connect();
+  script.start_connecting();
   wire::Welcome welcome;
   welcome.protocol = 9;
   welcome.server_version = "4.5.6";
@@ -292,8 +282,7 @@ TEST(Handshake, AProtocolThatWeDoNotSpeakIsNamedWithOurs) {
 
 TEST(Handshake, ADaemonsOwnRefusalIsQuotedWithOurRange) {
   Script script;
-  script.session.connect(1, {});
-  script.connect();
+  script.start_connecting();
   script.refuse(Status::kProtocol, "this daemon speaks protocol versions 7 to 8");
   EXPECT_EQ(script.status(1), Status::kProtocol);
   EXPECT_THAT(script.text(1), HasSubstr("this daemon speaks protocol versions 7 to 8"));
@@ -302,8 +291,7 @@ TEST(Handshake, ADaemonsOwnRefusalIsQuotedWithOurRange) {
 
 TEST(Handshake, ARefusalFailsTheFirstConnectionOnlyWhenNobodyElseIsLeftToAsk) {
   Script script(two_endpoints());
-  script.session.connect(1, {});
-  script.connect();
+  script.start_connecting();
   script.refuse(Status::kAuth, "wrong token");
   EXPECT_FALSE(script.done(1));
   EXPECT_EQ(script.session.wish().endpoint, 1U);
@@ -321,8 +309,7 @@ TEST(Handshake, ARefusalFailsTheFirstConnectionOnlyWhenNobodyElseIsLeftToAsk) {
 
 TEST(Handshake, ARefusalThatMayPassIsWaitedOut) {
   Script script;
-  script.session.connect(1, {});
-  script.connect();
+  script.start_connecting();
   script.refuse(Status::kShutdown, "shutting down");
   EXPECT_FALSE(script.done(1));
   script.welcome();
@@ -350,8 +337,7 @@ TEST(Handshake, ADaemonThatIsFullIsAskedAgainUntilTheTimeIsOver) {
 
 TEST(Handshake, AnotherFirstMessageIsRefused) {
   Script script;
-  script.session.connect(1, {});
-  script.connect();
+  script.start_connecting();
   script.answer(wire::Granted{});
   EXPECT_EQ(script.status(1), Status::kProtocol);
   EXPECT_THAT(script.text(1), HasSubstr("first message was Granted, not Welcome"));
@@ -365,29 +351,22 @@ TEST(Garbage, EndsTheConnectionAndIsRemembered) {
       {1, 0, 1, 0},  // 65537 bytes: over what we take
   };
   for (const auto& bytes : all) {
-    Script script;
-    script.join_one();
-    script.granted(0);
-    const OpId op = script.push(0, kSecond);
-    script.take<wire::Push>();
+    GrantedScript script;
+    const OpId op = script.send_push(0, kSecond);
     const std::uint64_t number = script.session.wish().number;
     script.feed(bytes);
     EXPECT_NE(script.session.wish().number, number);
-    const OpId failed = script.explain(0);
-    script.advance(0);
-    EXPECT_THAT(script.text(failed), HasSubstr("the daemon sent something that is not a message"));
+    EXPECT_THAT(script.text_now(script.explain(0)),
+                HasSubstr("the daemon sent something that is not a message"));
     script.resumed(0);
     EXPECT_EQ(script.take<wire::Push>().iteration, 0);
-    script.answer(wire::Pushed{0, false, false});
-    EXPECT_EQ(script.status(op), Status::kOk);
+    script.push_counted(op, 0);
   }
 }
 
 TEST(Garbage, WhatFollowsItIsNotRead) {
-  Script script;
-  script.join_one();
-  const OpId op = script.begin();
-  script.take<wire::Begin>();
+  JoinedScript script;
+  const OpId op = script.ask_begin();
   std::vector<std::uint8_t> bytes = {0, 0, 0, 0};
   const auto grant = script.frame(script.last_id, wire::Granted{0, 0, 0});
   bytes.insert(bytes.end(), grant.begin(), grant.end());
@@ -396,48 +375,37 @@ TEST(Garbage, WhatFollowsItIsNotRead) {
 }
 
 TEST(Garbage, AnErrorAboutTheConnectionItselfIsRemembered) {
-  Script script;
-  script.join_one();
+  JoinedScript script;
   script.notify(wire::Error{Status::kLimit, "too many workers on one connection"});
   EXPECT_FALSE(script.session.connected());
-  const OpId op = script.begin(0);
-  script.advance(0);
-  EXPECT_THAT(script.text(op), HasSubstr("too many workers on one connection"));
+  EXPECT_THAT(script.text_now(script.begin(0)), HasSubstr("too many workers on one connection"));
 }
 
 // ---- A daemon that goes away in good order ------------------------------------------------------
 
 TEST(Shutdown, NothingNewIsSentAndAnswersAreStillRead) {
-  Script script;
-  script.join_one();
-  script.granted(0);
-  const OpId push = script.push(0);
-  script.take<wire::Push>();
+  GrantedScript script;
+  const OpId push = script.send_push(0);
   const std::uint64_t push_id = script.last_id;
   script.notify(wire::ShutdownNotice{"upgrade"});
   script.answer(push_id, wire::Pushed{0, false, false});
   EXPECT_EQ(script.status(push), Status::kOk);
   const OpId begin = script.begin();
   EXPECT_TRUE(script.quiet());
-  const OpId why = script.explain(0);
-  script.advance(0);
-  EXPECT_THAT(script.text(why), HasSubstr("the daemon at unix:/run/a is shutting down"));
+  EXPECT_THAT(script.text_now(script.explain(0)),
+              HasSubstr("the daemon at unix:/run/a is shutting down"));
   script.cut("the daemon closed the connection");
-  const OpId again = script.explain(0);
-  script.advance(0);
-  EXPECT_THAT(script.text(again), HasSubstr("the daemon is shutting down: upgrade"));
+  EXPECT_THAT(script.text_now(script.explain(0)),
+              HasSubstr("the daemon is shutting down: upgrade"));
   script.resumed(1);
   script.take<wire::Begin>();
-  script.answer(wire::Granted{1, 0, 0});
-  EXPECT_EQ(script.step(begin).iteration, 1);
+  script.begin_granted(begin, 1);
 }
 
 TEST(Shutdown, ARequestThatIsRefusedForItIsSentAgainElsewhere) {
   for (const bool announced : {false, true}) {
-    Script script;
-    script.join_one();
-    const OpId op = script.begin();
-    script.take<wire::Begin>();
+    JoinedScript script;
+    const OpId op = script.ask_begin();
     const std::uint64_t begin_id = script.last_id;
     if (announced) script.notify(wire::ShutdownNotice{""});
     script.answer(begin_id, wire::Error{Status::kShutdown, "bye"});
@@ -452,8 +420,7 @@ TEST(Shutdown, ARequestThatIsRefusedForItIsSentAgainElsewhere) {
 }
 
 TEST(Shutdown, AConnectionThatIsNotClosedInTimeIsLeft) {
-  Script script;
-  script.join_one();
+  JoinedScript script;
   script.notify(wire::ShutdownNotice{"upgrade"});
   for (int i = 0; i < 49; ++i) {
     script.advance(kSecond / 10);

@@ -24,6 +24,12 @@ struct Waiting {
     return collects ? script.take<wire::Collect>().iteration
                     : script.take<wire::Targets>().iteration;
   }
+  // A call of which the message is on its way.
+  OpId sent(Script& script, std::int64_t iteration, TimeUs timeout_us = kNever) const {
+    const OpId op = call(script, iteration, timeout_us);
+    EXPECT_EQ(taken(script), iteration);
+    return op;
+  }
   wire::Body reply(std::int64_t iteration) const {
     if (collects) return Script::set(iteration);
     return wire::TargetsReply{iteration, {2, 0}};
@@ -64,8 +70,7 @@ TEST_P(Peers, AnAnswerReachesItsCaller) {
 }
 
 TEST_P(Peers, ARepeatGetsTheSameAnswerWithoutAskingEvenWhileDisconnected) {
-  waiting.call(script, 0);
-  waiting.taken(script);
+  waiting.sent(script, 0);
   script.answer(waiting.reply(0));
   waiting.expect_answer(script, waiting.call(script, 0), 0);
   EXPECT_TRUE(script.quiet());
@@ -74,8 +79,7 @@ TEST_P(Peers, ARepeatGetsTheSameAnswerWithoutAskingEvenWhileDisconnected) {
 }
 
 TEST_P(Peers, AnUnansweredOneIsSentAgainOncePerConnection) {
-  const OpId op = waiting.call(script, 0);
-  waiting.taken(script);
+  const OpId op = waiting.sent(script, 0);
   for (int i = 0; i < 3; ++i) {
     script.cut();
     wire::Joined joined = Script::joined(0);  // still within iteration 0
@@ -96,8 +100,7 @@ TEST_P(Peers, AnUnansweredOneIsSentAgainOncePerConnection) {
 }
 
 TEST_P(Peers, ATimeoutSaysWhoIsWaitedForAndTheNextCallWaitsOn) {
-  OpId op = waiting.call(script, 0, kSecond / 2);
-  waiting.taken(script);
+  OpId op = waiting.sent(script, 0, kSecond / 2);
   const std::uint64_t request = script.last_id;
   script.advance(kSecond / 2);
   script.take<wire::Explain>();
@@ -120,28 +123,23 @@ TEST_P(Peers, ATimeoutSaysWhoIsWaitedForAndTheNextCallWaitsOn) {
 }
 
 TEST_P(Peers, AnAnswerThatComesBetweenTwoCallsIsKept) {
-  waiting.call(script, 0, 0);
-  waiting.taken(script);
+  waiting.sent(script, 0, 0);
   const std::uint64_t request = script.last_id;
-  script.advance(0);
-  script.take<wire::Explain>();
-  script.answer(Explanation{});
+  script.explained_after(0);
   script.answer(request, waiting.reply(0));
   script.cut();
   waiting.expect_answer(script, waiting.call(script, 0, 0), 0);
 }
 
 TEST_P(Peers, CancelWithdrawsIt) {
-  const OpId op = waiting.call(script, 0);
-  waiting.taken(script);
+  const OpId op = waiting.sent(script, 0);
   const std::uint64_t request = script.last_id;
   const OpId cancel = script.cancel_begin();
   EXPECT_EQ(script.status(op), Status::kCancelled);
   EXPECT_THAT(script.text(op), HasSubstr(waiting.name()));
   EXPECT_EQ(script.take<wire::CancelBegin>().iteration, 0);
   script.answer(request, wire::Error{Status::kCancelled, "cancelled by the caller"});
-  script.answer(wire::Ok{});
-  EXPECT_EQ(script.status(cancel), Status::kOk);
+  script.confirmed(cancel);
   const OpId again = waiting.call(script, 0);
   EXPECT_EQ(waiting.taken(script), 0);
   script.answer(waiting.reply(0));
@@ -149,8 +147,7 @@ TEST_P(Peers, CancelWithdrawsIt) {
 }
 
 TEST_P(Peers, AFreedHandleWithdrawsIt) {
-  const OpId op = waiting.call(script, 0);
-  waiting.taken(script);
+  const OpId op = waiting.sent(script, 0);
   script.session.release(script.worker, script.now);
   script.collect();
   EXPECT_EQ(script.status(op), Status::kClosed);
@@ -173,8 +170,7 @@ TEST_P(Peers, TheEndOfTheJobEndsIt) {
   for (const int way : {0, 1, 2}) {
     Script each;
     waiting.prepare(each);
-    const OpId op = waiting.call(each, 0);
-    waiting.taken(each);
+    const OpId op = waiting.sent(each, 0);
     if (way == 0) each.answer(wire::Granted{0, wire::kStepStop, 0});
     if (way == 1) each.refuse(Status::kStopped, "stopped by an operator");
     if (way == 2) each.notify(wire::StopNotice{Script::joined().worker, "stopped"});
@@ -189,21 +185,18 @@ TEST_P(Peers, TheEndOfTheJobEndsIt) {
 
 TEST_P(Peers, ARefusalReachesTheCallerAndTheWorkerGoesOn) {
   for (const Status status : {Status::kUnsupported, Status::kWrongIteration, Status::kState}) {
-    const OpId op = waiting.call(script, 0);
-    waiting.taken(script);
+    const OpId op = waiting.sent(script, 0);
     script.refuse(status, "not so");
     EXPECT_EQ(script.status(op), status);
     EXPECT_EQ(script.text(op), std::string(waiting.name()) + "(0) of worker 3: not so");
   }
-  const OpId wrong = waiting.call(script, 0);
-  waiting.taken(script);
+  const OpId wrong = waiting.sent(script, 0);
   script.answer(wire::Ok{});
   EXPECT_EQ(script.status(wrong), Status::kProtocol);
 }
 
 TEST_P(Peers, ANewLifeEndsItAndTheNextBeginGoesOn) {
-  const OpId op = waiting.call(script, 0);
-  waiting.taken(script);
+  const OpId op = waiting.sent(script, 0);
   script.refuse(Status::kFenced, "declared lost");
   EXPECT_EQ(script.take<wire::Join>().incarnation, 11U);
   script.answer(Script::joined(8, 12));
@@ -218,20 +211,16 @@ TEST_P(Peers, ANewLifeEndsItAndTheNextBeginGoesOn) {
 
 // The same where a jump has just been granted, and the set before it is to be collected.
 TEST(PeerCalls, ARefusedSetBeforeAJumpLeavesTheWayFree) {
-  Script script;
-  script.join_one();
-  script.exchanged(0);
-  script.collected(0);
-  OpId begin = script.begin();
-  script.take<wire::Begin>();
+  JoinedScript script;
+  script.exchanged_and_collected(0);
+  OpId begin = script.ask_begin();
   script.answer(wire::Granted{5, wire::kStepSkip | wire::kStepPull, 0});
   EXPECT_EQ(script.step(begin).iteration, 5);
   const OpId op = script.collect(4, kNever);
   script.take<wire::Collect>();
   script.refuse(Status::kWrongIteration, "no iteration was granted yet in this life");
   EXPECT_EQ(script.status(op), Status::kWrongIteration);
-  begin = script.begin();
-  script.take<wire::Begin>();
+  begin = script.ask_begin();
   script.answer(wire::Granted{8, wire::kStepPull, 0});
   EXPECT_EQ(script.step(begin).iteration, 8);
 }
@@ -239,9 +228,7 @@ TEST(PeerCalls, ARefusedSetBeforeAJumpLeavesTheWayFree) {
 // It began while targets stood and nobody waited for it. Its caller did nothing out of order, so it
 // hears that the iteration is not due any more, not that it has never begun.
 TEST(PeerCalls, AfterANewLifeThatNobodyHeardOfAPushIsNotDue) {
-  Script script;
-  script.join_one();
-  script.granted(0);
+  GrantedScript script;
   script.targets(0, 0);
   script.take<wire::Targets>();
   script.refuse(Status::kFenced, "declared lost");
@@ -255,23 +242,19 @@ TEST(PeerCalls, AfterANewLifeThatNobodyHeardOfAPushIsNotDue) {
 // The new life began before the call was made: the daemon refuses what was granted in the old one.
 TEST(PeerCalls, OnesThatTheDaemonDoesNotKnowTheIterationOfLeaveTheWayFree) {
   for (const Status status : {Status::kWrongIteration, Status::kState}) {
-    Script script;
-    script.join_one();
-    script.granted(0);
+    GrantedScript script;
     const OpId op = script.targets(0, kNever);
     script.take<wire::Targets>();
     script.refuse(status, "it is in iteration 8");
     EXPECT_EQ(script.status(op), Status::kWrongIteration);
-    const OpId begin = script.begin();
-    script.take<wire::Begin>();
+    const OpId begin = script.ask_begin();
     script.answer(wire::Granted{8, wire::kStepPull, 0});
     EXPECT_EQ(script.step(begin).iteration, 8);
   }
 }
 
 TEST_P(Peers, OneOfTheThreeStandsAtATime) {
-  waiting.call(script, 0);
-  waiting.taken(script);
+  waiting.sent(script, 0);
   const Waiting other{!waiting.collects};
   EXPECT_EQ(script.status(waiting.call(script, 0)), Status::kState);
   EXPECT_EQ(script.status(other.call(script, 0)), Status::kState);
@@ -285,18 +268,14 @@ TEST_P(Peers, OneOfTheThreeStandsAtATime) {
 // --------------------------------------------------------------------------
 
 TEST(PeerLoop, GoesRound) {
-  Script script;
-  script.join_one();
+  JoinedScript script;
   for (std::int64_t k = 0; k < 3; ++k) {
-    script.exchanged(k);
-    script.collected(k);
+    script.exchanged_and_collected(k);
     const OpId op = script.consumed(k);
     EXPECT_EQ(script.take<wire::Consumed>().iteration, k);
-    script.answer(wire::Ok{});
-    EXPECT_EQ(script.status(op), Status::kOk);
+    script.confirmed(op);
   }
-  script.cut();
-  script.welcome();
+  script.reconnect();
   const wire::Join join = script.take<wire::Join>();
   EXPECT_EQ(join.granted, 2);
   EXPECT_EQ(join.pushed, 2);
@@ -305,11 +284,9 @@ TEST(PeerLoop, GoesRound) {
 }
 
 TEST(PeerLoop, AConnectionLostBetweenPushAndCollectDoesNotRepeatTheIteration) {
-  Script script;
-  script.join_one();
+  JoinedScript script;
   script.exchanged(0);
-  script.cut();
-  script.welcome();
+  script.reconnect();
   script.take<wire::Join>();
   wire::Joined joined = Script::joined(0);  // the daemon has it in iteration 0 until collect
   joined.resumed = true;
@@ -319,17 +296,13 @@ TEST(PeerLoop, AConnectionLostBetweenPushAndCollectDoesNotRepeatTheIteration) {
 }
 
 TEST(PeerLoop, AfterASkipTheSetOfTheIterationBeforeIsCollected) {
-  Script script;
-  script.join_one();
-  script.exchanged(0);
-  script.collected(0);
-  const OpId op = script.begin();
-  script.take<wire::Begin>();
+  JoinedScript script;
+  script.exchanged_and_collected(0);
+  const OpId op = script.ask_begin();
   script.answer(wire::Granted{5, wire::kStepSkip | wire::kStepPull, 0});
   EXPECT_EQ(script.step(op).iteration, 5);
   script.collected(4);
-  script.cut();
-  script.welcome();
+  script.reconnect();
   const wire::Join join = script.take<wire::Join>();
   EXPECT_EQ(join.granted, 5);
   EXPECT_EQ(join.collected, 4);
@@ -339,16 +312,13 @@ TEST(PeerLoop, AfterASkipTheSetOfTheIterationBeforeIsCollected) {
 // ------------------------------------------------------------------------------------
 
 TEST(Consumed, IsSentAgainUntilItIsConfirmed) {
-  Script script;
-  script.join_one();
-  script.exchanged(0);
-  script.collected(0);
+  JoinedScript script;
+  script.exchanged_and_collected(0);
   const OpId op = script.consumed(0, 0);
   EXPECT_EQ(script.status(op), Status::kOk) << "not waited for";
   script.take<wire::Consumed>();
   for (int i = 0; i < 2; ++i) {
-    script.cut();
-    script.welcome();
+    script.reconnect();
     EXPECT_EQ(script.take<wire::Join>().consumed, -1) << "the policy hears it from the message";
     wire::Joined joined = Script::joined(1);
     joined.resumed = true;
@@ -364,15 +334,12 @@ TEST(Consumed, IsSentAgainUntilItIsConfirmed) {
 }
 
 TEST(Consumed, DoesNotHoldUpTheNextIterationAndALaterOneTakesItsPlace) {
-  Script script;
-  script.join_one();
-  script.exchanged(0);
-  script.collected(0);
+  JoinedScript script;
+  script.exchanged_and_collected(0);
   script.consumed(0, 0);
   script.take<wire::Consumed>();
   const std::uint64_t first = script.last_id;
-  script.exchanged(1);
-  script.collected(1);
+  script.exchanged_and_collected(1);
   const OpId op = script.consumed(1);
   EXPECT_EQ(script.take<wire::Consumed>().iteration, 1);
   const std::uint64_t second = script.last_id;
@@ -383,10 +350,8 @@ TEST(Consumed, DoesNotHoldUpTheNextIterationAndALaterOneTakesItsPlace) {
 }
 
 TEST(Consumed, GoesOutBeforeTheNextBegin) {
-  Script script;
-  script.join_one();
-  script.exchanged(0);
-  script.collected(0);
+  JoinedScript script;
+  script.exchanged_and_collected(0);
   script.cut();
   script.consumed(0, 0);
   script.begin();
@@ -400,12 +365,10 @@ TEST(Consumed, GoesOutBeforeTheNextBegin) {
 }
 
 TEST(Consumed, OnlyWhatWasCollected) {
-  Script script;
-  script.join_one();
+  JoinedScript script;
   const OpId early = script.consumed(0);
   EXPECT_EQ(script.status(early), Status::kState);
-  script.exchanged(0);
-  script.collected(0);
+  script.exchanged_and_collected(0);
   const OpId wrong = script.consumed(1);
   EXPECT_EQ(script.status(wrong), Status::kWrongIteration);
   EXPECT_EQ(script.text(wrong), "consumed(1) of worker 3: the latest collected iteration is 0");
@@ -417,10 +380,8 @@ TEST(Consumed, OnlyWhatWasCollected) {
 }
 
 TEST(Consumed, ANewLifeHasNothingToConfirm) {
-  Script script;
-  script.join_one();
-  script.exchanged(0);
-  script.collected(0);
+  JoinedScript script;
+  script.exchanged_and_collected(0);
   const OpId op = script.consumed(0);
   script.take<wire::Consumed>();
   script.cut();
@@ -432,10 +393,8 @@ TEST(Consumed, ANewLifeHasNothingToConfirm) {
 // Said as unread for ever to a daemon that was started again, the set from before a jump would keep
 // its senders waiting.
 TEST(Consumed, WhatALaterPushFollowsHasBeenRead) {
-  Script script;
-  script.join_one();
-  const OpId begin = script.begin();
-  script.take<wire::Begin>();
+  JoinedScript script;
+  const OpId begin = script.ask_begin();
   script.answer(wire::Granted{5, wire::kStepSkip | wire::kStepPull, 0});
   EXPECT_EQ(script.step(begin).iteration, 5);
   script.collected(4);
@@ -449,20 +408,16 @@ TEST(Consumed, WhatALaterPushFollowsHasBeenRead) {
 // A daemon that was started again from a snapshot knows of neither and believes what it is told:
 // its neighbours would wait for a place that is read for ever.
 TEST(Consumed, InANewLifeNothingCountsAsStillRead) {
-  Script script;
-  script.join_one();
-  script.exchanged(0);
-  script.collected(0);
-  script.cut();
-  script.welcome();
+  JoinedScript script;
+  script.exchanged_and_collected(0);
+  script.reconnect();
   const wire::Join join = script.take<wire::Join>();
   EXPECT_EQ(join.collected, 0);
   EXPECT_EQ(join.consumed, -1) << "it is read now";
   script.answer(Script::joined(8, 12));
   EXPECT_EQ(script.status(script.consumed(0)), Status::kOk);
   EXPECT_TRUE(script.quiet()) << "nobody waits for it";
-  script.cut();
-  script.welcome();
+  script.reconnect();
   const wire::Join again = script.take<wire::Join>();
   EXPECT_EQ(again.collected, again.consumed);
 }
@@ -471,19 +426,15 @@ TEST(Consumed, InANewLifeNothingCountsAsStillRead) {
 // -----------------------------------------------------------------------------------
 
 TEST(Restarted, EndsTheAdviceAndIsSentBeforeThePush) {
-  Script script;
-  script.join_one();
-  script.granted(0);
+  GrantedScript script;
   script.notify(wire::ResyncNotice{Script::joined().worker, 0});
   EXPECT_EQ(*script.signals->flag(), 1U);
   const OpId op = script.restarted(0);
   EXPECT_EQ(*script.signals->flag(), 0U);
   EXPECT_EQ(script.take<wire::Restarted>().iteration, 0);
-  const OpId push = script.push(0);
-  script.take<wire::Push>();
+  const OpId push = script.send_push(0);
   for (int i = 0; i < 2; ++i) {
-    script.cut();
-    script.welcome();
+    script.reconnect();
     script.take<wire::Join>();
     wire::Joined joined = Script::joined(0);
     joined.resumed = true;
@@ -501,8 +452,7 @@ TEST(Restarted, EndsTheAdviceAndIsSentBeforeThePush) {
 }
 
 TEST(Restarted, OnlyWhatIsComputed) {
-  Script script;
-  script.join_one();
+  JoinedScript script;
   EXPECT_EQ(script.status(script.restarted(0)), Status::kState);
   script.granted(0);
   const OpId wrong = script.restarted(1);
@@ -515,9 +465,7 @@ TEST(Restarted, OnlyWhatIsComputed) {
 }
 
 TEST(Resync, APushEndsTheAdviceAndOneThatComesAfterItIsNone) {
-  Script script;
-  script.join_one();
-  script.granted(0);
+  GrantedScript script;
   script.notify(wire::ResyncNotice{Script::joined().worker, 0});
   EXPECT_EQ(*script.signals->flag(), 1U);
   script.push(0);

@@ -12,16 +12,11 @@ using testing::HasSubstr;
 // ---- Resending ----------------------------------------------------------------------------------
 
 TEST(Reconnect, AnUnconfirmedPushIsSentAgainOncePerConnection) {
-  Script script;
-  script.join_one();
-  script.granted(0);
-  script.pushed(0);
+  IteratedScript script;
   script.granted(1);
-  const OpId op = script.push(1);
-  script.take<wire::Push>();
+  const OpId op = script.send_push(1);
   for (int i = 0; i < 3; ++i) {
-    script.cut();
-    script.welcome();
+    script.reconnect();
     const wire::Join join = script.take<wire::Join>();
     EXPECT_EQ(join.incarnation, 11U);
     EXPECT_EQ(join.granted, 1);
@@ -39,26 +34,20 @@ TEST(Reconnect, AnUnconfirmedPushIsSentAgainOncePerConnection) {
 }
 
 TEST(Reconnect, AStandingBeginIsSentAgainOncePerConnection) {
-  Script script;
-  script.join_one();
-  const OpId op = script.begin();
-  script.take<wire::Begin>();
+  JoinedScript script;
+  const OpId op = script.ask_begin();
   for (int i = 0; i < 3; ++i) {
     script.cut();
     script.resumed(0);
     EXPECT_EQ(script.take<wire::Begin>().iteration, 0);
     EXPECT_TRUE(script.quiet());
   }
-  script.answer(wire::Granted{0, 0, 0});
-  EXPECT_EQ(script.step(op).iteration, 0);
+  script.begin_granted(op, 0);
 }
 
 TEST(Reconnect, AnAnswerOfTheLastConnectionIsVoid) {
-  Script script;
-  script.join_one();
-  script.granted(0);
-  const OpId op = script.push(0);
-  script.take<wire::Push>();
+  GrantedScript script;
+  const OpId op = script.send_push(0);
   const std::uint64_t old_id = script.last_id;
   const std::uint64_t old_number = script.session.wish().number;
   const auto bytes = script.frame(old_id, wire::Pushed{0, false, false});
@@ -74,59 +63,45 @@ TEST(Reconnect, AnAnswerOfTheLastConnectionIsVoid) {
 }
 
 TEST(Reconnect, WorkersComeBackInTheOrderInWhichTheyJoined) {
-  Script script;
-  script.welcome();
+  WelcomedScript script;
   for (std::uint32_t rank : {2U, 0U, 1U}) {
     script.start_join(Script::request("w" + std::to_string(rank), static_cast<int>(rank)));
     script.take<wire::Join>();
     script.answer(Script::joined(0, 20 + rank, rank));
   }
-  script.cut();
-  script.welcome();
+  script.reconnect();
   EXPECT_EQ(script.take<wire::Join>().name, "w2");
   EXPECT_EQ(script.take<wire::Join>().name, "w0");
   EXPECT_EQ(script.take<wire::Join>().name, "w1");
 }
 
 TEST(Reconnect, ANewIdentityIsUsedFromThenOn) {
-  Script script;
-  script.join_one();
-  script.granted(0);
-  const OpId op = script.push(0);
-  script.take<wire::Push>();
-  script.cut();
-  script.welcome();
+  GrantedScript script;
+  const OpId op = script.send_push(0);
+  script.reconnect();
   script.take<wire::Join>();
   wire::Joined joined = Script::joined(0, 42);
   joined.worker.epoch = 2;
   script.answer(joined);
   EXPECT_EQ(script.take<wire::Push>().worker, (wire::WorkerRef{5, 3, 2, 42}));
-  script.answer(wire::Pushed{0, false, false});
-  EXPECT_EQ(script.status(op), Status::kOk);
+  script.push_counted(op, 0);
 }
 
 TEST(Reconnect, ABeginFollowsTheWorkerToWhereTheDaemonPutsIt) {
-  Script script;
-  script.join_one();
-  const OpId op = script.begin();
-  script.take<wire::Begin>();
+  JoinedScript script;
+  const OpId op = script.ask_begin();
   script.cut();
   script.resumed(9);
   EXPECT_EQ(script.take<wire::Begin>().iteration, 9);
-  script.answer(wire::Granted{9, 0, 0});
-  EXPECT_EQ(script.step(op).iteration, 9);
+  script.begin_granted(op, 9);
   EXPECT_EQ(script.step(op).flags, wire::kStepSkip | wire::kStepPull) << "the caller was due at 0";
 }
 
 TEST(Reconnect, AGrantThatWaitsForItsCallerSurvives) {
-  Script script;
-  script.join_one();
-  script.begin(0);
-  script.take<wire::Begin>();
+  JoinedScript script;
+  script.ask_begin(0);
   const std::uint64_t begin_id = script.last_id;
-  script.advance(0);
-  script.take<wire::Explain>();
-  script.answer(Explanation{});
+  script.explained_after(0);
   script.answer(begin_id, wire::Granted{0, 0, 0});
   script.cut();
   EXPECT_EQ(script.resumed(0).granted, 0);
@@ -135,8 +110,7 @@ TEST(Reconnect, AGrantThatWaitsForItsCallerSurvives) {
 }
 
 TEST(Reconnect, CallsMadeWhileDisconnectedWait) {
-  Script script;
-  script.join_one();
+  JoinedScript script;
   script.cut();
   const OpId op = script.begin();
   const OpId other = script.start_join(Script::request("other", -1));
@@ -149,12 +123,10 @@ TEST(Reconnect, CallsMadeWhileDisconnectedWait) {
 }
 
 TEST(Reconnect, AJoinWhoseOwnFormerSelfHoldsThePlaceAsksAgain) {
-  Script script;
-  script.welcome();
+  WelcomedScript script;
   const OpId op = script.start_join(Script::request());
   script.take<wire::Join>();
-  script.cut();
-  script.welcome();
+  script.reconnect();
   script.take<wire::Join>();
   script.refuse(Status::kRankTaken, "worker 3 is connected already");
   EXPECT_FALSE(script.done(op));
@@ -165,12 +137,10 @@ TEST(Reconnect, AJoinWhoseOwnFormerSelfHoldsThePlaceAsksAgain) {
 }
 
 TEST(Reconnect, APlaceThatSomebodyElseHoldsIsNotAskedForForEver) {
-  Script script;
-  script.welcome();
+  WelcomedScript script;
   const OpId op = script.start_join(Script::request());
   script.take<wire::Join>();
-  script.cut();
-  script.welcome();
+  script.reconnect();
   int asked = 0;
   while (!script.done(op) && asked < 1000) {
     const auto body = std::move(script.sent.front());
@@ -189,12 +159,10 @@ TEST(Reconnect, APlaceThatSomebodyElseHoldsIsNotAskedForForEver) {
 
 TEST(Reconnect, ALeaveWhoseAnswerWasLostHasHappened) {
   for (const Status refusal : {Status::kFenced, Status::kStopped}) {
-    Script script;
-    script.join_one();
+    JoinedScript script;
     const OpId op = script.leave();
     script.take<wire::Leave>();
-    script.cut();
-    script.welcome();
+    script.reconnect();
     script.take<wire::Join>();
     script.refuse(refusal, "gone");
     EXPECT_EQ(script.status(op), Status::kOk);
@@ -202,10 +170,8 @@ TEST(Reconnect, ALeaveWhoseAnswerWasLostHasHappened) {
 }
 
 TEST(Reconnect, AWorkerOfASwitchedJobComesBackUnderTheNewPolicy) {
-  Script script;
-  script.join_one();
-  script.cut();
-  script.welcome();
+  JoinedScript script;
+  script.reconnect();
   EXPECT_EQ(script.take<wire::Join>().policy, "ssp:3");
   script.refuse(Status::kPolicyMismatch, "job 'mf' runs policy 'asp'");
   EXPECT_EQ(script.take<wire::Join>().policy, "");
@@ -216,18 +182,15 @@ TEST(Reconnect, AWorkerOfASwitchedJobComesBackUnderTheNewPolicy) {
 // A daemon that lost in a crash that it was sent away would have the others wait for it.
 TEST(Reconnect, AWorkerWhoseLoopHasEndedComesBackWithItsNextCallOnly) {
   for (const bool pushes : {false, true}) {
-    Script script;
-    script.join_one();
+    JoinedScript script;
     if (pushes) {
       script.granted(0);
       script.notify(wire::StopNotice{Script::joined().worker, "enough"});
     } else {
-      script.begin();
-      script.take<wire::Begin>();
+      script.ask_begin();
       script.answer(wire::Granted{0, wire::kStepStop, 0});
     }
-    script.cut();
-    script.welcome();
+    script.reconnect();
     EXPECT_TRUE(script.quiet());
     EXPECT_EQ(script.step(script.begin()).flags, wire::kStepStop);
     EXPECT_TRUE(script.quiet());
@@ -240,11 +203,8 @@ TEST(Reconnect, AWorkerWhoseLoopHasEndedComesBackWithItsNextCallOnly) {
 
 // What it has not been told the outcome of, it still asks for.
 TEST(Reconnect, AWorkerWhoseLoopHasEndedComesBackForAPushThatStands) {
-  Script script;
-  script.join_one();
-  script.granted(0);
-  const OpId op = script.push(0);
-  script.take<wire::Push>();
+  GrantedScript script;
+  const OpId op = script.send_push(0);
   script.notify(wire::StopNotice{Script::joined().worker, "enough"});
   script.cut();
   script.resumed(0);
@@ -254,13 +214,9 @@ TEST(Reconnect, AWorkerWhoseLoopHasEndedComesBackForAPushThatStands) {
 }
 
 TEST(Reconnect, ARefusalThatMayPassFailsTheCallAndTheNextAsksAgain) {
-  Script script;
-  script.join_one();
-  script.granted(0);
-  OpId op = script.push(0);
-  script.take<wire::Push>();
-  script.cut();
-  script.welcome();
+  GrantedScript script;
+  OpId op = script.send_push(0);
+  script.reconnect();
   script.take<wire::Join>();
   script.refuse(Status::kStore, "disk full");
   EXPECT_EQ(script.status(op), Status::kStore);
@@ -276,11 +232,8 @@ TEST(Reconnect, ARefusalThatMayPassFailsTheCallAndTheNextAsksAgain) {
 // ---- Fencing ------------------------------------------------------------------------------------
 
 TEST(Fencing, ARefusedPushIsSentAgainUnderTheNewIncarnation) {
-  Script script;
-  script.join_one();
-  script.granted(0);
-  const OpId op = script.push(0);
-  script.take<wire::Push>();
+  GrantedScript script;
+  const OpId op = script.send_push(0);
   script.refuse(Status::kFenced, "declared lost");
   const wire::Join join = script.take<wire::Join>();
   EXPECT_EQ(join.incarnation, 11U);
@@ -296,26 +249,21 @@ TEST(Fencing, ARefusedPushIsSentAgainUnderTheNewIncarnation) {
 }
 
 TEST(Fencing, ARefusedBeginIsAskedWhereTheDaemonSays) {
-  Script script;
-  script.join_one();
-  const OpId op = script.begin();
-  script.take<wire::Begin>();
+  JoinedScript script;
+  const OpId op = script.ask_begin();
   script.refuse(Status::kFenced, "declared lost");
   script.notify(wire::FencedNotice{{5, 3, 1, 11}, "declared lost"});
   script.take<wire::Join>();
   EXPECT_TRUE(script.quiet()) << "refusal and notice ask for one Join";
   script.answer(Script::joined(6, 12));
   EXPECT_EQ(script.take<wire::Begin>().iteration, 6);
-  script.answer(wire::Granted{6, 0, 0});
-  EXPECT_EQ(script.step(op).iteration, 6);
+  script.begin_granted(op, 6);
   EXPECT_EQ(script.step(op).flags, wire::kStepSkip | wire::kStepPull);
 }
 
 TEST(Fencing, ARefusedJoinIsFatalForEveryCallOfThisWorker) {
-  Script script;
-  script.join_one();
-  const OpId begin = script.begin();
-  script.take<wire::Begin>();
+  JoinedScript script;
+  const OpId begin = script.ask_begin();
   const OpId explain = script.explain();
   script.take<wire::Explain>();
   script.notify(wire::FencedNotice{{5, 3, 1, 11}, "replaced"});
@@ -327,8 +275,7 @@ TEST(Fencing, ARefusedJoinIsFatalForEveryCallOfThisWorker) {
                                            "incarnation 11 was replaced by incarnation 12"));
   }
   EXPECT_TRUE(script.quiet());
-  script.cut();
-  script.welcome();
+  script.reconnect();
   EXPECT_TRUE(script.quiet()) << "it does not try to come back";
   // Another one may take its name.
   script.start_join(Script::request());
@@ -336,11 +283,8 @@ TEST(Fencing, ARefusedJoinIsFatalForEveryCallOfThisWorker) {
 }
 
 TEST(Fencing, TakenBackAndThrownOutWithNothingBetweenIsTheEnd) {
-  Script script;
-  script.join_one();
-  script.granted(0);
-  const OpId op = script.push(0);
-  script.take<wire::Push>();
+  GrantedScript script;
+  const OpId op = script.send_push(0);
   script.refuse(Status::kFenced, "lost");
   script.take<wire::Join>();
   script.answer(Script::joined(0, 12));
@@ -351,34 +295,28 @@ TEST(Fencing, TakenBackAndThrownOutWithNothingBetweenIsTheEnd) {
 }
 
 TEST(Fencing, AWorkerThatNobodyCallsForComesBackWithItsNextCall) {
-  Script script;
-  script.join_one();
-  script.granted(0);
+  GrantedScript script;
   script.notify(wire::FencedNotice{{5, 3, 1, 10}, "an earlier life"});
   script.notify(wire::FencedNotice{{5, 3, 1, 11}, "lost"});
   EXPECT_TRUE(script.quiet()) << "it may hang: the others must not wait for it again";
-  script.cut();
-  script.welcome();
+  script.reconnect();
   EXPECT_TRUE(script.quiet());
   const OpId op = script.push(0);
   EXPECT_EQ(script.take<wire::Join>().granted, 0);
   script.answer(Script::joined(0, 12));
   EXPECT_EQ(script.take<wire::Push>().worker.incarnation, 12U);
-  script.answer(wire::Pushed{0, false, false});
-  EXPECT_EQ(script.status(op), Status::kOk);
+  script.push_counted(op, 0);
 }
 
 TEST(Fencing, ALeaveIsMadeUnderTheNewIncarnation) {
-  Script script;
-  script.join_one();
+  JoinedScript script;
   const OpId op = script.leave();
   script.take<wire::Leave>();
   script.refuse(Status::kFenced, "lost");
   script.take<wire::Join>();
   script.answer(Script::joined(0, 12));
   EXPECT_EQ(script.take<wire::Leave>().worker.incarnation, 12U);
-  script.answer(wire::Ok{});
-  EXPECT_EQ(script.status(op), Status::kOk);
+  script.confirmed(op);
 }
 
 }  // namespace

@@ -34,8 +34,7 @@ TEST(Session, ConnectCompletesWithTheWelcome) {
 }
 
 TEST(Session, JoinCarriesWhatWasAskedAndReturnsWhatWasGiven) {
-  Script script;
-  script.welcome();
+  WelcomedScript script;
   const OpId op = script.start_join(Script::request("w", -1));
   const wire::Join join = script.take<wire::Join>();
   EXPECT_EQ(join.job, "mf");
@@ -59,8 +58,7 @@ TEST(Session, JoinCarriesWhatWasAskedAndReturnsWhatWasGiven) {
 }
 
 TEST(Session, TheLoopGoesRound) {
-  Script script;
-  script.join_one();
+  JoinedScript script;
   for (std::int64_t k = 0; k < 5; ++k) {
     script.granted(k);
     script.info.loss = 0.5;
@@ -79,28 +77,22 @@ TEST(Session, TheLoopGoesRound) {
   const OpId op = script.leave();
   EXPECT_EQ(script.take<wire::Leave>().worker.incarnation, 11U);
   EXPECT_FALSE(script.done(op));
-  script.answer(wire::Ok{});
-  EXPECT_EQ(script.status(op), Status::kOk);
+  script.confirmed(op);
   EXPECT_EQ(script.status(script.begin()), Status::kClosed);
   EXPECT_EQ(script.status(script.leave()), Status::kClosed);
 }
 
 TEST(Session, AGrantBringsItsFlagsAndStaleness) {
-  Script script;
-  script.join_one();
-  const OpId op = script.begin();
-  script.take<wire::Begin>();
+  JoinedScript script;
+  const OpId op = script.ask_begin();
   script.answer(wire::Granted{0, wire::kStepPull | wire::kStepBarrier, 2});
   EXPECT_EQ(script.step(op).flags, wire::kStepPull | wire::kStepBarrier);
   EXPECT_EQ(script.step(op).staleness, 2);
 }
 
 TEST(Session, AfterALatePushTheNextIterationIsAskedForAndMayBeSkipped) {
-  Script script;
-  script.join_one();
-  script.granted(0);
-  const OpId push = script.push(0);
-  script.take<wire::Push>();
+  GrantedScript script;
+  const OpId push = script.send_push(0);
   script.answer(wire::Pushed{0, true, false});
   EXPECT_TRUE(std::get<PushResult>(script.end(push).result).late);
   const OpId begin = script.begin();
@@ -112,10 +104,8 @@ TEST(Session, AfterALatePushTheNextIterationIsAskedForAndMayBeSkipped) {
 }
 
 TEST(Session, FramesMayComeInPiecesOrTogether) {
-  Script script;
-  script.join_one();
-  const OpId first = script.begin();
-  script.take<wire::Begin>();
+  JoinedScript script;
+  const OpId first = script.ask_begin();
   std::vector<std::uint8_t> bytes = script.frame(script.last_id, wire::Granted{0, 0, 0});
   for (const std::uint8_t& byte : bytes) {
     EXPECT_FALSE(script.done(first));
@@ -123,8 +113,7 @@ TEST(Session, FramesMayComeInPiecesOrTogether) {
   }
   EXPECT_EQ(script.step(first).iteration, 0);
 
-  const OpId second = script.push(0);
-  script.take<wire::Push>();
+  const OpId second = script.send_push(0);
   bytes = script.frame(0, wire::Heartbeat{});
   const auto more = script.frame(script.last_id, wire::Pushed{0, false, false});
   bytes.insert(bytes.end(), more.begin(), more.end());
@@ -135,8 +124,7 @@ TEST(Session, FramesMayComeInPiecesOrTogether) {
 }
 
 TEST(Session, SeveralWorkersShareTheConnection) {
-  Script script;
-  script.welcome();
+  WelcomedScript script;
   std::vector<WorkerId> workers;
   for (std::uint32_t rank = 0; rank < 3; ++rank) {
     const OpId op =
@@ -163,8 +151,7 @@ TEST(Session, SeveralWorkersShareTheConnection) {
 // ---- What is refused without asking the daemon --------------------------------------------------
 
 TEST(Session, CallsOutOfOrderAreRefusedAtOnce) {
-  Script script;
-  script.join_one();
+  JoinedScript script;
   OpId op = script.push(0);
   EXPECT_EQ(script.status(op), Status::kState);
   EXPECT_EQ(script.text(op),
@@ -185,11 +172,8 @@ TEST(Session, CallsOutOfOrderAreRefusedAtOnce) {
 }
 
 TEST(Session, APushThatWasConfirmedIsConfirmedAgainWithoutAsking) {
-  Script script;
-  script.join_one();
-  script.granted(0);
-  OpId op = script.push(0);
-  script.take<wire::Push>();
+  GrantedScript script;
+  OpId op = script.send_push(0);
   script.answer(wire::Pushed{0, true, false});
   op = script.push(0);
   EXPECT_EQ(script.status(op), Status::kOk);
@@ -198,8 +182,7 @@ TEST(Session, APushThatWasConfirmedIsConfirmedAgainWithoutAsking) {
 }
 
 TEST(Session, TwoCallsOfAKindAtOnceAreRefused) {
-  Script script;
-  script.join_one();
+  JoinedScript script;
   const OpId first = script.begin();
   const OpId second = script.begin();
   EXPECT_EQ(script.status(second), Status::kState);
@@ -214,8 +197,7 @@ TEST(Session, TwoCallsOfAKindAtOnceAreRefused) {
 }
 
 TEST(Session, TwoLiveWorkersOfOneIdentityAreRefused) {
-  Script script;
-  script.join_one();
+  JoinedScript script;
   OpId op = script.start_join(Script::request());
   EXPECT_EQ(script.status(op), Status::kRankTaken);
   EXPECT_THAT(script.text(op), HasSubstr("this client has a live worker 3 ('w') of this name"));
@@ -228,8 +210,7 @@ TEST(Session, TwoLiveWorkersOfOneIdentityAreRefused) {
 }
 
 TEST(Session, TheDaemonsErrorsReachTheCaller) {
-  Script script;
-  script.welcome();
+  WelcomedScript script;
   OpId op = script.start_join(Script::request());
   script.take<wire::Join>();
   script.refuse(Status::kPolicyMismatch, "job 'mf' runs policy 'bsp', not 'ssp:3'");
@@ -243,8 +224,7 @@ TEST(Session, TheDaemonsErrorsReachTheCaller) {
   script.worker = std::get<JoinResult>(script.end(op).result).worker;
 
   script.granted(0);
-  op = script.push(0);
-  script.take<wire::Push>();
+  op = script.send_push(0);
   script.refuse(Status::kStore, "disk full");
   EXPECT_EQ(script.status(op), Status::kStore);
   EXPECT_EQ(script.text(op), "push(0) of worker 3: disk full");
@@ -252,15 +232,11 @@ TEST(Session, TheDaemonsErrorsReachTheCaller) {
 }
 
 TEST(Session, AfterAWrongIterationTheWayIsFreeForTheNextBegin) {
-  Script script;
-  script.join_one();
-  script.granted(0);
-  const OpId push = script.push(0);
-  script.take<wire::Push>();
+  GrantedScript script;
+  const OpId push = script.send_push(0);
   script.refuse(Status::kWrongIteration, "the iteration granted to it is 5");
   EXPECT_EQ(script.status(push), Status::kWrongIteration);
-  const OpId first = script.begin();
-  script.take<wire::Begin>();
+  const OpId first = script.ask_begin();
   script.refuse(Status::kWrongIteration, "the iteration that is due is 5");
   EXPECT_EQ(script.status(first), Status::kWrongIteration);
   // The two sides disagree: the daemon is asked where this worker is.
@@ -268,17 +244,13 @@ TEST(Session, AfterAWrongIterationTheWayIsFreeForTheNextBegin) {
   script.take<wire::Join>();
   script.answer(Script::joined(5));
   EXPECT_EQ(script.take<wire::Begin>().iteration, 5);
-  script.answer(wire::Granted{5, 0, 0});
-  EXPECT_EQ(script.step(second).iteration, 5);
+  script.begin_granted(second, 5);
   EXPECT_EQ(script.step(second).flags, wire::kStepSkip | wire::kStepPull);
 }
 
 TEST(Session, AnAnswerOfTheWrongTypeFailsTheCallAndNotTheConnection) {
-  Script script;
-  script.join_one();
-  script.granted(0);
-  OpId op = script.push(0);
-  script.take<wire::Push>();
+  GrantedScript script;
+  OpId op = script.send_push(0);
   script.answer(wire::Ok{});
   EXPECT_EQ(script.status(op), Status::kProtocol);
   EXPECT_THAT(script.text(op), HasSubstr("answered with Ok, which does not belong"));
@@ -287,11 +259,8 @@ TEST(Session, AnAnswerOfTheWrongTypeFailsTheCallAndNotTheConnection) {
 }
 
 TEST(Session, AnErrorWithoutAStatusIsStillAFailure) {
-  Script script;
-  script.join_one();
-  script.granted(0);
-  const OpId op = script.push(0);
-  script.take<wire::Push>();
+  GrantedScript script;
+  const OpId op = script.send_push(0);
   script.refuse(Status::kOk, "what");
   EXPECT_EQ(script.status(op), Status::kProtocol);
   const OpId explain = script.explain();
@@ -301,10 +270,7 @@ TEST(Session, AnErrorWithoutAStatusIsStillAFailure) {
 }
 
 TEST(Session, AWorkerThatWasFreedWithoutLeavingGoesOnUnderANewHandle) {
-  Script script;
-  script.join_one();
-  script.granted(0);
-  script.pushed(0);
+  IteratedScript script;
   script.session.release(script.worker, script.now);
   const OpId op = script.start_join(Script::request());
   const wire::Join join = script.take<wire::Join>();
@@ -322,8 +288,7 @@ TEST(Session, AWorkerThatWasFreedWithoutLeavingGoesOnUnderANewHandle) {
 
 TEST(Session, ALifeThatHasEndedMeanwhileIsFollowedByAnother) {
   for (const Status status : {Status::kFenced, Status::kStopped}) {
-    Script script;
-    script.join_one();
+    JoinedScript script;
     script.session.release(script.worker, script.now);
     const OpId op = script.start_join(Script::request());
     EXPECT_EQ(script.take<wire::Join>().incarnation, 11U);
@@ -337,14 +302,11 @@ TEST(Session, ALifeThatHasEndedMeanwhileIsFollowedByAnother) {
 // ---- Timeouts -----------------------------------------------------------------------------------
 
 TEST(Session, ABeginThatTimesOutSaysWhoIsWaitedFor) {
-  Script script;
-  script.join_one();
+  JoinedScript script;
   for (std::int64_t k = 0; k < 12; ++k) {
-    script.granted(k);
-    script.pushed(k);
+    script.iterated(k);
   }
-  const OpId op = script.begin(5 * kSecond);
-  script.take<wire::Begin>();
+  const OpId op = script.ask_begin(5 * kSecond);
   for (int i = 0; i < 4; ++i) {
     script.advance(kSecond);
     script.take<wire::Heartbeat>();
@@ -373,10 +335,8 @@ TEST(Session, ABeginThatTimesOutSaysWhoIsWaitedFor) {
 }
 
 TEST(Session, AGrantThatComesWhileTheDaemonIsAskedWhyWins) {
-  Script script;
-  script.join_one();
-  const OpId op = script.begin(kSecond / 2);
-  script.take<wire::Begin>();
+  JoinedScript script;
+  const OpId op = script.ask_begin(kSecond / 2);
   const std::uint64_t begin_id = script.last_id;
   script.advance(kSecond / 2);
   script.take<wire::Explain>();
@@ -387,10 +347,8 @@ TEST(Session, AGrantThatComesWhileTheDaemonIsAskedWhyWins) {
 }
 
 TEST(Session, ADaemonThatDoesNotSayWhyIsNotWaitedForLong) {
-  Script script;
-  script.join_one();
-  const OpId op = script.begin(kSecond / 2);
-  script.take<wire::Begin>();
+  JoinedScript script;
+  const OpId op = script.ask_begin(kSecond / 2);
   script.advance(kSecond / 2);
   script.take<wire::Explain>();
   script.advance(kExplainTimeoutUs - 1);
@@ -403,10 +361,8 @@ TEST(Session, ADaemonThatDoesNotSayWhyIsNotWaitedForLong) {
 }
 
 TEST(Session, ADaemonThatCannotSayWhyIsQuoted) {
-  Script script;
-  script.join_one();
-  const OpId op = script.begin(0);
-  script.take<wire::Begin>();
+  JoinedScript script;
+  const OpId op = script.ask_begin(0);
   script.advance(0);
   script.take<wire::Explain>();
   script.refuse(Status::kUnsupported, "no such request");
@@ -414,10 +370,8 @@ TEST(Session, ADaemonThatCannotSayWhyIsQuoted) {
 }
 
 TEST(Session, ATimeoutOfZeroStillTakesAGrantThatIsThere) {
-  Script script;
-  script.join_one();
-  const OpId op = script.begin(0);
-  script.take<wire::Begin>();
+  JoinedScript script;
+  const OpId op = script.ask_begin(0);
   const std::uint64_t begin_id = script.last_id;
   script.advance(0);
   script.take<wire::Explain>();
@@ -426,14 +380,10 @@ TEST(Session, ATimeoutOfZeroStillTakesAGrantThatIsThere) {
 }
 
 TEST(Session, ABeginThatTimedOutStandsAndTheNextWaitsOn) {
-  Script script;
-  script.join_one();
-  const OpId first = script.begin(0);
-  script.take<wire::Begin>();
+  JoinedScript script;
+  const OpId first = script.ask_begin(0);
   const std::uint64_t begin_id = script.last_id;
-  script.advance(0);
-  script.take<wire::Explain>();
-  script.answer(Explanation{});
+  script.explained_after(0);
   EXPECT_EQ(script.status(first), Status::kTimeout);
   const OpId second = script.begin();
   EXPECT_TRUE(script.quiet()) << "the request stands already";
@@ -442,14 +392,10 @@ TEST(Session, ABeginThatTimedOutStandsAndTheNextWaitsOn) {
 }
 
 TEST(Session, AGrantThatComesBetweenTwoBeginsIsKept) {
-  Script script;
-  script.join_one();
-  script.begin(0);
-  script.take<wire::Begin>();
+  JoinedScript script;
+  script.ask_begin(0);
   const std::uint64_t begin_id = script.last_id;
-  script.advance(0);
-  script.take<wire::Explain>();
-  script.answer(Explanation{});
+  script.explained_after(0);
   script.answer(begin_id, wire::Granted{0, wire::kStepPull, 1});
   EXPECT_EQ(script.status(script.push(0)), Status::kState) << "the caller knows of no grant yet";
   const OpId op = script.begin(0);
@@ -459,11 +405,8 @@ TEST(Session, AGrantThatComesBetweenTwoBeginsIsKept) {
 }
 
 TEST(Session, ALateAckAfterATimeoutAnswersTheRetry) {
-  Script script;
-  script.join_one();
-  script.granted(0);
-  const OpId first = script.push(0, kSecond / 2);
-  script.take<wire::Push>();
+  GrantedScript script;
+  const OpId first = script.send_push(0, kSecond / 2);
   const std::uint64_t push_id = script.last_id;
   script.advance(kSecond / 2);
   EXPECT_EQ(script.status(first), Status::kTimeout);
@@ -480,11 +423,8 @@ TEST(Session, ALateAckAfterATimeoutAnswersTheRetry) {
 }
 
 TEST(Session, AnAckThatComesBetweenTwoPushesIsKept) {
-  Script script;
-  script.join_one();
-  script.granted(0);
-  script.push(0, 0);
-  script.take<wire::Push>();
+  GrantedScript script;
+  script.send_push(0, 0);
   script.advance(0);
   script.answer(wire::Pushed{0, true, true});
   const OpId op = script.push(0);
@@ -494,8 +434,7 @@ TEST(Session, AnAckThatComesBetweenTwoPushesIsKept) {
 }
 
 TEST(Session, AJoinThatTimedOutIsTakenBackByLeaving) {
-  Script script;
-  script.welcome();
+  WelcomedScript script;
   const OpId op = script.start_join(Script::request(), kSecond / 2);
   script.take<wire::Join>();
   const std::uint64_t join_id = script.last_id;
@@ -510,8 +449,7 @@ TEST(Session, AJoinThatTimedOutIsTakenBackByLeaving) {
 }
 
 TEST(Session, AJoinThatTimedOutIsTakenOverByTheSameJoin) {
-  Script script;
-  script.welcome();
+  WelcomedScript script;
   script.start_join(Script::request(), 0);
   script.take<wire::Join>();
   script.advance(0);
@@ -525,10 +463,8 @@ TEST(Session, AJoinThatTimedOutIsTakenOverByTheSameJoin) {
 // ---- Stop, re-sync, explain, cancel, release, close ---------------------------------------------
 
 TEST(Session, StopEndsBeginsNowAndLater) {
-  Script script;
-  script.join_one();
-  const OpId waiting = script.begin();
-  script.take<wire::Begin>();
+  JoinedScript script;
+  const OpId waiting = script.ask_begin();
   const std::uint64_t begin_id = script.last_id;
   script.notify(wire::StopNotice{{5, 3, 1, 11}, "enough"});
   EXPECT_EQ(script.step(waiting).flags, wire::kStepStop);
@@ -541,10 +477,8 @@ TEST(Session, StopEndsBeginsNowAndLater) {
 }
 
 TEST(Session, StopInAGrantOrInAnErrorIsAStopToo) {
-  Script script;
-  script.join_one();
-  OpId op = script.begin();
-  script.take<wire::Begin>();
+  JoinedScript script;
+  OpId op = script.ask_begin();
   script.answer(wire::Granted{0, wire::kStepStop, 0});
   EXPECT_EQ(script.step(op).flags, wire::kStepStop);
 
@@ -557,20 +491,16 @@ TEST(Session, StopInAGrantOrInAnErrorIsAStopToo) {
 }
 
 TEST(Session, AStopWhileComputingLetsThePushGoOut) {
-  Script script;
-  script.join_one();
-  script.granted(0);
+  GrantedScript script;
   script.notify(wire::StopNotice{{5, 3, 1, 11}, "enough"});
-  const OpId op = script.push(0);
-  script.take<wire::Push>();
+  const OpId op = script.send_push(0);
   script.refuse(Status::kStopped, "job 'mf' has ended");
   EXPECT_EQ(script.status(op), Status::kStopped);
   EXPECT_EQ(script.step(script.begin()).flags, wire::kStepStop);
 }
 
 TEST(Session, AResyncRaisesTheFlagForThisIterationOnly) {
-  Script script;
-  script.join_one();
+  JoinedScript script;
   const wire::WorkerRef ref{5, 3, 1, 11};
   script.notify(wire::ResyncNotice{ref, 0});
   EXPECT_EQ(*script.signals->flag(), 0U) << "nothing is computed yet";
@@ -589,8 +519,7 @@ TEST(Session, AResyncRaisesTheFlagForThisIterationOnly) {
 }
 
 TEST(Session, NotificationsOfUnknownWorkersOrTypesAreSkipped) {
-  Script script;
-  script.join_one();
+  JoinedScript script;
   script.notify(wire::StopNotice{{9, 9, 9, 9}, ""});
   script.notify(wire::StatusReply{});  // stands for a notification that only a newer peer sends
   script.answer(99999, wire::Ok{});    // of a call that was given up
@@ -599,8 +528,7 @@ TEST(Session, NotificationsOfUnknownWorkersOrTypesAreSkipped) {
 }
 
 TEST(Session, ExplainIsAnOperationOfItsOwn) {
-  Script script;
-  script.join_one();
+  JoinedScript script;
   const OpId op = script.explain();
   script.take<wire::Explain>();
   Explanation explanation;
@@ -614,44 +542,34 @@ TEST(Session, ExplainIsAnOperationOfItsOwn) {
 }
 
 TEST(Session, CancelWithdrawsAStandingBegin) {
-  Script script;
-  script.join_one();
+  JoinedScript script;
   const OpId nothing = script.cancel_begin();
   EXPECT_EQ(script.status(nothing), Status::kOk);
   EXPECT_TRUE(script.quiet());
-  const OpId begin = script.begin();
-  script.take<wire::Begin>();
+  const OpId begin = script.ask_begin();
   const std::uint64_t begin_id = script.last_id;
   const OpId cancel = script.cancel_begin();
   EXPECT_EQ(script.status(begin), Status::kCancelled);
   EXPECT_EQ(script.take<wire::CancelBegin>().iteration, 0);
   script.answer(begin_id, wire::Error{Status::kCancelled, "cancelled by the caller"});
-  script.answer(wire::Ok{});
-  EXPECT_EQ(script.status(cancel), Status::kOk);
+  script.confirmed(cancel);
   script.granted(0);  // asked for anew
 }
 
 TEST(Session, AReleasedWorkerGivesUpItsBeginAndKeepsItsPlace) {
-  Script script;
-  script.join_one();
-  script.begin(0);
-  script.take<wire::Begin>();
-  script.advance(0);
-  script.take<wire::Explain>();
-  script.answer(Explanation{});
+  JoinedScript script;
+  script.ask_begin(0);
+  script.explained_after(0);
   script.session.release(script.worker, script.now);
   EXPECT_EQ(script.take<wire::CancelBegin>().iteration, 0);
   script.answer(wire::Ok{});
-  script.cut();
-  script.welcome();
+  script.reconnect();
   EXPECT_EQ(script.take<wire::Join>().incarnation, 11U);
 }
 
 TEST(Session, CloseCancelsEverythingAndSaysNothingMore) {
-  Script script;
-  script.join_one();
-  const OpId begin = script.begin();
-  script.take<wire::Begin>();
+  JoinedScript script;
+  const OpId begin = script.ask_begin();
   const OpId explain = script.explain();
   const OpId join = script.start_join(Script::request("other", -1));
   script.session.close();

@@ -11,32 +11,21 @@
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
-#include <iterator>
 #include <string>
 #include <vector>
+
+#include "support/files.h"
 
 namespace syncd {
 namespace {
 
+using test::lines_of;
 using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
-
-std::vector<std::string> lines_of(const std::string& text) {
-  std::vector<std::string> lines(1);
-  for (const char c : text) {
-    if (c == '\n') {
-      lines.emplace_back();
-    } else {
-      lines.back() += c;
-    }
-  }
-  if (lines.back().empty()) lines.pop_back();
-  return lines;
-}
 
 // No file of this process may become longer. Lifted by the destructor.
 class FileSizeLimit {
@@ -82,26 +71,15 @@ class StandardError {
 
 class LogFileTest : public ::testing::Test {
  protected:
-  LogFileTest() {
-    char directory[] = "/tmp/syncd-log-test-XXXXXX";
-    EXPECT_NE(mkdtemp(directory), nullptr);
-    directory_ = directory;
-    path_ = directory_ + "/log";
-  }
-  ~LogFileTest() override { std::filesystem::remove_all(directory_); }
-
   static LogLine line(const std::string& event, LogLevel level = LogLevel::kInfo) {
     return {level, event, {}};
   }
   static LogLine audit() { return {LogLevel::kInfo, "audit", {{"action", "stop_job"}}}; }
   std::uintmax_t size() const { return std::filesystem::file_size(path_); }
-  std::vector<std::string> lines() const {
-    std::ifstream file(path_, std::ios::binary);
-    return lines_of({std::istreambuf_iterator<char>(file), {}});
-  }
+  std::vector<std::string> lines() const { return lines_of(test::read_file(path_)); }
 
-  std::string directory_;
-  std::string path_;
+  const test::TempDir directory_;
+  std::string path_ = directory_.file("log");
 };
 
 TEST_F(LogFileTest, SaysWhatItLacksAndTornLinesEnd) {

@@ -18,7 +18,12 @@ struct Job {
   double loss = 100;
   int trials = 0;
 
-  // After how many epochs speculation is given up; 0: not within `epochs`.
+  // After how many epochs of a trial that begins here speculation is given up; 0: not within them.
+  int run(int epochs) {
+    SpeculationTrial trial;
+    trial.start(0, 0);
+    return run(trial, epochs);
+  }
   int run(SpeculationTrial& trial, int epochs) {
     for (int epoch = 1; epoch <= epochs; ++epoch) {
       const bool with = trial.speculates();
@@ -38,12 +43,10 @@ struct Job {
 };
 
 TEST(SpeculationTrial, FailsTwiceWhereIterationsAreLost) {
-  SpeculationTrial trial;
-  trial.start(0, 0);
   Job job;
   job.with_us = 1'100'000;
   // Calibration 4, trial 8, calibration 4: the first failure; trial 8, calibration 4: the second.
-  EXPECT_EQ(job.run(trial, 1000), 4 + 8 + 4 + 8 + 4);
+  EXPECT_EQ(job.run(1000), 4 + 8 + 4 + 8 + 4);
 }
 
 TEST(SpeculationTrial, TellsHowManyIterationsWereLost) {
@@ -61,33 +64,27 @@ TEST(SpeculationTrial, TellsHowManyIterationsWereLost) {
 }
 
 TEST(SpeculationTrial, GoesOnWithinTheToleranceAndTriesLonger) {
-  SpeculationTrial trial;
-  trial.start(0, 0);
   Job job;
   job.with_us = 1'019'000;
-  EXPECT_EQ(job.run(trial, 4 + 8 + 4 + 16 + 4 + 32 + 4 + 64 + 4 + 64 + 4), 0);
+  EXPECT_EQ(job.run(4 + 8 + 4 + 16 + 4 + 32 + 4 + 64 + 4 + 64 + 4), 0);
   EXPECT_EQ(job.trials, 6);  // each twice as long as the one before, up to 64; and the next
 }
 
 TEST(SpeculationTrial, GoesOnWhereTheLossFallsFaster) {
-  SpeculationTrial trial;
-  trial.start(0, 0);
   Job job;
   job.losses = true;
   job.with_us = 1'500'000;
   job.fall_with = 0.02;
   job.fall_without = 0.01;
-  EXPECT_EQ(job.run(trial, 300), 0);
+  EXPECT_EQ(job.run(300), 0);
 }
 
 TEST(SpeculationTrial, FailsWhereTheLossFallsNoFaster) {
-  SpeculationTrial trial;
-  trial.start(0, 0);
   Job job;
   job.losses = true;
   job.with_us = 1'500'000;
   job.fall_with = job.fall_without = 0.01;
-  EXPECT_EQ(job.run(trial, 300), 28);
+  EXPECT_EQ(job.run(300), 28);
 }
 
 TEST(SpeculationTrial, IsTheSameAfterASnapshotAtAnyEpoch) {

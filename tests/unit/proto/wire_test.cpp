@@ -33,24 +33,22 @@ TEST(Wire, SamplesCoverEveryMessageTypeOnce) {
   EXPECT_EQ(sample_messages().size(), seen.size());
 }
 
+void expect_comes_back(const Message& message) {
+  Message decoded;
+  std::string error;
+  const Bytes frame = encode(message);
+  ASSERT_TRUE(decode(payload_of(frame), decoded, error)) << body_name(message.body) << error;
+  EXPECT_EQ(decoded, message) << body_name(message.body);
+}
+
 TEST(Wire, EverySampleComesBackAsItWas) {
-  for (const Message& message : sample_messages()) {
-    Message decoded;
-    std::string error;
-    const Bytes frame = encode(message);
-    ASSERT_TRUE(decode(payload_of(frame), decoded, error)) << body_name(message.body) << error;
-    EXPECT_EQ(decoded, message) << body_name(message.body);
-  }
+  for (const Message& message : sample_messages()) expect_comes_back(message);
 }
 
 TEST(Wire, DefaultValuesComeBackToo) {
   for (Message message : sample_messages()) {
     std::visit([](auto& body) { body = {}; }, message.body);
-    Message decoded;
-    std::string error;
-    const Bytes frame = encode(message);
-    ASSERT_TRUE(decode(payload_of(frame), decoded, error)) << body_name(message.body) << error;
-    EXPECT_EQ(decoded, message) << body_name(message.body);
+    expect_comes_back(message);
   }
 }
 

@@ -26,6 +26,13 @@ SimulateQuery query(const std::string& policy) {
   return query;
 }
 
+auto answer_of(const SimulateQuery& query) {
+  std::string error;
+  auto answer = answer_simulate(query, error);
+  if (!answer) throw std::runtime_error(error);
+  return answer;
+}
+
 std::string error_of(const SimulateQuery& query) {
   std::string error;
   EXPECT_FALSE(answer_simulate(query, error));
@@ -47,9 +54,7 @@ TEST(SplitPolicyList, SplitsWhereAPolicyBegins) {
 TEST(Simulate, JsonHasTheseKeysInThisOrder) {
   SimulateQuery two = query("");
   two.compare = "bsp,asp";
-  std::string error;
-  const auto answer = answer_simulate(two, error);
-  ASSERT_TRUE(answer) << error;
+  const auto answer = answer_of(two);
   nlohmann::ordered_json json = simulate_json(*answer);
   ASSERT_EQ(json["policies"].size(), 2U);
   EXPECT_EQ(json["policies"][1]["policy"], "asp");
@@ -77,9 +82,7 @@ TEST(Simulate, TheTableNamesEveryPolicy) {
 TEST(Simulate, WhatAnIterationIsIsSaidWhereItIsNotOneBatch) {
   SimulateQuery every = query("");
   every.compare = "notify_ack:ring,every=5,notify_ack:ring";
-  std::string error;
-  const auto answer = answer_simulate(every, error);
-  ASSERT_TRUE(answer) << error;
+  const auto answer = answer_of(every);
   const nlohmann::ordered_json json = simulate_json(*answer);
   EXPECT_EQ(json["policies"][0]["batches_per_iteration"], 5);
   EXPECT_EQ(json["policies"][0]["iterations_per_s_per_worker"], 0.2);
@@ -93,12 +96,9 @@ TEST(Simulate, HostsDecideWhatIsClustered) {
   SimulateQuery clustered = query("hop:clustered");
   clustered.workers = 16;
   clustered.slowdown = "random:6x@1/n";
-  std::string error;
   const auto rate = [&](std::optional<std::int64_t> hosts) {
     clustered.hosts = hosts;
-    const auto answer = answer_simulate(clustered, error);
-    EXPECT_TRUE(answer) << error;
-    return answer ? answer->results.front().iterations_per_s_per_worker : 0;
+    return answer_of(clustered)->results.front().iterations_per_s_per_worker;
   };
   EXPECT_EQ(rate({}), rate(16));
   EXPECT_LT(rate(1), rate(16));  // complete: everybody waits for everybody
@@ -108,9 +108,7 @@ TEST(Simulate, WhatSpeculationGainsIsShownWhereItTakesPart) {
   SimulateQuery fresh = query("");
   fresh.compare = "asp,specsync:fixed,500,0.2+asp";
   fresh.iteration_time = "uniform_each:500-1500";
-  std::string error;
-  auto answer = answer_simulate(fresh, error);
-  ASSERT_TRUE(answer) << error;
+  auto answer = answer_of(fresh);
   const nlohmann::ordered_json json = simulate_json(*answer);
   const auto& asp = json["policies"][0];
   const auto& specsync = json["policies"][1];
@@ -121,8 +119,7 @@ TEST(Simulate, WhatSpeculationGainsIsShownWhereItTakesPart) {
   EXPECT_THAT(simulate_table(*answer), HasSubstr("MISSED  FRESH\n"));
   EXPECT_THAT(simulate_help(), HasSubstr("updates_per_restart_mean"));
   fresh.compare = "asp,ssp:3";
-  answer = answer_simulate(fresh, error);
-  ASSERT_TRUE(answer) << error;
+  answer = answer_of(fresh);
   EXPECT_FALSE(simulate_json(*answer)["policies"][0].contains("missed_updates_mean"));
   EXPECT_THAT(simulate_table(*answer), testing::Not(HasSubstr("MISSED")));
 }
@@ -133,9 +130,7 @@ TEST(Simulate, ThatRestartsWereGivenUpIsSaidWithTheTime) {
   long_run.duration_s = 200;
   long_run.iteration_time = "uniform:500-1500";
   long_run.compare = "asp,specsync+asp,specsync:auto_off=off+asp";
-  std::string error;
-  auto answer = answer_simulate(long_run, error);
-  ASSERT_TRUE(answer) << error;
+  auto answer = answer_of(long_run);
   const nlohmann::ordered_json json = simulate_json(*answer);
   EXPECT_FALSE(json["policies"][0].contains("speculation_off_s"));
   ASSERT_TRUE(json["policies"][1]["speculation_off_s"].is_number());
@@ -153,13 +148,11 @@ TEST(Simulate, ThatRestartsWereGivenUpIsSaidWithTheTime) {
   EXPECT_GT(restarts, 0U);
   long_run.compare = "specsync+asp";
   long_run.duration_s = off_s + 2;  // who was advised just before may be in an iteration
-  answer = answer_simulate(long_run, error);
-  ASSERT_TRUE(answer) << error;
+  answer = answer_of(long_run);
   EXPECT_EQ(answer->results[0].restarts, restarts);
   EXPECT_EQ(answer->results[0].speculation_off_s, off_s);
   long_run.duration_s = off_s - 1;
-  answer = answer_simulate(long_run, error);
-  ASSERT_TRUE(answer) << error;
+  answer = answer_of(long_run);
   EXPECT_FALSE(answer->results[0].speculation_off_s);
   EXPECT_THAT(simulate_table(*answer), testing::Not(HasSubstr("no restarts")));
 }
@@ -173,9 +166,7 @@ TEST(Simulate, AComparisonOfEveryKindOfPolicyIsReadable) {
   all.compare =
       "bsp,asp,ssp:3,dssp:3-15,elastic_bsp:15,elastic_bsp:150,specsync+asp,"
       "hop:ring_based,max_ig=5,backup=1,notify_ack:root_expander";
-  std::string error;
-  const auto answer = answer_simulate(all, error);
-  ASSERT_TRUE(answer) << error;
+  const auto answer = answer_of(all);
   EXPECT_EQ(answer->results.size(), 9U);
   for (const std::size_t columns : {std::size_t{80}, std::size_t{120}}) {
     all.columns = columns;
@@ -212,9 +203,7 @@ TEST(Simulate, EventsHappen) {
   changing.leaves = {"0@15"};
   changing.changes = {"ssp:3@5", "bsp:2,backup=1@6"};
   changing.worker_grace_s = 1;
-  std::string error;
-  const auto answer = answer_simulate(changing, error);
-  ASSERT_TRUE(answer) << error;
+  const auto answer = answer_of(changing);
   const sim::Result& result = answer->results.front();
   EXPECT_THAT(result.refused, testing::IsEmpty());
   EXPECT_EQ(result.iterations_of.size(), 5U);
@@ -240,9 +229,7 @@ TEST(Simulate, ASweepRunsEveryPairAndTheBaseAlone) {
   sweep.duration_s = 100;
   sweep.iteration_time = "uniform_each:500-1500";
   sweep.sweep = "abort_time=10,200,abort_rate=0.1,0.2,0.9";
-  std::string error;
-  const auto answer = answer_simulate(sweep, error);
-  ASSERT_TRUE(answer) << error;
+  const auto answer = answer_of(sweep);
   ASSERT_EQ(answer->results.size(), 7U);
   EXPECT_EQ(answer->results[0].policy, "asp");
   EXPECT_EQ(answer->results[1].policy, "specsync:fixed,10,0.1+asp");
@@ -288,13 +275,10 @@ TEST(Simulate, ReplaysWhatHistoryExportWrites) {
       << csv_line(record_column_names()) << csv_line(record_cells(record));
   SimulateQuery traced = query("bsp");
   traced.iteration_time = "trace:" + path;
-  std::string error;
-  auto answer = answer_simulate(traced, error);
-  ASSERT_TRUE(answer) << error;
+  auto answer = answer_of(traced);
   EXPECT_DOUBLE_EQ(answer->results.front().iterations_per_s_per_worker, 2);
   std::ofstream(path, std::ios::binary) << record_json(record).dump() << "\n";
-  answer = answer_simulate(traced, error);
-  ASSERT_TRUE(answer) << error;
+  answer = answer_of(traced);
   EXPECT_DOUBLE_EQ(answer->results.front().iterations_per_s_per_worker, 2);
 }
 
