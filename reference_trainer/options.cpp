@@ -205,7 +205,9 @@ void add_policy_flags(CLI::App& app, RawFlags& raw) {
       ->check(one_of({"parallel", "serial"}));
   group.option(
       "--slowdown", "SPEC", raw.slowdown,
-      "Make workers slow: fixed:3=4x[,5=2x], random:6x@1/n, random:6x@0.05 (default none)");
+      "Make workers slow: fixed:3=4x[,5=2x] (these workers always), random:6x@0.05 (any "
+      "iteration with this probability), random:6x@1/8 or random:6x@1/n, where n is the number of "
+      "workers (default none)");
   group
       .option("--iteration-ms", "MS", raw.iteration_ms,
               "Pretend that an iteration computes at least this long, before any slowdown; 0: as "
@@ -350,9 +352,9 @@ void read_policies(const CLI::App& app, const RawFlags& raw, Options& options) {
   }
   options.hop_order = raw.order == "serial" ? HopOrder::kSerial : HopOrder::kParallel;
   try {
-    Slowdown::parse(raw.slowdown, raw.workers);
+    parse_slowdown(raw.slowdown, raw.workers);
   } catch (const SlowdownError& error) {
-    throw FlagError{fmt::format("--slowdown: {}", error.what())};
+    throw FlagError{error.what()};
   }
 }
 

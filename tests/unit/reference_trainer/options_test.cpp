@@ -227,7 +227,7 @@ TEST_F(OptionsTest, PoliciesAndSlowdownsAreJudgedByTheirOwnRules) {
       error({"--workers", "3", "--compare", "bsp,hop:ring_based"}),
       AllOf(HasSubstr("--compare: policy 'hop:ring_based'"), HasSubstr("the nearest are 2 and 4")));
   EXPECT_THAT(error({"--slowdown", "fixed:4=2x"}),
-              HasSubstr("--slowdown: 'fixed:4=2x': there is no worker 4"));
+              HasSubstr("--slowdown: there is no worker 4; allowed: 0 to 3"));
   EXPECT_THAT(error({"--policy", "bsp", "--compare", "bsp"}),
               HasSubstr("--policy and --compare: only one of them is allowed"));
 }
@@ -295,6 +295,7 @@ TEST_F(OptionsTest, VirtualTimeHasItsOwnFlags) {
                                      "--iteration-time", "uniform:1000-1500", "--delay-ms", "2"});
   EXPECT_EQ(drawn.options.iteration_time, "uniform:1000-1500");
   EXPECT_EQ(drawn.options.delay_ms, 2);
+  EXPECT_EQ(good({"--virtual-time", "--slowdown", "random:6x@1/8"}).slowdown, "random:6x@1/8");
   const auto error = [](std::vector<const char*> more) {
     std::vector<const char*> arguments = {"--workload", "mf", "--generate"};
     arguments.insert(arguments.end(), more.begin(), more.end());
