@@ -162,7 +162,7 @@ TEST_F(Trainer, ComparesPoliciesWithADaemonOfItsOwn) {
   const std::string csv = directory_.file("csv");
   const RunResult result =
       train({"--workload", "mf", "--generate", "--samples", "4000", "--compare", "bsp,asp,ssp:2",
-             "--slowdown", "fixed:1=3x", "--csv-dir", csv});
+             "--slowdown", "fixed:1=3x", "--out", csv});
   EXPECT_EQ(result.ending, exited(0)) << result.err;
   // A line of headings and one line a policy, each with as many columns.
   std::size_t rows = 0;
@@ -180,7 +180,7 @@ TEST_F(Trainer, LearnsAndKeepsThePolicysBound) {
   for (const char* workload : {"mf", "svm"}) {
     const RunResult result =
         train({"--workload", workload, "--generate", "--samples", "4000", "--compare", "bsp,ssp:2",
-               "--slowdown", "fixed:0=2x", "--json", "--csv-dir", "none"});
+               "--slowdown", "fixed:0=2x", "--json"});
     ASSERT_EQ(result.ending, exited(0)) << result.err;
     const auto runs = outcomes(result);
     ASSERT_EQ(runs.size(), 2U);
