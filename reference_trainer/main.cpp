@@ -229,9 +229,9 @@ void check_output(const char* flag, const std::optional<std::filesystem::path>& 
 std::string write_files(const Options& options, const ReportContext& context,
                         const ReportDetails& details, const std::vector<RunResult>& results) {
   std::string text;
-  if (options.csv_directory) {
-    const auto files = write_csv_files(*options.csv_directory, context, results);
-    text = fmt::format("wrote {} CSV files to {}\n", files.size(), options.csv_directory->string());
+  if (options.out) {
+    const auto files = write_csv_files(*options.out, context, results);
+    text = fmt::format("wrote {} CSV files to {}\n", files.size(), options.out->string());
   }
   if (options.json_lines) {
     write_data_file(*options.json_lines, render_json_lines(context, results));
@@ -274,12 +274,12 @@ int train(Options options, const std::vector<std::string>& arguments) {
   const TemporaryDirectory scratch;
   const Dataset dataset = obtain_dataset(options.data, scratch.path());
   const std::unique_ptr<Workload> workload = make_workload(options.workload, dataset.arrays);
-  if (options.csv_directory) {
+  if (options.out) {
     std::error_code error;
-    std::filesystem::create_directories(*options.csv_directory, error);
+    std::filesystem::create_directories(*options.out, error);
     if (error) {
-      throw DatasetError(fmt::format("--csv-dir: {} cannot be made: {}",
-                                     options.csv_directory->string(), error.message()));
+      throw DatasetError(
+          fmt::format("--out: {} cannot be made: {}", options.out->string(), error.message()));
     }
   }
   check_output("--report", options.report);
@@ -318,6 +318,7 @@ int main(int argc, char** argv) {
     fmt::print(*command.exit_status == 0 ? stdout : stderr, "{}", command.text);
     return *command.exit_status;
   }
+  fmt::print(stderr, "{}", command.text);
   watch_interrupts();
   try {
     const int status = train(command.options, {argv, argv + argc});

@@ -83,8 +83,8 @@ struct RawFlags {
                         precision = "float";
   std::string workers_as = "processes", store_in;
   std::string report, json_lines;
-  std::string data, data_dir, csv_dir, slowdown = "none", order = "parallel", daemon,
-                                       store = "memory", job;
+  std::string data, data_dir, out, csv_dir, slowdown = "none", order = "parallel", daemon,
+                                            store = "memory", job;
   std::int32_t workers = 4, batch = 0;
   std::int64_t iterations = 0, samples = 0;
   std::uint64_t seed = 1;
@@ -205,7 +205,9 @@ void add_policy_flags(CLI::App& app, RawFlags& raw) {
       ->check(one_of({"parallel", "serial"}));
   group.option(
       "--slowdown", "SPEC", raw.slowdown,
-      "Make workers slow: fixed:3=4x[,5=2x], random:6x@1/n, random:6x@0.05 (default none)");
+      "Make workers slow: fixed:3=4x[,5=2x] (these workers always), random:6x@0.05 (any "
+      "iteration with this probability), random:6x@1/8 or random:6x@1/n, where n is the number of "
+      "workers (default none)");
   group
       .option("--iteration-ms", "MS", raw.iteration_ms,
               "Pretend that an iteration computes at least this long, before any slowdown; 0: as "
@@ -293,10 +295,12 @@ void add_daemon_flags(CLI::App& app, RawFlags& raw) {
 void add_output_flags(CLI::App& app, RawFlags& raw) {
   FlagGroup group(app, "Output");
   group.option(
-      "--csv-dir", "DIR|none", raw.csv_dir,
-      "Write four CSV files per run: the loss over time, what each worker did, how stale grants "
-      "were, and what the workers did in the middle of the run, moment by moment (default: "
-      "reference_trainer_csv with --compare, otherwise none)");
+      "--out", "DIR", raw.out,
+      "Write four CSV files per run into this directory, which is made where there is none: the "
+      "loss over time, what each worker did, how stale grants were, and what the workers did in "
+      "the middle of the run, moment by moment (default: no files)");
+  // What --out was called; accepted for one release, and not in the help.
+  FlagGroup(app, "").option("--csv-dir", "DIR|none", raw.csv_dir, "");
   group.option("--json-lines", "FILE", raw.json_lines,
                "Write what is in the CSV files of all runs into this file, a JSON object a line");
   group.option("--report", "FILE.html", raw.report,
@@ -323,8 +327,10 @@ void check_job(const std::string& job) {
 void check_together(const CLI::App& app) {
   if (app.count("--workload") == 0)
     throw FlagError{"--workload is required; allowed: svm, mf, cnn"};
-  const std::pair<const char*, const char*> alternatives[] = {
-      {"--policy", "--compare"}, {"--quiet", "--verbose"}, {"--data", "--generate"}};
+  const std::pair<const char*, const char*> alternatives[] = {{"--policy", "--compare"},
+                                                              {"--quiet", "--verbose"},
+                                                              {"--data", "--generate"},
+                                                              {"--out", "--csv-dir"}};
   for (const auto& [one, other] : alternatives) {
     if (app.count(one) == 0 || app.count(other) == 0) continue;
     throw FlagError{fmt::format("{} and {}: only one of them is allowed", one, other)};
@@ -350,9 +356,9 @@ void read_policies(const CLI::App& app, const RawFlags& raw, Options& options) {
   }
   options.hop_order = raw.order == "serial" ? HopOrder::kSerial : HopOrder::kParallel;
   try {
-    Slowdown::parse(raw.slowdown, raw.workers);
+    parse_slowdown(raw.slowdown, raw.workers);
   } catch (const SlowdownError& error) {
-    throw FlagError{fmt::format("--slowdown: {}", error.what())};
+    throw FlagError{error.what()};
   }
 }
 
@@ -454,6 +460,13 @@ void read_virtual_time(const CLI::App& app, const RawFlags& raw, Options& option
   options.iteration_time = fmt::format("constant:{}", raw.iteration_ms);
 }
 
+// What to tell who uses a flag's old name.
+std::string renamed_flags(const CLI::App& app) {
+  if (app.count("--csv-dir") == 0) return "";
+  return "--csv-dir: this flag is now called --out, and the next release refuses the old name; "
+         "without --out, as with --csv-dir none, no CSV files are written\n";
+}
+
 Options to_options(const CLI::App& app, const RawFlags& raw) {
   Options options;
   check_together(app);
@@ -491,9 +504,8 @@ Options to_options(const CLI::App& app, const RawFlags& raw) {
   options.quiet = raw.quiet;
   if (!raw.report.empty()) options.report = raw.report;
   if (!raw.json_lines.empty()) options.json_lines = raw.json_lines;
-  if (options.compare) options.csv_directory = "reference_trainer_csv";
-  if (raw.csv_dir == "none") options.csv_directory.reset();
-  if (!raw.csv_dir.empty() && raw.csv_dir != "none") options.csv_directory = raw.csv_dir;
+  if (!raw.out.empty()) options.out = raw.out;
+  if (!raw.csv_dir.empty() && raw.csv_dir != "none") options.out = raw.csv_dir;
   return options;
 }
 
@@ -516,7 +528,8 @@ ParsedCommand parse_command(int argc, const char* const* argv) {
   add_output_flags(app, raw);
   try {
     app.parse(argc, argv);
-    return {.exit_status = std::nullopt, .text = "", .options = to_options(app, raw)};
+    return {
+        .exit_status = std::nullopt, .text = renamed_flags(app), .options = to_options(app, raw)};
   } catch (const CLI::CallForHelp&) {
     return {.exit_status = 0, .text = app.help(), .options = {}};
   } catch (const CLI::CallForVersion& version) {

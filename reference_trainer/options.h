@@ -30,8 +30,8 @@ struct Options {
   std::optional<double> target_loss;
   std::string daemon;  // empty: start one
   std::string store = "memory";
-  std::string job;  // empty: made up
-  std::optional<std::filesystem::path> csv_directory;
+  std::string job;                                  // empty: made up
+  std::optional<std::filesystem::path> out;         // the directory for CSV files
   std::optional<std::filesystem::path> report;      // the HTML page
   std::optional<std::filesystem::path> json_lines;  // the series, a JSON object a line
   bool json = false;
@@ -42,7 +42,7 @@ struct Options {
 // What to do after parsing.
 struct ParsedCommand {
   std::optional<int> exit_status;  // set: print `text` and exit with it
-  std::string text;                // help and version for stdout (status 0), or an error for stderr
+  std::string text;  // help and version for stdout (status 0), an error or warnings for stderr
   Options options;
 };
 

@@ -19,7 +19,6 @@ constexpr std::uint64_t mix_bits(std::uint64_t x) {
 
 // What a draw is for; two purposes never share a random number.
 enum class Stream : std::uint64_t {
-  kSlowdown = 1,
   kBatch = 2,
   kInitialParameters = 3,
   kShuffle = 4,

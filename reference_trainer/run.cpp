@@ -308,7 +308,7 @@ class Run {
 
   double longest_iteration_us() const {
     return static_cast<double>(settings_.iteration_us) *
-           Slowdown::parse(settings_.slowdown, board_.workers()).largest_factor();
+           slow_factors(settings_.slowdown, settings_.workload).largest();
   }
 
   void fail(const std::string& reason, StopLevel level) {

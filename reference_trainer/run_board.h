@@ -104,7 +104,7 @@ struct BoardConfig {
   std::int32_t device_fd;     // the record of what is on devices instead; -1 otherwise
   std::int32_t peers_fd;      // their update queues; -1 otherwise and on devices
   std::int32_t data_fd;
-  std::array<char, 256> slowdown;  // as in Slowdown::parse
+  std::array<char, 256> slowdown;  // as in parse_slowdown()
   std::array<char, 1024> addresses;
   std::array<char, 128> job;
   std::array<char, 256> policy;

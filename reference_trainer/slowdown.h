@@ -1,41 +1,25 @@
-// Slow workers on purpose: by what factor one iteration of one worker takes longer. The answer
-// depends on (seed, worker, iteration) alone, so that every policy of a comparison meets the same
-// slow iterations. Immutable; any thread.
+// --slowdown of a run. The simulator parses it and draws the slow iterations
+// (daemon/sim/slowdown.h), so that a text and a seed mean the same with a clock and with
+// --virtual-time. Pure functions.
 #pragma once
 
-#include <cstdint>
 #include <stdexcept>
-#include <string>
 #include <string_view>
-#include <vector>
+
+#include "daemon/sim/slowdown.h"
+#include "reference_trainer/workload.h"
 
 namespace syncd::trainer {
 
-// A --slowdown text that cannot be used; what() says what is wrong and what is allowed.
-class SlowdownError : public std::runtime_error {
+// A --slowdown text that cannot be used; what() names the flag, the text, what is wrong and what is
+// allowed.
+class SlowdownError : public std::invalid_argument {
  public:
-  using std::runtime_error::runtime_error;
+  using std::invalid_argument::invalid_argument;
 };
 
-class Slowdown {
- public:
-  Slowdown() = default;  // none
-
-  // Takes one of
-  //   none
-  //   random:6x@0.05      each iteration is 6 times as long with probability 0.05
-  //   random:6x@1/n       likewise with probability 1 / (number of workers); 1/8 and so on too
-  //   fixed:3=4x[,5=2x]   worker 3 takes 4 times as long, worker 5 twice, always
-  // Factors are 1 to 1000. Throws SlowdownError.
-  static Slowdown parse(std::string_view text, int workers);
-
-  double factor(std::uint64_t seed, int worker, std::int64_t iteration) const;
-  double largest_factor() const;
-
- private:
-  double random_factor_ = 1;
-  double probability_ = 0;
-  std::vector<double> fixed_factors_;  // by worker; empty: none
-};
+// Both throw SlowdownError.
+sim::Slowdown parse_slowdown(std::string_view text, int workers);
+sim::SlowFactors slow_factors(std::string_view text, const WorkloadConfig& workload);
 
 }  // namespace syncd::trainer

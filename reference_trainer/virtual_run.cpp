@@ -19,6 +19,7 @@
 #include "reference_trainer/clock.h"
 #include "reference_trainer/interrupts.h"
 #include "reference_trainer/peer_policy.h"
+#include "reference_trainer/slowdown.h"
 
 namespace syncd::trainer {
 namespace {
@@ -47,10 +48,8 @@ sim::Options simulation_options(const RunSettings& settings, const VirtualSettin
   std::string error;
   const auto time = sim::parse_iteration_time(virtually.iteration_time, error);
   if (!time) throw std::invalid_argument("--iteration-time: " + error);
-  const auto slowdown = sim::parse_slowdown(settings.slowdown, error);
-  if (!slowdown) throw std::invalid_argument("--slowdown: " + error);
   options.iteration_time = *time;
-  options.slowdown = *slowdown;
+  options.slowdown = parse_slowdown(settings.slowdown, settings.workload.workers);
   options.graph_file = read_graph_file(settings.policy);
   return options;
 }

@@ -43,7 +43,7 @@ WorkerLoop::WorkerLoop(int worker, const RunBoard& board, Stepper& stepper,
       clock_(clock),
       slot_(board.slot(worker)),
       coordinator_(coordinator),
-      slowdown_(Slowdown::parse(board.config().slowdown.data(), board.workers())) {
+      slow_(slow_factors(board.config().slowdown.data(), board.config().workload)) {
   stepper_.interruptible(may_start_over(board.config().policy.data()));
 }
 
@@ -211,7 +211,7 @@ WorkerLoop::Outcome WorkerLoop::compute(const Step& step, std::int64_t batch) {
 
 // False: the run is to be abandoned.
 bool WorkerLoop::compute_once(const Step& step, std::int64_t batch, bool& restart) {
-  const double factor = slowdown_.factor(board_.config().workload.seed, worker_, step.iteration);
+  const double factor = slow_(static_cast<Rank>(worker_), step.iteration);
   const std::int64_t start_us = clock_.now_us();
   const int parts = stepper_.micro_batches();
   const std::int64_t base_us = board_.config().iteration_us / parts;

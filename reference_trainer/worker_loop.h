@@ -95,7 +95,7 @@ class WorkerLoop {
   void pause(const CoordinatorError& error, int failures, StopLevel give_up);
 
   Coordinator& coordinator_;
-  Slowdown slowdown_;
+  sim::SlowFactors slow_;
   std::int64_t iteration_ = 0;        // the one that was granted last
   std::int64_t next_iteration_ = -1;  // what a begin without SKIP answers; -1: not known
   int rejoins_ = 0;

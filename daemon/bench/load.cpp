@@ -193,7 +193,7 @@ Load::Load(const ctl::Options& connection, const LoadOptions& options)
     const auto time = sim::parse_iteration_time(options.iteration_time, error);
     if (!time) throw LoadError(ctl::kExitUsage, "--iteration-time " + error);
     const auto slowdown = sim::parse_slowdown(options.slowdown, error);
-    if (!slowdown) throw LoadError(ctl::kExitUsage, "--slowdown " + error);
+    if (!slowdown) throw LoadError(ctl::kExitUsage, error);
     durations_.emplace(*time, *slowdown, options.seed, static_cast<std::uint32_t>(options.workers));
   } else if (options.slowdown != "none") {
     throw LoadError(ctl::kExitUsage, "--slowdown needs an --iteration-time to slow down");

@@ -2,24 +2,14 @@
 #include "daemon/sim/iteration_time.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 
 #include "daemon/engine/limits.h"
 #include "daemon/sim/draws.h"
+#include "daemon/sim/number.h"
 
 namespace syncd::sim {
 namespace {
-
-// A whole text as a number. from_chars knows neither blanks nor signs other than minus.
-std::optional<double> number(std::string_view text) {
-  double value = 0;
-  const auto [end, code] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (code != std::errc{} || end != text.data() + text.size() || !std::isfinite(value)) {
-    return std::nullopt;
-  }
-  return value;
-}
 
 // Milliseconds to microseconds, if it is a time that an iteration may take.
 std::optional<double> time_of(std::string_view text) {
@@ -30,19 +20,6 @@ std::optional<double> time_of(std::string_view text) {
   return *ms * 1000;
 }
 
-std::optional<double> factor_of(std::string_view text) {
-  if (text.empty() || text.back() != 'x') return std::nullopt;
-  const auto factor = number(text.substr(0, text.size() - 1));
-  if (!factor || *factor < 0.001 || *factor > 1'000'000) return std::nullopt;
-  return factor;
-}
-
-std::pair<std::string_view, std::string_view> split(std::string_view text, char at) {
-  const std::size_t position = text.find(at);
-  if (position == std::string_view::npos) return {text, {}};
-  return {text.substr(0, position), text.substr(position + 1)};
-}
-
 }  // namespace
 
 const char* known_iteration_times() {
@@ -50,11 +27,6 @@ const char* known_iteration_times() {
          "normal:MEAN,DEVIATION (a draw below 0.001 counts as 0.001), lognormal:MEDIAN,SIGMA (all "
          "three drawn at "
          "every iteration), trace:FILE (a history export); milliseconds";
-}
-
-const char* known_slowdowns() {
-  return "none, random:6x@1/n (one iteration in as many as there are workers takes 6 times as "
-         "long), random:6x@0.05, fixed:3=4x[,5=2x] (worker 3 is 4 times slower)";
 }
 
 std::optional<IterationTime> parse_iteration_time(std::string_view text, std::string& error) {
@@ -121,58 +93,9 @@ std::optional<IterationTime> parse_iteration_time(std::string_view text, std::st
   return time;
 }
 
-std::optional<Slowdown> parse_slowdown(std::string_view text, std::string& error) {
-  const auto [name, rest] = split(text, ':');
-  const auto wrong = [&](const std::string& what) -> std::optional<Slowdown> {
-    error = "slowdown '" + std::string(text) + "': " + what;
-    return std::nullopt;
-  };
-  Slowdown slowdown;
-  if (text == "none") return slowdown;
-  const std::string factors = "factors are 0.001x to 1000000x";
-  if (name == "random") {
-    const auto [factor, chance] = split(rest, '@');
-    const auto times = factor_of(factor);
-    const auto probability = chance == "1/n" ? std::optional(-1.0) : number(chance);
-    if (!times || !probability || (chance != "1/n" && (*probability < 0 || *probability > 1))) {
-      return wrong(
-          "expected is random:FACTOR@PROBABILITY, such as random:6x@1/n or "
-          "random:6x@0.05; " +
-          factors + ", the probability is 1/n or 0 to 1");
-    }
-    slowdown.factor = *times;
-    slowdown.probability = *probability;
-    return slowdown;
-  }
-  if (name != "fixed") return wrong(std::string("allowed are ") + known_slowdowns());
-  for (std::string_view left = rest;;) {
-    const std::size_t comma = left.find(',');
-    const auto [worker, factor] = split(left.substr(0, comma), '=');
-    std::uint32_t rank = 0;
-    const auto [end, code] = std::from_chars(worker.data(), worker.data() + worker.size(), rank);
-    const auto times = factor_of(factor);
-    if (worker.empty() || code != std::errc{} || end != worker.data() + worker.size() ||
-        rank >= limits::kWorkersPerJobMax || !times) {
-      return wrong("'" + std::string(left.substr(0, comma)) +
-                   "' should be WORKER=FACTOR, such as 3=4x; " + factors);
-    }
-    slowdown.fixed.emplace_back(rank, *times);
-    if (comma == std::string_view::npos) return slowdown;
-    left.remove_prefix(comma + 1);
-  }
-}
-
-Durations::Durations(IterationTime time, Slowdown slowdown, std::uint64_t seed,
+Durations::Durations(IterationTime time, const Slowdown& slowdown, std::uint64_t seed,
                      std::uint32_t workers)
-    : time_(std::move(time)),
-      seed_(seed),
-      factor_(slowdown.factor),
-      probability_(slowdown.probability < 0 ? 1.0 / std::max(workers, 1U) : slowdown.probability) {
-  for (const auto& [rank, factor] : slowdown.fixed) {
-    if (worker_factor_.size() <= rank) worker_factor_.resize(rank + 1, 1.0);
-    worker_factor_[rank] *= factor;
-  }
-}
+    : time_(std::move(time)), seed_(seed), slow_(slowdown, seed, workers) {}
 
 double Durations::base(Rank worker, Iteration iteration) const {
   const auto k = static_cast<std::uint64_t>(iteration);
@@ -200,12 +123,7 @@ double Durations::base(Rank worker, Iteration iteration) const {
 }
 
 Micros Durations::operator()(Rank worker, Iteration iteration) const {
-  double us = base(worker, iteration);
-  if (worker < worker_factor_.size()) us *= worker_factor_[worker];
-  if (probability_ > 0 && draw_unit(seed_, Stream::kSlowdown, worker,
-                                    static_cast<std::uint64_t>(iteration)) < probability_) {
-    us *= factor_;
-  }
+  double us = base(worker, iteration) * slow_(worker, iteration);
   // Far draws of a wide distribution must not overflow the sums of times.
   us = std::min(us, static_cast<double>(limits::kSpanMax));
   return std::max<Micros>(1, std::llround(us));

@@ -92,13 +92,7 @@ std::string check_options(const Options& options) {
       return worker + " is not there";
     }
   }
-  for (const auto& [rank, factor] : options.slowdown.fixed) {
-    if (rank >= ranks) {
-      return "the slowdown names worker " + std::to_string(rank) + ", but there are only ranks 0 " +
-             "to " + std::to_string(ranks - 1);
-    }
-  }
-  return {};
+  return slowdown_problem(options.slowdown, options.workers, ranks);
 }
 
 }  // namespace syncd::sim

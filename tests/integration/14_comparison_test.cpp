@@ -108,8 +108,6 @@ RunResult train(const TempDir& directory, const Daemon& daemon, std::vector<std:
                                    "each",
                                    "--max-iterations",
                                    std::to_string(kIterations),
-                                   "--csv-dir",
-                                   "none",
                                    "--daemon",
                                    daemon.address()};
   argv.insert(argv.end(), more.begin(), more.end());

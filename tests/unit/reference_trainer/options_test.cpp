@@ -13,6 +13,7 @@ namespace {
 using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 class OptionsTest : public ::testing::Test {
  protected:
@@ -55,7 +56,7 @@ TEST_F(OptionsTest, HasDefaultsThatMakeARun) {
   EXPECT_EQ(options.store, "memory");
   EXPECT_TRUE(options.daemon.empty());
   EXPECT_FALSE(options.target_loss.has_value());
-  EXPECT_FALSE(options.csv_directory.has_value());
+  EXPECT_FALSE(options.out.has_value());
 }
 
 TEST_F(OptionsTest, TakesEveryFlag) {
@@ -92,7 +93,7 @@ TEST_F(OptionsTest, TakesEveryFlag) {
                                 "host:7117",
                                 "--job",
                                 "night",
-                                "--csv-dir",
+                                "--out",
                                 "/c",
                                 "--json",
                                 "--verbose"});
@@ -115,7 +116,7 @@ TEST_F(OptionsTest, TakesEveryFlag) {
   EXPECT_EQ(options.data.samples, 5'000U);
   EXPECT_EQ(options.daemon, "host:7117");
   EXPECT_EQ(options.job, "night");
-  EXPECT_EQ(options.csv_directory, "/c");
+  EXPECT_EQ(options.out, "/c");
 }
 
 TEST_F(OptionsTest, WorkersAreProcessesAndParametersAreWhereIsComputed) {
@@ -169,9 +170,26 @@ TEST_F(OptionsTest, ANetworkHasMomentumAndItsOwnFormats) {
   EXPECT_EQ(good({}).workload.momentum, 0) << "the other workloads have none";
 }
 
-TEST_F(OptionsTest, AComparisonWritesCsvFilesUnlessToldOtherwise) {
-  EXPECT_EQ(good({"--compare", "bsp,asp"}).csv_directory, "reference_trainer_csv");
-  EXPECT_FALSE(good({"--compare", "bsp,asp", "--csv-dir", "none"}).csv_directory.has_value());
+TEST_F(OptionsTest, CsvFilesAreWrittenWhereToldAndOtherwiseNowhere) {
+  EXPECT_FALSE(good({"--compare", "bsp,asp"}).out.has_value());
+  EXPECT_EQ(good({"--compare", "bsp,asp", "--out", "d"}).out, "d");
+  EXPECT_EQ(good({"--out", "none"}).out, "none") << "a directory as any other";
+  EXPECT_EQ(parse({"--workload", "mf", "--out", "d"}).text, "") << "nothing to warn of";
+}
+
+TEST_F(OptionsTest, TheOldNameOfOutIsTakenWithAWarning) {
+  const ParsedCommand old = parse({"--workload", "mf", "--csv-dir", "d"});
+  EXPECT_FALSE(old.exit_status.has_value());
+  EXPECT_EQ(old.options.out, "d");
+  EXPECT_THAT(old.text, HasSubstr("--csv-dir: this flag is now called --out"));
+  const ParsedCommand none =
+      parse({"--workload", "mf", "--compare", "bsp,asp", "--csv-dir", "none"});
+  EXPECT_FALSE(none.exit_status.has_value());
+  EXPECT_FALSE(none.options.out.has_value());
+  EXPECT_EQ(none.text, old.text);
+  EXPECT_THAT(error({"--csv-dir", "d", "--out", "e"}),
+              HasSubstr("--out and --csv-dir: only one of them is allowed"));
+  EXPECT_THAT(parse({"--help"}).text, Not(HasSubstr("--csv-dir")));
 }
 
 TEST_F(OptionsTest, TheDefaultLearningRateShrinksWhereManyStepAtOnce) {
@@ -227,7 +245,7 @@ TEST_F(OptionsTest, PoliciesAndSlowdownsAreJudgedByTheirOwnRules) {
       error({"--workers", "3", "--compare", "bsp,hop:ring_based"}),
       AllOf(HasSubstr("--compare: policy 'hop:ring_based'"), HasSubstr("the nearest are 2 and 4")));
   EXPECT_THAT(error({"--slowdown", "fixed:4=2x"}),
-              HasSubstr("--slowdown: 'fixed:4=2x': there is no worker 4"));
+              HasSubstr("--slowdown: there is no worker 4; allowed: 0 to 3"));
   EXPECT_THAT(error({"--policy", "bsp", "--compare", "bsp"}),
               HasSubstr("--policy and --compare: only one of them is allowed"));
 }
@@ -279,7 +297,7 @@ TEST_F(OptionsTest, HelpAndVersionGoToStandardOutput) {
   const ParsedCommand help = parse({"--help"});
   EXPECT_EQ(help.exit_status, 0);
   for (const char* flag : {"--workload", "--compare", "--slowdown", "--max-iterations", "--daemon",
-                           "--csv-dir", "Exit status"}) {
+                           "--out", "Exit status"}) {
     EXPECT_THAT(help.text, HasSubstr(flag));
   }
   const ParsedCommand version = parse({"--version"});
@@ -295,6 +313,7 @@ TEST_F(OptionsTest, VirtualTimeHasItsOwnFlags) {
                                      "--iteration-time", "uniform:1000-1500", "--delay-ms", "2"});
   EXPECT_EQ(drawn.options.iteration_time, "uniform:1000-1500");
   EXPECT_EQ(drawn.options.delay_ms, 2);
+  EXPECT_EQ(good({"--virtual-time", "--slowdown", "random:6x@1/8"}).slowdown, "random:6x@1/8");
   const auto error = [](std::vector<const char*> more) {
     std::vector<const char*> arguments = {"--workload", "mf", "--generate"};
     arguments.insert(arguments.end(), more.begin(), more.end());

@@ -148,7 +148,7 @@ TEST(TrainerRun, ComparesPoliciesAgainstItsOwnDaemon) {
   Trainer trainer(
       words("--workload mf --workers 3 --compare bsp,asp,ssp:1 --generate --samples 2000 "
             "--slowdown fixed:2=3x --iteration-ms 2 --max-iterations 20 --json "
-            "--csv-dir " +
+            "--out " +
             csv.path().string()));
   ASSERT_EQ(trainer.wait(), "exit status 0") << trainer.err();
   const json report = json::parse(trainer.out());
@@ -186,7 +186,7 @@ TEST(TrainerRun, WritesAReportOfWhatHappened) {
   Trainer trainer(
       words("--workload mf --workers 3 --compare bsp,elastic_bsp:4,specsync+asp --generate "
             "--samples 2000 --slowdown fixed:2=3x --iteration-ms 2 --max-iterations 20 --quiet "
-            "--csv-dir none --report " +
+            "--report " +
             page.string() + " --json-lines " + lines.string()));
   ASSERT_EQ(trainer.wait(), "exit status 0") << trainer.err();
   EXPECT_EQ(trainer.err(), "") << "quiet, and no terminal";
@@ -221,7 +221,7 @@ TEST(TrainerRun, AReportThatCannotBeWrittenIsRefusedBeforeTheFirstRun) {
 TEST(TrainerRun, TheLossFallsUnderEveryPolicyAndTheTargetEndsARun) {
   Trainer trainer(
       words("--workload svm --workers 2 --compare bsp,asp --generate --iteration-ms 0 "
-            "--max-iterations 100000 --target-loss 0.6 --csv-dir none --json"));
+            "--max-iterations 100000 --target-loss 0.6 --json"));
   ASSERT_EQ(trainer.wait(), "exit status 0") << trainer.err();
   const json report = json::parse(trainer.out());
   for (const json& run : report["policies"]) {
@@ -234,7 +234,7 @@ TEST(TrainerRun, TheLossFallsUnderEveryPolicyAndTheTargetEndsARun) {
 TEST(TrainerRun, TrainsANetworkAndReportsItsAccuracy) {
   Trainer trainer(
       words("--workload cnn --workers 2 --compare bsp,asp --generate --samples 1000 --batch 8 "
-            "--iteration-ms 0 --max-iterations 6 --csv-dir none --json"));
+            "--iteration-ms 0 --max-iterations 6 --json"));
   ASSERT_EQ(trainer.wait(), "exit status 0") << trainer.err();
   const json report = json::parse(trainer.out());
   EXPECT_THAT(report["data"].get<std::string>(),
@@ -279,7 +279,7 @@ TEST(TrainerRun, WorkersMayBeThreads) {
   Trainer trainer(
       words("--workload mf --workers 3 --workers-as threads --generate --samples 2000 "
             "--compare bsp,asp,ssp:1,hop:complete,max_ig=2 --slowdown fixed:2=3x --iteration-ms 2 "
-            "--max-iterations 20 --json --verbose --csv-dir none"));
+            "--max-iterations 20 --json --verbose"));
   ::unsetenv("SYNCD_JOB");
   trainer.wait_for_start(0);
   ASSERT_EQ(trainer.wait(), "exit status 0") << trainer.err();
@@ -331,7 +331,7 @@ TEST(TrainerRun, ADaemonThatDiesFailsTheRunOfThreads) {
 json run_of(const std::string& policy, const std::string& more) {
   Trainer trainer(
       words("--workload svm --workers 4 --generate --samples 4000 --budget each "
-            "--max-iterations 40 --json --csv-dir none --policy " +
+            "--max-iterations 40 --json --policy " +
             policy + " " + more));
   EXPECT_EQ(trainer.wait(), "exit status 0") << trainer.err();
   const json report = json::parse(trainer.out(), nullptr, false);
@@ -397,7 +397,7 @@ void expect_refused(const std::string& compare, const std::string& reason) {
   const TemporaryDirectory csv;
   Trainer trainer(
       words("--workload mf --workers 3 --generate --max-iterations 5 --daemon unix:/no/such/socket "
-            "--csv-dir " +
+            "--out " +
             (csv.path() / "new").string() + " --compare " + compare));
   EXPECT_EQ(trainer.wait(), "exit status 2") << compare;
   EXPECT_EQ(trainer.out(), "");
@@ -413,8 +413,7 @@ TEST(TrainerRun, AWrongPolicyAnywhereInAListIsRefusedBeforeTheFirstRun) {
 
 TEST(TrainerRun, QueuesThatNeedTooMuchMemoryAreRefusedBeforeTheFirstRun) {
   Trainer trainer(
-      words("--workload mf --workers 200 --compare bsp,hop:ring,max_ig=100 --generate --csv-dir "
-            "none"));
+      words("--workload mf --workers 200 --compare bsp,hop:ring,max_ig=100 --generate"));
   EXPECT_EQ(trainer.wait(), "exit status 2");
   EXPECT_THAT(trainer.err(),
               AllOf(HasSubstr("hop:ring,max_ig=100: 200 workers"), HasSubstr("allowed: 2 GiB")));
@@ -549,7 +548,7 @@ TEST(TrainerRun, AReaderThatGoesAwayLeavesNothingBehind) {
   spawn.program = SYNCD_TEST_BIN_DIR "/reference_trainer";
   spawn.arguments = words(
       "--workload mf --workers 2 --compare bsp,asp --generate --samples 2000 --iteration-ms 5 "
-      "--max-iterations 10 --csv-dir none");
+      "--max-iterations 10");
   spawn.output_fd = pipe[1];
   ChildProcess trainer = ChildProcess::start(spawn);
   ::close(pipe[0]);
@@ -579,7 +578,7 @@ TEST(TrainerRun, NothingOutlivesAKilledTrainer) {
 TEST(TrainerRun, ADaemonThatDiesFailsTheRunWithItsReason) {
   Trainer trainer(
       words("--workload mf --workers 2 --compare bsp,asp --generate --samples 2000 "
-            "--iteration-ms 20 --max-iterations 100000 --verbose --csv-dir none"));
+            "--iteration-ms 20 --max-iterations 100000 --verbose"));
   trainer.wait_for_start(2);
   const std::vector<pid_t> daemons = trainer.daemons();
   ASSERT_EQ(daemons.size(), 1U);
@@ -595,7 +594,7 @@ TEST(TrainerRun, AJobThatTheDaemonRefusesFailsItsRunAndTheOthersGoOn) {
   // A graph's file is the daemon's to read.
   Trainer trainer(
       words("--workload mf --workers 2 --compare hop:file:/no/such/graph,asp --generate --samples "
-            "2000 --iteration-ms 1 --max-iterations 5 --csv-dir none --json --daemon " +
+            "2000 --iteration-ms 1 --max-iterations 5 --json --daemon " +
             daemon.address()));
   EXPECT_EQ(trainer.wait(), "exit status 1");
   const json report = json::parse(trainer.out());
@@ -609,7 +608,7 @@ TEST(TrainerRun, AThreadThatFailsIsThatWorkersFailure) {
   const HastyDaemon daemon;
   Trainer trainer(
       words("--workload mf --workers 2 --workers-as threads --compare hop:file:/no/such/graph,asp "
-            "--generate --samples 2000 --iteration-ms 1 --max-iterations 5 --csv-dir none --json "
+            "--generate --samples 2000 --iteration-ms 1 --max-iterations 5 --json "
             "--daemon " +
             daemon.address()));
   EXPECT_EQ(trainer.wait(), "exit status 1");
@@ -655,7 +654,7 @@ TEST(TrainerRun, VirtualTimeNeedsNoDaemonAndRepeatsItself) {
     Trainer trainer(
         words("--workload mf --workers 40 --compare bsp,specsync+asp,hop:ring,max_ig=3 --generate "
               "--samples 2000 --virtual-time --iteration-time uniform_each:1000-3000 "
-              "--max-iterations 20 --csv-dir none --json --daemon unix:/no/such/syncd.sock"));
+              "--max-iterations 20 --json --daemon unix:/no/such/syncd.sock"));
     EXPECT_EQ(trainer.wait(), "exit status 0");
     return trainer.out();
   };

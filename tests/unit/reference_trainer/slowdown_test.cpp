@@ -1,78 +1,136 @@
-// Slowdowns: what is taken, what is refused and how, and that draws depend on the key alone.
+// --slowdown: every form means the same in a run with a clock and in virtual time, and so does
+// every refusal. What the forms mean is tested with their parser (unit/sim/slowdown_test.cpp).
 #include "reference_trainer/slowdown.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include "reference_trainer/host_exchange.h"
+#include "reference_trainer/options.h"
+#include "reference_trainer/store_loop.h"
+#include "reference_trainer/virtual_run.h"
+#include "tests/unit/reference_trainer/loop_support.h"
 #include "tests/unit/reference_trainer/support.h"
 
 namespace syncd::trainer {
 namespace {
 
-using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-std::string refusal(std::string_view text, int workers = 4) {
-  return testing::error_of<SlowdownError>([&] { Slowdown::parse(text, workers); });
-}
+constexpr std::int64_t kIterationUs = 10'000;
+constexpr std::int64_t kIterations = 60;
 
-double slow_share(const Slowdown& slowdown, int worker, double factor) {
-  int slow = 0;
-  for (int i = 0; i < 10'000; ++i) slow += slowdown.factor(1, worker, i) == factor;
-  return slow / 10'000.0;
-}
-
-TEST(Slowdown, NoneLeavesEverythingAsItIs) {
-  const Slowdown slowdown = Slowdown::parse("none", 4);
-  EXPECT_EQ(slowdown.factor(1, 0, 0), 1);
-  EXPECT_EQ(slowdown.largest_factor(), 1);
-}
-
-TEST(Slowdown, FixedConcernsTheNamedWorkersAlone) {
-  const Slowdown slowdown = Slowdown::parse("fixed:3=4x,1=1.5x", 4);
-  EXPECT_EQ(slowdown.factor(1, 0, 9), 1);
-  EXPECT_EQ(slowdown.factor(1, 1, 9), 1.5);
-  EXPECT_EQ(slowdown.factor(2, 3, 0), 4);
-  EXPECT_EQ(slowdown.largest_factor(), 4);
-}
-
-TEST(Slowdown, RandomComesAsOftenAsAsked) {
-  EXPECT_NEAR(slow_share(Slowdown::parse("random:6x@0.05", 4), 2, 6), 0.05, 0.01);
-  EXPECT_NEAR(slow_share(Slowdown::parse("random:6x@1/n", 4), 2, 6), 0.25, 0.02);
-  EXPECT_NEAR(slow_share(Slowdown::parse("random:6x@1/n", 16), 2, 6), 1.0 / 16, 0.01);
-  EXPECT_NEAR(slow_share(Slowdown::parse("random:2x@3/8", 4), 0, 2), 0.375, 0.02);
-  EXPECT_EQ(slow_share(Slowdown::parse("random:2x@0", 4), 0, 2), 0);
-  EXPECT_EQ(slow_share(Slowdown::parse("random:2x@1", 4), 0, 2), 1);
-}
-
-TEST(Slowdown, DrawsDependOnSeedWorkerAndIterationOnly) {
-  const Slowdown one = Slowdown::parse("random:6x@1/2", 4);
-  const Slowdown two = Slowdown::parse("random:6x@1/2", 4);
-  int differ_by_worker = 0;
-  int differ_by_seed = 0;
-  for (int i = 99; i >= 0; --i) {
-    EXPECT_EQ(one.factor(1, 2, i), two.factor(1, 2, i));
-    differ_by_worker += one.factor(1, 2, i) != one.factor(1, 3, i);
-    differ_by_seed += one.factor(1, 2, i) != one.factor(2, 2, i);
+// Grants one iteration after the other.
+class Granting : public Coordinator {
+ public:
+  void join() override {}
+  std::optional<Step> begin(std::int64_t) override { return Step{.iteration = next_}; }
+  std::string waiting_for() const override { return ""; }
+  bool should_resync() const override { return false; }
+  void restarted(std::int64_t) override {}
+  bool push(std::int64_t iteration, const PushReport&) override {
+    next_ = iteration + 1;
+    return false;
   }
-  EXPECT_GT(differ_by_worker, 20);
-  EXPECT_GT(differ_by_seed, 20);
+  void leave() override {}
+
+ private:
+  std::int64_t next_ = 0;
+};
+
+class SlowdownForms : public ::testing::TestWithParam<const char*> {
+ protected:
+  // Computing times by worker, in microseconds, of a run with a clock that moves when it is asked
+  // to sleep.
+  std::vector<std::int64_t> with_clock() const {
+    BoardConfig config{};
+    config.workload = workload;
+    config.budget = static_cast<std::int32_t>(Budget::kEach);
+    config.iterations = kIterations;
+    config.iteration_us = kIterationUs;
+    set_field(config.slowdown, GetParam(), "slowdown");
+    const RunBoard board = RunBoard::create(config);
+    ParameterStore store = ParameterStore::create({.parameters = 1}, std::vector<float>{0});
+    std::vector<std::int64_t> times;
+    for (int worker = 0; worker < workload.workers; ++worker) {
+      testing::CountingStepper stepper;
+      testing::FakeClock clock;
+      Granting coordinator;
+      HostParameterExchange exchange(store, stepper);
+      StoreLoop(worker, board, exchange, stepper, coordinator, clock).run();
+      times.push_back(board.slot(worker).computing_us.load());
+    }
+    return times;
+  }
+
+  std::vector<std::int64_t> in_virtual_time() const {
+    const SharedArrays data = testing::small_data(WorkloadKind::kSvm);
+    RunSettings settings;
+    settings.workload = workload;
+    settings.policy = "asp";
+    settings.budget = Budget::kEach;
+    settings.iterations = kIterations;
+    settings.slowdown = GetParam();
+    const RunResult result = run_virtually(settings, {.iteration_time = "constant:10"},
+                                           *make_workload(workload, data), data, {});
+    EXPECT_EQ(result.failure, "");
+    std::vector<std::int64_t> times;
+    for (const WorkerResult& worker : result.workers) {
+      times.push_back(std::llround(worker.computing_s * 1e6));
+    }
+    return times;
+  }
+
+  WorkloadConfig workload = testing::small_config(WorkloadKind::kSvm);  // of 3 workers
+};
+
+TEST_P(SlowdownForms, MeanTheSameWithAClockAndInVirtualTime) {
+  const sim::SlowFactors slow = slow_factors(GetParam(), workload);
+  std::vector<std::int64_t> expected;
+  for (Rank worker = 0; worker < 3; ++worker) {
+    double sum = 0;
+    for (Iteration k = 0; k < kIterations; ++k) sum += slow(worker, k);
+    expected.push_back(std::llround(sum * kIterationUs));
+  }
+  EXPECT_EQ(with_clock(), expected);
+  EXPECT_EQ(in_virtual_time(), expected);
+  const bool all_even = std::accumulate(expected.begin(), expected.end(), std::int64_t{0}) ==
+                        3 * kIterations * kIterationUs;
+  EXPECT_EQ(all_even, std::string(GetParam()) == "none") << "the check would pass on nothing";
 }
 
-TEST(Slowdown, ErrorsNameTheMistakeAndWhatIsAllowed) {
-  EXPECT_THAT(refusal("sometimes"), AllOf(HasSubstr("'sometimes' is not a kind of slowdown"),
-                                          HasSubstr("random:6x@1/n"), HasSubstr("fixed:3=4x")));
-  EXPECT_THAT(refusal("random:6x"), HasSubstr("the probability is missing"));
-  EXPECT_THAT(refusal("random:6@0.1"), HasSubstr("the factor '6' does not end in x"));
-  EXPECT_THAT(refusal("random:0.5x@0.1"), HasSubstr("'0.5x' is not a factor from 1x to 1000x"));
-  EXPECT_THAT(refusal("random:6x@1.5"), HasSubstr("'1.5' is not a probability"));
-  EXPECT_THAT(refusal("random:6x@1/0"), HasSubstr("'1/0' is not a probability"));
-  EXPECT_THAT(refusal("random:6x@-1"), HasSubstr("'-1' is not a probability"));
-  EXPECT_THAT(refusal("fixed:4=4x"), HasSubstr("there is no worker 4; the workers are 0 to 3"));
-  EXPECT_THAT(refusal("fixed:3"), HasSubstr("'3' is not WORKER=FACTORx"));
-  EXPECT_THAT(refusal("fixed:"), HasSubstr("'' is not WORKER=FACTORx"));
-  EXPECT_THAT(refusal("fixed:3=4x,"), HasSubstr("'' is not WORKER=FACTORx"));
-  EXPECT_THAT(refusal("fixed:3=2000x"), HasSubstr("'2000x' is not a factor"));
+INSTANTIATE_TEST_SUITE_P(Texts, SlowdownForms,
+                         ::testing::Values("none", "random:6x@0.05", "random:6x@1/8",
+                                           "random:6x@3/8", "random:6x@1/n", "random:6x@2/n",
+                                           "random:0.5x@1", "fixed:2=4x", "fixed:2=4x,0=1.5x",
+                                           "fixed:1=0.5x", "fixed:1=2000x"));
+
+std::string refusal(const char* text, bool virtual_time) {
+  std::vector<const char*> words{"reference_trainer", "--workload", "mf", "--workers", "3",
+                                 "--generate",        "--slowdown", text};
+  if (virtual_time) words.push_back("--virtual-time");
+  const ParsedCommand command = parse_command(static_cast<int>(words.size()), words.data());
+  EXPECT_EQ(command.exit_status.value_or(0), 2) << text;
+  return command.text;
+}
+
+TEST(Slowdown, IsRefusedInTheSameWordsWithAClockAndInVirtualTime) {
+  ::unsetenv("SYNCD_ADDR");
+  for (const char* text : {"sometimes", "random", "random:6x", "random:6@0.1", "random:0x@0.1",
+                           "random:6x@1.5", "random:6x@9/8", "random:6x@1/0", "random:6x@4/n",
+                           "fixed:", "fixed:3=4x", "fixed:1", "fixed:1=4x,"}) {
+    const std::string with_clock = refusal(text, false);
+    EXPECT_THAT(with_clock, HasSubstr("--slowdown")) << text;
+    EXPECT_EQ(with_clock, refusal(text, true)) << text;
+    // As a worker reports it, and as a run in virtual time does that checked nothing before.
+    const auto config = testing::small_config(WorkloadKind::kMf);
+    EXPECT_EQ(testing::error_of<SlowdownError>([&] { slow_factors(text, config); }) + "\n",
+              with_clock);
+  }
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 
 #include <cmath>
 
+#include "reference_trainer/slowdown.h"
 #include "reference_trainer/workload.h"
 #include "support.h"
 
@@ -230,7 +231,8 @@ TEST_F(VirtualRunTest, WrongSettingsAreNamed) {
               HasSubstr("--iteration-time: "));
   virtually.iteration_time = "constant:20";
   settings.slowdown = "fixed:9=4x";
-  EXPECT_THAT(error_of<std::invalid_argument>([&] { run("bsp"); }), HasSubstr("worker 9"));
+  EXPECT_EQ(error_of<SlowdownError>([&] { run("bsp"); }),
+            "--slowdown: there is no worker 9; allowed: 0 to 2");
 }
 
 }  // namespace

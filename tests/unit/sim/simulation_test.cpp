@@ -344,7 +344,7 @@ TEST(Simulation, OptionsThatMakeNoSenseAreNamed) {
   EXPECT_THAT(error_of([](Options& o) {
                 o.slowdown.fixed = {{16, 2.0}};
               }),
-              HasSubstr("worker 16, but there are only ranks 0 to 15"));
+              HasSubstr("there is no worker 16; allowed: 0 to 15"));
   const auto with = [&](std::vector<TimedEvent> events) {
     return error_of([&](Options& o) { o.events = events; });
   };

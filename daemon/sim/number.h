@@ -1,0 +1,29 @@
+// The words that texts of the simulator are made of. Pure functions.
+#pragma once
+
+#include <charconv>
+#include <cmath>
+#include <optional>
+#include <string_view>
+#include <utility>
+
+namespace syncd::sim {
+
+// A whole text as a number. from_chars knows neither blanks nor signs other than minus.
+inline std::optional<double> number(std::string_view text) {
+  double value = 0;
+  const auto [end, code] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (code != std::errc{} || end != text.data() + text.size() || !std::isfinite(value)) {
+    return std::nullopt;
+  }
+  return value;
+}
+
+// What lies before and behind the first `at`; nothing behind where there is none.
+inline std::pair<std::string_view, std::string_view> split(std::string_view text, char at) {
+  const std::size_t position = text.find(at);
+  if (position == std::string_view::npos) return {text, {}};
+  return {text.substr(0, position), text.substr(position + 1)};
+}
+
+}  // namespace syncd::sim
