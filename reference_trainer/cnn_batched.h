@@ -1,15 +1,16 @@
-// C3F2-Net (cnn_network.h) for devices that are fast when one function runs for very many places at
-// once: every step is made for all samples of a batch together. The network is written once,
-// against a Device (device_steps.h); a GPU is one, and the tests run the very same steps on the
-// CPU, where they are held against the plain network. Used by one thread.
+// C3F2-Net (cnn_network.h), written once for all devices, against a Device (device_steps.h): a GPU,
+// which is fast when one function runs for very many places at once, and the CPU. Every step is
+// made for all samples of a batch together, or for as many as the device takes at a time. Used by
+// one thread.
 //
 // What lies behind a convolution is ordered [channel][sample][place], so that each convolution is
-// one product of matrices for the whole batch, and so is the gradient of its weights. The first
+// one product of matrices for all these samples, and so is the gradient of its weights. The first
 // layer's patches are gathered from the images where these are (FloatImages, StoredImages). Bias,
 // rectifier and pool are one step in each direction: of four values of which none is positive the
 // pool chooses none, and only the chosen one has a derivative.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstddef>
@@ -17,6 +18,7 @@
 #include <memory>
 #include <span>
 #include <stdexcept>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -70,8 +72,11 @@ struct FloatImages {
   Index channels;
   Index area;
 
-  SYNCD_TRAINER_DEVICE float value(Index channel, Index sample, Index place) const {
-    return values[(std::size_t{sample} * channels + channel) * area + place];
+  FloatImages from(Index sample) const {
+    return {values + std::size_t{sample} * channels * area, labels + sample, channels, area};
+  }
+  SYNCD_TRAINER_DEVICE const float* plane(Index channel, Index sample) const {
+    return values + (std::size_t{sample} * channels + channel) * area;
   }
   SYNCD_TRAINER_DEVICE Index label(Index sample) const { return labels[sample]; }
 };
@@ -85,9 +90,18 @@ struct StoredImages {
   Index channels;
   Index area;
 
-  SYNCD_TRAINER_DEVICE float value(Index channel, Index sample, Index place) const {
-    const std::size_t plane = std::size_t{chosen[sample]} * channels + channel;
-    return normal[channel * 256 + pixels[plane * area + place]];
+  StoredImages from(Index sample) const {
+    return {pixels, labels, normal, chosen + sample, channels, area};
+  }
+  struct Plane {
+    const std::uint8_t* pixels;
+    const float* normal;
+
+    SYNCD_TRAINER_DEVICE float operator[](std::size_t place) const { return normal[pixels[place]]; }
+  };
+  SYNCD_TRAINER_DEVICE Plane plane(Index channel, Index sample) const {
+    return {pixels + (std::size_t{chosen[sample]} * channels + channel) * area,
+            normal + channel * 256};
   }
   SYNCD_TRAINER_DEVICE Index label(Index sample) const { return labels[chosen[sample]]; }
 };
@@ -98,12 +112,28 @@ struct PooledPlanes {
   Index samples;
   Index area;
 
-  SYNCD_TRAINER_DEVICE float value(Index channel, Index sample, Index place) const {
-    return values[(channel * samples + sample) * area + place];
+  SYNCD_TRAINER_DEVICE const float* plane(Index channel, Index sample) const {
+    return values + (channel * samples + sample) * area;
   }
 };
 
 // ---- What is done at one place
+//
+// Where places lie in planes, plane() does all of one, for a device that does one place after the
+// other: what they have in common is worked out once, and the inner loops run along rows. It
+// computes the same values, bit by bit.
+
+// The places [first, last) of a row that have a neighbour so many columns to the right.
+struct Reach {
+  std::ptrdiff_t first;
+  std::ptrdiff_t last;
+
+  SYNCD_TRAINER_DEVICE Reach(std::ptrdiff_t right, std::ptrdiff_t width)
+      : first(right < 0 ? -right : 0), last(right > 0 ? width - right : width) {
+    if (first > width) first = width;
+    if (last < first) last = first;
+  }
+};
 
 // One value of the patches [patch][sample][place].
 template <typename Source>
@@ -112,22 +142,58 @@ struct GatherPatches {
   Source source;
   float* columns;
 
+  // What all places of a plane [patch][sample] have in common. Beyond the upper or left border,
+  // what is below or right by these wraps around to something very large.
+  struct Patch {
+    Index channel;
+    Index sample;
+    Index below;
+    Index right;
+
+    SYNCD_TRAINER_DEVICE Patch(const BatchedConv& conv, Index plane) {
+      const Index patch = conv.samples.divide(plane);
+      sample = plane - patch * conv.samples.divisor();
+      channel = conv.window.divide(patch);
+      const Index within = patch - channel * conv.window.divisor();
+      const Index ky = conv.kernel.divide(within);
+      below = ky - conv.kernel.divisor() / 2;
+      right = within - ky * conv.kernel.divisor() - conv.kernel.divisor() / 2;
+    }
+  };
+
   SYNCD_TRAINER_DEVICE void operator()(Index i) const {
+    const Index width = conv.width.divisor();
     const Index plane = conv.area.divide(i);
     const Index place = i - plane * conv.area.divisor();
-    const Index patch = conv.samples.divide(plane);
-    const Index sample = plane - patch * conv.samples.divisor();
-    const Index channel = conv.window.divide(patch);
-    const Index within = patch - channel * conv.window.divisor();
-    const Index ky = conv.kernel.divide(within);
-    const Index kx = within - ky * conv.kernel.divisor();
+    const Patch patch(conv, plane);
     const Index y = conv.width.divide(place);
-    const Index x = place - y * conv.width.divisor();
-    // Beyond the upper or left border these wrap around to something very large.
-    const Index row = y + ky - conv.kernel.divisor() / 2;
-    const Index column = x + kx - conv.kernel.divisor() / 2;
-    const bool inside = row < conv.height && column < conv.width.divisor();
-    columns[i] = inside ? source.value(channel, sample, row * conv.width.divisor() + column) : 0.0F;
+    const Index row = y + patch.below;
+    const Index column = place - y * width + patch.right;
+    const bool inside = row < conv.height && column < width;
+    columns[i] = inside ? source.plane(patch.channel, patch.sample)[row * width + column] : 0.0F;
+  }
+
+  SYNCD_TRAINER_DEVICE Index planes() const { return conv.patch * conv.samples.divisor(); }
+  SYNCD_TRAINER_DEVICE void plane(Index at) const {
+    const Index width = conv.width.divisor();
+    const Patch patch(conv, at);
+    const auto from = source.plane(patch.channel, patch.sample);
+    const std::ptrdiff_t right = static_cast<std::int32_t>(patch.right);
+    const Reach reach(right, width);
+    float* to = columns + std::size_t{at} * conv.area.divisor();
+    for (Index y = 0; y < conv.height; ++y, to += width) {
+      const Index row = y + patch.below;
+      if (row >= conv.height) {
+        for (Index x = 0; x < width; ++x) to[x] = 0;
+        continue;
+      }
+      const std::ptrdiff_t first = std::ptrdiff_t{row} * width + right;
+      for (std::ptrdiff_t x = 0; x < reach.first; ++x) to[x] = 0;
+      for (std::ptrdiff_t x = reach.first; x < reach.last; ++x) {
+        to[x] = from[static_cast<std::size_t>(first + x)];
+      }
+      for (std::ptrdiff_t x = reach.last; x < width; ++x) to[x] = 0;
+    }
   }
 };
 
@@ -140,26 +206,54 @@ struct CollectPatches {
   float* input;
 
   SYNCD_TRAINER_DEVICE void operator()(Index i) const {
+    const Index width = conv.width.divisor();
     const Index plane = conv.area.divide(i);
     const Index place = i - plane * conv.area.divisor();
+    const Index y = conv.width.divide(place);
+    const Index x = place - y * width;
+    float sum = 0;
+    for_each_patch(plane, [&](const float* patches, Index below, Index right) {
+      const Index row = y + below;
+      const Index column = x + right;
+      if (row < conv.height && column < width) sum += patches[row * width + column];
+    });
+    input[i] = sum;
+  }
+
+  SYNCD_TRAINER_DEVICE Index planes() const { return conv.channels_in * conv.samples.divisor(); }
+  SYNCD_TRAINER_DEVICE void plane(Index at) const {
+    const Index width = conv.width.divisor();
+    float* sums = input + std::size_t{at} * conv.area.divisor();
+    for (Index i = 0; i < conv.area.divisor(); ++i) sums[i] = 0;
+    for_each_patch(at, [&](const float* patches, Index below, Index wrapped) {
+      const std::ptrdiff_t right = static_cast<std::int32_t>(wrapped);
+      const Reach reach(right, width);
+      float* to = sums;
+      for (Index y = 0; y < conv.height; ++y, to += width) {
+        const Index row = y + below;
+        if (row >= conv.height) continue;
+        const float* from = patches + (std::ptrdiff_t{row} * width + right);
+        for (std::ptrdiff_t x = reach.first; x < reach.last; ++x) to[x] += from[x];
+      }
+    });
+  }
+
+  // visit(the patches' plane, and how far below and right in it a place is found), for all patches
+  // that a plane's places are in. Beyond the upper or left border, the latter wrap around to
+  // something very large.
+  template <typename Visit>
+  SYNCD_TRAINER_DEVICE void for_each_patch(Index plane, const Visit& visit) const {
     const Index channel = conv.samples.divide(plane);
     const Index sample = plane - channel * conv.samples.divisor();
-    const Index y = conv.width.divide(place);
-    const Index x = place - y * conv.width.divisor();
     const Index kernel = conv.kernel.divisor();
     const Index step = conv.samples.divisor() * conv.area.divisor();
     const float* patches = columns + std::size_t{channel} * conv.window.divisor() * step +
                            sample * conv.area.divisor();
-    float sum = 0;
     for (Index ky = 0; ky < kernel; ++ky) {
       for (Index kx = 0; kx < kernel; ++kx, patches += step) {
-        const Index row = y + kernel / 2 - ky;
-        const Index column = x + kernel / 2 - kx;
-        const bool inside = row < conv.height && column < conv.width.divisor();
-        if (inside) sum += patches[row * conv.width.divisor() + column];
+        visit(patches, kernel / 2 - ky, kernel / 2 - kx);
       }
     }
-    input[i] = sum;
   }
 };
 
@@ -169,6 +263,7 @@ struct PooledPlace {
   BatchedConv conv;
   bool by_sample;
 
+  SYNCD_TRAINER_DEVICE Index planes() const { return conv.channels_out * conv.samples.divisor(); }
   SYNCD_TRAINER_DEVICE Index plane(Index i) const { return conv.pooled_area.divide(i); }
   SYNCD_TRAINER_DEVICE Index channel(Index i) const { return conv.samples.divide(plane(i)); }
 
@@ -200,21 +295,43 @@ struct BiasRectifyPool {
   std::uint8_t* chosen;
 
   SYNCD_TRAINER_DEVICE void operator()(Index i) const {
-    const float* square = products + place.square(i);
-    const float of_channel = bias[place.channel(i)];
-    const Index width = place.conv.width.divisor();
-    std::uint8_t best = kNoneChosen;
-    float largest = 0;
-    for (std::uint8_t corner = 0; corner < 4; ++corner) {
-      const float value = square[corner / 2 * width + corner % 2] + of_channel;
-      // Written so that a NaN goes through.
-      if (!(value <= largest)) {
-        largest = value;
-        best = corner;
+    const float* upper = products + place.square(i);
+    pool(upper, upper + place.conv.width.divisor(), bias[place.channel(i)], pooled[place(i)],
+         chosen[i]);
+  }
+
+  SYNCD_TRAINER_DEVICE Index planes() const { return place.planes(); }
+  SYNCD_TRAINER_DEVICE void plane(Index at) const {
+    const Index width = place.conv.pooled_width.divisor();
+    const Index first = at * place.conv.pooled_area.divisor();
+    const Index end = first + place.conv.pooled_area.divisor();
+    const float of_channel = bias[place.channel(first)];
+    for (Index row = first; row < end; row += width) {
+      const float* upper = products + place.square(row);
+      const float* lower = upper + 2 * std::size_t{width};
+      float* values = pooled + place(row);
+      std::uint8_t* corners = chosen + row;
+      for (Index x = 0; x < width; ++x) {
+        pool(upper + 2 * x, lower + 2 * x, of_channel, values[x], corners[x]);
       }
     }
-    pooled[place(i)] = largest;
-    chosen[i] = best;
+  }
+
+  // The largest of four, the first of equals; of NaNs alone one is left. Without a branch, which a
+  // CPU would guess wrong half of the time.
+  SYNCD_TRAINER_DEVICE static void pool(const float* upper, const float* lower, float bias,
+                                        float& value, std::uint8_t& corner) {
+    const float above = upper[1] > upper[0] ? upper[1] : upper[0];
+    const float below = lower[1] > lower[0] ? lower[1] : lower[0];
+    const float largest = below > above ? below : above;
+    const float sum = largest + bias;
+    // How many of the first three are not it.
+    const int not_0 = upper[0] != largest;
+    const int not_1 = (upper[1] != largest) & not_0;
+    const int not_2 = (lower[0] != largest) & not_1;
+    const int none = sum <= 0;
+    value = sum < 0 ? 0 : sum;
+    corner = static_cast<std::uint8_t>(none * kNoneChosen + (1 - none) * (not_0 + not_1 + not_2));
   }
 };
 
@@ -226,12 +343,32 @@ struct PoolRectifyBackward {
   float* d_products;
 
   SYNCD_TRAINER_DEVICE void operator()(Index i) const {
-    float* square = d_products + place.square(i);
-    const float derivative = d_pooled[place(i)];
-    const Index width = place.conv.width.divisor();
-    for (std::uint8_t corner = 0; corner < 4; ++corner) {
-      square[corner / 2 * width + corner % 2] = corner == chosen[i] ? derivative : 0.0F;
+    float* upper = d_products + place.square(i);
+    spread(d_pooled[place(i)], chosen[i], upper, upper + place.conv.width.divisor());
+  }
+
+  SYNCD_TRAINER_DEVICE Index planes() const { return place.planes(); }
+  SYNCD_TRAINER_DEVICE void plane(Index at) const {
+    const Index width = place.conv.pooled_width.divisor();
+    const Index first = at * place.conv.pooled_area.divisor();
+    const Index end = first + place.conv.pooled_area.divisor();
+    for (Index row = first; row < end; row += width) {
+      float* upper = d_products + place.square(row);
+      float* lower = upper + 2 * std::size_t{width};
+      const float* derivatives = d_pooled + place(row);
+      const std::uint8_t* corners = chosen + row;
+      for (Index x = 0; x < width; ++x) {
+        spread(derivatives[x], corners[x], upper + 2 * x, lower + 2 * x);
+      }
     }
+  }
+
+  SYNCD_TRAINER_DEVICE static void spread(float derivative, std::uint8_t corner, float* upper,
+                                          float* lower) {
+    upper[0] = corner == 0 ? derivative : 0.0F;
+    upper[1] = corner == 1 ? derivative : 0.0F;
+    lower[0] = corner == 2 ? derivative : 0.0F;
+    lower[1] = corner == 3 ? derivative : 0.0F;
   }
 };
 
@@ -282,7 +419,8 @@ struct RectifyBackward {
   SYNCD_TRAINER_DEVICE void store(Index i, float sum) const { d_bias[i] += sum; }
 };
 
-// One sample: see cross_entropy() in cnn_layers.h.
+// One sample: softmax and cross-entropy of its scores, which are replaced by the loss's
+// derivatives.
 template <typename Source>
 struct CrossEntropy {
   Index classes;
@@ -327,16 +465,15 @@ class CnnSteps {
         hidden_(shape.hidden),
         samples_max_(samples_max),
         blocks_{make_block(device, 0), make_block(device, 1), make_block(device, 2)},
-        products_(device, samples_max * largest(&ConvShape::outputs)),
+        products_(device, slice_of(samples_max) * largest(&ConvShape::outputs)),
         hidden_values_(device, samples_max * shape.hidden),
         d_hidden_(device, samples_max * shape.hidden),
         scores_(device, samples_max * shape.classes),
         losses_(device, samples_max),
         correct_(device, samples_max),
         d_pooled_(device, samples_max * largest(&ConvShape::outputs) / 4),
-        d_next_(device, samples_max * largest(&ConvShape::outputs) / 4),
-        d_columns_(device, samples_max * largest(&ConvShape::columns)) {
-    if (samples_max * largest(&ConvShape::columns) > kCountMax) {
+        d_next_(device, samples_max * largest(&ConvShape::outputs) / 4) {
+    if (slice_of(samples_max) * largest(&ConvShape::columns) > kCountMax) {
       throw std::invalid_argument("a batch is larger than a device counts");
     }
   }
@@ -353,10 +490,12 @@ class CnnSteps {
   }
 
   // Adds what the samples of the latest forward() say.
-  void backward(Device& device, const float* parameters, float* gradient, std::size_t samples) {
+  template <typename Source>
+  void backward(Device& device, const float* parameters, const Source& source, float* gradient,
+                std::size_t samples) {
     connected_backward(device, parameters, gradient, samples);
     for (std::size_t i = blocks_.size(); i-- > 0;) {
-      convolve_backward(device, parameters, gradient, i, samples);
+      convolve_backward(device, parameters, source, gradient, i, samples);
     }
   }
 
@@ -367,26 +506,21 @@ class CnnSteps {
   void convolve(Device& device, const float* parameters, const Source& source,
                 std::size_t samples) {
     if (samples > samples_max_) {
-      throw std::invalid_argument("a batch is larger than the backend was made for");
+      throw std::invalid_argument("a batch is larger than the network was made for");
     }
-    for (std::size_t i = 0; i < blocks_.size(); ++i) {
-      const BatchedConv conv(layout_.conv[i], samples);
-      Block& block = blocks_[i];
-      if (i == 0) {
-        gather(device, conv, source, block);
-      } else {
-        gather(
-            device, conv,
-            PooledPlanes{blocks_[i - 1].pooled.data(), conv.samples.divisor(), conv.area.divisor()},
-            block);
+    for_each_slice(samples, [&](std::size_t first, std::size_t count) {
+      for (std::size_t i = 0; i < blocks_.size(); ++i) {
+        const BatchedConv conv(layout_.conv[i], count);
+        const Slice own = slice(i, first);
+        gather(device, conv, source, i, first);
+        device.multiply(Transpose::kNo, Transpose::kNo, conv.channels_out, conv.planes(),
+                        conv.patch, parameters + layout_.layers[i].weights, own.columns,
+                        Into::kOverwrite, products_.data());
+        device.for_each(conv.pooled(), BiasRectifyPool{pooled_place(conv, i), products_.data(),
+                                                       parameters + layout_.layers[i].bias,
+                                                       own.pooled, own.chosen});
       }
-      device.multiply(Transpose::kNo, Transpose::kNo, conv.channels_out, conv.planes(), conv.patch,
-                      parameters + layout_.layers[i].weights, block.columns.data(),
-                      Into::kOverwrite, products_.data());
-      device.for_each(conv.pooled(), BiasRectifyPool{pooled_place(conv, i), products_.data(),
-                                                     parameters + layout_.layers[i].bias,
-                                                     block.pooled.data(), block.chosen.data()});
-    }
+    });
   }
 
   // What is behind them.
@@ -421,24 +555,29 @@ class CnnSteps {
   }
 
   // Back through one convolution, from the last (2) to the first (0); adds its gradient.
-  void convolve_backward(Device& device, const float* parameters, float* gradient, std::size_t i,
-                         std::size_t samples) {
-    const BatchedConv conv(layout_.conv[i], samples);
+  template <typename Source>
+  void convolve_backward(Device& device, const float* parameters, const Source& source,
+                         float* gradient, std::size_t i, std::size_t samples) {
     const CnnLayout::Layer& layer = layout_.layers[i];
-    const Block& block = blocks_[i];
-    const PooledPlace place = pooled_place(conv, i);
-    device.for_each(conv.pooled(), PoolRectifyBackward{place, d_pooled_.data(), block.chosen.data(),
-                                                       products_.data()});
-    device.reduce(
-        conv.channels_out, conv.pooled() / conv.channels_out,
-        ConvBiasGradient{place, d_pooled_.data(), block.chosen.data(), gradient + layer.bias});
-    device.multiply(Transpose::kNo, Transpose::kYes, conv.channels_out, conv.patch, conv.planes(),
-                    products_.data(), block.columns.data(), Into::kAdd, gradient + layer.weights);
-    if (i == 0) return;  // nobody asks for the derivatives of the images
-    device.multiply(Transpose::kYes, Transpose::kNo, conv.patch, conv.planes(), conv.channels_out,
-                    parameters + layer.weights, products_.data(), Into::kOverwrite,
-                    d_columns_.data());
-    device.for_each(conv.in(), CollectPatches{conv, d_columns_.data(), d_next_.data()});
+    for_each_slice(samples, [&](std::size_t first, std::size_t count) {
+      const BatchedConv conv(layout_.conv[i], count);
+      const Slice own = slice(i, first);
+      const PooledPlace place = pooled_place(conv, i);
+      if constexpr (!Device::kKeepsPatches) gather(device, conv, source, i, first);
+      const float* d_pooled = d_pooled_.data() + first * layout_.conv[i].outputs() / 4;
+      device.for_each(conv.pooled(),
+                      PoolRectifyBackward{place, d_pooled, own.chosen, products_.data()});
+      device.reduce(conv.channels_out, conv.pooled() / conv.channels_out,
+                    ConvBiasGradient{place, d_pooled, own.chosen, gradient + layer.bias});
+      device.multiply(Transpose::kNo, Transpose::kYes, conv.channels_out, conv.patch, conv.planes(),
+                      products_.data(), own.columns, Into::kAdd, gradient + layer.weights);
+      if (i == 0) return;  // nobody asks for the derivatives of the images
+      // The patches have done their work; their derivatives take their place.
+      device.multiply(Transpose::kYes, Transpose::kNo, conv.patch, conv.planes(), conv.channels_out,
+                      parameters + layer.weights, products_.data(), Into::kOverwrite, own.columns);
+      device.for_each(conv.in(), CollectPatches{conv, own.columns,
+                                                d_next_.data() + first * layout_.conv[i].inputs()});
+    });
     std::swap(d_pooled_, d_next_);
   }
 
@@ -452,9 +591,35 @@ class CnnSteps {
     Bytes chosen;
   };
 
+  // Where the values of some samples begin.
+  struct Slice {
+    float* columns;
+    float* pooled;
+    std::uint8_t* chosen;
+  };
+
+  Slice slice(std::size_t block, std::size_t first) {
+    const ConvShape& conv = layout_.conv[block];
+    return {blocks_[block].columns.data() + (Device::kKeepsPatches ? first * conv.columns() : 0),
+            blocks_[block].pooled.data() + first * conv.outputs() / 4,
+            blocks_[block].chosen.data() + first * conv.outputs() / 4};
+  }
+
+  // Of so many samples, how many the device's convolutions take at a time.
+  static std::size_t slice_of(std::size_t samples) {
+    return std::min(samples, Device::kSamplesAtOnce);
+  }
+  template <typename Visit>
+  static void for_each_slice(std::size_t samples, const Visit& visit) {
+    for (std::size_t first = 0; first < samples; first += Device::kSamplesAtOnce) {
+      visit(first, slice_of(samples - first));
+    }
+  }
+
   Block make_block(Device& device, std::size_t i) const {
     const ConvShape& conv = layout_.conv[i];
-    return {Floats(device, samples_max_ * conv.columns()),
+    const std::size_t patches = Device::kKeepsPatches ? samples_max_ : slice_of(samples_max_);
+    return {Floats(device, patches * conv.columns()),
             Floats(device, samples_max_ * conv.outputs() / 4),
             Bytes(device, samples_max_ * conv.outputs() / 4)};
   }
@@ -471,9 +636,19 @@ class CnnSteps {
     return {conv, block + 1 == blocks_.size()};
   }
 
+  // The patches of some samples in front of a convolution.
   template <typename Source>
-  static void gather(Device& device, const BatchedConv& conv, const Source& source, Block& block) {
-    device.for_each(conv.columns(), GatherPatches<Source>{conv, source, block.columns.data()});
+  void gather(Device& device, const BatchedConv& conv, const Source& source, std::size_t block,
+              std::size_t first) {
+    float* columns = slice(block, first).columns;
+    if (block == 0) {
+      const Source images = source.from(static_cast<Index>(first));
+      device.for_each(conv.columns(), GatherPatches<Source>{conv, images, columns});
+    } else {
+      const PooledPlanes planes{slice(block - 1, first).pooled, conv.samples.divisor(),
+                                conv.area.divisor()};
+      device.for_each(conv.columns(), GatherPatches<PooledPlanes>{conv, planes, columns});
+    }
   }
 
   void connect(Device& device, const float* parameters, std::size_t layer, std::size_t samples,
@@ -506,10 +681,27 @@ class CnnSteps {
   Bytes correct_;
   Floats d_pooled_;  // of the block at hand
   Floats d_next_;    // of the block before it
-  Floats d_columns_;
 };
 
-// The network for images that the host has.
+// What the samples' losses, and whether they are right, come to.
+inline BatchScore sum_up(std::span<const float> losses, std::span<const std::uint8_t> correct) {
+  BatchScore sum;
+  for (const float loss : losses) sum.loss_sum += double{loss};
+  for (const std::uint8_t right : correct) sum.correct += right;
+  return sum;
+}
+
+// Throws std::invalid_argument for images that a backend does not take.
+inline void check_batch(const CnnShape& shape, std::size_t samples_max,
+                        std::span<const float> images, std::span<const std::uint8_t> labels) {
+  if (labels.size() <= samples_max && images.size() == labels.size() * shape.pixels()) return;
+  throw std::invalid_argument("the network takes up to " + std::to_string(samples_max) +
+                              " samples of " + std::to_string(shape.pixels()) + " values; got " +
+                              std::to_string(labels.size()) + " samples, " +
+                              std::to_string(images.size()) + " values");
+}
+
+// The network for images that the host has, on a device with memory of its own.
 template <typename Device>
 class BatchedCnn : public CnnBackend {
  public:
@@ -518,7 +710,7 @@ class BatchedCnn : public CnnBackend {
       : device_(std::move(device)),
         steps_(device_, shape, layout, samples_max),
         samples_max_(samples_max),
-        pixels_(shape.pixels()),
+        shape_(shape),
         parameters_(device_, layout.parameters),
         gradient_(device_, layout.parameters),
         images_(device_, samples_max * shape.pixels()),
@@ -537,7 +729,7 @@ class BatchedCnn : public CnnBackend {
 
   BatchScore train(std::span<const float> images, std::span<const std::uint8_t> labels) override {
     forward(images, labels);
-    steps_.backward(device_, parameters_.data(), gradient_.data(), labels.size());
+    steps_.backward(device_, parameters_.data(), source_, gradient_.data(), labels.size());
     return score(labels.size());
   }
 
@@ -554,9 +746,7 @@ class BatchedCnn : public CnnBackend {
 
  private:
   void forward(std::span<const float> images, std::span<const std::uint8_t> labels) {
-    if (labels.size() > samples_max_ || images.size() != labels.size() * pixels_) {
-      throw std::invalid_argument("a batch is larger than the backend was made for");
-    }
+    check_batch(shape_, samples_max_, images, labels);
     device_.copy_in(images_.data(), images);
     device_.copy_in(labels_.data(), labels);
     steps_.forward(device_, parameters_.data(), source_, labels.size());
@@ -565,18 +755,13 @@ class BatchedCnn : public CnnBackend {
   BatchScore score(std::size_t samples) {
     device_.copy_out(std::span(host_losses_).first(samples), steps_.losses());
     device_.copy_out(std::span(host_correct_).first(samples), steps_.correct());
-    BatchScore result;
-    for (std::size_t s = 0; s < samples; ++s) {
-      result.loss_sum += double{host_losses_[s]};
-      result.correct += host_correct_[s] != 0;
-    }
-    return result;
+    return sum_up(std::span(host_losses_).first(samples), std::span(host_correct_).first(samples));
   }
 
   Device device_;
   CnnSteps<Device> steps_;
   std::size_t samples_max_;
-  std::size_t pixels_;  // of an image
+  CnnShape shape_;
   typename Device::template Buffer<float> parameters_;
   typename Device::template Buffer<float> gradient_;
   typename Device::template Buffer<float> images_;
@@ -666,11 +851,11 @@ class CnnModel {
         steps_.connected_backward(device, part.replica, part.gradient, samples);
         return;
       case 2:
-        steps_.convolve_backward(device, part.replica, part.gradient, 2, samples);
+        steps_.convolve_backward(device, part.replica, source, part.gradient, 2, samples);
         return;
       default:
-        steps_.convolve_backward(device, part.replica, part.gradient, 1, samples);
-        steps_.convolve_backward(device, part.replica, part.gradient, 0, samples);
+        steps_.convolve_backward(device, part.replica, source, part.gradient, 1, samples);
+        steps_.convolve_backward(device, part.replica, source, part.gradient, 0, samples);
     }
   }
 

@@ -14,10 +14,10 @@
 // activations and gradient is made once, for `samples_max` samples; train() gets normalized images
 // in host memory and at most that many of them; parameters() hands over the flat vector whose order
 // CnnLayout fixes, gradient() gives one in the same order. That is all that crosses the seam:
-// layers, momentum and the parameter store know nothing of each other. cnn_batched.h is the network
-// for devices that compute a whole batch at once, cuda/ what it needs of CUDA. What a backend
-// computes is held against CnnNet<double> by the tests (cnn_layers_test.cpp), to 1e-4 of the
-// gradient's norm.
+// layers, momentum and the parameter store know nothing of each other. The layers are written once
+// for all devices (cnn_batched.h); cuda/ has what they need of CUDA, cpu_device.h what of the CPU.
+// What a backend computes is held against a network in double that the tests have written down a
+// second time (cnn_reference.h there), to 1e-4 of the gradient's norm and of each derivative.
 #pragma once
 
 #include <array>
@@ -27,9 +27,29 @@
 #include <span>
 #include <vector>
 
-#include "reference_trainer/cnn_layers.h"
-
 namespace syncd::trainer {
+
+// A convolution with stride 1 whose border is padded with zeros, so that height and width stay.
+struct ConvShape {
+  std::size_t channels_in = 0;
+  std::size_t channels_out = 0;
+  std::size_t kernel = 1;  // odd
+  std::size_t height = 0;
+  std::size_t width = 0;
+
+  constexpr std::size_t area() const { return height * width; }
+  // Inputs of one output.
+  constexpr std::size_t patch() const { return channels_in * kernel * kernel; }
+  constexpr std::size_t inputs() const { return channels_in * area(); }
+  constexpr std::size_t outputs() const { return channels_out * area(); }
+  constexpr std::size_t weights() const { return channels_out * patch(); }
+  constexpr std::size_t columns() const { return patch() * area(); }  // patches side by side
+};
+
+struct BatchScore {
+  double loss_sum = 0;      // over the samples, of -log(probability of the label)
+  std::size_t correct = 0;  // samples whose label has the highest score
+};
 
 struct CnnShape {
   struct Conv {
@@ -89,46 +109,5 @@ class CnnBackend {
 
 // On the CPU, on the calling thread. train() and evaluate() take up to `samples_max` samples.
 std::unique_ptr<CnnBackend> make_cpu_backend(const CnnShape& shape, std::size_t samples_max);
-
-// The network on the CPU in a given precision. All memory is taken by the constructor. Used by one
-// thread.
-template <typename T>
-class CnnNet {
- public:
-  CnnNet(const CnnShape& shape, std::size_t samples_max);
-
-  const CnnLayout& layout() const { return layout_; }
-
-  // Forwards, and backwards if `gradient` is not empty: added to it (one value per parameter).
-  BatchScore run(std::span<const T> parameters, std::span<const T> images,
-                 std::span<const std::uint8_t> labels, std::span<T> gradient);
-
- private:
-  // What a convolution, its rectifier and its pool leave behind for the way back.
-  struct Block {
-    std::vector<T> rectified;          // [sample], before the pool
-    std::vector<T> pooled;             // [sample], the next layer's input
-    std::vector<std::uint8_t> chosen;  // [sample], by the pool
-  };
-
-  void forward(const T* parameters, const T* images, std::size_t samples);
-  void backward(const T* parameters, const T* images, std::size_t samples, T* gradient);
-
-  CnnLayout layout_;
-  std::size_t classes_;
-  std::size_t hidden_;
-  std::size_t samples_max_;
-  std::array<Block, 3> blocks_;
-  std::vector<T> hidden_values_;  // [sample][hidden]
-  std::vector<T> scores_;         // [sample][class], then their derivatives
-  std::vector<T> d_hidden_;
-  std::vector<T> d_pooled_;     // [sample], of the block at hand
-  std::vector<T> d_next_;       // [sample], of the block before it
-  std::vector<T> d_rectified_;  // of one sample of it
-  std::vector<T> columns_;      // scratch memory of the convolutions
-};
-
-extern template class CnnNet<float>;
-extern template class CnnNet<double>;
 
 }  // namespace syncd::trainer

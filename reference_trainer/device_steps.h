@@ -1,11 +1,14 @@
 // What is common to everything that is written once for all devices (cnn_batched.h, mf_batched.h,
 // svm_batched.h, device_steppers.h): what a Device is, and small pieces for what is done at one
-// place. A GPU is a Device (cuda/device.cuh); the tests run the very same steps on the CPU.
+// place. A GPU is a Device (cuda/device.cuh), and the CPU, for networks (cpu_device.h); the tests
+// have one that runs the very same steps as a GPU on the CPU.
 //
 // A Device has its own memory and does one thing after the other, by itself: the calls below only
 // tell it what to do, unless they say that they wait. It is used by one thread. Counts are at most
 // kCountMax.
 //
+//   kSamplesAtOnce               how many samples the convolutions of a network take at a time
+//   kKeepsPatches                whether their patches are kept for the way back, or gathered anew
 //   Buffer<T>(Device&, count)    its memory; T* data()
 //   Pinned<T>(Device&, count)    memory of the host, zeros at first; T* data(), and T* seen(), its
 //                                address for the device
@@ -16,7 +19,8 @@
 //   upload(T* to, const Pinned<T>&, count)      reads the host's memory when it is its turn
 //   download(Pinned<T>&, const T* from, count)  writes it then
 //   clear(T* values, count)             to 0
-//   for_each(count, function)           function(i) for i in [0, count), in any order
+//   for_each(count, function)           function(i) for i in [0, count), in any order; or, where a
+//       function has these, function.plane(i) for i in [0, function.planes()), which does the same
 //   reduce(count, terms_most, function)
 //       for i in [0, count): function.store(i, sum of function(i, t) for t in [0, terms)), where
 //       terms is function.terms(i) and terms_most says how many these are at most, or about.

@@ -14,14 +14,8 @@ enum class Into { kOverwrite, kAdd };
 
 // c (m x n) = a (m x k) . b (k x n), or c += a . b. All row-major without gaps. With
 // Transpose::kYes the memory of a is k x m (that of b: n x k) and its transpose is taken. c
-// overlaps neither. For float and double.
-template <typename T>
+// overlaps neither.
 void multiply(Transpose transpose_a, Transpose transpose_b, std::size_t m, std::size_t n,
-              std::size_t k, const T* a, const T* b, Into into, T* c);
-
-extern template void multiply<float>(Transpose, Transpose, std::size_t, std::size_t, std::size_t,
-                                     const float*, const float*, Into, float*);
-extern template void multiply<double>(Transpose, Transpose, std::size_t, std::size_t, std::size_t,
-                                      const double*, const double*, Into, double*);
+              std::size_t k, const float* a, const float* b, Into into, float* c);
 
 }  // namespace syncd::trainer

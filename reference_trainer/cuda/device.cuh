@@ -120,6 +120,9 @@ __global__ void run_reduce_pieces(Function function, float* partial, StopRule st
 
 class CudaDevice {
  public:
+  static constexpr std::size_t kSamplesAtOnce = kCountMax;
+  static constexpr bool kKeepsPatches = true;
+
   // Memory of the GPU.
   template <typename T>
   class Buffer {

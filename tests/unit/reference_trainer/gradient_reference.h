@@ -18,6 +18,7 @@
 #include "reference_trainer/mf.h"
 #include "reference_trainer/prepare.h"
 #include "reference_trainer/svm.h"
+#include "tests/unit/reference_trainer/cnn_reference.h"
 #include "tests/unit/reference_trainer/support.h"
 
 namespace syncd::trainer::testing {
@@ -88,7 +89,7 @@ inline Objective cnn_objective(const ImageView& data, const WorkloadConfig& conf
     }
     labels.push_back(data.label(sample));
   }
-  auto net = std::make_shared<CnnNet<double>>(kNarrowShape, samples.size());
+  auto net = std::make_shared<ReferenceNet>(kNarrowShape);
   return [=](const std::vector<double>& p) {
     double squares = 0;
     for (const CnnLayout::Layer& layer : net->layout().layers) {

@@ -39,6 +39,9 @@ struct HostQueue {
 
 class HostDevice {
  public:
+  static constexpr std::size_t kSamplesAtOnce = kCountMax;
+  static constexpr bool kKeepsPatches = true;
+
   template <typename T>
   class Buffer {
    public:
