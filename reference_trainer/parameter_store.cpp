@@ -29,7 +29,7 @@
 namespace syncd::trainer {
 namespace {
 
-constexpr std::uint64_t kMagic = 0x7379'6e63'7061'7231ULL;
+constexpr std::uint64_t kStoreMagic = 0x7379'6e63'7061'7231ULL;
 constexpr int kOptimisticReads = 64;  // tries before a reader takes the lock
 
 using AtomicFloat = std::atomic<float>;
@@ -112,7 +112,7 @@ ParameterStore ParameterStore::create(const ParameterLayout& layout,
   const Places places(shard_count, layout.parameters);
   SharedMemory memory = SharedMemory::create(places.end, "the parameters");
   std::byte* base = memory.bytes().data();
-  new (base) Header{kMagic, layout.parameters, shard_floats, shard_count, {}, {}};
+  new (base) Header{kStoreMagic, layout.parameters, shard_floats, shard_count, {}, {}};
   for (std::size_t s = 0; s < shard_count; ++s) {
     auto* shard = new (base + Places::kShards + s * sizeof(Shard)) Shard{};
     initialize_mutex(&shard->mutex);
@@ -128,7 +128,7 @@ ParameterStore ParameterStore::attach(int fd) {
   SharedMemory memory = SharedMemory::attach(fd, "the parameters");
   const std::size_t bytes = memory.bytes().size();
   const auto* header = reinterpret_cast<const Header*>(memory.bytes().data());
-  const bool valid = bytes >= sizeof(Header) && header->magic == kMagic &&
+  const bool valid = bytes >= sizeof(Header) && header->magic == kStoreMagic &&
                      header->parameters <= bytes / sizeof(AtomicFloat) &&
                      header->shards <= bytes / sizeof(Shard) &&
                      Places(header->shards, header->parameters).end == bytes;

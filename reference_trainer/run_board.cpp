@@ -15,7 +15,7 @@ static_assert(std::atomic<std::int64_t>::is_always_lock_free &&
               "processes share these, so they must be plain memory");
 
 namespace {
-constexpr std::uint64_t kMagic = 0x7379'6e63'626f'7231ULL;
+constexpr std::uint64_t kBoardMagic = 0x7379'6e63'626f'7231ULL;
 }  // namespace
 
 struct alignas(64) RunBoard::Header {
@@ -64,7 +64,7 @@ RunBoard RunBoard::create(const BoardConfig& config) {
       SharedMemory::create(sizeof(Header) + workers * sizeof(WorkerSlot), "the run's board");
   std::byte* base = memory.bytes().data();
   auto* header = new (base) Header{};
-  header->magic = kMagic;
+  header->magic = kBoardMagic;
   header->config = config;
   for (std::size_t i = 0; i < workers; ++i) {
     new (base + sizeof(Header) + i * sizeof(WorkerSlot)) WorkerSlot{};
@@ -76,7 +76,7 @@ RunBoard RunBoard::attach(int fd) {
   SharedMemory memory = SharedMemory::attach(fd, "the run's board");
   const std::size_t bytes = memory.bytes().size();
   const auto* header = reinterpret_cast<const Header*>(memory.bytes().data());
-  if (bytes < sizeof(Header) || header->magic != kMagic ||
+  if (bytes < sizeof(Header) || header->magic != kBoardMagic ||
       bytes != sizeof(Header) +
                    static_cast<std::size_t>(header->config.workload.workers) * sizeof(WorkerSlot)) {
     throw SharedMemoryError("shared memory for the run's board holds something else");

@@ -7,7 +7,7 @@
 namespace syncd::trainer {
 namespace {
 
-constexpr std::uint64_t kMagic = 0x7379'6e63'6172'7231ULL;
+constexpr std::uint64_t kArraysMagic = 0x7379'6e63'6172'7231ULL;
 constexpr std::size_t kAlignment = 64;
 
 struct Entry {
@@ -43,7 +43,7 @@ SharedArrays SharedArrays::create(const std::vector<std::span<const std::byte>>&
     end = aligned(end) + array.size();
   }
   SharedMemory memory = SharedMemory::create_large(end, "the training data");
-  const Directory directory{kMagic, arrays.size()};
+  const Directory directory{kArraysMagic, arrays.size()};
   std::byte* base = memory.bytes().data();
   std::memcpy(base, &directory, sizeof(directory));
   std::memcpy(base + sizeof(directory), entries.data(), entries.size() * sizeof(Entry));
@@ -57,7 +57,7 @@ SharedArrays SharedArrays::create(const std::vector<std::span<const std::byte>>&
 SharedArrays SharedArrays::attach(int fd) {
   SharedMemory memory = SharedMemory::attach(fd, "the training data");
   const std::span<const std::byte> bytes = memory.bytes();
-  bool valid = bytes.size() >= sizeof(Directory) && directory_of(bytes).magic == kMagic &&
+  bool valid = bytes.size() >= sizeof(Directory) && directory_of(bytes).magic == kArraysMagic &&
                directory_of(bytes).count <= (bytes.size() - sizeof(Directory)) / sizeof(Entry);
   if (valid) {
     for (const Entry& entry : entries_of(bytes)) {
