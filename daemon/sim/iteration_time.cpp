@@ -7,6 +7,7 @@
 
 #include "daemon/engine/limits.h"
 #include "daemon/sim/draws.h"
+#include "proto/check.h"
 
 namespace syncd::sim {
 namespace {
@@ -200,6 +201,7 @@ double Durations::base(Rank worker, Iteration iteration) const {
 }
 
 Micros Durations::operator()(Rank worker, Iteration iteration) const {
+  SYNCD_CHECK(iteration >= 0);
   double us = base(worker, iteration);
   if (worker < worker_factor_.size()) us *= worker_factor_[worker];
   if (probability_ > 0 && draw_unit(seed_, Stream::kSlowdown, worker,

@@ -597,6 +597,7 @@ std::vector<std::string> missing_files(rocksdb::Env* env, const std::string& pat
 
 void clear_for_first_start(rocksdb::Env* env, const std::string& path) {
   if (!env->FileExists(path + "/CURRENT").IsNotFound()) return;
+  if (!missing_files(env, path).empty()) return;
   for (const std::string& name : files(env, path, is_log)) {
     std::uint64_t bytes = 0;
     const bool empty = env->GetFileSize(path + "/" + name, &bytes).ok() && bytes == 0;

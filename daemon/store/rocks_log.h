@@ -65,7 +65,8 @@ bool note_while_open(rocksdb::Env* env, const std::string& path);
 std::vector<std::string> missing_files(rocksdb::Env* env, const std::string& path);
 
 // Removes the empty logs that a first start leaves which a crash has cut off, and with which
-// RocksDB would begin no store. Precondition: nothing is missing.
+// RocksDB would begin no store. Removes nothing where something of a store is there without its
+// CURRENT.
 void clear_for_first_start(rocksdb::Env* env, const std::string& path);
 
 // A write that stands in a log.

@@ -162,8 +162,8 @@ std::string fragment(std::uint8_t type, const std::string& payload,
   std::string checked(1, static_cast<char>(type));
   if (has_number(type)) checked += little_endian(number, 4);
   checked += payload;
-  const std::uint32_t crc = mask_crc(
-      crc32c({reinterpret_cast<const std::uint8_t*>(checked.data()), checked.size()}));
+  const std::uint32_t crc =
+      mask_crc(crc32c({reinterpret_cast<const std::uint8_t*>(checked.data()), checked.size()}));
   return little_endian(crc, 4) + little_endian(payload.size(), 2) + checked;
 }
 
@@ -233,9 +233,9 @@ TEST_F(LogTypes, WhatStandsAsideIsNoPartOfAnEntry) {
   const std::string split = commit(1);
   for (const int type : {10, 130, 200}) {
     SCOPED_TRACE(type);
-    const LogReport report = examined(fragment(2, split.substr(0, 20)) +
-                                      fragment(static_cast<std::uint8_t>(type), "a") +
-                                      fragment(4, split.substr(20)) + fragment(1, commit(2)));
+    const LogReport report =
+        examined(fragment(2, split.substr(0, 20)) + fragment(static_cast<std::uint8_t>(type), "a") +
+                 fragment(4, split.substr(20)) + fragment(1, commit(2)));
     EXPECT_EQ(report.state, LogState::kDamaged);
     EXPECT_EQ(report.cut.at, 0U);
     EXPECT_EQ(report.entries_after, 1U);
@@ -302,8 +302,7 @@ TEST_F(LogTypes, ADamagedEntryOfAnyTypeIsDamage) {
     SCOPED_TRACE(type);
     std::string damaged = fragment(static_cast<std::uint8_t>(type), "some bytes");
     damaged.back() ^= 1;
-    const LogReport report =
-        examined(fragment(1, commit(1)) + damaged + fragment(1, commit(2)));
+    const LogReport report = examined(fragment(1, commit(1)) + damaged + fragment(1, commit(2)));
     EXPECT_EQ(report.state, LogState::kDamaged);
     EXPECT_EQ(report.entries_after, 1U);
   }
@@ -360,7 +359,8 @@ TEST_F(LogTypes, ACompressedLogIsWholeOrNot) {
   EXPECT_EQ(examined(two + begin + two).state, LogState::kDamaged);
 }
 
-// What the library writes when it is told to use each type that it has; by default, none but 1 to 4.
+// What the library writes when it is told to use each type that it has; by default, none but 1
+// to 4.
 TEST(LogTypesOfThisRocksDB, AreAllKnown) {
   RecordProperty("rocksdb", std::to_string(ROCKSDB_MAJOR) + "." + std::to_string(ROCKSDB_MINOR));
   for (const bool recycles : {false, true}) {
