@@ -72,6 +72,7 @@ class ServerTest : public ::testing::Test {
     while (!condition()) {
       if (std::chrono::steady_clock::now() > deadline) return false;
       uv_run(&loop_, UV_RUN_NOWAIT);
+      if (net::loop_failure != nullptr) std::rethrow_exception(net::loop_failure);
       ::poll(nullptr, 0, 1);
     }
     return true;
