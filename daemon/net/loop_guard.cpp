@@ -6,6 +6,8 @@
 namespace syncd::net {
 
 void close_all_handles(uv_loop_t* loop) {
+  // Of a failure outside the loop, whose callbacks are not called either.
+  if (loop_failure == nullptr) loop_failure = std::current_exception();
   const auto close = [](uv_handle_t* handle, void*) {
     if (uv_is_closing(handle) != 0) return;
     // libuv closes the sockets that it was given; of those that it polls it knows the number.
@@ -15,7 +17,7 @@ void close_all_handles(uv_loop_t* loop) {
     if (polled >= 0) ::close(polled);
   };
   uv_walk(loop, close, nullptr);
-  // Callbacks that are still due return at once, since loop_failure is set.
+  // Callbacks that are still due return at once.
   uv_run(loop, UV_RUN_DEFAULT);
 }
 
