@@ -1,5 +1,6 @@
-// What a failed check does to the program syncd: it logs it and aborts. The program is the whole
-// daemon, built with a check that fails when it is told to reload.
+// Which preconditions are checked, in release builds too; and what a failed check does to the
+// program syncd: it logs it and aborts. That program is the whole daemon, built with a check that
+// fails when it is told to reload.
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -12,12 +13,73 @@
 #include <array>
 #include <filesystem>
 #include <string>
+#include <vector>
+
+#include "daemon/engine/relative_clocks.h"
+#include "daemon/sim/iteration_time.h"
+#include "daemon/sim/simulation.h"
+#include "daemon/topology/bounds.h"
+#include "daemon/topology/graph.h"
+#include "daemon/topology/spectral.h"
+#include "libclient/update_queue.h"
+#include "proto/check.h"
+#include "proto/plain_text.h"
+#include "proto/wire.h"
 
 namespace syncd {
 namespace {
 
 using ::testing::HasSubstr;
 using ::testing::Not;
+
+TEST(Precondition, OfClocksIsThatTheyAreThere) {
+  RelativeClocks clocks;
+  EXPECT_THROW(clocks.min(), InternalError);
+  EXPECT_THROW(clocks.max(), InternalError);
+  EXPECT_THROW(clocks.nth_largest(0), InternalError);
+  clocks.add(3);
+  EXPECT_THROW(clocks.remove(4), InternalError);
+  EXPECT_THROW(clocks.nth_largest(0), InternalError);
+  EXPECT_THROW(clocks.nth_largest(2), InternalError);
+  EXPECT_EQ(clocks.nth_largest(1), 3);
+  clocks.remove(3);
+  EXPECT_THROW(clocks.remove(3), InternalError);
+  EXPECT_TRUE(clocks.empty());
+}
+
+TEST(Precondition, OfGraphsIsThatTheirNodesAreThere) {
+  using namespace topology;
+  const std::vector<Edge> ring = {{0, 1}, {1, 2}, {2, 0}};
+  const Graph graph(3, ring);
+  EXPECT_THROW(Graph(2, ring), InternalError);
+  for (const std::vector<Node>& kept : {std::vector<Node>{1, 0}, {0, 0}, {0, 3}}) {
+    EXPECT_THROW(static_cast<void>(graph.subgraph(kept)), InternalError);
+  }
+  EXPECT_THROW(row_weights(graph, Weighting::kMetropolis, 0), InternalError) << "it is directed";
+  EXPECT_EQ(row_weights(graph, Weighting::kEqual, 0).in.size(), 1U);
+  GapSetting setting;
+  for (const std::int64_t max_ig : {std::int64_t{0}, std::int64_t{kMaxIgMax} + 1}) {
+    EXPECT_THROW(gap_bounds(graph, setting, max_ig), InternalError) << max_ig;
+  }
+  setting.kind = GapSetting::Kind::kNotifyAck;
+  EXPECT_THROW(gap_bounds(graph, setting, 1), InternalError);
+  EXPECT_THROW(spectral_gap(Graph()), InternalError);
+  EXPECT_THROW(eigen_gap_no_self_loop(Graph(kSpectralNodesMax + 1, {})), InternalError);
+}
+
+TEST(Precondition, OfTheRest) {
+  std::vector<std::uint8_t> out;
+  EXPECT_THROW(wire::Encoder().append({1, wire::Unknown{7}}, out), InternalError);
+  EXPECT_THROW(first_text_character(""), InternalError);
+  EXPECT_THROW(client::update_queue_slots(0, 0, false), InternalError);
+  EXPECT_THROW(client::update_queue_slots(1, UINT32_MAX, false), InternalError);
+  const sim::Durations durations({}, {}, 1, 1);
+  EXPECT_THROW(durations(0, -1), InternalError);
+  sim::Options options;
+  options.policy = "none that there is";
+  EXPECT_NE(sim::check_options(options), "");
+  EXPECT_THROW(sim::Simulation{options}, InternalError);
+}
 
 TEST(FailedCheck, IsLoggedAndAbortsTheDaemon) {
   std::string directory = (std::filesystem::temp_directory_path() / "syncd-check-XXXXXX").string();
