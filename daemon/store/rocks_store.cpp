@@ -51,21 +51,21 @@ rocksdb::Slice slice(std::span<const std::uint8_t> bytes) {
 }
 
 template <class... Members>
-std::size_t bytes_in(const Members&... members) {
+std::size_t held_bytes(const Members&... members) {
   return ((members.size() * sizeof(typename Members::value_type)) + ...);
 }
 
 std::size_t weight(const Record& r) {
-  return sizeof r + bytes_in(r.name, r.host, r.data, r.policy, r.config, r.reason, r.values);
+  return sizeof r + held_bytes(r.name, r.host, r.data, r.policy, r.config, r.reason, r.values);
 }
 
 std::size_t weight(const WorkerSnapshot& w) {
-  return sizeof w + bytes_in(w.name, w.host, w.data, w.dismissal, w.leased_phase);
+  return sizeof w + held_bytes(w.name, w.host, w.data, w.dismissal, w.leased_phase);
 }
 
 std::size_t weight(const JobSnapshot& s) {
   std::size_t bytes = sizeof s - sizeof s.created + weight(s.created) +
-                      bytes_in(s.policy, s.policy_state, s.stop_reason);
+                      held_bytes(s.policy, s.policy_state, s.stop_reason);
   for (const WorkerSnapshot& worker : s.workers) bytes += weight(worker);
   return bytes;
 }
