@@ -27,10 +27,12 @@
 #include "daemon/config/settings.h"
 #include "daemon/log.h"
 #include "daemon/net/inherited_sockets.h"
+#include "daemon/net/loop_guard.h"
 #include "daemon/server/from_config.h"
 #include "daemon/server/log_text.h"
 #include "daemon/server/server.h"
 #include "daemon/store/store.h"
+#include "proto/check.h"
 #include "proto/tls.h"
 
 namespace {
@@ -98,6 +100,8 @@ class Daemon {
   int run();
 
  private:
+  int serve();
+  [[noreturn]] void abort_after(const char* failure);
   int start(std::unique_ptr<syncd::store::Store> store);
   void inherit_sockets();
   int open_admin_sockets(std::vector<syncd::net::ListenSocket>& sockets);
@@ -152,7 +156,17 @@ int Daemon::fail(ExitCode code, const std::string& reason) {
   return code;
 }
 
-int Daemon::run() {
+int Daemon::run() try { return serve(); } catch (const syncd::InternalError& failure) {
+  abort_after(failure.what());
+}
+
+// A core file shows how it came to that, and the service manager starts another one.
+void Daemon::abort_after(const char* failure) {
+  log_.write({LogLevel::kError, "server_failed", {{"reason", failure}}});
+  std::abort();
+}
+
+int Daemon::serve() {
   // One of a run that was killed would say that this one is ready.
   if (!flags_.ready_file.empty()) unlink(flags_.ready_file.c_str());
   info("starting", {{"version", SYNCD_VERSION}, {"pid", std::to_string(getpid())}});
@@ -173,7 +187,12 @@ int Daemon::run() {
   if (uv_loop_init(&loop_) != 0) return fail(kOther, "cannot make an event loop");
   monitor_ = std::make_unique<syncd::admin::LoopMonitor>(&loop_);
   exit_code_ = start(std::move(store));
-  uv_run(&loop_, UV_RUN_DEFAULT);
+  try {
+    syncd::net::run_loop(&loop_);
+  } catch (const std::exception& failure) {
+    abort_after(failure.what());
+  }
+  SYNCD_CHECK(server_->is_over());
   admin_.reset();
   server_.reset();
   monitor_.reset();
@@ -319,13 +338,11 @@ void Daemon::keep_manager_informed() {
   const std::uint64_t watchdog_ms = manager_.watchdog_us() / 1000;
   const std::uint64_t every_ms =
       watchdog_ms == 0 ? kStatusMs : std::clamp<std::uint64_t>(watchdog_ms / 2, 1, kStatusMs);
-  uv_timer_start(
-      &manager_timer_,
-      [](uv_timer_t* timer) {
-        auto* self = static_cast<Daemon*>(timer->data);
-        self->tell_status(self->manager_.watchdog_us() != 0 ? "WATCHDOG=1\n" : "");
-      },
-      every_ms, every_ms);
+  uv_timer_start(&manager_timer_, syncd::net::guarded([](uv_timer_t* timer) {
+    auto* self = static_cast<Daemon*>(timer->data);
+    self->tell_status(self->manager_.watchdog_us() != 0 ? "WATCHDOG=1\n" : "");
+  }),
+                 every_ms, every_ms);
 }
 
 void Daemon::tell_status(const std::string& before) {
@@ -347,12 +364,10 @@ void Daemon::listen_for_signals() {
     uv_signal_t& handle = signals_[signal_count_++];
     uv_signal_init(&loop_, &handle);
     handle.data = this;
-    uv_signal_start(
-        &handle,
-        [](uv_signal_t* signal, int which) {
-          static_cast<Daemon*>(signal->data)->on_signal(which);
-        },
-        number);
+    uv_signal_start(&handle, syncd::net::guarded([](uv_signal_t* signal, int which) {
+      static_cast<Daemon*>(signal->data)->on_signal(which);
+    }),
+                    number);
   }
 }
 
@@ -374,6 +389,9 @@ void Daemon::on_signal(int number) {
 }
 
 void Daemon::reload() {
+#ifdef SYNCD_TEST_FAILING_CHECK
+  SYNCD_CHECK(stopping_);  // the test's way to a check that fails
+#endif
   if (stopping_) return;
   manager_.tell_reloading();
   // Whatever becomes of the configuration: it is a signal of those who rotate logs, too.
@@ -636,6 +654,9 @@ int main(int argc, char** argv) try {
     return kClean;
   }
   return run_daemon(loaded.config, flags, std::move(inherited));
+} catch (const syncd::InternalError& error) {
+  std::fprintf(stderr, "syncd: %s\n", error.what());
+  std::abort();
 } catch (const std::exception& error) {
   std::fprintf(stderr, "syncd: %s\n", error.what());
   return kOther;

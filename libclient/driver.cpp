@@ -11,8 +11,11 @@
 #include <cerrno>
 #include <exception>
 #include <new>
+#include <optional>
 #include <system_error>
 #include <utility>
+
+#include "proto/check.h"
 
 namespace syncd::client {
 namespace {
@@ -185,6 +188,7 @@ Driver::Driver(std::vector<Endpoint> endpoints, SessionOptions options, DriverTl
       lookups_(endpoints_.size()) {}
 
 Driver::~Driver() {
+  if (thread_.joinable()) stop();
   if (reader_wake_ >= 0) ::close(reader_wake_);
 }
 
@@ -418,11 +422,15 @@ void Driver::stream_failed() noexcept {
 void Driver::fail_inside() noexcept {
   Status status = Status::kInternal;
   const char* reason = "the client library failed inside";
+  std::optional<InternalError> check;
   try {
     throw;
   } catch (const std::bad_alloc&) {
     status = Status::kNoMemory;
     reason = kOutOfMemory;
+  } catch (const InternalError& failure) {
+    check = failure;  // a copy needs no memory
+    reason = check->what();
   } catch (...) {
   }
   broken_ = true;

@@ -97,8 +97,7 @@ class Driver final : private Stream::Owner {
  public:
   // Endpoints must be those of options.link.endpoints, in the same order.
   Driver(std::vector<Endpoint> endpoints, SessionOptions options, DriverTls tls = {});
-  // Precondition: not started, or stopped.
-  ~Driver() override;
+  ~Driver() override;  // stops it, if that was not done
 
   // Starts the thread. On false `error` says why, and the driver is as before.
   bool start(std::string& error);

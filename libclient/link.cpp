@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "proto/check.h"
+
 namespace syncd::client {
 namespace {
 
@@ -187,6 +189,7 @@ void Link::close() {
 // ---- Messages ----------------------------------------------------------------------------------
 
 void Link::send(std::uint64_t id, wire::Body body, TimeUs now) {
+  SYNCD_CHECK(phase_ == Phase::kUp || phase_ == Phase::kHandshake);
   try {
     encoder_.append(wire::Message{id, std::move(body)}, output_);
   } catch (...) {

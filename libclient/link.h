@@ -82,7 +82,7 @@ class Link {
   void on_time(TimeUs now);
   TimeUs next_deadline() const;
 
-  // Appends a message to the output. Precondition for requests: up().
+  // Appends a message to the output. Precondition: up(), or for the first messages connected.
   void send(std::uint64_t id, wire::Body body, TimeUs now);
   // Gives up the connection and makes a new one after the back-off.
   void fail(std::string_view reason, TimeUs now);

@@ -5,6 +5,9 @@
 #include <algorithm>
 #include <utility>
 
+#include "proto/announce.h"
+#include "proto/check.h"
+
 namespace syncd::client {
 
 Session::Session(SessionOptions options, TimeUs now)
@@ -182,6 +185,7 @@ bool Session::other_wait_stands(const Worker& worker, WaitCall call, std::int64_
 
 // Precondition: a caller waits in `worker.wait`.
 void Session::stand(Worker& worker, WaitCall call, std::int64_t iteration, TimeUs now) {
+  SYNCD_CHECK(worker.wait.op.waiting);
   arm(worker.wait.op);
   if (!worker.wait.active) {
     worker.wait.active = true;
@@ -284,6 +288,7 @@ bool Session::admit_notice(Worker& worker, const Notice& notice, Op& op, std::in
 // place it takes.
 void Session::tell(Worker& worker, Notice& notice, Op op, std::int64_t iteration, TimeUs now) {
   Standing& standing = notice.standing;
+  SYNCD_CHECK(!standing.op.waiting);
   if (!standing.active || notice.iteration != iteration) {
     forget(standing.request);
     standing = Standing{};
@@ -358,6 +363,7 @@ void Session::phase(OpId op_id, WorkerId id, std::string name, TimeUs lease_us, 
   if (!admit_notice(*worker, notice, op, -1)) return;
   if (worker->stopped) return complete_ok(op, std::monostate{});  // nobody waits for it any more
   if (!admit_link(op, notice.call, -1, *worker, now)) return;
+  SYNCD_CHECK(name.empty() || check_phase(name, lease_us).empty());
   worker->phase = std::move(name);
   worker->phase_until_us = now + lease_us;
   forget(notice.standing.request);  // whatever was announced before

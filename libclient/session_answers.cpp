@@ -56,6 +56,7 @@ void Session::step_out_if_over(Worker& worker, TimeUs now) {
   if (!worker.end_is_lost || worker.membership != Membership::kJoined || has_standing(worker)) {
     return;
   }
+  if (!link_.usable()) return;  // the daemon goes away, and does not take it back by itself
   worker.end_is_lost = false;
   worker.membership = Membership::kDetached;
   std::uint64_t unanswered = send(Kind::kLeave, worker.id, wire::Leave{worker.ref}, now);

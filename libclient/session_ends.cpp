@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "libclient/session.h"
+#include "proto/check.h"
 
 namespace syncd::client {
 
@@ -16,6 +17,7 @@ void Session::complete(Op& op, Status status, std::string message) {
 // Precondition: grant_ready and a caller that waits. The caller pulls from now on, so that a
 // re-sync that came before has no point any more.
 void Session::deliver_grant(Worker& worker) {
+  SYNCD_CHECK(worker.grant_ready && worker.wait.op.waiting);
   worker.grant_ready = false;
   worker.open = true;
   worker.due = worker.grant.iteration;
@@ -25,6 +27,7 @@ void Session::deliver_grant(Worker& worker) {
 
 // Precondition: a caller that waits. Begin alone has a flag for the end of the job.
 void Session::deliver_stop(Worker& worker) {
+  SYNCD_CHECK(worker.wait.op.waiting);
   if (worker.wait_call == WaitCall::kBegin) {
     complete_ok(worker.wait.op, Step{worker.next, 0, wire::kStepStop});
   } else {

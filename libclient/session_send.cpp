@@ -3,11 +3,13 @@
 #include <utility>
 
 #include "libclient/session.h"
+#include "proto/check.h"
 
 namespace syncd::client {
 
 // Precondition: link_.usable().
 std::uint64_t Session::send(Kind kind, WorkerId worker, wire::Body body, TimeUs now) {
+  SYNCD_CHECK(link_.usable());
   const std::uint64_t id = next_request_++;
   requests_.emplace(id, Request{kind, worker});
   link_.send(id, std::move(body), now);

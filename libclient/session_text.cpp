@@ -1,6 +1,8 @@
 // The session's sentences: what a caller is told when a call fails. Same thread as the session.
 #include "libclient/session.h"
 
+#include "proto/check.h"
+
 namespace syncd::client {
 
 std::string Session::label(const Worker& worker) {
@@ -40,6 +42,7 @@ std::string Session::ended_text(const Worker& worker) {
 
 // Since when there is no connection, and what was tried. Precondition: there is none.
 std::string Session::link_text(TimeUs now) const {
+  SYNCD_CHECK(!link_.up());
   const TimeUs span_us = now - link_.down_since_us();
   const std::string since = span_us < 1000
                                 ? "the connection was lost just now"

@@ -22,6 +22,8 @@
 #include <string>
 #include <type_traits>
 
+#include "proto/check.h"
+
 namespace syncd::client {
 
 // The slots that an edge needs under hop:GRAPH,max_ig=...: max_ig + 1 (Hop, section 6.1: updates of
@@ -30,6 +32,8 @@ namespace syncd::client {
 // begin. NOTIFY-ACK needs 1: an update is written only after the last one was consumed.
 // Preconditions: max_ig >= 1, staleness >= 0, and the result fits 32 bits.
 constexpr std::uint32_t update_queue_slots(std::int64_t max_ig, std::int64_t staleness, bool skip) {
+  constexpr std::int64_t kMost = UINT32_MAX - std::int64_t{2};
+  SYNCD_CHECK(max_ig >= 1 && staleness >= 0 && max_ig <= kMost && staleness <= kMost - max_ig);
   return static_cast<std::uint32_t>(max_ig + 1 + staleness + (skip ? 1 : 0));
 }
 

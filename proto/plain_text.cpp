@@ -5,6 +5,8 @@
 #include <array>
 #include <cstdio>
 
+#include "proto/check.h"
+
 namespace syncd {
 namespace {
 
@@ -27,6 +29,7 @@ constexpr std::array kNotShown = {
 }  // namespace
 
 TextCharacter first_text_character(std::string_view text) {
+  SYNCD_CHECK(!text.empty());
   const auto lead = static_cast<unsigned char>(text[0]);
   const TextCharacter invalid{1, lead, false};
   const std::size_t length = lead < 0x80 ? 1 : lead >= 0xF0 ? 4 : lead >= 0xE0 ? 3 : 2;

@@ -4,6 +4,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "proto/check.h"
 #include "proto/wire.h"
 #include "proto/wire_generated.h"
 
@@ -298,6 +299,7 @@ Encoder& Encoder::operator=(Encoder&& other) noexcept {
 }
 
 void Encoder::append(const Message& message, std::vector<std::uint8_t>& out) {
+  SYNCD_CHECK(!std::holds_alternative<Unknown>(message.body));
   Builder& b = impl_->builder;
   b.Clear();
   std::visit(

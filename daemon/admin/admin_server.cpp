@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <csignal>
+#include <exception>
 #include <string_view>
 #include <system_error>
 #include <unordered_map>
@@ -13,6 +14,7 @@
 
 #include "daemon/admin/metrics.h"
 #include "daemon/admin/status_page.h"
+#include "daemon/net/loop_guard.h"
 
 namespace syncd::admin {
 namespace {
@@ -67,6 +69,8 @@ class AdminServer::Client {
     return false;
   }
 
+  bool is_administrator = false;  // found out when it asked
+
   State state() const { return state_; }
   const std::string& machine() const { return machine_; }
   const HttpRequest& request() const { return request_; }
@@ -119,11 +123,11 @@ class AdminServer::Client {
   void close() {
     if (state_ == State::kClosed) return;
     state_ = State::kClosed;
-    uv_close(reinterpret_cast<uv_handle_t*>(&handle_), [](uv_handle_t* handle) {
-      auto* self = static_cast<Client*>(handle->data);
-      self->server_.forget(*self);
-      delete self;
-    });
+    uv_close(reinterpret_cast<uv_handle_t*>(&handle_), net::guarded([](uv_handle_t* handle) {
+               auto* self = static_cast<Client*>(handle->data);
+               self->server_.forget(*self);
+               delete self;
+             }));
   }
 
  private:
@@ -134,18 +138,18 @@ class AdminServer::Client {
     *buffer = uv_buf_init(self->read_buffer_, sizeof self->read_buffer_);
   }
   static void on_read(uv_stream_t* stream, ssize_t count, const uv_buf_t* buffer) {
-    auto* self = static_cast<Client*>(stream->data);
-    if (count == 0 || self->state_ == State::kClosed) return;
+    net::run_guarded(stream->loop,
+                     [&] { static_cast<Client*>(stream->data)->take_read(count, buffer->base); });
+  }
+  void take_read(ssize_t count, const char* base) {
+    if (count == 0 || state_ == State::kClosed) return;
     if (count < 0) {
       // A client may close its sending side once it has asked.
-      if (count == UV_EOF && (self->state_ == State::kWaiting || self->state_ == State::kWriting)) {
-        return;
-      }
-      return self->close();
+      if (count == UV_EOF && (state_ == State::kWaiting || state_ == State::kWriting)) return;
+      return close();
     }
-    if (self->state_ != State::kReading) return;  // nothing more of it is wanted
-    self->take(
-        {reinterpret_cast<const std::uint8_t*>(buffer->base), static_cast<std::size_t>(count)});
+    if (state_ != State::kReading) return;  // nothing more of it is wanted
+    take({reinterpret_cast<const std::uint8_t*>(base), static_cast<std::size_t>(count)});
   }
 
   void take(std::span<const std::uint8_t> bytes) {
@@ -198,13 +202,14 @@ class AdminServer::Client {
       uv_buf_t buffer = uv_buf_init(reinterpret_cast<char*>(writing_.data()),
                                     static_cast<unsigned>(writing_.size()));
       write_.data = this;
-      const int code = uv_write(&write_, stream(), &buffer, 1, [](uv_write_t* request, int status) {
+      const auto on_written = net::guarded([](uv_write_t* request, int status) {
         auto* self = static_cast<Client*>(request->data);
         self->writing_.clear();
         if (self->state_ == State::kClosed) return;
         if (status != 0) return self->close();
         self->flush();
       });
+      const int code = uv_write(&write_, stream(), &buffer, 1, on_written);
       if (code != 0) close();
       return;
     }
@@ -257,8 +262,9 @@ bool AdminServer::open(uv_loop_t* loop, std::vector<net::ListenSocket> sockets,
     return false;
   }
   wake_.data = sweep_.data = ask_.data = this;
-  uv_async_init(&own_loop_, &wake_,
-                [](uv_async_t* handle) { static_cast<AdminServer*>(handle->data)->on_wake(); });
+  uv_async_init(&own_loop_, &wake_, net::guarded([](uv_async_t* handle) {
+    static_cast<AdminServer*>(handle->data)->on_wake();
+  }));
   uv_timer_init(&own_loop_, &sweep_);
   for (net::ListenSocket& socket : sockets) {
     // Out of descriptors: whoever asks waits in the backlog until the sweep listens again.
@@ -273,14 +279,18 @@ bool AdminServer::open(uv_loop_t* loop, std::vector<net::ListenSocket> sockets,
     if (listener != nullptr) listeners_.push_back(listener);
   }
   if (listeners_.empty()) return false;
-  uv_async_init(loop, &ask_, [](uv_async_t* handle) {
-    auto* self = static_cast<AdminServer*>(handle->data);
-    std::shared_ptr<const Snapshot> made = self->make_();
-    const std::lock_guard lock(self->mutex_);
-    self->fresh_ = std::move(made);
-    self->delivered_ = true;
-    uv_async_send(&self->wake_);
-  });
+  uv_async_init(loop, &ask_, net::guarded([](uv_async_t* handle) {
+                  auto* self = static_cast<AdminServer*>(handle->data);
+                  {
+                    const std::lock_guard lock(self->mutex_);
+                    if (self->failure_ != nullptr) std::rethrow_exception(self->failure_);
+                  }
+                  std::shared_ptr<const Snapshot> made = self->make_();
+                  const std::lock_guard lock(self->mutex_);
+                  self->fresh_ = std::move(made);
+                  self->delivered_ = true;
+                  uv_async_send(&self->wake_);
+                }));
   // Signals are for the daemon's loop.
   sigset_t all;
   sigset_t before;
@@ -312,10 +322,10 @@ void AdminServer::stop(std::function<void()> on_stopped) {
     uv_async_send(&wake_);
   }
   thread_.join();
-  uv_close(reinterpret_cast<uv_handle_t*>(&ask_), [](uv_handle_t* handle) {
-    const auto done = std::move(static_cast<AdminServer*>(handle->data)->on_stopped_);
-    done();
-  });
+  uv_close(reinterpret_cast<uv_handle_t*>(&ask_), net::guarded([](uv_handle_t* handle) {
+             const auto done = std::move(static_cast<AdminServer*>(handle->data)->on_stopped_);
+             done();
+           }));
 }
 
 // ---- the admin thread
@@ -323,8 +333,14 @@ void AdminServer::stop(std::function<void()> on_stopped) {
 
 void AdminServer::run() {
   pthread_setname_np(pthread_self(), "syncd-admin");
-  uv_run(&own_loop_, UV_RUN_DEFAULT);
-  uv_loop_close(&own_loop_);
+  try {
+    net::run_loop(&own_loop_);
+    uv_loop_close(&own_loop_);
+  } catch (...) {  // for the daemon's loop, which ends with it
+    const std::lock_guard lock(mutex_);
+    failure_ = std::current_exception();
+    uv_async_send(&ask_);
+  }
 }
 
 void AdminServer::on_wake() {
@@ -397,9 +413,10 @@ void AdminServer::make_room() {
 
 void AdminServer::arm_sweep() {
   if (uv_is_active(reinterpret_cast<uv_handle_t*>(&sweep_)) != 0) return;
-  uv_timer_start(
-      &sweep_, [](uv_timer_t* timer) { static_cast<AdminServer*>(timer->data)->on_sweep(); },
-      kSweepMs, kSweepMs);
+  uv_timer_start(&sweep_, net::guarded([](uv_timer_t* timer) {
+    static_cast<AdminServer*>(timer->data)->on_sweep();
+  }),
+                 kSweepMs, kSweepMs);
 }
 
 void AdminServer::on_sweep() {
@@ -428,7 +445,7 @@ void AdminServer::answer(Client& client, const Snapshot& snapshot) {
                       metrics_text(snapshot, process_figures(), figures_)});
       return;
     case Page::kStatus:
-      client.respond({200, "application/json", status_json(snapshot)});
+      client.respond({200, "application/json", status_json(snapshot, client.is_administrator)});
       return;
     case Page::kReady:
       client.respond(snapshot.server.not_ready.empty()
@@ -442,7 +459,7 @@ void AdminServer::answer(Client& client, const Snapshot& snapshot) {
   }
 }
 
-bool AdminServer::may_read(const Client& client, HttpAnswer& refusal) {
+bool AdminServer::may_read(Client& client, HttpAnswer& refusal) {
   std::shared_ptr<const net::Admission> admission;
   bool wants_certificate = false;
   {
@@ -458,6 +475,7 @@ bool AdminServer::may_read(const Client& client, HttpAnswer& refusal) {
     refusal = text_answer(403, "a client certificate is wanted (tls.client_ca)");
     return false;
   }
+  client.is_administrator = admission == nullptr;
   if (admission == nullptr) return true;
   applicant.token = client.request().bearer;
   net::Identity identity;
@@ -466,6 +484,7 @@ bool AdminServer::may_read(const Client& client, HttpAnswer& refusal) {
     refusal = text_answer(401, "a token is wanted: Authorization: Bearer TOKEN");
     return false;
   }
+  client.is_administrator = admission->is_admin(identity);
   if (admission->may_watch(identity, why)) return true;
   refusal = text_answer(403, why);
   return false;

@@ -84,7 +84,7 @@ class AdminServer {
   void want_snapshot(Client& client);
   void answer_waiting(const Snapshot* snapshot);
   void answer(Client& client, const Snapshot& snapshot);
-  bool may_read(const Client& client, HttpAnswer& refusal);
+  bool may_read(Client& client, HttpAnswer& refusal);
   void forget(Client& client);
   void close_all();
 
@@ -101,6 +101,7 @@ class AdminServer {
   AdminSecurity security_;
   bool stopping_ = false;
   bool delivered_ = false;
+  std::exception_ptr failure_;  // what has ended the admin thread's loop
 
   // ---- the admin thread
   std::thread thread_;

@@ -1,14 +1,17 @@
 // See the header. Loop thread.
 #include "daemon/admin/loop_monitor.h"
 
+#include "daemon/net/loop_guard.h"
+
 namespace syncd::admin {
 
 LoopMonitor::LoopMonitor(uv_loop_t* loop) {
   uv_loop_configure(loop, UV_METRICS_IDLE_TIME);
   uv_prepare_init(loop, &prepare_);
   prepare_.data = this;
-  uv_prepare_start(
-      &prepare_, [](uv_prepare_t* handle) { static_cast<LoopMonitor*>(handle->data)->on_turn(); });
+  uv_prepare_start(&prepare_, net::guarded([](uv_prepare_t* handle) {
+    static_cast<LoopMonitor*>(handle->data)->on_turn();
+  }));
   uv_unref(reinterpret_cast<uv_handle_t*>(&prepare_));
 }
 

@@ -39,10 +39,11 @@ Json job_json(const JobFigures& job) {
 
 }  // namespace
 
-std::string status_json(const Snapshot& snapshot) {
+std::string status_json(const Snapshot& snapshot, bool for_administrator) {
   const server::ServerView& server = snapshot.server;
   Json jobs = Json::array();
   for (const JobFigures& job : server.jobs) jobs.push_back(job_json(job));
+  const bool reason_shown = for_administrator || server.store_reason.empty();
   const Json out = {
       {"version", server.version},
       {"ready", server.not_ready.empty()},
@@ -52,10 +53,10 @@ std::string status_json(const Snapshot& snapshot) {
       {"uptime_us", server.now_us - server.started_us},
       {"endpoints", server.endpoints},
       {"store",
-       {{"path", server.store},
+       {{"path", for_administrator ? Json(server.store) : Json()},
         {"mode", server.mode},
         {"writable", server.writable},
-        {"reason", server.store_reason},
+        {"reason", reason_shown ? server.store_reason : server::kReasonForClients},
         {"records_waiting", server.store_figures.records_waiting}}},
       {"sessions", server.network.sessions},
       {"connections", server.network.connections},

@@ -8,7 +8,8 @@
 
 namespace syncd::admin {
 
-// Times are microseconds, moments since the Unix epoch; clocks are iterations.
-std::string status_json(const Snapshot& snapshot);
+// Times are microseconds, moments since the Unix epoch; clocks are iterations. Where the store
+// lies, and why it cannot be written, is for administrators.
+std::string status_json(const Snapshot& snapshot, bool for_administrator);
 
 }  // namespace syncd::admin

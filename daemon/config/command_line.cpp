@@ -44,7 +44,8 @@ std::string footer() {
          "reloads\n"
          "and stops, and keeps the watchdog fed from its event loop (WatchdogSec=).\n"
          "\nExit codes: 0 stopped in good order; 1 another failure; 2 bad configuration or usage;\n"
-         "3 the store cannot be opened, read or written; 4 cannot listen.\n";
+         "3 the store cannot be opened, read or written; 4 cannot listen. A defect that a check\n"
+         "inside finds ends it with SIGABRT, after the log line server_failed.\n";
   return out.str();
 }
 

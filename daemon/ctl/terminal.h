@@ -21,8 +21,8 @@ ScreenSize screen_size();
 
 class Terminal {
  public:
-  // Precondition: standard input and output are a terminal. Throws std::runtime_error if it cannot
-  // be used.
+  // Takes the terminal on standard input and output. Throws std::runtime_error if there is none, or
+  // if it cannot be used.
   Terminal();
   ~Terminal();  // gives it back as it was
   Terminal(const Terminal&) = delete;

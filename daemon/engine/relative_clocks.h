@@ -6,6 +6,7 @@
 #include <map>
 
 #include "daemon/engine/types.h"
+#include "proto/check.h"
 
 namespace syncd {
 
@@ -18,6 +19,7 @@ class RelativeClocks {
   // Precondition: q was added and not removed since.
   void remove(Clock q) {
     const auto it = counts_.find(q);
+    SYNCD_CHECK(it != counts_.end());
     if (--it->second == 0) counts_.erase(it);
     --size_;
   }
@@ -33,13 +35,20 @@ class RelativeClocks {
   bool empty() const { return size_ == 0; }
   std::uint32_t size() const { return size_; }
   // Precondition of both: not empty.
-  Clock min() const { return counts_.begin()->first; }
-  Clock max() const { return counts_.rbegin()->first; }
+  Clock min() const {
+    SYNCD_CHECK(!empty());
+    return counts_.begin()->first;
+  }
+  Clock max() const {
+    SYNCD_CHECK(!empty());
+    return counts_.rbegin()->first;
+  }
 
   // The q that exactly n workers have reached: the n-th largest. Precondition: 1 <= n <= size().
   // O(1) for all of them, else O(number of distinct values above it), which a bounded policy keeps
   // small.
   Clock nth_largest(std::uint32_t n) const {
+    SYNCD_CHECK(n >= 1 && n <= size_);
     if (n == size_) return min();
     auto it = counts_.rbegin();
     for (std::uint32_t seen = it->second; seen < n; seen += it->second) ++it;

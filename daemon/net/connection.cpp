@@ -8,6 +8,8 @@
 #include <cstring>
 #include <utility>
 
+#include "daemon/net/loop_guard.h"
+
 namespace syncd::net {
 namespace {
 
@@ -73,7 +75,7 @@ Connection* Connection::open(uv_loop_t* loop, ConnectionHost& host, const Connec
   connection->state_ = State::kClosed;
   // The host never saw it, so that nobody is told when it is gone.
   uv_close(reinterpret_cast<uv_handle_t*>(connection->stream()),
-           [](uv_handle_t* handle) { delete static_cast<Connection*>(handle->data); });
+           guarded([](uv_handle_t* handle) { delete static_cast<Connection*>(handle->data); }));
   return nullptr;
 }
 
@@ -95,22 +97,25 @@ void Connection::on_allocate(uv_handle_t* handle, size_t, uv_buf_t* buffer) {
 }
 
 void Connection::on_read(uv_stream_t* stream, ssize_t count, const uv_buf_t* buffer) {
-  auto* self = static_cast<Connection*>(stream->data);
-  if (count == 0 || self->state_ == State::kClosed) return;
+  run_guarded(stream->loop,
+              [&] { static_cast<Connection*>(stream->data)->take_read(count, buffer->base); });
+}
+
+void Connection::take_read(ssize_t count, const char* base) {
+  if (count == 0 || state_ == State::kClosed) return;
   if (count < 0) {
-    self->lose(count == UV_EOF
-                   ? "the client closed it"
-                   : std::string("reading failed: ") + uv_strerror(static_cast<int>(count)));
+    lose(count == UV_EOF ? "the client closed it"
+                         : std::string("reading failed: ") + uv_strerror(static_cast<int>(count)));
     return;
   }
-  self->last_read_ms_ = self->now_ms();
-  if (self->state_ == State::kFinishing) return;
-  const std::span bytes(reinterpret_cast<const std::uint8_t*>(buffer->base),
+  last_read_ms_ = now_ms();
+  if (state_ == State::kFinishing) return;
+  const std::span bytes(reinterpret_cast<const std::uint8_t*>(base),
                         static_cast<std::size_t>(count));
-  if (self->tls_ != nullptr) {
-    self->consume_sealed(bytes);
+  if (tls_ != nullptr) {
+    consume_sealed(bytes);
   } else {
-    self->consume(bytes);
+    consume(bytes);
   }
 }
 
@@ -286,15 +291,19 @@ void Connection::write_rest(std::vector<std::uint8_t>& buffered, std::size_t don
 }
 
 void Connection::on_written(uv_write_t* request, int status) {
-  auto* self = static_cast<Connection*>(request->data);
-  self->write_in_flight_ = false;
-  release_if_large(self->writing_);
-  if (self->state_ == State::kClosed) return;
+  run_guarded(request->handle->loop,
+              [&] { static_cast<Connection*>(request->data)->end_write(status); });
+}
+
+void Connection::end_write(int status) {
+  write_in_flight_ = false;
+  release_if_large(writing_);
+  if (state_ == State::kClosed) return;
   if (status < 0) {
-    self->lose(std::string("writing failed: ") + uv_strerror(status));
+    lose(std::string("writing failed: ") + uv_strerror(status));
     return;
   }
-  self->flush();
+  flush();
 }
 
 // ---- ending
@@ -324,11 +333,11 @@ void Connection::half_close() {
 void Connection::close() {
   if (state_ == State::kClosed) return;
   state_ = State::kClosed;
-  uv_close(reinterpret_cast<uv_handle_t*>(stream()), [](uv_handle_t* handle) {
-    auto* self = static_cast<Connection*>(handle->data);
-    self->host_.on_gone(*self);
-    delete self;
-  });
+  uv_close(reinterpret_cast<uv_handle_t*>(stream()), guarded([](uv_handle_t* handle) {
+             auto* self = static_cast<Connection*>(handle->data);
+             self->host_.on_gone(*self);
+             delete self;
+           }));
 }
 
 // ---- deadlines

@@ -137,7 +137,9 @@ class Connection {
 
   static void on_allocate(uv_handle_t* handle, size_t suggested, uv_buf_t* buffer);
   static void on_read(uv_stream_t* stream, ssize_t count, const uv_buf_t* buffer);
+  void take_read(ssize_t count, const char* base);
   static void on_written(uv_write_t* request, int status);
+  void end_write(int status);
   void consume_sealed(std::span<const std::uint8_t> bytes);
   void consume(std::span<const std::uint8_t> bytes);
   void consume_partial();

@@ -9,6 +9,8 @@
 #include <cstddef>
 #include <cstring>
 
+#include "daemon/net/loop_guard.h"
+
 namespace syncd::net {
 namespace {
 
@@ -115,16 +117,16 @@ void Listener::pause() {
 void Listener::close(std::function<void()> on_gone) {
   on_gone_ = std::move(on_gone);
   remove_unix_socket(socket_);
-  uv_close(reinterpret_cast<uv_handle_t*>(&poll_), [](uv_handle_t* handle) {
-    auto* listener = static_cast<Listener*>(handle->data);
-    const std::function<void()> gone = std::move(listener->on_gone_);
-    delete listener;
-    if (gone) gone();
-  });
+  uv_close(reinterpret_cast<uv_handle_t*>(&poll_), guarded([](uv_handle_t* handle) {
+             auto* listener = static_cast<Listener*>(handle->data);
+             const std::function<void()> gone = std::move(listener->on_gone_);
+             delete listener;
+             if (gone) gone();
+           }));
 }
 
 void Listener::on_readable(uv_poll_t* poll, int, int) {
-  static_cast<Listener*>(poll->data)->accept_some();
+  run_guarded(poll->loop, [&] { static_cast<Listener*>(poll->data)->accept_some(); });
 }
 
 void Listener::accept_some() {

@@ -8,6 +8,8 @@
 #include <cstring>
 #include <type_traits>
 
+#include "daemon/net/loop_guard.h"
+
 namespace syncd::net {
 namespace {
 
@@ -68,13 +70,14 @@ void Network::open() {
   prepare_.data = check_.data = timer_.data = idle_.data = this;
   own_handles_ = 4;
   // After polling, for what the polling brought; before it, for what timers and closings brought.
-  uv_check_start(&check_, [](uv_check_t* handle) {
+  uv_check_start(&check_, guarded([](uv_check_t* handle) {
     auto* self = static_cast<Network*>(handle->data);
     self->end_of_turn();
     self->budget_.next_turn();
-  });
-  uv_prepare_start(
-      &prepare_, [](uv_prepare_t* handle) { static_cast<Network*>(handle->data)->end_of_turn(); });
+  }));
+  uv_prepare_start(&prepare_, guarded([](uv_prepare_t* handle) {
+    static_cast<Network*>(handle->data)->end_of_turn();
+  }));
 }
 
 bool Network::listen(ListenSocket socket, std::string& error) {
@@ -194,8 +197,9 @@ void Network::on_held(Connection& connection) {
   ++stats_.held;
   held_.push_back(connection.id());
   if (held_.size() == 1) {
-    uv_idle_start(&idle_,
-                  [](uv_idle_t* handle) { static_cast<Network*>(handle->data)->resume_held(); });
+    uv_idle_start(&idle_, guarded([](uv_idle_t* handle) {
+      static_cast<Network*>(handle->data)->resume_held();
+    }));
   }
 }
 
@@ -477,10 +481,10 @@ void Network::arm_timer() {
   if (next >= armed_ms_ || next == DeadlineWheel::kNone) return;
   armed_ms_ = next;
   const std::uint64_t now = uv_now(loop_);
-  uv_timer_start(
-      &timer_,
-      [](uv_timer_t* timer) { static_cast<Network*>(timer->data)->check_deadlines(false); },
-      next > now ? next - now : 0, 0);
+  uv_timer_start(&timer_, guarded([](uv_timer_t* timer) {
+    static_cast<Network*>(timer->data)->check_deadlines(false);
+  }),
+                 next > now ? next - now : 0, 0);
 }
 
 // When the process was stopped or starved, everybody looks silent although their bytes are waiting
@@ -488,9 +492,10 @@ void Network::arm_timer() {
 void Network::check_deadlines(bool after_poll) {
   const std::uint64_t now = uv_now(loop_);
   if (!after_poll && now > armed_ms_ + kStallMs) {
-    uv_timer_start(
-        &timer_,
-        [](uv_timer_t* timer) { static_cast<Network*>(timer->data)->check_deadlines(true); }, 1, 0);
+    uv_timer_start(&timer_, guarded([](uv_timer_t* timer) {
+      static_cast<Network*>(timer->data)->check_deadlines(true);
+    }),
+                   1, 0);
     return;
   }
   armed_ms_ = DeadlineWheel::kNone;
@@ -577,13 +582,13 @@ void Network::close_own_handles_if_done() {
   shutting_down_ = false;  // once
   tell_of_lines_left_out();
   const auto close = [](auto& handle) {
-    uv_close(reinterpret_cast<uv_handle_t*>(&handle), [](uv_handle_t* closed) {
-      auto* self = static_cast<Network*>(closed->data);
-      if (--self->own_handles_ > 0) return;
-      // Last, because it may destroy the network.
-      const std::function<void()> done = std::move(self->on_done_);
-      if (done) done();
-    });
+    uv_close(reinterpret_cast<uv_handle_t*>(&handle), guarded([](uv_handle_t* closed) {
+               auto* self = static_cast<Network*>(closed->data);
+               if (--self->own_handles_ > 0) return;
+               // Last, because it may destroy the network.
+               const std::function<void()> done = std::move(self->on_done_);
+               if (done) done();
+             }));
   };
   close(prepare_);
   close(check_);
@@ -608,23 +613,24 @@ void Network::log(LogLevel level, std::string event, const Connection* connectio
 
 // Somebody without any right can be turned away a thousand times a second: the log must neither
 // fill the disk nor bury what else stands in it.
-bool Network::has_line_left(const std::string& event) {
+bool Network::has_line_left(const std::string& event, const std::string& identity) {
   if (warnings_.empty()) {
     wheel_.add(kWarningsEntry, uv_now(loop_) + kWarningsMs);
     arm_timer();
   }
-  return ++warnings_[event] <= kWarnLinesPerSecond;
+  return ++warnings_[{event, identity}] <= kWarnLinesPerSecond;
 }
 
 void Network::tell_of_lines_left_out() {
-  for (const auto& [event, lines] : warnings_) {
+  for (const auto& [of, lines] : warnings_) {
     if (lines <= kWarnLinesPerSecond) continue;
-    handler_.on_log({LogLevel::kWarn,
-                     "log_lines_left_out",
-                     {{"event", event},
-                      {"lines", std::to_string(lines - kWarnLinesPerSecond)},
-                      {"within", seconds(kWarningsMs)},
-                      {"hint", "log.level = \"debug\" shows them all"}}});
+    const auto& [event, identity] = of;
+    LogLine line{LogLevel::kWarn, "log_lines_left_out", {{"event", event}}};
+    if (!identity.empty()) line.fields.emplace_back("identity", identity);
+    line.fields.emplace_back("lines", std::to_string(lines - kWarnLinesPerSecond));
+    line.fields.emplace_back("within", seconds(kWarningsMs));
+    line.fields.emplace_back("hint", "log.level = \"debug\" shows them all");
+    handler_.on_log(std::move(line));
   }
   warnings_.clear();
 }

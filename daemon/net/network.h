@@ -97,7 +97,7 @@ class Network final : private ConnectionHost {
  public:
   // `handler` must outlive the network.
   Network(uv_loop_t* loop, NetworkOptions options, FrameHandler& handler);
-  // Precondition: open() was never called, or shutdown() has called back.
+  // open() was never called, or shutdown() has called back: whoever owns it checks that.
   ~Network() override;
   Network(const Network&) = delete;
   Network& operator=(const Network&) = delete;
@@ -141,8 +141,9 @@ class Network final : private ConnectionHost {
     log(LogLevel::kWarn, std::move(event), nullptr, std::move(fields));
   }
   static constexpr std::uint64_t kWarnLinesPerSecond = 20;
-  // Whether one more line of this event may be written in this second; it counts as one.
-  bool has_line_left(const std::string& event);
+  // Whether one more line of this event, of one identity where each has lines of its own, may be
+  // written in this second; it counts as one.
+  bool has_line_left(const std::string& event, const std::string& identity = {});
 
   // Disconnects at once; on_closed() follows.
   void close(ConnectionId connection, const std::string& reason);
@@ -225,7 +226,7 @@ class Network final : private ConnectionHost {
   bool accepting_paused_ = false;
   bool limit_reported_ = false;
   // In the second that is under way; empty between two.
-  std::map<std::string, std::uint64_t> warnings_;
+  std::map<std::pair<std::string, std::string>, std::uint64_t> warnings_;  // by event, identity
   bool shutting_down_ = false;
   std::size_t listeners_closing_ = 0;
 

@@ -12,13 +12,12 @@ namespace syncd::server {
 class Background {
  public:
   explicit Background(uv_loop_t* loop) : loop_(loop) {}
-  // Precondition: outstanding() == 0.
-  ~Background() = default;
+  ~Background() = default;  // whoever owns it checks that outstanding() is 0
   Background(const Background&) = delete;
   Background& operator=(const Background&) = delete;
 
   // `work` must touch nothing that the loop thread may change meanwhile. Every `work` runs, and its
-  // `done` is called exactly once.
+  // `done` is called exactly once; where `work` has thrown, the loop ends with that instead.
   void run(std::function<void()> work, std::function<void()> done);
   std::size_t outstanding() const { return outstanding_; }
 

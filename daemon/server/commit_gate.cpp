@@ -21,8 +21,9 @@ void move_all(std::vector<T>& from, std::vector<T>& to) {
 bool is_push(const Reply& reply) {
   return std::holds_alternative<wire::Pushed>(reply.body);
 }
-wire::Error not_stored_yet(const std::string& reason) {
-  return {Status::kStore, "the daemon cannot write its history now: " + reason +
+wire::Error not_stored_yet() {
+  return {Status::kStore, std::string("the daemon cannot write its history now: ") +
+                              kReasonForClients +
                               "; the push counts once it is on the disk: push again"};
 }
 
@@ -53,7 +54,7 @@ void CommitGate::pass(Reply&& reply) {
     return;
   }
   if (!store_error_.empty() && is_push(reply)) {
-    reply.body = not_stored_yet(store_error_);
+    reply.body = not_stored_yet();
     release_(std::move(reply));
     return;
   }
@@ -74,6 +75,11 @@ void CommitGate::submit() {
 
 void CommitGate::report(const store::CommitReport& report) {
   const std::lock_guard lock(mutex_);
+  if (report.failure != nullptr) {
+    failure_ = report.failure;
+    fresh_.store(true, std::memory_order_release);
+    return;
+  }
   reported_ = std::max(reported_, report.committed);
   reported_error_ = report.error;
   for (const store::Removed& removed : report.removed) {
@@ -110,6 +116,7 @@ void CommitGate::settle() {
   if (!fresh_.exchange(false, std::memory_order_acquire)) return;
   {
     const std::lock_guard lock(mutex_);
+    if (failure_ != nullptr) std::rethrow_exception(failure_);
     if (reported_ > committed_) committed_at_ = now_;
     committed_ = reported_;
     store_error_ = reported_error_;
@@ -128,7 +135,7 @@ void CommitGate::refuse_pushes() {
   held_ = std::move(others);
   held_first_ = 0;
   for (Held& push : pushes) {
-    push.reply.body = not_stored_yet(store_error_);
+    push.reply.body = not_stored_yet();
     release_(std::move(push.reply));
   }
 }

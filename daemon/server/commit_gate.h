@@ -8,6 +8,7 @@
 #include <atomic>
 #include <cstdint>
 #include <deque>
+#include <exception>
 #include <functional>
 #include <mutex>
 #include <string>
@@ -23,6 +24,9 @@ namespace syncd::server {
 // Records that one commit took along.
 inline constexpr std::array<std::int64_t, 9> kBatchBounds = {1,    4,     16,     64,    256,
                                                              1024, 4'096, 16'384, 65'536};
+
+// Why the store cannot be written, for all but administrators: the reason itself names paths.
+inline constexpr const char* kReasonForClients = "its log says why";
 
 // What the store has done so far.
 struct StoreFigures {
@@ -56,7 +60,8 @@ class CommitGate {
   // Any thread: what the store has done. True if the loop thread should call settle() soon.
   void report(const store::CommitReport& report);
   // Releases the answers whose records are committed, and hands over what the store refused before.
-  // If the store cannot write, whoever waits for the answer to a push is told so.
+  // If the store cannot write, whoever waits for the answer to a push is told so. Throws what has
+  // ended the store's writer.
   void settle();
 
   StoreFigures figures();
@@ -65,7 +70,7 @@ class CommitGate {
 
   // Whether the store takes records now, and if not, why.
   bool writable() const { return backlog_.empty() && store_error_.empty(); }
-  std::string reason() const;
+  std::string reason() const;  // may name paths: for administrators
   // Since when the oldest of the held answers waits without anything's being committed; kNever:
   // there is none.
   Micros waits_since() const {
@@ -116,6 +121,7 @@ class CommitGate {
   std::uint64_t records_committed_ = 0;
   Ticket reported_ = 0;
   std::string reported_error_;
+  std::exception_ptr failure_;
   std::vector<store::Removed> removed_;
 };
 

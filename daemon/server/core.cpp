@@ -189,7 +189,7 @@ bool Core::tell_store_state() {
                "store_not_writable",
                {{"store", store_.describe()}, {"reason", gate_.reason()}}});
   }
-  step(StoreState{told_writable_, gate_.reason()});
+  step(StoreState{told_writable_, kReasonForClients});
   return true;
 }
 

@@ -83,6 +83,7 @@ class Core {
   void set_options(EngineOptions options);  // for jobs and joins from now on
   const char* mode_text() const;
   StoreFigures store_figures() { return gate_.figures(); }
+  // May name paths, which no answer of the core's does: for administrators.
   std::string store_reason() const { return gate_.reason(); }
   // In engine time; -1 while the store can be written.
   Micros store_error_since() const { return store_error_since_; }

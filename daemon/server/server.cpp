@@ -8,7 +8,9 @@
 #include <thread>
 #include <utility>
 
+#include "daemon/net/loop_guard.h"
 #include "daemon/server/certificate_lines.h"
+#include "proto/check.h"
 
 namespace syncd::server {
 namespace {
@@ -61,13 +63,14 @@ Server::~Server() = default;
 // -------------------------------------------------------------------------------------
 
 StartError Server::start(std::string& error) {
+  is_over_ = false;
   started_us_ = wall_clock_us();
   if (!recover(error)) return StartError::kStore;
 
-  const int code = uv_async_init(loop_, &committed_, [](uv_async_t* handle) {
-    // What a commit sets free is sent with this turn's end.
-    static_cast<Server*>(handle->data)->core_.settle();
-  });
+  const int code = uv_async_init(loop_, &committed_, net::guarded([](uv_async_t* handle) {
+                                   // What a commit sets free is sent with this turn's end.
+                                   static_cast<Server*>(handle->data)->core_.settle();
+                                 }));
   if (code != 0) {
     error = std::string("cannot use the event loop: ") + uv_strerror(code);
     return StartError::kListen;
@@ -202,6 +205,11 @@ Micros Server::now() const {
 
 void Server::send(ConnectionId connection, wire::Message&& message) {
   end_audit({connection, message.id}, message.body);
+  auto* error = std::get_if<wire::Error>(&message.body);
+  if (error != nullptr && error->status == Status::kStore && may_see_paths(connection)) {
+    const std::string reason = core_.store_reason();
+    if (!reason.empty()) error->message += " (" + reason + ")";
+  }
   network_.send(connection, message);
 }
 
@@ -262,14 +270,12 @@ void Server::arm_timer() {
     uv_timer_stop(&timer_);
     return;
   }
-  uv_timer_start(
-      &timer_,
-      [](uv_timer_t* timer) {
-        auto* self = static_cast<Server*>(timer->data);
-        self->armed_us_ = kNever;
-        self->core_.fire_timers();
-      },
-      to_ms(next - now()), 0);
+  uv_timer_start(&timer_, net::guarded([](uv_timer_t* timer) {
+    auto* self = static_cast<Server*>(timer->data);
+    self->armed_us_ = kNever;
+    self->core_.fire_timers();
+  }),
+                 to_ms(next - now()), 0);
 }
 
 void Server::on_closed(ConnectionId connection, const std::string& reason) {
@@ -339,13 +345,11 @@ void Server::stop(const std::string& reason,
   network_.stop_accepting();
   core_.shutdown(reason);
   const Micros drain_us = options_.shutdown_timeout_us - options_.shutdown_timeout_us / kStoreShare;
-  uv_timer_start(
-      &drain_timer_,
-      [](uv_timer_t* timer) {
-        auto* self = static_cast<Server*>(timer->data);
-        if (self->phase_ == Phase::kDraining) self->stop_network();
-      },
-      to_ms(drain_us / 2), 0);
+  uv_timer_start(&drain_timer_, net::guarded([](uv_timer_t* timer) {
+    auto* self = static_cast<Server*>(timer->data);
+    if (self->phase_ == Phase::kDraining) self->stop_network();
+  }),
+                 to_ms(drain_us / 2), 0);
   on_turn_end();
 }
 
@@ -364,6 +368,12 @@ void Server::stop_network() {
   });
 }
 
+void Server::close_store_after_failure(Micros timeout_us) {
+  std::string ignored;  // what has failed is told already
+  if (store_started_) store_->close(timeout_us, ignored);
+  store_.reset();
+}
+
 // Last, when nobody can use the store any more: the network is down and no pool thread reads it.
 void Server::close_store_if_idle() {
   if (phase_ != Phase::kClosing || !network_down_ || background_.outstanding() != 0) return;
@@ -375,19 +385,22 @@ void Server::close_store_if_idle() {
 }
 
 void Server::close_own_handles() {
+  SYNCD_CHECK(network_down_ && background_.outstanding() == 0);
   if (own_handles_ == 0) {
+    is_over_ = true;
     // Start failed before there was anything to close: nothing of the loop is needed to say so.
     const auto done = std::move(on_stopped_);
     if (done) done(problem_);
     return;
   }
   const auto close = [](auto& handle) {
-    uv_close(reinterpret_cast<uv_handle_t*>(&handle), [](uv_handle_t* closed) {
-      auto* self = static_cast<Server*>(closed->data);
-      if (--self->own_handles_ > 0) return;
-      const auto done = std::move(self->on_stopped_);
-      if (done) done(self->problem_);
-    });
+    uv_close(reinterpret_cast<uv_handle_t*>(&handle), net::guarded([](uv_handle_t* closed) {
+               auto* self = static_cast<Server*>(closed->data);
+               if (--self->own_handles_ > 0) return;
+               self->is_over_ = true;
+               const auto done = std::move(self->on_stopped_);
+               if (done) done(self->problem_);
+             }));
   };
   close(committed_);
   close(timer_);

@@ -58,7 +58,7 @@ class Server final : private net::FrameHandler, private Core::Host {
 
   // `store` has been opened and nothing else done with it.
   Server(uv_loop_t* loop, ServerOptions options, std::unique_ptr<store::Store> store, LogSink log);
-  // Precondition: start() was never called, or stop() has called back.
+  // Precondition: is_over().
   ~Server() override;
   Server(const Server&) = delete;
   Server& operator=(const Server&) = delete;
@@ -97,6 +97,12 @@ class Server final : private net::FrameHandler, private Core::Host {
   // failed early it calls back before it returns.
   void stop(const std::string& reason, std::function<void(const std::string& problem)> on_stopped);
 
+  // start() was never called, or stop() calls back or has done so: nothing of it is in the loop.
+  bool is_over() const { return is_over_; }
+  // After the loop has failed, and its handles are closed: commits what was submitted within
+  // `timeout_us`, and closes the store. Nothing else may be called any more.
+  void close_store_after_failure(Micros timeout_us);
+
  private:
   enum class Phase { kServing, kDraining, kClosing };
 
@@ -123,6 +129,7 @@ class Server final : private net::FrameHandler, private Core::Host {
     return !options_.control_tcp.empty() || !options_.control_unix_path.empty();
   }
   bool is_restricted(ConnectionId connection) const;
+  bool may_see_paths(ConnectionId connection) const;
   // Answers a worker's request about a job that its client may not know of, as if it were not
   // there.
   bool hides_job(const Caller& caller, const wire::Body& body);
@@ -201,6 +208,7 @@ class Server final : private net::FrameHandler, private Core::Host {
   bool listening_ = false;
   bool network_down_ = false;
   bool store_started_ = false;
+  bool is_over_ = true;
   Micros stop_at_us_ = 0;
   std::string stop_reason_;
   std::string problem_;

@@ -20,9 +20,14 @@ std::string job_made_by(const wire::Body& body) {
   return {};
 }
 
+// What everybody may know of where the history is.
+constexpr const char* kStoreInMemory = "memory";
+constexpr const char* kStoreForClients = "a directory";
+
 // What a client sends stands in the log no longer than the engine would take it.
 constexpr std::size_t kPathShownMax = 1024;
 constexpr std::size_t kRefusalShownMax = 1024;
+constexpr const char* kRefusedAudit = "refused_audit";
 
 std::string shown(const std::string& text, std::size_t bytes_max) {
   if (text.size() <= bytes_max) return text;
@@ -232,9 +237,9 @@ void Server::end_audit(const Caller& caller, const wire::Body& answer) {
   if (error != nullptr) {
     const net::Identity* identity = network_.identity(caller.connection);
     const std::string who = identity != nullptr ? identity->text() : "nobody known";
-    if (!network_.has_line_left("audit of what " + who + " was refused")) {
+    if (!network_.has_line_left(kRefusedAudit, who)) {
       line.level = LogLevel::kDebug;
-      line.event = "refused_audit";
+      line.event = kRefusedAudit;
     }
   }
   line.fields.emplace_back("result",
@@ -246,6 +251,12 @@ void Server::end_audit(const Caller& caller, const wire::Body& answer) {
 bool Server::is_restricted(ConnectionId connection) const {
   const net::Identity* identity = network_.identity(connection);
   return identity != nullptr && admission_ != nullptr && !admission_->is_admin(*identity);
+}
+
+// Of the store, and of what goes wrong with it: an administrator's to know, who comes where
+// requests of administrators are taken.
+bool Server::may_see_paths(ConnectionId connection) const {
+  return !is_restricted(connection) && (!has_control() || network_.over_control(connection));
 }
 
 bool Server::hides_job(const Caller& caller, const wire::Body& body) {
@@ -350,7 +361,9 @@ void Server::answer_status(const Caller& caller) {
   reply.pid = static_cast<std::uint32_t>(getpid());
   reply.started_us = started_us_;
   reply.now_us = now();
-  reply.store = store_->describe();
+  const bool sees_paths = may_see_paths(caller.connection);
+  const bool has_path = store_->describe() != kStoreInMemory;
+  reply.store = sees_paths || !has_path ? store_->describe() : kStoreForClients;
   reply.mode = core_.mode_text();
   reply.sessions = network.sessions;
   reply.jobs = engine.jobs;
@@ -359,7 +372,7 @@ void Server::answer_status(const Caller& caller) {
   reply.frames_in = network.frames_in;
   reply.frames_out = network.frames_out;
   reply.read_only = !core_.writable();
-  if (reply.read_only) reply.store_error = core_.store_reason();
+  if (reply.read_only) reply.store_error = sees_paths ? core_.store_reason() : kReasonForClients;
   reply.store_error_since_us = core_.store_error_since();
   const StoreFigures figures = core_.store_figures();
   reply.commit_failures = figures.failures;
@@ -384,10 +397,15 @@ void Server::answer_history(const Caller& caller, const wire::HistoryRequest& re
   }
   histories_.read(client_text(caller.connection), job, request,
                   [this, caller, name = request.job](wire::Body body) {
-                    const auto* error = std::get_if<wire::Error>(&body);
+                    auto* error = std::get_if<wire::Error>(&body);
                     if (error != nullptr && error->status == Status::kStore) {
                       network_.warn("history_unreadable",
                                     {{"job", job_shown(name)}, {"reason", error->message}});
+                      if (!may_see_paths(caller.connection)) {
+                        error->message =
+                            std::string("the daemon cannot read the history of job '") + name +
+                            "': " + kReasonForClients;
+                      }
                     }
                     answer(caller, std::move(body));
                     close_store_if_idle();

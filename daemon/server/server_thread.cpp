@@ -9,7 +9,9 @@
 #include <system_error>
 #include <utility>
 
+#include "daemon/net/loop_guard.h"
 #include "daemon/server/from_config.h"
+#include "proto/check.h"
 
 namespace syncd::server {
 
@@ -19,7 +21,11 @@ ServerThread::ServerThread(config::Config config, std::string version, Server::L
       log_(std::move(log)),
       machine_(std::make_unique<Machine>()) {}
 
-ServerThread::~ServerThread() = default;
+ServerThread::~ServerThread() {
+  if (!thread_.joinable()) return;
+  std::string ignored;
+  stop(config_.shutdown_timeout_us, ignored);
+}
 
 Status ServerThread::start(std::string& error) {
   sigset_t all;
@@ -44,17 +50,19 @@ Status ServerThread::start(std::string& error) {
 
 Status ServerThread::stop(Micros timeout_us, std::string& problem) {
   stop_timeout_us_ = timeout_us;
-  uv_async_send(&machine_->stop_request);
+  {
+    const std::lock_guard lock(failing_);
+    if (!failed_) uv_async_send(&machine_->stop_request);
+  }
   join();
   problem = problem_;
-  if (!machine_) return Status::kInternal;
+  if (failed_) return Status::kInternal;
   return problem_.empty() ? Status::kOk : Status::kStore;
 }
 
 void ServerThread::join() {
   thread_.join();
-  // Its handles stay open where an exception has ended the loop.
-  if (loop_open_) static_cast<void>(machine_.release());
+  if (failed_) static_cast<void>(machine_.release());
 }
 
 void ServerThread::run() noexcept {
@@ -67,18 +75,36 @@ void ServerThread::run() noexcept {
   } catch (const std::exception& failure) {
     status_ = Status::kInternal;
     error_ = failure.what();
+    if (loop_open_) fail(failure.what());
   }
   const bool good = status_ == Status::kOk;
   if (good) started_.set_value();
   try {
-    if (loop_open_) {
+    if (loop_open_ && !failed_) {
       if (!good) stop_on_loop("it could not start", config_.shutdown_timeout_us);
       serve();
     }
   } catch (const std::exception& failure) {
-    problem_ = std::string("the server has ended early: ") + failure.what();
+    fail(failure.what());
   }
   if (!good) started_.set_value();
+}
+
+// The program that it is part of goes on. Clients see that the daemon is gone, and another one can
+// open the store.
+void ServerThread::fail(const char* why) noexcept {
+  {
+    const std::lock_guard lock(failing_);
+    failed_ = true;
+  }
+  net::close_all_handles(&machine_->loop);
+  try {
+    problem_ = std::string("the server has ended early: ") + why;
+    if (machine_->server) machine_->server->close_store_after_failure(config_.shutdown_timeout_us);
+    log_({LogLevel::kError, "server_failed", {{"reason", why}}});
+  } catch (...) {  // the status says enough
+  }
+  uv_loop_close(&machine_->loop);
 }
 
 Status ServerThread::prepare(std::string& error) {
@@ -89,10 +115,10 @@ Status ServerThread::prepare(std::string& error) {
   }
   loop_open_ = true;
   machine_->stop_request.data = this;
-  uv_async_init(&machine_->loop, &machine_->stop_request, [](uv_async_t* handle) {
+  uv_async_init(&machine_->loop, &machine_->stop_request, net::guarded([](uv_async_t* handle) {
     auto* self = static_cast<ServerThread*>(handle->data);
     self->stop_on_loop("the program that it is part of stops it", self->stop_timeout_us_);
-  });
+  }));
   std::unique_ptr<store::Store> store = open_store(config_, error);
   if (!store) return Status::kStore;
   machine_->server = std::make_unique<Server>(&machine_->loop, server_options(config_, version_),
@@ -118,7 +144,8 @@ Status ServerThread::start_server(std::string& error) {
 
 // Until nothing of the loop is left.
 void ServerThread::serve() {
-  uv_run(&machine_->loop, UV_RUN_DEFAULT);
+  net::run_loop(&machine_->loop);
+  SYNCD_CHECK(!machine_->server || machine_->server->is_over());
   machine_->server.reset();
   uv_loop_close(&machine_->loop);
   loop_open_ = false;

@@ -7,6 +7,7 @@
 #include <atomic>
 #include <future>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <thread>
 #include <vector>
@@ -21,8 +22,7 @@ class ServerThread {
  public:
   // `log` is called on the server's own thread, one line at a time.
   ServerThread(config::Config config, std::string version, Server::LogSink log);
-  // Precondition: start() was never called, or was not kOk, or stop() has returned.
-  ~ServerThread();
+  ~ServerThread();  // stops it, if stop() was not called
   ServerThread(const ServerThread&) = delete;
   ServerThread& operator=(const ServerThread&) = delete;
 
@@ -42,13 +42,13 @@ class ServerThread {
   Micros shutdown_timeout_us() const { return config_.shutdown_timeout_us; }
 
   // Stops it in good order within `timeout_us`; blocks until its thread has ended. Call once, from
-  // another thread. kStore, with what could not be written in `problem`; or kInternal, if the
-  // server had ended early.
+  // another thread. kStore, with what could not be written in `problem`; or kInternal, with what
+  // happened, if the server had ended early.
   Status stop(Micros timeout_us, std::string& problem);
 
  private:
-  // What the loop needs, in one piece: should an exception cross the loop, it is never freed, since
-  // nobody could close its handles any more.
+  // What the loop needs, in one piece: should an exception end the loop, it is never freed, since
+  // parts of it may be between two states.
   struct Machine {
     uv_loop_t loop{};
     uv_async_t stop_request{};
@@ -57,6 +57,7 @@ class ServerThread {
 
   void join();
   void run() noexcept;
+  void fail(const char* why) noexcept;
   Status prepare(std::string& error);
   Status start_server(std::string& error);
   void serve();
@@ -67,6 +68,8 @@ class ServerThread {
   Server::LogSink log_;
   std::unique_ptr<Machine> machine_;
   bool loop_open_ = false;
+  std::mutex failing_;
+  bool failed_ = false;  // the loop takes no request any more
   std::promise<void> started_;
   Status status_ = Status::kOk;  // of the start
   std::string error_;

@@ -7,6 +7,7 @@
 #include "daemon/engine/limits.h"
 #include "daemon/sim/draws.h"
 #include "daemon/sim/number.h"
+#include "proto/check.h"
 
 namespace syncd::sim {
 namespace {
@@ -123,6 +124,7 @@ double Durations::base(Rank worker, Iteration iteration) const {
 }
 
 Micros Durations::operator()(Rank worker, Iteration iteration) const {
+  SYNCD_CHECK(iteration >= 0);
   double us = base(worker, iteration) * slow_(worker, iteration);
   // Far draws of a wide distribution must not overflow the sums of times.
   us = std::min(us, static_cast<double>(limits::kSpanMax));

@@ -6,6 +6,7 @@
 
 #include "daemon/sim/daemon_side.h"
 #include "daemon/sim/worker_side.h"
+#include "proto/check.h"
 
 namespace syncd::sim {
 
@@ -122,8 +123,10 @@ void Observer::after_data(Simulation& /*simulation*/, Rank /*from*/, Rank /*to*/
 void Observer::after_collected(Simulation& /*simulation*/, Rank /*rank*/, Iteration /*iteration*/,
                                const std::vector<wire::PeerUpdate>& /*updates*/) {}
 
-Simulation::Simulation(Options options)
-    : impl_(std::make_unique<Impl>(*this, std::move(options))) {}
+Simulation::Simulation(Options options) {
+  SYNCD_CHECK(check_options(options).empty());
+  impl_ = std::make_unique<Impl>(*this, std::move(options));
+}
 Simulation::~Simulation() = default;
 Result Simulation::run() {
   return impl_->run();

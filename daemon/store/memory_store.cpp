@@ -57,7 +57,10 @@ class MemoryStore final : public Store {
     const std::lock_guard lock(mutex_);
     result = {};
     const auto history = histories_.find(job);
-    if (history == histories_.end()) return true;
+    if (history == histories_.end()) {
+      result.first_sequence = 0;
+      return true;
+    }
     RecordEncoder encoder;
     std::size_t bytes = 0;
     auto it = std::lower_bound(

@@ -266,6 +266,17 @@ bool decode_snapshot(std::span<const std::uint8_t> bytes, JobSnapshot& s, std::s
               std::to_string(w->rank()) + " is unknown";
       return false;
     }
+    const auto state = static_cast<WorkerState>(w->state());
+    if (state == WorkerState::kReady || (is_active(state) && s.state == JobState::kWaiting)) {
+      error = "worker " + std::to_string(w->rank()) + " is " + to_string(state) +
+              " in it, which no snapshot of a job that is " + to_string(s.state) + " has";
+      return false;
+    }
+    if (!s.workers.empty() && w->rank() <= s.workers.back().rank) {
+      error = "worker " + std::to_string(w->rank()) + " comes after worker " +
+              std::to_string(s.workers.back().rank) + ": each has its place by its rank";
+      return false;
+    }
     s.workers.push_back({w->rank(), text(w->name()), text(w->host()),
                          static_cast<WorkerState>(w->state()), w->incarnation(), w->clock(),
                          w->base(), w->granted(), w->pushed(), w->late(), w->own_pushes(),

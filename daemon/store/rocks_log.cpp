@@ -2,6 +2,7 @@
 #include "daemon/store/rocks_log.h"
 
 #include <algorithm>
+#include <charconv>
 #include <map>
 #include <optional>
 #include <span>
@@ -23,11 +24,51 @@ constexpr std::size_t kHeader = 7;  // masked CRC-32C, length (2), type (1)
 // What is looked through for a next fragment, bytes of checksums a block: more than random bytes
 // take. The next block begins with one in any case.
 constexpr std::size_t kSearched = 2 * 1024 * 1024;
-enum Type : std::uint8_t { kFull = 1, kFirst = 2, kMiddle = 3, kLast = 4 };
+
+// Fragments by RocksDB's types 1 to 9, 10 and 11, 130 and 131. A later version may add types from
+// 128 on, which an earlier one passes over.
+enum class Kind : std::uint8_t {
+  kFull,
+  kFirst,
+  kMiddle,
+  kLast,
+  kCompression,  // the entries after it are compressed
+  kAside,        // sizes of timestamps, the log before this one, or what may be passed over
+  kUnknown,
+};
+constexpr std::uint8_t kFullType = 1;
+constexpr std::uint8_t kRecyclableFullType = 5;
+constexpr std::uint8_t kRecyclableLastType = 8;
+constexpr std::uint8_t kCompressionType = 9;
+constexpr std::uint8_t kTimestampSizesType = 10;
+constexpr std::uint8_t kRecyclableTimestampSizesType = 11;
+constexpr std::uint8_t kIgnorableTypes = 0x80;
+// In a log that takes the place of an earlier one, in its file, the header also has the low half of
+// the log's number: what follows the last entry may be the earlier log's.
+constexpr std::size_t kLogNumber = 4;
+
+constexpr bool is_recyclable(std::uint8_t type) {
+  return (type >= kRecyclableFullType && type <= kRecyclableLastType) ||
+         (type >= kTimestampSizesType && (type & 1) != 0);
+}
+
+constexpr Kind kind_of(std::uint8_t type) {
+  if (type >= kFullType && type <= kRecyclableLastType) {
+    return static_cast<Kind>((type - kFullType) % (kRecyclableFullType - kFullType));
+  }
+  if (type == kCompressionType) return Kind::kCompression;
+  const bool is_aside = type == kTimestampSizesType || type == kRecyclableTimestampSizesType ||
+                        (type & kIgnorableTypes) != 0;
+  return is_aside ? Kind::kAside : Kind::kUnknown;
+}
 
 struct Fragment {
   std::uint8_t type = 0;
+  std::size_t header = kHeader;
   std::size_t length = 0;  // of what follows the header
+
+  Kind kind() const { return kind_of(type); }
+  std::size_t bytes() const { return header + length; }
 };
 
 std::uint64_t little(const std::string& data, std::size_t at, std::size_t bytes) {
@@ -39,31 +80,43 @@ std::uint64_t little(const std::string& data, std::size_t at, std::size_t bytes)
 
 // What the header at `at` says, if a fragment can lie there.
 std::optional<Fragment> header_at(const std::string& data, std::size_t at) {
-  const std::size_t block_end = (at / kBlock + 1) * kBlock;
-  if (at + kHeader > std::min(block_end, data.size())) return {};
-  const Fragment fragment{static_cast<std::uint8_t>(data[at + 6]), little(data, at + 4, 2)};
-  if (fragment.type < kFull || fragment.type > kLast) return {};
-  if (at + kHeader + fragment.length > std::min(block_end, data.size())) return {};
+  const std::size_t end = std::min((at / kBlock + 1) * kBlock, data.size());
+  if (at + kHeader > end) return {};
+  Fragment fragment{static_cast<std::uint8_t>(data[at + 6]), kHeader, little(data, at + 4, 2)};
+  if (fragment.type == 0) return {};
+  if (is_recyclable(fragment.type)) fragment.header += kLogNumber;
+  if (at + fragment.bytes() > end) return {};
   return fragment;
 }
 
 bool is_undamaged(const std::string& data, std::size_t at, const Fragment& fragment) {
   const auto* checked = reinterpret_cast<const std::uint8_t*>(data.data()) + at + 6;
-  return mask_crc(crc32c({checked, 1 + fragment.length})) == little(data, at, 4);
+  return mask_crc(crc32c({checked, fragment.bytes() - 6})) == little(data, at, 4);
+}
+
+// The number that a log's name is.
+std::uint64_t number_of(const std::string& name) {
+  std::uint64_t number = 0;
+  std::from_chars(name.data(), name.data() + name.size(), number);
+  return number;
 }
 
 // What an entry says of itself, even if it is not all there: a WriteBatch is a sequence number, a
-// count, and per key a tag, a column family, and key and value behind their lengths.
+// count, and per key a tag, a column family, and key and value behind their lengths. A compressed
+// one, which the store does not ask RocksDB for, says nothing.
 class LoggedBatch {
  public:
-  LoggedBatch(const std::string& data, std::size_t at) {
+  LoggedBatch(const std::string& data, std::size_t at, bool is_compressed)
+      : is_compressed_(is_compressed) {
+    if (is_compressed) return;
     while (at + kHeader <= data.size()) {
       const std::size_t block_end = std::min((at / kBlock + 1) * kBlock, data.size());
-      const std::size_t begin = at + kHeader;
+      const auto type = static_cast<std::uint8_t>(data[at + 6]);
+      const std::size_t begin = at + kHeader + (is_recyclable(type) ? kLogNumber : 0);
       const std::size_t end = std::min(begin + little(data, at + 4, 2), block_end);
       if (begin >= end) break;
       bytes_.append(data, begin, end - begin);
-      if (data[at + 6] != kFirst && data[at + 6] != kMiddle) break;
+      if (kind_of(type) != Kind::kFirst && kind_of(type) != Kind::kMiddle) break;
       at = block_end;
     }
   }
@@ -73,7 +126,7 @@ class LoggedBatch {
     if (bytes_.size() < kBatchHeader) return {};
     return little(bytes_, 0, 8);
   }
-  bool has_writes() const { return bytes_.size() > kBatchHeader; }
+  bool has_writes() const { return is_compressed_ || bytes_.size() > kBatchHeader; }
 
   // Its writes, as far as they can be read. The value of the last one may not be all there: then
   // `whole` is false.
@@ -140,6 +193,7 @@ class LoggedBatch {
     return true;
   }
 
+  const bool is_compressed_;
   std::string bytes_;
   std::size_t at_ = 0;
 };
@@ -247,8 +301,8 @@ std::vector<std::string> files(rocksdb::Env* env, const std::string& path, const
 // Goes through the files in their order.
 class Examination {
  public:
-  // `on_whole` is told where each whole entry is.
-  using OnWhole = std::function<void(const std::string& data, std::size_t at)>;
+  // `on_whole` gets each whole entry.
+  using OnWhole = std::function<void(LoggedBatch&& entry)>;
   Examination(LogReport& report, Note whole, OnWhole on_whole = {})
       : report_(report), whole_(std::move(whole)), on_whole_(std::move(on_whole)) {}
 
@@ -257,6 +311,9 @@ class Examination {
     bool within = false;  // an entry that began at `entry`
     // Nothing but zeros follows: room that was never written to.
     end_ = data.find_last_not_of('\0') + 1;
+    is_recycled_ = false;
+    is_compressed_ = false;
+    const bool found_before = found_;
     std::optional<std::size_t> first;
     std::size_t last = 0;
     std::size_t searched = 0;  // of the block at hand
@@ -264,12 +321,14 @@ class Examination {
     while (at < end_) {
       if (at % kBlock == 0) searched = 0;
       const std::size_t left = kBlock - at % kBlock;
-      if (left < kHeader) {
+      if (left < kHeader || is_trailer(data, at, left, within)) {
         at += left;
         continue;
       }
       const auto fragment = header_at(data, at);
-      if (!fragment || !is_undamaged(data, at, *fragment)) {
+      const bool good = fragment && !is_chance(*fragment) && is_undamaged(data, at, *fragment);
+      is_recycled_ |= good && is_recyclable(fragment->type);
+      if (!good || is_leftover(name, data, at, *fragment)) {
         damaged(name, data, within ? entry : at);
         within = false;
         searched += fragment ? fragment->length : 0;
@@ -277,26 +336,44 @@ class Examination {
         at += searched > kSearched ? left : 1;
         continue;
       }
-      const bool begins = fragment->type == kFull || fragment->type == kFirst;
+      const Kind kind = fragment->kind();
+      if (kind == Kind::kUnknown && unknown_.empty()) {
+        unknown_ = "its log " + name + " has an entry of the type " +
+                   std::to_string(fragment->type) + " at byte " + std::to_string(at);
+      }
+      if (kind >= Kind::kCompression) {
+        // Nothing comes between the parts of an entry, and all entries or none are compressed.
+        const bool is_late = kind == Kind::kCompression && (first || is_compressed_);
+        if (within || is_late) damaged(name, data, within ? entry : at);
+        within = false;
+        is_compressed_ |= kind == Kind::kCompression && !is_late;
+        at += fragment->bytes();
+        if (!is_late) end_stretch(name, at - fragment->bytes());
+        continue;
+      }
+      const bool begins = kind == Kind::kFull || kind == Kind::kFirst;
       if (begins == within) damaged(name, data, within ? entry : at);
       if (begins) entry = at;
-      const bool whole = fragment->type == kFull || (within && fragment->type == kLast);
-      within = fragment->type == kFirst || (within && fragment->type == kMiddle);
+      const bool whole = kind == Kind::kFull || (within && kind == Kind::kLast);
+      within = kind == Kind::kFirst || (within && kind == Kind::kMiddle);
       if (whole) {
         end_stretch(name, entry);
         if (!first) first = entry;
         last = entry;
       }
-      if (whole && on_whole_) on_whole_(data, entry);
+      if (whole && on_whole_) on_whole_(batch_at(data, entry));
       if (whole && found_) {
         ++report_.entries_after;
-        look_at(LoggedBatch(data, entry).ranges());
+        look_at(batch_at(data, entry).ranges());
       }
-      at += kHeader + fragment->length;
+      at += fragment->bytes();
     }
     if (within) damaged(name, data, entry);
     end_stretch(name, end_);
-    if (first) compare(name, LoggedBatch(data, *first), LoggedBatch(data, last));
+    // Behind the last entry of such a log lies what is left of the earlier one: whole fragments,
+    // and one that the last entry was written into.
+    if (is_recycled_ && !found_before && report_.entries_after == 0) forget();
+    if (first) compare(name, batch_at(data, *first), batch_at(data, last));
     const auto whole = whole_.find(name);
     if (whole == whole_.end()) return;
     // Cut off between two commits, or zeros from there on, which looks like a log that ends there.
@@ -312,13 +389,14 @@ class Examination {
   // its manifest knows whether the log is of use yet. A commit that the disk refused leaves such an
   // end, and the store goes on in a file of its own.
   void next_file() {
-    if (!found_ || report_.entries_after > 0 || report_.was_whole) return;
-    found_ = false;
-    report_ = {};
+    if (found_ && report_.entries_after == 0 && !report_.was_whole) forget();
   }
 
-  // A sentence, if the files are not all of one store.
+  // The beginning of a sentence, if the files are not all of one store.
   const std::string& mixed() const { return mixed_; }
+  // The same, if an entry is of a type that this version knows nothing of.
+  const std::string& unknown() const { return unknown_; }
+  bool is_compressed() const { return is_compressed_; }
 
   void finish() {
     if (!found_) return;
@@ -327,12 +405,46 @@ class Examination {
   }
 
  private:
+  void forget() {
+    found_ = false;
+    report_ = {};
+  }
+
+  LoggedBatch batch_at(const std::string& data, std::size_t at) const {
+    return {data, at, is_compressed_};
+  }
+
+  // Zeros to the block's end that no fragment would have fitted into: the header of a recycled log,
+  // or what stands aside, which is never split.
+  bool is_trailer(const std::string& data, std::size_t at, std::size_t left, bool within) const {
+    const std::size_t end = at + left;
+    if (end > data.size() || data.find_first_not_of('\0', at) < end) return false;
+    if (is_recycled_ && left < kHeader + kLogNumber) return true;
+    if (within) return false;
+    const auto next = header_at(data, end);
+    return next && next->kind() == Kind::kAside && next->bytes() > left &&
+           is_undamaged(data, end, *next);
+  }
+
+  // Of the log that the file was before.
+  static bool is_leftover(const std::string& name, const std::string& data, std::size_t at,
+                          const Fragment& fragment) {
+    return is_recyclable(fragment.type) &&
+           little(data, at + kHeader, kLogNumber) != (number_of(name) & 0xFFFF'FFFF);
+  }
+
+  // While it is searched for where entries go on, the parts of entries are all that counts: among
+  // all types, random bytes would look like one too often.
+  bool is_chance(const Fragment& fragment) const {
+    return stretch_ && fragment.kind() >= Kind::kCompression;
+  }
+
   void damaged(const std::string& name, const std::string& data, std::size_t at) {
     if (at >= end_) return;
     if (!stretch_) stretch_ = at;
     if (found_) return;
     found_ = true;
-    const LoggedBatch::Ranges ranges = LoggedBatch(data, at).ranges();
+    const LoggedBatch::Ranges ranges = batch_at(data, at).ranges();
     std::string text;
     for (const auto& [job, range] : ranges) {
       text += text.empty() ? "" : ", ";
@@ -374,19 +486,21 @@ class Examination {
   const Note whole_;  // the files as they once were
   const OnWhole on_whole_;
   bool found_ = false;
+  bool is_recycled_ = false;            // the file at hand
+  bool is_compressed_ = false;          // likewise
   std::optional<std::size_t> stretch_;  // where what cannot be read begins
   std::size_t end_ = 0;                 // of what was written to the file at hand
   std::uint64_t latest_ = 0;            // the number of the latest whole entry
   std::string before_;                  // where that is
   std::string mixed_;
+  std::string unknown_;
 };
 
 bool is_whole_and_used(const std::string& name, const std::string& data) {
   LogReport report;
   bool used = false;
-  Examination examination(report, {}, [&](const std::string& bytes, std::size_t at) {
-    used |= LoggedBatch(bytes, at).has_writes();
-  });
+  Examination examination(report, {},
+                          [&](const LoggedBatch& entry) { used |= entry.has_writes(); });
   examination.file(name, data);
   examination.finish();
   return used && report.state == LogState::kWhole;
@@ -483,6 +597,7 @@ std::vector<std::string> missing_files(rocksdb::Env* env, const std::string& pat
 
 void clear_for_first_start(rocksdb::Env* env, const std::string& path) {
   if (!env->FileExists(path + "/CURRENT").IsNotFound()) return;
+  if (!missing_files(env, path).empty()) return;
   for (const std::string& name : files(env, path, is_log)) {
     std::uint64_t bytes = 0;
     const bool empty = env->GetFileSize(path + "/" + name, &bytes).ok() && bytes == 0;
@@ -498,19 +613,20 @@ void read_log(rocksdb::Env* env, const std::string& path,
               const std::function<void(const LoggedWrite&)>& take,
               std::vector<std::string>& unreadable) {
   LogReport report;
-  Examination examination(report, {}, [&](const std::string& data, std::size_t at) {
-    LoggedBatch(data, at).each([&](const LoggedWrite& write, bool whole) {
+  Examination examination(report, {}, [&](LoggedBatch&& entry) {
+    entry.each([&](const LoggedWrite& write, bool whole) {
       if (whole) take(write);
     });
   });
   for (const std::string& name : files(env, path, is_log)) {
     std::string data;
     const rocksdb::Status status = rocksdb::ReadFileToString(env, path + "/" + name, &data);
-    if (status.ok()) {
-      examination.file(name, data);
-    } else {
+    if (!status.ok()) {
       unreadable.push_back(name + ": " + status.ToString());
+      continue;
     }
+    examination.file(name, data);
+    if (examination.is_compressed()) unreadable.push_back(name + ": its entries are compressed");
   }
 }
 
@@ -540,6 +656,11 @@ bool examine_log(rocksdb::Env* env, const std::string& path, LogReport& report,
     }
   }
   examination.finish();
+  if (!examination.unknown().empty()) {
+    error = "store " + path + ": " + examination.unknown() +
+            ", which this version does not know: use the version that wrote it, or a newer one";
+    return false;
+  }
   if (mixed.empty()) mixed = examination.mixed();
   if (mixed.empty()) return true;
   error = "store " + path + " has a log of another store, or one twice: " + mixed +

@@ -2,6 +2,11 @@
 // on the disk (format: RocksDB, db/log_format.h and db/write_batch.cc). RocksDB itself cannot tell
 // a commit that a crash has cut off from damage in the midst of what was acknowledged: both are a
 // wrong checksum to it. Blocks on the disk; any thread.
+//
+// The format is that of RocksDB 7.8 to 9.11 (10.10 adds nothing), of which 7.8 is what this code
+// was run with. It asks for no version: what an unknown one writes is read as long as it is of
+// known types. The store turns on nothing that needs another type than 1 to 4; the others are read
+// in case a default changes.
 #pragma once
 
 #include <rocksdb/env.h>
@@ -60,7 +65,8 @@ bool note_while_open(rocksdb::Env* env, const std::string& path);
 std::vector<std::string> missing_files(rocksdb::Env* env, const std::string& path);
 
 // Removes the empty logs that a first start leaves which a crash has cut off, and with which
-// RocksDB would begin no store. Precondition: nothing is missing.
+// RocksDB would begin no store. Removes nothing where something of a store is there without its
+// CURRENT.
 void clear_for_first_start(rocksdb::Env* env, const std::string& path);
 
 // A write that stands in a log.
@@ -82,8 +88,8 @@ void read_log(rocksdb::Env* env, const std::string& path,
 std::vector<std::string> table_files(rocksdb::Env* env, const std::string& path);
 
 // Reads the log files of the store in `path`, O(their size). False, with a sentence in `error`: one
-// cannot be read at all, or they are not all of this store, which RocksDB does not notice or, where
-// two have the same writes, ends the process for.
+// cannot be read at all or has an entry of an unknown type, or they are not all of this store,
+// which RocksDB does not notice or, where two have the same writes, ends the process for.
 bool examine_log(rocksdb::Env* env, const std::string& path, LogReport& report, std::string& error);
 
 }  // namespace syncd::store

@@ -50,17 +50,23 @@ rocksdb::Slice slice(std::span<const std::uint8_t> bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
-// About what a batch takes in memory, for the queue's limit.
-std::size_t weight(const Batch& batch) {
-  std::size_t bytes = 0;
-  for (const Record& r : batch.records) {
-    bytes += sizeof r + r.name.size() + r.host.size() + r.config.size() + r.reason.size() +
-             r.values.size() * sizeof(std::int64_t);
-  }
-  for (const JobSnapshot& s : batch.snapshots) {
-    bytes += sizeof s + s.policy_state.size() * sizeof(std::int64_t);
-    for (const WorkerSnapshot& w : s.workers) bytes += sizeof w + w.name.size() + w.host.size();
-  }
+template <class... Members>
+std::size_t held_bytes(const Members&... members) {
+  return ((members.size() * sizeof(typename Members::value_type)) + ...);
+}
+
+std::size_t weight(const Record& r) {
+  return sizeof r + held_bytes(r.name, r.host, r.data, r.policy, r.config, r.reason, r.values);
+}
+
+std::size_t weight(const WorkerSnapshot& w) {
+  return sizeof w + held_bytes(w.name, w.host, w.data, w.dismissal, w.leased_phase);
+}
+
+std::size_t weight(const JobSnapshot& s) {
+  std::size_t bytes = sizeof s - sizeof s.created + weight(s.created) +
+                      held_bytes(s.policy, s.policy_state, s.stop_reason);
+  for (const WorkerSnapshot& worker : s.workers) bytes += weight(worker);
   return bytes;
 }
 
@@ -99,7 +105,7 @@ class RocksStore final : public Store {
 
   void start(CommitCallback callback) override {
     callback_ = std::move(callback);
-    if (!options_.read_only) writer_ = std::thread([this] { write_loop(); });
+    if (!options_.read_only) writer_ = std::thread([this] { run_writer(); });
   }
 
   bool submit(Ticket ticket, Batch&& batch) override {
@@ -354,6 +360,20 @@ class RocksStore final : public Store {
 
   // ---- the writer thread ------------------------------------------------------------------------
 
+  // What is wrong with this code, or with the machine's memory, is the loop's to end with.
+  void run_writer() noexcept {
+    try {
+      write_loop();
+    } catch (...) {
+      CommitReport report;
+      report.failure = std::current_exception();
+      callback_(report);
+    }
+    const std::lock_guard lock(mutex_);
+    finished_ = true;
+    idle_.notify_all();
+  }
+
   void write_loop() {
     RecordEncoder encoder;
     std::deque<Queued> taken;
@@ -379,8 +399,6 @@ class RocksStore final : public Store {
       }
       taken.clear();
     }
-    finished_ = true;
-    idle_.notify_all();
   }
 
   // False: there is nothing to write, and the time has come to look at what is to be removed.
@@ -660,6 +678,13 @@ class RocksStore final : public Store {
 };
 
 }  // namespace
+
+std::size_t weight(const Batch& batch) {
+  std::size_t bytes = 0;
+  for (const Record& record : batch.records) bytes += weight(record);
+  for (const JobSnapshot& snapshot : batch.snapshots) bytes += weight(snapshot);
+  return bytes;
+}
 
 std::unique_ptr<Store> open_rocks_store(const Options& options, std::string& error) {
   auto database = open_database(options, error);

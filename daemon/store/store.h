@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -60,6 +61,10 @@ struct Batch {
   std::vector<JobSnapshot> snapshots;  // each takes the place of the job's earlier one
 };
 
+// What a batch takes in memory, which the queue's limit is about: all that its structs, strings and
+// lists hold.
+std::size_t weight(const Batch& batch);
+
 // What the writer tells. The callback is called on the writer thread, or, by a store that has none
 // (in memory), from within submit(); it must return quickly and must not call back into the store.
 struct CommitReport {
@@ -69,6 +74,8 @@ struct CommitReport {
   std::uint64_t records = 0;
   std::int64_t commit_us = 0;  // what the commit took
   std::vector<Removed> removed = {};
+  std::exception_ptr failure =
+      {};  // an exception has ended the writer: there is no commit any more
 };
 using CommitCallback = std::function<void(const CommitReport&)>;
 

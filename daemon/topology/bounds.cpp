@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <charconv>
 
+#include "proto/check.h"
+
 namespace syncd::topology {
 namespace {
 
@@ -71,6 +73,8 @@ std::optional<GapSetting> parse_gap_setting(std::string_view text, std::string& 
 
 GapBounds gap_bounds(const Graph& graph, const GapSetting& setting,
                      std::optional<std::int64_t> max_ig) {
+  SYNCD_CHECK(!max_ig || (*max_ig >= 1 && *max_ig <= kMaxIgMax &&
+                          setting.kind != GapSetting::Kind::kNotifyAck));
   PerStep allowed = per_step(setting);
   if (max_ig) allowed.backward = max_ig;
   const Distances distances(graph);

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "proto/check.h"
+
 namespace syncd::topology {
 namespace {
 
@@ -96,6 +98,7 @@ std::string uneven_influence(const Graph& graph) {
 
 Graph::Graph(std::size_t nodes, std::span<const Edge> edges) : in_(nodes), out_(nodes) {
   for (const Edge& edge : edges) {
+    SYNCD_CHECK(edge.from < nodes && edge.to < nodes);
     if (edge.from == edge.to) continue;
     out_[edge.from].push_back(edge.to);
     in_[edge.to].push_back(edge.from);
@@ -114,7 +117,10 @@ bool Graph::has_edge(Node from, Node to) const {
 Graph Graph::subgraph(std::span<const Node> kept) const {
   constexpr Node kGone = UINT32_MAX;
   std::vector<Node> renamed(size(), kGone);
-  for (std::size_t i = 0; i < kept.size(); ++i) renamed[kept[i]] = static_cast<Node>(i);
+  for (std::size_t i = 0; i < kept.size(); ++i) {
+    SYNCD_CHECK(kept[i] < size() && (i == 0 || kept[i - 1] < kept[i]));
+    renamed[kept[i]] = static_cast<Node>(i);
+  }
   std::vector<Edge> left;
   for (const Node from : kept) {
     for (const Node to : out_[from]) {
@@ -195,6 +201,7 @@ std::optional<std::uint32_t> diameter(const Graph& graph) {
 
 RowWeights row_weights(const Graph& graph, Weighting weighting, Node node) {
   const std::vector<Node>& in = graph.in(node);
+  SYNCD_CHECK(weighting != Weighting::kMetropolis || in == graph.out(node));
   RowWeights row;
   row.in.reserve(in.size());
   if (weighting == Weighting::kEqual) {

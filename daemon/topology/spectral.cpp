@@ -6,6 +6,8 @@
 #include <cmath>
 #include <functional>
 
+#include "proto/check.h"
+
 namespace syncd::topology {
 namespace {
 
@@ -44,6 +46,7 @@ std::vector<double> directed_eigenvalues(const Graph& graph) {
 }  // namespace
 
 double spectral_gap(const Graph& graph) {
+  SYNCD_CHECK(graph.size() >= 1 && graph.size() <= kSpectralNodesMax);
   if (graph.size() < 2) return 1;
   const auto n = static_cast<Eigen::Index>(graph.size());
   Eigen::MatrixXd mixing = Eigen::MatrixXd::Zero(n, n);
@@ -59,6 +62,7 @@ double spectral_gap(const Graph& graph) {
 }
 
 std::optional<double> eigen_gap_no_self_loop(const Graph& graph) {
+  SYNCD_CHECK(graph.size() >= 1 && graph.size() <= kSpectralNodesMax);
   if (graph.size() < 2) return std::nullopt;
   std::vector<double> values =
       is_undirected(graph) ? undirected_eigenvalues(graph) : directed_eigenvalues(graph);

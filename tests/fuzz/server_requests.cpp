@@ -25,6 +25,7 @@
 #include <utility>
 #include <vector>
 
+#include "daemon/net/loop_guard.h"
 #include "daemon/server/server.h"
 #include "daemon/store/record_codec.h"
 #include "proto/defaults.h"
@@ -227,6 +228,7 @@ class World {
     for (int turns = 0; !done(); ++turns) {
       fuzz::require(std::chrono::steady_clock::now() < deadline, "nothing comes of it");
       uv_run(&loop_, UV_RUN_NOWAIT);
+      if (net::loop_failure != nullptr) std::rethrow_exception(net::loop_failure);
       if (turns > 50) poll(nullptr, 0, 1);
     }
   }

@@ -123,7 +123,9 @@ SYNCD_API const char *syncd_server_address(const syncd_server *server, size_t in
  * Call once, from any thread but the server's own; blocks until the server's thread has ended. No
  * other call on this server may be under way.
  * Errors: SYNCD_E_STORE (not everything could be written; the message says what; the server is
- * stopped and freed all the same), SYNCD_E_INVALID (timeout_ms), SYNCD_E_STATE (called from the log
+ * stopped and freed all the same), SYNCD_E_INTERNAL (a defect had ended the server before: its
+ * clients were disconnected, its store is closed, and the message and the log line server_failed say
+ * what it was; freed all the same), SYNCD_E_INVALID (timeout_ms), SYNCD_E_STATE (called from the log
  * callback) and SYNCD_E_FORKED; with these three the server goes on. */
 SYNCD_API syncd_status syncd_server_stop(syncd_server *server, int64_t timeout_ms,
                                          syncd_error **error);

@@ -3,6 +3,9 @@
 
 #include <gmock/gmock.h>
 
+#include <atomic>
+#include <filesystem>
+#include <fstream>
 #include <thread>
 
 #include "support/http.h"
@@ -11,7 +14,9 @@ namespace syncd::admin {
 namespace {
 
 using test::http_get;
+using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 class AdminServerTest : public ::testing::Test {
  protected:
@@ -21,24 +26,67 @@ class AdminServerTest : public ::testing::Test {
     uv_run(&loop_, UV_RUN_DEFAULT);
     EXPECT_EQ(uv_loop_close(&loop_), 0);
   }
-  void start(AdminLimits limits) {
+  void start(AdminLimits limits, AdminSecurity security = {}) {
     std::vector<net::ListenSocket> sockets;
     std::string error;
     ASSERT_TRUE(net::open_tcp_sockets({"127.0.0.1", 0}, sockets, error)) << error;
     address_ = sockets[0].endpoint.substr(sockets[0].endpoint.find(':') + 1);
     const auto make = [this] {
       ++made_;
-      return std::make_shared<const Snapshot>();
+      return std::make_shared<const Snapshot>(snapshot_);
     };
-    server_ = AdminServer::start(&loop_, std::move(sockets), {}, make, limits, error);
+    server_ =
+        AdminServer::start(&loop_, std::move(sockets), std::move(security), make, limits, error);
     ASSERT_NE(server_, nullptr) << error;
   }
 
   uv_loop_t loop_{};
   std::unique_ptr<AdminServer> server_;
   std::string address_;
+  Snapshot snapshot_;
   int made_ = 0;
 };
+
+TEST_F(AdminServerTest, WhereTheStoreLiesIsForAdministrators) {
+  const std::string tokens = ::testing::TempDir() + "/syncd-admin-tokens";
+  std::ofstream(tokens) << "[watch] watch-watch-watch-watch\n[ops] ops-ops-ops-ops-ops-ops\n";
+  std::filesystem::permissions(
+      tokens, std::filesystem::perms::owner_read | std::filesystem::perms::owner_write);
+  net::AdmissionRules rules;
+  rules.token_file = tokens;
+  rules.admin = {"token:ops"};
+  rules.metrics = {"token:watch"};
+  std::string error;
+  AdminSecurity security;
+  security.admission = net::Admission::make(rules, error);
+  ASSERT_NE(security.admission, nullptr) << error;
+  std::filesystem::remove(tokens);
+  snapshot_.server.store = "/secret/place";
+  snapshot_.server.writable = false;
+  snapshot_.server.store_reason = "store /secret/place cannot be written: No space left";
+  start({.loop_timeout_ms = 60'000}, std::move(security));
+  const auto page = [&](const char* path, const char* token) {
+    std::atomic<bool> done{false};
+    test::HttpReply reply;
+    std::thread client([&] {
+      reply = http_get(address_, path,
+                       *token == 0 ? "" : std::string("Authorization: Bearer ") + token + "\r\n");
+      done = true;
+    });
+    while (!done) uv_run(&loop_, UV_RUN_NOWAIT);
+    client.join();
+    EXPECT_LT(reply.status, 500) << path;
+    return reply.head + reply.body;
+  };
+  for (const char* path : {"/healthz", "/readyz", "/metrics", "/status"}) {
+    EXPECT_THAT(page(path, "watch-watch-watch-watch"), Not(HasSubstr("/secret"))) << path;
+    EXPECT_THAT(page(path, ""), Not(HasSubstr("/secret"))) << path;
+  }
+  EXPECT_THAT(page("/status", "watch-watch-watch-watch"),
+              AllOf(HasSubstr("\"path\": null"), HasSubstr("its log says why")));
+  EXPECT_THAT(page("/status", "ops-ops-ops-ops-ops-ops"),
+              AllOf(HasSubstr("\"path\": \"/secret/place\""), HasSubstr("No space left")));
+}
 
 TEST_F(AdminServerTest, ALoopThatStandsStillIsNotHealthy) {
   start({.loop_timeout_ms = 50});

@@ -213,6 +213,27 @@ TEST(Reconnect, AWorkerWhoseLoopHasEndedComesBackForAPushThatStands) {
   EXPECT_EQ(script.status(op), Status::kOk);
 }
 
+// A daemon that has said that it goes away takes no request any more: the end of the connection
+// says as much as a leave.
+TEST(Reconnect, AWorkerWhoseLoopHasEndedAsksNothingOfADaemonThatGoesAway) {
+  Script script;
+  script.join_one();
+  script.granted(0);
+  const OpId op = script.push(0);
+  script.take<wire::Push>();
+  script.notify(wire::StopNotice{Script::joined().worker, "enough"});
+  script.cut();
+  script.resumed(0);
+  script.take<wire::Push>();
+  script.notify(wire::ShutdownNotice{"upgrade"});
+  script.answer(wire::Pushed{0, false, true});
+  EXPECT_EQ(script.status(op), Status::kOk);
+  EXPECT_TRUE(script.quiet());
+  script.cut();
+  script.welcome();
+  EXPECT_TRUE(script.quiet()) << "it takes part no more";
+}
+
 TEST(Reconnect, ARefusalThatMayPassFailsTheCallAndTheNextAsksAgain) {
   GrantedScript script;
   OpId op = script.send_push(0);

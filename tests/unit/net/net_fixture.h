@@ -19,6 +19,7 @@
 #include <string>
 #include <vector>
 
+#include "daemon/net/loop_guard.h"
 #include "daemon/net/network.h"
 
 namespace syncd::net {
@@ -182,6 +183,7 @@ class NetTest : public ::testing::Test {
     while (!condition()) {
       if (std::chrono::steady_clock::now() > deadline) return false;
       uv_run(&loop_, UV_RUN_NOWAIT);
+      if (loop_failure != nullptr) std::rethrow_exception(loop_failure);
       ::poll(nullptr, 0, 1);
     }
     return true;

@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <exception>
+
+#include "proto/check.h"
 #include "tests/unit/server/fake_store.h"
 
 namespace syncd::server {
@@ -149,7 +152,9 @@ TEST_F(CommitGateTest, APushThatWaitsIsToldOfAnErrorAndMayBeMadeAgain) {
   for (const Reply& reply : sent_) {
     const auto& error = std::get<wire::Error>(reply.body);
     EXPECT_EQ(error.status, Status::kStore);
-    EXPECT_NE(error.message.find("cannot write its history now: no space left"), std::string::npos);
+    EXPECT_EQ(error.message,
+              "the daemon cannot write its history now: its log says why; the push counts once it "
+              "is on the disk: push again");
   }
   EXPECT_NE(gate_.waits_since(), kNever) << "of the one that is no push";
   store_.commit_all();
@@ -157,6 +162,13 @@ TEST_F(CommitGateTest, APushThatWaitsIsToldOfAnErrorAndMayBeMadeAgain) {
   pass_push(4);
   EXPECT_EQ(sent(), (Ids{2, 3, 1, 4}));
   EXPECT_TRUE(std::holds_alternative<wire::Pushed>(sent_.back().body));
+}
+
+TEST_F(CommitGateTest, WhatHasEndedTheWriterIsThrownOnTheLoop) {
+  store::CommitReport report;
+  report.failure = std::make_exception_ptr(InternalError("a check has failed"));
+  store_.report(report);
+  EXPECT_THROW(gate_.settle(), InternalError);
 }
 
 }  // namespace

@@ -17,6 +17,8 @@ class FakeStore final : public store::Store {
   bool full = false;
   std::vector<store::RecoveredJob> stored;
   std::string load_error;
+  std::string read_error = "this store cannot be read";
+  std::string path = "fake";
   std::string close_error;
   std::vector<std::pair<Ticket, store::Batch>> submitted;
   store::CommitCallback callback;
@@ -56,12 +58,12 @@ class FakeStore final : public store::Store {
   }
   bool read(JobId, Sequence, std::size_t, std::size_t, store::ReadResult&,
             std::string& error) override {
-    error = "this store cannot be read";
+    error = read_error;
     return false;
   }
   bool jobs(std::vector<Record>&, std::string&) override { return true; }
   store::Mode mode() const override { return store::Mode::kDurable; }
-  std::string describe() const override { return "fake"; }
+  std::string describe() const override { return path; }
 };
 
 // A store in memory that nobody can read until the test says so.

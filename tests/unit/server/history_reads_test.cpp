@@ -7,6 +7,7 @@
 
 #include <vector>
 
+#include "daemon/net/loop_guard.h"
 #include "tests/unit/server/fake_store.h"
 
 namespace syncd::server {
@@ -29,7 +30,7 @@ class HistoryReadsTest : public ::testing::Test {
     reads_.read(client, 1, {}, [this](wire::Body body) { answers_.push_back(std::move(body)); });
     return answers_.size() == before ? nullptr : &answers_.back();
   }
-  void finish() { uv_run(&loop_, UV_RUN_DEFAULT); }
+  void finish() { net::run_loop(&loop_); }
 
   uv_loop_t loop_;
   FakeStore store_;

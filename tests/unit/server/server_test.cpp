@@ -1,10 +1,16 @@
 // The whole daemon on a loop in this thread, with the real engine and raw clients.
 #include "daemon/server/server.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <set>
+#include <utility>
 
+#include "daemon/net/loop_guard.h"
 #include "daemon/store/record_codec.h"
+#include "proto/check.h"
+#include "tests/support/forwarding_store.h"
 #include "tests/unit/net/net_fixture.h"
 #include "tests/unit/server/fake_store.h"
 
@@ -66,6 +72,7 @@ class ServerTest : public ::testing::Test {
     while (!condition()) {
       if (std::chrono::steady_clock::now() > deadline) return false;
       uv_run(&loop_, UV_RUN_NOWAIT);
+      if (net::loop_failure != nullptr) std::rethrow_exception(net::loop_failure);
       ::poll(nullptr, 0, 1);
     }
     return true;
@@ -133,6 +140,7 @@ class ServerTest : public ::testing::Test {
   std::vector<LogLine> lines_;
   std::string error_;
   std::uint64_t next_id_ = 100;
+  static inline Server* lost_ = nullptr;  // reachable to the end
 };
 
 TEST_F(ServerTest, AWorkerRunsItsLoop) {
@@ -315,6 +323,217 @@ TEST_F(ServerTest, AHistoryThatCannotBeReadIsToldByTheLogToo) {
   EXPECT_EQ(count("history_unreadable"), 1U);
   EXPECT_EQ(lines_.back().fields.back().second, "this store cannot be read");
   store.commit_all();
+}
+
+// What a thread of the pool throws ends the loop, and not the process.
+TEST_F(ServerTest, AFailedCheckOnAnotherThreadEndsTheLoop) {
+  class Failing final : public test::ForwardingStore {
+   public:
+    Failing() : ForwardingStore(store::make_memory_store()) {}
+    bool read(JobId, Sequence, std::size_t, std::size_t, store::ReadResult& result,
+              std::string&) override {
+      SYNCD_CHECK(!result.records.empty());
+      return true;
+    }
+  };
+  ASSERT_EQ(start(options(), std::make_unique<Failing>()), StartError::kNone) << error_;
+  auto client = connect();
+  join(*client, "w");
+  client->send({2, wire::HistoryRequest{"j", 1, 0}});
+  try {
+    net::run_loop(&loop_);
+    ADD_FAILURE() << "the loop has ended by itself";
+  } catch (const InternalError& failure) {
+    EXPECT_NE(std::string(failure.what())
+                  .find("a check has failed: !result.records.empty() ("
+                        "server_test.cpp:"),
+              std::string::npos)
+        << failure.what();
+  }
+  // As an embedded daemon does.
+  net::close_all_handles(&loop_);
+  server_->close_store_after_failure(1'000'000);
+  client->receive();
+  EXPECT_TRUE(client->ended) << "the client sees that the daemon has gone";
+  lost_ = server_.release();  // it may be between two states, and is not freed
+  net::loop_failure = nullptr;
+}
+
+// Every kind of message that there is, as a request about job "j" and its worker.
+template <class T>
+wire::Body request_about(const wire::WorkerRef& worker) {
+  T request{};
+  if constexpr (requires { request.worker = worker; }) request.worker = worker;
+  if constexpr (requires { request.job = std::string(); }) request.job = "j";
+  if constexpr (requires { request.policy = std::string(); }) request.policy = "asp";
+  if constexpr (std::is_same_v<T, wire::Join>) {
+    request.job = "another";
+    request.name = "w";
+    request.world_size = 1;
+  }
+  if constexpr (std::is_same_v<T, wire::CheckpointRequest>) request.path = "/tmp/never-made/copy";
+  if constexpr (std::is_same_v<T, wire::CreateJobRequest>) request.name = "another";
+  if constexpr (std::is_same_v<T, wire::ManageWorkerRequest>) request.worker = "0";
+  return request;
+}
+std::vector<wire::Body> requests_about(const wire::WorkerRef& worker) {
+  return [&]<std::size_t... I>(std::index_sequence<I...>) {
+    // The first is Unknown, which is not sent.
+    return std::vector<wire::Body>{
+        request_about<std::variant_alternative_t<I + 1, wire::Body>>(worker)...};
+  }
+  (std::make_index_sequence<std::variant_size_v<wire::Body> - 1>());
+}
+
+class StorePaths : public ServerTest {
+ protected:
+  static constexpr const char* kSecret = "/secret/place";
+  static constexpr const char* kWhy =
+      "store /secret/place cannot be written: No space left: While appending to 000012.log";
+
+  // Who comes over TCP is no administrator, and who comes over the Unix socket is.
+  FakeStore& start_with_secret(ServerOptions o) {
+    auto store = std::make_unique<FakeStore>();
+    FakeStore& fake = *store;
+    fake.path = kSecret;
+    fake.read_error = std::string("store ") + kSecret + ": a block is damaged";
+    EXPECT_EQ(start(std::move(o), std::move(store)), StartError::kNone) << error_;
+    return fake;
+  }
+  ServerOptions with_an_administrator() const {
+    ServerOptions o = options();
+    o.tcp = {{"127.0.0.1", 0}};
+    o.admission.admin = {"token:nobody"};
+    return o;
+  }
+  std::unique_ptr<RawClient> greeted(std::unique_ptr<RawClient> client) {
+    client->hello();
+    EXPECT_TRUE(run_until([&] {
+      client->receive();
+      return client->last<wire::Welcome>() != nullptr;
+    }));
+    return client;
+  }
+  std::unique_ptr<RawClient> stranger() {
+    const std::string endpoint = server_->endpoints().back();
+    const auto port = std::stoul(endpoint.substr(endpoint.rfind(':') + 1));
+    return greeted(std::make_unique<RawClient>(static_cast<std::uint16_t>(port)));
+  }
+  // Whether the path stands in anything that it got.
+  static bool was_told(const RawClient& client) {
+    return std::any_of(client.messages.begin(), client.messages.end(), [](const auto& message) {
+      const std::vector<std::uint8_t> bytes = RawClient::frame(message);
+      return std::string(bytes.begin(), bytes.end()).find(kSecret) != std::string::npos;
+    });
+  }
+  // Worker 0 of job "j", with a push that waits for the disk.
+  wire::WorkerRef push_as(RawClient& client, FakeStore& store) {
+    wire::Join wants;
+    wants.job = "j";
+    wants.policy = "asp";
+    wants.name = "w";
+    wants.world_size = 1;
+    client.send({2, wants});
+    EXPECT_TRUE(run_until([&] {
+      store.commit_all();
+      client.receive();
+      return find(client, 2) != nullptr;
+    }));
+    const auto joined = std::get<wire::Joined>(find(client, 2)->body);
+    client.send({3, wire::Begin{joined.worker, 0}});
+    EXPECT_TRUE(run_until([&] {
+      client.receive();
+      return find(client, 3) != nullptr;
+    }));
+    wire::Push push;
+    push.worker = joined.worker;
+    const std::size_t before = store.records();
+    client.send({4, push});
+    EXPECT_TRUE(run_until([&] { return store.records() > before; }));
+    return joined.worker;
+  }
+};
+
+TEST_F(StorePaths, NoAnswerTellsThemToAnybodyButAnAdministrator) {
+  FakeStore& store = start_with_secret(with_an_administrator());
+  auto worker = stranger();
+  const wire::WorkerRef place = push_as(*worker, store);
+  store.fail(kWhy);
+  ASSERT_TRUE(run_until([&] {
+    worker->receive();
+    return find(*worker, 4) != nullptr;
+  }));
+  EXPECT_EQ(std::get<wire::Error>(find(*worker, 4)->body).status, Status::kStore);
+  std::set<std::size_t> refused_for_the_store;
+  for (const wire::Body& request : requests_about(place)) {
+    SCOPED_TRACE(std::string(wire::body_name(request)));
+    auto client = stranger();
+    client->send({5, request});
+    settle(*client);
+    EXPECT_FALSE(was_told(*client));
+    const wire::Message* answer = find(*client, 5);
+    const auto* error = answer == nullptr ? nullptr : std::get_if<wire::Error>(&answer->body);
+    if (error != nullptr && error->status == Status::kStore) {
+      EXPECT_NE(error->message.find("its log says why"), std::string::npos) << error->message;
+      refused_for_the_store.insert(request.index());
+    }
+    // On the connection that the worker is of, too.
+    if (!worker->ended) worker->send({100 + request.index(), request});
+    settle(*worker);
+  }
+  EXPECT_FALSE(was_told(*worker));
+  EXPECT_TRUE(refused_for_the_store.contains(wire::Body(wire::Join{}).index()));
+  EXPECT_TRUE(refused_for_the_store.contains(wire::Body(wire::HistoryRequest{}).index()));
+  auto client = stranger();
+  const auto status = ask<wire::StatusReply>(*client, wire::StatusRequest{});
+  EXPECT_EQ(status.store, "a directory");
+  EXPECT_TRUE(status.read_only);
+  EXPECT_EQ(status.store_error, "its log says why");
+  store.commit_all();
+}
+
+TEST_F(StorePaths, AnAdministratorIsToldThem) {
+  FakeStore& store = start_with_secret(with_an_administrator());
+  auto owner = connect();
+  const wire::WorkerRef place = push_as(*owner, store);
+  store.fail(kWhy);
+  ASSERT_TRUE(run_until([&] {
+    owner->receive();
+    return find(*owner, 4) != nullptr;
+  }));
+  wire::Push again;
+  again.worker = place;
+  for (const auto& error :
+       {std::get<wire::Error>(find(*owner, 4)->body), ask<wire::Error>(*owner, again),
+        ask<wire::Error>(*owner, wire::CreateJobRequest{"b", "asp", 1, 0})}) {
+    EXPECT_EQ(error.status, Status::kStore);
+    EXPECT_NE(error.message.find(kWhy), std::string::npos) << error.message;
+  }
+  const auto unread = ask<wire::Error>(*owner, wire::HistoryRequest{"j", 1, 0});
+  EXPECT_EQ(unread.message, store.read_error);
+  const auto status = ask<wire::StatusReply>(*owner, wire::StatusRequest{});
+  EXPECT_EQ(status.store, kSecret);
+  EXPECT_EQ(status.store_error, kWhy);
+  store.commit_all();
+}
+
+// Where there is a control socket, administrators come by it.
+TEST_F(StorePaths, BesideAControlSocketNobodyIsTold) {
+  ServerOptions o = options();
+  o.control_unix_path = directory_ + "/control";
+  start_with_secret(std::move(o));
+  auto worker = connect();
+  EXPECT_EQ(ask<wire::StatusReply>(*worker, wire::StatusRequest{}).store, "a directory");
+  auto control = greeted(std::make_unique<RawClient>(directory_ + "/control"));
+  EXPECT_EQ(ask<wire::StatusReply>(*control, wire::StatusRequest{}).store, kSecret);
+}
+
+TEST_F(ServerTest, AStoreInMemoryHasNoPathToHide) {
+  ServerOptions o = options();
+  o.control_unix_path = directory_ + "/control";
+  ASSERT_EQ(start(std::move(o), store::make_memory_store()), StartError::kNone) << error_;
+  auto worker = connect();
+  EXPECT_EQ(ask<wire::StatusReply>(*worker, wire::StatusRequest{}).store, "memory");
 }
 
 TEST_F(ServerTest, AFullStoreQueueRefusesUntilThereIsRoom) {

@@ -167,5 +167,30 @@ TEST(RecordCodec, GoldenFilesStillMeanTheSame) {
   check_golden("snapshot.4.bin", entered_snapshot());
 }
 
+// The engine counts on it.
+TEST(SnapshotCodec, WorkersThatNoEngineHasLikeThatAreRefused) {
+  const auto refusal = [](const JobSnapshot& snapshot) {
+    RecordEncoder encoder;
+    JobSnapshot read;
+    std::string error;
+    EXPECT_FALSE(decode_snapshot(encoder.encode(snapshot), read, error)) << "it was taken";
+    return error;
+  };
+  JobSnapshot twice = sample_snapshot(1, 5);
+  twice.workers[1].rank = 0;
+  EXPECT_EQ(refusal(twice), "worker 0 comes after worker 0: each has its place by its rank");
+  JobSnapshot turned = sample_snapshot(1, 5);
+  std::swap(turned.workers[0], turned.workers[1]);
+  EXPECT_EQ(refusal(turned), "worker 0 comes after worker 1: each has its place by its rank");
+  JobSnapshot early = sample_snapshot(1, 5);
+  early.state = JobState::kWaiting;
+  EXPECT_EQ(refusal(early),
+            "worker 0 is running in it, which no snapshot of a job that is waiting has");
+  JobSnapshot ready = sample_snapshot(1, 5);
+  ready.workers[0].state = WorkerState::kReady;
+  EXPECT_EQ(refusal(ready),
+            "worker 0 is ready in it, which no snapshot of a job that is running has");
+}
+
 }  // namespace
 }  // namespace syncd::store

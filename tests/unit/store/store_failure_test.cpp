@@ -8,7 +8,9 @@
 #include <sys/wait.h>
 
 #include <chrono>
+#include <exception>
 
+#include "proto/check.h"
 #include "tests/unit/store/samples.h"
 #include "tests/unit/store/store_fixture.h"
 
@@ -197,6 +199,26 @@ TEST(StoreFailure, AnEmptyPathIsRefused) {
   std::string error;
   EXPECT_EQ(open_rocks_store({}, error), nullptr);
   EXPECT_THAT(error, HasSubstr("path is empty"));
+}
+
+// The writer's own thread may not end the process.
+TEST(RocksStoreWriter, WhatItThrowsIsReportedAndEndsIt) {
+  const TempDir dir;
+  Options options;
+  options.path = dir.store();
+  options.retention_us = 1'000'000;
+  options.now = []() -> Micros { throw InternalError("the clock has failed"); };
+  std::string error;
+  auto store = open_rocks_store(options, error);
+  ASSERT_NE(store, nullptr) << error;
+  std::vector<RecoveredJob> jobs;
+  ASSERT_TRUE(store->load(jobs, error)) << error;
+  Reports reports;
+  store->start(reports.callback());
+  ASSERT_TRUE(store->submit(1, batch_of({creation(1)})));
+  ASSERT_TRUE(reports.wait_until([](const CommitReport& last) { return last.failure != nullptr; }));
+  EXPECT_THROW(std::rethrow_exception(reports.all().back().failure), InternalError);
+  EXPECT_FALSE(store->close(30'000'000, error)) << "which does not wait for what never comes";
 }
 
 }  // namespace

@@ -16,6 +16,7 @@
 #include <map>
 #include <mutex>
 #include <thread>
+#include <type_traits>
 
 #include "daemon/store/record_codec.h"
 #include "tests/unit/store/samples.h"
@@ -109,6 +110,7 @@ TEST_P(EveryStore, AnUnknownJobHasNoRecords) {
   ASSERT_TRUE(store_->read(77, 1, 100, 1000, page, error)) << error;
   EXPECT_TRUE(page.records.empty());
   EXPECT_EQ(page.next_sequence, 0u);
+  EXPECT_EQ(page.first_sequence, 0u);
 }
 
 TEST_P(EveryStore, ListsTheJobs) {
@@ -250,6 +252,60 @@ TEST(RocksStore, TheQueueIsAlsoLimitedInBytesButTakesOneBatchOfAnySize) {
   EXPECT_FALSE(store->submit(2, batch_of({push(1, 3)})));
   writer.release();
   EXPECT_TRUE(store->close(30'000'000, error)) << error;
+}
+
+constexpr std::size_t kElements = 1000;
+
+// `weigh` notices that a member is longer. A member that is a list of structs is looked at by
+// itself.
+template <class Member, class Weigh>
+void expect_counted(Member& member, const Weigh& weigh) {
+  if constexpr (requires { member.resize(kElements); }) {
+    member.clear();
+    const std::size_t before = weigh();
+    member.resize(kElements);
+    EXPECT_GE(weigh(), before + kElements * sizeof(member[0])) << "a member is not counted";
+  } else {
+    static_assert(std::is_trivially_copyable_v<Member> || std::is_same_v<Member, Record>,
+                  "a member that holds bytes in another way");
+  }
+}
+template <class Weigh, class... Members>
+void expect_all_counted(const Weigh& weigh, Members&... members) {
+  (expect_counted(members, weigh), ...);
+}
+
+// A member that is added to one of the structs does not compile here until it is named, and is then
+// looked at.
+TEST(Weight, CountsAllBytesOfRecordsAndSnapshots) {
+  Batch batch;
+  batch.records.resize(1);
+  batch.snapshots.resize(1);
+  batch.snapshots[0].workers.resize(1);
+  const auto weigh = [&batch] { return weight(batch); };
+  EXPECT_GE(weigh(), sizeof(Record) + sizeof(JobSnapshot) + sizeof(WorkerSnapshot));
+  for (Record* record : {&batch.records[0], &batch.snapshots[0].created}) {
+    auto& [kind, job, sequence, time, epoch, rank, incarnation, iteration, name, host, clock, base,
+           resumed, data, late, span, waited, staleness, loss, samples, bytes, restarts, wasted,
+           declined, policy, expected, least, config, reason, superstep, predicted, predicted_wait,
+           wait, values] = *record;
+    expect_all_counted(weigh, kind, job, sequence, time, epoch, rank, incarnation, iteration, name,
+                       host, clock, base, resumed, data, late, span, waited, staleness, loss,
+                       samples, bytes, restarts, wasted, declined, policy, expected, least, config,
+                       reason, superstep, predicted, predicted_wait, wait, values);
+  }
+  {
+    auto& [rank, name, host, state, incarnation, clock, base, granted, pushed, late, own_pushes,
+           last, previous, data, dismissal, leased, phase, lease, entered] =
+        batch.snapshots[0].workers[0];
+    expect_all_counted(weigh, rank, name, host, state, incarnation, clock, base, granted, pushed,
+                       late, own_pushes, last, previous, data, dismissal, leased, phase, lease,
+                       entered);
+  }
+  auto& [created, sequence, time, state, epoch, next, pushes, highest, workers, policy,
+         policy_state, stop_reason] = batch.snapshots[0];
+  expect_all_counted(weigh, created, sequence, time, state, epoch, next, pushes, highest, workers,
+                     policy, policy_state, stop_reason);
 }
 
 TEST(RocksStore, HistoryIsReadByAnotherThreadWhileItGrows) {
