@@ -54,6 +54,7 @@ Network::Network(uv_loop_t* loop, NetworkOptions options, FrameHandler& handler)
       options_(std::move(options)),
       terms_(terms_for(options_)),
       handler_(handler),
+      meter_(options_.clocks),
       read_buffer_(kReadBufferBytes),
       wheel_(resolution_for(options_.connection)) {}
 
@@ -170,19 +171,19 @@ void Network::resume_accepting() {
 void Network::on_payload(Connection& connection, std::span<const std::uint8_t> payload) {
   ++stats_.frames_in;
   stats_.bytes_in += payload.size() + sizeof(std::uint32_t);
-  if (!wire::decode(payload, message_, error_)) {
-    fail(connection, Status::kProtocol, error_);
+  if (connection.client_share == nullptr) {
+    if (decode(connection, payload)) shake_hands(connection, message_);
     return;
   }
-  if (connection.state() == Connection::State::kHandshake) {
-    shake_hands(connection, message_);
-  } else {
-    const std::uint64_t begun_ns = uv_hrtime();
-    dispatch(connection);
-    const std::uint64_t spent_ns = uv_hrtime() - begun_ns;
-    budget_.spend(connection.turn_share, spent_ns);
-    if (connection.client_share) budget_.spend(*connection.client_share, spent_ns);
-  }
+  meter_.begin();
+  if (decode(connection, payload)) dispatch(connection);
+  budget_.spend(connection.turn_share, *connection.client_share, meter_.end());
+}
+
+bool Network::decode(Connection& connection, std::span<const std::uint8_t> payload) {
+  if (wire::decode(payload, message_, error_)) return true;
+  fail(connection, Status::kProtocol, error_);
+  return false;
 }
 
 bool Network::must_wait(const Connection& connection) {

@@ -21,6 +21,7 @@
 #include "daemon/engine/limits.h"
 #include "daemon/engine/types.h"
 #include "daemon/net/connection.h"
+#include "daemon/net/cost_meter.h"
 #include "daemon/net/deadline_wheel.h"
 #include "daemon/net/handshake_budget.h"
 #include "daemon/net/listener.h"
@@ -56,6 +57,7 @@ struct NetworkOptions {
   std::size_t unintroduced_max = 1024;
   std::size_t outbound_bytes_max = limits::kOutboundBytesMax;
   ConnectionLimits connection;
+  CostClocks clocks;  // by which clients' parts of a turn are counted
 };
 
 // Why a connection was turned away or cut off for what it did.
@@ -182,6 +184,7 @@ class Network final : private ConnectionHost {
   void make_room();
   bool admit(Connection& connection, const wire::Hello& hello);
   bool has_room_for(Connection& connection);
+  bool decode(Connection& connection, std::span<const std::uint8_t> payload);
   void shake_hands(Connection& connection, const wire::Message& message);
   void dispatch(Connection& connection);
   void append(Connection& connection, const wire::Message& message);
@@ -215,6 +218,7 @@ class Network final : private ConnectionHost {
   const Admission* admission_ = nullptr;
   FrameHandler& handler_;
   NetworkStats stats_;
+  CostMeter meter_;
   wire::Encoder encoder_;
   wire::Message message_;  // the one being handled; kept for its memory
   std::string error_;
