@@ -34,6 +34,11 @@ inline constexpr std::size_t kConnectionsMax = 16'384;  // under the usual 20,00
 // A reader this slow gets disconnected rather than buffered without bound: a thousand answers.
 inline constexpr std::size_t kOutboundBytesMax = 4 * 1024 * 1024;
 
+// Buffers of all connections together, in both directions. Above the sum, a connection whose own
+// are above the floor (a frame of the largest size) and grow is cut off.
+inline constexpr std::size_t kBufferedBytesMax = 512 * 1024 * 1024;
+inline constexpr std::size_t kBufferedFloorBytes = 64 * 1024;
+
 // Records waiting for the disk. At the limit pushes and joins are refused with SYNCD_E_STORE
 // (retriable) until the disk has caught up.
 inline constexpr std::size_t kStoreQueueRecordsMax = 1'000'000;

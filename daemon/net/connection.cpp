@@ -172,6 +172,7 @@ void Connection::consume(std::span<const std::uint8_t> bytes) {
   if (bytes.empty() || !usable()) return;
   partial_.append(bytes);
   consume_partial();
+  host_.on_buffered(*this);
 }
 
 void Connection::consume_partial() {
@@ -203,6 +204,7 @@ void Connection::hold_if_due() {
 void Connection::resume() {
   held_ = false;
   consume_partial();
+  host_.on_buffered(*this);
   if (held_) return;
   end_with_tls();
   if (usable()) read_on();
@@ -295,6 +297,7 @@ void Connection::on_written(uv_write_t* request, int status) {
     return;
   }
   self->flush();
+  self->host_.on_buffered(*self);
 }
 
 // ---- ending

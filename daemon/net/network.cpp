@@ -94,6 +94,7 @@ void Network::set_limits(const NetworkOptions& options) {
   options_.handshakes_per_machine_per_s = options.handshakes_per_machine_per_s;
   options_.unintroduced_max = options.unintroduced_max;
   options_.outbound_bytes_max = options.outbound_bytes_max;
+  options_.buffered_bytes_max = options.buffered_bytes_max;
 }
 
 std::vector<std::string> Network::endpoints(bool control) const {
@@ -382,7 +383,27 @@ void Network::append(Connection& connection, const wire::Message& message) {
         LogLevel::kWarn);
     return;
   }
-  on_output(connection);
+  on_buffered(connection);
+  if (connection.usable()) on_output(connection);
+}
+
+// Whoever is within the floor is never cut off for what others hold.
+void Network::on_buffered(Connection& connection) {
+  const std::size_t bytes = connection.buffered_bytes();
+  const bool grows = bytes > connection.counted_bytes;
+  buffered_bytes_ += bytes - connection.counted_bytes;
+  connection.counted_bytes = bytes;
+  if (!grows || buffered_bytes_ <= options_.buffered_bytes_max ||
+      bytes <= limits::kBufferedFloorBytes || connection.state() == Connection::State::kClosed) {
+    return;
+  }
+  count(Refusal::kBuffers);
+  end(connection,
+      "its buffers hold " + std::to_string(bytes) + " bytes, and those of all connections " +
+          std::to_string(buffered_bytes_) + ", where " +
+          std::to_string(options_.buffered_bytes_max) + " are allowed: those with more than " +
+          std::to_string(limits::kBufferedFloorBytes) + " are cut off",
+      LogLevel::kWarn);
 }
 
 void Network::on_output(Connection& connection) {
@@ -401,6 +422,7 @@ void Network::end_of_turn() {
     connection->dirty = false;
     ++stats_.writes;
     connection->flush();
+    on_buffered(*connection);
   }
   flushing_.clear();
 }
@@ -443,6 +465,7 @@ void Network::on_gone(Connection& connection) {
   slots_[id & kSlotMask] = nullptr;
   free_slots_.push_back(static_cast<std::uint32_t>(id & kSlotMask));
   --connection_count_;
+  buffered_bytes_ -= connection.counted_bytes;
   no_longer_unintroduced(connection);
   if (const auto found = per_machine_.find(connection.accepted().machine);
       connection.accepted().is_tcp && found != per_machine_.end() && --found->second == 0) {
