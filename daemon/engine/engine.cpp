@@ -129,7 +129,7 @@ void Engine::tick(Micros now, Effects& effects) {
   effects.clear();
   now_ = std::max(now_, now);
   TimerKey key;
-  while (timers_.pop(now_, key)) {
+  for (std::size_t left = limits::kWorkersAtOnce; left > 0 && timers_.pop(now_, key); --left) {
     const auto it = jobs_.find(key.job);
     if (it == jobs_.end()) continue;
     Bound bound(*it->second, effects);
@@ -629,8 +629,13 @@ void Engine::detach(ConnectionId connection, JobId job, Rank rank) {
 void Engine::on_disconnected(const Disconnected& event, Effects& effects) {
   const auto it = connections_.find(event.connection);
   if (it == connections_.end()) return;
-  const std::set<std::pair<JobId, Rank>> members = std::move(it->second);
-  connections_.erase(it);
+  std::vector<std::pair<JobId, Rank>> members;
+  const auto end = it->second.size() <= limits::kWorkersAtOnce
+                       ? it->second.end()
+                       : std::next(it->second.begin(), limits::kWorkersAtOnce);
+  members.assign(it->second.begin(), end);
+  it->second.erase(it->second.begin(), end);
+  if (it->second.empty()) connections_.erase(it);
   for (const auto& [id, rank] : members) {
     const auto job = jobs_.find(id);
     if (job == jobs_.end()) continue;  // stopped, and forgotten since

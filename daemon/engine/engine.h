@@ -62,7 +62,8 @@ class Engine {
   // first, by tick(). Never throws but bad_alloc.
   void step(Event event, Micros now, Effects& effects);
 
-  // Fires every timer that is due at `now`; `effects` is cleared first.
+  // Fires the timers that are due at `now`, limits::kWorkersAtOnce of them at most; `effects` is
+  // cleared first. While next_deadline() is not after `now`, some are left.
   void tick(Micros now, Effects& effects);
 
   // The store stood still in this time, for which no worker of any job is late or given up. Spells
@@ -107,6 +108,9 @@ class Engine {
   wire::JobsReply jobs(const Visible& visible) const;
   // Jobs that are known no more had epochs up to this one: every new job's is above it.
   void forget_epochs(Epoch epoch) { epoch_forgotten_ = std::max(epoch_forgotten_, epoch); }
+  // Whether workers speak over this connection; of one that has ended, that the step which was told
+  // so has left some for another one of the same event.
+  bool has_workers(ConnectionId connection) const { return connections_.contains(connection); }
   // Whether the job is there and not stopped.
   bool goes_on(JobId job) const;
   bool knows(JobId job) const { return jobs_.contains(job); }

@@ -21,12 +21,22 @@ inline constexpr std::size_t kReasonBytesMax = 512;
 // is forgotten (its history stays in the store); if none is stopped, a new job is refused.
 inline constexpr std::uint32_t kJobsMax = 10'000;
 
+// Requests that change jobs and whose answers wait for the disk: each keeps what the log will say of
+// it. Beyond either number: the request is refused.
+inline constexpr std::size_t kChangesPerConnectionMax = 64;
+inline constexpr std::size_t kChangesMax = 16'384;
+
 // Times (36,000 years) and clocks of a stored history, so that sums of some of them do not
 // overflow. A history with a larger one is refused.
 inline constexpr std::int64_t kStoredMax = std::int64_t{1} << 60;
 
 // Ten times the largest cluster that we test; a rank indexes an array, so this bounds its size.
 inline constexpr std::uint32_t kWorkersPerJobMax = 1'000'000;
+
+// What one step of the loop does about the workers of a connection that has ended, and about timers
+// that are due at once: two milliseconds' work and as many lines of the log. The rest follows in
+// later turns.
+inline constexpr std::size_t kWorkersAtOnce = 1'024;
 
 // A worker has one request standing per kind, and one connection sends for many workers.
 inline constexpr std::size_t kConnectionsMax = 16'384;  // under the usual 20,000 descriptors
@@ -43,6 +53,10 @@ inline constexpr std::size_t kBufferedFloorBytes = 64 * 1024;
 // (retriable) until the disk has caught up.
 inline constexpr std::size_t kStoreQueueRecordsMax = 1'000'000;
 inline constexpr std::size_t kStoreQueueBytesMax = 256 * 1024 * 1024;
+
+// Answers that wait for the disk: one for each record that waits, and for requests that are made
+// again meanwhile. At the limit a request is answered with SYNCD_E_STORE.
+inline constexpr std::size_t kHeldAnswersMax = 1'000'000;
 
 // Records between two snapshots of a job: bounds the work of a restart.
 inline constexpr std::uint64_t kSnapshotEveryRecords = 100'000;

@@ -70,7 +70,19 @@ void Core::on_request(Request request) {
 }
 
 void Core::on_closed(ConnectionId connection, const std::string& reason) {
-  step(Disconnected{connection, reason});
+  closing_.push_back({connection, reason});
+  if (closing_.size() == 1) close_next();
+}
+
+// Some of the workers of the connection that was gone first.
+void Core::close_next() {
+  step(closing_.front());
+  if (!engine_.has_workers(closing_.front().connection)) closing_.pop_front();
+}
+
+Micros Core::next_deadline() const {
+  if (!closing_.empty() || gate_.must_settle_again()) return 0;
+  return std::min(engine_.next_deadline(), standstill_at());
 }
 
 void Core::on_plan(PlanReady&& ready) {
@@ -90,15 +102,17 @@ void Core::step(Event event) {
 }
 
 void Core::fire_timers() {
+  if (!closing_.empty()) close_next();
   fire_timers(host_.now());
 }
 
 void Core::fire_timers(Micros at) {
-  if (next_deadline() > at) return;
+  if (ticked_ || std::min(engine_.next_deadline(), standstill_at()) > at) return;
   gate_.set_time(at);
   note_standstill(at);
   tell_standstill(at);
   engine_.tick(at, effects_);
+  ticked_ = engine_.next_deadline() <= at;
   apply();
 }
 
@@ -116,6 +130,7 @@ void Core::apply() {
 }
 
 void Core::end_turn() {
+  ticked_ = false;
   do {
     gate_.submit();
     settle();  // a store that commits at once has done so already
