@@ -57,8 +57,8 @@ class CommitGate {
   // Any thread: what the store has done. True if the loop thread should call settle() soon.
   void report(const store::CommitReport& report);
   // Releases answers whose records are committed, kReleasedAtOnce of them at most, and hands over
-  // what the store refused before. If the store cannot write, whoever waits for the answer to a push
-  // is told so.
+  // what the store refused before. If the store cannot write, whoever waits for the answer to a
+  // push is told so.
   void settle();
   // Whether it has left some for the next call.
   bool must_settle_again() const {

@@ -5,6 +5,7 @@
 #include <string>
 #include <utility>
 
+#include "daemon/engine/limits.h"
 #include "proto/explanation.h"
 
 namespace syncd::server {
@@ -111,9 +112,12 @@ void Core::fire_timers(Micros at) {
   gate_.set_time(at);
   note_standstill(at);
   tell_standstill(at);
-  engine_.tick(at, effects_);
-  ticked_ = engine_.next_deadline() <= at;
-  apply();
+  // One after the other: the loss of a worker may have its job's graph made anew.
+  do {
+    engine_.tick(at, effects_, 1);
+    apply();
+    ticked_ = engine_.next_deadline() <= at;
+  } while (ticked_ && host_.now() - at < limits::kTimersPieceUs);
 }
 
 // In the order that effects.h asks for. Records reach the store at the turn's end, which comes

@@ -107,7 +107,7 @@ class Core {
   Effects effects_;
   bool told_writable_ = true;
   Micros store_error_since_ = -1;
-  bool ticked_ = false;            // timers are due that this turn has left for the next one
+  bool ticked_ = false;           // timers are due that this turn has left for the next one
   Micros told_still_since_ = -1;  // the log has said that it stands still; -1: it has not
 };
 

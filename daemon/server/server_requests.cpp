@@ -288,9 +288,10 @@ bool Server::hides_job(const Caller& caller, const wire::Body& body) {
 
 Engine::Visible Server::visible_to(ConnectionId connection) const {
   const net::Identity* identity = network_.identity(connection);
-  return [this, identity](const std::string& job) {
-    std::string ignored;
-    return identity != nullptr && admission_->may_use(*identity, job, ignored);
+  std::vector<std::string> patterns;
+  if (identity != nullptr) patterns = admission_->jobs_of(*identity);
+  return [patterns = std::move(patterns)](const std::string& job) {
+    return net::Admission::is_one_of(patterns, job);
   };
 }
 
