@@ -384,7 +384,7 @@ bool Engine::forget_oldest_stopped() {
 bool Engine::has_room_for_worker() {
   for (auto it = jobs_.begin(); workers_ >= options_.workers_max && it != jobs_.end();) {
     const auto& [id, job] = *it++;
-    if (job->rank_limit() > 0) forget(id);  // if it has ended
+    if (job->workers_known() > 0) forget(id);  // if it has ended
   }
   return workers_ < options_.workers_max;
 }

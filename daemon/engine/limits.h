@@ -23,7 +23,7 @@ inline constexpr std::uint32_t kJobsMax = 10'000;
 
 // Requests that change jobs and whose answers wait for the disk: each keeps what the log will say
 // of it. Beyond either number: the request is refused.
-inline constexpr std::size_t kChangesPerConnectionMax = 64;
+inline constexpr std::size_t kChangesPerConnectionMax = 1'024;
 inline constexpr std::size_t kChangesMax = 16'384;
 
 // Times (36,000 years) and clocks of a stored history, so that sums of some of them do not

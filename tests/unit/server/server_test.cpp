@@ -151,7 +151,8 @@ TEST_F(ServerTest, OnlySoManyChangesOfOneConnectionWaitForTheDisk) {
   const auto* error = client->last<wire::Error>();
   ASSERT_NE(error, nullptr);
   EXPECT_EQ(error->status, Status::kLimit);
-  EXPECT_NE(error->message.find("64 requests of this connection"), std::string::npos);
+  EXPECT_NE(error->message.find("1024 requests of this connection"), std::string::npos)
+      << error->message;
   EXPECT_EQ(count("audit"), 1U) << "of the one that was refused";
   store.commit_all();
   ASSERT_TRUE(run_until([&] {
