@@ -422,6 +422,8 @@ class FrameSplitter {
   void set_max_frame_bytes(std::size_t bytes) { max_frame_bytes_ = bytes; }
   // Bytes held that no frame has been made of yet.
   std::size_t pending_bytes() const { return buffer_.size() - read_; }
+  // Memory that it takes.
+  std::size_t held_bytes() const { return buffer_.capacity(); }
 
  private:
   std::size_t max_frame_bytes_;

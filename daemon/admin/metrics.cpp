@@ -196,6 +196,8 @@ constexpr Metric kMetrics[] = {
      "Times that a connection had to wait for others, because answering it had taken its client's "
      "part of a turn of the event loop.",
      one<[](const All& all) { return all.snapshot.server.network.held; }>},
+    {"syncd_connection_buffer_bytes", "gauge", "", "Memory of the buffers of all connections.",
+     one<[](const All& all) { return all.snapshot.server.network.buffered; }>},
     {"syncd_received_bytes_total", "counter", "", "Bytes of frames from clients.",
      one<[](const All& all) { return all.snapshot.server.network.bytes_in; }>},
     {"syncd_sent_bytes_total", "counter", "", "Bytes of frames for clients.",

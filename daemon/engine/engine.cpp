@@ -125,11 +125,11 @@ void Engine::step(Event event, Micros now, Effects& effects) {
   finish(effects);
 }
 
-void Engine::tick(Micros now, Effects& effects) {
+void Engine::tick(Micros now, Effects& effects, std::size_t timers_max) {
   effects.clear();
   now_ = std::max(now_, now);
   TimerKey key;
-  while (timers_.pop(now_, key)) {
+  for (; timers_max > 0 && timers_.pop(now_, key); --timers_max) {
     const auto it = jobs_.find(key.job);
     if (it == jobs_.end()) continue;
     Bound bound(*it->second, effects);
@@ -159,9 +159,13 @@ void Engine::shorten_tails(Effects& effects) {
   const std::uint64_t mean = std::max<std::uint64_t>(tails_ / jobs_.size(), 1);
   auto it = jobs_.upper_bound(shortened_);
   int taken = 0;
-  for (std::size_t i = 0; i < jobs_.size() && taken < limits::kSnapshotsAtOnce; ++i, ++it) {
+  std::uint32_t workers = 0;
+  for (std::size_t i = 0; i < jobs_.size() && taken < limits::kSnapshotsAtOnce &&
+                          workers < limits::kWorkersPerJobDefault;
+       ++i, ++it) {
     if (it == jobs_.end()) it = jobs_.begin();
     if (it->second->tail() < mean) continue;
+    workers += it->second->workers_known();
     take_snapshot(*it->second, effects);
     shortened_ = it->first;
     ++taken;
@@ -317,6 +321,10 @@ void Engine::on_join(Request& request, wire::Join& join, Effects& effects) {
       refuse(caller, Status::kLimit, std::move(error), effects);
       return;
     }
+    if (!has_room_for_worker()) {
+      refuse(caller, Status::kLimit, no_room_for_worker(), effects);
+      return;
+    }
     if (store_refuses(caller, effects)) return;
     std::string error;
     {
@@ -373,6 +381,19 @@ bool Engine::forget_oldest_stopped() {
   return false;
 }
 
+bool Engine::has_room_for_worker() {
+  for (auto it = jobs_.begin(); workers_ >= options_.workers_max && it != jobs_.end();) {
+    const auto& [id, job] = *it++;
+    if (job->workers_known() > 0) forget(id);  // if it has ended
+  }
+  return workers_ < options_.workers_max;
+}
+
+std::string Engine::no_room_for_worker() const {
+  return "this daemon knows " + std::to_string(workers_) +
+         " workers of all jobs already, the most allowed: a job must end first";
+}
+
 bool Engine::forget(JobId stopped) {
   const auto it = jobs_.find(stopped);
   if (it == jobs_.end() || it->second->state() != JobState::kStopped) return false;
@@ -380,6 +401,7 @@ bool Engine::forget(JobId stopped) {
   if (named != by_name_.end() && named->second == it->first) by_name_.erase(named);
   forget_epochs(it->second->epoch());
   tails_ -= it->second->tail();
+  workers_ -= it->second->workers_known();
   jobs_.erase(it);
   return true;
 }
@@ -629,8 +651,13 @@ void Engine::detach(ConnectionId connection, JobId job, Rank rank) {
 void Engine::on_disconnected(const Disconnected& event, Effects& effects) {
   const auto it = connections_.find(event.connection);
   if (it == connections_.end()) return;
-  const std::set<std::pair<JobId, Rank>> members = std::move(it->second);
-  connections_.erase(it);
+  std::vector<std::pair<JobId, Rank>> members;
+  const auto end = it->second.size() <= limits::kWorkersAtOnce
+                       ? it->second.end()
+                       : std::next(it->second.begin(), limits::kWorkersAtOnce);
+  members.assign(it->second.begin(), end);
+  it->second.erase(it->second.begin(), end);
+  if (it->second.empty()) connections_.erase(it);
   for (const auto& [id, rank] : members) {
     const auto job = jobs_.find(id);
     if (job == jobs_.end()) continue;  // stopped, and forgotten since

@@ -38,6 +38,7 @@ struct EngineOptions {
   JobSpec defaults;         // for jobs made by a join or a request: thresholds, policy
   std::uint64_t snapshot_every_records = 100'000;
   std::uint32_t workers_per_job_max = limits::kWorkersPerJobMax;  // members at once
+  std::uint32_t workers_max = limits::kWorkersPerJobMax;  // of all jobs, with those that are gone
 };
 
 struct EngineStats {
@@ -62,8 +63,9 @@ class Engine {
   // first, by tick(). Never throws but bad_alloc.
   void step(Event event, Micros now, Effects& effects);
 
-  // Fires every timer that is due at `now`; `effects` is cleared first.
-  void tick(Micros now, Effects& effects);
+  // Fires the timers that are due at `now`, at most so many of them; `effects` is cleared first.
+  // While next_deadline() is not after `now`, some are left.
+  void tick(Micros now, Effects& effects, std::size_t timers_max = SIZE_MAX);
 
   // The store stood still in this time, for which no worker of any job is late or given up. Spells
   // come in their order; a timer goes by those that are known when it fires.
@@ -107,6 +109,9 @@ class Engine {
   wire::JobsReply jobs(const Visible& visible) const;
   // Jobs that are known no more had epochs up to this one: every new job's is above it.
   void forget_epochs(Epoch epoch) { epoch_forgotten_ = std::max(epoch_forgotten_, epoch); }
+  // Whether workers speak over this connection; of one that has ended, that the step which was told
+  // so has left some for another one of the same event.
+  bool has_workers(ConnectionId connection) const { return connections_.contains(connection); }
   // Whether the job is there and not stopped.
   bool goes_on(JobId job) const;
   bool knows(JobId job) const { return jobs_.contains(job); }
@@ -141,6 +146,9 @@ class Engine {
   Job* create_job(const JobSpec& spec, Effects& effects, std::string& error, Epoch epoch_least = 1);
   bool makes_job(const wire::Join& join) const;
   bool forget_oldest_stopped();
+  // False: there are as many workers as are allowed, and no job that has ended can be forgotten.
+  bool has_room_for_worker();
+  std::string no_room_for_worker() const;
   Job* job_of(const Caller& caller, const wire::WorkerRef& worker, Effects& effects);
   bool store_refuses(const Caller& caller, Effects& effects) const;
   // The job of this name; 0 if there is none, which the caller has then been told.
@@ -168,6 +176,7 @@ class Engine {
   TimerQueue timers_;
   std::uint64_t pushes_ = 0;
   std::uint64_t grants_ = 0;
+  std::uint64_t workers_ = 0;   // of all jobs, with those that are gone
   std::vector<JobId> touched_;  // jobs whose snapshot may be due after this event
 };
 

@@ -86,6 +86,7 @@ class Job final : public PolicyHost {
   const std::string& stop_reason() const { return stop_reason_; }
   bool finished() const { return state_ == JobState::kStopped && stop_reason_ == kFinishedReason; }
   std::uint32_t member_count() const { return members_; }
+  std::uint32_t workers_known() const { return known_; }  // with those that are gone
   Rank rank_limit() const { return static_cast<Rank>(workers_.size()); }
   const Worker* find(Rank rank) const {
     return rank < workers_.size() ? workers_[rank].get() : nullptr;
@@ -224,6 +225,7 @@ class Job final : public PolicyHost {
   Sequence sequence_ = 0;
   Sequence snapshot_sequence_ = 0;
   std::uint64_t pushes_ = 0;
+  std::uint32_t known_ = 0;    // workers, with those that are gone
   std::uint32_t members_ = 0;  // neither left nor lost
   std::uint32_t ready_ = 0;    // asked to begin before the job has started
   std::uint32_t waiting_ = 0;

@@ -136,6 +136,8 @@ Worker& Job::make_worker(Rank rank) {
   if (!slot) {
     slot = std::make_unique<Worker>();
     slot->rank = rank;
+    ++known_;
+    ++engine_.workers_;
   }
   while (next_fresh_rank_ < workers_.size() && workers_[next_fresh_rank_]) ++next_fresh_rank_;
   return *slot;

@@ -32,6 +32,10 @@ void Job::join(const Caller& caller, const wire::Join& join) {
                " workers already, the most allowed (limits.workers_per_job_max)");
     return;
   }
+  if (holder == nullptr && !engine_.has_room_for_worker()) {
+    refuse(caller, Status::kLimit, engine_.no_room_for_worker());
+    return;
+  }
   if (store_refuses(caller)) return;
   enter_anew(caller, join, *rank);
 }

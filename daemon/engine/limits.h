@@ -21,6 +21,11 @@ inline constexpr std::size_t kReasonBytesMax = 512;
 // is forgotten (its history stays in the store); if none is stopped, a new job is refused.
 inline constexpr std::uint32_t kJobsMax = 10'000;
 
+// Requests that change jobs and whose answers wait for the disk: each keeps what the log will say
+// of it. Beyond either number: the request is refused.
+inline constexpr std::size_t kChangesPerConnectionMax = 1'024;
+inline constexpr std::size_t kChangesMax = 16'384;
+
 // Times (36,000 years) and clocks of a stored history, so that sums of some of them do not
 // overflow. A history with a larger one is refused.
 inline constexpr std::int64_t kStoredMax = std::int64_t{1} << 60;
@@ -28,21 +33,55 @@ inline constexpr std::int64_t kStoredMax = std::int64_t{1} << 60;
 // Ten times the largest cluster that we test; a rank indexes an array, so this bounds its size.
 inline constexpr std::uint32_t kWorkersPerJobMax = 1'000'000;
 
+// So many unless the configuration says otherwise. What is done about all workers of a job in one
+// piece (a start, a barrier, the job's end, a snapshot) takes about a microsecond for each, in
+// which the daemon serves nobody else: with more of them it takes more than limits::kPieceNsMax.
+inline constexpr std::uint32_t kWorkersPerJobDefault = 10'000;
+
+// Workers of all jobs together, with those that are gone, whose places are remembered; or as many
+// as one job may have, if that is more. At the limit the oldest job that has ended is forgotten; if
+// there is none, a new worker is refused.
+inline constexpr std::uint32_t kWorkersMax = 100'000;
+
+// Edges of a decentralized job's graph, which is made anew whenever the workers change: in about 80
+// nanoseconds each. A complete graph of 256 workers, a sparse one of any number. A job with a
+// larger one is refused; if it grows into one, a ring stands in for it.
+inline constexpr std::size_t kJobEdgesMax = std::size_t{1} << 16;
+
+// What a client asks for keeps the loop from serving others no longer than that in one piece.
+inline constexpr std::uint64_t kPieceNsMax = 20'000'000;
+
+// Workers of a connection that has ended which one step of the loop deals with: two milliseconds'
+// work, and as many lines of the log. The rest follows in later turns.
+inline constexpr std::size_t kWorkersAtOnce = 1'024;
+
+// So long one turn fires timers that are due at once. The rest follows in later turns.
+inline constexpr Micros kTimersPieceUs = 2'000;
+
 // A worker has one request standing per kind, and one connection sends for many workers.
 inline constexpr std::size_t kConnectionsMax = 16'384;  // under the usual 20,000 descriptors
 
 // A reader this slow gets disconnected rather than buffered without bound: a thousand answers.
 inline constexpr std::size_t kOutboundBytesMax = 4 * 1024 * 1024;
 
+// Buffers of all connections together, in both directions. Above the sum, a connection whose own
+// are above the floor (a frame of the largest size) and grow is cut off.
+inline constexpr std::size_t kBufferedBytesMax = 512 * 1024 * 1024;
+inline constexpr std::size_t kBufferedFloorBytes = 64 * 1024;
+
 // Records waiting for the disk. At the limit pushes and joins are refused with SYNCD_E_STORE
 // (retriable) until the disk has caught up.
 inline constexpr std::size_t kStoreQueueRecordsMax = 1'000'000;
 inline constexpr std::size_t kStoreQueueBytesMax = 256 * 1024 * 1024;
 
+// Answers that wait for the disk: one for each record that waits, and for requests that are made
+// again meanwhile. At the limit a request is answered with SYNCD_E_STORE.
+inline constexpr std::size_t kHeldAnswersMax = 1'000'000;
+
 // Records between two snapshots of a job: bounds the work of a restart.
 inline constexpr std::uint64_t kSnapshotEveryRecords = 100'000;
 // All jobs together leave so many times that. Above it those with the longest tails get snapshots,
-// so many after one event.
+// so many after one event, and only until these hold kWorkersPerJobDefault workers.
 inline constexpr std::uint64_t kReplayFactor = 3;
 inline constexpr int kSnapshotsAtOnce = 64;
 

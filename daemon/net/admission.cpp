@@ -232,6 +232,22 @@ bool Admission::may_use(const Identity& identity, const std::string& job, std::s
   return false;
 }
 
+std::vector<std::string> Admission::jobs_of(const Identity& identity) const {
+  if (rules_.allow.empty() || identity.is_owner) return {"*"};
+  std::vector<std::string> patterns;
+  for (const AdmissionRules::Allow& rule : rules_.allow) {
+    if (matches_any(rule.who, identity)) patterns.push_back(rule.job);
+  }
+  std::sort(patterns.begin(), patterns.end());
+  patterns.erase(std::unique(patterns.begin(), patterns.end()), patterns.end());
+  return patterns;
+}
+
+bool Admission::is_one_of(const std::vector<std::string>& patterns, const std::string& job) {
+  return std::any_of(patterns.begin(), patterns.end(),
+                     [&](const std::string& pattern) { return matches(pattern, job); });
+}
+
 std::string Admission::may_not_use(const Identity& identity, const std::string& job) {
   return "'" + identity.text() + "' may not use job '" + job + "' (auth.allow)";
 }

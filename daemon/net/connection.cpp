@@ -177,6 +177,7 @@ void Connection::consume(std::span<const std::uint8_t> bytes) {
   if (bytes.empty() || !usable()) return;
   partial_.append(bytes);
   consume_partial();
+  host_.on_buffered(*this);
 }
 
 void Connection::consume_partial() {
@@ -208,6 +209,7 @@ void Connection::hold_if_due() {
 void Connection::resume() {
   held_ = false;
   consume_partial();
+  host_.on_buffered(*this);
   if (held_) return;
   end_with_tls();
   if (usable()) read_on();
@@ -304,6 +306,7 @@ void Connection::end_write(int status) {
     return;
   }
   flush();
+  host_.on_buffered(*this);
 }
 
 // ---- ending

@@ -36,6 +36,8 @@ class ConnectionHost {
   virtual void on_held(Connection& connection) = 0;
   // The bytes cannot be split into frames, or TLS failed; the connection reads no further.
   virtual void on_broken(Connection& connection, Status status, const std::string& text) = 0;
+  // Its buffers may have grown or shrunk by what was read or written.
+  virtual void on_buffered(Connection& connection) = 0;
   // TLS has something to say by itself: flush() is to be called at the end of this turn.
   virtual void on_output(Connection& connection) = 0;
   // The connection has closed itself (the peer has gone, or a write failed).
@@ -89,6 +91,10 @@ class Connection {
   std::vector<std::uint8_t>& out() { return out_; }
   // Bytes that the peer has not taken yet, in memory of this process.
   std::size_t outbound_bytes() const;
+  // Memory of its buffers, in both directions.
+  std::size_t buffered_bytes() const {
+    return partial_.held_bytes() + out_.capacity() + sealed_.capacity() + writing_.capacity();
+  }
 
   void established() {
     state_ = State::kOpen;
@@ -119,6 +125,7 @@ class Connection {
   TurnBudget::Share turn_share;
   // Of all its client's connections; null: it has not introduced itself.
   std::shared_ptr<TurnBudget::Share> client_share;
+  std::size_t counted_bytes = 0;  // of buffered_bytes()
   bool dirty = false;
   std::uint64_t scheduled_ms = 0;
   std::string closed_why;

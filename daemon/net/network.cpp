@@ -56,6 +56,7 @@ Network::Network(uv_loop_t* loop, NetworkOptions options, FrameHandler& handler)
       options_(std::move(options)),
       terms_(terms_for(options_)),
       handler_(handler),
+      meter_(options_.clocks),
       read_buffer_(kReadBufferBytes),
       wheel_(resolution_for(options_.connection)) {}
 
@@ -96,6 +97,7 @@ void Network::set_limits(const NetworkOptions& options) {
   options_.handshakes_per_machine_per_s = options.handshakes_per_machine_per_s;
   options_.unintroduced_max = options.unintroduced_max;
   options_.outbound_bytes_max = options.outbound_bytes_max;
+  options_.buffered_bytes_max = options.buffered_bytes_max;
 }
 
 std::vector<std::string> Network::endpoints(bool control) const {
@@ -173,19 +175,19 @@ void Network::resume_accepting() {
 void Network::on_payload(Connection& connection, std::span<const std::uint8_t> payload) {
   ++stats_.frames_in;
   stats_.bytes_in += payload.size() + sizeof(std::uint32_t);
-  if (!wire::decode(payload, message_, error_)) {
-    fail(connection, Status::kProtocol, error_);
+  if (connection.client_share == nullptr) {
+    if (decode(connection, payload)) shake_hands(connection, message_);
     return;
   }
-  if (connection.state() == Connection::State::kHandshake) {
-    shake_hands(connection, message_);
-  } else {
-    const std::uint64_t begun_ns = uv_hrtime();
-    dispatch(connection);
-    const std::uint64_t spent_ns = uv_hrtime() - begun_ns;
-    budget_.spend(connection.turn_share, spent_ns);
-    if (connection.client_share) budget_.spend(*connection.client_share, spent_ns);
-  }
+  meter_.begin();
+  if (decode(connection, payload)) dispatch(connection);
+  budget_.spend(connection.turn_share, *connection.client_share, meter_.end());
+}
+
+bool Network::decode(Connection& connection, std::span<const std::uint8_t> payload) {
+  if (wire::decode(payload, message_, error_)) return true;
+  fail(connection, Status::kProtocol, error_);
+  return false;
 }
 
 bool Network::must_wait(const Connection& connection) {
@@ -385,7 +387,27 @@ void Network::append(Connection& connection, const wire::Message& message) {
         LogLevel::kWarn);
     return;
   }
-  on_output(connection);
+  on_buffered(connection);
+  if (connection.usable()) on_output(connection);
+}
+
+// Whoever is within the floor is never cut off for what others hold.
+void Network::on_buffered(Connection& connection) {
+  const std::size_t bytes = connection.buffered_bytes();
+  const bool grows = bytes > connection.counted_bytes;
+  buffered_bytes_ += bytes - connection.counted_bytes;
+  connection.counted_bytes = bytes;
+  if (!grows || buffered_bytes_ <= options_.buffered_bytes_max ||
+      bytes <= limits::kBufferedFloorBytes || connection.state() == Connection::State::kClosed) {
+    return;
+  }
+  count(Refusal::kBuffers);
+  end(connection,
+      "its buffers hold " + std::to_string(bytes) + " bytes, and those of all connections " +
+          std::to_string(buffered_bytes_) + ", where " +
+          std::to_string(options_.buffered_bytes_max) + " are allowed: those with more than " +
+          std::to_string(limits::kBufferedFloorBytes) + " are cut off",
+      LogLevel::kWarn);
 }
 
 void Network::on_output(Connection& connection) {
@@ -404,6 +426,7 @@ void Network::end_of_turn() {
     connection->dirty = false;
     ++stats_.writes;
     connection->flush();
+    on_buffered(*connection);
   }
   flushing_.clear();
 }
@@ -446,6 +469,7 @@ void Network::on_gone(Connection& connection) {
   slots_[id & kSlotMask] = nullptr;
   free_slots_.push_back(static_cast<std::uint32_t>(id & kSlotMask));
   --connection_count_;
+  buffered_bytes_ -= connection.counted_bytes;
   no_longer_unintroduced(connection);
   if (const auto found = per_machine_.find(connection.accepted().machine);
       connection.accepted().is_tcp && found != per_machine_.end() && --found->second == 0) {

@@ -21,6 +21,7 @@
 #include "daemon/engine/limits.h"
 #include "daemon/engine/types.h"
 #include "daemon/net/connection.h"
+#include "daemon/net/cost_meter.h"
 #include "daemon/net/deadline_wheel.h"
 #include "daemon/net/handshake_budget.h"
 #include "daemon/net/listener.h"
@@ -55,7 +56,11 @@ struct NetworkOptions {
   // that means it has said one long before.
   std::size_t unintroduced_max = 1024;
   std::size_t outbound_bytes_max = limits::kOutboundBytesMax;
+  // Of the buffers of all connections together. Beyond it, a connection whose own hold more than
+  // kBufferedFloorBytes and grow is cut off.
+  std::size_t buffered_bytes_max = limits::kBufferedBytesMax;
   ConnectionLimits connection;
+  CostClocks clocks;  // by which clients' parts of a turn are counted
 };
 
 // Why a connection was turned away or cut off for what it did.
@@ -69,16 +74,18 @@ enum class Refusal : std::uint8_t {
   kAuth,
   kProtocol,
   kSlowReader,
+  kBuffers,
 };
-inline constexpr std::array<const char*, 9> kRefusalNames = {"connections_max",
-                                                             "connections_per_machine_max",
-                                                             "handshakes_per_machine_per_s",
-                                                             "connections_per_identity_max",
-                                                             "unintroduced_max",
-                                                             "handshake_timeout",
-                                                             "auth",
-                                                             "protocol",
-                                                             "slow_reader"};
+inline constexpr std::array<const char*, 10> kRefusalNames = {"connections_max",
+                                                              "connections_per_machine_max",
+                                                              "handshakes_per_machine_per_s",
+                                                              "connections_per_identity_max",
+                                                              "unintroduced_max",
+                                                              "handshake_timeout",
+                                                              "auth",
+                                                              "protocol",
+                                                              "slow_reader",
+                                                              "buffers"};
 
 struct NetworkStats {
   std::uint32_t sessions = 0;  // established now
@@ -90,7 +97,8 @@ struct NetworkStats {
   std::uint64_t accepted = 0;     // connections
   std::uint64_t connections = 0;  // open now, with those that have not introduced themselves
   std::array<std::uint64_t, kRefusalNames.size()> refused{};
-  std::uint64_t held = 0;  // times that one had to wait for a later turn
+  std::uint64_t buffered = 0;  // bytes of memory, in the buffers of all connections
+  std::uint64_t held = 0;      // times that one had to wait for a later turn
 };
 
 class Network final : private ConnectionHost {
@@ -158,6 +166,7 @@ class Network final : private ConnectionHost {
   NetworkStats stats() const {
     NetworkStats stats = stats_;
     stats.connections = connection_count_;
+    stats.buffered = buffered_bytes_;
     return stats;
   }
 
@@ -169,6 +178,7 @@ class Network final : private ConnectionHost {
   bool must_wait(const Connection& connection) override;
   void on_held(Connection& connection) override;
   void on_broken(Connection& connection, Status status, const std::string& text) override;
+  void on_buffered(Connection& connection) override;
   void on_output(Connection& connection) override;
   void on_lost(Connection& connection, const std::string& reason) override;
   void on_deadline_moved(Connection& connection) override;
@@ -183,6 +193,7 @@ class Network final : private ConnectionHost {
   void make_room();
   bool admit(Connection& connection, const wire::Hello& hello);
   bool has_room_for(Connection& connection);
+  bool decode(Connection& connection, std::span<const std::uint8_t> payload);
   void shake_hands(Connection& connection, const wire::Message& message);
   void dispatch(Connection& connection);
   void append(Connection& connection, const wire::Message& message);
@@ -216,6 +227,7 @@ class Network final : private ConnectionHost {
   const Admission* admission_ = nullptr;
   FrameHandler& handler_;
   NetworkStats stats_;
+  CostMeter meter_;
   wire::Encoder encoder_;
   wire::Message message_;  // the one being handled; kept for its memory
   std::string error_;
@@ -235,6 +247,7 @@ class Network final : private ConnectionHost {
   std::vector<std::uint32_t> free_slots_;
   std::uint64_t next_serial_ = 1;
   std::size_t connection_count_ = 0;
+  std::size_t buffered_bytes_ = 0;  // the sum of what is counted of each
   std::unordered_map<std::string, std::size_t> per_machine_;
   HandshakeBudget handshakes_;
   std::unordered_map<std::string, std::size_t> per_identity_;  // established sessions

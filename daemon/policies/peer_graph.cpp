@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "daemon/engine/limits.h"
 #include "daemon/topology/graph.h"
 
 namespace syncd {
@@ -36,7 +37,7 @@ std::optional<topology::Graph> PeerGraph::plan(std::uint32_t workers, std::strin
   const bool unread = spec_.kind == topology::GraphKind::kFile && !spec_.loaded;
   if (workers == 1 && !unread) return topology::Graph(1, {});
   const std::vector<std::string> hosts(workers);
-  auto graph = topology::generate(spec_, workers, hosts, error);
+  auto graph = topology::generate(spec_, workers, hosts, error, limits::kJobEdgesMax);
   if (!graph) return std::nullopt;
   const topology::Acceptance acceptance = topology::accept_for_job(*graph, force_);
   if (acceptance.accepted) return graph;
@@ -57,7 +58,7 @@ std::string PeerGraph::rebuild(const PolicyHost& host) {
   hosts.reserve(active.size());
   for (const Rank rank : active) hosts.push_back(host.worker(rank).host);
   std::string error;
-  auto made = topology::generate_for_membership(spec_, active, hosts, error);
+  auto made = topology::generate_for_membership(spec_, active, hosts, error, limits::kJobEdgesMax);
   // With a rank that is not in a file's graph, or without the file, nobody has neighbours; the
   // sentence says so.
   const topology::Graph graph =

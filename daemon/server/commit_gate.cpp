@@ -42,7 +42,8 @@ void CommitGate::take(Effects& effects) {
 void CommitGate::pass(Reply&& reply) {
   // Tickets rise with time, so the latest one covers every record that was taken before.
   const Ticket needed = open_has_content() ? next_ticket_ : submitted_;
-  if (!reply.after_records || needed <= committed_) {
+  const bool queues = reply.after_records && must_settle_again();
+  if (!queues && (!reply.after_records || needed <= committed_)) {
     release_(std::move(reply));
     return;
   }
@@ -113,7 +114,7 @@ StoreFigures CommitGate::figures() {
 }
 
 void CommitGate::settle() {
-  if (!fresh_.exchange(false, std::memory_order_acquire)) return;
+  if (!fresh_.exchange(false, std::memory_order_acquire)) return release_committed();
   {
     const std::lock_guard lock(mutex_);
     if (failure_ != nullptr) std::rethrow_exception(failure_);
@@ -130,7 +131,8 @@ void CommitGate::refuse_pushes() {
   std::vector<Held> pushes;
   std::vector<Held> others;
   for (std::size_t i = held_first_; i < held_.size(); ++i) {
-    (is_push(held_[i].reply) ? pushes : others).push_back(std::move(held_[i]));
+    const bool refused = is_push(held_[i].reply) && held_[i].ticket > committed_;
+    (refused ? pushes : others).push_back(std::move(held_[i]));
   }
   held_ = std::move(others);
   held_first_ = 0;
@@ -141,7 +143,7 @@ void CommitGate::refuse_pushes() {
 }
 
 void CommitGate::release_committed() {
-  while (held_first_ < held_.size() && held_[held_first_].ticket <= committed_) {
+  for (std::size_t left = kReleasedAtOnce; left > 0 && must_settle_again(); --left) {
     Reply reply = std::move(held_[held_first_++].reply);
     release_(std::move(reply));
   }

@@ -16,6 +16,7 @@
 
 #include "daemon/engine/counters.h"
 #include "daemon/engine/effects.h"
+#include "daemon/engine/limits.h"
 #include "daemon/engine/types.h"
 #include "daemon/store/store.h"
 
@@ -59,10 +60,14 @@ class CommitGate {
 
   // Any thread: what the store has done. True if the loop thread should call settle() soon.
   void report(const store::CommitReport& report);
-  // Releases the answers whose records are committed, and hands over what the store refused before.
-  // If the store cannot write, whoever waits for the answer to a push is told so. Throws what has
-  // ended the store's writer.
+  // Releases answers whose records are committed, kReleasedAtOnce of them at most, and hands over
+  // what the store refused before. If the store cannot write, a caller that waits for the answer to
+  // a push is told so. Throws what has ended the store's writer.
   void settle();
+  // Whether it has left some for the next call.
+  bool must_settle_again() const {
+    return held_count() != 0 && held_[held_first_].ticket <= committed_;
+  }
 
   StoreFigures figures();
   // What retention has removed since the last call.
@@ -82,7 +87,10 @@ class CommitGate {
            open_.snapshots.empty() && committed_ == submitted_;
   }
 
-  static constexpr std::size_t kHeldMax = 2'000'000;
+  static constexpr std::size_t kHeldMax = limits::kHeldAnswersMax;
+  // About two milliseconds' work: after a standstill of the disk, other clients are looked at
+  // between one slice and the next.
+  static constexpr std::size_t kReleasedAtOnce = 4'096;
 
  private:
   struct Waiting {

@@ -5,6 +5,7 @@
 #include <string>
 #include <utility>
 
+#include "daemon/engine/limits.h"
 #include "proto/explanation.h"
 
 namespace syncd::server {
@@ -70,7 +71,19 @@ void Core::on_request(Request request) {
 }
 
 void Core::on_closed(ConnectionId connection, const std::string& reason) {
-  step(Disconnected{connection, reason});
+  closing_.push_back({connection, reason});
+  if (closing_.size() == 1) close_next();
+}
+
+// Some of the workers of the connection that was gone first.
+void Core::close_next() {
+  step(closing_.front());
+  if (!engine_.has_workers(closing_.front().connection)) closing_.pop_front();
+}
+
+Micros Core::next_deadline() const {
+  if (!closing_.empty() || gate_.must_settle_again()) return 0;
+  return std::min(engine_.next_deadline(), standstill_at());
 }
 
 void Core::on_plan(PlanReady&& ready) {
@@ -90,16 +103,21 @@ void Core::step(Event event) {
 }
 
 void Core::fire_timers() {
+  if (!closing_.empty()) close_next();
   fire_timers(host_.now());
 }
 
 void Core::fire_timers(Micros at) {
-  if (next_deadline() > at) return;
+  if (ticked_ || std::min(engine_.next_deadline(), standstill_at()) > at) return;
   gate_.set_time(at);
   note_standstill(at);
   tell_standstill(at);
-  engine_.tick(at, effects_);
-  apply();
+  // One after the other: the loss of a worker may have its job's graph made anew.
+  do {
+    engine_.tick(at, effects_, 1);
+    apply();
+    ticked_ = engine_.next_deadline() <= at;
+  } while (ticked_ && host_.now() - at < limits::kTimersPieceUs);
 }
 
 // In the order that effects.h asks for. Records reach the store at the turn's end, which comes
@@ -116,6 +134,7 @@ void Core::apply() {
 }
 
 void Core::end_turn() {
+  ticked_ = false;
   do {
     gate_.submit();
     settle();  // a store that commits at once has done so already

@@ -6,7 +6,7 @@
 // One thread, but report().
 #pragma once
 
-#include <algorithm>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <string>
@@ -63,7 +63,8 @@ class Core {
   void end_turn();
 
   // When fire_timers() is to be called next, in engine time; kNever: at no time.
-  Micros next_deadline() const { return std::min(engine_.next_deadline(), standstill_at()); }
+  // Also what one turn has left for the next ones is done in them: then it is at once.
+  Micros next_deadline() const;
   void fire_timers();
 
   // What the store has done; any thread. settle() is to follow on the core's own, in the same turn
@@ -90,6 +91,7 @@ class Core {
 
  private:
   void step(Event event);
+  void close_next();
   void fire_timers(Micros at);
   void apply();
   bool tell_store_state();
@@ -102,9 +104,11 @@ class Core {
   Host& host_;
   Engine engine_;
   CommitGate gate_;
+  std::deque<Disconnected> closing_;  // connections that are gone, and some of their workers not
   Effects effects_;
   bool told_writable_ = true;
   Micros store_error_since_ = -1;
+  bool ticked_ = false;           // timers are due that this turn has left for the next one
   Micros told_still_since_ = -1;  // the log has said that it stands still; -1: it has not
 };
 

@@ -10,6 +10,7 @@
 #include <cstring>
 #include <utility>
 
+#include "daemon/server/limits_table.h"  // its relations of limits hold in every build
 #include "daemon/store/salvage.h"
 
 namespace syncd::server {
@@ -101,6 +102,7 @@ ServerOptions server_options(const config::Config& config, std::string version) 
   options.engine.defaults = config.job_defaults;
   options.engine.snapshot_every_records = config.snapshot_every_records;
   options.engine.workers_per_job_max = config.workers_per_job_max;
+  options.engine.workers_max = std::max(limits::kWorkersMax, config.workers_per_job_max);
   options.jobs_per_identity_max = config.jobs_per_identity_max;
   options.jobs = config.jobs;
   options.network.connections_max = config.connections_max;

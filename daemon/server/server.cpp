@@ -279,13 +279,12 @@ void Server::arm_timer() {
 }
 
 void Server::on_closed(ConnectionId connection, const std::string& reason) {
-  std::erase_if(audits_, [&](const Audit& audit) {
-    if (audit.caller.connection != connection) return false;
-    LogLine line{LogLevel::kInfo, "audit", audit.what};
+  for (auto it = audits_.lower_bound({connection, 0});
+       it != audits_.end() && it->first.first == connection; it = audits_.erase(it)) {
+    LogLine line{LogLevel::kInfo, "audit", std::move(it->second.what)};
     line.fields.emplace_back("result", "unknown: the client has gone");
     log_(line);
-    return true;
-  });
+  }
   if (phase_ != Phase::kClosing) core_.on_closed(connection, reason);
 }
 

@@ -147,7 +147,10 @@ class Server final : private net::FrameHandler, private Core::Host {
   bool may_use(const net::Identity& identity, const std::string& job, std::string& why) const;
   bool counts_as_here(ConnectionId connection) const;
   bool may_name_file(ConnectionId connection, const wire::Body& body, std::string& why) const;
-  void begin_audit(const Caller& caller, const wire::Body& body);
+  // False: nothing stands in the log of such a request.
+  bool begin_audit(const Caller& caller, const wire::Body& body);
+  // Refuses a request whose audit has begun if too many wait already.
+  bool too_many_changes(const Caller& caller);
   void audit(const Caller& caller, std::size_t answer,
              std::vector<std::pair<std::string, std::string>> what);
   void end_audit(const Caller& caller, const wire::Body& answer);
@@ -186,11 +189,10 @@ class Server final : private net::FrameHandler, private Core::Host {
 
   // Requests that change a job and have not been answered: what the log will say of each.
   struct Audit {
-    Caller caller;
     std::size_t answer = 0;  // of wire::Body, unless it is an error
     std::vector<std::pair<std::string, std::string>> what;
   };
-  std::vector<Audit> audits_;
+  std::multimap<std::pair<ConnectionId, RequestId>, Audit> audits_;
 
   // The jobs that each identity has made in this life of the daemon.
   std::map<std::string, MadeJobs> made_by_;

@@ -72,7 +72,7 @@ std::string audit_name(wire::WorkerAction action) {
 
 void Server::on_message(ConnectionId connection, wire::Message&& message) {
   const Caller caller{connection, message.id};
-  begin_audit(caller, message.body);
+  if (begin_audit(caller, message.body) && too_many_changes(caller)) return;
   if (std::string why;
       !permitted(connection, message.body, why) || !may_name_file(connection, message.body, why)) {
     network_.warn("refused", {{"peer", network_.peer(connection)},
@@ -108,6 +108,7 @@ void Server::on_message(ConnectionId connection, wire::Message&& message) {
              {"job", job_shown(join->job)},
              {"policy", shown(*policy, limits::kPolicyBytesMax)},
              {"by", "join"}});
+      if (too_many_changes(caller)) return;
     }
     request.graph_file = read_graph_file(*policy, topology::FileErrors::kForClients);
     make_room_for_job();
@@ -185,7 +186,7 @@ bool Server::may_name_file(ConnectionId connection, const wire::Body& body,
 }
 
 // Who changed what, and what came of it: one line, written once that is known.
-void Server::begin_audit(const Caller& caller, const wire::Body& body) {
+bool Server::begin_audit(const Caller& caller, const wire::Body& body) {
   std::vector<std::pair<std::string, std::string>> what;
   if (const auto* create = std::get_if<wire::CreateJobRequest>(&body)) {
     what = {{"action", "create_job"},
@@ -209,9 +210,27 @@ void Server::begin_audit(const Caller& caller, const wire::Body& body) {
   } else if (const auto* copy = std::get_if<wire::CheckpointRequest>(&body)) {
     what = {{"action", "copy_store"}, {"path", shown(copy->path, kPathShownMax)}};
   } else {
-    return;
+    return false;
   }
   audit(caller, kind_of<wire::Ok>(), std::move(what));
+  return true;
+}
+
+// What a stalled disk holds up must not grow without bound.
+bool Server::too_many_changes(const Caller& caller) {
+  const auto first = audits_.lower_bound({caller.connection, 0});
+  const auto last = audits_.upper_bound({caller.connection, UINT64_MAX});
+  const auto pending = static_cast<std::size_t>(std::distance(first, last));
+  if (pending <= limits::kChangesPerConnectionMax && audits_.size() <= limits::kChangesMax) {
+    return false;
+  }
+  const bool of_one = pending > limits::kChangesPerConnectionMax;
+  refuse(caller, Status::kLimit,
+         std::to_string(of_one ? pending - 1 : audits_.size() - 1) + " requests " +
+             (of_one ? "of this connection " : "") +
+             "that change jobs are not answered yet, the most allowed at once: wait for the "
+             "answers");
+  return true;
 }
 
 void Server::audit(const Caller& caller, std::size_t answer,
@@ -219,18 +238,19 @@ void Server::audit(const Caller& caller, std::size_t answer,
   const net::Identity* identity = network_.identity(caller.connection);
   what.emplace_back("peer", network_.peer(caller.connection));
   what.emplace_back("identity", identity != nullptr ? identity->text() : "nobody known");
-  audits_.push_back({caller, answer, std::move(what)});
+  audits_.insert({{caller.connection, caller.request}, {answer, std::move(what)}});
 }
 
 void Server::end_audit(const Caller& caller, const wire::Body& answer) {
   if (audits_.empty() || caller.request == 0) return;
   const auto* error = std::get_if<wire::Error>(&answer);
   // A client may have given its id to another request, too, which is answered in another way.
-  const auto audit = std::find_if(audits_.begin(), audits_.end(), [&](const Audit& one) {
-    return one.caller == caller && (error != nullptr || one.answer == answer.index());
+  const auto [first, last] = audits_.equal_range({caller.connection, caller.request});
+  const auto audit = std::find_if(first, last, [&](const auto& one) {
+    return error != nullptr || one.second.answer == answer.index();
   });
-  if (audit == audits_.end()) return;
-  LogLine line{LogLevel::kInfo, "audit", std::move(audit->what)};
+  if (audit == last) return;
+  LogLine line{LogLevel::kInfo, "audit", std::move(audit->second.what)};
   audits_.erase(audit);
   // Whoever may do nothing can be refused a thousand times a second, and the log is no place to do
   // harm in: of each client's some are lines like others.
@@ -279,9 +299,10 @@ bool Server::hides_job(const Caller& caller, const wire::Body& body) {
 
 Engine::Visible Server::visible_to(ConnectionId connection) const {
   const net::Identity* identity = network_.identity(connection);
-  return [this, identity](const std::string& job) {
-    std::string ignored;
-    return identity != nullptr && admission_->may_use(*identity, job, ignored);
+  std::vector<std::string> patterns;
+  if (identity != nullptr) patterns = admission_->jobs_of(*identity);
+  return [patterns = std::move(patterns)](const std::string& job) {
+    return net::Admission::is_one_of(patterns, job);
   };
 }
 

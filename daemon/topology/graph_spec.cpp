@@ -101,7 +101,7 @@ struct Generator {
   std::optional<GraphKind> relative;  // stands in for it when it cannot be made
 };
 constexpr Generator kGenerators[] = {
-    {GraphKind::kComplete, "complete", make_complete, 1, {}},
+    {GraphKind::kComplete, "complete", make_complete, 1, GraphKind::kRing},
     {GraphKind::kRing, "ring", make_ring, 1, {}},
     {GraphKind::kRingDirected, "ring_directed", make_ring_directed, 1, {}},
     {GraphKind::kRingBased, "ring_based", make_ring_based, 2, GraphKind::kRing},
@@ -109,7 +109,7 @@ constexpr Generator kGenerators[] = {
     {GraphKind::kRootExpander, "root_expander", make_root_expander, 1, {}},
     {GraphKind::kStar, "star", make_star, 1, {}},
     {GraphKind::kHalton, "halton", make_halton, 1, GraphKind::kRingDirected},
-    {GraphKind::kClustered, "clustered", nullptr, 1, {}},
+    {GraphKind::kClustered, "clustered", nullptr, 1, GraphKind::kRing},
 };
 constexpr std::string_view kFilePrefix = "file:";
 // Generators that fail for some numbers do so for single ones.
@@ -159,14 +159,15 @@ std::string check_count(const GraphSpec& spec, std::size_t nodes) {
                            ", not " + std::to_string(nodes) + nearest(below, below + multiple));
 }
 
-std::string too_many_edges(const GraphSpec& spec) {
-  return refusal(spec, "it would have more than " + std::to_string(kEdgesMax) +
+std::string too_many_edges(const GraphSpec& spec, std::size_t edges_max) {
+  return refusal(spec, "it would have more than " + std::to_string(edges_max) +
                            " edges, which is the limit: a sparse graph such as root_expander "
                            "carries more workers");
 }
 
 std::optional<Graph> make_clustered(const GraphSpec& spec, std::size_t nodes,
-                                    std::span<const std::string> hosts, std::string& error) {
+                                    std::span<const std::string> hosts, std::string& error,
+                                    std::size_t edges_max) {
   if (hosts.size() != nodes) {
     error = refusal(spec, "it needs the host name of each of the " + count_of(nodes, "worker") +
                               ", but " + std::to_string(hosts.size()) + " were given");
@@ -182,8 +183,8 @@ std::optional<Graph> make_clustered(const GraphSpec& spec, std::size_t nodes,
   }
   std::size_t count = 2 * clusters.size();
   for (const auto& cluster : clusters) count += cluster.size() * (cluster.size() - 1);
-  if (count > kEdgesMax) {
-    error = too_many_edges(spec);
+  if (count > edges_max) {
+    error = too_many_edges(spec, edges_max);
     return std::nullopt;
   }
   Edges edges;
@@ -199,9 +200,10 @@ std::optional<Graph> make_clustered(const GraphSpec& spec, std::size_t nodes,
 // What keeps the graph of `spec` from being used among these workers as it is: a sentence. Empty,
 // with `graph` set, if nothing does.
 std::string make_connected(const GraphSpec& spec, std::size_t nodes,
-                           std::span<const std::string> hosts, Graph& graph) {
+                           std::span<const std::string> hosts, std::size_t edges_max,
+                           Graph& graph) {
   std::string error;
-  std::optional<Graph> made = generate(spec, nodes, hosts, error);
+  std::optional<Graph> made = generate(spec, nodes, hosts, error, edges_max);
   if (!made) return error;
   if (!is_strongly_connected(*made)) {
     return refusal(spec, "it is not strongly connected with " + count_of(nodes, "worker"));
@@ -258,18 +260,24 @@ std::optional<GraphSpec> parse_graph_spec(std::string_view text, std::string& er
 }
 
 std::optional<Graph> generate(const GraphSpec& spec, std::size_t nodes,
-                              std::span<const std::string> hosts, std::string& error) {
+                              std::span<const std::string> hosts, std::string& error,
+                              std::size_t edges_max) {
   if (spec.kind == GraphKind::kFile && !spec.loaded) {
     error = not_loaded(spec);
     return std::nullopt;
   }
   error = check_count(spec, nodes);
   if (!error.empty()) return std::nullopt;
-  if (spec.kind == GraphKind::kFile) return *spec.loaded;
-  if (spec.kind == GraphKind::kClustered) return make_clustered(spec, nodes, hosts, error);
-  if (spec.kind == GraphKind::kComplete && nodes * (nodes - 1) > kEdgesMax) {
-    error = too_many_edges(spec);
+  const bool too_large = spec.kind == GraphKind::kComplete ? nodes * (nodes - 1) > edges_max
+                         : spec.kind == GraphKind::kFile   ? spec.loaded->edges() > edges_max
+                                                           : false;
+  if (too_large) {
+    error = too_many_edges(spec, edges_max);
     return std::nullopt;
+  }
+  if (spec.kind == GraphKind::kFile) return *spec.loaded;
+  if (spec.kind == GraphKind::kClustered) {
+    return make_clustered(spec, nodes, hosts, error, edges_max);
   }
   return Graph(nodes, generator(spec.kind).make(nodes));
 }
@@ -292,16 +300,17 @@ std::string nearest_for_job(const GraphSpec& spec, std::size_t nodes, bool force
 std::optional<MembershipGraph> generate_for_membership(const GraphSpec& spec,
                                                        std::span<const Node> active,
                                                        std::span<const std::string> hosts,
-                                                       std::string& error) {
+                                                       std::string& error, std::size_t edges_max) {
   if (spec.kind == GraphKind::kFile) return reduced_file_graph(spec, active, error);
   MembershipGraph result;
   result.graph = Graph(active.size(), {});
   if (active.size() <= 1) return result;
-  const std::string why = make_connected(spec, active.size(), hosts, result.graph);
+  const std::string why = make_connected(spec, active.size(), hosts, edges_max, result.graph);
   if (why.empty()) return result;
   std::optional<GraphKind> relative = generator(spec.kind).relative;
   while (relative &&
-         !make_connected({*relative, "", nullptr}, active.size(), {}, result.graph).empty()) {
+         !make_connected({*relative, "", nullptr}, active.size(), {}, edges_max, result.graph)
+              .empty()) {
     relative = generator(*relative).relative;
   }
   if (!relative) {

@@ -18,9 +18,9 @@ namespace syncd::topology {
 // More workers than any job may have, and as many edges as fit in 256 MiB: no graph is larger.
 inline constexpr std::size_t kNodesMax = 1'000'000;
 inline constexpr std::size_t kEdgesMax = std::size_t{1} << 24;
-// A million edges as text. It is read on the thread that serves everybody: more would take longer
-// than a heartbeat may.
-inline constexpr std::size_t kGraphFileBytesMax = std::size_t{16} << 20;
+// More edges, as text, than a job may have. It is read on the thread that serves everybody, which
+// takes about 10 ns a byte.
+inline constexpr std::size_t kGraphFileBytesMax = std::size_t{1} << 20;
 
 enum class GraphKind : std::uint8_t {
   kComplete,      // every two nodes, both ways
@@ -85,9 +85,10 @@ std::string to_edge_list(const Graph& graph);
 // A graph of exactly `nodes` nodes, not checked for what a job needs (accept_for_job does that).
 // `hosts`: a host name per node, which only `clustered` reads; an empty name is a host of its own.
 // Empty: `error` says why and, where it is the number, names the nearest that would do. A file that
-// was not loaded is an error. O(n + m).
+// was not loaded is an error, and so are more edges than `edges_max`. O(n + m).
 std::optional<Graph> generate(const GraphSpec& spec, std::size_t nodes,
-                              std::span<const std::string> hosts, std::string& error);
+                              std::span<const std::string> hosts, std::string& error,
+                              std::size_t edges_max = kEdgesMax);
 
 // Where accept_for_job refuses a generated graph of `nodes` nodes: "; the nearest are 5 and 7", the
 // closest numbers on either side, up to 8 away, that it takes. Empty: there are none, or the graph
@@ -109,14 +110,16 @@ struct MembershipGraph {
 //    no such number, or gives a graph that is not strongly connected (halton with 6 workers), the
 //    nearest relative stands in: ring_based for double_ring with an even number, else ring; for
 //    halton ring_directed. They have the same direction, equal weights and at most the same degree.
+//    For complete and clustered with more than `edges_max` edges it is ring.
 //  - a file's graph only loses nodes; if what is left is not strongly connected, `note` says so,
 //  and
 //    the graph is given all the same.
 // One worker, or none, is a graph without edges. Empty, with a sentence in `error`: a rank has no
-// node in the file's graph, or the graph would be too large. O(n + m).
+// node in the file's graph. O(n + m).
 std::optional<MembershipGraph> generate_for_membership(const GraphSpec& spec,
                                                        std::span<const Node> active,
                                                        std::span<const std::string> hosts,
-                                                       std::string& error);
+                                                       std::string& error,
+                                                       std::size_t edges_max = kEdgesMax);
 
 }  // namespace syncd::topology

@@ -252,6 +252,16 @@ TEST_F(AdmissionTest, JobsAreForThoseWhomARuleNames) {
   EXPECT_FALSE(admission->may_use(a, "#1", why)) << "a number is not a way around";
   EXPECT_TRUE(admission->may_use({{"token:ci"}}, "anything", why));
   EXPECT_FALSE(admission->may_use({}, "a-cnn", why));
+  // What it admits one by one, it admits of many.
+  Identity owner_of_all;
+  owner_of_all.is_owner = true;
+  for (const Identity& one : {a, Identity{{"token:ci"}}, Identity{}, owner_of_all}) {
+    for (const char* job : {"a-cnn", "b-cnn", "#1", "anything"}) {
+      EXPECT_EQ(Admission::is_one_of(admission->jobs_of(one), job),
+                admission->may_use(one, job, why))
+          << one.text() << " " << job;
+    }
+  }
   EXPECT_FALSE(admission->may_change(a, "a-cnn", why));
   EXPECT_TRUE(admission->may_change({{"token:ops"}}, "a-cnn", why));
   const Identity owner{{"uid:0"}, true};

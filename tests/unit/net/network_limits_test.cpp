@@ -1,10 +1,14 @@
 // What happens when time, memory, connections or descriptors run out.
+#include <gmock/gmock.h>
 #include <sys/resource.h>
 
 #include "tests/unit/net/net_fixture.h"
 
 namespace syncd::net {
 namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
 
 class NetworkLimitsTest : public NetTest {};
 
@@ -116,6 +120,45 @@ TEST_F(NetworkLimitsTest, AReaderThatKeepsReadingGetsEverything) {
   client->send(begin_message(1));
   ASSERT_TRUE(receive_until(*client, [&] { return client->messages.size() == kAnswers; }));
   for (std::uint64_t i = 1; i <= kAnswers; ++i) ASSERT_EQ(client->messages[i - 1].id, i);
+}
+
+TEST_F(NetworkLimitsTest, TheBuffersOfAllConnectionsTogetherHaveABound) {
+  NetworkOptions options;
+  options.buffered_bytes_max = 400'000;
+  start(options);
+  auto bystander = connect();
+  auto greedy = connect();
+  handler_.answer = [&](ConnectionId connection, const wire::Message& message) {
+    for (std::uint64_t i = 0; i < message.id; ++i) {
+      network_->send(connection, {i, wire::Error{Status::kInvalid, std::string(9000, 'x')}});
+    }
+  };
+  greedy->send(begin_message(100));
+  ASSERT_TRUE(run_until([&] { return handler_.closed.size() == 1; }));
+  EXPECT_THAT(handler_.logged("connection_closed", "reason"),
+              AllOf(HasSubstr("its buffers hold"), HasSubstr("400000 are allowed")));
+  EXPECT_EQ(network_->stats().refused[static_cast<std::size_t>(Refusal::kBuffers)], 1U);
+  // Its memory is there for others again, and what is within the floor is served in any case.
+  EXPECT_LT(network_->stats().buffered, 100'000U);
+  bystander->send(begin_message(5));
+  ASSERT_TRUE(receive_until(*bystander, [&] { return bystander->messages.size() == 5; }));
+}
+
+TEST_F(NetworkLimitsTest, FramesThatAreNeverFinishedCountToo) {
+  NetworkOptions options;
+  options.buffered_bytes_max = 180'000;
+  options.connection.frame_bytes_max = 1'000'000;
+  start(options);
+  std::vector<std::uint8_t> begun(100'000);
+  begun[2] = 8;  // of 512 KiB
+  auto first = connect();
+  first->send_bytes(begun);
+  ASSERT_TRUE(run_until([&] { return network_->stats().buffered >= begun.size(); }));
+  auto second = connect();
+  second->send_bytes(begun);
+  ASSERT_TRUE(run_until([&] { return handler_.closed.size() == 1; }));
+  EXPECT_THAT(handler_.logged("connection_closed", "reason"), HasSubstr("180000 are allowed"));
+  EXPECT_EQ(network_->stats().sessions, 1U) << "the other one holds what it held";
 }
 
 TEST_F(NetworkLimitsTest, AnAnswerLargerThanAFrameBecomesAnError) {

@@ -92,6 +92,35 @@ TEST_F(CommitGateTest, OneTurnIsOneBatchAndACommitReleasesOnlyWhatItCovers) {
   EXPECT_EQ(sent(), (Ids{1, 2}));
 }
 
+// After a standstill of the disk a commit may cover very many.
+TEST_F(CommitGateTest, ManyAnswersAreReleasedInSlices) {
+  constexpr RequestId kSlice = CommitGate::kReleasedAtOnce;
+  take_record();
+  for (RequestId id = 1; id <= 2 * kSlice; ++id) pass(id, true);
+  gate_.submit();
+  store_.commit_all();
+  gate_.settle();
+  EXPECT_EQ(sent_.size(), kSlice);
+  EXPECT_TRUE(gate_.must_settle_again());
+  EXPECT_FALSE(gate_.idle());
+  // What is committed already takes its place behind them, and what need not wait does not.
+  pass(2 * kSlice + 1, true);
+  pass(2 * kSlice + 2, false);
+  EXPECT_EQ(sent().back(), 2 * kSlice + 2);
+  EXPECT_EQ(sent_.size(), kSlice + 1);
+  // The store fails: what is committed is no push to make again.
+  pass_push(2 * kSlice + 3);
+  store_.fail("no space left");
+  gate_.settle();
+  gate_.settle();
+  ASSERT_EQ(sent_.size(), 2 * kSlice + 3);
+  EXPECT_FALSE(gate_.must_settle_again());
+  EXPECT_EQ(sent().back(), 2 * kSlice + 3);
+  EXPECT_TRUE(std::holds_alternative<wire::Pushed>(sent_.back().body));
+  EXPECT_EQ(sent()[kSlice - 1], kSlice);
+  EXPECT_EQ(sent()[kSlice + 1], kSlice + 1);
+}
+
 TEST_F(CommitGateTest, AFullQueueLosesNothingAndKeepsTheOrder) {
   take_record();
   gate_.submit();

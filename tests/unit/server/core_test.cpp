@@ -98,20 +98,22 @@ class CoreWithAStore : public ::testing::Test, protected Core::Host {
   }
 
   // Core::Host
-  Micros now() const override { return now_; }
+  Micros now() const override { return now_ += clock_runs_us_; }
   void send(ConnectionId, wire::Message&& message) override {
     if (message.id != 0) answers_.push_back(std::move(message.body));
   }
   void start_plan(Plan&&) override {}
   void log(LogLine&& line) override {
     if (line.event.starts_with("store_")) store_said_.push_back(line);
+    disconnected_ += line.event == "worker_disconnected" ? 1 : 0;
     if (line.event != "worker_lost") return;
     for (const auto& [key, value] : line.fields) {
       if (key == "worker" || key == "reason") lost_.push_back(value);
     }
   }
 
-  Micros now_ = kSecond;
+  mutable Micros now_ = kSecond;
+  Micros clock_runs_us_ = 0;  // each time that it is read
   FakeStore store_;
   Core core_{options(), store_, *this};
   RequestId request_ = 0;
@@ -119,7 +121,47 @@ class CoreWithAStore : public ::testing::Test, protected Core::Host {
   std::vector<wire::Body> answers_;
   std::vector<std::string> lost_;  // rank and reason in turn
   std::vector<LogLine> store_said_;
+  std::size_t disconnected_ = 0;
 };
+
+// One connection may speak for any number of workers: what its end and then their loss take is done
+// in slices, and who asks for something meanwhile is answered in between.
+TEST_F(CoreWithAStore, ManyWorkersOfOneConnectionGoInSlices) {
+  constexpr std::size_t kSlice = limits::kWorkersAtOnce;
+  constexpr std::size_t kWorkers = 2 * kSlice + 10;
+  for (std::size_t i = 0; i < kWorkers; ++i) {
+    wire::Join join;
+    join.job = "job";
+    join.name = "w" + std::to_string(i);
+    ask(0, join);
+  }
+  commit();
+  core_.on_closed(1);
+  EXPECT_EQ(disconnected_, kSlice);
+  EXPECT_EQ(core_.next_deadline(), 0) << "at once";
+  answers_.clear();
+  ask(5, wire::JobsRequest{});
+  EXPECT_EQ(answers_.size(), 1U);
+  EXPECT_EQ(disconnected_, kSlice);
+  core_.on_closed(6);  // of one that has no workers
+  for (const std::size_t gone : {2 * kSlice, kWorkers, kWorkers}) {
+    core_.fire_timers();
+    EXPECT_EQ(disconnected_, gone);
+    core_.end_turn();
+  }
+  EXPECT_GT(core_.next_deadline(), now_);
+
+  now_ += 5 * kSecond;  // worker_grace
+  clock_runs_us_ = limits::kTimersPieceUs / 10;
+  for (std::size_t turns = 1; turns <= 2; ++turns) {
+    core_.fire_timers();
+    ask(5, wire::JobsRequest{});  // timers of this turn have had their part
+    EXPECT_EQ(lost_.size(), 2 * 10 * turns);
+  }
+  clock_runs_us_ = 0;
+  pass(0);
+  EXPECT_EQ(lost_.size(), 2 * kWorkers);
+}
 
 TEST_F(CoreWithAStore, WhoseAnswerWaitsForTheDiskIsNotLate) {
   two_in_an_iteration();

@@ -143,6 +143,41 @@ class ServerTest : public ::testing::Test {
   static inline Server* lost_ = nullptr;  // reachable to the end
 };
 
+// Each keeps what the log will say of it, for as long as the disk takes.
+TEST_F(ServerTest, OnlySoManyChangesOfOneConnectionWaitForTheDisk) {
+  FakeStore& store = start_on_fake();
+  auto client = connect();
+  constexpr std::uint64_t kMost = limits::kChangesPerConnectionMax;
+  for (std::uint64_t id = 1; id <= kMost + 1; ++id) {
+    client->send({id, wire::CreateJobRequest{"j" + std::to_string(id), "bsp", 1, 0}});
+  }
+  ASSERT_TRUE(run_until([&] {
+    client->receive();
+    return !client->messages.empty();
+  }));
+  EXPECT_EQ(client->messages.back().id, kMost + 1);
+  const auto* error = client->last<wire::Error>();
+  ASSERT_NE(error, nullptr);
+  EXPECT_EQ(error->status, Status::kLimit);
+  EXPECT_NE(error->message.find("1024 requests of this connection"), std::string::npos)
+      << error->message;
+  EXPECT_EQ(count("audit"), 1U) << "of the one that was refused";
+  store.commit_all();
+  ASSERT_TRUE(run_until([&] {
+    client->receive();
+    return client->messages.size() == kMost + 1;
+  }));
+  EXPECT_EQ(count("audit"), kMost + 1);
+  client->send({999, wire::StopJobRequest{"j1", ""}});
+  settle(*client);
+  store.commit_all();
+  ASSERT_TRUE(run_until([&] {
+    client->receive();
+    return find(*client, 999) != nullptr;
+  }));
+  EXPECT_TRUE(std::holds_alternative<wire::Ok>(find(*client, 999)->body));
+}
+
 TEST_F(ServerTest, AWorkerRunsItsLoop) {
   start();
   EXPECT_EQ(server_->endpoints(), (std::vector<std::string>{"unix:" + directory_ + "/s"}));

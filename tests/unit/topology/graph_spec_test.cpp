@@ -177,14 +177,37 @@ TEST(Membership, IsAlwaysAcceptable) {
   }
 }
 
-TEST(Membership, SaysWhenThereIsNone) {
+// The job goes on, over a graph that can be made in no time.
+TEST(Membership, ARingStandsInForAGraphOfTooManyEdges) {
   std::vector<Node> many(5000);
   std::iota(many.begin(), many.end(), 0);
+  const std::vector<std::string> one_host(many.size(), "a");
   std::string error;
-  EXPECT_FALSE(generate_for_membership(spec_of("complete"), many, {}, error));
-  EXPECT_THAT(error, HasSubstr("edges"));
-  EXPECT_FALSE(generate_for_membership(spec_of("clustered"), many, {}, error));
-  EXPECT_THAT(error, HasSubstr("host name"));
+  for (const char* name : {"complete", "clustered"}) {
+    const auto made = generate_for_membership(spec_of(name), many, one_host, error);
+    ASSERT_TRUE(made) << error;
+    EXPECT_EQ(made->graph, make("ring", many.size()));
+    EXPECT_THAT(made->note,
+                AllOf(HasSubstr("more than 16777216 edges"), HasSubstr("ring stands in for it")));
+  }
+  const std::vector<Node> some(many.begin(), many.begin() + 20);
+  const auto made = generate_for_membership(spec_of("complete"), some, {}, error, 379);
+  ASSERT_TRUE(made) << error;
+  EXPECT_EQ(made->graph, make("ring", 20));
+  EXPECT_EQ(generate_for_membership(spec_of("complete"), some, {}, error, 380)->note, "");
+}
+
+TEST(Generate, MayBeBoundedByTheirEdges) {
+  std::string error;
+  GraphSpec file = spec_of("file:mine");
+  file.loaded = std::make_shared<const Graph>(make("ring", 10));
+  const std::vector<std::string> one_host(10, "a");
+  for (const auto& [spec, edges] : {std::pair(spec_of("complete"), 90U),
+                                    std::pair(spec_of("clustered"), 92U), std::pair(file, 20U)}) {
+    EXPECT_FALSE(generate(spec, 10, one_host, error, edges - 1));
+    EXPECT_THAT(error, HasSubstr("more than " + std::to_string(edges - 1) + " edges"));
+    EXPECT_TRUE(generate(spec, 10, one_host, error, edges)) << error;
+  }
 }
 
 TEST(Membership, FilesOnlyLoseNodes) {
