@@ -256,10 +256,7 @@ class Job final : public PolicyHost {
   std::set<Rank> members_untold_;      // are to hear of the next change of membership
   std::vector<Rank> active_;
   RelativeClocks clocks_;
-  // Answers of active_below(), until the clocks change: a list of workers that wait for each other
-  // asks the same for each of them.
-  mutable std::map<Clock, RankList> below_;
-  mutable std::uint64_t below_at_ = 0;  // clocks_.changes()
+  mutable KnownLists below_;
   RelativeClocks absolute_clocks_;      // the same of c_i, for the figures
   RelativeClocks idle_clocks_;          // c_i of all workers, while the job does not run
   MissingRanks missing_;                // while the job waits

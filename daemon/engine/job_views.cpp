@@ -91,16 +91,11 @@ RankList Job::missing() const {
 }
 
 RankList Job::active_below(Clock q) const {
-  // More than policies have thresholds at a time.
-  constexpr std::size_t kKept = 16;
-  if (below_at_ != clocks_.changes() || below_.size() == kKept) below_.clear();
-  below_at_ = clocks_.changes();
-  const auto [it, fresh] = below_.try_emplace(q);
-  if (!fresh) return it->second;
-  for (const Rank rank : active_) {
-    if (worker(rank).relative() < q) it->second.push_back(rank);
-  }
-  return it->second;
+  return below_.get(q, clocks_.changes(), [&](RankList& below) {
+    for (const Rank rank : active_) {
+      if (worker(rank).relative() < q) below.push_back(rank);
+    }
+  });
 }
 
 JobFigures Job::figures() const {

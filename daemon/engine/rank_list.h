@@ -3,6 +3,8 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
+#include <map>
 #include <string>
 #include <utility>
 #include <vector>
@@ -40,6 +42,26 @@ class RankList {
  private:
   std::vector<RankRange> shown_;  // at most kRangesShownMax
   std::size_t size_ = 0;
+};
+
+// The latest lists of a job by the clock that they are made for: a list of workers that wait for
+// each other needs the same for each of them. One thread at a time.
+class KnownLists {
+ public:
+  // `version`: of what lists are made from. fill(list) makes one that is not known.
+  template <class Fill>
+  const RankList& get(Clock clock, std::uint64_t version, Fill fill) {
+    if (version != version_ || lists_.size() == kKept) lists_.clear();
+    version_ = version;
+    const auto [it, fresh] = lists_.try_emplace(clock);
+    if (fresh) fill(it->second);
+    return it->second;
+  }
+
+ private:
+  static constexpr std::size_t kKept = 16;  // more than policies have thresholds at a time
+  std::map<Clock, RankList> lists_;
+  std::uint64_t version_ = 0;
 };
 
 }  // namespace syncd

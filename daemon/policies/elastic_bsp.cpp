@@ -230,8 +230,9 @@ class ElasticBsp final : public Policy {
                      " ahead of the slowest participant (" + std::to_string(clocks_.min()) +
                      "), allowed " + std::to_string(settings_.horizon) +
                      " until the barrier is planned";
-      add_participants(host, reason,
-                       [&](const Place& other) { return other.q < place.q - settings_.horizon; });
+      const Clock bound = place.q - settings_.horizon;
+      reason.waiting_for =
+          participants(host, bound, [&](const Place& other) { return other.q < bound; });
     } else {
       reason.text += place.takes_part
                          ? ": relative clock " + std::to_string(place.q) +
@@ -244,7 +245,7 @@ class ElasticBsp final : public Policy {
         reason.text += ", foreseen " + (left >= 0 ? "in " + std::to_string(left) + " ms"
                                                   : std::to_string(-left) + " ms ago");
       }
-      add_participants(host, reason, [&](const Place& other) {
+      reason.waiting_for = participants(host, kNever, [&](const Place& other) {
         return phase_ != Phase::kRun || other.q < other.target;
       });
     }
@@ -364,12 +365,15 @@ class ElasticBsp final : public Policy {
     place.q = q;
   }
 
+  // `bound`: kNever for those who keep the barrier waiting.
   template <class Wanted>
-  void add_participants(const PolicyHost& host, Reason& reason, Wanted wanted) const {
-    for (const Rank rank : host.active()) {
-      const Place& place = known(rank);
-      if (place.takes_part && wanted(place)) reason.waiting_for.push_back(rank);
-    }
+  RankList participants(const PolicyHost& host, Clock bound, Wanted wanted) const {
+    return lists_.get(bound, clocks_.changes() + lowered_, [&](RankList& list) {
+      for (const Rank rank : host.active()) {
+        const Place& place = known(rank);
+        if (place.takes_part && wanted(place)) list.push_back(rank);
+      }
+    });
   }
 
   // ---- the four phases
@@ -408,6 +412,7 @@ class ElasticBsp final : public Policy {
     if (place.q >= place.target) return false;
     if (place.q - clocks_.min() <= most_apart()) return true;
     place.target = place.q;
+    ++lowered_;
     ++arrived_;
     return false;
   }
@@ -537,6 +542,8 @@ class ElasticBsp final : public Policy {
   RelativeClocks clocks_;
   std::uint32_t known_ = 0;    // with two pushes in this superstep
   std::uint32_t arrived_ = 0;  // at their targets
+  std::uint64_t lowered_ = 0;  // targets, by may_run()
+  mutable KnownLists lists_;
 
   Waiters bounded_;  // participants, by the monitor rule. Threshold: the slowest one's clock
   Waiters held_;     // for the barrier. Threshold: 0
