@@ -106,7 +106,7 @@ class Job final : public PolicyHost {
   // ---- PolicyHost
   Micros now() const override;
   bool replaying() const override { return replaying_; }
-  const Worker& worker(Rank rank) const override { return **workers_.find(rank); }
+  const Worker& worker(Rank rank) const override { return *workers_.at(rank); }
   const std::vector<Rank>& active() const override { return active_; }
   const RelativeClocks& clocks() const override { return clocks_; }
   Clock highest_relative() const override;
@@ -201,7 +201,7 @@ class Job final : public PolicyHost {
   // job.cpp
   Worker* check(const Caller& caller, const wire::WorkerRef& ref);
   Worker* find(Rank rank) { return const_cast<Worker*>(std::as_const(*this).find(rank)); }
-  Worker& at(Rank rank) { return **workers_.find(rank); }
+  Worker& at(Rank rank) { return *workers_.at(rank); }
   template <class F>
   void each_worker(F f) const {
     workers_.for_each([&](Rank, const std::unique_ptr<Worker>& worker) { f(*worker); });

@@ -22,10 +22,14 @@ class RankMap {
   T* find(Rank rank) { return find_in(*this, rank); }
   const T* find(Rank rank) const { return find_in(*this, rank); }
 
+  // The same of a rank that has one.
+  T& at(Rank rank) { return known(*this, rank); }
+  const T& at(Rank rank) const { return known(*this, rank); }
+
   // The rank's value, made from `arguments` if there is none. O(log n), amortized.
   template <class... Arguments>
   T& get(Rank rank, Arguments&&... arguments) {
-    if (T* known = find(rank)) return *known;
+    if (T* value = find(rank)) return *value;
     ++size_;
     if (rank < slots_.size()) return slots_[rank].emplace(std::forward<Arguments>(arguments)...);
     if (rank == slots_.size()) {
@@ -68,7 +72,16 @@ class RankMap {
   template <class Self>
   static auto find_in(Self& self, Rank rank) -> decltype(self.find(rank)) {
     if (rank < self.slots_.size()) return self.slots_[rank] ? &*self.slots_[rank] : nullptr;
-    if (self.strays_.empty()) return nullptr;
+    return find_stray(self, rank);
+  }
+  template <class Self>
+  static auto known(Self& self, Rank rank) -> decltype(*self.find(rank)) {
+    if (rank < self.slots_.size()) return *self.slots_[rank];
+    return *find_stray(self, rank);
+  }
+  // Never inlined, so that the way through the array is short.
+  template <class Self>
+  [[gnu::noinline]] static auto find_stray(Self& self, Rank rank) -> decltype(self.find(rank)) {
     const auto it = self.strays_.find(rank);
     return it == self.strays_.end() ? nullptr : &it->second;
   }

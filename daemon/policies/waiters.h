@@ -30,7 +30,7 @@ class Waiters {
     const auto it = by_threshold_.find(place->threshold);
     // The last one of its threshold takes its place: order is made when they are released.
     it->second[place->index] = it->second.back();
-    places_.find(it->second.back())->index = place->index;
+    places_.at(it->second.back()).index = place->index;
     it->second.pop_back();
     place->waits = false;
     if (it->second.empty()) discard(it);
@@ -44,9 +44,9 @@ class Waiters {
       due.insert(due.end(), together.begin(), together.end());
       discard(by_threshold_.begin());
     }
-    for (const Rank rank : due) places_.find(rank)->waits = false;
+    for (const Rank rank : due) places_.at(rank).waits = false;
     std::sort(due.begin(), due.end(), [this](Rank a, Rank b) {
-      return std::pair(places_.find(a)->since, a) < std::pair(places_.find(b)->since, b);
+      return std::pair(places_.at(a).since, a) < std::pair(places_.at(b).since, b);
     });
     return due;
   }
