@@ -6,7 +6,8 @@
 namespace syncd {
 namespace {
 
-void append_range(std::string& out, std::uint32_t first, std::uint32_t last) {
+void append_range(std::string& out, const RankRange& range) {
+  const auto [first, last] = range;
   if (!out.empty()) out += ", ";
   out += std::to_string(first);
   if (last == first) return;
@@ -30,19 +31,26 @@ std::string describe(const WaitedFor& worker) {
 }  // namespace
 
 std::string compress_ranks(const std::vector<std::uint32_t>& ranks, std::size_t ranges_max) {
-  std::string out;
-  std::size_t ranges = 0;
-  for (std::size_t i = 0; i < ranks.size();) {
-    if (ranges == ranges_max) {
-      out += ", and " + std::to_string(ranks.size() - i) + " more";
-      return out;
+  std::vector<RankRange> shown;
+  for (const std::uint32_t rank : ranks) {
+    if (!shown.empty() && rank == shown.back().last + 1) {
+      shown.back().last = rank;
+    } else if (shown.size() < ranges_max) {
+      shown.push_back({rank, rank});
+    } else {
+      break;
     }
-    std::size_t end = i;
-    while (end + 1 < ranks.size() && ranks[end + 1] == ranks[end] + 1) ++end;
-    append_range(out, ranks[i], ranks[end]);
-    i = end + 1;
-    ++ranges;
   }
+  return compress_ranges(shown, ranks.size());
+}
+
+std::string compress_ranges(const std::vector<RankRange>& shown, std::size_t count) {
+  std::string out;
+  for (const RankRange& range : shown) {
+    append_range(out, range);
+    count -= range.last - range.first + std::size_t{1};
+  }
+  if (count > 0) out += ", and " + std::to_string(count) + " more";
   return out;
 }
 

@@ -36,8 +36,21 @@ struct Explanation {
 // How many workers an explanation describes one by one; all of them appear in `ranks`.
 inline constexpr std::size_t kExplainedWorkersMax = 8;
 
+// Ranks from first to last.
+struct RankRange {
+  std::uint32_t first = 0;
+  std::uint32_t last = 0;
+  bool operator==(const RankRange&) const = default;
+};
+
+// How many ranges of ranks a text names.
+inline constexpr std::size_t kRangesShownMax = 32;
+
 // "4, 23, 40-47" for sorted, distinct ranks; at most `ranges_max` ranges, then ", and N more".
-std::string compress_ranks(const std::vector<std::uint32_t>& ranks, std::size_t ranges_max = 32);
+std::string compress_ranks(const std::vector<std::uint32_t>& ranks,
+                           std::size_t ranges_max = kRangesShownMax);
+// The same of ranges that do not touch, the first of `count` ranks in all.
+std::string compress_ranges(const std::vector<RankRange>& shown, std::size_t count);
 
 // "41.2 s", "350 ms", "2 h 5 min": a duration for people.
 std::string format_duration(std::int64_t us);

@@ -562,19 +562,18 @@ void Engine::on_workers(const Caller& caller, const wire::WorkersRequest& reques
   wire::WorkersReply reply;
   reply.now_us = now_;
   std::size_t bytes = 0;
-  for (Rank rank = request.first_rank; rank < job.rank_limit(); ++rank) {
-    const Worker* worker = job.find(rank);
-    if (worker == nullptr) continue;
-    wire::WorkerStatus status = job.worker_status(*worker);
-    if (request.with_data) status.data = worker->data;
+  job.walk_workers(request.first_rank, [&](const Worker& worker) {
+    wire::WorkerStatus status = job.worker_status(worker);
+    if (request.with_data) status.data = worker.data;
     bytes += 240 + status.name.size() + status.host.size() + status.reason.size() +
              status.waiting_for.size() + status.late_rule.size() + status.data.size();
     if (bytes > limits::kHistoryReplyBytesMax && !reply.workers.empty()) {
-      reply.next_rank = rank;
-      break;
+      reply.next_rank = worker.rank;
+      return false;
     }
     reply.workers.push_back(std::move(status));
-  }
+    return true;
+  });
   effects.replies.push_back({caller, false, std::move(reply)});
 }
 

@@ -8,7 +8,12 @@
 
 namespace syncd {
 Job::Job(Engine& engine, JobId id, JobSpec spec, std::unique_ptr<Policy> policy, Epoch epoch)
-    : engine_(engine), id_(id), spec_(std::move(spec)), policy_(std::move(policy)), epoch_(epoch) {}
+    : engine_(engine),
+      id_(id),
+      spec_(std::move(spec)),
+      policy_(std::move(policy)),
+      epoch_(epoch),
+      missing_(spec_.expected_workers) {}
 
 Micros Job::now() const {
   return engine_.now_;
@@ -69,7 +74,7 @@ bool Job::store_refuses(const Caller& caller) {
 }
 
 Worker* Job::check(const Caller& caller, const wire::WorkerRef& ref) {
-  Worker* worker = ref.rank < workers_.size() ? workers_[ref.rank].get() : nullptr;
+  Worker* worker = find(ref.rank);
   if (worker == nullptr) {
     refuse(caller, Status::kUnknownWorker,
            "job '" + spec_.name + "' has no worker " + std::to_string(ref.rank));
@@ -178,7 +183,7 @@ void Job::wait_in_begin(Worker& worker, const Caller& caller, Iteration iteratio
   if (state_ == JobState::kWaiting) {
     if (worker.state == WorkerState::kRegistered) {
       worker.state = WorkerState::kReady;
-      ++ready_;
+      missing_.ready(worker.rank);
     }
     maybe_start();
     return;
@@ -220,7 +225,8 @@ void Job::withdraw(Worker& worker) {
   --waiting_;
   if (state_ == JobState::kWaiting && worker.state == WorkerState::kReady) {
     worker.state = WorkerState::kRegistered;
-    if (--ready_ == 0) {
+    missing_.unready(worker.rank);
+    if (missing_.ready() == 0) {
       start_at_ = kNever;
       engine_.timers_.cancel({id_, kNoRank, kTimerStart});
     }
@@ -361,15 +367,13 @@ void Job::explain_to(const Caller& caller, const wire::Explain& request) {
 // ---------------------------------------------------------------------
 
 std::uint64_t Job::pushes_by_others_since_pull(Rank rank) const {
-  const Worker& worker = *workers_[rank];
+  const Worker& worker = this->worker(rank);
   return pushes_ - worker.own_pushes - worker.others_at_pull;
 }
 
 Clock Job::highest_relative() const {
   Clock highest = 0;
-  for (const auto& worker : workers_) {
-    if (worker) highest = std::max(highest, worker->relative());
-  }
+  each_worker([&](const Worker& worker) { highest = std::max(highest, worker.relative()); });
   return highest;
 }
 
@@ -631,16 +635,16 @@ void Job::timer(const TimerKey& key) {
   } else if (key.kind == kTimerRestored) {
     if (state_ == JobState::kRunning) policy_->on_restored(*this);
   } else if (key.kind == kTimerStart && state_ == JobState::kWaiting) {
-    if (ready_ >= spec_.min_workers) start(not_begun());
+    if (missing_.ready() >= spec_.min_workers) start(not_begun());
   }
 }
 
 void Job::answer_all_waiting(Status status, const std::string& text) {
-  for (const auto& worker : workers_) {
-    if (!worker || !worker->waiting) continue;
-    refuse(worker->waiting->caller, status, text);
-    withdraw(*worker);
-  }
+  each_worker([&](Worker& worker) {
+    if (!worker.waiting) return;
+    refuse(worker.waiting->caller, status, text);
+    withdraw(worker);
+  });
 }
 
 }  // namespace syncd

@@ -17,7 +17,9 @@
 
 #include "daemon/engine/counters.h"
 #include "daemon/engine/engine.h"
+#include "daemon/engine/missing_ranks.h"
 #include "daemon/engine/policy.h"
+#include "daemon/engine/rank_map.h"
 
 namespace syncd {
 
@@ -87,9 +89,14 @@ class Job final : public PolicyHost {
   bool finished() const { return state_ == JobState::kStopped && stop_reason_ == kFinishedReason; }
   std::uint32_t member_count() const { return members_; }
   std::uint32_t workers_known() const { return known_; }  // with those that are gone
-  Rank rank_limit() const { return static_cast<Rank>(workers_.size()); }
   const Worker* find(Rank rank) const {
-    return rank < workers_.size() ? workers_[rank].get() : nullptr;
+    const auto* worker = workers_.find(rank);
+    return worker != nullptr ? worker->get() : nullptr;
+  }
+  // f(worker) in rank order, from this rank on, until it returns false. O(workers looked at).
+  template <class F>
+  void walk_workers(Rank first, F f) const {
+    workers_.walk_from(first, [&](Rank, const auto& worker) { return f(std::as_const(*worker)); });
   }
   std::uint64_t barriers() const { return barriers_before_ + policy_->barriers(); }
   JobFigures figures() const;  // O(1), but for its text
@@ -100,10 +107,11 @@ class Job final : public PolicyHost {
   // ---- PolicyHost
   Micros now() const override;
   bool replaying() const override { return replaying_; }
-  const Worker& worker(Rank rank) const override { return *workers_[rank]; }
+  const Worker& worker(Rank rank) const override { return *workers_.at(rank); }
   const std::vector<Rank>& active() const override { return active_; }
   const RelativeClocks& clocks() const override { return clocks_; }
   Clock highest_relative() const override;
+  RankList active_below(Clock q) const override;
   std::uint64_t pushes() const override { return pushes_; }
   std::uint64_t pushes_by_others_since_pull(Rank rank) const override;
   void grant(Rank rank, const Grant& grant) override;
@@ -179,15 +187,26 @@ class Job final : public PolicyHost {
     clocks_.remove(worker.relative());
     absolute_clocks_.remove(worker.clock);
   }
+  // Every change of a known worker's c_i.
+  void change_clock(Worker& worker, Clock clock) {
+    if (state_ == JobState::kWaiting) idle_clocks_.move(worker.clock, clock);
+    worker.clock = clock;
+  }
   void rebase_all();
 
   // job_views.cpp
-  std::vector<Rank> not_ready() const;
+  Reason explain_start() const;
+  RankList missing() const;  // whom the start waits for
   WaitedFor describe(Rank rank) const;
 
   // job.cpp
   Worker* check(const Caller& caller, const wire::WorkerRef& ref);
-  Worker& at(Rank rank) { return *workers_[rank]; }
+  Worker* find(Rank rank) { return const_cast<Worker*>(std::as_const(*this).find(rank)); }
+  Worker& at(Rank rank) { return *workers_.at(rank); }
+  template <class F>
+  void each_worker(F f) const {
+    workers_.for_each([&](Rank, const std::unique_ptr<Worker>& worker) { f(*worker); });
+  }
   bool decentralized() const { return policy_->family() == Family::kDecentralized; }
   Iteration due(const Worker& worker) const;  // the iteration whose begin is next
   bool in_iteration(const Worker& worker) const;
@@ -227,20 +246,22 @@ class Job final : public PolicyHost {
   std::uint64_t pushes_ = 0;
   std::uint32_t known_ = 0;    // workers, with those that are gone
   std::uint32_t members_ = 0;  // neither left nor lost
-  std::uint32_t ready_ = 0;    // asked to begin before the job has started
   std::uint32_t waiting_ = 0;
   std::uint32_t draining_ = 0;  // among the active
   Micros start_at_ = kNever;    // when min_workers are enough; set when the first worker is ready
   std::uint64_t next_plan_ = 1;
-  std::vector<std::unique_ptr<Worker>> workers_;  // by rank; null: nobody has had this rank yet
+  RankMap<std::unique_ptr<Worker>> workers_;                     // all that there ever were
   std::map<std::pair<std::string, std::string>, Rank> by_name_;  // (name, host)
-  Rank next_fresh_rank_ = 0;                                     // no rank below it is null
+  Rank next_fresh_rank_ = 0;                                     // the lowest that nobody has had
   std::set<Rank> vacant_;                                        // of workers that left or are lost
   std::uint64_t members_version_ = 0;  // a time, so that it grows over a restart
   std::set<Rank> members_untold_;      // are to hear of the next change of membership
   std::vector<Rank> active_;
   RelativeClocks clocks_;
-  RelativeClocks absolute_clocks_;  // the same of c_i, for the figures
+  mutable KnownLists below_;
+  RelativeClocks absolute_clocks_;      // the same of c_i, for the figures
+  RelativeClocks idle_clocks_;          // c_i of all workers, while the job does not run
+  MissingRanks missing_;                // while the job waits
   JobCounters counters_;
   bool replaying_ = false;
   Effects* effects_ = nullptr;

@@ -105,13 +105,14 @@ void Job::apply(const Record& record) {
 
 void Job::apply_started(const Record& record) {
   state_ = JobState::kRunning;
-  ready_ = 0;
-  for (const auto& worker : workers_) {
-    if (!worker || !is_member(worker->state)) continue;
+  missing_.clear();
+  idle_clocks_.clear();
+  each_worker([&](Worker& worker) {
+    if (!is_member(worker.state)) return;
     const bool left_out =
-        std::binary_search(record.values.begin(), record.values.end(), worker->rank);
-    if (!left_out) enlist(*worker);
-  }
+        std::binary_search(record.values.begin(), record.values.end(), worker.rank);
+    if (!left_out) enlist(worker);
+  });
   // The policy sees them all at once: one after the other, the first would look like the whole job,
   // and what it has reached (after an empty store, say) like what all have reached.
   for (const Rank rank : active_) {
@@ -125,27 +126,31 @@ void Job::apply_stopped(const Record& record) {
   state_ = JobState::kStopped;
   stop_reason_ = record.reason;
   engine_.timers_.cancel_job(id_);
-  for (const auto& worker : workers_) {
-    if (worker) worker->liveness_at = kNever;
-  }
+  missing_.clear();
+  idle_clocks_.clear();
+  each_worker([&](Worker& worker) {
+    worker.liveness_at = kNever;
+    idle_clocks_.add(worker.clock);
+  });
 }
 
 Worker& Job::make_worker(Rank rank) {
-  if (rank >= workers_.size()) workers_.resize(rank + 1);
-  auto& slot = workers_[rank];
+  auto& slot = workers_.get(rank);
   if (!slot) {
     slot = std::make_unique<Worker>();
     slot->rank = rank;
     ++known_;
     ++engine_.workers_;
   }
-  while (next_fresh_rank_ < workers_.size() && workers_[next_fresh_rank_]) ++next_fresh_rank_;
-  return *slot;
+  Worker& worker = *slot;
+  while (workers_.find(next_fresh_rank_) != nullptr) ++next_fresh_rank_;
+  return worker;
 }
 
 void Job::apply_joined(const Record& record) {
   const bool fresh = find(static_cast<Rank>(record.rank)) == nullptr;
   Worker& worker = make_worker(static_cast<Rank>(record.rank));
+  if (fresh && state_ == JobState::kWaiting) idle_clocks_.add(worker.clock);
   const bool was_member = !fresh && is_member(worker.state);
   const bool new_life = !fresh && worker.incarnation != record.incarnation;
   const bool changed = fresh || !was_member || new_life || worker.data != record.data;
@@ -165,7 +170,10 @@ void Job::apply_joined(const Record& record) {
   }
   by_name_[{record.name, record.host}] = worker.rank;
   vacant_.erase(worker.rank);
-  if (!was_member) ++members_;
+  if (!was_member) {
+    ++members_;
+    if (state_ == JobState::kWaiting) missing_.join(worker.rank);
+  }
   if (worker.incarnation != record.incarnation) {
     worker.forget_grant();  // a new process has pulled nothing yet
     worker.warned = false;
@@ -204,13 +212,13 @@ void Job::apply_joined(const Record& record) {
   }
   if (worker.active()) {  // back in its own place: nobody was released in between
     uncount_clock(worker);
-    worker.clock = record.clock;
+    change_clock(worker, record.clock);
     worker.base = record.base;
     count_clock(worker);
     policy_->on_return(*this, worker.rank);
     return;
   }
-  worker.clock = record.clock;
+  change_clock(worker, record.clock);
   worker.base = record.base;
   if (state_ == JobState::kRunning) {
     activate(worker);
@@ -254,7 +262,7 @@ void Job::apply_push(const Record& record) {
   // the switch has made that clock its base.
   if (replaying_ && jumped > 0 && !decentralized() && !policy_->jumps()) {
     if (worker.active()) absolute_clocks_.move(worker.clock, worker.clock + jumped);
-    worker.clock += jumped;
+    change_clock(worker, worker.clock + jumped);
     worker.base += jumped;
   }
   set_clock(worker, record.clock);
@@ -265,7 +273,10 @@ void Job::apply_push(const Record& record) {
 void Job::apply_exit(const Record& record, WorkerState state) {
   Worker& worker = at(static_cast<Rank>(record.rank));
   if (!is_member(worker.state)) return;
-  if (worker.state == WorkerState::kReady) --ready_;
+  if (state_ == JobState::kWaiting) {
+    if (worker.state == WorkerState::kReady) missing_.unready(worker.rank);
+    missing_.leave(worker.rank);
+  }
   --members_;
   vacant_.insert(worker.rank);
   const bool was_active = worker.active();
@@ -337,16 +348,15 @@ void Job::set_clock(Worker& worker, Clock clock) {
     clocks_.move(worker.relative(), clock - worker.base);
     absolute_clocks_.move(worker.clock, clock);
   }
-  worker.clock = clock;
+  change_clock(worker, clock);
 }
 
 void Job::rebase_all() {
   clocks_.clear();
-  for (const auto& worker : workers_) {
-    if (!worker) continue;
-    worker->base = worker->clock;
-    if (worker->active()) clocks_.add(0);
-  }
+  each_worker([&](Worker& worker) {
+    worker.base = worker.clock;
+    if (worker.active()) clocks_.add(0);
+  });
 }
 
 // ---- replay
@@ -441,9 +451,7 @@ JobSnapshot Job::snapshot() const {
   out.epoch = epoch_;
   out.next_incarnation = next_incarnation_;
   out.pushes = pushes_;
-  for (const auto& worker : workers_) {
-    if (!worker) continue;
-    const Worker& w = *worker;
+  each_worker([&](const Worker& w) {
     out.highest_clock = std::max(out.highest_clock, w.clock);
     // Readiness is the present request's, which does not outlive the daemon.
     const WorkerState state = w.state == WorkerState::kReady ? WorkerState::kRegistered : w.state;
@@ -457,7 +465,7 @@ JobSnapshot Job::snapshot() const {
       stored.phase_us = w.phase_at;
       stored.phase_lease_us = w.phase_lease_us;
     }
-  }
+  });
   out.policy = policy_->name();
   out.policy_state = policy_->save();
   out.stop_reason = stop_reason_;
@@ -483,6 +491,10 @@ bool Job::restore_snapshot(const JobSnapshot& snapshot, std::string& error) {
       error = "its snapshot has an impossible rank " + std::to_string(stored.rank);
       return false;
     }
+    if (find(stored.rank) != nullptr) {
+      error = "its snapshot has rank " + std::to_string(stored.rank) + " twice";
+      return false;
+    }
     std::string wrong = wrong_time(
         {stored.last_push_us, stored.previous_push_us, stored.phase_us, stored.phase_lease_us});
     if (wrong.empty()) {
@@ -496,7 +508,8 @@ bool Job::restore_snapshot(const JobSnapshot& snapshot, std::string& error) {
     Worker& w = make_worker(stored.rank);
     w.name = stored.name;
     w.host = stored.host;
-    w.state = stored.state;
+    // As snapshot() writes it: nobody is ready before it has asked.
+    w.state = stored.state == WorkerState::kReady ? WorkerState::kRegistered : stored.state;
     w.incarnation = stored.incarnation;
     w.clock = stored.clock;
     w.base = stored.base;
@@ -519,8 +532,10 @@ bool Job::restore_snapshot(const JobSnapshot& snapshot, std::string& error) {
     // Of several by one name, the latest.
     const auto [named, fresh] = by_name_.try_emplace({w.name, w.host}, w.rank);
     if (!fresh && find(named->second)->incarnation < w.incarnation) named->second = w.rank;
+    if (state_ != JobState::kRunning) idle_clocks_.add(w.clock);
     if (is_member(w.state)) {
       ++members_;
+      if (state_ == JobState::kWaiting) missing_.join(w.rank);
     } else {
       vacant_.insert(w.rank);
     }
@@ -540,16 +555,16 @@ void Job::finish_restore() {
   if (state_ == JobState::kStopped) return;
   // The policy may want something done, which only an event can: the next one.
   engine_.timers_.set({id_, kNoRank, kTimerRestored}, now());
-  for (const auto& worker : workers_) {
-    if (!worker || !is_member(worker->state)) continue;
-    worker->connection = 0;
-    worker->disconnected_at = now();
-    worker->active_at = now();
-    worker->longest_us = 0;
-    worker->liveness_at = kNever;
-    engine_.timers_.cancel({id_, worker->rank, kTimerLiveness});
-    arm_liveness(*worker);
-  }
+  each_worker([&](Worker& worker) {
+    if (!is_member(worker.state)) return;
+    worker.connection = 0;
+    worker.disconnected_at = now();
+    worker.active_at = now();
+    worker.longest_us = 0;
+    worker.liveness_at = kNever;
+    engine_.timers_.cancel({id_, worker.rank, kTimerLiveness});
+    arm_liveness(worker);
+  });
   members_changed();  // all of them are cut off
 }
 

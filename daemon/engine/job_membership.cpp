@@ -20,10 +20,7 @@ void Job::join(const Caller& caller, const wire::Join& join) {
   if (refuses_epoch(caller, join) || refuses(caller, join)) return;
   const auto rank = place_for(caller, join);
   if (!rank) return;
-  if (Worker* known = *rank < workers_.size() ? workers_[*rank].get() : nullptr;
-      known != nullptr && resume(caller, join, *known)) {
-    return;
-  }
+  if (Worker* known = find(*rank); known != nullptr && resume(caller, join, *known)) return;
   const Worker* holder = find(*rank);
   if (members_ >= engine_.options_.workers_per_job_max &&
       (holder == nullptr || !is_member(holder->state))) {
@@ -59,11 +56,10 @@ bool Job::refuses(const Caller& caller, const wire::Join& join) {
     refuse(caller, Status::kInvalid, std::move(wrong));
     return true;
   }
-  // Ranks index an array: one stray number must not make it huge.
+  // One far beyond the job's size is a mistake.
   const std::int64_t allowed = std::min<std::int64_t>(
       limits::kWorkersPerJobMax,
-      std::max<std::int64_t>(spec_.expected_workers,
-                             static_cast<std::int64_t>(workers_.size()) + 1024));
+      std::max<std::int64_t>(spec_.expected_workers, std::int64_t{workers_.limit()} + 1024));
   if (join.rank < allowed) return false;
   refuse(caller, Status::kInvalid,
          "rank " + std::to_string(join.rank) + " is too large for job '" + spec_.name +
@@ -75,7 +71,7 @@ bool Job::refuses(const Caller& caller, const wire::Join& join) {
 bool Job::refuses_epoch(const Caller& caller, const wire::Join& join) {
   if (join.incarnation == 0 || join.epoch == 0 || join.epoch == epoch_) return false;
   // To a job that nobody has joined yet, it brings the epoch that the store has lost.
-  if (join.epoch > epoch_ && workers_.empty()) return false;
+  if (join.epoch > epoch_ && workers_.size() == 0) return false;
   std::string text = "worker '" + join.name + "' is of epoch " + std::to_string(join.epoch) +
                      " of job '" + spec_.name + "', which is in epoch " + std::to_string(epoch_) +
                      " (#" + std::to_string(id_) + ")";
@@ -155,14 +151,14 @@ std::optional<Rank> Job::place_for(const Caller& caller, const wire::Join& join)
     return rank;
   }
   if (join.world_size != 0 && members_ >= spec_.expected_workers) {
-    std::vector<Rank> members;
-    for (const auto& worker : workers_) {
-      if (worker && is_member(worker->state)) members.push_back(worker->rank);
-    }
+    const Worker* first = nullptr;
+    walk_workers(0, [&](const Worker& worker) {
+      if (is_member(worker.state)) first = &worker;
+      return first == nullptr;
+    });
     refuse(caller, Status::kRankTaken,
            "job '" + spec_.name + "' has its " + std::to_string(spec_.expected_workers) +
-               " workers already, the first of them " + called(*find(members.front())) +
-               second_group_hint());
+               " workers already, the first of them " + called(*first) + second_group_hint());
     return std::nullopt;
   }
   if (next_fresh_rank_ >= spec_.expected_workers && !vacant_.empty()) return *vacant_.begin();
@@ -262,15 +258,13 @@ std::pair<Clock, Clock> Job::entry_clocks(Clock own, Clock base, bool returns) c
   if (decentralized()) {
     // Its first grant is the lowest iteration that anybody is in, or the first that nobody was in;
     // it counts as being just before that.
-    Clock lowest = highest_clock();
-    for (const Rank rank : active_) lowest = std::min(lowest, find(rank)->clock - 1);
-    return {std::max(lowest, own), 0};
+    const Clock before = absolute_clocks_.empty() ? highest_clock() : absolute_clocks_.min() - 1;
+    return {std::max(before, own), 0};
   }
   // A worker that returns resumes its clock if the policy's bound still allows that.
   if (returns && policy_->keeps_clock(*this, own - base)) return {own, base};
   // Else it enters at the minimum clock, or, where nobody is active, at the highest ever reached.
-  Clock clock = highest_clock();
-  for (const Rank rank : active_) clock = std::min(clock, find(rank)->clock);
+  Clock clock = absolute_clocks_.empty() ? highest_clock() : absolute_clocks_.min();
   clock = std::max(clock, own);  // invariant I1: a place's clock never goes down
   return {clock, clock - policy_->entry_clock(*this)};
 }
@@ -278,9 +272,7 @@ std::pair<Clock, Clock> Job::entry_clocks(Clock own, Clock base, bool returns) c
 // Of all that there ever were.
 Clock Job::highest_clock() const {
   Clock highest = decentralized() ? -1 : 0;
-  for (const auto& worker : workers_) {
-    if (worker) highest = std::max(highest, worker->clock);
-  }
+  each_worker([&](const Worker& worker) { highest = std::max(highest, worker.clock); });
   return highest;
 }
 
@@ -360,7 +352,7 @@ void Job::attach(Worker& worker, ConnectionId connection) {
 // -------------------------------------------------------------------------------------------
 
 void Job::maybe_start() {
-  if (ready_ >= spec_.expected_workers) {
+  if (missing_.count() == 0) {
     start(not_begun());
     return;
   }
@@ -368,7 +360,7 @@ void Job::maybe_start() {
   if (start_at_ == kNever) {
     start_at_ = now() + spec_.start_timeout_us;
     engine_.timers_.set({id_, kNoRank, kTimerStart}, start_at_);
-  } else if (now() >= start_at_ && ready_ >= spec_.min_workers) {
+  } else if (now() >= start_at_ && missing_.ready() >= spec_.min_workers) {
     start(not_begun());
   }
 }
@@ -376,9 +368,9 @@ void Job::maybe_start() {
 // Members that have not asked to begin yet, in rank order.
 std::vector<std::int64_t> Job::not_begun() const {
   std::vector<std::int64_t> ranks;
-  for (const auto& worker : workers_) {
-    if (worker && worker->state == WorkerState::kRegistered) ranks.push_back(worker->rank);
-  }
+  each_worker([&](const Worker& worker) {
+    if (worker.state == WorkerState::kRegistered) ranks.push_back(worker.rank);
+  });
   return ranks;
 }
 
@@ -442,17 +434,16 @@ void Job::members(const Caller& caller, const wire::MembersRequest& request) {
   wire::MembersReply reply_body;
   reply_body.version = members_version_;
   std::size_t bytes = 0;
-  for (Rank rank = request.first_rank; rank < workers_.size(); ++rank) {
-    const Worker* worker = find(rank);
-    if (worker == nullptr) continue;
-    bytes += 64 + worker->name.size() + worker->host.size() + worker->data.size();
+  walk_workers(request.first_rank, [&](const Worker& worker) {
+    bytes += 64 + worker.name.size() + worker.host.size() + worker.data.size();
     if (bytes > limits::kHistoryReplyBytesMax && !reply_body.members.empty()) {
-      reply_body.next_rank = rank;
-      break;
+      reply_body.next_rank = worker.rank;
+      return false;
     }
     reply_body.members.push_back(
-        {rank, member_state(*worker), worker->clock, worker->name, worker->host, worker->data});
-  }
+        {worker.rank, member_state(worker), worker.clock, worker.name, worker.host, worker.data});
+    return true;
+  });
   // What changes while it reads further pages it is told of.
   if (request.first_rank == 0) listen(*asking, asking->notices);
   reply(caller, std::move(reply_body));
@@ -621,15 +612,15 @@ void Job::drain_out(Worker& worker, const std::string& reason) {
 void Job::stop(const std::string& reason) {
   if (state_ == JobState::kStopped) return;
   std::vector<Rank> members;
-  for (const auto& worker : workers_) {
-    if (!worker || !is_member(worker->state)) continue;
-    members.push_back(worker->rank);
-    if (worker->waiting) {
-      reply(worker->waiting->caller, wire::Granted{worker->waiting->iteration, wire::kStepStop, 0},
+  each_worker([&](Worker& worker) {
+    if (!is_member(worker.state)) return;
+    members.push_back(worker.rank);
+    if (worker.waiting) {
+      reply(worker.waiting->caller, wire::Granted{worker.waiting->iteration, wire::kStepStop, 0},
             true);
-      withdraw(*worker);
+      withdraw(worker);
     }
-  }
+  });
   Record record = make_record(RecordKind::kJobStopped);
   record.reason = reason;
   commit(std::move(record));

@@ -6,24 +6,6 @@
 
 namespace syncd {
 
-// Ranks that the start still waits for: members that have not asked to begin; if those are too few,
-// the lowest ranks that nobody holds.
-std::vector<Rank> Job::not_ready() const {
-  std::vector<Rank> missing;
-  const std::size_t wanted =
-      spec_.expected_workers > ready_ ? spec_.expected_workers - ready_ : std::size_t{0};
-  for (const auto& worker : workers_) {
-    if (missing.size() == wanted) return missing;
-    if (worker && worker->state == WorkerState::kRegistered) missing.push_back(worker->rank);
-  }
-  for (Rank rank = 0; missing.size() < wanted; ++rank) {
-    const Worker* worker = find(rank);
-    if (worker == nullptr || !is_member(worker->state)) missing.push_back(rank);
-  }
-  std::sort(missing.begin(), missing.end());
-  return missing;
-}
-
 WaitedFor Job::describe(Rank rank) const {
   WaitedFor out;
   out.rank = rank;
@@ -76,23 +58,44 @@ Explanation Job::explain(const Worker& worker) const {
   Reason reason;
   if (state_ == JobState::kWaiting) {
     out.rule = "start";
-    reason.waiting_for = not_ready();
-    reason.text = std::to_string(ready_) + " of " + std::to_string(spec_.expected_workers) +
-                  " expected workers are ready";
-    if (spec_.min_workers > 0) {
-      reason.text += " (" + std::to_string(spec_.min_workers) + " are enough after " +
-                     format_duration(spec_.start_timeout_us) + ")";
-    }
+    reason = explain_start();
   } else {
     reason = policy_->explain(*this, worker.rank);
   }
   out.text = std::move(reason.text);
   out.waited_for_count = static_cast<std::uint32_t>(reason.waiting_for.size());
-  out.ranks = compress_ranks(reason.waiting_for);
-  for (std::size_t i = 0; i < std::min(reason.waiting_for.size(), kExplainedWorkersMax); ++i) {
-    out.workers.push_back(describe(reason.waiting_for[i]));
+  out.ranks = reason.waiting_for.text();
+  for (const RankRange& range : reason.waiting_for.shown()) {
+    for (Rank rank = range.first; rank <= range.last; ++rank) {
+      if (out.workers.size() == kExplainedWorkersMax) return out;
+      out.workers.push_back(describe(rank));
+    }
   }
   return out;
+}
+
+Reason Job::explain_start() const {
+  Reason reason;
+  reason.text = std::to_string(missing_.ready()) + " of " + std::to_string(spec_.expected_workers) +
+                " expected workers are ready";
+  if (spec_.min_workers > 0) {
+    reason.text += " (" + std::to_string(spec_.min_workers) + " are enough after " +
+                   format_duration(spec_.start_timeout_us) + ")";
+  }
+  reason.waiting_for = missing();
+  return reason;
+}
+
+RankList Job::missing() const {
+  return {missing_.first(kRangesShownMax), missing_.count()};
+}
+
+RankList Job::active_below(Clock q) const {
+  return below_.get(q, clocks_.changes(), [&](RankList& below) {
+    for (const Rank rank : active_) {
+      if (worker(rank).relative() < q) below.push_back(rank);
+    }
+  });
 }
 
 JobFigures Job::figures() const {
@@ -106,7 +109,7 @@ JobFigures Job::figures() const {
   // Those of a stopped job take part in nothing any more.
   if (state_ != JobState::kStopped) {
     const auto active = static_cast<std::uint32_t>(active_.size());
-    const std::uint32_t ready = state_ == JobState::kWaiting ? ready_ : 0;
+    const std::uint32_t ready = missing_.ready();
     out.members[static_cast<std::size_t>(WorkerState::kRunning)] = active - draining_;
     out.members[static_cast<std::size_t>(WorkerState::kDraining)] = draining_;
     out.members[static_cast<std::size_t>(WorkerState::kReady)] = ready;
@@ -135,20 +138,17 @@ wire::JobStatus Job::status() const {
   out.expected_workers = spec_.expected_workers;
   // Those of a stopped job have not left, but take part in nothing any more.
   if (state_ == JobState::kRunning) out.active_workers = static_cast<std::uint32_t>(active_.size());
-  bool first = true;
-  for (const auto& worker : workers_) {
-    if (!worker || (state_ == JobState::kRunning && !worker->active())) continue;
-    out.clock_min = first ? worker->clock : std::min(out.clock_min, worker->clock);
-    out.clock_max = first ? worker->clock : std::max(out.clock_max, worker->clock);
-    first = false;
+  const RelativeClocks& clocks = state_ == JobState::kRunning ? absolute_clocks_ : idle_clocks_;
+  if (!clocks.empty()) {
+    out.clock_min = clocks.min();
+    out.clock_max = clocks.max();
   }
   out.pushes = pushes_;
   out.waiting = waiting_;
   out.created_us = created_record_.time_us;
   if (state_ == JobState::kWaiting) {
-    const auto missing = not_ready();
-    out.note = "waiting for " + std::to_string(missing.size()) + " of " +
-               std::to_string(spec_.expected_workers) + ": " + compress_ranks(missing);
+    out.note = "waiting for " + std::to_string(missing_.count()) + " of " +
+               std::to_string(spec_.expected_workers) + ": " + missing().text();
   } else {
     out.note = stop_reason_;
   }

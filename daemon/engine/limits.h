@@ -30,7 +30,8 @@ inline constexpr std::size_t kChangesMax = 16'384;
 // overflow. A history with a larger one is refused.
 inline constexpr std::int64_t kStoredMax = std::int64_t{1} << 60;
 
-// Ten times the largest cluster that we test; a rank indexes an array, so this bounds its size.
+// Ten times the largest cluster that we test. A job may have so many ranks and one worker: memory
+// and the work of a listing follow the workers that there are (rank_map.h, missing_ranks.h).
 inline constexpr std::uint32_t kWorkersPerJobMax = 1'000'000;
 
 // So many unless the configuration says otherwise. What is done about all workers of a job in one

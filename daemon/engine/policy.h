@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "daemon/engine/effects.h"
+#include "daemon/engine/rank_list.h"
 #include "daemon/engine/relative_clocks.h"
 #include "daemon/engine/types.h"
 #include "daemon/engine/worker.h"
@@ -36,8 +37,8 @@ struct Grant {
 
 // Why a worker's request is not granted yet (invariant I7).
 struct Reason {
-  std::string text;               // the rule's numbers, without a final stop
-  std::vector<Rank> waiting_for;  // in rank order
+  std::string text;  // the rule's numbers, without a final stop
+  RankList waiting_for;
 };
 
 using wire::PeerUpdate;  // rank, iteration, weight
@@ -71,6 +72,9 @@ class PolicyHost {
   virtual std::uint64_t pushes() const = 0;             // by all, late ones left out
   // Pushes by others since this worker's last pull: a difference of two counters.
   virtual std::uint64_t pushes_by_others_since_pull(Rank rank) const = 0;
+
+  // The active workers whose relative clock is below q. O(n): for explanations.
+  virtual RankList active_below(Clock q) const = 0;
 
   // ---- decisions about a worker that waits in begin
   // How long a grant is held back before the worker hears of it: by an overlay, each time.

@@ -15,6 +15,7 @@ class RelativeClocks {
   void add(Clock q) {
     ++counts_[q];
     ++size_;
+    ++changes_;
   }
   // Precondition: q was added and not removed since.
   void remove(Clock q) {
@@ -22,6 +23,7 @@ class RelativeClocks {
     SYNCD_CHECK(it != counts_.end());
     if (--it->second == 0) counts_.erase(it);
     --size_;
+    ++changes_;
   }
   void move(Clock from, Clock to) {
     remove(from);
@@ -30,8 +32,11 @@ class RelativeClocks {
   void clear() {
     counts_.clear();
     size_ = 0;
+    ++changes_;
   }
 
+  // Grows with every change.
+  std::uint64_t changes() const { return changes_; }
   bool empty() const { return size_ == 0; }
   std::uint32_t size() const { return size_; }
   // Precondition of both: not empty.
@@ -58,6 +63,7 @@ class RelativeClocks {
  private:
   std::map<Clock, std::uint32_t> counts_;
   std::uint32_t size_ = 0;
+  std::uint64_t changes_ = 0;
 };
 
 }  // namespace syncd

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 
-#include "daemon/policies/parameter_server.h"
 #include "daemon/policies/waiters.h"
 #include "proto/wire.h"
 
@@ -53,7 +52,7 @@ class Ssp final : public Policy {
     return {"relative clock " + std::to_string(q) + " is " + std::to_string(q - lowest) +
                 " ahead of the slowest (" + std::to_string(lowest) + "), allowed " +
                 std::to_string(staleness_),
-            active_below(host, q - staleness_)};
+            host.active_below(q - staleness_)};
   }
 
  private:
@@ -118,7 +117,7 @@ class Bsp final : public Policy {
 
   Reason explain(const PolicyHost& host, Rank rank) const override {
     const std::int64_t superstep = host.worker(rank).relative() / every_;
-    std::vector<Rank> behind = active_below(host, superstep * every_);
+    RankList behind = host.active_below(superstep * every_);
     std::string text = "superstep " + std::to_string(superstep) + " opens when " +
                        std::to_string(needed(host)) + " of " +
                        std::to_string(host.clocks().size()) + " workers have finished superstep " +

@@ -2,6 +2,7 @@
 #include "daemon/policies/decentralized.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace syncd {
 namespace {
@@ -112,9 +113,7 @@ std::int64_t DecentralizedPolicy::staleness(const PolicyHost& host, Rank rank,
 
 void DecentralizedPolicy::try_again(PolicyHost& host, Rank rank) {
   if (!host.worker(rank).waiting) return;
-  if (rank >= is_queued_.size()) is_queued_.resize(rank + std::size_t{1});
-  if (is_queued_[rank]) return;
-  is_queued_[rank] = true;
+  if (std::exchange(is_queued_.get(rank), true)) return;
   queued_.push_back(rank);
 }
 
@@ -128,7 +127,7 @@ void DecentralizedPolicy::settle(PolicyHost& host) {
   settling_ = true;
   for (std::size_t i = 0; i < queued_.size(); ++i) {
     const Rank rank = queued_[i];
-    is_queued_[rank] = false;
+    is_queued_.get(rank) = false;
     const Worker& worker = host.worker(rank);
     if (!worker.active() || !worker.waiting) continue;
     switch (worker.waiting->call) {

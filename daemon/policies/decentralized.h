@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "daemon/engine/policy.h"
+#include "daemon/engine/rank_map.h"
 #include "daemon/policies/peer_graph.h"
 
 namespace syncd {
@@ -36,7 +37,7 @@ class DecentralizedPolicy : public Policy {
 
  protected:
   // Empty, or which parameter does not fit a job with this graph, and what does.
-  virtual std::string check_graph(const topology::Graph& graph) const {
+  virtual std::string check_graph(const topology::GraphOutline& graph) const {
     (void)graph;
     return {};
   }
@@ -61,7 +62,7 @@ class DecentralizedPolicy : public Policy {
   bool started_ = false;
   std::string note_;          // what the latest graph is instead of the one that was asked for
   std::vector<Rank> queued_;  // to be looked at again, in this order
-  std::vector<bool> is_queued_;
+  RankMap<bool> is_queued_;
   bool settling_ = false;
 };
 

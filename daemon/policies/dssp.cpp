@@ -5,8 +5,8 @@
 #include <set>
 #include <tuple>
 
+#include "daemon/engine/rank_map.h"
 #include "daemon/planners/dssp_controller.h"
-#include "daemon/policies/parameter_server.h"
 #include "daemon/policies/waiters.h"
 
 namespace syncd {
@@ -44,14 +44,13 @@ class Dssp final : public Policy {
   void on_begin(PolicyHost& host, Rank rank) override {
     const Clock q = host.worker(rank).relative();
     const std::int64_t gap = q - host.clocks().min();
-    Place& place = at(rank);
-    if (place.extra > 0 && gap <= upper_) {
-      --place.extra;
+    if (at(rank).extra > 0 && gap <= upper_) {
+      --at(rank).extra;
       host.grant(rank, {});
     } else if (gap <= lower_) {
       host.grant(rank, {});
     } else if (const std::int64_t more = ask_controller(host, rank, gap); more > 0) {
-      place.extra = more - 1;
+      at(rank).extra = more - 1;
       host.grant(rank, {});
     } else {
       waiters_.add(rank, q - lower_, host.worker(rank).waiting->since);
@@ -71,12 +70,13 @@ class Dssp final : public Policy {
                        " ahead of the slowest (" + std::to_string(lowest) + "), allowed " +
                        std::to_string(lower_) + ", with extra iterations " +
                        std::to_string(upper_) + ": ";
-    switch (rank < places_.size() ? places_[rank].refusal : Refusal::kNoGain) {
+    const Place* place = places_.find(rank);
+    switch (place != nullptr ? place->refusal : Refusal::kNoGain) {
       case Refusal::kNoRoom:
         text += "none are left";
         break;
       case Refusal::kNotFastest:
-        text += "only the fastest (then at " + std::to_string(places_[rank].fastest) + ") get any";
+        text += "only the fastest (then at " + std::to_string(place->fastest) + ") get any";
         break;
       case Refusal::kUnknown:
         text += "none before this worker and the slowest have pushed twice";
@@ -85,7 +85,7 @@ class Dssp final : public Policy {
         text += "by the intervals of both, more of them would not end closer to the slowest's";
         break;
     }
-    return {std::move(text), active_below(host, q - lower_)};
+    return {std::move(text), host.active_below(q - lower_)};
   }
 
  private:
@@ -102,10 +102,8 @@ class Dssp final : public Policy {
     Key key;
   };
 
-  Place& at(Rank rank) {
-    if (rank >= places_.size()) places_.resize(rank + std::size_t{1});
-    return places_[rank];
-  }
+  // Valid until the next call for another rank.
+  Place& at(Rank rank) { return places_.get(rank); }
 
   // ---- the order
 
@@ -114,7 +112,7 @@ class Dssp final : public Policy {
     if (ordered_) return;
     ordered_ = true;
     order_.clear();
-    for (Place& place : places_) place.ordered = false;
+    places_.for_each([](Rank, Place& place) { place.ordered = false; });
     for (const Rank rank : host.active()) note_clock(host, rank);
   }
   void note_clock(const PolicyHost& host, Rank rank) {
@@ -169,10 +167,10 @@ class Dssp final : public Policy {
 
   std::int64_t lower_;
   std::int64_t upper_;
-  std::vector<Place> places_;  // by rank
-  std::set<Key> order_;        // of the active workers
-  bool ordered_ = false;       // order_ is up to date
-  Waiters waiters_;            // threshold: the minimum relative clock that is needed
+  RankMap<Place> places_;
+  std::set<Key> order_;   // of the active workers
+  bool ordered_ = false;  // order_ is up to date
+  Waiters waiters_;       // threshold: the minimum relative clock that is needed
 };
 
 }  // namespace

@@ -5,9 +5,9 @@
 #include <utility>
 
 #include "daemon/engine/limits.h"
+#include "daemon/engine/rank_map.h"
 #include "daemon/planners/intervals.h"
 #include "daemon/planners/zipline.h"
-#include "daemon/policies/parameter_server.h"
 #include "daemon/policies/state_reader.h"
 #include "daemon/policies/waiters.h"
 #include "proto/wire.h"
@@ -153,7 +153,7 @@ class ElasticBsp final : public Policy {
   // Those who only wait for the barrier, with a clock that stands, are not the slowest.
   std::optional<std::int64_t> lead(const PolicyHost&, Rank rank) const override {
     if (!counted_ || clocks_.empty()) return {};
-    return places_[rank].q - clocks_.min();
+    return known(rank).q - clocks_.min();
   }
   void on_push(PolicyHost& host, Rank rank, bool late) override {
     count_all(host);
@@ -220,8 +220,7 @@ class ElasticBsp final : public Policy {
   // ---- explanation and snapshot
 
   Reason explain(const PolicyHost& host, Rank rank) const override {
-    static const Place kNone;
-    const Place& place = rank < places_.size() ? places_[rank] : kNone;
+    const Place& place = known(rank);
     const std::string all = std::to_string(clocks_.size());
     Reason reason;
     reason.text = "superstep " + std::to_string(superstep_);
@@ -231,8 +230,9 @@ class ElasticBsp final : public Policy {
                      " ahead of the slowest participant (" + std::to_string(clocks_.min()) +
                      "), allowed " + std::to_string(settings_.horizon) +
                      " until the barrier is planned";
-      add_participants(host, reason,
-                       [&](const Place& other) { return other.q < place.q - settings_.horizon; });
+      const Clock bound = place.q - settings_.horizon;
+      reason.waiting_for =
+          participants(host, bound, [&](const Place& other) { return other.q < bound; });
     } else {
       reason.text += place.takes_part
                          ? ": relative clock " + std::to_string(place.q) +
@@ -245,7 +245,7 @@ class ElasticBsp final : public Policy {
         reason.text += ", foreseen " + (left >= 0 ? "in " + std::to_string(left) + " ms"
                                                   : std::to_string(-left) + " ms ago");
       }
-      add_participants(host, reason, [&](const Place& other) {
+      reason.waiting_for = participants(host, kNever, [&](const Place& other) {
         return phase_ != Phase::kRun || other.q < other.target;
       });
     }
@@ -270,14 +270,13 @@ class ElasticBsp final : public Policy {
       out.insert(out.end(), {static_cast<std::int64_t>(input.rank), input.q, input.ends.first,
                              input.ends.interval});
     }
-    for (std::size_t rank = 0; rank < places_.size(); ++rank) {
-      const Place& place = places_[rank];
-      if (!place.takes_part) continue;
+    places_.for_each([&](Rank rank, const Place& place) {
+      if (!place.takes_part) return;
       const std::vector<std::int64_t> predictor = place.predictor.save();
       out.insert(out.end(), {static_cast<std::int64_t>(rank), place.pushes, place.last_push_at,
                              place.target, static_cast<std::int64_t>(predictor.size())});
       out.insert(out.end(), predictor.begin(), predictor.end());
-    }
+    });
     return out;
   }
   bool load(std::span<const std::int64_t> state) override {
@@ -325,9 +324,11 @@ class ElasticBsp final : public Policy {
     IntervalPredictor predictor;
   };
 
-  Place& at(Rank rank) {
-    while (places_.size() <= rank) places_.emplace_back(settings_.predictor);
-    return places_[rank];
+  Place& at(Rank rank) { return places_.get(rank, settings_.predictor); }
+  const Place& known(Rank rank) const {
+    static const Place kNone;
+    const Place* place = places_.find(rank);
+    return place != nullptr ? *place : kNone;
   }
 
   // ---- counting: nothing below loops over the participants, but once a phase
@@ -364,13 +365,15 @@ class ElasticBsp final : public Policy {
     place.q = q;
   }
 
+  // `bound`: kNever for those who keep the barrier waiting.
   template <class Wanted>
-  void add_participants(const PolicyHost& host, Reason& reason, Wanted wanted) const {
-    for (const Rank rank : host.active()) {
-      if (rank < places_.size() && places_[rank].takes_part && wanted(places_[rank])) {
-        reason.waiting_for.push_back(rank);
+  RankList participants(const PolicyHost& host, Clock bound, Wanted wanted) const {
+    return lists_.get(bound, clocks_.changes() + lowered_, [&](RankList& list) {
+      for (const Rank rank : host.active()) {
+        const Place& place = known(rank);
+        if (place.takes_part && wanted(place)) list.push_back(rank);
       }
-    }
+    });
   }
 
   // ---- the four phases
@@ -409,6 +412,7 @@ class ElasticBsp final : public Policy {
     if (place.q >= place.target) return false;
     if (place.q - clocks_.min() <= most_apart()) return true;
     place.target = place.q;
+    ++lowered_;
     ++arrived_;
     return false;
   }
@@ -419,7 +423,7 @@ class ElasticBsp final : public Policy {
     phase_ = Phase::kMonitor;
     predicted_us_ = predicted_wait_us_ = -1;
     inputs_.clear();
-    for (Place& place : places_) place.takes_part = false;
+    places_.for_each([](Rank, Place& place) { place.takes_part = false; });
     for (const Rank rank : host.active()) {
       Place& place = at(rank);
       place.takes_part = true;
@@ -479,7 +483,7 @@ class ElasticBsp final : public Policy {
   // `targets`: a rank and its target, and so on.
   void run(PolicyHost& host, std::span<const std::int64_t> targets, Micros predicted,
            Micros predicted_wait) {
-    for (Place& place : places_) place.target = 0;
+    places_.for_each([](Rank, Place& place) { place.target = 0; });
     for (std::size_t i = 0; i + 1 < targets.size(); i += 2) {
       if (targets[i] < 0 || targets[i] >= limits::kWorkersPerJobMax) continue;
       at(static_cast<Rank>(targets[i])).target = targets[i + 1];
@@ -531,13 +535,15 @@ class ElasticBsp final : public Policy {
   Micros predicted_wait_us_ = -1;
   std::vector<Input> inputs_;  // of the plan that is being computed
   std::uint64_t plan_ = 0;     // its id
-  std::vector<Place> places_;  // by rank
+  RankMap<Place> places_;
 
   // Of the participants, while counted_.
   bool counted_ = false;
   RelativeClocks clocks_;
   std::uint32_t known_ = 0;    // with two pushes in this superstep
   std::uint32_t arrived_ = 0;  // at their targets
+  std::uint64_t lowered_ = 0;  // targets, by may_run()
+  mutable KnownLists lists_;
 
   Waiters bounded_;  // participants, by the monitor rule. Threshold: the slowest one's clock
   Waiters held_;     // for the barrier. Threshold: 0

@@ -27,6 +27,13 @@ struct Backups {
                                      [](const Range& range, Rank r) { return range.last < r; });
     return it != ranges.end() && it->first <= rank ? it->count : count;
   }
+  // The first rank behind this one for which of() may say another number.
+  Rank next_change(Rank rank) const {
+    const auto it = std::lower_bound(ranges.begin(), ranges.end(), rank,
+                                     [](const Range& range, Rank r) { return range.last < r; });
+    if (it == ranges.end()) return limits::kWorkersPerJobMax;
+    return it->first <= rank ? it->last + 1 : it->first;
+  }
 };
 
 struct HopOptions {
@@ -85,27 +92,32 @@ class Hop final : public DecentralizedPolicy {
   }
 
  protected:
-  std::string check_graph(const topology::Graph& graph) const override {
+  std::string check_graph(const topology::GraphOutline& graph) const override {
     if (!options_.backup) return {};
-    const std::size_t workers = graph.size();
+    const std::size_t workers = graph.nodes;
     for (const Backups::Range& range : options_.backup->ranges) {
       if (range.last < workers) continue;
       return key_of(range) + " is for worker " + std::to_string(range.last) +
              ", allowed are 0 to " + std::to_string(workers - 1) + " in a job of " +
              std::to_string(workers);
     }
-    for (topology::Node rank = 0; rank < workers; ++rank) {
-      // How many share a host is not known yet.
-      const bool clustered = graph_.spec().kind == topology::GraphKind::kClustered;
-      const std::size_t degree = clustered ? workers - 1 : graph.in(rank).size();
-      const std::int64_t backup = options_.backup->of(rank);
-      if (degree == 0 || backup < static_cast<std::int64_t>(degree)) continue;
-      return "backup is " + std::to_string(backup) + " for worker " + std::to_string(rank) +
-             ", which has " + (clustered ? "at most " : "") + std::to_string(degree) +
-             " in-neighbour" +
-             (degree == 1 ? ": allowed is 0"
-                          : number("s: allowed are 0 to ", static_cast<std::int64_t>(degree) - 1)) +
-             ", as it must wait for one";
+    // How many share a host is not known yet.
+    const bool clustered = graph_.spec().kind == topology::GraphKind::kClustered;
+    for (std::size_t i = 0; i < graph.degrees.size(); ++i) {
+      const std::size_t degree = clustered ? workers - 1 : graph.degrees[i].in;
+      const std::size_t end = i + 1 < graph.degrees.size() ? graph.degrees[i + 1].first : workers;
+      for (Rank rank = graph.degrees[i].first; rank < end;
+           rank = options_.backup->next_change(rank)) {
+        const std::int64_t backup = options_.backup->of(rank);
+        if (degree == 0 || backup < static_cast<std::int64_t>(degree)) continue;
+        return "backup is " + std::to_string(backup) + " for worker " + std::to_string(rank) +
+               ", which has " + (clustered ? "at most " : "") + std::to_string(degree) +
+               " in-neighbour" +
+               (degree == 1
+                    ? ": allowed is 0"
+                    : number("s: allowed are 0 to ", static_cast<std::int64_t>(degree) - 1)) +
+               ", as it must wait for one";
+      }
     }
     return {};
   }

@@ -26,10 +26,10 @@ class NotifyAck final : public DecentralizedPolicy {
     if (waiting.call == Call::kTargets) {
       return {"iteration " + std::to_string(k) + " is sent when every out-neighbour has consumed " +
                   std::to_string(k - 1),
-              not_acknowledged(host, rank, k - 1)};
+              RankList(not_acknowledged(host, rank, k - 1))};
     }
     return {"every in-neighbour's update of iteration " + std::to_string(k) + " is needed",
-            not_notified(host, rank, k)};
+            RankList(not_notified(host, rank, k))};
   }
 
  protected:

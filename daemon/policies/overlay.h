@@ -29,6 +29,7 @@ class ForwardingHost : public PolicyHost {
   std::uint64_t pushes_by_others_since_pull(Rank rank) const override {
     return inner_.pushes_by_others_since_pull(rank);
   }
+  RankList active_below(Clock q) const override { return inner_.active_below(q); }
   Micros grant_delay() const override { return inner_.grant_delay(); }
   void grant(Rank rank, const Grant& grant) override { inner_.grant(rank, grant); }
   void advance(Rank rank, Clock clock) override { inner_.advance(rank, clock); }

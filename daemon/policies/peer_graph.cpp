@@ -33,16 +33,15 @@ bool parse_peer_graph(const PolicyText& text, topology::GraphSpec& spec, std::st
   return true;
 }
 
-std::optional<topology::Graph> PeerGraph::plan(std::uint32_t workers, std::string& error) const {
+std::optional<topology::GraphOutline> PeerGraph::plan(std::uint32_t workers,
+                                                      std::string& error) const {
   const bool unread = spec_.kind == topology::GraphKind::kFile && !spec_.loaded;
-  if (workers == 1 && !unread) return topology::Graph(1, {});
-  const std::vector<std::string> hosts(workers);
-  auto graph = topology::generate(spec_, workers, hosts, error, limits::kJobEdgesMax);
-  if (!graph) return std::nullopt;
-  const topology::Acceptance acceptance = topology::accept_for_job(*graph, force_);
-  if (acceptance.accepted) return graph;
-  const bool by_force = topology::accept_for_job(*graph, true).accepted;
-  error = acceptance.reason;
+  if (workers == 1 && !unread)
+    return topology::GraphOutline{1, {{0, 0}}, {true, topology::Weighting::kEqual, ""}};
+  auto graph = topology::outline(spec_, workers, force_, error, limits::kJobEdgesMax);
+  if (!graph || graph->acceptance.accepted) return graph;
+  const bool by_force = topology::outline(spec_, workers, true, error, limits::kJobEdgesMax)->acceptance.accepted;
+  error = graph->acceptance.reason;
   if (by_force) {
     error += "; force=1 takes it all the same";
   } else if (const auto others = topology::nearest_for_job(spec_, workers, force_);
@@ -68,9 +67,9 @@ std::string PeerGraph::rebuild(const PolicyHost& host) {
   weighting_ = acceptance.weighting;
 
   const Lists before = std::move(in_);
-  const std::size_t ranks = active.empty() ? 0 : active.back() + std::size_t{1};
-  in_.assign(ranks, {});
-  out_.assign(ranks, {});
+  ranks_ = active.empty() ? 0 : active.back() + 1;
+  in_.clear();
+  out_.clear();
   for (topology::Node node = 0; node < graph.size(); ++node) {
     const Rank to = active[node];
     const topology::RowWeights weights = topology::row_weights(graph, weighting_, node);
@@ -84,8 +83,8 @@ std::string PeerGraph::rebuild(const PolicyHost& host) {
         edge.live_from = std::max(host.worker(from).clock, host.worker(to).clock) + 1;
       }
       edge.weight = weights.in[i];
-      in_[to].push_back(edge);
-      out_[from].push_back({to, edge.live_from, 0, kNoIteration});
+      in_.get(to).push_back(edge);
+      out_.get(from).push_back({to, edge.live_from, 0, kNoIteration});
     }
   }
   return note;
@@ -130,18 +129,18 @@ bool PeerGraph::set_file_edges(std::span<const std::int64_t> edges) {
 
 void PeerGraph::save(std::vector<std::int64_t>& out) const {
   std::size_t count = 0;
-  for (const auto& edges : in_) count += edges.size();
+  in_.for_each([&](Rank, const auto& edges) { count += edges.size(); });
   const std::vector<std::int64_t> file = file_edges();
   out.push_back(static_cast<std::int64_t>(file.size()));
   out.insert(out.end(), file.begin(), file.end());
   out.push_back(static_cast<std::int64_t>(weighting_));
-  out.push_back(static_cast<std::int64_t>(in_.size()));
+  out.push_back(ranks_);
   out.push_back(static_cast<std::int64_t>(count));
-  for (Rank to = 0; to < in_.size(); ++to) {
-    for (const PeerEdge& edge : in_[to]) {
+  in_.for_each([&](Rank to, const auto& edges) {
+    for (const PeerEdge& edge : edges) {
       out.insert(out.end(), {to, edge.peer, edge.live_from, edge.consumed});
     }
-  }
+  });
 }
 
 bool PeerGraph::take(std::span<const std::int64_t>& state) {
@@ -160,27 +159,28 @@ bool PeerGraph::take(std::span<const std::int64_t>& state) {
     return false;
   }
   weighting_ = static_cast<topology::Weighting>(state[0]);
-  in_.assign(static_cast<std::size_t>(ranks), {});
-  out_.assign(static_cast<std::size_t>(ranks), {});
+  ranks_ = static_cast<Rank>(ranks);
+  in_.clear();
+  out_.clear();
   for (std::size_t at = 3; at < 3 + 4 * static_cast<std::size_t>(count); at += 4) {
     if (state[at] < 0 || state[at] >= ranks || state[at + 1] < 0 || state[at + 1] >= ranks) {
       return false;
     }
     const auto to = static_cast<Rank>(state[at]);
     const auto from = static_cast<Rank>(state[at + 1]);
-    in_[to].push_back({from, state[at + 2], 0, state[at + 3]});
-    out_[from].push_back({to, state[at + 2], 0, kNoIteration});
+    in_.get(to).push_back({from, state[at + 2], 0, state[at + 3]});
+    out_.get(from).push_back({to, state[at + 2], 0, kNoIteration});
   }
   // Weights follow from degrees, as row_weights() has them.
-  for (Rank to = 0; to < in_.size(); ++to) {
-    for (PeerEdge& edge : in_[to]) {
-      std::size_t degree = in_[to].size();
+  in_.for_each([this](Rank, std::vector<PeerEdge>& edges) {
+    for (PeerEdge& edge : edges) {
+      std::size_t degree = edges.size();
       if (weighting_ == topology::Weighting::kMetropolis) {
-        degree = std::max(degree, in_[edge.peer].size());
+        degree = std::max(degree, in(edge.peer).size());
       }
       edge.weight = 1.0 / static_cast<double>(degree + 1);
     }
-  }
+  });
   state = state.subspan(3 + 4 * static_cast<std::size_t>(count));
   return true;
 }

@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "daemon/engine/policy.h"
+#include "daemon/engine/rank_map.h"
 #include "daemon/policies/policy_text.h"
 #include "daemon/topology/graph_spec.h"
 
@@ -39,7 +40,7 @@ class PeerGraph {
   // The graph of a job of so many workers, or why it cannot use this one. Which workers share a
   // host is not known before they join: `clustered` is made as if each had its own. One worker has
   // nobody to talk to, whatever the graph.
-  std::optional<topology::Graph> plan(std::uint32_t workers, std::string& error) const;
+  std::optional<topology::GraphOutline> plan(std::uint32_t workers, std::string& error) const;
 
   // The graph of a `file:` as whole numbers (number of nodes; from, to of each edge), and back, for
   // the job's history: what becomes of the file after the job was made changes nothing. Empty, or
@@ -65,20 +66,21 @@ class PeerGraph {
   bool take(std::span<const std::int64_t>& state);
 
  private:
-  using Lists = std::vector<std::vector<PeerEdge>>;
+  using Lists = RankMap<std::vector<PeerEdge>>;
   static std::span<PeerEdge> of(Lists& lists, Rank rank) {
-    if (rank >= lists.size()) return {};
-    return lists[rank];
+    std::vector<PeerEdge>* edges = lists.find(rank);
+    return edges != nullptr ? std::span<PeerEdge>(*edges) : std::span<PeerEdge>();
   }
   static std::span<const PeerEdge> of(const Lists& lists, Rank rank) {
-    if (rank >= lists.size()) return {};
-    return lists[rank];
+    const std::vector<PeerEdge>* edges = lists.find(rank);
+    return edges != nullptr ? std::span<const PeerEdge>(*edges) : std::span<const PeerEdge>();
   }
 
   topology::GraphSpec spec_;
   bool force_;
   topology::Weighting weighting_ = topology::Weighting::kEqual;
-  Lists in_, out_;  // by rank
+  Lists in_, out_;
+  Rank ranks_ = 0;  // all edges are between ranks below it
 };
 
 // The graph of a decentralized policy, which is its first argument. False: `error` says what is

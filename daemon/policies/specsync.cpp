@@ -7,6 +7,7 @@
 #include <deque>
 
 #include "daemon/engine/limits.h"
+#include "daemon/engine/rank_map.h"
 #include "daemon/planners/abort_tuner.h"
 #include "daemon/policies/overlay.h"
 #include "daemon/policies/speculation_trial.h"
@@ -159,13 +160,14 @@ class SpecSync final : public OverlayPolicy {
     const auto kept = [](const Place& place) {
       return place.completed || place.span > 0 || place.abort_time > 0;
     };
-    out.push_back(std::count_if(places_.begin(), places_.end(), kept));
-    for (std::size_t rank = 0; rank < places_.size(); ++rank) {
-      const Place& place = places_[rank];
-      if (!kept(place)) continue;
+    const std::size_t count_at = out.size();
+    out.push_back(0);
+    places_.for_each([&](Rank rank, const Place& place) {
+      if (!kept(place)) return;
+      ++out[count_at];
       out.insert(out.end(), {static_cast<std::int64_t>(rank), place.completed ? 1 : 0, place.pull,
                              place.span, place.abort_time, place.tuned_span, place.tuned_workers});
-    }
+    });
     for (const auto& [rank, time] : log_) {
       out.insert(out.end(), {static_cast<std::int64_t>(rank), time});
     }
@@ -228,10 +230,7 @@ class SpecSync final : public OverlayPolicy {
     return std::make_unique<Host>(host, *this);
   }
 
-  Place& at(Rank rank) {
-    if (rank >= places_.size()) places_.resize(rank + std::size_t{1});
-    return places_[rank];
-  }
+  Place& at(Rank rank) { return places_.get(rank); }
   void forget(Rank rank) {
     if (at(rank).completed) --completed_;
     at(rank) = {};
@@ -285,7 +284,7 @@ class SpecSync final : public OverlayPolicy {
   void end_epoch_if_over(PolicyHost& host) {
     if (completed_ == 0 || completed_ < host.active().size()) return;
     completed_ = 0;
-    for (Place& place : places_) place.completed = false;
+    places_.for_each([](Rank, Place& place) { place.completed = false; });
     if (settings_.adaptive) {
       request_tuning(host);
       forget_log(host);
@@ -303,13 +302,13 @@ class SpecSync final : public OverlayPolicy {
   void request_tuning(PolicyHost& host) {
     if (tuning_ != 0 || host.replaying() || off_) return;
     std::vector<planners::WorkerSpan> spans;
-    std::vector<std::uint32_t> indices(places_.size(), planners::kNoWorker);
+    RankMap<std::uint32_t> indices;  // into `spans`
     Micros earliest = kNever;
     tuned_.clear();
     for (const Rank rank : host.active()) {
       const Place& place = at(rank);
       if (place.span == 0) continue;
-      indices[rank] = static_cast<std::uint32_t>(spans.size());
+      indices.get(rank) = static_cast<std::uint32_t>(spans.size());
       spans.push_back({place.pull, place.span});
       tuned_.emplace_back(rank, place.span);
       earliest = std::min(earliest, place.pull);
@@ -317,7 +316,9 @@ class SpecSync final : public OverlayPolicy {
     if (spans.empty()) return;
     std::vector<planners::LoggedPush> pushes;
     for (const Push& push : log_) {
-      if (push.time > earliest) pushes.push_back({indices[push.rank], push.time});
+      if (push.time <= earliest) continue;
+      const std::uint32_t* index = indices.find(push.rank);
+      pushes.push_back({index != nullptr ? *index : planners::kNoWorker, push.time});
     }
     tuning_ = host.request_plan(
         std::make_shared<TuningWork>(settings_, std::move(spans), std::move(pushes)));
@@ -334,7 +335,8 @@ class SpecSync final : public OverlayPolicy {
 
   // `values` as they are recorded.
   void take_tuning(std::span<const std::int64_t> values) {
-    for (Place& place : places_) place.abort_time = place.tuned_span = place.tuned_workers = 0;
+    places_.for_each(
+        [](Rank, Place& place) { place.abort_time = place.tuned_span = place.tuned_workers = 0; });
     for (std::size_t i = 2; i + 2 < values.size(); i += 3) {
       if (values[i] < 0 || values[i] >= limits::kWorkersPerJobMax) continue;
       Place& place = at(static_cast<Rank>(values[i]));
@@ -347,7 +349,7 @@ class SpecSync final : public OverlayPolicy {
   Settings settings_;
   bool off_ = false;  // for good
   SpeculationTrial trial_;
-  std::vector<Place> places_;  // by rank; of those who are not active all is empty
+  RankMap<Place> places_;      // of those who are not active all is empty
   std::size_t completed_ = 0;  // active workers that have completed an iteration in this epoch
   std::deque<Push> log_;       // in order of time
   std::uint64_t tuning_ = 0;   // the plan that is being computed; 0: none

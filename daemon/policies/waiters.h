@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "daemon/engine/rank_map.h"
 #include "daemon/engine/types.h"
 
 namespace syncd {
@@ -18,21 +19,20 @@ class Waiters {
  public:
   void add(Rank rank, std::int64_t threshold, Micros since) {
     remove(rank);
-    if (rank >= places_.size()) places_.resize(rank + std::size_t{1});
     std::vector<Rank>& together = with(threshold);
-    places_[rank] = {threshold, since, together.size(), true};
+    places_.get(rank) = {threshold, since, together.size(), true};
     together.push_back(rank);
   }
 
   void remove(Rank rank) {
-    if (rank >= places_.size() || !places_[rank].waits) return;
-    Place& place = places_[rank];
-    const auto it = by_threshold_.find(place.threshold);
+    Place* place = places_.find(rank);
+    if (place == nullptr || !place->waits) return;
+    const auto it = by_threshold_.find(place->threshold);
     // The last one of its threshold takes its place: order is made when they are released.
-    it->second[place.index] = it->second.back();
-    places_[it->second.back()].index = place.index;
+    it->second[place->index] = it->second.back();
+    places_.at(it->second.back()).index = place->index;
     it->second.pop_back();
-    place.waits = false;
+    place->waits = false;
     if (it->second.empty()) discard(it);
   }
 
@@ -44,9 +44,9 @@ class Waiters {
       due.insert(due.end(), together.begin(), together.end());
       discard(by_threshold_.begin());
     }
-    for (const Rank rank : due) places_[rank].waits = false;
+    for (const Rank rank : due) places_.at(rank).waits = false;
     std::sort(due.begin(), due.end(), [this](Rank a, Rank b) {
-      return std::pair(places_[a].since, a) < std::pair(places_[b].since, b);
+      return std::pair(places_.at(a).since, a) < std::pair(places_.at(b).since, b);
     });
     return due;
   }
@@ -74,8 +74,8 @@ class Waiters {
     by_threshold_.erase(it);
   }
 
-  std::vector<Place> places_;  // by rank
-  ByThreshold by_threshold_;   // no array in it is empty
+  RankMap<Place> places_;     // of all that have ever waited
+  ByThreshold by_threshold_;  // no array in it is empty
   std::vector<Rank> spare_;
 };
 

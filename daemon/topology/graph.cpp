@@ -219,17 +219,21 @@ RowWeights row_weights(const Graph& graph, Weighting weighting, Node node) {
   return row;
 }
 
+Acceptance refuse_unconnected(const Edge& pair) {
+  return {false, Weighting::kEqual,
+          "the graph is not strongly connected: what worker " + std::to_string(pair.from) +
+              " learns never reaches worker " + std::to_string(pair.to)};
+}
+
+Acceptance accept_with_metropolis() {
+  return {true, Weighting::kMetropolis,
+          "the workers' degrees differ, so updates get Metropolis weights"};
+}
+
 Acceptance accept_for_job(const Graph& graph, bool force) {
-  if (const std::optional<Edge> pair = unconnected_pair(graph)) {
-    return {false, Weighting::kEqual,
-            "the graph is not strongly connected: what worker " + std::to_string(pair->from) +
-                " learns never reaches worker " + std::to_string(pair->to)};
-  }
+  if (const std::optional<Edge> pair = unconnected_pair(graph)) return refuse_unconnected(*pair);
   if (is_doubly_stochastic(graph)) return {true, Weighting::kEqual, ""};
-  if (is_undirected(graph)) {
-    return {true, Weighting::kMetropolis,
-            "the workers' degrees differ, so updates get Metropolis weights"};
-  }
+  if (is_undirected(graph)) return accept_with_metropolis();
   const std::string uneven = uneven_influence(graph);
   if (force) return {true, Weighting::kEqual, "taken by force: " + uneven};
   return {false, Weighting::kEqual, uneven};

@@ -136,4 +136,9 @@ struct Acceptance {
 // undirected graph; another directed graph only if `force`, with equal weights. O(n + m).
 Acceptance accept_for_job(const Graph& graph, bool force = false);
 
+// Its two answers that follow from a generator alone: the first node does not reach the second, and
+// an undirected graph whose degrees differ.
+Acceptance refuse_unconnected(const Edge& pair);
+Acceptance accept_with_metropolis();
+
 }  // namespace syncd::topology

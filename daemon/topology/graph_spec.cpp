@@ -1,8 +1,10 @@
 // See graph_spec.h.
 #include "daemon/topology/graph_spec.h"
 
+#include <algorithm>
 #include <cmath>
 #include <map>
+#include <numeric>
 
 namespace syncd::topology {
 namespace {
@@ -75,10 +77,13 @@ Edges make_double_ring(std::size_t nodes) {
   for (Node i = 0; i < half; ++i) both_ways(edges, i, i + half);
   return edges;
 }
+std::size_t root_of(std::size_t nodes) {
+  return static_cast<std::size_t>(std::lround(std::sqrt(nodes)));
+}
 Edges make_root_expander(std::size_t nodes) {
   Edges edges;
   add_offset(edges, nodes, 1);
-  add_offset(edges, nodes, static_cast<std::size_t>(std::lround(std::sqrt(nodes))));
+  add_offset(edges, nodes, root_of(nodes));
   return edges;
 }
 Edges make_star(std::size_t nodes) {
@@ -159,10 +164,68 @@ std::string check_count(const GraphSpec& spec, std::size_t nodes) {
                            ", not " + std::to_string(nodes) + nearest(below, below + multiple));
 }
 
+// A generated graph in which every node has edges to the same offsets from it, around the circle.
+GraphOutline outline_circle(std::size_t nodes, std::vector<std::size_t> offsets) {
+  std::size_t divisor = nodes;
+  for (std::size_t& offset : offsets) {
+    offset %= nodes;
+    divisor = std::gcd(divisor, offset);
+  }
+  std::sort(offsets.begin(), offsets.end());
+  offsets.erase(std::unique(offsets.begin(), offsets.end()), offsets.end());
+  const std::size_t self = !offsets.empty() && offsets.front() == 0 ? 1 : 0;
+  GraphOutline out{nodes, {{0, offsets.size() - self}}, {true, Weighting::kEqual, ""}};
+  // Node 0 reaches the multiples of the divisor.
+  if (divisor > 1) out.acceptance = refuse_unconnected({0, 1});
+  return out;
+}
+
+GraphOutline outline_generated(GraphKind kind, std::size_t nodes) {
+  switch (kind) {
+    case GraphKind::kComplete:
+      return {nodes, {{0, nodes - 1}}, {true, Weighting::kEqual, ""}};
+    case GraphKind::kRing:
+    case GraphKind::kClustered:
+      return outline_circle(nodes, {1, nodes - 1});
+    case GraphKind::kRingDirected:
+      return outline_circle(nodes, {1});
+    case GraphKind::kRingBased:
+      return outline_circle(nodes, {1, nodes - 1, nodes / 2});
+    case GraphKind::kDoubleRing: {
+      GraphOutline out = outline_generated(GraphKind::kRingBased, nodes / 2);
+      out.nodes = nodes;
+      ++out.degrees.front().in;
+      return out;
+    }
+    case GraphKind::kRootExpander:
+      return outline_circle(nodes, {1, root_of(nodes)});
+    case GraphKind::kHalton:
+      return outline_circle(nodes, {1 + nodes / 2, 1 + nodes / 4});
+    case GraphKind::kStar:
+      if (nodes <= 2) return outline_circle(nodes, {1});
+      return {nodes, {{0, nodes - 1}, {1, 1}}, accept_with_metropolis()};
+    case GraphKind::kFile:
+      break;
+  }
+  return {};
+}
+
 std::string too_many_edges(const GraphSpec& spec, std::size_t edges_max) {
   return refusal(spec, "it would have more than " + std::to_string(edges_max) +
                            " edges, which is the limit: a sparse graph such as root_expander "
                            "carries more workers");
+}
+
+// What keeps a graph of so many nodes from being made, whatever their hosts: a sentence.
+std::string check_generate(const GraphSpec& spec, std::size_t nodes, std::size_t edges_max) {
+  if (spec.kind == GraphKind::kFile && !spec.loaded) return not_loaded(spec);
+  std::string error = check_count(spec, nodes);
+  if (!error.empty()) return error;
+  const bool too_large = spec.kind == GraphKind::kComplete ? nodes * (nodes - 1) > edges_max
+                         : spec.kind == GraphKind::kFile   ? spec.loaded->edges() > edges_max
+                                                           : false;
+  if (too_large) return too_many_edges(spec, edges_max);
+  return {};
 }
 
 std::optional<Graph> make_clustered(const GraphSpec& spec, std::size_t nodes,
@@ -262,19 +325,8 @@ std::optional<GraphSpec> parse_graph_spec(std::string_view text, std::string& er
 std::optional<Graph> generate(const GraphSpec& spec, std::size_t nodes,
                               std::span<const std::string> hosts, std::string& error,
                               std::size_t edges_max) {
-  if (spec.kind == GraphKind::kFile && !spec.loaded) {
-    error = not_loaded(spec);
-    return std::nullopt;
-  }
-  error = check_count(spec, nodes);
+  error = check_generate(spec, nodes, edges_max);
   if (!error.empty()) return std::nullopt;
-  const bool too_large = spec.kind == GraphKind::kComplete ? nodes * (nodes - 1) > edges_max
-                         : spec.kind == GraphKind::kFile   ? spec.loaded->edges() > edges_max
-                                                           : false;
-  if (too_large) {
-    error = too_many_edges(spec, edges_max);
-    return std::nullopt;
-  }
   if (spec.kind == GraphKind::kFile) return *spec.loaded;
   if (spec.kind == GraphKind::kClustered) {
     return make_clustered(spec, nodes, hosts, error, edges_max);
@@ -282,12 +334,25 @@ std::optional<Graph> generate(const GraphSpec& spec, std::size_t nodes,
   return Graph(nodes, generator(spec.kind).make(nodes));
 }
 
+std::optional<GraphOutline> outline(const GraphSpec& spec, std::size_t nodes, bool force,
+                                    std::string& error, std::size_t edges_max) {
+  error = check_generate(spec, nodes, edges_max);
+  if (!error.empty()) return std::nullopt;
+  if (spec.kind != GraphKind::kFile) return outline_generated(spec.kind, nodes);
+  GraphOutline out{nodes, {}, accept_for_job(*spec.loaded, force)};
+  for (Node node = 0; node < nodes; ++node) {
+    const std::size_t in = spec.loaded->in(node).size();
+    if (out.degrees.empty() || out.degrees.back().in != in) out.degrees.push_back({node, in});
+  }
+  return out;
+}
+
 std::string nearest_for_job(const GraphSpec& spec, std::size_t nodes, bool force) {
   if (spec.kind == GraphKind::kFile || spec.kind == GraphKind::kClustered) return {};
   const auto fits = [&](std::size_t count) {
     std::string error;
-    const std::optional<Graph> graph = generate(spec, count, {}, error);
-    return graph && accept_for_job(*graph, force).accepted;
+    const std::optional<GraphOutline> graph = outline(spec, count, force, error);
+    return graph && graph->acceptance.accepted;
   };
   std::size_t below = 0, above = 0;
   for (std::size_t step = 1; step <= kNearestMax; ++step) {

@@ -90,9 +90,28 @@ std::optional<Graph> generate(const GraphSpec& spec, std::size_t nodes,
                               std::span<const std::string> hosts, std::string& error,
                               std::size_t edges_max = kEdgesMax);
 
+// What a job must know of the graph before anybody has joined.
+struct GraphOutline {
+  std::size_t nodes = 0;
+  // The in-degree of the nodes from `first` on, as far as the next element says another.
+  struct Degree {
+    Node first = 0;
+    std::size_t in = 0;
+    friend bool operator==(const Degree&, const Degree&) = default;
+  };
+  std::vector<Degree> degrees;
+  Acceptance acceptance;  // accept_for_job() of it
+};
+
+// The same graph in outline; `clustered` as if each node had a host of its own. O(1) for what is
+// generated: a client names any number of workers, and waits for the answer together with all
+// others. O(n + m) for a file's.
+std::optional<GraphOutline> outline(const GraphSpec& spec, std::size_t nodes, bool force,
+                                    std::string& error, std::size_t edges_max = kEdgesMax);
+
 // Where accept_for_job refuses a generated graph of `nodes` nodes: "; the nearest are 5 and 7", the
 // closest numbers on either side, up to 8 away, that it takes. Empty: there are none, or the graph
-// does not follow from the number alone. O(n + m).
+// does not follow from the number alone. O(1).
 std::string nearest_for_job(const GraphSpec& spec, std::size_t nodes, bool force);
 
 struct MembershipGraph {

@@ -599,6 +599,9 @@ TEST_F(Restore, RefusesSettingsAndSnapshotsThatMakeNoSense) {
   snapshot_ = good;
   snapshot_.workers[0].rank = limits::kWorkersPerJobMax;
   EXPECT_NE(refused(&snapshot_, {}).find("impossible rank"), std::string::npos);
+  snapshot_ = good;
+  snapshot_.workers.push_back(snapshot_.workers[0]);
+  EXPECT_NE(refused(&snapshot_, {}).find("rank 0 twice"), std::string::npos);
   for (Micros WorkerSnapshot::*time :
        {&WorkerSnapshot::last_push_us, &WorkerSnapshot::previous_push_us, &WorkerSnapshot::phase_us,
         &WorkerSnapshot::phase_lease_us}) {

@@ -1,5 +1,5 @@
-// How often this program has asked for memory: allocation_count.cpp replaces the global operator
-// new of the test program it is linked into.
+// How often, and for how much, this program has asked for memory: allocation_count.cpp replaces the
+// global operator new of the test program it is linked into.
 #pragma once
 
 #include <cstddef>
@@ -7,5 +7,6 @@
 namespace syncd {
 
 std::size_t allocation_count();
+std::size_t allocated_bytes();  // in all, whatever was given back since
 
 }  // namespace syncd

@@ -139,6 +139,53 @@ TEST(Generate, NamesTheNearestNumbersThatAJobTakes) {
   EXPECT_EQ(nearest_for_job(spec_of("file:/nowhere"), 6, false), "");
 }
 
+TEST(Outline, SaysOfAGraphWhatTheGraphSays) {
+  for (const char* name : {"complete", "ring", "ring_directed", "ring_based", "double_ring",
+                           "root_expander", "star", "halton", "clustered"}) {
+    for (std::size_t nodes = 0; nodes <= 130; ++nodes) {
+      const std::string about = name + (" of " + std::to_string(nodes));
+      std::string error;
+      std::string graph_error;
+      const std::vector<std::string> hosts(nodes);
+      const auto told = outline(spec_of(name), nodes, false, error);
+      const auto graph = generate(spec_of(name), nodes, hosts, graph_error);
+      EXPECT_EQ(error, graph_error) << about;
+      ASSERT_EQ(told.has_value(), graph.has_value()) << about;
+      if (!graph) continue;
+      EXPECT_EQ(told->nodes, nodes) << about;
+      const Acceptance acceptance = accept_for_job(*graph);
+      EXPECT_EQ(told->acceptance.accepted, acceptance.accepted) << about;
+      EXPECT_EQ(told->acceptance.weighting, acceptance.weighting) << about;
+      EXPECT_EQ(told->acceptance.reason, acceptance.reason) << about;
+      ASSERT_FALSE(told->degrees.empty()) << about;
+      EXPECT_EQ(told->degrees.front().first, 0U) << about;
+      for (std::size_t i = 0; i < told->degrees.size(); ++i) {
+        const bool last = i + 1 == told->degrees.size();
+        const auto end = last ? static_cast<Node>(nodes) : told->degrees[i + 1].first;
+        for (Node node = told->degrees[i].first; node < end; ++node) {
+          EXPECT_EQ(told->degrees[i].in, graph->in(node).size()) << about << ", node " << node;
+        }
+      }
+    }
+  }
+}
+
+TEST(Outline, OfAFileIsThatOfItsGraph) {
+  GraphSpec spec = spec_of("file:/a/b");
+  const Graph graph = from_edges(4, {{0, 1}, {1, 2}, {2, 3}, {3, 0}, {0, 2}});
+  spec.loaded = std::make_shared<const Graph>(graph);
+  std::string error;
+  const auto refused = outline(spec, 4, false, error);
+  ASSERT_TRUE(refused) << error;
+  EXPECT_EQ(refused->acceptance.reason, accept_for_job(graph).reason);
+  EXPECT_FALSE(refused->acceptance.accepted);
+  EXPECT_THAT(refused->degrees, ElementsAre(GraphOutline::Degree{0, 1}, GraphOutline::Degree{2, 2},
+                                            GraphOutline::Degree{3, 1}));
+  EXPECT_TRUE(outline(spec, 4, true, error)->acceptance.accepted);
+  EXPECT_FALSE(outline(spec, 5, false, error));
+  EXPECT_THAT(error, HasSubstr("exactly 4 workers"));
+}
+
 TEST(Membership, IsTheGraphItselfWhereItCanBe) {
   for (const char* name : {"complete", "ring", "ring_directed", "ring_based", "double_ring",
                            "root_expander", "star", "halton"}) {
