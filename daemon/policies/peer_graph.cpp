@@ -40,7 +40,8 @@ std::optional<topology::GraphOutline> PeerGraph::plan(std::uint32_t workers,
     return topology::GraphOutline{1, {{0, 0}}, {true, topology::Weighting::kEqual, ""}};
   auto graph = topology::outline(spec_, workers, force_, error, limits::kJobEdgesMax);
   if (!graph || graph->acceptance.accepted) return graph;
-  const bool by_force = topology::outline(spec_, workers, true, error, limits::kJobEdgesMax)->acceptance.accepted;
+  const bool by_force =
+      topology::outline(spec_, workers, true, error, limits::kJobEdgesMax)->acceptance.accepted;
   error = graph->acceptance.reason;
   if (by_force) {
     error += "; force=1 takes it all the same";

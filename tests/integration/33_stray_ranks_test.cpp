@@ -79,7 +79,7 @@ class StrayRanks : public ::testing::TestWithParam<std::string> {};
 
 TEST_P(StrayRanks, CostLittleMemoryAndHoldNobodyUp) {
   TempDir directory;
-  Daemon daemon(directory);
+  Daemon daemon(directory, {.config = "[limits]\nworkers_per_job_max = 1000000\n"});
   {
     Watcher watcher(daemon.address());
     const auto report = [&](const char* what) {
