@@ -55,10 +55,17 @@ double spectral_gap(const Graph& graph) {
     mixing(to, to) = row.own;
     for (const Node from : graph.in(to)) mixing(to, from) = row.own;
   }
-  // Singular values as roots of eigenvalues: a decomposition of their own takes half a minute to compile.
-  const Eigen::MatrixXd squared = mixing.transpose() * mixing;
-  const Eigen::SelfAdjointEigenSolver<Eigen::MatrixXd> solver(squared, Eigen::EigenvaluesOnly);
-  return 1 - std::sqrt(std::max(0.0, solver.eigenvalues()[n - 2]));  // in ascending order
+  // Singular values out of eigenvalues: a decomposition of their own takes half a minute to compile.
+  // A symmetric matrix has them as magnitudes, another one M as roots of those of M'M.
+  const bool symmetric = mixing == mixing.transpose();
+  if (!symmetric) mixing = (mixing.transpose() * mixing).eval();
+  const Eigen::SelfAdjointEigenSolver<Eigen::MatrixXd> solver(mixing, Eigen::EigenvaluesOnly);
+  std::vector<double> sigma;
+  for (const double value : solver.eigenvalues()) {
+    sigma.push_back(symmetric ? std::abs(value) : std::sqrt(std::max(0.0, value)));
+  }
+  std::partial_sort(sigma.begin(), sigma.begin() + 2, sigma.end(), std::greater<>());
+  return 1 - sigma[1];
 }
 
 std::optional<double> eigen_gap_no_self_loop(const Graph& graph) {
