@@ -2,7 +2,6 @@
  *
  *     cc -std=c99 parameter_server.c -lsyncclient -lpthread -lm
  *     ./a.out [WORKERS [ITERATIONS [POLICY]]]        for instance: ./a.out 4 200 ssp:3
- *
  * The workers are threads on one client. On many machines, with a real server, the calls stay. */
 #include <math.h>
 #include <pthread.h>
@@ -10,17 +9,19 @@
 #include <stdlib.h>
 #include <syncd/client.h>
 
-enum { WORKERS_MAX = 256 };
+enum { WORKERS_MAX = 256, WAIT = SYNCD_TIMEOUT_DEFAULT };
 static struct { pthread_mutex_t mutex; double a, b; } server = {PTHREAD_MUTEX_INITIALIZER, 0, 0};
 static syncd_client *client;
 static int workers, iterations;
 static const char *policy;
 
-/* Ends the program with the library's message if a call has failed. */
-static void check(syncd_status status, syncd_error **error) {
-  if (status == SYNCD_OK) return;
+/* Prints the library's message if a call has failed. Returns 0 if the job was stopped, which is a
+ * regular end; any other error ends the program. */
+static int check(syncd_status status, syncd_error **error) {
+  if (status == SYNCD_OK) return 1;
   fprintf(stderr, "%s: %s\n", syncd_error_name(*error), syncd_error_message(*error));
-  exit(1);
+  if (status != SYNCD_E_STOPPED) exit(1);
+  return syncd_error_free(*error), *error = NULL, 0;
 }
 static void *train(void *rank) {
   syncd_join_options join = SYNCD_JOIN_OPTIONS_INIT;
@@ -30,24 +31,23 @@ static void *train(void *rank) {
   syncd_error *error = NULL;
   join.job = "parameter-server", join.policy = policy;
   join.rank = *(int *)rank, join.world_size = (uint32_t)workers;
-  check(syncd_join(client, &join, &worker, &error), &error);
-  for (;;) { /* Each step begins as soon as the policy lets this worker go on. */
-    check(syncd_begin(worker, SYNCD_TIMEOUT_DEFAULT, &step, &error), &error);
+  if (!check(syncd_join(client, &join, &worker, &error), &error)) return NULL;
+  for (;;) { /* Each step begins as soon as the policy allows it. */
+    check(syncd_begin(worker, WAIT, &step, &error), &error);
     if ((step.flags & SYNCD_STEP_STOP) || step.iteration >= iterations) break;
     double x = (double)((step.iteration * workers + join.rank) % 7) / 3 - 1, miss;
-    for (;;) { /* Compute on y = 3*x - 1; again on fresher parameters if syncd advises it. */
+    do { /* Compute on y = 3*x - 1; again on fresher parameters if syncd advises it. */
       pthread_mutex_lock(&server.mutex);
       miss = server.a * x + server.b - (3 * x - 1), info.loss = miss * miss / 2;
       pthread_mutex_unlock(&server.mutex);
-      if (!syncd_should_resync(worker)) break;
-      check(syncd_worker_restarted(worker, step.iteration, SYNCD_TIMEOUT_DEFAULT, &error), &error);
-    }
+    } while (syncd_should_resync(worker) &&
+             check(syncd_worker_restarted(worker, step.iteration, WAIT, &error), &error));
     pthread_mutex_lock(&server.mutex); /* Make the update visible to the others, then say so. */
     server.a -= 0.3 / workers * miss * x, server.b -= 0.3 / workers * miss;
     pthread_mutex_unlock(&server.mutex);
-    check(syncd_push(worker, step.iteration, &info, SYNCD_TIMEOUT_DEFAULT, NULL, &error), &error);
+    if (!check(syncd_push(worker, step.iteration, &info, WAIT, NULL, &error), &error)) break;
   }
-  check(syncd_leave(worker, SYNCD_TIMEOUT_DEFAULT, &error), &error);
+  check(syncd_leave(worker, WAIT, &error), &error);
   return syncd_worker_free(worker), NULL;
 }
 int main(int argc, char **argv) {
