@@ -259,9 +259,9 @@ class Job final : public PolicyHost {
   std::vector<Rank> active_;
   RelativeClocks clocks_;
   mutable KnownLists below_;
-  RelativeClocks absolute_clocks_;      // the same of c_i, for the figures
-  RelativeClocks idle_clocks_;          // c_i of all workers, while the job does not run
-  MissingRanks missing_;                // while the job waits
+  RelativeClocks absolute_clocks_;  // the same of c_i, for the figures
+  RelativeClocks idle_clocks_;      // c_i of all workers, while the job does not run
+  MissingRanks missing_;            // while the job waits
   JobCounters counters_;
   bool replaying_ = false;
   Effects* effects_ = nullptr;

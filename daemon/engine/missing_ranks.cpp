@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <iterator>
 
+#include "proto/check.h"
+
 namespace syncd {
 
 void RankSet::insert(Rank rank) {
@@ -21,6 +23,7 @@ void RankSet::insert(Rank rank) {
 }
 
 void RankSet::erase(Rank rank) {
+  SYNCD_CHECK(range_of(rank) != ranges_.end());
   const auto it = std::prev(ranges_.upper_bound(rank));
   if (it->second > rank) ranges_.emplace_hint(std::next(it), rank + 1, it->second);
   if (it->first < rank) {
@@ -42,6 +45,7 @@ Rank RankSet::first_outside(Rank from) const {
 }
 
 Rank RankSet::last_outside(Rank below) const {
+  SYNCD_CHECK(below > 0);
   const auto range = range_of(below - 1);
   return (range == ranges_.end() ? below : range->first) - 1;
 }

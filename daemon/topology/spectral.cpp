@@ -55,8 +55,8 @@ double spectral_gap(const Graph& graph) {
     mixing(to, to) = row.own;
     for (const Node from : graph.in(to)) mixing(to, from) = row.own;
   }
-  // Singular values out of eigenvalues: a decomposition of their own takes half a minute to compile.
-  // A symmetric matrix has them as magnitudes, another one M as roots of those of M'M.
+  // Singular values out of eigenvalues: a decomposition of their own takes half a minute to
+  // compile. A symmetric matrix has them as magnitudes, another one M as roots of those of M'M.
   const bool symmetric = mixing == mixing.transpose();
   if (!symmetric) mixing = (mixing.transpose() * mixing).eval();
   const Eigen::SelfAdjointEigenSolver<Eigen::MatrixXd> solver(mixing, Eigen::EigenvaluesOnly);

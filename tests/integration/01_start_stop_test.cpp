@@ -18,7 +18,8 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 TEST(NoArguments, ServesOnTheUsersSocketAndKeepsItsStoreInTheUsersStateDirectory) {
-  if (!others_may_enter("/")) GTEST_SKIP() << "only root may enter / here: no program runs as another user";
+  if (!others_may_enter("/"))
+    GTEST_SKIP() << "only root may enter / here: no program runs as another user";
   TempDir directory;
   ASSERT_EQ(chmod(directory.path().c_str(), 0777), 0);
   for (const char* name : {"run", "state"}) {

@@ -8,15 +8,15 @@
 //     -> a join: joined #1/0 e1 i1 ...             "->" free to go, "=>" after its records
 //   > +1.5s begin a 0                              1.5 s after the event before it
 //
-// A list in braces makes one line of several that differ in few words (golden_fold.h). An event with
-// lists stands for one event for each element; if the answers to these are alike, they are folded
-// line by line in the same way:
+// A list in braces makes one line of several that differ in few words (golden_fold.h). An event
+// with lists stands for one event for each element; if the answers to these are alike, they are
+// folded line by line in the same way:
 //
 //   > join {a,b}
 //     => {a,b} join: joined #1/{0,1} e1 i{1,2} ...
 //
-// Answers that are not alike stand below an indented line with the event that brought them. Adjacent
-// replies to one event that differ only in their worker are folded, too.
+// Answers that are not alike stand below an indented line with the event that brought them.
+// Adjacent replies to one event that differ only in their worker are folded, too.
 //
 // Timers that are due before an event fire first, each at its own time; what they bring is shown
 // under "@<time>". Events:

@@ -140,7 +140,8 @@ class ServerTest : public ::testing::Test {
   std::vector<LogLine> lines_;
   std::string error_;
   std::uint64_t next_id_ = 100;
-  static inline Server* volatile lost_ = nullptr;  // reachable to the end, and stored although it is never read
+  static inline Server* volatile lost_ =
+      nullptr;  // reachable to the end, and stored although it is never read
 };
 
 // Each keeps what the log will say of it, for as long as the disk takes.

@@ -176,7 +176,8 @@ std::string error_without_rights(const std::string& path) {
 }
 
 TEST(StoreFailure, ADirectoryThatMayNotBeWrittenIsNotCalledInUse) {
-  if (!others_may_enter_root()) GTEST_SKIP() << "only root may enter / here: another user finds no directory";
+  if (!others_may_enter_root())
+    GTEST_SKIP() << "only root may enter / here: another user finds no directory";
   TempDir dir;
   ASSERT_EQ(chmod(dir.path().c_str(), 0755), 0);
   ASSERT_EQ(mkdir(dir.store().c_str(), 0555), 0);

@@ -1,5 +1,6 @@
-// A store that an older daemon has left, as its users will hand it to this one: tests/data/store_8bade98 was
-// made by the daemon of that commit, once killed while three workers of `old-live` ran, once stopped later.
+// A store that an older daemon has left, as its users will hand it to this one:
+// tests/data/store_8bade98 was made by the daemon of that commit, once killed while three workers
+// of `old-live` ran, once stopped later.
 #include <gmock/gmock.h>
 
 #include <filesystem>
@@ -17,7 +18,8 @@ std::string old_data(const std::string& name) {
 }
 
 std::string export_of(const TempDir& directory, const Daemon& daemon, const std::string& job) {
-  const RunResult exported = syncctl(directory, daemon, {"history", "export", job, "--format", "jsonl"});
+  const RunResult exported =
+      syncctl(directory, daemon, {"history", "export", job, "--format", "jsonl"});
   EXPECT_EQ(exported.ending, exited(0)) << exported.err;
   return exported.out;
 }
