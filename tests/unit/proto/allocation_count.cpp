@@ -25,6 +25,12 @@ void* operator new(std::size_t bytes) {
   if (void* memory = std::malloc(bytes == 0 ? 1 : bytes)) return memory;
   throw std::bad_alloc();
 }
+// A sanitizer's own would not fit operator delete below.
+void* operator new(std::size_t bytes, const std::nothrow_t&) noexcept {
+  allocations.fetch_add(1, std::memory_order_relaxed);
+  bytes_allocated.fetch_add(bytes, std::memory_order_relaxed);
+  return std::malloc(bytes == 0 ? 1 : bytes);
+}
 void operator delete(void* memory) noexcept {
   std::free(memory);
 }
