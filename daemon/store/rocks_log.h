@@ -3,8 +3,8 @@
 // a commit that a crash has cut off from damage in the midst of what was acknowledged: both are a
 // wrong checksum to it. Blocks on the disk; any thread.
 //
-// The format is that of RocksDB 7.8 to 9.11 (10.10 adds nothing), of which 7.8 is what this code
-// was run with. It asks for no version: what an unknown one writes is read as long as it is of
+// The format is that of RocksDB 7.8 to 9.11 (10.10 adds nothing); the tests were run with 7.8 and
+// 9.10. It asks for no version: what an unknown one writes is read as long as it is of
 // known types. The store turns on nothing that needs another type than 1 to 4; the others are read
 // in case a default changes.
 #pragma once
