@@ -527,8 +527,9 @@ std::vector<Setting> make_settings() {
        read_limit<&Config::jobs_per_identity_max, 1, limits::kJobsMax>,
        show_number<&Config::jobs_per_identity_max>},
       {"limits.workers_per_job_max", nullptr, "1 to 1000000",
-       "members of one job at once; what is done about all of them, such as the job's start, takes "
-       "the daemon about a microsecond each, in which it serves nobody else",
+       "members of one job at once; while the daemon starts or ends a job, it serves no other "
+       "client "
+       "for about a microsecond per member",
        read_limit<&Config::workers_per_job_max, 1, limits::kWorkersPerJobMax>,
        show_number<&Config::workers_per_job_max>},
       {"limits.unintroduced_max", nullptr, "1 to 16384",

@@ -252,7 +252,7 @@ class Job final : public PolicyHost {
   std::uint64_t next_plan_ = 1;
   RankMap<std::unique_ptr<Worker>> workers_;                     // all that there ever were
   std::map<std::pair<std::string, std::string>, Rank> by_name_;  // (name, host)
-  Rank next_fresh_rank_ = 0;                                     // the lowest that nobody has had
+  Rank next_fresh_rank_ = 0;                                     // the lowest that was never used
   std::set<Rank> vacant_;                                        // of workers that left or are lost
   std::uint64_t members_version_ = 0;  // a time, so that it grows over a restart
   std::set<Rank> members_untold_;      // are to hear of the next change of membership

@@ -508,7 +508,7 @@ bool Job::restore_snapshot(const JobSnapshot& snapshot, std::string& error) {
     Worker& w = make_worker(stored.rank);
     w.name = stored.name;
     w.host = stored.host;
-    // As snapshot() writes it: nobody is ready before it has asked.
+    // As snapshot() writes it: a worker is ready only once it has asked.
     w.state = stored.state == WorkerState::kReady ? WorkerState::kRegistered : stored.state;
     w.incarnation = stored.incarnation;
     w.clock = stored.clock;

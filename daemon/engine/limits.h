@@ -34,9 +34,9 @@ inline constexpr std::int64_t kStoredMax = std::int64_t{1} << 60;
 // and the work of a listing follow the workers that there are (rank_map.h, missing_ranks.h).
 inline constexpr std::uint32_t kWorkersPerJobMax = 1'000'000;
 
-// So many unless the configuration says otherwise. What is done about all workers of a job in one
-// piece (a start, a barrier, the job's end, a snapshot) takes about a microsecond for each, in
-// which the daemon serves nobody else: with more of them it takes more than limits::kPieceNsMax.
+// The default of limits.workers_per_job_max. A start, a barrier, a job's end and a snapshot each
+// take about a microsecond per worker, in one piece. With many more workers such a piece takes
+// longer than limits::kPieceNsMax.
 inline constexpr std::uint32_t kWorkersPerJobDefault = 10'000;
 
 // Workers of all jobs together, with those that are gone, whose places are remembered; or as many
@@ -46,7 +46,7 @@ inline constexpr std::uint32_t kWorkersMax = 100'000;
 
 // Edges of a decentralized job's graph, which is made anew whenever the workers change: in about 80
 // nanoseconds each. A complete graph of 256 workers, a sparse one of any number. A job with a
-// larger one is refused; if it grows into one, a ring stands in for it.
+// larger one is refused; if it grows into one, it uses a ring instead.
 inline constexpr std::size_t kJobEdgesMax = std::size_t{1} << 16;
 
 // What a client asks for keeps the loop from serving others no longer than that in one piece.

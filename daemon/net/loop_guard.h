@@ -1,5 +1,5 @@
 // Keeps exceptions out of libuv, whose frames are C's: one that leaves a callback ends the loop,
-// and run_loop() throws it to whoever runs that. Each function is for the loop's own thread.
+// and run_loop() throws it to its caller. Each function is for the loop's own thread.
 #pragma once
 
 #include <uv.h>

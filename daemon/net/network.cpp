@@ -391,7 +391,7 @@ void Network::append(Connection& connection, const wire::Message& message) {
   if (connection.usable()) on_output(connection);
 }
 
-// Whoever is within the floor is never cut off for what others hold.
+// A connection within the floor is never closed for what other connections hold.
 void Network::on_buffered(Connection& connection) {
   const std::size_t bytes = connection.buffered_bytes();
   const bool grows = bytes > connection.counted_bytes;

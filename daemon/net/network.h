@@ -105,7 +105,7 @@ class Network final : private ConnectionHost {
  public:
   // `handler` must outlive the network.
   Network(uv_loop_t* loop, NetworkOptions options, FrameHandler& handler);
-  // open() was never called, or shutdown() has called back: whoever owns it checks that.
+  // open() was never called, or shutdown() has called back: its owner checks that.
   ~Network() override;
   Network(const Network&) = delete;
   Network& operator=(const Network&) = delete;

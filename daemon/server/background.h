@@ -12,7 +12,7 @@ namespace syncd::server {
 class Background {
  public:
   explicit Background(uv_loop_t* loop) : loop_(loop) {}
-  ~Background() = default;  // whoever owns it checks that outstanding() is 0
+  ~Background() = default;  // its owner checks that outstanding() is 0
   Background(const Background&) = delete;
   Background& operator=(const Background&) = delete;
 
