@@ -483,6 +483,7 @@ bool Daemon::try_reload(std::vector<std::string>& errors) {
   next.unintroduced_max = wanted.unintroduced_max;
   next.jobs_per_identity_max = wanted.jobs_per_identity_max;
   next.workers_per_job_max = wanted.workers_per_job_max;
+  next.graph_edges_max = wanted.graph_edges_max;
   next.outbound_bytes_max = wanted.outbound_bytes_max;
   next.snapshot_every_records = wanted.snapshot_every_records;
   next.shutdown_timeout_us = wanted.shutdown_timeout_us;

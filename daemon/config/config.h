@@ -57,6 +57,7 @@ struct Config {
   std::size_t unintroduced_max = 1024;
   std::uint32_t jobs_per_identity_max = limits::kJobsMax;
   std::uint32_t workers_per_job_max = limits::kWorkersPerJobDefault;
+  std::uint32_t graph_edges_max = limits::kGraphEdgesDefault;
   std::size_t outbound_bytes_max = limits::kOutboundBytesMax;
   std::size_t store_queue_records_max = limits::kStoreQueueRecordsMax;
   std::size_t store_queue_bytes_max = limits::kStoreQueueBytesMax;

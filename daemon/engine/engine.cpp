@@ -317,7 +317,7 @@ void Engine::on_join(Request& request, wire::Join& join, Effects& effects) {
       refuse(caller, Status::kInvalid, std::move(error), effects);
       return;
     }
-    if (std::string error = too_many_workers(spec); !error.empty()) {
+    if (std::string error = too_large(spec); !error.empty()) {
       refuse(caller, Status::kLimit, std::move(error), effects);
       return;
     }
@@ -344,11 +344,20 @@ void Engine::on_join(Request& request, wire::Join& join, Effects& effects) {
   job->join(caller, join);
 }
 
-std::string Engine::too_many_workers(const JobSpec& spec) const {
-  if (spec.expected_workers <= options_.workers_per_job_max) return {};
-  return "job '" + spec.name + "' is to have " + std::to_string(spec.expected_workers) +
-         " workers: this daemon allows " + std::to_string(options_.workers_per_job_max) +
-         " per job (limits.workers_per_job_max)";
+// For a job that is valid.
+std::string Engine::too_large(const JobSpec& spec) const {
+  const std::string job = "job '" + spec.name + "' is to have ";
+  if (spec.expected_workers > options_.workers_per_job_max) {
+    return job + std::to_string(spec.expected_workers) + " workers: this daemon allows " +
+           std::to_string(options_.workers_per_job_max) + " per job (limits.workers_per_job_max)";
+  }
+  std::string error;
+  const auto policy = make_policy(spec.policy, error, spec.graph_file);
+  const std::size_t edges = policy->dense_edges(spec.expected_workers, nullptr);
+  if (edges <= options_.graph_edges_max) return {};
+  return job + "a graph of " + std::to_string(edges) + " edges: this daemon allows " +
+         std::to_string(options_.graph_edges_max) +
+         " (limits.graph_edges_max); a sparse graph such as root_expander carries more workers";
 }
 
 Job* Engine::create_job(const JobSpec& spec, Effects& effects, std::string& error,
@@ -432,7 +441,7 @@ void Engine::on_create(Request& request, wire::CreateJobRequest& create, Effects
     refuse(caller, Status::kInvalid, std::move(error), effects);
     return;
   }
-  if (std::string error = too_many_workers(spec); !error.empty()) {
+  if (std::string error = too_large(spec); !error.empty()) {
     refuse(caller, Status::kLimit, std::move(error), effects);
     return;
   }

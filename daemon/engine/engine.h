@@ -38,6 +38,7 @@ struct EngineOptions {
   JobSpec defaults;         // for jobs made by a join or a request: thresholds, policy
   std::uint64_t snapshot_every_records = 100'000;
   std::uint32_t workers_per_job_max = limits::kWorkersPerJobMax;  // members at once
+  std::uint32_t graph_edges_max = limits::kGraphEdgesDefault;     // of a job that is made or grows
   std::uint32_t workers_max = limits::kWorkersPerJobMax;  // of all jobs, with those that are gone
 };
 
@@ -137,7 +138,7 @@ class Engine {
   void on_stop(const Caller& caller, wire::StopJobRequest& stop, Effects& effects);
   void on_set_policy(const Caller& caller, wire::SetPolicyRequest& request, Effects& effects);
   void on_manage(const Caller& caller, const wire::ManageWorkerRequest& request, Effects& effects);
-  std::string too_many_workers(const JobSpec& spec) const;
+  std::string too_large(const JobSpec& spec) const;
   void on_workers(const Caller& caller, const wire::WorkersRequest& request,
                   Effects& effects) const;
   void detach(ConnectionId connection, JobId job, Rank rank);

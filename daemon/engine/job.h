@@ -144,6 +144,9 @@ class Job final : public PolicyHost {
   void admit(Worker& worker);
   void finish_if_over();
   void lose(Worker& worker, const std::string& reason);
+  // Empty, or why one more worker would be too many.
+  std::string too_many_members() const;
+  std::string too_many_edges(const std::string& host) const;
   bool refuses_epoch(const Caller& caller, const wire::Join& join);
   std::string check_world(const wire::Join& join) const;
   std::string second_group_hint() const;

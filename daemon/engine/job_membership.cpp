@@ -22,11 +22,11 @@ void Job::join(const Caller& caller, const wire::Join& join) {
   if (!rank) return;
   if (Worker* known = find(*rank); known != nullptr && resume(caller, join, *known)) return;
   const Worker* holder = find(*rank);
-  if (members_ >= engine_.options_.workers_per_job_max &&
-      (holder == nullptr || !is_member(holder->state))) {
-    refuse(caller, Status::kLimit,
-           "job '" + spec_.name + "' has " + std::to_string(members_) +
-               " workers already, the most allowed (limits.workers_per_job_max)");
+  std::string full;
+  if (holder == nullptr || !is_member(holder->state)) full = too_many_members();
+  if (full.empty() && holder == nullptr) full = too_many_edges(join.host);
+  if (!full.empty()) {
+    refuse(caller, Status::kLimit, std::move(full));
     return;
   }
   if (holder == nullptr && !engine_.has_room_for_worker()) {
@@ -35,6 +35,33 @@ void Job::join(const Caller& caller, const wire::Join& join) {
   }
   if (store_refuses(caller)) return;
   enter_anew(caller, join, *rank);
+}
+
+std::string Job::too_many_members() const {
+  if (members_ < engine_.options_.workers_per_job_max) return {};
+  return "job '" + spec_.name + "' has " + std::to_string(members_) +
+         " workers already, the most allowed (limits.workers_per_job_max)";
+}
+
+// For a worker that was not in the job before: one that returns makes the graph no larger than it
+// was. As many as the job was made for were counted then, where their number alone tells.
+std::string Job::too_many_edges(const std::string& host) const {
+  const std::size_t most = engine_.options_.graph_edges_max;
+  const std::size_t members = std::size_t{members_} + 1;
+  if (members * members_ <= most) return {};  // no graph has more than a complete one
+  const std::size_t edges = policy_->dense_edges(members, [&] {
+    std::vector<std::string> hosts{host};
+    workers_.for_each([&](Rank, const std::unique_ptr<Worker>& worker) {
+      if (is_member(worker->state)) hosts.push_back(worker->host);
+    });
+    return hosts;
+  });
+  if (edges <= most) return {};
+  const std::uint32_t expected = spec_.expected_workers;
+  if (members <= expected && edges <= policy_->dense_edges(expected, nullptr)) return {};
+  return "job '" + spec_.name + "' has " + std::to_string(members_) +
+         " workers; with one more its graph would have " + std::to_string(edges) +
+         " edges: this daemon allows " + std::to_string(most) + " (limits.graph_edges_max)";
 }
 
 bool Job::refuses(const Caller& caller, const wire::Join& join) {

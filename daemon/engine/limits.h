@@ -44,10 +44,12 @@ inline constexpr std::uint32_t kWorkersPerJobDefault = 10'000;
 // there is none, a new worker is refused.
 inline constexpr std::uint32_t kWorkersMax = 100'000;
 
-// Edges of a decentralized job's graph, which is made anew whenever the workers change: in about 80
-// nanoseconds each. A complete graph of 256 workers, a sparse one of any number. A job with a
-// larger one is refused; if it grows into one, it uses a ring instead.
-inline constexpr std::size_t kJobEdgesMax = std::size_t{1} << 16;
+// The default of limits.graph_edges_max: edges of a decentralized job's graph where every worker
+// talks to many (complete, clustered, file). It is made anew whenever the workers change, in about
+// 80 nanoseconds an edge and in one piece: with many more it takes longer than kPieceNsMax. A
+// complete graph of 256 workers. A job with a larger one is refused, and so is the worker with whom
+// it would become one; a job of the store goes on as it is.
+inline constexpr std::uint32_t kGraphEdgesDefault = 1U << 16;
 
 // What a client asks for keeps the loop from serving others no longer than that in one piece.
 inline constexpr std::uint64_t kPieceNsMax = 20'000'000;

@@ -144,6 +144,15 @@ class Policy {
     return {};
   }
 
+  // Edges among so many workers, where they may be many more than these; 0 for a policy without a
+  // graph (topology::dense_edges). `hosts` is asked for the host of each where that counts; null:
+  // each has its own.
+  using Hosts = std::function<std::vector<std::string>()>;
+  virtual std::size_t dense_edges(std::size_t workers, const Hosts& hosts) const {
+    (void)workers, (void)hosts;
+    return 0;
+  }
+
   // ---- membership. The worker's facts are set before on_enter, and still there in on_exit, but it
   // is no longer among active() and clocks() then. After each, whoever may now go on must be
   // granted. The relative clock at which a newcomer enters; never below any bound of the policy.

@@ -19,6 +19,12 @@ std::string DecentralizedPolicy::check_workers(std::uint32_t, std::uint32_t expe
   return why.empty() ? why : "policy '" + name() + "': " + why;
 }
 
+std::size_t DecentralizedPolicy::dense_edges(std::size_t workers, const Hosts& hosts) const {
+  const topology::GraphSpec& spec = graph_.spec();
+  const bool counts = spec.kind == topology::GraphKind::kClustered && hosts;
+  return topology::dense_edges(spec, workers, counts ? hosts() : std::vector<std::string>());
+}
+
 // ---- membership
 // -------------------------------------------------------------------------------------------
 

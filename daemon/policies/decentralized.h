@@ -20,6 +20,7 @@ class DecentralizedPolicy : public Policy {
 
   Family family() const final { return Family::kDecentralized; }
   std::string check_workers(std::uint32_t fewest, std::uint32_t expected) const override;
+  std::size_t dense_edges(std::size_t workers, const Hosts& hosts) const final;
 
   void on_created(PolicyHost& host) final;
   void on_start(PolicyHost& host) final;

@@ -24,11 +24,12 @@ bool names_graph_file(std::string_view policy) {
 }
 
 std::shared_ptr<const topology::GraphFile> read_graph_file(std::string_view policy,
-                                                           topology::FileErrors errors) {
+                                                           topology::FileErrors errors,
+                                                           std::size_t edges_max) {
   auto spec = file_of(policy);
   if (!spec) return nullptr;
   auto file = std::make_shared<topology::GraphFile>();
-  topology::load_graph_file(*spec, file->error, errors);
+  topology::load_graph_file(*spec, file->error, errors, edges_max);
   file->graph = spec->loaded;
   return file;
 }

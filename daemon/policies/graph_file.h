@@ -12,9 +12,10 @@ namespace syncd {
 // Whether read_graph_file() would open a file for this policy. Reads nothing.
 bool names_graph_file(std::string_view policy);
 
-// What that file says, or why it cannot be read. Null: the policy names none, or is none.
-// O(size of the file).
+// What that file says, or why it cannot be read (load_graph_file). Null: the policy names none, or
+// is none. O(size of the file).
 std::shared_ptr<const topology::GraphFile> read_graph_file(
-    std::string_view policy, topology::FileErrors errors = topology::FileErrors::kForOwner);
+    std::string_view policy, topology::FileErrors errors = topology::FileErrors::kForOwner,
+    std::size_t edges_max = topology::kEdgesMax);
 
 }  // namespace syncd

@@ -38,10 +38,9 @@ std::optional<topology::GraphOutline> PeerGraph::plan(std::uint32_t workers,
   const bool unread = spec_.kind == topology::GraphKind::kFile && !spec_.loaded;
   if (workers == 1 && !unread)
     return topology::GraphOutline{1, {{0, 0}}, {true, topology::Weighting::kEqual, ""}};
-  auto graph = topology::outline(spec_, workers, force_, error, limits::kJobEdgesMax);
+  auto graph = topology::outline(spec_, workers, force_, error);
   if (!graph || graph->acceptance.accepted) return graph;
-  const bool by_force =
-      topology::outline(spec_, workers, true, error, limits::kJobEdgesMax)->acceptance.accepted;
+  const bool by_force = topology::outline(spec_, workers, true, error)->acceptance.accepted;
   error = graph->acceptance.reason;
   if (by_force) {
     error += "; force=1 takes it all the same";
@@ -58,7 +57,7 @@ std::string PeerGraph::rebuild(const PolicyHost& host) {
   hosts.reserve(active.size());
   for (const Rank rank : active) hosts.push_back(host.worker(rank).host);
   std::string error;
-  auto made = topology::generate_for_membership(spec_, active, hosts, error, limits::kJobEdgesMax);
+  auto made = topology::generate_for_membership(spec_, active, hosts, error);
   // With a rank that is not in a file's graph, or without the file, nobody has neighbours; the
   // sentence says so.
   const topology::Graph graph =

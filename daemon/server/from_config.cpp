@@ -102,6 +102,7 @@ ServerOptions server_options(const config::Config& config, std::string version) 
   options.engine.defaults = config.job_defaults;
   options.engine.snapshot_every_records = config.snapshot_every_records;
   options.engine.workers_per_job_max = config.workers_per_job_max;
+  options.engine.graph_edges_max = config.graph_edges_max;
   options.engine.workers_max = std::max(limits::kWorkersMax, config.workers_per_job_max);
   options.jobs_per_identity_max = config.jobs_per_identity_max;
   options.jobs = config.jobs;

@@ -46,8 +46,8 @@ inline constexpr std::uint64_t kChangeBytes = 4 * 1024;
 
 // Jobs with the densest graphs: a complete one has about the root of its edges in workers.
 inline constexpr std::uint64_t kEdgesPerWorkerMax = 256;
-static_assert(kEdgesPerWorkerMax * (kEdgesPerWorkerMax - 1) <= limits::kJobEdgesMax &&
-              (kEdgesPerWorkerMax + 1) * kEdgesPerWorkerMax > limits::kJobEdgesMax);
+static_assert(kEdgesPerWorkerMax * (kEdgesPerWorkerMax - 1) <= limits::kGraphEdgesDefault &&
+              (kEdgesPerWorkerMax + 1) * kEdgesPerWorkerMax > limits::kGraphEdgesDefault);
 
 inline constexpr std::array kMemoryTable = {
     MemoryRow{"connections", "limits.connections_max", Per::kDaemon, limits::kConnectionsMax,
@@ -59,8 +59,8 @@ inline constexpr std::array kMemoryTable = {
     MemoryRow{"larger buffers", "kBufferedBytesMax", Per::kDaemon, 1, limits::kBufferedBytesMax},
     MemoryRow{"jobs", "kJobsMax", Per::kDaemon, limits::kJobsMax, kJobBytes},
     MemoryRow{"workers", "kWorkersMax", Per::kDaemon, limits::kWorkersMax, kWorkerBytes},
-    MemoryRow{"edges of graphs", "kJobEdgesMax", Per::kJob, limits::kWorkersMax* kEdgesPerWorkerMax,
-              kEdgeBytes},
+    MemoryRow{"edges of graphs", "limits.graph_edges_max", Per::kJob,
+              limits::kWorkersMax* kEdgesPerWorkerMax, kEdgeBytes},
     MemoryRow{"answers that wait for the disk", "kHeldAnswersMax", Per::kDaemon,
               limits::kHeldAnswersMax, kHeldAnswerBytes},
     MemoryRow{"records that wait for the disk", "limits.store_queue_bytes_max", Per::kDaemon, 2,
@@ -108,8 +108,9 @@ inline constexpr std::array kPieceTable = {
     PieceRow{"a commit's answers", "CommitGate::kReleasedAtOnce", CommitGate::kReleasedAtOnce,
              1'000},
     PieceRow{"a list of jobs", "kJobsMax", limits::kJobsMax, 1'000},
-    PieceRow{"a graph made anew", "kJobEdgesMax", limits::kJobEdgesMax, 250},
-    PieceRow{"a graph's file", "kGraphFileBytesMax", topology::kGraphFileBytesMax, 18},
+    PieceRow{"a graph made anew", "limits.graph_edges_max", limits::kGraphEdgesDefault, 250},
+    PieceRow{"a graph's file", "limits.graph_edges_max",
+             topology::graph_file_bytes_max(limits::kGraphEdgesDefault), 18},
 };
 
 constexpr bool pieces_are_short() {
@@ -139,9 +140,7 @@ static_assert(limits::kHistoryReplyBytesMax + kEntryBytesMax <= kDefaultMaxFrame
 static_assert(net::ConnectionLimits{}.hello_bytes_max <= kDefaultMaxFrameBytes);
 static_assert(limits::kChangesPerConnectionMax <= limits::kChangesMax);
 static_assert(HistoryReads::kPerClientMax <= HistoryReads::kMax);
-static_assert(limits::kJobEdgesMax <= topology::kEdgesMax);
+static_assert(limits::kGraphEdgesDefault <= topology::kEdgesMax);
 static_assert(limits::kWorkersPerJobMax <= topology::kNodesMax);
-// The longest edge of a list, "65535 65534" and its end, for all edges of a job.
-static_assert(topology::kGraphFileBytesMax >= limits::kJobEdgesMax * 12);
 
 }  // namespace syncd::server

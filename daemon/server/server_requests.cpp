@@ -110,7 +110,8 @@ void Server::on_message(ConnectionId connection, wire::Message&& message) {
              {"by", "join"}});
       if (too_many_changes(caller)) return;
     }
-    request.graph_file = read_graph_file(*policy, topology::FileErrors::kForClients);
+    request.graph_file = read_graph_file(*policy, topology::FileErrors::kForClients,
+                                         options_.engine.graph_edges_max);
     make_room_for_job();
     const std::string name = job_made_by(request.body);
     const JobId before = core_.engine().find_job(name);

@@ -192,12 +192,12 @@ class FileDescriptor {
 // The path may come from an administrator elsewhere: a pipe must not block the reader for ever, nor
 // a device fill its memory, and what is opened is what was looked at.
 std::optional<std::string> read_whole_file(const std::string& path, FileErrors errors,
-                                           std::string& error) {
+                                           std::size_t bytes_max, std::string& error) {
   const auto fail = [&](const std::string& why) {
     error = "graph file " + path + " cannot be read: " +
             (errors == FileErrors::kForClients
                  ? "it must be a regular file that the daemon may read, of at most " +
-                       std::to_string(kGraphFileBytesMax) + " bytes"
+                       std::to_string(bytes_max) + " bytes"
                  : why);
     return std::nullopt;
   };
@@ -208,9 +208,9 @@ std::optional<std::string> read_whole_file(const std::string& path, FileErrors e
   if (fstat(fd.get(), &found) != 0) return fail_by_errno();
   if (!S_ISREG(found.st_mode)) return fail("it is not a regular file");
   const auto size = static_cast<std::size_t>(found.st_size);
-  if (size > kGraphFileBytesMax) {
+  if (size > bytes_max) {
     return fail("it has " + std::to_string(size) + " bytes, allowed are at most " +
-                std::to_string(kGraphFileBytesMax));
+                std::to_string(bytes_max));
   }
   std::string text(size, '\0');
   for (std::size_t at = 0; at < size;) {
@@ -233,9 +233,11 @@ std::optional<Graph> parse_graph_text(std::string_view text, const std::string& 
   return graph;
 }
 
-bool load_graph_file(GraphSpec& spec, std::string& error, FileErrors errors) {
+bool load_graph_file(GraphSpec& spec, std::string& error, FileErrors errors,
+                     std::size_t edges_max) {
   if (spec.kind != GraphKind::kFile || spec.loaded) return true;
-  const std::optional<std::string> text = read_whole_file(spec.path, errors, error);
+  const std::optional<std::string> text =
+      read_whole_file(spec.path, errors, graph_file_bytes_max(edges_max), error);
   if (!text) return false;
   GraphReader reader(spec.path, errors);
   std::optional<Graph> graph = reader.read(*text);

@@ -3,8 +3,8 @@
 
 #include <algorithm>
 #include <cmath>
-#include <map>
 #include <numeric>
+#include <unordered_map>
 
 namespace syncd::topology {
 namespace {
@@ -210,44 +210,54 @@ GraphOutline outline_generated(GraphKind kind, std::size_t nodes) {
   return {};
 }
 
-std::string too_many_edges(const GraphSpec& spec, std::size_t edges_max) {
-  return refusal(spec, "it would have more than " + std::to_string(edges_max) +
+std::string too_many_edges(const GraphSpec& spec) {
+  return refusal(spec, "it would have more than " + std::to_string(kEdgesMax) +
                            " edges, which is the limit: a sparse graph such as root_expander "
                            "carries more workers");
 }
 
 // What keeps a graph of so many nodes from being made, whatever their hosts: a sentence.
-std::string check_generate(const GraphSpec& spec, std::size_t nodes, std::size_t edges_max) {
+std::string check_generate(const GraphSpec& spec, std::size_t nodes) {
   if (spec.kind == GraphKind::kFile && !spec.loaded) return not_loaded(spec);
   std::string error = check_count(spec, nodes);
   if (!error.empty()) return error;
-  const bool too_large = spec.kind == GraphKind::kComplete ? nodes * (nodes - 1) > edges_max
-                         : spec.kind == GraphKind::kFile   ? spec.loaded->edges() > edges_max
-                                                           : false;
-  if (too_large) return too_many_edges(spec, edges_max);
+  if (spec.kind == GraphKind::kComplete && nodes * (nodes - 1) > kEdgesMax) {
+    return too_many_edges(spec);
+  }
   return {};
 }
 
+// Nodes by host, in the order of their lowest ones. Without hosts each is alone.
+std::vector<std::vector<Node>> clusters_of(std::size_t nodes, std::span<const std::string> hosts) {
+  std::vector<std::vector<Node>> clusters;
+  std::unordered_map<std::string_view, std::size_t> cluster_of;
+  for (std::size_t i = 0; i < nodes; ++i) {
+    std::size_t cluster = clusters.size();
+    if (!hosts.empty() && !hosts[i].empty()) {
+      cluster = cluster_of.try_emplace(hosts[i], cluster).first->second;
+    }
+    if (cluster == clusters.size()) clusters.emplace_back();
+    clusters[cluster].push_back(static_cast<Node>(i));
+  }
+  return clusters;
+}
+
+std::size_t edges_of(std::span<const std::vector<Node>> clusters) {
+  std::size_t count = 2 * clusters.size();
+  for (const auto& cluster : clusters) count += cluster.size() * (cluster.size() - 1);
+  return count;
+}
+
 std::optional<Graph> make_clustered(const GraphSpec& spec, std::size_t nodes,
-                                    std::span<const std::string> hosts, std::string& error,
-                                    std::size_t edges_max) {
+                                    std::span<const std::string> hosts, std::string& error) {
   if (hosts.size() != nodes) {
     error = refusal(spec, "it needs the host name of each of the " + count_of(nodes, "worker") +
                               ", but " + std::to_string(hosts.size()) + " were given");
     return std::nullopt;
   }
-  std::vector<std::vector<Node>> clusters;  // in the order of their lowest nodes
-  std::map<std::string_view, std::size_t> cluster_of;
-  for (std::size_t i = 0; i < nodes; ++i) {
-    std::size_t cluster = clusters.size();
-    if (!hosts[i].empty()) cluster = cluster_of.try_emplace(hosts[i], cluster).first->second;
-    if (cluster == clusters.size()) clusters.emplace_back();
-    clusters[cluster].push_back(static_cast<Node>(i));
-  }
-  std::size_t count = 2 * clusters.size();
-  for (const auto& cluster : clusters) count += cluster.size() * (cluster.size() - 1);
-  if (count > edges_max) {
-    error = too_many_edges(spec, edges_max);
+  const std::vector<std::vector<Node>> clusters = clusters_of(nodes, hosts);
+  if (edges_of(clusters) > kEdgesMax) {
+    error = too_many_edges(spec);
     return std::nullopt;
   }
   Edges edges;
@@ -263,10 +273,9 @@ std::optional<Graph> make_clustered(const GraphSpec& spec, std::size_t nodes,
 // What keeps the graph of `spec` from being used among these workers as it is: a sentence. Empty,
 // with `graph` set, if nothing does.
 std::string make_connected(const GraphSpec& spec, std::size_t nodes,
-                           std::span<const std::string> hosts, std::size_t edges_max,
-                           Graph& graph) {
+                           std::span<const std::string> hosts, Graph& graph) {
   std::string error;
-  std::optional<Graph> made = generate(spec, nodes, hosts, error, edges_max);
+  std::optional<Graph> made = generate(spec, nodes, hosts, error);
   if (!made) return error;
   if (!is_strongly_connected(*made)) {
     return refusal(spec, "it is not strongly connected with " + count_of(nodes, "worker"));
@@ -323,20 +332,31 @@ std::optional<GraphSpec> parse_graph_spec(std::string_view text, std::string& er
 }
 
 std::optional<Graph> generate(const GraphSpec& spec, std::size_t nodes,
-                              std::span<const std::string> hosts, std::string& error,
-                              std::size_t edges_max) {
-  error = check_generate(spec, nodes, edges_max);
+                              std::span<const std::string> hosts, std::string& error) {
+  error = check_generate(spec, nodes);
   if (!error.empty()) return std::nullopt;
   if (spec.kind == GraphKind::kFile) return *spec.loaded;
-  if (spec.kind == GraphKind::kClustered) {
-    return make_clustered(spec, nodes, hosts, error, edges_max);
-  }
+  if (spec.kind == GraphKind::kClustered) return make_clustered(spec, nodes, hosts, error);
   return Graph(nodes, generator(spec.kind).make(nodes));
 }
 
+std::size_t dense_edges(const GraphSpec& spec, std::size_t nodes,
+                        std::span<const std::string> hosts) {
+  switch (spec.kind) {
+    case GraphKind::kComplete:
+      return nodes * (std::max<std::size_t>(nodes, 1) - 1);
+    case GraphKind::kClustered:
+      return hosts.empty() ? 0 : edges_of(clusters_of(nodes, hosts));
+    case GraphKind::kFile:
+      return spec.loaded ? spec.loaded->edges() : 0;
+    default:
+      return 0;
+  }
+}
+
 std::optional<GraphOutline> outline(const GraphSpec& spec, std::size_t nodes, bool force,
-                                    std::string& error, std::size_t edges_max) {
-  error = check_generate(spec, nodes, edges_max);
+                                    std::string& error) {
+  error = check_generate(spec, nodes);
   if (!error.empty()) return std::nullopt;
   if (spec.kind != GraphKind::kFile) return outline_generated(spec.kind, nodes);
   GraphOutline out{nodes, {}, accept_for_job(*spec.loaded, force)};
@@ -365,17 +385,16 @@ std::string nearest_for_job(const GraphSpec& spec, std::size_t nodes, bool force
 std::optional<MembershipGraph> generate_for_membership(const GraphSpec& spec,
                                                        std::span<const Node> active,
                                                        std::span<const std::string> hosts,
-                                                       std::string& error, std::size_t edges_max) {
+                                                       std::string& error) {
   if (spec.kind == GraphKind::kFile) return reduced_file_graph(spec, active, error);
   MembershipGraph result;
   result.graph = Graph(active.size(), {});
   if (active.size() <= 1) return result;
-  const std::string why = make_connected(spec, active.size(), hosts, edges_max, result.graph);
+  const std::string why = make_connected(spec, active.size(), hosts, result.graph);
   if (why.empty()) return result;
   std::optional<GraphKind> relative = generator(spec.kind).relative;
   while (relative &&
-         !make_connected({*relative, "", nullptr}, active.size(), {}, edges_max, result.graph)
-              .empty()) {
+         !make_connected({*relative, "", nullptr}, active.size(), {}, result.graph).empty()) {
     relative = generator(*relative).relative;
   }
   if (!relative) {

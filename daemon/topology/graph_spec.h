@@ -4,6 +4,7 @@
 // does I/O.
 #pragma once
 
+#include <algorithm>
 #include <memory>
 #include <optional>
 #include <span>
@@ -18,9 +19,11 @@ namespace syncd::topology {
 // More workers than any job may have, and as many edges as fit in 256 MiB: no graph is larger.
 inline constexpr std::size_t kNodesMax = 1'000'000;
 inline constexpr std::size_t kEdgesMax = std::size_t{1} << 24;
-// More edges, as text, than a job may have. It is read on the thread that serves everybody, which
-// takes about 10 ns a byte.
-inline constexpr std::size_t kGraphFileBytesMax = std::size_t{1} << 20;
+// Text of a graph with so many edges: 16 bytes are "65535 65534", its end, and some of a comment.
+// It is read on the thread that serves everybody, in about 10 ns a byte.
+constexpr std::size_t graph_file_bytes_max(std::size_t edges_max) {
+  return std::min(16 * edges_max, std::size_t{1} << 24);
+}
 
 enum class GraphKind : std::uint8_t {
   kComplete,      // every two nodes, both ways
@@ -73,9 +76,9 @@ enum class FileErrors : std::uint8_t { kForOwner, kForClients };
 
 // Does nothing unless the specification is a file that is not loaded yet: what was once read stays,
 // whatever becomes of the file. False: `error` names the file (and the line). A pipe or a device is
-// refused and does not block.
-bool load_graph_file(GraphSpec& spec, std::string& error,
-                     FileErrors errors = FileErrors::kForOwner);
+// refused and does not block, and so is a file that is longer than graph_file_bytes_max().
+bool load_graph_file(GraphSpec& spec, std::string& error, FileErrors errors = FileErrors::kForOwner,
+                     std::size_t edges_max = kEdgesMax);
 
 // The edge list that parse_graph_text makes the same graph of.
 std::string to_edge_list(const Graph& graph);
@@ -85,10 +88,15 @@ std::string to_edge_list(const Graph& graph);
 // A graph of exactly `nodes` nodes, not checked for what a job needs (accept_for_job does that).
 // `hosts`: a host name per node, which only `clustered` reads; an empty name is a host of its own.
 // Empty: `error` says why and, where it is the number, names the nearest that would do. A file that
-// was not loaded is an error, and so are more edges than `edges_max`. O(n + m).
+// was not loaded is an error, and so are more edges than kEdgesMax. O(n + m).
 std::optional<Graph> generate(const GraphSpec& spec, std::size_t nodes,
-                              std::span<const std::string> hosts, std::string& error,
-                              std::size_t edges_max = kEdgesMax);
+                              std::span<const std::string> hosts, std::string& error);
+
+// Edges of the graph among so many nodes, where they may be many more than the nodes; 0 for a kind
+// in which a node has four at most. `hosts` as in generate(); without them each node has its own.
+// O(1), and O(nodes) for `clustered`.
+std::size_t dense_edges(const GraphSpec& spec, std::size_t nodes,
+                        std::span<const std::string> hosts);
 
 // What a job must know of the graph before anybody has joined.
 struct GraphOutline {
@@ -107,7 +115,7 @@ struct GraphOutline {
 // generated: a client names any number of workers, and waits for the answer together with all
 // others. O(n + m) for a file's.
 std::optional<GraphOutline> outline(const GraphSpec& spec, std::size_t nodes, bool force,
-                                    std::string& error, std::size_t edges_max = kEdgesMax);
+                                    std::string& error);
 
 // Where accept_for_job refuses a generated graph of `nodes` nodes: "; the nearest are 5 and 7", the
 // closest numbers on either side, up to 8 away, that it takes. Empty: there are none, or the graph
@@ -129,7 +137,7 @@ struct MembershipGraph {
 //    no such number, or gives a graph that is not strongly connected (halton with 6 workers), the
 //    nearest relative stands in: ring_based for double_ring with an even number, else ring; for
 //    halton ring_directed. They have the same direction, equal weights and at most the same degree.
-//    For complete and clustered with more than `edges_max` edges it is ring.
+//    For complete and clustered with more than kEdgesMax edges it is ring.
 //  - a file's graph only loses nodes; if what is left is not strongly connected, `note` says so,
 //  and
 //    the graph is given all the same.
@@ -138,7 +146,6 @@ struct MembershipGraph {
 std::optional<MembershipGraph> generate_for_membership(const GraphSpec& spec,
                                                        std::span<const Node> active,
                                                        std::span<const std::string> hosts,
-                                                       std::string& error,
-                                                       std::size_t edges_max = kEdgesMax);
+                                                       std::string& error);
 
 }  // namespace syncd::topology

@@ -247,6 +247,7 @@ TEST_F(LoadTest, EveryWrongValueIsNamedWithItsLine) {
       {"listen.control", "\"control.sock\""},
       {"listen.admin", "7118"},
       {"limits.workers_per_job_max", "\"many\""},
+      {"limits.graph_edges_max", "16777217"},
       {"limits.jobs_per_identity_max", "0"},
       {"limits.connections_per_identity_max", "0"},
       {"tls.certificate", "7"},

@@ -236,6 +236,56 @@ TEST(EngineLimits, ANewJobIsAboveTheEpochsOfThoseThatAreForgotten) {
   EXPECT_EQ(effects.records.at(0).epoch, 8U);
 }
 
+// A job that is made, or that grows, keeps to the limit; one of the store has the graph that it
+// had, and so has a worker of it that was lost.
+TEST(EngineLimits, EdgesOfANewGraphAreBounded) {
+  for (const char* policy : {"hop:complete", "notify_ack:clustered"}) {
+    SCOPED_TRACE(policy);
+    Crowd old(policy, 4);  // 12 edges, or 14 on one host
+    for (Rank rank = 0; rank < 4; ++rank) old.begin(rank, 0);
+    EngineOptions options;
+    options.graph_edges_max = 8;
+    Engine engine(options);
+    std::string error;
+    ASSERT_TRUE(engine.restore(nullptr, old.records(), error)) << error;
+    engine.finish_restore(0);
+    const auto ask = [&](wire::Body body) {
+      Effects effects;
+      engine.step(Request{{1, 1}, std::move(body)}, 0, effects);
+      return effects.replies.empty() ? wire::Body() : effects.replies.back().body;
+    };
+    const auto join = [&](const std::string& job, const std::string& name) {
+      wire::Join request;
+      request.job = job;
+      request.name = name;
+      request.host = "h";
+      return ask(request);
+    };
+    const auto expect_refused = [&](const wire::Body& body) {
+      ASSERT_TRUE(std::holds_alternative<wire::Error>(body));
+      const auto& refused = std::get<wire::Error>(body);
+      EXPECT_EQ(refused.status, Status::kLimit);
+      EXPECT_THAT(refused.message, HasSubstr("this daemon allows 8 (limits.graph_edges_max)"));
+    };
+    ask(wire::ManageWorkerRequest{"train", "w3", wire::WorkerAction::kKick, "", 0});
+    EXPECT_TRUE(std::holds_alternative<wire::Joined>(join("train", "w3")));
+    expect_refused(join("train", "w4"));
+
+    EXPECT_TRUE(std::holds_alternative<wire::Ok>(ask(wire::CreateJobRequest{"new", policy, 3, 0})));
+    for (const char* name : {"a", "b", "c"}) {
+      EXPECT_TRUE(std::holds_alternative<wire::Joined>(join("new", name))) << name;
+    }
+    expect_refused(join("new", "d"));
+  }
+  EngineOptions options;
+  options.graph_edges_max = 8;
+  Engine engine(options);
+  Effects effects;
+  engine.step(Request{{1, 1}, wire::CreateJobRequest{"train", "hop:complete", 4, 0}}, 0, effects);
+  const auto& refused = std::get<wire::Error>(effects.replies.at(0).body);
+  EXPECT_THAT(refused.message, HasSubstr("is to have a graph of 12 edges: this daemon allows 8"));
+}
+
 // Whatever a client sends comes back in an error's text, which must fit a frame.
 TEST(EngineLimits, AnswersStayShortWhateverTheNames) {
   Crowd crowd("asp", 1);

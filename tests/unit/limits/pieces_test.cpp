@@ -252,13 +252,14 @@ TEST_F(Pieces, GraphsMadeAnew) {
     ASSERT_EQ(world_->answers().size(), 1U);
     const auto* error = std::get_if<wire::Error>(&world_->answers().front());
     ASSERT_NE(error, nullptr);
-    EXPECT_NE(error->message.find("more than 65536 edges"), std::string::npos) << error->message;
+    EXPECT_NE(error->message.find("limits.graph_edges_max"), std::string::npos) << error->message;
   }
 }
 
 TEST_F(Pieces, GraphsOfAFile) {
   std::string text;
-  for (std::uint32_t i = 0; text.size() + 12 < topology::kGraphFileBytesMax; ++i) {
+  for (std::uint32_t i = 0;
+       text.size() + 12 < topology::graph_file_bytes_max(limits::kGraphEdgesDefault); ++i) {
     text += std::to_string(i / 2) + " " + std::to_string((i / 2 + 1 + i % 2) % 40'000) + "\n";
   }
   std::optional<topology::Graph> graph;

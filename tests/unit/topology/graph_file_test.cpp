@@ -124,7 +124,7 @@ TEST_F(GraphFile, ClientsLearnNothingOfIt) {
   EXPECT_EQ(error, unreadable);
   std::filesystem::remove(path_);
   write("");
-  std::filesystem::resize_file(path_, kGraphFileBytesMax + 1);
+  std::filesystem::resize_file(path_, graph_file_bytes_max(kEdgesMax) + 1);
   EXPECT_FALSE(load_graph_file(spec, error, FileErrors::kForClients));
   EXPECT_EQ(error, unreadable);
   EXPECT_FALSE(load_graph_file(spec, error));

@@ -237,24 +237,19 @@ TEST(Membership, ARingStandsInForAGraphOfTooManyEdges) {
     EXPECT_THAT(made->note,
                 AllOf(HasSubstr("more than 16777216 edges"), HasSubstr("ring stands in for it")));
   }
-  const std::vector<Node> some(many.begin(), many.begin() + 20);
-  const auto made = generate_for_membership(spec_of("complete"), some, {}, error, 379);
-  ASSERT_TRUE(made) << error;
-  EXPECT_EQ(made->graph, make("ring", 20));
-  EXPECT_EQ(generate_for_membership(spec_of("complete"), some, {}, error, 380)->note, "");
 }
 
-TEST(Generate, MayBeBoundedByTheirEdges) {
+TEST(Generate, DenseEdgesAreAsManyAsAreMade) {
   std::string error;
   GraphSpec file = spec_of("file:mine");
   file.loaded = std::make_shared<const Graph>(make("ring", 10));
-  const std::vector<std::string> one_host(10, "a");
-  for (const auto& [spec, edges] : {std::pair(spec_of("complete"), 90U),
-                                    std::pair(spec_of("clustered"), 92U), std::pair(file, 20U)}) {
-    EXPECT_FALSE(generate(spec, 10, one_host, error, edges - 1));
-    EXPECT_THAT(error, HasSubstr("more than " + std::to_string(edges - 1) + " edges"));
-    EXPECT_TRUE(generate(spec, 10, one_host, error, edges)) << error;
+  const std::vector<std::string> hosts = {"a", "a", "a", "a", "b", "b", "b", "", "", "c"};
+  for (const GraphSpec& spec : {spec_of("complete"), spec_of("clustered"), file}) {
+    EXPECT_EQ(dense_edges(spec, 10, hosts), generate(spec, 10, hosts, error)->edges());
   }
+  EXPECT_EQ(dense_edges(spec_of("complete"), 0, {}), 0U);
+  EXPECT_EQ(dense_edges(spec_of("clustered"), 10, {}), 0U) << "not known yet";
+  EXPECT_EQ(dense_edges(spec_of("ring_based"), 10, {}), 0U) << "not dense";
 }
 
 TEST(Membership, FilesOnlyLoseNodes) {
