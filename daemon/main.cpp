@@ -18,22 +18,22 @@
 #include <string>
 #include <string_view>
 
-#include "daemon/admin/admin_server.h"
-#include "daemon/admin/loop_monitor.h"
-#include "daemon/admin/metrics.h"
-#include "daemon/admin/notify.h"
-#include "daemon/config/config.h"
-#include "daemon/config/named_files.h"
-#include "daemon/config/settings.h"
-#include "daemon/log.h"
-#include "daemon/net/inherited_sockets.h"
-#include "daemon/net/loop_guard.h"
-#include "daemon/server/from_config.h"
-#include "daemon/server/log_text.h"
-#include "daemon/server/server.h"
-#include "daemon/store/store.h"
-#include "proto/check.h"
-#include "proto/tls.h"
+#include "daemon/edge/admin/admin_server.h"
+#include "daemon/edge/admin/loop_monitor.h"
+#include "daemon/edge/admin/metrics.h"
+#include "daemon/edge/admin/notify.h"
+#include "daemon/edge/config/config.h"
+#include "daemon/edge/config/named_files.h"
+#include "daemon/edge/config/settings.h"
+#include "daemon/edge/log/log.h"
+#include "daemon/edge/net/inherited_sockets.h"
+#include "daemon/edge/net/loop_guard.h"
+#include "daemon/edge/server/from_config.h"
+#include "daemon/edge/server/log_text.h"
+#include "daemon/edge/server/server.h"
+#include "daemon/edge/store/store.h"
+#include "proto/base/check.h"
+#include "proto/transport/tls.h"
 
 namespace {
 

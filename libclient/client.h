@@ -12,7 +12,7 @@
 #include "libclient/endpoint.h"
 #include "libclient/fork_mark.h"
 #include "libclient/session.h"
-#include "proto/tls.h"
+#include "proto/transport/tls.h"
 
 namespace syncd::client {
 

@@ -15,7 +15,7 @@
 #include <system_error>
 #include <utility>
 
-#include "proto/check.h"
+#include "proto/base/check.h"
 
 namespace syncd::client {
 namespace {

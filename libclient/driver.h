@@ -21,7 +21,7 @@
 #include "libclient/lookup.h"
 #include "libclient/session.h"
 #include "libclient/stream.h"
-#include "proto/tls.h"
+#include "proto/transport/tls.h"
 
 namespace syncd::client {
 

@@ -6,8 +6,8 @@
 #include <charconv>
 #include <utility>
 
-#include "proto/defaults.h"
-#include "proto/host.h"
+#include "proto/base/defaults.h"
+#include "proto/base/host.h"
 
 namespace syncd::client {
 namespace {

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "proto/check.h"
+#include "proto/base/check.h"
 
 namespace syncd::client {
 namespace {

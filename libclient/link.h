@@ -12,7 +12,7 @@
 #include <string_view>
 #include <vector>
 
-#include "proto/wire.h"
+#include "proto/wire/wire.h"
 
 namespace syncd::client {
 

@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "proto/announce.h"
-#include "proto/check.h"
+#include "proto/base/check.h"
+#include "proto/wire/announce.h"
 
 namespace syncd::client {
 

@@ -25,9 +25,9 @@
 #include <vector>
 
 #include "libclient/link.h"
-#include "proto/explanation.h"
-#include "proto/status.h"
-#include "proto/wire.h"
+#include "proto/base/status.h"
+#include "proto/wire/explanation.h"
+#include "proto/wire/wire.h"
 
 namespace syncd::client {
 

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "libclient/session.h"
-#include "proto/check.h"
+#include "proto/base/check.h"
 
 namespace syncd::client {
 

@@ -1,7 +1,7 @@
 // The session's sentences: what a caller is told when a call fails. Same thread as the session.
 #include "libclient/session.h"
 
-#include "proto/check.h"
+#include "proto/base/check.h"
 
 namespace syncd::client {
 

@@ -13,7 +13,7 @@
 #include <string_view>
 #include <vector>
 
-#include "proto/tls.h"
+#include "proto/transport/tls.h"
 
 namespace syncd::client {
 

@@ -22,7 +22,7 @@
 #include <string>
 #include <type_traits>
 
-#include "proto/check.h"
+#include "proto/base/check.h"
 
 namespace syncd::client {
 

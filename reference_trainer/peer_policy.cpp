@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "daemon/policies/policy_text.h"
+#include "daemon/core/policies/policy_text.h"
 #include "libclient/update_queue.h"
 
 namespace syncd::trainer {

@@ -6,10 +6,10 @@
 
 #include <cctype>
 
-#include "daemon/engine/job_spec.h"
-#include "daemon/engine/policy.h"
-#include "daemon/policies/graph_file.h"
-#include "daemon/policies/policy_text.h"
+#include "daemon/core/engine/job_spec.h"
+#include "daemon/core/engine/policy.h"
+#include "daemon/core/policies/graph_file.h"
+#include "daemon/core/policies/policy_text.h"
 #include "reference_trainer/data_file.h"
 
 namespace syncd::trainer {

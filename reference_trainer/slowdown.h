@@ -1,12 +1,12 @@
 // --slowdown of a run. The simulator parses it and draws the slow iterations
-// (daemon/sim/slowdown.h), so that a text and a seed mean the same with a clock and with
+// (daemon/tools/sim/slowdown.h), so that a text and a seed mean the same with a clock and with
 // --virtual-time. Pure functions.
 #pragma once
 
 #include <stdexcept>
 #include <string_view>
 
-#include "daemon/sim/slowdown.h"
+#include "daemon/tools/sim/slowdown.h"
 #include "reference_trainer/workload.h"
 
 namespace syncd::trainer {

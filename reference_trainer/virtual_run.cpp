@@ -12,10 +12,10 @@
 #include <stdexcept>
 #include <utility>
 
-#include "daemon/engine/limits.h"
-#include "daemon/policies/graph_file.h"
-#include "daemon/sim/model.h"
-#include "daemon/sim/simulation.h"
+#include "daemon/core/engine/limits.h"
+#include "daemon/core/policies/graph_file.h"
+#include "daemon/tools/sim/model.h"
+#include "daemon/tools/sim/simulation.h"
 #include "reference_trainer/clock.h"
 #include "reference_trainer/interrupts.h"
 #include "reference_trainer/peer_policy.h"

@@ -1,7 +1,7 @@
 // One run in virtual time: the workers' minibatches are really computed, one after the other in
 // this process, and the time that they take is what an iteration-time distribution says. The daemon
-// is its own engine, driven by the simulator (daemon/sim). So forty or a thousand workers train on
-// any machine, and the same settings give the same result, bit for bit, on one machine.
+// is its own engine, driven by the simulator (daemon/tools/sim). So forty or a thousand workers
+// train on any machine, and the same settings give the same result, bit for bit, on one machine.
 #pragma once
 
 #include <string>

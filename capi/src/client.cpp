@@ -19,7 +19,7 @@
 #include "libclient/driver.h"
 #include "members.h"
 #include "options.h"
-#include "proto/announce.h"
+#include "proto/wire/announce.h"
 #include "syncd/client.h"
 
 #ifndef SYNCD_VERSION_STRING

@@ -7,7 +7,7 @@
 #include <string>
 #include <string_view>
 
-#include "proto/status.h"
+#include "proto/base/status.h"
 #include "syncd/client.h"
 
 struct syncd_error {

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "proto/explanation.h"
+#include "proto/wire/explanation.h"
 #include "syncd/client.h"
 
 struct syncd_explanation {

@@ -16,10 +16,10 @@
 #include <system_error>
 #include <utility>
 
-#include "proto/announce.h"
-#include "proto/defaults.h"
-#include "proto/plain_text.h"
-#include "proto/secret_file.h"
+#include "proto/base/defaults.h"
+#include "proto/base/plain_text.h"
+#include "proto/transport/secret_file.h"
+#include "proto/wire/announce.h"
 
 namespace syncd::capi {
 namespace {

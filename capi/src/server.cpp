@@ -13,9 +13,9 @@
 #include <utility>
 #include <vector>
 
-#include "daemon/config/config.h"
-#include "daemon/server/log_text.h"
-#include "daemon/server/server_thread.h"
+#include "daemon/edge/config/config.h"
+#include "daemon/edge/server/log_text.h"
+#include "daemon/edge/server/server_thread.h"
 #include "error.h"
 #include "options.h"
 

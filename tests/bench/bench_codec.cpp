@@ -7,8 +7,8 @@
 #include <memory>
 #include <string>
 
-#include "daemon/engine/engine.h"
-#include "proto/wire.h"
+#include "daemon/core/engine/engine.h"
+#include "proto/wire/wire.h"
 #include "tests/bench/ratio_reporter.h"
 
 namespace syncd::bench {

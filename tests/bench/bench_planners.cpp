@@ -12,10 +12,10 @@
 #include <utility>
 #include <vector>
 
-#include "daemon/planners/abort_tuner.h"
-#include "daemon/planners/dssp_controller.h"
-#include "daemon/planners/radix_sort.h"
-#include "daemon/planners/zipline.h"
+#include "daemon/core/planners/abort_tuner.h"
+#include "daemon/core/planners/dssp_controller.h"
+#include "daemon/core/planners/radix_sort.h"
+#include "daemon/core/planners/zipline.h"
 #include "tests/bench/ratio_reporter.h"
 
 namespace syncd::bench {

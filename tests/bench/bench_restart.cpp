@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "daemon/store/store.h"
+#include "daemon/edge/store/store.h"
 #include "support/daemon.h"
 #include "tests/bench/measure.h"
 #include "tests/bench/table.h"

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "daemon/engine/engine.h"
-#include "daemon/sim/simulation.h"
+#include "daemon/core/engine/engine.h"
+#include "daemon/tools/sim/simulation.h"
 
 namespace syncd::bench {
 namespace {

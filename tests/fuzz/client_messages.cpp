@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "daemon/net/session.h"
+#include "daemon/edge/net/session.h"
 #include "libclient/session.h"
 #include "tests/fuzz/check.h"
 

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "daemon/config/config.h"
+#include "daemon/edge/config/config.h"
 #include "tests/fuzz/check.h"
 
 namespace {

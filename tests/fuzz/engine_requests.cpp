@@ -14,7 +14,7 @@
 #include <utility>
 #include <vector>
 
-#include "daemon/server/core.h"
+#include "daemon/edge/server/core.h"
 #include "tests/fuzz/check.h"
 #include "tests/fuzz/engine_watch.h"
 #include "tests/support/choices.h"

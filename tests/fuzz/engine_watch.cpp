@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <charconv>
 
-#include "daemon/engine/limits.h"
-#include "proto/plain_text.h"
+#include "daemon/core/engine/limits.h"
+#include "proto/base/plain_text.h"
 
 namespace syncd::fuzz {
 namespace {

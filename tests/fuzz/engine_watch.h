@@ -11,7 +11,7 @@
 #include <tuple>
 #include <vector>
 
-#include "daemon/engine/engine.h"
+#include "daemon/core/engine/engine.h"
 #include "tests/fuzz/check.h"
 
 namespace syncd::fuzz {

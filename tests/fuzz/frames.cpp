@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "proto/wire.h"
+#include "proto/wire/wire.h"
 #include "tests/fuzz/check.h"
 #include "tests/support/choices.h"
 

@@ -6,8 +6,8 @@
 #include <string>
 #include <variant>
 
-#include "daemon/net/admission.h"
-#include "daemon/net/session.h"
+#include "daemon/edge/net/admission.h"
+#include "daemon/edge/net/session.h"
 #include "tests/fuzz/check.h"
 #include "tests/fuzz/memory_file.h"
 #include "tests/support/choices.h"

@@ -1,5 +1,5 @@
 // The head of a request to the admin pages, as it arrives: bytes.
-#include "daemon/admin/http.h"
+#include "daemon/edge/admin/http.h"
 
 #include <cstddef>
 #include <cstdint>

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <string>
 
-#include "proto/wire.h"
+#include "proto/wire/wire.h"
 #include "tests/fuzz/check.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {

@@ -6,11 +6,11 @@
 #include <string>
 #include <vector>
 
-#include "daemon/engine/policy.h"
-#include "daemon/policies/policy_text.h"
-#include "daemon/topology/bounds.h"
-#include "daemon/topology/graph_spec.h"
-#include "daemon/topology/spectral.h"
+#include "daemon/core/engine/policy.h"
+#include "daemon/core/policies/policy_text.h"
+#include "daemon/core/topology/bounds.h"
+#include "daemon/core/topology/graph_spec.h"
+#include "daemon/core/topology/spectral.h"
 #include "tests/fuzz/check.h"
 
 namespace {

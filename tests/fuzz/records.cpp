@@ -9,9 +9,9 @@
 #include <string>
 #include <vector>
 
-#include "daemon/engine/engine.h"
-#include "daemon/engine/limits.h"
-#include "daemon/store/record_codec.h"
+#include "daemon/core/engine/engine.h"
+#include "daemon/core/engine/limits.h"
+#include "daemon/edge/store/record_codec.h"
 #include "tests/fuzz/check.h"
 
 namespace {

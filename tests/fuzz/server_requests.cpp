@@ -25,10 +25,10 @@
 #include <utility>
 #include <vector>
 
-#include "daemon/net/loop_guard.h"
-#include "daemon/server/server.h"
-#include "daemon/store/record_codec.h"
-#include "proto/defaults.h"
+#include "daemon/edge/net/loop_guard.h"
+#include "daemon/edge/server/server.h"
+#include "daemon/edge/store/record_codec.h"
+#include "proto/base/defaults.h"
 #include "tests/fuzz/check.h"
 #include "tests/fuzz/memory_file.h"
 #include "tests/support/choices.h"

@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "daemon/store/record_codec.h"
-#include "daemon/store/rocks_log.h"
+#include "daemon/edge/store/record_codec.h"
+#include "daemon/edge/store/rocks_log.h"
 #include "tests/fuzz/check.h"
 
 namespace {

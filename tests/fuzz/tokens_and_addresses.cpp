@@ -5,10 +5,10 @@
 #include <string>
 #include <vector>
 
-#include "daemon/net/address.h"
-#include "daemon/net/admission.h"
+#include "daemon/edge/net/address.h"
+#include "daemon/edge/net/admission.h"
 #include "libclient/endpoint.h"
-#include "proto/secret_file.h"
+#include "proto/transport/secret_file.h"
 #include "tests/fuzz/check.h"
 #include "tests/fuzz/memory_file.h"
 

@@ -15,7 +15,7 @@
  * Parameters: N and a graph (graphs.pml), MAX_IG, BACKUP (in-neighbours whose update a collect may
  * lack), SKIP (iterations that a jump has at most; 0: never) and TRIGGER, SLOTS. PAPER_SKIP models
  * a jump as the paper's text has it, which waits for the updates of the iteration before its target
- * and deadlocks; the daemon jumps only where it can collect at once (daemon/policies/hop.h).
+ * and deadlocks; the daemon jumps only where it can collect at once (daemon/core/policies/hop.h).
  */
 #include "graphs.pml"
 

@@ -1,4 +1,4 @@
-/* NOTIFY-ACK on a fixed graph (ASAP, section on NOTIFY-ACK; daemon/policies/notify_ack.h): one
+/* NOTIFY-ACK on a fixed graph (ASAP, section on NOTIFY-ACK; daemon/core/policies/notify_ack.h): one
  * update slot an edge, which the sender may overwrite once the receiver has acknowledged its former
  * contents. Iterations are counted from a base that moves along with the slowest worker, so what is
  * checked holds however long a job runs.

@@ -7,7 +7,7 @@
 #include <map>
 #include <utility>
 
-#include "daemon/engine/types.h"
+#include "daemon/core/engine/types.h"
 
 namespace syncd::simulation {
 

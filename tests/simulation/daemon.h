@@ -14,11 +14,11 @@
 #include <vector>
 
 #include "agenda.h"
-#include "daemon/net/session.h"
-#include "daemon/server/core.h"
+#include "daemon/edge/net/session.h"
+#include "daemon/edge/server/core.h"
 #include "disk.h"
 #include "network.h"
-#include "proto/wire.h"
+#include "proto/wire/wire.h"
 #include "tests/support/random.h"
 
 namespace syncd::simulation {

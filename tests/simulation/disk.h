@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "agenda.h"
-#include "daemon/store/record_codec.h"
-#include "daemon/store/store.h"
+#include "daemon/edge/store/record_codec.h"
+#include "daemon/edge/store/store.h"
 #include "tests/support/random.h"
 
 namespace syncd::simulation {

@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
-#include "daemon/store/rocks_database.h"
-#include "daemon/store/store.h"
+#include "daemon/edge/store/rocks_database.h"
+#include "daemon/edge/store/store.h"
 #include "rocks_disk.h"
 #include "rocks_world.h"
 #include "tests/support/property_runs.h"

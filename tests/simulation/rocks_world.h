@@ -1,5 +1,5 @@
-// The store on RocksDB (daemon/store), with RocksDB itself, on a disk that loses its power. See
-// run_rocks_world().
+// The store on RocksDB (daemon/edge/store), with RocksDB itself, on a disk that loses its power.
+// See run_rocks_world().
 #pragma once
 
 #include <cstdint>

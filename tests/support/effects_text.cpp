@@ -7,7 +7,7 @@
 #include <utility>
 #include <variant>
 
-#include "daemon/engine/job_spec.h"
+#include "daemon/core/engine/job_spec.h"
 
 namespace syncd::test {
 namespace {

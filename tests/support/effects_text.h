@@ -6,10 +6,10 @@
 #include <functional>
 #include <string>
 
-#include "daemon/engine/effects.h"
-#include "daemon/engine/record.h"
-#include "daemon/engine/types.h"
-#include "proto/wire.h"
+#include "daemon/core/engine/effects.h"
+#include "daemon/core/engine/record.h"
+#include "daemon/core/engine/types.h"
+#include "proto/wire/wire.h"
 
 namespace syncd::test {
 

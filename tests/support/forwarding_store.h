@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "daemon/store/store.h"
+#include "daemon/edge/store/store.h"
 
 namespace syncd::test {
 

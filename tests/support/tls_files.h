@@ -13,7 +13,7 @@
 #include <utility>
 #include <vector>
 
-#include "daemon/ctl/certificates.h"
+#include "daemon/tools/ctl/certificates.h"
 
 namespace syncd::test {
 

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "proto/tls.h"
+#include "proto/transport/tls.h"
 #include "support/deadline.h"
 
 namespace syncd::test {

@@ -11,7 +11,7 @@
 #include <variant>
 #include <vector>
 
-#include "proto/wire.h"
+#include "proto/wire/wire.h"
 #include "support/deadline.h"
 
 namespace syncd::test {

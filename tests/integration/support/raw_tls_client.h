@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "proto/tls.h"
+#include "proto/transport/tls.h"
 #include "support/raw_client.h"
 
 namespace syncd::test {

@@ -1,5 +1,5 @@
 // The pages beside a loop that the test runs, or lets stand still.
-#include "daemon/admin/admin_server.h"
+#include "daemon/edge/admin/admin_server.h"
 
 #include <gmock/gmock.h>
 

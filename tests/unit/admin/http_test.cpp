@@ -1,5 +1,5 @@
 // Heads of HTTP requests, good and bad, in one piece and in bytes.
-#include "daemon/admin/http.h"
+#include "daemon/edge/admin/http.h"
 
 #include <gmock/gmock.h>
 

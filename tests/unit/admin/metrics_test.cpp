@@ -1,6 +1,6 @@
 // The metrics' text, and that the table, the documentation, the dashboard and the alerts name the
 // same metrics.
-#include "daemon/admin/metrics.h"
+#include "daemon/edge/admin/metrics.h"
 
 #include <gmock/gmock.h>
 

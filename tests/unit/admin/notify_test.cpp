@@ -1,5 +1,5 @@
 // Datagrams for a service manager, read by a socket that stands for it.
-#include "daemon/admin/notify.h"
+#include "daemon/edge/admin/notify.h"
 
 #include <gtest/gtest.h>
 #include <sys/socket.h>

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "../libclient/fake_server.h"
-#include "proto/status.h"
+#include "proto/base/status.h"
 
 namespace syncd {
 namespace {

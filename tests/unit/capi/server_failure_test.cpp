@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "embedded_server.h"
-#include "proto/check.h"
+#include "proto/base/check.h"
 #include "support/c_api.h"
 #include "support/files.h"
 

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "proto/status.h"
+#include "proto/base/status.h"
 
 namespace syncd {
 namespace {

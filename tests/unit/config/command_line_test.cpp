@@ -1,7 +1,7 @@
 #include <gtest/gtest.h>
 
-#include "daemon/config/config.h"
-#include "daemon/config/settings.h"
+#include "daemon/edge/config/config.h"
+#include "daemon/edge/config/settings.h"
 
 namespace syncd::config {
 namespace {

@@ -1,4 +1,4 @@
-#include "daemon/config/duration.h"
+#include "daemon/edge/config/duration.h"
 
 #include <gtest/gtest.h>
 

@@ -7,9 +7,9 @@
 #include <fstream>
 #include <set>
 
-#include "daemon/config/config.h"
-#include "daemon/config/settings.h"
-#include "daemon/topology/graph_spec.h"
+#include "daemon/core/topology/graph_spec.h"
+#include "daemon/edge/config/config.h"
+#include "daemon/edge/config/settings.h"
 #include "support/files.h"
 
 namespace syncd::config {

@@ -1,4 +1,4 @@
-#include "daemon/config/suggest.h"
+#include "daemon/edge/config/suggest.h"
 
 #include <gtest/gtest.h>
 

@@ -1,9 +1,9 @@
 // What syncbench computes out of what it has seen.
-#include "daemon/bench/figures.h"
+#include "daemon/tools/bench/figures.h"
 
 #include <gmock/gmock.h>
 
-#include "daemon/bench/report.h"
+#include "daemon/tools/bench/report.h"
 
 namespace syncd::bench {
 namespace {

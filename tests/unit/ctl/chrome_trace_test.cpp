@@ -1,6 +1,6 @@
 // A history as a trace: valid JSON, slices in order and without overlap on each track, and nothing
 // of the history left out.
-#include "daemon/ctl/chrome_trace.h"
+#include "daemon/tools/ctl/chrome_trace.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,6 +1,6 @@
 // The tool's connection against daemons that answer, refuse, fall silent or go away. Each stands on
 // a thread of its own and is scripted by the test.
-#include "daemon/ctl/daemon_link.h"
+#include "daemon/tools/ctl/daemon_link.h"
 
 #include <gmock/gmock.h>
 #include <sys/socket.h>
@@ -12,10 +12,10 @@
 #include <functional>
 #include <thread>
 
-#include "daemon/ctl/history.h"
-#include "daemon/engine/limits.h"
-#include "daemon/server/history_reply.h"
-#include "daemon/store/record_codec.h"
+#include "daemon/core/engine/limits.h"
+#include "daemon/edge/server/history_reply.h"
+#include "daemon/edge/store/record_codec.h"
+#include "daemon/tools/ctl/history.h"
 #include "support/files.h"
 
 namespace syncd::ctl {

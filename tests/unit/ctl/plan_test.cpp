@@ -1,5 +1,5 @@
 // syncctl plan: the formats, both ways, and what it says of bad input.
-#include "daemon/ctl/plan.h"
+#include "daemon/tools/ctl/plan.h"
 
 #include <gmock/gmock.h>
 
@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
-#include "daemon/ctl/commands.h"
+#include "daemon/tools/ctl/commands.h"
 
 namespace syncd::ctl {
 namespace {

@@ -7,10 +7,10 @@
 #include <fstream>
 #include <sstream>
 
-#include "daemon/ctl/commands.h"
-#include "daemon/ctl/simulate.h"
-#include "daemon/ctl/table.h"
-#include "daemon/policies/policy_text.h"
+#include "daemon/core/policies/policy_text.h"
+#include "daemon/tools/ctl/commands.h"
+#include "daemon/tools/ctl/simulate.h"
+#include "daemon/tools/ctl/table.h"
 
 namespace syncd::ctl {
 namespace {

@@ -1,5 +1,5 @@
 // Cluster-seconds lost, against numbers worked out by hand.
-#include "daemon/ctl/stragglers.h"
+#include "daemon/tools/ctl/stragglers.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "daemon/ctl/table.h"
+#include "daemon/tools/ctl/table.h"
 
 #include <gmock/gmock.h>
 

@@ -1,5 +1,5 @@
 // What top shows, line by line.
-#include "daemon/ctl/top_view.h"
+#include "daemon/tools/ctl/top_view.h"
 
 #include <gmock/gmock.h>
 

@@ -1,11 +1,11 @@
-#include "daemon/ctl/topology.h"
+#include "daemon/tools/ctl/topology.h"
 
 #include <gmock/gmock.h>
 
 #include <filesystem>
 #include <fstream>
 
-#include "daemon/ctl/commands.h"
+#include "daemon/tools/ctl/commands.h"
 
 namespace syncd::ctl {
 namespace {

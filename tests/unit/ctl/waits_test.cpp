@@ -1,5 +1,5 @@
 // What `syncctl explain` says of a worker, out of the list of all.
-#include "daemon/ctl/waits.h"
+#include "daemon/tools/ctl/waits.h"
 
 #include <gmock/gmock.h>
 

@@ -1,6 +1,6 @@
 // The engine by direct calls: how much one event costs in effects, what restore() refuses, limits,
 // and the small parts that the engine and its policies are made of. One thread.
-#include "daemon/engine/engine.h"
+#include "daemon/core/engine/engine.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -9,12 +9,12 @@
 #include <string>
 #include <vector>
 
-#include "daemon/engine/lateness.h"
-#include "daemon/engine/limits.h"
-#include "daemon/engine/policy.h"
-#include "daemon/engine/relative_clocks.h"
-#include "daemon/engine/timer_queue.h"
-#include "daemon/policies/waiters.h"
+#include "daemon/core/engine/lateness.h"
+#include "daemon/core/engine/limits.h"
+#include "daemon/core/engine/policy.h"
+#include "daemon/core/engine/relative_clocks.h"
+#include "daemon/core/engine/timer_queue.h"
+#include "daemon/core/policies/waiters.h"
 #include "tests/support/effects_text.h"
 
 namespace syncd::test {

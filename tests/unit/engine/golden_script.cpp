@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "daemon/engine/engine.h"
+#include "daemon/core/engine/engine.h"
 #include "golden_fold.h"
 #include "tests/support/effects_text.h"
 

@@ -15,8 +15,8 @@
 #include <utility>
 #include <vector>
 
-#include "daemon/engine/effects.h"
-#include "daemon/engine/job_spec.h"
+#include "daemon/core/engine/effects.h"
+#include "daemon/core/engine/job_spec.h"
 
 namespace syncd::test {
 

@@ -9,10 +9,10 @@
 #include <string>
 #include <vector>
 
-#include "daemon/engine/engine.h"
-#include "daemon/engine/limits.h"
-#include "daemon/engine/missing_ranks.h"
-#include "daemon/engine/rank_map.h"
+#include "daemon/core/engine/engine.h"
+#include "daemon/core/engine/limits.h"
+#include "daemon/core/engine/missing_ranks.h"
+#include "daemon/core/engine/rank_map.h"
 #include "tests/support/property_runs.h"
 #include "tests/support/random.h"
 #include "tests/unit/proto/allocation_count.h"

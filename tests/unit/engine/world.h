@@ -13,7 +13,7 @@
 #include <utility>
 #include <vector>
 
-#include "daemon/engine/engine.h"
+#include "daemon/core/engine/engine.h"
 #include "model.h"
 #include "tests/support/random.h"
 

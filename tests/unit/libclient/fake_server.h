@@ -29,7 +29,7 @@
 #include <variant>
 #include <vector>
 
-#include "proto/wire.h"
+#include "proto/wire/wire.h"
 
 namespace syncd::client {
 

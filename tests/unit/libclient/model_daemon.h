@@ -16,7 +16,7 @@
 #include <variant>
 #include <vector>
 
-#include "proto/wire.h"
+#include "proto/wire/wire.h"
 
 namespace syncd::client {
 

@@ -3,7 +3,7 @@
 
 #include <ostream>
 
-#include "proto/status.h"
+#include "proto/base/status.h"
 
 namespace syncd {
 inline void PrintTo(Status status, std::ostream* out) {

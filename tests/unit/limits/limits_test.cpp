@@ -1,8 +1,8 @@
 // The tables multiply the limits that are in force, and their sums hold.
 #include <cstdio>
 
-#include "daemon/config/config.h"
-#include "daemon/server/limits_table.h"
+#include "daemon/edge/config/config.h"
+#include "daemon/edge/server/limits_table.h"
 #include "tests/unit/limits/limits_world.h"
 
 namespace syncd::server {

@@ -6,8 +6,8 @@
 #include <utility>
 #include <vector>
 
-#include "daemon/net/cost_meter.h"
-#include "daemon/server/core.h"
+#include "daemon/edge/net/cost_meter.h"
+#include "daemon/edge/server/core.h"
 #include "tests/unit/server/fake_store.h"
 
 namespace syncd::server {

@@ -1,8 +1,8 @@
 // What the table of limits says of memory, against what the things take.
 #include <cstdio>
 
-#include "daemon/server/limits_table.h"
-#include "proto/tls.h"
+#include "daemon/edge/server/limits_table.h"
+#include "proto/transport/tls.h"
 #include "tests/integration/support/files.h"
 #include "tests/support/tls_files.h"
 #include "tests/unit/limits/heap.h"

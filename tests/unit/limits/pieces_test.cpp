@@ -5,10 +5,10 @@
 #include <algorithm>
 #include <cstdio>
 
-#include "daemon/net/admission.h"
-#include "daemon/net/cost_meter.h"
-#include "daemon/server/limits_table.h"
-#include "daemon/topology/graph_spec.h"
+#include "daemon/core/topology/graph_spec.h"
+#include "daemon/edge/net/admission.h"
+#include "daemon/edge/net/cost_meter.h"
+#include "daemon/edge/server/limits_table.h"
 #include "tests/unit/limits/limits_world.h"
 
 namespace syncd::server {

@@ -1,5 +1,5 @@
 // A log file that cannot be written for a while. RLIMIT_FSIZE is the disk that is full.
-#include "daemon/log.h"
+#include "daemon/edge/log/log.h"
 
 #include <fcntl.h>
 #include <gmock/gmock.h>

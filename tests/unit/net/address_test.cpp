@@ -1,4 +1,4 @@
-#include "daemon/net/address.h"
+#include "daemon/edge/net/address.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // Who is let in and what for, without a socket: what the system, TLS and the Hello say is made up.
-#include "daemon/net/admission.h"
+#include "daemon/edge/net/admission.h"
 
 #include <gmock/gmock.h>
 #include <unistd.h>

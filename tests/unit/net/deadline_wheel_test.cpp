@@ -1,4 +1,4 @@
-#include "daemon/net/deadline_wheel.h"
+#include "daemon/edge/net/deadline_wheel.h"
 
 #include <gtest/gtest.h>
 

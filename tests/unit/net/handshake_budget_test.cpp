@@ -1,5 +1,5 @@
 // How many handshakes a machine may begin, by a clock that the test sets.
-#include "daemon/net/handshake_budget.h"
+#include "daemon/edge/net/handshake_budget.h"
 
 #include <gtest/gtest.h>
 

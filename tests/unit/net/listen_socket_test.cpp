@@ -1,4 +1,4 @@
-#include "daemon/net/listen_socket.h"
+#include "daemon/edge/net/listen_socket.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
 // Exceptions of callbacks: they end the loop, and come out where it is run.
-#include "daemon/net/loop_guard.h"
+#include "daemon/edge/net/loop_guard.h"
 
 #include <gtest/gtest.h>
 #include <sys/socket.h>
@@ -8,7 +8,7 @@
 #include <array>
 #include <string>
 
-#include "proto/check.h"
+#include "proto/base/check.h"
 
 namespace syncd::net {
 namespace {

@@ -19,8 +19,8 @@
 #include <string>
 #include <vector>
 
-#include "daemon/net/loop_guard.h"
-#include "daemon/net/network.h"
+#include "daemon/edge/net/loop_guard.h"
+#include "daemon/edge/net/network.h"
 
 namespace syncd::net {
 

@@ -1,5 +1,5 @@
 // Sessions over real sockets: handshake, requests, order, misbehaviour.
-#include "daemon/net/network.h"
+#include "daemon/edge/net/network.h"
 
 #include <filesystem>
 

@@ -1,4 +1,4 @@
-#include "daemon/net/session.h"
+#include "daemon/edge/net/session.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // Who asks for much waits for those who ask for little, and loses nothing by it.
-#include "daemon/net/turn_budget.h"
+#include "daemon/edge/net/turn_budget.h"
 
 #include <algorithm>
 

@@ -1,5 +1,5 @@
 // SpecSync's tuning against its definition, evaluated candidate by candidate with exact fractions.
-#include "daemon/planners/abort_tuner.h"
+#include "daemon/core/planners/abort_tuner.h"
 
 #include <gmock/gmock.h>
 
@@ -7,8 +7,8 @@
 #include <random>
 #include <set>
 
-#include "daemon/planners/push_hulls.h"
-#include "daemon/planners/wide_integer.h"
+#include "daemon/core/planners/push_hulls.h"
+#include "daemon/core/planners/wide_integer.h"
 
 namespace syncd::planners {
 namespace {

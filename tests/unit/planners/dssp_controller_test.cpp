@@ -1,4 +1,4 @@
-#include "daemon/planners/dssp_controller.h"
+#include "daemon/core/planners/dssp_controller.h"
 
 #include <gmock/gmock.h>
 

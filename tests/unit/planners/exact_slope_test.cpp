@@ -1,11 +1,11 @@
-#include "daemon/planners/exact_slope.h"
+#include "daemon/core/planners/exact_slope.h"
 
 #include <gtest/gtest.h>
 
 #include <numeric>
 #include <random>
 
-#include "daemon/planners/wide_integer.h"
+#include "daemon/core/planners/wide_integer.h"
 
 namespace syncd::planners {
 namespace {

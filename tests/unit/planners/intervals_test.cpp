@@ -1,4 +1,4 @@
-#include "daemon/planners/intervals.h"
+#include "daemon/core/planners/intervals.h"
 
 #include <gmock/gmock.h>
 

@@ -1,5 +1,5 @@
 // The objective `rate` against a search through every end time with exact fractions.
-#include "daemon/planners/wide_integer.h"
+#include "daemon/core/planners/wide_integer.h"
 #include "tests/unit/planners/zipline_support.h"
 
 namespace syncd::planners {

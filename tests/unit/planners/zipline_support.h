@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "daemon/planners/zipline.h"
+#include "daemon/core/planners/zipline.h"
 
 namespace syncd::planners {
 

@@ -1,5 +1,5 @@
 // Every exact algorithm of ZipLine against the search through all combinations, and bad input.
-#include "daemon/planners/zipline.h"
+#include "daemon/core/planners/zipline.h"
 
 #include <gmock/gmock.h>
 

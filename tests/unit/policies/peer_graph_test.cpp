@@ -10,8 +10,8 @@
 #include <span>
 #include <string>
 
-#include "daemon/engine/engine.h"
-#include "daemon/policies/graph_file.h"
+#include "daemon/core/engine/engine.h"
+#include "daemon/core/policies/graph_file.h"
 
 namespace syncd::test {
 namespace {

@@ -14,9 +14,9 @@
 #include <string>
 #include <vector>
 
-#include "daemon/engine/engine.h"
-#include "daemon/topology/bounds.h"
-#include "daemon/topology/graph_spec.h"
+#include "daemon/core/engine/engine.h"
+#include "daemon/core/topology/bounds.h"
+#include "daemon/core/topology/graph_spec.h"
 
 namespace syncd::test {
 

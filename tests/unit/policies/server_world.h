@@ -16,7 +16,7 @@
 #include <string>
 #include <vector>
 
-#include "daemon/engine/engine.h"
+#include "daemon/core/engine/engine.h"
 
 namespace syncd::test {
 

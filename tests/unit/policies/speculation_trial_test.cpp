@@ -1,5 +1,5 @@
 // Whether speculation is stopped where it costs iterations and brings nothing, and nowhere else.
-#include "daemon/policies/speculation_trial.h"
+#include "daemon/core/policies/speculation_trial.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // Waiters against the plainest model of them: an array that is searched from end to end.
-#include "daemon/policies/waiters.h"
+#include "daemon/core/policies/waiters.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,6 @@
-// daemon/policies/README.md keeps its word: every policy has its section with all its parameters
-// and a picture, the defaults are the real ones, and whatever looks like a policy string is one.
+// daemon/core/policies/README.md keeps its word: every policy has its section with all its
+// parameters and a picture, the defaults are the real ones, and whatever looks like a policy string
+// is one.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -13,11 +14,11 @@
 #include <string>
 #include <vector>
 
-#include "daemon/engine/policy.h"
-#include "daemon/planners/intervals.h"
-#include "daemon/planners/zipline.h"
-#include "daemon/policies/policy_text.h"
-#include "daemon/topology/graph_spec.h"
+#include "daemon/core/engine/policy.h"
+#include "daemon/core/planners/intervals.h"
+#include "daemon/core/planners/zipline.h"
+#include "daemon/core/policies/policy_text.h"
+#include "daemon/core/topology/graph_spec.h"
 
 namespace syncd {
 namespace {

@@ -1,5 +1,5 @@
 // What a terminal obeys or cannot show is escaped, and everything else stays as it is.
-#include "proto/plain_text.h"
+#include "proto/base/plain_text.h"
 
 #include <gtest/gtest.h>
 

@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "proto/wire.h"
+#include "proto/wire/wire.h"
 
 namespace syncd::wire {
 

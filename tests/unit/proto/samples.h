@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "proto/wire.h"
+#include "proto/wire/wire.h"
 
 namespace syncd::wire {
 

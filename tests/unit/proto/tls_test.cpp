@@ -1,6 +1,6 @@
 // Two channels, or one and a raw peer made of OpenSSL itself, that hand each other bytes in memory:
 // no socket, no thread.
-#include "proto/tls.h"
+#include "proto/transport/tls.h"
 
 #include <gmock/gmock.h>
 #include <openssl/ssl.h>
@@ -9,7 +9,7 @@
 #include <ctime>
 #include <functional>
 
-#include "proto/wire.h"
+#include "proto/wire/wire.h"
 #include "tests/integration/support/files.h"
 #include "tests/support/random.h"
 #include "tests/support/tls_files.h"

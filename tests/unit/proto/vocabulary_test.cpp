@@ -10,10 +10,10 @@
 #include <string>
 #include <utility>
 
-#include "proto/announce.h"
-#include "proto/defaults.h"
-#include "proto/explanation.h"
-#include "proto/status.h"
+#include "proto/base/defaults.h"
+#include "proto/base/status.h"
+#include "proto/wire/announce.h"
+#include "proto/wire/explanation.h"
 
 namespace syncd {
 namespace {

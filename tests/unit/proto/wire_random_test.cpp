@@ -7,8 +7,8 @@
 #include <random>
 #include <vector>
 
-#include "proto/wire.h"
-#include "proto/wire_generated.h"
+#include "proto/wire/wire.h"
+#include "proto/wire/wire_generated.h"
 #include "tests/unit/proto/allocation_count.h"
 #include "tests/unit/proto/random_message.h"
 #include "tests/unit/proto/samples.h"

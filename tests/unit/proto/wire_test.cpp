@@ -10,8 +10,8 @@
 #include <random>
 #include <set>
 
-#include "proto/wire.h"
-#include "proto/wire_generated.h"
+#include "proto/wire/wire.h"
+#include "proto/wire/wire_generated.h"
 #include "tests/unit/proto/samples.h"
 
 namespace syncd::wire {

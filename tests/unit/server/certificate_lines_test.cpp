@@ -1,11 +1,11 @@
 // What the log says of the daemon's certificates.
-#include "daemon/server/certificate_lines.h"
+#include "daemon/edge/server/certificate_lines.h"
 
 #include <gtest/gtest.h>
 
 #include <string>
 
-#include "daemon/server/log_text.h"
+#include "daemon/edge/server/log_text.h"
 
 namespace syncd::server {
 namespace {

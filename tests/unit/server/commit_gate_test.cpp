@@ -1,10 +1,10 @@
-#include "daemon/server/commit_gate.h"
+#include "daemon/edge/server/commit_gate.h"
 
 #include <gtest/gtest.h>
 
 #include <exception>
 
-#include "proto/check.h"
+#include "proto/base/check.h"
 #include "tests/unit/server/fake_store.h"
 
 namespace syncd::server {

@@ -1,6 +1,6 @@
 // The daemon without its edges, over a store that commits when the test says so: time in which the
 // store stands still is held against no worker.
-#include "daemon/server/core.h"
+#include "daemon/edge/server/core.h"
 
 #include <gmock/gmock.h>
 

@@ -15,16 +15,16 @@
 #include <string>
 #include <vector>
 
-#include "daemon/engine/relative_clocks.h"
-#include "daemon/sim/iteration_time.h"
-#include "daemon/sim/simulation.h"
-#include "daemon/topology/bounds.h"
-#include "daemon/topology/graph.h"
-#include "daemon/topology/spectral.h"
+#include "daemon/core/engine/relative_clocks.h"
+#include "daemon/core/topology/bounds.h"
+#include "daemon/core/topology/graph.h"
+#include "daemon/core/topology/spectral.h"
+#include "daemon/tools/sim/iteration_time.h"
+#include "daemon/tools/sim/simulation.h"
 #include "libclient/update_queue.h"
-#include "proto/check.h"
-#include "proto/plain_text.h"
-#include "proto/wire.h"
+#include "proto/base/check.h"
+#include "proto/base/plain_text.h"
+#include "proto/wire/wire.h"
 
 namespace syncd {
 namespace {

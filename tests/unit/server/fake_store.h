@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "daemon/store/store.h"
+#include "daemon/edge/store/store.h"
 #include "tests/support/forwarding_store.h"
 
 namespace syncd::server {

@@ -1,5 +1,5 @@
 // How many reads of history may stand at once, of one client and of all.
-#include "daemon/server/history_reads.h"
+#include "daemon/edge/server/history_reads.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -7,7 +7,7 @@
 
 #include <vector>
 
-#include "daemon/net/loop_guard.h"
+#include "daemon/edge/net/loop_guard.h"
 #include "tests/unit/server/fake_store.h"
 
 namespace syncd::server {

@@ -1,5 +1,5 @@
 // The whole daemon on a loop in this thread, with the real engine and raw clients.
-#include "daemon/server/server.h"
+#include "daemon/edge/server/server.h"
 
 #include <algorithm>
 #include <filesystem>
@@ -7,9 +7,9 @@
 #include <set>
 #include <utility>
 
-#include "daemon/net/loop_guard.h"
-#include "daemon/store/record_codec.h"
-#include "proto/check.h"
+#include "daemon/edge/net/loop_guard.h"
+#include "daemon/edge/store/record_codec.h"
+#include "proto/base/check.h"
 #include "tests/support/forwarding_store.h"
 #include "tests/unit/net/net_fixture.h"
 #include "tests/unit/server/fake_store.h"

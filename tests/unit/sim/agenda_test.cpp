@@ -1,5 +1,5 @@
 // The simulator's queue of messages and heap of computing workers.
-#include "daemon/sim/agenda.h"
+#include "daemon/tools/sim/agenda.h"
 
 #include <gtest/gtest.h>
 

@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <cctype>
 
-#include "daemon/topology/bounds.h"
-#include "daemon/topology/graph_spec.h"
+#include "daemon/core/topology/bounds.h"
+#include "daemon/core/topology/graph_spec.h"
 #include "tests/unit/sim/checker.h"
 
 namespace syncd::sim {

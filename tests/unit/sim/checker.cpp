@@ -8,7 +8,7 @@
 #include <cstdlib>
 #include <functional>
 
-#include "daemon/policies/policy_text.h"
+#include "daemon/core/policies/policy_text.h"
 #include "tests/support/effects_text.h"
 
 namespace syncd::test {

@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "daemon/sim/simulation.h"
+#include "daemon/tools/sim/simulation.h"
 
 namespace syncd::test {
 

@@ -1,5 +1,5 @@
 // Distributions, slowdowns and recorded traces.
-#include "daemon/sim/iteration_time.h"
+#include "daemon/tools/sim/iteration_time.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -8,7 +8,7 @@
 #include <cmath>
 #include <sstream>
 
-#include "daemon/sim/draws.h"
+#include "daemon/tools/sim/draws.h"
 
 namespace syncd::sim {
 namespace {

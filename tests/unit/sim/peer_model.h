@@ -15,9 +15,9 @@
 #include <string>
 #include <vector>
 
-#include "daemon/engine/types.h"
-#include "daemon/engine/worker.h"
-#include "daemon/topology/graph_spec.h"
+#include "daemon/core/engine/types.h"
+#include "daemon/core/engine/worker.h"
+#include "daemon/core/topology/graph_spec.h"
 
 namespace syncd::test {
 

@@ -8,7 +8,7 @@
 #include <iterator>
 #include <memory>
 
-#include "daemon/topology/graph_spec.h"
+#include "daemon/core/topology/graph_spec.h"
 #include "tests/support/property_runs.h"
 #include "tests/support/random.h"
 #include "tests/unit/sim/peer_checker.h"

@@ -1,5 +1,5 @@
 // The simulated network and processes: exact results where they can be worked out by hand.
-#include "daemon/sim/simulation.h"
+#include "daemon/tools/sim/simulation.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

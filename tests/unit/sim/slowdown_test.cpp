@@ -1,5 +1,5 @@
 // Slowdowns: what is taken, what is refused and how, and that draws depend on the key alone.
-#include "daemon/sim/slowdown.h"
+#include "daemon/tools/sim/slowdown.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -4,7 +4,7 @@
 
 #include <string>
 
-#include "daemon/engine/policy.h"
+#include "daemon/core/engine/policy.h"
 #include "reference_trainer/peer_policy.h"
 
 namespace syncd {

@@ -1,5 +1,5 @@
 // Checking, copying, restoring and compacting stores that no daemon has open.
-#include "daemon/store/maintenance.h"
+#include "daemon/edge/store/maintenance.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

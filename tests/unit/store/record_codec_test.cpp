@@ -1,5 +1,5 @@
 // Stored bytes: golden files, every kind, and damage, which a checksum must always find.
-#include "daemon/store/record_codec.h"
+#include "daemon/edge/store/record_codec.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // What retention removes: the decision, and what a store then has, says and starts with.
-#include "daemon/store/retention.h"
+#include "daemon/edge/store/retention.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -7,7 +7,7 @@
 #include <atomic>
 #include <filesystem>
 
-#include "daemon/store/maintenance.h"
+#include "daemon/edge/store/maintenance.h"
 #include "tests/unit/store/samples.h"
 #include "tests/unit/store/store_fixture.h"
 

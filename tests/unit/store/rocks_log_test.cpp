@@ -1,7 +1,7 @@
 // The write-ahead logs of a store, read as they lie on the disk: all of one store, found again
 // beyond what cannot be read, and of every type that RocksDB 7.8 to 9.11 writes. The logs made of
 // bytes are the same with each RocksDB; those that the library writes tell what its version does.
-#include "daemon/store/rocks_log.h"
+#include "daemon/edge/store/rocks_log.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -12,10 +12,10 @@
 #include <filesystem>
 #include <fstream>
 
-#include "daemon/store/maintenance.h"
-#include "daemon/store/record_codec.h"
-#include "daemon/store/rocks_database.h"
-#include "daemon/store/salvage.h"
+#include "daemon/edge/store/maintenance.h"
+#include "daemon/edge/store/record_codec.h"
+#include "daemon/edge/store/rocks_database.h"
+#include "daemon/edge/store/salvage.h"
 #include "tests/unit/store/samples.h"
 #include "tests/unit/store/store_fixture.h"
 

@@ -1,6 +1,6 @@
 // Damaged stores: what a crash leaves starts by itself and is told; damage to what was acknowledged
 // is refused, and salvaged on demand with everything that is whole.
-#include "daemon/store/salvage.h"
+#include "daemon/edge/store/salvage.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -12,7 +12,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "daemon/store/rocks_database.h"
+#include "daemon/edge/store/rocks_database.h"
 #include "tests/unit/store/failing_calls.h"
 #include "tests/unit/store/samples.h"
 #include "tests/unit/store/store_fixture.h"

@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "daemon/engine/record.h"
+#include "daemon/core/engine/record.h"
 
 namespace syncd::store {
 

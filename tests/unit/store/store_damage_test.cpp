@@ -7,8 +7,8 @@
 #include <filesystem>
 #include <fstream>
 
-#include "daemon/store/maintenance.h"
-#include "daemon/store/rocks_database.h"
+#include "daemon/edge/store/maintenance.h"
+#include "daemon/edge/store/rocks_database.h"
 #include "tests/unit/store/samples.h"
 #include "tests/unit/store/store_fixture.h"
 

@@ -10,7 +10,7 @@
 #include <chrono>
 #include <exception>
 
-#include "proto/check.h"
+#include "proto/base/check.h"
 #include "tests/unit/store/samples.h"
 #include "tests/unit/store/store_fixture.h"
 

@@ -15,8 +15,8 @@
 #include <utility>
 #include <vector>
 
-#include "daemon/store/record_codec.h"
-#include "daemon/store/store.h"
+#include "daemon/edge/store/record_codec.h"
+#include "daemon/edge/store/store.h"
 
 namespace syncd::store {
 

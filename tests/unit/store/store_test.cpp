@@ -1,6 +1,6 @@
 // The storage interface: one suite for both implementations, and what only RocksDB can do or be
 // refused. What it suffers is in store_failure_test.cpp and store_crash_test.cpp.
-#include "daemon/store/store.h"
+#include "daemon/edge/store/store.h"
 
 #include <fcntl.h>
 #include <gmock/gmock.h>
@@ -18,7 +18,7 @@
 #include <thread>
 #include <type_traits>
 
-#include "daemon/store/record_codec.h"
+#include "daemon/edge/store/record_codec.h"
 #include "tests/unit/store/samples.h"
 #include "tests/unit/store/store_fixture.h"
 

@@ -9,7 +9,7 @@
 #include <thread>
 #include <utility>
 
-#include "daemon/store/store.h"
+#include "daemon/edge/store/store.h"
 #include "tests/unit/store/samples.h"
 
 int main(int argc, char** argv) {

@@ -1,4 +1,4 @@
-#include "daemon/topology/bounds.h"
+#include "daemon/core/topology/bounds.h"
 
 #include <gmock/gmock.h>
 

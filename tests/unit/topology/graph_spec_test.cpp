@@ -1,4 +1,4 @@
-#include "daemon/topology/graph_spec.h"
+#include "daemon/core/topology/graph_spec.h"
 
 #include <gmock/gmock.h>
 

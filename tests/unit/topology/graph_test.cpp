@@ -1,4 +1,4 @@
-#include "daemon/topology/graph.h"
+#include "daemon/core/topology/graph.h"
 
 #include <gmock/gmock.h>
 

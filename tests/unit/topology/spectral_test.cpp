@@ -1,4 +1,4 @@
-#include "daemon/topology/spectral.h"
+#include "daemon/core/topology/spectral.h"
 
 #include <gtest/gtest.h>
 

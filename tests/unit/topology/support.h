@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include "daemon/topology/graph_spec.h"
+#include "daemon/core/topology/graph_spec.h"
 
 namespace syncd::topology {
 

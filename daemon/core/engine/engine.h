@@ -1,0 +1,184 @@
+// The coordination engine: a deterministic state machine without I/O, threads, clocks or chance.
+// What a file says that a policy names (`hop:file:PATH`), its caller reads and hands over with the
+// request that makes the job; from then on it is part of the job's history.
+//
+// The daemon, the simulator, recovery and the tests drive this one class. One thread at a time.
+//
+// The same calls in the same order give the same effects, byte for byte (invariant I5).
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <set>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "daemon/core/engine/counters.h"
+#include "daemon/core/engine/effects.h"
+#include "daemon/core/engine/event.h"
+#include "daemon/core/engine/job_spec.h"
+#include "daemon/core/engine/limits.h"
+#include "daemon/core/engine/record.h"
+#include "daemon/core/engine/standstills.h"
+#include "daemon/core/engine/timer_queue.h"
+#include "daemon/core/engine/types.h"
+
+namespace syncd {
+
+class Job;
+
+struct EngineOptions {
+  bool auto_create = true;  // a join may create a job that does not exist
+  bool durable = true;      // told to joiners
+  JobSpec defaults;         // for jobs made by a join or a request: thresholds, policy
+  std::uint64_t snapshot_every_records = 100'000;
+  std::uint32_t workers_per_job_max = limits::kWorkersPerJobMax;  // members at once
+  std::uint32_t graph_edges_max = limits::kGraphEdgesDefault;     // of a job that is made or grows
+  std::uint32_t workers_max = limits::kWorkersPerJobMax;  // of all jobs, with those that are gone
+};
+
+struct EngineStats {
+  std::uint32_t jobs = 0;     // not stopped
+  std::uint32_t workers = 0;  // members of all jobs
+  std::uint64_t pushes = 0;   // accepted since the engine was made; duplicates are not counted
+  std::uint64_t grants = 0;
+};
+
+// Empty, or a sentence that names the length and what is allowed.
+std::string job_name_too_long(const std::string& job);
+
+class Engine {
+ public:
+  explicit Engine(EngineOptions options);
+  ~Engine();
+  Engine(const Engine&) = delete;
+  Engine& operator=(const Engine&) = delete;
+
+  // Applies one event at time `now` and fills `effects` (which is cleared first). `now` may not go
+  // back: a smaller one counts as the latest seen. Timers due before `now` are the caller's to fire
+  // first, by tick(). Never throws but bad_alloc.
+  void step(Event event, Micros now, Effects& effects);
+
+  // Fires the timers that are due at `now`, at most so many of them; `effects` is cleared first.
+  // While next_deadline() is not after `now`, some are left.
+  void tick(Micros now, Effects& effects, std::size_t timers_max = SIZE_MAX);
+
+  // The store stood still in this time, for which no worker of any job is late or given up. Spells
+  // come in their order; a timer goes by those that are known when it fires.
+  void store_stood(Micros from, Micros to) { standstills_.add(from, to); }
+
+  // When tick() must be called next; kNever: no timer is set.
+  Micros next_deadline() const;
+
+  // The policy of the job that this request would make; null: it makes none. Whoever brings the
+  // request reads the file that the policy names, if it names one, before the step.
+  const std::string* policy_to_make(const wire::Body& body) const;
+
+  // Declares a job (the configuration's [[job]]). Does nothing if a job of this name is there and
+  // not stopped. On false, `error` names the setting that is wrong.
+  bool declare_job(const JobSpec& spec, Micros now, Effects& effects, std::string& error);
+
+  // Rebuilds one job from what the store has: its snapshot (or null) and the records after it. Jobs
+  // must come in the order of their ids. On false, `error` names job and sequence.
+  bool restore(const JobSnapshot* snapshot, std::span<const Record> records, std::string& error);
+
+  // Call once after the last restore: from now on every member that was there counts as
+  // disconnected, and has its job's worker_grace to come back.
+  void finish_restore(Micros now);
+
+  // What restore() would need to build the job as it is now. False: unknown job.
+  bool snapshot(JobId job, JobSnapshot& out) const;
+
+  // The job that a name or "#<id>" means: of several by one name, the latest. 0: none.
+  JobId find_job(std::string_view name) const;
+  // Null: there is no such job; what a worker of it is told then.
+  const std::string* job_name(JobId job) const;
+  static std::string no_such_job(JobId job);
+  std::vector<JobId> job_ids() const;
+
+  // Whose jobs somebody may see.
+  using Visible = std::function<bool(const std::string& job)>;
+  EngineStats stats() const;
+  // Counts of those jobs alone; O(jobs).
+  EngineStats stats(const Visible& visible) const;
+  // The answer to wire::JobsRequest; O(workers).
+  wire::JobsReply jobs(const Visible& visible) const;
+  // Jobs that are known no more had epochs up to this one: every new job's is above it.
+  void forget_epochs(Epoch epoch) { epoch_forgotten_ = std::max(epoch_forgotten_, epoch); }
+  // Whether workers speak over this connection; of one that has ended, that the step which was told
+  // so has left some for another one of the same event.
+  bool has_workers(ConnectionId connection) const { return connections_.contains(connection); }
+  // Whether the job is there and not stopped.
+  bool goes_on(JobId job) const;
+  bool knows(JobId job) const { return jobs_.contains(job); }
+  std::size_t jobs_known() const { return jobs_.size(); }
+  // As is done with the oldest one where there are kJobsMax, for who knows of a better choice.
+  // False: there is no such job, or it goes on.
+  bool forget(JobId stopped);
+  // The figures of at most `jobs_max` jobs: those that go on first, and of each kind the latest.
+  // How many are left out. O(jobs_max), and O(1) for each job left out.
+  std::size_t figures(std::size_t jobs_max, std::vector<JobFigures>& out) const;
+  // The barriers of a job, under all the policies it has had; if it was restored from a snapshot,
+  // under those since then. 0: unknown job.
+  std::uint64_t barriers(JobId job) const;
+  // For jobs made and workers joined from now on; the same times as ever.
+  void set_options(EngineOptions options) { options_ = std::move(options); }
+  Micros last_time() const { return now_; }  // the latest time seen, also in restored records
+
+ private:
+  friend class Job;
+  void handle(Request& request, Effects& effects);
+  void on_join(Request& request, wire::Join& join, Effects& effects);
+  void on_create(Request& request, wire::CreateJobRequest& create, Effects& effects);
+  void on_stop(const Caller& caller, wire::StopJobRequest& stop, Effects& effects);
+  void on_set_policy(const Caller& caller, wire::SetPolicyRequest& request, Effects& effects);
+  void on_manage(const Caller& caller, const wire::ManageWorkerRequest& request, Effects& effects);
+  std::string too_large(const JobSpec& spec) const;
+  void on_workers(const Caller& caller, const wire::WorkersRequest& request,
+                  Effects& effects) const;
+  void detach(ConnectionId connection, JobId job, Rank rank);
+  void on_disconnected(const Disconnected& event, Effects& effects);
+  // Its epoch is the one after that of the last job by its name, and `epoch_least` at least.
+  Job* create_job(const JobSpec& spec, Effects& effects, std::string& error, Epoch epoch_least = 1);
+  bool makes_job(const wire::Join& join) const;
+  bool forget_oldest_stopped();
+  // False: there are as many workers as are allowed, and no job that has ended can be forgotten.
+  bool has_room_for_worker();
+  std::string no_room_for_worker() const;
+  Job* job_of(const Caller& caller, const wire::WorkerRef& worker, Effects& effects);
+  bool store_refuses(const Caller& caller, Effects& effects) const;
+  // The job of this name; 0 if there is none, which the caller has then been told.
+  JobId named(const Caller& caller, const std::string& name, Effects& effects) const;
+  void finish(Effects& effects);
+  void take_snapshot(Job& job, Effects& effects);
+  void shorten_tails(Effects& effects);
+
+  EngineOptions options_;
+  Micros now_ = 0;
+  bool store_writable_ = true;
+  std::string store_reason_;
+  Standstills standstills_;
+  bool shutting_down_ = false;
+  std::map<JobId, std::unique_ptr<Job>> jobs_;
+  JobId next_job_ = 1;
+  std::map<std::string, JobId, std::less<>> by_name_;  // of several by one name, the latest
+  Epoch epoch_forgotten_ = 0;  // the highest of a job that is forgotten: no new one is below it
+  std::map<std::string, JobSpec, std::less<>> declared_;  // by the configuration
+  std::uint64_t tails_ = 0;  // records after the latest snapshots of all jobs
+  JobId shortened_ = 0;      // where the search for long tails goes on
+  // Which workers speak over which connection, so that a cut finds them in O(log n) each.
+  // A worker that has gone on elsewhere may still be named here.
+  std::map<ConnectionId, std::set<std::pair<JobId, Rank>>> connections_;
+  TimerQueue timers_;
+  std::uint64_t pushes_ = 0;
+  std::uint64_t grants_ = 0;
+  std::uint64_t workers_ = 0;   // of all jobs, with those that are gone
+  std::vector<JobId> touched_;  // jobs whose snapshot may be due after this event
+};
+
+}  // namespace syncd

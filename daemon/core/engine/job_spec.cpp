@@ -1,0 +1,108 @@
+// Checks and stored form of a job's settings. No thread, no state.
+#include "daemon/core/engine/job_spec.h"
+
+#include <charconv>
+
+#include "daemon/core/engine/limits.h"
+#include "daemon/core/engine/policy.h"
+
+namespace syncd {
+namespace {
+
+bool is_name(std::string_view name) {
+  for (const char c : name) {
+    const bool ok = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+                    c == '.' || c == '_' || c == '-';
+    if (!ok) return false;
+  }
+  return !name.empty() && name.size() <= limits::kJobNameBytesMax;
+}
+
+struct SpanField {
+  const char* key;
+  Micros JobSpec::*field;
+  bool may_be_auto;
+};
+constexpr std::string_view kAuto = "auto";
+constexpr SpanField kSpans[] = {
+    {"start_timeout_us", &JobSpec::start_timeout_us, false},
+    {"worker_grace_us", &JobSpec::worker_grace_us, false},
+    {"warn_after_us", &JobSpec::warn_after_us, true},
+    {"evict_after_us", &JobSpec::evict_after_us, true},
+};
+
+}  // namespace
+
+std::string validate_stored(const JobSpec& spec) {
+  if (!is_name(spec.name)) {
+    return "job name '" + spec.name + "': allowed are 1 to " +
+           std::to_string(limits::kJobNameBytesMax) + " of A-Z a-z 0-9 . _ -";
+  }
+  std::string error;
+  const auto policy = make_policy(spec.policy, error);
+  if (!policy) return error;
+  if (spec.expected_workers < 1 || spec.expected_workers > limits::kWorkersPerJobMax) {
+    return "expected_workers " + std::to_string(spec.expected_workers) + ": allowed are 1 to " +
+           std::to_string(limits::kWorkersPerJobMax);
+  }
+  if (spec.min_workers > spec.expected_workers) {
+    return "min_workers " + std::to_string(spec.min_workers) + " is more than expected_workers " +
+           std::to_string(spec.expected_workers);
+  }
+  for (const SpanField& span : kSpans) {
+    if (span.may_be_auto && spec.*span.field == kAutoSpan) continue;
+    if (spec.*span.field < 0 || spec.*span.field > limits::kSpanMax) {
+      return std::string(span.key) + " " + std::to_string(spec.*span.field) +
+             ": allowed are 0 to " + std::to_string(limits::kSpanMax);
+    }
+  }
+  if (spec.warn_after_us > 0 && spec.evict_after_us > 0 &&
+      spec.warn_after_us > spec.evict_after_us) {
+    return "warn_after (" + std::to_string(spec.warn_after_us) +
+           " us) is later than evict_after (" + std::to_string(spec.evict_after_us) +
+           " us): a worker would be evicted before anybody was warned";
+  }
+  return {};
+}
+
+std::string validate(const JobSpec& spec) {
+  std::string error = validate_stored(spec);
+  if (!error.empty()) return error;
+  const auto policy = make_policy(spec.policy, error, spec.graph_file);
+  return policy->check_workers(spec.min_workers > 0 ? spec.min_workers : spec.expected_workers,
+                               spec.expected_workers);
+}
+
+std::string config_text(const JobSpec& spec) {
+  std::string text;
+  for (const SpanField& span : kSpans) {
+    const bool is_auto = span.may_be_auto && spec.*span.field == kAutoSpan;
+    text += std::string(span.key) + "=";
+    text += (is_auto ? std::string(kAuto) : std::to_string(spec.*span.field)) + "\n";
+  }
+  return text;
+}
+
+bool parse_config_text(std::string_view text, JobSpec& spec) {
+  while (!text.empty()) {
+    const std::size_t end = text.find('\n');
+    std::string_view line = text.substr(0, end);
+    text = end == std::string_view::npos ? std::string_view{} : text.substr(end + 1);
+    const std::size_t equals = line.find('=');
+    if (equals == std::string_view::npos) return false;
+    for (const SpanField& span : kSpans) {
+      if (line.substr(0, equals) != span.key) continue;
+      const std::string_view value = line.substr(equals + 1);
+      if (span.may_be_auto && value == kAuto) {
+        spec.*span.field = kAutoSpan;
+        continue;
+      }
+      const auto [stop, code] =
+          std::from_chars(value.data(), value.data() + value.size(), spec.*span.field);
+      if (code != std::errc{} || stop != value.data() + value.size()) return false;
+    }
+  }
+  return true;
+}
+
+}  // namespace syncd

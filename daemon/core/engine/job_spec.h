@@ -1,0 +1,48 @@
+// A job's settings: what the configuration, `syncctl job create` or its first joiner asks for.
+// Plain data, no thread.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "daemon/core/engine/types.h"
+
+namespace syncd::topology {
+struct GraphFile;
+}
+
+namespace syncd {
+
+// As a threshold of lateness: the daemon chooses, for each worker by its own spans (lateness.h).
+inline constexpr Micros kAutoSpan = -1;
+
+struct JobSpec {
+  std::string name;
+  std::string policy = "bsp";
+  std::uint32_t expected_workers = 1;    // the job starts when so many are ready
+  std::uint32_t min_workers = 0;         // ... or so many after start_timeout; 0: never with fewer
+  Micros start_timeout_us = 60'000'000;  // from the first worker's being ready
+  Micros worker_grace_us = 10'000'000;   // how long a dropped connection keeps a worker's place
+  // In one iteration before the log names the worker, and before it is lost; 0: never.
+  Micros warn_after_us = kAutoSpan;
+  Micros evict_after_us = kAutoSpan;
+  // What the file that the policy names says (read_graph_file); null: it names none.
+  std::shared_ptr<const topology::GraphFile> graph_file = nullptr;
+
+  bool operator==(const JobSpec&) const = default;
+};
+
+// Empty if the settings are usable, else a sentence that names the setting, its value and what is
+// allowed. Also checks settings against each other.
+std::string validate(const JobSpec& spec);
+// The same for a job that was made before: what its policy needs at a start, such as a file's
+// graph, which its history has, is not asked for again.
+std::string validate_stored(const JobSpec& spec);
+
+// The settings that Record has no field of its own for, as "key=value" lines, and back. Unknown
+// keys are ignored (a newer version wrote them); a malformed value makes it return false.
+std::string config_text(const JobSpec& spec);
+bool parse_config_text(std::string_view text, JobSpec& spec);
+
+}  // namespace syncd

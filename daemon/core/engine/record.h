@@ -1,0 +1,157 @@
+// The facts that the engine needs again after a crash, as plain structs; record.fbs is their stored
+// form. The engine makes them, the store keeps them, recovery hands them back. No thread.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "daemon/core/engine/types.h"
+
+namespace syncd {
+
+enum class RecordKind : std::uint8_t {
+  kNone = 0,
+  kJobCreated = 1,
+  kJobStarted = 2,
+  kJobStopped = 3,
+  kWorkerJoined = 4,
+  kWorkerLeft = 5,
+  kWorkerLost = 6,
+  kPush = 7,
+  kBarrier = 8,
+  kPolicySwitched = 9,
+  kPlan = 10,
+  kPolicyNote = 11,
+  kWorkerDraining = 12,
+  kWorkerLeased = 13,
+};
+inline constexpr std::uint8_t kRecordKindMax = 13;
+
+// "job_created" and so on: the names that history and its exports show.
+constexpr const char* to_string(RecordKind kind) {
+  switch (kind) {
+    case RecordKind::kNone:
+      return "none";
+    case RecordKind::kJobCreated:
+      return "job_created";
+    case RecordKind::kJobStarted:
+      return "job_started";
+    case RecordKind::kJobStopped:
+      return "job_stopped";
+    case RecordKind::kWorkerJoined:
+      return "worker_joined";
+    case RecordKind::kWorkerLeft:
+      return "worker_left";
+    case RecordKind::kWorkerLost:
+      return "worker_lost";
+    case RecordKind::kPush:
+      return "push";
+    case RecordKind::kBarrier:
+      return "barrier";
+    case RecordKind::kPolicySwitched:
+      return "policy_switched";
+    case RecordKind::kPlan:
+      return "plan";
+    case RecordKind::kPolicyNote:
+      return "policy_note";
+    case RecordKind::kWorkerDraining:
+      return "worker_draining";
+    case RecordKind::kWorkerLeased:
+      return "worker_leased";
+  }
+  return "?";
+}
+
+inline constexpr std::int64_t kNoRank = -1;
+
+// One struct for every kind; the comments say which kinds use a field. Others keep the default.
+struct Record {
+  RecordKind kind = RecordKind::kNone;
+  JobId job = 0;
+  Sequence sequence = 0;
+  Micros time_us = 0;
+  Epoch epoch = 0;
+  std::int64_t rank = kNoRank;  // kNoRank: about the whole job
+  Incarnation incarnation = 0;
+  Iteration iteration = kNoIteration;
+
+  std::string name;      // joined: the worker's; created: the job's; leased: the phase's
+  std::string host;      // joined
+  Clock clock = 0;       // joined: the clock it enters with. push: the clock after it
+  Clock base = 0;        // joined: clock minus relative clock
+  bool resumed = false;  // joined: a return with the same incarnation
+  std::vector<std::uint8_t> data = {};  // joined: what the worker shows to the others
+
+  bool late = false;           // push: the others had gone on without it
+  Micros span_us = -1;         // push: from the grant; leased: the lease; -1: not known
+  Micros waited_us = 0;        // push: held in begin before that grant
+  std::int64_t staleness = 0;  // push: at that grant
+  std::optional<double> loss;
+  std::uint64_t samples = 0;
+  std::uint64_t bytes = 0;
+  std::uint32_t restarts = 0;  // push: times its work was dropped after a re-sync
+  Micros wasted_us = 0;        // push: computed and dropped then
+  bool declined = false;       // push: the last re-sync was not followed
+
+  std::string policy;  // created, switched
+  std::uint32_t expected_workers = 0;
+  std::uint32_t min_workers = 0;
+  std::string config;  // created: the other settings, "key=value" lines
+
+  std::string reason;  // stopped, lost, note, draining; left: of a drained worker
+
+  std::int64_t superstep = -1;       // barrier, plan
+  Micros predicted_us = -1;          // when the plan foresaw the barrier; -1: no plan
+  Micros predicted_wait_us = -1;     // the wait of the first to arrive, as foreseen
+  Micros wait_us = -1;               // barrier: as it came to be
+  std::vector<std::int64_t> values;  // plan; note
+
+  bool operator==(const Record&) const = default;
+};
+
+struct WorkerSnapshot {
+  Rank rank = 0;
+  std::string name;
+  std::string host;
+  WorkerState state = WorkerState::kRegistered;
+  Incarnation incarnation = 0;
+  Clock clock = 0;
+  Clock base = 0;
+  Iteration granted = kNoIteration;
+  Iteration pushed = kNoIteration;
+  Iteration late = kNoIteration;  // the last push that was answered LATE
+  std::uint64_t own_pushes = 0;   // that counted
+  Micros last_push_us = -1;
+  Micros previous_push_us = -1;
+  std::vector<std::uint8_t> data = {};
+  std::string dismissal = {};  // why an operator sent it away
+  // The long phase that an operator said it is in; empty: none.
+  std::string leased_phase = {};
+  Micros phase_us = 0;
+  Micros phase_lease_us = 0;
+  // Decentralized: the clock that its present life began with.
+  Clock entered = kNoIteration;
+
+  bool operator==(const WorkerSnapshot&) const = default;
+};
+
+// A job after its record `sequence`; the records that follow it lead to the present.
+struct JobSnapshot {
+  Record created;
+  Sequence sequence = 0;
+  Micros time_us = 0;
+  JobState state = JobState::kWaiting;
+  Epoch epoch = 0;
+  Incarnation next_incarnation = 1;
+  std::uint64_t pushes = 0;
+  Clock highest_clock = 0;
+  std::vector<WorkerSnapshot> workers;  // in rank order
+  std::string policy;
+  std::vector<std::int64_t> policy_state;
+  std::string stop_reason;
+
+  bool operator==(const JobSnapshot&) const = default;
+};
+
+}  // namespace syncd

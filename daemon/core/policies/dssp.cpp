@@ -1,0 +1,195 @@
+// See dssp.h.
+#include "daemon/core/policies/dssp.h"
+
+#include <algorithm>
+#include <set>
+#include <tuple>
+
+#include "daemon/core/engine/rank_map.h"
+#include "daemon/core/planners/dssp_controller.h"
+#include "daemon/core/policies/waiters.h"
+
+namespace syncd {
+namespace {
+
+// The controller looks at so many ends on the engine's loop: a tenth of a millisecond.
+constexpr std::int64_t kRangeMax = 65'536;
+
+class Dssp final : public Policy {
+ public:
+  Dssp(std::int64_t lower, std::int64_t upper) : lower_(lower), upper_(upper) {}
+
+  std::string name() const override {
+    return "dssp:" + std::to_string(lower_) + "-" + std::to_string(upper_);
+  }
+
+  bool keeps_clock(const PolicyHost& host, Clock q) const override {
+    if (host.clocks().empty()) return true;
+    return host.clocks().max() - q <= upper_ && q - host.clocks().min() <= upper_ + 1;
+  }
+  void on_enter(PolicyHost& host, Rank rank) override {
+    note_clock(host, rank);
+    at(rank).extra = 0;
+    release(host);
+  }
+  void on_return(PolicyHost& host, Rank rank) override { on_enter(host, rank); }
+  void on_exit(PolicyHost& host, Rank rank) override {
+    build_order(host);
+    forget_clock(rank);
+    at(rank).extra = 0;
+    waiters_.remove(rank);
+    release(host);
+  }
+
+  void on_begin(PolicyHost& host, Rank rank) override {
+    const Clock q = host.worker(rank).relative();
+    const std::int64_t gap = q - host.clocks().min();
+    if (at(rank).extra > 0 && gap <= upper_) {
+      --at(rank).extra;
+      host.grant(rank, {});
+    } else if (gap <= lower_) {
+      host.grant(rank, {});
+    } else if (const std::int64_t more = ask_controller(host, rank, gap); more > 0) {
+      at(rank).extra = more - 1;
+      host.grant(rank, {});
+    } else {
+      waiters_.add(rank, q - lower_, host.worker(rank).waiting->since);
+    }
+  }
+  void on_cancel(PolicyHost&, Rank rank) override { waiters_.remove(rank); }
+  void on_push(PolicyHost& host, Rank rank, bool) override {
+    note_clock(host, rank);
+    release(host);
+  }
+  void on_note(PolicyHost&, const Record&) override { ordered_ = false; }
+
+  Reason explain(const PolicyHost& host, Rank rank) const override {
+    const Clock q = host.worker(rank).relative();
+    const Clock lowest = host.clocks().min();
+    std::string text = "relative clock " + std::to_string(q) + " is " + std::to_string(q - lowest) +
+                       " ahead of the slowest (" + std::to_string(lowest) + "), allowed " +
+                       std::to_string(lower_) + ", with extra iterations " +
+                       std::to_string(upper_) + ": ";
+    const Place* place = places_.find(rank);
+    switch (place != nullptr ? place->refusal : Refusal::kNoGain) {
+      case Refusal::kNoRoom:
+        text += "none are left";
+        break;
+      case Refusal::kNotFastest:
+        text += "only the fastest (then at " + std::to_string(place->fastest) + ") get any";
+        break;
+      case Refusal::kUnknown:
+        text += "none before this worker and the slowest have pushed twice";
+        break;
+      case Refusal::kNoGain:
+        text += "by the intervals of both, more of them would not end closer to the slowest's";
+        break;
+    }
+    return {std::move(text), host.active_below(q - lower_)};
+  }
+
+ private:
+  // Why the controller gave nothing.
+  enum class Refusal : std::uint8_t { kNoRoom, kNotFastest, kUnknown, kNoGain };
+  // Slowest first: the lowest clock; of equals the one whose latest push is oldest, no push yet
+  // being oldest of all; then the lowest rank.
+  using Key = std::tuple<Clock, Micros, Rank>;
+  struct Place {
+    std::int64_t extra = 0;  // r_i: iterations granted beyond SL and not begun yet
+    Refusal refusal = Refusal::kNoGain;
+    Clock fastest = 0;  // the highest relative clock when the controller refused
+    bool ordered = false;
+    Key key;
+  };
+
+  // Valid until the next call for another rank.
+  Place& at(Rank rank) { return places_.get(rank); }
+
+  // ---- the order
+
+  // After a restart from a snapshot nobody has entered before our eyes.
+  void build_order(const PolicyHost& host) {
+    if (ordered_) return;
+    ordered_ = true;
+    order_.clear();
+    places_.for_each([](Rank, Place& place) { place.ordered = false; });
+    for (const Rank rank : host.active()) note_clock(host, rank);
+  }
+  void note_clock(const PolicyHost& host, Rank rank) {
+    build_order(host);
+    const Worker& worker = host.worker(rank);
+    Place& place = at(rank);
+    const Key key{worker.relative(), worker.last_push_at, rank};
+    if (place.ordered && place.key == key) return;
+    forget_clock(rank);
+    place.key = key;
+    place.ordered = true;
+    order_.insert(key);
+  }
+  void forget_clock(Rank rank) {
+    Place& place = at(rank);
+    if (place.ordered) order_.erase(place.key);
+    place.ordered = false;
+  }
+
+  // ---- decisions
+
+  std::int64_t refuse(Rank rank, Refusal why, Clock fastest) {
+    at(rank).refusal = why;
+    at(rank).fastest = fastest;
+    return 0;
+  }
+
+  // The number of iterations, this one included, that the worker may begin now.
+  std::int64_t ask_controller(const PolicyHost& host, Rank rank, std::int64_t gap) {
+    build_order(host);
+    const Clock fastest = host.clocks().max();
+    // The last of r iterations begins at a gap of at most gap + r - 1.
+    const std::int64_t most = std::min(upper_ - lower_, upper_ - gap + 1);
+    if (most <= 0) return refuse(rank, Refusal::kNoRoom, fastest);
+    const Worker& worker = host.worker(rank);
+    if (worker.relative() != fastest) return refuse(rank, Refusal::kNotFastest, fastest);
+    const Worker& slowest = host.worker(std::get<Rank>(*order_.begin()));
+    if (worker.previous_push_at < 0 || slowest.previous_push_at < 0) {
+      return refuse(rank, Refusal::kUnknown, fastest);
+    }
+    std::string error;
+    const auto extra = planners::dssp_extra_iterations(
+        {worker.last_push_at, worker.previous_push_at},
+        {slowest.last_push_at, slowest.previous_push_at}, most, host.now(), error);
+    return extra && extra->extra > 0 ? extra->extra : refuse(rank, Refusal::kNoGain, fastest);
+  }
+
+  void release(PolicyHost& host) {
+    if (waiters_.empty() || host.clocks().empty()) return;
+    for (const Rank rank : waiters_.take_due(host.clocks().min())) host.grant(rank, {});
+  }
+
+  std::int64_t lower_;
+  std::int64_t upper_;
+  RankMap<Place> places_;
+  std::set<Key> order_;   // of the active workers
+  bool ordered_ = false;  // order_ is up to date
+  Waiters waiters_;       // threshold: the minimum relative clock that is needed
+};
+
+}  // namespace
+
+std::unique_ptr<Policy> make_dssp(const PolicyText& text, std::string& error) {
+  constexpr const char* kForm =
+      "dssp takes its two bounds with SL <= SU: dssp:SL-SU, such as dssp:3-15";
+  const std::string range = text.arguments.empty() ? "" : text.arguments[0].value;
+  const std::size_t dash = range.find('-');
+  if (text.arguments.size() != 1 || !text.arguments[0].key.empty() || dash == std::string::npos) {
+    error = policy_error(text, kForm);
+    return nullptr;
+  }
+  const auto lower =
+      parse_policy_integer(text, "SL", range.substr(0, dash), 0, kParameterMax, error);
+  if (!lower) return nullptr;
+  const auto upper =
+      parse_policy_integer(text, "SU", range.substr(dash + 1), *lower, *lower + kRangeMax, error);
+  return upper ? std::make_unique<Dssp>(*lower, *upper) : nullptr;
+}
+
+}  // namespace syncd

@@ -1,0 +1,90 @@
+// The communication graph of a running decentralized job: which edges there are between its active
+// workers now, and from which iteration on each of them counts. Shared by Hop and NOTIFY-ACK. Run
+// on the engine's thread.
+//
+// Workers come and go while others are in the middle of their iterations. A generated graph is made
+// anew over the active workers in rank order; a file's graph only loses nodes. An edge that is new
+// then counts from the iteration after the later one that its two ends are in, so that nobody waits
+// for an update that was never sent, nor sends one that nobody expects. An edge that stays keeps
+// what it was.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "daemon/core/engine/policy.h"
+#include "daemon/core/engine/rank_map.h"
+#include "daemon/core/policies/policy_text.h"
+#include "daemon/core/topology/graph_spec.h"
+
+namespace syncd {
+
+struct PeerEdge {
+  Rank peer = 0;
+  Iteration live_from = 0;
+  double weight = 0;                  // of an in-edge, in a reduce in which nothing is missing
+  Iteration consumed = kNoIteration;  // of an in-edge: the newest update that a reduce was given
+};
+
+class PeerGraph {
+ public:
+  PeerGraph(topology::GraphSpec spec, bool force) : spec_(std::move(spec)), force_(force) {}
+
+  const topology::GraphSpec& spec() const { return spec_; }
+  bool forced() const { return force_; }
+  // The graph of a job of so many workers, or why it cannot use this one. Which workers share a
+  // host is not known before they join: `clustered` is made as if each had its own. One worker has
+  // nobody to talk to, whatever the graph.
+  std::optional<topology::GraphOutline> plan(std::uint32_t workers, std::string& error) const;
+
+  // The graph of a `file:` as whole numbers (number of nodes; from, to of each edge), and back, for
+  // the job's history: what becomes of the file after the job was made changes nothing. Empty, or
+  // false: there is none, or these are none.
+  std::vector<std::int64_t> file_edges() const;
+  bool set_file_edges(std::span<const std::int64_t> edges);
+
+  // Edges over the active workers, from now on. The sentence is empty unless the graph is not the
+  // one that was asked for. O(n + m).
+  std::string rebuild(const PolicyHost& host);
+
+  // In rank order. None for a rank that is not active.
+  std::span<PeerEdge> in(Rank rank) { return of(in_, rank); }
+  std::span<PeerEdge> out(Rank rank) { return of(out_, rank); }
+  std::span<const PeerEdge> in(Rank rank) const { return of(in_, rank); }
+  std::span<const PeerEdge> out(Rank rank) const { return of(out_, rank); }
+  // Weights of a reduce in which some updates may be missing, the own one first and the others with
+  // their edges' weights: equal ones are made equal again, else the own update takes the rest.
+  void weigh(std::span<PeerUpdate> updates) const;
+
+  // The edges as whole numbers, and back. take() moves `state` to what follows them.
+  void save(std::vector<std::int64_t>& out) const;
+  bool take(std::span<const std::int64_t>& state);
+
+ private:
+  using Lists = RankMap<std::vector<PeerEdge>>;
+  static std::span<PeerEdge> of(Lists& lists, Rank rank) {
+    std::vector<PeerEdge>* edges = lists.find(rank);
+    return edges != nullptr ? std::span<PeerEdge>(*edges) : std::span<PeerEdge>();
+  }
+  static std::span<const PeerEdge> of(const Lists& lists, Rank rank) {
+    const std::vector<PeerEdge>* edges = lists.find(rank);
+    return edges != nullptr ? std::span<const PeerEdge>(*edges) : std::span<const PeerEdge>();
+  }
+
+  topology::GraphSpec spec_;
+  bool force_;
+  topology::Weighting weighting_ = topology::Weighting::kEqual;
+  Lists in_, out_;
+  Rank ranks_ = 0;  // all edges are between ranks below it
+};
+
+// The graph of a decentralized policy, which is its first argument. False: `error` says what is
+// wrong with it.
+bool parse_peer_graph(const PolicyText& text, topology::GraphSpec& spec, std::string& error);
+
+}  // namespace syncd

@@ -1,0 +1,83 @@
+// See policy_text.h.
+#include "daemon/core/policies/policy_text.h"
+
+#include <charconv>
+#include <set>
+
+namespace syncd {
+
+PolicyText split_policy_text(std::string_view text) {
+  PolicyText out;
+  out.whole = std::string(text);
+  const std::size_t colon = text.find(':');
+  const std::size_t comma = text.find(',');
+  const std::size_t name_end = std::min(colon, comma);
+  out.name = std::string(text.substr(0, name_end));
+  if (name_end == std::string_view::npos) return out;
+  std::string_view rest = text.substr(name_end + 1);
+  while (true) {
+    const std::size_t end = rest.find(',');
+    const std::string_view part = rest.substr(0, end);
+    const std::size_t equals = part.find('=');
+    // "=ring" is not "ring": it has a sign too many.
+    if (equals == std::string_view::npos || equals == 0) {
+      out.arguments.push_back({"", std::string(part)});
+    } else {
+      out.arguments.push_back(
+          {std::string(part.substr(0, equals)), std::string(part.substr(equals + 1))});
+    }
+    if (end == std::string_view::npos) return out;
+    rest = rest.substr(end + 1);
+  }
+}
+
+// A policy's own commas come before arguments, and no argument starts with a policy's name.
+std::vector<std::string> split_policy_list(std::string_view list) {
+  std::vector<std::string> policies;
+  while (true) {
+    const std::size_t comma = list.find(',');
+    const std::string_view piece = list.substr(0, comma);
+    if (policies.empty() || is_policy_name(piece.substr(0, piece.find_first_of(":+")))) {
+      policies.emplace_back(piece);
+    } else {
+      policies.back().append(",").append(piece);
+    }
+    if (comma == std::string_view::npos) return policies;
+    list.remove_prefix(comma + 1);
+  }
+}
+
+std::string policy_error(const PolicyText& text, std::string_view what) {
+  return "policy '" + text.whole + "': " + std::string(what);
+}
+
+std::string given_twice(const PolicyText& text, std::string_view what) {
+  return policy_error(text, std::string(what) + " is given twice");
+}
+
+std::string find_given_twice(const PolicyText& text) {
+  std::set<std::string_view> keys;
+  for (const PolicyArgument& argument : text.arguments) {
+    if (!argument.key.empty() && !keys.insert(argument.key).second) {
+      return given_twice(text, argument.key);
+    }
+  }
+  return {};
+}
+
+std::optional<std::int64_t> parse_policy_integer(const PolicyText& text, std::string_view what,
+                                                 std::string_view value, std::int64_t lowest,
+                                                 std::int64_t highest, std::string& error) {
+  std::int64_t number = 0;
+  const auto [end, code] = std::from_chars(value.data(), value.data() + value.size(), number);
+  if (code == std::errc{} && end == value.data() + value.size() && number >= lowest &&
+      number <= highest) {
+    return number;
+  }
+  error = policy_error(text, std::string(what) + " is '" + std::string(value) +
+                                 "', allowed are whole numbers from " + std::to_string(lowest) +
+                                 " to " + std::to_string(highest));
+  return std::nullopt;
+}
+
+}  // namespace syncd

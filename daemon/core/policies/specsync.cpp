@@ -1,0 +1,448 @@
+// See specsync.h.
+#include "daemon/core/policies/specsync.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <deque>
+
+#include "daemon/core/engine/limits.h"
+#include "daemon/core/engine/rank_map.h"
+#include "daemon/core/planners/abort_tuner.h"
+#include "daemon/core/policies/overlay.h"
+#include "daemon/core/policies/speculation_trial.h"
+#include "daemon/core/policies/state_reader.h"
+
+namespace syncd {
+namespace {
+
+constexpr std::uint32_t kTimerAbort = 0;
+constexpr std::int64_t kRestartsMax = 1000;
+constexpr double kRateMax = 1e6;  // of all workers; more than 1 means several pushes of each
+// A worker that stalls makes an epoch last, in which the others may push any number of times. The
+// oldest are then forgotten: only that worker's thresholds come out higher than they should.
+constexpr std::size_t kLogMax = std::size_t{1} << 18;
+
+constexpr std::string_view kTuned = "specsync tuned";
+
+struct Settings {
+  bool adaptive = true;
+  Micros abort_time = 0;  // fixed
+  double abort_rate = 0;  // fixed
+  planners::TuningScope scope = planners::TuningScope::kJob;
+  planners::AbortCap cap = planners::AbortCap::kAuthors;
+  std::int64_t max_restarts = 1;
+  bool auto_off = true;
+};
+
+// A plain decimal number, which has no '+' that would begin the base policy.
+std::string decimal(double value) {
+  char text[400];
+  const auto end = std::to_chars(text, text + sizeof text, value, std::chars_format::fixed);
+  return {text, end.ptr};
+}
+
+// The result: 1 or 0 (off), and the abort time of each worker.
+class TuningWork final : public PlanWork {
+ public:
+  TuningWork(const Settings& settings, std::vector<planners::WorkerSpan> spans,
+             std::vector<planners::LoggedPush> pushes)
+      : spans_(std::move(spans)), pushes_(std::move(pushes)) {
+    options_.scope = settings.scope;
+    options_.cap_rule = settings.cap;
+  }
+  std::vector<std::int64_t> run() const override {
+    std::string error;
+    const auto tuning = planners::tune_abort(spans_, pushes_, options_, error);
+    std::vector<std::int64_t> result{tuning && !tuning->off ? 1 : 0};
+    result.resize(spans_.size() + 1);
+    for (std::size_t i = 0; tuning && i < spans_.size(); ++i) result[i + 1] = tuning->abort_time[i];
+    return result;
+  }
+
+ private:
+  std::vector<planners::WorkerSpan> spans_;
+  std::vector<planners::LoggedPush> pushes_;
+  planners::TuningOptions options_;
+};
+
+class SpecSync final : public OverlayPolicy {
+ public:
+  SpecSync(const Settings& settings, std::unique_ptr<Policy> base)
+      : OverlayPolicy(std::move(base)), settings_(settings) {}
+
+  std::string name() const override {
+    std::string text;
+    if (!settings_.adaptive) {
+      text = "fixed," + decimal(static_cast<double>(settings_.abort_time) / 1000) + "," +
+             decimal(settings_.abort_rate);
+    }
+    const auto add = [&text](const std::string& more) {
+      if (text.empty()) text = "adaptive";
+      text += "," + more;
+    };
+    if (settings_.scope != planners::TuningScope::kJob) add("scope=worker");
+    if (settings_.cap != planners::AbortCap::kAuthors) add("cap=span");
+    if (settings_.max_restarts != 1) add("max_restarts=" + std::to_string(settings_.max_restarts));
+    if (settings_.auto_off != settings_.adaptive) {
+      add(std::string("auto_off=") + (settings_.auto_off ? "on" : "off"));
+    }
+    return "specsync" + (text.empty() ? "" : ":" + text) + "+" + base().name();
+  }
+  bool may_resync() const override { return true; }
+
+  // ---- membership
+
+  void on_enter(PolicyHost& host, Rank rank) override {
+    forget(rank);
+    OverlayPolicy::on_enter(host, rank);
+  }
+  void on_exit(PolicyHost& host, Rank rank) override {
+    host.cancel_timer(rank, kTimerAbort);
+    forget(rank);
+    end_epoch_if_over(host);
+    OverlayPolicy::on_exit(host, rank);
+  }
+  void on_start(PolicyHost& host) override {
+    trial_.start(host.now(), host.pushes());
+    OverlayPolicy::on_start(host);
+  }
+  void on_restored(PolicyHost& host) override {
+    tuning_ = 0;  // what was being computed is lost; the next epoch is tuned again
+    OverlayPolicy::on_restored(host);
+  }
+
+  // ---- the loop
+
+  void on_push(PolicyHost& host, Rank rank, bool late) override {
+    host.cancel_timer(rank, kTimerAbort);
+    if (!late) count_push(host, rank);
+    OverlayPolicy::on_push(host, rank, late);
+  }
+  void on_restarted(PolicyHost& host, Rank rank) override {
+    arm(host, rank);
+    OverlayPolicy::on_restarted(host, rank);
+  }
+
+  // ---- plans and history
+
+  void on_plan(PolicyHost& host, std::uint64_t plan,
+               std::span<const std::int64_t> result) override {
+    if (tuning_ == 0 || plan != tuning_) return OverlayPolicy::on_plan(host, plan, result);
+    tuning_ = 0;
+    if (result.size() != tuned_.size() + 1) return;
+    Fact fact;
+    fact.reason = kTuned;
+    fact.values = {result[0], static_cast<std::int64_t>(tuned_.size())};
+    for (std::size_t i = 0; result[0] == 1 && i < tuned_.size(); ++i) {
+      const auto& [rank, span] = tuned_[i];
+      if (at(rank).span == 0) continue;  // it is gone since, or another has its place
+      fact.values.insert(fact.values.end(), {static_cast<std::int64_t>(rank), result[i + 1], span});
+    }
+    take_tuning(fact.values);
+    host.note(std::move(fact));
+  }
+  void on_note(PolicyHost& host, const Record& record) override {
+    if (record.reason == kTuned) {
+      take_tuning(record.values);
+    } else if (record.reason == kSpeculationOff) {
+      off_ = true;
+    } else {
+      OverlayPolicy::on_note(host, record);
+    }
+  }
+
+  // ---- snapshot
+
+  std::vector<std::int64_t> save() const override {
+    std::vector<std::int64_t> out{0, off_ ? 1 : 0};
+    trial_.save(out);
+    const auto kept = [](const Place& place) {
+      return place.completed || place.span > 0 || place.abort_time > 0;
+    };
+    const std::size_t count_at = out.size();
+    out.push_back(0);
+    places_.for_each([&](Rank rank, const Place& place) {
+      if (!kept(place)) return;
+      ++out[count_at];
+      out.insert(out.end(), {static_cast<std::int64_t>(rank), place.completed ? 1 : 0, place.pull,
+                             place.span, place.abort_time, place.tuned_span, place.tuned_workers});
+    });
+    for (const auto& [rank, time] : log_) {
+      out.insert(out.end(), {static_cast<std::int64_t>(rank), time});
+    }
+    out[0] = static_cast<std::int64_t>(out.size()) - 1;
+    const std::vector<std::int64_t> others = base().save();
+    out.insert(out.end(), others.begin(), others.end());
+    return out;
+  }
+  bool load(std::span<const std::int64_t> state) override {
+    StateReader all(state);
+    StateReader reader(all.take(all.next(0)));
+    off_ = reader.next(0, 1) == 1;
+    trial_.load(reader);
+    constexpr std::int64_t kRankMax = limits::kWorkersPerJobMax - 1;
+    for (std::int64_t i = reader.next(0, kRankMax + 1); i > 0 && reader.ok(); --i) {
+      Place& place = at(static_cast<Rank>(reader.next(0, kRankMax)));
+      place.completed = reader.next(0, 1) == 1;
+      completed_ += place.completed ? 1 : 0;
+      place.pull = reader.next();
+      place.span = reader.next(0);
+      place.abort_time = reader.next(0);
+      place.tuned_span = reader.next(0);
+      place.tuned_workers = reader.next(0);
+    }
+    while (!reader.at_end() && reader.ok()) {
+      const Rank rank = static_cast<Rank>(reader.next(0, kRankMax));
+      log_.push_back({rank, reader.next()});
+    }
+    return reader.ok() && all.ok() && base().load(all.take(all.left()));
+  }
+
+ private:
+  struct Push {
+    Rank rank;
+    Micros time;
+  };
+  struct Place {
+    bool completed = false;  // an iteration in this epoch
+    Micros pull = 0;         // of its last completed iteration
+    Micros span = 0;         // from there to its push; 0: not known
+    Micros abort_time = 0;   // 0: no speculation on it
+    Micros tuned_span = 0;   // span and number of workers that its ABORT_RATE comes from
+    std::int64_t tuned_workers = 0;
+  };
+
+  // The host that the base policy sees: each of its grants arms the worker's timer.
+  class Host final : public ForwardingHost {
+   public:
+    Host(PolicyHost& inner, SpecSync& owner) : ForwardingHost(inner), owner_(owner) {}
+    void grant(Rank rank, const Grant& grant) override {
+      if (!worker(rank).waits_in(Call::kBegin)) return;
+      inner().grant(rank, grant);
+      owner_.arm(inner(), rank);
+    }
+
+   private:
+    SpecSync& owner_;
+  };
+  std::unique_ptr<ForwardingHost> base_host(PolicyHost& host) override {
+    return std::make_unique<Host>(host, *this);
+  }
+
+  Place& at(Rank rank) { return places_.get(rank); }
+  void forget(Rank rank) {
+    if (at(rank).completed) --completed_;
+    at(rank) = {};
+  }
+
+  // ---- speculation
+
+  bool speculates() const { return !off_ && (!settings_.auto_off || trial_.speculates()); }
+
+  void arm(PolicyHost& host, Rank rank) {
+    if (!speculates() || host.worker(rank).restarts >= settings_.max_restarts) return;
+    const Micros time = settings_.adaptive ? at(rank).abort_time : settings_.abort_time;
+    if (time > 0) host.set_timer(rank, kTimerAbort, host.now() + time);
+  }
+
+  void on_own_timer(PolicyHost& host, std::int64_t number, std::uint32_t) override {
+    const Rank rank = static_cast<Rank>(number);
+    const Worker& worker = host.worker(rank);
+    if (!speculates() || !worker.active() || !worker.computing() || worker.resync) return;
+    double rate = settings_.abort_rate;
+    if (settings_.adaptive) {
+      const Place& place = at(rank);
+      if (place.abort_time == 0) return;  // tuned away since the timer was set
+      const auto m = static_cast<double>(place.tuned_workers);
+      rate = static_cast<double>(place.abort_time) * (m - 1) /
+             (static_cast<double>(place.tuned_span) * m);
+    }
+    const auto pushed = static_cast<double>(host.pushes_by_others_since_pull(rank));
+    if (pushed > static_cast<double>(host.active().size()) * rate) host.resync(rank);
+  }
+
+  // ---- epochs
+
+  void count_push(PolicyHost& host, Rank rank) {
+    const Worker& worker = host.worker(rank);
+    if (settings_.adaptive) {
+      log_.push_back({rank, worker.last_push_at});
+      if (log_.size() > kLogMax) log_.pop_front();
+    }
+    trial_.add_loss(worker.loss);
+    Place& place = at(rank);
+    if (worker.span_us >= 0) {
+      place.span = std::max<Micros>(worker.span_us, 1);
+      place.pull = worker.last_push_at - place.span;
+    }
+    if (!place.completed) ++completed_;
+    place.completed = true;
+    end_epoch_if_over(host);
+  }
+
+  void end_epoch_if_over(PolicyHost& host) {
+    if (completed_ == 0 || completed_ < host.active().size()) return;
+    completed_ = 0;
+    places_.for_each([](Rank, Place& place) { place.completed = false; });
+    if (settings_.adaptive) {
+      request_tuning(host);
+      forget_log(host);
+    }
+    if (!settings_.auto_off || off_) return;
+    const auto failure = trial_.end_epoch(host.now(), host.pushes());
+    if (!failure || host.replaying()) return;
+    off_ = true;
+    Fact fact;
+    fact.reason = kSpeculationOff;
+    fact.values = {failure->with, failure->without};
+    host.note(std::move(fact));
+  }
+
+  void request_tuning(PolicyHost& host) {
+    if (tuning_ != 0 || host.replaying() || off_) return;
+    std::vector<planners::WorkerSpan> spans;
+    RankMap<std::uint32_t> indices;  // into `spans`
+    Micros earliest = kNever;
+    tuned_.clear();
+    for (const Rank rank : host.active()) {
+      const Place& place = at(rank);
+      if (place.span == 0) continue;
+      indices.get(rank) = static_cast<std::uint32_t>(spans.size());
+      spans.push_back({place.pull, place.span});
+      tuned_.emplace_back(rank, place.span);
+      earliest = std::min(earliest, place.pull);
+    }
+    if (spans.empty()) return;
+    std::vector<planners::LoggedPush> pushes;
+    for (const Push& push : log_) {
+      if (push.time <= earliest) continue;
+      const std::uint32_t* index = indices.find(push.rank);
+      pushes.push_back({index != nullptr ? *index : planners::kNoWorker, push.time});
+    }
+    tuning_ = host.request_plan(
+        std::make_shared<TuningWork>(settings_, std::move(spans), std::move(pushes)));
+  }
+
+  // Nobody's next completed iteration has begun before its latest push.
+  void forget_log(const PolicyHost& host) {
+    Micros oldest = host.now();
+    for (const Rank rank : host.active()) {
+      oldest = std::min(oldest, host.worker(rank).last_push_at);
+    }
+    while (!log_.empty() && log_.front().time < oldest) log_.pop_front();
+  }
+
+  // `values` as they are recorded.
+  void take_tuning(std::span<const std::int64_t> values) {
+    places_.for_each(
+        [](Rank, Place& place) { place.abort_time = place.tuned_span = place.tuned_workers = 0; });
+    for (std::size_t i = 2; i + 2 < values.size(); i += 3) {
+      if (values[i] < 0 || values[i] >= limits::kWorkersPerJobMax) continue;
+      Place& place = at(static_cast<Rank>(values[i]));
+      place.abort_time = values[i + 1];
+      place.tuned_span = std::max<Micros>(values[i + 2], 1);
+      place.tuned_workers = values[1];
+    }
+  }
+
+  Settings settings_;
+  bool off_ = false;  // for good
+  SpeculationTrial trial_;
+  RankMap<Place> places_;      // of those who are not active all is empty
+  std::size_t completed_ = 0;  // active workers that have completed an iteration in this epoch
+  std::deque<Push> log_;       // in order of time
+  std::uint64_t tuning_ = 0;   // the plan that is being computed; 0: none
+  std::vector<std::pair<Rank, Micros>> tuned_;  // the workers and spans that it is made from
+};
+
+// ---- the policy's text
+
+bool parse_real(const PolicyText& text, const char* what, const std::string& value, double lowest,
+                double highest, double& number, std::string& error) {
+  const char* last = value.data() + value.size();
+  const auto [end, code] = std::from_chars(value.data(), last, number);
+  if (code == std::errc{} && end == last && number >= lowest && number <= highest) return true;
+  error = policy_error(text, std::string(what) + " is '" + value + "', allowed are numbers from " +
+                                 decimal(lowest) + " to " + decimal(highest));
+  return false;
+}
+
+bool parse_option(const PolicyText& text, const PolicyArgument& argument, Settings& settings,
+                  std::string& error) {
+  const auto wrong = [&](std::string_view allowed) {
+    error = policy_error(
+        text, argument.key + " is '" + argument.value + "', allowed are " + std::string(allowed));
+    return false;
+  };
+  if (argument.key == "max_restarts") {
+    const auto number =
+        parse_policy_integer(text, "max_restarts", argument.value, 1, kRestartsMax, error);
+    if (number) settings.max_restarts = *number;
+    return number.has_value();
+  }
+  if (argument.key == "auto_off") {
+    settings.auto_off = argument.value == "on";
+    return settings.auto_off || argument.value == "off" || wrong("on, off");
+  }
+  if (settings.adaptive && argument.key == "scope") {
+    const auto scope = planners::parse_tuning_scope(argument.value);
+    if (scope) settings.scope = *scope;
+    return scope || wrong(planners::kTuningScopeNames);
+  }
+  if (settings.adaptive && argument.key == "cap") {
+    settings.cap =
+        argument.value == "authors" ? planners::AbortCap::kAuthors : planners::AbortCap::kSpan;
+    return argument.value == "authors" || argument.value == "span" || wrong("span, authors");
+  }
+  error = policy_error(
+      text, "unknown parameter '" + (argument.key.empty() ? argument.value : argument.key) +
+                "'; specsync takes specsync:adaptive[,scope=job|worker][,cap=span|authors]"
+                "[,max_restarts=N][,auto_off=on|off]+BASE or "
+                "specsync:fixed,ABORT_TIME_MS,ABORT_RATE[,max_restarts=N][,auto_off=on|off]+BASE");
+  return false;
+}
+
+}  // namespace
+
+std::unique_ptr<Policy> make_specsync(const PolicyText& text, std::unique_ptr<Policy> base,
+                                      std::string& error) {
+  const std::string under = split_policy_text(base->name()).name;
+  if (under != "asp" && under != "ssp" && under != "dssp") {
+    error = policy_error(text, "specsync is laid over asp, ssp:S or dssp:SL-SU, not over '" +
+                                   base->name() + "', such as specsync+asp");
+    return nullptr;
+  }
+  Settings settings;
+  std::size_t next = 0;
+  const auto positional = [&](std::size_t i) {
+    return i < text.arguments.size() && text.arguments[i].key.empty();
+  };
+  if (positional(0) && text.arguments[0].value == "fixed") {
+    if (!positional(1) || !positional(2)) {
+      error = policy_error(text,
+                           "fixed needs ABORT_TIME in ms and ABORT_RATE as a share of the workers: "
+                           "specsync:fixed,ABORT_TIME_MS,ABORT_RATE+BASE, such as "
+                           "specsync:fixed,200,0.25+asp");
+      return nullptr;
+    }
+    settings.adaptive = settings.auto_off = false;
+    double time_ms = 0;
+    if (!parse_real(text, "ABORT_TIME_MS", text.arguments[1].value, 0.001,
+                    static_cast<double>(limits::kSpanMax / 1000), time_ms, error) ||
+        !parse_real(text, "ABORT_RATE", text.arguments[2].value, 0, kRateMax, settings.abort_rate,
+                    error)) {
+      return nullptr;
+    }
+    settings.abort_time = std::llround(time_ms * 1000);
+    next = 3;
+  } else if (positional(0) && text.arguments[0].value == "adaptive") {
+    next = 1;
+  }
+  for (; next < text.arguments.size(); ++next) {
+    if (!parse_option(text, text.arguments[next], settings, error)) return nullptr;
+  }
+  return std::make_unique<SpecSync>(settings, std::move(base));
+}
+
+}  // namespace syncd

@@ -1,0 +1,43 @@
+// specsync[:adaptive|:fixed,ABORT_TIME_MS,ABORT_RATE][,scope=job|worker][,cap=span|authors]
+// [,max_restarts=N][,auto_off=on|off]+BASE, speculative synchronization (Zhang et al., ICDCS 2018),
+// over asp, ssp or dssp. BASE grants; ABORT_TIME after each grant this overlay looks how many
+// others have pushed since the worker pulled. If they are more than m ABORT_RATE of m workers, the
+// worker is told to drop its work, pull again and start over: at most max_restarts times in one
+// iteration.
+//
+// adaptive (the default): both numbers are tuned at each epoch boundary, which is when every active
+// worker has completed an iteration since the one before, from the log of pushes (section IV.C;
+// planners/abort_tuner.h), off the loop. Each tuning is recorded: "specsync tuned", values = 1 or 0
+// (speculation pays, or not in this epoch), m, and for each worker its rank, ABORT_TIME and span.
+//
+// auto_off (on with adaptive, else off): speculation is measured against calibration without it,
+// and stopped for good where it slows the job down and brings nothing.
+//   - Windows alternate: kCalibrationEpochs without speculation, then a trial with it, of
+//     kTrialEpochs at first.
+//   - After the calibration that follows a trial: iterations/s in the trial are compared with those
+//     of the calibrations before and after it, together. If more than kTolerance is lost, and if
+//     the reported loss fell no faster (mean of the window's first epoch less that of its last, per
+//     second) or was not reported, the trial has failed. Else the next one is twice as long, up to
+//     kTrialEpochsMax.
+//   - Two failures in a row stop speculation until the job's policy is set anew. Recorded:
+//     "specsync off: ...", values = iterations per 1000 s with and without.
+// Run on the engine's thread.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "daemon/core/engine/policy.h"
+#include "daemon/core/policies/policy_text.h"
+
+namespace syncd {
+
+// The reason of the record that says that auto_off has stopped speculation.
+inline constexpr std::string_view kSpeculationOff =
+    "specsync off: fewer iterations/s than without, and no gain in loss";
+
+std::unique_ptr<Policy> make_specsync(const PolicyText& text, std::unique_ptr<Policy> base,
+                                      std::string& error);
+
+}  // namespace syncd

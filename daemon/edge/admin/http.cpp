@@ -1,0 +1,157 @@
+// One request's head, one answer; see the header. Any thread.
+#include "daemon/edge/admin/http.h"
+
+#include <algorithm>
+
+namespace syncd::admin {
+namespace {
+
+bool is_token_byte(char c) {
+  constexpr std::string_view kOthers = "!#$%&'*+-.^_`|~";
+  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+         kOthers.find(c) != std::string_view::npos;
+}
+bool is_token(std::string_view text) {
+  return !text.empty() && std::all_of(text.begin(), text.end(), is_token_byte);
+}
+// Of a path or a header's value: no control bytes.
+bool is_visible(std::string_view text) {
+  return std::all_of(text.begin(), text.end(), [](char c) {
+    return static_cast<unsigned char>(c) >= 0x20 && static_cast<unsigned char>(c) != 0x7f;
+  });
+}
+
+bool equal_ignoring_case(std::string_view a, std::string_view b) {
+  const auto lower = [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; };
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(),
+                    [&](char x, char y) { return lower(x) == lower(y); });
+}
+
+std::string_view trimmed(std::string_view text) {
+  while (!text.empty() && (text.front() == ' ' || text.front() == '\t')) text.remove_prefix(1);
+  while (!text.empty() && (text.back() == ' ' || text.back() == '\t')) text.remove_suffix(1);
+  return text;
+}
+
+// Takes a line off the front of `rest`, without its end.
+std::string_view take_line(std::string_view& rest) {
+  const std::size_t end = rest.find("\r\n");
+  const std::string_view line = rest.substr(0, end);
+  rest.remove_prefix(std::min(rest.size(), line.size() + 2));
+  return line;
+}
+
+bool parse_request_line(std::string_view line, HttpRequest& request, int& status,
+                        std::string& why) {
+  const std::size_t first = line.find(' ');
+  const std::size_t last = line.rfind(' ');
+  if (first == std::string_view::npos || last == first || !is_token(line.substr(0, first))) {
+    why = "the first line is not METHOD PATH HTTP/1.1";
+    return false;
+  }
+  const std::string_view version = line.substr(last + 1);
+  const std::string_view target = line.substr(first + 1, last - first - 1);
+  if (version != "HTTP/1.1" && version != "HTTP/1.0") {
+    status = version.starts_with("HTTP/") ? 505 : 400;
+    why = "this is no HTTP/1.1";
+    return false;
+  }
+  if (target.empty() || target[0] != '/' || target.find(' ') != std::string_view::npos ||
+      !is_visible(target)) {
+    why = "the path does not begin with /";
+    return false;
+  }
+  request.method = line.substr(0, first);
+  request.path = target.substr(0, target.find('?'));
+  return true;
+}
+
+bool parse_header(std::string_view line, HttpRequest& request, std::string& why) {
+  const std::size_t colon = line.find(':');
+  if (colon == std::string_view::npos || !is_token(line.substr(0, colon))) {
+    why = "a header is not NAME: VALUE";
+    return false;
+  }
+  const std::string_view name = line.substr(0, colon);
+  const std::string_view value = trimmed(line.substr(colon + 1));
+  if (!std::all_of(value.begin(), value.end(), [](char c) {
+        return c == '\t' || is_visible({&c, 1});
+      })) {
+    why = "a header has a control byte";
+    return false;
+  }
+  if (equal_ignoring_case(name, "authorization")) {
+    constexpr std::string_view kScheme = "bearer ";
+    if (equal_ignoring_case(value.substr(0, kScheme.size()), kScheme)) {
+      request.bearer = trimmed(value.substr(kScheme.size()));
+    }
+  } else if (equal_ignoring_case(name, "transfer-encoding") ||
+             (equal_ignoring_case(name, "content-length") && value != "0")) {
+    request.has_body = true;
+  }
+  return true;
+}
+
+const char* reason(int status) {
+  switch (status) {
+    case 200:
+      return "OK";
+    case 400:
+      return "Bad Request";
+    case 401:
+      return "Unauthorized";
+    case 403:
+      return "Forbidden";
+    case 404:
+      return "Not Found";
+    case 405:
+      return "Method Not Allowed";
+    case 408:
+      return "Request Timeout";
+    case 413:
+      return "Content Too Large";
+    case 431:
+      return "Request Header Fields Too Large";
+    case 503:
+      return "Service Unavailable";
+    case 505:
+      return "HTTP Version Not Supported";
+    default:
+      return "Error";
+  }
+}
+
+}  // namespace
+
+HttpParse parse_http(std::string_view bytes, HttpRequest& request, int& status, std::string& why) {
+  request = {};
+  const std::size_t end = bytes.find("\r\n\r\n");
+  if (std::min(end, bytes.size()) > kHttpHeadBytesMax) {
+    status = 431;
+    why = "the head of a request may have " + std::to_string(kHttpHeadBytesMax) + " bytes";
+    return HttpParse::kBad;
+  }
+  status = 400;
+  if (end == std::string_view::npos) return HttpParse::kMore;
+  std::string_view rest = bytes.substr(0, end + 2);
+  if (!parse_request_line(take_line(rest), request, status, why)) return HttpParse::kBad;
+  while (!rest.empty()) {
+    if (!parse_header(take_line(rest), request, why)) return HttpParse::kBad;
+  }
+  status = 200;
+  return HttpParse::kDone;
+}
+
+std::string write_http(const HttpAnswer& answer, bool head_only) {
+  std::string out = "HTTP/1.1 " + std::to_string(answer.status) + " " + reason(answer.status);
+  out += "\r\nContent-Type: " + answer.content_type;
+  out += "\r\nContent-Length: " + std::to_string(answer.body.size());
+  out += "\r\nCache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\nConnection: close";
+  if (answer.status == 401) out += "\r\nWWW-Authenticate: Bearer realm=\"syncd\"";
+  if (answer.status == 405) out += "\r\nAllow: GET, HEAD";
+  out += "\r\n\r\n";
+  if (!head_only) out += answer.body;
+  return out;
+}
+
+}  // namespace syncd::admin

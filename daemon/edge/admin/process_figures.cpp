@@ -1,0 +1,81 @@
+// /proc/self; see the header. Any thread.
+#include "daemon/edge/admin/process_figures.h"
+
+#include <dirent.h>
+#include <sys/resource.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstring>
+#include <string>
+
+namespace syncd::admin {
+namespace {
+
+std::string read_all(const char* path) {
+  std::string text;
+  std::FILE* file = std::fopen(path, "re");
+  if (file == nullptr) return text;
+  char part[4096];
+  for (std::size_t count = 0; (count = std::fread(part, 1, sizeof part, file)) > 0;) {
+    text.append(part, count);
+  }
+  std::fclose(file);
+  return text;
+}
+
+std::uint64_t count_fds() {
+  DIR* directory = opendir("/proc/self/fd");
+  if (directory == nullptr) return 0;
+  std::uint64_t count = 0;
+  while (const dirent* entry = readdir(directory)) {
+    if (entry->d_name[0] != '.') ++count;
+  }
+  closedir(directory);
+  return count > 0 ? count - 1 : 0;  // without the one that lists them
+}
+
+// When the machine was started, since the Unix epoch.
+double boot_time_s() {
+  timespec wall{};
+  timespec since_boot{};
+  clock_gettime(CLOCK_REALTIME, &wall);
+  clock_gettime(CLOCK_BOOTTIME, &since_boot);
+  return static_cast<double>(wall.tv_sec - since_boot.tv_sec) +
+         static_cast<double>(wall.tv_nsec - since_boot.tv_nsec) / 1e9;
+}
+
+// Fields 14 to 24 of proc(5)'s stat, which follow the name in brackets.
+void read_stat(ProcessFigures& figures) {
+  const std::string stat = read_all("/proc/self/stat");
+  const std::size_t after_name = stat.rfind(')');
+  if (after_name == std::string::npos) return;
+  unsigned long user = 0, system = 0, threads = 0, pages = 0;
+  unsigned long long start = 0, virtual_bytes = 0;
+  const int found = std::sscanf(
+      stat.c_str() + after_name + 1,
+      " %*c %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %lu %lu %*s %*s %*s %*s %lu %*s %llu %llu %lu",
+      &user, &system, &threads, &start, &virtual_bytes, &pages);
+  if (found != 6) return;
+  const auto ticks = static_cast<double>(sysconf(_SC_CLK_TCK));
+  figures.cpu_s = static_cast<double>(user + system) / ticks;
+  figures.threads = threads;
+  figures.virtual_bytes = virtual_bytes;
+  figures.resident_bytes = pages * static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
+  static const double boot_s = boot_time_s();
+  figures.start_s = boot_s + static_cast<double>(start) / ticks;
+}
+
+}  // namespace
+
+ProcessFigures process_figures() {
+  ProcessFigures figures;
+  read_stat(figures);
+  figures.open_fds = count_fds();
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) == 0) figures.max_fds = limit.rlim_cur;
+  return figures;
+}
+
+}  // namespace syncd::admin

@@ -1,0 +1,38 @@
+// What the admin pages show, copied on the loop thread at one moment: nobody reads the daemon's own
+// state from another thread. Plain data.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "daemon/core/engine/counters.h"
+#include "daemon/edge/server/server_view.h"
+
+namespace syncd::admin {
+
+// How long the loop was busy between two waits for events: for so long at most, an event has lain.
+struct LoopFigures {
+  SpanHistogram turn;
+};
+
+struct ReloadFigures {
+  bool last_good = true;
+  Micros last_good_us = 0;  // of the wall clock; the start counts as one
+  std::uint64_t good = 0;
+  std::uint64_t failed = 0;
+};
+
+struct Snapshot {
+  server::ServerView server;
+  LoopFigures loop;
+  ReloadFigures reload;
+};
+
+// What the admin server counts of itself, on its own thread.
+struct AdminFigures {
+  std::uint64_t answered = 0;  // with any status below 400
+  std::uint64_t refused = 0;   // with any other, or cut off
+};
+
+}  // namespace syncd::admin

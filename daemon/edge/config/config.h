@@ -1,0 +1,155 @@
+// The daemon's configuration: one struct, filled once from defaults, a TOML file, the environment
+// and flags (later ones win), checked as a whole, and never changed again. Pure functions; any
+// thread.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "daemon/core/engine/effects.h"
+#include "daemon/core/engine/job_spec.h"
+#include "daemon/core/engine/limits.h"
+#include "daemon/edge/net/address.h"
+#include "daemon/edge/net/admission.h"
+#include "proto/base/defaults.h"
+#include "proto/transport/tls.h"
+
+namespace syncd::config {
+
+struct Config {
+  // [listen]
+  std::vector<net::TcpAddress> tcp = {{"127.0.0.1", kDefaultPort}};
+  std::string unix_path = default_unix_socket_path();  // empty: no Unix socket
+  unsigned unix_mode = 0600;
+  bool insecure = false;
+  std::optional<net::TcpAddress> admin = net::TcpAddress{"127.0.0.1", kDefaultAdminPort};
+  bool admin_is_default = true;  // nobody asked for it: a taken port is no failure
+  // Where alone administrative requests are accepted; none: wherever workers connect.
+  std::vector<net::TcpAddress> control_tcp;
+  std::string control_unix_path;
+  bool has_control() const { return !control_tcp.empty() || !control_unix_path.empty(); }
+  bool auto_create =
+      true;  // a join may create its job; by default on if only this machine can join
+
+  // [tls]
+  tls::ServerSettings tls;  // no certificate_file: TCP is not encrypted
+  bool has_tls() const { return !tls.certificate_file.empty(); }
+
+  // [auth]
+  net::AdmissionRules auth;
+  // Whether somebody from elsewhere needs a credential.
+  bool has_auth() const { return !auth.token_file.empty() || tls.require_client_certificate; }
+
+  // [store]
+  std::string store_path = default_store_path();  // or "memory"
+  bool store_path_is_default = true;
+  bool durable = true;
+  Micros retention_us = Micros{7} * 24 * 3600 * 1'000'000;  // 0: for ever
+  std::uint64_t retention_bytes = std::uint64_t{1} << 30;   // of each job; 0: any number
+
+  // [limits]
+  std::size_t connections_max = limits::kConnectionsMax;
+  std::size_t connections_per_machine_max = limits::kConnectionsMax;
+  std::size_t connections_per_identity_max = limits::kConnectionsMax;
+  std::uint32_t handshakes_per_machine_per_s = 200;
+  std::size_t unintroduced_max = 1024;
+  std::uint32_t jobs_per_identity_max = limits::kJobsMax;
+  std::uint32_t workers_per_job_max = limits::kWorkersPerJobDefault;
+  std::uint32_t graph_edges_max = limits::kGraphEdgesDefault;
+  std::size_t outbound_bytes_max = limits::kOutboundBytesMax;
+  std::size_t store_queue_records_max = limits::kStoreQueueRecordsMax;
+  std::size_t store_queue_bytes_max = limits::kStoreQueueBytesMax;
+  std::uint64_t snapshot_every_records = limits::kSnapshotEveryRecords;
+
+  // [timeouts]
+  Micros handshake_timeout_us = 5'000'000;
+  Micros heartbeat_timeout_us = 5'000'000;
+  Micros write_timeout_us = 10'000'000;
+  Micros shutdown_timeout_us = 10'000'000;
+  JobSpec job_defaults;  // the thresholds of jobs that do not set their own
+
+  // [log]
+  LogLevel log_level = LogLevel::kInfo;
+  std::string log_file;  // empty: standard error
+
+  std::vector<JobSpec> jobs;  // [[job]]
+
+  bool store_in_memory() const { return store_path == "memory"; }
+  // Every address is one that only this machine reaches.
+  bool local_only() const;
+  // Others can reach it, and neither is what they say hidden nor are they asked who they are.
+  bool open_to_anybody() const { return !local_only() && !(has_tls() && has_auth()); }
+};
+
+// Sockets that the daemon was started with. Those for workers stand in place of listen.tcp and
+// listen.unix, those for control in place of listen.control, whatever any source says of these.
+struct InheritedSockets {
+  bool for_workers = false;
+  std::vector<net::TcpAddress> tcp;
+  std::string unix_path;
+  bool for_control = false;
+  std::vector<net::TcpAddress> control_tcp;
+  std::string control_unix_path;
+};
+
+// What the command line said. A setting's value stands under its key, such as "store.mode".
+struct Flags {
+  std::string config_file;
+  std::string ready_file;  // where to write, once it listens, where
+  bool check_config = false;
+  bool store_salvage = false;
+  std::vector<std::pair<std::string, std::string>> settings;
+  InheritedSockets inherited;  // not of the command line, but as constant
+};
+
+enum class Command {
+  kRun,
+  kPrint,  // --help or --version: `text` is for standard output, exit 0
+  kUsage,  // `text` says what is wrong
+};
+Command parse_command_line(int argc, const char* const* argv, const std::string& version,
+                           Flags& flags, std::string& text);
+
+// Name and value of each environment variable, as in environ.
+using Environment = std::vector<std::pair<std::string, std::string>>;
+Environment environment_of(const char* const* environ);
+
+struct Loaded {
+  Config config;
+  std::string effective;  // the whole as TOML, with where each value comes from as comments
+  // One sentence if the store cannot be where the configuration puts it, which is no mistake of the
+  // configuration's own: the directory may only not be mounted yet. Empty: nothing is known against
+  // it.
+  std::string store_problem;
+  // One sentence if a certificate is not in force at this time, which is no mistake of the
+  // configuration's own either. Empty: all are.
+  std::string certificate_problem;
+};
+
+// Reads and checks everything. False: `errors` has one sentence for each mistake, with file and
+// line (or variable, or flag), key, value, and what is allowed.
+bool load(const Flags& flags, const Environment& environment, Loaded& loaded,
+          std::vector<std::string>& errors);
+
+// What a program that embeds the daemon gives instead of a file, an environment and flags.
+struct Embedded {
+  // A setting as text, and where it was given: {"listen.tcp", "127.0.0.1:0", "options.tcp"}.
+  struct Given {
+    std::string key;
+    std::string text;
+    std::string where;
+  };
+  Config defaults;         // what holds for a setting that nobody gives
+  std::string toml;        // like a configuration file
+  std::string toml_name;   // in the place of a file's name in messages
+  std::vector<Given> set;  // wins over the text
+  // Keys that cannot be honoured, each with a sentence why.
+  std::vector<std::pair<std::string, std::string>> refused;
+};
+
+// The same as load() for these sources; the environment and files are left alone.
+bool load_embedded(const Embedded& sources, Loaded& loaded, std::vector<std::string>& errors);
+
+}  // namespace syncd::config

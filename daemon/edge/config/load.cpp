@@ -1,0 +1,528 @@
+// From sources to one checked configuration; see config.h. Any thread.
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <ctime>
+#include <filesystem>
+#include <map>
+#include <set>
+
+#include "daemon/core/policies/graph_file.h"
+#include "daemon/edge/config/config.h"
+#include "daemon/edge/config/settings.h"
+#include "daemon/edge/config/suggest.h"
+#include "daemon/edge/config/toml_file.h"
+
+namespace syncd::config {
+namespace {
+
+using Errors = std::vector<std::string>;
+using Sources = std::map<std::string, std::string>;  // setting key -> where its value stands
+
+std::string wrong_value(const std::string& where, const std::string& key, const RawValue& value,
+                        const std::string& why, const std::string& allowed) {
+  return where + ": " + key + " = " + value.shown() + ": " + (why.empty() ? "not allowed" : why) +
+         "; allowed: " + allowed;
+}
+
+std::vector<std::string> keys_of_section(const std::string& section) {
+  std::vector<std::string> keys;
+  for (const Setting& setting : settings()) {
+    const std::string key = setting.key;
+    if (key.starts_with(section + ".")) keys.push_back(key.substr(section.size() + 1));
+  }
+  return keys;
+}
+
+std::vector<std::string> section_names() {
+  std::vector<std::string> names;
+  for (const Setting& setting : settings()) {
+    const std::string key = setting.key;
+    const std::string section = key.substr(0, key.find('.'));
+    if (names.empty() || names.back() != section) names.push_back(section);
+  }
+  names.push_back("job");
+  return names;
+}
+
+std::string joined(const std::vector<std::string>& items) {
+  std::string text;
+  for (const std::string& item : items) text += (text.empty() ? "" : ", ") + item;
+  return text;
+}
+
+// The section where a key of this name would be right: "tcp" belongs in [listen].
+std::string home_of(const std::string& name) {
+  for (const Setting& setting : settings()) {
+    const std::string key = setting.key;
+    if (key.substr(key.find('.') + 1) == name) return key.substr(0, key.find('.'));
+  }
+  return {};
+}
+
+// What to say about a key that no setting has.
+std::string unknown_key(const std::string& where, const std::string& key) {
+  const std::size_t dot = key.find('.');
+  const std::string section = dot == std::string::npos ? std::string{} : key.substr(0, dot);
+  const std::string name = key.substr(dot == std::string::npos ? 0 : dot + 1);
+  const std::vector<std::string> known = keys_of_section(section);
+  std::string text = where + ": unknown key " + key;
+  if (const std::string near = nearest(name, known); !near.empty()) {
+    return text + "; did you mean " + (section.empty() ? "" : section + ".") + near + "?";
+  }
+  if (const std::string home = home_of(name); !home.empty()) {
+    return text + "; did you mean " + home + "." + name + " (in section [" + home + "])?";
+  }
+  if (!known.empty()) return text + "; [" + section + "] has " + joined(known);
+  return text + "; every key stands in one of the sections " + joined(section_names());
+}
+
+std::string unknown_section(const std::string& where, const std::string& section) {
+  std::string text = where + ": unknown section [" + section + "]";
+  const std::vector<std::string> known = section_names();
+  const std::string near = nearest(section, known);
+  if (near == "job") return text + "; did you mean [[job]]?";
+  if (!near.empty()) return text + "; did you mean [" + near + "]?";
+  return text + "; there are " + joined(known);
+}
+
+class Loader {
+ public:
+  // Writes to `loaded` what is no mistake of the configuration.
+  Loader(Config& config, Errors& errors, Loaded& loaded)
+      : config_(config), errors_(errors), loaded_(loaded) {
+    loaded.store_problem.clear();
+    loaded.certificate_problem.clear();
+  }
+
+  void file(const std::string& path);
+  void embedded(const Embedded& sources);
+  void environment(const Environment& environment);
+  void flags(const Flags& flags);
+  void inherited(const InheritedSockets& sockets);
+  void check();
+  std::string effective() const;
+
+ private:
+  void take(TomlFile&& toml);
+  void apply(const Setting& setting, const RawValue& value, const std::string& key);
+  void job(const TomlFile::Table& table);
+  bool job_key(const Entry& entry, JobSpec& spec, std::set<std::string>& seen);
+  void check_listeners();
+  void check_admin();
+  void check_tls();
+  void check_auth();
+  void check_store();
+  void check_thresholds();
+  std::string where(const std::string& key) const;
+
+  Config& config_;
+  Errors& errors_;
+  Loaded& loaded_;
+  Sources sources_;
+  std::vector<std::string> job_where_;
+  std::vector<TomlFile::Table> job_tables_;
+};
+
+void Loader::apply(const Setting& setting, const RawValue& value, const std::string& key) {
+  std::string why;
+  if (setting.read(value, config_, why)) {
+    sources_[setting.key] = value.where;
+  } else {
+    errors_.push_back(wrong_value(value.where, key, value, why, setting.allowed));
+  }
+}
+
+// ---- the file
+// -------------------------------------------------------------------------------------
+
+void Loader::file(const std::string& path) {
+  TomlFile toml;
+  std::string error;
+  if (!read_toml_file(path, toml, error)) {
+    errors_.push_back(error);
+    return;
+  }
+  take(std::move(toml));
+}
+
+void Loader::take(TomlFile&& toml) {
+  std::set<std::string> unknown_sections;
+  for (std::size_t i = 0; i < toml.sections.size(); ++i) {
+    if (!keys_of_section(toml.sections[i]).empty()) continue;
+    unknown_sections.insert(toml.sections[i]);
+    errors_.push_back(unknown_section(toml.section_where[i], toml.sections[i]));
+  }
+  for (const Entry& entry : toml.entries) {
+    if (unknown_sections.contains(entry.key.substr(0, entry.key.find('.')))) continue;
+    if (const Setting* setting = find_setting(entry.key)) {
+      apply(*setting, entry.value, entry.key);
+    } else {
+      errors_.push_back(unknown_key(entry.value.where, entry.key));
+    }
+  }
+  // Jobs take the thresholds that they do not set from [timeouts], which the environment may change
+  // yet: they are read last.
+  job_tables_ = std::move(toml.jobs);
+}
+
+bool Loader::job_key(const Entry& entry, JobSpec& spec, std::set<std::string>& seen) {
+  std::vector<std::string> known;
+  for (const JobSetting& setting : job_settings()) {
+    known.emplace_back(setting.key);
+    if (entry.key != setting.key) continue;
+    seen.insert(entry.key);
+    std::string why;
+    if (setting.read(entry.value, spec, why)) return true;
+    errors_.push_back(
+        wrong_value(entry.value.where, "job." + entry.key, entry.value, why, setting.allowed));
+    return false;
+  }
+  const std::string near = nearest(entry.key, known);
+  errors_.push_back(
+      entry.value.where + ": unknown key job." + entry.key +
+      (near.empty() ? "; [[job]] has " + joined(known) : "; did you mean job." + near + "?"));
+  return false;
+}
+
+void Loader::job(const TomlFile::Table& table) {
+  JobSpec spec = config_.job_defaults;
+  spec.name.clear();
+  std::set<std::string> seen;
+  bool good = true;
+  for (const Entry& entry : table.entries) good = job_key(entry, spec, seen) && good;
+  for (const char* required : {"name", "expected_workers"}) {
+    if (seen.contains(required)) continue;
+    errors_.push_back(table.where + ": [[job]] without " + required + ": every job needs one");
+    good = false;
+  }
+  if (!good) return;
+  spec.graph_file = read_graph_file(spec.policy);
+  if (std::string error = validate(spec); !error.empty()) {
+    errors_.push_back(table.where + ": [[job]] \"" + spec.name + "\": " + error);
+    return;
+  }
+  for (std::size_t i = 0; i < config_.jobs.size(); ++i) {
+    if (config_.jobs[i].name != spec.name) continue;
+    errors_.push_back(table.where + ": job.name = \"" + spec.name + "\" stands at " +
+                      job_where_[i] + " already: a job's name is its own");
+    return;
+  }
+  config_.jobs.push_back(std::move(spec));
+  job_where_.push_back(table.where);
+}
+
+// ---- environment and flags
+// --------------------------------------------------------------------------
+
+void Loader::environment(const Environment& environment) {
+  std::vector<std::string> known;
+  for (const Setting& setting : settings()) known.push_back(environment_name(setting));
+  for (const auto& [name, text] : environment) {
+    RawValue value;
+    value.text = text;
+    value.where = "environment variable " + name;
+    const Setting* found = nullptr;
+    for (const Setting& setting : settings()) {
+      if (environment_name(setting) == name) found = &setting;
+    }
+    if (found != nullptr) {
+      apply(*found, value, found->key);
+      continue;
+    }
+    // Other names with our prefix are the client library's; but a name that begins like a section
+    // of ours is meant for us.
+    for (const std::string& section : section_names()) {
+      std::string prefix = "SYNCD_" + section + "_";
+      for (char& c : prefix) c = static_cast<char>(c >= 'a' && c <= 'z' ? c - 'a' + 'A' : c);
+      if (!name.starts_with(prefix) || section == "job") continue;
+      const std::string near = nearest(name, known);
+      errors_.push_back(
+          value.where + " is unknown" +
+          (near.empty() ? "; syncd --help lists them" : "; did you mean " + near + "?"));
+    }
+  }
+}
+
+void Loader::flags(const Flags& flags) {
+  for (const auto& [key, text] : flags.settings) {
+    const Setting* setting = find_setting(key);
+    RawValue value;
+    value.text = text;
+    value.where = std::string("flag ") + setting->flag;
+    apply(*setting, value, key);
+  }
+}
+
+void Loader::inherited(const InheritedSockets& sockets) {
+  const char* where = "sockets that syncd was started with";
+  if (sockets.for_workers) {
+    config_.tcp = sockets.tcp;
+    config_.unix_path = sockets.unix_path;
+    sources_["listen.tcp"] = sources_["listen.unix"] = where;
+  }
+  if (sockets.for_control) {
+    config_.control_tcp = sockets.control_tcp;
+    config_.control_unix_path = sockets.control_unix_path;
+    sources_["listen.control"] = where;
+  }
+}
+
+// ---- from an embedding program
+// ----------------------------------------------------------------------
+
+void Loader::embedded(const Embedded& sources) {
+  TomlFile toml;
+  std::string error;
+  if (!read_toml_text(sources.toml, sources.toml_name, toml, error)) {
+    errors_.push_back(error);
+    return;
+  }
+  for (const auto& [key, why] : sources.refused) {
+    std::erase_if(toml.entries, [&, &key = key, &why = why](const Entry& entry) {
+      if (entry.key != key) return false;
+      errors_.push_back(entry.value.where + ": " + key + ": " + why);
+      return true;
+    });
+  }
+  take(std::move(toml));
+  for (const Embedded::Given& given : sources.set) {
+    RawValue value;
+    value.text = given.text;
+    value.where = given.where;
+    apply(*find_setting(given.key), value, given.key);
+  }
+}
+
+// ---- the whole
+// -----------------------------------------------------------------------------------------
+
+std::string Loader::where(const std::string& key) const {
+  const auto found = sources_.find(key);
+  return found == sources_.end() ? "default" : found->second;
+}
+
+void Loader::check_listeners() {
+  if (config_.tcp.empty() && config_.unix_path.empty()) {
+    errors_.push_back(where("listen.tcp") +
+                      ": listen.tcp and listen.unix are both \"off\": nobody could connect; "
+                      "allowed: at least one of them");
+  }
+  if (!config_.insecure && config_.open_to_anybody()) {
+    const std::string missing = !config_.has_tls() && !config_.has_auth()
+                                    ? "there is neither TLS nor authentication"
+                                : !config_.has_tls() ? "there is no TLS"
+                                                     : "there is no authentication";
+    const auto complain = [&](const std::string& key, const net::TcpAddress& address) {
+      if (address.is_loopback()) return;
+      errors_.push_back(
+          where(key) + ": " + key + " = \"" + address.text() +
+          "\" can be reached from other machines, and " + missing +
+          ": anybody there could join, push and stop jobs; allowed: TLS (tls.certificate and "
+          "tls.key, which syncctl tls init makes) with authentication (tls.client_ca or "
+          "auth.token_file), a localhost address (127.0.0.1:" +
+          std::to_string(address.port) +
+          "), or listen.insecure = true (--insecure) on a network where everybody is trusted");
+    };
+    for (const net::TcpAddress& address : config_.tcp) complain("listen.tcp", address);
+    for (const net::TcpAddress& address : config_.control_tcp) complain("listen.control", address);
+  }
+  if (config_.has_control() && config_.control_unix_path == config_.unix_path) {
+    errors_.push_back(where("listen.control") + ": listen.control = \"" + config_.unix_path +
+                      "\" is listen.unix, too; allowed: another path");
+  }
+  check_admin();
+  if (!sources_.contains("listen.auto_create")) {
+    config_.auto_create = config_.local_only() && !config_.has_control();
+  }
+}
+
+void Loader::check_admin() {
+  if (!config_.admin || config_.admin->is_loopback() || config_.insecure) return;
+  const bool known = config_.has_auth();
+  if (config_.has_tls() && known) return;
+  const char* missing = !config_.has_tls() && !known ? "there is neither TLS nor authentication"
+                        : known                      ? "there is no TLS"
+                                                     : "there is no authentication";
+  errors_.push_back(
+      where("listen.admin") + ": listen.admin = \"" + config_.admin->text() +
+      "\" can be reached from other machines, and " + missing +
+      ": anybody there could read what jobs run; allowed: TLS (tls.certificate and "
+      "tls.key) with auth.token_file or tls.client_ca, a localhost address (127.0.0.1:" +
+      std::to_string(config_.admin->port) + "), or listen.insecure = true");
+}
+
+void Loader::check_tls() {
+  tls::ServerSettings& tls = config_.tls;
+  if (!sources_.contains("tls.require_client_certificate")) {
+    tls.require_client_certificate = !tls.client_ca_file.empty();
+  }
+  const auto needs = [&](const char* key, bool given, const char* other, bool other_given) {
+    if (!given || other_given) return true;
+    errors_.push_back(where(key) + ": " + key + " is set, but " + other +
+                      " is not; allowed: both, or neither");
+    return false;
+  };
+  const bool certificate = config_.has_tls();
+  const bool key = !tls.key_file.empty();
+  const bool authority = !tls.client_ca_file.empty();
+  if (!needs("tls.certificate", certificate, "tls.key", key) ||
+      !needs("tls.key", key, "tls.certificate", certificate) ||
+      !needs("tls.client_ca", authority, "tls.certificate", certificate) ||
+      !needs("tls.require_client_certificate", tls.require_client_certificate, "tls.client_ca",
+             authority) ||
+      !certificate) {
+    return;
+  }
+  std::string error;
+  const auto context = tls::Context::server(tls, error);
+  if (context != nullptr) error = context->facts().unfit;
+  if (!error.empty()) {
+    errors_.push_back(where("tls.certificate") + ": [tls]: " + error);
+    return;
+  }
+  const auto now_s = static_cast<std::int64_t>(std::time(nullptr));
+  const tls::ServerFacts& facts = context->facts();
+  if (std::string why = tls::why_not_in_force(facts.certificate, now_s); !why.empty()) {
+    loaded_.certificate_problem =
+        where("tls.certificate") + ": certificate " + tls.certificate_file + " " + why;
+  } else if (authority) {
+    why = tls::why_not_in_force(tls::best_of(facts.authorities, now_s), now_s);
+    if (why.empty()) return;
+    loaded_.certificate_problem =
+        where("tls.client_ca") + ": certificate authority " + tls.client_ca_file + " " + why;
+  }
+}
+
+void Loader::check_auth() {
+  std::string error;
+  if (net::Admission::make(config_.auth, error) != nullptr) return;
+  // Somebody who puts the token in the place of the file's name must not find it in the log.
+  const std::filesystem::path file = config_.auth.token_file;
+  std::error_code ignored;
+  if (!std::filesystem::exists(file, ignored) &&
+      file.parent_path() == std::filesystem::current_path(ignored)) {
+    error =
+        "there is no such file in " + file.parent_path().string() +
+        " (its name is not repeated, for it might be a token); allowed: the path of a file with "
+        "one token a line";
+  }
+  errors_.push_back(where("auth.token_file") + ": auth.token_file: " + error);
+}
+
+void Loader::check_store() {
+  // The default's parents are made at the start; a path that somebody chose may be a typing error.
+  if (config_.store_in_memory() || config_.store_path_is_default) return;
+  std::string path = config_.store_path;
+  while (path.size() > 1 && path.back() == '/') path.pop_back();
+  const std::size_t slash = path.rfind('/');
+  std::string parent = slash == std::string::npos ? "." : path.substr(0, slash);
+  if (parent.empty()) parent = "/";
+  struct stat found {};
+  const bool there = stat(parent.c_str(), &found) == 0;
+  if (there && S_ISDIR(found.st_mode)) return;
+  loaded_.store_problem = where("store.path") + ": store.path = \"" + config_.store_path +
+                          "\": its parent " + parent +
+                          (there || errno == ENOTDIR ? " is not a directory" : " does not exist") +
+                          "; allowed: a directory whose parent exists, or \"memory\"";
+}
+
+void Loader::check_thresholds() {
+  JobSpec defaults = config_.job_defaults;
+  defaults.name = "defaults";
+  if (const std::string error = validate(defaults); !error.empty()) {
+    const std::string key =
+        sources_.contains("timeouts.warn_after") ? "timeouts.warn_after" : "timeouts.evict_after";
+    errors_.push_back(where(key) + ": [timeouts]: " + error);
+  }
+}
+
+void Loader::check() {
+  check_tls();
+  check_auth();
+  check_listeners();
+  check_store();
+  check_thresholds();
+  for (const TomlFile::Table& table : job_tables_) job(table);
+}
+
+std::string Loader::effective() const {
+  std::string text;
+  std::string section;
+  for (const Setting& setting : settings()) {
+    const std::string key = setting.key;
+    const std::size_t dot = key.find('.');
+    if (key.substr(0, dot) != section) {
+      section = key.substr(0, dot);
+      text += (text.empty() ? "[" : "\n[") + section + "]\n";
+    }
+    text += key.substr(dot + 1) + " = " + setting.show(config_) + "  # " + where(key) + "\n";
+  }
+  for (std::size_t i = 0; i < config_.jobs.size(); ++i) {
+    text += "\n[[job]]  # " + job_where_[i] + "\n";
+    for (const JobSetting& setting : job_settings()) {
+      text += std::string(setting.key) + " = " + setting.show(config_.jobs[i]) + "\n";
+    }
+  }
+  return text;
+}
+
+bool finish(Loader& loader, Config& config, Loaded& loaded, const Errors& errors) {
+  // What depends on several settings can only be judged if each of them is understood.
+  if (errors.empty()) loader.check();
+  if (!errors.empty()) return false;
+  loaded.effective = loader.effective();
+  loaded.config = std::move(config);
+  return true;
+}
+
+}  // namespace
+
+bool Config::local_only() const {
+  const auto is_local = [](const net::TcpAddress& address) { return address.is_loopback(); };
+  return std::all_of(tcp.begin(), tcp.end(), is_local) &&
+         std::all_of(control_tcp.begin(), control_tcp.end(), is_local);
+}
+
+Environment environment_of(const char* const* environ) {
+  Environment all;
+  for (; environ != nullptr && *environ != nullptr; ++environ) {
+    if (const char* equals = std::strchr(*environ, '=')) {
+      all.emplace_back(std::string(*environ, equals), equals + 1);
+    }
+  }
+  return all;
+}
+
+bool load(const Flags& flags, const Environment& environment, Loaded& loaded,
+          std::vector<std::string>& errors) {
+  errors.clear();
+  Config config;
+  Loader loader(config, errors, loaded);
+  std::string file = flags.config_file;
+  for (const auto& [name, value] : environment) {
+    if (name == "SYNCD_CONFIG" && file.empty()) file = value;
+    // A service's, of RuntimeDirectory=: elsewhere it may write nothing that others can see. Of
+    // several the first, as with the store's STATE_DIRECTORY.
+    if (name == "RUNTIME_DIRECTORY" && !value.empty()) {
+      config.unix_path = value.substr(0, value.find(':')) + "/syncd.sock";
+    }
+  }
+  if (!file.empty()) loader.file(file);
+  loader.environment(environment);
+  loader.flags(flags);
+  loader.inherited(flags.inherited);
+  return finish(loader, config, loaded, errors);
+}
+
+bool load_embedded(const Embedded& sources, Loaded& loaded, std::vector<std::string>& errors) {
+  errors.clear();
+  Config config = sources.defaults;
+  Loader loader(config, errors, loaded);
+  loader.embedded(sources);
+  return finish(loader, config, loaded, errors);
+}
+
+}  // namespace syncd::config

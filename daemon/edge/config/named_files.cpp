@@ -1,0 +1,43 @@
+// See named_files.h.
+#include "daemon/edge/config/named_files.h"
+
+#include <fstream>
+#include <functional>
+#include <iterator>
+#include <set>
+#include <utility>
+
+namespace syncd::config {
+
+FileHashes hash_named_files(const Config& config) {
+  FileHashes hashes;
+  const std::pair<const char*, const std::string&> named[] = {
+      {"auth.token_file", config.auth.token_file},
+      {"tls.certificate", config.tls.certificate_file},
+      {"tls.client_ca", config.tls.client_ca_file},
+      {"tls.key", config.tls.key_file},
+  };
+  for (const auto& [key, path] : named) {
+    if (path.empty()) continue;
+    std::ifstream in(path, std::ios::binary);
+    const std::string bytes{std::istreambuf_iterator<char>(in), {}};
+    if (in.is_open()) hashes[key] = std::hash<std::string>()(bytes);
+  }
+  return hashes;
+}
+
+std::string differing_files(const FileHashes& before, const FileHashes& now) {
+  std::set<std::string> keys;
+  for (const auto& [key, hash] : before) {
+    const auto found = now.find(key);
+    if (found == now.end() || found->second != hash) keys.insert(key);
+  }
+  for (const auto& [key, hash] : now) {
+    if (!before.contains(key)) keys.insert(key);
+  }
+  std::string text;
+  for (const std::string& key : keys) text += (text.empty() ? "" : ", ") + key;
+  return text;
+}
+
+}  // namespace syncd::config

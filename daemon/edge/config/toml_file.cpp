@@ -1,0 +1,128 @@
+// TOML to entries; the one file that sees toml++. Any thread.
+#include "daemon/edge/config/toml_file.h"
+
+#include <toml++/toml.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <sstream>
+
+namespace syncd::config {
+namespace {
+
+std::string place(const std::string& path, const toml::source_region& source) {
+  return path + ":" + std::to_string(source.begin.line);
+}
+
+std::string as_written(const toml::node& node) {
+  std::ostringstream out;
+  node.visit([&](const auto& value) {
+    using T = std::decay_t<decltype(value)>;
+    if constexpr (toml::is_table<T>) {
+      out << "{...}";
+    } else {
+      out << value;
+    }
+  });
+  return out.str();
+}
+
+RawValue raw(const toml::node& node, const std::string& path) {
+  RawValue value;
+  value.typed = true;
+  value.where = place(path, node.source());
+  value.line = static_cast<unsigned>(node.source().begin.line);
+  value.text = as_written(node);
+  if (const auto* text = node.as_string()) {
+    value.kind = RawValue::Kind::kText;
+    value.text = text->get();
+  } else if (const auto* integer = node.as_integer()) {
+    value.kind = RawValue::Kind::kInteger;
+    value.integer = integer->get();
+  } else if (const auto* boolean = node.as_boolean()) {
+    value.kind = RawValue::Kind::kBoolean;
+    value.boolean = boolean->get();
+  } else if (const auto* array = node.as_array()) {
+    value.kind = RawValue::Kind::kList;
+    for (const toml::node& item : *array) {
+      if (!item.is_string()) {
+        value.kind = RawValue::Kind::kOther;
+        break;
+      }
+      value.list.push_back(item.as_string()->get());
+    }
+  } else {
+    value.kind = RawValue::Kind::kOther;
+  }
+  return value;
+}
+
+void read_table(const toml::table& table, const std::string& prefix, const std::string& path,
+                std::vector<Entry>& entries) {
+  for (const auto& [key, node] : table) {
+    entries.push_back({prefix + std::string(key.str()), raw(node, path)});
+  }
+}
+
+bool read_jobs(const toml::node& node, const std::string& path, TomlFile& file,
+               std::string& error) {
+  const toml::array* array = node.as_array();
+  if (array == nullptr || !array->is_array_of_tables()) {
+    error = place(path, node.source()) + ": job is a list of tables: begin each with [[job]]";
+    return false;
+  }
+  for (const toml::node& item : *array) {
+    TomlFile::Table job;
+    job.where = place(path, item.source());
+    read_table(*item.as_table(), "", path, job.entries);
+    file.jobs.push_back(std::move(job));
+  }
+  return true;
+}
+
+}  // namespace
+
+bool read_toml_file(const std::string& path, TomlFile& file, std::string& error) {
+  errno = 0;
+  std::ifstream in(path, std::ios::binary);
+  std::ostringstream text;
+  if (!in || !(text << in.rdbuf())) {
+    // An empty file sets the fail bit too, and is a valid configuration.
+    if (!in.is_open() || errno != 0) {
+      error = "cannot read the configuration file " + path + ": " +
+              std::strerror(errno != 0 ? errno : EIO);
+      return false;
+    }
+  }
+  return read_toml_text(text.str(), path, file, error);
+}
+
+bool read_toml_text(const std::string& text, const std::string& path, TomlFile& file,
+                    std::string& error) {
+  try {
+    const toml::table root = toml::parse(text, path);
+    for (const auto& [key, node] : root) {
+      const std::string name(key.str());
+      if (name == "job") {
+        if (!read_jobs(node, path, file, error)) return false;
+      } else if (const toml::table* section = node.as_table()) {
+        file.sections.push_back(name);
+        file.section_where.push_back(place(path, section->source()));
+        read_table(*section, name + ".", path, file.entries);
+      } else {
+        file.entries.push_back({name, raw(node, path)});
+      }
+    }
+    // toml++ sorts by key; mistakes are better read in the order of the file.
+    std::stable_sort(file.entries.begin(), file.entries.end(),
+                     [](const Entry& a, const Entry& b) { return a.value.line < b.value.line; });
+  } catch (const toml::parse_error& wrong) {
+    error = place(path, wrong.source()) + ": not valid TOML: " + std::string(wrong.description());
+    return false;
+  }
+  return true;
+}
+
+}  // namespace syncd::config

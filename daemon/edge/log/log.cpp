@@ -1,0 +1,97 @@
+#include "daemon/edge/log/log.h"
+
+#include <spdlog/logger.h>
+#include <spdlog/pattern_formatter.h>
+#include <spdlog/sinks/stdout_sinks.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <utility>
+
+#include "daemon/edge/log/log_file.h"
+#include "daemon/edge/server/log_text.h"
+
+namespace syncd {
+namespace {
+
+// True if standard error is the journal, which stamps lines itself.
+bool logs_to_journal() {
+  const char* stream = std::getenv("JOURNAL_STREAM");
+  struct stat own {};
+  if (stream == nullptr || fstat(STDERR_FILENO, &own) != 0) return false;
+  return std::to_string(own.st_dev) + ":" + std::to_string(own.st_ino) == stream;
+}
+
+spdlog::level::level_enum spdlog_level(LogLevel level) {
+  switch (level) {
+    case LogLevel::kDebug:
+      return spdlog::level::debug;
+    case LogLevel::kInfo:
+      return spdlog::level::info;
+    case LogLevel::kWarn:
+      return spdlog::level::warn;
+    case LogLevel::kError:
+      return spdlog::level::err;
+  }
+  return spdlog::level::err;
+}
+
+int syslog_severity(LogLevel level) {
+  switch (level) {
+    case LogLevel::kDebug:
+      return 7;
+    case LogLevel::kInfo:
+      return 6;
+    case LogLevel::kWarn:
+      return 4;
+    case LogLevel::kError:
+      return 3;
+  }
+  return 3;
+}
+
+}  // namespace
+
+Log::Log(const std::string& file, LogLevel level) : journal_(file.empty() && logs_to_journal()) {
+  if (file.empty()) {
+    logger_ = std::make_unique<spdlog::logger>("syncd",
+                                               std::make_shared<spdlog::sinks::stderr_sink_mt>());
+  } else {
+    file_ = std::make_shared<LogFile>(file);
+    logger_ = std::make_unique<spdlog::logger>("syncd", file_);
+  }
+  set_level(level);
+  logger_->flush_on(spdlog::level::trace);  // lines are few, and the last ones matter most
+  logger_->set_formatter(std::make_unique<spdlog::pattern_formatter>(
+      journal_ ? "%v" : "%Y-%m-%dT%H:%M:%S.%eZ %v", spdlog::pattern_time_type::utc));
+}
+
+Log::~Log() = default;
+
+void Log::set_level(LogLevel level) {
+  logger_->set_level(spdlog_level(level));
+}
+
+bool Log::reopen(std::string& error) try {
+  if (file_) file_->reopen();
+  return true;
+} catch (const spdlog::spdlog_ex& problem) {
+  error = problem.what();
+  return false;
+}
+
+void Log::write(const LogLine& line) {
+  // Audit lines stay information, which a higher level would otherwise hold back. No other line is
+  // critical, which LogFile does not lose.
+  const auto level = server::is_audit(line) ? spdlog::level::critical : spdlog_level(line.level);
+  if (!logger_->should_log(level)) return;
+  std::string text = to_string(line.level);
+  text += ' ';
+  text += server::log_text(line);
+  // The journal takes the severity from such a prefix.
+  if (journal_) text = "<" + std::to_string(syslog_severity(line.level)) + ">" + text;
+  logger_->log(level, spdlog::string_view_t(text));
+}
+
+}  // namespace syncd

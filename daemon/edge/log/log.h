@@ -1,0 +1,41 @@
+// Where the daemon's lines go: standard error, the journal, or a file.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "daemon/core/engine/effects.h"
+
+namespace spdlog {
+class logger;
+}
+
+namespace syncd {
+
+class LogFile;
+
+// May be used by several threads.
+class Log {
+ public:
+  // Lines go to the end of `file`, or to standard error if it is empty.
+  // Throws spdlog::spdlog_ex if the file cannot be opened.
+  Log(const std::string& file, LogLevel level);
+  ~Log();
+
+  void set_level(LogLevel level);
+
+  // Opens the file anew, for whoever rotates logs has given the one of before another name. False,
+  // with the reason in `error`, if it cannot be opened: lines still go to the one of before.
+  bool reopen(std::string& error);
+
+  // A file that cannot be written, as on a full disk, loses lines, and says how many once it can:
+  // log_lines_lost. Audit lines go to standard error then.
+  void write(const LogLine& line);
+
+ private:
+  bool journal_;
+  std::shared_ptr<LogFile> file_;  // null: standard error
+  std::unique_ptr<spdlog::logger> logger_;
+};
+
+}  // namespace syncd

@@ -1,0 +1,89 @@
+// Parsing and classifying TCP addresses. No state, any thread.
+#include "daemon/edge/net/address.h"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+
+#include <charconv>
+#include <cstring>
+
+#include "proto/base/host.h"
+
+namespace syncd::net {
+namespace {
+
+std::string describe(std::string_view text, const std::string& what) {
+  return "'" + std::string(text) + "': " + what +
+         "; expected HOST:PORT, such as 127.0.0.1:7117 or [::1]:7117";
+}
+
+}  // namespace
+
+std::string TcpAddress::text() const {
+  const bool bracket = host.find(':') != std::string::npos;
+  return (bracket ? "[" + host + "]" : host) + ":" + std::to_string(port);
+}
+
+bool TcpAddress::is_loopback() const {
+  if (host == "localhost") return true;
+  in_addr v4{};
+  if (inet_pton(AF_INET, host.c_str(), &v4) == 1) return (ntohl(v4.s_addr) >> 24) == 127;
+  in6_addr v6{};
+  if (inet_pton(AF_INET6, host.c_str(), &v6) != 1) return false;
+  if (IN6_IS_ADDR_V4MAPPED(&v6)) return v6.s6_addr[12] == 127;
+  return IN6_IS_ADDR_LOOPBACK(&v6);
+}
+
+bool parse_tcp_address(std::string_view text, TcpAddress& address, std::string& error) {
+  TcpAddress parsed;
+  std::string_view port;
+  if (text.starts_with('[')) {
+    const std::size_t close = text.find(']');
+    if (close == std::string_view::npos) {
+      error = describe(text, "the closing ] is missing");
+      return false;
+    }
+    parsed.host = text.substr(1, close - 1);
+    if (!is_ipv6_address(parsed.host)) {
+      error = describe(text, "'" + parsed.host + "' is not an IPv6 address");
+      return false;
+    }
+    port = text.substr(close + 1);
+    if (!port.starts_with(':')) {
+      error = describe(text, "the port is missing");
+      return false;
+    }
+    port.remove_prefix(1);
+  } else {
+    const std::size_t colon = text.rfind(':');
+    if (colon == std::string_view::npos) {
+      error = describe(text, "the port is missing");
+      return false;
+    }
+    parsed.host = text.substr(0, colon);
+    port = text.substr(colon + 1);
+    if (parsed.host.find(':') != std::string::npos) {
+      error = describe(text, "an IPv6 address stands in brackets");
+      return false;
+    }
+    if (!is_host_name(parsed.host)) {
+      error = describe(text, "'" + parsed.host + "' is not a host name or address");
+      return false;
+    }
+    if (parsed.host.empty()) {
+      error = describe(text, "the host is missing");
+      return false;
+    }
+  }
+  unsigned number = 0;
+  const auto [end, code] = std::from_chars(port.data(), port.data() + port.size(), number);
+  if (port.empty() || code != std::errc{} || end != port.data() + port.size() || number > 65535) {
+    error = describe(text, "'" + std::string(port) + "' is not a port (0 to 65535)");
+    return false;
+  }
+  parsed.port = static_cast<std::uint16_t>(number);
+  address = std::move(parsed);
+  return true;
+}
+
+}  // namespace syncd::net

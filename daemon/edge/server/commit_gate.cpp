@@ -1,0 +1,171 @@
+// Batches, tickets and held answers; see the header.
+#include "daemon/edge/server/commit_gate.h"
+
+#include <algorithm>
+#include <iterator>
+#include <utility>
+#include <variant>
+
+namespace syncd::server {
+namespace {
+
+// Room for so many held answers is kept when they are gone.
+constexpr std::size_t kHeldKept = 16 * 1024;
+
+template <class T>
+void move_all(std::vector<T>& from, std::vector<T>& to) {
+  to.insert(to.end(), std::make_move_iterator(from.begin()), std::make_move_iterator(from.end()));
+  from.clear();
+}
+
+bool is_push(const Reply& reply) {
+  return std::holds_alternative<wire::Pushed>(reply.body);
+}
+wire::Error not_stored_yet() {
+  return {Status::kStore, std::string("the daemon cannot write its history now: ") +
+                              kReasonForClients +
+                              "; the push counts once it is on the disk: push again"};
+}
+
+}  // namespace
+
+void CommitGate::take(Effects& effects) {
+  // About as many as last time: growing step by step would move each of them several times.
+  if (open_.records.empty() && !effects.records.empty()) {
+    open_.records.reserve(std::max(open_hint_, effects.records.size()));
+  }
+  records_taken_ += effects.records.size();
+  move_all(effects.records, open_.records);
+  move_all(effects.snapshots, open_.snapshots);
+}
+
+void CommitGate::pass(Reply&& reply) {
+  // Tickets rise with time, so the latest one covers every record that was taken before.
+  const Ticket needed = open_has_content() ? next_ticket_ : submitted_;
+  const bool queues = reply.after_records && must_settle_again();
+  if (!queues && (!reply.after_records || needed <= committed_)) {
+    release_(std::move(reply));
+    return;
+  }
+  if (held_count() >= kHeldMax) {
+    reply.body = wire::Error{Status::kStore, "the daemon cannot write its history fast enough: " +
+                                                 std::to_string(held_count()) +
+                                                 " answers wait for the disk already"};
+    release_(std::move(reply));
+    return;
+  }
+  if (!store_error_.empty() && is_push(reply)) {
+    reply.body = not_stored_yet();
+    release_(std::move(reply));
+    return;
+  }
+  held_.push_back({needed, now_, std::move(reply)});
+}
+
+void CommitGate::submit() {
+  if (!open_has_content()) return;
+  submitted_ = next_ticket_++;
+  open_hint_ = open_.records.size();
+  store::Batch batch;
+  batch.records.swap(open_.records);
+  batch.snapshots.swap(open_.snapshots);
+  if (backlog_.empty() && store_.submit(submitted_, std::move(batch))) return;
+  // A batch that submit() refuses is untouched. NOLINTNEXTLINE(bugprone-use-after-move)
+  backlog_.push_back({submitted_, std::move(batch)});
+}
+
+void CommitGate::report(const store::CommitReport& report) {
+  const std::lock_guard lock(mutex_);
+  if (report.failure != nullptr) {
+    failure_ = report.failure;
+    fresh_.store(true, std::memory_order_release);
+    return;
+  }
+  reported_ = std::max(reported_, report.committed);
+  reported_error_ = report.error;
+  for (const store::Removed& removed : report.removed) {
+    figures_.records_removed += removed.records;
+    if (removed.first == 0) ++figures_.jobs_removed;
+    removed_.push_back(removed);
+  }
+  if (!report.removed.empty()) {
+    // No commit.
+  } else if (report.error.empty()) {
+    figures_.commit_time.add(report.commit_us);
+    figures_.commit_records.add(static_cast<std::int64_t>(report.records), kBatchBounds);
+    records_committed_ += report.records;
+  } else {
+    ++figures_.failures;
+  }
+  fresh_.store(true, std::memory_order_release);
+}
+
+std::vector<store::Removed> CommitGate::take_removed() {
+  const std::lock_guard lock(mutex_);
+  return std::exchange(removed_, {});
+}
+
+StoreFigures CommitGate::figures() {
+  const std::lock_guard lock(mutex_);
+  StoreFigures figures = figures_;
+  figures.records_waiting =
+      records_taken_ > records_committed_ ? records_taken_ - records_committed_ : 0;
+  return figures;
+}
+
+void CommitGate::settle() {
+  if (!fresh_.exchange(false, std::memory_order_acquire)) return release_committed();
+  {
+    const std::lock_guard lock(mutex_);
+    if (failure_ != nullptr) std::rethrow_exception(failure_);
+    if (reported_ > committed_) committed_at_ = now_;
+    committed_ = reported_;
+    store_error_ = reported_error_;
+  }
+  release_committed();
+  if (!store_error_.empty()) refuse_pushes();
+  submit_backlog();
+}
+
+void CommitGate::refuse_pushes() {
+  std::vector<Held> pushes;
+  std::vector<Held> others;
+  for (std::size_t i = held_first_; i < held_.size(); ++i) {
+    const bool refused = is_push(held_[i].reply) && held_[i].ticket > committed_;
+    (refused ? pushes : others).push_back(std::move(held_[i]));
+  }
+  held_ = std::move(others);
+  held_first_ = 0;
+  for (Held& push : pushes) {
+    push.reply.body = not_stored_yet();
+    release_(std::move(push.reply));
+  }
+}
+
+void CommitGate::release_committed() {
+  for (std::size_t left = kReleasedAtOnce; left > 0 && must_settle_again(); --left) {
+    Reply reply = std::move(held_[held_first_++].reply);
+    release_(std::move(reply));
+  }
+  // What was released is dropped once it is the larger part, so that each answer moves O(1) times.
+  if (held_first_ * 2 <= held_.size()) return;
+  held_.erase(held_.begin(), held_.begin() + static_cast<std::ptrdiff_t>(held_first_));
+  held_first_ = 0;
+  // A slow disk may have let millions pile up: that memory is given back.
+  if (held_.capacity() > kHeldKept && held_.size() < kHeldKept / 2) held_.shrink_to_fit();
+}
+
+void CommitGate::submit_backlog() {
+  while (!backlog_.empty() &&
+         store_.submit(backlog_.front().ticket, std::move(backlog_.front().batch))) {
+    backlog_.pop_front();
+  }
+}
+
+std::string CommitGate::reason() const {
+  if (!store_error_.empty()) return store_error_;
+  if (!backlog_.empty()) return "the queue of records that wait for the disk is full";
+  return {};
+}
+
+}  // namespace syncd::server

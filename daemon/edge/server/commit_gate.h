@@ -1,0 +1,136 @@
+// Between the engine's effects and the store: collects what one turn of the loop produced into one
+// batch, and holds the answers that must not leave before their records are committed. Loop thread,
+// except report(), which the store's writer thread calls.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <deque>
+#include <exception>
+#include <functional>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "daemon/core/engine/counters.h"
+#include "daemon/core/engine/effects.h"
+#include "daemon/core/engine/limits.h"
+#include "daemon/core/engine/types.h"
+#include "daemon/edge/store/store.h"
+
+namespace syncd::server {
+
+// Records that one commit took along.
+inline constexpr std::array<std::int64_t, 9> kBatchBounds = {1,    4,     16,     64,    256,
+                                                             1024, 4'096, 16'384, 65'536};
+
+// Why the store cannot be written, for all but administrators: the reason itself names paths.
+inline constexpr const char* kReasonForClients = "its log says why";
+
+// What the store has done so far.
+struct StoreFigures {
+  SpanHistogram commit_time;
+  Histogram<kBatchBounds.size()> commit_records;
+  std::uint64_t failures = 0;  // times that it has said that it cannot write
+  std::uint64_t records_waiting = 0;
+  std::uint64_t records_removed = 0;  // by retention
+  std::uint64_t jobs_removed = 0;     // wholly, likewise
+};
+
+class CommitGate {
+ public:
+  using Release = std::function<void(Reply&&)>;
+
+  // `release` sends an answer that is free to go.
+  CommitGate(store::Store& store, Release release) : store_(store), release_(std::move(release)) {}
+
+  // The time of whatever is passed or settled from now on.
+  void set_time(Micros now) { now_ = now; }
+  // Takes the records and snapshots out of `effects`; call before the replies of the same effects
+  // are given to pass().
+  void take(Effects& effects);
+  // Sends the answer now, or when everything taken so far is committed. When too many are held
+  // already (the disk stands still and clients keep repeating themselves), it is answered with an
+  // Error STORE instead; so is a push, which may be made again, when the store cannot write.
+  void pass(Reply&& reply);
+  // Hands what was taken to the store, as one batch.
+  void submit();
+
+  // Any thread: what the store has done. True if the loop thread should call settle() soon.
+  void report(const store::CommitReport& report);
+  // Releases answers whose records are committed, kReleasedAtOnce of them at most, and hands over
+  // what the store refused before. If the store cannot write, a caller that waits for the answer to
+  // a push is told so. Throws what has ended the store's writer.
+  void settle();
+  // Whether it has left some for the next call.
+  bool must_settle_again() const {
+    return held_count() != 0 && held_[held_first_].ticket <= committed_;
+  }
+
+  StoreFigures figures();
+  // What retention has removed since the last call.
+  std::vector<store::Removed> take_removed();
+
+  // Whether the store takes records now, and if not, why.
+  bool writable() const { return backlog_.empty() && store_error_.empty(); }
+  std::string reason() const;  // may name paths: for administrators
+  // Since when the oldest of the held answers waits without anything's being committed; kNever:
+  // there is none.
+  Micros waits_since() const {
+    return held_count() == 0 ? kNever : std::max(held_[held_first_].since, committed_at_);
+  }
+  // Nothing waits for the store any more.
+  bool idle() const {
+    return held_count() == 0 && backlog_.empty() && open_.records.empty() &&
+           open_.snapshots.empty() && committed_ == submitted_;
+  }
+
+  static constexpr std::size_t kHeldMax = limits::kHeldAnswersMax;
+  // About two milliseconds' work: after a standstill of the disk, other clients are looked at
+  // between one slice and the next.
+  static constexpr std::size_t kReleasedAtOnce = 4'096;
+
+ private:
+  struct Waiting {
+    Ticket ticket;
+    store::Batch batch;
+  };
+  struct Held {
+    Ticket ticket;
+    Micros since;
+    Reply reply;
+  };
+  std::size_t held_count() const { return held_.size() - held_first_; }
+  void release_committed();
+  void refuse_pushes();
+  bool open_has_content() const { return !open_.records.empty() || !open_.snapshots.empty(); }
+  void submit_backlog();
+
+  store::Store& store_;
+  Release release_;
+  store::Batch open_;  // of this turn; its ticket is next_ticket_
+  Ticket next_ticket_ = 1;
+  Ticket submitted_ = 0;  // the latest ticket given to a batch
+  Ticket committed_ = 0;
+  std::deque<Waiting> backlog_;  // refused by a full queue, in order
+  std::vector<Held> held_;       // tickets rise; those before held_first_ have been released
+  std::size_t held_first_ = 0;
+  std::uint64_t records_taken_ = 0;
+  std::size_t open_hint_ = 0;  // records that the last turn brought
+  std::string store_error_;
+  Micros now_ = 0;
+  Micros committed_at_ = 0;  // when committed_ rose
+
+  std::atomic<bool> fresh_{false};
+  std::mutex mutex_;  // guards what follows
+  StoreFigures figures_;
+  std::uint64_t records_committed_ = 0;
+  Ticket reported_ = 0;
+  std::string reported_error_;
+  std::exception_ptr failure_;
+  std::vector<store::Removed> removed_;
+};
+
+}  // namespace syncd::server

@@ -1,0 +1,215 @@
+// The daemon without its edges; see the header.
+#include "daemon/edge/server/core.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "daemon/core/engine/limits.h"
+#include "proto/wire/explanation.h"
+
+namespace syncd::server {
+namespace {
+
+// No commit for so long is a disk's usual pace. What is longer alone is a standstill, so that a
+// disk on which every commit takes long puts a deadline off and does not lift it.
+constexpr Micros kStandstillUs = 1'000'000;
+// From here on the log says that somebody waits.
+constexpr Micros kTellStandstillUs = 5'000'000;
+
+EngineOptions with_durability(EngineOptions options, const store::Store& store) {
+  options.durable = store.mode() == store::Mode::kDurable;
+  return options;
+}
+
+}  // namespace
+
+Core::Core(EngineOptions options, store::Store& store, Host& host)
+    : store_(store),
+      host_(host),
+      engine_(with_durability(std::move(options), store)),
+      gate_(store, [this](Reply&& reply) {
+        host_.send(reply.to.connection, {reply.to.request, std::move(reply.body)});
+      }) {}
+
+void Core::set_options(EngineOptions options) {
+  engine_.set_options(with_durability(std::move(options), store_));
+}
+
+const char* Core::mode_text() const {
+  return store_.mode() == store::Mode::kDurable ? "durable" : "fast";
+}
+
+bool Core::recover(const std::function<void(Micros latest)>& clock, Recovered& recovered,
+                   std::string& error, const std::function<void()>& progress) {
+  const auto restore = [&](store::RecoveredJob&& job, std::string& wrong) {
+    if (progress) progress();
+    ++recovered.jobs;
+    recovered.records += job.records.size();
+    if (engine_.restore(job.snapshot ? &*job.snapshot : nullptr, job.records, wrong)) return true;
+    wrong = "store " + store_.describe() + ": " + wrong;
+    return false;
+  };
+  if (!store_.load_each(restore, error)) return false;
+  engine_.forget_epochs(store_.removed_epoch());
+  clock(engine_.last_time());
+  engine_.finish_restore(host_.now());
+  return true;
+}
+
+bool Core::declare_job(const JobSpec& spec, std::string& error) {
+  if (!engine_.declare_job(spec, host_.now(), effects_, error)) {
+    error = "job '" + spec.name + "': " + error;
+    return false;
+  }
+  apply();
+  return true;
+}
+
+void Core::on_request(Request request) {
+  step(std::move(request));
+}
+
+void Core::on_closed(ConnectionId connection, const std::string& reason) {
+  closing_.push_back({connection, reason});
+  if (closing_.size() == 1) close_next();
+}
+
+// Some of the workers of the connection that was gone first.
+void Core::close_next() {
+  step(closing_.front());
+  if (!engine_.has_workers(closing_.front().connection)) closing_.pop_front();
+}
+
+Micros Core::next_deadline() const {
+  if (!closing_.empty() || gate_.must_settle_again()) return 0;
+  return std::min(engine_.next_deadline(), standstill_at());
+}
+
+void Core::on_plan(PlanReady&& ready) {
+  step(std::move(ready));
+}
+
+void Core::shutdown(const std::string& reason) {
+  step(Shutdown{reason});
+}
+
+void Core::step(Event event) {
+  const Micros at = host_.now();
+  gate_.set_time(at);
+  fire_timers(at);
+  engine_.step(std::move(event), at, effects_);
+  apply();
+}
+
+void Core::fire_timers() {
+  if (!closing_.empty()) close_next();
+  fire_timers(host_.now());
+}
+
+void Core::fire_timers(Micros at) {
+  if (ticked_ || std::min(engine_.next_deadline(), standstill_at()) > at) return;
+  gate_.set_time(at);
+  note_standstill(at);
+  tell_standstill(at);
+  // One after the other: the loss of a worker may have its job's graph made anew.
+  do {
+    engine_.tick(at, effects_, 1);
+    apply();
+    ticked_ = engine_.next_deadline() <= at;
+  } while (ticked_ && host_.now() - at < limits::kTimersPieceUs);
+}
+
+// In the order that effects.h asks for. Records reach the store at the turn's end, which comes
+// before any of the answers queued here is written.
+void Core::apply() {
+  gate_.take(effects_);
+  for (Reply& reply : effects_.replies) gate_.pass(std::move(reply));
+  for (Notification& notice : effects_.notifications) {
+    gate_.pass({{notice.connection, 0}, notice.after_records, std::move(notice.body)});
+  }
+  for (Plan& plan : effects_.plans) host_.start_plan(std::move(plan));
+  for (LogLine& line : effects_.log) host_.log(std::move(line));
+  effects_.clear();
+}
+
+void Core::end_turn() {
+  ticked_ = false;
+  do {
+    gate_.submit();
+    settle();  // a store that commits at once has done so already
+  } while (tell_store_state());
+  tell_removed();
+}
+
+void Core::settle() {
+  if (gate_.waits_since() == kNever) return gate_.settle();
+  const Micros at = host_.now();
+  note_standstill(at);
+  gate_.set_time(at);
+  gate_.settle();
+  tell_standstill(at);
+}
+
+// When the log is to say that the store stands still; a store that reports errors has said so.
+Micros Core::standstill_at() const {
+  const bool told = told_still_since_ >= 0 || !told_writable_;
+  return told || gate_.waits_since() == kNever ? kNever : gate_.waits_since() + kTellStandstillUs;
+}
+
+void Core::tell_standstill(Micros at) {
+  if (standstill_at() <= at) {
+    told_still_since_ = gate_.waits_since();
+    host_.log({LogLevel::kWarn,
+               "store_stands_still",
+               {{"store", store_.describe()},
+                {"for", format_duration(at - told_still_since_)},
+                {"records", std::to_string(gate_.figures().records_waiting)}}});
+  } else if (told_still_since_ >= 0 && gate_.waits_since() > at - kTellStandstillUs) {
+    host_.log({LogLevel::kInfo,
+               "store_goes_on",
+               {{"store", store_.describe()}, {"after", format_duration(at - told_still_since_)}}});
+    told_still_since_ = -1;
+  }
+}
+
+// Answers wait and nothing is committed, or the store takes nothing.
+void Core::note_standstill(Micros at) {
+  const Micros refuses_since = store_error_since_ < 0 ? kNever : store_error_since_;
+  const Micros since = std::min(gate_.waits_since(), refuses_since);
+  if (since == kNever || at - since <= kStandstillUs) return;
+  engine_.store_stood(since + kStandstillUs, at);
+}
+
+void Core::tell_removed() {
+  for (const store::Removed& removed : gate_.take_removed()) {
+    LogLine line{
+        LogLevel::kInfo,
+        removed.first == 0 ? "job_removed" : "history_removed",
+        {{"job", "#" + std::to_string(removed.job)}, {"records", std::to_string(removed.records)}}};
+    if (!removed.name.empty()) line.fields.emplace_back("name", removed.name);
+    if (removed.first != 0) {
+      line.fields.emplace_back("first_sequence", std::to_string(removed.first));
+    }
+    host_.log(std::move(line));
+  }
+}
+
+// True if the engine was told something, and may have answered.
+bool Core::tell_store_state() {
+  if (gate_.writable() == told_writable_) return false;
+  note_standstill(host_.now());
+  told_writable_ = gate_.writable();
+  store_error_since_ = told_writable_ ? -1 : host_.now();
+  if (told_writable_) {
+    host_.log({LogLevel::kInfo, "store_writable", {{"store", store_.describe()}}});
+  } else {
+    host_.log({LogLevel::kError,
+               "store_not_writable",
+               {{"store", store_.describe()}, {"reason", gate_.reason()}}});
+  }
+  step(StoreState{told_writable_, kReasonForClients});
+  return true;
+}
+
+}  // namespace syncd::server

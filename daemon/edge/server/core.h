@@ -1,0 +1,115 @@
+// The daemon without its edges: engine and commit gate, and the order in which what the engine
+// wants done is done. It owns no socket, thread, timer or clock; whoever does (server.h: one libuv
+// loop) is its Host and tells it of requests, ends of connections, finished plans, commits and the
+// passing of time. So the daemon's own code also runs in a simulated world.
+//
+// One thread, but report().
+#pragma once
+
+#include <deque>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "daemon/core/engine/effects.h"
+#include "daemon/core/engine/engine.h"
+#include "daemon/core/engine/job_spec.h"
+#include "daemon/edge/server/commit_gate.h"
+#include "daemon/edge/store/store.h"
+#include "proto/wire/wire.h"
+
+namespace syncd::server {
+
+class Core {
+ public:
+  class Host {
+   public:
+    virtual ~Host() = default;
+    // Engine time, which never goes back.
+    virtual Micros now() const = 0;
+    // To one client; a connection that is gone is skipped. With id 0 a notification.
+    virtual void send(ConnectionId connection, wire::Message&& message) = 0;
+    // Runs it on any thread, and hands the result to Core::on_plan(), once.
+    virtual void start_plan(Plan&& plan) = 0;
+    virtual void log(LogLine&& line) = 0;
+  };
+
+  // `store` and `host` must outlive it. EngineOptions::durable is set from the store.
+  Core(EngineOptions options, store::Store& store, Host& host);
+
+  // Hands the engine what the store has, before store.start(). Then `clock` gives the time to go on
+  // from (host.now() is not asked before), from the latest time in the store; and the engine goes
+  // on at host.now(). On false, `error` names store, job and sequence.
+  struct Recovered {
+    std::size_t jobs = 0;
+    std::size_t records = 0;
+  };
+  // `progress`, if not null, is called after each job.
+  bool recover(const std::function<void(Micros latest)>& clock, Recovered& recovered,
+               std::string& error, const std::function<void()>& progress = nullptr);
+
+  // Call after store.start(). On false, `error` names the job and the setting that is wrong.
+  bool declare_job(const JobSpec& spec, std::string& error);
+
+  // A request for the engine, of an established session.
+  void on_request(Request request);
+  void on_closed(ConnectionId connection, const std::string& reason = {});
+  void on_plan(PlanReady&& ready);
+  // The daemon is going away: what stands is answered.
+  void shutdown(const std::string& reason);
+
+  // Everything of this turn has been handed over, and nothing queued by send() has left yet:
+  // records go to the store, and what waited for a commit that has come about goes out.
+  void end_turn();
+
+  // When fire_timers() is to be called next, in engine time; kNever: at no time.
+  // Also what one turn has left for the next ones is done in them: then it is at once.
+  Micros next_deadline() const;
+  void fire_timers();
+
+  // What the store has done; any thread. settle() is to follow on the core's own, in the same turn
+  // or in one of its own.
+  void report(const store::CommitReport& report) { gate_.report(report); }
+  void settle();
+
+  // Nothing waits for the store.
+  bool idle() const { return gate_.idle(); }
+  // Hands over what end_turn() was not called for, when nobody is answered any more.
+  void submit_rest() { gate_.submit(); }
+  // What clients are told: pushes are refused while this is false.
+  bool writable() const { return told_writable_; }
+  const Engine& engine() const { return engine_; }
+  // See Engine::forget().
+  void forget_job(JobId stopped) { engine_.forget(stopped); }
+  void set_options(EngineOptions options);  // for jobs and joins from now on
+  const char* mode_text() const;
+  StoreFigures store_figures() { return gate_.figures(); }
+  // May name paths, which no answer of the core's does: for administrators.
+  std::string store_reason() const { return gate_.reason(); }
+  // In engine time; -1 while the store can be written.
+  Micros store_error_since() const { return store_error_since_; }
+
+ private:
+  void step(Event event);
+  void close_next();
+  void fire_timers(Micros at);
+  void apply();
+  bool tell_store_state();
+  void note_standstill(Micros at);
+  Micros standstill_at() const;
+  void tell_standstill(Micros at);
+  void tell_removed();
+
+  store::Store& store_;
+  Host& host_;
+  Engine engine_;
+  CommitGate gate_;
+  std::deque<Disconnected> closing_;  // connections that are gone, and some of their workers not
+  Effects effects_;
+  bool told_writable_ = true;
+  Micros store_error_since_ = -1;
+  bool ticked_ = false;           // timers are due that this turn has left for the next one
+  Micros told_still_since_ = -1;  // the log has said that it stands still; -1: it has not
+};
+
+}  // namespace syncd::server

@@ -1,0 +1,130 @@
+// See the header. Any thread.
+#include "daemon/edge/server/from_config.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "daemon/edge/server/limits_table.h"  // its relations of limits hold in every build
+#include "daemon/edge/store/salvage.h"
+
+namespace syncd::server {
+namespace {
+
+// Else a power cut could take what was just made in it, and the store with it. A file system that
+// cannot sync directories does without.
+void sync_directory(const std::string& path) {
+  const int fd = ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (fd < 0) return;
+  ::fsync(fd);
+  ::close(fd);
+}
+
+// The default store's directory may lie in one that nobody has made yet, such as ~/.local/state.
+bool make_parents(const std::string& path, std::string& error) {
+  for (std::size_t slash = path.find('/', 1); slash != std::string::npos;
+       slash = path.find('/', slash + 1)) {
+    const std::string parent = path.substr(0, slash);
+    if (mkdir(parent.c_str(), 0700) == 0) {
+      sync_directory(parent.substr(0, std::max<std::size_t>(1, parent.rfind('/'))));
+      continue;
+    }
+    if (errno == EEXIST) continue;
+    // An unwritable or read-only parent matters only if it is not there.
+    struct stat found {};
+    const int code = errno;
+    if (stat(parent.c_str(), &found) == 0) continue;
+    error = "cannot make " + parent + " for the store " + path + ": " + std::strerror(code) +
+            "; choose another directory with --store DIR";
+    return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+std::unique_ptr<store::Store> open_store(const config::Config& config, std::string& error) {
+  if (config.store_in_memory()) return store::make_memory_store();
+  if (config.store_path_is_default && !make_parents(config.store_path, error)) return nullptr;
+  store::Options options;
+  options.path = config.store_path;
+  options.mode = config.durable ? store::Mode::kDurable : store::Mode::kFast;
+  options.queue_records_max = config.store_queue_records_max;
+  options.queue_bytes_max = config.store_queue_bytes_max;
+  options.retention_us = config.retention_us;
+  options.retention_bytes = config.retention_bytes;
+  return store::open_rocks_store(options, error);
+}
+
+bool salvage_store(const config::Config& config, const Server::LogSink& log,
+                   const std::function<void()>& progress, std::string& error) {
+  if (config.store_in_memory()) return true;
+  store::Salvaged salvaged;
+  if (!store::salvage_store(config.store_path, salvaged, error, progress)) return false;
+  if (!salvaged.needed) {
+    log({LogLevel::kInfo,
+         "store_sound",
+         {{"store", config.store_path}, {"hint", "there was nothing to salvage"}}});
+    return true;
+  }
+  for (const std::string& file : salvaged.files) {
+    log({LogLevel::kWarn, "store_file_lost", {{"store", config.store_path}, {"file", file}}});
+  }
+  for (const store::SalvagedJob& job : salvaged.jobs) {
+    LogLine line{LogLevel::kWarn,
+                 "store_dropped",
+                 {{"job", job.name},
+                  {"id", "#" + std::to_string(job.id)},
+                  {"records_dropped", std::to_string(job.dropped)},
+                  {"first_kept", std::to_string(job.first)},
+                  {"last_kept", std::to_string(job.last)}}};
+    for (const std::string& what : job.what) line.fields.emplace_back("what", what);
+    log(line);
+  }
+  log({LogLevel::kWarn,
+       "store_salvaged",
+       {{"store", config.store_path},
+        {"damaged_store", salvaged.damaged_path},
+        {"hint", "remove the damaged one when nothing of it is needed any more"}}});
+  return true;
+}
+
+ServerOptions server_options(const config::Config& config, std::string version) {
+  const auto ms = [](Micros us) { return static_cast<std::uint64_t>(us / 1000); };
+  ServerOptions options;
+  options.version = std::move(version);
+  options.engine.auto_create = config.auto_create;
+  options.engine.defaults = config.job_defaults;
+  options.engine.snapshot_every_records = config.snapshot_every_records;
+  options.engine.workers_per_job_max = config.workers_per_job_max;
+  options.engine.graph_edges_max = config.graph_edges_max;
+  options.engine.workers_max = std::max(limits::kWorkersMax, config.workers_per_job_max);
+  options.jobs_per_identity_max = config.jobs_per_identity_max;
+  options.jobs = config.jobs;
+  options.network.connections_max = config.connections_max;
+  options.network.outbound_bytes_max = config.outbound_bytes_max;
+  options.network.connection.handshake_timeout_ms = ms(config.handshake_timeout_us);
+  options.network.connection.idle_timeout_ms = ms(config.heartbeat_timeout_us);
+  options.network.connection.write_timeout_ms = ms(config.write_timeout_us);
+  options.network.connections_per_machine_max = config.connections_per_machine_max;
+  options.network.connections_per_identity_max = config.connections_per_identity_max;
+  options.network.handshakes_per_machine_per_s = config.handshakes_per_machine_per_s;
+  options.network.unintroduced_max = config.unintroduced_max;
+  options.tls = config.tls;
+  options.admission = config.auth;
+  options.open_to_anybody = config.open_to_anybody();
+  options.tcp = config.tcp;
+  options.unix_path = config.unix_path;
+  options.control_tcp = config.control_tcp;
+  options.control_unix_path = config.control_unix_path;
+  options.unix_mode = static_cast<mode_t>(config.unix_mode);
+  options.shutdown_timeout_us = config.shutdown_timeout_us;
+  return options;
+}
+
+}  // namespace syncd::server

@@ -1,0 +1,310 @@
+// See maintenance.h.
+#include "daemon/edge/store/maintenance.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <span>
+#include <system_error>
+#include <vector>
+
+#include "daemon/edge/store/record_codec.h"
+#include "daemon/edge/store/rocks_database.h"
+
+namespace syncd::store {
+namespace {
+
+constexpr std::size_t kCopyBytes = 1024 * 1024;
+
+namespace fs = std::filesystem;
+
+class Checker {
+ public:
+  Checker(const std::string& path, const Database& database, const std::function<void()>& progress)
+      : path_(path), database_(database), progress_(progress) {}
+
+  bool run(StoreCheck& check, std::string& error) {
+    if (!read_extents(database_, path_, extents_, error)) return false;
+    const bool read =
+        each(kJobs, [this](auto key, auto value) { look_at_creation(key, value); }) &&
+        each(kSnapshots, [this](auto key, auto value) { look_at_snapshot(key, value); }) &&
+        each(kRecords, [this](auto key, auto value) { look_at_record(key, value); });
+    if (!read) {
+      error = "store " + path_ + " cannot be read to its end: " + problem_ + ": restore a backup";
+      return false;
+    }
+    for (auto& [id, job] : jobs_) {
+      if (job.name.empty()) blame(job, "its creation record is missing or damaged");
+      const Sequence first = extents_[id].first;
+      if (job.records == 0) job.last = first - 1;
+      if (job.records == 0 && job.snapshot == 0) blame(job, "all its records are missing");
+      if (first > 1 && first > job.snapshot + 1) {
+        blame(job, "records up to " + std::to_string(first - 1) +
+                       " were removed, but its snapshot stands at record " +
+                       std::to_string(job.snapshot));
+      }
+      if (job.snapshot > job.last) {
+        blame(job, "its snapshot stands at record " + std::to_string(job.snapshot) +
+                       ", its last record is " + std::to_string(job.last));
+      }
+      if (omitted_[id] > 0) {
+        job.problems.push_back("and " + std::to_string(omitted_[id]) + " more");
+      }
+      check.jobs.push_back(std::move(job));
+    }
+    return true;
+  }
+
+ private:
+  template <class Look>
+  bool each(ColumnFamily family, const Look& look) {
+    rocksdb::ReadOptions options;
+    options.verify_checksums = true;
+    options.fill_cache = false;
+    const std::unique_ptr<rocksdb::Iterator> it(
+        database_.db->NewIterator(options, database_.families[family]));
+    for (it->SeekToFirst(); it->Valid(); it->Next()) {
+      look(it->key(), it->value());
+      if (progress_ && ++seen_ % kProgressEvery == 0) progress_();
+    }
+    problem_ = it->status().ToString();
+    return it->status().ok();
+  }
+
+  JobCheck& job(const rocksdb::Slice& key) {
+    JobCheck& job = jobs_[job_of(key)];
+    job.id = job_of(key);
+    return job;
+  }
+  void blame(JobCheck& job, std::string problem) {
+    if (job.problems.size() < kProblemsMax) {
+      job.problems.push_back(std::move(problem));
+    } else {
+      ++omitted_[job.id];
+    }
+  }
+
+  void look_at_creation(const rocksdb::Slice& key, const rocksdb::Slice& value) {
+    Record record;
+    std::string error;
+    JobCheck& of = job(key);
+    if (!decode_record(bytes_of(value), record, error))
+      return blame(of, "creation record: " + error);
+    if (record.kind != RecordKind::kJobCreated || record.job != of.id) {
+      return blame(of, std::string("its creation record is one of kind ") + to_string(record.kind) +
+                           " of job #" + std::to_string(record.job));
+    }
+    of.name = record.name;
+  }
+
+  void look_at_snapshot(const rocksdb::Slice& key, const rocksdb::Slice& value) {
+    JobSnapshot snapshot;
+    std::string error;
+    JobCheck& of = job(key);
+    if (!decode_snapshot(bytes_of(value), snapshot, error)) return blame(of, "snapshot: " + error);
+    if (snapshot.created.job != of.id) {
+      return blame(of, "its snapshot is one of job #" + std::to_string(snapshot.created.job));
+    }
+    of.snapshot = snapshot.sequence;
+  }
+
+  void look_at_record(const rocksdb::Slice& key, const rocksdb::Slice& value) {
+    JobCheck& of = job(key);
+    const Sequence sequence = sequence_of(key);
+    if (of.records == 0) of.first = sequence;
+    const Sequence due = of.records == 0 ? extents_[of.id].first : of.last + 1;
+    if (sequence < due) {
+      blame(of, "record " + std::to_string(sequence) + " was removed and is there");
+    } else if (sequence != due) {
+      blame(of, due + 1 == sequence ? "record " + std::to_string(due) + " is missing"
+                                    : "records " + std::to_string(due) + " to " +
+                                          std::to_string(sequence - 1) + " are missing");
+    }
+    ++of.records;
+    of.last = sequence;
+    of.bytes += key.size() + value.size();
+    Record record;
+    std::string error;
+    const std::string called = "record " + std::to_string(sequence);
+    if (!decode_record(bytes_of(value), record, error)) return blame(of, called + ": " + error);
+    if (record.job != of.id || record.sequence != sequence) {
+      blame(of, called + " says it is record " + std::to_string(record.sequence) + " of job #" +
+                    std::to_string(record.job));
+    }
+  }
+
+  const std::string& path_;
+  const Database& database_;
+  const std::function<void()>& progress_;
+  std::uint64_t seen_ = 0;
+  std::map<JobId, Extent> extents_;  // of those that retention has cut
+  std::map<JobId, JobCheck> jobs_;
+  std::map<JobId, std::uint64_t> omitted_;
+  std::string problem_;
+};
+
+std::uint64_t bytes_in(const std::string& path) {
+  std::uint64_t bytes = 0;
+  std::error_code ignored;
+  for (const auto& entry : fs::directory_iterator(path, ignored)) {
+    if (entry.is_regular_file(ignored)) bytes += entry.file_size(ignored);
+  }
+  return bytes;
+}
+
+// Copies a file's bytes, and returns when the disk has them. False: errno says why.
+// (std::filesystem's copy says EIO for a disk that is full.)
+bool copy_synced(const fs::path& from, const fs::path& to, std::error_code& code) {
+  const int in = ::open(from.c_str(), O_RDONLY | O_CLOEXEC);
+  struct stat info {};
+  const int out = in >= 0 && fstat(in, &info) == 0
+                      ? ::open(to.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, info.st_mode)
+                      : -1;
+  bool good = out >= 0;
+  std::vector<char> buffer(kCopyBytes);
+  while (good) {
+    const ssize_t count = ::read(in, buffer.data(), buffer.size());
+    if (count == 0) break;
+    good = count > 0;
+    for (ssize_t done = 0; good && done < count;) {
+      const ssize_t written =
+          ::write(out, buffer.data() + done, static_cast<std::size_t>(count - done));
+      good = written > 0;
+      done += written;
+    }
+  }
+  good = good && ::fsync(out) == 0;
+  if (!good) code.assign(errno, std::generic_category());
+  if (in >= 0) ::close(in);
+  if (out >= 0) ::close(out);
+  return good;
+}
+
+// All regular files but RocksDB's lock and logs, each on the disk when this returns.
+bool copy_files(const fs::path& from, const fs::path& to, std::string& error) {
+  std::error_code code;
+  bool good = true;
+  fs::directory_iterator entry(from, code);
+  for (; good && !code && entry != fs::directory_iterator(); entry.increment(code)) {
+    const std::string name = entry->path().filename();
+    const bool wanted = entry->is_regular_file(code) && name != "LOCK" && !name.starts_with("LOG");
+    good = !code && (!wanted || copy_synced(entry->path(), to / name, code));
+    if (!good) break;
+  }
+  if (good && !code && sync_to_disk(to, code)) return true;
+  error = "the files of " + from.string() + " cannot be copied to " + to.string() + ": " +
+          code.message();
+  return false;
+}
+
+bool check_copy(const std::string& backup, const std::string& copy, std::string& error) {
+  StoreCheck check;
+  if (!check_store(copy, check, error)) return false;
+  if (check.sound()) return true;
+  error = "what was copied from the backup " + backup + " to " + copy +
+          " does not read as it was written: try again, on another disk if it fails again";
+  return false;
+}
+
+}  // namespace
+
+bool check_store(const std::string& path, StoreCheck& check, std::string& error,
+                 const std::function<void()>& progress) {
+  check = {};
+  const auto database = open_database({.path = path, .read_only = true}, error);
+  return database != nullptr && Checker(path, *database, progress).run(check, error);
+}
+
+bool backup_store(const std::string& path, const std::string& to, std::string& error) {
+  struct stat info {};
+  if (stat((path + "/CURRENT").c_str(), &info) != 0) {
+    error = "there is no store in " + path + ": " + std::strerror(errno);
+    return false;
+  }
+  auto database = open_database({.path = path}, error);
+  if (database == nullptr) return false;
+  const bool made = checkpoint(*database, path, to, error);
+  close_in_order(std::move(database), {.path = path});
+  return made;
+}
+
+bool restore_store(const std::string& backup, const std::string& given, std::string& error) {
+  std::error_code resolving;
+  const fs::path resolved = fs::canonical(given, resolving);
+  const std::string path = resolving ? given : resolved.string();
+  if (resolving && fs::is_symlink(directory_name(given))) {
+    error = given + " is a link to nothing: make what it is to lead to, or name another directory";
+    return false;
+  }
+  StoreCheck check;
+  if (!check_store(backup, check, error)) return false;
+  if (!check.sound()) {
+    error = "the backup " + backup + " is damaged (syncctl store check " + backup +
+            " says where): use another one";
+    return false;
+  }
+  std::error_code code;
+  if (fs::exists(path, code) && !fs::is_empty(path, code)) {
+    error = path + " is there already and is not empty: move it away, or name another directory";
+    return false;
+  }
+  if (is_mount_point(path)) {
+    error = path +
+            " is where a file system is mounted, and nothing can be put in its place: name a "
+            "directory within it that is not there yet";
+    return false;
+  }
+  // Under another name until all of it is there.
+  const fs::path target(directory_name(path));
+  const fs::path partial = target.string() + kRestoring;
+  fs::remove_all(partial, code);
+  if (mkdir(partial.c_str(), 0700) != 0) {
+    error = partial.string() + " cannot be made: " + std::strerror(errno);
+    return false;
+  }
+  if (!copy_files(backup, partial, error) || !check_copy(backup, partial, error)) {
+    fs::remove_all(partial, code);
+    return false;
+  }
+  fs::rename(partial, target, code);
+  if (code) {
+    error = partial.string() + " cannot be renamed to " + target.string() + ": " + code.message();
+    fs::remove_all(partial, code);
+    return false;
+  }
+  if (sync_to_disk(parent_of(target), code)) return true;
+  error = target.string() + " is restored, but not yet safe from a power cut: " + code.message();
+  return false;
+}
+
+bool compact_store(const std::string& path, std::uint64_t& before, std::uint64_t& after,
+                   std::string& error) {
+  struct stat info {};
+  if (stat((path + "/CURRENT").c_str(), &info) != 0) {
+    error = "there is no store in " + path + ": " + std::strerror(errno);
+    return false;
+  }
+  before = bytes_in(path);
+  auto database = open_database({.path = path}, error);
+  if (database == nullptr) return false;
+  for (auto* family : database->families) {
+    rocksdb::CompactRangeOptions options;
+    options.bottommost_level_compaction = rocksdb::BottommostLevelCompaction::kForce;
+    const rocksdb::Status status = database->db->CompactRange(options, family, nullptr, nullptr);
+    if (status.ok()) continue;
+    error = "store " + path + " cannot be compacted: " + status.ToString();
+    return false;
+  }
+  close_in_order(std::move(database), {.path = path});
+  after = bytes_in(path);
+  return true;
+}
+
+}  // namespace syncd::store

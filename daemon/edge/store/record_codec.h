@@ -1,0 +1,39 @@
+// Records and snapshots to and from their stored bytes:
+//   u32 masked CRC-32C of the rest | u32 length | that many bytes of record.fbs, little-endian.
+// Thread-safe; a RecordEncoder is used by one thread at a time.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "daemon/core/engine/record.h"
+
+namespace syncd::store {
+
+// CRC-32C (Castagnoli) of bytes, as RFC 3720 defines it; and the masking that keeps the checksum of
+// bytes that hold checksums from being weak (the one of LevelDB's log format).
+std::uint32_t crc32c(std::span<const std::uint8_t> bytes);
+std::uint32_t mask_crc(std::uint32_t crc);
+
+class RecordEncoder {
+ public:
+  RecordEncoder();
+  ~RecordEncoder();
+  // The stored form, valid until the next call.
+  std::span<const std::uint8_t> encode(const Record& record);
+  std::span<const std::uint8_t> encode(const JobSnapshot& snapshot);
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+// False, with what is wrong in `error`, for bytes that are damaged, cut off, or of a newer format.
+bool decode_record(std::span<const std::uint8_t> bytes, Record& record, std::string& error);
+bool decode_snapshot(std::span<const std::uint8_t> bytes, JobSnapshot& snapshot,
+                     std::string& error);
+
+}  // namespace syncd::store

@@ -1,0 +1,120 @@
+// syncbench: how much a syncd takes, and how fast it answers, on the cluster that it is to serve.
+#include <CLI/CLI.hpp>
+#include <iostream>
+#include <nlohmann/json.hpp>
+
+#include "daemon/tools/bench/load.h"
+#include "daemon/tools/bench/report.h"
+#include "daemon/tools/ctl/connection.h"
+#include "daemon/tools/sim/iteration_time.h"
+#include "proto/wire/announce.h"
+
+namespace {
+
+std::string footer() {
+  return std::string(
+             "Every worker begins, computes for the time that is asked for, pushes, waits until "
+             "that is\nacknowledged, and begins again. All workers are in this process; start it "
+             "on several machines to\nload a daemon from there. The job stays in the daemon's "
+             "history, stopped.\n"
+             "begin: from asking until the grant; what the policy makes a worker wait is in it.\n"
+             "begin, nobody waited for: under asp all of them; under other policies those during "
+             "which nobody\npushed, so that nothing else can have let it go.\n"
+             "push: until it is acknowledged, which in mode durable is once it is on disk.\n"
+             "targets, collect, consumed (hop, notify_ack): likewise; the policy's waiting is in "
+             "the "
+             "first two.\nWorkers under hop call targets and push before they compute, those under "
+             "notify_ack after it.\n"
+             "barrier (bsp): from the last push until the last worker has its grant.\n"
+             "Processor time is the daemon's, if it runs on this machine. Percentiles are at most "
+             "1.6 % too high.\n"
+             "Iteration times: 0, ") +
+         syncd::sim::known_iteration_times() + "\nSlowdowns: " + syncd::sim::known_slowdowns() +
+         "\nFrame mix: --ask-share of the iterations ask one of --ask first, each of them as "
+         "often; one "
+         "that is\nlisted twice, twice as often. A worker asks explain, members (all of them) and "
+         "phase; an operator,\non one connection more, asks status, jobs, workers (all) and "
+         "history "
+         "(256 records, on from the last\nones), one question at a time.\n"
+         "JSON keys: job, policy, mode, workers, connections, join_s, seconds, iterations, "
+         "requests (and\n_per_s), pushes, late, daemon_pushes, daemon_frames_in, "
+         "daemon_frames_out, daemon_cpu_s and\ndaemon_cpu_us_per_message (null: not known); and "
+         "begin, free_begin, targets, push, collect,\nconsumed, barrier and aside_QUESTION, each "
+         "with count, p50_us, p90_us, p99_us, max_us.\n"
+         "Examples: syncbench --workers 1000 --connections 8 --policy bsp --seconds 30\n"
+         "          syncbench --policy ssp:3 --iteration-time normal:50,5 --slowdown fixed:0=2x\n"
+         "          syncbench --policy hop:ring,max_ig=4 --ask explain,history,status --ask-share "
+         "0.1\n"
+         "          syncbench --addr tls:node-1:7117 --ca ca.crt --token-file token\n"
+         "\nExit codes: 0 done, 1 the daemon refused, or its counts differ from those here, 2 the "
+         "command line\nis wrong, 3 no daemon answered, or it went away.\n"
+         "Environment, where the option is not given: SYNCD_ADDR (--addr), SYNCD_TOKEN_FILE,\n"
+         "SYNCD_CA_FILE, SYNCD_CERTIFICATE_FILE, SYNCD_KEY_FILE, SYNCD_SERVER_NAME.";
+}
+
+}  // namespace
+
+int main(int argc, char** argv) try {
+  using namespace syncd;
+  ctl::Options connection;
+  bench::LoadOptions options;
+  CLI::App app{"syncbench: load a running syncd with workers that only iterate, and measure it"};
+  app.footer(footer());
+  app.set_version_flag("--version", "syncbench " SYNCD_VERSION);
+  ctl::add_connection_options(app, connection);
+  app.add_option("--workers", options.workers, "How many workers")
+      ->check(CLI::Range(1, 100'000))
+      ->capture_default_str();
+  app.add_option("--connections", options.connections, "Over how many connections, by turns")
+      ->check(CLI::Range(1, 1000))
+      ->capture_default_str();
+  app.add_option("--policy", options.policy, "Any policy, such as ssp:3 or hop:ring")
+      ->capture_default_str();
+  app.add_option("--job", options.job, "Name of the job, which must be new (default: a fresh one)");
+  app.add_option("--iteration-time", options.iteration_time,
+                 "How long workers compute: see below; 0: not at all")
+      ->capture_default_str();
+  app.add_option("--slowdown", options.slowdown, "What slows some of them: see below")
+      ->capture_default_str();
+  app.add_option("--seed", options.seed, "Another seed, other draws")->capture_default_str();
+  CLI::Option* seconds = app.add_option("--seconds", options.seconds, "For how long to measure")
+                             ->check(CLI::Range(0.01, 86'400.0))
+                             ->capture_default_str();
+  app.add_option("--iterations", options.iterations, "So many of each worker, instead of a time")
+      ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{1'000'000'000}))
+      ->excludes(seconds);
+  app.add_option("--ask", options.ask,
+                 "What is asked aside: explain, members, phase, status, jobs, workers, history, or "
+                 "several of them with commas")
+      ->capture_default_str();
+  app.add_option("--ask-share", options.ask_share, "In what share of iterations (0 to 1) they do")
+      ->check(CLI::Range(0.0, 1.0))
+      ->capture_default_str();
+  app.add_option("--member-bytes", options.member_bytes,
+                 "Bytes of data that each worker shows to the others")
+      ->check(CLI::Range(std::size_t{0}, kMemberDataBytesMax))
+      ->capture_default_str();
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? ctl::kExitOk : ctl::kExitUsage;
+  }
+  const bench::Figures figures = bench::run_load(connection, options);
+  if (connection.json) {
+    std::cout << bench::report_json(figures).dump(2) << "\n";
+  } else {
+    std::cout << bench::report_text(figures);
+  }
+  if (!bench::counts_agree(figures)) {
+    std::cerr << "syncbench: the daemon counts " << figures.counted_pushes << " pushes, but "
+              << figures.pushes - figures.late << " were acknowledged\n";
+    return ctl::kExitRefused;
+  }
+  return ctl::kExitOk;
+} catch (const syncd::bench::LoadError& error) {
+  std::cerr << "syncbench: " << error.what() << "\n";
+  return error.code();
+} catch (const std::exception& error) {
+  std::cerr << "syncbench: " << error.what() << "\n";
+  return syncd::ctl::kExitRefused;
+}

@@ -1,0 +1,41 @@
+// The daemon as a whole, as syncbench sees it beside the load. One thread; calls block.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "daemon/tools/ctl/daemon_link.h"
+
+namespace syncd::bench {
+
+class Server {
+ public:
+  // This and the next two throw LoadError if it does not answer, or refuses.
+  Server(const std::vector<client::Endpoint>& endpoints,
+         const ctl::DaemonLink::Credentials& credentials, std::int64_t timeout_ms);
+
+  struct Reading {
+    wire::StatusReply status;
+    std::int64_t cpu_ns = -1;  // its processor time so far; -1: it does not run on this machine
+  };
+  Reading read();
+
+  // Of several by one name, the latest.
+  std::optional<wire::JobStatus> job(const std::string& name);
+
+  // The job has done what it was for. A daemon that lets only others do this keeps it open.
+  void stop(const std::string& job);
+
+ private:
+  template <class Reply>
+  void ask(const wire::Body& request, Reply& reply);
+
+  ctl::DaemonLink link_;
+};
+
+// Throws what a tool says about a link that has failed.
+[[noreturn]] void fail_for(const ctl::DaemonLink& link);
+
+}  // namespace syncd::bench

@@ -1,0 +1,39 @@
+// What the commands share that ask a daemon or read a store: the link that the options name, and
+// the loops over answers that come in pages. One thread.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "daemon/core/engine/record.h"
+#include "daemon/tools/ctl/commands.h"
+#include "daemon/tools/ctl/connection.h"
+
+namespace syncd::ctl {
+
+// Says `text` on standard error, in the program's name. Returns `code`.
+int complain(int code, const std::string& text);
+
+// The same with what went wrong on the link.
+int failed(const DaemonLink& link);
+
+// Opens the link that the options name. Anything but kExitOk was complained about.
+int open_link(DaemonLink& link, const Options& options);
+
+// Calls `use` for each record that the options select (job, store, from, limit, kinds), in the
+// order of their sequence numbers. Anything but kExitOk was complained about.
+int for_each_record(const Options& options, const std::function<void(const Record&)>& use);
+
+// All workers of a job, in rank order, with what they show to each other if that is asked for;
+// `now_us` is the daemon's clock at the last answer. False: the link says why.
+bool read_workers(DaemonLink& link, const std::string& job,
+                  std::vector<wire::WorkerStatus>& workers, std::int64_t& now_us,
+                  bool with_data = false);
+
+// The job of a name (of several, the latest) or "#id"; null: it is not in the list.
+const wire::JobStatus* find_job(const std::vector<wire::JobStatus>& jobs,
+                                const std::string& wanted);
+
+}  // namespace syncd::ctl

@@ -1,0 +1,140 @@
+// See chrome_trace.h.
+#include "daemon/tools/ctl/chrome_trace.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "daemon/tools/ctl/table.h"
+#include "proto/base/plain_text.h"
+
+namespace syncd::ctl {
+namespace {
+
+constexpr std::int64_t kJobTrack = 0;
+
+std::int64_t track_of(std::int64_t rank) {
+  return rank + 1;
+}
+
+// Names come from clients, and need not be UTF-8.
+std::string text_of(const nlohmann::json& json) {
+  return plain_json(json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
+}
+
+nlohmann::json named(const char* what, const Record& record, std::int64_t track,
+                     const nlohmann::json& args) {
+  return {{"ph", "M"}, {"name", what}, {"pid", record.job}, {"tid", track}, {"args", args}};
+}
+
+nlohmann::json slice(const Record& record, const std::string& name, const char* category,
+                     Micros begin, Micros end) {
+  return {{"ph", "X"},
+          {"name", name},
+          {"cat", category},
+          {"pid", record.job},
+          {"tid", track_of(record.rank)},
+          {"ts", begin},
+          {"dur", end - begin}};
+}
+
+}  // namespace
+
+ChromeTrace::ChromeTrace(std::ostream& out) : out_(out) {
+  out_ << "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[";
+}
+
+void ChromeTrace::event(const std::string& json) {
+  out_ << (first_ ? "\n" : ",\n") << json;
+  first_ = false;
+}
+
+void ChromeTrace::finish() {
+  out_ << "\n]}\n";
+}
+
+void ChromeTrace::add(const Record& record) {
+  if (!process_named_) name_process(record);
+  if (record.kind == RecordKind::kJobCreated) {
+    decentralized_ = record.policy.starts_with("hop:") || record.policy.starts_with("notify_ack:");
+  }
+  if (record.rank >= 0) track(record);
+  if (record.kind == RecordKind::kPush) {
+    add_push(record);
+    return;
+  }
+  if (record.kind == RecordKind::kWorkerJoined || record.kind == RecordKind::kWorkerLeft ||
+      record.kind == RecordKind::kWorkerLost) {
+    track(record).pushed = kNoIteration;  // another life, or none
+  }
+  std::string name = to_string(record.kind);
+  if (record.rank >= 0) name += " " + std::to_string(record.rank);
+  add_instant(record, name);
+}
+
+void ChromeTrace::name_process(const Record& record) {
+  process_named_ = true;
+  std::string name = "job #" + std::to_string(record.job);
+  if (record.kind == RecordKind::kJobCreated) name += " " + record.name;
+  event(text_of(named("process_name", record, kJobTrack, {{"name", name}})));
+  event(text_of(named("thread_name", record, kJobTrack, {{"name", "job"}})));
+}
+
+ChromeTrace::Track& ChromeTrace::track(const Record& record) {
+  const auto [at, fresh] = tracks_.try_emplace(record.rank);
+  if (fresh) {
+    std::string name = "worker " + std::to_string(record.rank);
+    if (!record.name.empty()) name += " " + record.name;
+    if (!record.host.empty()) name += " on " + record.host;
+    const std::int64_t id = track_of(record.rank);
+    event(text_of(named("thread_name", record, id, {{"name", name}})));
+    event(text_of(named("thread_sort_index", record, id, {{"sort_index", id}})));
+  }
+  return at->second;
+}
+
+void ChromeTrace::add_push(const Record& record) {
+  Track& its = track(record);
+  const Micros end = std::max(record.time_us, its.end_us);
+  const Micros granted = std::max(end - std::max<Micros>(0, record.span_us), its.end_us);
+  const Micros begun = std::max(granted - std::max<Micros>(0, record.waited_us), its.end_us);
+  if (decentralized_ && its.pushed != kNoIteration && its.end_us < begun) {
+    const std::string name = "after push " + std::to_string(its.pushed);
+    event(text_of(slice(record, name, "after_push", its.end_us, begun)));
+  }
+  if (begun < granted) event(text_of(slice(record, "wait", "wait", begun, granted)));
+  nlohmann::json iteration = slice(record, "iteration " + std::to_string(record.iteration),
+                                   record.late ? "late" : "iteration", granted, end);
+  iteration["args"] = {{"sequence", record.sequence}, {"iteration", record.iteration},
+                       {"clock", record.clock},       {"staleness", record.staleness},
+                       {"samples", record.samples},   {"bytes", record.bytes}};
+  if (record.loss) iteration["args"]["loss"] = *record.loss;
+  if (record.span_us < 0) iteration["args"]["span"] = "not known";
+  event(text_of(iteration));
+  its.end_us = end;
+  its.pushed = record.iteration;
+  if (record.restarts > 0) {
+    add_instant(record, "re-synced " + std::to_string(record.rank) + " (" +
+                            std::to_string(record.restarts) + " times)");
+  }
+}
+
+void ChromeTrace::add_instant(const Record& record, const std::string& name) {
+  nlohmann::json args = {{"sequence", record.sequence}};
+  if (record.rank >= 0) args["worker"] = record.rank;
+  if (record.superstep >= 0) args["superstep"] = record.superstep;
+  if (const std::string details = record_details(record); !details.empty()) {
+    args["details"] = details;
+  }
+  // Of the whole job: a line over all of its tracks.
+  event(text_of({{"ph", "i"},
+                 {"s", "p"},
+                 {"name", name},
+                 {"cat", to_string(record.kind)},
+                 {"pid", record.job},
+                 {"tid", kJobTrack},
+                 {"ts", record.time_us},
+                 {"args", args}}));
+}
+
+}  // namespace syncd::ctl

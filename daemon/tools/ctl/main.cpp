@@ -1,0 +1,519 @@
+// syncctl: asks a running syncd, or a store directory, what is going on. This file owns the command
+// line; commands.cpp does the work.
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <functional>
+#include <iostream>
+
+#include "daemon/core/engine/policy.h"
+#include "daemon/core/topology/bounds.h"
+#include "daemon/core/topology/graph_spec.h"
+#include "daemon/tools/ctl/commands.h"
+#include "daemon/tools/ctl/connection.h"
+#include "daemon/tools/ctl/plan.h"
+#include "daemon/tools/ctl/simulate.h"
+#include "daemon/tools/ctl/store_commands.h"
+#include "daemon/tools/ctl/table.h"
+#include "daemon/tools/ctl/tls_init.h"
+#include "daemon/tools/ctl/top.h"
+#include "daemon/tools/ctl/topology.h"
+#include "daemon/tools/ctl/waits.h"
+
+namespace {
+
+constexpr const char* kFooter =
+    "JOB is a job's name (of several by one name, the latest) or #ID.\n"
+    "Exit codes: 0 done, 1 the daemon refused, 2 the command line is wrong, 3 no daemon answered,\n"
+    "4 a store could not be read or a file not written.\n"
+    "Environment, where the option is not given: SYNCD_ADDR (--addr), SYNCD_TOKEN_FILE,\n"
+    "SYNCD_CA_FILE, SYNCD_CERTIFICATE_FILE, SYNCD_KEY_FILE, SYNCD_SERVER_NAME.";
+
+constexpr const char* kStatusKeys =
+    "JSON keys: version, pid, started_us, now_us (since the Unix epoch), store, mode, sessions, "
+    "jobs,\nworkers, pushes, frames_in, frames_out, read_only, store_error, store_error_since_us "
+    "(null: none),\ncommit_failures, records_removed (by retention).";
+constexpr const char* kJobsKeys =
+    "JSON: a list of objects with the keys id, name, policy, state (waiting, running, stopped), "
+    "epoch,\nexpected_workers, active_workers, clock_min, clock_max, pushes, waiting, note, "
+    "created_us.";
+constexpr const char* kWorkersKeys =
+    "JSON: a list of objects with the keys rank, name, host, state, incarnation, clock, granted,\n"
+    "connected, last_push_us (null: none yet), waiting_us (null: not waiting), waiting_for, "
+    "reason,\nwarn_after_us and evict_after_us (how long in one iteration before the log names it, "
+    "before it\nis lost; 0: never), late_rule (how the two were chosen).";
+
+constexpr const char* kMembersHelp =
+    "How far each is, and whom it waits for, is what `syncctl workers` says. Who has left or is "
+    "lost is\nlisted until somebody takes the rank. CONNECTED: while it is, heartbeats come. "
+    "HEARD: "
+    "its latest request,\nor the grant that it waited for; if its connection was cut since, when. "
+    "INCARNATION: grows with each\nnew life of a worker. DATA: what it shows to the others, such "
+    "as "
+    "an address; in hexadecimal if it\nis no text.\n"
+    "JSON: a list of objects with the keys rank, name, host, state, connected, incarnation, "
+    "heard_us\n(null: not known), data (each byte as two hexadecimal digits), data_text (null: "
+    "none, "
+    "or no text).\n"
+    "Example: syncctl members my-job";
+
+constexpr const char* kStragglersHelp =
+    "A wait is the time that a worker was held in begin before an iteration that it then pushed. "
+    "It is\ncharged, whole, to the worker whose push ended it (or whose leaving or loss did): "
+    "under "
+    "bsp the last\none of each barrier is charged with all that the others waited for it there. "
+    "What something else\nended (the start of the job, a change of policy, a planner's time) is "
+    "charged to nobody.\n"
+    "LOST: charged waits, added up over those who waited. SHARE: of all charged. ALONE: the part "
+    "of "
+    "LOST\nafter the last push of anybody else, which being as fast as the next-slowest would "
+    "save. "
+    "LONGEST: a\nsingle wait. WAITS: how many. MOMENTS: how many times it let others go (bsp: "
+    "barriers it was last at).\n"
+    "JSON keys: lost_us, elsewhere_us, computed_us (the pushed iterations), workers and hosts, "
+    "each "
+    "a list of\nobjects with rank and name (workers), host, lost_us, alone_us, longest_us, waits, "
+    "moments.\n"
+    "Examples: syncctl stragglers my-job --since 10m --top 5\n"
+    "          syncctl stragglers my-job --store /var/lib/syncd/store --json";
+constexpr const char* kTopHelp =
+    "Keys: q quit; j, k, arrows, page up and down, g, G scroll; s changes the order: by rank, "
+    "clock\n"
+    "(lowest first), waiting (longest first), rate (slowest first), host. NO_COLOR is respected.\n"
+    "IT/S: iterations a second over the last 5 s or so. AHEAD: iterations ahead of the slowest "
+    "worker\n"
+    "that is present. WAITED: how long it has been waiting by now, FOR whom (ranks). away: its\n"
+    "connection is cut. If the daemon goes away, the last answer stays, and it is asked again.\n"
+    "Examples: syncctl top my-job --sort waiting\n"
+    "          syncctl top --once";
+constexpr const char* kExplainHelp =
+    "Also says who waits for it. JSON keys: rank, name, host, state, clock, policy, waiting_us "
+    "(null: not\nwaiting), reason, waiting_for, waits_for and waited_for_by (lists of objects).\n"
+    "Examples: syncctl explain my-job 3\n"
+    "          syncctl explain my-job trainer-a --json";
+
+std::string with_footer(const std::string& text) {
+  return text + "\n\n" + kFooter;
+}
+
+std::string record_help() {
+  std::string text =
+      "Columns of CSV and keys of JSON; what a kind of record does not have is empty "
+      "or left out:\n";
+  for (const syncd::ctl::RecordColumn& column : syncd::ctl::record_columns()) {
+    std::string line = "  " + std::string(column.name);
+    line.resize(20, ' ');
+    text += line + column.meaning + "\n";
+  }
+  return text;
+}
+
+// The commands that run a planner on what a file says; no daemon is asked. The chosen one is run at
+// once.
+void add_plan(CLI::App& app, syncd::ctl::PlanOptions& options, std::function<int()>& run_local) {
+  using namespace syncd::ctl;
+  CLI::App* plan = app.add_subcommand(
+      "plan", "What the daemon's planners decide on given numbers (JSON in, JSON out; no daemon)");
+  plan->require_subcommand(1);
+  const auto command = [&](const char* name, const char* what, const char* formats, PlanKind kind) {
+    CLI::App* sub = plan->add_subcommand(name, what);
+    sub->add_option("FILE,--input", options.input, "What to read; - is standard input")
+        ->capture_default_str();
+    sub->footer(with_footer(formats));
+    sub->callback([&options, &run_local, kind] {
+      run_local = [&options, kind] {
+        return run_plan(kind, options, std::cin, std::cout, std::cerr);
+      };
+    });
+    return sub;
+  };
+  CLI::App* zipline = command("zipline", "When to synchronize, and after how many iterations each",
+                              kPlanZiplineHelp, PlanKind::kZipline);
+  zipline->add_option("--algorithm", options.algorithm, plan_algorithms());
+  zipline->add_option("--objective", options.objective,
+                      "max: the longest wait; rate: the share of time spent waiting");
+  zipline->add_option("--beta", options.beta,
+                      "With rate: the most iterations between two workers (default: R)");
+  zipline->add_option("--R,-R", options.r, "How many ends of each worker to look at");
+  CLI::App* specsync = command("specsync", "When to drop work and pull again", kPlanSpecsyncHelp,
+                               PlanKind::kSpecsync);
+  specsync->add_option("--scope", options.scope, "job: one abort time for all; worker: one each");
+  specsync->add_option("--cap", options.cap,
+                       "The longest abort time: milliseconds, span (default: below the shortest "
+                       "span, or the worker's own) or authors (as in their program; the default of "
+                       "the policy specsync)");
+  command("dssp", "How many iterations a fastest worker may run on", kPlanDsspHelp,
+          PlanKind::kDssp);
+}
+
+// The commands that make certificates. The chosen one is run at once.
+void add_tls(CLI::App& app, syncd::ctl::TlsOptions& options, std::function<int()>& run_local) {
+  using namespace syncd::ctl;
+  CLI::App* tls = app.add_subcommand("tls", "Make certificates for a set-up of one's own");
+  tls->require_subcommand(1);
+  const auto command = [&](const char* name, const char* what,
+                           int (*function)(const TlsOptions&, std::ostream&, std::ostream&)) {
+    CLI::App* sub = tls->add_subcommand(name, what);
+    sub->add_option("DIR", options.directory, "Where the files are")->required();
+    sub->add_option("--days", options.days, "How long certificates are valid")
+        ->check(CLI::Range(1, 3650))
+        ->capture_default_str();
+    sub->callback([&options, &run_local, function] {
+      run_local = [&options, function] { return function(options, std::cout, std::cerr); };
+    });
+    return sub;
+  };
+  CLI::App* init = command(
+      "init", "Make an authority, the daemon's and a first client's certificate, and syncd.toml",
+      run_tls_init);
+  init->add_option("--host", options.hosts,
+                   "A name or address by which workers reach the daemon; may be repeated (default: "
+                   "this machine's name; localhost always works)")
+      ->allow_extra_args(false);
+  init->add_option("--client", options.name, "Name of the client: its identity is cert:NAME")
+      ->capture_default_str();
+  init->footer(with_footer(
+      "A first secure set-up is three commands: this one, `syncd --config DIR/syncd.toml`, and on "
+      "a\n"
+      "worker's machine the export line that this one prints. Existing files are left alone."));
+  CLI::App* issue =
+      command("issue", "Make one more client's certificate from DIR/ca.key", run_tls_issue);
+  issue->add_option("NAME", options.name, "Name of the client: its identity is cert:NAME")
+      ->required();
+}
+
+// The commands about a store whose daemon is down. The chosen one is run at once.
+void add_store(CLI::App& app, syncd::ctl::StoreOptions& options, const syncd::ctl::Options& daemon,
+               std::function<int()>& run_local) {
+  using namespace syncd::ctl;
+  CLI::App* store = app.add_subcommand("store", "Check, copy, restore or compact a store");
+  store->require_subcommand(1);
+  const auto command = [&](const char* name, const char* what,
+                           int (*function)(const StoreOptions&)) {
+    CLI::App* sub = store->add_subcommand(name, what);
+    sub->callback([&options, &daemon, &run_local, function] {
+      run_local = [&options, &daemon, function] {
+        options.json = daemon.json;
+        return function(options);
+      };
+    });
+    return sub;
+  };
+  CLI::App* check = command(
+      "check", "Read every record and snapshot; says what is damaged or missing", run_store_check);
+  check->add_option("DIR", options.path, "The store")->required();
+  check->footer(with_footer(
+      "A store that a daemon has open can be checked too, without its latest commits.\n"
+      "Exit status 4 if anything is wrong. JSON: sound, recovery (why a daemon would not start\n"
+      "with it), and per job id, name, records, last_sequence, snapshot_sequence, bytes, "
+      "problems."));
+  CLI::App* backup =
+      store->add_subcommand("backup", "Copy the store of a running daemon to a new directory");
+  backup->add_option("TO", options.other, "The copy, a directory that is not there yet")
+      ->required();
+  backup->add_option("--store", options.path,
+                     "Copy this store, whose daemon is down, instead of asking one");
+  backup->footer(with_footer(
+      "The daemon makes the copy, on its own machine: TO must be absolute then, and its user must "
+      "be able\nto write there. Everything that was acknowledged before is in it. Workers go on "
+      "meanwhile. Needs the\nrights of auth.admin. Files that do not change any more are linked, "
+      "not copied, where both are on\none file system. With --store nothing but this machine's "
+      "disk is used."));
+  backup->callback([&options, &daemon, &run_local] {
+    run_local = [&options, &daemon] {
+      options.json = daemon.json;
+      return options.path.empty() ? run_checkpoint(daemon, options.other)
+                                  : run_store_backup(options);
+    };
+  });
+  CLI::App* restore =
+      command("restore", "Make a store of a backup, which stays as it is", run_store_restore);
+  restore->add_option("BACKUP", options.other, "What `store backup` made")->required();
+  restore->add_option("DIR", options.path, "The store, where nothing may be yet")->required();
+  CLI::App* compact =
+      command("compact", "Give back the space that a store does not need", run_store_compact);
+  compact->add_option("DIR", options.path, "The store")->required();
+}
+
+// The commands that ask a graph rather than a daemon. The chosen one is run at once.
+void add_topology(CLI::App& app, syncd::ctl::TopologyQuery& query,
+                  std::function<int()>& run_local) {
+  using namespace syncd::ctl;
+  CLI::App* topology =
+      app.add_subcommand("topology", "Examine a communication graph (needs no daemon)");
+  topology->require_subcommand(1);
+  const auto command = [&](const char* name, const char* what, const char* keys,
+                           int (*function)(const TopologyQuery&)) {
+    CLI::App* sub = topology->add_subcommand(name, what);
+    sub->add_option("--graph", query.graph, "One of " + syncd::topology::known_graphs());
+    sub->add_option("--workers", query.workers, "How many workers (a file says it itself)")
+        ->check(CLI::Range(1U, kAnalyzeWorkersMax));
+    sub->add_option("--adjacency", query.adjacency,
+                    "Take the graph of this file instead of --graph: lines FROM TO, or rows of 0 "
+                    "and 1 with commas");
+    sub->add_option("--hosts", query.hosts, "Host of each worker, comma-separated, for clustered")
+        ->delimiter(',');
+    sub->footer(with_footer(keys));
+    sub->callback([&query, &run_local, function] {
+      run_local = [&query, function] { return function(query); };
+    });
+    return sub;
+  };
+  command("analyze", "Degrees, diameter, spectral gaps, and whether a job may run on it",
+          topology_analyze_keys(), run_topology_analyze);
+  CLI::App* bounds = command("bounds", "How many iterations any worker can be ahead of any other",
+                             topology_bounds_keys(), run_topology_bounds);
+  bounds
+      ->add_option("--setting", query.setting,
+                   std::string("One of ") + syncd::topology::known_gap_settings())
+      ->required();
+  bounds->add_option("--max-ig", query.max_ig, "With token queues that start with so many tokens");
+}
+
+// The command that tries policies in virtual time; no daemon is asked. It is run at once.
+void add_simulate(CLI::App& app, syncd::ctl::SimulateQuery& query,
+                  std::function<int()>& run_local) {
+  using namespace syncd::ctl;
+  CLI::App* sub = app.add_subcommand(
+      "simulate", "What policies would do to a job, in virtual time (no daemon)");
+  sub->add_option("--workers", query.workers, "How many workers")->capture_default_str();
+  sub->add_option(
+      "--hosts", query.hosts,
+      "Spread them over H hosts, for the graph clustered: worker r of n is on host r*H/n "
+      "(rounded down), and one that joins later on host r mod H; without it each has a "
+      "host of its own");
+  sub->add_option("--iteration-time", query.iteration_time, "How long workers compute: see below")
+      ->capture_default_str();
+  sub->add_option("--slowdown", query.slowdown, "What slows some of them: see below")
+      ->capture_default_str();
+  sub->add_option("--delay-ms", query.delay_ms, "How long every message takes, one way")
+      ->capture_default_str();
+  sub->add_option("--plan-delay-ms", query.plan_delay_ms, "How long the daemon works on a plan")
+      ->capture_default_str();
+  sub->add_option("--duration-s", query.duration_s, "Virtual seconds to run")
+      ->capture_default_str();
+  sub->add_option("--seed", query.seed, "Another seed, other draws")->capture_default_str();
+  sub->add_option("--policy", query.policy, "The policy to try");
+  sub->add_option("--compare", query.compare, "Several policies P1,P2,... under the same draws");
+  sub->add_option("--sweep", query.sweep,
+                  "Try specsync:fixed over --policy with every pair of abort_time=MS[,MS...],"
+                  "abort_rate=SHARE[,SHARE...]");
+  sub->add_option("--order", query.order,
+                  "Hop: parallel (send, then compute; the default) or serial (compute, then send)");
+  sub->add_option("--fail", query.fails, "Worker RANK@SECONDS dies; may be repeated");
+  sub->add_option("--leave", query.leaves, "Worker RANK@SECONDS says goodbye; may be repeated");
+  sub->add_option("--join", query.joins,
+                  "Worker RANK@SECONDS starts, anew or after it failed or left; may be repeated");
+  sub->add_option("--switch", query.changes,
+                  "The job goes over to POLICY@SECONDS; may be repeated");
+  sub->add_option("--worker-grace-s", query.worker_grace_s,
+                  "How long the place of one that died is kept")
+      ->capture_default_str();
+  sub->add_flag("--json", query.json, "JSON instead of a table");
+  sub->footer(with_footer(simulate_help()));
+  sub->callback([&query, &run_local] {
+    run_local = [&query] {
+      query.columns = output_columns();
+      return run_simulate(query, std::cout, std::cerr);
+    };
+  });
+}
+
+// The first word of the command line if it should be a command and is none; else empty.
+std::string unknown_command(const CLI::App& app, int argc, char** argv) {
+  if (argc < 2 || argv[1][0] == '-') return {};
+  for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; })) {
+    if (command->check_name(argv[1])) return {};
+  }
+  return argv[1];
+}
+
+// What a full disk or a closed pipe did not take must not look like success.
+int after_output(int code) {
+  std::cout.flush();
+  const bool written = std::fflush(stdout) == 0 && std::cout;
+  if (written || code != syncd::ctl::kExitOk) return code;
+  std::cerr << "syncctl: standard output took no more: what it has is not all\n";
+  return syncd::ctl::kExitStore;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) try {
+  using namespace syncd::ctl;
+  Options options;
+  int (*run)(const Options&) = nullptr;
+
+  CLI::App app{"syncctl: ask a running syncd who is training, who is slow, and what happened"};
+  app.footer(kFooter);
+  app.require_subcommand(1);
+  app.set_version_flag("--version", "syncctl " SYNCD_VERSION);
+  add_connection_options(app, options);
+  app.fallthrough();
+
+  const auto command = [&](CLI::App& parent, const char* name, const char* what,
+                           int (*function)(const Options&)) {
+    CLI::App* sub = parent.add_subcommand(name, what);
+    sub->callback([&run, function] {
+      if (run == nullptr) run = function;  // the innermost command's callback comes first
+    });
+    return sub;
+  };
+  const auto filters = [&](CLI::App* sub) {
+    constexpr std::uint64_t kMost = INT64_MAX;
+    sub->add_option("--from", options.from, "First sequence number")
+        ->check(CLI::Range(std::uint64_t{1}, kMost))
+        ->capture_default_str();
+    sub->add_option("--limit", options.limit, "At most so many records (0: all)")
+        ->check(CLI::Range(std::uint64_t{0}, kMost))
+        ->capture_default_str();
+    sub->add_option("--kind", options.kinds,
+                    "Only records of these kinds, such as push,worker_lost")
+        ->delimiter(',');
+    sub->add_option("--store", options.store,
+                    "Read this store directory while its daemon is down, instead of asking one");
+  };
+
+  command(app, "status", "The daemon itself: version, store, sessions, totals", run_status)
+      ->footer(with_footer(kStatusKeys));
+  command(app, "jobs", "All jobs: policy, state, workers, clocks", run_jobs)
+      ->footer(with_footer(kJobsKeys));
+  CLI::App* workers = command(
+      app, "workers", "A job's workers: clock, last push, whom each one waits for", run_workers);
+  workers->footer(with_footer(kWorkersKeys));
+  workers->add_option("JOB", options.job, "Job name or #ID")->required();
+
+  CLI::App* members =
+      command(app, "members", "Who a job's workers are: host, state, life, when last heard, data",
+              run_members);
+  members->footer(with_footer(kMembersHelp));
+  members->add_option("JOB", options.job, "Job name or #ID")->required();
+
+  CLI::App* top = command(
+      app, "top", "A job's workers, or all jobs, in a table that keeps itself fresh", run_top);
+  top->add_option("JOB", options.job, "Job name or #ID (default: all jobs)");
+  top->add_option("--interval", options.interval, "How often to ask: 500ms, 2s")
+      ->capture_default_str();
+  top->add_option("--sort", options.sort, "By rank, clock, waiting, rate or host")
+      ->capture_default_str();
+  top->add_flag("--once", options.once,
+                "Print one frame, after one interval, and end: for files and pipes");
+  top->footer(with_footer(kTopHelp));
+
+  CLI::App* history = command(app, "history", "A job's recorded facts, oldest first", run_history);
+  history->add_option("JOB", options.job, "Job name or #ID");
+  filters(history);
+  CLI::App* exported = command(*history, "export",
+                               "The same for programs, as CSV (RFC 4180) or JSON "
+                               "lines; columns and keys are the same",
+                               run_export);
+  exported->add_option("JOB", options.job, "Job name or #ID")->required();
+  exported
+      ->add_option("--format", options.format,
+                   "csv, jsonl, or chrome: a trace for https://ui.perfetto.dev and "
+                   "speedscope")
+      ->required()
+      ->check(CLI::IsMember({"csv", "jsonl", "chrome"}));
+  exported->add_option("--output", options.output, "File to write (default: standard output)");
+  filters(exported);
+  history->footer(with_footer(record_help()));
+  exported->footer(with_footer(
+      record_help() +
+      "chrome: a job is a process, a worker a track, an iteration a slice from its grant to the "
+      "arrival of its\npush, with the wait before it and, under hop and notify_ack, what the "
+      "worker did after it; everything\nelse is an instant on the job's own track."));
+
+  CLI::App* stragglers = command(app, "stragglers",
+                                 "Who made the others wait: time lost per worker and per host, out "
+                                 "of the history",
+                                 run_stragglers);
+  stragglers->add_option("JOB", options.job, "Job name or #ID")->required();
+  stragglers->add_option("--since", options.since,
+                         "Only waits that ended so long ago at most, by this machine's clock: 90s, "
+                         "10m, 2h");
+  stragglers->add_option("--top", options.top, "Only the N worst workers and hosts (0: all)");
+  stragglers->add_option("--store", options.store,
+                         "Read this store directory while its daemon is down, instead of asking "
+                         "one");
+  stragglers->footer(with_footer(kStragglersHelp));
+
+  CLI::App* job = app.add_subcommand("job", "Create or stop a job");
+  job->require_subcommand(1);
+  CLI::App* create = command(*job, "create", "Declare a job before its workers join", run_create);
+  create->add_option("NAME", options.job, "1-64 of A-Z a-z 0-9 . _ -")->required();
+  create->add_option("--policy", options.policy, "One of " + syncd::known_policies());
+  create->add_option("--workers", options.workers, "Workers expected before it starts");
+  create->add_option("--min-workers", options.min_workers,
+                     "So many are enough after the start timeout (0: never with fewer)");
+  CLI::App* stop = command(*job, "stop", "Answer every begin of the job with STOP", run_stop);
+  stop->add_option("JOB", options.job, "Job name or #ID")->required();
+  stop->add_option("--reason", options.reason, "Shown to the workers and kept in the history");
+
+  CLI::App* set_policy =
+      command(app, "set-policy", "Change the policy of a job while it runs", run_set_policy);
+  set_policy->add_option("JOB", options.job, "Job name or #ID")->required();
+  set_policy->add_option("POLICY", options.policy, "One of " + syncd::known_policies())->required();
+  set_policy->footer(with_footer(
+      "Grants that were given stand, and every later begin is decided by the new policy; no "
+      "worker\n"
+      "needs to do anything. One that joins anew and names another policy in its call is refused,\n"
+      "though. The history records it as policy_switched. A job keeps to\n"
+      "parameter-server policies; one under hop or notify_ack keeps the policy that it has."));
+
+  const auto about_worker = [&](const char* name, const char* what, int (*function)(const Options&),
+                                const char* footer) {
+    CLI::App* sub = command(app, name, what, function);
+    sub->add_option("JOB", options.job, "Job name or #ID")->required();
+    sub->add_option("WORKER", options.worker, "The worker's rank, or its name")->required();
+    sub->footer(with_footer(footer));
+    return sub;
+  };
+  about_worker("explain", "Why a worker waits: the rule, its numbers, for whom", run_explain,
+               kExplainHelp);
+  about_worker("drain", "Let a worker finish its iteration and leave", run_drain,
+               "It gets no other iteration: its next begin is answered STOP, and once its push is "
+               "in (under hop\nand notify_ack: once it asks for the next iteration) nobody waits "
+               "for it any more. Its process may\nnot come back; a new one may.")
+      ->add_option("--reason", options.reason, "Shown to the worker and kept in the history");
+  about_worker("kick", "Declare a worker lost at once", run_kick,
+               "Nobody waits for it any more, and whatever its process still sends is refused. It "
+               "may not come\nback; a new process may.")
+      ->add_option("--reason", options.reason, "Shown to the worker and kept in the history");
+  CLI::App* phase = about_worker(
+      "phase", "Grant a worker a long phase in which it is not late", run_phase,
+      "As if the worker had announced it itself: until its next begin or push, and for the lease "
+      "at most,\nit is neither called slow nor evicted. A cut connection still ends in a loss.");
+  phase->add_option("NAME", options.phase, "What it does meanwhile, such as evaluation")
+      ->required();
+  phase->add_option("--lease", options.lease, "For how long at most: 90s, 10m, 2h")->required();
+
+  TopologyQuery topology;
+  std::function<int()> run_local;
+  add_topology(app, topology, run_local);
+  StoreOptions store;
+  add_store(app, store, options, run_local);
+  PlanOptions plan;
+  add_plan(app, plan, run_local);
+  TlsOptions tls;
+  add_tls(app, tls, run_local);
+  SimulateQuery simulation;
+  add_simulate(app, simulation, run_local);
+
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    if (const std::string unknown = unknown_command(app, argc, argv); !unknown.empty()) {
+      std::cerr << "syncctl: there is no command '" << unknown << "': see syncctl --help\n";
+      return kExitUsage;
+    }
+    return app.exit(error) == 0 ? kExitOk : kExitUsage;
+  }
+  if (run_local) return after_output(run_local());
+  if (run == run_history && options.job.empty()) {
+    std::cerr << "syncctl: history needs a job: syncctl history JOB\n";
+    return kExitUsage;
+  }
+  return after_output(run(options));
+} catch (const std::exception& error) {
+  std::cerr << "syncctl: " << error.what() << "\n";
+  return syncd::ctl::kExitRefused;
+}

@@ -1,0 +1,458 @@
+// See simulate.h.
+#include "daemon/tools/ctl/simulate.h"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <ostream>
+
+#include "daemon/core/engine/limits.h"
+#include "daemon/core/engine/policy.h"
+#include "daemon/core/policies/graph_file.h"
+#include "daemon/core/policies/policy_text.h"
+#include "daemon/tools/ctl/commands.h"
+#include "daemon/tools/ctl/table.h"
+#include "proto/base/plain_text.h"
+
+namespace syncd::ctl {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// A sweep runs once per pair: more take hours, and nobody reads the table.
+constexpr std::size_t kSweepPairsMax = 1000;
+
+// As short as it can be told exactly: "0.000001", "2592000"; "nan".
+std::string plain_number(double value, std::chars_format format) {
+  std::array<char, 400> text{};
+  const auto end = std::to_chars(text.data(), text.data() + text.size(), value, format).ptr;
+  return {text.data(), end};
+}
+
+struct Unit {
+  const char* name;
+  double us;
+};
+constexpr Unit kSeconds{"seconds", 1e6};
+constexpr Unit kMilliseconds{"milliseconds", 1e3};
+
+// A time that was given, rounded to microseconds. Empty: `error` says what `what` is and may be.
+std::optional<Micros> micros(const std::string& what, double value, const Unit& unit, Micros lowest,
+                             std::string& error) {
+  const double us = std::round(value * unit.us);
+  constexpr auto kHighest = static_cast<double>(limits::kSpanMax);
+  if (us >= static_cast<double>(lowest) && us <= kHighest) return static_cast<Micros>(us);
+  const auto in_unit = [&](double number) {
+    return plain_number(number / unit.us, std::chars_format::fixed);
+  };
+  error = what + " is " + plain_number(value, std::chars_format::general) + ", allowed are " +
+          unit.name + " from " + in_unit(static_cast<double>(lowest)) + " to " + in_unit(kHighest) +
+          " (30 days)";
+  return std::nullopt;
+}
+
+template <class T>
+bool parse(std::string_view text, T& value) {
+  const auto [end, code] = std::from_chars(text.data(), text.data() + text.size(), value);
+  return code == std::errc{} && end == text.data() + text.size();
+}
+
+// "3@12.5" or "ssp:3@60": what, and when.
+bool add_event(const char* flag, const std::string& text, sim::TimedEvent event,
+               std::vector<sim::TimedEvent>& events, std::string& error) {
+  const std::size_t at = text.rfind('@');
+  const bool is_switch = event.kind == sim::TimedEvent::Kind::kSwitch;
+  double seconds = 0;
+  bool good = at != std::string::npos && parse(std::string_view(text).substr(at + 1), seconds);
+  if (good && is_switch) {
+    event.policy = text.substr(0, at);
+  } else if (good) {
+    good = parse(std::string_view(text).substr(0, at), event.rank) &&
+           event.rank < limits::kWorkersPerJobMax;
+  }
+  if (!good) {
+    error = std::string(flag) + " '" + text + "': expected is " +
+            (is_switch ? "POLICY@SECONDS, such as ssp:3@60" : "RANK@SECONDS, such as 3@12.5");
+    return false;
+  }
+  const std::string time = std::string(flag) + " '" + text + "': the time";
+  const auto when = micros(time, seconds, kSeconds, 0, error);
+  if (!when) return false;
+  event.at = *when;
+  events.push_back(std::move(event));
+  return true;
+}
+
+std::optional<sim::Options> options_of(const SimulateQuery& query, std::string& error) {
+  sim::Options options;
+  options.workers = query.workers;
+  if (query.hosts) {
+    if (*query.hosts < 1 || *query.hosts > query.workers) {
+      error = "--hosts is " + std::to_string(*query.hosts) + ", allowed are 1 to " +
+              std::to_string(query.workers) + ", the number of workers";
+      return std::nullopt;
+    }
+    options.hosts = static_cast<std::uint32_t>(*query.hosts);
+  }
+  options.seed = query.seed;
+  const auto take = [&](const char* flag, double value, const Unit& unit, Micros lowest,
+                        Micros& into) {
+    const auto us = micros(flag, value, unit, lowest, error);
+    if (us) into = *us;
+    return us.has_value();
+  };
+  if (!take("--delay-ms", query.delay_ms, kMilliseconds, 0, options.delay_us) ||
+      !take("--plan-delay-ms", query.plan_delay_ms, kMilliseconds, 0, options.plan_delay_us) ||
+      !take("--duration-s", query.duration_s, kSeconds, 1, options.duration_us) ||
+      !take("--worker-grace-s", query.worker_grace_s, kSeconds, 0, options.worker_grace_us)) {
+    return std::nullopt;
+  }
+  options.serial = query.order == "serial";
+  if (!query.order.empty() && query.order != "serial" && query.order != "parallel") {
+    error = "--order is '" + query.order + "', allowed are parallel and serial";
+    return std::nullopt;
+  }
+  const auto time = sim::parse_iteration_time(query.iteration_time, error);
+  if (!time) return std::nullopt;
+  options.iteration_time = *time;
+  const auto slowdown = sim::parse_slowdown(query.slowdown, error);
+  if (!slowdown) return std::nullopt;
+  options.slowdown = *slowdown;
+  using EventKind = sim::TimedEvent::Kind;
+  const auto add = [&](const char* flag, const std::vector<std::string>& texts, EventKind kind) {
+    return std::all_of(texts.begin(), texts.end(), [&](const std::string& text) {
+      return add_event(flag, text, {0, kind, 0, {}}, options.events, error);
+    });
+  };
+  if (!add("--fail", query.fails, EventKind::kFail) ||
+      !add("--leave", query.leaves, EventKind::kLeave) ||
+      !add("--join", query.joins, EventKind::kJoin) ||
+      !add("--switch", query.changes, EventKind::kSwitch)) {
+    return std::nullopt;
+  }
+  return options;
+}
+
+// "abort_time=10,20,abort_rate=0.1,0.2" as policies over `base`, which itself comes first.
+std::optional<std::vector<std::string>> sweep_policies(const std::string& sweep,
+                                                       const std::string& base,
+                                                       std::string& error) {
+  const auto wrong = [&](const std::string& what) {
+    error = "--sweep '" + sweep + "': " + what +
+            "; expected is abort_time=MS[,MS...],abort_rate=SHARE[,SHARE...]";
+    return std::nullopt;
+  };
+  std::vector<std::string> times;
+  std::vector<std::string> rates;
+  std::vector<std::string>* into = nullptr;
+  for (std::string_view left = sweep;;) {
+    const std::size_t comma = left.find(',');
+    std::string_view piece = left.substr(0, comma);
+    if (const std::size_t equals = piece.find('='); equals != std::string_view::npos) {
+      const std::string_view key = piece.substr(0, equals);
+      if (key == "abort_time") {
+        into = &times;
+      } else if (key == "abort_rate") {
+        into = &rates;
+      } else {
+        return wrong("'" + std::string(key) + "' is unknown");
+      }
+      piece.remove_prefix(equals + 1);
+    }
+    double value = 0;
+    if (into == nullptr || !parse(piece, value) || !std::isfinite(value) || value < 0) {
+      return wrong("'" + std::string(piece) + "' is not a number of a list");
+    }
+    into->emplace_back(piece);
+    if (comma == std::string_view::npos) break;
+    left.remove_prefix(comma + 1);
+  }
+  if (times.empty() || rates.empty()) return wrong("one of the two lists is missing");
+  if (times.size() * rates.size() > kSweepPairsMax) {
+    return wrong(std::to_string(times.size() * rates.size()) + " pairs, at most " +
+                 std::to_string(kSweepPairsMax) + " are allowed");
+  }
+  std::vector<std::string> policies{base};
+  for (const std::string& time : times) {
+    for (const std::string& rate : rates) {
+      std::string policy = "specsync:fixed,";
+      policy.append(time).append(",").append(rate).append("+").append(base);
+      policies.push_back(std::move(policy));
+    }
+  }
+  return policies;
+}
+
+// What SpecSync's own measure (section 4.2) says of a run as a whole: updates that a push has seen
+// more than without speculation, less those that the others missed because it came later.
+double gain_over(const sim::Result& base, const sim::Result& result) {
+  if (result.iterations_per_s_per_worker <= 0) return -HUGE_VAL;
+  return base.missed_updates_mean - result.missed_updates_mean -
+         (result.workers - 1) *
+             (base.iterations_per_s_per_worker / result.iterations_per_s_per_worker - 1);
+}
+
+// Where workers start over to see more of the others' updates, it is to be seen what that gains.
+bool tells_freshness(const SimulateAnswer& answer) {
+  return std::any_of(answer.results.begin(), answer.results.end(),
+                     [](const sim::Result& result) { return result.speculates; });
+}
+
+// As many digits as mean anything, so that a result reads the same on every machine.
+Json rounded(double value) {
+  std::array<char, 40> text{};
+  std::snprintf(text.data(), text.size(), "%.9g", value);
+  return std::strtod(text.data(), nullptr);
+}
+
+Json rounded(const std::optional<double>& value) {
+  return value ? rounded(*value) : Json(nullptr);
+}
+
+std::string fixed(double value, int digits) {
+  std::array<char, 64> text{};
+  std::snprintf(text.data(), text.size(), "%.*f", digits, value);
+  return text.data();
+}
+
+std::string fixed(const std::optional<double>& value, int digits) {
+  return value ? fixed(*value, digits) : "-";
+}
+
+}  // namespace
+
+std::string simulate_help() {
+  return "Iteration times: " + std::string(sim::known_iteration_times()) +
+         ".\nSlowdowns: " + sim::known_slowdowns() + ".\nPolicies: " + known_policies() +
+         ".\nIterations are what is begun and pushed: one batch each. Only under "
+         "notify_ack:GRAPH,every=N an\niteration is N batches, with a time drawn for each, and "
+         "one exchange (batches_per_iteration in\nJSON): multiply its rate by N to compare it "
+         "with others.\nEvery policy of a comparison sees the same times, and the same seed gives "
+         "the same "
+         "result.\n"
+         "JSON: {workers, seed, virtual_s, policies: [{policy, iterations_per_s_per_worker, "
+         "waiting_share\n(blocked in begin, targets and collect, messages' way included), "
+         "staleness_mean, staleness_max,\nbarriers, resyncs, restarts, wasted_share (computed and "
+         "dropped), skipped_per_s_per_worker,\npredicted_wait_ms_mean, actual_wait_ms_mean (of "
+         "recorded barriers, or null)}]}; if a policy speculates\nalso missed_updates_mean (pushes "
+         "by "
+         "others between a worker's last pull and its push) and\nupdates_per_restart_mean (pushes "
+         "by "
+         "others that a restart's pull brought in, or null) of each, and\n"
+         "speculation_off_s of those that do (virtual seconds until it gave restarts up, or "
+         "null); with --sweep\nalso gain of each, and best. A run that comes to a stand has "
+         "stalled_at_s and waits.\n"
+         "specsync gives restarts up where they cost iterations and the loss falls no faster, and "
+         "here there\nis no loss: auto_off=off keeps them, as in specsync:auto_off=off+asp.\n"
+         "A table is as wide as the terminal; if there is none, as the variable COLUMNS says, or "
+         "80.";
+}
+
+std::optional<SimulateAnswer> answer_simulate(const SimulateQuery& query, std::string& error) {
+  auto options = options_of(query, error);
+  if (!options) return std::nullopt;
+  if (query.policy.empty() == query.compare.empty()) {
+    error =
+        query.policy.empty()
+            ? "which policy? --policy P, or --compare P1,P2,...: allowed are " + known_policies()
+            : "--policy and --compare exclude each other";
+    return std::nullopt;
+  }
+  std::vector<std::string> policies;
+  if (query.sweep.empty()) {
+    policies = query.compare.empty() ? std::vector{query.policy} : split_policy_list(query.compare);
+  } else {
+    if (query.policy.empty()) {
+      error = "--sweep needs --policy BASE, the policy to speculate over, such as asp";
+      return std::nullopt;
+    }
+    auto swept = sweep_policies(query.sweep, query.policy, error);
+    if (!swept) return std::nullopt;
+    policies = std::move(*swept);
+  }
+  // All of them first: a mistake in the last one is not found after minutes.
+  std::vector<sim::Options> runs;
+  for (const std::string& policy : policies) {
+    runs.push_back(*options);
+    runs.back().policy = policy;
+    runs.back().graph_file = read_graph_file(policy);
+    error = sim::check_options(runs.back());
+    if (!error.empty()) return std::nullopt;
+  }
+  SimulateAnswer answer;
+  for (const sim::Options& run : runs) {
+    auto result = sim::simulate(run, error);
+    if (!result) return std::nullopt;
+    answer.results.push_back(std::move(*result));
+  }
+  if (query.sweep.empty()) return answer;
+  for (const sim::Result& result : answer.results) {
+    answer.gains.push_back(gain_over(answer.results.front(), result));
+    if (answer.gains.back() > answer.gains[answer.best]) answer.best = answer.gains.size() - 1;
+  }
+  return answer;
+}
+
+Json simulate_json(const SimulateAnswer& answer) {
+  const sim::Result& first = answer.results.front();
+  Json json;
+  json["workers"] = first.workers;
+  json["seed"] = first.seed;
+  json["virtual_s"] = rounded(first.virtual_s);
+  json["policies"] = Json::array();
+  for (std::size_t i = 0; i < answer.results.size(); ++i) {
+    const sim::Result& result = answer.results[i];
+    Json row;
+    row["policy"] = result.policy;
+    if (result.batches_per_iteration != 1) {
+      row["batches_per_iteration"] = result.batches_per_iteration;
+    }
+    row["iterations_per_s_per_worker"] = rounded(result.iterations_per_s_per_worker);
+    row["waiting_share"] = rounded(result.waiting_share);
+    row["staleness_mean"] = rounded(result.staleness_mean);
+    row["staleness_max"] = result.staleness_max;
+    row["barriers"] = result.barriers;
+    row["resyncs"] = result.resyncs;
+    row["restarts"] = result.restarts;
+    row["wasted_share"] = rounded(result.wasted_share);
+    row["skipped_per_s_per_worker"] = rounded(result.skipped_per_s_per_worker);
+    row["predicted_wait_ms_mean"] = rounded(result.predicted_wait_ms_mean);
+    row["actual_wait_ms_mean"] = rounded(result.actual_wait_ms_mean);
+    if (tells_freshness(answer)) {
+      row["missed_updates_mean"] = rounded(result.missed_updates_mean);
+      row["updates_per_restart_mean"] = rounded(result.updates_per_restart_mean);
+    }
+    if (result.speculates) row["speculation_off_s"] = rounded(result.speculation_off_s);
+    if (!answer.gains.empty()) {
+      row["gain"] = std::isfinite(answer.gains[i]) ? rounded(answer.gains[i]) : Json(nullptr);
+    }
+    if (result.stalled) {
+      row["stalled_at_s"] = rounded(static_cast<double>(result.stalled_at) / 1e6);
+      row["waits"] = Json::array();
+      for (const sim::WaitReport& wait : result.waits) row["waits"].push_back(wait.text);
+    }
+    json["policies"].push_back(std::move(row));
+  }
+  if (!answer.gains.empty()) json["best"] = answer.results[answer.best].policy;
+  return json;
+}
+
+std::string simulate_table(const SimulateAnswer& answer, std::size_t columns) {
+  const bool swept = !answer.gains.empty();
+  const bool freshness = tells_freshness(answer);
+  std::vector<std::string> header = {"POLICY"};
+  std::vector<std::vector<std::string>> rows;
+  for (const sim::Result& result : answer.results) rows.push_back({result.policy});
+  const auto add = [&](const char* title, auto cell) {
+    header.emplace_back(title);
+    for (std::size_t i = 0; i < rows.size(); ++i) rows[i].push_back(cell(answer.results[i]));
+  };
+  // Left out where no policy has anything to say in it.
+  const auto add_if_any = [&](const char* title, auto value, auto cell) {
+    const bool any =
+        std::any_of(answer.results.begin(), answer.results.end(),
+                    [&](const sim::Result& result) { return static_cast<bool>(value(result)); });
+    if (any) add(title, [&](const sim::Result& result) { return cell(value(result)); });
+  };
+  const auto share = [](double value) { return fixed(value, 4); };
+  const auto whole = [](auto value) { return std::to_string(value); };
+  const auto ms = [](const std::optional<double>& value) { return fixed(value, 1); };
+  add("IT/S", [&](const sim::Result& r) { return share(r.iterations_per_s_per_worker); });
+  add("WAITING", [&](const sim::Result& r) { return share(r.waiting_share); });
+  add("STALE", [&](const sim::Result& r) { return fixed(r.staleness_mean, 2); });
+  add("MAX", [&](const sim::Result& r) { return whole(r.staleness_max); });
+  add_if_any(
+      "WASTED", [](const sim::Result& r) { return r.wasted_share; }, share);
+  add_if_any(
+      "SKIPPED/S", [](const sim::Result& r) { return r.skipped_per_s_per_worker; }, share);
+  add("BARRIERS", [&](const sim::Result& r) { return whole(r.barriers); });
+  add_if_any(
+      "FORESEEN", [](const sim::Result& r) { return r.predicted_wait_ms_mean; }, ms);
+  add_if_any(
+      "WAITED", [](const sim::Result& r) { return r.actual_wait_ms_mean; }, ms);
+  const bool waits_told = header.back() == "WAITED";
+  if (freshness) {
+    add("RESYNCS", [&](const sim::Result& r) { return whole(r.resyncs); });
+    add("RESTARTS", [&](const sim::Result& r) { return whole(r.restarts); });
+    add("MISSED", [](const sim::Result& r) { return fixed(r.missed_updates_mean, 2); });
+    add("FRESH", [](const sim::Result& r) { return fixed(r.updates_per_restart_mean, 2); });
+  }
+  if (swept) {
+    header.emplace_back("GAIN");
+    for (std::size_t i = 0; i < rows.size(); ++i) rows[i].push_back(fixed(answer.gains[i], 2));
+  }
+  const sim::Result& first = answer.results.front();
+  std::string text =
+      std::to_string(first.workers) + " workers, " + fixed(first.virtual_s, 1) +
+      " s of virtual time, seed " + std::to_string(first.seed) + "\n\n" +
+      format_table(header, rows, columns) +
+      "\nIT/S: iterations per second and worker. WAITING, WASTED: shares of its time.\n"
+      "STALE, MAX: iterations ahead of the slowest at a grant, mean and most.\n";
+  if (waits_told) {
+    text += "FORESEEN, WAITED: the longest wait at a barrier, planned and real, mean in ms.\n";
+  }
+  if (freshness) {
+    text +=
+        "MISSED: pushes by others between a worker's last pull and its push.\n"
+        "FRESH: those that the pull of a restart brought in.\n";
+  }
+  bool gave_up = false;
+  for (const sim::Result& result : answer.results) {
+    if (!result.speculation_off_s) continue;
+    text += result.policy + ": no restarts after " + fixed(result.speculation_off_s, 1) + " s.\n";
+    gave_up = true;
+  }
+  if (gave_up) {
+    text +=
+        "They cost iterations, and here no loss is reported that could fall faster.\n"
+        "auto_off=off keeps them, as in specsync:auto_off=off+asp.\n";
+  }
+  for (const sim::Result& result : answer.results) {
+    if (result.batches_per_iteration == 1) continue;
+    text += result.policy + ": an iteration is " + std::to_string(result.batches_per_iteration) +
+            " batches.\n";
+  }
+  if (swept) {
+    text += "GAIN: missed updates avoided per iteration, less those lost by being slower.\nBest: " +
+            answer.results[answer.best].policy + "\n";
+  }
+  return text;
+}
+
+int run_simulate(const SimulateQuery& query, std::ostream& out, std::ostream& err) {
+  std::string error;
+  const auto answer = answer_simulate(query, error);
+  if (!answer) {
+    err << "syncctl: " << plain(error) << "\n";
+    return kExitUsage;
+  }
+  if (query.json) {
+    out << json_text(simulate_json(*answer));
+  } else {
+    out << simulate_table(*answer, query.columns);
+  }
+  int code = kExitOk;
+  for (const sim::Result& result : answer->results) {
+    for (const std::string& refused : result.refused) {
+      err << "syncctl: " << result.policy << ": " << refused << "\n";
+      code = kExitRefused;
+    }
+    if (result.missing_updates + result.overwritten_updates > 0) {
+      err << "syncctl: " << result.policy << ": of the updates that were collected, "
+          << result.missing_updates << " had not arrived, and " << result.overwritten_updates
+          << " took the place of one not yet read\n";
+      code = kExitRefused;
+    }
+    if (!result.stalled) continue;
+    code = kExitRefused;
+    err << "syncctl: " << result.policy << " came to a stand at "
+        << fixed(static_cast<double>(result.stalled_at) / 1e6, 3) << " s:\n";
+    for (const sim::WaitReport& wait : result.waits) err << "  " << wait.text << "\n";
+  }
+  return code;
+}
+
+}  // namespace syncd::ctl

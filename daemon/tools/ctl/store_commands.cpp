@@ -1,0 +1,147 @@
+// See store_commands.h.
+#include "daemon/tools/ctl/store_commands.h"
+
+#include <filesystem>
+#include <iostream>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <system_error>
+#include <vector>
+
+#include "daemon/core/engine/engine.h"
+#include "daemon/edge/store/maintenance.h"
+#include "daemon/edge/store/store.h"
+#include "daemon/tools/ctl/asking.h"
+#include "daemon/tools/ctl/commands.h"
+#include "daemon/tools/ctl/table.h"
+#include "proto/base/plain_text.h"
+
+namespace syncd::ctl {
+namespace {
+
+constexpr int kCheckAttempts = 5;
+
+int fail(const std::string& error) {
+  return complain(kExitStore, error);
+}
+
+// Whether the engine makes a daemon of it: the last word on whether a store is whole.
+std::string why_not_recovered(const std::string& path) {
+  std::string error;
+  const auto store = store::open_rocks_store({.path = path, .read_only = true}, error);
+  if (store == nullptr) return error;
+  Engine engine{EngineOptions{}};
+  const auto restore = [&](store::RecoveredJob&& job, std::string& wrong) {
+    return engine.restore(job.snapshot ? &*job.snapshot : nullptr, job.records, wrong);
+  };
+  return store->load_each(restore, error) ? std::string() : error;
+}
+
+nlohmann::json json_of(const store::StoreCheck& check, const std::string& recovery) {
+  nlohmann::json jobs = nlohmann::json::array();
+  for (const store::JobCheck& job : check.jobs) {
+    jobs.push_back({{"id", job.id},
+                    {"name", job.name},
+                    {"records", job.records},
+                    {"last_sequence", job.last},
+                    {"snapshot_sequence", job.snapshot},
+                    {"bytes", job.bytes},
+                    {"problems", job.problems}});
+  }
+  return {{"sound", check.sound() && recovery.empty()}, {"recovery", recovery}, {"jobs", jobs}};
+}
+
+std::set<std::string> names_in(const std::string& path) {
+  std::set<std::string> names;
+  std::error_code ignored;
+  for (const auto& entry : std::filesystem::directory_iterator(path, ignored)) {
+    names.insert(entry.path().filename());
+  }
+  return names;
+}
+
+void print(const store::StoreCheck& check, const std::string& recovery) {
+  std::vector<std::vector<std::string>> rows;
+  for (const store::JobCheck& job : check.jobs) {
+    rows.push_back({"#" + std::to_string(job.id), job.name.empty() ? "?" : job.name,
+                    std::to_string(job.records), std::to_string(job.last),
+                    job.snapshot == 0 ? "-" : std::to_string(job.snapshot),
+                    std::to_string(job.bytes), job.problems.empty() ? "sound" : "DAMAGED"});
+  }
+  std::cout << format_table({"id", "job", "records", "last", "snapshot", "bytes", "state"}, rows);
+  for (const store::JobCheck& job : check.jobs) {
+    for (const std::string& problem : job.problems) {
+      std::cout << "job #" << job.id << ": " << plain(problem) << '\n';
+    }
+  }
+  if (!recovery.empty())
+    std::cout << "a daemon would not start with it: " << plain(recovery) << '\n';
+}
+
+}  // namespace
+
+int run_store_check(const StoreOptions& options) {
+  store::StoreCheck check;
+  std::string recovery;
+  // A daemon that has the store open replaces files, also those that are being read here.
+  for (int attempt = 1;; ++attempt) {
+    std::string error;
+    const std::set<std::string> before = names_in(options.path);
+    const bool done = store::check_store(options.path, check, error);
+    recovery = done ? why_not_recovered(options.path) : std::string();
+    if (done && check.sound() && recovery.empty()) break;
+    if (attempt < kCheckAttempts && names_in(options.path) != before) continue;
+    if (!done) return fail(error);
+    break;
+  }
+  if (options.json) {
+    std::cout << json_of(check, recovery).dump() << '\n';
+  } else {
+    print(check, recovery);
+  }
+  return check.sound() && recovery.empty() ? kExitOk : kExitStore;
+}
+
+int run_store_backup(const StoreOptions& options) {
+  std::string error;
+  if (!store::backup_store(options.path, options.other, error)) return fail(error);
+  store::StoreCheck check;
+  const bool read = store::check_store(options.other, check, error);
+  if (!read || !check.sound() || !why_not_recovered(options.other).empty()) {
+    return fail("the copy " + options.other + " is damaged, as " + options.path +
+                " may be: syncctl store check says where; keep the backups that you have");
+  }
+  if (options.json) {
+    std::cout << nlohmann::json{{"backup", options.other}}.dump() << '\n';
+  } else {
+    std::cout << "copied " << options.path << " to " << options.other
+              << ", and read all of the copy\n";
+  }
+  return kExitOk;
+}
+
+int run_store_restore(const StoreOptions& options) {
+  std::string error;
+  if (!store::restore_store(options.other, options.path, error)) return fail(error);
+  if (options.json) {
+    std::cout << nlohmann::json{{"store", options.path}}.dump() << '\n';
+  } else {
+    std::cout << "made " << options.path << " of " << options.other << '\n';
+  }
+  return kExitOk;
+}
+
+int run_store_compact(const StoreOptions& options) {
+  std::uint64_t before = 0;
+  std::uint64_t after = 0;
+  std::string error;
+  if (!store::compact_store(options.path, before, after, error)) return fail(error);
+  if (options.json) {
+    std::cout << nlohmann::json{{"bytes_before", before}, {"bytes_after", after}}.dump() << '\n';
+  } else {
+    std::cout << options.path << ": " << before << " bytes before, " << after << " now\n";
+  }
+  return kExitOk;
+}
+
+}  // namespace syncd::ctl

@@ -1,0 +1,114 @@
+// See stragglers.h.
+#include "daemon/tools/ctl/stragglers.h"
+
+#include <algorithm>
+#include <iterator>
+#include <tuple>
+
+namespace syncd::ctl {
+namespace {
+
+void sort_by_loss(std::vector<StragglerShare>& shares) {
+  std::sort(shares.begin(), shares.end(), [](const StragglerShare& a, const StragglerShare& b) {
+    return std::tie(b.lost_us, a.rank, a.host) < std::tie(a.lost_us, b.rank, b.host);
+  });
+}
+
+}  // namespace
+
+void Stragglers::add(const Record& record) {
+  if (record.rank < 0) return;
+  if (record.kind == RecordKind::kWorkerJoined) {
+    StragglerShare& share = shares_[record.rank].sum;
+    share.name = record.name;
+    share.host = record.host;
+    last_us_[record.rank] = record.time_us;
+    return;
+  }
+  if (record.kind == RecordKind::kWorkerLeft || record.kind == RecordKind::kWorkerLost) {
+    last_us_.erase(record.rank);
+    note(record);
+    return;
+  }
+  if (record.kind != RecordKind::kPush) return;
+  if (record.span_us >= 0) {
+    const Micros granted_us = record.time_us - record.span_us;
+    if (record.time_us >= since_us_) {
+      computed_us_ += record.time_us - std::max(granted_us, since_us_);
+    }
+    if (record.waited_us > 0 && granted_us >= since_us_) {
+      charge(granted_us - record.waited_us, granted_us);
+    }
+  }
+  last_us_[record.rank] = record.time_us;
+  // A late push lets nobody go: they had gone on without it.
+  if (!record.late) note(record);
+}
+
+void Stragglers::note(const Record& record) {
+  // The clock may have been set back between two runs of the daemon: what was before then ended no
+  // wait that is still to come.
+  if (!events_.empty() && record.time_us < events_.back().time_us) events_.clear();
+  events_.push_back({record.time_us, record.rank});
+  if (events_.size() >= forget_at_) forget_old();
+}
+
+void Stragglers::charge(Micros begun_us, Micros ended_us) {
+  const auto after =
+      std::upper_bound(events_.begin(), events_.end(), ended_us,
+                       [](Micros time_us, const Event& event) { return time_us < event.time_us; });
+  const Micros waited_us = ended_us - begun_us;
+  if (after == events_.begin() || std::prev(after)->time_us != ended_us) {
+    other_us_ += waited_us;
+    return;
+  }
+  auto at = std::prev(after);
+  Share& share = shares_[at->rank];
+  share.sum.rank = at->rank;
+  share.sum.lost_us += waited_us;
+  share.sum.longest_us = std::max(share.sum.longest_us, waited_us);
+  ++share.sum.waits;
+  if (share.last_moment_us != ended_us) ++share.sum.moments;
+  share.last_moment_us = ended_us;
+  lost_us_ += waited_us;
+  const std::int64_t rank = at->rank;
+  while (at != events_.begin() && at->rank == rank && at->time_us > begun_us) --at;
+  const Micros others_us = at->rank == rank ? begun_us : std::max(begun_us, at->time_us);
+  share.sum.alone_us += ended_us - others_us;
+}
+
+void Stragglers::forget_old() {
+  Micros needed_us = events_.back().time_us;
+  for (const auto& [rank, time_us] : last_us_) needed_us = std::min(needed_us, time_us);
+  while (events_.front().time_us < needed_us) events_.pop_front();
+  forget_at_ = std::max<std::size_t>(4096, 2 * events_.size());
+}
+
+std::vector<StragglerShare> Stragglers::by_worker() const {
+  std::vector<StragglerShare> found;
+  for (const auto& [rank, share] : shares_) {
+    if (share.sum.waits > 0) found.push_back(share.sum);
+  }
+  sort_by_loss(found);
+  return found;
+}
+
+std::vector<StragglerShare> Stragglers::by_host() const {
+  std::map<std::string, StragglerShare> hosts;
+  for (const auto& [rank, share] : shares_) {
+    if (share.sum.waits == 0) continue;
+    StragglerShare& host = hosts[share.sum.host];
+    host.host = share.sum.host;
+    host.lost_us += share.sum.lost_us;
+    host.alone_us += share.sum.alone_us;
+    host.longest_us = std::max(host.longest_us, share.sum.longest_us);
+    host.waits += share.sum.waits;
+    host.moments += share.sum.moments;
+  }
+  std::vector<StragglerShare> found;
+  for (auto& [name, host] : hosts) found.push_back(std::move(host));
+  sort_by_loss(found);
+  return found;
+}
+
+}  // namespace syncd::ctl

@@ -1,0 +1,77 @@
+// Who made the others wait, and for how long, out of a job's history. Pure; one thread.
+//
+// A push record says when its iteration was granted (its time less its span) and how long the
+// worker had been held in begin before (waited_us). Whoever was granted at a moment T was granted
+// in the same step of the daemon in which what it waited for happened: a wait that ended at T is
+// charged, whole, to the worker whose push, leave or loss has the time T (of several, the last).
+// So under bsp the last worker of a barrier is charged with all that the others waited there.
+// Where nothing of a worker's happened at T the wait was ended by something else (the start of the
+// job, a change of policy, a planner's time) and is charged to nobody. Waits of 0 count nowhere,
+// nor do those of iterations that were not pushed (yet).
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "daemon/core/engine/record.h"
+
+namespace syncd::ctl {
+
+// What one worker, or all of one host, cost the others. Microseconds.
+struct StragglerShare {
+  std::int64_t rank = kNoRank;  // kNoRank: a host
+  std::string name;             // the latest; empty: not known (its joining is not in the history)
+  std::string host;
+  Micros lost_us = 0;       // charged waits, added up over those who waited
+  Micros alone_us = 0;      // of it, what came after the last push of anybody else
+  Micros longest_us = 0;    // the longest single wait
+  std::uint64_t waits = 0;  // how many waits were charged
+  std::uint64_t moments =
+      0;  // how many times it let others go (under bsp: barriers it was last at)
+};
+
+class Stragglers {
+ public:
+  // Counts only waits that ended at `since_us` or later.
+  explicit Stragglers(Micros since_us = 0) : since_us_(since_us) {}
+
+  // Records of one job, in the order of their sequence numbers and without gaps from the first one
+  // on. O(log n) each, n the pushes since the slowest worker's last one, which is also what is
+  // kept.
+  void add(const Record& record);
+
+  // Those who were charged, the most lost first; equal ones by rank, or by name.
+  std::vector<StragglerShare> by_worker() const;
+  std::vector<StragglerShare> by_host() const;
+
+  Micros lost_us() const { return lost_us_; }          // charged to workers
+  Micros elsewhere_us() const { return other_us_; }    // ended by something else
+  Micros computed_us() const { return computed_us_; }  // spans of the pushes, for comparison
+
+ private:
+  struct Event {
+    Micros time_us = 0;
+    std::int64_t rank = kNoRank;
+  };
+  void note(const Record& record);
+  void charge(Micros begun_us, Micros ended_us);
+  void forget_old();
+
+  Micros since_us_;
+  std::deque<Event> events_;  // pushes that counted, leaves and losses; times never decrease
+  std::size_t forget_at_ = 4096;
+  std::map<std::int64_t, Micros> last_us_;  // of each present worker's latest record
+  struct Share {
+    StragglerShare sum;
+    Micros last_moment_us = -1;
+  };
+  std::map<std::int64_t, Share> shares_;
+  Micros lost_us_ = 0;
+  Micros other_us_ = 0;
+  Micros computed_us_ = 0;
+};
+
+}  // namespace syncd::ctl

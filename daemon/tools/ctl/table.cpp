@@ -1,0 +1,395 @@
+// See table.h.
+#include "daemon/tools/ctl/table.h"
+
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <ctime>
+#include <nlohmann/json.hpp>
+#include <string_view>
+
+#include "proto/base/plain_text.h"
+
+namespace syncd::ctl {
+namespace {
+
+// A number, or the dash that stands for none.
+bool looks_like_number(const std::string& cell) {
+  return !cell.empty() && cell.find_first_not_of("0123456789.-+") == std::string::npos;
+}
+
+// Characters, not bytes, so that names in UTF-8 line up.
+std::size_t width(const std::string& cell) {
+  return static_cast<std::size_t>(std::count_if(cell.begin(), cell.end(), [](char c) {
+    return (static_cast<unsigned char>(c) & 0xC0) != 0x80;
+  }));
+}
+
+// In lines no wider than `most` if its pieces are: each ends with a comma, a colon or a plus. All
+// but the first are indented.
+std::vector<std::string> broken(const std::string& cell, std::size_t most) {
+  if (width(cell) <= most) return {cell};
+  const std::string indent = "  ";
+  std::vector<std::string> lines{{}};
+  for (std::size_t at = 0; at < cell.size();) {
+    const std::size_t stop = std::min(cell.find_first_of(",:+", at), cell.size() - 1) + 1;
+    const std::string piece = cell.substr(at, stop - at);
+    if (at > 0 && width(lines.back()) + width(piece) > most) lines.push_back(indent);
+    lines.back() += piece;
+    at = stop;
+  }
+  return lines;
+}
+
+bool is_worker_kind(RecordKind kind) {
+  return kind == RecordKind::kPush || kind == RecordKind::kWorkerJoined ||
+         kind == RecordKind::kWorkerLeft || kind == RecordKind::kWorkerLost;
+}
+
+std::string number(double value) {
+  std::array<char, 40> text{};
+  std::snprintf(text.data(), text.size(), "%.17g", value);
+  return text.data();
+}
+
+}  // namespace
+
+namespace {
+
+constexpr std::size_t kColumnGap = 2;
+
+// Columns from .. to, beside the first, which is broken so that it is no wider than first_width.
+std::string format_columns(const std::vector<std::string>& header,
+                           const std::vector<std::vector<std::string>>& rows,
+                           const std::vector<std::size_t>& widths, std::size_t first_width,
+                           std::size_t from, std::size_t to) {
+  // A column of numbers, and its title, stand to the right.
+  std::vector<bool> right;
+  for (std::size_t c = 0; c < header.size(); ++c) {
+    right.push_back(std::all_of(rows.begin(), rows.end(),
+                                [c](const auto& row) { return looks_like_number(row[c]); }));
+  }
+  std::string out;
+  const auto add_row = [&](const std::vector<std::string>& row) {
+    const std::vector<std::string> first = broken(row[0], first_width);
+    for (std::size_t l = 0; l < first.size(); ++l) {
+      const std::string padding(first_width - width(first[l]), ' ');
+      std::string line = right[0] ? padding + first[l] : first[l] + padding;
+      for (std::size_t c = from; c < to && l + 1 == first.size(); ++c) {
+        const std::string gap(kColumnGap, ' ');
+        const std::string fill(widths[c] - width(row[c]), ' ');
+        line += gap + (right[c] ? fill + row[c] : row[c] + fill);
+      }
+      line.erase(line.find_last_not_of(' ') + 1);
+      out += line + "\n";
+    }
+  };
+  add_row(header);
+  for (const auto& row : rows) add_row(row);
+  return out;
+}
+
+}  // namespace
+
+std::string format_table(const std::vector<std::string>& header,
+                         const std::vector<std::vector<std::string>>& rows) {
+  return format_table(header, rows, SIZE_MAX);
+}
+
+std::string format_table(const std::vector<std::string>& header,
+                         const std::vector<std::vector<std::string>>& given, std::size_t columns) {
+  auto rows = given;
+  for (auto& row : rows) {
+    for (std::string& cell : row) cell = plain(cell);
+  }
+  std::vector<std::size_t> widths;
+  for (const std::string& title : header) widths.push_back(width(title));
+  for (const auto& row : rows) {
+    for (std::size_t c = 0; c < row.size(); ++c) widths[c] = std::max(widths[c], width(row[c]));
+  }
+  // Where each part of the table ends if the first column is so wide.
+  const auto parts = [&](std::size_t first_width) {
+    std::vector<std::size_t> ends;
+    std::size_t used = first_width;
+    for (std::size_t c = 1; c < widths.size(); ++c) {
+      const std::size_t needed = kColumnGap + widths[c];
+      if (used > first_width && columns - std::min(columns, used) < needed) {
+        ends.push_back(c);
+        used = first_width;
+      }
+      used += needed;
+    }
+    ends.push_back(widths.size());
+    return ends;
+  };
+  std::size_t narrowest = 1;
+  const auto pieces_of = [&](const std::string& cell) {
+    for (const std::string& piece : broken(cell, 0)) {
+      narrowest = std::max(narrowest, width(piece));
+    }
+  };
+  pieces_of(header[0]);
+  for (const auto& row : rows) pieces_of(row[0]);
+  // As few parts as can be, and with them the first column as wide as can be.
+  std::size_t first_width = widths[0];
+  const std::size_t fewest = parts(std::min(narrowest, widths[0])).size();
+  while (first_width > narrowest && parts(first_width).size() > fewest) --first_width;
+  std::string out;
+  std::size_t from = 1;
+  for (const std::size_t end : parts(first_width)) {
+    if (!out.empty()) out += "\n";
+    out += format_columns(header, rows, widths, first_width, from, end);
+    from = end;
+  }
+  return out;
+}
+
+std::string json_text(const nlohmann::json& json, int indent) {
+  return plain_json(json.dump(indent, ' ', false, nlohmann::json::error_handler_t::replace)) + "\n";
+}
+
+std::size_t output_columns() {
+  winsize size{};
+  if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0) return size.ws_col;
+  std::size_t columns = 0;
+  if (const char* said = std::getenv("COLUMNS")) {
+    const std::string_view text = said;
+    const auto [end, code] = std::from_chars(text.data(), text.data() + text.size(), columns);
+    if (code != std::errc{} || end != text.data() + text.size()) columns = 0;
+  }
+  return columns > 0 ? columns : 80;
+}
+
+std::string with_decimals(double value, int decimals) {
+  std::array<char, 48> text{};
+  std::snprintf(text.data(), text.size(), "%.*f", decimals, value);
+  return text.data();
+}
+
+std::string format_time(std::int64_t us) {
+  if (us < 0) return "-";
+  const std::time_t seconds = us / 1'000'000;
+  std::tm utc{};
+  gmtime_r(&seconds, &utc);
+  std::array<char, 48> text{};
+  const std::size_t length = std::strftime(text.data(), text.size(), "%Y-%m-%dT%H:%M:%S", &utc);
+  std::snprintf(text.data() + length, text.size() - length, ".%06dZ",
+                static_cast<int>(us % 1'000'000));
+  return text.data();
+}
+
+std::string format_age(std::int64_t now_us, std::int64_t then_us) {
+  if (then_us < 0) return "-";
+  return format_duration(std::max<std::int64_t>(0, now_us - then_us)) + " ago";
+}
+
+bool is_text(const std::vector<std::uint8_t>& data) {
+  const std::string text(data.begin(), data.end());
+  return !text.empty() && is_plain(text);
+}
+
+std::string hexadecimal(const std::vector<std::uint8_t>& bytes) {
+  constexpr const char* kDigits = "0123456789abcdef";
+  std::string out;
+  for (const std::uint8_t byte : bytes) {
+    out += kDigits[byte >> 4];
+    out += kDigits[byte & 15];
+  }
+  return out;
+}
+
+std::string data_text(const std::vector<std::uint8_t>& data) {
+  if (is_text(data)) return {data.begin(), data.end()};
+  return data.empty() ? "" : "0x" + hexadecimal(data);
+}
+
+const std::vector<RecordColumn>& record_columns() {
+  static const std::vector<RecordColumn> columns = {
+      {"sequence", "number of the record within its job, from 1 without gaps"},
+      {"time_us", "when, in microseconds since the Unix epoch"},
+      {"time", "the same, in UTC (ISO 8601)"},
+      {"kind", "what happened: job_created, worker_joined, push, ..."},
+      {"epoch", "the job's life: 1, and one more each time that its name is used anew"},
+      {"rank", "the worker; absent if the record is about the whole job"},
+      {"incarnation", "the worker's life: raised at every join that is not a return"},
+      {"iteration", "the iteration that the record is about, from 0"},
+      {"clock", "the worker's clock after it (push, worker_joined)"},
+      {"base", "clock minus relative clock (worker_joined)"},
+      {"late", "the others had gone on without this push"},
+      {"resumed", "the worker came back with the same incarnation (worker_joined)"},
+      {"span_us", "from the grant to the push"},
+      {"waited_us", "how long begin was held before that grant"},
+      {"staleness",
+       "iterations ahead of the slowest, or of the slowest in-neighbour, at that grant"},
+      {"loss", "as the trainer reported it with the push"},
+      {"samples", "likewise"},
+      {"bytes", "likewise"},
+      {"name", "of the worker, or of the job (job_created)"},
+      {"host", "of the worker"},
+      {"data", "what the worker shows to the others, each byte as two hexadecimal digits"},
+      {"policy", "of the job (job_created, policy_switched)"},
+      {"expected_workers", "of the job (job_created); those that were ready (job_started)"},
+      {"min_workers", "of the job (job_created)"},
+      {"superstep", "barrier, plan"},
+      {"predicted_us", "when the plan foresaw the barrier, since the Unix epoch (barrier, plan)"},
+      {"predicted_wait_us", "the longest wait at it that the plan foresaw (barrier, plan)"},
+      {"wait_us", "the longest wait that it came to (barrier)"},
+      {"restarts", "how often the iteration's work was dropped after a re-sync (push)"},
+      {"wasted_us", "how long was computed and dropped then (push)"},
+      {"declined", "the last re-sync of the iteration was not followed (push)"},
+      {"values", "whole numbers of the kind's own (CSV: separated by blanks)"},
+      {"reason", "of a stop, a loss, a note"},
+      {"config", "the job's other settings, as key=value lines (job_created)"},
+      {"job", "the job's id"},
+  };
+  return columns;
+}
+
+std::vector<std::string> record_column_names() {
+  std::vector<std::string> names;
+  for (const RecordColumn& column : record_columns()) names.emplace_back(column.name);
+  return names;
+}
+
+nlohmann::json record_json(const Record& r) {
+  nlohmann::json out;
+  out["job"] = r.job;
+  out["sequence"] = r.sequence;
+  out["time_us"] = r.time_us;
+  out["time"] = format_time(r.time_us);
+  out["kind"] = to_string(r.kind);
+  out["epoch"] = r.epoch;
+  if (r.rank >= 0) {
+    out["rank"] = r.rank;
+    out["incarnation"] = r.incarnation;
+  }
+  if (r.iteration >= 0) out["iteration"] = r.iteration;
+  if (r.kind == RecordKind::kWorkerJoined) {
+    out["clock"] = r.clock;
+    out["base"] = r.base;
+    out["resumed"] = r.resumed;
+  }
+  if (r.kind == RecordKind::kPush) {
+    out["clock"] = r.clock;
+    out["late"] = r.late;
+    out["waited_us"] = r.waited_us;
+    out["staleness"] = r.staleness;
+    if (r.span_us >= 0) out["span_us"] = r.span_us;
+    if (r.loss) out["loss"] = *r.loss;
+    out["samples"] = r.samples;
+    out["bytes"] = r.bytes;
+    if (r.restarts > 0) out["restarts"] = r.restarts;
+    if (r.wasted_us > 0) out["wasted_us"] = r.wasted_us;
+    if (r.declined) out["declined"] = true;
+  }
+  if (r.kind == RecordKind::kWorkerLeased) out["span_us"] = r.span_us;
+  if (!r.name.empty()) out["name"] = r.name;
+  if (!r.host.empty()) out["host"] = r.host;
+  if (!r.data.empty()) out["data"] = hexadecimal(r.data);
+  if (!r.policy.empty()) out["policy"] = r.policy;
+  if (r.kind == RecordKind::kJobCreated) out["min_workers"] = r.min_workers;
+  if (r.kind == RecordKind::kJobCreated || r.kind == RecordKind::kJobStarted) {
+    out["expected_workers"] = r.expected_workers;
+  }
+  if (r.superstep >= 0) out["superstep"] = r.superstep;
+  if (r.predicted_us >= 0) out["predicted_us"] = r.predicted_us;
+  if (r.predicted_wait_us >= 0) out["predicted_wait_us"] = r.predicted_wait_us;
+  if (r.wait_us >= 0) out["wait_us"] = r.wait_us;
+  if (!r.values.empty()) out["values"] = r.values;
+  if (!r.reason.empty()) out["reason"] = r.reason;
+  if (!r.config.empty()) out["config"] = r.config;
+  return out;
+}
+
+std::vector<std::string> record_cells(const Record& record) {
+  const nlohmann::json object = record_json(record);
+  std::vector<std::string> cells;
+  for (const RecordColumn& column : record_columns()) {
+    const auto it = object.find(column.name);
+    if (it == object.end()) {
+      cells.emplace_back();
+    } else if (it->is_string()) {
+      cells.push_back(it->get<std::string>());
+    } else if (it->is_number_float()) {
+      cells.push_back(number(it->get<double>()));
+    } else if (it->is_array()) {
+      std::string list;
+      for (const auto& item : *it) list += (list.empty() ? "" : " ") + item.dump();
+      cells.push_back(list);
+    } else {
+      cells.push_back(it->dump());
+    }
+  }
+  return cells;
+}
+
+std::string csv_line(const std::vector<std::string>& cells) {
+  std::string line;
+  for (std::size_t c = 0; c < cells.size(); ++c) {
+    if (c > 0) line += ',';
+    if (cells[c].find_first_of(",\"\r\n") == std::string::npos) {
+      line += cells[c];
+      continue;
+    }
+    line += '"';
+    for (const char ch : cells[c]) {
+      if (ch == '"') line += '"';
+      line += ch;
+    }
+    line += '"';
+  }
+  return line + "\r\n";
+}
+
+std::string record_details(const Record& r) {
+  std::string out;
+  const auto add = [&](const std::string& key, const std::string& value) {
+    out += (out.empty() ? "" : " ") + key + "=" + value;
+  };
+  if (r.kind == RecordKind::kPush) {
+    if (r.late) add("late", "yes");
+    if (r.span_us >= 0) add("span", format_duration(r.span_us));
+    if (r.waited_us > 0) add("waited", format_duration(r.waited_us));
+    add("staleness", std::to_string(r.staleness));
+    if (r.restarts > 0) add("restarts", std::to_string(r.restarts));
+    if (r.wasted_us > 0) add("wasted", format_duration(r.wasted_us));
+    if (r.declined) add("declined", "yes");
+    if (r.loss) {
+      std::array<char, 40> text{};
+      std::snprintf(text.data(), text.size(), "%.6g", *r.loss);
+      add("loss", text.data());
+    }
+  }
+  if (is_worker_kind(r.kind) && !r.name.empty()) {
+    add("name", r.name);
+    add("host", r.host);
+    add("clock", std::to_string(r.clock));
+  }
+  if (r.kind == RecordKind::kJobCreated) add("name", r.name);
+  if (r.kind == RecordKind::kWorkerLeased) {
+    add("phase", r.name);
+    add("lease", format_duration(r.span_us));
+  }
+  if (!r.policy.empty()) add("policy", r.policy);
+  if (r.expected_workers > 0) add("workers", std::to_string(r.expected_workers));
+  if (r.superstep >= 0) add("superstep", std::to_string(r.superstep));
+  if (r.predicted_wait_us >= 0) add("predicted_wait", format_duration(r.predicted_wait_us));
+  if (r.wait_us >= 0) add("wait", format_duration(r.wait_us));
+  if (!r.reason.empty()) add("reason", "\"" + r.reason + "\"");
+  return out;
+}
+
+RecordKind record_kind(const std::string& name) {
+  for (std::uint8_t kind = 1; kind <= kRecordKindMax; ++kind) {
+    if (name == to_string(static_cast<RecordKind>(kind))) return static_cast<RecordKind>(kind);
+  }
+  return RecordKind::kNone;
+}
+
+}  // namespace syncd::ctl

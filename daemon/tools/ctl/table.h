@@ -1,0 +1,73 @@
+// Tables and times for people, and the exports of history for programs. Pure functions.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <vector>
+
+#include "daemon/core/engine/record.h"
+#include "proto/wire/wire.h"
+
+namespace syncd::ctl {
+
+// Columns as wide as their widest cell; a column of numbers is set to the right. Every row has a
+// cell per title. Cells are shown by plain(): what a worker calls itself is the worker's choice.
+// Ends with a line break; no trailing blanks.
+std::string format_table(const std::vector<std::string>& header,
+                         const std::vector<std::vector<std::string>>& rows);
+
+// The same within `columns` characters, as far as that can be done: of a table that is too wide the
+// first column is broken after commas, colons and pluses, and if that is not enough, the columns
+// that have no room follow below, with the first one again.
+std::string format_table(const std::vector<std::string>& header,
+                         const std::vector<std::vector<std::string>>& rows, std::size_t columns);
+
+// As JSON that is plain text, with a line break at the end; bytes that are no UTF-8 are replaced.
+// An indent of -1: on one line.
+std::string json_text(const nlohmann::json& json, int indent = 2);
+
+// How many characters standard output has in a line: those of the terminal, else what the variable
+// COLUMNS says, else 80.
+std::size_t output_columns();
+
+// "12.30" for 12.3 and 2 decimals.
+std::string with_decimals(double value, int decimals);
+
+// "2026-11-21T09:15:02.123456Z"; "-" for a negative time.
+std::string format_time(std::int64_t us);
+
+// "12.3 s ago"; "-" for a negative time.
+std::string format_age(std::int64_t now_us, std::int64_t then_us);
+
+// What a worker shows to the others, for people: text as it is, other bytes in hexadecimal
+// ("0x...").
+std::string data_text(const std::vector<std::uint8_t>& data);
+// Whether it is text: at least one character, and none that a terminal would not print.
+bool is_text(const std::vector<std::uint8_t>& data);
+std::string hexadecimal(const std::vector<std::uint8_t>& data);
+
+// The columns of `history export --format csv`, in order; they are also the keys of the JSON lines.
+struct RecordColumn {
+  const char* name;
+  const char* meaning;
+};
+const std::vector<RecordColumn>& record_columns();
+std::vector<std::string> record_column_names();
+
+// One record, a cell per column; an empty cell where the record's kind has no such fact.
+std::vector<std::string> record_cells(const Record& record);
+
+// The same as an object; facts that the record's kind does not have are left out.
+nlohmann::json record_json(const Record& record);
+
+// One line of RFC 4180, with its line break (\r\n).
+std::string csv_line(const std::vector<std::string>& cells);
+
+// What a record says beyond time, kind, worker and iteration, for people.
+std::string record_details(const Record& record);
+
+// The name of a kind back to the kind; kNone: there is none of that name.
+RecordKind record_kind(const std::string& name);
+
+}  // namespace syncd::ctl

@@ -1,0 +1,258 @@
+// See tls_init.h.
+#include "daemon/tools/ctl/tls_init.h"
+
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <ostream>
+#include <stdexcept>
+#include <system_error>
+#include <vector>
+
+#include "daemon/tools/ctl/certificates.h"
+#include "daemon/tools/ctl/commands.h"
+#include "proto/base/defaults.h"
+#include "proto/base/host.h"
+#include "proto/base/plain_text.h"
+#include "proto/transport/secret_file.h"
+
+namespace syncd::ctl {
+namespace {
+
+constexpr std::int64_t kDayS = 86'400;
+constexpr std::int64_t kAuthorityDays = 3650;
+constexpr std::size_t kKeyBytesMax = 64 * 1024;
+
+// What goes wrong on the way, with the exit code that it means.
+struct Failure {
+  int code;
+  std::string text;
+};
+
+std::string joined(const std::string& directory, const std::string& name) {
+  return directory + "/" + name;
+}
+
+void write_new(const std::string& path, const std::string& text, mode_t mode) {
+  const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, mode);
+  if (fd < 0) {
+    throw Failure{kExitStore, path + ": " + std::strerror(errno) +
+                                  (errno == EEXIST ? "; nothing is written over: remove it, or "
+                                                     "choose another directory or name"
+                                                   : "")};
+  }
+  std::size_t done = 0;
+  while (done < text.size()) {
+    const ssize_t count = write(fd, text.data() + done, text.size() - done);
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) {
+      const int code = errno;
+      close(fd);
+      unlink(path.c_str());
+      throw Failure{kExitStore, path + ": " + std::strerror(code)};
+    }
+    done += static_cast<std::size_t>(count);
+  }
+  const bool synced = fsync(fd) == 0;
+  const int code = errno;
+  if (close(fd) == 0 && synced) return;
+  unlink(path.c_str());
+  throw Failure{kExitStore, path + ": " + std::strerror(synced ? errno : code)};
+}
+
+struct NewFile {
+  std::string name;
+  std::string text;
+  mode_t mode;
+};
+
+// All of them or, with a Failure, none: what was made would stand in the way of the next try.
+void write_files(const std::string& directory, const std::vector<NewFile>& files) {
+  std::vector<std::string> made;
+  try {
+    for (const NewFile& file : files) {
+      write_new(joined(directory, file.name), file.text, file.mode);
+      made.push_back(joined(directory, file.name));
+    }
+    const int fd = open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    const bool synced = fd >= 0 && fsync(fd) == 0;
+    const int code = errno;
+    if (fd >= 0) close(fd);
+    if (!synced) throw Failure{kExitStore, directory + ": " + std::strerror(code)};
+  } catch (const Failure&) {
+    for (const std::string& path : made) unlink(path.c_str());
+    throw;
+  }
+}
+
+void add_pair(std::vector<NewFile>& files, const std::string& name, const CertificateAndKey& pair) {
+  files.push_back({name + ".key", pair.key, 0600});
+  files.push_back({name + ".crt", pair.certificate, 0644});
+}
+
+void check_name(const std::string& name) {
+  const auto allowed = [](char c) {
+    return (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '.' ||
+           c == '_' || c == '-';
+  };
+  // It would stand in the certificate as an address, which no rule of the daemon's can name.
+  in_addr address{};
+  const bool numeric = inet_pton(AF_INET, name.c_str(), &address) == 1;
+  const bool taken = name == "ca" || name == "server" || name == "syncd" || name.starts_with('.');
+  if (name.empty() || name.size() > 64 || taken || numeric ||
+      !std::all_of(name.begin(), name.end(), allowed)) {
+    throw Failure{kExitUsage, "'" + name +
+                                  "' cannot name a client; allowed: 1 to 64 of A-Z a-z 0-9 . _ -, "
+                                  "but ca, server and syncd, no address, and not a dot at first"};
+  }
+}
+
+std::string this_host() {
+  char name[256] = {};
+  return gethostname(name, sizeof name - 1) == 0 && name[0] != '\0' ? name : "localhost";
+}
+
+CertificateAndKey client_certificate(const CertificateAndKey& authority,
+                                     const TlsOptions& options) {
+  CertificateOptions wanted;
+  wanted.common_name = options.name;
+  wanted.names = {options.name};
+  wanted.for_client = true;
+  wanted.valid_until_s = options.days * kDayS;
+  return make_certificate(authority, wanted);
+}
+
+std::string configuration(const std::string& directory) {
+  return "# A daemon that other machines may reach: TLS 1.3, and nobody without a certificate of "
+         "ca.crt.\n"
+         "[listen]\ntcp = \"0.0.0.0:" +
+         std::to_string(kDefaultPort) +
+         "\"\nauto_create = true   # a worker's join makes its job, as on one machine\n\n"
+         "[tls]\ncertificate = \"" +
+         joined(directory, "server.crt") + "\"\nkey = \"" + joined(directory, "server.key") +
+         "\"\nclient_ca = \"" + joined(directory, "ca.crt") + "\"\n";
+}
+
+void init(const TlsOptions& options, std::ostream& out) {
+  check_name(options.name);
+  const std::string directory = std::filesystem::absolute(options.directory).lexically_normal();
+  if (directory.find_first_of("\"\\") != std::string::npos || !is_plain(directory)) {
+    throw Failure{kExitUsage, "'" + directory + "' cannot stand in a configuration file"};
+  }
+  std::vector<std::string> hosts = options.hosts;
+  if (hosts.empty()) hosts.push_back(this_host());
+  for (const std::string& host : hosts) {
+    if ((is_host_name(host) && !host.empty()) || is_ipv6_address(host)) continue;
+    throw Failure{kExitUsage, "--host '" + plain(host) +
+                                  "' is no host; allowed: a DNS name or a numeric address, without "
+                                  "a port"};
+  }
+  const std::string first = hosts.front();
+  // Tools on the same machine name it so.
+  for (const char* local : {"localhost", "127.0.0.1", "::1"}) {
+    if (std::find(hosts.begin(), hosts.end(), local) == hosts.end()) hosts.emplace_back(local);
+  }
+  const CertificateAndKey authority =
+      make_authority("syncd authority of " + first, kAuthorityDays * kDayS);
+  CertificateOptions server;
+  server.common_name = "syncd";
+  server.names = hosts;
+  server.for_server = true;
+  server.valid_until_s = options.days * kDayS;
+  const CertificateAndKey of_server = make_certificate(authority, server);
+  const CertificateAndKey of_client = client_certificate(authority, options);
+
+  std::error_code ignored;  // what matters of it shows below
+  std::filesystem::create_directories(std::filesystem::path(directory).parent_path(), ignored);
+  if (mkdir(directory.c_str(), 0700) != 0 && errno != EEXIST) {
+    throw Failure{kExitStore, directory + ": " + std::strerror(errno)};
+  }
+  struct stat found {};
+  if (stat(directory.c_str(), &found) == 0 &&
+      ((found.st_mode & (S_IWGRP | S_IWOTH)) != 0 || found.st_uid != geteuid())) {
+    throw Failure{kExitStore,
+                  directory +
+                      ": others may write in it, and could put an authority of their own "
+                      "in its place; allowed: a directory of your own, of mode 0700 or "
+                      "0755"};
+  }
+  std::vector<NewFile> files;
+  add_pair(files, "ca", authority);
+  add_pair(files, "server", of_server);
+  add_pair(files, options.name, of_client);
+  files.push_back({"syncd.toml", configuration(directory), 0644});
+  write_files(directory, files);
+
+  const std::string port = std::to_string(kDefaultPort);
+  out << "made in " << directory << ": ca, server and " << options.name
+      << " (.crt and .key each), and syncd.toml\n"
+         "start the daemon:\n  syncd --config "
+      << joined(directory, "syncd.toml") << "\non a worker's machine, with ca.crt, " << options.name
+      << ".crt and " << options.name << ".key:\n  export SYNCD_ADDR=tls:" << first << ":" << port
+      << " SYNCD_CA_FILE=ca.crt SYNCD_CERTIFICATE_FILE=" << options.name
+      << ".crt SYNCD_KEY_FILE=" << options.name
+      << ".key\n"
+         "for a daemon that runs as a user of its own, such as the service: chown -R syncd: "
+      << directory
+      << "\n"
+         "keep ca.key where no daemon and no worker runs: it can make anybody\n";
+}
+
+CertificateAndKey read_authority(const std::string& directory) {
+  CertificateAndKey authority;
+  std::string error;
+  if (!read_secret_file(joined(directory, "ca.key"), kKeyBytesMax, authority.key, error)) {
+    throw Failure{kExitStore, error};
+  }
+  std::ifstream file(joined(directory, "ca.crt"), std::ios::binary);
+  authority.certificate.assign(std::istreambuf_iterator<char>(file), {});
+  if (!file) throw Failure{kExitStore, joined(directory, "ca.crt") + " cannot be read"};
+  return authority;
+}
+
+void issue(const TlsOptions& options, std::ostream& out) {
+  check_name(options.name);
+  std::vector<NewFile> files;
+  add_pair(files, options.name, client_certificate(read_authority(options.directory), options));
+  write_files(options.directory, files);
+  out << "made in " << options.directory << ": " << options.name << ".crt and " << options.name
+      << ".key, of identity cert:" << options.name << "\n";
+}
+
+int run(void (*what)(const TlsOptions&, std::ostream&), const TlsOptions& options,
+        std::ostream& out, std::ostream& err) {
+  try {
+    what(options, out);
+    return kExitOk;
+  } catch (const Failure& failure) {
+    err << "syncctl: " << failure.text << "\n";
+    return failure.code;
+  } catch (const std::invalid_argument& wrong) {
+    err << "syncctl: " << wrong.what() << "\n";
+    return kExitUsage;
+  } catch (const std::runtime_error& wrong) {
+    err << "syncctl: " << wrong.what() << "\n";
+    return kExitStore;
+  }
+}
+
+}  // namespace
+
+int run_tls_init(const TlsOptions& options, std::ostream& out, std::ostream& err) {
+  return run(init, options, out, err);
+}
+
+int run_tls_issue(const TlsOptions& options, std::ostream& out, std::ostream& err) {
+  return run(issue, options, out, err);
+}
+
+}  // namespace syncd::ctl

@@ -1,0 +1,517 @@
+// See top_view.h.
+#include "daemon/tools/ctl/top_view.h"
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <ctime>
+#include <functional>
+#include <limits>
+#include <map>
+#include <numeric>
+#include <optional>
+
+#include "daemon/tools/ctl/table.h"
+#include "proto/base/plain_text.h"
+
+namespace syncd::ctl {
+namespace {
+
+constexpr std::size_t kLinesAbove = 4;  // title, totals, note, header
+constexpr std::size_t kLinesBelow = 1;  // keys
+constexpr std::string_view kUnknown = "?";
+constexpr std::string_view kCut = "…";
+
+struct Range {
+  char32_t first;
+  char32_t last;
+};
+constexpr std::array kWide = {
+    Range{0x1100, 0x115F},   Range{0x2E80, 0x303E},   Range{0x3041, 0xA4CF},
+    Range{0xAC00, 0xD7A3},   Range{0xF900, 0xFAFF},   Range{0xFE30, 0xFE6F},
+    Range{0xFF00, 0xFF60},   Range{0xFFE0, 0xFFE6},   Range{0x1F300, 0x1F64F},
+    Range{0x1F680, 0x1F6FF}, Range{0x1F900, 0x1FAFF}, Range{0x20000, 0x3FFFD}};
+constexpr std::array kCombining = {
+    Range{0x0300, 0x036F}, Range{0x0483, 0x0489}, Range{0x0591, 0x05BD}, Range{0x064B, 0x065F},
+    Range{0x1AB0, 0x1AFF}, Range{0x1DC0, 0x1DFF}, Range{0x20D0, 0x20FF}, Range{0xFE20, 0xFE2F}};
+
+template <std::size_t N>
+bool in(const std::array<Range, N>& ranges, char32_t c) {
+  return std::any_of(ranges.begin(), ranges.end(),
+                     [c](const Range& range) { return c >= range.first && c <= range.last; });
+}
+
+struct Character {
+  std::string_view bytes;  // kUnknown if it must not be shown as it is
+  std::size_t columns = 1;
+  std::size_t taken = 1;  // bytes of the text
+};
+
+Character first_character(std::string_view text) {
+  const TextCharacter c = first_text_character(text);
+  if (!is_plain(c)) return {kUnknown, 1, c.bytes};
+  const std::size_t columns = in(kCombining, c.code) ? 0 : in(kWide, c.code) ? 2 : 1;
+  return {text.substr(0, c.bytes), columns, c.bytes};
+}
+
+std::string padded(std::string_view text, std::size_t columns, bool right) {
+  const std::string shown = fit(text, columns);
+  const std::string fill(columns - columns_of(shown), ' ');
+  return right ? fill + shown : shown + fill;
+}
+
+// "0.25", "12.3", "4567".
+std::string rate_text(std::optional<double> rate) {
+  if (!rate) return "-";
+  return with_decimals(*rate, *rate < 10 ? 2 : *rate < 1000 ? 1 : 0);
+}
+
+std::optional<double> rate_of(double difference, const TopView& view) {
+  if (view.before == nullptr) return std::nullopt;
+  const auto us = static_cast<double>(view.now->now_us - view.before->now_us);
+  if (us <= 0 || difference < 0) return std::nullopt;
+  return difference * 1e6 / us;
+}
+
+// "0.3 s", "41 s", "12 min", "3.5 h": shorter than format_duration(), for a narrow column.
+std::string short_duration(std::int64_t us) {
+  const double s = static_cast<double>(us) / 1e6;
+  if (s < 9.95) return with_decimals(s, 1) + " s";
+  if (s < 99.5) return with_decimals(s, 0) + " s";
+  if (s < 5970) return with_decimals(s / 60, 0) + " min";
+  return with_decimals(s / 3600, 1) + " h";
+}
+
+enum class Tone : std::uint8_t { kPlain, kWaiting, kAway, kGone };
+
+struct Column {
+  const char* title;
+  bool right;
+  std::size_t least;  // columns that it needs to be of use
+  std::size_t most;   // it takes no more
+  int weight;         // the lightest is left out first
+};
+
+struct Table {
+  std::vector<Column> columns;
+  std::size_t rows = 0;
+  std::function<std::vector<std::string>(std::size_t row)> cells;
+  std::function<Tone(std::size_t row)> tone;
+};
+
+std::string toned(const std::string& line, Tone tone, bool colours) {
+  if (!colours || tone == Tone::kPlain) return line;
+  const char* code = tone == Tone::kWaiting ? "33" : tone == Tone::kAway ? "31" : "2";
+  return std::string("\x1b[") + code + "m" + line + "\x1b[0m";
+}
+
+// The columns that have room, by index, and how wide each is.
+struct Layout {
+  std::vector<std::size_t> shown;
+  std::vector<std::size_t> widths;  // by column
+};
+
+Layout lay_out(const Table& table, const std::vector<std::vector<std::string>>& rows,
+               std::size_t width) {
+  Layout layout;
+  std::vector<std::size_t> wanted;
+  for (std::size_t c = 0; c < table.columns.size(); ++c) {
+    const Column& column = table.columns[c];
+    std::size_t needed = std::max(column.least, columns_of(column.title));
+    for (const auto& row : rows) needed = std::max(needed, columns_of(row[c]));
+    wanted.push_back(std::min(needed, std::max(column.most, column.least)));
+    layout.widths.push_back(column.least);
+    layout.shown.push_back(c);
+  }
+  const auto used = [&] {
+    std::size_t sum = layout.shown.empty() ? 0 : layout.shown.size() - 1;
+    for (const std::size_t c : layout.shown) sum += layout.widths[c];
+    return sum;
+  };
+  while (layout.shown.size() > 1 && used() > width) {
+    layout.shown.erase(std::min_element(layout.shown.begin(), layout.shown.end(),
+                                        [&](std::size_t a, std::size_t b) {
+                                          return table.columns[a].weight < table.columns[b].weight;
+                                        }));
+  }
+  // What is left goes to those that want more, the heaviest first.
+  std::vector<std::size_t> by_weight = layout.shown;
+  std::sort(by_weight.begin(), by_weight.end(), [&](std::size_t a, std::size_t b) {
+    return table.columns[a].weight > table.columns[b].weight;
+  });
+  for (const std::size_t c : by_weight) {
+    const std::size_t left = width - std::min(width, used());
+    layout.widths[c] += std::min(left, wanted[c] - layout.widths[c]);
+  }
+  return layout;
+}
+
+std::string line_of(const Table& table, const Layout& layout,
+                    const std::vector<std::string>& cells) {
+  std::string line;
+  for (const std::size_t c : layout.shown) {
+    if (c != layout.shown.front()) line += ' ';
+    line += padded(cells[c], layout.widths[c], table.columns[c].right);
+  }
+  return line;
+}
+
+void add_table(const Table& table, const TopView& view, std::vector<std::string>& lines) {
+  const std::size_t first = std::min(view.scroll, top_scroll_max(view));
+  const std::size_t last = std::min(table.rows, first + top_rows(view));
+  std::vector<std::vector<std::string>> rows;
+  for (std::size_t row = first; row < last; ++row) rows.push_back(table.cells(row));
+  const Layout layout = lay_out(table, rows, view.width);
+  std::vector<std::string> titles;
+  for (const Column& column : table.columns) titles.emplace_back(column.title);
+  const std::string header = padded(line_of(table, layout, titles), view.width, false);
+  lines.push_back(view.colours ? "\x1b[7m" + header + "\x1b[0m" : header);
+  for (std::size_t row = first; row < last; ++row) {
+    std::string line = fit(line_of(table, layout, rows[row - first]), view.width);
+    line.erase(line.find_last_not_of(' ') + 1);
+    lines.push_back(toned(line, table.tone(row), view.colours));
+  }
+}
+
+bool present(const wire::WorkerStatus& w) {
+  return w.state != "left" && w.state != "lost";
+}
+
+std::int64_t lowest_clock(const std::vector<wire::WorkerStatus>& workers) {
+  std::int64_t lowest = std::numeric_limits<std::int64_t>::max();
+  for (const wire::WorkerStatus& w : workers) {
+    if (present(w)) lowest = std::min(lowest, w.clock);
+  }
+  return lowest;
+}
+
+// By index into now->workers: iterations a second.
+std::vector<std::optional<double>> worker_rates(const TopView& view) {
+  std::vector<std::optional<double>> rates(view.now->workers.size());
+  if (view.before == nullptr) return rates;
+  // Both lists are in rank order.
+  auto before = view.before->workers.begin();
+  for (std::size_t i = 0; i < rates.size(); ++i) {
+    const wire::WorkerStatus& w = view.now->workers[i];
+    while (before != view.before->workers.end() && before->rank < w.rank) ++before;
+    if (before == view.before->workers.end() || before->rank != w.rank) continue;
+    rates[i] = rate_of(static_cast<double>(w.clock - before->clock), view);
+  }
+  return rates;
+}
+
+std::vector<std::size_t> worker_order(const TopView& view,
+                                      const std::vector<std::optional<double>>& rates) {
+  const std::vector<wire::WorkerStatus>& workers = view.now->workers;
+  std::vector<std::size_t> order(workers.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  // Those that are gone come last in every order but that of ranks.
+  const auto by = [&](const auto& less) {
+    std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
+      if (present(workers[a]) != present(workers[b])) return present(workers[a]);
+      return less(a, b);
+    });
+  };
+  switch (view.sort) {
+    case TopSort::kRank:
+      break;
+    case TopSort::kClock:
+      by([&](std::size_t a, std::size_t b) { return workers[a].clock < workers[b].clock; });
+      break;
+    case TopSort::kWaiting:
+      by([&](std::size_t a, std::size_t b) {
+        return workers[a].waiting_us > workers[b].waiting_us;
+      });
+      break;
+    case TopSort::kRate:
+      by([&](std::size_t a, std::size_t b) {
+        return rates[a].value_or(1e300) < rates[b].value_or(1e300);
+      });
+      break;
+    case TopSort::kHost:
+      by([&](std::size_t a, std::size_t b) { return workers[a].host < workers[b].host; });
+      break;
+  }
+  return order;
+}
+
+void add_workers(const TopView& view, std::vector<std::string>& lines) {
+  const std::vector<wire::WorkerStatus>& workers = view.now->workers;
+  const auto rates = worker_rates(view);
+  const auto order = worker_order(view, rates);
+  const std::int64_t lowest = lowest_clock(workers);
+  Table table;
+  table.columns = {
+      {"RANK", true, 4, 10, 100},  {"NAME", false, 6, 28, 20}, {"HOST", false, 6, 28, 40},
+      {"STATE", false, 7, 12, 60}, {"CLOCK", true, 7, 12, 90}, {"IT/S", true, 6, 8, 80},
+      {"AHEAD", true, 5, 8, 50},   {"WAITED", true, 6, 7, 70}, {"FOR", false, 6, 60, 65}};
+  table.rows = workers.size();
+  table.cells = [&](std::size_t row) -> std::vector<std::string> {
+    const std::size_t i = order[row];
+    const wire::WorkerStatus& w = workers[i];
+    const bool waiting = w.waiting_us >= 0;
+    return {std::to_string(w.rank),
+            w.name,
+            w.host,
+            waiting                      ? "waiting"
+            : w.connected || !present(w) ? w.state
+                                         : "away",
+            std::to_string(w.clock),
+            rate_text(rates[i]),
+            present(w) ? std::to_string(w.clock - lowest) : "-",
+            waiting ? short_duration(w.waiting_us) : "-",
+            waiting ? w.waiting_for : ""};
+  };
+  table.tone = [&](std::size_t row) {
+    const wire::WorkerStatus& w = workers[order[row]];
+    if (!present(w)) return Tone::kGone;
+    if (!w.connected) return Tone::kAway;
+    return w.waiting_us >= 0 ? Tone::kWaiting : Tone::kPlain;
+  };
+  add_table(table, view, lines);
+}
+
+std::map<std::uint32_t, std::uint64_t> pushes_by_job(const TopSample* sample) {
+  std::map<std::uint32_t, std::uint64_t> pushes;
+  if (sample == nullptr) return pushes;
+  for (const wire::JobStatus& job : sample->jobs) pushes[job.id] = job.pushes;
+  return pushes;
+}
+
+std::optional<double> job_rate(const TopView& view, const wire::JobStatus& job,
+                               const std::map<std::uint32_t, std::uint64_t>& before) {
+  const auto found = before.find(job.id);
+  if (found == before.end() || job.pushes < found->second) return std::nullopt;
+  return rate_of(static_cast<double>(job.pushes - found->second), view);
+}
+
+void add_jobs(const TopView& view, std::vector<std::string>& lines) {
+  const std::vector<wire::JobStatus>& jobs = view.now->jobs;
+  const auto before = pushes_by_job(view.before);
+  Table table;
+  table.columns = std::vector<Column>{{"ID", true, 4, 10, 90},      {"JOB", false, 8, 64, 100},
+                                      {"POLICY", false, 6, 30, 60}, {"STATE", false, 7, 8, 70},
+                                      {"WORKERS", true, 7, 13, 75}, {"CLOCKS", true, 7, 23, 40},
+                                      {"IT/S", true, 6, 9, 80},     {"PUSHES", true, 7, 14, 30},
+                                      {"WAITING", true, 7, 7, 65},  {"NOTE", false, 8, 200, 20}};
+  table.rows = jobs.size();
+  table.cells = [&](std::size_t row) -> std::vector<std::string> {
+    const wire::JobStatus& j = jobs[row];
+    return {"#" + std::to_string(j.id),
+            j.name,
+            j.policy,
+            j.state,
+            std::to_string(j.active_workers) + "/" + std::to_string(j.expected_workers),
+            std::to_string(j.clock_min) + ".." + std::to_string(j.clock_max),
+            rate_text(job_rate(view, j, before)),
+            std::to_string(j.pushes),
+            std::to_string(j.waiting),
+            j.note};
+  };
+  table.tone = [&](std::size_t row) {
+    return jobs[row].state == "stopped" ? Tone::kGone : Tone::kPlain;
+  };
+  add_table(table, view, lines);
+}
+
+// "09:15:02 UTC".
+std::string clock_text(std::int64_t us) {
+  const std::time_t seconds = us / 1'000'000;
+  std::tm utc{};
+  gmtime_r(&seconds, &utc);
+  std::array<char, 32> text{};
+  return {text.data(), std::strftime(text.data(), text.size(), "%H:%M:%S UTC", &utc)};
+}
+
+std::string title(const TopView& view) {
+  if (view.now == nullptr) return "syncctl top";
+  const std::string at = clock_text(view.now->now_us);
+  if (!view.now->one_job) {
+    const std::size_t count = view.now->jobs.size();
+    return at + "  " + std::to_string(count) + (count == 1 ? " job" : " jobs");
+  }
+  if (view.now->jobs.empty()) return at + "  the job is not in the daemon's list";
+  const wire::JobStatus& j = view.now->jobs[0];
+  return at + "  " + j.name + " (#" + std::to_string(j.id) + ")  " + j.policy + "  " + j.state;
+}
+
+std::string totals(const TopView& view) {
+  if (view.now == nullptr) return {};
+  std::uint64_t pushes = 0;
+  std::uint64_t waiting = 0;
+  std::uint64_t active = 0;
+  double rate = 0;
+  bool known = false;
+  const auto before = pushes_by_job(view.before);
+  for (const wire::JobStatus& job : view.now->jobs) {
+    pushes += job.pushes;
+    waiting += job.waiting;
+    active += job.active_workers;
+    const auto of_job = job_rate(view, job, before);
+    known = known || of_job;
+    rate += of_job.value_or(0);
+  }
+  std::string text = "workers " + std::to_string(active);
+  if (view.now->one_job && !view.now->jobs.empty()) {
+    const wire::JobStatus& j = view.now->jobs[0];
+    text += "/" + std::to_string(j.expected_workers) + "  waiting " + std::to_string(waiting) +
+            "  clocks " + std::to_string(j.clock_min) + ".." + std::to_string(j.clock_max);
+  } else {
+    text += "  waiting " + std::to_string(waiting);
+  }
+  return text + "  " + (known ? rate_text(rate) : "-") + " it/s  pushes " + std::to_string(pushes);
+}
+
+std::size_t row_count(const TopView& view) {
+  if (view.now == nullptr) return 0;
+  return view.now->one_job ? view.now->workers.size() : view.now->jobs.size();
+}
+
+std::string keys(const TopView& view) {
+  const std::size_t count = row_count(view);
+  const std::size_t first = std::min(view.scroll, top_scroll_max(view));
+  const std::size_t last = std::min(count, first + top_rows(view));
+  std::string text = "q quit  j/k scroll";
+  if (view.now != nullptr && view.now->one_job) {
+    text += std::string("  s sort: ") + to_string(view.sort);
+  }
+  if (count == 0) return text;
+  return text + "  rows " + std::to_string(first + 1) + "-" + std::to_string(last) + " of " +
+         std::to_string(count);
+}
+
+}  // namespace
+
+const char* to_string(TopSort sort) {
+  switch (sort) {
+    case TopSort::kRank:
+      return "rank";
+    case TopSort::kClock:
+      return "clock";
+    case TopSort::kWaiting:
+      return "waiting";
+    case TopSort::kRate:
+      return "rate";
+    case TopSort::kHost:
+      return "host";
+  }
+  return "?";
+}
+
+TopSort next_sort(TopSort sort) {
+  return static_cast<TopSort>((static_cast<std::uint8_t>(sort) + 1) % kTopSorts);
+}
+
+bool parse_sort(std::string_view text, TopSort& sort) {
+  for (std::uint8_t i = 0; i < kTopSorts; ++i) {
+    if (text != to_string(static_cast<TopSort>(i))) continue;
+    sort = static_cast<TopSort>(i);
+    return true;
+  }
+  return false;
+}
+
+std::size_t columns_of(std::string_view text) {
+  std::size_t columns = 0;
+  while (!text.empty()) {
+    const Character c = first_character(text);
+    columns += c.columns;
+    text.remove_prefix(c.taken);
+  }
+  return columns;
+}
+
+std::string fit(std::string_view text, std::size_t columns) {
+  std::string out;
+  std::size_t used = 0;
+  std::size_t cut_at = 0;  // the bytes of `out` that leave room for the mark of a cut
+  while (!text.empty()) {
+    const Character c = first_character(text);
+    if (used + c.columns > columns) {
+      out.resize(cut_at);
+      return columns == 0 ? std::string() : out + std::string(kCut);
+    }
+    out += c.bytes;
+    used += c.columns;
+    if (used < columns) cut_at = out.size();
+    text.remove_prefix(c.taken);
+  }
+  return out;
+}
+
+std::size_t top_rows(const TopView& view) {
+  return view.height - std::min(view.height, kLinesAbove + kLinesBelow);
+}
+
+std::size_t top_scroll_max(const TopView& view) {
+  return row_count(view) - std::min(row_count(view), top_rows(view));
+}
+
+std::vector<std::string> render_top(const TopView& view) {
+  std::vector<std::string> lines;
+  const auto add = [&](const std::string& text, const char* code) {
+    const std::string shown = fit(text, view.width);
+    const bool styled = view.colours && code[0] != '\0' && !shown.empty();
+    lines.push_back(styled ? std::string("\x1b[") + code + "m" + shown + "\x1b[0m" : shown);
+  };
+  add(title(view), "1");
+  add(totals(view), "");
+  if (!view.notice.empty()) {
+    add(view.notice, "31");
+  } else {
+    const bool noted = view.now != nullptr && view.now->one_job && !view.now->jobs.empty();
+    add(noted ? view.now->jobs[0].note : std::string(), "");
+  }
+  if (view.now != nullptr) {
+    if (view.now->one_job) {
+      add_workers(view, lines);
+    } else {
+      add_jobs(view, lines);
+    }
+  }
+  if (lines.size() + kLinesBelow > view.height) {
+    lines.resize(view.height - std::min(view.height, kLinesBelow));
+  }
+  while (lines.size() + kLinesBelow < view.height) lines.emplace_back();
+  if (lines.size() < view.height) add(keys(view), "2");
+  return lines;
+}
+
+std::vector<TopKey> parse_keys(std::string_view bytes) {
+  struct Code {
+    std::string_view bytes;
+    TopKey key;
+  };
+  static constexpr std::array kCodes = {
+      Code{"\x1b[A", TopKey::kUp},      Code{"\x1bOA", TopKey::kUp},
+      Code{"\x1b[B", TopKey::kDown},    Code{"\x1bOB", TopKey::kDown},
+      Code{"\x1b[5~", TopKey::kPageUp}, Code{"\x1b[6~", TopKey::kPageDown},
+      Code{"\x1b[H", TopKey::kFirst},   Code{"\x1b[1~", TopKey::kFirst},
+      Code{"\x1b[F", TopKey::kLast},    Code{"\x1b[4~", TopKey::kLast},
+      Code{"q", TopKey::kQuit},         Code{"Q", TopKey::kQuit},
+      Code{"k", TopKey::kUp},           Code{"j", TopKey::kDown},
+      Code{"g", TopKey::kFirst},        Code{"G", TopKey::kLast},
+      Code{"s", TopKey::kSort},         Code{" ", TopKey::kPageDown}};
+  std::vector<TopKey> keys;
+  while (!bytes.empty()) {
+    const auto* code = std::find_if(kCodes.begin(), kCodes.end(), [&](const Code& candidate) {
+      return bytes.starts_with(candidate.bytes);
+    });
+    if (code != kCodes.end()) {
+      keys.push_back(code->key);
+      bytes.remove_prefix(code->bytes.size());
+      continue;
+    }
+    // An unknown sequence is skipped to its final byte, so that none of it is taken for a key.
+    std::size_t length = 1;
+    if (bytes.size() > 1 && bytes[0] == '\x1b' && (bytes[1] == '[' || bytes[1] == 'O')) {
+      length = 2;
+      while (length < bytes.size() && (bytes[length] < '@' || bytes[length] > '~')) ++length;
+      length = std::min(bytes.size(), length + 1);
+    }
+    bytes.remove_prefix(length);
+  }
+  return keys;
+}
+
+}  // namespace syncd::ctl

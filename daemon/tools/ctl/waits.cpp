@@ -1,0 +1,262 @@
+// See waits.h.
+#include "daemon/tools/ctl/waits.h"
+
+#include <algorithm>
+#include <charconv>
+#include <chrono>
+#include <iostream>
+#include <nlohmann/json.hpp>
+#include <string_view>
+
+#include "daemon/edge/config/duration.h"
+#include "daemon/tools/ctl/asking.h"
+#include "daemon/tools/ctl/stragglers.h"
+#include "daemon/tools/ctl/table.h"
+#include "proto/base/plain_text.h"
+
+namespace syncd::ctl {
+namespace {
+
+std::string or_dash(const std::string& text) {
+  return text.empty() ? "-" : text;
+}
+
+std::string seconds(Micros us) {
+  return with_decimals(static_cast<double>(us) / 1e6, 3);
+}
+
+std::string share(Micros part, Micros whole) {
+  if (whole <= 0) return "-";
+  return with_decimals(100.0 * static_cast<double>(part) / static_cast<double>(whole), 1);
+}
+
+nlohmann::json to_json(const StragglerShare& s) {
+  nlohmann::json out = {{"host", s.host},         {"lost_us", s.lost_us},
+                        {"alone_us", s.alone_us}, {"longest_us", s.longest_us},
+                        {"waits", s.waits},       {"moments", s.moments}};
+  if (s.rank >= 0) {
+    out["rank"] = s.rank;
+    out["name"] = s.name;
+  }
+  return out;
+}
+
+void cut(std::vector<StragglerShare>& shares, std::uint32_t top) {
+  if (top > 0 && shares.size() > top) shares.resize(top);
+}
+
+void print_table(const std::vector<StragglerShare>& shares, Micros whole_us, bool hosts) {
+  std::vector<std::string> header = {"HOST"};
+  if (!hosts) header = {"RANK", "NAME", "HOST"};
+  for (const char* title : {"LOST s", "SHARE %", "ALONE s", "LONGEST s", "WAITS", "MOMENTS"}) {
+    header.emplace_back(title);
+  }
+  std::vector<std::vector<std::string>> rows;
+  for (const StragglerShare& s : shares) {
+    std::vector<std::string> row;
+    if (!hosts) row = {std::to_string(s.rank), or_dash(s.name)};
+    row.push_back(or_dash(s.host));
+    row.insert(row.end(),
+               {seconds(s.lost_us), share(s.lost_us, whole_us), seconds(s.alone_us),
+                seconds(s.longest_us), std::to_string(s.waits), std::to_string(s.moments)});
+    rows.push_back(std::move(row));
+  }
+  std::cout << format_table(header, rows);
+}
+
+std::string called(const wire::WorkerStatus& w) {
+  return "worker " + std::to_string(w.rank) + " (" + plain(or_dash(w.name)) + " on " +
+         plain(or_dash(w.host)) + ")";
+}
+
+// The workers that `worker` waits for, and those that wait for it.
+struct Around {
+  std::vector<const wire::WorkerStatus*> waited_for;
+  std::vector<const wire::WorkerStatus*> waiting;
+};
+
+Around around(const std::vector<wire::WorkerStatus>& workers, const wire::WorkerStatus& worker) {
+  Around found;
+  for (const wire::WorkerStatus& other : workers) {
+    if (other.rank == worker.rank) continue;
+    if (worker.waiting_us >= 0 && names_rank(worker.waiting_for, other.rank)) {
+      found.waited_for.push_back(&other);
+    }
+    if (other.waiting_us >= 0 && names_rank(other.waiting_for, worker.rank)) {
+      found.waiting.push_back(&other);
+    }
+  }
+  return found;
+}
+
+nlohmann::json explain_json(const std::vector<wire::WorkerStatus>& workers,
+                            const wire::WorkerStatus& w, const std::string& policy) {
+  const auto brief = [](const std::vector<const wire::WorkerStatus*>& of) {
+    nlohmann::json list = nlohmann::json::array();
+    for (const wire::WorkerStatus* other : of) {
+      list.push_back(
+          {{"rank", other->rank},
+           {"name", other->name},
+           {"host", other->host},
+           {"state", other->state},
+           {"clock", other->clock},
+           {"last_push_us",
+            other->last_push_us < 0 ? nlohmann::json() : nlohmann::json(other->last_push_us)}});
+    }
+    return list;
+  };
+  const Around others = around(workers, w);
+  return {{"rank", w.rank},
+          {"name", w.name},
+          {"host", w.host},
+          {"state", w.state},
+          {"clock", w.clock},
+          {"policy", policy},
+          {"waiting_us", w.waiting_us < 0 ? nlohmann::json() : nlohmann::json(w.waiting_us)},
+          {"reason", w.reason},
+          {"waiting_for", w.waiting_for},
+          {"waits_for", brief(others.waited_for)},
+          {"waited_for_by", brief(others.waiting)}};
+}
+
+}  // namespace
+
+bool names_rank(const std::string& ranks, std::uint32_t rank) {
+  const char* at = ranks.data();
+  const char* const end = at + ranks.size();
+  while (at != end) {
+    std::uint32_t first = 0;
+    auto [after, code] = std::from_chars(at, end, first);
+    if (code != std::errc{}) return false;  // "and N more"
+    std::uint32_t last = first;
+    if (after != end && *after == '-') {
+      const auto range = std::from_chars(after + 1, end, last);
+      if (range.ec != std::errc{}) return false;
+      after = range.ptr;
+    }
+    if (rank >= first && rank <= last) return true;
+    at = std::find_if_not(after, end, [](char c) { return c == ',' || c == ' '; });
+  }
+  return false;
+}
+
+const wire::WorkerStatus* find_worker(const std::vector<wire::WorkerStatus>& workers,
+                                      const std::string& wanted) {
+  for (const wire::WorkerStatus& worker : workers) {
+    if (std::to_string(worker.rank) == wanted) return &worker;
+  }
+  for (const wire::WorkerStatus& worker : workers) {
+    if (worker.name == wanted) return &worker;
+  }
+  return nullptr;
+}
+
+std::string explain_text(const std::vector<wire::WorkerStatus>& workers,
+                         const wire::WorkerStatus& worker, const std::string& policy,
+                         std::int64_t now_us) {
+  const Around others = around(workers, worker);
+  const std::string rule = policy.empty() ? "" : "rule   " + plain(policy) + "\n";
+  std::string out = called(worker);
+  if (worker.waiting_us < 0) {
+    out += " is not waiting for anybody\nstate  " + plain(worker.state) + ", clock " +
+           std::to_string(worker.clock) + ", last push " + format_age(now_us, worker.last_push_us) +
+           "\n" + rule;
+  } else {
+    out += " has waited " + format_duration(worker.waiting_us) + "\n" + rule + "why    " +
+           plain(or_dash(worker.reason)) + "\nfor    " + plain(or_dash(worker.waiting_for)) + "\n";
+  }
+  if (!others.waited_for.empty()) {
+    std::vector<std::vector<std::string>> rows;
+    for (const wire::WorkerStatus* other : others.waited_for) {
+      rows.push_back({std::to_string(other->rank), or_dash(other->name), or_dash(other->host),
+                      std::to_string(other->clock), format_age(now_us, other->last_push_us),
+                      other->state, other->waiting_us < 0 ? "-" : or_dash(other->waiting_for)});
+    }
+    out += "\n" +
+           format_table({"RANK", "NAME", "HOST", "CLOCK", "LAST PUSH", "STATE", "WAITS FOR"}, rows);
+  }
+  if (!others.waiting.empty()) {
+    std::vector<std::uint32_t> ranks;
+    for (const wire::WorkerStatus* other : others.waiting) ranks.push_back(other->rank);
+    std::sort(ranks.begin(), ranks.end());
+    out += "\nwaited for by " + std::to_string(ranks.size()) +
+           (ranks.size() == 1 ? " worker: " : " workers: ") + compress_ranks(ranks) + "\n";
+  }
+  return out;
+}
+
+bool since_time(const std::string& since, std::int64_t now_us, std::int64_t& since_us) {
+  Micros back_us = 0;
+  if (!config::parse_duration(since, back_us)) return false;
+  since_us = now_us - back_us;
+  return true;
+}
+
+int run_stragglers(const Options& options) {
+  const std::int64_t now_us = std::chrono::duration_cast<std::chrono::microseconds>(
+                                  std::chrono::system_clock::now().time_since_epoch())
+                                  .count();
+  std::int64_t since_us = 0;
+  if (!options.since.empty() && !since_time(options.since, now_us, since_us)) {
+    return complain(kExitUsage,
+                    "--since " + options.since + " is no duration such as 90s, 10m or 2h");
+  }
+  Stragglers stragglers(since_us);
+  const int code = for_each_record(options, [&](const Record& record) { stragglers.add(record); });
+  if (code != kExitOk) return code;
+  std::vector<StragglerShare> workers = stragglers.by_worker();
+  std::vector<StragglerShare> hosts = stragglers.by_host();
+  cut(workers, options.top);
+  cut(hosts, options.top);
+  if (options.json) {
+    nlohmann::json out = {{"lost_us", stragglers.lost_us()},
+                          {"elsewhere_us", stragglers.elsewhere_us()},
+                          {"computed_us", stragglers.computed_us()},
+                          {"workers", nlohmann::json::array()},
+                          {"hosts", nlohmann::json::array()}};
+    for (const StragglerShare& s : workers) out["workers"].push_back(to_json(s));
+    for (const StragglerShare& s : hosts) out["hosts"].push_back(to_json(s));
+    std::cout << json_text(out);
+    return kExitOk;
+  }
+  const Micros whole_us =
+      stragglers.computed_us() + stragglers.lost_us() + stragglers.elsewhere_us();
+  std::cout << "waiting for workers " << seconds(stragglers.lost_us()) << " s ("
+            << share(stragglers.lost_us(), whole_us)
+            << " % of the workers' time), for anything else " << seconds(stragglers.elsewhere_us())
+            << " s, computing " << seconds(stragglers.computed_us()) << " s\n";
+  if (workers.empty()) {
+    std::cout << "nobody made anybody wait\n";
+    return kExitOk;
+  }
+  std::cout << "\n";
+  print_table(workers, stragglers.lost_us(), false);
+  std::cout << "\n";
+  print_table(hosts, stragglers.lost_us(), true);
+  return kExitOk;
+}
+
+int run_explain(const Options& options) {
+  DaemonLink link;
+  if (const int code = open_link(link, options); code != kExitOk) return code;
+  std::vector<wire::WorkerStatus> workers;
+  std::int64_t now_us = 0;
+  if (!read_workers(link, options.job, workers, now_us)) return failed(link);
+  wire::JobsReply jobs;
+  if (!link.call(wire::JobsRequest{}, jobs)) return failed(link);
+  const wire::WorkerStatus* worker = find_worker(workers, options.worker);
+  if (worker == nullptr) {
+    return complain(kExitRefused, "job '" + options.job + "' has no worker '" + options.worker +
+                                      "' by rank or name: see syncctl workers " + options.job);
+  }
+  const wire::JobStatus* job = find_job(jobs.jobs, options.job);
+  const std::string policy = job == nullptr ? std::string() : job->policy;
+  if (options.json) {
+    std::cout << json_text(explain_json(workers, *worker, policy));
+  } else {
+    std::cout << explain_text(workers, *worker, policy, now_us);
+  }
+  return kExitOk;
+}
+
+}  // namespace syncd::ctl

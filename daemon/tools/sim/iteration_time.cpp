@@ -1,0 +1,134 @@
+// See iteration_time.h.
+#include "daemon/tools/sim/iteration_time.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "daemon/core/engine/limits.h"
+#include "daemon/tools/sim/draws.h"
+#include "daemon/tools/sim/number.h"
+#include "proto/base/check.h"
+
+namespace syncd::sim {
+namespace {
+
+// Milliseconds to microseconds, if it is a time that an iteration may take.
+std::optional<double> time_of(std::string_view text) {
+  const auto ms = number(text);
+  if (!ms || *ms * 1000 < 1 || *ms * 1000 > static_cast<double>(limits::kSpanMax)) {
+    return std::nullopt;
+  }
+  return *ms * 1000;
+}
+
+}  // namespace
+
+const char* known_iteration_times() {
+  return "constant:MS, uniform:A-B (one speed per worker), uniform_each:A-B, "
+         "normal:MEAN,DEVIATION (a draw below 0.001 counts as 0.001), lognormal:MEDIAN,SIGMA (all "
+         "three drawn at "
+         "every iteration), trace:FILE (a history export); milliseconds";
+}
+
+std::optional<IterationTime> parse_iteration_time(std::string_view text, std::string& error) {
+  const auto [name, rest] = split(text, ':');
+  const auto wrong = [&](const std::string& what) -> std::optional<IterationTime> {
+    error = "iteration time '" + std::string(text) + "': " + what;
+    return std::nullopt;
+  };
+  const std::string range =
+      "times are milliseconds from 0.001 to " + std::to_string(limits::kSpanMax / 1000);
+  IterationTime time;
+  if (name == "constant") {
+    const auto ms = time_of(rest);
+    if (!ms) return wrong("expected is constant:MS, such as constant:1000; " + range);
+    time.first_us = *ms;
+  } else if (name == "uniform" || name == "uniform_each") {
+    time.kind =
+        name == "uniform" ? IterationTime::Kind::kUniform : IterationTime::Kind::kUniformEach;
+    const auto [low, high] = split(rest, '-');
+    const auto first = time_of(low);
+    const auto second = time_of(high);
+    if (!first || !second) {
+      return wrong("expected is " + std::string(name) + ":A-B, such as " + std::string(name) +
+                   ":1000-1500; " + range);
+    }
+    if (*first > *second) return wrong("the first time is above the second");
+    time.first_us = *first;
+    time.second = *second;
+  } else if (name == "normal") {
+    time.kind = IterationTime::Kind::kNormal;
+    const auto [mean, deviation] = split(rest, ',');
+    const auto first = time_of(mean);
+    const auto second = number(deviation);
+    if (!first || !second || *second < 0 ||
+        *second * 1000 > static_cast<double>(limits::kSpanMax)) {
+      return wrong(
+          "expected is normal:MEAN,DEVIATION, such as normal:1000,100, with a deviation from 0; " +
+          range);
+    }
+    time.first_us = *first;
+    time.second = *second * 1000;
+  } else if (name == "lognormal") {
+    time.kind = IterationTime::Kind::kLognormal;
+    const auto [median, sigma] = split(rest, ',');
+    const auto first = time_of(median);
+    const auto second = number(sigma);
+    if (!first || !second || *second < 0 || *second > 10) {
+      return wrong(
+          "expected is lognormal:MEDIAN,SIGMA, such as lognormal:1000,0.3, with a sigma "
+          "from 0 to 10; " +
+          range);
+    }
+    time.first_us = *first;
+    time.second = *second;
+  } else if (name == "trace") {
+    time.kind = IterationTime::Kind::kTrace;
+    std::string why;
+    if (rest.empty()) return wrong("expected is trace:FILE");
+    time.trace = read_trace_file(std::string(rest), why);
+    if (!time.trace) return wrong(why);
+  } else {
+    return wrong(std::string("allowed are ") + known_iteration_times());
+  }
+  return time;
+}
+
+Durations::Durations(IterationTime time, const Slowdown& slowdown, std::uint64_t seed,
+                     std::uint32_t workers)
+    : time_(std::move(time)), seed_(seed), slow_(slowdown, seed, workers) {}
+
+double Durations::base(Rank worker, Iteration iteration) const {
+  const auto k = static_cast<std::uint64_t>(iteration);
+  const auto between = [&](double unit) {
+    return time_.first_us + unit * (time_.second - time_.first_us);
+  };
+  switch (time_.kind) {
+    case IterationTime::Kind::kConstant:
+      break;
+    case IterationTime::Kind::kUniform:
+      return between(draw_unit(seed_, Stream::kSpeed, worker, 0));
+    case IterationTime::Kind::kUniformEach:
+      return between(draw_unit(seed_, Stream::kTime, worker, k));
+    case IterationTime::Kind::kNormal:
+      // Far below the mean there is no time left: what no computation can take is the least it can.
+      return std::max(1.0, time_.first_us + time_.second * draw_normal(seed_, worker, k));
+    case IterationTime::Kind::kLognormal:
+      return time_.first_us * std::exp(time_.second * draw_normal(seed_, worker, k));
+    case IterationTime::Kind::kTrace: {
+      const auto& spans = time_.trace->spans[worker % time_.trace->spans.size()];
+      return static_cast<double>(spans[k % spans.size()]);
+    }
+  }
+  return time_.first_us;
+}
+
+Micros Durations::operator()(Rank worker, Iteration iteration) const {
+  SYNCD_CHECK(iteration >= 0);
+  double us = base(worker, iteration) * slow_(worker, iteration);
+  // Far draws of a wide distribution must not overflow the sums of times.
+  us = std::min(us, static_cast<double>(limits::kSpanMax));
+  return std::max<Micros>(1, std::llround(us));
+}
+
+}  // namespace syncd::sim

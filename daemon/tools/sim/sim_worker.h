@@ -1,0 +1,72 @@
+// One worker of a simulation: where it is in the trainer's loop, and what it holds. Plain data.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <optional>
+#include <unordered_map>
+#include <vector>
+
+#include "daemon/core/engine/worker.h"
+#include "proto/wire/wire.h"
+
+namespace syncd::sim {
+
+// The updates that one neighbour has sent and this worker keeps, by iteration.
+struct Inbox {
+  // Far more than any bound on the gap between two neighbours lets pile up.
+  static constexpr std::size_t kKept = 4096;
+  std::vector<Iteration> received;  // rising
+
+  void add(Iteration k) {
+    if (received.size() == kKept) {
+      received.erase(received.begin(), received.begin() + kKept / 2);
+    }
+    received.push_back(k);
+  }
+  bool has(Iteration k) const { return std::binary_search(received.begin(), received.end(), k); }
+};
+
+struct SimWorker {
+  enum class Stage : std::uint8_t {
+    kAbsent,     // no process
+    kJoining,    // Joined is awaited
+    kBegin,      // Granted is awaited
+    kTargets,    // TargetsReply is awaited
+    kSending,    // the data is on its way, push comes after it
+    kPush,       // Pushed is awaited
+    kComputing,  // until a ComputeEnd with its token
+    kCollect,    // CollectReply is awaited
+    kJumped,     // CollectReply of the iteration before a jump is awaited
+    kStopped,    // the job has ended
+  };
+  Stage stage = Stage::kAbsent;
+  // Raised whenever its process starts or ends: messages to or from another life are dropped.
+  std::uint32_t life = 0;
+  ConnectionId connection = 0;
+  wire::WorkerRef ref;
+  Iteration iteration = 0;
+  Micros present_since = 0;
+  Micros waiting_since = -1;  // in begin, targets or collect; -1: not waiting
+  Micros computing_since = 0;
+  Micros compute_us = 0;  // what this iteration takes
+  std::uint32_t compute_token = 0;
+  bool computed = false;       // decentralized: in this iteration, already
+  bool begun = false;          // an iteration was granted in this life
+  bool late = false;           // its latest update came too late, and is in its parameters alone
+  std::optional<double> loss;  // of the latest minibatch, if a model is trained
+
+  // Answers on their way: a worker has one call standing at a time.
+  std::vector<Rank> targets;
+  std::vector<wire::PeerUpdate> updates;
+
+  std::unordered_map<Rank, Inbox> inboxes;  // looked up only, never walked through
+  Iteration consumed = kNoIteration;
+  std::uint64_t iterations = 0;
+  std::uint64_t own_pushes = 0;      // that counted
+  std::uint64_t others_at_pull = 0;  // pushes by others at its last pull
+
+  bool present() const { return stage != Stage::kAbsent && stage != Stage::kStopped; }
+};
+
+}  // namespace syncd::sim

@@ -1,0 +1,97 @@
+// See tally.h.
+#include "daemon/tools/sim/tally.h"
+
+#include <string>
+
+#include "daemon/core/engine/policy.h"
+#include "daemon/core/policies/specsync.h"
+
+namespace syncd::sim {
+namespace {
+
+double seconds(double us) {
+  return us / 1e6;
+}
+
+}  // namespace
+
+Tally::Tally(const Options& options) {
+  result_.policy = options.policy;
+  result_.workers = options.workers;
+  result_.seed = options.seed;
+  result_.virtual_s = seconds(static_cast<double>(options.duration_us));
+  std::string error;
+  const auto policy = make_policy(options.policy, error);
+  result_.batches_per_iteration = policy->peer_loop().batches;
+  result_.speculates = policy->may_resync();
+  for (const TimedEvent& event : options.events) {
+    if (event.kind != TimedEvent::Kind::kSwitch) continue;
+    const auto next = make_policy(event.policy, error);
+    result_.speculates |= next && next->may_resync();
+  }
+}
+
+void Tally::barrier(const Record& record) {
+  if (record.predicted_wait_us >= 0) {
+    predicted_us_ += static_cast<double>(record.predicted_wait_us);
+    ++predicted_;
+  }
+  if (record.wait_us >= 0) {
+    actual_us_ += static_cast<double>(record.wait_us);
+    ++actual_;
+  }
+}
+
+void Tally::note(const Record& record) {
+  if (result_.speculation_off_s || record.reason != kSpeculationOff) return;
+  result_.speculation_off_s = seconds(static_cast<double>(record.time_us));
+}
+
+void Tally::refused(Micros now, const wire::Error& error) {
+  if (result_.refused.size() >= kRefusedMax) return;
+  result_.refused.push_back("at " + format_duration(now) + ": " +
+                            std::string(status_name(error.status)) + ": " + error.message);
+}
+
+void Tally::reduced(Rank rank, const SimWorker& worker) {
+  ++result_.reduces;
+  for (const wire::PeerUpdate& update : worker.updates) {
+    if (update.rank == rank) continue;
+    const auto inbox = worker.inboxes.find(update.rank);
+    if (inbox == worker.inboxes.end() || !inbox->second.has(update.iteration)) {
+      ++result_.missing_updates;
+    }
+  }
+}
+
+Result Tally::finish(std::span<const SimWorker> workers, const Engine& engine) {
+  for (const SimWorker& worker : workers) {
+    result_.iterations += worker.iterations;
+    result_.iterations_of.push_back(worker.iterations);
+  }
+  if (presence_us_ > 0) {
+    const double present_s = seconds(presence_us_);
+    result_.iterations_per_s_per_worker = static_cast<double>(result_.iterations) / present_s;
+    result_.waiting_share = waiting_us_ / presence_us_;
+    result_.wasted_share = wasted_us_ / presence_us_;
+    result_.skipped_per_s_per_worker = static_cast<double>(skipped_) / present_s;
+  }
+  if (grants_ > 0) result_.staleness_mean = staleness_ / static_cast<double>(grants_);
+  if (pushes_ > 0) {
+    result_.missed_updates_mean = static_cast<double>(missed_) / static_cast<double>(pushes_);
+  }
+  if (restart_pulls_ > 0) {
+    result_.updates_per_restart_mean =
+        static_cast<double>(restart_updates_) / static_cast<double>(restart_pulls_);
+  }
+  for (const JobId job : engine.job_ids()) result_.barriers += engine.barriers(job);
+  if (predicted_ > 0) {
+    result_.predicted_wait_ms_mean = predicted_us_ / static_cast<double>(predicted_) / 1000;
+  }
+  if (actual_ > 0) {
+    result_.actual_wait_ms_mean = actual_us_ / static_cast<double>(actual_) / 1000;
+  }
+  return std::move(result_);
+}
+
+}  // namespace syncd::sim

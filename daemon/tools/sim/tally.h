@@ -1,0 +1,85 @@
+// What is counted of a simulation while it runs, and the result that comes of it. One thread at a
+// time. O(1) each; nothing is allocated.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <span>
+
+#include "daemon/core/engine/record.h"
+#include "daemon/tools/sim/sim_worker.h"
+#include "daemon/tools/sim/simulation.h"
+
+namespace syncd::sim {
+
+class Tally {
+ public:
+  explicit Tally(const Options& options);
+
+  // What is counted without a rule of its own.
+  Result& result() { return result_; }
+
+  // ---- what the daemon says
+  void records(std::span<const Record> records) {
+    for (const Record& record : records) {
+      if (record.kind == RecordKind::kBarrier) barrier(record);
+      if (record.kind == RecordKind::kPolicyNote) note(record);
+    }
+  }
+  void granted(const wire::Granted& granted) {
+    if ((granted.flags & wire::kStepStop) != 0) return;
+    ++grants_;
+    staleness_ += static_cast<double>(granted.staleness);
+    result_.staleness_max = std::max(result_.staleness_max, granted.staleness);
+  }
+  void refused(Micros now, const wire::Error& error);
+
+  // ---- freshness. A worker sees at its pull what the others have pushed by then.
+  void pulled(SimWorker& worker) { worker.others_at_pull = pushes_ - worker.own_pushes; }
+  void pulled_again(SimWorker& worker) {
+    restart_updates_ += pushes_ - worker.own_pushes - worker.others_at_pull;
+    ++restart_pulls_;
+    pulled(worker);
+  }
+  void pushed(SimWorker& worker) {
+    missed_ += pushes_ - worker.own_pushes - worker.others_at_pull;
+    ++pushes_;
+    ++worker.own_pushes;
+  }
+
+  // ---- what workers do with their time
+  void present(Micros us) { presence_us_ += static_cast<double>(us); }
+  void waited(Micros us) {
+    waiting_us_ += static_cast<double>(us);
+    result_.longest_wait_us = std::max(result_.longest_wait_us, us);
+  }
+  void wasted(Micros us) { wasted_us_ += static_cast<double>(us); }
+  void skipped(Iteration iterations) { skipped_ += static_cast<std::uint64_t>(iterations); }
+  // The collected updates, of which those that the worker does not have are missing.
+  void reduced(Rank rank, const SimWorker& worker);
+
+  // Of the whole run, once: everybody's time has been counted to the end.
+  Result finish(std::span<const SimWorker> workers, const Engine& engine);
+
+ private:
+  void barrier(const Record& record);
+  void note(const Record& record);
+
+  Result result_;
+  double presence_us_ = 0;
+  double waiting_us_ = 0;
+  double wasted_us_ = 0;
+  double staleness_ = 0;
+  std::uint64_t grants_ = 0;
+  std::uint64_t skipped_ = 0;
+  std::uint64_t pushes_ = 0;
+  std::uint64_t missed_ = 0;
+  std::uint64_t restart_pulls_ = 0;
+  std::uint64_t restart_updates_ = 0;
+  double predicted_us_ = 0;
+  double actual_us_ = 0;
+  std::uint64_t predicted_ = 0;
+  std::uint64_t actual_ = 0;
+};
+
+}  // namespace syncd::sim

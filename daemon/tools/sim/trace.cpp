@@ -1,0 +1,177 @@
+// See trace.h.
+#include "daemon/tools/sim/trace.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <fstream>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <system_error>
+
+#include "daemon/core/engine/limits.h"
+
+namespace syncd::sim {
+namespace {
+
+// Why the file could not be opened or read. A folder can be opened, but not read.
+std::string why() {
+  return errno != 0 ? std::generic_category().message(errno) : "input error";
+}
+
+class Reader {
+ public:
+  Reader(std::istream& in, const std::string& name) : in_(in), name_(name) {}
+
+  std::shared_ptr<const Trace> read(std::string& error) {
+    const int first = (in_ >> std::ws).peek();
+    const bool read = !in_.bad() && (first == '{' ? read_json_lines() : read_csv());
+    if (in_.bad()) {
+      error_ = name_ + ": cannot be read: " + why();
+    } else if (read && spans_.empty()) {
+      error_ = name_ + ": no push with a span_us is in it";
+    }
+    if (!error_.empty()) {
+      error = error_;
+      return nullptr;
+    }
+    auto trace = std::make_shared<Trace>();
+    for (auto& [rank, spans] : spans_) trace->spans.push_back(std::move(spans));
+    return trace;
+  }
+
+ private:
+  bool fail(std::size_t line, const std::string& what) {
+    error_ = name_ + ":" + std::to_string(line) + ": " + what;
+    return false;
+  }
+
+  bool add(std::size_t line, std::int64_t rank, std::int64_t span) {
+    if (rank < 0 || rank >= static_cast<std::int64_t>(limits::kWorkersPerJobMax)) {
+      return fail(line, "rank is " + std::to_string(rank) + ", allowed are 0 to " +
+                            std::to_string(limits::kWorkersPerJobMax - 1));
+    }
+    if (span < 0 || span > limits::kSpanMax) {
+      return fail(line, "span_us is " + std::to_string(span) + ", allowed are 0 to " +
+                            std::to_string(limits::kSpanMax));
+    }
+    spans_[rank].push_back(std::max<Micros>(span, 1));
+    return true;
+  }
+
+  bool read_json_lines() {
+    std::string text;
+    for (std::size_t line = 1; std::getline(in_, text); ++line) {
+      if (text.find_first_not_of(" \t\r") == std::string::npos) continue;
+      const nlohmann::json json = nlohmann::json::parse(text, nullptr, false);
+      if (!json.is_object()) return fail(line, "not a JSON object");
+      if (json.value("kind", nlohmann::json()) != "push") continue;
+      const auto span = json.find("span_us");
+      if (span == json.end()) continue;
+      const auto rank = json.find("rank");
+      if (rank == json.end() || !rank->is_number_integer()) {
+        return fail(line, "rank of this push is missing or not a whole number");
+      }
+      if (!span->is_number_integer()) return fail(line, "span_us is not a whole number");
+      if (!add(line, rank->get<std::int64_t>(), span->get<std::int64_t>())) return false;
+    }
+    return true;
+  }
+
+  // One row of RFC 4180, whose quoted cells may hold line breaks. False: the end, or an error.
+  bool next_row(std::vector<std::string>& cells) {
+    cells.assign(1, {});
+    row_line_ = line_;
+    bool quoted = false;
+    bool any = false;
+    for (int c = in_.get(); c != std::istream::traits_type::eof(); c = in_.get()) {
+      any = true;
+      if (c == '\n') ++line_;
+      if (quoted) {
+        if (c != '"') {
+          cells.back() += static_cast<char>(c);
+        } else if (in_.peek() == '"') {
+          cells.back() += static_cast<char>(in_.get());
+        } else {
+          quoted = false;
+        }
+      } else if (c == '"' && cells.back().empty()) {
+        quoted = true;
+      } else if (c == ',') {
+        cells.emplace_back();
+      } else if (c == '\n') {
+        return true;
+      } else if (c != '\r') {
+        cells.back() += static_cast<char>(c);
+      }
+    }
+    if (quoted) return fail(row_line_, "a quoted cell that begins here has no end");
+    return any;
+  }
+
+  bool number(const std::string& text, const char* column, std::int64_t& value) {
+    const auto [end, code] = std::from_chars(text.data(), text.data() + text.size(), value);
+    if (code == std::errc{} && end == text.data() + text.size()) return true;
+    return fail(row_line_, std::string(column) + " is '" + text + "', not a whole number");
+  }
+
+  bool read_csv() {
+    std::vector<std::string> cells;
+    if (!next_row(cells)) return error_.empty() ? fail(1, "the file is empty") : false;
+    const auto column = [&](const char* name) {
+      return static_cast<std::size_t>(std::find(cells.begin(), cells.end(), name) - cells.begin());
+    };
+    const std::size_t width = cells.size();
+    const std::size_t kind = column("kind");
+    const std::size_t rank = column("rank");
+    const std::size_t span = column("span_us");
+    for (const auto& [at, name] : {std::pair{kind, "kind"}, {rank, "rank"}, {span, "span_us"}}) {
+      if (at == width) {
+        return fail(1, std::string("no column '") + name +
+                           "': expected is what syncctl history export writes, as csv or jsonl");
+      }
+    }
+    while (next_row(cells)) {
+      if (cells.size() == 1 && cells[0].empty()) continue;
+      if (cells.size() != width) {
+        return fail(row_line_, std::to_string(cells.size()) + " cells, but the first line has " +
+                                   std::to_string(width));
+      }
+      if (cells[kind] != "push" || cells[span].empty()) continue;
+      std::int64_t worker = 0;
+      std::int64_t us = 0;
+      if (!number(cells[rank], "rank", worker) || !number(cells[span], "span_us", us) ||
+          !add(row_line_, worker, us)) {
+        return false;
+      }
+    }
+    return error_.empty();
+  }
+
+  std::istream& in_;
+  const std::string& name_;
+  std::size_t line_ = 1;
+  std::size_t row_line_ = 1;
+  std::map<std::int64_t, std::vector<Micros>> spans_;
+  std::string error_;
+};
+
+}  // namespace
+
+std::shared_ptr<const Trace> read_trace(std::istream& in, const std::string& name,
+                                        std::string& error) {
+  return Reader(in, name).read(error);
+}
+
+std::shared_ptr<const Trace> read_trace_file(const std::string& path, std::string& error) {
+  errno = 0;
+  std::ifstream in(path, std::ios::binary);
+  if (!in) {
+    error = path + ": cannot be opened: " + why();
+    return nullptr;
+  }
+  return read_trace(in, path, error);
+}
+
+}  // namespace syncd::sim

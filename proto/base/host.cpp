@@ -1,0 +1,32 @@
+#include "proto/base/host.h"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+
+#include <algorithm>
+#include <string>
+
+namespace syncd {
+namespace {
+
+constexpr std::size_t kHostBytesMax = 255;
+
+}  // namespace
+
+bool is_host_name(std::string_view host) {
+  constexpr std::string_view kCharacters =
+      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-_";
+  return host.size() <= kHostBytesMax &&
+         host.find_first_not_of(kCharacters) == std::string_view::npos;
+}
+
+bool is_ipv6_address(std::string_view host) {
+  in6_addr parsed{};
+  const std::string bare(host.substr(0, host.find('%')));
+  // inet_pton() ends at a zero, and says nothing of the scope.
+  const auto is_plain = [](char c) { return c > ' ' && c < 0x7f && c != '['; };
+  return host.size() <= kHostBytesMax && std::all_of(host.begin(), host.end(), is_plain) &&
+         inet_pton(AF_INET6, bare.c_str(), &parsed) == 1;
+}
+
+}  // namespace syncd
