@@ -394,6 +394,8 @@ class Encoder {
 
   // Precondition: message.body is not Unknown.
   void append(const Message& message, std::vector<std::uint8_t>& out);
+  // The same bytes, without the short cuts of hot.h.
+  void append_generic(const Message& message, std::vector<std::uint8_t>& out);
 
  private:
   struct Impl;
@@ -404,6 +406,8 @@ class Encoder {
 // Returns false, with a sentence in `error`, if it is not a valid Message: too deep, too many
 // tables, bad offsets, no body, a text over 64 KiB, all over 1 MiB. Throws nothing but bad_alloc.
 bool decode(std::span<const std::uint8_t> payload, Message& message, std::string& error);
+// The same, without the short cuts of hot.h.
+bool decode_generic(std::span<const std::uint8_t> payload, Message& message, std::string& error);
 
 // Splits a byte stream into frames. Bytes are appended in pieces of any size; next() hands out the
 // payload of each whole frame, valid until the next append() or next() call.

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <utility>
 
+#include "proto/wire/hot.h"
 #include "proto/wire/wire.h"
 #include "proto/wire/wire_generated.h"
 
@@ -444,6 +445,10 @@ bool decode_aligned(const std::uint8_t* frame, std::size_t bytes, Message& messa
 }  // namespace
 
 bool decode(std::span<const std::uint8_t> payload, Message& message, std::string& error) {
+  return decode_hot(payload, message) || decode_generic(payload, message, error);
+}
+
+bool decode_generic(std::span<const std::uint8_t> payload, Message& message, std::string& error) {
   // A frame lies anywhere in a stream, but its numbers must be aligned to be read: it is copied to
   // an aligned place, with its prefix in front, as the sender had it.
   constexpr std::size_t kPrefix = sizeof(std::uint32_t);

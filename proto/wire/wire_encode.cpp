@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "proto/base/check.h"
+#include "proto/wire/hot.h"
 #include "proto/wire/wire.h"
 #include "proto/wire/wire_generated.h"
 
@@ -299,6 +300,10 @@ Encoder& Encoder::operator=(Encoder&& other) noexcept {
 }
 
 void Encoder::append(const Message& message, std::vector<std::uint8_t>& out) {
+  if (!append_hot(message, out)) append_generic(message, out);
+}
+
+void Encoder::append_generic(const Message& message, std::vector<std::uint8_t>& out) {
   SYNCD_CHECK(!std::holds_alternative<Unknown>(message.body));
   Builder& b = impl_->builder;
   b.Clear();

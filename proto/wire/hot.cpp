@@ -1,0 +1,305 @@
+// Layouts, and the values in them. See hot.h.
+#include "proto/wire/hot.h"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstring>
+#include <type_traits>
+
+#include "proto/base/check.h"
+
+namespace syncd::wire {
+namespace {
+
+constexpr std::size_t kPrefix = sizeof(std::uint32_t);
+
+// The values of a hot message, each with a place in the frame or, if it has its default, none.
+enum Value : std::size_t {
+  kId,
+  kJob,
+  kRank,
+  kEpoch,
+  kIncarnation,
+  kIteration,
+  kLoss,
+  kSamples,
+  kBytes,
+  kFlags,
+  kStaleness,
+  kValues
+};
+constexpr std::array<std::size_t, kValues> kSizeOf = {8, 4, 4, 8, 8, 8, 8, 8, 8, 4, 8};
+
+class Layout {
+ public:
+  static constexpr std::size_t kBytesMax = 136;  // with the prefix, in whole words
+  static constexpr std::size_t kWords = kBytesMax / 8;
+
+  // `encode(x)` gives the frame of the message in which every value that is set consists of bytes
+  // that x makes: x XOR the value's number. Other fields, such as flags, are part of the layout.
+  template <class Encode>
+  explicit Layout(Encode encode) {
+    const std::vector<std::uint8_t> one = encode(0x50);
+    const std::vector<std::uint8_t> other = encode(0xa0);
+    SYNCD_CHECK(one.size() == other.size() && one.size() <= kBytesMax);
+    size_ = one.size();
+    std::copy(one.begin(), one.end(), frame_.begin());
+    std::fill(same_.begin(), same_.begin() + static_cast<std::ptrdiff_t>(size_), 0xff);
+    for (std::size_t value = 0; value < kValues; ++value) {
+      const std::vector<std::uint8_t> bytes(kSizeOf[value],
+                                            static_cast<std::uint8_t>(0x50 ^ value));
+      const auto found = std::search(one.begin(), one.end(), bytes.begin(), bytes.end());
+      if (found == one.end()) continue;
+      at_[value] = static_cast<std::uint8_t>(found - one.begin());
+      std::fill_n(same_.begin() + at_[value], kSizeOf[value], 0);
+    }
+    for (std::size_t i = 0; i < size_; ++i) {
+      SYNCD_CHECK((same_[i] != 0) == (one[i] == other[i]));
+      if (same_[i] == 0) frame_[i] = 0;
+    }
+  }
+
+  std::size_t size() const { return size_; }
+  std::size_t payload_size() const { return size_ - kPrefix; }
+
+  // Whether the payload has this layout.
+  bool matches(const std::uint8_t* payload) const {
+    std::size_t at = kPrefix;
+    for (; at + 8 <= size_; at += 8) {
+      if (((load<std::uint64_t>(payload + at - kPrefix) ^ load<std::uint64_t>(&frame_[at])) &
+           load<std::uint64_t>(&same_[at])) != 0) {
+        return false;
+      }
+    }
+    for (; at < size_; ++at) {
+      if (((payload[at - kPrefix] ^ frame_[at]) & same_[at]) != 0) return false;
+    }
+    return true;
+  }
+
+  bool has(Value value) const { return at_[value] != 0; }
+  template <class T>
+  T get(Value value, const std::uint8_t* payload) const {
+    return has(value) ? load<T>(payload + at_[value] - kPrefix) : T{};
+  }
+
+  std::uint8_t* append_to(std::vector<std::uint8_t>& out) const {
+    const std::size_t before = out.size();
+    out.insert(out.end(), frame_.begin(), frame_.begin() + static_cast<std::ptrdiff_t>(size_));
+    return out.data() + before;
+  }
+  template <class T>
+  void set(Value value, T number, std::uint8_t* frame) const {
+    if (has(value)) std::memcpy(frame + at_[value], &number, sizeof number);
+  }
+
+ private:
+  template <class T>
+  static T load(const std::uint8_t* bytes) {
+    T number;
+    std::memcpy(&number, bytes, sizeof number);
+    return number;
+  }
+
+  std::array<std::uint8_t, kBytesMax> frame_{};  // with 0 where values are
+  std::array<std::uint8_t, kBytesMax> same_{};   // 0xff where all frames of it are the same
+  std::array<std::uint8_t, kValues> at_{};       // 0: it is left out
+  std::size_t size_ = 0;
+};
+static_assert(std::endian::native == std::endian::little);
+
+// A value of which every byte is `pattern`, or 0, which leaves it out.
+template <class T>
+T filled(bool is_set, std::uint8_t pattern) {
+  T value{};
+  if (is_set) std::memset(&value, pattern, sizeof value);
+  return value;
+}
+
+// In the order of `message_of`'s types; see there for what the bits of a set mean.
+enum class Type : std::uint8_t { kPush, kBegin, kPushed, kGranted };
+
+Message message_of(Type type, unsigned set, std::uint8_t x) {
+  const auto number = [x]<class T>(T, Value value, bool is_set = true) {
+    return filled<T>(is_set, static_cast<std::uint8_t>(x ^ value));
+  };
+  const auto is_set = [set](unsigned bit) { return (set >> bit & 1) != 0; };
+  constexpr std::uint64_t u64 = 0;
+  constexpr std::int64_t i64 = 0;
+  constexpr std::uint32_t u32 = 0;
+  const WorkerRef worker{number(u32, kJob), number(u32, kRank), number(u64, kEpoch),
+                         number(u64, kIncarnation)};
+  const std::uint64_t id = number(u64, kId);
+  const std::int64_t iteration = number(i64, kIteration, is_set(0));
+  switch (type) {
+    case Type::kPush: {
+      Push push{
+          worker, iteration, {}, number(u64, kSamples, is_set(2)), number(u64, kBytes, is_set(3))};
+      if (is_set(1)) push.loss = number(double{}, kLoss);
+      return {id, push};
+    }
+    case Type::kBegin:
+      return {id, Begin{worker, iteration}};
+    case Type::kPushed:
+      return {id, Pushed{iteration, is_set(1), is_set(2)}};
+    case Type::kGranted:
+      return {id, Granted{iteration, number(u32, kFlags, is_set(1)),
+                          number(i64, kStaleness, is_set(2))}};
+  }
+  return {};
+}
+
+class Layouts {
+ public:
+  struct Known {
+    Type type;
+    unsigned set;
+    Layout layout;
+  };
+
+  Layouts() {
+    add(Type::kPush, 16);
+    add(Type::kBegin, 2);
+    add(Type::kPushed, 8);
+    add(Type::kGranted, 8);
+    for (const Known& known : all_) {
+      by_size_[known.layout.payload_size()].push_back(&known);
+    }
+  }
+  Layouts(const Layouts&) = delete;
+
+  const Layout& of(Type type, unsigned set) const {
+    return all_[first_[static_cast<std::size_t>(type)] + set].layout;
+  }
+  // Null: none has this.
+  const Known* find(std::span<const std::uint8_t> payload) const {
+    if (payload.size() >= by_size_.size()) return nullptr;
+    for (const Known* known : by_size_[payload.size()]) {
+      if (known->layout.matches(payload.data())) return known;
+    }
+    return nullptr;
+  }
+
+ private:
+  void add(Type type, unsigned sets) {
+    first_[static_cast<std::size_t>(type)] = all_.size();
+    for (unsigned set = 0; set < sets; ++set) {
+      all_.push_back({type, set, Layout([&](std::uint8_t x) {
+                        std::vector<std::uint8_t> frame;
+                        Encoder().append_generic(message_of(type, set, x), frame);
+                        return frame;
+                      })});
+    }
+  }
+
+  std::vector<Known> all_;
+  std::array<std::size_t, 4> first_{};
+  std::array<std::vector<const Known*>, Layout::kBytesMax> by_size_;
+};
+
+const Layouts& layouts() {
+  static const Layouts all;
+  return all;
+}
+
+WorkerRef worker_of(const Layout& layout, const std::uint8_t* payload) {
+  return {layout.get<std::uint32_t>(kJob, payload), layout.get<std::uint32_t>(kRank, payload),
+          layout.get<std::uint64_t>(kEpoch, payload),
+          layout.get<std::uint64_t>(kIncarnation, payload)};
+}
+
+void read_push(const Layout& layout, const std::uint8_t* payload, Push& push) {
+  push.worker = worker_of(layout, payload);
+  push.iteration = layout.get<std::int64_t>(kIteration, payload);
+  push.loss.reset();
+  if (layout.has(kLoss)) push.loss = layout.get<double>(kLoss, payload);
+  push.samples = layout.get<std::uint64_t>(kSamples, payload);
+  push.bytes = layout.get<std::uint64_t>(kBytes, payload);
+}
+
+void set_worker(const Layout& layout, const WorkerRef& worker, std::uint8_t* frame) {
+  layout.set(kJob, worker.job, frame);
+  layout.set(kRank, worker.rank, frame);
+  layout.set(kEpoch, worker.epoch, frame);
+  layout.set(kIncarnation, worker.incarnation, frame);
+}
+
+unsigned bit(bool is_set, unsigned place) {
+  return static_cast<unsigned>(is_set) << place;
+}
+
+}  // namespace
+
+Hot read_hot(std::span<const std::uint8_t> payload, std::uint64_t& id, Push& push) {
+  const Layouts::Known* known = layouts().find(payload);
+  if (known == nullptr || known->type > Type::kBegin) return Hot::kNone;
+  id = known->layout.get<std::uint64_t>(kId, payload.data());
+  read_push(known->layout, payload.data(), push);
+  return known->type == Type::kPush ? Hot::kPush : Hot::kBegin;
+}
+
+bool decode_hot(std::span<const std::uint8_t> payload, Message& message) {
+  const Layouts::Known* known = layouts().find(payload);
+  if (known == nullptr) return false;
+  const Layout& layout = known->layout;
+  const std::uint8_t* bytes = payload.data();
+  message.id = layout.get<std::uint64_t>(kId, bytes);
+  const auto iteration = layout.get<std::int64_t>(kIteration, bytes);
+  switch (known->type) {
+    case Type::kPush:
+      read_push(layout, bytes, message.body.emplace<Push>());
+      break;
+    case Type::kBegin:
+      message.body = Begin{worker_of(layout, bytes), iteration};
+      break;
+    case Type::kPushed:
+      message.body = Pushed{iteration, (known->set & 2) != 0, (known->set & 4) != 0};
+      break;
+    case Type::kGranted:
+      message.body = Granted{iteration, layout.get<std::uint32_t>(kFlags, bytes),
+                             layout.get<std::int64_t>(kStaleness, bytes)};
+      break;
+  }
+  return true;
+}
+
+bool append_hot(const Message& message, std::vector<std::uint8_t>& out) {
+  if (message.id == 0) return false;
+  // Puts down what all four have.
+  const auto begin = [&](Type type, unsigned set, std::int64_t iteration, std::uint8_t*& frame) {
+    const Layout& layout = layouts().of(type, set | bit(iteration != 0, 0));
+    frame = layout.append_to(out);
+    layout.set(kId, message.id, frame);
+    layout.set(kIteration, iteration, frame);
+    return &layout;
+  };
+  std::uint8_t* frame = nullptr;
+  if (const auto* granted = std::get_if<Granted>(&message.body)) {
+    const Layout* layout =
+        begin(Type::kGranted, bit(granted->flags != 0, 1) | bit(granted->staleness != 0, 2),
+              granted->iteration, frame);
+    layout->set(kFlags, granted->flags, frame);
+    layout->set(kStaleness, granted->staleness, frame);
+  } else if (const auto* pushed = std::get_if<Pushed>(&message.body)) {
+    begin(Type::kPushed, bit(pushed->late, 1) | bit(pushed->duplicate, 2), pushed->iteration,
+          frame);
+  } else if (const auto* push = std::get_if<Push>(&message.body)) {
+    const Layout* layout = begin(
+        Type::kPush,
+        bit(push->loss.has_value(), 1) | bit(push->samples != 0, 2) | bit(push->bytes != 0, 3),
+        push->iteration, frame);
+    set_worker(*layout, push->worker, frame);
+    if (push->loss) layout->set(kLoss, *push->loss, frame);
+    layout->set(kSamples, push->samples, frame);
+    layout->set(kBytes, push->bytes, frame);
+  } else if (const auto* asked = std::get_if<Begin>(&message.body)) {
+    const Layout* layout = begin(Type::kBegin, 0, asked->iteration, frame);
+    set_worker(*layout, asked->worker, frame);
+  } else {
+    return false;
+  }
+  return true;
+}
+
+}  // namespace syncd::wire

@@ -1,0 +1,31 @@
+// Short cuts for the messages of which there are many: Push and Begin, Pushed and Granted. The
+// generic encoder gives all messages of one of these types the same bytes but for the values of
+// their fields, as long as the same fields are set (FlatBuffers leaves out a field that has its
+// default). So each such set has a layout, made once by the generic encoder: a message is written
+// by putting its values into a copy, and a frame is read where it lies if all else in it is what
+// the layout has. A frame of another layout, which another implementation of FlatBuffers may make,
+// takes the generic way. Thread-safe.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "proto/wire/wire.h"
+
+namespace syncd::wire {
+
+enum class Hot : std::uint8_t { kNone, kPush, kBegin };
+
+// Reads a frame's payload (without the length prefix) if it is a Push or Begin of a layout that is
+// known; of a Begin, `push` has worker and iteration. What is read is what decode() would give.
+Hot read_hot(std::span<const std::uint8_t> payload, std::uint64_t& id, Push& push);
+
+// The same for all four types, into a message.
+bool decode_hot(std::span<const std::uint8_t> payload, Message& message);
+
+// Appends the frame that the generic encoder makes. False, and nothing is appended: the message is
+// of another type, or its id is 0.
+bool append_hot(const Message& message, std::vector<std::uint8_t>& out);
+
+}  // namespace syncd::wire
