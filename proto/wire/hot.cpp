@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <bit>
 #include <cstring>
 #include <type_traits>
@@ -164,7 +165,7 @@ class Layouts {
     add(Type::kPushed, 8);
     add(Type::kGranted, 8);
     for (const Known& known : all_) {
-      by_size_[known.layout.payload_size()].push_back(&known);
+      by_size_[known.layout.payload_size()].known.push_back(&known);
     }
   }
   Layouts(const Layouts&) = delete;
@@ -175,8 +176,14 @@ class Layouts {
   // Null: none has this.
   const Known* find(std::span<const std::uint8_t> payload) const {
     if (payload.size() >= by_size_.size()) return nullptr;
-    for (const Known* known : by_size_[payload.size()]) {
-      if (known->layout.matches(payload.data())) return known;
+    const Group& group = by_size_[payload.size()];
+    if (group.known.empty()) return nullptr;
+    const std::size_t hint = group.latest.load(std::memory_order_relaxed);
+    if (group.known[hint]->layout.matches(payload.data())) return group.known[hint];
+    for (std::size_t i = 0; i < group.known.size(); ++i) {
+      if (!group.known[i]->layout.matches(payload.data())) continue;
+      group.latest.store(i, std::memory_order_relaxed);
+      return group.known[i];
     }
     return nullptr;
   }
@@ -195,7 +202,11 @@ class Layouts {
 
   std::vector<Known> all_;
   std::array<std::size_t, 4> first_{};
-  std::array<std::vector<const Known*>, Layout::kBytesMax> by_size_;
+  struct Group {
+    std::vector<const Known*> known;
+    mutable std::atomic<std::size_t> latest{0};  // most frames are like the one before
+  };
+  std::array<Group, Layout::kBytesMax> by_size_;
 };
 
 const Layouts& layouts() {

@@ -20,9 +20,13 @@ struct Histogram {
 
   // `bounds` rise; O(log Bounds).
   void add(std::int64_t value, const std::array<std::int64_t, Bounds>& bounds) {
+    sum += value;
+    if (value <= bounds[0]) {
+      ++counts[0];
+      return;
+    }
     const auto at = std::lower_bound(bounds.begin(), bounds.end(), value) - bounds.begin();
     ++counts[static_cast<std::size_t>(at)];
-    sum += value;
   }
   std::uint64_t count() const {
     std::uint64_t all = 0;

@@ -75,9 +75,12 @@ struct Effects {
   std::vector<Plan> plans;
   std::vector<LogLine> log;
 
+  // Records of one event after the other gather here until whoever owns this takes them.
+  bool keeps_records = false;
+
   // Empties everything and keeps the memory, so that a loop over events does not allocate.
   void clear() {
-    records.clear();
+    if (!keeps_records) records.clear();
     snapshots.clear();
     replies.clear();
     notifications.clear();

@@ -28,6 +28,9 @@ class Bound {
 void refuse(const Caller& caller, Status status, std::string text, Effects& effects) {
   effects.replies.push_back({caller, false, wire::Error{status, std::move(text)}});
 }
+void refuse_as_shutting_down(const Caller& caller, Effects& effects) {
+  refuse(caller, Status::kShutdown, "the daemon is shutting down", effects);
+}
 
 // Empty if what comes from outside fits its limit; else a sentence.
 template <class Bytes>
@@ -125,6 +128,27 @@ void Engine::step(Event event, Micros now, Effects& effects) {
   finish(effects);
 }
 
+template <class Body>
+void Engine::step_by(void (Job::*method)(const Caller&, const Body&), const Caller& caller,
+                     const Body& body, Micros now, Effects& effects) {
+  effects.clear();
+  now_ = std::max(now_, now);
+  if (shutting_down_) {
+    refuse_as_shutting_down(caller, effects);
+  } else {
+    route(method, caller, body, effects);
+  }
+  finish(effects);
+}
+
+void Engine::push(const Caller& caller, const wire::Push& push, Micros now, Effects& effects) {
+  step_by(&Job::push, caller, push, now, effects);
+}
+
+void Engine::begin(const Caller& caller, const wire::Begin& begin, Micros now, Effects& effects) {
+  step_by(&Job::begin, caller, begin, now, effects);
+}
+
 void Engine::tick(Micros now, Effects& effects, std::size_t timers_max) {
   effects.clear();
   now_ = std::max(now_, now);
@@ -139,6 +163,7 @@ void Engine::tick(Micros now, Effects& effects, std::size_t timers_max) {
 }
 
 void Engine::finish(Effects& effects) {
+  if (touched_.empty() && tails_ <= limits::kReplayFactor * options_.snapshot_every_records) return;
   std::sort(touched_.begin(), touched_.end());
   touched_.erase(std::unique(touched_.begin(), touched_.end()), touched_.end());
   for (const JobId id : touched_) {
@@ -179,16 +204,23 @@ Micros Engine::next_deadline() const {
 // ---- requests
 // ---------------------------------------------------------------------------------------
 
+// To the job of the worker that it is about.
+template <class Body>
+void Engine::route(void (Job::*method)(const Caller&, const Body&), const Caller& caller,
+                   const Body& body, Effects& effects) {
+  if (Job* job = job_of(caller, body.worker, effects)) {
+    Bound bound(*job, effects);
+    (job->*method)(caller, body);
+  }
+}
+
 void Engine::handle(Request& request, Effects& effects) {
   if (shutting_down_) {
-    refuse(request.caller, Status::kShutdown, "the daemon is shutting down", effects);
+    refuse_as_shutting_down(request.caller, effects);
     return;
   }
-  const auto routed = [&](auto method, auto& body) {
-    if (Job* job = job_of(request.caller, body.worker, effects)) {
-      Bound bound(*job, effects);
-      (job->*method)(request.caller, body);
-    }
+  const auto routed = [&]<class T>(void (Job::*method)(const Caller&, const T&), const T& body) {
+    route(method, request.caller, body, effects);
   };
   std::visit(
       [&](auto& body) {
@@ -241,10 +273,15 @@ void Engine::handle(Request& request, Effects& effects) {
 }
 
 Job* Engine::job_of(const Caller& caller, const wire::WorkerRef& worker, Effects& effects) {
+  if (last_job_ != nullptr && worker.job == last_asked_) return last_job_;
   const auto it = jobs_.find(worker.job);
-  if (it != jobs_.end()) return it->second.get();
-  refuse(caller, Status::kUnknownJob, no_such_job(worker.job), effects);
-  return nullptr;
+  if (it == jobs_.end()) {
+    refuse(caller, Status::kUnknownJob, no_such_job(worker.job), effects);
+    return nullptr;
+  }
+  last_asked_ = worker.job;
+  last_job_ = it->second.get();
+  return last_job_;
 }
 
 bool Engine::store_refuses(const Caller& caller, Effects& effects) const {
@@ -412,6 +449,7 @@ bool Engine::forget(JobId stopped) {
   tails_ -= it->second->tail();
   workers_ -= it->second->workers_known();
   jobs_.erase(it);
+  last_job_ = nullptr;
   return true;
 }
 

@@ -63,6 +63,9 @@ class Engine {
   // back: a smaller one counts as the latest seen. Timers due before `now` are the caller's to fire
   // first, by tick(). Never throws but bad_alloc.
   void step(Event event, Micros now, Effects& effects);
+  // The same for a Push and a Begin, of which there are many.
+  void push(const Caller& caller, const wire::Push& push, Micros now, Effects& effects);
+  void begin(const Caller& caller, const wire::Begin& begin, Micros now, Effects& effects);
 
   // Fires the timers that are due at `now`, at most so many of them; `effects` is cleared first.
   // While next_deadline() is not after `now`, some are left.
@@ -133,6 +136,12 @@ class Engine {
  private:
   friend class Job;
   void handle(Request& request, Effects& effects);
+  template <class Body>
+  void route(void (Job::*method)(const Caller&, const Body&), const Caller& caller,
+             const Body& body, Effects& effects);
+  template <class Body>
+  void step_by(void (Job::*method)(const Caller&, const Body&), const Caller& caller,
+               const Body& body, Micros now, Effects& effects);
   void on_join(Request& request, wire::Join& join, Effects& effects);
   void on_create(Request& request, wire::CreateJobRequest& create, Effects& effects);
   void on_stop(const Caller& caller, wire::StopJobRequest& stop, Effects& effects);
@@ -166,6 +175,9 @@ class Engine {
   bool shutting_down_ = false;
   std::map<JobId, std::unique_ptr<Job>> jobs_;
   JobId next_job_ = 1;
+  // The job of the latest request: its workers often ask one after the other.
+  JobId last_asked_ = 0;
+  Job* last_job_ = nullptr;
   std::map<std::string, JobId, std::less<>> by_name_;  // of several by one name, the latest
   Epoch epoch_forgotten_ = 0;  // the highest of a job that is forgotten: no new one is below it
   std::map<std::string, JobSpec, std::less<>> declared_;  // by the configuration

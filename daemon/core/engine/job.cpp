@@ -41,14 +41,6 @@ std::string Job::called(const Worker& worker) const {
   return "worker " + std::to_string(worker.rank) + " (" + worker.host + ", " + worker.name + ")";
 }
 
-void Job::reply(const Caller& caller, wire::Body body, bool after_records) {
-  if (effects_ == nullptr || caller.connection == 0) return;
-  // That the job has ended nobody may know before the disk does: after a crash it would go on, and
-  // wait for whoever has ended its loop.
-  const bool held = after_records || state_ == JobState::kStopped;
-  effects_->replies.push_back({caller, held, std::move(body)});
-}
-
 void Job::refuse(const Caller& caller, Status status, std::string text) {
   reply(caller, wire::Error{status, std::move(text)});
 }
@@ -331,7 +323,8 @@ void Job::push(const Caller& caller, const wire::Push& push) {
   if (!decentralized() && k < worker->clock) {
     verdict = {true, std::max(worker->clock, verdict.late ? verdict.clock : worker->clock)};
   }
-  Record record = make_record(RecordKind::kPush, *worker);
+  Record& record = effects_->records.emplace_back();
+  fill_record(record, RecordKind::kPush, *worker);
   record.iteration = k;
   record.late = verdict.late;
   record.clock = verdict.clock;
@@ -351,7 +344,7 @@ void Job::push(const Caller& caller, const wire::Push& push) {
   }
   ++engine_.pushes_;
   reply(caller, wire::Pushed{k, verdict.late, false}, true);
-  commit(std::move(record));
+  commit_push();
   // A decentralized worker still collects what it was sent, and its slots must stay as they are.
   if (worker->state == WorkerState::kDraining && !decentralized()) {
     drain_out(*worker, worker->dismissal);

@@ -165,7 +165,10 @@ class Job final : public PolicyHost {
   // job_history.cpp
   Record make_record(RecordKind kind) const;
   Record make_record(RecordKind kind, const Worker& worker) const;
-  void commit(Record&& record);      // numbers it, hands it to the store, applies it
+  void fill_record(Record& record, RecordKind kind, const Worker& worker) const;
+  void commit(Record&& record);  // numbers it, hands it to the store, applies it
+  void commit_push();            // likewise the last of the records, where it lies
+  void count_record();
   void apply(const Record& record);  // the one place where a recorded fact changes the state
   void apply_started(const Record& record);
   void apply_joined(const Record& record);
@@ -223,7 +226,16 @@ class Job final : public PolicyHost {
   void reask_all_waiting();
   void withdraw(Worker& worker);  // its request is no longer standing; nothing is answered
   void refuse(const Caller& caller, Status status, std::string text);
-  void reply(const Caller& caller, wire::Body body, bool after_records = false);
+  template <class Body>
+  void reply(const Caller& caller, Body body, bool after_records = false) {
+    if (effects_ == nullptr || caller.connection == 0) return;
+    Reply& reply = effects_->replies.emplace_back();
+    reply.to = caller;
+    // That the job has ended nobody may know before the disk does: after a crash it would go on,
+    // and wait for whoever has ended its loop.
+    reply.after_records = after_records || state_ == JobState::kStopped;
+    reply.body.emplace<Body>(std::move(body));
+  }
   void log(LogLevel level, std::string event, const Worker* worker,
            std::vector<std::pair<std::string, std::string>> fields = {});
   bool store_refuses(const Caller& caller);

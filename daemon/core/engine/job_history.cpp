@@ -21,10 +21,18 @@ Record Job::make_record(RecordKind kind) const {
 }
 
 Record Job::make_record(RecordKind kind, const Worker& worker) const {
-  Record record = make_record(kind);
+  Record record;
+  fill_record(record, kind, worker);
+  return record;
+}
+
+void Job::fill_record(Record& record, RecordKind kind, const Worker& worker) const {
+  record.kind = kind;
+  record.job = id_;
+  record.time_us = now();
+  record.epoch = epoch_;
   record.rank = worker.rank;
   record.incarnation = worker.incarnation;
-  return record;
 }
 
 void Job::record_creation() {
@@ -48,10 +56,19 @@ void Job::commit(Record&& record) {
   // because those may move the vector.
   effects_->records.push_back(record);
   apply(record);
+  count_record();
+}
+
+void Job::commit_push() {
+  Record& record = effects_->records.back();
+  record.sequence = ++sequence_;
+  apply_push(record);
+  count_record();
+}
+
+void Job::count_record() {
   ++engine_.tails_;
-  if (tail() >= engine_.options_.snapshot_every_records) {
-    engine_.touched_.push_back(id_);
-  }
+  if (tail() >= engine_.options_.snapshot_every_records) engine_.touched_.push_back(id_);
 }
 
 // ---- applying them
@@ -267,6 +284,7 @@ void Job::apply_push(const Record& record) {
   }
   set_clock(worker, record.clock);
   arm_liveness(worker);  // it may be warned of again, which comes before it is given up
+  // Makes records, which may move this one.
   if (worker.active()) policy_->on_push(*this, worker.rank, record.late);
 }
 

@@ -34,7 +34,23 @@ Micros Job::liveness_deadline(const Worker& worker) const {
   return deadline;
 }
 
+// The least that passes from a worker's last sign until something is said or done.
+static Micros patience(const Lateness& late) {
+  Micros least = kNever;
+  if (late.warn_after_us > 0) least = late.warn_after_us;
+  if (late.evict_after_us > 0) least = std::min(least, late.evict_after_us);
+  return least;
+}
+
 void Job::arm_liveness(Worker& worker) {
+  if (worker.disconnected_at < 0) {
+    if (worker.patience_of != worker.spans.looks()) {
+      worker.patience_of = worker.spans.looks();
+      worker.patience_us = patience(lateness(spec_, worker.spans));
+    }
+    // Nearly always: its timer fires before it could be late.
+    if (worker.liveness_at - worker.active_at <= worker.patience_us) return;
+  }
   const Micros deadline = liveness_deadline(worker);
   if (deadline >= worker.liveness_at) return;
   worker.liveness_at = deadline;

@@ -34,6 +34,7 @@ void RecentSpans::add(Micros span_us) {
   if (looked_at_ > 0 && ++since_look_ < limits::kSpansPerLook) return;
   since_look_ = 0;
   looked_at_ = count_;
+  ++looks_;
   std::array<Micros, limits::kSpansKept> sorted = spans_;
   median_us_ = median(sorted.data(), count_);
   for (std::uint32_t i = 0; i < count_; ++i) sorted[i] = std::abs(sorted[i] - median_us_);

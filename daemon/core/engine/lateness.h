@@ -18,7 +18,13 @@ namespace syncd {
 class RecentSpans {
  public:
   void add(Micros span_us);
-  void clear() { *this = {}; }
+  void clear() {
+    const std::uint32_t looks = looks_;
+    *this = {};
+    looks_ = looks + 1;
+  }
+  // Changes with all that follows.
+  std::uint32_t looks() const { return looks_; }
 
   bool known() const { return looked_at_ > 0; }
   Micros median_us() const { return median_us_; }  // at the latest look; precondition: known()
@@ -31,6 +37,7 @@ class RecentSpans {
   std::uint32_t next_ = 0;   // where the next one goes
   std::uint32_t since_look_ = 0;
   std::uint32_t looked_at_ = 0;
+  std::uint32_t looks_ = 0;
   Micros median_us_ = 0;
   Micros spread_us_ = 0;
 };

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <iterator>
 #include <map>
 
 #include "daemon/core/engine/types.h"
@@ -25,9 +26,18 @@ class RelativeClocks {
     --size_;
     ++changes_;
   }
+  // Precondition: as remove()'s. Mostly to the next value, which lies beside it.
   void move(Clock from, Clock to) {
-    remove(from);
-    add(to);
+    const auto it = counts_.find(from);
+    SYNCD_CHECK(it != counts_.end());
+    const auto next = std::next(it);
+    if (next != counts_.end() && next->first == to) {
+      ++next->second;
+    } else {
+      ++counts_[to];
+    }
+    if (--it->second == 0) counts_.erase(it);
+    ++changes_;
   }
   void clear() {
     counts_.clear();

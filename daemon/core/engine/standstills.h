@@ -23,6 +23,7 @@ class Standstills {
 
   // How long of the time from `since` to `until`. O(spells since then).
   Micros within(Micros since, Micros until) const {
+    if (spells_.empty()) return 0;
     Micros sum = 0;
     for (auto spell = spells_.rbegin(); spell != spells_.rend() && spell->to > since; ++spell) {
       sum += std::max<Micros>(0, std::min(spell->to, until) - std::max(spell->from, since));

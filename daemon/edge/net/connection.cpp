@@ -117,6 +117,7 @@ void Connection::take_read(ssize_t count, const char* base) {
   } else {
     consume(bytes);
   }
+  host_.on_read_end(*this);
 }
 
 void Connection::consume_sealed(std::span<const std::uint8_t> bytes) {
@@ -209,6 +210,7 @@ void Connection::hold_if_due() {
 void Connection::resume() {
   held_ = false;
   consume_partial();
+  host_.on_read_end(*this);
   host_.on_buffered(*this);
   if (held_) return;
   end_with_tls();

@@ -39,6 +39,8 @@ class CostMeter {
     begun_ns_ = clocks_.monotonic_ns();
     if (begun_ns_ >= read_at_ns_ + kReadingNs || read_at_ns_ == 0) read_thread(begun_ns_);
   }
+  // What the monotonic clock said then.
+  std::uint64_t begun_ns() const { return begun_ns_; }
   // What the piece that began last has cost.
   std::uint64_t end() {
     const std::uint64_t now_ns = clocks_.monotonic_ns();

@@ -26,6 +26,8 @@ constexpr std::uint64_t kResumeEntry = 0;
 constexpr std::uint64_t kWarningsEntry = 1;
 static_assert(kWarningsEntry <= kSlotMask);
 constexpr std::uint64_t kWarningsMs = 1000;
+// Some hundred microseconds' work.
+constexpr std::size_t kChargedTogether = 128;
 // A timer this late means that the process did not run: see check_deadlines().
 constexpr std::uint64_t kStallMs = 100;
 
@@ -179,9 +181,36 @@ void Network::on_payload(Connection& connection, std::span<const std::uint8_t> p
     if (decode(connection, payload)) shake_hands(connection, message_);
     return;
   }
-  meter_.begin();
+  if (take_hot(connection, payload)) return;
+  if (uncharged_ == 0) meter_.begin();
   if (decode(connection, payload)) dispatch(connection);
+  charge(connection);
+}
+
+// Many are charged for at once, unless one has many answers: it may have released a barrier.
+bool Network::take_hot(Connection& connection, std::span<const std::uint8_t> payload) {
+  std::uint64_t id = 0;
+  const wire::Hot kind = wire::read_hot(payload, id, push_);
+  if (kind == wire::Hot::kNone || id == 0) return false;
+  if (uncharged_++ == 0) {
+    meter_.begin();
+    frames_out_before_ = stats_.frames_out;
+  }
+  handler_.on_hot(connection.id(), id, kind, push_, meter_.begun_ns());
+  if (uncharged_ >= kChargedTogether ||
+      stats_.frames_out - frames_out_before_ > 2 * kChargedTogether) {
+    charge(connection);
+  }
+  return true;
+}
+
+void Network::charge(Connection& connection) {
+  uncharged_ = 0;
   budget_.spend(connection.turn_share, *connection.client_share, meter_.end());
+}
+
+void Network::on_read_end(Connection& connection) {
+  if (uncharged_ > 0) charge(connection);
 }
 
 bool Network::decode(Connection& connection, std::span<const std::uint8_t> payload) {

@@ -26,6 +26,7 @@
 #include "daemon/edge/net/handshake_budget.h"
 #include "daemon/edge/net/listener.h"
 #include "daemon/edge/net/session.h"
+#include "proto/wire/hot.h"
 #include "proto/wire/wire.h"
 
 namespace syncd::net {
@@ -36,6 +37,15 @@ class FrameHandler {
   virtual ~FrameHandler() = default;
   // A request of an established session.
   virtual void on_message(ConnectionId connection, wire::Message&& message) = 0;
+  // The same of a Push or a Begin, of which there are many: `at_ns` is what the monotonic clock
+  // said before the first of those that came together.
+  virtual void on_hot(ConnectionId connection, std::uint64_t id, wire::Hot kind,
+                      const wire::Push& push, std::uint64_t at_ns) {
+    (void)at_ns;
+    wire::Message message{id, push};
+    if (kind == wire::Hot::kBegin) message.body = wire::Begin{push.worker, push.iteration};
+    on_message(connection, std::move(message));
+  }
   // An established session is over, `reason` in words; nothing sent to it from now on arrives.
   virtual void on_closed(ConnectionId connection, const std::string& reason) = 0;
   // Everything that could be read in this turn of the loop has been handed over, and answers are
@@ -174,6 +184,7 @@ class Network final : private ConnectionHost {
   // ConnectionHost
   std::span<std::uint8_t> read_buffer() override { return read_buffer_; }
   void on_payload(Connection& connection, std::span<const std::uint8_t> payload) override;
+  void on_read_end(Connection& connection) override;
   std::vector<std::uint8_t>& plain_buffer() override { return plain_buffer_; }
   bool must_wait(const Connection& connection) override;
   void on_held(Connection& connection) override;
@@ -193,6 +204,8 @@ class Network final : private ConnectionHost {
   void make_room();
   bool admit(Connection& connection, const wire::Hello& hello);
   bool has_room_for(Connection& connection);
+  bool take_hot(Connection& connection, std::span<const std::uint8_t> payload);
+  void charge(Connection& connection);
   bool decode(Connection& connection, std::span<const std::uint8_t> payload);
   void shake_hands(Connection& connection, const wire::Message& message);
   void dispatch(Connection& connection);
@@ -230,6 +243,10 @@ class Network final : private ConnectionHost {
   CostMeter meter_;
   wire::Encoder encoder_;
   wire::Message message_;  // the one being handled; kept for its memory
+  wire::Push push_;
+  // The hot messages of a read that are being handled and not charged for yet; 0: none.
+  std::size_t uncharged_ = 0;
+  std::uint64_t frames_out_before_ = 0;
   std::string error_;
   std::vector<std::uint8_t> read_buffer_;
   std::vector<std::uint8_t> plain_buffer_;

@@ -30,13 +30,9 @@ wire::Error not_stored_yet() {
 }  // namespace
 
 void CommitGate::take(Effects& effects) {
-  // About as many as last time: growing step by step would move each of them several times.
-  if (open_.records.empty() && !effects.records.empty()) {
-    open_.records.reserve(std::max(open_hint_, effects.records.size()));
-  }
-  records_taken_ += effects.records.size();
-  move_all(effects.records, open_.records);
-  move_all(effects.snapshots, open_.snapshots);
+  records_taken_ += effects.records.size() - open_records_;
+  open_records_ = effects.records.size();
+  if (!effects.snapshots.empty()) move_all(effects.snapshots, open_snapshots_);
 }
 
 void CommitGate::pass(Reply&& reply) {
@@ -62,13 +58,15 @@ void CommitGate::pass(Reply&& reply) {
   held_.push_back({needed, now_, std::move(reply)});
 }
 
-void CommitGate::submit() {
+void CommitGate::submit(Effects& effects) {
   if (!open_has_content()) return;
   submitted_ = next_ticket_++;
-  open_hint_ = open_.records.size();
   store::Batch batch;
-  batch.records.swap(open_.records);
-  batch.snapshots.swap(open_.snapshots);
+  batch.records.swap(effects.records);
+  batch.snapshots.swap(open_snapshots_);
+  // About as many come next: growing step by step would move each of them several times.
+  effects.records.reserve(open_records_);
+  open_records_ = 0;
   if (backlog_.empty() && store_.submit(submitted_, std::move(batch))) return;
   // A batch that submit() refuses is untouched. NOLINTNEXTLINE(bugprone-use-after-move)
   backlog_.push_back({submitted_, std::move(batch)});

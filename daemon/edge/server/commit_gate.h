@@ -48,15 +48,15 @@ class CommitGate {
 
   // The time of whatever is passed or settled from now on.
   void set_time(Micros now) { now_ = now; }
-  // Takes the records and snapshots out of `effects`; call before the replies of the same effects
-  // are given to pass().
+  // Takes the snapshots out of `effects`, and counts its records, which gather there until
+  // submit(); call before the replies of the same effects are given to pass().
   void take(Effects& effects);
   // Sends the answer now, or when everything taken so far is committed. When too many are held
   // already (the disk stands still and clients keep repeating themselves), it is answered with an
   // Error STORE instead; so is a push, which may be made again, when the store cannot write.
   void pass(Reply&& reply);
-  // Hands what was taken to the store, as one batch.
-  void submit();
+  // Hands what was taken to the store, as one batch, with the records that have gathered.
+  void submit(Effects& effects);
 
   // Any thread: what the store has done. True if the loop thread should call settle() soon.
   void report(const store::CommitReport& report);
@@ -83,8 +83,7 @@ class CommitGate {
   }
   // Nothing waits for the store any more.
   bool idle() const {
-    return held_count() == 0 && backlog_.empty() && open_.records.empty() &&
-           open_.snapshots.empty() && committed_ == submitted_;
+    return held_count() == 0 && backlog_.empty() && !open_has_content() && committed_ == submitted_;
   }
 
   static constexpr std::size_t kHeldMax = limits::kHeldAnswersMax;
@@ -105,12 +104,14 @@ class CommitGate {
   std::size_t held_count() const { return held_.size() - held_first_; }
   void release_committed();
   void refuse_pushes();
-  bool open_has_content() const { return !open_.records.empty() || !open_.snapshots.empty(); }
+  bool open_has_content() const { return open_records_ > 0 || !open_snapshots_.empty(); }
   void submit_backlog();
 
   store::Store& store_;
   Release release_;
-  store::Batch open_;  // of this turn; its ticket is next_ticket_
+  // Of this turn, whose ticket is next_ticket_.
+  std::size_t open_records_ = 0;
+  std::vector<JobSnapshot> open_snapshots_;
   Ticket next_ticket_ = 1;
   Ticket submitted_ = 0;  // the latest ticket given to a batch
   Ticket committed_ = 0;
@@ -118,7 +119,6 @@ class CommitGate {
   std::vector<Held> held_;       // tickets rise; those before held_first_ have been released
   std::size_t held_first_ = 0;
   std::uint64_t records_taken_ = 0;
-  std::size_t open_hint_ = 0;  // records that the last turn brought
   std::string store_error_;
   Micros now_ = 0;
   Micros committed_at_ = 0;  // when committed_ rose

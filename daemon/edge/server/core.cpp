@@ -30,7 +30,9 @@ Core::Core(EngineOptions options, store::Store& store, Host& host)
       engine_(with_durability(std::move(options), store)),
       gate_(store, [this](Reply&& reply) {
         host_.send(reply.to.connection, {reply.to.request, std::move(reply.body)});
-      }) {}
+      }) {
+  effects_.keeps_records = true;
+}
 
 void Core::set_options(EngineOptions options) {
   engine_.set_options(with_durability(std::move(options), store_));
@@ -68,6 +70,20 @@ bool Core::declare_job(const JobSpec& spec, std::string& error) {
 
 void Core::on_request(Request request) {
   step(std::move(request));
+}
+
+void Core::on_push(const Caller& caller, const wire::Push& push, Micros at) {
+  gate_.set_time(at);
+  fire_timers(at);
+  engine_.push(caller, push, at, effects_);
+  apply();
+}
+
+void Core::on_begin(const Caller& caller, const wire::Begin& begin, Micros at) {
+  gate_.set_time(at);
+  fire_timers(at);
+  engine_.begin(caller, begin, at, effects_);
+  apply();
 }
 
 void Core::on_closed(ConnectionId connection, const std::string& reason) {
@@ -136,7 +152,7 @@ void Core::apply() {
 void Core::end_turn() {
   ticked_ = false;
   do {
-    gate_.submit();
+    gate_.submit(effects_);
     settle();  // a store that commits at once has done so already
   } while (tell_store_state());
   tell_removed();

@@ -53,6 +53,10 @@ class Core {
 
   // A request for the engine, of an established session.
   void on_request(Request request);
+  // The same of those of which there are many, at a time that one reading of the clock gave for all
+  // that one read from a socket brought.
+  void on_push(const Caller& caller, const wire::Push& push, Micros at);
+  void on_begin(const Caller& caller, const wire::Begin& begin, Micros at);
   void on_closed(ConnectionId connection, const std::string& reason = {});
   void on_plan(PlanReady&& ready);
   // The daemon is going away: what stands is answered.
@@ -75,7 +79,7 @@ class Core {
   // Nothing waits for the store.
   bool idle() const { return gate_.idle(); }
   // Hands over what end_turn() was not called for, when nobody is answered any more.
-  void submit_rest() { gate_.submit(); }
+  void submit_rest() { gate_.submit(effects_); }
   // What clients are told: pushes are refused while this is false.
   bool writable() const { return told_writable_; }
   const Engine& engine() const { return engine_; }

@@ -200,7 +200,11 @@ bool Server::listen(std::string& error) {
 // -------------------------------------------------------------------------------------
 
 Micros Server::now() const {
-  return epoch_us_ + static_cast<Micros>((uv_hrtime() - started_ns_) / 1000);
+  return at(uv_hrtime());
+}
+
+Micros Server::at(std::uint64_t monotonic_ns) const {
+  return epoch_us_ + static_cast<Micros>((monotonic_ns - started_ns_) / 1000);
 }
 
 void Server::send(ConnectionId connection, wire::Message&& message) {

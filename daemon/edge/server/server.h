@@ -107,6 +107,8 @@ class Server final : private net::FrameHandler, private Core::Host {
   enum class Phase { kServing, kDraining, kClosing };
 
   // net::FrameHandler
+  void on_hot(ConnectionId connection, std::uint64_t id, wire::Hot kind, const wire::Push& push,
+              std::uint64_t at_ns) override;
   void on_message(ConnectionId connection, wire::Message&& message) override;
   void on_closed(ConnectionId connection, const std::string& reason) override;
   void on_turn_end() override;
@@ -114,6 +116,7 @@ class Server final : private net::FrameHandler, private Core::Host {
 
   // Core::Host
   Micros now() const override;
+  Micros at(std::uint64_t monotonic_ns) const;  // engine time at a reading of uv_hrtime()
   void send(ConnectionId connection, wire::Message&& message) override;
   void start_plan(Plan&& plan) override;
   void log(LogLine&& line) override { log_(line); }
@@ -133,6 +136,7 @@ class Server final : private net::FrameHandler, private Core::Host {
   // Answers a worker's request about a job that its client may not know of, as if it were not
   // there.
   bool hides_job(const Caller& caller, const wire::Body& body);
+  bool hides_job(const Caller& caller, const wire::WorkerRef& worker);
   Engine::Visible visible_to(ConnectionId connection) const;
   bool within_quota(ConnectionId connection, const wire::Body& body, std::string& why);
   // By one client.

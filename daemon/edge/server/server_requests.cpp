@@ -70,6 +70,17 @@ std::string audit_name(wire::WorkerAction action) {
 
 }  // namespace
 
+void Server::on_hot(ConnectionId connection, std::uint64_t id, wire::Hot kind,
+                    const wire::Push& push, std::uint64_t at_ns) {
+  const Caller caller{connection, id};
+  if (hides_job(caller, push.worker)) return;
+  if (kind == wire::Hot::kPush) {
+    core_.on_push(caller, push, at(at_ns));
+  } else {
+    core_.on_begin(caller, {push.worker, push.iteration}, at(at_ns));
+  }
+}
+
 void Server::on_message(ConnectionId connection, wire::Message&& message) {
   const Caller caller{connection, message.id};
   if (begin_audit(caller, message.body) && too_many_changes(caller)) return;
@@ -291,10 +302,14 @@ bool Server::hides_job(const Caller& caller, const wire::Body& body) {
         }
       },
       body);
-  if (worker == nullptr) return false;
-  const std::string* job = core_.engine().job_name(worker->job);
+  return worker != nullptr && hides_job(caller, *worker);
+}
+
+bool Server::hides_job(const Caller& caller, const wire::WorkerRef& worker) {
+  if (!is_restricted(caller.connection)) return false;
+  const std::string* job = core_.engine().job_name(worker.job);
   if (job == nullptr || visible_to(caller.connection)(*job)) return false;
-  refuse(caller, Status::kUnknownJob, Engine::no_such_job(worker->job));
+  refuse(caller, Status::kUnknownJob, Engine::no_such_job(worker.job));
   return true;
 }
 

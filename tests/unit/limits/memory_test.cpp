@@ -155,7 +155,7 @@ TEST(HeldAnswerMemory, AnAnswerTakesWhatTheTableSays) {
   Effects effects;
   effects.records.emplace_back();
   gate.take(effects);
-  gate.submit();
+  gate.submit(effects);
   constexpr std::size_t kCount = 70'000;  // just beyond a doubling
   expect_each_within("held answer", kCount, kHeldAnswerBytes, [&] {
     for (std::size_t i = 0; i < kCount; ++i) {

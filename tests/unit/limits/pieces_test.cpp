@@ -191,7 +191,7 @@ TEST_F(Pieces, AnswersOfACommit) {
         for (std::size_t i = 0; i < 3 * CommitGate::kReleasedAtOnce; ++i) {
           gate.pass({{1, i}, true, wire::Pushed{}});
         }
-        gate.submit();
+        gate.submit(effects);
         store.commit_all();
       },
       [&] { gate.settle(); });

@@ -137,9 +137,12 @@ class HeldConnections : public NetTest {
     EXPECT_TRUE(receive_until(*client, [&] { return client->last<wire::Welcome>() != nullptr; }));
     return client;
   }
-  static void send_many(RawClient& client, std::uint64_t count) {
+  // Not one of those that are charged for many at once.
+  static wire::Message explain_message(std::uint64_t id) { return {id, wire::Explain{}}; }
+  template <class MessageOf>
+  static void send_many(RawClient& client, std::uint64_t count, MessageOf message_of) {
     std::vector<std::uint8_t> bytes;
-    for (std::uint64_t id = 1; id <= count; ++id) wire::Encoder().append(begin_message(id), bytes);
+    for (std::uint64_t id = 1; id <= count; ++id) wire::Encoder().append(message_of(id), bytes);
     client.send_bytes(bytes);
   }
   // How many messages were handled before the one of this id.
@@ -161,8 +164,8 @@ class HeldConnections : public NetTest {
 TEST_F(HeldConnections, OneThatAsksForMuchLetsOthersIn) {
   auto greedy = connect();
   auto other = connect();
-  send_many(*greedy, 100);
-  other->send(begin_message(1'000));
+  send_many(*greedy, 100, explain_message);
+  other->send(explain_message(1'000));
   expect_received(101);
   EXPECT_LE(before(1'000), TurnBudget::kConnectionNs / kMs);
   EXPECT_GT(network_->stats().held, 0U);
@@ -174,16 +177,28 @@ TEST_F(HeldConnections, OneThatAsksForMuchLetsOthersIn) {
   }
   EXPECT_EQ(next, 101U);
   // And it is listened to again.
-  greedy->send(begin_message(2'000));
+  greedy->send(explain_message(2'000));
   expect_received(102);
+}
+
+// They are charged for together, and soon enough.
+TEST_F(HeldConnections, SoDoesOneThatPushesMuch) {
+  auto greedy = connect();
+  auto other = connect();
+  cost_ns_ = kMs / 20;
+  send_many(*greedy, 500, begin_message);
+  other->send(begin_message(1'000));
+  expect_received(501);
+  EXPECT_LE(before(1'000), 128U);
+  EXPECT_GT(network_->stats().held, 0U);
 }
 
 TEST_F(HeldConnections, ManyConnectionsAreNoMoreThanOneClient) {
   auto other = connect_over_tcp();
   std::vector<std::unique_ptr<RawClient>> greedy;
   for (int i = 0; i < 60; ++i) greedy.push_back(connect());
-  for (const auto& one : greedy) send_many(*one, 3);
-  other->send(begin_message(1'000));
+  for (const auto& one : greedy) send_many(*one, 3, explain_message);
+  other->send(explain_message(1'000));
   expect_received(60 * 3 + 1);
   EXPECT_LE(before(1'000), TurnBudget::kClientNs / kMs);
 }
@@ -193,13 +208,13 @@ TEST_F(HeldConnections, WhoAsksForLongPiecesWaitsForThemAfterwards) {
   auto greedy = connect();
   auto other = connect_over_tcp();
   cost_ns_ = 5 * TurnBudget::kClientNs;
-  send_many(*greedy, 2);
+  send_many(*greedy, 2, explain_message);
   expect_received(1);
   // The debt is five turns of the client, and twenty of the connection.
   std::uint64_t turns = 0;
   handler_.turn_end = [&] { ++turns; };
   cost_ns_ = 0;
-  other->send(begin_message(1'000));
+  other->send(explain_message(1'000));
   expect_received(3);
   handler_.turn_end = nullptr;
   EXPECT_EQ(before(1'000), 1U) << "the other one does not wait for it";
@@ -208,13 +223,13 @@ TEST_F(HeldConnections, WhoAsksForLongPiecesWaitsForThemAfterwards) {
 
 TEST_F(HeldConnections, WhatTheySayAtTheEndIsHeard) {
   auto ending = connect();
-  send_many(*ending, 50);
+  send_many(*ending, 50, explain_message);
   ending.reset();  // the connection ends while much of it has not been looked at
   expect_received(50);
   ASSERT_TRUE(run_until([&] { return handler_.closed.size() == 1; }));
 
   auto broken = connect();
-  send_many(*broken, 50);
+  send_many(*broken, 50, explain_message);
   const std::uint8_t garbage[] = {0xff, 0xff, 0xff, 0xff};
   broken->send_bytes(garbage);
   ASSERT_TRUE(receive_until(*broken, [&] { return broken->ended; }));
@@ -225,7 +240,7 @@ TEST_F(HeldConnections, WhatTheySayAtTheEndIsHeard) {
 
 TEST_F(HeldConnections, TheDaemonMayStopMeanwhile) {
   auto greedy = connect();
-  send_many(*greedy, 100);
+  send_many(*greedy, 100, explain_message);
   ASSERT_TRUE(run_until([&] { return network_->stats().held > 0; }));
   stop();
   EXPECT_LT(handler_.received.size(), 100U);

@@ -16,13 +16,11 @@ class CommitGateTest : public ::testing::Test {
     store_.callback = [this](const store::CommitReport& report) { gate_.report(report); };
   }
   void take_record() {
-    Effects effects;
     Record record;
     record.kind = RecordKind::kPush;
     record.sequence = ++sequence_;
-    effects.records.push_back(record);
-    gate_.take(effects);
-    EXPECT_TRUE(effects.records.empty());
+    effects_.records.push_back(record);
+    gate_.take(effects_);
   }
   void pass(RequestId id, bool after_records) { gate_.pass({{1, id}, after_records, wire::Ok{}}); }
   void pass_push(RequestId id) { gate_.pass({{1, id}, true, wire::Pushed{}}); }
@@ -35,6 +33,7 @@ class CommitGateTest : public ::testing::Test {
   FakeStore store_;
   std::vector<Reply> sent_;
   CommitGate gate_;
+  Effects effects_;
   Sequence sequence_ = 0;
 };
 using Ids = std::vector<RequestId>;
@@ -43,7 +42,7 @@ TEST_F(CommitGateTest, WithoutRecordsNothingIsHeld) {
   pass(1, true);
   pass(2, false);
   EXPECT_EQ(sent(), (Ids{1, 2}));
-  gate_.submit();
+  gate_.submit(effects_);
   EXPECT_TRUE(store_.submitted.empty());
   EXPECT_TRUE(gate_.idle());
 }
@@ -53,7 +52,7 @@ TEST_F(CommitGateTest, AnAnswerWaitsForItsRecordsAndOthersOvertakeIt) {
   pass(1, true);
   pass(2, false);
   EXPECT_EQ(sent(), (Ids{2}));
-  gate_.submit();
+  gate_.submit(effects_);
   gate_.settle();
   EXPECT_EQ(sent(), (Ids{2}));
   EXPECT_FALSE(gate_.idle());
@@ -66,7 +65,7 @@ TEST_F(CommitGateTest, AnAnswerWaitsForItsRecordsAndOthersOvertakeIt) {
 // A push that is sent twice has its record in an earlier turn.
 TEST_F(CommitGateTest, AnAnswerWithoutARecordWaitsForEarlierOnes) {
   take_record();
-  gate_.submit();
+  gate_.submit(effects_);
   pass(7, true);
   EXPECT_TRUE(sent_.empty());
   store_.commit_all();
@@ -78,10 +77,10 @@ TEST_F(CommitGateTest, OneTurnIsOneBatchAndACommitReleasesOnlyWhatItCovers) {
   take_record();
   take_record();
   pass(1, true);
-  gate_.submit();
+  gate_.submit(effects_);
   take_record();
   pass(2, true);
-  gate_.submit();
+  gate_.submit(effects_);
   ASSERT_EQ(store_.submitted.size(), 2U);
   EXPECT_EQ(store_.submitted[0].second.records.size(), 2U);
   store_.report({store_.submitted[0].first, "", 1, 2, 0});
@@ -97,7 +96,7 @@ TEST_F(CommitGateTest, ManyAnswersAreReleasedInSlices) {
   constexpr RequestId kSlice = CommitGate::kReleasedAtOnce;
   take_record();
   for (RequestId id = 1; id <= 2 * kSlice; ++id) pass(id, true);
-  gate_.submit();
+  gate_.submit(effects_);
   store_.commit_all();
   gate_.settle();
   EXPECT_EQ(sent_.size(), kSlice);
@@ -123,18 +122,18 @@ TEST_F(CommitGateTest, ManyAnswersAreReleasedInSlices) {
 
 TEST_F(CommitGateTest, AFullQueueLosesNothingAndKeepsTheOrder) {
   take_record();
-  gate_.submit();
+  gate_.submit(effects_);
   store_.full = true;
   take_record();
   pass(1, true);
-  gate_.submit();
+  gate_.submit(effects_);
   EXPECT_FALSE(gate_.writable());
   EXPECT_NE(gate_.reason().find("full"), std::string::npos);
   // The store has room again, but what waits goes first.
   store_.full = false;
   take_record();
   pass(2, true);
-  gate_.submit();
+  gate_.submit(effects_);
   EXPECT_EQ(store_.submitted.size(), 1U);
   store_.commit_all();
   gate_.settle();
@@ -154,7 +153,7 @@ TEST_F(CommitGateTest, AFullQueueLosesNothingAndKeepsTheOrder) {
 TEST_F(CommitGateTest, AnErrorHoldsAnswersUntilTheStoreHasRecovered) {
   take_record();
   pass(1, true);
-  gate_.submit();
+  gate_.submit(effects_);
   store_.fail("no space left");
   gate_.settle();
   EXPECT_FALSE(gate_.writable());
@@ -172,7 +171,7 @@ TEST_F(CommitGateTest, APushThatWaitsIsToldOfAnErrorAndMayBeMadeAgain) {
   take_record();
   pass(1, true);
   pass_push(2);
-  gate_.submit();
+  gate_.submit(effects_);
   EXPECT_TRUE(sent_.empty());
   store_.fail("no space left");
   gate_.settle();
