@@ -62,6 +62,8 @@ class Layout {
   }
 
   std::size_t size() const { return size_; }
+  const std::uint8_t* frame() const { return frame_.data(); }
+  bool is_same(std::size_t place) const { return same_[place] != 0; }
   std::size_t payload_size() const { return size_ - kPrefix; }
 
   // Whether the payload has this layout.
@@ -164,8 +166,9 @@ class Layouts {
     add(Type::kBegin, 2);
     add(Type::kPushed, 8);
     add(Type::kGranted, 8);
+    find_type_place();
     for (const Known& known : all_) {
-      by_size_[known.layout.payload_size()].known.push_back(&known);
+      group_of(known.layout.payload_size(), known.layout.frame() + kPrefix).known.push_back(&known);
     }
   }
   Layouts(const Layouts&) = delete;
@@ -175,8 +178,8 @@ class Layouts {
   }
   // Null: none has this.
   const Known* find(std::span<const std::uint8_t> payload) const {
-    if (payload.size() >= by_size_.size()) return nullptr;
-    const Group& group = by_size_[payload.size()];
+    if (payload.size() <= type_place_ || payload.size() >= kSizes) return nullptr;
+    const Group& group = groups_[payload[type_place_] % kTypes][payload.size()];
     if (group.known.empty()) return nullptr;
     const std::size_t hint = group.latest.load(std::memory_order_relaxed);
     if (group.known[hint]->layout.matches(payload.data())) return group.known[hint];
@@ -194,7 +197,8 @@ class Layouts {
     for (unsigned set = 0; set < sets; ++set) {
       all_.push_back({type, set, Layout([&](std::uint8_t x) {
                         std::vector<std::uint8_t> frame;
-                        Encoder().append_generic(message_of(type, set, x), frame);
+                        const Message message = message_of(type, set, x);
+                        Encoder().append_generic(message.id, message.body, frame);
                         return frame;
                       })});
     }
@@ -206,7 +210,26 @@ class Layouts {
     std::vector<const Known*> known;
     mutable std::atomic<std::size_t> latest{0};  // most frames are like the one before
   };
-  std::array<Group, Layout::kBytesMax> by_size_;
+  static constexpr std::size_t kSizes = Layout::kBytesMax;
+  static constexpr std::size_t kTypes = 4;  // whose numbers follow one another
+
+  Group& group_of(std::size_t payload_size, const std::uint8_t* payload) {
+    return groups_[payload[type_place_] % kTypes][payload_size];
+  }
+  // Where all layouts have the number of the message's type.
+  void find_type_place() {
+    const auto is_it = [this](std::size_t place) {
+      return std::all_of(all_.begin(), all_.end(), [&](const Known& known) {
+        const std::size_t number = message_of(known.type, 0, 0).body.index();
+        return place < known.layout.payload_size() && known.layout.is_same(place + kPrefix) &&
+               known.layout.frame()[place + kPrefix] == number;
+      });
+    };
+    while (!is_it(type_place_)) SYNCD_CHECK(++type_place_ < kSizes);
+  }
+
+  std::size_t type_place_ = 0;  // in a payload
+  std::array<std::array<Group, kSizes>, kTypes> groups_;
 };
 
 const Layouts& layouts() {
@@ -275,27 +298,27 @@ bool decode_hot(std::span<const std::uint8_t> payload, Message& message) {
   return true;
 }
 
-bool append_hot(const Message& message, std::vector<std::uint8_t>& out) {
-  if (message.id == 0) return false;
+bool append_hot(std::uint64_t id, const Body& body, std::vector<std::uint8_t>& out) {
+  if (id == 0) return false;
   // Puts down what all four have.
   const auto begin = [&](Type type, unsigned set, std::int64_t iteration, std::uint8_t*& frame) {
     const Layout& layout = layouts().of(type, set | bit(iteration != 0, 0));
     frame = layout.append_to(out);
-    layout.set(kId, message.id, frame);
+    layout.set(kId, id, frame);
     layout.set(kIteration, iteration, frame);
     return &layout;
   };
   std::uint8_t* frame = nullptr;
-  if (const auto* granted = std::get_if<Granted>(&message.body)) {
+  if (const auto* granted = std::get_if<Granted>(&body)) {
     const Layout* layout =
         begin(Type::kGranted, bit(granted->flags != 0, 1) | bit(granted->staleness != 0, 2),
               granted->iteration, frame);
     layout->set(kFlags, granted->flags, frame);
     layout->set(kStaleness, granted->staleness, frame);
-  } else if (const auto* pushed = std::get_if<Pushed>(&message.body)) {
+  } else if (const auto* pushed = std::get_if<Pushed>(&body)) {
     begin(Type::kPushed, bit(pushed->late, 1) | bit(pushed->duplicate, 2), pushed->iteration,
           frame);
-  } else if (const auto* push = std::get_if<Push>(&message.body)) {
+  } else if (const auto* push = std::get_if<Push>(&body)) {
     const Layout* layout = begin(
         Type::kPush,
         bit(push->loss.has_value(), 1) | bit(push->samples != 0, 2) | bit(push->bytes != 0, 3),
@@ -304,7 +327,7 @@ bool append_hot(const Message& message, std::vector<std::uint8_t>& out) {
     if (push->loss) layout->set(kLoss, *push->loss, frame);
     layout->set(kSamples, push->samples, frame);
     layout->set(kBytes, push->bytes, frame);
-  } else if (const auto* asked = std::get_if<Begin>(&message.body)) {
+  } else if (const auto* asked = std::get_if<Begin>(&body)) {
     const Layout* layout = begin(Type::kBegin, 0, asked->iteration, frame);
     set_worker(*layout, asked->worker, frame);
   } else {

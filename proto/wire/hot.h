@@ -26,6 +26,6 @@ bool decode_hot(std::span<const std::uint8_t> payload, Message& message);
 
 // Appends the frame that the generic encoder makes. False, and nothing is appended: the message is
 // of another type, or its id is 0.
-bool append_hot(const Message& message, std::vector<std::uint8_t>& out);
+bool append_hot(std::uint64_t id, const Body& body, std::vector<std::uint8_t>& out);
 
 }  // namespace syncd::wire

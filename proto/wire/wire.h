@@ -393,9 +393,12 @@ class Encoder {
   Encoder& operator=(Encoder&&) noexcept;
 
   // Precondition: message.body is not Unknown.
-  void append(const Message& message, std::vector<std::uint8_t>& out);
+  void append(const Message& message, std::vector<std::uint8_t>& out) {
+    append(message.id, message.body, out);
+  }
+  void append(std::uint64_t id, const Body& body, std::vector<std::uint8_t>& out);
   // The same bytes, without the short cuts of hot.h.
-  void append_generic(const Message& message, std::vector<std::uint8_t>& out);
+  void append_generic(std::uint64_t id, const Body& body, std::vector<std::uint8_t>& out);
 
  private:
   struct Impl;

@@ -299,12 +299,13 @@ Encoder& Encoder::operator=(Encoder&& other) noexcept {
   return *this;
 }
 
-void Encoder::append(const Message& message, std::vector<std::uint8_t>& out) {
-  if (!append_hot(message, out)) append_generic(message, out);
+void Encoder::append(std::uint64_t id, const Body& body, std::vector<std::uint8_t>& out) {
+  if (!append_hot(id, body, out)) append_generic(id, body, out);
 }
 
-void Encoder::append_generic(const Message& message, std::vector<std::uint8_t>& out) {
-  SYNCD_CHECK(!std::holds_alternative<Unknown>(message.body));
+void Encoder::append_generic(std::uint64_t id, const Body& message,
+                             std::vector<std::uint8_t>& out) {
+  SYNCD_CHECK(!std::holds_alternative<Unknown>(message));
   Builder& b = impl_->builder;
   b.Clear();
   std::visit(
@@ -312,12 +313,12 @@ void Encoder::append_generic(const Message& message, std::vector<std::uint8_t>& 
         using Plain = std::decay_t<decltype(body)>;
         if constexpr (!std::is_same_v<Plain, Unknown>) {
           const auto table = write(b, body);
-          const auto root = fb::CreateMessage(b, message.id, body_type(table), table.Union());
+          const auto root = fb::CreateMessage(b, id, body_type(table), table.Union());
           b.FinishSizePrefixed(root, fb::MessageIdentifier());
           out.insert(out.end(), b.GetBufferPointer(), b.GetBufferPointer() + b.GetSize());
         }
       },
-      message.body);
+      message);
 }
 
 }  // namespace syncd::wire

@@ -179,6 +179,14 @@ void Engine::take_snapshot(Job& job, Effects& effects) {
   job.snapshot_taken();
 }
 
+void Engine::take_snapshots(std::span<const JobId> jobs, Effects& effects) {
+  effects.clear();
+  for (const JobId id : jobs) {
+    const auto it = jobs_.find(id);
+    if (it != jobs_.end() && it->second->tail() > 0) take_snapshot(*it->second, effects);
+  }
+}
+
 // O(jobs), and seldom: it takes away more than so many mean tails.
 void Engine::shorten_tails(Effects& effects) {
   const std::uint64_t mean = std::max<std::uint64_t>(tails_ / jobs_.size(), 1);

@@ -94,6 +94,9 @@ class Engine {
   // disconnected, and has its job's worker_grace to come back.
   void finish_restore(Micros now);
 
+  // Of the jobs among these that there are: their records so far need no replay then.
+  void take_snapshots(std::span<const JobId> jobs, Effects& effects);
+
   // What restore() would need to build the job as it is now. False: unknown job.
   bool snapshot(JobId job, JobSnapshot& out) const;
 

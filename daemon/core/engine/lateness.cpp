@@ -9,10 +9,19 @@
 namespace syncd {
 namespace {
 
-// Of an even number the upper one of the two in the middle. Reorders them.
-Micros median(Micros* first, std::uint32_t count) {
-  std::nth_element(first, first + count / 2, first + count);
-  return first[count / 2];
+// The median of the distances of sorted numbers from their own median: they grow to both sides of
+// it, so that the smaller ones come first when the two sides are merged.
+Micros spread_of(const Micros* sorted, std::uint32_t count) {
+  const std::uint32_t middle = count / 2;
+  const Micros median = sorted[middle];
+  std::uint32_t below = middle, above = middle;  // [below, above) are looked at
+  Micros distance = 0;
+  for (std::uint32_t seen = 0; seen <= middle; ++seen) {
+    const bool takes_above =
+        below == 0 || (above < count && sorted[above] - median < median - sorted[below - 1]);
+    distance = takes_above ? sorted[above++] - median : median - sorted[--below];
+  }
+  return distance;
 }
 
 // Spans are within kSpanMax by far, so that no sum overflows.
@@ -27,18 +36,27 @@ Micros within(Micros value, Micros floor, Micros ceiling, Micros median_us) {
 }  // namespace
 
 void RecentSpans::add(Micros span_us) {
-  spans_[next_] = std::clamp<Micros>(span_us, 0, limits::kSpanMax);
+  span_us = std::clamp<Micros>(span_us, 0, limits::kSpanMax);
+  Micros* place = sorted_.data() + count_;
+  if (count_ == limits::kSpansKept) {
+    place = std::lower_bound(sorted_.data(), sorted_.data() + count_, spans_[next_]);
+  } else {
+    ++count_;
+  }
+  // From the place that is free to the one that keeps the order.
+  const Micros* end = sorted_.data() + count_;
+  for (; place + 1 < end && place[1] < span_us; ++place) place[0] = place[1];
+  for (; place > sorted_.data() && place[-1] > span_us; --place) place[0] = place[-1];
+  *place = span_us;
+  spans_[next_] = span_us;
   next_ = (next_ + 1) % limits::kSpansKept;
-  count_ = std::min(count_ + 1, limits::kSpansKept);
   if (count_ < limits::kSpansFewest) return;
   if (looked_at_ > 0 && ++since_look_ < limits::kSpansPerLook) return;
   since_look_ = 0;
   looked_at_ = count_;
   ++looks_;
-  std::array<Micros, limits::kSpansKept> sorted = spans_;
-  median_us_ = median(sorted.data(), count_);
-  for (std::uint32_t i = 0; i < count_; ++i) sorted[i] = std::abs(sorted[i] - median_us_);
-  spread_us_ = median(sorted.data(), count_);
+  median_us_ = sorted_[count_ / 2];  // of an even number the upper one of the two in the middle
+  spread_us_ = spread_of(sorted_.data(), count_);
 }
 
 Lateness lateness(const JobSpec& spec, const RecentSpans& spans) {

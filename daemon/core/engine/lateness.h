@@ -32,9 +32,10 @@ class RecentSpans {
   std::uint32_t looked_at() const { return looked_at_; }  // so many spans it was
 
  private:
-  std::array<Micros, limits::kSpansKept> spans_{};
-  std::uint32_t count_ = 0;  // in the window
-  std::uint32_t next_ = 0;   // where the next one goes
+  std::array<Micros, limits::kSpansKept> spans_{};   // as they came, in a ring
+  std::array<Micros, limits::kSpansKept> sorted_{};  // the same
+  std::uint32_t count_ = 0;                          // in the window
+  std::uint32_t next_ = 0;                           // where the next one goes
   std::uint32_t since_look_ = 0;
   std::uint32_t looked_at_ = 0;
   std::uint32_t looks_ = 0;

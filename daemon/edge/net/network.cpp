@@ -295,7 +295,7 @@ void Network::shake_hands(Connection& connection, const wire::Message& message) 
       {{"client", hello->client_name},
        {"version", hello->client_version},
        {"identity", connection.identity.text()}});
-  append(connection, {message.id, std::get<wire::Welcome>(answer)});
+  append(connection, message.id, std::get<wire::Welcome>(answer));
 }
 
 bool Network::admit(Connection& connection, const wire::Hello& hello) {
@@ -361,16 +361,15 @@ void Network::dispatch(Connection& connection) {
       handler_.on_message(connection.id(), std::move(message_));
       break;
     case Route::kHeartbeat:
-      append(connection, {message_.id, wire::HeartbeatAck{}});
+      append(connection, message_.id, wire::HeartbeatAck{});
       break;
     case Route::kIgnore:
       break;
     case Route::kUnsupported:
-      append(connection,
-             {message_.id,
-              wire::Error{Status::kUnsupported,
-                          "this daemon does not know requests of type " +
-                              std::to_string(std::get<wire::Unknown>(message_.body).type)}});
+      append(connection, message_.id,
+             wire::Error{Status::kUnsupported,
+                         "this daemon does not know requests of type " +
+                             std::to_string(std::get<wire::Unknown>(message_.body).type)});
       break;
     case Route::kBroken:
       fail(connection, Status::kProtocol, error_);
@@ -385,15 +384,16 @@ void Network::on_broken(Connection& connection, Status status, const std::string
 // ---- frames out
 // -------------------------------------------------------------------------------------
 
-void Network::send(ConnectionId id, const wire::Message& message) {
-  Connection* connection = find(id);
-  if (connection != nullptr && connection->usable()) append(*connection, message);
+void Network::send(ConnectionId to, RequestId id, const wire::Body& body) {
+  Connection* connection = find(to);
+  if (connection != nullptr && connection->usable()) append(*connection, id, body);
 }
 
-void Network::append(Connection& connection, const wire::Message& message) {
+void Network::append(Connection& connection, RequestId id, const wire::Body& body) {
   std::vector<std::uint8_t>& out = connection.out();
   const std::size_t before = out.size();
-  encoder_.append(message, out);
+  const std::size_t capacity = out.capacity();
+  encoder_.append(id, body, out);
   const std::size_t payload = out.size() - before - sizeof(std::uint32_t);
   if (payload > options_.connection.frame_bytes_max) {
     const std::string text = "the answer has " + std::to_string(payload) +
@@ -401,9 +401,9 @@ void Network::append(Connection& connection, const wire::Message& message) {
                              std::to_string(options_.connection.frame_bytes_max) +
                              " that a frame may have: ask for less at once";
     out.resize(before);
-    encoder_.append({message.id, wire::Error{Status::kLimit, text}}, out);
+    encoder_.append(id, wire::Error{Status::kLimit, text}, out);
     log(LogLevel::kWarn, "answer_too_large", &connection,
-        {{"type", std::string(wire::body_name(message.body))}, {"bytes", std::to_string(payload)}});
+        {{"type", std::string(wire::body_name(body))}, {"bytes", std::to_string(payload)}});
   }
   ++stats_.frames_out;
   stats_.bytes_out += out.size() - before;
@@ -416,7 +416,7 @@ void Network::append(Connection& connection, const wire::Message& message) {
         LogLevel::kWarn);
     return;
   }
-  on_buffered(connection);
+  if (out.capacity() != capacity) on_buffered(connection);
   if (connection.usable()) on_output(connection);
 }
 

@@ -151,7 +151,10 @@ class Network final : private ConnectionHost {
   // write. A connection that is gone, or that never was, is skipped. A client that has let more
   // than outbound_bytes_max pile up is disconnected. A message that does not fit a frame is
   // replaced by an Error LIMIT with the same id.
-  void send(ConnectionId connection, const wire::Message& message);
+  void send(ConnectionId connection, const wire::Message& message) {
+    send(connection, message.id, message.body);
+  }
+  void send(ConnectionId connection, RequestId id, const wire::Body& body);
   // A line about what clients can bring about as often as they like, as most of the network's own
   // are. Of one event kWarnLinesPerSecond are written in a second, and then one line
   // log_lines_left_out that says how many more there were, which stand at kDebug.
@@ -209,7 +212,7 @@ class Network final : private ConnectionHost {
   bool decode(Connection& connection, std::span<const std::uint8_t> payload);
   void shake_hands(Connection& connection, const wire::Message& message);
   void dispatch(Connection& connection);
-  void append(Connection& connection, const wire::Message& message);
+  void append(Connection& connection, RequestId id, const wire::Body& body);
   void fail(Connection& connection, Status status, const std::string& text,
             Refusal why = Refusal::kProtocol);
   void end(Connection& connection, const std::string& reason, LogLevel level);

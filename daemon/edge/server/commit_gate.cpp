@@ -64,10 +64,15 @@ void CommitGate::submit(Effects& effects) {
   store::Batch batch;
   batch.records.swap(effects.records);
   batch.snapshots.swap(open_snapshots_);
-  // About as many come next: growing step by step would move each of them several times.
-  effects.records.reserve(open_records_);
-  open_records_ = 0;
-  if (backlog_.empty() && store_.submit(submitted_, std::move(batch))) return;
+  const std::size_t about_as_many = std::exchange(open_records_, 0);
+  if (backlog_.empty() && store_.submit(submitted_, std::move(batch))) {
+    // A store that is done with it leaves the memory. NOLINTNEXTLINE(bugprone-use-after-move)
+    if (batch.records.capacity() > effects.records.capacity()) effects.records.swap(batch.records);
+    effects.records.clear();
+    // Growing step by step would move each of them several times.
+    effects.records.reserve(about_as_many);
+    return;
+  }
   // A batch that submit() refuses is untouched. NOLINTNEXTLINE(bugprone-use-after-move)
   backlog_.push_back({submitted_, std::move(batch)});
 }
@@ -86,6 +91,7 @@ void CommitGate::report(const store::CommitReport& report) {
     if (removed.first == 0) ++figures_.jobs_removed;
     removed_.push_back(removed);
   }
+  wanted_.insert(wanted_.end(), report.wants_snapshot.begin(), report.wants_snapshot.end());
   if (!report.removed.empty()) {
     // No commit.
   } else if (report.error.empty()) {
@@ -101,6 +107,11 @@ void CommitGate::report(const store::CommitReport& report) {
 std::vector<store::Removed> CommitGate::take_removed() {
   const std::lock_guard lock(mutex_);
   return std::exchange(removed_, {});
+}
+
+std::vector<JobId> CommitGate::take_wanted() {
+  const std::lock_guard lock(mutex_);
+  return std::exchange(wanted_, {});
 }
 
 StoreFigures CommitGate::figures() {

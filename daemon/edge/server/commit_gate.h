@@ -73,6 +73,9 @@ class CommitGate {
   // What retention has removed since the last call.
   std::vector<store::Removed> take_removed();
 
+  // Of which jobs the store wants snapshots; none are named twice.
+  std::vector<JobId> take_wanted();
+
   // Whether the store takes records now, and if not, why.
   bool writable() const { return backlog_.empty() && store_error_.empty(); }
   std::string reason() const;  // may name paths: for administrators
@@ -131,6 +134,7 @@ class CommitGate {
   std::string reported_error_;
   std::exception_ptr failure_;
   std::vector<store::Removed> removed_;
+  std::vector<JobId> wanted_;
 };
 
 }  // namespace syncd::server

@@ -29,7 +29,7 @@ Core::Core(EngineOptions options, store::Store& store, Host& host)
       host_(host),
       engine_(with_durability(std::move(options), store)),
       gate_(store, [this](Reply&& reply) {
-        host_.send(reply.to.connection, {reply.to.request, std::move(reply.body)});
+        host_.send_answer(reply.to.connection, reply.to.request, std::move(reply.body));
       }) {
   effects_.keeps_records = true;
 }
@@ -154,7 +154,7 @@ void Core::end_turn() {
   do {
     gate_.submit(effects_);
     settle();  // a store that commits at once has done so already
-  } while (tell_store_state());
+  } while (tell_store_state() || take_wanted_snapshots());
   tell_removed();
 }
 
@@ -195,6 +195,15 @@ void Core::note_standstill(Micros at) {
   const Micros since = std::min(gate_.waits_since(), refuses_since);
   if (since == kNever || at - since <= kStandstillUs) return;
   engine_.store_stood(since + kStandstillUs, at);
+}
+
+// True if there are some to hand over.
+bool Core::take_wanted_snapshots() {
+  const std::vector<JobId> wanted = gate_.take_wanted();
+  if (wanted.empty()) return false;
+  engine_.take_snapshots(wanted, effects_);
+  apply();
+  return true;
 }
 
 void Core::tell_removed() {

@@ -29,6 +29,10 @@ class Core {
     virtual Micros now() const = 0;
     // To one client; a connection that is gone is skipped. With id 0 a notification.
     virtual void send(ConnectionId connection, wire::Message&& message) = 0;
+    // The same in its parts.
+    virtual void send_answer(ConnectionId connection, RequestId id, wire::Body&& body) {
+      send(connection, {id, std::move(body)});
+    }
     // Runs it on any thread, and hands the result to Core::on_plan(), once.
     virtual void start_plan(Plan&& plan) = 0;
     virtual void log(LogLine&& line) = 0;
@@ -103,6 +107,7 @@ class Core {
   Micros standstill_at() const;
   void tell_standstill(Micros at);
   void tell_removed();
+  bool take_wanted_snapshots();
 
   store::Store& store_;
   Host& host_;

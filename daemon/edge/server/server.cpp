@@ -208,13 +208,17 @@ Micros Server::at(std::uint64_t monotonic_ns) const {
 }
 
 void Server::send(ConnectionId connection, wire::Message&& message) {
-  end_audit({connection, message.id}, message.body);
-  auto* error = std::get_if<wire::Error>(&message.body);
+  send_answer(connection, message.id, std::move(message.body));
+}
+
+void Server::send_answer(ConnectionId connection, RequestId id, wire::Body&& body) {
+  end_audit({connection, id}, body);
+  auto* error = std::get_if<wire::Error>(&body);
   if (error != nullptr && error->status == Status::kStore && may_see_paths(connection)) {
     const std::string reason = core_.store_reason();
     if (!reason.empty()) error->message += " (" + reason + ")";
   }
-  network_.send(connection, message);
+  network_.send(connection, id, body);
 }
 
 bool Server::reload(std::string& error) {

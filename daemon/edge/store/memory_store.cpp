@@ -1,5 +1,9 @@
 // A store that lives as long as the process: for tests and `--store memory`. Commits at once,
 // within submit(), on the caller's thread; a mutex lets read() come from another.
+//
+// It keeps what fits kMemoryStoreBytesMax. Beyond that it drops records that a restart would not
+// need, those before a job's latest snapshot, of the jobs that have most of them first; and it asks
+// for snapshots where that is not enough. A job's creation and its latest snapshot stay.
 #include <algorithm>
 #include <deque>
 #include <map>
@@ -12,21 +16,144 @@
 namespace syncd::store {
 namespace {
 
+// A push as it is kept: without the fields that a push does not use, which are most of a Record.
+struct KeptPush {
+  explicit KeptPush(const Record& r)
+      : sequence(r.sequence),
+        time_us(r.time_us),
+        epoch(r.epoch),
+        incarnation(r.incarnation),
+        iteration(r.iteration),
+        clock(r.clock),
+        base(r.base),
+        span_us(r.span_us),
+        waited_us(r.waited_us),
+        staleness(r.staleness),
+        loss(r.loss.value_or(0)),
+        samples(r.samples),
+        bytes(r.bytes),
+        wasted_us(r.wasted_us),
+        rank(static_cast<Rank>(r.rank)),
+        restarts(r.restarts),
+        has_loss(r.loss.has_value()),
+        late(r.late),
+        declined(r.declined) {}
+
+  Record record(JobId job) const {
+    Record r;
+    r.kind = RecordKind::kPush;
+    r.job = job;
+    r.sequence = sequence;
+    r.time_us = time_us;
+    r.epoch = epoch;
+    r.rank = rank;
+    r.incarnation = incarnation;
+    r.iteration = iteration;
+    r.clock = clock;
+    r.base = base;
+    r.late = late;
+    r.span_us = span_us;
+    r.waited_us = waited_us;
+    r.staleness = staleness;
+    if (has_loss) r.loss = loss;
+    r.samples = samples;
+    r.bytes = bytes;
+    r.restarts = restarts;
+    r.wasted_us = wasted_us;
+    r.declined = declined;
+    return r;
+  }
+
+  Sequence sequence;
+  Micros time_us;
+  Epoch epoch;
+  Incarnation incarnation;
+  Iteration iteration;
+  Clock clock, base;
+  Micros span_us, waited_us;
+  std::int64_t staleness;
+  double loss;
+  std::uint64_t samples, bytes;
+  Micros wasted_us;
+  Rank rank;
+  std::uint32_t restarts;
+  bool has_loss, late, declined;
+};
+
+// The records of one job: pushes, and all others, both in sequence.
+class History {
+ public:
+  void add(Record&& record) {
+    if (record.kind == RecordKind::kPush) {
+      pushes_.emplace_back(record);
+      bytes_ += sizeof(KeptPush);
+      return;
+    }
+    if (record.kind == RecordKind::kJobCreated && created_.kind == RecordKind::kNone) {
+      created_ = record;
+      bytes_ += weight(record);
+    }
+    bytes_ += weight(record);
+    others_.push_back(std::move(record));
+  }
+
+  const Record& created() const { return created_; }
+  std::size_t bytes() const { return bytes_; }
+  Sequence first() const { return first_; }
+
+  // f(record) for all from a sequence on, in order, until it returns false.
+  template <class F>
+  void walk(JobId job, Sequence from, F f) const {
+    const auto before = [](const auto& one, Sequence sequence) { return one.sequence < sequence; };
+    auto push = std::lower_bound(pushes_.begin(), pushes_.end(), from, before);
+    auto other = std::lower_bound(others_.begin(), others_.end(), from, before);
+    while (push != pushes_.end() || other != others_.end()) {
+      const bool is_push =
+          other == others_.end() || (push != pushes_.end() && push->sequence < other->sequence);
+      if (!(is_push ? f((push++)->record(job)) : f(*other++))) return;
+    }
+  }
+
+  // How many records there are before this one.
+  std::uint64_t count_before(Sequence sequence) const {
+    return sequence > first_ ? sequence - first_ : 0;
+  }
+  void drop_before(Sequence sequence) {
+    for (; !pushes_.empty() && pushes_.front().sequence < sequence; pushes_.pop_front()) {
+      bytes_ -= sizeof(KeptPush);
+    }
+    for (; !others_.empty() && others_.front().sequence < sequence; others_.pop_front()) {
+      bytes_ -= weight(others_.front());
+    }
+    first_ = std::max(first_, sequence);
+  }
+
+ private:
+  // Deques, because a history that has grown to a million records must not be moved as it grows on.
+  std::deque<KeptPush> pushes_;
+  std::deque<Record> others_;
+  Record created_;
+  std::size_t bytes_ = 0;
+  Sequence first_ = 1;
+};
+
 class MemoryStore final : public Store {
  public:
+  explicit MemoryStore(std::size_t bytes_max) : bytes_max_(bytes_max) {}
+
   bool load_each(const TakeJob& take, std::string& error) override {
     const std::lock_guard lock(mutex_);
-    for (const auto& [id, history] : histories_) {
+    for (const auto& [id, kept] : jobs_) {
       RecoveredJob job;
-      const auto snapshot = snapshots_.find(id);
       Sequence after = 0;
-      if (snapshot != snapshots_.end()) {
-        job.snapshot = snapshot->second;
-        after = snapshot->second.sequence;
+      if (kept.snapshot.sequence > 0) {
+        job.snapshot = kept.snapshot;
+        after = kept.snapshot.sequence;
       }
-      for (const Record& record : history) {
-        if (record.sequence > after) job.records.push_back(record);
-      }
+      kept.history.walk(id, after + 1, [&](const Record& record) {
+        job.records.push_back(record);
+        return true;
+      });
       if (!take(std::move(job), error)) return false;
     }
     return true;
@@ -35,18 +162,39 @@ class MemoryStore final : public Store {
   void start(CommitCallback callback) override { callback_ = std::move(callback); }
 
   bool submit(Ticket ticket, Batch&& batch) override {
-    const std::uint64_t count = batch.records.size();
+    CommitReport report;
+    report.committed = ticket;
+    report.batches = 1;
+    report.records = batch.records.size();
+    std::vector<Removed> removed;
     {
       const std::lock_guard lock(mutex_);
+      Kept* kept = nullptr;
+      JobId of = 0;
       for (Record& record : batch.records) {
-        histories_[record.job].push_back(std::move(record));
+        if (kept == nullptr || record.job != of) kept = &jobs_[of = record.job];
+        bytes_ -= kept->history.bytes();
+        kept->history.add(std::move(record));
+        bytes_ += kept->history.bytes();
       }
       for (JobSnapshot& snapshot : batch.snapshots) {
-        const JobId id = snapshot.created.job;
-        snapshots_[id] = std::move(snapshot);
+        Kept& job = jobs_[snapshot.created.job];
+        bytes_ += weight(snapshot) - (job.snapshot.sequence > 0 ? weight(job.snapshot) : 0);
+        job.snapshot = std::move(snapshot);
+      }
+      // Whoever submits may use the memory again.
+      batch.records.clear();
+      if (bytes_ > next_look_) make_room(removed, report.wants_snapshot);
+    }
+    if (callback_) {
+      callback_(report);
+      if (!removed.empty()) {
+        CommitReport about;
+        about.committed = ticket;
+        about.removed = std::move(removed);
+        callback_(about);
       }
     }
-    if (callback_) callback_(CommitReport{ticket, {}, 1, count, 0});
     return true;
   }
 
@@ -56,34 +204,36 @@ class MemoryStore final : public Store {
             ReadResult& result, std::string&) override {
     const std::lock_guard lock(mutex_);
     result = {};
-    const auto history = histories_.find(job);
-    if (history == histories_.end()) {
+    const auto found = jobs_.find(job);
+    if (found == jobs_.end()) {
       result.first_sequence = 0;
       return true;
     }
+    const History& history = found->second.history;
+    result.first_sequence = history.first();
     RecordEncoder encoder;
     std::size_t bytes = 0;
-    auto it = std::lower_bound(
-        history->second.begin(), history->second.end(), from,
-        [](const Record& record, Sequence sequence) { return record.sequence < sequence; });
-    for (; it != history->second.end(); ++it) {
-      const auto encoded = encoder.encode(*it);
+    history.walk(job, from, [&](const Record& record) {
+      const auto encoded = encoder.encode(record);
       const bool full = result.records.size() >= records_max || bytes + encoded.size() > bytes_max;
       if (full && !result.records.empty()) {
-        result.next_sequence = it->sequence;
-        break;
+        result.next_sequence = record.sequence;
+        return false;
       }
       bytes += encoded.size();
-      result.records.push_back({it->sequence, {encoded.begin(), encoded.end()}});
-    }
+      result.records.push_back({record.sequence, {encoded.begin(), encoded.end()}});
+      return true;
+    });
     return true;
   }
 
   bool jobs(std::vector<Record>& created, std::string&) override {
     const std::lock_guard lock(mutex_);
     created.clear();
-    for (const auto& [id, history] : histories_) {
-      if (!history.empty()) created.push_back(history.front());
+    for (const auto& [id, kept] : jobs_) {
+      if (kept.history.created().kind != RecordKind::kNone) {
+        created.push_back(kept.history.created());
+      }
     }
     return true;
   }
@@ -92,18 +242,56 @@ class MemoryStore final : public Store {
   std::string describe() const override { return "memory"; }
 
  private:
+  struct Kept {
+    History history;
+    JobSnapshot snapshot;  // with sequence 0: there is none yet
+  };
+
+  // Down to three quarters, so that it is seldom done; where that cannot be reached, it is tried
+  // again after a sixteenth more. O(jobs).
+  void make_room(std::vector<Removed>& removed, std::vector<JobId>& wants_snapshot) {
+    drop_what_can_be(removed, wants_snapshot);
+    next_look_ = std::max(bytes_max_, bytes_ + bytes_max_ / 16);
+  }
+  void drop_what_can_be(std::vector<Removed>& removed, std::vector<JobId>& wants_snapshot) {
+    const std::size_t enough = bytes_max_ / 4 * 3;
+    std::vector<std::pair<std::uint64_t, JobId>> most;
+    for (const auto& [id, kept] : jobs_) {
+      const std::uint64_t count = kept.history.count_before(kept.snapshot.sequence + 1);
+      if (kept.snapshot.sequence > 0 && count > 0) most.emplace_back(count, id);
+    }
+    std::sort(most.rbegin(), most.rend());
+    for (const auto& [count, id] : most) {
+      if (bytes_ <= enough) return;
+      Kept& kept = jobs_.at(id);
+      bytes_ -= kept.history.bytes();
+      kept.history.drop_before(kept.snapshot.sequence + 1);
+      bytes_ += kept.history.bytes();
+      removed.push_back({id, count, kept.history.first(), {}});
+    }
+    if (bytes_ <= enough) return;
+    // What is left are the tails.
+    most.clear();
+    for (const auto& [id, kept] : jobs_) most.emplace_back(kept.history.bytes(), id);
+    const std::size_t asked = std::min<std::size_t>(most.size(), kSnapshotsAtOnce);
+    std::partial_sort(most.begin(), most.begin() + static_cast<std::ptrdiff_t>(asked), most.end(),
+                      std::greater<>());
+    for (std::size_t i = 0; i < asked; ++i) wants_snapshot.push_back(most[i].second);
+  }
+  static constexpr std::size_t kSnapshotsAtOnce = 64;
+
+  const std::size_t bytes_max_;
   std::mutex mutex_;
-  // A deque, because a history that has grown to a million records must not be moved as it grows
-  // on.
-  std::map<JobId, std::deque<Record>> histories_;
-  std::map<JobId, JobSnapshot> snapshots_;
+  std::map<JobId, Kept> jobs_;
+  std::size_t bytes_ = 0;  // of all of them
+  std::size_t next_look_ = bytes_max_;
   CommitCallback callback_;
 };
 
 }  // namespace
 
-std::unique_ptr<Store> make_memory_store() {
-  return std::make_unique<MemoryStore>();
+std::unique_ptr<Store> make_memory_store(std::size_t bytes_max) {
+  return std::make_unique<MemoryStore>(bytes_max);
 }
 
 }  // namespace syncd::store

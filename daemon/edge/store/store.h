@@ -61,8 +61,9 @@ struct Batch {
   std::vector<JobSnapshot> snapshots;  // each takes the place of the job's earlier one
 };
 
-// What a batch takes in memory, which the queue's limit is about: all that its structs, strings and
-// lists hold.
+// What they take in memory, which limits are about: all that structs, strings and lists hold.
+std::size_t weight(const Record& record);
+std::size_t weight(const JobSnapshot& snapshot);
 std::size_t weight(const Batch& batch);
 
 // What the writer tells. The callback is called on the writer thread, or, by a store that has none
@@ -74,6 +75,7 @@ struct CommitReport {
   std::uint64_t records = 0;
   std::int64_t commit_us = 0;  // what the commit took
   std::vector<Removed> removed = {};
+  std::vector<JobId> wants_snapshot = {};  // of these jobs, so that it can let go of their records
   std::exception_ptr failure =
       {};  // an exception has ended the writer: there is no commit any more
 };
@@ -133,7 +135,8 @@ class Store {
   virtual void start(CommitCallback callback) = 0;
 
   // Queues a batch without blocking. Tickets must rise. False: the queue is full; `batch` is then
-  // untouched, so that the caller can keep it and try again after a commit.
+  // untouched, so that the caller can keep it and try again after a commit. True: what is left of
+  // its lists has no meaning but their memory, which the caller may use again.
   virtual bool submit(Ticket ticket, Batch&& batch) = 0;
 
   // Blocks until everything submitted is committed, or has failed, or `timeout_us` has passed;
@@ -162,7 +165,9 @@ class Store {
   virtual std::string describe() const = 0;  // the path, or "memory"
 };
 
-std::unique_ptr<Store> make_memory_store();
+// Of all jobs together; 900,000 pushes.
+inline constexpr std::size_t kMemoryStoreBytesMax = std::size_t{128} << 20;
+std::unique_ptr<Store> make_memory_store(std::size_t bytes_max = kMemoryStoreBytesMax);
 
 // Opens (or creates) a store directory. Null on failure: not writable, in use by another process,
 // written by a newer version, damaged.
