@@ -32,6 +32,9 @@ enum Value : std::size_t {
 };
 constexpr std::array<std::size_t, kValues> kSizeOf = {8, 4, 4, 8, 8, 8, 8, 8, 8, 4, 8};
 
+// Two words that are looked at as one, where the processor can.
+typedef std::uint64_t Chunk __attribute__((vector_size(16)));
+
 class Layout {
  public:
   static constexpr std::size_t kBytesMax = 136;  // with the prefix, in whole words
@@ -44,6 +47,7 @@ class Layout {
     const std::vector<std::uint8_t> one = encode(0x50);
     const std::vector<std::uint8_t> other = encode(0xa0);
     SYNCD_CHECK(one.size() == other.size() && one.size() <= kBytesMax);
+    SYNCD_CHECK(one.size() >= kPrefix + sizeof(Chunk));
     size_ = one.size();
     std::copy(one.begin(), one.end(), frame_.begin());
     std::fill(same_.begin(), same_.begin() + static_cast<std::ptrdiff_t>(size_), 0xff);
@@ -68,17 +72,15 @@ class Layout {
 
   // Whether the payload has this layout.
   bool matches(const std::uint8_t* payload) const {
-    std::size_t at = kPrefix;
-    for (; at + 8 <= size_; at += 8) {
-      if (((load<std::uint64_t>(payload + at - kPrefix) ^ load<std::uint64_t>(&frame_[at])) &
-           load<std::uint64_t>(&same_[at])) != 0) {
-        return false;
-      }
-    }
-    for (; at < size_; ++at) {
-      if (((payload[at - kPrefix] ^ frame_[at]) & same_[at]) != 0) return false;
-    }
-    return true;
+    Chunk differs{};
+    const auto look = [&](std::size_t at) {
+      differs |= (load<Chunk>(payload + at - kPrefix) ^ load<Chunk>(&frame_[at])) &
+                 load<Chunk>(&same_[at]);
+    };
+    const std::size_t last = size_ - sizeof(Chunk);
+    for (std::size_t at = kPrefix; at < last; at += sizeof(Chunk)) look(at);
+    look(last);  // with some that were looked at already
+    return (differs[0] | differs[1]) == 0;
   }
 
   bool has(Value value) const { return at_[value] != 0; }
@@ -232,9 +234,17 @@ class Layouts {
   std::array<std::array<Group, kSizes>, kTypes> groups_;
 };
 
-const Layouts& layouts() {
+const Layouts& make_layouts() {
   static const Layouts all;
   return all;
+}
+
+// The initializer of the static one takes its time to find out that it has run.
+inline const Layouts& layouts() {
+  static std::atomic<const Layouts*> made{nullptr};
+  const Layouts* all = made.load(std::memory_order_acquire);
+  if (all == nullptr) made.store(all = &make_layouts(), std::memory_order_release);
+  return *all;
 }
 
 WorkerRef worker_of(const Layout& layout, const std::uint8_t* payload) {

@@ -81,6 +81,10 @@ struct Effects {
   // Empties everything and keeps the memory, so that a loop over events does not allocate.
   void clear() {
     if (!keeps_records) records.clear();
+    if (replies.empty() && notifications.empty() && snapshots.empty() && plans.empty() &&
+        log.empty()) {
+      return;
+    }
     snapshots.clear();
     replies.clear();
     notifications.clear();

@@ -138,7 +138,7 @@ void Engine::step_by(void (Job::*method)(const Caller&, const Body&), const Call
   } else {
     route(method, caller, body, effects);
   }
-  finish(effects);
+  if (must_finish()) finish(effects);
 }
 
 void Engine::push(const Caller& caller, const wire::Push& push, Micros now, Effects& effects) {
@@ -163,7 +163,6 @@ void Engine::tick(Micros now, Effects& effects, std::size_t timers_max) {
 }
 
 void Engine::finish(Effects& effects) {
-  if (touched_.empty() && tails_ <= limits::kReplayFactor * options_.snapshot_every_records) return;
   std::sort(touched_.begin(), touched_.end());
   touched_.erase(std::unique(touched_.begin(), touched_.end()), touched_.end());
   for (const JobId id : touched_) {

@@ -166,6 +166,9 @@ class Engine {
   bool store_refuses(const Caller& caller, Effects& effects) const;
   // The job of this name; 0 if there is none, which the caller has then been told.
   JobId named(const Caller& caller, const std::string& name, Effects& effects) const;
+  bool must_finish() const {
+    return !touched_.empty() || tails_ > limits::kReplayFactor * options_.snapshot_every_records;
+  }
   void finish(Effects& effects);
   void take_snapshot(Job& job, Effects& effects);
   void shorten_tails(Effects& effects);

@@ -252,10 +252,6 @@ std::string Admission::may_not_use(const Identity& identity, const std::string& 
   return "'" + identity.text() + "' may not use job '" + job + "' (auth.allow)";
 }
 
-bool Admission::is_admin(const Identity& identity) const {
-  return (rules_.admin.empty() && rules_.allow.empty()) || is_named_admin(identity);
-}
-
 bool Admission::is_named_admin(const Identity& identity) const {
   if (identity.is_owner) return true;
   return std::any_of(rules_.admin.begin(), rules_.admin.end(),

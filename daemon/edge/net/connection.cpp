@@ -165,9 +165,9 @@ std::span<const std::uint8_t> Connection::consume_in_place(std::span<const std::
     const std::size_t length = length_prefix(bytes);
     const auto after_prefix = bytes.subspan(sizeof(std::uint32_t));
     if (length == 0 || length > frame_bytes_max() || length > after_prefix.size()) break;
-    host_.on_payload(*this, after_prefix.first(length));
+    const bool charged = host_.on_payload(*this, after_prefix.first(length));
     bytes = after_prefix.subspan(length);
-    hold_if_due();
+    if (charged) hold_if_due();
   }
   return bytes;
 }
@@ -187,8 +187,7 @@ void Connection::consume_partial() {
   while (usable() && !held_) {
     switch (partial_.next(payload, error)) {
       case wire::FrameSplitter::Result::kFrame:
-        host_.on_payload(*this, payload);
-        hold_if_due();
+        if (host_.on_payload(*this, payload)) hold_if_due();
         break;
       case wire::FrameSplitter::Result::kError:
         host_.on_broken(*this, Status::kProtocol, error);

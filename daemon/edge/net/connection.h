@@ -29,8 +29,8 @@ class ConnectionHost {
   virtual std::span<std::uint8_t> read_buffer() = 0;
   // Likewise for what a TLS connection's bytes say.
   virtual std::vector<std::uint8_t>& plain_buffer() = 0;
-  // One whole frame, valid during the call.
-  virtual void on_payload(Connection& connection, std::span<const std::uint8_t> payload) = 0;
+  // One whole frame, valid during the call. Whether must_wait() is to be asked after it.
+  virtual bool on_payload(Connection& connection, std::span<const std::uint8_t> payload) = 0;
   // All whole frames of what was read have been handed over, or as many as it may have now.
   virtual void on_read_end(Connection& connection) { (void)connection; }
   // Whether it has had its part of this turn: it reads no further until resume().

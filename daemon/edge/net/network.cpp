@@ -174,33 +174,35 @@ void Network::resume_accepting() {
 // ---- frames in
 // --------------------------------------------------------------------------------------
 
-void Network::on_payload(Connection& connection, std::span<const std::uint8_t> payload) {
+bool Network::on_payload(Connection& connection, std::span<const std::uint8_t> payload) {
   ++stats_.frames_in;
   stats_.bytes_in += payload.size() + sizeof(std::uint32_t);
   if (connection.client_share == nullptr) {
     if (decode(connection, payload)) shake_hands(connection, message_);
-    return;
+    return true;
   }
-  if (take_hot(connection, payload)) return;
+  std::uint64_t id = 0;
+  const wire::Hot kind = wire::read_hot(payload, id, push_);
+  if (kind != wire::Hot::kNone && id != 0) return take_hot(connection, id, kind);
   if (uncharged_ == 0) meter_.begin();
   if (decode(connection, payload)) dispatch(connection);
   charge(connection);
+  return true;
 }
 
-// Many are charged for at once, unless one has many answers: it may have released a barrier.
-bool Network::take_hot(Connection& connection, std::span<const std::uint8_t> payload) {
-  std::uint64_t id = 0;
-  const wire::Hot kind = wire::read_hot(payload, id, push_);
-  if (kind == wire::Hot::kNone || id == 0) return false;
+// What is in push_. Many are charged for at once, unless one has many answers: it may have released
+// a barrier.
+bool Network::take_hot(Connection& connection, RequestId id, wire::Hot kind) {
   if (uncharged_++ == 0) {
     meter_.begin();
     frames_out_before_ = stats_.frames_out;
   }
-  handler_.on_hot(connection.id(), id, kind, push_, meter_.begun_ns());
-  if (uncharged_ >= kChargedTogether ||
-      stats_.frames_out - frames_out_before_ > 2 * kChargedTogether) {
-    charge(connection);
+  handler_.on_hot(connection.id(), connection.identity, id, kind, push_, meter_.begun_ns());
+  if (uncharged_ < kChargedTogether &&
+      stats_.frames_out - frames_out_before_ <= 2 * kChargedTogether) {
+    return false;
   }
+  charge(connection);
   return true;
 }
 

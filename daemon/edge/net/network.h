@@ -39,9 +39,9 @@ class FrameHandler {
   virtual void on_message(ConnectionId connection, wire::Message&& message) = 0;
   // The same of a Push or a Begin, of which there are many: `at_ns` is what the monotonic clock
   // said before the first of those that came together.
-  virtual void on_hot(ConnectionId connection, std::uint64_t id, wire::Hot kind,
-                      const wire::Push& push, std::uint64_t at_ns) {
-    (void)at_ns;
+  virtual void on_hot(ConnectionId connection, const Identity& identity, RequestId id,
+                      wire::Hot kind, const wire::Push& push, std::uint64_t at_ns) {
+    (void)identity, (void)at_ns;
     wire::Message message{id, push};
     if (kind == wire::Hot::kBegin) message.body = wire::Begin{push.worker, push.iteration};
     on_message(connection, std::move(message));
@@ -186,7 +186,7 @@ class Network final : private ConnectionHost {
  private:
   // ConnectionHost
   std::span<std::uint8_t> read_buffer() override { return read_buffer_; }
-  void on_payload(Connection& connection, std::span<const std::uint8_t> payload) override;
+  bool on_payload(Connection& connection, std::span<const std::uint8_t> payload) override;
   void on_read_end(Connection& connection) override;
   std::vector<std::uint8_t>& plain_buffer() override { return plain_buffer_; }
   bool must_wait(const Connection& connection) override;
@@ -207,7 +207,7 @@ class Network final : private ConnectionHost {
   void make_room();
   bool admit(Connection& connection, const wire::Hello& hello);
   bool has_room_for(Connection& connection);
-  bool take_hot(Connection& connection, std::span<const std::uint8_t> payload);
+  bool take_hot(Connection& connection, RequestId id, wire::Hot kind);
   void charge(Connection& connection);
   bool decode(Connection& connection, std::span<const std::uint8_t> payload);
   void shake_hands(Connection& connection, const wire::Message& message);

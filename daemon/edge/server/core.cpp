@@ -124,7 +124,7 @@ void Core::fire_timers() {
 }
 
 void Core::fire_timers(Micros at) {
-  if (ticked_ || std::min(engine_.next_deadline(), standstill_at()) > at) return;
+  if (ticked_ || (engine_.next_deadline() > at && standstill_at() > at)) return;
   gate_.set_time(at);
   note_standstill(at);
   tell_standstill(at);
@@ -170,7 +170,8 @@ void Core::settle() {
 // When the log is to say that the store stands still; a store that reports errors has said so.
 Micros Core::standstill_at() const {
   const bool told = told_still_since_ >= 0 || !told_writable_;
-  return told || gate_.waits_since() == kNever ? kNever : gate_.waits_since() + kTellStandstillUs;
+  const Micros since = told ? kNever : gate_.waits_since();
+  return since == kNever ? kNever : since + kTellStandstillUs;
 }
 
 void Core::tell_standstill(Micros at) {

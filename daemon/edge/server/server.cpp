@@ -212,7 +212,7 @@ void Server::send(ConnectionId connection, wire::Message&& message) {
 }
 
 void Server::send_answer(ConnectionId connection, RequestId id, wire::Body&& body) {
-  end_audit({connection, id}, body);
+  if (!audits_.empty()) end_audit({connection, id}, body);
   auto* error = std::get_if<wire::Error>(&body);
   if (error != nullptr && error->status == Status::kStore && may_see_paths(connection)) {
     const std::string reason = core_.store_reason();
