@@ -269,6 +269,15 @@ void set_worker(const Layout& layout, const WorkerRef& worker, std::uint8_t* fra
   layout.set(kIncarnation, worker.incarnation, frame);
 }
 
+// What all four have.
+std::uint8_t* append_common(const Layout& layout, std::uint64_t id, std::int64_t iteration,
+                            std::vector<std::uint8_t>& out) {
+  std::uint8_t* frame = layout.append_to(out);
+  layout.set(kId, id, frame);
+  layout.set(kIteration, iteration, frame);
+  return frame;
+}
+
 unsigned bit(bool is_set, unsigned place) {
   return static_cast<unsigned>(is_set) << place;
 }
@@ -310,40 +319,39 @@ bool decode_hot(std::span<const std::uint8_t> payload, Message& message) {
 
 bool append_hot(std::uint64_t id, const Body& body, std::vector<std::uint8_t>& out) {
   if (id == 0) return false;
-  // Puts down what all four have.
-  const auto begin = [&](Type type, unsigned set, std::int64_t iteration, std::uint8_t*& frame) {
-    const Layout& layout = layouts().of(type, set | bit(iteration != 0, 0));
-    frame = layout.append_to(out);
-    layout.set(kId, id, frame);
-    layout.set(kIteration, iteration, frame);
-    return &layout;
-  };
-  std::uint8_t* frame = nullptr;
+  const Layouts& all = layouts();
   if (const auto* granted = std::get_if<Granted>(&body)) {
-    const Layout* layout =
-        begin(Type::kGranted, bit(granted->flags != 0, 1) | bit(granted->staleness != 0, 2),
-              granted->iteration, frame);
-    layout->set(kFlags, granted->flags, frame);
-    layout->set(kStaleness, granted->staleness, frame);
-  } else if (const auto* pushed = std::get_if<Pushed>(&body)) {
-    begin(Type::kPushed, bit(pushed->late, 1) | bit(pushed->duplicate, 2), pushed->iteration,
-          frame);
-  } else if (const auto* push = std::get_if<Push>(&body)) {
-    const Layout* layout = begin(
-        Type::kPush,
-        bit(push->loss.has_value(), 1) | bit(push->samples != 0, 2) | bit(push->bytes != 0, 3),
-        push->iteration, frame);
-    set_worker(*layout, push->worker, frame);
-    if (push->loss) layout->set(kLoss, *push->loss, frame);
-    layout->set(kSamples, push->samples, frame);
-    layout->set(kBytes, push->bytes, frame);
-  } else if (const auto* asked = std::get_if<Begin>(&body)) {
-    const Layout* layout = begin(Type::kBegin, 0, asked->iteration, frame);
-    set_worker(*layout, asked->worker, frame);
-  } else {
-    return false;
+    const Layout& layout =
+        all.of(Type::kGranted, bit(granted->iteration != 0, 0) | bit(granted->flags != 0, 1) |
+                                   bit(granted->staleness != 0, 2));
+    std::uint8_t* frame = append_common(layout, id, granted->iteration, out);
+    layout.set(kFlags, granted->flags, frame);
+    layout.set(kStaleness, granted->staleness, frame);
+    return true;
   }
-  return true;
+  if (const auto* pushed = std::get_if<Pushed>(&body)) {
+    append_common(all.of(Type::kPushed, bit(pushed->iteration != 0, 0) | bit(pushed->late, 1) |
+                                            bit(pushed->duplicate, 2)),
+                  id, pushed->iteration, out);
+    return true;
+  }
+  if (const auto* push = std::get_if<Push>(&body)) {
+    const Layout& layout =
+        all.of(Type::kPush, bit(push->iteration != 0, 0) | bit(push->loss.has_value(), 1) |
+                                bit(push->samples != 0, 2) | bit(push->bytes != 0, 3));
+    std::uint8_t* frame = append_common(layout, id, push->iteration, out);
+    set_worker(layout, push->worker, frame);
+    if (push->loss) layout.set(kLoss, *push->loss, frame);
+    layout.set(kSamples, push->samples, frame);
+    layout.set(kBytes, push->bytes, frame);
+    return true;
+  }
+  if (const auto* begin = std::get_if<Begin>(&body)) {
+    const Layout& layout = all.of(Type::kBegin, bit(begin->iteration != 0, 0));
+    set_worker(layout, begin->worker, append_common(layout, id, begin->iteration, out));
+    return true;
+  }
+  return false;
 }
 
 }  // namespace syncd::wire

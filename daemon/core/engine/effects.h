@@ -81,15 +81,12 @@ struct Effects {
   // Empties everything and keeps the memory, so that a loop over events does not allocate.
   void clear() {
     if (!keeps_records) records.clear();
-    if (replies.empty() && notifications.empty() && snapshots.empty() && plans.empty() &&
-        log.empty()) {
-      return;
-    }
-    snapshots.clear();
     replies.clear();
-    notifications.clear();
-    plans.clear();
-    log.clear();
+    // Mostly there are none: five tests are cheaper than five calls.
+    if (!snapshots.empty()) snapshots.clear();
+    if (!notifications.empty()) notifications.clear();
+    if (!plans.empty()) plans.clear();
+    if (!log.empty()) log.clear();
   }
 };
 

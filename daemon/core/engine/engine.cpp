@@ -204,10 +204,6 @@ void Engine::shorten_tails(Effects& effects) {
   }
 }
 
-Micros Engine::next_deadline() const {
-  return timers_.next();
-}
-
 // ---- requests
 // ---------------------------------------------------------------------------------------
 

@@ -76,7 +76,7 @@ class Engine {
   void store_stood(Micros from, Micros to) { standstills_.add(from, to); }
 
   // When tick() must be called next; kNever: no timer is set.
-  Micros next_deadline() const;
+  Micros next_deadline() const { return timers_.next(); }
 
   // The policy of the job that this request would make; null: it makes none. Whoever brings the
   // request reads the file that the policy names, if it names one, before the step.

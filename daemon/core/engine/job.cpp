@@ -194,7 +194,7 @@ bool Job::stand(Worker& worker, const Caller& caller, Iteration iteration, Call 
       return false;
     }
     withdraw(worker);
-  } else {
+  } else if (call != Call::kBegin) {  // whose begin() has seen to it
     progressed(worker);
   }
   worker.waiting = Waiting{caller, iteration, now(), call};

@@ -29,7 +29,7 @@ wire::Error not_stored_yet() {
 
 }  // namespace
 
-void CommitGate::take(Effects& effects) {
+void CommitGate::take_new(Effects& effects) {
   records_taken_ += effects.records.size() - open_records_;
   open_records_ = effects.records.size();
   if (!effects.snapshots.empty()) move_all(effects.snapshots, open_snapshots_);

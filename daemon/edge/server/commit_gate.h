@@ -50,7 +50,9 @@ class CommitGate {
   void set_time(Micros now) { now_ = now; }
   // Takes the snapshots out of `effects`, and counts its records, which gather there until
   // submit(); call before the replies of the same effects are given to pass().
-  void take(Effects& effects);
+  void take(Effects& effects) {
+    if (effects.records.size() != open_records_ || !effects.snapshots.empty()) take_new(effects);
+  }
   // Sends the answer now, or when everything taken so far is committed. When too many are held
   // already (the disk stands still and clients keep repeating themselves), it is answered with an
   // Error STORE instead; so is a push, which may be made again, when the store cannot write.
@@ -104,6 +106,7 @@ class CommitGate {
     Micros since;
     Reply reply;
   };
+  void take_new(Effects& effects);
   std::size_t held_count() const { return held_.size() - held_first_; }
   void release_committed();
   void refuse_pushes();

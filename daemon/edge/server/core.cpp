@@ -14,8 +14,6 @@ namespace {
 // No commit for so long is a disk's usual pace. What is longer alone is a standstill, so that a
 // disk on which every commit takes long puts a deadline off and does not lift it.
 constexpr Micros kStandstillUs = 1'000'000;
-// From here on the log says that somebody waits.
-constexpr Micros kTellStandstillUs = 5'000'000;
 
 EngineOptions with_durability(EngineOptions options, const store::Store& store) {
   options.durable = store.mode() == store::Mode::kDurable;
@@ -74,14 +72,14 @@ void Core::on_request(Request request) {
 
 void Core::on_push(const Caller& caller, const wire::Push& push, Micros at) {
   gate_.set_time(at);
-  fire_timers(at);
+  if (is_due(at)) fire_timers(at);
   engine_.push(caller, push, at, effects_);
   apply();
 }
 
 void Core::on_begin(const Caller& caller, const wire::Begin& begin, Micros at) {
   gate_.set_time(at);
-  fire_timers(at);
+  if (is_due(at)) fire_timers(at);
   engine_.begin(caller, begin, at, effects_);
   apply();
 }
@@ -113,18 +111,18 @@ void Core::shutdown(const std::string& reason) {
 void Core::step(Event event) {
   const Micros at = host_.now();
   gate_.set_time(at);
-  fire_timers(at);
+  if (is_due(at)) fire_timers(at);
   engine_.step(std::move(event), at, effects_);
   apply();
 }
 
 void Core::fire_timers() {
   if (!closing_.empty()) close_next();
-  fire_timers(host_.now());
+  const Micros at = host_.now();
+  if (is_due(at)) fire_timers(at);
 }
 
 void Core::fire_timers(Micros at) {
-  if (ticked_ || (engine_.next_deadline() > at && standstill_at() > at)) return;
   gate_.set_time(at);
   note_standstill(at);
   tell_standstill(at);
@@ -165,13 +163,6 @@ void Core::settle() {
   gate_.set_time(at);
   gate_.settle();
   tell_standstill(at);
-}
-
-// When the log is to say that the store stands still; a store that reports errors has said so.
-Micros Core::standstill_at() const {
-  const bool told = told_still_since_ >= 0 || !told_writable_;
-  const Micros since = told ? kNever : gate_.waits_since();
-  return since == kNever ? kNever : since + kTellStandstillUs;
 }
 
 void Core::tell_standstill(Micros at) {

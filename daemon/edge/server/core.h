@@ -98,13 +98,25 @@ class Core {
   Micros store_error_since() const { return store_error_since_; }
 
  private:
+  // From here on the log says that somebody waits.
+  static constexpr Micros kTellStandstillUs = 5'000'000;
+
   void step(Event event);
   void close_next();
-  void fire_timers(Micros at);
+  // Whether a timer is, and this turn has not had its part of them.
+  bool is_due(Micros at) const {
+    return !ticked_ && (engine_.next_deadline() <= at || standstill_at() <= at);
+  }
+  void fire_timers(Micros at);  // for whom something is due
   void apply();
   bool tell_store_state();
   void note_standstill(Micros at);
-  Micros standstill_at() const;
+  // When the log is to say that the store stands still; a store that reports errors has said so.
+  Micros standstill_at() const {
+    const bool told = told_still_since_ >= 0 || !told_writable_;
+    const Micros since = told ? kNever : gate_.waits_since();
+    return since == kNever ? kNever : since + kTellStandstillUs;
+  }
   void tell_standstill(Micros at);
   void tell_removed();
   bool take_wanted_snapshots();
