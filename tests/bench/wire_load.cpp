@@ -141,6 +141,7 @@ wire::Body WireLoad::request(std::size_t index, std::size_t slot) const {
 }
 
 void WireLoad::send_step(std::size_t worker) {
+  if (options_.is_timed) workers_[worker].sent_ns = now_ns();
   const std::size_t count = requests_of(workers_[worker]);
   for (std::size_t slot = 0; slot < count; ++slot) send(worker, slot, request(worker, slot));
 }
@@ -182,6 +183,7 @@ void WireLoad::on_answer(std::size_t connection) {
 
 void WireLoad::end_step(std::size_t index) {
   Worker& worker = workers_[index];
+  if (options_.is_timed) took_us_.push_back(static_cast<double>(now_ns() - worker.sent_ns) / 1e3);
   worker.step = (worker.step + 1) % steps();
   if (worker.step == 0) ++worker.iteration;
   if (!is_over_()) send_step(index);
@@ -208,6 +210,7 @@ void WireLoad::settle() {
 std::uint64_t WireLoad::run_until(const std::function<bool()>& is_over) {
   const std::uint64_t before = answered_;
   is_over_ = is_over;
+  took_us_.clear();
   for (std::size_t i = 0; i < workers_.size(); ++i) {
     if (workers_[i].unanswered == 0) send_step(i);
   }

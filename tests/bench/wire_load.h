@@ -15,7 +15,7 @@
 namespace syncd::bench {
 
 struct WireLoadOptions {
-  std::string address;  // "unix:PATH"
+  std::string address = {};  // "unix:PATH"
   std::size_t connections = 64;
   std::size_t depth = 16;
   std::string policy = "asp";
@@ -23,6 +23,7 @@ struct WireLoadOptions {
   bool is_echo = false;
   // Of a floor: each worker sends one frame, a begin, where it would send a push and a begin.
   bool single_frame = false;
+  bool is_timed = false;  // keep how long each step took: see took_us()
 };
 
 class WireLoad {
@@ -34,6 +35,9 @@ class WireLoad {
   // answers. Then the server has nothing to do: what is still unanswered waits for other workers.
   std::uint64_t run(std::uint64_t messages);
   std::uint64_t run_for(double seconds);
+
+  // How long each step of a worker took in the latest run, from sending to the last answer.
+  std::vector<double>& took_us() { return took_us_; }
 
   // Which end of a barrier is measured.
   enum class Barrier {
@@ -51,6 +55,7 @@ class WireLoad {
     std::int64_t iteration = -1;  // granted
     std::size_t step = 0;         // of the iteration
     std::size_t unanswered = 0;
+    std::int64_t sent_ns = 0;  // if the load is timed
   };
   // A request's id: which worker asks, and which of the step's requests.
   static constexpr std::uint64_t id_of(std::size_t worker, std::size_t slot) {
@@ -83,6 +88,7 @@ class WireLoad {
   std::size_t pushes_unanswered_ = 0;
   std::size_t heartbeats_unanswered_ = 0;
   std::uint64_t answered_ = 0;
+  std::vector<double> took_us_;
 };
 
 // The size of the frame that a begin of the echo's workers becomes, length prefix included.
