@@ -257,10 +257,11 @@ int run(int argc, char** argv) {
                "system calls/message"});
   bool is_over = false;
   for (const Case& c : options.all ? all_cases() : std::vector<Case>{options.one}) {
-    if (options.all) std::fprintf(stderr, "%s\n", text_of(c).c_str());
     const Counted counted = count_instructions(options, c);
     const std::string calls = has_strace ? number(count_system_calls(options, c), 3) : "-";
     table.add({text_of(c), std::to_string(counted.messages), number(counted.a_message, 0), calls});
+    // The table comes at the end, minutes later.
+    if (options.all) std::fprintf(stderr, "%s: %.0f\n", text_of(c).c_str(), counted.a_message);
     is_over = is_over || (options.expected > 0 && counted.a_message > 1.1 * options.expected);
   }
   if (options.profile) std::printf("\n");
