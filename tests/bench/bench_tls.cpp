@@ -1,12 +1,9 @@
 // What a TLS connection costs beside one over plain TCP in the same run. The load is one thread
 // with one connection at a time.
-#include <sched.h>
-
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <memory>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "support/daemon.h"
@@ -31,16 +28,6 @@ struct Options {
   double seconds = 0.5;  // that a round measures
   bool no_pin = false;
 };
-
-// Runs this thread, and what it starts, on the first processor or on all others.
-void pin(const Options& options, bool first) {
-  const unsigned count = std::thread::hardware_concurrency();
-  if (options.no_pin || count < 2) return;
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  for (unsigned i = first ? 0 : 1; i < (first ? 1 : count); ++i) CPU_SET(i, &set);
-  sched_setaffinity(0, sizeof set, &set);
-}
 
 enum class Kind { kPlain, kFull, kResumed };
 
@@ -101,7 +88,7 @@ void measure(const Options& options, Table& table) {
   files.make_client("worker", {"worker"});
   const auto tls =
       RawTlsClient::context({files.ca(), files.certificate("worker"), files.key("worker")});
-  pin(options, false);
+  if (!options.no_pin) run_on(Processors::kOfServers);
   const std::vector<std::string> flags = {"--log-level", "warn"};
   const Daemon with_tls(directory,
                         {.name = "tls",
@@ -113,7 +100,7 @@ void measure(const Options& options, Table& table) {
                          .flags = flags});
   const Daemon without(directory,
                        {.name = "tcp", .store = "memory", .tcp = "127.0.0.1:0", .flags = flags});
-  pin(options, true);
+  if (!options.no_pin) run_on(Processors::kOfLoad);
 
   Side plain{Kind::kPlain, without.pid(), without.tcp_address(), nullptr};
   Side full{Kind::kFull, with_tls.pid(), with_tls.tcp_address(), tls};

@@ -1,6 +1,7 @@
 // Clocks, order statistics and the machine line of the benchmarks. Any thread.
 #include "tests/bench/measure.h"
 
+#include <sched.h>
 #include <sys/utsname.h>
 #include <sys/vfs.h>
 #include <time.h>
@@ -55,6 +56,16 @@ double percentile(std::vector<double>& values, double share) {
 
 double median(std::vector<double> values) {
   return percentile(values, 0.5);
+}
+
+void run_on(Processors processors) {
+  const unsigned count = std::thread::hardware_concurrency();
+  if (count < 2) return;
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  if (processors != Processors::kOfServers) CPU_SET(0, &set);
+  for (unsigned i = 1; i < count && processors != Processors::kOfLoad; ++i) CPU_SET(i, &set);
+  sched_setaffinity(0, sizeof set, &set);
 }
 
 std::string machine_line() {

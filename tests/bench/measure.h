@@ -21,6 +21,11 @@ std::int64_t process_cpu_ns(pid_t pid);
 double percentile(std::vector<double>& values, double share);
 double median(std::vector<double> values);
 
+// Runs this thread, and what it starts from now on, on the first processor, on all others, or on
+// any, so that load and server need not take turns. Nothing happens on a machine with one.
+enum class Processors { kOfLoad, kOfServers, kAny };
+void run_on(Processors processors);
+
 // "AMD EPYC, 2 cores, Linux 6.1, load 0.12": processor, kernel and how busy the machine was with
 // other things.
 std::string machine_line();

@@ -44,9 +44,10 @@ std::string Daemon::log_path(int life) const {
 
 Command Daemon::command() const {
   Command command;
-  command.argv = {program("syncd"), "--store",      store_path(),  "--mode",
-                  options_.mode,    "--unix",       socket_path(), "--tcp",
-                  options_.tcp,     "--ready-file", ready_path()};
+  command.argv = options_.under;
+  command.argv.insert(command.argv.end(),
+                      {program("syncd"), "--store", store_path(), "--mode", options_.mode, "--unix",
+                       socket_path(), "--tcp", options_.tcp, "--ready-file", ready_path()});
   if (std::find(options_.flags.begin(), options_.flags.end(), "--log-level") ==
       options_.flags.end()) {
     command.argv.insert(command.argv.end(), {"--log-level", "debug"});

@@ -23,6 +23,7 @@ struct DaemonOptions {
   std::string config = {};              // text of a configuration file; empty: none
   std::vector<std::string> flags = {};  // further ones
   std::vector<std::pair<std::string, std::string>> environment = {};  // likewise
+  std::vector<std::string> under = {};  // a program with its options that runs it, such as a tracer
   // That it is started with, as in Command; the first one's file may be socket_path().
   std::vector<int> sockets = {};
   std::string socket_names = {};
