@@ -2,8 +2,8 @@
 // within submit(), on the caller's thread; a mutex lets read() come from another.
 //
 // It keeps what fits kMemoryStoreBytesMax. Beyond that it drops records that a restart would not
-// need, those before a job's latest snapshot, of the jobs that have most of them first; and it asks
-// for snapshots where that is not enough. A job's creation and its latest snapshot stay.
+// need: those before a job's latest snapshot, the oldest first, of the jobs that have most of them.
+// Where that is not enough, it asks for snapshots. A job's creation and its latest snapshot stay.
 #include <algorithm>
 #include <deque>
 #include <map>
@@ -118,14 +118,19 @@ class History {
   std::uint64_t count_before(Sequence sequence) const {
     return sequence > first_ ? sequence - first_ : 0;
   }
-  void drop_before(Sequence sequence) {
-    for (; !pushes_.empty() && pushes_.front().sequence < sequence; pushes_.pop_front()) {
-      bytes_ -= sizeof(KeptPush);
+  // The oldest of these, until so many bytes are free.
+  void drop_before(Sequence sequence, std::size_t bytes) {
+    const std::size_t enough = bytes_ - std::min(bytes_, bytes);
+    while (first_ < sequence && bytes_ > enough) {
+      if (!pushes_.empty() && pushes_.front().sequence == first_) {
+        pushes_.pop_front();
+        bytes_ -= sizeof(KeptPush);
+      } else if (!others_.empty() && others_.front().sequence == first_) {
+        bytes_ -= weight(others_.front());
+        others_.pop_front();
+      }
+      ++first_;
     }
-    for (; !others_.empty() && others_.front().sequence < sequence; others_.pop_front()) {
-      bytes_ -= weight(others_.front());
-    }
-    first_ = std::max(first_, sequence);
   }
 
  private:
@@ -264,10 +269,11 @@ class MemoryStore final : public Store {
     for (const auto& [count, id] : most) {
       if (bytes_ <= enough) return;
       Kept& kept = jobs_.at(id);
-      bytes_ -= kept.history.bytes();
-      kept.history.drop_before(kept.snapshot.sequence + 1);
-      bytes_ += kept.history.bytes();
-      removed.push_back({id, count, kept.history.first(), {}});
+      const Sequence first = kept.history.first();
+      const std::size_t before = kept.history.bytes();
+      kept.history.drop_before(kept.snapshot.sequence + 1, bytes_ - enough);
+      bytes_ -= before - kept.history.bytes();
+      removed.push_back({id, kept.history.first() - first, kept.history.first(), {}});
     }
     if (bytes_ <= enough) return;
     // What is left are the tails.
