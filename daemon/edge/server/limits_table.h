@@ -12,6 +12,7 @@
 #include "daemon/edge/net/connection.h"
 #include "daemon/edge/server/commit_gate.h"
 #include "daemon/edge/server/history_reads.h"
+#include "daemon/edge/store/store.h"
 
 namespace syncd::server {
 
@@ -67,6 +68,8 @@ inline constexpr std::array kMemoryTable = {
               limits::kStoreQueueBytesMax},
     MemoryRow{"changes that wait for the disk", "kChangesMax", Per::kDaemon, limits::kChangesMax,
               kChangeBytes},
+    MemoryRow{"a history in memory", "kMemoryStoreBytesMax", Per::kDaemon, 1,
+              2 * store::kMemoryStoreBytesMax},
     MemoryRow{"reads of history", "HistoryReads::kMax", Per::kDaemon, HistoryReads::kMax,
               kHistoryReadBytes},
 };
