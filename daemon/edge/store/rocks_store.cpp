@@ -30,6 +30,9 @@ namespace syncd::store {
 namespace {
 
 // One commit writes at most so much, so that acknowledgements do not wait for a huge one.
+// Of a batch that the submitting thread writes itself: larger ones are the writer's, beside whom
+// the loop goes on.
+constexpr std::size_t kAtOnceRecordsMax = 8;
 constexpr std::size_t kCommitBytesMax = 8 * 1024 * 1024;
 // close() needs no longer timeout, and a larger one would overflow a point in time.
 constexpr std::int64_t kCloseTimeoutMaxUs = std::int64_t{365} * 24 * 3600 * 1'000'000;
@@ -96,10 +99,12 @@ class RocksStore final : public Store {
     const bool fits = queued_records_ + records <= options_.queue_records_max &&
                       queued_bytes_ + bytes <= options_.queue_bytes_max;
     if (!fits && queued_batches_ > 0) return false;  // one batch always fits an empty queue
+    Queued queued{ticket, records, bytes, std::move(batch), {}};
+    if (may_write_at_once(queued) && write_at_once(queued)) return true;
     ++queued_batches_;
     queued_records_ += records;
     queued_bytes_ += bytes;
-    queue_.push_back({ticket, records, bytes, std::move(batch)});
+    queue_.push_back(std::move(queued));
     wake_.notify_one();
     return true;
   }
@@ -183,7 +188,37 @@ class RocksStore final : public Store {
     std::size_t records = 0;
     std::size_t bytes = 0;
     Batch batch;
+    // What it becomes in the database, if it was tried to write it at once.
+    std::optional<rocksdb::WriteBatch> encoded;
   };
+
+  // ---- the short way: in fast mode a small batch is in the system's cache after one write(),
+  // which takes less than waking the writer and being woken by it. With mutex_ held.
+
+  bool may_write_at_once(const Queued& queued) const {
+    return options_.mode == Mode::kFast && queued.records <= kAtOnceRecordsMax &&
+           queued.batch.snapshots.empty() && !writer_works_ && queued_batches_ == 0 &&
+           database_ != nullptr && !write_failed_ && callback_ != nullptr;
+  }
+
+  // False: it would have to wait, or failed; the writer tries again, and tells why.
+  bool write_at_once(Queued& queued) {
+    queued.encoded.emplace();
+    encode(encoder_at_once_, queued.batch, *queued.encoded);
+    rocksdb::WriteOptions options;
+    options.no_slowdown = true;
+    const auto begun = std::chrono::steady_clock::now();
+    if (!database_->db->Write(options, &*queued.encoded).ok()) return false;
+    CommitReport report;
+    report.committed = committed_ = queued.ticket;
+    report.records = queued.records;
+    report.batches = 1;
+    report.commit_us = std::chrono::duration_cast<std::chrono::microseconds>(
+                           std::chrono::steady_clock::now() - begun)
+                           .count();
+    callback_(report);
+    return true;
+  }
 
   static std::string damaged() { return after_damage(); }
   static std::string cause(const rocksdb::Status& status) {
@@ -359,7 +394,10 @@ class RocksStore final : public Store {
     std::deque<Queued> taken;
     std::unique_lock lock(mutex_);
     while (true) {
-      if (!wait_for_work(lock)) {
+      writer_works_ = false;
+      const bool has_work = wait_for_work(lock);
+      writer_works_ = true;
+      if (!has_work) {
         lock.unlock();
         remove_some();
         lock.lock();
@@ -400,6 +438,7 @@ class RocksStore final : public Store {
       bytes += queue_.front().bytes;
       taken.push_back(std::move(queue_.front()));
       queue_.pop_front();
+      if (taken.back().encoded) break;  // goes alone, as it is
     }
   }
 
@@ -408,7 +447,11 @@ class RocksStore final : public Store {
     rocksdb::WriteBatch batch;
     CommitReport report;
     for (const Queued& queued : taken) {
-      encode(encoder, queued.batch, batch);
+      if (queued.encoded) {
+        batch = *queued.encoded;
+      } else {
+        encode(encoder, queued.batch, batch);
+      }
       report.committed = queued.ticket;
       report.records += queued.records;
       ++report.batches;
@@ -618,8 +661,8 @@ class RocksStore final : public Store {
   CommitCallback callback_;
   std::thread writer_;
 
-  // The writer thread alone changes the database, under the exclusive lock, and so may use it
-  // without; everybody else holds the shared one. Null, with the reason in problem_, while it
+  // The writer thread alone changes which database it is, under the exclusive lock, and so may use
+  // it without; everybody else holds the shared one. Null, with the reason in problem_, while it
   // cannot be opened again after an error.
   std::shared_mutex database_mutex_;
   std::unique_ptr<Database> database_;
@@ -631,7 +674,8 @@ class RocksStore final : public Store {
 
   std::uint64_t loaded_bytes_ = 0;  // of the records that load_job() read last
 
-  // The writer thread's from start() on, until it is joined.
+  // From start() on the writer thread's while writer_works_ is set, until it is joined; else of
+  // whoever holds mutex_.
   std::map<JobId, Extent> extents_;
   std::vector<std::size_t> sizes_;  // of the batch's records
   std::set<JobId> to_cut_;          // jobs whose history may be too long
@@ -640,7 +684,8 @@ class RocksStore final : public Store {
   Ticket committed_ = 0;
   Epoch removed_epoch_ = 0;
   bool write_failed_ = false;  // the last one: the log may end within it
-  bool in_order_ = false;      // closed, with all of it committed
+  RecordEncoder encoder_at_once_;
+  bool in_order_ = false;  // closed, with all of it committed
 
   // Written by the writer thread only; under database_mutex_ whenever the database is null.
   std::string problem_;
@@ -652,6 +697,7 @@ class RocksStore final : public Store {
   std::size_t queued_batches_ = 0;  // also those being written
   std::size_t queued_records_ = 0;
   std::size_t queued_bytes_ = 0;
+  bool writer_works_ = false;  // has work, and is not waiting for some
   bool closing_ = false;
   bool give_up_ = false;
   bool finished_ = false;

@@ -66,8 +66,8 @@ std::size_t weight(const Record& record);
 std::size_t weight(const JobSnapshot& snapshot);
 std::size_t weight(const Batch& batch);
 
-// What the writer tells. The callback is called on the writer thread, or, by a store that has none
-// (in memory), from within submit(); it must return quickly and must not call back into the store.
+// What the writer tells. The callback is called on the writer thread, or from within submit() where
+// that has committed the batch; it must return quickly and must not call back into the store.
 struct CommitReport {
   Ticket committed = 0;       // all batches up to this ticket are committed
   std::string error;          // empty, or why the store cannot be written (it keeps trying)
