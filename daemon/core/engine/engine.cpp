@@ -4,10 +4,12 @@
 
 #include <algorithm>
 #include <charconv>
+#include <tuple>
 #include <type_traits>
 
 #include "daemon/core/engine/job.h"
 #include "daemon/core/engine/limits.h"
+#include "daemon/core/engine/request_traits.h"
 #include "proto/base/plain_text.h"
 
 namespace syncd {
@@ -207,6 +209,14 @@ void Engine::shorten_tails(Effects& effects) {
 // ---- requests
 // ---------------------------------------------------------------------------------------
 
+// What a job does at each of its workers' requests.
+template <class Body>
+using JobMethod = void (Job::*)(const Caller&, const Body&);
+constexpr std::tuple kJobMethods{&Job::begin,   &Job::push,       &Job::cancel_begin,
+                                 &Job::leave,   &Job::explain_to, &Job::restarted,
+                                 &Job::phase,   &Job::members,    &Job::targets,
+                                 &Job::collect, &Job::consumed};
+
 // To the job of the worker that it is about.
 template <class Body>
 void Engine::route(void (Job::*method)(const Caller&, const Body&), const Caller& caller,
@@ -218,26 +228,12 @@ void Engine::route(void (Job::*method)(const Caller&, const Body&), const Caller
 }
 
 void Engine::handle(Request& request, Effects& effects) {
-  if (shutting_down_) {
-    refuse_as_shutting_down(request.caller, effects);
-    return;
-  }
-  const auto routed = [&]<class T>(void (Job::*method)(const Caller&, const T&), const T& body) {
-    route(method, request.caller, body, effects);
-  };
+  if (shutting_down_) return refuse_as_shutting_down(request.caller, effects);
   std::visit(
       [&](auto& body) {
         using T = std::decay_t<decltype(body)>;
-        if constexpr (std::is_same_v<T, wire::Begin>) {
-          routed(&Job::begin, body);
-        } else if constexpr (std::is_same_v<T, wire::Push>) {
-          routed(&Job::push, body);
-        } else if constexpr (std::is_same_v<T, wire::CancelBegin>) {
-          routed(&Job::cancel_begin, body);
-        } else if constexpr (std::is_same_v<T, wire::Leave>) {
-          routed(&Job::leave, body);
-        } else if constexpr (std::is_same_v<T, wire::Explain>) {
-          routed(&Job::explain_to, body);
+        if constexpr (kTraits<T>.asker == Asker::kItsWorker) {
+          route(std::get<JobMethod<T>>(kJobMethods), request.caller, body, effects);
         } else if constexpr (std::is_same_v<T, wire::Join>) {
           on_join(request, body, effects);
         } else if constexpr (std::is_same_v<T, wire::JobsRequest>) {
@@ -253,19 +249,8 @@ void Engine::handle(Request& request, Effects& effects) {
           on_set_policy(request.caller, body, effects);
         } else if constexpr (std::is_same_v<T, wire::ManageWorkerRequest>) {
           on_manage(request.caller, body, effects);
-        } else if constexpr (std::is_same_v<T, wire::Restarted>) {
-          routed(&Job::restarted, body);
-        } else if constexpr (std::is_same_v<T, wire::Phase>) {
-          routed(&Job::phase, body);
-        } else if constexpr (std::is_same_v<T, wire::MembersRequest>) {
-          routed(&Job::members, body);
-        } else if constexpr (std::is_same_v<T, wire::Targets>) {
-          routed(&Job::targets, body);
-        } else if constexpr (std::is_same_v<T, wire::Collect>) {
-          routed(&Job::collect, body);
-        } else if constexpr (std::is_same_v<T, wire::Consumed>) {
-          routed(&Job::consumed, body);
         } else {
+          static_assert(!kTraits<T>.reaches_engine(), "a branch for it is missing");
           refuse(request.caller, Status::kUnsupported,
                  "this daemon does not serve requests of type " +
                      std::string(wire::body_name(request.body)),
