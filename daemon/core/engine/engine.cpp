@@ -285,15 +285,14 @@ bool Engine::makes_job(const wire::Join& join) const {
   return id == 0 || (jobs_.at(id)->finished() && join.incarnation == 0);
 }
 
-const std::string* Engine::policy_to_make(const wire::Body& body) const {
-  const std::string* policy = nullptr;
-  if (const auto* join = std::get_if<wire::Join>(&body)) {
-    // What the configuration declares has its file with it.
-    if (makes_job(*join) && !declared_.contains(join->job)) policy = &join->policy;
-  } else if (const auto* create = std::get_if<wire::CreateJobRequest>(&body)) {
-    policy = &create->policy;
-  }
-  return policy != nullptr && policy->empty() ? &options_.defaults.policy : policy;
+const std::string* Engine::policy_to_make(const wire::Join& join) const {
+  // What the configuration declares has its file with it.
+  if (!makes_job(join) || declared_.contains(join.job)) return nullptr;
+  return join.policy.empty() ? &options_.defaults.policy : &join.policy;
+}
+
+const std::string* Engine::policy_to_make(const wire::CreateJobRequest& create) const {
+  return create.policy.empty() ? &options_.defaults.policy : &create.policy;
 }
 
 void Engine::on_join(Request& request, wire::Join& join, Effects& effects) {
