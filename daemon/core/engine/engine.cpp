@@ -312,21 +312,17 @@ void Engine::on_join(Request& request, wire::Join& join, Effects& effects) {
                            : check_claims(join, job->last_incarnation(), job->epoch());
   }
   if (wrong.empty() && join.name.empty()) wrong = "the worker's name is empty: give it one";
-  if (!wrong.empty()) {
-    refuse(caller, Status::kInvalid, std::move(wrong), effects);
-    return;
-  }
+  if (!wrong.empty()) return refuse(caller, Status::kInvalid, std::move(wrong), effects);
   if (makes_job(join)) {
     const auto declared = declared_.find(join.job);
     if (declared == declared_.end() && !options_.auto_create) {
       const std::string why = job == nullptr ? "there is no job '" + join.job + "'"
                                              : "job '" + join.job + "' has ended";
-      refuse(caller, Status::kUnknownJob,
-             why +
-                 ", and this daemon does not let a join create one: create it first "
-                 "(syncctl job create)",
-             effects);
-      return;
+      return refuse(caller, Status::kUnknownJob,
+                    why +
+                        ", and this daemon does not let a join create one: create it first "
+                        "(syncctl job create)",
+                    effects);
     }
     JobSpec spec = options_.defaults;
     if (declared != declared_.end()) {
@@ -338,16 +334,13 @@ void Engine::on_join(Request& request, wire::Join& join, Effects& effects) {
       if (join.world_size != 0) spec.expected_workers = join.world_size;
     }
     if (std::string error = validate(spec); !error.empty()) {
-      refuse(caller, Status::kInvalid, std::move(error), effects);
-      return;
+      return refuse(caller, Status::kInvalid, std::move(error), effects);
     }
     if (std::string error = too_large(spec); !error.empty()) {
-      refuse(caller, Status::kLimit, std::move(error), effects);
-      return;
+      return refuse(caller, Status::kLimit, std::move(error), effects);
     }
     if (!has_room_for_worker()) {
-      refuse(caller, Status::kLimit, no_room_for_worker(), effects);
-      return;
+      return refuse(caller, Status::kLimit, no_room_for_worker(), effects);
     }
     if (store_refuses(caller, effects)) return;
     std::string error;
@@ -359,10 +352,7 @@ void Engine::on_join(Request& request, wire::Join& join, Effects& effects) {
     }
     // One that comes back to a daemon whose store is empty brings its job's epoch with it.
     job = create_job(spec, effects, error, join.epoch);
-    if (job == nullptr) {
-      refuse(caller, Status::kLimit, std::move(error), effects);
-      return;
-    }
+    if (job == nullptr) return refuse(caller, Status::kLimit, std::move(error), effects);
   }
   Bound bound(*job, effects);
   job->join(caller, join);
@@ -463,26 +453,22 @@ void Engine::on_create(Request& request, wire::CreateJobRequest& create, Effects
   if (create.expected_workers != 0) spec.expected_workers = create.expected_workers;
   spec.min_workers = create.min_workers;
   if (std::string error = validate(spec); !error.empty()) {
-    refuse(caller, Status::kInvalid, std::move(error), effects);
-    return;
+    return refuse(caller, Status::kInvalid, std::move(error), effects);
   }
   if (std::string error = too_large(spec); !error.empty()) {
-    refuse(caller, Status::kLimit, std::move(error), effects);
-    return;
+    return refuse(caller, Status::kLimit, std::move(error), effects);
   }
   const JobId id = find_job(spec.name);
   if (id != 0 && jobs_.at(id)->state() != JobState::kStopped) {
-    refuse(caller, Status::kJobExists,
-           "job '" + spec.name + "' exists already (#" + std::to_string(id) + ", " +
-               to_string(jobs_.at(id)->state()) + "): stop it first, or choose another name",
-           effects);
-    return;
+    return refuse(caller, Status::kJobExists,
+                  "job '" + spec.name + "' exists already (#" + std::to_string(id) + ", " +
+                      to_string(jobs_.at(id)->state()) + "): stop it first, or choose another name",
+                  effects);
   }
   if (store_refuses(caller, effects)) return;
   std::string error;
   if (create_job(spec, effects, error) == nullptr) {
-    refuse(caller, Status::kLimit, std::move(error), effects);
-    return;
+    return refuse(caller, Status::kLimit, std::move(error), effects);
   }
   effects.replies.push_back({caller, true, wire::Ok{}});
 }
@@ -498,10 +484,7 @@ void Engine::on_stop(const Caller& caller, wire::StopJobRequest& stop, Effects& 
   const JobId id = named(caller, stop.job, effects);
   if (id == 0) return;
   std::string wrong = check_shown("the reason", stop.reason, limits::kReasonBytesMax);
-  if (!wrong.empty()) {
-    refuse(caller, Status::kInvalid, std::move(wrong), effects);
-    return;
-  }
+  if (!wrong.empty()) return refuse(caller, Status::kInvalid, std::move(wrong), effects);
   if (store_refuses(caller, effects)) return;
   Job& job = *jobs_.at(id);
   Bound bound(job, effects);
@@ -517,10 +500,7 @@ void Engine::on_manage(const Caller& caller, const wire::ManageWorkerRequest& re
   std::string wrong =
       check_length("the worker's name", request.worker, limits::kWorkerNameBytesMax);
   if (wrong.empty()) wrong = check_shown("the reason", request.text, limits::kReasonBytesMax);
-  if (!wrong.empty()) {
-    refuse(caller, Status::kInvalid, std::move(wrong), effects);
-    return;
-  }
+  if (!wrong.empty()) return refuse(caller, Status::kInvalid, std::move(wrong), effects);
   if (store_refuses(caller, effects)) return;
   Job& job = *jobs_.at(id);
   Bound bound(job, effects);
@@ -536,9 +516,8 @@ void Engine::on_set_policy(const Caller& caller, wire::SetPolicyRequest& request
   const auto policy = make_policy(request.policy, error);
   if (policy) error = job.check_switch(*policy);
   if (!error.empty()) {
-    refuse(caller, job.state() == JobState::kStopped ? Status::kStopped : Status::kInvalid,
-           std::move(error), effects);
-    return;
+    return refuse(caller, job.state() == JobState::kStopped ? Status::kStopped : Status::kInvalid,
+                  std::move(error), effects);
   }
   if (store_refuses(caller, effects)) return;
   Bound bound(job, effects);
