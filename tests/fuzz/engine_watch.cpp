@@ -3,8 +3,10 @@
 
 #include <algorithm>
 #include <charconv>
+#include <type_traits>
 
 #include "daemon/core/engine/limits.h"
+#include "daemon/core/engine/request_traits.h"
 #include "proto/base/plain_text.h"
 
 namespace syncd::fuzz {
@@ -54,7 +56,7 @@ std::string text_of(const JobSnapshot& job, const WorkerSnapshot& worker) {
 const wire::WorkerRef* worker_named_by(const wire::Body& request) {
   return std::visit(
       [](const auto& body) -> const wire::WorkerRef* {
-        if constexpr (requires { static_cast<const wire::WorkerRef&>(body.worker); }) {
+        if constexpr (kTraits<std::decay_t<decltype(body)>>.asker == Asker::kItsWorker) {
           return &body.worker;
         } else {
           return nullptr;
@@ -63,24 +65,9 @@ const wire::WorkerRef* worker_named_by(const wire::Body& request) {
       request);
 }
 
-// Whatever is wrong, nothing of it may happen.
-bool is_administrative(const wire::Body& request) {
-  return std::holds_alternative<wire::CreateJobRequest>(request) ||
-         std::holds_alternative<wire::StopJobRequest>(request) ||
-         std::holds_alternative<wire::SetPolicyRequest>(request) ||
-         std::holds_alternative<wire::ManageWorkerRequest>(request);
-}
-
-// What looks, and never changes anything. Of the last three the engine knows nothing: the daemon's
-// edge answers them.
+// What looks, and never changes anything that the engine knows of.
 bool only_reads(const wire::Body& request) {
-  return std::holds_alternative<wire::JobsRequest>(request) ||
-         std::holds_alternative<wire::WorkersRequest>(request) ||
-         std::holds_alternative<wire::Explain>(request) ||
-         std::holds_alternative<wire::MembersRequest>(request) ||
-         std::holds_alternative<wire::StatusRequest>(request) ||
-         std::holds_alternative<wire::HistoryRequest>(request) ||
-         std::holds_alternative<wire::CheckpointRequest>(request);
+  return facts_of(request).is_request() && facts_of(request).effect == Effect::kReads;
 }
 
 std::optional<Status> status_of(const wire::Body& answer) {
@@ -214,11 +201,13 @@ void EngineWatch::after(const wire::Body& request, const wire::Body* answer) {
     require(status_of(*answer) != Status::kFenced, "a member in good standing is fenced", name);
   }
   const bool refused = answer != nullptr && status_of(*answer).has_value();
-  if (only_reads(request) || (is_administrative(request) && refused)) check_unchanged();
+  // Whatever is wrong with a change, nothing of it may happen.
+  const bool is_administrative = facts_of(request).is_administrative();
+  if (only_reads(request) || (is_administrative && refused)) check_unchanged();
   check_pushes(request, answer);
   if (const auto* join = std::get_if<wire::Join>(&request)) check_joined(*join, answer);
   if (answer == nullptr) {
-    require(!is_administrative(request) && !only_reads(request), "it waits for nothing", name);
+    require(!is_administrative && !only_reads(request), "it waits for nothing", name);
     return;
   }
   if (ref != nullptr && !expected_) check_drained(*ref, request, *answer);
@@ -236,9 +225,7 @@ void EngineWatch::after(const wire::Body& request, const wire::Body* answer) {
     check_members(std::get<wire::MembersRequest>(request), *members);
   } else if (const auto* list = std::get_if<wire::JobsReply>(answer)) {
     check_jobs(*list);
-  } else if (std::holds_alternative<wire::StatusRequest>(request) ||
-             std::holds_alternative<wire::HistoryRequest>(request) ||
-             std::holds_alternative<wire::CheckpointRequest>(request)) {
+  } else if (!facts_of(request).reaches_engine()) {
     require(status_of(*answer) == Status::kUnsupported, "the edge's request is served", name);
   }
 }

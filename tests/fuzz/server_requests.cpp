@@ -22,9 +22,11 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
+#include "daemon/core/engine/request_traits.h"
 #include "daemon/edge/net/loop_guard.h"
 #include "daemon/edge/server/server.h"
 #include "daemon/edge/store/record_codec.h"
@@ -126,12 +128,18 @@ class Client {
   std::map<std::uint64_t, wire::Body> answers_;
 };
 
-bool is_administrative(const wire::Body& body) {
-  return std::holds_alternative<wire::CreateJobRequest>(body) ||
-         std::holds_alternative<wire::StopJobRequest>(body) ||
-         std::holds_alternative<wire::SetPolicyRequest>(body) ||
-         std::holds_alternative<wire::ManageWorkerRequest>(body) ||
-         std::holds_alternative<wire::CheckpointRequest>(body);
+// The job that a request of the job's users names; null: it is of another kind.
+const std::string* job_used_by(const wire::Body& request) {
+  return std::visit(
+      [](const auto& body) -> const std::string* {
+        constexpr const auto& row = kTraits<std::decay_t<decltype(body)>>;
+        if constexpr (row.asker == Asker::kJobUser) {
+          return &(body.*row.job);
+        } else {
+          return nullptr;
+        }
+      },
+      request);
 }
 
 std::optional<Status> status_of(const wire::Body& answer) {
@@ -280,7 +288,7 @@ class World {
     } else {
       fuzz::require(status != Status::kAuth || names_file(body), "one is refused who may", name);
     }
-    if (is_administrative(body)) {
+    if (facts_of(body).is_administrative()) {
       fuzz::require(audits_.size() == 1, "the log does not tell of it once", name);
       fuzz::require(audits_[0] == (status ? std::string(status_name(*status)) : "done"),
                     "the log tells of another result", audits_[0]);
@@ -324,7 +332,7 @@ class World {
   // What must come of it for who asks, whatever the engine would say.
   std::optional<Status> refusal(std::size_t who, const wire::Body& body) {
     const Client& client = *clients_[who];
-    if (is_administrative(body)) {
+    if (facts_of(body).is_administrative()) {
       if (!client.is_admin() || (control_ && who != 0)) return Status::kAuth;
       if (const auto* copy = std::get_if<wire::CheckpointRequest>(&body)) {
         // A store in memory has no files to copy.
@@ -334,11 +342,7 @@ class World {
       }
       return {};
     }
-    const std::string* job = nullptr;
-    if (const auto* join = std::get_if<wire::Join>(&body)) job = &join->job;
-    if (const auto* workers = std::get_if<wire::WorkersRequest>(&body)) job = &workers->job;
-    if (const auto* history = std::get_if<wire::HistoryRequest>(&body)) job = &history->job;
-    if (job != nullptr) {
+    if (const std::string* job = job_used_by(body)) {
       return client.may_use(name_of_text(*job)) ? std::nullopt : std::optional(Status::kAuth);
     }
     // A job that is not one's own is not there; one's own is not spoken of for another's worker.

@@ -4,10 +4,12 @@
 
 #include <algorithm>
 #include <charconv>
+#include <tuple>
 #include <type_traits>
 
 #include "daemon/core/engine/job.h"
 #include "daemon/core/engine/limits.h"
+#include "daemon/core/engine/request_traits.h"
 #include "proto/base/plain_text.h"
 
 namespace syncd {
@@ -207,6 +209,14 @@ void Engine::shorten_tails(Effects& effects) {
 // ---- requests
 // ---------------------------------------------------------------------------------------
 
+// What a job does at each of its workers' requests.
+template <class Body>
+using JobMethod = void (Job::*)(const Caller&, const Body&);
+constexpr std::tuple kJobMethods{&Job::begin,   &Job::push,       &Job::cancel_begin,
+                                 &Job::leave,   &Job::explain_to, &Job::restarted,
+                                 &Job::phase,   &Job::members,    &Job::targets,
+                                 &Job::collect, &Job::consumed};
+
 // To the job of the worker that it is about.
 template <class Body>
 void Engine::route(void (Job::*method)(const Caller&, const Body&), const Caller& caller,
@@ -218,26 +228,12 @@ void Engine::route(void (Job::*method)(const Caller&, const Body&), const Caller
 }
 
 void Engine::handle(Request& request, Effects& effects) {
-  if (shutting_down_) {
-    refuse_as_shutting_down(request.caller, effects);
-    return;
-  }
-  const auto routed = [&]<class T>(void (Job::*method)(const Caller&, const T&), const T& body) {
-    route(method, request.caller, body, effects);
-  };
+  if (shutting_down_) return refuse_as_shutting_down(request.caller, effects);
   std::visit(
       [&](auto& body) {
         using T = std::decay_t<decltype(body)>;
-        if constexpr (std::is_same_v<T, wire::Begin>) {
-          routed(&Job::begin, body);
-        } else if constexpr (std::is_same_v<T, wire::Push>) {
-          routed(&Job::push, body);
-        } else if constexpr (std::is_same_v<T, wire::CancelBegin>) {
-          routed(&Job::cancel_begin, body);
-        } else if constexpr (std::is_same_v<T, wire::Leave>) {
-          routed(&Job::leave, body);
-        } else if constexpr (std::is_same_v<T, wire::Explain>) {
-          routed(&Job::explain_to, body);
+        if constexpr (kTraits<T>.asker == Asker::kItsWorker) {
+          route(std::get<JobMethod<T>>(kJobMethods), request.caller, body, effects);
         } else if constexpr (std::is_same_v<T, wire::Join>) {
           on_join(request, body, effects);
         } else if constexpr (std::is_same_v<T, wire::JobsRequest>) {
@@ -253,19 +249,8 @@ void Engine::handle(Request& request, Effects& effects) {
           on_set_policy(request.caller, body, effects);
         } else if constexpr (std::is_same_v<T, wire::ManageWorkerRequest>) {
           on_manage(request.caller, body, effects);
-        } else if constexpr (std::is_same_v<T, wire::Restarted>) {
-          routed(&Job::restarted, body);
-        } else if constexpr (std::is_same_v<T, wire::Phase>) {
-          routed(&Job::phase, body);
-        } else if constexpr (std::is_same_v<T, wire::MembersRequest>) {
-          routed(&Job::members, body);
-        } else if constexpr (std::is_same_v<T, wire::Targets>) {
-          routed(&Job::targets, body);
-        } else if constexpr (std::is_same_v<T, wire::Collect>) {
-          routed(&Job::collect, body);
-        } else if constexpr (std::is_same_v<T, wire::Consumed>) {
-          routed(&Job::consumed, body);
         } else {
+          static_assert(!kTraits<T>.reaches_engine(), "a branch for it is missing");
           refuse(request.caller, Status::kUnsupported,
                  "this daemon does not serve requests of type " +
                      std::string(wire::body_name(request.body)),
@@ -300,15 +285,14 @@ bool Engine::makes_job(const wire::Join& join) const {
   return id == 0 || (jobs_.at(id)->finished() && join.incarnation == 0);
 }
 
-const std::string* Engine::policy_to_make(const wire::Body& body) const {
-  const std::string* policy = nullptr;
-  if (const auto* join = std::get_if<wire::Join>(&body)) {
-    // What the configuration declares has its file with it.
-    if (makes_job(*join) && !declared_.contains(join->job)) policy = &join->policy;
-  } else if (const auto* create = std::get_if<wire::CreateJobRequest>(&body)) {
-    policy = &create->policy;
-  }
-  return policy != nullptr && policy->empty() ? &options_.defaults.policy : policy;
+const std::string* Engine::policy_to_make(const wire::Join& join) const {
+  // What the configuration declares has its file with it.
+  if (!makes_job(join) || declared_.contains(join.job)) return nullptr;
+  return join.policy.empty() ? &options_.defaults.policy : &join.policy;
+}
+
+const std::string* Engine::policy_to_make(const wire::CreateJobRequest& create) const {
+  return create.policy.empty() ? &options_.defaults.policy : &create.policy;
 }
 
 void Engine::on_join(Request& request, wire::Join& join, Effects& effects) {
@@ -328,21 +312,17 @@ void Engine::on_join(Request& request, wire::Join& join, Effects& effects) {
                            : check_claims(join, job->last_incarnation(), job->epoch());
   }
   if (wrong.empty() && join.name.empty()) wrong = "the worker's name is empty: give it one";
-  if (!wrong.empty()) {
-    refuse(caller, Status::kInvalid, std::move(wrong), effects);
-    return;
-  }
+  if (!wrong.empty()) return refuse(caller, Status::kInvalid, std::move(wrong), effects);
   if (makes_job(join)) {
     const auto declared = declared_.find(join.job);
     if (declared == declared_.end() && !options_.auto_create) {
       const std::string why = job == nullptr ? "there is no job '" + join.job + "'"
                                              : "job '" + join.job + "' has ended";
-      refuse(caller, Status::kUnknownJob,
-             why +
-                 ", and this daemon does not let a join create one: create it first "
-                 "(syncctl job create)",
-             effects);
-      return;
+      return refuse(caller, Status::kUnknownJob,
+                    why +
+                        ", and this daemon does not let a join create one: create it first "
+                        "(syncctl job create)",
+                    effects);
     }
     JobSpec spec = options_.defaults;
     if (declared != declared_.end()) {
@@ -354,16 +334,13 @@ void Engine::on_join(Request& request, wire::Join& join, Effects& effects) {
       if (join.world_size != 0) spec.expected_workers = join.world_size;
     }
     if (std::string error = validate(spec); !error.empty()) {
-      refuse(caller, Status::kInvalid, std::move(error), effects);
-      return;
+      return refuse(caller, Status::kInvalid, std::move(error), effects);
     }
     if (std::string error = too_large(spec); !error.empty()) {
-      refuse(caller, Status::kLimit, std::move(error), effects);
-      return;
+      return refuse(caller, Status::kLimit, std::move(error), effects);
     }
     if (!has_room_for_worker()) {
-      refuse(caller, Status::kLimit, no_room_for_worker(), effects);
-      return;
+      return refuse(caller, Status::kLimit, no_room_for_worker(), effects);
     }
     if (store_refuses(caller, effects)) return;
     std::string error;
@@ -375,10 +352,7 @@ void Engine::on_join(Request& request, wire::Join& join, Effects& effects) {
     }
     // One that comes back to a daemon whose store is empty brings its job's epoch with it.
     job = create_job(spec, effects, error, join.epoch);
-    if (job == nullptr) {
-      refuse(caller, Status::kLimit, std::move(error), effects);
-      return;
-    }
+    if (job == nullptr) return refuse(caller, Status::kLimit, std::move(error), effects);
   }
   Bound bound(*job, effects);
   job->join(caller, join);
@@ -479,26 +453,22 @@ void Engine::on_create(Request& request, wire::CreateJobRequest& create, Effects
   if (create.expected_workers != 0) spec.expected_workers = create.expected_workers;
   spec.min_workers = create.min_workers;
   if (std::string error = validate(spec); !error.empty()) {
-    refuse(caller, Status::kInvalid, std::move(error), effects);
-    return;
+    return refuse(caller, Status::kInvalid, std::move(error), effects);
   }
   if (std::string error = too_large(spec); !error.empty()) {
-    refuse(caller, Status::kLimit, std::move(error), effects);
-    return;
+    return refuse(caller, Status::kLimit, std::move(error), effects);
   }
   const JobId id = find_job(spec.name);
   if (id != 0 && jobs_.at(id)->state() != JobState::kStopped) {
-    refuse(caller, Status::kJobExists,
-           "job '" + spec.name + "' exists already (#" + std::to_string(id) + ", " +
-               to_string(jobs_.at(id)->state()) + "): stop it first, or choose another name",
-           effects);
-    return;
+    return refuse(caller, Status::kJobExists,
+                  "job '" + spec.name + "' exists already (#" + std::to_string(id) + ", " +
+                      to_string(jobs_.at(id)->state()) + "): stop it first, or choose another name",
+                  effects);
   }
   if (store_refuses(caller, effects)) return;
   std::string error;
   if (create_job(spec, effects, error) == nullptr) {
-    refuse(caller, Status::kLimit, std::move(error), effects);
-    return;
+    return refuse(caller, Status::kLimit, std::move(error), effects);
   }
   effects.replies.push_back({caller, true, wire::Ok{}});
 }
@@ -514,10 +484,7 @@ void Engine::on_stop(const Caller& caller, wire::StopJobRequest& stop, Effects& 
   const JobId id = named(caller, stop.job, effects);
   if (id == 0) return;
   std::string wrong = check_shown("the reason", stop.reason, limits::kReasonBytesMax);
-  if (!wrong.empty()) {
-    refuse(caller, Status::kInvalid, std::move(wrong), effects);
-    return;
-  }
+  if (!wrong.empty()) return refuse(caller, Status::kInvalid, std::move(wrong), effects);
   if (store_refuses(caller, effects)) return;
   Job& job = *jobs_.at(id);
   Bound bound(job, effects);
@@ -533,10 +500,7 @@ void Engine::on_manage(const Caller& caller, const wire::ManageWorkerRequest& re
   std::string wrong =
       check_length("the worker's name", request.worker, limits::kWorkerNameBytesMax);
   if (wrong.empty()) wrong = check_shown("the reason", request.text, limits::kReasonBytesMax);
-  if (!wrong.empty()) {
-    refuse(caller, Status::kInvalid, std::move(wrong), effects);
-    return;
-  }
+  if (!wrong.empty()) return refuse(caller, Status::kInvalid, std::move(wrong), effects);
   if (store_refuses(caller, effects)) return;
   Job& job = *jobs_.at(id);
   Bound bound(job, effects);
@@ -552,9 +516,8 @@ void Engine::on_set_policy(const Caller& caller, wire::SetPolicyRequest& request
   const auto policy = make_policy(request.policy, error);
   if (policy) error = job.check_switch(*policy);
   if (!error.empty()) {
-    refuse(caller, job.state() == JobState::kStopped ? Status::kStopped : Status::kInvalid,
-           std::move(error), effects);
-    return;
+    return refuse(caller, job.state() == JobState::kStopped ? Status::kStopped : Status::kInvalid,
+                  std::move(error), effects);
   }
   if (store_refuses(caller, effects)) return;
   Bound bound(job, effects);

@@ -80,7 +80,8 @@ class Engine {
 
   // The policy of the job that this request would make; null: it makes none. Whoever brings the
   // request reads the file that the policy names, if it names one, before the step.
-  const std::string* policy_to_make(const wire::Body& body) const;
+  const std::string* policy_to_make(const wire::Join& join) const;
+  const std::string* policy_to_make(const wire::CreateJobRequest& create) const;
 
   // Declares a job (the configuration's [[job]]). Does nothing if a job of this name is there and
   // not stopped. On false, `error` names the setting that is wrong.

@@ -24,11 +24,8 @@ struct Caller {
   bool operator==(const Caller&) const = default;
 };
 
-// A client's request, decoded and verified. The engine answers Join, Leave, Begin, CancelBegin,
-// Push, Restarted, Phase, Targets, Collect, Consumed, Explain, MembersRequest, JobsRequest,
-// WorkersRequest, CreateJobRequest, StopJobRequest, SetPolicyRequest and ManageWorkerRequest; the
-// edge keeps the rest
-// (handshake, heartbeats, status, history) to itself. Anything else is answered UNSUPPORTED.
+// A client's request, decoded and verified. The engine answers those whose row in request_traits.h
+// says so, and any other UNSUPPORTED.
 struct Request {
   Caller caller;
   wire::Body body;

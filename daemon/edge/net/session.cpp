@@ -2,7 +2,8 @@
 #include "daemon/edge/net/session.h"
 
 #include <algorithm>
-#include <type_traits>
+
+#include "daemon/core/engine/request_traits.h"
 
 namespace syncd::net {
 namespace {
@@ -11,19 +12,6 @@ std::string range(std::uint16_t low, std::uint16_t high) {
   if (low == high) return "version " + std::to_string(low);
   return "versions " + std::to_string(low) + " to " + std::to_string(high);
 }
-
-// Types that only the daemon sends.
-template <typename T>
-constexpr bool kFromDaemon =
-    std::is_same_v<T, wire::Welcome> || std::is_same_v<T, wire::Error> ||
-    std::is_same_v<T, wire::Ok> || std::is_same_v<T, wire::Joined> ||
-    std::is_same_v<T, wire::Granted> || std::is_same_v<T, wire::Pushed> ||
-    std::is_same_v<T, Explanation> || std::is_same_v<T, wire::StopNotice> ||
-    std::is_same_v<T, wire::FencedNotice> || std::is_same_v<T, wire::ResyncNotice> ||
-    std::is_same_v<T, wire::ShutdownNotice> || std::is_same_v<T, wire::StatusReply> ||
-    std::is_same_v<T, wire::JobsReply> || std::is_same_v<T, wire::WorkersReply> ||
-    std::is_same_v<T, wire::HistoryReply> || std::is_same_v<T, wire::TargetsReply> ||
-    std::is_same_v<T, wire::CollectReply>;
 
 }  // namespace
 
@@ -50,30 +38,25 @@ std::variant<wire::Welcome, wire::Error> negotiate(const wire::Hello& hello,
 }
 
 Route route(const wire::Message& message, std::string& error) {
-  return std::visit(
-      [&](const auto& body) {
-        using T = std::decay_t<decltype(body)>;
-        if constexpr (std::is_same_v<T, wire::Unknown>) {
-          return message.id == 0 ? Route::kIgnore : Route::kUnsupported;
-        } else if constexpr (std::is_same_v<T, wire::Heartbeat>) {
-          return Route::kHeartbeat;
-        } else if constexpr (std::is_same_v<T, wire::HeartbeatAck>) {
-          return Route::kIgnore;
-        } else if constexpr (std::is_same_v<T, wire::Hello>) {
-          error = "a second Hello: a connection has one handshake";
-          return Route::kBroken;
-        } else if constexpr (kFromDaemon<T>) {
-          error = "a message of type " + std::string(wire::body_name(message.body)) +
-                  " came from a client: only the daemon sends these";
-          return Route::kBroken;
-        } else {
-          if (message.id != 0) return Route::kHandler;
-          error = "a request of type " + std::string(wire::body_name(message.body)) +
-                  " came with id 0: a request needs an id from 1";
-          return Route::kBroken;
-        }
-      },
-      message.body);
+  const auto broken = [&](const char* before, const char* after) {
+    error = before + std::string(wire::body_name(message.body)) + after;
+    return Route::kBroken;
+  };
+  switch (facts_of(message.body).answerer) {
+    case Answerer::kNotAllowed:
+      return broken("a message of type ", " came from a client: only the daemon sends these");
+    case Answerer::kNobody:
+      return Route::kIgnore;
+    case Answerer::kHandshake:
+      return broken("a second ", ": a connection has one handshake");
+    case Answerer::kHeartbeat:
+      return Route::kHeartbeat;
+    case Answerer::kUnsupported:
+      return message.id == 0 ? Route::kIgnore : Route::kUnsupported;
+    default:
+      if (message.id != 0) return Route::kHandler;
+      return broken("a request of type ", " came with id 0: a request needs an id from 1");
+  }
 }
 
 }  // namespace syncd::net

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <map>
 #include <string>
@@ -12,6 +13,11 @@
 #include "proto/wire/wire.h"
 
 namespace syncd::server {
+
+// The answer to a HistoryRequest. A record that fits no frame (a plan for thousands of workers)
+// travels in several answers. `read`: what the store has from the request's sequence on. Begins at
+// byte `from_byte` of its first record; an Error if that has fewer. Pure.
+wire::Body history_reply(store::ReadResult read, std::uint64_t from_byte);
 
 class HistoryReads {
  public:

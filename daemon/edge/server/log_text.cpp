@@ -3,6 +3,7 @@
 
 #include <string_view>
 
+#include "daemon/core/engine/limits.h"
 #include "proto/base/plain_text.h"
 
 namespace syncd::server {
@@ -43,6 +44,17 @@ std::string log_text(const LogLine& line) {
     }
   }
   return out;
+}
+
+std::string shown(const std::string& text, std::size_t bytes_max) {
+  if (text.size() <= bytes_max) return text;
+  std::size_t end = bytes_max;
+  while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xc0) == 0x80) --end;  // of UTF-8
+  return text.substr(0, end) + "... (" + std::to_string(text.size()) + " bytes)";
+}
+
+std::string job_shown(const std::string& name) {
+  return shown(name, limits::kJobNameBytesMax);
 }
 
 bool is_audit(const LogLine& line) {

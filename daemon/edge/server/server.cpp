@@ -53,7 +53,10 @@ Server::Server(uv_loop_t* loop, ServerOptions options, std::unique_ptr<store::St
       store_(std::move(store)),
       log_(std::move(log)),
       core_(options_.engine, *store_, *this),
+      access_(options_, core_.engine(), network_),
       network_(loop, network_options(options_), *this),
+      audits_(network_, log_),
+      quota_(core_.engine()),
       background_(loop),
       histories_(background_, *store_) {}
 
@@ -212,9 +215,9 @@ void Server::send(ConnectionId connection, wire::Message&& message) {
 }
 
 void Server::send_answer(ConnectionId connection, RequestId id, wire::Body&& body) {
-  if (!audits_.empty()) end_audit({connection, id}, body);
+  if (!audits_.empty()) audits_.end({connection, id}, body);
   auto* error = std::get_if<wire::Error>(&body);
-  if (error != nullptr && error->status == Status::kStore && may_see_paths(connection)) {
+  if (error != nullptr && error->status == Status::kStore && access_.may_see_paths(connection)) {
     const std::string reason = core_.store_reason();
     if (!reason.empty()) error->message += " (" + reason + ")";
   }
@@ -248,7 +251,7 @@ bool Server::secure(const tls::ServerSettings& tls, const net::AdmissionRules& r
   std::unique_ptr<net::Admission> admission = net::Admission::make(rules, error);
   if (admission == nullptr) return false;
   network_.set_admission(admission.get());
-  admission_ = std::move(admission);
+  access_.set_admission(std::move(admission));
   if (context != nullptr) {
     for (const LogLine& line :
          certificate_lines(tls, context->facts(), wall_clock_us() / 1'000'000)) {
@@ -287,12 +290,7 @@ void Server::arm_timer() {
 }
 
 void Server::on_closed(ConnectionId connection, const std::string& reason) {
-  for (auto it = audits_.lower_bound({connection, 0});
-       it != audits_.end() && it->first.first == connection; it = audits_.erase(it)) {
-    LogLine line{LogLevel::kInfo, "audit", std::move(it->second.what)};
-    line.fields.emplace_back("result", "unknown: the client has gone");
-    log_(line);
-  }
+  audits_.on_closed(connection);
   if (phase_ != Phase::kClosing) core_.on_closed(connection, reason);
 }
 

@@ -9,12 +9,10 @@
 #include <sys/types.h>
 #include <uv.h>
 
-#include <deque>
 #include <functional>
-#include <map>
 #include <memory>
-#include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "daemon/core/engine/effects.h"
@@ -22,9 +20,12 @@
 #include "daemon/core/engine/job_spec.h"
 #include "daemon/edge/net/address.h"
 #include "daemon/edge/net/network.h"
+#include "daemon/edge/server/access.h"
+#include "daemon/edge/server/audit.h"
 #include "daemon/edge/server/background.h"
 #include "daemon/edge/server/core.h"
 #include "daemon/edge/server/history_reads.h"
+#include "daemon/edge/server/job_quota.h"
 #include "daemon/edge/server/server_view.h"
 #include "daemon/edge/store/store.h"
 
@@ -129,43 +130,27 @@ class Server final : private net::FrameHandler, private Core::Host {
   void arm_timer();
 
   bool secure(const tls::ServerSettings& tls, const net::AdmissionRules& rules, std::string& error);
-  bool has_control() const {
-    return !options_.control_tcp.empty() || !options_.control_unix_path.empty();
-  }
-  bool is_restricted(ConnectionId connection) const;
-  bool may_see_paths(ConnectionId connection) const;
-  // Answers a worker's request about a job that its client may not know of, as if it were not
-  // there.
-  bool hides_job(const Caller& caller, const wire::Body& body);
-  bool hides_job(const Caller& caller, const wire::WorkerRef& worker);
-  Engine::Visible visible_to(ConnectionId connection) const;
-  bool within_quota(ConnectionId connection, const wire::Body& body, std::string& why);
-  // By one client.
-  struct MadeJobs {
-    std::set<JobId> going_on;   // when it was last looked
-    std::deque<JobId> stopped;  // by age, and some that the engine has forgotten
-  };
-  std::size_t sort_out(MadeJobs& made) const;
-  void make_room_for_job();
-  void note_owner(ConnectionId connection, const std::string& name, JobId before);
-  bool permitted(ConnectionId connection, const wire::Body& body, std::string& why) const;
-  bool may_use(const net::Identity& identity, const std::string& job, std::string& why) const;
-  bool counts_as_here(ConnectionId connection) const;
-  bool may_name_file(ConnectionId connection, const wire::Body& body, std::string& why) const;
-  // False: nothing stands in the log of such a request.
-  bool begin_audit(const Caller& caller, const wire::Body& body);
-  // Refuses a request whose audit has begun if too many wait already.
-  bool too_many_changes(const Caller& caller);
-  void audit(const Caller& caller, std::size_t answer,
-             std::vector<std::pair<std::string, std::string>> what);
-  void end_audit(const Caller& caller, const wire::Body& answer);
 
-  void answer_status(const Caller& caller);
-  void answer_history(const Caller& caller, const wire::HistoryRequest& request);
-  std::string client_text(ConnectionId connection) const;
-  void answer_checkpoint(const Caller& caller, const std::string& path);
-  void answer(const Caller& caller, wire::Body body);
+  // The way of a request, in server_requests.cpp.
+  template <class Message>
+  void receive(const Caller& caller, Message& body);
+  bool hides_job(const Caller& caller, const net::Identity* client, const wire::WorkerRef& worker);
+  bool begin_audit(const Caller& caller, const wire::Body& done, Audits::Fields what);
+  void refuse_asker(const Caller& caller, std::string_view request, std::string why);
   void refuse(const Caller& caller, Status status, std::string why);
+  void answer(const Caller& caller, wire::Body body);
+  // The same, and the end of its audit, if it has one.
+  void conclude(const Caller& caller, const wire::Body& body);
+
+  // What the server sees to itself, each kind in a file handle_*.cpp.
+  void handle(const Caller& caller, wire::Join& join);
+  void handle(const Caller& caller, wire::CreateJobRequest& create);
+  template <class Message>
+  void make_job(const Caller& caller, Message& body, const std::string& policy);
+  void handle(const Caller& caller, const wire::StatusRequest& request);
+  void handle(const Caller& caller, const wire::JobsRequest& request);
+  void handle(const Caller& caller, const wire::HistoryRequest& request);
+  void handle(const Caller& caller, const wire::CheckpointRequest& request);
 
   void stop_network_if_drained();
   void stop_network();
@@ -179,10 +164,12 @@ class Server final : private net::FrameHandler, private Core::Host {
   ServerOptions options_;
   std::unique_ptr<store::Store> store_;
   LogSink log_;
-  std::unique_ptr<net::Admission> admission_;
   std::vector<net::ListenSocket> inherited_;  // until it listens
   Core core_;
+  Access access_;
   net::Network network_;
+  Audits audits_;
+  JobQuota quota_;
   Background background_;
   HistoryReads histories_;
 
@@ -191,16 +178,6 @@ class Server final : private net::FrameHandler, private Core::Host {
   Micros epoch_us_ = 0;
   std::uint64_t started_ns_ = 0;
   Micros started_us_ = 0;
-
-  // Requests that change a job and have not been answered: what the log will say of each.
-  struct Audit {
-    std::size_t answer = 0;  // of wire::Body, unless it is an error
-    std::vector<std::pair<std::string, std::string>> what;
-  };
-  std::multimap<std::pair<ConnectionId, RequestId>, Audit> audits_;
-
-  // The jobs that each identity has made in this life of the daemon.
-  std::map<std::string, MadeJobs> made_by_;
 
   Micros armed_us_ = kNever;
   bool checkpointing_ = false;

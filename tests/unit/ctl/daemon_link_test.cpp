@@ -13,7 +13,7 @@
 #include <thread>
 
 #include "daemon/core/engine/limits.h"
-#include "daemon/edge/server/history_reply.h"
+#include "daemon/edge/server/history_reads.h"
 #include "daemon/edge/store/record_codec.h"
 #include "daemon/tools/ctl/history.h"
 #include "support/files.h"

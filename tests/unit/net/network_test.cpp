@@ -196,25 +196,6 @@ TEST_F(NetworkTest, AWrongVersionIsRefusedWithBothRanges) {
   expect_rejected(client, *bystander, "versions 200 to 201");
 }
 
-TEST_F(NetworkTest, NothingMayComeBeforeHello) {
-  start();
-  auto bystander = connect();
-  RawClient client(socket_path());
-  client.send(begin_message(1));
-  expect_rejected(client, *bystander, "begins with Hello");
-  EXPECT_TRUE(handler_.received.empty());
-  EXPECT_TRUE(handler_.closed.empty()) << "there was no session";
-}
-
-TEST_F(NetworkTest, ASecondHelloEndsTheSession) {
-  start();
-  auto bystander = connect();
-  auto client = connect();
-  client->hello();
-  expect_rejected(*client, *bystander, "second Hello");
-  ASSERT_TRUE(run_until([&] { return handler_.closed.size() == 1; }));
-}
-
 TEST_F(NetworkTest, GarbageEndsOnlyItsConnection) {
   start();
   auto bystander = connect();

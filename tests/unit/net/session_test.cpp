@@ -40,22 +40,5 @@ TEST(Session, RefusesAVersionOutOfRangeAndNamesBothRanges) {
   }
 }
 
-TEST(Session, RoutesByWhoMaySendWhat) {
-  std::string error;
-  EXPECT_EQ(route({5, wire::Begin{}}, error), Route::kHandler);
-  EXPECT_EQ(route({5, wire::HistoryRequest{}}, error), Route::kHandler);
-  EXPECT_EQ(route({0, wire::Heartbeat{}}, error), Route::kHeartbeat);
-  EXPECT_EQ(route({3, wire::HeartbeatAck{}}, error), Route::kIgnore);
-  EXPECT_EQ(route({0, wire::Unknown{99}}, error), Route::kIgnore);
-  EXPECT_EQ(route({4, wire::Unknown{99}}, error), Route::kUnsupported);
-  EXPECT_EQ(error, "");
-  EXPECT_EQ(route({0, wire::Begin{}}, error), Route::kBroken);
-  EXPECT_NE(error.find("id 0"), std::string::npos);
-  EXPECT_EQ(route({4, wire::Hello{}}, error), Route::kBroken);
-  EXPECT_NE(error.find("second Hello"), std::string::npos);
-  EXPECT_EQ(route({4, wire::Granted{}}, error), Route::kBroken);
-  EXPECT_NE(error.find("only the daemon"), std::string::npos);
-}
-
 }  // namespace
 }  // namespace syncd::net

@@ -145,7 +145,6 @@ TEST_F(GraphFile, GoesWithTheRequestThatMakesTheJob) {
   EXPECT_EQ(*engine.policy_to_make(create), policy);
   ASSERT_NE(engine.policy_to_make(join), nullptr);
   EXPECT_EQ(*engine.policy_to_make(join), policy);
-  EXPECT_EQ(engine.policy_to_make(wire::JobsRequest{}), nullptr);
   wire::Join plain = join;
   plain.policy.clear();
   EXPECT_EQ(*engine.policy_to_make(plain), EngineOptions{}.defaults.policy);
