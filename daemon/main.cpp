@@ -263,9 +263,9 @@ int Daemon::start(std::unique_ptr<syncd::store::Store> store) {
 void Daemon::inherit_sockets() {
   if (inherited_.empty()) return;
   const syncd::config::InheritedSockets& found = flags_.inherited;
-  const char* in_place_of = !found.for_control   ? "listen.tcp and listen.unix"
-                            : !found.for_workers ? "listen.control"
-                                                 : "listen.tcp, listen.unix and listen.control";
+  const char* in_place_of = !found.control   ? "listen.tcp and listen.unix"
+                            : !found.workers ? "listen.control"
+                                             : "listen.tcp, listen.unix and listen.control";
   info("sockets_inherited",
        {{"sockets", std::to_string(inherited_.size())}, {"in_place_of", in_place_of}});
   server_->inherit(std::move(inherited_));
@@ -308,7 +308,7 @@ bool Daemon::make_security(const Config& config, syncd::admin::AdminSecurity& se
     settings.http = true;
     // Whoever asks for /healthz need not show one; for the other pages it is asked for below.
     security.wants_certificate = std::exchange(settings.require_client_certificate, false);
-    security.handshakes_per_machine_per_s = config.handshakes_per_machine_per_s;
+    security.handshakes_per_machine_per_s = config.network.handshakes_per_machine_per_s;
     security.tls = syncd::tls::Context::server(settings, error);
     if (security.tls == nullptr) return false;
   }
@@ -456,6 +456,7 @@ bool Daemon::try_reload(std::vector<std::string>& errors) {
   if (!syncd::config::load(flags_, syncd::config::environment_of(environ), loaded, errors)) {
     return false;
   }
+  for (const LogLine& line : syncd::config::warning_lines(loaded)) log_.write(line);
   // What cannot change while it runs keeps its value.
   Config next = config_;
   const Config& wanted = loaded.config;
@@ -472,23 +473,14 @@ bool Daemon::try_reload(std::vector<std::string>& errors) {
                      ", for which it must be restarted: restart it, or change one at a time");
     return false;
   }
-  // TLS cannot be switched on or off under a listener's clients.
-  if (wanted.has_tls() == config_.has_tls()) next.tls = wanted.tls;
-  next.auth = wanted.auth;
-  next.auto_create = wanted.auto_create;
-  next.connections_max = wanted.connections_max;
-  next.connections_per_machine_max = wanted.connections_per_machine_max;
-  next.connections_per_identity_max = wanted.connections_per_identity_max;
-  next.handshakes_per_machine_per_s = wanted.handshakes_per_machine_per_s;
-  next.unintroduced_max = wanted.unintroduced_max;
-  next.jobs_per_identity_max = wanted.jobs_per_identity_max;
-  next.workers_per_job_max = wanted.workers_per_job_max;
-  next.graph_edges_max = wanted.graph_edges_max;
-  next.outbound_bytes_max = wanted.outbound_bytes_max;
-  next.snapshot_every_records = wanted.snapshot_every_records;
-  next.shutdown_timeout_us = wanted.shutdown_timeout_us;
-  next.job_defaults = wanted.job_defaults;
-  next.log_level = wanted.log_level;
+  for (const syncd::config::Setting& setting : syncd::config::settings()) {
+    // TLS cannot be switched on or off under a listener's clients.
+    if (std::string_view(setting.key).starts_with("tls.") &&
+        wanted.has_tls() != config_.has_tls()) {
+      continue;
+    }
+    if (setting.reloadable) setting.copy(wanted, next);
+  }
   // The new rules may only be good together with new addresses, which are not taken on.
   const bool pages_open = next.admin && !next.admin->is_loopback() && !next.has_auth();
   if (!next.insecure && (next.open_to_anybody() || pages_open)) {
@@ -588,25 +580,27 @@ bool take_sockets(syncd::config::InheritedSockets& found,
   std::vector<syncd::net::InheritedSocket> taken;
   if (!syncd::net::take_inherited_sockets(taken, error)) return false;
   for (syncd::net::InheritedSocket& one : taken) {
-    const bool control = one.socket.is_control;
-    (control ? found.for_control : found.for_workers) = true;
+    std::optional<syncd::config::Addresses>& addresses =
+        one.socket.is_control ? found.control : found.workers;
+    if (!addresses) addresses.emplace();
     if (one.socket.is_tcp) {
-      (control ? found.control_tcp : found.tcp).push_back(std::move(one.tcp));
+      addresses->tcp.push_back(std::move(one.tcp));
     } else {
-      (control ? found.control_unix_path : found.unix_path) = std::move(one.unix_path);
+      addresses->unix_path = std::move(one.unix_path);
     }
     sockets.push_back(std::move(one.socket));
   }
   return true;
 }
 
-int run_daemon(const Config& config, const syncd::config::Flags& flags,
+int run_daemon(const syncd::config::Loaded& loaded, const syncd::config::Flags& flags,
                std::vector<syncd::net::ListenSocket> inherited) {
   std::signal(SIGPIPE, SIG_IGN);
   // A limit on the size of files is then an error of a write, like a full disk, which the store
   // outlives.
   std::signal(SIGXFSZ, SIG_IGN);
   raise_descriptor_limit();
+  const Config& config = loaded.config;
   std::unique_ptr<Log> log;
   try {
     log = std::make_unique<Log>(config.log_file, config.log_level);
@@ -614,6 +608,7 @@ int run_daemon(const Config& config, const syncd::config::Flags& flags,
     std::fprintf(stderr, "syncd: log.file = \"%s\": %s\n", config.log_file.c_str(), error.what());
     return kBadConfig;
   }
+  for (const LogLine& line : syncd::config::warning_lines(loaded)) log->write(line);
   return Daemon(config, flags, std::move(inherited), *log).run();
 }
 
@@ -646,6 +641,9 @@ int main(int argc, char** argv) try {
   if (!good) return kBadConfig;
   if (!loaded.store_problem.empty()) return kBadStore;
   if (flags.check_config) {
+    for (const std::string& warning : loaded.warnings) {
+      std::fprintf(stderr, "syncd: warning: %s\n", warning.c_str());
+    }
     // A daemon starts all the same, and says so in its log: it serves those on its Unix socket.
     if (!loaded.certificate_problem.empty()) {
       std::fprintf(stderr, "syncd: %s\n", loaded.certificate_problem.c_str());
@@ -654,7 +652,7 @@ int main(int argc, char** argv) try {
     std::fputs(loaded.effective.c_str(), stdout);
     return kClean;
   }
-  return run_daemon(loaded.config, flags, std::move(inherited));
+  return run_daemon(loaded, flags, std::move(inherited));
 } catch (const syncd::InternalError& error) {
   std::fprintf(stderr, "syncd: %s\n", error.what());
   std::abort();

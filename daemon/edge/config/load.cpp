@@ -95,6 +95,7 @@ class Loader {
       : config_(config), errors_(errors), loaded_(loaded) {
     loaded.store_problem.clear();
     loaded.certificate_problem.clear();
+    loaded.warnings.clear();
   }
 
   void file(const std::string& path);
@@ -107,7 +108,8 @@ class Loader {
 
  private:
   void take(TomlFile&& toml);
-  void apply(const Setting& setting, const RawValue& value, const std::string& key);
+  void apply(const Setting& setting, const RawValue& value);
+  bool is_retired(const Setting* limit, const RawValue& value);
   void job(const TomlFile::Table& table);
   bool job_key(const Entry& entry, JobSpec& spec, std::set<std::string>& seen);
   void check_listeners();
@@ -126,13 +128,20 @@ class Loader {
   std::vector<TomlFile::Table> job_tables_;
 };
 
-void Loader::apply(const Setting& setting, const RawValue& value, const std::string& key) {
+void Loader::apply(const Setting& setting, const RawValue& value) {
   std::string why;
   if (setting.read(value, config_, why)) {
     sources_[setting.key] = value.where;
   } else {
-    errors_.push_back(wrong_value(value.where, key, value, why, setting.allowed));
+    errors_.push_back(wrong_value(value.where, setting.key, value, why, setting.allowed));
   }
+}
+
+bool Loader::is_retired(const Setting* limit, const RawValue& value) {
+  if (limit == nullptr) return false;
+  loaded_.warnings.push_back(value.where + ": " + limit->key +
+                             " no longer does anything: remove it; the next release refuses it");
+  return true;
 }
 
 // ---- the file
@@ -158,8 +167,8 @@ void Loader::take(TomlFile&& toml) {
   for (const Entry& entry : toml.entries) {
     if (unknown_sections.contains(entry.key.substr(0, entry.key.find('.')))) continue;
     if (const Setting* setting = find_setting(entry.key)) {
-      apply(*setting, entry.value, entry.key);
-    } else {
+      apply(*setting, entry.value);
+    } else if (!is_retired(find_test_limit(entry.key), entry.value)) {
       errors_.push_back(unknown_key(entry.value.where, entry.key));
     }
   }
@@ -188,7 +197,7 @@ bool Loader::job_key(const Entry& entry, JobSpec& spec, std::set<std::string>& s
 }
 
 void Loader::job(const TomlFile::Table& table) {
-  JobSpec spec = config_.job_defaults;
+  JobSpec spec = config_.engine.defaults;
   spec.name.clear();
   std::set<std::string> seen;
   bool good = true;
@@ -224,14 +233,17 @@ void Loader::environment(const Environment& environment) {
     RawValue value;
     value.text = text;
     value.where = "environment variable " + name;
-    const Setting* found = nullptr;
-    for (const Setting& setting : settings()) {
-      if (environment_name(setting) == name) found = &setting;
-    }
-    if (found != nullptr) {
-      apply(*found, value, found->key);
+    const auto named = [&name = name](const std::vector<Setting>& rows) -> const Setting* {
+      for (const Setting& row : rows) {
+        if (environment_name(row) == name) return &row;
+      }
+      return nullptr;
+    };
+    if (const Setting* setting = named(settings())) {
+      apply(*setting, value);
       continue;
     }
+    if (is_retired(named(test_limits()), value)) continue;
     // Other names with our prefix are the client library's; but a name that begins like a section
     // of ours is meant for us.
     for (const std::string& section : section_names()) {
@@ -252,20 +264,30 @@ void Loader::flags(const Flags& flags) {
     RawValue value;
     value.text = text;
     value.where = std::string("flag ") + setting->flag;
-    apply(*setting, value, key);
+    apply(*setting, value);
+  }
+  for (const std::string& given : flags.test_limits) {
+    const std::string key = given.substr(0, given.find('='));
+    RawValue value;
+    value.where = "flag --test-limit";
+    value.text = given.substr(std::min(given.size(), key.size() + 1));
+    if (const Setting* limit = find_test_limit(key)) {
+      apply(*limit, value);
+    } else {
+      errors_.push_back(value.where + ": there is no limit " + key);
+    }
   }
 }
 
 void Loader::inherited(const InheritedSockets& sockets) {
   const char* where = "sockets that syncd was started with";
-  if (sockets.for_workers) {
-    config_.tcp = sockets.tcp;
-    config_.unix_path = sockets.unix_path;
+  if (sockets.workers) {
+    config_.tcp = sockets.workers->tcp;
+    config_.unix_path = sockets.workers->unix_path;
     sources_["listen.tcp"] = sources_["listen.unix"] = where;
   }
-  if (sockets.for_control) {
-    config_.control_tcp = sockets.control_tcp;
-    config_.control_unix_path = sockets.control_unix_path;
+  if (sockets.control) {
+    config_.control = *sockets.control;
     sources_["listen.control"] = where;
   }
 }
@@ -292,7 +314,7 @@ void Loader::embedded(const Embedded& sources) {
     RawValue value;
     value.text = given.text;
     value.where = given.where;
-    apply(*find_setting(given.key), value, given.key);
+    apply(*find_setting(given.key), value);
   }
 }
 
@@ -327,15 +349,15 @@ void Loader::check_listeners() {
           "), or listen.insecure = true (--insecure) on a network where everybody is trusted");
     };
     for (const net::TcpAddress& address : config_.tcp) complain("listen.tcp", address);
-    for (const net::TcpAddress& address : config_.control_tcp) complain("listen.control", address);
+    for (const net::TcpAddress& address : config_.control.tcp) complain("listen.control", address);
   }
-  if (config_.has_control() && config_.control_unix_path == config_.unix_path) {
+  if (!config_.control.empty() && config_.control.unix_path == config_.unix_path) {
     errors_.push_back(where("listen.control") + ": listen.control = \"" + config_.unix_path +
                       "\" is listen.unix, too; allowed: another path");
   }
   check_admin();
   if (!sources_.contains("listen.auto_create")) {
-    config_.auto_create = config_.local_only() && !config_.has_control();
+    config_.engine.auto_create = config_.local_only() && config_.control.empty();
   }
 }
 
@@ -430,7 +452,7 @@ void Loader::check_store() {
 }
 
 void Loader::check_thresholds() {
-  JobSpec defaults = config_.job_defaults;
+  JobSpec defaults = config_.engine.defaults;
   defaults.name = "defaults";
   if (const std::string error = validate(defaults); !error.empty()) {
     const std::string key =
@@ -440,6 +462,8 @@ void Loader::check_thresholds() {
 }
 
 void Loader::check() {
+  config_.admin_is_default = !sources_.contains("listen.admin");
+  config_.store_path_is_default = !sources_.contains("store.path");
   check_tls();
   check_auth();
   check_listeners();
@@ -483,7 +507,7 @@ bool finish(Loader& loader, Config& config, Loaded& loaded, const Errors& errors
 bool Config::local_only() const {
   const auto is_local = [](const net::TcpAddress& address) { return address.is_loopback(); };
   return std::all_of(tcp.begin(), tcp.end(), is_local) &&
-         std::all_of(control_tcp.begin(), control_tcp.end(), is_local);
+         std::all_of(control.tcp.begin(), control.tcp.end(), is_local);
 }
 
 Environment environment_of(const char* const* environ) {
@@ -494,6 +518,14 @@ Environment environment_of(const char* const* environ) {
     }
   }
   return all;
+}
+
+std::vector<LogLine> warning_lines(const Loaded& loaded) {
+  std::vector<LogLine> lines;
+  for (const std::string& warning : loaded.warnings) {
+    lines.push_back({LogLevel::kWarn, "setting_retired", {{"reason", warning}}});
+  }
+  return lines;
 }
 
 bool load(const Flags& flags, const Environment& environment, Loaded& loaded,

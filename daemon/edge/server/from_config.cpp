@@ -95,33 +95,21 @@ bool salvage_store(const config::Config& config, const Server::LogSink& log,
 }
 
 ServerOptions server_options(const config::Config& config, std::string version) {
-  const auto ms = [](Micros us) { return static_cast<std::uint64_t>(us / 1000); };
   ServerOptions options;
   options.version = std::move(version);
-  options.engine.auto_create = config.auto_create;
-  options.engine.defaults = config.job_defaults;
-  options.engine.snapshot_every_records = config.snapshot_every_records;
-  options.engine.workers_per_job_max = config.workers_per_job_max;
-  options.engine.graph_edges_max = config.graph_edges_max;
-  options.engine.workers_max = std::max(limits::kWorkersMax, config.workers_per_job_max);
+  options.engine = config.engine;
+  options.engine.workers_max = std::max(limits::kWorkersMax, config.engine.workers_per_job_max);
   options.jobs_per_identity_max = config.jobs_per_identity_max;
   options.jobs = config.jobs;
-  options.network.connections_max = config.connections_max;
-  options.network.outbound_bytes_max = config.outbound_bytes_max;
-  options.network.connection.handshake_timeout_ms = ms(config.handshake_timeout_us);
-  options.network.connection.idle_timeout_ms = ms(config.heartbeat_timeout_us);
-  options.network.connection.write_timeout_ms = ms(config.write_timeout_us);
-  options.network.connections_per_machine_max = config.connections_per_machine_max;
-  options.network.connections_per_identity_max = config.connections_per_identity_max;
-  options.network.handshakes_per_machine_per_s = config.handshakes_per_machine_per_s;
-  options.network.unintroduced_max = config.unintroduced_max;
+  static_cast<net::NetworkLimits&>(options.network) = config.network;
+  options.network.connection = config.connection;
   options.tls = config.tls;
   options.admission = config.auth;
   options.open_to_anybody = config.open_to_anybody();
   options.tcp = config.tcp;
   options.unix_path = config.unix_path;
-  options.control_tcp = config.control_tcp;
-  options.control_unix_path = config.control_unix_path;
+  options.control_tcp = config.control.tcp;
+  options.control_unix_path = config.control.unix_path;
   options.unix_mode = static_cast<mode_t>(config.unix_mode);
   options.shutdown_timeout_us = config.shutdown_timeout_us;
   return options;
