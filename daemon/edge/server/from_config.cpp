@@ -10,6 +10,7 @@
 #include <cstring>
 #include <utility>
 
+#include "daemon/edge/net/inherited_sockets.h"
 #include "daemon/edge/server/limits_table.h"  // its relations of limits hold in every build
 #include "daemon/edge/store/salvage.h"
 
@@ -46,21 +47,6 @@ bool make_parents(const std::string& path, std::string& error) {
   return true;
 }
 
-}  // namespace
-
-std::unique_ptr<store::Store> open_store(const config::Config& config, std::string& error) {
-  if (config.store_in_memory()) return store::make_memory_store();
-  if (config.store_path_is_default && !make_parents(config.store_path, error)) return nullptr;
-  store::Options options;
-  options.path = config.store_path;
-  options.mode = config.durable ? store::Mode::kDurable : store::Mode::kFast;
-  options.queue_records_max = config.store_queue_records_max;
-  options.queue_bytes_max = config.store_queue_bytes_max;
-  options.retention_us = config.retention_us;
-  options.retention_bytes = config.retention_bytes;
-  return store::open_rocks_store(options, error);
-}
-
 bool salvage_store(const config::Config& config, const Server::LogSink& log,
                    const std::function<void()>& progress, std::string& error) {
   if (config.store_in_memory()) return true;
@@ -92,6 +78,62 @@ bool salvage_store(const config::Config& config, const Server::LogSink& log,
         {"damaged_store", salvaged.damaged_path},
         {"hint", "remove the damaged one when nothing of it is needed any more"}}});
   return true;
+}
+
+}  // namespace
+
+std::unique_ptr<store::Store> open_store(const config::Config& config, std::string& error) {
+  if (config.store_in_memory()) return store::make_memory_store();
+  if (config.store_path_is_default && !make_parents(config.store_path, error)) return nullptr;
+  store::Options options;
+  options.path = config.store_path;
+  options.mode = config.durable ? store::Mode::kDurable : store::Mode::kFast;
+  options.queue_records_max = config.store_queue_records_max;
+  options.queue_bytes_max = config.store_queue_bytes_max;
+  options.retention_us = config.retention_us;
+  options.retention_bytes = config.retention_bytes;
+  return store::open_rocks_store(options, error);
+}
+
+std::unique_ptr<store::Store> prepare_store(const config::Config& config, bool salvage,
+                                            const Server::LogSink& log,
+                                            const std::function<void()>& progress,
+                                            std::string& error) {
+  progress();
+  if (salvage && !salvage_store(config, log, progress, error)) return nullptr;
+  std::unique_ptr<store::Store> store = open_store(config, error);
+  if (store != nullptr && config.store_in_memory()) {
+    log({LogLevel::kWarn,
+         "store_in_memory",
+         {{"hint", "the history ends with this process: name a directory to keep it"}}});
+  }
+  return store;
+}
+
+bool take_sockets(config::InheritedSockets& found, std::vector<net::ListenSocket>& sockets,
+                  std::string& error) {
+  std::vector<net::InheritedSocket> taken;
+  if (!net::take_inherited_sockets(taken, error)) return false;
+  for (net::InheritedSocket& one : taken) {
+    auto& addresses = one.socket.is_control ? found.control : found.workers;
+    if (!addresses) addresses.emplace();
+    if (one.socket.is_tcp) {
+      addresses->tcp.push_back(std::move(one.tcp));
+    } else {
+      addresses->unix_path = std::move(one.unix_path);
+    }
+    sockets.push_back(std::move(one.socket));
+  }
+  return true;
+}
+
+LogLine inherited_line(const config::InheritedSockets& found, std::size_t sockets) {
+  const char* in_place_of = !found.control   ? "listen.tcp and listen.unix"
+                            : !found.workers ? "listen.control"
+                                             : "listen.tcp, listen.unix and listen.control";
+  return {LogLevel::kInfo,
+          "sockets_inherited",
+          {{"sockets", std::to_string(sockets)}, {"in_place_of", in_place_of}}};
 }
 
 ServerOptions server_options(const config::Config& config, std::string version) {
