@@ -10,35 +10,10 @@
 namespace syncd::config {
 namespace {
 
-constexpr std::size_t kColumns = 88;
 constexpr const char* kDescription =
     "syncd coordinates the workers of data-parallel training jobs: it decides at every iteration "
     "who\n"
     "goes on and who waits. Without arguments it serves this machine.";
-
-// A section that reloads as a whole is "tls.*".
-std::string reloadable_settings() {
-  std::map<std::string, bool> whole;
-  const auto section_of = [](const Setting& setting) {
-    const std::string key = setting.key;
-    return key.substr(0, key.find('.'));
-  };
-  for (const Setting& setting : settings()) {
-    whole.try_emplace(section_of(setting), true).first->second &= setting.reloadable;
-  }
-  std::string text;
-  std::string last;
-  for (const Setting& setting : settings()) {
-    if (!setting.reloadable) continue;
-    const std::string section = section_of(setting);
-    const std::string name = whole[section] ? section + ".*" : setting.key;
-    if (name == last) continue;
-    const std::size_t line = text.size() - (text.rfind('\n') + 1);
-    text += (text.empty() ? "" : line + name.size() > kColumns ? ",\n" : ", ") + name;
-    last = name;
-  }
-  return text + ".\n";
-}
 
 std::string footer() {
   std::ostringstream out;
@@ -46,9 +21,10 @@ std::string footer() {
          "over "
          "the\nenvironment, the environment over the file, the file over the default.\n";
   for (const Setting& setting : settings()) {
-    out << "  " << setting.key << ", " << environment_name(setting);
+    out << "  " << setting.key << ", " << environment_name(setting.key);
     if (setting.flag != nullptr) out << ", " << setting.flag;
-    out << "\n      " << setting.help << "\n      allowed: " << setting.allowed << "\n";
+    out << "\n      " << setting.help << "\n      allowed: " << setting.allowed
+        << (setting.reloadable ? ". SIGHUP applies it\n" : "\n");
   }
   out << "  [[job]] in the file declares a job:\n";
   for (const JobSetting& setting : job_settings()) {
@@ -60,10 +36,9 @@ std::string footer() {
          "configuration again, with certificates, keys and tokens: if all of it is good, what may\n"
          "change while it runs does, at once and together, and the log names what needs a "
          "restart;\n"
-         "if anything is wrong, nothing changes and the log says what. These change:\n"
-      << reloadable_settings()
-      << "tls.* and auth.* are for new connections, and a job's timeouts "
-         "for jobs made from then on.\n"
+         "if anything is wrong, nothing changes and the log says what. The settings above say\n"
+         "whether SIGHUP applies them. tls.* and auth.* are for new connections, and a job's\n"
+         "timeouts for jobs made from then on.\n"
          "\nsystemd: with Type=notify it says when it is ready, what it does (STATUS=), when it "
          "reloads\n"
          "and stops, and keeps the watchdog fed from its event loop (WatchdogSec=).\n"

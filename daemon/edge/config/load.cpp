@@ -27,11 +27,17 @@ std::string wrong_value(const std::string& where, const std::string& key, const 
          "; allowed: " + allowed;
 }
 
+RawValue text_value(std::string text, std::string where) {
+  RawValue value;
+  value.text = std::move(text);
+  value.where = std::move(where);
+  return value;
+}
+
 std::vector<std::string> keys_of_section(const std::string& section) {
   std::vector<std::string> keys;
   for (const Setting& setting : settings()) {
-    const std::string key = setting.key;
-    if (key.starts_with(section + ".")) keys.push_back(key.substr(section.size() + 1));
+    if (setting.section() == section) keys.push_back(setting.name());
   }
   return keys;
 }
@@ -39,9 +45,7 @@ std::vector<std::string> keys_of_section(const std::string& section) {
 std::vector<std::string> section_names() {
   std::vector<std::string> names;
   for (const Setting& setting : settings()) {
-    const std::string key = setting.key;
-    const std::string section = key.substr(0, key.find('.'));
-    if (names.empty() || names.back() != section) names.push_back(section);
+    if (names.empty() || names.back() != setting.section()) names.push_back(setting.section());
   }
   names.push_back("job");
   return names;
@@ -56,8 +60,7 @@ std::string joined(const std::vector<std::string>& items) {
 // The section where a key of this name would be right: "tcp" belongs in [listen].
 std::string home_of(const std::string& name) {
   for (const Setting& setting : settings()) {
-    const std::string key = setting.key;
-    if (key.substr(key.find('.') + 1) == name) return key.substr(0, key.find('.'));
+    if (setting.name() == name) return setting.section();
   }
   return {};
 }
@@ -88,6 +91,12 @@ std::string unknown_section(const std::string& where, const std::string& section
   return text + "; there are " + joined(known);
 }
 
+std::string what_is_missing(const Config& config) {
+  return config.has_auth()  ? "there is no TLS"
+         : config.has_tls() ? "there is no authentication"
+                            : "there is neither TLS nor authentication";
+}
+
 class Loader {
  public:
   // Writes to `loaded` what is no mistake of the configuration.
@@ -109,7 +118,7 @@ class Loader {
  private:
   void take(TomlFile&& toml);
   void apply(const Setting& setting, const RawValue& value);
-  bool is_retired(const Setting* limit, const RawValue& value);
+  void warn_retired(const Setting& limit, const RawValue& value);
   void job(const TomlFile::Table& table);
   bool job_key(const Entry& entry, JobSpec& spec, std::set<std::string>& seen);
   void check_listeners();
@@ -137,11 +146,9 @@ void Loader::apply(const Setting& setting, const RawValue& value) {
   }
 }
 
-bool Loader::is_retired(const Setting* limit, const RawValue& value) {
-  if (limit == nullptr) return false;
-  loaded_.warnings.push_back(value.where + ": " + limit->key +
+void Loader::warn_retired(const Setting& limit, const RawValue& value) {
+  loaded_.warnings.push_back(value.where + ": " + limit.key +
                              " no longer does anything: remove it; the next release refuses it");
-  return true;
 }
 
 // ---- the file
@@ -168,7 +175,9 @@ void Loader::take(TomlFile&& toml) {
     if (unknown_sections.contains(entry.key.substr(0, entry.key.find('.')))) continue;
     if (const Setting* setting = find_setting(entry.key)) {
       apply(*setting, entry.value);
-    } else if (!is_retired(find_test_limit(entry.key), entry.value)) {
+    } else if (const Setting* limit = find_test_limit(entry.key)) {
+      warn_retired(*limit, entry.value);
+    } else {
       errors_.push_back(unknown_key(entry.value.where, entry.key));
     }
   }
@@ -228,28 +237,25 @@ void Loader::job(const TomlFile::Table& table) {
 
 void Loader::environment(const Environment& environment) {
   std::vector<std::string> known;
-  for (const Setting& setting : settings()) known.push_back(environment_name(setting));
+  for (const Setting& setting : settings()) known.push_back(environment_name(setting.key));
   for (const auto& [name, text] : environment) {
-    RawValue value;
-    value.text = text;
-    value.where = "environment variable " + name;
-    const auto named = [&name = name](const std::vector<Setting>& rows) -> const Setting* {
-      for (const Setting& row : rows) {
-        if (environment_name(row) == name) return &row;
-      }
-      return nullptr;
+    const RawValue value = text_value(text, "environment variable " + name);
+    const auto has_name = [&name = name](const Setting& row) {
+      return environment_name(row.key) == name;
     };
-    if (const Setting* setting = named(settings())) {
-      apply(*setting, value);
+    if (const auto found = std::ranges::find_if(settings(), has_name); found != settings().end()) {
+      apply(*found, value);
       continue;
     }
-    if (is_retired(named(test_limits()), value)) continue;
+    if (const auto found = std::ranges::find_if(test_limits(), has_name);
+        found != test_limits().end()) {
+      warn_retired(*found, value);
+      continue;
+    }
     // Other names with our prefix are the client library's; but a name that begins like a section
     // of ours is meant for us.
     for (const std::string& section : section_names()) {
-      std::string prefix = "SYNCD_" + section + "_";
-      for (char& c : prefix) c = static_cast<char>(c >= 'a' && c <= 'z' ? c - 'a' + 'A' : c);
-      if (!name.starts_with(prefix) || section == "job") continue;
+      if (!name.starts_with(environment_name(section + ".")) || section == "job") continue;
       const std::string near = nearest(name, known);
       errors_.push_back(
           value.where + " is unknown" +
@@ -261,16 +267,12 @@ void Loader::environment(const Environment& environment) {
 void Loader::flags(const Flags& flags) {
   for (const auto& [key, text] : flags.settings) {
     const Setting* setting = find_setting(key);
-    RawValue value;
-    value.text = text;
-    value.where = std::string("flag ") + setting->flag;
-    apply(*setting, value);
+    apply(*setting, text_value(text, std::string("flag ") + setting->flag));
   }
   for (const std::string& given : flags.test_limits) {
     const std::string key = given.substr(0, given.find('='));
-    RawValue value;
-    value.where = "flag --test-limit";
-    value.text = given.substr(std::min(given.size(), key.size() + 1));
+    const RawValue value =
+        text_value(given.substr(std::min(given.size(), key.size() + 1)), "flag --test-limit");
     if (const Setting* limit = find_test_limit(key)) {
       apply(*limit, value);
     } else {
@@ -311,10 +313,7 @@ void Loader::embedded(const Embedded& sources) {
   }
   take(std::move(toml));
   for (const Embedded::Given& given : sources.set) {
-    RawValue value;
-    value.text = given.text;
-    value.where = given.where;
-    apply(*find_setting(given.key), value);
+    apply(*find_setting(given.key), text_value(given.text, given.where));
   }
 }
 
@@ -333,15 +332,11 @@ void Loader::check_listeners() {
                       "allowed: at least one of them");
   }
   if (!config_.insecure && config_.open_to_anybody()) {
-    const std::string missing = !config_.has_tls() && !config_.has_auth()
-                                    ? "there is neither TLS nor authentication"
-                                : !config_.has_tls() ? "there is no TLS"
-                                                     : "there is no authentication";
     const auto complain = [&](const std::string& key, const net::TcpAddress& address) {
       if (address.is_loopback()) return;
       errors_.push_back(
           where(key) + ": " + key + " = \"" + address.text() +
-          "\" can be reached from other machines, and " + missing +
+          "\" can be reached from other machines, and " + what_is_missing(config_) +
           ": anybody there could join, push and stop jobs; allowed: TLS (tls.certificate and "
           "tls.key, which syncctl tls init makes) with authentication (tls.client_ca or "
           "auth.token_file), a localhost address (127.0.0.1:" +
@@ -363,14 +358,10 @@ void Loader::check_listeners() {
 
 void Loader::check_admin() {
   if (!config_.admin || config_.admin->is_loopback() || config_.insecure) return;
-  const bool known = config_.has_auth();
-  if (config_.has_tls() && known) return;
-  const char* missing = !config_.has_tls() && !known ? "there is neither TLS nor authentication"
-                        : known                      ? "there is no TLS"
-                                                     : "there is no authentication";
+  if (config_.has_tls() && config_.has_auth()) return;
   errors_.push_back(
       where("listen.admin") + ": listen.admin = \"" + config_.admin->text() +
-      "\" can be reached from other machines, and " + missing +
+      "\" can be reached from other machines, and " + what_is_missing(config_) +
       ": anybody there could read what jobs run; allowed: TLS (tls.certificate and "
       "tls.key) with auth.token_file or tls.client_ca, a localhost address (127.0.0.1:" +
       std::to_string(config_.admin->port) + "), or listen.insecure = true");
@@ -476,13 +467,11 @@ std::string Loader::effective() const {
   std::string text;
   std::string section;
   for (const Setting& setting : settings()) {
-    const std::string key = setting.key;
-    const std::size_t dot = key.find('.');
-    if (key.substr(0, dot) != section) {
-      section = key.substr(0, dot);
+    if (setting.section() != section) {
+      section = setting.section();
       text += (text.empty() ? "[" : "\n[") + section + "]\n";
     }
-    text += key.substr(dot + 1) + " = " + setting.show(config_) + "  # " + where(key) + "\n";
+    text += setting.name() + " = " + setting.show(config_) + "  # " + where(setting.key) + "\n";
   }
   for (std::size_t i = 0; i < config_.jobs.size(); ++i) {
     text += "\n[[job]]  # " + job_where_[i] + "\n";

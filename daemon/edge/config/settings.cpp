@@ -134,7 +134,11 @@ std::vector<Setting> make_settings() {
           "who, beside auth.admin, may read /metrics and /status of listen.admin (default: whoever "
           "may change jobs)"),
 
-      row<&Config::store_path>("store.path", store_path(), "where the history is kept")
+      row<&Config::store_path>(
+          "store.path",
+          text("a directory whose parent exists, or \"memory\"",
+               {.word = "memory", .may_be_empty = false, .is_path = true, .is_directory = true}),
+          "where the history is kept")
           .with_flag("--store", "DIR|memory"),
       row<&Config::durable>(
           "store.mode",
@@ -202,7 +206,9 @@ std::vector<Setting> make_settings() {
                            "\"debug\", \"info\", \"warn\" or \"error\""),
           "the least important lines that are written, beside those of `audit`")
           .with_flag("--log-level", "debug|info|warn|error"),
-      row<&Config::log_file>("log.file", log_path(), "where lines are appended")
+      row<&Config::log_file>(
+          "log.file", text("a path, or \"stderr\"", {.none = "stderr", .may_be_empty = false}),
+          "where lines are appended")
           .with_flag("--log-file", "PATH|stderr"),
   };
 }
@@ -275,9 +281,9 @@ const Setting* find_test_limit(std::string_view key) {
   return find(test_limits(), key);
 }
 
-std::string environment_name(const Setting& setting) {
+std::string environment_name(std::string_view key) {
   std::string name = "SYNCD_";
-  for (const char c : std::string_view(setting.key)) {
+  for (const char c : key) {
     name += c == '.' ? '_' : static_cast<char>(c >= 'a' && c <= 'z' ? c - 'a' + 'A' : c);
   }
   return name;

@@ -41,6 +41,11 @@ struct Row {
   std::function<std::string(const Owner& owner)> show;  // as TOML
   std::function<void(const Owner& from, Owner& to)> copy;
 
+  std::string section() const {
+    return std::string(key).substr(0, std::string_view(key).find('.'));
+  }
+  std::string name() const { return key + std::string_view(key).find('.') + 1; }
+
   Row with_flag(const char* name, const char* value, bool repeats = false) && {
     flag = name;
     flag_value = value;
@@ -58,7 +63,7 @@ using JobSetting = Row<JobSpec>;
 const std::vector<Setting>& settings();
 const Setting* find_setting(std::string_view key);
 // "SYNCD_LISTEN_TCP" for "listen.tcp".
-std::string environment_name(const Setting& setting);
+std::string environment_name(std::string_view key);
 
 const std::vector<JobSetting>& job_settings();
 

@@ -100,17 +100,6 @@ Type<std::vector<T>> list_of(std::string allowed, Parse parse, Show show,
           }};
 }
 
-template <class Parse>
-Type<std::string> path_of(std::string allowed, const char* when_empty, Parse parse) {
-  return {std::move(allowed),
-          [parse](const RawValue& value, std::string& out, std::string& why) {
-            return is_text(value) && parse(value.text, out, why);
-          },
-          [when_empty](const std::string& path) {
-            return toml_string(path.empty() ? when_empty : path);
-          }};
-}
-
 bool fits_socket(const std::string& path, std::string& why) {
   if (path.size() <= kPathBytesMax) return true;
   why = "a Unix socket's path has at most " + std::to_string(kPathBytesMax) + " bytes, this has " +
@@ -244,50 +233,29 @@ Type<Micros> lateness() {
           [set](Micros us) { return us == kAutoSpan ? toml_string("auto") : set.show(us); }};
 }
 
-Type<std::string> text(std::string allowed) {
-  return path_of(std::move(allowed), "",
-                 [](const std::string& text, std::string& out, std::string& /*why*/) {
-                   out = text;
-                   return true;
-                 });
+Type<std::string> text(std::string allowed, TextRules rules) {
+  return {
+      std::move(allowed),
+      [rules](const RawValue& value, std::string& out, std::string& why) {
+        if (!is_text(value) || (value.text.empty() && !rules.may_be_empty)) return false;
+        const bool is_none = value.text.empty() || value.text == rules.none;
+        std::string text = is_none ? "" : rules.is_path ? absolute(value.text) : value.text;
+        if (value.text == rules.word) text = value.text;
+        while (rules.is_directory && text.size() > 1 && text.ends_with('/')) text.pop_back();
+        if (rules.is_socket && !fits_socket(text, why)) return false;
+        out = std::move(text);
+        return true;
+      },
+      [rules](const std::string& text) { return toml_string(text.empty() ? rules.none : text); }};
 }
 
 Type<std::string> file_path(std::string allowed) {
-  return path_of(std::move(allowed), "off",
-                 [](const std::string& text, std::string& out, std::string& /*why*/) {
-                   out = is_off(text) ? "" : absolute(text);
-                   return true;
-                 });
+  return text(std::move(allowed), {.none = "off", .is_path = true});
 }
 
 Type<std::string> socket_path() {
-  return path_of("a path of at most " + std::to_string(kPathBytesMax) + " bytes, or \"off\"", "off",
-                 [](const std::string& text, std::string& out, std::string& why) {
-                   const std::string path = is_off(text) ? "" : absolute(text);
-                   if (!fits_socket(path, why)) return false;
-                   out = path;
-                   return true;
-                 });
-}
-
-Type<std::string> store_path() {
-  return path_of("a directory whose parent exists, or \"memory\"", "",
-                 [](const std::string& text, std::string& out, std::string& /*why*/) {
-                   if (text.empty()) return false;
-                   out = text == "memory" ? text : absolute(text);
-                   // Neighbours are named by what is added to it.
-                   while (out.size() > 1 && out.ends_with('/')) out.pop_back();
-                   return true;
-                 });
-}
-
-Type<std::string> log_path() {
-  return path_of("a path, or \"stderr\"", "stderr",
-                 [](const std::string& text, std::string& out, std::string& /*why*/) {
-                   if (text.empty()) return false;
-                   out = text == "stderr" ? "" : text;
-                   return true;
-                 });
+  return text("a path of at most " + std::to_string(kPathBytesMax) + " bytes, or \"off\"",
+              {.none = "off", .is_path = true, .is_socket = true});
 }
 
 Type<std::vector<net::TcpAddress>> tcp_addresses() {

@@ -74,12 +74,17 @@ Type<std::uint64_t> span_ms(Micros low, Micros high);  // kept in milliseconds
 Type<Micros> job_span();                               // of a job's thresholds
 Type<Micros> lateness();  // likewise, or "auto": kAutoSpan, the daemon chooses
 
-Type<std::string> text(std::string allowed);
-// "off" is an empty one. Clients and tools run in other directories, so it is made absolute.
-Type<std::string> file_path(std::string allowed);
-Type<std::string> socket_path();
-Type<std::string> store_path();
-Type<std::string> log_path();  // empty: standard error
+struct TextRules {
+  std::string none = {};  // how an empty one is written, beside ""
+  std::string word = {};  // is kept as it is, whatever else holds
+  bool may_be_empty = true;
+  bool is_path = false;  // made absolute: clients and tools run in other directories
+  bool is_socket = false;
+  bool is_directory = false;  // neighbours are named by what is added to it
+};
+Type<std::string> text(std::string allowed, TextRules rules = {});
+Type<std::string> file_path(std::string allowed);  // may be "off"
+Type<std::string> socket_path();                   // likewise
 
 Type<std::vector<net::TcpAddress>> tcp_addresses();
 Type<std::optional<net::TcpAddress>> tcp_address();

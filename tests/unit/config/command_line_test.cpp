@@ -47,7 +47,7 @@ TEST(CommandLine, HelpNamesEverySettingAndExitCode) {
   ASSERT_EQ(parse({"--help"}, flags, text), Command::kPrint);
   for (const Setting& setting : settings()) {
     EXPECT_NE(text.find(setting.key), std::string::npos) << setting.key;
-    EXPECT_NE(text.find(environment_name(setting)), std::string::npos) << setting.key;
+    EXPECT_NE(text.find(environment_name(setting.key)), std::string::npos) << setting.key;
     if (setting.flag != nullptr) {
       EXPECT_NE(text.find(setting.flag), std::string::npos) << setting.flag;
     }

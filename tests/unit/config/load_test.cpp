@@ -255,12 +255,12 @@ TEST_F(LoadTest, ARetiredSettingIsAcceptedWithAWarningAndDoesNothing) {
     const std::string key = limit.key;
     const std::size_t dot = key.find('.');
     file("[" + key.substr(0, dot) + "]\n" + key.substr(dot + 1) + " = 2000000\n");
-    environment_ = {{environment_name(limit), "nonsense"}};
+    environment_ = {{environment_name(limit.key), "nonsense"}};
     EXPECT_EQ(limit.show(good()), limit.show(defaults));
     ASSERT_EQ(loaded_.warnings.size(), 2U) << key;
     EXPECT_THAT(loaded_.warnings[0],
                 AllOf(HasSubstr(flags_.config_file + ":2: " + key), HasSubstr("no longer")));
-    EXPECT_THAT(loaded_.warnings[1], HasSubstr(environment_name(limit) + ": " + key));
+    EXPECT_THAT(loaded_.warnings[1], HasSubstr(environment_name(limit.key) + ": " + key));
     EXPECT_THAT(loaded_.effective, Not(HasSubstr(key.substr(dot + 1) + " =")));
   }
   EXPECT_EQ(test_limits().size(), 7U);
