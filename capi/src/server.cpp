@@ -97,7 +97,6 @@ syncd::config::Embedded sources_of(const syncd_server_options& options) {
   sources.defaults.tcp = {{"127.0.0.1", 0}};
   sources.defaults.unix_path.clear();
   sources.defaults.store_path = "memory";
-  sources.defaults.store_path_is_default = false;
   if (options.config != nullptr) sources.toml = options.config;
   sources.toml_name = "syncd_server_options.config";
   sources.defaults.admin.reset();
@@ -116,8 +115,7 @@ syncd::config::Embedded sources_of(const syncd_server_options& options) {
   return sources;
 }
 
-Outcome make_config(const syncd_server_options& options, syncd::config::Config& config) {
-  syncd::config::Loaded loaded;
+Outcome make_config(const syncd_server_options& options, syncd::config::Loaded& loaded) {
   std::vector<std::string> errors;
   if (!syncd::config::load_embedded(sources_of(options), loaded, errors)) {
     std::string text;
@@ -125,8 +123,8 @@ Outcome make_config(const syncd_server_options& options, syncd::config::Config& 
     return syncd::capi::invalid(std::move(text));
   }
   if (!loaded.store_problem.empty()) return {Status::kStore, std::move(loaded.store_problem)};
-  config = std::move(loaded.config);
-  if (options.log_level != 0) config.log_level = static_cast<LogLevel>(options.log_level - 1);
+  if (options.log_level != 0)
+    loaded.config.log_level = static_cast<LogLevel>(options.log_level - 1);
   return {};
 }
 
@@ -143,15 +141,16 @@ Outcome start(const syncd_server_options* options, syncd_server** server) {
   }
   outcome = check(known);
   if (!outcome.ok()) return outcome;
-  syncd::config::Config config;
-  outcome = make_config(known, config);
+  syncd::config::Loaded loaded;
+  outcome = make_config(known, loaded);
   if (!outcome.ok()) return outcome;
   const Log log{known.log, known.log_context, (known.flags & SYNCD_SERVER_LOG_STDERR) != 0,
-                config.log_level};
+                loaded.config.log_level};
+  for (const LogLine& line : syncd::config::warning_lines(loaded)) log.write(line);
   auto made = std::make_unique<syncd_server>();
   made->pid = getpid();
   made->thread = std::make_unique<syncd::server::ServerThread>(
-      std::move(config), syncd_version(), [log](const LogLine& line) { log.write(line); });
+      std::move(loaded.config), syncd_version(), [log](const LogLine& line) { log.write(line); });
   outcome.status = made->thread->start(outcome.message);
   if (outcome.ok()) *server = made.release();
   return outcome;

@@ -35,7 +35,7 @@ TEST_P(DaemonKilled, AtRandomMomentsUnderSixteenWorkers) {
   SCOPED_TRACE("seed " + std::to_string(seed));
   std::mt19937 random(seed);
   // Snapshots often, so that a kill may come in the middle of one, and recovery begins from them.
-  Daemon daemon(directory_, {.mode = mode(), .config = "[limits]\nsnapshot_every_records = 100\n"});
+  Daemon daemon(directory_, {.mode = mode(), .test_limits = {"limits.snapshot_every_records=100"}});
   WorkerGroup workers(
       directory_,
       {.address = daemon.address(), .policy = policy(), .iterations = 40, .iteration_ms = 3});

@@ -22,8 +22,8 @@ namespace {
 
 // Snapshots often, so that a kill may come in the middle of one and recovery begins from them; and
 // no worker is given up because a busy machine keeps it away for long.
-constexpr const char* kConfig =
-    "[limits]\nsnapshot_every_records = 500\n[timeouts]\nworker_grace = \"5m\"\n";
+constexpr const char* kConfig = "[timeouts]\nworker_grace = \"5m\"\n";
+const std::string kSnapshots = "limits.snapshot_every_records=500";
 
 // Starts the daemon and kills it again as soon as it has logged so many lines: "starting" alone, or
 // "recovered", or that it listens.
@@ -39,7 +39,7 @@ TEST(DaemonKilledFiftyTimes, UnderEightClientsThatPushWithoutAPause) {
   constexpr std::uint64_t kSeed = 1;
   Random random(kSeed);
   TempDir directory;
-  Daemon daemon(directory, {.config = kConfig});
+  Daemon daemon(directory, {.config = kConfig, .test_limits = {kSnapshots}});
   Pushers pushers({.address = daemon.address(), .policy = "ssp:8", .clients = 8, .seed = kSeed});
   for (int kill = 1; kill <= kKills; ++kill) {
     // A moment is a number of acknowledged pushes, so that each kill finds all at work.
@@ -74,9 +74,9 @@ TEST_P(HostileNetwork, LosesNothingAndCountsNothingTwice) {
   const bool tcp = seed % 2 != 0;
   TempDir directory;
   Daemon daemon(directory, {.tcp = tcp ? "127.0.0.1:0" : "off",
-                            .config = std::string(kConfig) +
-                                      "heartbeat_timeout = \"1s\"\nhandshake_timeout = \"1s\"\n"
-                                      "write_timeout = \"1s\"\n"});
+                            .config = std::string(kConfig) + "heartbeat_timeout = \"1s\"\n",
+                            .test_limits = {kSnapshots, "timeouts.handshake_timeout=1s",
+                                            "timeouts.write_timeout=1s"}});
   ChaosProxy network({.listen = tcp ? "127.0.0.1:0" : "unix:" + directory.file("network"),
                       .upstream = tcp ? daemon.tcp_address() : daemon.address(),
                       .seed = seed});

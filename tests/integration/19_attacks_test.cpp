@@ -13,7 +13,7 @@ using ::testing::HasSubstr;
 // Sends one byte after the other until the daemon has had enough; the pause is the daemon's own
 // answer, or a moment in which none comes.
 TEST_P(Attacks, AHandshakeInSingleBytesEndsAtItsDeadline) {
-  Daemon daemon(directory_, options("[timeouts]\nhandshake_timeout = \"500ms\"\n"));
+  Daemon daemon(directory_, options("", {"timeouts.handshake_timeout=500ms"}));
   Bystander bystander(daemon.address());
   std::vector<std::uint8_t> bytes;
   if (with_tls()) {
@@ -92,9 +92,8 @@ TEST_P(Attacks, DeeplyNestedBuffersAreRefused) {
 }
 
 TEST_P(Attacks, AClientThatNeverReadsIsCutOff) {
-  Daemon daemon(
-      directory_,
-      options("[limits]\noutbound_bytes_max = 131072\n[timeouts]\nwrite_timeout = \"500ms\"\n"));
+  Daemon daemon(directory_,
+                options("", {"limits.outbound_bytes_max=131072", "timeouts.write_timeout=500ms"}));
   Bystander bystander(daemon.address());
   const auto attacker = client(daemon);
   attacker->hello();
@@ -158,9 +157,8 @@ TEST_P(Attacks, OneMachineCannotTakeTheLoopWithHandshakes) {
 
 // They say nothing, while somebody who does comes after all of them and is served.
 TEST_P(Attacks, SilentConnectionsMakeRoomForThoseThatSpeak) {
-  Daemon daemon(
-      directory_,
-      options("[limits]\nunintroduced_max = 50\n[timeouts]\nhandshake_timeout = \"10m\"\n"));
+  Daemon daemon(directory_,
+                options("", {"limits.unintroduced_max=50", "timeouts.handshake_timeout=10m"}));
   std::vector<std::unique_ptr<RawClient>> silent;
   for (int i = 0; i < 300; ++i) silent.push_back(std::make_unique<RawClient>(daemon.tcp_address()));
   client(daemon)->hello();
@@ -172,8 +170,8 @@ TEST_P(Attacks, SilentConnectionsMakeRoomForThoseThatSpeak) {
 // Where all come from one address (a gateway, this machine), whoever has no right must not take the
 // places of those who have one.
 TEST_P(Attacks, SilentConnectionsMakeRoomForTheirMachinesOthers) {
-  Daemon daemon(directory_, options("[limits]\nconnections_per_machine_max = 20\n"
-                                    "[timeouts]\nhandshake_timeout = \"10m\"\n"));
+  Daemon daemon(directory_, options("[limits]\nconnections_per_machine_max = 20\n",
+                                    {"timeouts.handshake_timeout=10m"}));
   std::vector<std::unique_ptr<RawClient>> introduced;
   for (int i = 0; i < 3; ++i) {
     introduced.push_back(client(daemon));
@@ -192,8 +190,8 @@ TEST_P(Attacks, SilentConnectionsMakeRoomForTheirMachinesOthers) {
 }
 
 TEST_P(Attacks, SilentConnectionsMakeRoomWhereAllPlacesAreTaken) {
-  Daemon daemon(directory_, options("[limits]\nconnections_max = 20\n"
-                                    "[timeouts]\nhandshake_timeout = \"10m\"\n"));
+  Daemon daemon(directory_,
+                options("[limits]\nconnections_max = 20\n", {"timeouts.handshake_timeout=10m"}));
   std::vector<std::unique_ptr<RawClient>> silent;
   for (int i = 0; i < 60; ++i) silent.push_back(std::make_unique<RawClient>(daemon.tcp_address()));
   client(daemon)->hello();

@@ -84,7 +84,7 @@ TEST_F(Operator, DrainsKicksAndLeasesUnderLoadWhileTheDaemonDies) {
   const unsigned seed = std::random_device{}();
   SCOPED_TRACE("seed " + std::to_string(seed));
   std::mt19937 random(seed);
-  Daemon daemon(directory_, {.config = "[limits]\nsnapshot_every_records = 200\n"});
+  Daemon daemon(directory_, {.test_limits = {"limits.snapshot_every_records=200"}});
   WorkerGroup workers(directory_, {.address = daemon.address(),
                                    .policy = "ssp:3",
                                    .workers = kWorkers,

@@ -147,8 +147,8 @@ TEST(Store, ACopyOfADamagedStoreIsNotCalledABackup) {
 TEST(Store, OldHistoryIsRemovedAndTheRestIsServedAndStartsAgain) {
   TempDir directory;
   Daemon daemon(directory, {.mode = "fast",
-                            .config = "[store]\nretention_bytes = 20000\n"
-                                      "[limits]\nsnapshot_every_records = 100\n"});
+                            .config = "[store]\nretention_bytes = 20000\n",
+                            .test_limits = {"limits.snapshot_every_records=100"}});
   ApiClient client(daemon.address());
   ApiWorker worker = client.join({.policy = "asp", .rank = 0});
   ASSERT_TRUE(worker.iterate(2000).ok());

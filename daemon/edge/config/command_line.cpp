@@ -1,5 +1,6 @@
 // The daemon's flags; the one file that sees CLI11. See config.h.
 #include <CLI/CLI.hpp>
+#include <map>
 #include <sstream>
 
 #include "daemon/edge/config/config.h"
@@ -20,9 +21,10 @@ std::string footer() {
          "over "
          "the\nenvironment, the environment over the file, the file over the default.\n";
   for (const Setting& setting : settings()) {
-    out << "  " << setting.key << ", " << environment_name(setting);
+    out << "  " << setting.key << ", " << environment_name(setting.key);
     if (setting.flag != nullptr) out << ", " << setting.flag;
-    out << "\n      " << setting.help << "\n      allowed: " << setting.allowed << "\n";
+    out << "\n      " << setting.help << "\n      allowed: " << setting.allowed
+        << (setting.reloadable ? ". SIGHUP applies it\n" : "\n");
   }
   out << "  [[job]] in the file declares a job:\n";
   for (const JobSetting& setting : job_settings()) {
@@ -34,12 +36,9 @@ std::string footer() {
          "configuration again, with certificates, keys and tokens: if all of it is good, what may\n"
          "change while it runs does, at once and together, and the log names what needs a "
          "restart;\n"
-         "if anything is wrong, nothing changes and the log says what. These change: tls.*, "
-         "auth.*,\n"
-         "limits.* (but store_queue_*), log.level, listen.auto_create, timeouts.shutdown_timeout, "
-         "and\n"
-         "timeouts' thresholds for jobs made from then on. tls.* and auth.* are for new "
-         "connections.\n"
+         "if anything is wrong, nothing changes and the log says what. The settings above say\n"
+         "whether SIGHUP applies them. tls.* and auth.* are for new connections, and a job's\n"
+         "timeouts for jobs made from then on.\n"
          "\nsystemd: with Type=notify it says when it is ready, what it does (STATUS=), when it "
          "reloads\n"
          "and stops, and keeps the watchdog fed from its event loop (WatchdogSec=).\n"
@@ -74,22 +73,19 @@ Command parse_command_line(int argc, const char* const* argv, const std::string&
   app.set_version_flag("-V,--version", "syncd " + version, "Print the version and exit");
   app.set_help_flag("-h,--help", "Print this help and exit");
 
-  std::string store, mode, unix_path, level, log_file, admin;
-  std::vector<std::string> tcp;
-  bool insecure = false;
   app.add_option("-c,--config", flags.config_file, "Configuration file (TOML)")->type_name("FILE");
-  app.add_option("--store", store, "Where the history is kept")->type_name("DIR|memory");
-  app.add_option("--mode", mode, "When a push is acknowledged")->type_name("durable|fast");
-  app.add_option("--tcp", tcp, "Listen for workers over TCP; may be repeated")
-      ->type_name("ADDR:PORT|off")
-      ->allow_extra_args(false);
-  app.add_option("--unix", unix_path, "Listen on a Unix socket")->type_name("PATH|off");
-  app.add_option("--admin", admin, "Serve /metrics, /healthz, /readyz and /status over HTTP")
-      ->type_name("ADDR:PORT|off");
-  app.add_option("--log-level", level, "Least important lines written")
-      ->type_name("debug|info|warn|error");
-  app.add_option("--log-file", log_file, "Where lines are appended")->type_name("PATH|stderr");
-  app.add_flag("--insecure", insecure, "Allow listening beyond localhost");
+  std::map<std::string, std::vector<std::string>> given;  // by the setting's key
+  std::map<std::string, bool> switched;                   // likewise, of flags without a value
+  for (const Setting& setting : settings()) {
+    if (setting.flag == nullptr) continue;
+    if (setting.flag_value == nullptr) {
+      app.add_flag(setting.flag, switched[setting.key], setting.help);
+    } else {
+      CLI::Option* option = app.add_option(setting.flag, given[setting.key], setting.help);
+      option->type_name(setting.flag_value)->allow_extra_args(false);
+      if (!setting.flag_repeats) option->expected(1);
+    }
+  }
   app.add_flag(
       "--check-config", flags.check_config,
       "Print the configuration in force and exit: 0 if it is good, 2 if not, 3 if its store "
@@ -100,10 +96,14 @@ Command parse_command_line(int argc, const char* const* argv, const std::string&
   app.add_option("--ready-file", flags.ready_file,
                  "Write the endpoints into this file once workers can connect, one a line")
       ->type_name("FILE");
-  const std::vector<std::string> known = {
-      "--config",     "--store",         "--mode",    "--tcp",      "--unix",
-      "--log-level",  "--log-file",      "--admin",   "--insecure", "--check-config",
-      "--ready-file", "--store-salvage", "--version", "--help"};
+  // For our tests, which reach limits that are too high to be reached in one. In no group, so that
+  // no help, page or completion has it.
+  app.add_option("--test-limit", flags.test_limits)->allow_extra_args(false)->group("");
+  std::vector<std::string> known;
+  for (const CLI::Option* option : app.get_options()) {
+    if (option->get_group().empty()) continue;
+    for (const std::string& name : option->get_lnames()) known.push_back("--" + name);
+  }
   try {
     app.parse(argc, argv);
   } catch (const CLI::CallForHelp&) {
@@ -117,19 +117,13 @@ Command parse_command_line(int argc, const char* const* argv, const std::string&
     return Command::kUsage;
   }
 
-  const auto set = [&](const char* flag, const char* key, std::string value) {
-    if (app.count(flag) > 0) flags.settings.emplace_back(key, std::move(value));
-  };
-  std::string addresses;
-  for (const std::string& address : tcp) addresses += (addresses.empty() ? "" : ",") + address;
-  set("--store", "store.path", store);
-  set("--mode", "store.mode", mode);
-  set("--tcp", "listen.tcp", addresses);
-  set("--unix", "listen.unix", unix_path);
-  set("--admin", "listen.admin", admin);
-  set("--log-level", "log.level", level);
-  set("--log-file", "log.file", log_file);
-  set("--insecure", "listen.insecure", insecure ? "true" : "false");
+  for (const Setting& setting : settings()) {
+    if (setting.flag == nullptr || app.count(setting.flag) == 0) continue;
+    std::string value;
+    if (setting.flag_value == nullptr) value = switched[setting.key] ? "true" : "false";
+    for (const std::string& one : given[setting.key]) value += (value.empty() ? "" : ",") + one;
+    flags.settings.emplace_back(setting.key, std::move(value));
+  }
   return Command::kRun;
 }
 

@@ -9,15 +9,25 @@
 #include <vector>
 
 #include "daemon/core/engine/effects.h"
+#include "daemon/core/engine/engine.h"
 #include "daemon/core/engine/job_spec.h"
 #include "daemon/core/engine/limits.h"
 #include "daemon/edge/net/address.h"
 #include "daemon/edge/net/admission.h"
+#include "daemon/edge/net/network_limits.h"
 #include "proto/base/defaults.h"
 #include "proto/transport/tls.h"
 
 namespace syncd::config {
 
+struct Addresses {
+  std::vector<net::TcpAddress> tcp;
+  std::string unix_path;  // empty: no Unix socket
+
+  bool empty() const { return tcp.empty() && unix_path.empty(); }
+};
+
+// What a server and its parts use lies here as they use it.
 struct Config {
   // [listen]
   std::vector<net::TcpAddress> tcp = {{"127.0.0.1", kDefaultPort}};
@@ -27,11 +37,7 @@ struct Config {
   std::optional<net::TcpAddress> admin = net::TcpAddress{"127.0.0.1", kDefaultAdminPort};
   bool admin_is_default = true;  // nobody asked for it: a taken port is no failure
   // Where alone administrative requests are accepted; none: wherever workers connect.
-  std::vector<net::TcpAddress> control_tcp;
-  std::string control_unix_path;
-  bool has_control() const { return !control_tcp.empty() || !control_unix_path.empty(); }
-  bool auto_create =
-      true;  // a join may create its job; by default on if only this machine can join
+  Addresses control;
 
   // [tls]
   tls::ServerSettings tls;  // no certificate_file: TCP is not encrypted
@@ -49,26 +55,16 @@ struct Config {
   Micros retention_us = Micros{7} * 24 * 3600 * 1'000'000;  // 0: for ever
   std::uint64_t retention_bytes = std::uint64_t{1} << 30;   // of each job; 0: any number
 
-  // [limits]
-  std::size_t connections_max = limits::kConnectionsMax;
-  std::size_t connections_per_machine_max = limits::kConnectionsMax;
-  std::size_t connections_per_identity_max = limits::kConnectionsMax;
-  std::uint32_t handshakes_per_machine_per_s = 200;
-  std::size_t unintroduced_max = 1024;
+  // [limits] and [timeouts]
+  net::NetworkLimits network = {.handshakes_per_machine_per_s = 200};
+  net::ConnectionLimits connection;
+  // Its `auto_create` is by default on if only this machine can join, its `defaults` are for jobs
+  // that do not set their own.
+  EngineOptions engine = {.defaults = {}, .workers_per_job_max = limits::kWorkersPerJobDefault};
   std::uint32_t jobs_per_identity_max = limits::kJobsMax;
-  std::uint32_t workers_per_job_max = limits::kWorkersPerJobDefault;
-  std::uint32_t graph_edges_max = limits::kGraphEdgesDefault;
-  std::size_t outbound_bytes_max = limits::kOutboundBytesMax;
   std::size_t store_queue_records_max = limits::kStoreQueueRecordsMax;
   std::size_t store_queue_bytes_max = limits::kStoreQueueBytesMax;
-  std::uint64_t snapshot_every_records = limits::kSnapshotEveryRecords;
-
-  // [timeouts]
-  Micros handshake_timeout_us = 5'000'000;
-  Micros heartbeat_timeout_us = 5'000'000;
-  Micros write_timeout_us = 10'000'000;
   Micros shutdown_timeout_us = 10'000'000;
-  JobSpec job_defaults;  // the thresholds of jobs that do not set their own
 
   // [log]
   LogLevel log_level = LogLevel::kInfo;
@@ -86,12 +82,8 @@ struct Config {
 // Sockets that the daemon was started with. Those for workers stand in place of listen.tcp and
 // listen.unix, those for control in place of listen.control, whatever any source says of these.
 struct InheritedSockets {
-  bool for_workers = false;
-  std::vector<net::TcpAddress> tcp;
-  std::string unix_path;
-  bool for_control = false;
-  std::vector<net::TcpAddress> control_tcp;
-  std::string control_unix_path;
+  std::optional<Addresses> workers;
+  std::optional<Addresses> control;
 };
 
 // What the command line said. A setting's value stands under its key, such as "store.mode".
@@ -101,7 +93,8 @@ struct Flags {
   bool check_config = false;
   bool store_salvage = false;
   std::vector<std::pair<std::string, std::string>> settings;
-  InheritedSockets inherited;  // not of the command line, but as constant
+  std::vector<std::string> test_limits;  // "KEY=VALUE"
+  InheritedSockets inherited;            // not of the command line, but as constant
 };
 
 enum class Command {
@@ -119,6 +112,7 @@ Environment environment_of(const char* const* environ);
 struct Loaded {
   Config config;
   std::string effective;  // the whole as TOML, with where each value comes from as comments
+  std::vector<std::string> warnings;  // a sentence for each setting that no longer does anything
   // One sentence if the store cannot be where the configuration puts it, which is no mistake of the
   // configuration's own: the directory may only not be mounted yet. Empty: nothing is known against
   // it.
@@ -127,6 +121,9 @@ struct Loaded {
   // configuration's own either. Empty: all are.
   std::string certificate_problem;
 };
+
+// The warnings as lines of the log.
+std::vector<LogLine> warning_lines(const Loaded& loaded);
 
 // Reads and checks everything. False: `errors` has one sentence for each mistake, with file and
 // line (or variable, or flag), key, value, and what is allowed.

@@ -27,11 +27,17 @@ std::string wrong_value(const std::string& where, const std::string& key, const 
          "; allowed: " + allowed;
 }
 
+RawValue text_value(std::string text, std::string where) {
+  RawValue value;
+  value.text = std::move(text);
+  value.where = std::move(where);
+  return value;
+}
+
 std::vector<std::string> keys_of_section(const std::string& section) {
   std::vector<std::string> keys;
   for (const Setting& setting : settings()) {
-    const std::string key = setting.key;
-    if (key.starts_with(section + ".")) keys.push_back(key.substr(section.size() + 1));
+    if (setting.section() == section) keys.push_back(setting.name());
   }
   return keys;
 }
@@ -39,9 +45,7 @@ std::vector<std::string> keys_of_section(const std::string& section) {
 std::vector<std::string> section_names() {
   std::vector<std::string> names;
   for (const Setting& setting : settings()) {
-    const std::string key = setting.key;
-    const std::string section = key.substr(0, key.find('.'));
-    if (names.empty() || names.back() != section) names.push_back(section);
+    if (names.empty() || names.back() != setting.section()) names.push_back(setting.section());
   }
   names.push_back("job");
   return names;
@@ -56,8 +60,7 @@ std::string joined(const std::vector<std::string>& items) {
 // The section where a key of this name would be right: "tcp" belongs in [listen].
 std::string home_of(const std::string& name) {
   for (const Setting& setting : settings()) {
-    const std::string key = setting.key;
-    if (key.substr(key.find('.') + 1) == name) return key.substr(0, key.find('.'));
+    if (setting.name() == name) return setting.section();
   }
   return {};
 }
@@ -88,6 +91,12 @@ std::string unknown_section(const std::string& where, const std::string& section
   return text + "; there are " + joined(known);
 }
 
+std::string what_is_missing(const Config& config) {
+  return config.has_auth()  ? "there is no TLS"
+         : config.has_tls() ? "there is no authentication"
+                            : "there is neither TLS nor authentication";
+}
+
 class Loader {
  public:
   // Writes to `loaded` what is no mistake of the configuration.
@@ -95,6 +104,7 @@ class Loader {
       : config_(config), errors_(errors), loaded_(loaded) {
     loaded.store_problem.clear();
     loaded.certificate_problem.clear();
+    loaded.warnings.clear();
   }
 
   void file(const std::string& path);
@@ -107,7 +117,8 @@ class Loader {
 
  private:
   void take(TomlFile&& toml);
-  void apply(const Setting& setting, const RawValue& value, const std::string& key);
+  void apply(const Setting& setting, const RawValue& value);
+  void warn_retired(const Setting& limit, const RawValue& value);
   void job(const TomlFile::Table& table);
   bool job_key(const Entry& entry, JobSpec& spec, std::set<std::string>& seen);
   void check_listeners();
@@ -126,13 +137,18 @@ class Loader {
   std::vector<TomlFile::Table> job_tables_;
 };
 
-void Loader::apply(const Setting& setting, const RawValue& value, const std::string& key) {
+void Loader::apply(const Setting& setting, const RawValue& value) {
   std::string why;
   if (setting.read(value, config_, why)) {
     sources_[setting.key] = value.where;
   } else {
-    errors_.push_back(wrong_value(value.where, key, value, why, setting.allowed));
+    errors_.push_back(wrong_value(value.where, setting.key, value, why, setting.allowed));
   }
+}
+
+void Loader::warn_retired(const Setting& limit, const RawValue& value) {
+  loaded_.warnings.push_back(value.where + ": " + limit.key +
+                             " no longer does anything: remove it; the next release refuses it");
 }
 
 // ---- the file
@@ -158,7 +174,9 @@ void Loader::take(TomlFile&& toml) {
   for (const Entry& entry : toml.entries) {
     if (unknown_sections.contains(entry.key.substr(0, entry.key.find('.')))) continue;
     if (const Setting* setting = find_setting(entry.key)) {
-      apply(*setting, entry.value, entry.key);
+      apply(*setting, entry.value);
+    } else if (const Setting* limit = find_test_limit(entry.key)) {
+      warn_retired(*limit, entry.value);
     } else {
       errors_.push_back(unknown_key(entry.value.where, entry.key));
     }
@@ -188,7 +206,7 @@ bool Loader::job_key(const Entry& entry, JobSpec& spec, std::set<std::string>& s
 }
 
 void Loader::job(const TomlFile::Table& table) {
-  JobSpec spec = config_.job_defaults;
+  JobSpec spec = config_.engine.defaults;
   spec.name.clear();
   std::set<std::string> seen;
   bool good = true;
@@ -219,25 +237,25 @@ void Loader::job(const TomlFile::Table& table) {
 
 void Loader::environment(const Environment& environment) {
   std::vector<std::string> known;
-  for (const Setting& setting : settings()) known.push_back(environment_name(setting));
+  for (const Setting& setting : settings()) known.push_back(environment_name(setting.key));
   for (const auto& [name, text] : environment) {
-    RawValue value;
-    value.text = text;
-    value.where = "environment variable " + name;
-    const Setting* found = nullptr;
-    for (const Setting& setting : settings()) {
-      if (environment_name(setting) == name) found = &setting;
+    const RawValue value = text_value(text, "environment variable " + name);
+    const auto has_name = [&name = name](const Setting& row) {
+      return environment_name(row.key) == name;
+    };
+    if (const auto found = std::ranges::find_if(settings(), has_name); found != settings().end()) {
+      apply(*found, value);
+      continue;
     }
-    if (found != nullptr) {
-      apply(*found, value, found->key);
+    if (const auto found = std::ranges::find_if(test_limits(), has_name);
+        found != test_limits().end()) {
+      warn_retired(*found, value);
       continue;
     }
     // Other names with our prefix are the client library's; but a name that begins like a section
     // of ours is meant for us.
     for (const std::string& section : section_names()) {
-      std::string prefix = "SYNCD_" + section + "_";
-      for (char& c : prefix) c = static_cast<char>(c >= 'a' && c <= 'z' ? c - 'a' + 'A' : c);
-      if (!name.starts_with(prefix) || section == "job") continue;
+      if (!name.starts_with(environment_name(section + ".")) || section == "job") continue;
       const std::string near = nearest(name, known);
       errors_.push_back(
           value.where + " is unknown" +
@@ -249,23 +267,29 @@ void Loader::environment(const Environment& environment) {
 void Loader::flags(const Flags& flags) {
   for (const auto& [key, text] : flags.settings) {
     const Setting* setting = find_setting(key);
-    RawValue value;
-    value.text = text;
-    value.where = std::string("flag ") + setting->flag;
-    apply(*setting, value, key);
+    apply(*setting, text_value(text, std::string("flag ") + setting->flag));
+  }
+  for (const std::string& given : flags.test_limits) {
+    const std::string key = given.substr(0, given.find('='));
+    const RawValue value =
+        text_value(given.substr(std::min(given.size(), key.size() + 1)), "flag --test-limit");
+    if (const Setting* limit = find_test_limit(key)) {
+      apply(*limit, value);
+    } else {
+      errors_.push_back(value.where + ": there is no limit " + key);
+    }
   }
 }
 
 void Loader::inherited(const InheritedSockets& sockets) {
   const char* where = "sockets that syncd was started with";
-  if (sockets.for_workers) {
-    config_.tcp = sockets.tcp;
-    config_.unix_path = sockets.unix_path;
+  if (sockets.workers) {
+    config_.tcp = sockets.workers->tcp;
+    config_.unix_path = sockets.workers->unix_path;
     sources_["listen.tcp"] = sources_["listen.unix"] = where;
   }
-  if (sockets.for_control) {
-    config_.control_tcp = sockets.control_tcp;
-    config_.control_unix_path = sockets.control_unix_path;
+  if (sockets.control) {
+    config_.control = *sockets.control;
     sources_["listen.control"] = where;
   }
 }
@@ -289,10 +313,7 @@ void Loader::embedded(const Embedded& sources) {
   }
   take(std::move(toml));
   for (const Embedded::Given& given : sources.set) {
-    RawValue value;
-    value.text = given.text;
-    value.where = given.where;
-    apply(*find_setting(given.key), value, given.key);
+    apply(*find_setting(given.key), text_value(given.text, given.where));
   }
 }
 
@@ -311,15 +332,11 @@ void Loader::check_listeners() {
                       "allowed: at least one of them");
   }
   if (!config_.insecure && config_.open_to_anybody()) {
-    const std::string missing = !config_.has_tls() && !config_.has_auth()
-                                    ? "there is neither TLS nor authentication"
-                                : !config_.has_tls() ? "there is no TLS"
-                                                     : "there is no authentication";
     const auto complain = [&](const std::string& key, const net::TcpAddress& address) {
       if (address.is_loopback()) return;
       errors_.push_back(
           where(key) + ": " + key + " = \"" + address.text() +
-          "\" can be reached from other machines, and " + missing +
+          "\" can be reached from other machines, and " + what_is_missing(config_) +
           ": anybody there could join, push and stop jobs; allowed: TLS (tls.certificate and "
           "tls.key, which syncctl tls init makes) with authentication (tls.client_ca or "
           "auth.token_file), a localhost address (127.0.0.1:" +
@@ -327,28 +344,24 @@ void Loader::check_listeners() {
           "), or listen.insecure = true (--insecure) on a network where everybody is trusted");
     };
     for (const net::TcpAddress& address : config_.tcp) complain("listen.tcp", address);
-    for (const net::TcpAddress& address : config_.control_tcp) complain("listen.control", address);
+    for (const net::TcpAddress& address : config_.control.tcp) complain("listen.control", address);
   }
-  if (config_.has_control() && config_.control_unix_path == config_.unix_path) {
+  if (!config_.control.empty() && config_.control.unix_path == config_.unix_path) {
     errors_.push_back(where("listen.control") + ": listen.control = \"" + config_.unix_path +
                       "\" is listen.unix, too; allowed: another path");
   }
   check_admin();
   if (!sources_.contains("listen.auto_create")) {
-    config_.auto_create = config_.local_only() && !config_.has_control();
+    config_.engine.auto_create = config_.local_only() && config_.control.empty();
   }
 }
 
 void Loader::check_admin() {
   if (!config_.admin || config_.admin->is_loopback() || config_.insecure) return;
-  const bool known = config_.has_auth();
-  if (config_.has_tls() && known) return;
-  const char* missing = !config_.has_tls() && !known ? "there is neither TLS nor authentication"
-                        : known                      ? "there is no TLS"
-                                                     : "there is no authentication";
+  if (config_.has_tls() && config_.has_auth()) return;
   errors_.push_back(
       where("listen.admin") + ": listen.admin = \"" + config_.admin->text() +
-      "\" can be reached from other machines, and " + missing +
+      "\" can be reached from other machines, and " + what_is_missing(config_) +
       ": anybody there could read what jobs run; allowed: TLS (tls.certificate and "
       "tls.key) with auth.token_file or tls.client_ca, a localhost address (127.0.0.1:" +
       std::to_string(config_.admin->port) + "), or listen.insecure = true");
@@ -430,7 +443,7 @@ void Loader::check_store() {
 }
 
 void Loader::check_thresholds() {
-  JobSpec defaults = config_.job_defaults;
+  JobSpec defaults = config_.engine.defaults;
   defaults.name = "defaults";
   if (const std::string error = validate(defaults); !error.empty()) {
     const std::string key =
@@ -440,6 +453,8 @@ void Loader::check_thresholds() {
 }
 
 void Loader::check() {
+  config_.admin_is_default = !sources_.contains("listen.admin");
+  config_.store_path_is_default = !sources_.contains("store.path");
   check_tls();
   check_auth();
   check_listeners();
@@ -452,13 +467,11 @@ std::string Loader::effective() const {
   std::string text;
   std::string section;
   for (const Setting& setting : settings()) {
-    const std::string key = setting.key;
-    const std::size_t dot = key.find('.');
-    if (key.substr(0, dot) != section) {
-      section = key.substr(0, dot);
+    if (setting.section() != section) {
+      section = setting.section();
       text += (text.empty() ? "[" : "\n[") + section + "]\n";
     }
-    text += key.substr(dot + 1) + " = " + setting.show(config_) + "  # " + where(key) + "\n";
+    text += setting.name() + " = " + setting.show(config_) + "  # " + where(setting.key) + "\n";
   }
   for (std::size_t i = 0; i < config_.jobs.size(); ++i) {
     text += "\n[[job]]  # " + job_where_[i] + "\n";
@@ -483,7 +496,7 @@ bool finish(Loader& loader, Config& config, Loaded& loaded, const Errors& errors
 bool Config::local_only() const {
   const auto is_local = [](const net::TcpAddress& address) { return address.is_loopback(); };
   return std::all_of(tcp.begin(), tcp.end(), is_local) &&
-         std::all_of(control_tcp.begin(), control_tcp.end(), is_local);
+         std::all_of(control.tcp.begin(), control.tcp.end(), is_local);
 }
 
 Environment environment_of(const char* const* environ) {
@@ -494,6 +507,14 @@ Environment environment_of(const char* const* environ) {
     }
   }
   return all;
+}
+
+std::vector<LogLine> warning_lines(const Loaded& loaded) {
+  std::vector<LogLine> lines;
+  for (const std::string& warning : loaded.warnings) {
+    lines.push_back({LogLevel::kWarn, "setting_retired", {{"reason", warning}}});
+  }
+  return lines;
 }
 
 bool load(const Flags& flags, const Environment& environment, Loaded& loaded,

@@ -1,10 +1,10 @@
 // See named_files.h.
 #include "daemon/edge/config/named_files.h"
 
+#include <algorithm>
 #include <fstream>
 #include <functional>
 #include <iterator>
-#include <set>
 #include <utility>
 
 namespace syncd::config {
@@ -27,16 +27,10 @@ FileHashes hash_named_files(const Config& config) {
 }
 
 std::string differing_files(const FileHashes& before, const FileHashes& now) {
-  std::set<std::string> keys;
-  for (const auto& [key, hash] : before) {
-    const auto found = now.find(key);
-    if (found == now.end() || found->second != hash) keys.insert(key);
-  }
-  for (const auto& [key, hash] : now) {
-    if (!before.contains(key)) keys.insert(key);
-  }
+  std::map<std::string, std::size_t> differing;
+  std::ranges::set_symmetric_difference(before, now, std::inserter(differing, differing.end()));
   std::string text;
-  for (const std::string& key : keys) text += (text.empty() ? "" : ", ") + key;
+  for (const auto& [key, hash] : differing) text += (text.empty() ? "" : ", ") + key;
   return text;
 }
 

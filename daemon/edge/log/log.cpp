@@ -67,17 +67,26 @@ Log::Log(const std::string& file, LogLevel level) : journal_(file.empty() && log
       journal_ ? "%v" : "%Y-%m-%dT%H:%M:%S.%eZ %v", spdlog::pattern_time_type::utc));
 }
 
+std::unique_ptr<Log> Log::open(const std::string& file, LogLevel level, std::string& error) try {
+  return std::make_unique<Log>(file, level);
+} catch (const spdlog::spdlog_ex& problem) {
+  error = problem.what();
+  return nullptr;
+}
+
 Log::~Log() = default;
 
 void Log::set_level(LogLevel level) {
   logger_->set_level(spdlog_level(level));
 }
 
-bool Log::reopen(std::string& error) try {
+bool Log::reopen() try {
   if (file_) file_->reopen();
   return true;
 } catch (const spdlog::spdlog_ex& problem) {
-  error = problem.what();
+  write({LogLevel::kError,
+         "log_not_reopened",
+         {{"reason", problem.what()}, {"hint", "lines go into the file of before"}}});
   return false;
 }
 

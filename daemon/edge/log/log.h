@@ -20,13 +20,15 @@ class Log {
   // Lines go to the end of `file`, or to standard error if it is empty.
   // Throws spdlog::spdlog_ex if the file cannot be opened.
   Log(const std::string& file, LogLevel level);
+  // The same; null, with the reason in `error`, if it cannot be opened.
+  static std::unique_ptr<Log> open(const std::string& file, LogLevel level, std::string& error);
   ~Log();
 
   void set_level(LogLevel level);
 
-  // Opens the file anew, for whoever rotates logs has given the one of before another name. False,
-  // with the reason in `error`, if it cannot be opened: lines still go to the one of before.
-  bool reopen(std::string& error);
+  // Opens the file anew, for whoever rotates logs has given the one of before another name. False
+  // if it cannot be opened: the one of before says so, to which lines still go.
+  bool reopen();
 
   // A file that cannot be written, as on a full disk, loses lines, and says how many once it can:
   // log_lines_lost. Audit lines go to standard error then.

@@ -13,6 +13,7 @@
 #include "daemon/core/engine/types.h"
 #include "daemon/edge/net/admission.h"
 #include "daemon/edge/net/listener.h"
+#include "daemon/edge/net/network_limits.h"
 #include "daemon/edge/net/turn_budget.h"
 #include "proto/transport/tls.h"
 #include "proto/wire/wire.h"
@@ -48,17 +49,6 @@ class ConnectionHost {
   virtual void on_deadline_moved(Connection& connection) = 0;
   // The last call: the handle is gone and the object will be.
   virtual void on_gone(Connection& connection) = 0;
-};
-
-struct ConnectionLimits {
-  std::size_t frame_bytes_max = kDefaultMaxFrameBytes;
-  // Of the first frame, from a client of whom nothing is known: a Hello with the longest token and
-  // names needs less.
-  std::size_t hello_bytes_max = 8 * 1024;
-  std::uint64_t handshake_timeout_ms = 5'000;
-  std::uint64_t idle_timeout_ms = 5'000;
-  std::uint64_t write_timeout_ms = 10'000;
-  std::uint64_t linger_ms = 1'000;  // for the peer to read a last message and close
 };
 
 class Connection {

@@ -92,16 +92,6 @@ bool Network::listen(ListenSocket socket, std::string& error) {
   return true;
 }
 
-void Network::set_limits(const NetworkOptions& options) {
-  options_.connections_max = options.connections_max;
-  options_.connections_per_machine_max = options.connections_per_machine_max;
-  options_.connections_per_identity_max = options.connections_per_identity_max;
-  options_.handshakes_per_machine_per_s = options.handshakes_per_machine_per_s;
-  options_.unintroduced_max = options.unintroduced_max;
-  options_.outbound_bytes_max = options.outbound_bytes_max;
-  options_.buffered_bytes_max = options.buffered_bytes_max;
-}
-
 std::vector<std::string> Network::endpoints(bool control) const {
   std::vector<std::string> all;
   for (const Listener* listener : listeners_) {

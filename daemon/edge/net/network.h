@@ -25,6 +25,7 @@
 #include "daemon/edge/net/deadline_wheel.h"
 #include "daemon/edge/net/handshake_budget.h"
 #include "daemon/edge/net/listener.h"
+#include "daemon/edge/net/network_limits.h"
 #include "daemon/edge/net/session.h"
 #include "proto/wire/hot.h"
 #include "proto/wire/wire.h"
@@ -54,21 +55,8 @@ class FrameHandler {
   virtual void on_log(LogLine line) = 0;
 };
 
-struct NetworkOptions {
+struct NetworkOptions : NetworkLimits {
   std::string server_version;
-  std::size_t connections_max = limits::kConnectionsMax;
-  std::size_t connections_per_machine_max = limits::kConnectionsMax;  // over TCP
-  // Of one identity that is neither unknown nor the daemon's own user.
-  std::size_t connections_per_identity_max = limits::kConnectionsMax;
-  // That one machine may begin with TLS; 0: any number.
-  std::uint32_t handshakes_per_machine_per_s = 0;
-  // Beyond it, the one that has waited longest without a Hello makes room for the next: a client
-  // that means it has said one long before.
-  std::size_t unintroduced_max = 1024;
-  std::size_t outbound_bytes_max = limits::kOutboundBytesMax;
-  // Of the buffers of all connections together. Beyond it, a connection whose own hold more than
-  // kBufferedFloorBytes and grow is cut off.
-  std::size_t buffered_bytes_max = limits::kBufferedBytesMax;
   ConnectionLimits connection;
   CostClocks clocks;  // by which clients' parts of a turn are counted
 };
@@ -138,7 +126,7 @@ class Network final : private ConnectionHost {
   bool is_here(ConnectionId connection) const;
 
   // The numbers of connections and of bytes for each from now on; `options` is otherwise ignored.
-  void set_limits(const NetworkOptions& options);
+  void set_limits(const NetworkLimits& limits) { static_cast<NetworkLimits&>(options_) = limits; }
 
   // Hooks into the loop. Call once, before listen().
   void open();

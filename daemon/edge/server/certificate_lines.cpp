@@ -49,4 +49,20 @@ std::vector<LogLine> certificate_lines(const tls::ServerSettings& settings,
   return lines;
 }
 
+std::string lapsed_certificate(const tls::ServerSettings& settings, const tls::ServerFacts& facts,
+                               const tls::ServerFacts& before, std::int64_t now_s) {
+  const auto why_not = [&](const tls::Validity& validity) {
+    return validity.until_s == 0 ? std::string{} : tls::why_not_in_force(validity, now_s);
+  };
+  const auto lapsed = [&](const tls::Validity& was, const tls::Validity& is) {
+    return why_not(was).empty() ? why_not(is) : std::string{};
+  };
+  if (const std::string why = lapsed(before.certificate, facts.certificate); !why.empty()) {
+    return "certificate " + settings.certificate_file + " " + why;
+  }
+  const std::string why =
+      lapsed(tls::best_of(before.authorities, now_s), tls::best_of(facts.authorities, now_s));
+  return why.empty() ? why : "certificate authority " + settings.client_ca_file + " " + why;
+}
+
 }  // namespace syncd::server

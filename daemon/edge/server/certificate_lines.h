@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "daemon/core/engine/effects.h"
@@ -16,5 +17,11 @@ namespace syncd::server {
 // where only some clients may care).
 std::vector<LogLine> certificate_lines(const tls::ServerSettings& settings,
                                        const tls::ServerFacts& facts, std::int64_t now_s);
+
+// Whether a certificate that is in force would give way to one that is not: a sentence that names
+// it, or an empty text. Where those of before are no better, other settings need not wait for new
+// ones.
+std::string lapsed_certificate(const tls::ServerSettings& settings, const tls::ServerFacts& facts,
+                               const tls::ServerFacts& before, std::int64_t now_s);
 
 }  // namespace syncd::server

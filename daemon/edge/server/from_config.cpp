@@ -10,6 +10,7 @@
 #include <cstring>
 #include <utility>
 
+#include "daemon/edge/net/inherited_sockets.h"
 #include "daemon/edge/server/limits_table.h"  // its relations of limits hold in every build
 #include "daemon/edge/store/salvage.h"
 
@@ -46,21 +47,6 @@ bool make_parents(const std::string& path, std::string& error) {
   return true;
 }
 
-}  // namespace
-
-std::unique_ptr<store::Store> open_store(const config::Config& config, std::string& error) {
-  if (config.store_in_memory()) return store::make_memory_store();
-  if (config.store_path_is_default && !make_parents(config.store_path, error)) return nullptr;
-  store::Options options;
-  options.path = config.store_path;
-  options.mode = config.durable ? store::Mode::kDurable : store::Mode::kFast;
-  options.queue_records_max = config.store_queue_records_max;
-  options.queue_bytes_max = config.store_queue_bytes_max;
-  options.retention_us = config.retention_us;
-  options.retention_bytes = config.retention_bytes;
-  return store::open_rocks_store(options, error);
-}
-
 bool salvage_store(const config::Config& config, const Server::LogSink& log,
                    const std::function<void()>& progress, std::string& error) {
   if (config.store_in_memory()) return true;
@@ -94,34 +80,78 @@ bool salvage_store(const config::Config& config, const Server::LogSink& log,
   return true;
 }
 
+}  // namespace
+
+std::unique_ptr<store::Store> open_store(const config::Config& config, std::string& error) {
+  if (config.store_in_memory()) return store::make_memory_store();
+  if (config.store_path_is_default && !make_parents(config.store_path, error)) return nullptr;
+  store::Options options;
+  options.path = config.store_path;
+  options.mode = config.durable ? store::Mode::kDurable : store::Mode::kFast;
+  options.queue_records_max = config.store_queue_records_max;
+  options.queue_bytes_max = config.store_queue_bytes_max;
+  options.retention_us = config.retention_us;
+  options.retention_bytes = config.retention_bytes;
+  return store::open_rocks_store(options, error);
+}
+
+std::unique_ptr<store::Store> prepare_store(const config::Config& config, bool salvage,
+                                            const Server::LogSink& log,
+                                            const std::function<void()>& progress,
+                                            std::string& error) {
+  progress();
+  if (salvage && !salvage_store(config, log, progress, error)) return nullptr;
+  std::unique_ptr<store::Store> store = open_store(config, error);
+  if (store != nullptr && config.store_in_memory()) {
+    log({LogLevel::kWarn,
+         "store_in_memory",
+         {{"hint", "the history ends with this process: name a directory to keep it"}}});
+  }
+  return store;
+}
+
+bool take_sockets(config::InheritedSockets& found, std::vector<net::ListenSocket>& sockets,
+                  std::string& error) {
+  std::vector<net::InheritedSocket> taken;
+  if (!net::take_inherited_sockets(taken, error)) return false;
+  for (net::InheritedSocket& one : taken) {
+    auto& addresses = one.socket.is_control ? found.control : found.workers;
+    if (!addresses) addresses.emplace();
+    if (one.socket.is_tcp) {
+      addresses->tcp.push_back(std::move(one.tcp));
+    } else {
+      addresses->unix_path = std::move(one.unix_path);
+    }
+    sockets.push_back(std::move(one.socket));
+  }
+  return true;
+}
+
+LogLine inherited_line(const config::InheritedSockets& found, std::size_t sockets) {
+  const char* in_place_of = !found.control   ? "listen.tcp and listen.unix"
+                            : !found.workers ? "listen.control"
+                                             : "listen.tcp, listen.unix and listen.control";
+  return {LogLevel::kInfo,
+          "sockets_inherited",
+          {{"sockets", std::to_string(sockets)}, {"in_place_of", in_place_of}}};
+}
+
 ServerOptions server_options(const config::Config& config, std::string version) {
-  const auto ms = [](Micros us) { return static_cast<std::uint64_t>(us / 1000); };
   ServerOptions options;
   options.version = std::move(version);
-  options.engine.auto_create = config.auto_create;
-  options.engine.defaults = config.job_defaults;
-  options.engine.snapshot_every_records = config.snapshot_every_records;
-  options.engine.workers_per_job_max = config.workers_per_job_max;
-  options.engine.graph_edges_max = config.graph_edges_max;
-  options.engine.workers_max = std::max(limits::kWorkersMax, config.workers_per_job_max);
+  options.engine = config.engine;
+  options.engine.workers_max = std::max(limits::kWorkersMax, config.engine.workers_per_job_max);
   options.jobs_per_identity_max = config.jobs_per_identity_max;
   options.jobs = config.jobs;
-  options.network.connections_max = config.connections_max;
-  options.network.outbound_bytes_max = config.outbound_bytes_max;
-  options.network.connection.handshake_timeout_ms = ms(config.handshake_timeout_us);
-  options.network.connection.idle_timeout_ms = ms(config.heartbeat_timeout_us);
-  options.network.connection.write_timeout_ms = ms(config.write_timeout_us);
-  options.network.connections_per_machine_max = config.connections_per_machine_max;
-  options.network.connections_per_identity_max = config.connections_per_identity_max;
-  options.network.handshakes_per_machine_per_s = config.handshakes_per_machine_per_s;
-  options.network.unintroduced_max = config.unintroduced_max;
+  static_cast<net::NetworkLimits&>(options.network) = config.network;
+  options.network.connection = config.connection;
   options.tls = config.tls;
   options.admission = config.auth;
   options.open_to_anybody = config.open_to_anybody();
   options.tcp = config.tcp;
   options.unix_path = config.unix_path;
-  options.control_tcp = config.control_tcp;
-  options.control_unix_path = config.control_unix_path;
+  options.control_tcp = config.control.tcp;
+  options.control_unix_path = config.control.unix_path;
   options.unix_mode = static_cast<mode_t>(config.unix_mode);
   options.shutdown_timeout_us = config.shutdown_timeout_us;
   return options;

@@ -4,6 +4,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "daemon/edge/config/config.h"
 #include "daemon/edge/server/server.h"
@@ -15,11 +16,20 @@ namespace syncd::server {
 // sentence that names the path and the cause in `error`, if that fails. Blocks on the disk.
 std::unique_ptr<store::Store> open_store(const config::Config& config, std::string& error);
 
-// Before open_store(), on demand: puts what is whole of a damaged store in its place, and says in
-// the log what was dropped; calls `progress` again and again meanwhile. False, with a sentence in
-// `error`: it cannot. Blocks on the disk.
-bool salvage_store(const config::Config& config, const Server::LogSink& log,
-                   const std::function<void()>& progress, std::string& error);
+// The same; on demand, it first puts what is whole of a damaged store in its place. The log says
+// what was dropped, and that a store in memory keeps nothing. Calls `progress` again and again
+// meanwhile.
+std::unique_ptr<store::Store> prepare_store(const config::Config& config, bool salvage,
+                                            const Server::LogSink& log,
+                                            const std::function<void()>& progress,
+                                            std::string& error);
+
+// What whoever started the daemon listens on for it, for the configuration and for the server.
+// False, with a sentence in `error`, if it cannot be used.
+bool take_sockets(config::InheritedSockets& found, std::vector<net::ListenSocket>& sockets,
+                  std::string& error);
+// Says so in the log.
+LogLine inherited_line(const config::InheritedSockets& found, std::size_t sockets);
 
 ServerOptions server_options(const config::Config& config, std::string version);
 

@@ -64,7 +64,7 @@ inline constexpr std::array kMemoryTable = {
               limits::kWorkersMax* kEdgesPerWorkerMax, kEdgeBytes},
     MemoryRow{"answers that wait for the disk", "kHeldAnswersMax", Per::kDaemon,
               limits::kHeldAnswersMax, kHeldAnswerBytes},
-    MemoryRow{"records that wait for the disk", "limits.store_queue_bytes_max", Per::kDaemon, 2,
+    MemoryRow{"records that wait for the disk", "kStoreQueueBytesMax", Per::kDaemon, 2,
               limits::kStoreQueueBytesMax},
     MemoryRow{"changes that wait for the disk", "kChangesMax", Per::kDaemon, limits::kChangesMax,
               kChangeBytes},

@@ -171,7 +171,7 @@ bool Server::open_sockets(bool control, std::vector<net::ListenSocket>& sockets,
 }
 
 bool Server::listen(std::string& error) {
-  if (!reload(error)) return false;
+  if (!secure(options_.tls, options_.admission, error)) return false;
   if (options_.open_to_anybody) {
     log(LogLevel::kWarn, "open_to_anybody",
         {{"hint",
@@ -222,10 +222,6 @@ void Server::send_answer(ConnectionId connection, RequestId id, wire::Body&& bod
     if (!reason.empty()) error->message += " (" + reason + ")";
   }
   network_.send(connection, id, body);
-}
-
-bool Server::reload(std::string& error) {
-  return secure(options_.tls, options_.admission, error);
 }
 
 bool Server::reconfigure(const ServerOptions& options, std::string& error) {

@@ -77,13 +77,10 @@ class Server final : private net::FrameHandler, private Core::Host {
   // Where it listens for workers: "tcp:127.0.0.1:7117", "unix:/run/syncd/syncd.sock".
   std::vector<std::string> endpoints() const { return network_.endpoints(); }
 
-  // Reads certificates, keys and tokens again; they hold for connections from now on. False, with a
-  // sentence in `error`: all of them stay as they were. Blocks on the disk.
-  bool reload(std::string& error);
-
-  // Puts into force what may change while it runs: of `options`, the engine's options, limits of
-  // the network, tls, admission, jobs_per_identity_max and shutdown_timeout_us. All of it or, with
-  // a sentence in `error`, nothing. Blocks on the disk.
+  // Reads certificates, keys and tokens again, for connections from now on, and puts into force
+  // what may change while it runs: of `options`, the engine's options, limits of the network, tls,
+  // admission, jobs_per_identity_max and shutdown_timeout_us. All of it or, with a sentence in
+  // `error`, nothing. Blocks on the disk.
   bool reconfigure(const ServerOptions& options, std::string& error);
 
   // What it is like now, with the figures of so many jobs. O(jobs_max), and O(1) for each job more.

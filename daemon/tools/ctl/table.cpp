@@ -19,28 +19,56 @@
 namespace syncd::ctl {
 namespace {
 
+constexpr std::string_view kUnknown = "?";
+constexpr std::string_view kCut = "…";
+
+struct Range {
+  char32_t first;
+  char32_t last;
+};
+constexpr std::array kWide = {
+    Range{0x1100, 0x115F},   Range{0x2E80, 0x303E},   Range{0x3041, 0xA4CF},
+    Range{0xAC00, 0xD7A3},   Range{0xF900, 0xFAFF},   Range{0xFE30, 0xFE6F},
+    Range{0xFF00, 0xFF60},   Range{0xFFE0, 0xFFE6},   Range{0x1F300, 0x1F64F},
+    Range{0x1F680, 0x1F6FF}, Range{0x1F900, 0x1FAFF}, Range{0x20000, 0x3FFFD}};
+constexpr std::array kCombining = {
+    Range{0x0300, 0x036F}, Range{0x0483, 0x0489}, Range{0x0591, 0x05BD}, Range{0x064B, 0x065F},
+    Range{0x1AB0, 0x1AFF}, Range{0x1DC0, 0x1DFF}, Range{0x20D0, 0x20FF}, Range{0xFE20, 0xFE2F}};
+
+template <std::size_t N>
+bool in(const std::array<Range, N>& ranges, char32_t c) {
+  return std::any_of(ranges.begin(), ranges.end(),
+                     [c](const Range& range) { return c >= range.first && c <= range.last; });
+}
+
+struct Character {
+  std::string_view bytes;  // kUnknown if it must not be shown as it is
+  std::size_t columns = 1;
+  std::size_t taken = 1;  // bytes of the text
+};
+
+Character first_character(std::string_view text) {
+  const TextCharacter c = first_text_character(text);
+  if (!is_plain(c)) return {kUnknown, 1, c.bytes};
+  const std::size_t columns = in(kCombining, c.code) ? 0 : in(kWide, c.code) ? 2 : 1;
+  return {text.substr(0, c.bytes), columns, c.bytes};
+}
+
 // A number, or the dash that stands for none.
 bool looks_like_number(const std::string& cell) {
   return !cell.empty() && cell.find_first_not_of("0123456789.-+") == std::string::npos;
 }
 
-// Characters, not bytes, so that names in UTF-8 line up.
-std::size_t width(const std::string& cell) {
-  return static_cast<std::size_t>(std::count_if(cell.begin(), cell.end(), [](char c) {
-    return (static_cast<unsigned char>(c) & 0xC0) != 0x80;
-  }));
-}
-
 // In lines no wider than `most` if its pieces are: each ends with a comma, a colon or a plus. All
 // but the first are indented.
 std::vector<std::string> broken(const std::string& cell, std::size_t most) {
-  if (width(cell) <= most) return {cell};
+  if (columns_of(cell) <= most) return {cell};
   const std::string indent = "  ";
   std::vector<std::string> lines{{}};
   for (std::size_t at = 0; at < cell.size();) {
     const std::size_t stop = std::min(cell.find_first_of(",:+", at), cell.size() - 1) + 1;
     const std::string piece = cell.substr(at, stop - at);
-    if (at > 0 && width(lines.back()) + width(piece) > most) lines.push_back(indent);
+    if (at > 0 && columns_of(lines.back()) + columns_of(piece) > most) lines.push_back(indent);
     lines.back() += piece;
     at = stop;
   }
@@ -57,10 +85,6 @@ std::string number(double value) {
   std::snprintf(text.data(), text.size(), "%.17g", value);
   return text.data();
 }
-
-}  // namespace
-
-namespace {
 
 constexpr std::size_t kColumnGap = 2;
 
@@ -79,12 +103,9 @@ std::string format_columns(const std::vector<std::string>& header,
   const auto add_row = [&](const std::vector<std::string>& row) {
     const std::vector<std::string> first = broken(row[0], first_width);
     for (std::size_t l = 0; l < first.size(); ++l) {
-      const std::string padding(first_width - width(first[l]), ' ');
-      std::string line = right[0] ? padding + first[l] : first[l] + padding;
+      std::string line = padded(first[l], first_width, right[0]);
       for (std::size_t c = from; c < to && l + 1 == first.size(); ++c) {
-        const std::string gap(kColumnGap, ' ');
-        const std::string fill(widths[c] - width(row[c]), ' ');
-        line += gap + (right[c] ? fill + row[c] : row[c] + fill);
+        line += std::string(kColumnGap, ' ') + padded(row[c], widths[c], right[c]);
       }
       line.erase(line.find_last_not_of(' ') + 1);
       out += line + "\n";
@@ -97,9 +118,38 @@ std::string format_columns(const std::vector<std::string>& header,
 
 }  // namespace
 
-std::string format_table(const std::vector<std::string>& header,
-                         const std::vector<std::vector<std::string>>& rows) {
-  return format_table(header, rows, SIZE_MAX);
+std::size_t columns_of(std::string_view text) {
+  std::size_t columns = 0;
+  while (!text.empty()) {
+    const Character c = first_character(text);
+    columns += c.columns;
+    text.remove_prefix(c.taken);
+  }
+  return columns;
+}
+
+std::string fit(std::string_view text, std::size_t columns) {
+  std::string out;
+  std::size_t used = 0;
+  std::size_t cut_at = 0;  // the bytes of `out` that leave room for the mark of a cut
+  while (!text.empty()) {
+    const Character c = first_character(text);
+    if (used + c.columns > columns) {
+      out.resize(cut_at);
+      return columns == 0 ? std::string() : out + std::string(kCut);
+    }
+    out += c.bytes;
+    used += c.columns;
+    if (used < columns) cut_at = out.size();
+    text.remove_prefix(c.taken);
+  }
+  return out;
+}
+
+std::string padded(std::string_view text, std::size_t columns, bool right) {
+  const std::string shown = fit(text, columns);
+  const std::string fill(columns - columns_of(shown), ' ');
+  return right ? fill + shown : shown + fill;
 }
 
 std::string format_table(const std::vector<std::string>& header,
@@ -109,9 +159,10 @@ std::string format_table(const std::vector<std::string>& header,
     for (std::string& cell : row) cell = plain(cell);
   }
   std::vector<std::size_t> widths;
-  for (const std::string& title : header) widths.push_back(width(title));
+  for (const std::string& title : header) widths.push_back(columns_of(title));
   for (const auto& row : rows) {
-    for (std::size_t c = 0; c < row.size(); ++c) widths[c] = std::max(widths[c], width(row[c]));
+    for (std::size_t c = 0; c < row.size(); ++c)
+      widths[c] = std::max(widths[c], columns_of(row[c]));
   }
   // Where each part of the table ends if the first column is so wide.
   const auto parts = [&](std::size_t first_width) {
@@ -131,7 +182,7 @@ std::string format_table(const std::vector<std::string>& header,
   std::size_t narrowest = 1;
   const auto pieces_of = [&](const std::string& cell) {
     for (const std::string& piece : broken(cell, 0)) {
-      narrowest = std::max(narrowest, width(piece));
+      narrowest = std::max(narrowest, columns_of(piece));
     }
   };
   pieces_of(header[0]);

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "daemon/core/engine/record.h"
@@ -11,17 +12,26 @@
 
 namespace syncd::ctl {
 
+// `text` within so many columns of a terminal: wide characters count two, combining ones none; what
+// was cut ends with "…". Control characters, also those of Unicode, and bytes that are no UTF-8
+// become "?", so that no name can talk to the terminal.
+std::string fit(std::string_view text, std::size_t columns);
+// The columns that fit() would need for all of it.
+std::size_t columns_of(std::string_view text);
+
+// The same with blanks, behind it or before it, so that it takes all of them.
+std::string padded(std::string_view text, std::size_t columns, bool right);
+
 // Columns as wide as their widest cell; a column of numbers is set to the right. Every row has a
 // cell per title. Cells are shown by plain(): what a worker calls itself is the worker's choice.
 // Ends with a line break; no trailing blanks.
+//
+// It takes no more than `columns` of a terminal, as far as that can be done: of a table that is too
+// wide the first column is broken after commas, colons and pluses, and if that is not enough, the
+// columns that have no room follow below, with the first one again.
 std::string format_table(const std::vector<std::string>& header,
-                         const std::vector<std::vector<std::string>>& rows);
-
-// The same within `columns` characters, as far as that can be done: of a table that is too wide the
-// first column is broken after commas, colons and pluses, and if that is not enough, the columns
-// that have no room follow below, with the first one again.
-std::string format_table(const std::vector<std::string>& header,
-                         const std::vector<std::vector<std::string>>& rows, std::size_t columns);
+                         const std::vector<std::vector<std::string>>& rows,
+                         std::size_t columns = SIZE_MAX);
 
 // As JSON that is plain text, with a line break at the end; bytes that are no UTF-8 are replaced.
 // An indent of -1: on one line.

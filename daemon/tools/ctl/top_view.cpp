@@ -19,46 +19,6 @@ namespace {
 
 constexpr std::size_t kLinesAbove = 4;  // title, totals, note, header
 constexpr std::size_t kLinesBelow = 1;  // keys
-constexpr std::string_view kUnknown = "?";
-constexpr std::string_view kCut = "…";
-
-struct Range {
-  char32_t first;
-  char32_t last;
-};
-constexpr std::array kWide = {
-    Range{0x1100, 0x115F},   Range{0x2E80, 0x303E},   Range{0x3041, 0xA4CF},
-    Range{0xAC00, 0xD7A3},   Range{0xF900, 0xFAFF},   Range{0xFE30, 0xFE6F},
-    Range{0xFF00, 0xFF60},   Range{0xFFE0, 0xFFE6},   Range{0x1F300, 0x1F64F},
-    Range{0x1F680, 0x1F6FF}, Range{0x1F900, 0x1FAFF}, Range{0x20000, 0x3FFFD}};
-constexpr std::array kCombining = {
-    Range{0x0300, 0x036F}, Range{0x0483, 0x0489}, Range{0x0591, 0x05BD}, Range{0x064B, 0x065F},
-    Range{0x1AB0, 0x1AFF}, Range{0x1DC0, 0x1DFF}, Range{0x20D0, 0x20FF}, Range{0xFE20, 0xFE2F}};
-
-template <std::size_t N>
-bool in(const std::array<Range, N>& ranges, char32_t c) {
-  return std::any_of(ranges.begin(), ranges.end(),
-                     [c](const Range& range) { return c >= range.first && c <= range.last; });
-}
-
-struct Character {
-  std::string_view bytes;  // kUnknown if it must not be shown as it is
-  std::size_t columns = 1;
-  std::size_t taken = 1;  // bytes of the text
-};
-
-Character first_character(std::string_view text) {
-  const TextCharacter c = first_text_character(text);
-  if (!is_plain(c)) return {kUnknown, 1, c.bytes};
-  const std::size_t columns = in(kCombining, c.code) ? 0 : in(kWide, c.code) ? 2 : 1;
-  return {text.substr(0, c.bytes), columns, c.bytes};
-}
-
-std::string padded(std::string_view text, std::size_t columns, bool right) {
-  const std::string shown = fit(text, columns);
-  const std::string fill(columns - columns_of(shown), ' ');
-  return right ? fill + shown : shown + fill;
-}
 
 // "0.25", "12.3", "4567".
 std::string rate_text(std::optional<double> rate) {
@@ -409,34 +369,6 @@ bool parse_sort(std::string_view text, TopSort& sort) {
     return true;
   }
   return false;
-}
-
-std::size_t columns_of(std::string_view text) {
-  std::size_t columns = 0;
-  while (!text.empty()) {
-    const Character c = first_character(text);
-    columns += c.columns;
-    text.remove_prefix(c.taken);
-  }
-  return columns;
-}
-
-std::string fit(std::string_view text, std::size_t columns) {
-  std::string out;
-  std::size_t used = 0;
-  std::size_t cut_at = 0;  // the bytes of `out` that leave room for the mark of a cut
-  while (!text.empty()) {
-    const Character c = first_character(text);
-    if (used + c.columns > columns) {
-      out.resize(cut_at);
-      return columns == 0 ? std::string() : out + std::string(kCut);
-    }
-    out += c.bytes;
-    used += c.columns;
-    if (used < columns) cut_at = out.size();
-    text.remove_prefix(c.taken);
-  }
-  return out;
 }
 
 std::size_t top_rows(const TopView& view) {

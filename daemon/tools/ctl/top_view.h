@@ -45,13 +45,6 @@ std::vector<std::string> render_top(const TopView& view);
 std::size_t top_rows(const TopView& view);
 std::size_t top_scroll_max(const TopView& view);
 
-// `text` within so many columns of a terminal: wide characters count two, combining ones none; what
-// was cut ends with "…". Control characters, also those of Unicode, and bytes that are no UTF-8
-// become "?", so that no name can talk to the terminal.
-std::string fit(std::string_view text, std::size_t columns);
-// The columns that fit() would need for all of it.
-std::size_t columns_of(std::string_view text);
-
 enum class TopKey : std::uint8_t { kQuit, kUp, kDown, kPageUp, kPageDown, kFirst, kLast, kSort };
 // The keys in what a terminal sent; what is none is left out.
 std::vector<TopKey> parse_keys(std::string_view bytes);

@@ -22,13 +22,17 @@ class Attacks : public ::testing::TestWithParam<bool> {
   Attacks() { files_.make_server(); }
 
   bool with_tls() const { return GetParam(); }
-  DaemonOptions options(const std::string& more = "") const {
+  DaemonOptions options(const std::string& more = "",
+                        std::vector<std::string> test_limits = {}) const {
     std::string config = more;
     if (with_tls()) {
       config += "[tls]\ncertificate = \"" + files_.certificate("server") + "\"\nkey = \"" +
                 files_.key("server") + "\"\n";
     }
-    return {.store = "memory", .tcp = "127.0.0.1:0", .config = config};
+    return {.store = "memory",
+            .tcp = "127.0.0.1:0",
+            .config = config,
+            .test_limits = std::move(test_limits)};
   }
   std::unique_ptr<RawClient> client(const Daemon& daemon) const {
     if (!with_tls()) return std::make_unique<RawClient>(daemon.tcp_address());

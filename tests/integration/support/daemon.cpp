@@ -59,6 +59,9 @@ Command Daemon::command() const {
     command.argv.insert(command.argv.end(), {"--admin", options_.admin});
   }
   command.argv.insert(command.argv.end(), options_.flags.begin(), options_.flags.end());
+  for (const std::string& limit : options_.test_limits) {
+    command.argv.insert(command.argv.end(), {"--test-limit", limit});
+  }
   command.environment = {{"HOME", directory_.path()}};
   command.environment.insert(command.environment.end(), options_.environment.begin(),
                              options_.environment.end());

@@ -22,6 +22,8 @@ struct DaemonOptions {
   std::string admin = "off";            // or "127.0.0.1:0"; empty: as the configuration has it
   std::string config = {};              // text of a configuration file; empty: none
   std::vector<std::string> flags = {};  // further ones
+  // Of --test-limit, such as "limits.snapshot_every_records=100".
+  std::vector<std::string> test_limits = {};
   std::vector<std::pair<std::string, std::string>> environment = {};  // likewise
   std::vector<std::string> under = {};  // a program with its options that runs it, such as a tracer
   // That it is started with, as in Command; the first one's file may be socket_path().

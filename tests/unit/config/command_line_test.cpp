@@ -32,8 +32,12 @@ TEST(CommandLine, FlagsBecomeSettings) {
   EXPECT_EQ(flags.ready_file, "r");
   EXPECT_TRUE(flags.check_config);
   const std::vector<std::pair<std::string, std::string>> expected = {
-      {"store.path", "/s"},   {"store.mode", "fast"}, {"listen.tcp", "127.0.0.1:0,[::1]:0"},
-      {"listen.unix", "off"}, {"log.level", "debug"}, {"listen.insecure", "true"}};
+      {"listen.tcp", "127.0.0.1:0,[::1]:0"},
+      {"listen.unix", "off"},
+      {"listen.insecure", "true"},
+      {"store.path", "/s"},
+      {"store.mode", "fast"},
+      {"log.level", "debug"}};
   EXPECT_EQ(flags.settings, expected);
 }
 
@@ -43,14 +47,25 @@ TEST(CommandLine, HelpNamesEverySettingAndExitCode) {
   ASSERT_EQ(parse({"--help"}, flags, text), Command::kPrint);
   for (const Setting& setting : settings()) {
     EXPECT_NE(text.find(setting.key), std::string::npos) << setting.key;
-    EXPECT_NE(text.find(environment_name(setting)), std::string::npos) << setting.key;
+    EXPECT_NE(text.find(environment_name(setting.key)), std::string::npos) << setting.key;
     if (setting.flag != nullptr) {
       EXPECT_NE(text.find(setting.flag), std::string::npos) << setting.flag;
     }
   }
+  for (const Setting& limit : test_limits()) {
+    EXPECT_EQ(text.find(limit.key), std::string::npos) << limit.key;
+  }
+  EXPECT_EQ(text.find("--test-limit"), std::string::npos);
   EXPECT_NE(text.find("Exit codes:"), std::string::npos);
   ASSERT_EQ(parse({"--version"}, flags, text), Command::kPrint);
   EXPECT_EQ(text, "syncd 9.9\n");
+}
+
+TEST(CommandLine, TestsSetLimits) {
+  Flags flags;
+  std::string text;
+  ASSERT_EQ(parse({"--test-limit", "a.b=1", "--test-limit=c.d=2"}, flags, text), Command::kRun);
+  EXPECT_EQ(flags.test_limits, (std::vector<std::string>{"a.b=1", "c.d=2"}));
 }
 
 TEST(CommandLine, MistakesAreNamed) {
@@ -59,6 +74,7 @@ TEST(CommandLine, MistakesAreNamed) {
       {{"--store"}, "--store"},
       {{"serve"}, "serve"},
       {{"--insecure=maybe"}, "insecure"},
+      {{"--store", "a", "--store", "b"}, "--store"},
   };
   for (const auto& [words, expected] : cases) {
     Flags flags;

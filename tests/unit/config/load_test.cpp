@@ -17,6 +17,7 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 class LoadTest : public ::testing::Test {
  protected:
@@ -53,7 +54,7 @@ TEST_F(LoadTest, NothingSetServesThisMachine) {
   EXPECT_EQ(config.store_path, default_store_path());
   EXPECT_TRUE(config.store_path_is_default);
   EXPECT_TRUE(config.durable);
-  EXPECT_TRUE(config.auto_create);
+  EXPECT_TRUE(config.engine.auto_create);
   EXPECT_FALSE(config.insecure);
   EXPECT_EQ(config.log_level, LogLevel::kInfo);
 }
@@ -69,14 +70,8 @@ path = "memory"
 mode = "fast"
 [limits]
 connections_max = 100
-outbound_bytes_max = 200000
-store_queue_records_max = 5000
-store_queue_bytes_max = 2000000
-snapshot_every_records = 1000
 [timeouts]
-handshake_timeout = "1s"
 heartbeat_timeout = "1500ms"
-write_timeout = "2s"
 shutdown_timeout = "3s"
 start_timeout = "4s"
 worker_grace = "5s"
@@ -99,17 +94,11 @@ expected_workers = 1
   EXPECT_EQ(config.tcp, (std::vector<net::TcpAddress>{{"127.0.0.1", 7200}, {"::1", 0}}));
   EXPECT_EQ(config.unix_path, "/tmp/x.sock");
   EXPECT_EQ(config.unix_mode, 0660U);
-  EXPECT_FALSE(config.auto_create);
+  EXPECT_FALSE(config.engine.auto_create);
   EXPECT_TRUE(config.store_in_memory());
   EXPECT_FALSE(config.durable);
-  EXPECT_EQ(config.connections_max, 100U);
-  EXPECT_EQ(config.outbound_bytes_max, 200'000U);
-  EXPECT_EQ(config.store_queue_records_max, 5000U);
-  EXPECT_EQ(config.store_queue_bytes_max, 2'000'000U);
-  EXPECT_EQ(config.snapshot_every_records, 1000U);
-  EXPECT_EQ(config.handshake_timeout_us, 1'000'000);
-  EXPECT_EQ(config.heartbeat_timeout_us, 1'500'000);
-  EXPECT_EQ(config.write_timeout_us, 2'000'000);
+  EXPECT_EQ(config.network.connections_max, 100U);
+  EXPECT_EQ(config.connection.idle_timeout_ms, 1500U);
   EXPECT_EQ(config.shutdown_timeout_us, 3'000'000);
   EXPECT_EQ(config.log_level, LogLevel::kDebug);
   EXPECT_EQ(config.log_file, "/tmp/x.log");
@@ -146,18 +135,16 @@ TEST_F(LoadTest, AServicesSocketIsInItsRuntimeDirectoryUnlessItIsSaidWhere) {
 TEST_F(LoadTest, InheritedSocketsWinOverEverythingAndAreChecked) {
   file("[listen]\ntcp = \"127.0.0.1:1\"\nunix = \"/tmp/x.sock\"\n");
   flags_.settings = {{"listen.tcp", "127.0.0.1:3"}};
-  flags_.inherited.for_workers = true;
-  flags_.inherited.tcp = {{"127.0.0.1", 4}};
-  flags_.inherited.for_control = true;
-  flags_.inherited.control_unix_path = "/tmp/control.sock";
+  flags_.inherited.workers = Addresses{{{"127.0.0.1", 4}}, ""};
+  flags_.inherited.control = Addresses{{}, "/tmp/control.sock"};
   EXPECT_EQ(good().tcp, (std::vector<net::TcpAddress>{{"127.0.0.1", 4}}));
   EXPECT_EQ(good().unix_path, "");
-  EXPECT_EQ(good().control_unix_path, "/tmp/control.sock");
-  EXPECT_FALSE(good().auto_create) << "where there is a socket for control, that makes jobs";
+  EXPECT_EQ(good().control.unix_path, "/tmp/control.sock");
+  EXPECT_FALSE(good().engine.auto_create) << "where there is a socket for control, that makes jobs";
   EXPECT_NE(loaded_.effective.find("\"127.0.0.1:4\"  # sockets that syncd was started with"),
             std::string::npos)
       << loaded_.effective;
-  flags_.inherited.tcp = {{"10.0.0.1", 4}};
+  flags_.inherited.workers->tcp = {{"10.0.0.1", 4}};
   expect_mistake({"sockets that syncd was started with", "listen.tcp", "10.0.0.1:4"});
 }
 
@@ -169,7 +156,7 @@ TEST_F(LoadTest, WhatIsPrintedIsAConfigurationOfTheSameMeaning) {
   const std::string first = loaded_.effective;
   file(first);
   const Config& config = good();
-  EXPECT_EQ(config.heartbeat_timeout_us, 1'250'000);
+  EXPECT_EQ(config.connection.idle_timeout_ms, 1250U);
   EXPECT_EQ(config.unix_path, "/tmp/a\"b");
   EXPECT_EQ(config.jobs.size(), 1U);
   const auto without_comments = [](const std::string& text) {
@@ -219,13 +206,7 @@ TEST_F(LoadTest, EveryWrongValueIsNamedWithItsLine) {
       {"store.mode", "\"fats\""},
       {"limits.connections_max", "0"},
       {"limits.connections_max", "16385"},
-      {"limits.outbound_bytes_max", "\"4M\""},
-      {"limits.store_queue_records_max", "10"},
-      {"limits.store_queue_bytes_max", "1.5"},
-      {"limits.snapshot_every_records", "-1"},
-      {"timeouts.handshake_timeout", "5"},
       {"timeouts.heartbeat_timeout", "\"5\""},
-      {"timeouts.write_timeout", "\"0s\""},
       {"timeouts.shutdown_timeout", "\"1d\""},
       {"timeouts.start_timeout", "\"-1s\""},
       {"timeouts.worker_grace", "\"soon\""},
@@ -240,7 +221,6 @@ TEST_F(LoadTest, EveryWrongValueIsNamedWithItsLine) {
       {"auth.admin", "[\"somebody\"]"},
       {"limits.connections_per_machine_max", "0"},
       {"limits.handshakes_per_machine_per_s", "-1"},
-      {"limits.unintroduced_max", "0"},
       {"store.retention", "7"},
       {"store.retention_bytes", "-1"},
       {"auth.metrics", "[\"somebody\"]"},
@@ -267,6 +247,73 @@ TEST_F(LoadTest, EveryWrongValueIsNamedWithItsLine) {
   for (const Setting& setting : settings()) {
     EXPECT_TRUE(covered.contains(setting.key)) << setting.key << " has no wrong value above";
   }
+}
+
+TEST_F(LoadTest, ARetiredSettingIsAcceptedWithAWarningAndDoesNothing) {
+  const Config defaults;
+  for (const Setting& limit : test_limits()) {
+    const std::string key = limit.key;
+    const std::size_t dot = key.find('.');
+    file("[" + key.substr(0, dot) + "]\n" + key.substr(dot + 1) + " = 2000000\n");
+    environment_ = {{environment_name(limit.key), "nonsense"}};
+    EXPECT_EQ(limit.show(good()), limit.show(defaults));
+    ASSERT_EQ(loaded_.warnings.size(), 2U) << key;
+    EXPECT_THAT(loaded_.warnings[0],
+                AllOf(HasSubstr(flags_.config_file + ":2: " + key), HasSubstr("no longer")));
+    EXPECT_THAT(loaded_.warnings[1], HasSubstr(environment_name(limit.key) + ": " + key));
+    EXPECT_THAT(loaded_.effective, Not(HasSubstr(key.substr(dot + 1) + " =")));
+  }
+  EXPECT_EQ(test_limits().size(), 7U);
+}
+
+TEST_F(LoadTest, ATestsLimitIsSetByItsFlag) {
+  flags_.test_limits = {"limits.snapshot_every_records=100", "timeouts.write_timeout=500ms"};
+  EXPECT_EQ(good().engine.snapshot_every_records, 100U);
+  EXPECT_EQ(good().connection.write_timeout_ms, 500U);
+  EXPECT_TRUE(loaded_.warnings.empty());
+  flags_.test_limits = {"limits.snapshot_every_records=99"};
+  expect_mistake({"flag --test-limit: limits.snapshot_every_records = \"99\"", "100 to 10000000"});
+  flags_.test_limits = {"limits.unintroduced_max"};
+  expect_mistake({"flag --test-limit: limits.unintroduced_max = \"\""});
+  flags_.test_limits = {"limits.connections_max=5"};
+  expect_mistake({"flag --test-limit", "there is no limit limits.connections_max"});
+}
+
+TEST_F(LoadTest, AReloadTakesExactlyWhatReloads) {
+  const std::set<std::string> fixed = {"listen.tcp",
+                                       "listen.unix",
+                                       "listen.unix_mode",
+                                       "listen.admin",
+                                       "listen.control",
+                                       "listen.insecure",
+                                       "store.path",
+                                       "store.mode",
+                                       "store.retention",
+                                       "store.retention_bytes",
+                                       "timeouts.heartbeat_timeout",
+                                       "log.file"};
+  for (const Setting& setting : settings()) {
+    EXPECT_EQ(setting.reloadable, !fixed.contains(setting.key)) << setting.key;
+  }
+}
+
+TEST_F(LoadTest, ARowCopiesItsMemberAndNoOther) {
+  file(
+      "[listen]\nauto_create = false\n[limits]\nconnections_max = 7\ngraph_edges_max = 8\n"
+      "[timeouts]\nwarn_after = \"3s\"\nevict_after = \"4s\"\n[auth]\nadmin = \"uid:7\"\n");
+  const Config wanted = good();
+  const Config before;
+  int differing = 0;
+  for (const Setting& setting : settings()) {
+    Config after;
+    setting.copy(wanted, after);
+    if (setting.show(wanted) != setting.show(before)) ++differing;
+    for (const Setting& other : settings()) {
+      const Config& expected = &other == &setting ? wanted : before;
+      EXPECT_EQ(other.show(after), other.show(expected)) << setting.key << " to " << other.key;
+    }
+  }
+  EXPECT_EQ(differing, 6);
 }
 
 TEST_F(LoadTest, WrongValuesFromElsewhereNameTheirSource) {
@@ -303,13 +350,13 @@ TEST_F(LoadTest, TheAdminPagesAndTheControlSocketHaveAddresses) {
   const Config& config = good();
   EXPECT_EQ(config.admin->text(), "127.0.0.1:9000");
   EXPECT_FALSE(config.admin_is_default);
-  EXPECT_EQ(config.control_unix_path, "/run/syncd/control");
-  ASSERT_EQ(config.control_tcp.size(), 1U);
-  EXPECT_EQ(config.control_tcp[0].text(), "[::1]:9001");
-  EXPECT_TRUE(config.has_control());
+  EXPECT_EQ(config.control.unix_path, "/run/syncd/control");
+  ASSERT_EQ(config.control.tcp.size(), 1U);
+  EXPECT_EQ(config.control.tcp[0].text(), "[::1]:9001");
+  EXPECT_FALSE(config.control.empty());
   file("[listen]\nadmin = \"off\"\n");
   EXPECT_FALSE(good().admin.has_value());
-  EXPECT_FALSE(good().has_control());
+  EXPECT_TRUE(good().control.empty());
   file("");
   EXPECT_TRUE(good().admin_is_default);
   file("[listen]\nadmin = \"7118\"\n");
@@ -362,16 +409,16 @@ TEST_F(LoadTest, ListeningBeyondLocalhostNeedsConsent) {
     expect_mistake({"flag --tcp", address, "TLS", "insecure = true"});
   }
   flags_.settings = {{"listen.tcp", "0.0.0.0:7117"}, {"listen.insecure", "true"}};
-  EXPECT_FALSE(good().auto_create) << "strangers should not create jobs unless told so";
+  EXPECT_FALSE(good().engine.auto_create) << "strangers should not create jobs unless told so";
   environment_ = {{"SYNCD_LISTEN_AUTO_CREATE", "true"}};
-  EXPECT_TRUE(good().auto_create);
+  EXPECT_TRUE(good().engine.auto_create);
 }
 
 TEST_F(LoadTest, AJoinMakesNoJobBesideAControlSocketUnlessItIsSaid) {
   file("[listen]\ncontrol = \"/tmp/control.sock\"\n");
-  EXPECT_FALSE(good().auto_create);
+  EXPECT_FALSE(good().engine.auto_create);
   file("[listen]\ncontrol = \"/tmp/control.sock\"\nauto_create = true\n");
-  EXPECT_TRUE(good().auto_create);
+  EXPECT_TRUE(good().engine.auto_create);
 }
 
 TEST_F(LoadTest, SomebodyMustBeAbleToConnect) {
@@ -463,8 +510,8 @@ TEST_F(LoadTest, LatenessMayBeLeftToTheDaemon) {
       "[timeouts]\nwarn_after = \"20m\"\n[[job]]\nname = \"a\"\nexpected_workers = 2\n"
       "warn_after = \"auto\"\nevict_after = \"5m\"\n");
   const Config config = good();
-  EXPECT_EQ(config.job_defaults.warn_after_us, 1'200'000'000);
-  EXPECT_EQ(config.job_defaults.evict_after_us, kAutoSpan);
+  EXPECT_EQ(config.engine.defaults.warn_after_us, 1'200'000'000);
+  EXPECT_EQ(config.engine.defaults.evict_after_us, kAutoSpan);
   EXPECT_EQ(config.jobs[0].warn_after_us, kAutoSpan);
   EXPECT_EQ(config.jobs[0].evict_after_us, 300'000'000);
   file("[timeouts]\nworker_grace = \"auto\"\n");

@@ -63,6 +63,11 @@ std::string cell(const Record& record, const std::string& column) {
   return record_cells(record).at(static_cast<std::size_t>(at - names.begin()));
 }
 
+TEST(Table, WideAndCombiningCharactersLineUp) {
+  EXPECT_EQ(format_table({"NAME", "N"}, {{"日本", "1"}, {"e\u0301", "2"}, {"ab", "3"}}),
+            "NAME  N\n日本  1\ne\u0301     2\nab    3\n");
+}
+
 TEST(Table, AlignsColumnsAndLeavesNoTrailingBlanks) {
   EXPECT_EQ(format_table({"NAME", "N", "NOTE"}, {{"a", "1", "x"}, {"longer", "100", ""}}),
             "NAME      N  NOTE\n"

@@ -5,6 +5,8 @@
 
 #include <algorithm>
 
+#include "daemon/tools/ctl/table.h"
+
 namespace syncd::ctl {
 namespace {
 

@@ -10,12 +10,12 @@ namespace {
 
 TEST(LimitsTable, StandsForTheDefaultsOfTheConfiguration) {
   const config::Config config;
-  EXPECT_EQ(config.connections_max, limits::kConnectionsMax);
-  EXPECT_LE(config.unintroduced_max, config.connections_max);
-  EXPECT_EQ(config.workers_per_job_max, limits::kWorkersPerJobDefault);
-  EXPECT_EQ(config.graph_edges_max, limits::kGraphEdgesDefault);
+  EXPECT_EQ(config.network.connections_max, limits::kConnectionsMax);
+  EXPECT_LE(config.network.unintroduced_max, config.network.connections_max);
+  EXPECT_EQ(config.engine.workers_per_job_max, limits::kWorkersPerJobDefault);
+  EXPECT_EQ(config.engine.graph_edges_max, limits::kGraphEdgesDefault);
   EXPECT_EQ(config.jobs_per_identity_max, limits::kJobsMax);
-  EXPECT_EQ(config.outbound_bytes_max, limits::kOutboundBytesMax);
+  EXPECT_EQ(config.network.outbound_bytes_max, limits::kOutboundBytesMax);
   EXPECT_EQ(config.store_queue_bytes_max, limits::kStoreQueueBytesMax);
   EXPECT_EQ(config.store_queue_records_max, limits::kStoreQueueRecordsMax);
 }

@@ -1,0 +1,93 @@
+// See the header.
+#include "daemon/edge/admin/pages.h"
+
+#include <time.h>
+
+#include <utility>
+
+#include "daemon/edge/admin/metrics.h"
+
+namespace syncd::admin {
+namespace {
+
+Micros wall_clock_us() {
+  timespec now{};
+  clock_gettime(CLOCK_REALTIME, &now);
+  return static_cast<Micros>(now.tv_sec) * 1'000'000 + now.tv_nsec / 1000;
+}
+
+}  // namespace
+
+bool make_security(const config::Config& config, AdminSecurity& security, std::string& error) {
+  if (config.has_tls()) {
+    tls::ServerSettings settings = config.tls;
+    settings.http = true;
+    // Whoever asks for /healthz need not show one; for the other pages it is asked for below.
+    security.wants_certificate = std::exchange(settings.require_client_certificate, false);
+    security.handshakes_per_machine_per_s = config.network.handshakes_per_machine_per_s;
+    security.tls = tls::Context::server(settings, error);
+    if (security.tls == nullptr) return false;
+  }
+  // Every rule holds for the pages, too; without any, whoever comes may read them.
+  security.admission = net::Admission::make(config.auth, error);
+  return security.admission != nullptr;
+}
+
+bool Pages::listen(const config::Config& config, std::string& error) {
+  if (!config.admin) return true;
+  if (!net::open_tcp_sockets(*config.admin, sockets_, error)) {
+    sockets_.clear();
+    if (!config.admin_is_default) {
+      error = "listen.admin: " + error;
+      return false;
+    }
+    log_({LogLevel::kWarn,
+          "no_admin_pages",
+          {{"reason", error}, {"hint", "choose another port, or none: listen.admin (--admin)"}}});
+    return true;
+  }
+  for (net::ListenSocket& socket : sockets_) {
+    socket.endpoint.replace(0, socket.endpoint.find(':'), config.has_tls() ? "https" : "http");
+    log_({LogLevel::kInfo, "listening", {{"endpoint", socket.endpoint}, {"for", "admin"}}});
+  }
+  if (!config.admin->is_loopback() && !(config.has_tls() && config.has_auth())) {
+    log_({LogLevel::kWarn,
+          "admin_open_to_anybody",
+          {{"hint",
+            "whoever reaches this machine may read what jobs run: listen.insecure is "
+            "set, and TLS or authentication (auth.token_file, tls.client_ca) is not"}}});
+  }
+  return true;
+}
+
+bool Pages::serve(const config::Config& config, std::string& error) {
+  reloads_.last_good_us = wall_clock_us();
+  if (sockets_.empty()) return true;
+  AdminSecurity security;
+  if (!make_security(config, security, error)) return false;
+  admin_ = AdminServer::start(
+      loop_, std::move(sockets_), std::move(security), [this] { return snapshot(); }, {}, error);
+  return admin_ != nullptr;
+}
+
+std::shared_ptr<const Snapshot> Pages::snapshot() const {
+  return std::make_shared<Snapshot>(
+      Snapshot{server_.view(kJobsExportedMax), monitor_.figures(), reloads_});
+}
+
+void Pages::secure(AdminSecurity security) {
+  if (admin_ != nullptr) admin_->secure(std::move(security));
+}
+
+void Pages::count_reload(bool good) {
+  reloads_.last_good = good;
+  ++(good ? reloads_.good : reloads_.failed);
+  if (good) reloads_.last_good_us = wall_clock_us();
+}
+
+void Pages::close() {
+  monitor_.close();
+  if (admin_ != nullptr) admin_->stop([] {});
+}
+
+}  // namespace syncd::admin
