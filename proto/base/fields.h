@@ -1,10 +1,10 @@
 // Which fields a plain struct has, said once. The codecs, JSON and the names of messages are made
 // from these lists. A list names the fields in the order of the schema, by their names there:
 //
-//   SYNCD_FIELDS(Begin, kBySize, worker, iteration)
+//   SYNCD_FIELDS(Begin, worker, iteration)
 //
-// It stands in the struct's namespace. Where a field is not stored as its type and its default in
-// the struct suggest, one of the templates below is specialized for it. fields_test.cpp compares
+// The list is in the struct's namespace. Where a field is not stored as its type and its default
+// in the struct suggest, one of the templates below is specialized for it. fields_test.cpp compares
 // the lists with the schemas. No FlatBuffers here, no thread.
 #pragma once
 
@@ -22,8 +22,11 @@
 namespace syncd {
 
 // How FlatBuffers lays out a type: a table whose fields are written by size, as flatc's functions
-// do it, or in the order of the list; or a struct, which is stored within what holds it.
+// do it, or in the order of the list; or a struct, which lies within its owner as it does in
+// memory.
 enum class Layout { kBySize, kInOrder, kInline };
+template <class T>
+inline constexpr Layout kLayout = Layout::kBySize;
 
 template <class T>
 struct ItemOf;
@@ -87,9 +90,8 @@ struct Field {
   using Type = MemberType<Member>;
 };
 
-template <Layout L, FieldName Name, class... F>
+template <FieldName Name, class... F>
 struct FieldList {
-  static constexpr Layout layout = L;
   static constexpr std::string_view name = Name;
   static constexpr std::size_t count = sizeof...(F);
   template <std::size_t I>
@@ -129,8 +131,7 @@ void for_each_field(T& object, const Visit& visit) {
   , ::syncd::Field<#field, &type::field> __VA_OPT__( \
         SYNCD_FIELD_AGAIN SYNCD_NOTHING(type, __VA_ARGS__))
 #define SYNCD_FIELD_AGAIN() SYNCD_FIELD
-#define SYNCD_FIELDS(type, layout, ...)                                                          \
+#define SYNCD_FIELDS(type, ...)                                                                  \
   constexpr auto fields_of(const type*) {                                                        \
-    return ::syncd::FieldList<::syncd::Layout::layout,                                           \
-                              #type __VA_OPT__(SYNCD_EXPAND(SYNCD_FIELD(type, __VA_ARGS__)))>{}; \
+    return ::syncd::FieldList<#type __VA_OPT__(SYNCD_EXPAND(SYNCD_FIELD(type, __VA_ARGS__)))>{}; \
   }

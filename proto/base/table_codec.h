@@ -38,14 +38,11 @@ using Number = typename NumberOf<typename StoredAs<F::member>::type>::type;
 template <class T>
 inline constexpr bool kIsNumber = std::is_arithmetic_v<T> || std::is_enum_v<T>;
 template <class T>
-constexpr bool is_inline() {
-  if constexpr (HasFields<T>) return FieldsOf<T>::layout == Layout::kInline;
-  return false;
-}
+inline constexpr bool kIsInline = kLayout<T> == Layout::kInline;
 
 // A field's contents lie outside its table, which holds an offset to them.
 template <class T>
-inline constexpr bool kHasContents = !kIsNumber<T> && !kIsOptional<T> && !is_inline<T>();
+inline constexpr bool kHasContents = !kIsNumber<T> && !kIsOptional<T> && !kIsInline<T>;
 
 template <class F>
 constexpr std::size_t size_in_table() {
@@ -61,52 +58,32 @@ constexpr voffset_t slot(std::size_t index) {
   return static_cast<voffset_t>((index + 2) * sizeof(voffset_t));
 }
 
-// ---- structs: numbers one after the other, each aligned to its size -----------------------------
+// ---- structs ------------------------------------------------------------------------------------
 
-template <class List>
-constexpr auto places() {
-  return []<std::size_t... I>(std::index_sequence<I...>) {
-    // The last two are the size of the whole and its alignment.
-    std::array<std::size_t, List::count + 2> at = {};
-    std::size_t end = 0;
-    const auto align = [&](std::size_t size) { end = (end + size - 1) / size * size; };
-    const auto put = [&](std::size_t i, std::size_t size) {
-      align(size);
-      at[i] = end;
-      end += size;
-      at.back() = std::max(at.back(), size);
-    };
-    (put(I, sizeof(Number<typename List::template At<I>>)), ...);
-    align(at.back());
-    at[List::count] = end;
-    return at;
-  }
-  (std::make_index_sequence<List::count>{});
-}
+// A struct as it is stored: T's layout is FlatBuffers' own, but each byte of padding is 0.
 template <class T>
-inline constexpr auto kPlaces = places<FieldsOf<T>>();
-
-template <class T>
-struct alignas(kPlaces<T>.back()) Packed {
-  std::uint8_t bytes[kPlaces<T>[FieldsOf<T>::count]];
+struct alignas(T) Packed {
+  std::uint8_t bytes[sizeof(T)];
 };
+
+template <class T, class Value>
+std::ptrdiff_t place(const T& object, const Value& field) {
+  return reinterpret_cast<const char*>(&field) - reinterpret_cast<const char*>(&object);
+}
 
 template <class T>
 Packed<T> pack(const T& object) {
   Packed<T> packed = {};
-  std::size_t i = 0;
-  for_each_field(object, [&](auto field, const auto& value) {
-    flatbuffers::WriteScalar(packed.bytes + kPlaces<T>[i++],
-                             static_cast<Number<decltype(field)>>(value));
+  for_each_field(object, [&](auto, const auto& value) {
+    flatbuffers::WriteScalar(packed.bytes + place(object, value), value);
   });
   return packed;
 }
 
 template <class T>
 void unpack(const std::uint8_t* bytes, T& object) {
-  std::size_t i = 0;
-  for_each_field(object, [&](auto field, auto& value) {
-    value = flatbuffers::ReadScalar<Number<decltype(field)>>(bytes + kPlaces<T>[i++]);
+  for_each_field(object, [&](auto, auto& value) {
+    value = flatbuffers::ReadScalar<std::decay_t<decltype(value)>>(bytes + place(object, value));
   });
 }
 
@@ -131,7 +108,7 @@ uoffset_t write_contents(Builder& b, const typename F::Owner& object) {
       using Item = typename ItemOf<Type>::type;
       if constexpr (kIsNumber<Item>) {
         return b.CreateVector(value).o;
-      } else if constexpr (is_inline<Item>()) {
+      } else if constexpr (kIsInline<Item>) {
         std::vector<Packed<Item>> items;
         items.reserve(value.size());
         for (const Item& item : value) items.push_back(pack(item));
@@ -154,7 +131,7 @@ void add(Builder& b, voffset_t at, const typename F::Owner& object, uoffset_t co
     b.AddElement(at, static_cast<Number<F>>(value), static_cast<Number<F>>(kAbsent<F::member>));
   } else if constexpr (kIsOptional<Type>) {
     if (value) b.AddElement(at, static_cast<Number<F>>(*value));
-  } else if constexpr (is_inline<Type>()) {
+  } else if constexpr (kIsInline<Type>) {
     const Packed<Type> packed = pack(value);
     b.AddStruct(at, &packed);
   } else {
@@ -164,15 +141,16 @@ void add(Builder& b, voffset_t at, const typename F::Owner& object, uoffset_t co
 
 // The order in which the contents of a table's fields are written, and then the fields. flatc's
 // functions add the large ones first, the last of a size before the others.
-template <class List>
+template <class T>
 constexpr auto orders() {
+  using List = FieldsOf<T>;
   return []<std::size_t... I>(std::index_sequence<I...>) {
     std::array<std::size_t, List::count> contents = {I...};
     std::array<std::size_t, List::count> fields = {I...};
     const bool last[] = {kContentsLast<List::template At<I>::member>..., false};
     const std::size_t size[] = {size_in_table<typename List::template At<I>>()..., 0};
     std::ranges::sort(contents, {}, [&](std::size_t i) { return std::pair(last[i], i); });
-    if (List::layout == Layout::kBySize) {
+    if (kLayout<T> == Layout::kBySize) {
       std::ranges::sort(fields, std::greater{},
                         [&](std::size_t i) { return std::pair(size[i], i); });
     }
@@ -181,20 +159,20 @@ constexpr auto orders() {
   (std::make_index_sequence<List::count>{});
 }
 
-template <class List>
-inline constexpr auto kOrders = orders<List>();
+template <class T>
+inline constexpr auto kOrders = orders<T>();
 
 template <class T>
 uoffset_t write(Builder& b, const T& object) {
   using List = FieldsOf<T>;
   return [&]<std::size_t... I>(std::index_sequence<I...>) {
     [[maybe_unused]] std::array<uoffset_t, List::count> contents;
-    ((contents[kOrders<List>.first[I]] =
-          write_contents<typename List::template At<kOrders<List>.first[I]>>(b, object)),
+    ((contents[kOrders<T>.first[I]] =
+          write_contents<typename List::template At<kOrders<T>.first[I]>>(b, object)),
      ...);
     const uoffset_t start = b.StartTable();
-    (add<typename List::template At<kOrders<List>.second[I]>>(
-         b, slot(kOrders<List>.second[I]), object, contents[kOrders<List>.second[I]]),
+    (add<typename List::template At<kOrders<T>.second[I]>>(b, slot(kOrders<T>.second[I]), object,
+                                                           contents[kOrders<T>.second[I]]),
      ...);
     return b.EndTable(start);
   }
@@ -234,7 +212,7 @@ bool read_field(const flatbuffers::Table* t, voffset_t at, typename F::Owner& ob
     value = static_cast<Type>(t->GetField(at, static_cast<Number<F>>(kAbsent<F::member>)));
   } else if constexpr (kIsOptional<Type>) {
     if (t->CheckField(at)) value = t->GetField(at, Number<F>{});
-  } else if constexpr (is_inline<Type>()) {
+  } else if constexpr (kIsInline<Type>) {
     const auto* bytes = t->GetStruct<const std::uint8_t*>(at);
     if (bytes == nullptr) {
       reader.problem = std::string(List::name) + " names no " + std::string(F::name);
@@ -266,7 +244,7 @@ bool read_field(const flatbuffers::Table* t, voffset_t at, typename F::Owner& ob
         item = flatbuffers::EndianScalar(item);
         bytes += sizeof item;
       }
-    } else if constexpr (is_inline<Item>()) {
+    } else if constexpr (kIsInline<Item>) {
       if (reinterpret_cast<std::uintptr_t>(bytes) % alignof(Packed<Item>) != 0) {
         reader.problem = std::string(List::name) + " has a list at a wrong place";
         return false;

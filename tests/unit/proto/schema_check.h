@@ -49,7 +49,7 @@ class SchemaCheck {
       if (other->name()->str() == name) object = other;
     }
     ASSERT_NE(object, nullptr) << "the schema has no such type";
-    EXPECT_EQ(object->is_struct(), List::layout == Layout::kInline);
+    EXPECT_EQ(object->is_struct(), table::kIsInline<T>);
     std::vector<const reflection::Field*> fields(object->fields()->size());
     for (const auto* field : *object->fields()) fields.at(field->id()) = field;
     std::vector<std::string> in_schema;
@@ -59,18 +59,16 @@ class SchemaCheck {
     for_each_field(value, [&](auto field, auto&) { in_list.emplace_back(field.name); });
     ASSERT_EQ(in_list, in_schema);
     std::size_t i = 0;
-    for_each_field(value, [&](auto field, auto&) {
+    for_each_field(value, [&](auto field, auto& member) {
       SCOPED_TRACE(std::string(field.name));
-      compare_field<decltype(field)>(*fields[i], table::slot(i));
-      ++i;
+      const std::size_t place = table::kIsInline<T>
+                                    ? static_cast<std::size_t>(table::place(value, member))
+                                    : table::slot(i);
+      compare_field<decltype(field)>(*fields[i++], place);
     });
-    if constexpr (List::layout == Layout::kInline) {
-      for (std::size_t k = 0; k < List::count; ++k) {
-        EXPECT_EQ(fields[k]->offset(), table::kPlaces<T>[k]);
-      }
-      EXPECT_EQ(static_cast<std::size_t>(object->bytesize()), sizeof(table::Packed<T>));
-      EXPECT_EQ(static_cast<std::size_t>(object->minalign()), alignof(table::Packed<T>));
-    }
+    if (!table::kIsInline<T>) return;
+    EXPECT_EQ(static_cast<std::size_t>(object->bytesize()), sizeof(T));
+    EXPECT_EQ(static_cast<std::size_t>(object->minalign()), alignof(T));
   }
 
  private:
@@ -111,12 +109,10 @@ class SchemaCheck {
   }
 
   template <class F>
-  void compare_field(const reflection::Field& field, flatbuffers::voffset_t slot) {
+  void compare_field(const reflection::Field& field, std::size_t place) {
     using Type = typename F::Type;
     EXPECT_FALSE(field.deprecated());
-    if (FieldsOf<typename F::Owner>::layout != Layout::kInline) {
-      EXPECT_EQ(field.offset(), slot);
-    }
+    EXPECT_EQ(field.offset(), place);
     if constexpr (kIsVector<Type>) {
       using Item = typename ItemOf<Type>::type;
       EXPECT_EQ(field.type()->base_type(), reflection::BaseType::Vector);
