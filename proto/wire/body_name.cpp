@@ -2,58 +2,21 @@
 // FlatBuffers.
 #include <array>
 
-#include "proto/wire/wire.h"
+#include "proto/wire/fields.h"
 
 namespace syncd::wire {
+namespace {
+
+template <std::size_t... I>
+constexpr auto names(std::index_sequence<I...>) {
+  return std::array<std::string_view, sizeof...(I) + 1>{
+      "Unknown", FieldsOf<std::variant_alternative_t<I + 1, Body>>::name...};
+}
+
+}  // namespace
 
 std::string_view body_name(const Body& body) {
-  // In the order of the variant's alternatives.
-  static constexpr std::array<std::string_view, std::variant_size_v<Body>> kNames = {
-      "Unknown",
-      "Hello",
-      "Welcome",
-      "Error",
-      "Ok",
-      "Join",
-      "Joined",
-      "Leave",
-      "Begin",
-      "Granted",
-      "Push",
-      "Pushed",
-      "Explain",
-      "Explanation",
-      "CancelBegin",
-      "StopNotice",
-      "FencedNotice",
-      "ResyncNotice",
-      "ShutdownNotice",
-      "Heartbeat",
-      "HeartbeatAck",
-      "StatusRequest",
-      "StatusReply",
-      "JobsRequest",
-      "JobsReply",
-      "WorkersRequest",
-      "WorkersReply",
-      "HistoryRequest",
-      "HistoryReply",
-      "CreateJobRequest",
-      "StopJobRequest",
-      "Restarted",
-      "Targets",
-      "TargetsReply",
-      "Collect",
-      "CollectReply",
-      "Consumed",
-      "SetPolicyRequest",
-      "Phase",
-      "MembersRequest",
-      "MembersReply",
-      "MembersNotice",
-      "PlanNotice",
-      "ManageWorkerRequest",
-      "CheckpointRequest"};
+  static constexpr auto kNames = names(std::make_index_sequence<std::variant_size_v<Body> - 1>{});
   return kNames[body.index()];
 }
 

@@ -6,12 +6,12 @@
 #include <cstring>
 #include <fstream>
 #include <iostream>
-#include <nlohmann/json.hpp>
 
 #include "daemon/edge/config/duration.h"
 #include "daemon/tools/ctl/asking.h"
 #include "daemon/tools/ctl/chrome_trace.h"
 #include "daemon/tools/ctl/daemon_link.h"
+#include "daemon/tools/ctl/fields_json.h"
 #include "daemon/tools/ctl/table.h"
 #include "proto/base/plain_text.h"
 
@@ -34,70 +34,23 @@ std::string threshold(std::int64_t us) {
 }
 
 nlohmann::json to_json(const wire::StatusReply& s) {
-  nlohmann::json since;
-  if (s.store_error_since_us >= 0) since = s.store_error_since_us;
-  return {{"version", s.server_version},
-          {"pid", s.pid},
-          {"started_us", s.started_us},
-          {"now_us", s.now_us},
-          {"store", s.store},
-          {"mode", s.mode},
-          {"sessions", s.sessions},
-          {"jobs", s.jobs},
-          {"workers", s.workers},
-          {"pushes", s.pushes},
-          {"frames_in", s.frames_in},
-          {"frames_out", s.frames_out},
-          {"read_only", s.read_only},
-          {"store_error", s.store_error},
-          {"store_error_since_us", since},
-          {"commit_failures", s.commit_failures},
-          {"records_removed", s.records_removed}};
-}
-
-nlohmann::json to_json(const wire::JobStatus& j) {
-  return {{"id", j.id},
-          {"name", j.name},
-          {"policy", j.policy},
-          {"state", j.state},
-          {"epoch", j.epoch},
-          {"expected_workers", j.expected_workers},
-          {"active_workers", j.active_workers},
-          {"clock_min", j.clock_min},
-          {"clock_max", j.clock_max},
-          {"pushes", j.pushes},
-          {"waiting", j.waiting},
-          {"note", j.note},
-          {"created_us", j.created_us}};
+  nlohmann::json out = fields_json(s);
+  out["version"] = s.server_version;
+  out.erase("server_version");
+  return out;
 }
 
 nlohmann::json to_json(const wire::WorkerStatus& w) {
-  nlohmann::json out = {{"rank", w.rank},
-                        {"name", w.name},
-                        {"host", w.host},
-                        {"state", w.state},
-                        {"incarnation", w.incarnation},
-                        {"clock", w.clock},
-                        {"granted", w.granted},
-                        {"connected", w.connected},
-                        {"reason", w.reason}};
-  out["last_push_us"] = w.last_push_us < 0 ? nlohmann::json() : nlohmann::json(w.last_push_us);
-  out["waiting_us"] = w.waiting_us < 0 ? nlohmann::json() : nlohmann::json(w.waiting_us);
-  out["waiting_for"] = w.waiting_for;
-  out["warn_after_us"] = w.warn_after_us < 0 ? nlohmann::json() : nlohmann::json(w.warn_after_us);
-  out["evict_after_us"] =
-      w.evict_after_us < 0 ? nlohmann::json() : nlohmann::json(w.evict_after_us);
-  out["late_rule"] = w.late_rule;
+  nlohmann::json out = fields_json(w);
+  out.erase("heard_us");
+  out.erase("data");
   return out;
 }
 
 // Who it is, without how far it is.
 nlohmann::json member_json(const wire::WorkerStatus& w) {
-  nlohmann::json out = {{"rank", w.rank},           {"name", w.name},
-                        {"host", w.host},           {"state", w.state},
-                        {"connected", w.connected}, {"incarnation", w.incarnation}};
-  out["heard_us"] = w.heard_us < 0 ? nlohmann::json() : nlohmann::json(w.heard_us);
-  out["data"] = hexadecimal(w.data);
+  nlohmann::json out = fields_json(
+      w, {"rank", "name", "host", "state", "connected", "incarnation", "heard_us", "data"});
   out["data_text"] = is_text(w.data) ? nlohmann::json(data_text(w.data)) : nlohmann::json();
   return out;
 }
@@ -142,7 +95,7 @@ int run_jobs(const Options& options) {
   }
   if (options.json) {
     nlohmann::json all = nlohmann::json::array();
-    for (const wire::JobStatus& job : reply.jobs) all.push_back(to_json(job));
+    for (const wire::JobStatus& job : reply.jobs) all.push_back(fields_json(job));
     print(all);
     return kExitOk;
   }

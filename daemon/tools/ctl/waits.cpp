@@ -5,11 +5,11 @@
 #include <charconv>
 #include <chrono>
 #include <iostream>
-#include <nlohmann/json.hpp>
 #include <string_view>
 
 #include "daemon/edge/config/duration.h"
 #include "daemon/tools/ctl/asking.h"
+#include "daemon/tools/ctl/fields_json.h"
 #include "daemon/tools/ctl/stragglers.h"
 #include "daemon/tools/ctl/table.h"
 #include "proto/base/plain_text.h"
@@ -95,28 +95,17 @@ nlohmann::json explain_json(const std::vector<wire::WorkerStatus>& workers,
     nlohmann::json list = nlohmann::json::array();
     for (const wire::WorkerStatus* other : of) {
       list.push_back(
-          {{"rank", other->rank},
-           {"name", other->name},
-           {"host", other->host},
-           {"state", other->state},
-           {"clock", other->clock},
-           {"last_push_us",
-            other->last_push_us < 0 ? nlohmann::json() : nlohmann::json(other->last_push_us)}});
+          fields_json(*other, {"rank", "name", "host", "state", "clock", "last_push_us"}));
     }
     return list;
   };
   const Around others = around(workers, w);
-  return {{"rank", w.rank},
-          {"name", w.name},
-          {"host", w.host},
-          {"state", w.state},
-          {"clock", w.clock},
-          {"policy", policy},
-          {"waiting_us", w.waiting_us < 0 ? nlohmann::json() : nlohmann::json(w.waiting_us)},
-          {"reason", w.reason},
-          {"waiting_for", w.waiting_for},
-          {"waits_for", brief(others.waited_for)},
-          {"waited_for_by", brief(others.waiting)}};
+  nlohmann::json out = fields_json(
+      w, {"rank", "name", "host", "state", "clock", "waiting_us", "reason", "waiting_for"});
+  out["policy"] = policy;
+  out["waits_for"] = brief(others.waited_for);
+  out["waited_for_by"] = brief(others.waiting);
+  return out;
 }
 
 }  // namespace

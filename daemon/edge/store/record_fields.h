@@ -1,0 +1,32 @@
+// The fields of what record.fbs stores, in the schema's order.
+#pragma once
+
+#include "daemon/core/engine/record.h"
+#include "proto/base/fields.h"
+
+namespace syncd {
+
+SYNCD_FIELDS(Record, kind, job, sequence, time_us, epoch, rank, incarnation, iteration, name, host,
+             clock, base, resumed, late, span_us, waited_us, staleness, loss, samples, bytes,
+             policy, expected_workers, min_workers, config, reason, superstep, predicted_us,
+             wait_us, values, restarts, wasted_us, declined, predicted_wait_us, data)
+SYNCD_FIELDS(WorkerSnapshot, rank, name, host, state, incarnation, clock, base, granted, pushed,
+             late, own_pushes, last_push_us, previous_push_us, data, dismissal, leased_phase,
+             phase_us, phase_lease_us, entered)
+SYNCD_FIELDS(JobSnapshot, created, sequence, time_us, state, epoch, next_incarnation, pushes,
+             highest_clock, workers, policy, policy_state, stop_reason)
+
+template <>
+inline constexpr Layout kLayout<Record> = Layout::kInOrder;
+template <>
+struct StoredAs<&Record::rank> {
+  using type = std::int32_t;
+};
+template <>
+inline constexpr bool kWrittenEmpty<&Record::values> = false;
+template <>
+inline constexpr bool kContentsLast<&Record::values> = true;
+template <>
+inline constexpr auto kAbsent<&JobSnapshot::next_incarnation> = Incarnation{0};
+
+}  // namespace syncd
