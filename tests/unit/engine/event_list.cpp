@@ -315,8 +315,12 @@ void EventList::add_process(std::size_t job) {
 RequestId EventList::request(ConnectionId connection, wire::Body body) {
   const RequestId id = next_request_++;
   std::shared_ptr<const topology::GraphFile> file;
-  if (const std::string* policy = engine_->policy_to_make(body);
-      policy != nullptr && !random_.one_in(16)) {
+  const std::string* policy = nullptr;
+  if (const auto* join = std::get_if<wire::Join>(&body)) policy = engine_->policy_to_make(*join);
+  if (const auto* create = std::get_if<wire::CreateJobRequest>(&body)) {
+    policy = engine_->policy_to_make(*create);
+  }
+  if (policy != nullptr && !random_.one_in(16)) {
     for (const JobToRun& job : jobs_) {
       if (job.spec.policy == *policy) file = job.spec.graph_file;
     }
