@@ -11,9 +11,8 @@ namespace syncd::config {
 namespace {
 
 constexpr const char* kDescription =
-    "syncd coordinates the workers of data-parallel training jobs: it decides at every iteration "
-    "who\n"
-    "goes on and who waits. Without arguments it serves this machine.";
+    "syncd coordinates the workers of data-parallel training jobs: at every iteration it decides "
+    "which\nworkers continue and which wait. Without arguments it serves this machine.";
 
 std::string footer() {
   std::ostringstream out;
@@ -31,20 +30,24 @@ std::string footer() {
     out << "      " << setting.key << ": " << setting.allowed << "\n";
   }
   out << "  SYNCD_CONFIG\n      the configuration file, where --config is not given\n"
-         "\nSignals: SIGTERM and SIGINT stop it in good order (a second one at once). SIGHUP reads "
-         "the\n"
-         "configuration again, with certificates, keys and tokens: if all of it is good, what may\n"
-         "change while it runs does, at once and together, and the log names what needs a "
-         "restart;\n"
-         "if anything is wrong, nothing changes and the log says what. The settings above say\n"
-         "whether SIGHUP applies them. tls.* and auth.* are for new connections, and a job's\n"
-         "timeouts for jobs made from then on.\n"
-         "\nsystemd: with Type=notify it says when it is ready, what it does (STATUS=), when it "
-         "reloads\n"
-         "and stops, and keeps the watchdog fed from its event loop (WatchdogSec=).\n"
-         "\nExit codes: 0 stopped in good order; 1 another failure; 2 bad configuration or usage;\n"
-         "3 the store cannot be opened, read or written; 4 cannot listen. A defect that a check\n"
-         "inside finds ends it with SIGABRT, after the log line server_failed.\n";
+         "\nSignals: SIGTERM and SIGINT stop syncd cleanly; a second one stops it at once. SIGHUP "
+         "reads "
+         "the\nconfiguration again, with certificates, keys and tokens. If all of it is good, "
+         "syncd "
+         "applies at\nonce what can change while it runs, and the log names what needs a restart. "
+         "If "
+         "anything is\nwrong, nothing changes and the log says what. The settings above say "
+         "whether "
+         "SIGHUP applies\nthem: tls.* and auth.* to new connections, a job's timeouts to new "
+         "jobs.\n"
+         "\nsystemd: with Type=notify, syncd reports when it is ready, what it does (STATUS=), "
+         "when it\n"
+         "reloads and when it stops. Its event loop feeds the watchdog (WatchdogSec=).\n"
+         "\nExit codes: 0 stopped cleanly; 1 another failure; 2 bad configuration or usage; 3 the "
+         "store\n"
+         "cannot be opened, read or written; 4 cannot listen. If an internal check fails, syncd "
+         "logs\n"
+         "server_failed and ends with SIGABRT.\n";
   return out.str();
 }
 

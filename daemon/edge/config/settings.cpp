@@ -72,130 +72,132 @@ std::vector<Setting> make_settings() {
   using net::NetworkLimits;
   using tls::ServerSettings;
   return {
-      row<&Config::tcp>("listen.tcp", tcp_addresses(), "where workers connect over TCP")
+      row<&Config::tcp>("listen.tcp", tcp_addresses(), "Where workers connect over TCP")
           .with_flag("--tcp", "ADDR:PORT|off", true),
       row<&Config::unix_path>("listen.unix", socket_path(),
-                              "the Unix socket for workers on this machine")
+                              "The Unix socket for workers on this machine")
           .with_flag("--unix", "PATH|off"),
       row<&Config::unix_mode>("listen.unix_mode",
                               choice<unsigned>({{"0600", 0600}, {"0660", 0660}},
                                                "\"0600\" (this user) or \"0660\" (its group too)"),
-                              "who may use the Unix socket"),
+                              "Who may use the Unix socket"),
       row<&Config::admin>(
           "listen.admin", tcp_address(),
-          "where /metrics, /healthz, /readyz and /status are served over HTTP, to read only")
+          "Where syncd serves /metrics, /healthz, /readyz and /status over HTTP, read-only")
           .with_flag("--admin", "ADDR:PORT|off"),
-      row<&Config::control>(
-          "listen.control", control_addresses(),
-          "where alone jobs can be created, stopped and changed (default: wherever workers "
-          "connect)"),
+      row<&Config::control>("listen.control", control_addresses(),
+                            "The only place where jobs can be created, stopped and changed "
+                            "(default: wherever workers connect)"),
       row<&Config::insecure>("listen.insecure", boolean(),
-                             "listen beyond localhost although anybody may then connect")
+                             "Listen beyond localhost even if that lets anybody connect")
           .with_flag("--insecure", nullptr),
       reloaded<&Config::engine, &EngineOptions::auto_create>(
           "listen.auto_create", boolean(),
-          "let a join create its job (default: if only this machine can join and listen.control is "
-          "off)"),
+          "Let a join create its job (default: true if only this machine can join and "
+          "listen.control is off)"),
 
       reloaded<&Config::tls, &ServerSettings::certificate_file>(
           "tls.certificate", file_path(kPemFile),
-          "the daemon's certificate, then what signed it; with it, listen.tcp speaks TLS 1.3 "
-          "alone"),
+          "The daemon's certificate, followed by the certificates that signed it. With it, "
+          "listen.tcp accepts only TLS 1.3"),
       reloaded<&Config::tls, &ServerSettings::key_file>(
-          "tls.key", file_path(kPemFile), "its private key, which nobody else may read"),
+          "tls.key", file_path(kPemFile),
+          "The certificate's private key. Only the daemon's user and group may be able to read it"),
       reloaded<&Config::tls, &ServerSettings::client_ca_file>(
           "tls.client_ca", file_path(kPemFile),
-          "who signs the certificates of clients; with it, clients are asked for one"),
+          "The authority that signs clients' certificates. With it, syncd asks clients for one"),
       reloaded<&Config::tls, &ServerSettings::require_client_certificate>(
           "tls.require_client_certificate", boolean(),
-          "refuse clients that show none (default: if tls.client_ca is set)"),
+          "Refuse clients that show no certificate (default: true if tls.client_ca is set)"),
 
       reloaded<&Config::auth, &AdmissionRules::token_file>(
           "auth.token_file",
           file_path("the path of a file that only its owner and group can read, or \"off\""),
-          "tokens, one a line, \"[NAME] TOKEN\" or \"TOKEN\", of which every client needs one, but "
-          "those that the Unix socket knows (root, the daemon's own user, auth.unix_users and "
-          "auth.unix_groups); SIGHUP reads it again"),
+          "A file with one token a line, as \"[NAME] TOKEN\" or \"TOKEN\". Every client needs a "
+          "token, except over the Unix socket: root, the daemon's own user, auth.unix_users and "
+          "auth.unix_groups. SIGHUP reads the file again"),
       reloaded<&Config::auth, &AdmissionRules::unix_users>(
           "auth.unix_users", users(),
-          "who may use the Unix socket without a token, beside root and the daemon's own user"),
+          "Users that need no token on the Unix socket, besides root and the daemon's own user"),
       reloaded<&Config::auth, &AdmissionRules::unix_groups>(
-          "auth.unix_groups", groups(), "the same by a group that the user is in"),
+          "auth.unix_groups", groups(), "Groups whose users need no token on the Unix socket"),
       reloaded<&Config::auth, &AdmissionRules::allow>(
           "auth.allow", allow_rules(),
-          "who may use which jobs (default: whoever is admitted, all)"),
+          "Which clients may use which jobs (default: all that are admitted may use all jobs)"),
       reloaded<&Config::auth, &AdmissionRules::admin>(
           "auth.admin", identities("a list of patterns of identities, as in \"token:ops\""),
-          "who may create, stop and change jobs, beside root and the daemon's own user on this "
-          "machine (default: whoever is admitted, unless auth.allow is set)"),
+          "Which clients may create, stop and change jobs, besides root and the daemon's own user "
+          "on this machine (default: all that are admitted, unless auth.allow is set)"),
       reloaded<&Config::auth, &AdmissionRules::metrics>(
           "auth.metrics",
           identities("a list of patterns of identities, as in \"token:prometheus\""),
-          "who, beside auth.admin, may read /metrics and /status of listen.admin (default: whoever "
-          "may change jobs)"),
+          "Which clients may read /metrics and /status of listen.admin, besides those of "
+          "auth.admin (default: all that may change jobs)"),
 
       row<&Config::store_path>(
           "store.path",
           text("a directory whose parent exists, or \"memory\"",
                {.word = "memory", .may_be_empty = false, .is_path = true, .is_directory = true}),
-          "where the history is kept")
+          "Where syncd keeps the history")
           .with_flag("--store", "DIR|memory"),
       row<&Config::durable>(
           "store.mode",
           choice<bool>({{"durable", true}, {"fast", false}}, "\"durable\" or \"fast\""),
-          "durable: a push is on disk before it is acknowledged; fast: it survives a crash of the "
-          "daemon, not of the machine")
+          "durable: a push is on disk before syncd acknowledges it. fast: it survives a crash of "
+          "the daemon, but not of the machine")
           .with_flag("--mode", "durable|fast"),
-      row<&Config::retention_us>(
-          "store.retention", span(0, kYears10, "for ever", "\"7d\""),
-          "how long history is kept: what is older and before a job's latest snapshot is removed, "
-          "and jobs that ended so long ago are"),
+      row<&Config::retention_us>("store.retention", span(0, kYears10, "for ever", "\"7d\""),
+                                 "How long syncd keeps history. It removes what is older and lies "
+                                 "before a job's latest snapshot, and jobs that ended longer ago"),
       row<&Config::retention_bytes>(
           "store.retention_bytes", number<std::uint64_t>(0, kTiB, "any number"),
-          "bytes of each job's history that are kept, uncompressed: the oldest go first, never "
-          "those after its latest snapshot"),
+          "Bytes of history, uncompressed, that syncd keeps of each job. It removes the oldest "
+          "first, but nothing after the job's latest snapshot"),
 
       limit<&Config::network, &NetworkLimits::connections_max>(
-          "limits.connections_max", 1, limits::kConnectionsMax, "connections at once"),
+          "limits.connections_max", 1, limits::kConnectionsMax, "Connections at the same time"),
       limit<&Config::network, &NetworkLimits::connections_per_machine_max>(
           "limits.connections_per_machine_max", 1, limits::kConnectionsMax,
-          "of them from one IPv4 address, or one /64 of IPv6"),
+          "Connections from one IPv4 address, or from one /64 of IPv6"),
       limit<&Config::network, &NetworkLimits::handshakes_per_machine_per_s>(
           "limits.handshakes_per_machine_per_s", 0, 100'000,
-          "TLS handshakes that one such machine may begin each second, and five seconds' worth at "
-          "once; each costs the daemon about a millisecond",
+          "TLS handshakes that one machine may begin each second. It may begin five seconds' worth "
+          "at once. Each costs the daemon about a millisecond",
           "any number"),
       limit<&Config::network, &NetworkLimits::connections_per_identity_max>(
           "limits.connections_per_identity_max", 1, limits::kConnectionsMax,
-          "of them of one client by certificate, token or user"),
+          "Connections of one client, told by its certificate, token or user"),
       limit<&Config::jobs_per_identity_max>(
           "limits.jobs_per_identity_max", 1, limits::kJobsMax,
-          "jobs that one such client has made since the daemon's start and that go on"),
+          "Live jobs that one client has created since the daemon started"),
       limit<&Config::engine, &EngineOptions::workers_per_job_max>(
           "limits.workers_per_job_max", 1, limits::kWorkersPerJobMax,
-          "members of one job at once; while the daemon starts or ends a job, it serves no other "
-          "client for about a microsecond per member"),
+          "Members of one job at the same time. While syncd starts or ends a job, it serves no "
+          "other client for about a microsecond per member"),
       limit<&Config::engine, &EngineOptions::graph_edges_max>(
           "limits.graph_edges_max", 1, topology::kEdgesMax,
-          "edges of a decentralized job's graph where a worker may talk to many (complete, "
-          "clustered, file:), and a sixteenth of the bytes of such a file; while the daemon makes "
-          "the graph anew, it serves no other client for about 0.1 microseconds per edge"),
+          "Edges of a decentralized job's graph, for graphs in which a worker may talk to many "
+          "(complete, clustered, file:). A graph file may have 16 bytes per edge. While syncd "
+          "builds the graph, it serves no other client for about 0.1 microseconds per edge"),
 
       row<&Config::connection, &net::ConnectionLimits::idle_timeout_ms>(
           "timeouts.heartbeat_timeout", span_ms(kMs100, kHour),
-          "a connection from which nothing came for so long is closed"),
+          "syncd closes a connection after receiving nothing on it for this long"),
       reloaded<&Config::shutdown_timeout_us>("timeouts.shutdown_timeout", span(kMs100, kMinutes10),
-                                             "for a stop in good order"),
+                                             "How long a clean stop may take"),
       of_new_jobs<&JobSpec::start_timeout_us>(
           "timeouts.start_timeout", job_span(),
-          "of a job, from its first worker's being ready, until min_workers are enough"),
-      of_new_jobs<&JobSpec::worker_grace_us>("timeouts.worker_grace", job_span(),
-                                             "how long a dropped connection keeps a worker's "
-                                             "place"),
-      of_new_jobs<&JobSpec::warn_after_us>("timeouts.warn_after", lateness(),
-                                           "in one iteration before the log names the worker"),
-      of_new_jobs<&JobSpec::evict_after_us>("timeouts.evict_after", lateness(),
-                                            "in one iteration before the worker counts as lost"),
+          "How long a job waits after its first worker is ready. After that, min_workers are "
+          "enough to start it"),
+      of_new_jobs<&JobSpec::worker_grace_us>(
+          "timeouts.worker_grace", job_span(),
+          "How long syncd keeps a worker's place after its connection drops"),
+      of_new_jobs<&JobSpec::warn_after_us>(
+          "timeouts.warn_after", lateness(),
+          "How long one iteration may take before the log names the worker"),
+      of_new_jobs<&JobSpec::evict_after_us>(
+          "timeouts.evict_after", lateness(),
+          "How long one iteration may take before syncd counts the worker as lost"),
 
       reloaded<&Config::log_level>(
           "log.level",
@@ -204,11 +206,11 @@ std::vector<Setting> make_settings() {
                             {"warn", LogLevel::kWarn},
                             {"error", LogLevel::kError}},
                            "\"debug\", \"info\", \"warn\" or \"error\""),
-          "the least important lines that are written, beside those of `audit`")
+          "The least important lines that syncd writes. It always writes `audit` lines")
           .with_flag("--log-level", "debug|info|warn|error"),
       row<&Config::log_file>(
           "log.file", text("a path, or \"stderr\"", {.none = "stderr", .may_be_empty = false}),
-          "where lines are appended")
+          "The file to which syncd appends its log")
           .with_flag("--log-file", "PATH|stderr"),
   };
 }
