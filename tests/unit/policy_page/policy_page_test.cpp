@@ -24,7 +24,7 @@ namespace syncd {
 namespace {
 
 const std::filesystem::path kFolder =
-    std::filesystem::path(SYNCD_TEST_SOURCE_DIR).parent_path() / "daemon" / "policies";
+    std::filesystem::path(SYNCD_TEST_SOURCE_DIR).parent_path() / "daemon" / "core" / "policies";
 
 const std::string& page() {
   static const std::string text = [] {
