@@ -3,10 +3,12 @@
 // To add a metric:
 //  1. If the engine counts it: a field of JobCounters (core/engine/counters.h), counted where it
 //     happens. If the network or the store does: NetworkStats, StoreFigures.
-//  2. One row in the table kMetrics below: name, type, labels, help, how it is written. metrics_test fails if
+//  2. One row in the table kMetrics below: name, type, labels, help, how it is written.
+//  metrics_test fails if
 //     the name and type are not what is written, or the labels are not those of the row.
 //  3. One row in packaging/doc/metrics.md, which metrics_test compares with this table.
-//  4. If people should look at it: a panel in packaging/grafana or an alert in packaging/prometheus.
+//  4. If people should look at it: a panel in packaging/grafana or an alert in
+//  packaging/prometheus.
 //     metrics_test fails if they ask for a metric that is not here.
 #include "daemon/edge/admin/metrics.h"
 
