@@ -34,12 +34,15 @@ void kill_while_it_starts(Daemon& daemon, std::size_t lines) {
   daemon.kill();
 }
 
-TEST(DaemonKilledFiftyTimes, UnderEightClientsThatPushWithoutAPause) {
-  constexpr int kKills = 50;
+// Eight records are few enough to be written at once in mode fast.
+class DaemonKilledFiftyTimes : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(DaemonKilledFiftyTimes, UnderEightClientsThatPushWithoutAPause) {
+  const int kKills = 50 * static_cast<int>(property_runs());
   constexpr std::uint64_t kSeed = 1;
   Random random(kSeed);
   TempDir directory;
-  Daemon daemon(directory, {.config = kConfig, .test_limits = {kSnapshots}});
+  Daemon daemon(directory, {.mode = GetParam(), .config = kConfig, .test_limits = {kSnapshots}});
   Pushers pushers({.address = daemon.address(), .policy = "ssp:8", .clients = 8, .seed = kSeed});
   for (int kill = 1; kill <= kKills; ++kill) {
     // A moment is a number of acknowledged pushes, so that each kill finds all at work.
@@ -55,6 +58,9 @@ TEST(DaemonKilledFiftyTimes, UnderEightClientsThatPushWithoutAPause) {
   EXPECT_EQ(daemon.stop(), exited(0));
   expect_exactly_once(export_store(directory, daemon, "job"), pushers);
 }
+
+INSTANTIATE_TEST_SUITE_P(Modes, DaemonKilledFiftyTimes, ::testing::Values("durable", "fast"),
+                         [](const auto& made) { return std::string(made.param); });
 
 std::vector<std::uint64_t> network_seeds() {
   if (const char* one = std::getenv("SYNCD_PROPERTY_SEED")) {
