@@ -60,11 +60,14 @@ constexpr voffset_t slot(std::size_t index) {
 
 // ---- structs ------------------------------------------------------------------------------------
 
-// A struct as it is stored: T's layout is FlatBuffers' own, but each byte of padding is 0.
-template <class T>
-struct alignas(T) Packed {
-  std::uint8_t bytes[sizeof(T)];
+// A struct as it is stored: T's layout is FlatBuffers' own, but each byte of padding is 0. Its
+// arguments are numbers, because FlatBuffers from 23 on takes a template of one type for an offset.
+template <std::size_t kSize, std::size_t kAlignment>
+struct alignas(kAlignment) PackedBytes {
+  std::uint8_t bytes[kSize];
 };
+template <class T>
+using Packed = PackedBytes<sizeof(T), alignof(T)>;
 
 template <class T, class Value>
 std::ptrdiff_t place(const T& object, const Value& field) {
