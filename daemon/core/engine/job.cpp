@@ -7,23 +7,18 @@
 #include <cstdlib>
 
 namespace syncd {
-Job::Job(Engine& engine, JobId id, JobSpec spec, std::unique_ptr<Policy> policy, Epoch epoch)
+Job::Job(EngineServices engine, JobSpec spec, std::unique_ptr<Policy> policy, Epoch epoch)
     : engine_(engine),
-      id_(id),
       spec_(std::move(spec)),
       policy_(std::move(policy)),
       epoch_(epoch),
       missing_(spec_.expected_workers) {}
 
-Micros Job::now() const {
-  return engine_.now_;
-}
-
 // ---- small shared parts
 // ---------------------------------------------------------------------------
 
 wire::WorkerRef Job::ref(const Worker& worker) const {
-  return {id_, worker.rank, epoch_, worker.incarnation};
+  return {id(), worker.rank, epoch_, worker.incarnation};
 }
 
 // What the process hears that an operator sent away: whoever was drained has done its part.
@@ -59,9 +54,9 @@ void Job::log(LogLevel level, std::string event, const Worker* worker,
 }
 
 bool Job::store_refuses(const Caller& caller) {
-  if (engine_.store_writable_) return false;
-  refuse(caller, Status::kStore,
-         "the daemon cannot write its history now: " + engine_.store_reason_);
+  const std::string* why = engine_.store_refusal();
+  if (why == nullptr) return false;
+  refuse(caller, Status::kStore, "the daemon cannot write its history now: " + *why);
   return true;
 }
 
@@ -220,7 +215,7 @@ void Job::withdraw(Worker& worker) {
     missing_.unready(worker.rank);
     if (missing_.ready() == 0) {
       start_at_ = kNever;
-      engine_.timers_.cancel({id_, kNoRank, kTimerStart});
+      engine_.cancel_timer(kNoRank, kTimerStart);
     }
   }
   if (worker.active()) policy_->on_cancel(*this, worker.rank);
@@ -262,7 +257,7 @@ void Job::grant(Rank rank, const Grant& grant) {
   worker.last_grant.iteration = iteration;
   worker.last_grant.flags = flags;
   worker.last_grant.staleness = grant.staleness.value_or(worker.relative() - clocks_.min());
-  ++engine_.grants_;
+  engine_.count_grant();
   ++counters_.grants;
   counters_.begin_wait.add(worker.waited_us);
   if ((flags & wire::kStepBarrier) != 0) counters_.barrier_wait.add(worker.waited_us);
@@ -342,7 +337,7 @@ void Job::push(const Caller& caller, const wire::Push& push) {
     worker->after_jump = verdict.clock;
     ++counters_.late;
   }
-  ++engine_.pushes_;
+  engine_.count_push();
   reply(caller, wire::Pushed{k, verdict.late, false}, true);
   commit_push();
   // A decentralized worker still collects what it was sent, and its slots must stay as they are.
@@ -530,18 +525,18 @@ void Job::preset_collect(Rank rank, Iteration iteration, std::vector<PeerUpdate>
 void Job::set_timer(std::int64_t rank, std::uint32_t kind, Micros at) {
   // What replay arms would be due at once: on_restored() is for that.
   if (replaying_) return;
-  engine_.timers_.set({id_, rank, kPolicyTimerKinds + kind}, at);
+  engine_.set_timer(rank, kPolicyTimerKinds + kind, at);
 }
 
 void Job::cancel_timer(std::int64_t rank, std::uint32_t kind) {
-  engine_.timers_.cancel({id_, rank, kPolicyTimerKinds + kind});
+  engine_.cancel_timer(rank, kPolicyTimerKinds + kind);
 }
 
 std::uint64_t Job::request_plan(std::shared_ptr<const PlanWork> work) {
-  const std::uint64_t id = next_plan_++;
+  const std::uint64_t plan = next_plan_++;
   // During replay nobody listens; on_restored() asks again.
-  if (effects_ != nullptr) effects_->plans.push_back({id_, id, std::move(work)});
-  return id;
+  if (effects_ != nullptr) effects_->plans.push_back({id(), plan, std::move(work)});
+  return plan;
 }
 
 void Job::note(Fact fact) {

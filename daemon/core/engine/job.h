@@ -16,7 +16,8 @@
 #include <vector>
 
 #include "daemon/core/engine/counters.h"
-#include "daemon/core/engine/engine.h"
+#include "daemon/core/engine/effects.h"
+#include "daemon/core/engine/engine_services.h"
 #include "daemon/core/engine/missing_ranks.h"
 #include "daemon/core/engine/policy.h"
 #include "daemon/core/engine/rank_map.h"
@@ -34,7 +35,7 @@ class Job final : public PolicyHost {
   // likewise.
   static constexpr const char* kKickedReason = "kicked by an operator";
 
-  Job(Engine& engine, JobId id, JobSpec spec, std::unique_ptr<Policy> policy, Epoch epoch = 1);
+  Job(EngineServices engine, JobSpec spec, std::unique_ptr<Policy> policy, Epoch epoch = 1);
 
   // Where effects go, from before an event until after it. Null during replay, when nobody waits
   // and nothing is said to the outside.
@@ -80,7 +81,7 @@ class Job final : public PolicyHost {
   std::uint64_t tail() const { return sequence_ - snapshot_sequence_; }
 
   // ---- views
-  JobId id() const { return id_; }
+  JobId id() const { return engine_.job(); }
   Epoch epoch() const { return epoch_; }
   Incarnation last_incarnation() const { return next_incarnation_ - 1; }
   const JobSpec& spec() const { return spec_; }
@@ -105,7 +106,7 @@ class Job final : public PolicyHost {
   Explanation explain(const Worker& worker) const;
 
   // ---- PolicyHost
-  Micros now() const override;
+  Micros now() const override { return engine_.now(); }
   bool replaying() const override { return replaying_; }
   const Worker& worker(Rank rank) const override { return *workers_.at(rank); }
   const std::vector<Rank>& active() const override { return active_; }
@@ -157,7 +158,6 @@ class Job final : public PolicyHost {
   void end_phase(Worker& worker);
   void check_liveness(Worker& worker);
   void progressed(Worker& worker);
-  Micros stood_since(Micros since) const;
   Micros silent_since(const Worker& worker) const;
   Micros liveness_deadline(const Worker& worker) const;
   void arm_liveness(Worker& worker);
@@ -246,8 +246,7 @@ class Job final : public PolicyHost {
   void announce_plan(const Record& plan);
   std::string called(const Worker& worker) const;  // "worker 3 (node-a/worker-3)"
 
-  Engine& engine_;
-  JobId id_;
+  EngineServices engine_;
   JobSpec spec_;
   std::unique_ptr<Policy> policy_;
   std::uint64_t barriers_before_ = 0;  // under the policies before this one

@@ -14,7 +14,7 @@ namespace syncd {
 Record Job::make_record(RecordKind kind) const {
   Record record;
   record.kind = kind;
-  record.job = id_;
+  record.job = id();
   record.time_us = now();
   record.epoch = epoch_;
   return record;
@@ -28,7 +28,7 @@ Record Job::make_record(RecordKind kind, const Worker& worker) const {
 
 void Job::fill_record(Record& record, RecordKind kind, const Worker& worker) const {
   record.kind = kind;
-  record.job = id_;
+  record.job = id();
   record.time_us = now();
   record.epoch = epoch_;
   record.rank = worker.rank;
@@ -45,7 +45,7 @@ void Job::record_creation() {
   commit(std::move(record));
   policy_->on_created(*this);
   log(LogLevel::kInfo, "job_created", nullptr,
-      {{"id", std::to_string(id_)},
+      {{"id", std::to_string(id())},
        {"policy", policy_->name()},
        {"expected_workers", std::to_string(spec_.expected_workers)}});
 }
@@ -67,8 +67,8 @@ void Job::commit_push() {
 }
 
 void Job::count_record() {
-  ++engine_.tails_;
-  if (tail() >= engine_.options_.snapshot_every_records) engine_.touched_.push_back(id_);
+  engine_.count_record();
+  if (tail() >= engine_.options().snapshot_every_records) engine_.request_snapshot();
 }
 
 // ---- applying them
@@ -142,7 +142,7 @@ void Job::apply_started(const Record& record) {
 void Job::apply_stopped(const Record& record) {
   state_ = JobState::kStopped;
   stop_reason_ = record.reason;
-  engine_.timers_.cancel_job(id_);
+  engine_.cancel_timers();
   missing_.clear();
   idle_clocks_.clear();
   each_worker([&](Worker& worker) {
@@ -157,7 +157,7 @@ Worker& Job::make_worker(Rank rank) {
     slot = std::make_unique<Worker>();
     slot->rank = rank;
     ++known_;
-    ++engine_.workers_;
+    engine_.count_worker();
   }
   Worker& worker = *slot;
   while (workers_.find(next_fresh_rank_) != nullptr) ++next_fresh_rank_;
@@ -304,9 +304,9 @@ void Job::apply_exit(const Record& record, WorkerState state) {
     worker.dismissal = record.reason;
   }
   worker.disconnected_at = -1;
-  engine_.detach(std::exchange(worker.connection, 0), id_, worker.rank);
+  engine_.detach(std::exchange(worker.connection, 0), worker.rank);
   worker.liveness_at = kNever;
-  engine_.timers_.cancel({id_, worker.rank, kTimerLiveness});
+  engine_.cancel_timer(worker.rank, kTimerLiveness);
   members_changed();
   if (was_active) policy_->on_exit(*this, worker.rank);
 }
@@ -329,7 +329,7 @@ void Job::apply_switched(const Record& record) {
   std::string error;
   auto policy = make_policy(record.policy, error);
   if (!policy) return;  // check_record() has refused such a record
-  engine_.timers_.cancel_job(id_, kPolicyTimerKinds);
+  engine_.cancel_timers(kPolicyTimerKinds);
   barriers_before_ += policy_->barriers();
   policy_ = std::move(policy);
   spec_.policy = policy_->name();
@@ -448,13 +448,13 @@ std::string Job::check_record(const Record& record) const {
 bool Job::replay(const Record& record, std::string& error) {
   error = check_record(record);
   if (!error.empty()) {
-    error = "job '" + spec_.name + "' (#" + std::to_string(id_) + "), record " +
+    error = "job '" + spec_.name + "' (#" + std::to_string(id()) + "), record " +
             std::to_string(record.sequence) + " (" + to_string(record.kind) + "): " + error;
     return false;
   }
   replaying_ = true;
   sequence_ = record.sequence;
-  engine_.now_ = std::max(engine_.now_, record.time_us);
+  engine_.replay_time(record.time_us);
   apply(record);
   replaying_ = false;
   return true;
@@ -498,7 +498,7 @@ bool Job::restore_snapshot(const JobSnapshot& snapshot, std::string& error) {
   replaying_ = true;
   created_record_ = snapshot.created;
   sequence_ = snapshot_sequence_ = snapshot.sequence;
-  engine_.now_ = std::max(engine_.now_, snapshot.time_us);
+  engine_.replay_time(snapshot.time_us);
   state_ = snapshot.state;
   epoch_ = snapshot.epoch;
   next_incarnation_ = snapshot.next_incarnation;
@@ -572,7 +572,7 @@ bool Job::restore_snapshot(const JobSnapshot& snapshot, std::string& error) {
 void Job::finish_restore() {
   if (state_ == JobState::kStopped) return;
   // The policy may want something done, which only an event can: the next one.
-  engine_.timers_.set({id_, kNoRank, kTimerRestored}, now());
+  engine_.set_timer(kNoRank, kTimerRestored, now());
   each_worker([&](Worker& worker) {
     if (!is_member(worker.state)) return;
     worker.connection = 0;
@@ -580,7 +580,7 @@ void Job::finish_restore() {
     worker.active_at = now();
     worker.longest_us = 0;
     worker.liveness_at = kNever;
-    engine_.timers_.cancel({id_, worker.rank, kTimerLiveness});
+    engine_.cancel_timer(worker.rank, kTimerLiveness);
     arm_liveness(worker);
   });
   members_changed();  // all of them are cut off

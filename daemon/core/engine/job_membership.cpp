@@ -38,7 +38,7 @@ void Job::join(const Caller& caller, const wire::Join& join) {
 }
 
 std::string Job::too_many_members() const {
-  if (members_ < engine_.options_.workers_per_job_max) return {};
+  if (members_ < engine_.options().workers_per_job_max) return {};
   return "job '" + spec_.name + "' has " + std::to_string(members_) +
          " workers already, the most allowed (limits.workers_per_job_max)";
 }
@@ -46,7 +46,7 @@ std::string Job::too_many_members() const {
 // For a worker that was not in the job before: one that returns makes the graph no larger than it
 // was. As many as the job was made for were counted then, where their number alone tells.
 std::string Job::too_many_edges(const std::string& host) const {
-  const std::size_t most = engine_.options_.graph_edges_max;
+  const std::size_t most = engine_.options().graph_edges_max;
   const std::size_t members = std::size_t{members_} + 1;
   if (members * members_ <= most) return {};  // no graph has more than a complete one
   const std::size_t edges = policy_->dense_edges(members, [&] {
@@ -101,7 +101,7 @@ bool Job::refuses_epoch(const Caller& caller, const wire::Join& join) {
   if (join.epoch > epoch_ && workers_.size() == 0) return false;
   std::string text = "worker '" + join.name + "' is of epoch " + std::to_string(join.epoch) +
                      " of job '" + spec_.name + "', which is in epoch " + std::to_string(epoch_) +
-                     " (#" + std::to_string(id_) + ")";
+                     " (#" + std::to_string(id()) + ")";
   text += join.epoch < epoch_ ? ": the job that it was in has ended"
                               : ": this daemon has not the history of the job that it was in";
   refuse(caller, Status::kFenced, text + "; a new process may join this one");
@@ -360,7 +360,7 @@ void Job::reply_joined(const Caller& caller, const Worker& worker, bool resumed,
   joined.iteration = in_iteration(worker) ? worker.granted : due(worker);
   joined.policy = policy_->name();
   joined.world_size = spec_.expected_workers;
-  joined.durable = engine_.options_.durable;
+  joined.durable = engine_.options().durable;
   joined.resumed = resumed;
   joined.worker_grace_us = spec_.worker_grace_us;
   if ((worker.notices & wire::kNoticeMembers) != 0) joined.members_version = members_version_;
@@ -371,7 +371,7 @@ void Job::attach(Worker& worker, ConnectionId connection) {
   worker.connection = connection;
   worker.disconnected_at = -1;
   worker.active_at = now();
-  if (connection != 0) engine_.connections_[connection].emplace(id_, worker.rank);
+  if (connection != 0) engine_.attach(connection, worker.rank);
   arm_liveness(worker);
 }
 
@@ -386,7 +386,7 @@ void Job::maybe_start() {
   if (spec_.min_workers == 0) return;
   if (start_at_ == kNever) {
     start_at_ = now() + spec_.start_timeout_us;
-    engine_.timers_.set({id_, kNoRank, kTimerStart}, start_at_);
+    engine_.set_timer(kNoRank, kTimerStart, start_at_);
   } else if (now() >= start_at_ && missing_.ready() >= spec_.min_workers) {
     start(not_begun());
   }
@@ -406,7 +406,7 @@ void Job::start(std::vector<std::int64_t> left_out) {
   Record record = make_record(RecordKind::kJobStarted);
   record.expected_workers = members_ - static_cast<std::uint32_t>(left_out.size());
   record.values = std::move(left_out);
-  engine_.timers_.cancel({id_, kNoRank, kTimerStart});
+  engine_.cancel_timer(kNoRank, kTimerStart);
   commit(std::move(record));
   log(LogLevel::kInfo, "job_started", nullptr,
       {{"policy", policy_->name()}, {"workers", std::to_string(active_.size())}});
@@ -658,7 +658,7 @@ void Job::stop(const std::string& reason) {
         {worker.connection, wire::StopNotice{ref(worker), reason}, true});
   }
   // From here on it never changes: a restart reads this snapshot instead of its whole history.
-  engine_.touched_.push_back(id_);
+  engine_.request_snapshot();
   log(LogLevel::kInfo, "job_stopped", nullptr,
       {{"reason", reason}, {"pushes", std::to_string(pushes_)}});
 }

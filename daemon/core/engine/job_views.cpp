@@ -100,7 +100,7 @@ RankList Job::active_below(Clock q) const {
 
 JobFigures Job::figures() const {
   JobFigures out;
-  out.id = id_;
+  out.id = id();
   out.name = spec_.name;
   out.policy = policy_->name();
   out.state = state_;
@@ -130,7 +130,7 @@ JobFigures Job::figures() const {
 
 wire::JobStatus Job::status() const {
   wire::JobStatus out;
-  out.id = id_;
+  out.id = id();
   out.name = spec_.name;
   out.policy = policy_->name();
   out.state = to_string(state_);
