@@ -577,7 +577,7 @@ void Engine::on_workers(const Caller& caller, const wire::WorkersRequest& reques
   wire::WorkersReply reply;
   reply.now_us = state_.now;
   std::size_t bytes = 0;
-  job.walk_workers(request.first_rank, [&](const Worker& worker) {
+  job.roster().walk(request.first_rank, [&](const Worker& worker) {
     wire::WorkerStatus status = job.worker_status(worker);
     if (request.with_data) status.data = worker.data;
     bytes += 240 + status.name.size() + status.host.size() + status.reason.size() +

@@ -11,8 +11,8 @@ Job::Job(EngineServices engine, JobSpec spec, std::unique_ptr<Policy> policy, Ep
     : engine_(engine),
       spec_(std::move(spec)),
       policy_(std::move(policy)),
-      epoch_(epoch),
-      missing_(spec_.expected_workers) {}
+      roster_(spec_.expected_workers),
+      epoch_(epoch) {}
 
 // ---- small shared parts
 // ---------------------------------------------------------------------------
@@ -122,7 +122,7 @@ void Job::begin(const Caller& caller, const wire::Begin& begin) {
   Worker* worker = check(caller, begin.worker);
   if (worker == nullptr) return;
   const Iteration k = begin.iteration;
-  if (state_ == JobState::kStopped) {
+  if (state() == JobState::kStopped) {
     reply(caller, wire::Granted{k, wire::kStepStop, 0});
     return;
   }
@@ -167,10 +167,9 @@ void Job::begin(const Caller& caller, const wire::Begin& begin) {
 
 void Job::wait_in_begin(Worker& worker, const Caller& caller, Iteration iteration) {
   if (!stand(worker, caller, iteration, Call::kBegin)) return;
-  if (state_ == JobState::kWaiting) {
+  if (state() == JobState::kWaiting) {
     if (worker.state == WorkerState::kRegistered) {
-      worker.state = WorkerState::kReady;
-      missing_.ready(worker.rank);
+      roster_.set_ready(worker, true);
     }
     maybe_start();
     return;
@@ -210,10 +209,9 @@ void Job::withdraw(Worker& worker) {
   if (!worker.waiting) return;
   worker.waiting.reset();
   --waiting_;
-  if (state_ == JobState::kWaiting && worker.state == WorkerState::kReady) {
-    worker.state = WorkerState::kRegistered;
-    missing_.unready(worker.rank);
-    if (missing_.ready() == 0) {
+  if (state() == JobState::kWaiting && worker.state == WorkerState::kReady) {
+    roster_.set_ready(worker, false);
+    if (roster_.missing().ready() == 0) {
       start_at_ = kNever;
       engine_.cancel_timer(kNoRank, kTimerStart);
     }
@@ -249,14 +247,15 @@ void Job::grant(Rank rank, const Grant& grant) {
     worker.before_jump = waiting.iteration - 1;
     worker.after_jump = iteration;
   }
-  if (decentralized()) set_clock(worker, iteration);
+  if (decentralized()) roster_.set_clock(worker, iteration);
   worker.granted = iteration;
   worker.asked = waiting.iteration;
   worker.granted_at = now();
   worker.waited_us = now() - waiting.since;
   worker.last_grant.iteration = iteration;
   worker.last_grant.flags = flags;
-  worker.last_grant.staleness = grant.staleness.value_or(worker.relative() - clocks_.min());
+  worker.last_grant.staleness =
+      grant.staleness.value_or(worker.relative() - roster_.clocks().min());
   engine_.count_grant();
   ++counters_.grants;
   counters_.begin_wait.add(worker.waited_us);
@@ -286,7 +285,7 @@ void Job::push(const Caller& caller, const wire::Push& push) {
     reply(caller, wire::Pushed{k, late, true}, true);
     return;
   }
-  if (state_ == JobState::kStopped) {
+  if (state() == JobState::kStopped) {
     refuse(caller, Status::kStopped, "job '" + spec_.name + "' has ended: " + stop_reason_);
     return;
   }
@@ -359,15 +358,9 @@ std::uint64_t Job::pushes_by_others_since_pull(Rank rank) const {
   return pushes_ - worker.own_pushes - worker.others_at_pull;
 }
 
-Clock Job::highest_relative() const {
-  Clock highest = 0;
-  each_worker([&](const Worker& worker) { highest = std::max(highest, worker.relative()); });
-  return highest;
-}
-
 void Job::advance(Rank rank, Clock clock) {
   Worker& worker = at(rank);
-  if (clock > worker.clock) set_clock(worker, clock);
+  if (clock > worker.clock) roster_.set_clock(worker, clock);
 }
 
 bool Job::resync(Rank rank) {
@@ -384,7 +377,7 @@ void Job::restarted(const Caller& caller, const wire::Restarted& request) {
   Worker* worker = check(caller, request.worker);
   if (worker == nullptr) return;
   const Iteration k = request.iteration;
-  if (state_ == JobState::kStopped) {
+  if (state() == JobState::kStopped) {
     refuse(caller, Status::kStopped, "job '" + spec_.name + "' has ended: " + stop_reason_);
     return;
   }
@@ -422,7 +415,7 @@ Worker* Job::check_peer_call(const Caller& caller, const wire::WorkerRef& ref, c
   const auto about = [&] {
     return std::string(call) + "(" + std::to_string(iteration) + ") of " + called(*worker) + ": ";
   };
-  if (state_ == JobState::kStopped) {
+  if (state() == JobState::kStopped) {
     refuse(caller, Status::kStopped, "job '" + spec_.name + "' has ended: " + stop_reason_);
   } else if (!decentralized()) {
     refuse(caller, Status::kUnsupported,
@@ -573,7 +566,7 @@ void Job::announce_plan(const Record& plan) {
 // -------------------------------------------------------------------------------------
 
 std::string Job::check_switch(const Policy& policy) const {
-  if (state_ == JobState::kStopped) return "job '" + spec_.name + "' has ended: " + stop_reason_;
+  if (state() == JobState::kStopped) return "job '" + spec_.name + "' has ended: " + stop_reason_;
   if (policy.family() != policy_->family() || decentralized()) {
     return "job '" + spec_.name + "' cannot go from policy '" + policy_->name() + "' to '" +
            policy.name() +
@@ -596,9 +589,9 @@ void Job::switch_policy(const Policy& policy) {
 }
 
 void Job::reask_all_waiting() {
-  if (state_ != JobState::kRunning) return;
+  if (state() != JobState::kRunning) return;
   std::vector<std::pair<Micros, Rank>> order;
-  for (const Rank rank : active_) {
+  for (const Rank rank : roster_.active()) {
     if (at(rank).waits_in(Call::kBegin)) order.emplace_back(at(rank).waiting->since, rank);
   }
   std::sort(order.begin(), order.end());
@@ -608,12 +601,12 @@ void Job::reask_all_waiting() {
 }
 
 void Job::plan_ready(const PlanReady& ready) {
-  if (state_ == JobState::kRunning) policy_->on_plan(*this, ready.plan, ready.result);
+  if (state() == JobState::kRunning) policy_->on_plan(*this, ready.plan, ready.result);
 }
 
 void Job::timer(const TimerKey& key) {
   if (key.kind >= kPolicyTimerKinds) {
-    if (state_ == JobState::kRunning) {
+    if (state() == JobState::kRunning) {
       policy_->on_timer(*this, key.rank, key.kind - kPolicyTimerKinds);
     }
   } else if (key.kind == kTimerLiveness) {
@@ -621,14 +614,14 @@ void Job::timer(const TimerKey& key) {
     worker.liveness_at = kNever;
     check_liveness(worker);
   } else if (key.kind == kTimerRestored) {
-    if (state_ == JobState::kRunning) policy_->on_restored(*this);
-  } else if (key.kind == kTimerStart && state_ == JobState::kWaiting) {
-    if (missing_.ready() >= spec_.min_workers) start(not_begun());
+    if (state() == JobState::kRunning) policy_->on_restored(*this);
+  } else if (key.kind == kTimerStart && state() == JobState::kWaiting) {
+    if (roster_.missing().ready() >= spec_.min_workers) start(roster_.not_begun());
   }
 }
 
 void Job::answer_all_waiting(Status status, const std::string& text) {
-  each_worker([&](Worker& worker) {
+  roster_.each([&](Worker& worker) {
     if (!worker.waiting) return;
     refuse(worker.waiting->caller, status, text);
     withdraw(worker);

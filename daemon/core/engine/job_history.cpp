@@ -110,7 +110,7 @@ void Job::apply(const Record& record) {
       apply_switched(record);
       break;
     case RecordKind::kBarrier:
-      rebase_all();
+      roster_.rebase();
       if (replaying_) policy_->on_note(*this, record);
       break;
     case RecordKind::kPlan:
@@ -121,18 +121,10 @@ void Job::apply(const Record& record) {
 }
 
 void Job::apply_started(const Record& record) {
-  state_ = JobState::kRunning;
-  missing_.clear();
-  idle_clocks_.clear();
-  each_worker([&](Worker& worker) {
-    if (!is_member(worker.state)) return;
-    const bool left_out =
-        std::binary_search(record.values.begin(), record.values.end(), worker.rank);
-    if (!left_out) enlist(worker);
-  });
+  roster_.start(record.values, now());
   // The policy sees them all at once: one after the other, the first would look like the whole job,
   // and what it has reached (after an empty store, say) like what all have reached.
-  for (const Rank rank : active_) {
+  for (const Rank rank : roster_.active()) {
     policy_->on_enter(*this, rank);
     arm_liveness(at(rank));
   }
@@ -140,57 +132,33 @@ void Job::apply_started(const Record& record) {
 }
 
 void Job::apply_stopped(const Record& record) {
-  state_ = JobState::kStopped;
   stop_reason_ = record.reason;
   engine_.cancel_timers();
-  missing_.clear();
-  idle_clocks_.clear();
-  each_worker([&](Worker& worker) {
-    worker.liveness_at = kNever;
-    idle_clocks_.add(worker.clock);
-  });
-}
-
-Worker& Job::make_worker(Rank rank) {
-  auto& slot = workers_.get(rank);
-  if (!slot) {
-    slot = std::make_unique<Worker>();
-    slot->rank = rank;
-    ++known_;
-    engine_.count_worker();
-  }
-  Worker& worker = *slot;
-  while (workers_.find(next_fresh_rank_) != nullptr) ++next_fresh_rank_;
-  return worker;
+  roster_.stop();
+  roster_.each([&](Worker& worker) { worker.liveness_at = kNever; });
 }
 
 void Job::apply_joined(const Record& record) {
-  const bool fresh = find(static_cast<Rank>(record.rank)) == nullptr;
-  Worker& worker = make_worker(static_cast<Rank>(record.rank));
-  if (fresh && state_ == JobState::kWaiting) idle_clocks_.add(worker.clock);
+  const auto rank = static_cast<Rank>(record.rank);
+  const bool fresh = find(rank) == nullptr;
+  Worker& worker = fresh ? roster_.add(rank) : at(rank);
+  if (fresh) engine_.count_worker();
   const bool was_member = !fresh && is_member(worker.state);
   const bool new_life = !fresh && worker.incarnation != record.incarnation;
   const bool changed = fresh || !was_member || new_life || worker.data != record.data;
   if (new_life && decentralized() && worker.active()) {
     // Nobody may wait for the update of the iteration that it was in.
-    deactivate(worker);
-    worker.state = WorkerState::kRegistered;
+    roster_.deactivate(worker);
     policy_->on_exit(*this, worker.rank);
   }
   if (!fresh && (worker.name != record.name || worker.host != record.host)) {
-    const auto named = by_name_.find({worker.name, worker.host});
-    if (named != by_name_.end() && named->second == worker.rank) by_name_.erase(named);
     worker.own_pushes = 0;
     worker.pushed = worker.late = worker.granted = kNoIteration;
     worker.before_jump = worker.after_jump = kNoIteration;
-    worker.last_push_at = worker.previous_push_at = -1;
+    worker.last_push_us = worker.previous_push_us = -1;
   }
-  by_name_[{record.name, record.host}] = worker.rank;
-  vacant_.erase(worker.rank);
-  if (!was_member) {
-    ++members_;
-    if (state_ == JobState::kWaiting) missing_.join(worker.rank);
-  }
+  roster_.rename(worker, record.name, record.host);
+  if (!fresh && !was_member) roster_.readmit(worker);
   if (worker.incarnation != record.incarnation) {
     worker.forget_grant();  // a new process has pulled nothing yet
     worker.warned = false;
@@ -198,16 +166,11 @@ void Job::apply_joined(const Record& record) {
     worker.longest_us = 0;
     worker.span_of = kNoIteration;
     worker.dismissal.clear();
-    worker.leased = false;
-    if (worker.state == WorkerState::kDraining) {
-      worker.state = WorkerState::kRunning;
-      --draining_;
-    }
+    worker.leased_phase.clear();
+    roster_.set_draining(worker, false);
     if (worker.granted > worker.pushed) worker.granted = worker.pushed;
     worker.asked = worker.granted;
   }
-  worker.name = record.name;
-  worker.host = record.host;
   worker.data = record.data;
   worker.incarnation = record.incarnation;
   if (changed) members_changed();
@@ -223,24 +186,16 @@ void Job::apply_joined(const Record& record) {
 
   if (forgotten && decentralized() && worker.state == WorkerState::kRunning) {
     // What it sent meanwhile went to whoever had its neighbours' places then: its edges begin anew.
-    deactivate(worker);
-    worker.state = WorkerState::kRegistered;
+    roster_.deactivate(worker);
     policy_->on_exit(*this, worker.rank);
   }
+  roster_.set_clock(worker, record.clock, record.base);
   if (worker.active()) {  // back in its own place: nobody was released in between
-    uncount_clock(worker);
-    change_clock(worker, record.clock);
-    worker.base = record.base;
-    count_clock(worker);
     policy_->on_return(*this, worker.rank);
-    return;
-  }
-  change_clock(worker, record.clock);
-  worker.base = record.base;
-  if (state_ == JobState::kRunning) {
-    activate(worker);
-  } else if (!was_member) {
-    worker.state = WorkerState::kRegistered;
+  } else if (roster_.running()) {
+    roster_.activate(worker, now());
+    policy_->on_enter(*this, worker.rank);
+    arm_liveness(worker);
   }
 }
 
@@ -261,11 +216,11 @@ void Job::apply_push(const Record& record) {
   worker.span_us = record.span_us;
   worker.held_us = record.waited_us;
   worker.loss = record.loss;
-  worker.previous_push_at = worker.last_push_at;
-  worker.last_push_at = record.time_us;
+  worker.previous_push_us = worker.last_push_us;
+  worker.last_push_us = record.time_us;
   worker.progressed(record.time_us, 0);
   worker.phase.clear();
-  worker.leased = false;
+  worker.leased_phase.clear();
   worker.warned = false;
   if (record.late) {
     worker.late = record.iteration;
@@ -278,11 +233,9 @@ void Job::apply_push(const Record& record) {
   // Under this policy nobody jumps: it was granted under the one before, which no record says, and
   // the switch has made that clock its base.
   if (replaying_ && jumped > 0 && !decentralized() && !policy_->jumps()) {
-    if (worker.active()) absolute_clocks_.move(worker.clock, worker.clock + jumped);
-    change_clock(worker, worker.clock + jumped);
-    worker.base += jumped;
+    roster_.set_clock(worker, worker.clock + jumped, worker.base + jumped);
   }
-  set_clock(worker, record.clock);
+  roster_.set_clock(worker, record.clock);
   arm_liveness(worker);  // it may be warned of again, which comes before it is given up
   // Makes records, which may move this one.
   if (worker.active()) policy_->on_push(*this, worker.rank, record.late);
@@ -291,15 +244,8 @@ void Job::apply_push(const Record& record) {
 void Job::apply_exit(const Record& record, WorkerState state) {
   Worker& worker = at(static_cast<Rank>(record.rank));
   if (!is_member(worker.state)) return;
-  if (state_ == JobState::kWaiting) {
-    if (worker.state == WorkerState::kReady) missing_.unready(worker.rank);
-    missing_.leave(worker.rank);
-  }
-  --members_;
-  vacant_.insert(worker.rank);
   const bool was_active = worker.active();
-  if (was_active) deactivate(worker);
-  worker.state = state;
+  roster_.remove(worker, state);
   if (state == WorkerState::kLeft || record.reason.starts_with(kKickedReason)) {
     worker.dismissal = record.reason;
   }
@@ -314,15 +260,14 @@ void Job::apply_exit(const Record& record, WorkerState state) {
 void Job::apply_draining(const Record& record) {
   Worker& worker = at(static_cast<Rank>(record.rank));
   if (!worker.active()) return;
-  if (worker.state != WorkerState::kDraining) ++draining_;
-  worker.state = WorkerState::kDraining;
+  roster_.set_draining(worker, true);
   worker.dismissal = record.reason;
 }
 
 void Job::apply_leased(const Record& record) {
   Worker& worker = at(static_cast<Rank>(record.rank));
   set_phase(worker, record.name, record.span_us);
-  worker.leased = true;
+  worker.leased_phase = worker.phase;
 }
 
 void Job::apply_switched(const Record& record) {
@@ -333,48 +278,9 @@ void Job::apply_switched(const Record& record) {
   barriers_before_ += policy_->barriers();
   policy_ = std::move(policy);
   spec_.policy = policy_->name();
-  rebase_all();
-  for (const Rank rank : active_) policy_->on_enter(*this, rank);
-  if (state_ == JobState::kRunning) policy_->on_start(*this);
-}
-
-// ---- clocks
-// -----------------------------------------------------------------------------------------------
-
-void Job::enlist(Worker& worker) {
-  worker.state = WorkerState::kRunning;
-  worker.active_at = now();
-  active_.insert(std::lower_bound(active_.begin(), active_.end(), worker.rank), worker.rank);
-  count_clock(worker);
-}
-
-void Job::activate(Worker& worker) {
-  enlist(worker);
-  policy_->on_enter(*this, worker.rank);
-  arm_liveness(worker);
-}
-
-void Job::deactivate(Worker& worker) {
-  active_.erase(std::lower_bound(active_.begin(), active_.end(), worker.rank));
-  if (worker.state == WorkerState::kDraining) --draining_;
-  uncount_clock(worker);
-}
-
-void Job::set_clock(Worker& worker, Clock clock) {
-  if (clock == worker.clock) return;
-  if (worker.active()) {
-    clocks_.move(worker.relative(), clock - worker.base);
-    absolute_clocks_.move(worker.clock, clock);
-  }
-  change_clock(worker, clock);
-}
-
-void Job::rebase_all() {
-  clocks_.clear();
-  each_worker([&](Worker& worker) {
-    worker.base = worker.clock;
-    if (worker.active()) clocks_.add(0);
-  });
+  roster_.rebase();
+  for (const Rank rank : roster_.active()) policy_->on_enter(*this, rank);
+  if (state() == JobState::kRunning) policy_->on_start(*this);
 }
 
 // ---- replay
@@ -407,7 +313,7 @@ std::string Job::check_record(const Record& record) const {
   if (record.sequence != sequence_ + 1) {
     return "sequence " + std::to_string(record.sequence) + " follows " + std::to_string(sequence_);
   }
-  if (state_ == JobState::kStopped) return "it comes after the job's end";
+  if (state() == JobState::kStopped) return "it comes after the job's end";
   std::string wrong =
       wrong_time({record.time_us, record.span_us, record.waited_us, record.wasted_us});
   if (wrong.empty()) wrong = wrong_clock({record.clock, record.base, record.iteration});
@@ -418,7 +324,7 @@ std::string Job::check_record(const Record& record) const {
     case RecordKind::kJobCreated:
       return record.sequence == 1 ? "" : "the job was created before";
     case RecordKind::kJobStarted:
-      return state_ == JobState::kWaiting ? "" : "the job was started before";
+      return state() == JobState::kWaiting ? "" : "the job was started before";
     case RecordKind::kWorkerJoined:
       if (record.rank < 0 || record.rank >= limits::kWorkersPerJobMax)
         return "its rank is impossible";
@@ -465,24 +371,16 @@ JobSnapshot Job::snapshot() const {
   out.created = created_record_;
   out.sequence = sequence_;
   out.time_us = now();
-  out.state = state_;
+  out.state = state();
   out.epoch = epoch_;
   out.next_incarnation = next_incarnation_;
   out.pushes = pushes_;
-  each_worker([&](const Worker& w) {
+  roster_.each([&](const Worker& w) {
     out.highest_clock = std::max(out.highest_clock, w.clock);
+    WorkerSnapshot& stored = out.workers.emplace_back(w);
     // Readiness is the present request's, which does not outlive the daemon.
-    const WorkerState state = w.state == WorkerState::kReady ? WorkerState::kRegistered : w.state;
-    out.workers.push_back({w.rank, w.name, w.host, state, w.incarnation, w.clock, w.base, w.granted,
-                           w.pushed, w.late, w.own_pushes, w.last_push_at, w.previous_push_at,
-                           w.data, w.dismissal});
-    WorkerSnapshot& stored = out.workers.back();
-    stored.entered = w.entered;
-    if (w.leased && !w.phase.empty()) {
-      stored.leased_phase = w.phase;
-      stored.phase_us = w.phase_at;
-      stored.phase_lease_us = w.phase_lease_us;
-    }
+    if (w.state == WorkerState::kReady) stored.state = WorkerState::kRegistered;
+    if (!w.leased()) stored.phase_us = stored.phase_lease_us = 0;
   });
   out.policy = policy_->name();
   out.policy_state = policy_->save();
@@ -499,7 +397,7 @@ bool Job::restore_snapshot(const JobSnapshot& snapshot, std::string& error) {
   created_record_ = snapshot.created;
   sequence_ = snapshot_sequence_ = snapshot.sequence;
   engine_.replay_time(snapshot.time_us);
-  state_ = snapshot.state;
+  roster_.restore(snapshot.state);
   epoch_ = snapshot.epoch;
   next_incarnation_ = snapshot.next_incarnation;
   pushes_ = snapshot.pushes;
@@ -523,45 +421,10 @@ bool Job::restore_snapshot(const JobSnapshot& snapshot, std::string& error) {
       error = "its snapshot of worker " + std::to_string(stored.rank) + ": " + wrong;
       return false;
     }
-    Worker& w = make_worker(stored.rank);
-    w.name = stored.name;
-    w.host = stored.host;
-    // As snapshot() writes it: a worker is ready only once it has asked.
-    w.state = stored.state == WorkerState::kReady ? WorkerState::kRegistered : stored.state;
-    w.incarnation = stored.incarnation;
-    w.clock = stored.clock;
-    w.base = stored.base;
-    w.granted = stored.granted;
-    w.pushed = stored.pushed;
-    w.late = stored.late;
-    w.own_pushes = stored.own_pushes;
-    w.last_push_at = stored.last_push_us;
-    w.previous_push_at = stored.previous_push_us;
-    w.data = stored.data;
-    w.dismissal = stored.dismissal;
-    w.entered = stored.entered;
-    if (decentralized()) begin_life(w, stored.entered);
-    if (!stored.leased_phase.empty()) {
-      w.phase = stored.leased_phase;
-      w.phase_at = stored.phase_us;
-      w.phase_lease_us = stored.phase_lease_us;
-      w.leased = true;
-    }
-    // Of several by one name, the latest.
-    const auto [named, fresh] = by_name_.try_emplace({w.name, w.host}, w.rank);
-    if (!fresh && find(named->second)->incarnation < w.incarnation) named->second = w.rank;
-    if (state_ != JobState::kRunning) idle_clocks_.add(w.clock);
-    if (is_member(w.state)) {
-      ++members_;
-      if (state_ == JobState::kWaiting) missing_.join(w.rank);
-    } else {
-      vacant_.insert(w.rank);
-    }
-    if (w.active()) {
-      active_.push_back(w.rank);
-      count_clock(w);
-      if (w.state == WorkerState::kDraining) ++draining_;
-    }
+    Worker& worker = roster_.restore(stored);
+    engine_.count_worker();
+    worker.phase = worker.leased_phase;
+    if (decentralized()) begin_life(worker, worker.entered);
   }
   const bool loaded = policy_->load(snapshot.policy_state);
   if (!loaded) error = "its snapshot's policy state does not fit policy '" + policy_->name() + "'";
@@ -570,10 +433,10 @@ bool Job::restore_snapshot(const JobSnapshot& snapshot, std::string& error) {
 }
 
 void Job::finish_restore() {
-  if (state_ == JobState::kStopped) return;
+  if (state() == JobState::kStopped) return;
   // The policy may want something done, which only an event can: the next one.
   engine_.set_timer(kNoRank, kTimerRestored, now());
-  each_worker([&](Worker& worker) {
+  roster_.each([&](Worker& worker) {
     if (!is_member(worker.state)) return;
     worker.connection = 0;
     worker.disconnected_at = now();

@@ -9,7 +9,7 @@ namespace syncd {
 
 // Since when it could have been heard of: what its thresholds count from. -1: it need not be.
 Micros Job::silent_since(const Worker& worker) const {
-  if (state_ == JobState::kStopped || !is_member(worker.state)) return -1;
+  if (state() == JobState::kStopped || !is_member(worker.state)) return -1;
   if (worker.disconnected_at >= 0) return worker.disconnected_at;
   return worker.active() && !worker.waiting ? worker.quiet_since() : -1;
 }
