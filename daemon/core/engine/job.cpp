@@ -12,13 +12,13 @@ Job::Job(EngineServices engine, JobSpec spec, std::unique_ptr<Policy> policy, Ep
       spec_(std::move(spec)),
       policy_(std::move(policy)),
       roster_(spec_.expected_workers),
-      epoch_(epoch) {}
+      recorder_(engine, epoch) {}
 
 // ---- small shared parts
 // ---------------------------------------------------------------------------
 
 wire::WorkerRef Job::ref(const Worker& worker) const {
-  return {id(), worker.rank, epoch_, worker.incarnation};
+  return {id(), worker.rank, epoch(), worker.incarnation};
 }
 
 // What the process hears that an operator sent away: whoever was drained has done its part.
@@ -67,10 +67,10 @@ Worker* Job::check(const Caller& caller, const wire::WorkerRef& ref) {
            "job '" + spec_.name + "' has no worker " + std::to_string(ref.rank));
     return nullptr;
   }
-  if (ref.epoch != epoch_) {
+  if (ref.epoch != epoch()) {
     refuse(caller, Status::kFenced,
            "the request is of epoch " + std::to_string(ref.epoch) + " of job '" + spec_.name +
-               "', which is in epoch " + std::to_string(epoch_) + ": join again");
+               "', which is in epoch " + std::to_string(epoch()) + ": join again");
     return nullptr;
   }
   std::string why;
@@ -317,8 +317,7 @@ void Job::push(const Caller& caller, const wire::Push& push) {
   if (!decentralized() && k < worker->clock) {
     verdict = {true, std::max(worker->clock, verdict.late ? verdict.clock : worker->clock)};
   }
-  Record& record = effects_->records.emplace_back();
-  fill_record(record, RecordKind::kPush, *worker);
+  Record& record = recorder_.append(*effects_, RecordKind::kPush, *worker);
   record.iteration = k;
   record.late = verdict.late;
   record.clock = verdict.clock;
@@ -338,7 +337,7 @@ void Job::push(const Caller& caller, const wire::Push& push) {
   }
   engine_.count_push();
   reply(caller, wire::Pushed{k, verdict.late, false}, true);
-  commit_push();
+  recorder_.commit_last(*effects_, [this](const Record& made) { apply_push(made); });
   // A decentralized worker still collects what it was sent, and its slots must stay as they are.
   if (worker->state == WorkerState::kDraining && !decentralized()) {
     drain_out(*worker, worker->dismissal);
@@ -517,7 +516,7 @@ void Job::preset_collect(Rank rank, Iteration iteration, std::vector<PeerUpdate>
 
 void Job::set_timer(std::int64_t rank, std::uint32_t kind, Micros at) {
   // What replay arms would be due at once: on_restored() is for that.
-  if (replaying_) return;
+  if (replaying()) return;
   engine_.set_timer(rank, kPolicyTimerKinds + kind, at);
 }
 
@@ -533,9 +532,10 @@ std::uint64_t Job::request_plan(std::shared_ptr<const PlanWork> work) {
 }
 
 void Job::note(Fact fact) {
-  if (replaying_) return;
-  Record record = fact.rank == kNoRank ? make_record(fact.kind)
-                                       : make_record(fact.kind, at(static_cast<Rank>(fact.rank)));
+  if (replaying()) return;
+  Record record = fact.rank == kNoRank
+                      ? recorder_.make(fact.kind)
+                      : recorder_.make(fact.kind, at(static_cast<Rank>(fact.rank)));
   record.reason = std::move(fact.reason);
   record.superstep = fact.superstep;
   record.predicted_us = fact.predicted_us;
@@ -581,7 +581,7 @@ std::string Job::check_switch(const Policy& policy) const {
 void Job::switch_policy(const Policy& policy) {
   if (policy.name() == policy_->name()) return;
   const std::string before = policy_->name();
-  Record record = make_record(RecordKind::kPolicySwitched);
+  Record record = recorder_.make(RecordKind::kPolicySwitched);
   record.policy = policy.name();
   commit(std::move(record));
   log(LogLevel::kInfo, "policy_switched", nullptr, {{"from", before}, {"to", policy_->name()}});

@@ -1,16 +1,15 @@
-// One training job: its workers, their requests, its policy and its history. Part of the engine,
-// which routes events here. One thread at a time.
+// One training job: answers its workers' requests, and joins its parts. The roster keeps who takes
+// part, the recorder what is written down, the policy decides who goes on, and EngineServices is
+// all that it sees of the engine, which routes events here. One thread at a time.
 //
 // Every fact that must survive a crash takes one path: a request is checked, a Record is made, and
 // apply() changes the state; recovery feeds the same records to the same apply(). What the policy
 // decides about waiting workers is not recorded: after a crash they ask again.
 #pragma once
 
-#include <map>
 #include <memory>
 #include <optional>
 #include <set>
-#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -19,6 +18,7 @@
 #include "daemon/core/engine/effects.h"
 #include "daemon/core/engine/engine_services.h"
 #include "daemon/core/engine/policy.h"
+#include "daemon/core/engine/recorder.h"
 #include "daemon/core/engine/roster.h"
 
 namespace syncd {
@@ -75,14 +75,13 @@ class Job final : public PolicyHost {
   bool restore_snapshot(const JobSnapshot& snapshot, std::string& error);
   void finish_restore();
   JobSnapshot snapshot() const;
-  void snapshot_taken() { snapshot_sequence_ = sequence_; }
-  // Records after the latest snapshot, which a restart replays.
-  std::uint64_t tail() const { return sequence_ - snapshot_sequence_; }
+  void snapshot_taken() { recorder_.snapshot_taken(); }
+  std::uint64_t tail() const { return recorder_.tail(); }
 
   // ---- views
   JobId id() const { return engine_.job(); }
-  Epoch epoch() const { return epoch_; }
-  Incarnation last_incarnation() const { return next_incarnation_ - 1; }
+  Epoch epoch() const { return recorder_.epoch(); }
+  Incarnation last_incarnation() const { return recorder_.next_incarnation() - 1; }
   const JobSpec& spec() const { return spec_; }
   JobState state() const { return roster_.state(); }
   const std::string& stop_reason() const { return stop_reason_; }
@@ -98,7 +97,7 @@ class Job final : public PolicyHost {
 
   // ---- PolicyHost
   Micros now() const override { return engine_.now(); }
-  bool replaying() const override { return replaying_; }
+  bool replaying() const override { return recorder_.replaying(); }
   const Worker& worker(Rank rank) const override { return roster_.at(rank); }
   const std::vector<Rank>& active() const override { return roster_.active(); }
   const RelativeClocks& clocks() const override { return roster_.clocks(); }
@@ -152,12 +151,7 @@ class Job final : public PolicyHost {
   void arm_liveness(Worker& worker);
 
   // job_history.cpp
-  Record make_record(RecordKind kind) const;
-  Record make_record(RecordKind kind, const Worker& worker) const;
-  void fill_record(Record& record, RecordKind kind, const Worker& worker) const;
-  void commit(Record&& record);  // numbers it, hands it to the store, applies it
-  void commit_push();            // likewise the last of the records, where it lies
-  void count_record();
+  void commit(Record&& record);      // numbers it, hands it to the store, applies it
   void apply(const Record& record);  // the one place where a recorded fact changes the state
   void apply_started(const Record& record);
   void apply_joined(const Record& record);
@@ -218,12 +212,8 @@ class Job final : public PolicyHost {
   std::unique_ptr<Policy> policy_;
   std::uint64_t barriers_before_ = 0;  // under the policies before this one
   Roster roster_;
+  Recorder recorder_;
   std::string stop_reason_;
-  Record created_record_;
-  Epoch epoch_ = 1;
-  Incarnation next_incarnation_ = 1;
-  Sequence sequence_ = 0;
-  Sequence snapshot_sequence_ = 0;
   std::uint64_t pushes_ = 0;
   std::uint32_t waiting_ = 0;
   Micros start_at_ = kNever;  // when min_workers are enough; set when the first worker is ready
@@ -231,7 +221,6 @@ class Job final : public PolicyHost {
   std::uint64_t members_version_ = 0;  // a time, so that it grows over a restart
   std::set<Rank> members_untold_;      // are to hear of the next change of membership
   JobCounters counters_;
-  bool replaying_ = false;
   Effects* effects_ = nullptr;
 };
 

@@ -1,42 +1,14 @@
 // Job: recorded facts. commit() makes them, apply() lets them change the state, replay() and the
 // snapshot bring them back after a crash. Runs on the engine's thread.
 #include <algorithm>
-#include <initializer_list>
 
 #include "daemon/core/engine/job.h"
 #include "daemon/core/engine/limits.h"
 
 namespace syncd {
 
-// ---- making records
-// -----------------------------------------------------------------------------------
-
-Record Job::make_record(RecordKind kind) const {
-  Record record;
-  record.kind = kind;
-  record.job = id();
-  record.time_us = now();
-  record.epoch = epoch_;
-  return record;
-}
-
-Record Job::make_record(RecordKind kind, const Worker& worker) const {
-  Record record;
-  fill_record(record, kind, worker);
-  return record;
-}
-
-void Job::fill_record(Record& record, RecordKind kind, const Worker& worker) const {
-  record.kind = kind;
-  record.job = id();
-  record.time_us = now();
-  record.epoch = epoch_;
-  record.rank = worker.rank;
-  record.incarnation = worker.incarnation;
-}
-
 void Job::record_creation() {
-  Record record = make_record(RecordKind::kJobCreated);
+  Record record = recorder_.make(RecordKind::kJobCreated);
   record.name = spec_.name;
   record.policy = policy_->name();
   record.expected_workers = spec_.expected_workers;
@@ -51,24 +23,7 @@ void Job::record_creation() {
 }
 
 void Job::commit(Record&& record) {
-  record.sequence = ++sequence_;
-  // The record goes out before its consequences do: applying it may make further records. A copy,
-  // because those may move the vector.
-  effects_->records.push_back(record);
-  apply(record);
-  count_record();
-}
-
-void Job::commit_push() {
-  Record& record = effects_->records.back();
-  record.sequence = ++sequence_;
-  apply_push(record);
-  count_record();
-}
-
-void Job::count_record() {
-  engine_.count_record();
-  if (tail() >= engine_.options().snapshot_every_records) engine_.request_snapshot();
+  recorder_.commit(*effects_, std::move(record), [this](const Record& made) { apply(made); });
 }
 
 // ---- applying them
@@ -79,8 +34,7 @@ void Job::apply(const Record& record) {
     case RecordKind::kNone:
       break;
     case RecordKind::kJobCreated:
-      created_record_ = record;
-      epoch_ = std::max<Epoch>(record.epoch, 1);
+      recorder_.apply_created(record);
       break;
     case RecordKind::kJobStarted:
       apply_started(record);
@@ -111,11 +65,11 @@ void Job::apply(const Record& record) {
       break;
     case RecordKind::kBarrier:
       roster_.rebase();
-      if (replaying_) policy_->on_note(*this, record);
+      if (recorder_.replaying()) policy_->on_note(*this, record);
       break;
     case RecordKind::kPlan:
     case RecordKind::kPolicyNote:
-      if (replaying_) policy_->on_note(*this, record);
+      if (recorder_.replaying()) policy_->on_note(*this, record);
       break;
   }
 }
@@ -178,8 +132,7 @@ void Job::apply_joined(const Record& record) {
   const bool forgotten = record.resumed && record.iteration > worker.answered();
   worker.pushed = std::max(worker.pushed, record.iteration);
   worker.granted = std::max(worker.granted, worker.pushed);
-  next_incarnation_ = std::max(next_incarnation_, record.incarnation + 1);
-  epoch_ = std::max(epoch_, record.epoch);
+  recorder_.apply_joined(record);
   if (new_life || fresh) {
     begin_life(worker, record.clock);
   }
@@ -232,7 +185,7 @@ void Job::apply_push(const Record& record) {
   const Clock jumped = record.iteration - worker.clock;
   // Under this policy nobody jumps: it was granted under the one before, which no record says, and
   // the switch has made that clock its base.
-  if (replaying_ && jumped > 0 && !decentralized() && !policy_->jumps()) {
+  if (recorder_.replaying() && jumped > 0 && !decentralized() && !policy_->jumps()) {
     roster_.set_clock(worker, worker.clock + jumped, worker.base + jumped);
   }
   roster_.set_clock(worker, record.clock);
@@ -286,38 +239,10 @@ void Job::apply_switched(const Record& record) {
 // ---- replay
 // -------------------------------------------------------------------------------------------------
 
-namespace {
-
-// Empty, or which of the numbers is not from `lowest` to limits::kStoredMax.
-std::string out_of_range(const char* what, std::int64_t lowest,
-                         std::initializer_list<std::int64_t> numbers) {
-  for (const std::int64_t number : numbers) {
-    if (number >= lowest && number <= limits::kStoredMax) continue;
-    return std::string(what) + " " + std::to_string(number) + " is impossible: allowed are " +
-           std::to_string(lowest) + " to " + std::to_string(limits::kStoredMax);
-  }
-  return {};
-}
-std::string wrong_time(std::initializer_list<Micros> times) {
-  return out_of_range("its time", -1, times);
-}
-std::string wrong_clock(std::initializer_list<Clock> clocks) {
-  return out_of_range("its clock", -limits::kStoredMax, clocks);
-}
-
-}  // namespace
-
-// Empty, or what makes a stored record impossible here. The store has checked that it is undamaged;
-// this guards the engine against a history that does not fit itself.
+// Empty, or what makes a stored record impossible here.
 std::string Job::check_record(const Record& record) const {
-  if (record.sequence != sequence_ + 1) {
-    return "sequence " + std::to_string(record.sequence) + " follows " + std::to_string(sequence_);
-  }
+  if (std::string wrong = recorder_.check(record); !wrong.empty()) return wrong;
   if (state() == JobState::kStopped) return "it comes after the job's end";
-  std::string wrong =
-      wrong_time({record.time_us, record.span_us, record.waited_us, record.wasted_us});
-  if (wrong.empty()) wrong = wrong_clock({record.clock, record.base, record.iteration});
-  if (!wrong.empty()) return wrong;
   switch (record.kind) {
     case RecordKind::kNone:
       return "it has no kind";
@@ -358,22 +283,14 @@ bool Job::replay(const Record& record, std::string& error) {
             std::to_string(record.sequence) + " (" + to_string(record.kind) + "): " + error;
     return false;
   }
-  replaying_ = true;
-  sequence_ = record.sequence;
-  engine_.replay_time(record.time_us);
-  apply(record);
-  replaying_ = false;
+  recorder_.replay(record, [this](const Record& stored) { apply(stored); });
   return true;
 }
 
 JobSnapshot Job::snapshot() const {
   JobSnapshot out;
-  out.created = created_record_;
-  out.sequence = sequence_;
-  out.time_us = now();
+  recorder_.save(out);
   out.state = state();
-  out.epoch = epoch_;
-  out.next_incarnation = next_incarnation_;
   out.pushes = pushes_;
   roster_.each([&](const Worker& w) {
     out.highest_clock = std::max(out.highest_clock, w.clock);
@@ -389,38 +306,17 @@ JobSnapshot Job::snapshot() const {
 }
 
 bool Job::restore_snapshot(const JobSnapshot& snapshot, std::string& error) {
-  if (const std::string wrong = wrong_time({snapshot.time_us}); !wrong.empty()) {
-    error = "its snapshot: " + wrong;
-    return false;
-  }
-  replaying_ = true;
-  created_record_ = snapshot.created;
-  sequence_ = snapshot_sequence_ = snapshot.sequence;
-  engine_.replay_time(snapshot.time_us);
+  error = recorder_.restore(snapshot);
+  if (!error.empty()) return false;
   roster_.restore(snapshot.state);
-  epoch_ = snapshot.epoch;
-  next_incarnation_ = snapshot.next_incarnation;
   pushes_ = snapshot.pushes;
   stop_reason_ = snapshot.stop_reason;
   for (const WorkerSnapshot& stored : snapshot.workers) {
-    if (stored.rank >= limits::kWorkersPerJobMax) {
-      error = "its snapshot has an impossible rank " + std::to_string(stored.rank);
-      return false;
-    }
-    if (find(stored.rank) != nullptr) {
+    error = Recorder::check(stored);
+    if (error.empty() && find(stored.rank) != nullptr) {
       error = "its snapshot has rank " + std::to_string(stored.rank) + " twice";
-      return false;
     }
-    std::string wrong = wrong_time(
-        {stored.last_push_us, stored.previous_push_us, stored.phase_us, stored.phase_lease_us});
-    if (wrong.empty()) {
-      wrong = wrong_clock(
-          {stored.clock, stored.base, stored.granted, stored.pushed, stored.late, stored.entered});
-    }
-    if (!wrong.empty()) {
-      error = "its snapshot of worker " + std::to_string(stored.rank) + ": " + wrong;
-      return false;
-    }
+    if (!error.empty()) return false;
     Worker& worker = roster_.restore(stored);
     engine_.count_worker();
     worker.phase = worker.leased_phase;
@@ -428,7 +324,6 @@ bool Job::restore_snapshot(const JobSnapshot& snapshot, std::string& error) {
   }
   const bool loaded = policy_->load(snapshot.policy_state);
   if (!loaded) error = "its snapshot's policy state does not fit policy '" + policy_->name() + "'";
-  replaying_ = false;
   return loaded;
 }
 

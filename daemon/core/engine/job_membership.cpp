@@ -96,14 +96,14 @@ bool Job::refuses(const Caller& caller, const wire::Join& join) {
 
 // A worker of an earlier job by this name, or of a later one than this daemon's store knows.
 bool Job::refuses_epoch(const Caller& caller, const wire::Join& join) {
-  if (join.incarnation == 0 || join.epoch == 0 || join.epoch == epoch_) return false;
+  if (join.incarnation == 0 || join.epoch == 0 || join.epoch == epoch()) return false;
   // To a job that nobody has joined yet, it brings the epoch that the store has lost.
-  if (join.epoch > epoch_ && roster_.known() == 0) return false;
+  if (join.epoch > epoch() && roster_.known() == 0) return false;
   std::string text = "worker '" + join.name + "' is of epoch " + std::to_string(join.epoch) +
-                     " of job '" + spec_.name + "', which is in epoch " + std::to_string(epoch_) +
+                     " of job '" + spec_.name + "', which is in epoch " + std::to_string(epoch()) +
                      " (#" + std::to_string(id()) + ")";
-  text += join.epoch < epoch_ ? ": the job that it was in has ended"
-                              : ": this daemon has not the history of the job that it was in";
+  text += join.epoch < epoch() ? ": the job that it was in has ended"
+                               : ": this daemon has not the history of the job that it was in";
   refuse(caller, Status::kFenced, text + "; a new process may join this one");
   return true;
 }
@@ -231,7 +231,7 @@ bool Job::resume(const Caller& caller, const wire::Join& join, Worker& worker) {
   if (!worker.leased()) set_phase(worker, join.phase, join.phase_left_us);
   members_untold_.erase(worker.rank);
   if (news) {
-    Record record = make_record(RecordKind::kWorkerJoined, worker);
+    Record record = recorder_.make(RecordKind::kWorkerJoined, worker);
     record.name = worker.name;
     record.host = worker.host;
     record.data = join.data;
@@ -312,11 +312,11 @@ void Job::enter_anew(const Caller& caller, const wire::Join& join, Rank rank) {
     const bool returns = same || (join.incarnation != 0 && join.granted != kNoIteration);
     std::tie(clock, base) = entry_clocks(own, same ? known->base : Clock{0}, returns);
   }
-  Record record = make_record(RecordKind::kWorkerJoined);
+  Record record = recorder_.make(RecordKind::kWorkerJoined);
   record.rank = rank;
-  record.epoch = std::max(epoch_, join.epoch);  // refuses_epoch() has looked at it
+  record.epoch = std::max(epoch(), join.epoch);  // refuses_epoch() has looked at it
   // A client may remember a later life than the store does, if its last commits were lost.
-  record.incarnation = std::max(next_incarnation_, join.incarnation + 1);
+  record.incarnation = std::max(recorder_.next_incarnation(), join.incarnation + 1);
   record.name = join.name;
   record.host = join.host;
   record.data = join.data;
@@ -387,7 +387,7 @@ void Job::maybe_start() {
 
 // With all members but those of `left_out`, who enter later, when they ask to begin.
 void Job::start(std::vector<std::int64_t> left_out) {
-  Record record = make_record(RecordKind::kJobStarted);
+  Record record = recorder_.make(RecordKind::kJobStarted);
   record.expected_workers = roster_.members() - static_cast<std::uint32_t>(left_out.size());
   record.values = std::move(left_out);
   engine_.cancel_timer(kNoRank, kTimerStart);
@@ -399,7 +399,7 @@ void Job::start(std::vector<std::int64_t> left_out) {
 
 // A member that was not ready when the job had to start enters now.
 void Job::admit(Worker& worker) {
-  Record record = make_record(RecordKind::kWorkerJoined, worker);
+  Record record = recorder_.make(RecordKind::kWorkerJoined, worker);
   record.name = worker.name;
   record.host = worker.host;
   record.data = worker.data;
@@ -477,7 +477,7 @@ void Job::leave(const Caller& caller, const wire::Leave& leave) {
   }
   reply(caller, wire::Ok{}, true);
   ++counters_.left;
-  commit(make_record(RecordKind::kWorkerLeft, *worker));
+  commit(recorder_.make(RecordKind::kWorkerLeft, *worker));
   log(LogLevel::kInfo, "worker_left", worker,
       {{"clock", std::to_string(worker->clock)}, {"members", std::to_string(roster_.members())}});
   finish_if_over();
@@ -496,7 +496,7 @@ void Job::lose(Worker& worker, const std::string& reason) {
     refuse(worker.waiting->caller, Status::kFenced, "declared lost: " + reason);
     withdraw(worker);
   }
-  Record record = make_record(RecordKind::kWorkerLost, worker);
+  Record record = recorder_.make(RecordKind::kWorkerLost, worker);
   record.reason = reason;
   ++counters_.lost;
   commit(std::move(record));
@@ -568,7 +568,7 @@ void Job::manage(const Caller& caller, const wire::ManageWorkerRequest& request)
         return;
       }
       reply(caller, wire::Ok{}, true);
-      Record record = make_record(RecordKind::kWorkerLeased, *worker);
+      Record record = recorder_.make(RecordKind::kWorkerLeased, *worker);
       record.name = request.text;
       record.span_us = request.lease_us;
       commit(std::move(record));
@@ -594,7 +594,7 @@ void Job::drain(Worker& worker, const std::string& reason) {
     drain_out(worker, reason);
     return;
   }
-  Record record = make_record(RecordKind::kWorkerDraining, worker);
+  Record record = recorder_.make(RecordKind::kWorkerDraining, worker);
   record.reason = reason;
   commit(std::move(record));
   log(LogLevel::kInfo, "worker_draining", &worker,
@@ -609,7 +609,7 @@ void Job::drain_out(Worker& worker, const std::string& reason) {
           true);
     withdraw(worker);
   }
-  Record record = make_record(RecordKind::kWorkerLeft, worker);
+  Record record = recorder_.make(RecordKind::kWorkerLeft, worker);
   record.reason = reason;
   commit(std::move(record));
   log(LogLevel::kInfo, "worker_left", &worker,
@@ -631,7 +631,7 @@ void Job::stop(const std::string& reason) {
       withdraw(worker);
     }
   });
-  Record record = make_record(RecordKind::kJobStopped);
+  Record record = recorder_.make(RecordKind::kJobStopped);
   record.reason = reason;
   commit(std::move(record));
   for (const Rank rank : members) {

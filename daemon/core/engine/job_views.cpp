@@ -96,7 +96,7 @@ JobFigures Job::figures() const {
   out.name = spec_.name;
   out.policy = policy_->name();
   out.state = state();
-  out.epoch = epoch_;
+  out.epoch = epoch();
   out.expected = spec_.expected_workers;
   // Those of a stopped job take part in nothing any more.
   if (state() != JobState::kStopped) {
@@ -127,7 +127,7 @@ wire::JobStatus Job::status() const {
   out.name = spec_.name;
   out.policy = policy_->name();
   out.state = to_string(state());
-  out.epoch = epoch_;
+  out.epoch = epoch();
   out.expected_workers = spec_.expected_workers;
   // Those of a stopped job have not left, but take part in nothing any more.
   if (state() == JobState::kRunning)
@@ -140,7 +140,7 @@ wire::JobStatus Job::status() const {
   }
   out.pushes = pushes_;
   out.waiting = waiting_;
-  out.created_us = created_record_.time_us;
+  out.created_us = recorder_.creation().time_us;
   if (state() == JobState::kWaiting) {
     out.note = "waiting for " + std::to_string(roster_.missing().count()) + " of " +
                std::to_string(spec_.expected_workers) + ": " + missing().text();
