@@ -97,12 +97,15 @@ std::string job_name_too_long(const std::string& job) {
   return check_length("the job's name", job, limits::kJobNameBytesMax);
 }
 
-Engine::Engine(EngineOptions options) : options_(std::move(options)) {}
+Engine::Engine(EngineOptions options) {
+  state_.options = std::move(options);
+  state_.has_room_for_worker = [this] { return has_room_for_worker(); };
+}
 Engine::~Engine() = default;
 
 void Engine::step(Event event, Micros now, Effects& effects) {
   effects.clear();
-  now_ = std::max(now_, now);
+  state_.now = std::max(state_.now, now);
   std::visit(
       [&](auto& e) {
         using T = std::decay_t<decltype(e)>;
@@ -116,8 +119,7 @@ void Engine::step(Event event, Micros now, Effects& effects) {
           Bound bound(*it->second, effects);
           it->second->plan_ready(e);
         } else if constexpr (std::is_same_v<T, StoreState>) {
-          store_writable_ = e.writable;
-          store_reason_ = std::move(e.reason);
+          state_.store = std::move(e);
         } else if constexpr (std::is_same_v<T, Shutdown>) {
           shutting_down_ = true;
           for (auto& [id, job] : jobs_) {
@@ -134,7 +136,7 @@ template <class Body>
 void Engine::step_by(void (Job::*method)(const Caller&, const Body&), const Caller& caller,
                      const Body& body, Micros now, Effects& effects) {
   effects.clear();
-  now_ = std::max(now_, now);
+  state_.now = std::max(state_.now, now);
   if (shutting_down_) {
     refuse_as_shutting_down(caller, effects);
   } else {
@@ -153,9 +155,9 @@ void Engine::begin(const Caller& caller, const wire::Begin& begin, Micros now, E
 
 void Engine::tick(Micros now, Effects& effects, std::size_t timers_max) {
   effects.clear();
-  now_ = std::max(now_, now);
+  state_.now = std::max(state_.now, now);
   TimerKey key;
-  for (; timers_max > 0 && timers_.pop(now_, key); --timers_max) {
+  for (; timers_max > 0 && state_.timers.pop(state_.now, key); --timers_max) {
     const auto it = jobs_.find(key.job);
     if (it == jobs_.end()) continue;
     Bound bound(*it->second, effects);
@@ -165,18 +167,20 @@ void Engine::tick(Micros now, Effects& effects, std::size_t timers_max) {
 }
 
 void Engine::finish(Effects& effects) {
-  std::sort(touched_.begin(), touched_.end());
-  touched_.erase(std::unique(touched_.begin(), touched_.end()), touched_.end());
-  for (const JobId id : touched_) {
+  std::sort(state_.touched.begin(), state_.touched.end());
+  state_.touched.erase(std::unique(state_.touched.begin(), state_.touched.end()),
+                       state_.touched.end());
+  for (const JobId id : state_.touched) {
     take_snapshot(*jobs_.at(id), effects);
   }
-  touched_.clear();
-  if (tails_ > limits::kReplayFactor * options_.snapshot_every_records) shorten_tails(effects);
+  state_.touched.clear();
+  if (state_.tails > limits::kReplayFactor * state_.options.snapshot_every_records)
+    shorten_tails(effects);
 }
 
 void Engine::take_snapshot(Job& job, Effects& effects) {
   effects.snapshots.push_back(job.snapshot());
-  tails_ -= job.tail();
+  state_.tails -= job.tail();
   job.snapshot_taken();
 }
 
@@ -190,7 +194,7 @@ void Engine::take_snapshots(std::span<const JobId> jobs, Effects& effects) {
 
 // O(jobs), and seldom: it takes away more than so many mean tails.
 void Engine::shorten_tails(Effects& effects) {
-  const std::uint64_t mean = std::max<std::uint64_t>(tails_ / jobs_.size(), 1);
+  const std::uint64_t mean = std::max<std::uint64_t>(state_.tails / jobs_.size(), 1);
   auto it = jobs_.upper_bound(shortened_);
   int taken = 0;
   std::uint32_t workers = 0;
@@ -273,8 +277,8 @@ Job* Engine::job_of(const Caller& caller, const wire::WorkerRef& worker, Effects
 }
 
 bool Engine::store_refuses(const Caller& caller, Effects& effects) const {
-  if (store_writable_) return false;
-  refuse(caller, Status::kStore, "the daemon cannot write its history now: " + store_reason_,
+  if (state_.store.writable) return false;
+  refuse(caller, Status::kStore, "the daemon cannot write its history now: " + state_.store.reason,
          effects);
   return true;
 }
@@ -288,11 +292,11 @@ bool Engine::makes_job(const wire::Join& join) const {
 const std::string* Engine::policy_to_make(const wire::Join& join) const {
   // What the configuration declares has its file with it.
   if (!makes_job(join) || declared_.contains(join.job)) return nullptr;
-  return join.policy.empty() ? &options_.defaults.policy : &join.policy;
+  return join.policy.empty() ? &state_.options.defaults.policy : &join.policy;
 }
 
 const std::string* Engine::policy_to_make(const wire::CreateJobRequest& create) const {
-  return create.policy.empty() ? &options_.defaults.policy : &create.policy;
+  return create.policy.empty() ? &state_.options.defaults.policy : &create.policy;
 }
 
 void Engine::on_join(Request& request, wire::Join& join, Effects& effects) {
@@ -315,7 +319,7 @@ void Engine::on_join(Request& request, wire::Join& join, Effects& effects) {
   if (!wrong.empty()) return refuse(caller, Status::kInvalid, std::move(wrong), effects);
   if (makes_job(join)) {
     const auto declared = declared_.find(join.job);
-    if (declared == declared_.end() && !options_.auto_create) {
+    if (declared == declared_.end() && !state_.options.auto_create) {
       const std::string why = job == nullptr ? "there is no job '" + join.job + "'"
                                              : "job '" + join.job + "' has ended";
       return refuse(caller, Status::kUnknownJob,
@@ -324,7 +328,7 @@ void Engine::on_join(Request& request, wire::Join& join, Effects& effects) {
                         "(syncctl job create)",
                     effects);
     }
-    JobSpec spec = options_.defaults;
+    JobSpec spec = state_.options.defaults;
     if (declared != declared_.end()) {
       spec = declared->second;
     } else {
@@ -340,13 +344,14 @@ void Engine::on_join(Request& request, wire::Join& join, Effects& effects) {
       return refuse(caller, Status::kLimit, std::move(error), effects);
     }
     if (!has_room_for_worker()) {
-      return refuse(caller, Status::kLimit, no_room_for_worker(), effects);
+      return refuse(caller, Status::kLimit, EngineServices(state_, 0).no_room_for_worker(),
+                    effects);
     }
     if (store_refuses(caller, effects)) return;
     std::string error;
     {
       // A join that its own job would refuse makes none.
-      Job trial(*this, 0, spec, make_policy(spec.policy, error, spec.graph_file));
+      Job trial(EngineServices(state_, 0), spec, make_policy(spec.policy, error, spec.graph_file));
       Bound bound(trial, effects);
       if (trial.refuses(caller, join)) return;
     }
@@ -361,16 +366,17 @@ void Engine::on_join(Request& request, wire::Join& join, Effects& effects) {
 // For a job that is valid.
 std::string Engine::too_large(const JobSpec& spec) const {
   const std::string job = "job '" + spec.name + "' is to have ";
-  if (spec.expected_workers > options_.workers_per_job_max) {
+  if (spec.expected_workers > state_.options.workers_per_job_max) {
     return job + std::to_string(spec.expected_workers) + " workers: this daemon allows " +
-           std::to_string(options_.workers_per_job_max) + " per job (limits.workers_per_job_max)";
+           std::to_string(state_.options.workers_per_job_max) +
+           " per job (limits.workers_per_job_max)";
   }
   std::string error;
   const auto policy = make_policy(spec.policy, error, spec.graph_file);
   const std::size_t edges = policy->dense_edges(spec.expected_workers, nullptr);
-  if (edges <= options_.graph_edges_max) return {};
+  if (edges <= state_.options.graph_edges_max) return {};
   return job + "a graph of " + std::to_string(edges) + " edges: this daemon allows " +
-         std::to_string(options_.graph_edges_max) +
+         std::to_string(state_.options.graph_edges_max) +
          " (limits.graph_edges_max); a sparse graph such as root_expander carries more workers";
 }
 
@@ -386,8 +392,8 @@ Job* Engine::create_job(const JobSpec& spec, Effects& effects, std::string& erro
   const auto named = by_name_.find(spec.name);
   const Epoch last = named == by_name_.end() ? epoch_forgotten_ : jobs_.at(named->second)->epoch();
   const JobId id = next_job_++;
-  auto job =
-      std::make_unique<Job>(*this, id, spec, std::move(policy), std::max(last + 1, epoch_least));
+  auto job = std::make_unique<Job>(EngineServices(state_, id), spec, std::move(policy),
+                                   std::max(last + 1, epoch_least));
   Job* raw = job.get();
   jobs_[id] = std::move(job);
   by_name_[spec.name] = id;
@@ -405,16 +411,12 @@ bool Engine::forget_oldest_stopped() {
 }
 
 bool Engine::has_room_for_worker() {
-  for (auto it = jobs_.begin(); workers_ >= options_.workers_max && it != jobs_.end();) {
+  for (auto it = jobs_.begin();
+       state_.workers >= state_.options.workers_max && it != jobs_.end();) {
     const auto& [id, job] = *it++;
     if (job->workers_known() > 0) forget(id);  // if it has ended
   }
-  return workers_ < options_.workers_max;
-}
-
-std::string Engine::no_room_for_worker() const {
-  return "this daemon knows " + std::to_string(workers_) +
-         " workers of all jobs already, the most allowed: a job must end first";
+  return state_.workers < state_.options.workers_max;
 }
 
 bool Engine::forget(JobId stopped) {
@@ -423,8 +425,8 @@ bool Engine::forget(JobId stopped) {
   const auto named = by_name_.find(it->second->spec().name);
   if (named != by_name_.end() && named->second == it->first) by_name_.erase(named);
   forget_epochs(it->second->epoch());
-  tails_ -= it->second->tail();
-  workers_ -= it->second->workers_known();
+  state_.tails -= it->second->tail();
+  state_.workers -= it->second->workers_known();
   jobs_.erase(it);
   last_job_ = nullptr;
   return true;
@@ -432,7 +434,7 @@ bool Engine::forget(JobId stopped) {
 
 bool Engine::declare_job(const JobSpec& spec, Micros now, Effects& effects, std::string& error) {
   effects.clear();
-  now_ = std::max(now_, now);
+  state_.now = std::max(state_.now, now);
   error = validate(spec);
   if (!error.empty()) return false;
   declared_[spec.name] = spec;
@@ -446,7 +448,7 @@ bool Engine::declare_job(const JobSpec& spec, Micros now, Effects& effects, std:
 void Engine::on_create(Request& request, wire::CreateJobRequest& create, Effects& effects) {
   const Caller& caller = request.caller;
   if (refuses_name(caller, create.name, effects)) return;
-  JobSpec spec = options_.defaults;
+  JobSpec spec = state_.options.defaults;
   spec.name = create.name;
   spec.graph_file = std::move(request.graph_file);
   if (!create.policy.empty()) spec.policy = create.policy;
@@ -573,9 +575,9 @@ void Engine::on_workers(const Caller& caller, const wire::WorkersRequest& reques
   if (id == 0) return;
   const Job& job = *jobs_.at(id);
   wire::WorkersReply reply;
-  reply.now_us = now_;
+  reply.now_us = state_.now;
   std::size_t bytes = 0;
-  job.walk_workers(request.first_rank, [&](const Worker& worker) {
+  job.roster().walk(request.first_rank, [&](const Worker& worker) {
     wire::WorkerStatus status = job.worker_status(worker);
     if (request.with_data) status.data = worker.data;
     bytes += 240 + status.name.size() + status.host.size() + status.reason.size() +
@@ -634,8 +636,8 @@ std::vector<JobId> Engine::job_ids() const {
 
 EngineStats Engine::stats() const {
   EngineStats stats;
-  stats.pushes = pushes_;
-  stats.grants = grants_;
+  stats.pushes = state_.pushes;
+  stats.grants = state_.grants;
   for (const auto& [id, job] : jobs_) {
     if (job->state() == JobState::kStopped) continue;
     ++stats.jobs;
@@ -652,24 +654,16 @@ std::uint64_t Engine::barriers(JobId job) const {
 // ---- connections
 // ------------------------------------------------------------------------------------------
 
-// The worker has left, or is lost: what becomes of the connection does not concern it any more.
-void Engine::detach(ConnectionId connection, JobId job, Rank rank) {
-  const auto it = connections_.find(connection);
-  if (it == connections_.end()) return;
-  it->second.erase({job, rank});
-  if (it->second.empty()) connections_.erase(it);
-}
-
 void Engine::on_disconnected(const Disconnected& event, Effects& effects) {
-  const auto it = connections_.find(event.connection);
-  if (it == connections_.end()) return;
+  const auto it = state_.connections.find(event.connection);
+  if (it == state_.connections.end()) return;
   std::vector<std::pair<JobId, Rank>> members;
   const auto end = it->second.size() <= limits::kWorkersAtOnce
                        ? it->second.end()
                        : std::next(it->second.begin(), limits::kWorkersAtOnce);
   members.assign(it->second.begin(), end);
   it->second.erase(it->second.begin(), end);
-  if (it->second.empty()) connections_.erase(it);
+  if (it->second.empty()) state_.connections.erase(it);
   for (const auto& [id, rank] : members) {
     const auto job = jobs_.find(id);
     if (job == jobs_.end()) continue;  // stopped, and forgotten since
@@ -713,7 +707,7 @@ bool Engine::restore(const JobSnapshot* snapshot, std::span<const Record> record
     error = called + ": " + error;
     return false;
   }
-  auto job = std::make_unique<Job>(*this, created->job, spec, std::move(policy));
+  auto job = std::make_unique<Job>(EngineServices(state_, created->job), spec, std::move(policy));
   const auto replay = [&] {
     if (snapshot != nullptr && !job->restore_snapshot(*snapshot, error)) {
       error = called + ": " + error;
@@ -724,9 +718,9 @@ bool Engine::restore(const JobSnapshot* snapshot, std::span<const Record> record
   };
   // What it has timed, it timed at its own records' times, which may be before those of the job
   // that was restored last.
-  const Micros latest = std::exchange(now_, 0);
+  const Micros latest = std::exchange(state_.now, 0);
   const bool replayed = replay();
-  now_ = std::max(now_, latest);
+  state_.now = std::max(state_.now, latest);
   if (!replayed) return false;
   // As when a job is created. Should all of them still go on, none may be dropped.
   if (jobs_.size() >= limits::kJobsMax) forget_oldest_stopped();
@@ -737,11 +731,11 @@ bool Engine::restore(const JobSnapshot* snapshot, std::span<const Record> record
 }
 
 void Engine::finish_restore(Micros now) {
-  now_ = std::max(now_, now);
-  tails_ = 0;
+  state_.now = std::max(state_.now, now);
+  state_.tails = 0;
   for (auto& [id, job] : jobs_) {
     job->finish_restore();
-    tails_ += job->tail();
+    state_.tails += job->tail();
   }
 }
 

@@ -11,7 +11,6 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <set>
 #include <span>
 #include <string>
 #include <string_view>
@@ -20,27 +19,17 @@
 
 #include "daemon/core/engine/counters.h"
 #include "daemon/core/engine/effects.h"
+#include "daemon/core/engine/engine_options.h"
+#include "daemon/core/engine/engine_services.h"
 #include "daemon/core/engine/event.h"
 #include "daemon/core/engine/job_spec.h"
 #include "daemon/core/engine/limits.h"
 #include "daemon/core/engine/record.h"
-#include "daemon/core/engine/standstills.h"
-#include "daemon/core/engine/timer_queue.h"
 #include "daemon/core/engine/types.h"
 
 namespace syncd {
 
 class Job;
-
-struct EngineOptions {
-  bool auto_create = true;  // a join may create a job that does not exist
-  bool durable = true;      // told to joiners
-  JobSpec defaults;         // for jobs made by a join or a request: thresholds, policy
-  std::uint64_t snapshot_every_records = 100'000;
-  std::uint32_t workers_per_job_max = limits::kWorkersPerJobMax;  // members at once
-  std::uint32_t graph_edges_max = limits::kGraphEdgesDefault;     // of a job that is made or grows
-  std::uint32_t workers_max = limits::kWorkersPerJobMax;  // of all jobs, with those that are gone
-};
 
 struct EngineStats {
   std::uint32_t jobs = 0;     // not stopped
@@ -73,10 +62,10 @@ class Engine {
 
   // The store stood still in this time, for which no worker of any job is late or given up. Spells
   // come in their order; a timer goes by those that are known when it fires.
-  void store_stood(Micros from, Micros to) { standstills_.add(from, to); }
+  void store_stood(Micros from, Micros to) { state_.standstills.add(from, to); }
 
   // When tick() must be called next; kNever: no timer is set.
-  Micros next_deadline() const { return timers_.next(); }
+  Micros next_deadline() const { return state_.timers.next(); }
 
   // The policy of the job that this request would make; null: it makes none. Whoever brings the
   // request reads the file that the policy names, if it names one, before the step.
@@ -119,7 +108,9 @@ class Engine {
   void forget_epochs(Epoch epoch) { epoch_forgotten_ = std::max(epoch_forgotten_, epoch); }
   // Whether workers speak over this connection; of one that has ended, that the step which was told
   // so has left some for another one of the same event.
-  bool has_workers(ConnectionId connection) const { return connections_.contains(connection); }
+  bool has_workers(ConnectionId connection) const {
+    return state_.connections.contains(connection);
+  }
   // Whether the job is there and not stopped.
   bool goes_on(JobId job) const;
   bool knows(JobId job) const { return jobs_.contains(job); }
@@ -134,11 +125,10 @@ class Engine {
   // under those since then. 0: unknown job.
   std::uint64_t barriers(JobId job) const;
   // For jobs made and workers joined from now on; the same times as ever.
-  void set_options(EngineOptions options) { options_ = std::move(options); }
-  Micros last_time() const { return now_; }  // the latest time seen, also in restored records
+  void set_options(EngineOptions options) { state_.options = std::move(options); }
+  Micros last_time() const { return state_.now; }  // the latest time seen, also in restored records
 
  private:
-  friend class Job;
   void handle(Request& request, Effects& effects);
   template <class Body>
   void route(void (Job::*method)(const Caller&, const Body&), const Caller& caller,
@@ -154,7 +144,6 @@ class Engine {
   std::string too_large(const JobSpec& spec) const;
   void on_workers(const Caller& caller, const wire::WorkersRequest& request,
                   Effects& effects) const;
-  void detach(ConnectionId connection, JobId job, Rank rank);
   void on_disconnected(const Disconnected& event, Effects& effects);
   // Its epoch is the one after that of the last job by its name, and `epoch_least` at least.
   Job* create_job(const JobSpec& spec, Effects& effects, std::string& error, Epoch epoch_least = 1);
@@ -162,23 +151,19 @@ class Engine {
   bool forget_oldest_stopped();
   // False: there are as many workers as are allowed, and no job that has ended can be forgotten.
   bool has_room_for_worker();
-  std::string no_room_for_worker() const;
   Job* job_of(const Caller& caller, const wire::WorkerRef& worker, Effects& effects);
   bool store_refuses(const Caller& caller, Effects& effects) const;
   // The job of this name; 0 if there is none, which the caller has then been told.
   JobId named(const Caller& caller, const std::string& name, Effects& effects) const;
   bool must_finish() const {
-    return !touched_.empty() || tails_ > limits::kReplayFactor * options_.snapshot_every_records;
+    return !state_.touched.empty() ||
+           state_.tails > limits::kReplayFactor * state_.options.snapshot_every_records;
   }
   void finish(Effects& effects);
   void take_snapshot(Job& job, Effects& effects);
   void shorten_tails(Effects& effects);
 
-  EngineOptions options_;
-  Micros now_ = 0;
-  bool store_writable_ = true;
-  std::string store_reason_;
-  Standstills standstills_;
+  EngineState state_;
   bool shutting_down_ = false;
   std::map<JobId, std::unique_ptr<Job>> jobs_;
   JobId next_job_ = 1;
@@ -188,16 +173,7 @@ class Engine {
   std::map<std::string, JobId, std::less<>> by_name_;  // of several by one name, the latest
   Epoch epoch_forgotten_ = 0;  // the highest of a job that is forgotten: no new one is below it
   std::map<std::string, JobSpec, std::less<>> declared_;  // by the configuration
-  std::uint64_t tails_ = 0;  // records after the latest snapshots of all jobs
-  JobId shortened_ = 0;      // where the search for long tails goes on
-  // Which workers speak over which connection, so that a cut finds them in O(log n) each.
-  // A worker that has gone on elsewhere may still be named here.
-  std::map<ConnectionId, std::set<std::pair<JobId, Rank>>> connections_;
-  TimerQueue timers_;
-  std::uint64_t pushes_ = 0;
-  std::uint64_t grants_ = 0;
-  std::uint64_t workers_ = 0;   // of all jobs, with those that are gone
-  std::vector<JobId> touched_;  // jobs whose snapshot may be due after this event
+  JobId shortened_ = 0;                                   // where the search for long tails goes on
 };
 
 }  // namespace syncd

@@ -7,23 +7,18 @@
 #include <cstdlib>
 
 namespace syncd {
-Job::Job(Engine& engine, JobId id, JobSpec spec, std::unique_ptr<Policy> policy, Epoch epoch)
+Job::Job(EngineServices engine, JobSpec spec, std::unique_ptr<Policy> policy, Epoch epoch)
     : engine_(engine),
-      id_(id),
       spec_(std::move(spec)),
       policy_(std::move(policy)),
-      epoch_(epoch),
-      missing_(spec_.expected_workers) {}
-
-Micros Job::now() const {
-  return engine_.now_;
-}
+      roster_(spec_.expected_workers),
+      recorder_(engine, epoch) {}
 
 // ---- small shared parts
 // ---------------------------------------------------------------------------
 
 wire::WorkerRef Job::ref(const Worker& worker) const {
-  return {id_, worker.rank, epoch_, worker.incarnation};
+  return {id(), worker.rank, epoch(), worker.incarnation};
 }
 
 // What the process hears that an operator sent away: whoever was drained has done its part.
@@ -59,9 +54,9 @@ void Job::log(LogLevel level, std::string event, const Worker* worker,
 }
 
 bool Job::store_refuses(const Caller& caller) {
-  if (engine_.store_writable_) return false;
-  refuse(caller, Status::kStore,
-         "the daemon cannot write its history now: " + engine_.store_reason_);
+  const std::string* why = engine_.store_refusal();
+  if (why == nullptr) return false;
+  refuse(caller, Status::kStore, "the daemon cannot write its history now: " + *why);
   return true;
 }
 
@@ -72,10 +67,10 @@ Worker* Job::check(const Caller& caller, const wire::WorkerRef& ref) {
            "job '" + spec_.name + "' has no worker " + std::to_string(ref.rank));
     return nullptr;
   }
-  if (ref.epoch != epoch_) {
+  if (ref.epoch != epoch()) {
     refuse(caller, Status::kFenced,
            "the request is of epoch " + std::to_string(ref.epoch) + " of job '" + spec_.name +
-               "', which is in epoch " + std::to_string(epoch_) + ": join again");
+               "', which is in epoch " + std::to_string(epoch()) + ": join again");
     return nullptr;
   }
   std::string why;
@@ -127,7 +122,7 @@ void Job::begin(const Caller& caller, const wire::Begin& begin) {
   Worker* worker = check(caller, begin.worker);
   if (worker == nullptr) return;
   const Iteration k = begin.iteration;
-  if (state_ == JobState::kStopped) {
+  if (state() == JobState::kStopped) {
     reply(caller, wire::Granted{k, wire::kStepStop, 0});
     return;
   }
@@ -172,10 +167,9 @@ void Job::begin(const Caller& caller, const wire::Begin& begin) {
 
 void Job::wait_in_begin(Worker& worker, const Caller& caller, Iteration iteration) {
   if (!stand(worker, caller, iteration, Call::kBegin)) return;
-  if (state_ == JobState::kWaiting) {
+  if (state() == JobState::kWaiting) {
     if (worker.state == WorkerState::kRegistered) {
-      worker.state = WorkerState::kReady;
-      missing_.ready(worker.rank);
+      roster_.set_ready(worker, true);
     }
     maybe_start();
     return;
@@ -215,12 +209,11 @@ void Job::withdraw(Worker& worker) {
   if (!worker.waiting) return;
   worker.waiting.reset();
   --waiting_;
-  if (state_ == JobState::kWaiting && worker.state == WorkerState::kReady) {
-    worker.state = WorkerState::kRegistered;
-    missing_.unready(worker.rank);
-    if (missing_.ready() == 0) {
+  if (state() == JobState::kWaiting && worker.state == WorkerState::kReady) {
+    roster_.set_ready(worker, false);
+    if (roster_.missing().ready() == 0) {
       start_at_ = kNever;
-      engine_.timers_.cancel({id_, kNoRank, kTimerStart});
+      engine_.cancel_timer(kNoRank, kTimerStart);
     }
   }
   if (worker.active()) policy_->on_cancel(*this, worker.rank);
@@ -254,15 +247,16 @@ void Job::grant(Rank rank, const Grant& grant) {
     worker.before_jump = waiting.iteration - 1;
     worker.after_jump = iteration;
   }
-  if (decentralized()) set_clock(worker, iteration);
+  if (decentralized()) roster_.set_clock(worker, iteration);
   worker.granted = iteration;
   worker.asked = waiting.iteration;
   worker.granted_at = now();
   worker.waited_us = now() - waiting.since;
   worker.last_grant.iteration = iteration;
   worker.last_grant.flags = flags;
-  worker.last_grant.staleness = grant.staleness.value_or(worker.relative() - clocks_.min());
-  ++engine_.grants_;
+  worker.last_grant.staleness =
+      grant.staleness.value_or(worker.relative() - roster_.clocks().min());
+  engine_.count_grant();
   ++counters_.grants;
   counters_.begin_wait.add(worker.waited_us);
   if ((flags & wire::kStepBarrier) != 0) counters_.barrier_wait.add(worker.waited_us);
@@ -291,7 +285,7 @@ void Job::push(const Caller& caller, const wire::Push& push) {
     reply(caller, wire::Pushed{k, late, true}, true);
     return;
   }
-  if (state_ == JobState::kStopped) {
+  if (state() == JobState::kStopped) {
     refuse(caller, Status::kStopped, "job '" + spec_.name + "' has ended: " + stop_reason_);
     return;
   }
@@ -323,8 +317,7 @@ void Job::push(const Caller& caller, const wire::Push& push) {
   if (!decentralized() && k < worker->clock) {
     verdict = {true, std::max(worker->clock, verdict.late ? verdict.clock : worker->clock)};
   }
-  Record& record = effects_->records.emplace_back();
-  fill_record(record, RecordKind::kPush, *worker);
+  Record& record = recorder_.append(*effects_, RecordKind::kPush, *worker);
   record.iteration = k;
   record.late = verdict.late;
   record.clock = verdict.clock;
@@ -342,9 +335,9 @@ void Job::push(const Caller& caller, const wire::Push& push) {
     worker->after_jump = verdict.clock;
     ++counters_.late;
   }
-  ++engine_.pushes_;
+  engine_.count_push();
   reply(caller, wire::Pushed{k, verdict.late, false}, true);
-  commit_push();
+  recorder_.commit_last(*effects_, [this](const Record& made) { apply_push(made); });
   // A decentralized worker still collects what it was sent, and its slots must stay as they are.
   if (worker->state == WorkerState::kDraining && !decentralized()) {
     drain_out(*worker, worker->dismissal);
@@ -364,15 +357,9 @@ std::uint64_t Job::pushes_by_others_since_pull(Rank rank) const {
   return pushes_ - worker.own_pushes - worker.others_at_pull;
 }
 
-Clock Job::highest_relative() const {
-  Clock highest = 0;
-  each_worker([&](const Worker& worker) { highest = std::max(highest, worker.relative()); });
-  return highest;
-}
-
 void Job::advance(Rank rank, Clock clock) {
   Worker& worker = at(rank);
-  if (clock > worker.clock) set_clock(worker, clock);
+  if (clock > worker.clock) roster_.set_clock(worker, clock);
 }
 
 bool Job::resync(Rank rank) {
@@ -389,7 +376,7 @@ void Job::restarted(const Caller& caller, const wire::Restarted& request) {
   Worker* worker = check(caller, request.worker);
   if (worker == nullptr) return;
   const Iteration k = request.iteration;
-  if (state_ == JobState::kStopped) {
+  if (state() == JobState::kStopped) {
     refuse(caller, Status::kStopped, "job '" + spec_.name + "' has ended: " + stop_reason_);
     return;
   }
@@ -427,7 +414,7 @@ Worker* Job::check_peer_call(const Caller& caller, const wire::WorkerRef& ref, c
   const auto about = [&] {
     return std::string(call) + "(" + std::to_string(iteration) + ") of " + called(*worker) + ": ";
   };
-  if (state_ == JobState::kStopped) {
+  if (state() == JobState::kStopped) {
     refuse(caller, Status::kStopped, "job '" + spec_.name + "' has ended: " + stop_reason_);
   } else if (!decentralized()) {
     refuse(caller, Status::kUnsupported,
@@ -529,25 +516,26 @@ void Job::preset_collect(Rank rank, Iteration iteration, std::vector<PeerUpdate>
 
 void Job::set_timer(std::int64_t rank, std::uint32_t kind, Micros at) {
   // What replay arms would be due at once: on_restored() is for that.
-  if (replaying_) return;
-  engine_.timers_.set({id_, rank, kPolicyTimerKinds + kind}, at);
+  if (replaying()) return;
+  engine_.set_timer(rank, kPolicyTimerKinds + kind, at);
 }
 
 void Job::cancel_timer(std::int64_t rank, std::uint32_t kind) {
-  engine_.timers_.cancel({id_, rank, kPolicyTimerKinds + kind});
+  engine_.cancel_timer(rank, kPolicyTimerKinds + kind);
 }
 
 std::uint64_t Job::request_plan(std::shared_ptr<const PlanWork> work) {
-  const std::uint64_t id = next_plan_++;
+  const std::uint64_t plan = next_plan_++;
   // During replay nobody listens; on_restored() asks again.
-  if (effects_ != nullptr) effects_->plans.push_back({id_, id, std::move(work)});
-  return id;
+  if (effects_ != nullptr) effects_->plans.push_back({id(), plan, std::move(work)});
+  return plan;
 }
 
 void Job::note(Fact fact) {
-  if (replaying_) return;
-  Record record = fact.rank == kNoRank ? make_record(fact.kind)
-                                       : make_record(fact.kind, at(static_cast<Rank>(fact.rank)));
+  if (replaying()) return;
+  Record record = fact.rank == kNoRank
+                      ? recorder_.make(fact.kind)
+                      : recorder_.make(fact.kind, at(static_cast<Rank>(fact.rank)));
   record.reason = std::move(fact.reason);
   record.superstep = fact.superstep;
   record.predicted_us = fact.predicted_us;
@@ -578,7 +566,7 @@ void Job::announce_plan(const Record& plan) {
 // -------------------------------------------------------------------------------------
 
 std::string Job::check_switch(const Policy& policy) const {
-  if (state_ == JobState::kStopped) return "job '" + spec_.name + "' has ended: " + stop_reason_;
+  if (state() == JobState::kStopped) return "job '" + spec_.name + "' has ended: " + stop_reason_;
   if (policy.family() != policy_->family() || decentralized()) {
     return "job '" + spec_.name + "' cannot go from policy '" + policy_->name() + "' to '" +
            policy.name() +
@@ -593,7 +581,7 @@ std::string Job::check_switch(const Policy& policy) const {
 void Job::switch_policy(const Policy& policy) {
   if (policy.name() == policy_->name()) return;
   const std::string before = policy_->name();
-  Record record = make_record(RecordKind::kPolicySwitched);
+  Record record = recorder_.make(RecordKind::kPolicySwitched);
   record.policy = policy.name();
   commit(std::move(record));
   log(LogLevel::kInfo, "policy_switched", nullptr, {{"from", before}, {"to", policy_->name()}});
@@ -601,9 +589,9 @@ void Job::switch_policy(const Policy& policy) {
 }
 
 void Job::reask_all_waiting() {
-  if (state_ != JobState::kRunning) return;
+  if (state() != JobState::kRunning) return;
   std::vector<std::pair<Micros, Rank>> order;
-  for (const Rank rank : active_) {
+  for (const Rank rank : roster_.active()) {
     if (at(rank).waits_in(Call::kBegin)) order.emplace_back(at(rank).waiting->since, rank);
   }
   std::sort(order.begin(), order.end());
@@ -613,12 +601,12 @@ void Job::reask_all_waiting() {
 }
 
 void Job::plan_ready(const PlanReady& ready) {
-  if (state_ == JobState::kRunning) policy_->on_plan(*this, ready.plan, ready.result);
+  if (state() == JobState::kRunning) policy_->on_plan(*this, ready.plan, ready.result);
 }
 
 void Job::timer(const TimerKey& key) {
   if (key.kind >= kPolicyTimerKinds) {
-    if (state_ == JobState::kRunning) {
+    if (state() == JobState::kRunning) {
       policy_->on_timer(*this, key.rank, key.kind - kPolicyTimerKinds);
     }
   } else if (key.kind == kTimerLiveness) {
@@ -626,14 +614,14 @@ void Job::timer(const TimerKey& key) {
     worker.liveness_at = kNever;
     check_liveness(worker);
   } else if (key.kind == kTimerRestored) {
-    if (state_ == JobState::kRunning) policy_->on_restored(*this);
-  } else if (key.kind == kTimerStart && state_ == JobState::kWaiting) {
-    if (missing_.ready() >= spec_.min_workers) start(not_begun());
+    if (state() == JobState::kRunning) policy_->on_restored(*this);
+  } else if (key.kind == kTimerStart && state() == JobState::kWaiting) {
+    if (roster_.missing().ready() >= spec_.min_workers) start(roster_.not_begun());
   }
 }
 
 void Job::answer_all_waiting(Status status, const std::string& text) {
-  each_worker([&](Worker& worker) {
+  roster_.each([&](Worker& worker) {
     if (!worker.waiting) return;
     refuse(worker.waiting->caller, status, text);
     withdraw(worker);

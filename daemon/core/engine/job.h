@@ -1,25 +1,25 @@
-// One training job: its workers, their requests, its policy and its history. Part of the engine,
-// which routes events here. One thread at a time.
+// One training job: answers its workers' requests, and joins its parts. The roster keeps who takes
+// part, the recorder what is written down, the policy decides who goes on, and EngineServices is
+// all that it sees of the engine, which routes events here. One thread at a time.
 //
 // Every fact that must survive a crash takes one path: a request is checked, a Record is made, and
 // apply() changes the state; recovery feeds the same records to the same apply(). What the policy
 // decides about waiting workers is not recorded: after a crash they ask again.
 #pragma once
 
-#include <map>
 #include <memory>
 #include <optional>
 #include <set>
-#include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "daemon/core/engine/counters.h"
-#include "daemon/core/engine/engine.h"
-#include "daemon/core/engine/missing_ranks.h"
+#include "daemon/core/engine/effects.h"
+#include "daemon/core/engine/engine_services.h"
 #include "daemon/core/engine/policy.h"
-#include "daemon/core/engine/rank_map.h"
+#include "daemon/core/engine/recorder.h"
+#include "daemon/core/engine/roster.h"
 
 namespace syncd {
 
@@ -34,7 +34,7 @@ class Job final : public PolicyHost {
   // likewise.
   static constexpr const char* kKickedReason = "kicked by an operator";
 
-  Job(Engine& engine, JobId id, JobSpec spec, std::unique_ptr<Policy> policy, Epoch epoch = 1);
+  Job(EngineServices engine, JobSpec spec, std::unique_ptr<Policy> policy, Epoch epoch = 1);
 
   // Where effects go, from before an event until after it. Null during replay, when nobody waits
   // and nothing is said to the outside.
@@ -75,29 +75,20 @@ class Job final : public PolicyHost {
   bool restore_snapshot(const JobSnapshot& snapshot, std::string& error);
   void finish_restore();
   JobSnapshot snapshot() const;
-  void snapshot_taken() { snapshot_sequence_ = sequence_; }
-  // Records after the latest snapshot, which a restart replays.
-  std::uint64_t tail() const { return sequence_ - snapshot_sequence_; }
+  void snapshot_taken() { recorder_.snapshot_taken(); }
+  std::uint64_t tail() const { return recorder_.tail(); }
 
   // ---- views
-  JobId id() const { return id_; }
-  Epoch epoch() const { return epoch_; }
-  Incarnation last_incarnation() const { return next_incarnation_ - 1; }
+  JobId id() const { return engine_.job(); }
+  Epoch epoch() const { return recorder_.epoch(); }
+  Incarnation last_incarnation() const { return recorder_.next_incarnation() - 1; }
   const JobSpec& spec() const { return spec_; }
-  JobState state() const { return state_; }
+  JobState state() const { return roster_.state(); }
   const std::string& stop_reason() const { return stop_reason_; }
-  bool finished() const { return state_ == JobState::kStopped && stop_reason_ == kFinishedReason; }
-  std::uint32_t member_count() const { return members_; }
-  std::uint32_t workers_known() const { return known_; }  // with those that are gone
-  const Worker* find(Rank rank) const {
-    const auto* worker = workers_.find(rank);
-    return worker != nullptr ? worker->get() : nullptr;
-  }
-  // f(worker) in rank order, from this rank on, until it returns false. O(workers looked at).
-  template <class F>
-  void walk_workers(Rank first, F f) const {
-    workers_.walk_from(first, [&](Rank, const auto& worker) { return f(std::as_const(*worker)); });
-  }
+  bool finished() const { return state() == JobState::kStopped && stop_reason_ == kFinishedReason; }
+  std::uint32_t member_count() const { return roster_.members(); }
+  std::uint32_t workers_known() const { return roster_.known(); }  // with those that are gone
+  const Roster& roster() const { return roster_; }
   std::uint64_t barriers() const { return barriers_before_ + policy_->barriers(); }
   JobFigures figures() const;  // O(1), but for its text
   wire::JobStatus status() const;
@@ -105,13 +96,13 @@ class Job final : public PolicyHost {
   Explanation explain(const Worker& worker) const;
 
   // ---- PolicyHost
-  Micros now() const override;
-  bool replaying() const override { return replaying_; }
-  const Worker& worker(Rank rank) const override { return *workers_.at(rank); }
-  const std::vector<Rank>& active() const override { return active_; }
-  const RelativeClocks& clocks() const override { return clocks_; }
-  Clock highest_relative() const override;
-  RankList active_below(Clock q) const override;
+  Micros now() const override { return engine_.now(); }
+  bool replaying() const override { return recorder_.replaying(); }
+  const Worker& worker(Rank rank) const override { return roster_.at(rank); }
+  const std::vector<Rank>& active() const override { return roster_.active(); }
+  const RelativeClocks& clocks() const override { return roster_.clocks(); }
+  Clock highest_relative() const override { return roster_.highest_relative(); }
+  RankList active_below(Clock q) const override { return roster_.active_below(q); }
   std::uint64_t pushes() const override { return pushes_; }
   std::uint64_t pushes_by_others_since_pull(Rank rank) const override;
   void grant(Rank rank, const Grant& grant) override;
@@ -132,14 +123,12 @@ class Job final : public PolicyHost {
   void enter_anew(const Caller& caller, const wire::Join& join, Rank rank);
   void adopt_claims(Worker& worker, const wire::Join& join);
   Clock own_clock(const Worker* known, const wire::Join& join) const;
-  Clock highest_clock() const;
   std::pair<Clock, Clock> entry_clocks(Clock own, Clock base, bool returns) const;
   void attach(Worker& worker, ConnectionId connection);
   void listen(Worker& worker, std::uint32_t notices);
   void members_changed();
   static wire::MemberState member_state(const Worker& worker);
   void maybe_start();
-  std::vector<std::int64_t> not_begun() const;
   void start(std::vector<std::int64_t> left_out);
   void admit(Worker& worker);
   void finish_if_over();
@@ -157,18 +146,12 @@ class Job final : public PolicyHost {
   void end_phase(Worker& worker);
   void check_liveness(Worker& worker);
   void progressed(Worker& worker);
-  Micros stood_since(Micros since) const;
   Micros silent_since(const Worker& worker) const;
   Micros liveness_deadline(const Worker& worker) const;
   void arm_liveness(Worker& worker);
 
   // job_history.cpp
-  Record make_record(RecordKind kind) const;
-  Record make_record(RecordKind kind, const Worker& worker) const;
-  void fill_record(Record& record, RecordKind kind, const Worker& worker) const;
-  void commit(Record&& record);  // numbers it, hands it to the store, applies it
-  void commit_push();            // likewise the last of the records, where it lies
-  void count_record();
+  void commit(Record&& record);      // numbers it, hands it to the store, applies it
   void apply(const Record& record);  // the one place where a recorded fact changes the state
   void apply_started(const Record& record);
   void apply_joined(const Record& record);
@@ -180,25 +163,6 @@ class Job final : public PolicyHost {
   void apply_stopped(const Record& record);
   void apply_switched(const Record& record);
   std::string check_record(const Record& record) const;
-  Worker& make_worker(Rank rank);
-  void enlist(Worker& worker);
-  void activate(Worker& worker);
-  void deactivate(Worker& worker);
-  void set_clock(Worker& worker, Clock clock);
-  void count_clock(const Worker& worker) {
-    clocks_.add(worker.relative());
-    absolute_clocks_.add(worker.clock);
-  }
-  void uncount_clock(const Worker& worker) {
-    clocks_.remove(worker.relative());
-    absolute_clocks_.remove(worker.clock);
-  }
-  // Every change of a known worker's c_i.
-  void change_clock(Worker& worker, Clock clock) {
-    if (state_ == JobState::kWaiting) idle_clocks_.move(worker.clock, clock);
-    worker.clock = clock;
-  }
-  void rebase_all();
 
   // job_views.cpp
   Reason explain_start() const;
@@ -207,12 +171,9 @@ class Job final : public PolicyHost {
 
   // job.cpp
   Worker* check(const Caller& caller, const wire::WorkerRef& ref);
-  Worker* find(Rank rank) { return const_cast<Worker*>(std::as_const(*this).find(rank)); }
-  Worker& at(Rank rank) { return *workers_.at(rank); }
-  template <class F>
-  void each_worker(F f) const {
-    workers_.for_each([&](Rank, const std::unique_ptr<Worker>& worker) { f(*worker); });
-  }
+  Worker* find(Rank rank) { return roster_.find(rank); }
+  const Worker* find(Rank rank) const { return roster_.find(rank); }
+  Worker& at(Rank rank) { return roster_.at(rank); }
   bool decentralized() const { return policy_->family() == Family::kDecentralized; }
   Iteration due(const Worker& worker) const;  // the iteration whose begin is next
   bool in_iteration(const Worker& worker) const;
@@ -233,7 +194,7 @@ class Job final : public PolicyHost {
     reply.to = caller;
     // That the job has ended nobody may know before the disk does: after a crash it would go on,
     // and wait for whoever has ended its loop.
-    reply.after_records = after_records || state_ == JobState::kStopped;
+    reply.after_records = after_records || state() == JobState::kStopped;
     reply.body.emplace<Body>(std::move(body));
   }
   void log(LogLevel level, std::string event, const Worker* worker,
@@ -246,39 +207,20 @@ class Job final : public PolicyHost {
   void announce_plan(const Record& plan);
   std::string called(const Worker& worker) const;  // "worker 3 (node-a/worker-3)"
 
-  Engine& engine_;
-  JobId id_;
+  EngineServices engine_;
   JobSpec spec_;
   std::unique_ptr<Policy> policy_;
   std::uint64_t barriers_before_ = 0;  // under the policies before this one
-  JobState state_ = JobState::kWaiting;
+  Roster roster_;
+  Recorder recorder_;
   std::string stop_reason_;
-  Record created_record_;
-  Epoch epoch_ = 1;
-  Incarnation next_incarnation_ = 1;
-  Sequence sequence_ = 0;
-  Sequence snapshot_sequence_ = 0;
   std::uint64_t pushes_ = 0;
-  std::uint32_t known_ = 0;    // workers, with those that are gone
-  std::uint32_t members_ = 0;  // neither left nor lost
   std::uint32_t waiting_ = 0;
-  std::uint32_t draining_ = 0;  // among the active
-  Micros start_at_ = kNever;    // when min_workers are enough; set when the first worker is ready
+  Micros start_at_ = kNever;  // when min_workers are enough; set when the first worker is ready
   std::uint64_t next_plan_ = 1;
-  RankMap<std::unique_ptr<Worker>> workers_;                     // all that there ever were
-  std::map<std::pair<std::string, std::string>, Rank> by_name_;  // (name, host)
-  Rank next_fresh_rank_ = 0;                                     // the lowest that was never used
-  std::set<Rank> vacant_;                                        // of workers that left or are lost
   std::uint64_t members_version_ = 0;  // a time, so that it grows over a restart
   std::set<Rank> members_untold_;      // are to hear of the next change of membership
-  std::vector<Rank> active_;
-  RelativeClocks clocks_;
-  mutable KnownLists below_;
-  RelativeClocks absolute_clocks_;  // the same of c_i, for the figures
-  RelativeClocks idle_clocks_;      // c_i of all workers, while the job does not run
-  MissingRanks missing_;            // while the job waits
   JobCounters counters_;
-  bool replaying_ = false;
   Effects* effects_ = nullptr;
 };
 

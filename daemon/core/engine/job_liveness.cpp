@@ -9,23 +9,19 @@ namespace syncd {
 
 // Since when it could have been heard of: what its thresholds count from. -1: it need not be.
 Micros Job::silent_since(const Worker& worker) const {
-  if (state_ == JobState::kStopped || !is_member(worker.state)) return -1;
+  if (state() == JobState::kStopped || !is_member(worker.state)) return -1;
   if (worker.disconnected_at >= 0) return worker.disconnected_at;
   return worker.active() && !worker.waiting ? worker.quiet_since() : -1;
 }
 
-Micros Job::stood_since(Micros since) const {
-  return engine_.standstills_.within(since, now());
-}
-
 void Job::progressed(Worker& worker) {
-  worker.progressed(now(), stood_since(worker.quiet_since()));
+  worker.progressed(now(), engine_.stood_since(worker.quiet_since()));
 }
 
 Micros Job::liveness_deadline(const Worker& worker) const {
   const Micros silent = silent_since(worker);
   if (silent < 0) return kNever;
-  const Micros since = silent + stood_since(silent);
+  const Micros since = silent + engine_.stood_since(silent);
   if (worker.disconnected_at >= 0) return since + spec_.worker_grace_us;
   const Lateness late = lateness(spec_, worker.spans);
   Micros deadline = kNever;
@@ -54,7 +50,7 @@ void Job::arm_liveness(Worker& worker) {
   const Micros deadline = liveness_deadline(worker);
   if (deadline >= worker.liveness_at) return;
   worker.liveness_at = deadline;
-  engine_.timers_.set({id_, worker.rank, kTimerLiveness}, deadline);
+  engine_.set_timer(worker.rank, kTimerLiveness, deadline);
 }
 
 void Job::check_liveness(Worker& worker) {
@@ -62,7 +58,7 @@ void Job::check_liveness(Worker& worker) {
     arm_liveness(worker);
     return;
   }
-  const Micros excused_us = stood_since(silent_since(worker));
+  const Micros excused_us = engine_.stood_since(silent_since(worker));
   const std::string besides =
       excused_us > 0 ? " besides " + format_duration(excused_us) + " of the store's" : "";
   if (worker.disconnected_at >= 0) {

@@ -13,7 +13,7 @@ namespace syncd {
 // ------------------------------------------------------------------------------------------
 
 void Job::join(const Caller& caller, const wire::Join& join) {
-  if (state_ == JobState::kStopped) {
+  if (state() == JobState::kStopped) {
     refuse(caller, Status::kStopped, "job '" + spec_.name + "' has ended: " + stop_reason_);
     return;
   }
@@ -38,28 +38,28 @@ void Job::join(const Caller& caller, const wire::Join& join) {
 }
 
 std::string Job::too_many_members() const {
-  if (members_ < engine_.options_.workers_per_job_max) return {};
-  return "job '" + spec_.name + "' has " + std::to_string(members_) +
+  if (roster_.members() < engine_.options().workers_per_job_max) return {};
+  return "job '" + spec_.name + "' has " + std::to_string(roster_.members()) +
          " workers already, the most allowed (limits.workers_per_job_max)";
 }
 
 // For a worker that was not in the job before: one that returns makes the graph no larger than it
 // was. As many as the job was made for were counted then, where their number alone tells.
 std::string Job::too_many_edges(const std::string& host) const {
-  const std::size_t most = engine_.options_.graph_edges_max;
-  const std::size_t members = std::size_t{members_} + 1;
-  if (members * members_ <= most) return {};  // no graph has more than a complete one
+  const std::size_t most = engine_.options().graph_edges_max;
+  const std::size_t members = std::size_t{roster_.members()} + 1;
+  if (members * roster_.members() <= most) return {};  // no graph has more than a complete one
   const std::size_t edges = policy_->dense_edges(members, [&] {
     std::vector<std::string> hosts{host};
-    workers_.for_each([&](Rank, const std::unique_ptr<Worker>& worker) {
-      if (is_member(worker->state)) hosts.push_back(worker->host);
+    roster_.each([&](const Worker& worker) {
+      if (is_member(worker.state)) hosts.push_back(worker.host);
     });
     return hosts;
   });
   if (edges <= most) return {};
   const std::uint32_t expected = spec_.expected_workers;
   if (members <= expected && edges <= policy_->dense_edges(expected, nullptr)) return {};
-  return "job '" + spec_.name + "' has " + std::to_string(members_) +
+  return "job '" + spec_.name + "' has " + std::to_string(roster_.members()) +
          " workers; with one more its graph would have " + std::to_string(edges) +
          " edges: this daemon allows " + std::to_string(most) + " (limits.graph_edges_max)";
 }
@@ -86,7 +86,7 @@ bool Job::refuses(const Caller& caller, const wire::Join& join) {
   // One far beyond the job's size is a mistake.
   const std::int64_t allowed = std::min<std::int64_t>(
       limits::kWorkersPerJobMax,
-      std::max<std::int64_t>(spec_.expected_workers, std::int64_t{workers_.limit()} + 1024));
+      std::max<std::int64_t>(spec_.expected_workers, std::int64_t{roster_.rank_limit()} + 1024));
   if (join.rank < allowed) return false;
   refuse(caller, Status::kInvalid,
          "rank " + std::to_string(join.rank) + " is too large for job '" + spec_.name +
@@ -96,14 +96,14 @@ bool Job::refuses(const Caller& caller, const wire::Join& join) {
 
 // A worker of an earlier job by this name, or of a later one than this daemon's store knows.
 bool Job::refuses_epoch(const Caller& caller, const wire::Join& join) {
-  if (join.incarnation == 0 || join.epoch == 0 || join.epoch == epoch_) return false;
+  if (join.incarnation == 0 || join.epoch == 0 || join.epoch == epoch()) return false;
   // To a job that nobody has joined yet, it brings the epoch that the store has lost.
-  if (join.epoch > epoch_ && workers_.size() == 0) return false;
+  if (join.epoch > epoch() && roster_.known() == 0) return false;
   std::string text = "worker '" + join.name + "' is of epoch " + std::to_string(join.epoch) +
-                     " of job '" + spec_.name + "', which is in epoch " + std::to_string(epoch_) +
-                     " (#" + std::to_string(id_) + ")";
-  text += join.epoch < epoch_ ? ": the job that it was in has ended"
-                              : ": this daemon has not the history of the job that it was in";
+                     " of job '" + spec_.name + "', which is in epoch " + std::to_string(epoch()) +
+                     " (#" + std::to_string(id()) + ")";
+  text += join.epoch < epoch() ? ": the job that it was in has ended"
+                               : ": this daemon has not the history of the job that it was in";
   refuse(caller, Status::kFenced, text + "; a new process may join this one");
   return true;
 }
@@ -131,21 +131,20 @@ std::string Job::second_group_hint() const {
 
 // The rank of a joiner: its old one by name and host, the one that it asks for, or the lowest free.
 std::optional<Rank> Job::place_for(const Caller& caller, const wire::Join& join) {
-  const auto known = by_name_.find({join.name, join.host});
-  if (known != by_name_.end() && (join.rank < 0 || static_cast<Rank>(join.rank) == known->second)) {
-    const Worker& worker = *find(known->second);
-    if (join.incarnation == 0 && is_member(worker.state) && worker.connection != 0) {
+  const Worker* known = roster_.find(join.name, join.host);
+  if (known != nullptr && (join.rank < 0 || static_cast<Rank>(join.rank) == known->rank)) {
+    if (join.incarnation == 0 && is_member(known->state) && known->connection != 0) {
       refuse(caller, Status::kRankTaken,
-             called(worker) + " is connected already: another process has its name" +
+             called(*known) + " is connected already: another process has its name" +
                  second_group_hint());
       return std::nullopt;
     }
-    return known->second;
+    return known->rank;
   }
-  if (known != by_name_.end() && is_member(find(known->second)->state)) {
-    refuse(caller, Status::kRankTaken,
-           called(*find(known->second)) + " is still a member and cannot become rank " +
-               std::to_string(join.rank));
+  if (known != nullptr && is_member(known->state)) {
+    refuse(
+        caller, Status::kRankTaken,
+        called(*known) + " is still a member and cannot become rank " + std::to_string(join.rank));
     return std::nullopt;
   }
   if (join.rank >= 0) {
@@ -177,9 +176,9 @@ std::optional<Rank> Job::place_for(const Caller& caller, const wire::Join& join)
     }
     return rank;
   }
-  if (join.world_size != 0 && members_ >= spec_.expected_workers) {
+  if (join.world_size != 0 && roster_.members() >= spec_.expected_workers) {
     const Worker* first = nullptr;
-    walk_workers(0, [&](const Worker& worker) {
+    roster_.walk(0, [&](const Worker& worker) {
       if (is_member(worker.state)) first = &worker;
       return first == nullptr;
     });
@@ -188,14 +187,12 @@ std::optional<Rank> Job::place_for(const Caller& caller, const wire::Join& join)
                " workers already, the first of them " + called(*first) + second_group_hint());
     return std::nullopt;
   }
-  if (next_fresh_rank_ >= spec_.expected_workers && !vacant_.empty()) return *vacant_.begin();
-  if (next_fresh_rank_ >= limits::kWorkersPerJobMax) {
-    refuse(caller, Status::kLimit,
-           "job '" + spec_.name + "' is full: at most " +
-               std::to_string(limits::kWorkersPerJobMax) + " workers");
-    return std::nullopt;
-  }
-  return next_fresh_rank_;
+  const Rank free = roster_.free_rank();
+  if (free < limits::kWorkersPerJobMax) return free;
+  refuse(caller, Status::kLimit,
+         "job '" + spec_.name + "' is full: at most " + std::to_string(limits::kWorkersPerJobMax) +
+             " workers");
+  return std::nullopt;
 }
 
 // A worker that reconnects and was never given up keeps its place and its life. True: answered.
@@ -220,7 +217,7 @@ bool Job::resume(const Caller& caller, const wire::Join& join, Worker& worker) {
   const bool ahead = own > worker.clock || join.pushed > worker.answered();
   const bool news = ahead || join.data != worker.data;
   // It was granted something: the job had started, and the daemon died before that was on disk.
-  const bool had_started = state_ == JobState::kWaiting && join.granted != kNoIteration;
+  const bool had_started = state() == JobState::kWaiting && join.granted != kNoIteration;
   if ((news || had_started) && store_refuses(caller)) return true;
   if (worker.waiting) {
     refuse(worker.waiting->caller, Status::kCancelled, "the worker reconnected");
@@ -230,16 +227,16 @@ bool Job::resume(const Caller& caller, const wire::Join& join, Worker& worker) {
   ++counters_.reconnects;
   adopt_claims(worker, join);
   // Of a phase that an operator said it is in, it may know nothing.
-  if (!join.phase.empty()) worker.leased = false;
-  if (!worker.leased) set_phase(worker, join.phase, join.phase_left_us);
+  if (!join.phase.empty()) worker.leased_phase.clear();
+  if (!worker.leased()) set_phase(worker, join.phase, join.phase_left_us);
   members_untold_.erase(worker.rank);
   if (news) {
-    Record record = make_record(RecordKind::kWorkerJoined, worker);
+    Record record = recorder_.make(RecordKind::kWorkerJoined, worker);
     record.name = worker.name;
     record.host = worker.host;
     record.data = join.data;
     std::tie(record.clock, record.base) = std::pair(own, worker.base);
-    if (state_ == JobState::kRunning && !worker.active()) {
+    if (state() == JobState::kRunning && !worker.active()) {
       std::tie(record.clock, record.base) = entry_clocks(own, worker.base, true);
     }
     record.iteration = join.pushed > worker.answered() ? join.pushed : worker.pushed;
@@ -285,22 +282,18 @@ std::pair<Clock, Clock> Job::entry_clocks(Clock own, Clock base, bool returns) c
   if (decentralized()) {
     // Its first grant is the lowest iteration that anybody is in, or the first that nobody was in;
     // it counts as being just before that.
-    const Clock before = absolute_clocks_.empty() ? highest_clock() : absolute_clocks_.min() - 1;
+    const Clock before = roster_.absolute_clocks().empty()
+                             ? roster_.highest_clock(decentralized() ? -1 : 0)
+                             : roster_.absolute_clocks().min() - 1;
     return {std::max(before, own), 0};
   }
   // A worker that returns resumes its clock if the policy's bound still allows that.
   if (returns && policy_->keeps_clock(*this, own - base)) return {own, base};
   // Else it enters at the minimum clock, or, where nobody is active, at the highest ever reached.
-  Clock clock = absolute_clocks_.empty() ? highest_clock() : absolute_clocks_.min();
+  Clock clock = roster_.absolute_clocks().empty() ? roster_.highest_clock(decentralized() ? -1 : 0)
+                                                  : roster_.absolute_clocks().min();
   clock = std::max(clock, own);  // invariant I1: a place's clock never goes down
   return {clock, clock - policy_->entry_clock(*this)};
-}
-
-// Of all that there ever were.
-Clock Job::highest_clock() const {
-  Clock highest = decentralized() ? -1 : 0;
-  each_worker([&](const Worker& worker) { highest = std::max(highest, worker.clock); });
-  return highest;
 }
 
 void Job::enter_anew(const Caller& caller, const wire::Join& join, Rank rank) {
@@ -315,15 +308,15 @@ void Job::enter_anew(const Caller& caller, const wire::Join& join, Rank rank) {
   auto [clock, base] = std::pair(own, Clock{0});
   if (known != nullptr && known->active()) {
     base = known->base;
-  } else if (state_ == JobState::kRunning) {
+  } else if (state() == JobState::kRunning) {
     const bool returns = same || (join.incarnation != 0 && join.granted != kNoIteration);
     std::tie(clock, base) = entry_clocks(own, same ? known->base : Clock{0}, returns);
   }
-  Record record = make_record(RecordKind::kWorkerJoined);
+  Record record = recorder_.make(RecordKind::kWorkerJoined);
   record.rank = rank;
-  record.epoch = std::max(epoch_, join.epoch);  // refuses_epoch() has looked at it
+  record.epoch = std::max(epoch(), join.epoch);  // refuses_epoch() has looked at it
   // A client may remember a later life than the store does, if its last commits were lost.
-  record.incarnation = std::max(next_incarnation_, join.incarnation + 1);
+  record.incarnation = std::max(recorder_.next_incarnation(), join.incarnation + 1);
   record.name = join.name;
   record.host = join.host;
   record.data = join.data;
@@ -348,7 +341,7 @@ void Job::enter_anew(const Caller& caller, const wire::Join& join, Rank rank) {
   log(LogLevel::kInfo, was_member ? "worker_replaced" : "worker_joined", &worker,
       {{"incarnation", std::to_string(worker.incarnation)},
        {"clock", std::to_string(worker.clock)},
-       {"members", std::to_string(members_)},
+       {"members", std::to_string(roster_.members())},
        {"expected", std::to_string(spec_.expected_workers)}});
   reply_joined(caller, worker, false, true);
 }
@@ -360,7 +353,7 @@ void Job::reply_joined(const Caller& caller, const Worker& worker, bool resumed,
   joined.iteration = in_iteration(worker) ? worker.granted : due(worker);
   joined.policy = policy_->name();
   joined.world_size = spec_.expected_workers;
-  joined.durable = engine_.options_.durable;
+  joined.durable = engine_.options().durable;
   joined.resumed = resumed;
   joined.worker_grace_us = spec_.worker_grace_us;
   if ((worker.notices & wire::kNoticeMembers) != 0) joined.members_version = members_version_;
@@ -371,7 +364,7 @@ void Job::attach(Worker& worker, ConnectionId connection) {
   worker.connection = connection;
   worker.disconnected_at = -1;
   worker.active_at = now();
-  if (connection != 0) engine_.connections_[connection].emplace(id_, worker.rank);
+  if (connection != 0) engine_.attach(connection, worker.rank);
   arm_liveness(worker);
 }
 
@@ -379,43 +372,34 @@ void Job::attach(Worker& worker, ConnectionId connection) {
 // -------------------------------------------------------------------------------------------
 
 void Job::maybe_start() {
-  if (missing_.count() == 0) {
-    start(not_begun());
+  if (roster_.missing().count() == 0) {
+    start(roster_.not_begun());
     return;
   }
   if (spec_.min_workers == 0) return;
   if (start_at_ == kNever) {
     start_at_ = now() + spec_.start_timeout_us;
-    engine_.timers_.set({id_, kNoRank, kTimerStart}, start_at_);
-  } else if (now() >= start_at_ && missing_.ready() >= spec_.min_workers) {
-    start(not_begun());
+    engine_.set_timer(kNoRank, kTimerStart, start_at_);
+  } else if (now() >= start_at_ && roster_.missing().ready() >= spec_.min_workers) {
+    start(roster_.not_begun());
   }
-}
-
-// Members that have not asked to begin yet, in rank order.
-std::vector<std::int64_t> Job::not_begun() const {
-  std::vector<std::int64_t> ranks;
-  each_worker([&](const Worker& worker) {
-    if (worker.state == WorkerState::kRegistered) ranks.push_back(worker.rank);
-  });
-  return ranks;
 }
 
 // With all members but those of `left_out`, who enter later, when they ask to begin.
 void Job::start(std::vector<std::int64_t> left_out) {
-  Record record = make_record(RecordKind::kJobStarted);
-  record.expected_workers = members_ - static_cast<std::uint32_t>(left_out.size());
+  Record record = recorder_.make(RecordKind::kJobStarted);
+  record.expected_workers = roster_.members() - static_cast<std::uint32_t>(left_out.size());
   record.values = std::move(left_out);
-  engine_.timers_.cancel({id_, kNoRank, kTimerStart});
+  engine_.cancel_timer(kNoRank, kTimerStart);
   commit(std::move(record));
   log(LogLevel::kInfo, "job_started", nullptr,
-      {{"policy", policy_->name()}, {"workers", std::to_string(active_.size())}});
+      {{"policy", policy_->name()}, {"workers", std::to_string(roster_.active().size())}});
   reask_all_waiting();
 }
 
 // A member that was not ready when the job had to start enters now.
 void Job::admit(Worker& worker) {
-  Record record = make_record(RecordKind::kWorkerJoined, worker);
+  Record record = recorder_.make(RecordKind::kWorkerJoined, worker);
   record.name = worker.name;
   record.host = worker.host;
   record.data = worker.data;
@@ -461,7 +445,7 @@ void Job::members(const Caller& caller, const wire::MembersRequest& request) {
   wire::MembersReply reply_body;
   reply_body.version = members_version_;
   std::size_t bytes = 0;
-  walk_workers(request.first_rank, [&](const Worker& worker) {
+  roster_.walk(request.first_rank, [&](const Worker& worker) {
     bytes += 64 + worker.name.size() + worker.host.size() + worker.data.size();
     if (bytes > limits::kHistoryReplyBytesMax && !reply_body.members.empty()) {
       reply_body.next_rank = worker.rank;
@@ -482,7 +466,7 @@ void Job::members(const Caller& caller, const wire::MembersRequest& request) {
 void Job::leave(const Caller& caller, const wire::Leave& leave) {
   Worker* worker = check(caller, leave.worker);
   if (worker == nullptr) return;
-  if (state_ == JobState::kStopped) {
+  if (state() == JobState::kStopped) {
     reply(caller, wire::Ok{}, true);
     return;
   }
@@ -493,16 +477,16 @@ void Job::leave(const Caller& caller, const wire::Leave& leave) {
   }
   reply(caller, wire::Ok{}, true);
   ++counters_.left;
-  commit(make_record(RecordKind::kWorkerLeft, *worker));
+  commit(recorder_.make(RecordKind::kWorkerLeft, *worker));
   log(LogLevel::kInfo, "worker_left", worker,
-      {{"clock", std::to_string(worker->clock)}, {"members", std::to_string(members_)}});
+      {{"clock", std::to_string(worker->clock)}, {"members", std::to_string(roster_.members())}});
   finish_if_over();
 }
 
 // A job is over when its last worker leaves in good order. One whose last worker is lost goes on:
 // the lost may come back.
 void Job::finish_if_over() {
-  if (members_ == 0 && state_ == JobState::kRunning) stop(kFinishedReason);
+  if (roster_.members() == 0 && state() == JobState::kRunning) stop(kFinishedReason);
 }
 
 void Job::lose(Worker& worker, const std::string& reason) {
@@ -512,14 +496,14 @@ void Job::lose(Worker& worker, const std::string& reason) {
     refuse(worker.waiting->caller, Status::kFenced, "declared lost: " + reason);
     withdraw(worker);
   }
-  Record record = make_record(RecordKind::kWorkerLost, worker);
+  Record record = recorder_.make(RecordKind::kWorkerLost, worker);
   record.reason = reason;
   ++counters_.lost;
   commit(std::move(record));
   log(LogLevel::kWarn, "worker_lost", &worker,
       {{"reason", reason},
        {"clock", std::to_string(worker.clock)},
-       {"active", std::to_string(active_.size())}});
+       {"active", std::to_string(roster_.active().size())}});
   if (connection != 0 && effects_ != nullptr) {
     effects_->notifications.push_back(
         {connection, wire::FencedNotice{gone, "declared lost: " + reason}});
@@ -536,15 +520,14 @@ Worker* Job::worker_called(const std::string& text, std::string& error) {
   if (code == std::errc{} && end == text.data() + text.size()) {
     if (find(rank) != nullptr) return &at(rank);
   } else {
-    const auto first = by_name_.lower_bound({text, {}});
-    if (first != by_name_.end() && first->first.first == text) {
-      const auto second = std::next(first);
-      if (second == by_name_.end() || second->first.first != text) return &at(first->second);
+    const auto [first, second] = roster_.called(text);
+    if (second != nullptr) {
       error = "job '" + spec_.name + "' has several workers called '" + text + "', such as ranks " +
-              std::to_string(first->second) + " (" + first->first.second + ") and " +
-              std::to_string(second->second) + " (" + second->first.second + "): say the rank";
+              std::to_string(first->rank) + " (" + first->host + ") and " +
+              std::to_string(second->rank) + " (" + second->host + "): say the rank";
       return nullptr;
     }
+    if (first != nullptr) return &at(first->rank);
   }
   error = "job '" + spec_.name + "' has no worker '" + text + "': give a rank or a name that " +
           "syncctl workers " + spec_.name + " shows";
@@ -552,7 +535,7 @@ Worker* Job::worker_called(const std::string& text, std::string& error) {
 }
 
 void Job::manage(const Caller& caller, const wire::ManageWorkerRequest& request) {
-  if (state_ == JobState::kStopped) {
+  if (state() == JobState::kStopped) {
     refuse(caller, Status::kStopped, "job '" + spec_.name + "' has ended: " + stop_reason_);
     return;
   }
@@ -585,7 +568,7 @@ void Job::manage(const Caller& caller, const wire::ManageWorkerRequest& request)
         return;
       }
       reply(caller, wire::Ok{}, true);
-      Record record = make_record(RecordKind::kWorkerLeased, *worker);
+      Record record = recorder_.make(RecordKind::kWorkerLeased, *worker);
       record.name = request.text;
       record.span_us = request.lease_us;
       commit(std::move(record));
@@ -611,7 +594,7 @@ void Job::drain(Worker& worker, const std::string& reason) {
     drain_out(worker, reason);
     return;
   }
-  Record record = make_record(RecordKind::kWorkerDraining, worker);
+  Record record = recorder_.make(RecordKind::kWorkerDraining, worker);
   record.reason = reason;
   commit(std::move(record));
   log(LogLevel::kInfo, "worker_draining", &worker,
@@ -626,20 +609,20 @@ void Job::drain_out(Worker& worker, const std::string& reason) {
           true);
     withdraw(worker);
   }
-  Record record = make_record(RecordKind::kWorkerLeft, worker);
+  Record record = recorder_.make(RecordKind::kWorkerLeft, worker);
   record.reason = reason;
   commit(std::move(record));
   log(LogLevel::kInfo, "worker_left", &worker,
       {{"reason", worker.dismissal},
        {"clock", std::to_string(worker.clock)},
-       {"members", std::to_string(members_)}});
+       {"members", std::to_string(roster_.members())}});
   finish_if_over();
 }
 
 void Job::stop(const std::string& reason) {
-  if (state_ == JobState::kStopped) return;
+  if (state() == JobState::kStopped) return;
   std::vector<Rank> members;
-  each_worker([&](Worker& worker) {
+  roster_.each([&](Worker& worker) {
     if (!is_member(worker.state)) return;
     members.push_back(worker.rank);
     if (worker.waiting) {
@@ -648,7 +631,7 @@ void Job::stop(const std::string& reason) {
       withdraw(worker);
     }
   });
-  Record record = make_record(RecordKind::kJobStopped);
+  Record record = recorder_.make(RecordKind::kJobStopped);
   record.reason = reason;
   commit(std::move(record));
   for (const Rank rank : members) {
@@ -658,7 +641,7 @@ void Job::stop(const std::string& reason) {
         {worker.connection, wire::StopNotice{ref(worker), reason}, true});
   }
   // From here on it never changes: a restart reads this snapshot instead of its whole history.
-  engine_.touched_.push_back(id_);
+  engine_.request_snapshot();
   log(LogLevel::kInfo, "job_stopped", nullptr,
       {{"reason", reason}, {"pushes", std::to_string(pushes_)}});
 }
@@ -667,7 +650,7 @@ void Job::disconnected(Rank rank, const Disconnected& event) {
   Worker& worker = at(rank);
   if (worker.connection != event.connection) return;  // it has come back over another one
   worker.connection = 0;
-  if (!is_member(worker.state) || state_ == JobState::kStopped) return;
+  if (!is_member(worker.state) || state() == JobState::kStopped) return;
   worker.disconnected_at = now();
   withdraw(worker);
   members_changed();
@@ -692,10 +675,10 @@ void Job::phase(const Caller& caller, const wire::Phase& request) {
     }
   }
   reply(caller, wire::Ok{});
-  if (state_ == JobState::kStopped) return;
+  if (state() == JobState::kStopped) return;
   progressed(*worker);
   set_phase(*worker, request.name, request.lease_us);
-  worker->leased = false;
+  worker->leased_phase.clear();
   if (request.name.empty()) {
     log(LogLevel::kDebug, "worker_phase_over", worker);
   } else {
@@ -711,11 +694,11 @@ void Job::set_phase(Worker& worker, const std::string& name, Micros lease_us) {
     end_phase(worker);
     return;
   }
-  if (worker.phase != name || now() > worker.phase_at + worker.phase_lease_us) {
+  if (worker.phase != name || now() > worker.phase_us + worker.phase_lease_us) {
     worker.phase = name;
-    worker.phase_at = now();
+    worker.phase_us = now();
   }
-  worker.phase_lease_us = now() + lease_us - worker.phase_at;
+  worker.phase_lease_us = now() + lease_us - worker.phase_us;
   worker.warned = false;
   arm_liveness(worker);
 }
@@ -724,7 +707,7 @@ void Job::end_phase(Worker& worker) {
   if (worker.phase.empty()) return;
   progressed(worker);
   worker.phase.clear();
-  worker.leased = false;
+  worker.leased_phase.clear();
   arm_liveness(worker);
 }
 

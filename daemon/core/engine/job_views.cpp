@@ -18,13 +18,13 @@ WaitedFor Job::describe(Rank rank) const {
   out.name = worker->name;
   out.host = worker->host;
   out.clock = worker->clock;
-  if (worker->last_push_at >= 0) out.last_push_age_us = now() - worker->last_push_at;
+  if (worker->last_push_us >= 0) out.last_push_age_us = now() - worker->last_push_us;
   if (worker->disconnected_at >= 0) {
     out.state = "disconnected " + format_duration(now() - worker->disconnected_at) + " ago";
   } else if (worker->waiting) {
     out.state = std::string("waiting in ") + to_string(worker->waiting->call);
   } else if (!worker->phase.empty()) {
-    const Micros spent = now() - worker->phase_at;
+    const Micros spent = now() - worker->phase_us;
     const std::string lease = format_duration(worker->phase_lease_us);
     out.state = "in phase '" + worker->phase + "' for " + format_duration(spent);
     out.state +=
@@ -56,7 +56,7 @@ Explanation Job::explain(const Worker& worker) const {
   out.iteration = worker.waiting->iteration;
   out.waiting_us = now() - worker.waiting->since;
   Reason reason;
-  if (state_ == JobState::kWaiting) {
+  if (state() == JobState::kWaiting) {
     out.rule = "start";
     reason = explain_start();
   } else {
@@ -76,8 +76,8 @@ Explanation Job::explain(const Worker& worker) const {
 
 Reason Job::explain_start() const {
   Reason reason;
-  reason.text = std::to_string(missing_.ready()) + " of " + std::to_string(spec_.expected_workers) +
-                " expected workers are ready";
+  reason.text = std::to_string(roster_.missing().ready()) + " of " +
+                std::to_string(spec_.expected_workers) + " expected workers are ready";
   if (spec_.min_workers > 0) {
     reason.text += " (" + std::to_string(spec_.min_workers) + " are enough after " +
                    format_duration(spec_.start_timeout_us) + ")";
@@ -87,39 +87,32 @@ Reason Job::explain_start() const {
 }
 
 RankList Job::missing() const {
-  return {missing_.first(kRangesShownMax), missing_.count()};
-}
-
-RankList Job::active_below(Clock q) const {
-  return below_.get(q, clocks_.changes(), [&](RankList& below) {
-    for (const Rank rank : active_) {
-      if (worker(rank).relative() < q) below.push_back(rank);
-    }
-  });
+  return {roster_.missing().first(kRangesShownMax), roster_.missing().count()};
 }
 
 JobFigures Job::figures() const {
   JobFigures out;
-  out.id = id_;
+  out.id = id();
   out.name = spec_.name;
   out.policy = policy_->name();
-  out.state = state_;
-  out.epoch = epoch_;
+  out.state = state();
+  out.epoch = epoch();
   out.expected = spec_.expected_workers;
   // Those of a stopped job take part in nothing any more.
-  if (state_ != JobState::kStopped) {
-    const auto active = static_cast<std::uint32_t>(active_.size());
-    const std::uint32_t ready = missing_.ready();
-    out.members[static_cast<std::size_t>(WorkerState::kRunning)] = active - draining_;
-    out.members[static_cast<std::size_t>(WorkerState::kDraining)] = draining_;
+  if (state() != JobState::kStopped) {
+    const auto active = static_cast<std::uint32_t>(roster_.active().size());
+    const std::uint32_t ready = roster_.missing().ready();
+    out.members[static_cast<std::size_t>(WorkerState::kRunning)] = active - roster_.draining();
+    out.members[static_cast<std::size_t>(WorkerState::kDraining)] = roster_.draining();
     out.members[static_cast<std::size_t>(WorkerState::kReady)] = ready;
-    out.members[static_cast<std::size_t>(WorkerState::kRegistered)] = members_ - ready - active;
-    out.has_clocks = !clocks_.empty();
+    out.members[static_cast<std::size_t>(WorkerState::kRegistered)] =
+        roster_.members() - ready - active;
+    out.has_clocks = !roster_.clocks().empty();
   }
   if (out.has_clocks) {
-    out.clock_min = absolute_clocks_.min();
-    out.clock_max = absolute_clocks_.max();
-    out.lag = clocks_.max() - clocks_.min();
+    out.clock_min = roster_.absolute_clocks().min();
+    out.clock_max = roster_.absolute_clocks().max();
+    out.lag = roster_.clocks().max() - roster_.clocks().min();
   }
   out.waiting = waiting_;
   out.pushes = pushes_;
@@ -130,24 +123,26 @@ JobFigures Job::figures() const {
 
 wire::JobStatus Job::status() const {
   wire::JobStatus out;
-  out.id = id_;
+  out.id = id();
   out.name = spec_.name;
   out.policy = policy_->name();
-  out.state = to_string(state_);
-  out.epoch = epoch_;
+  out.state = to_string(state());
+  out.epoch = epoch();
   out.expected_workers = spec_.expected_workers;
   // Those of a stopped job have not left, but take part in nothing any more.
-  if (state_ == JobState::kRunning) out.active_workers = static_cast<std::uint32_t>(active_.size());
-  const RelativeClocks& clocks = state_ == JobState::kRunning ? absolute_clocks_ : idle_clocks_;
+  if (state() == JobState::kRunning)
+    out.active_workers = static_cast<std::uint32_t>(roster_.active().size());
+  const RelativeClocks& clocks =
+      state() == JobState::kRunning ? roster_.absolute_clocks() : roster_.idle_clocks();
   if (!clocks.empty()) {
     out.clock_min = clocks.min();
     out.clock_max = clocks.max();
   }
   out.pushes = pushes_;
   out.waiting = waiting_;
-  out.created_us = created_record_.time_us;
-  if (state_ == JobState::kWaiting) {
-    out.note = "waiting for " + std::to_string(missing_.count()) + " of " +
+  out.created_us = recorder_.creation().time_us;
+  if (state() == JobState::kWaiting) {
+    out.note = "waiting for " + std::to_string(roster_.missing().count()) + " of " +
                std::to_string(spec_.expected_workers) + ": " + missing().text();
   } else {
     out.note = stop_reason_;
@@ -164,10 +159,10 @@ wire::WorkerStatus Job::worker_status(const Worker& worker) const {
   out.incarnation = worker.incarnation;
   out.clock = worker.clock;
   out.granted = worker.granted;
-  out.last_push_us = worker.last_push_at;
+  out.last_push_us = worker.last_push_us;
   out.connected = worker.connection != 0;
   const Micros asked_at = worker.waiting ? worker.waiting->since : worker.active_at;
-  const Micros heard = std::max({asked_at, worker.last_push_at, worker.disconnected_at});
+  const Micros heard = std::max({asked_at, worker.last_push_us, worker.disconnected_at});
   out.heard_us = heard > 0 ? heard : -1;
   if (worker.waiting) {
     const Explanation why = explain(worker);

@@ -110,27 +110,30 @@ struct Record {
   bool operator==(const Record&) const = default;
 };
 
+// What is kept of a worker. Of one that the engine has now: see Worker, which adds the rest.
 struct WorkerSnapshot {
   Rank rank = 0;
   std::string name;
   std::string host;
   WorkerState state = WorkerState::kRegistered;
   Incarnation incarnation = 0;
-  Clock clock = 0;
-  Clock base = 0;
-  Iteration granted = kNoIteration;
-  Iteration pushed = kNoIteration;
-  Iteration late = kNoIteration;  // the last push that was answered LATE
-  std::uint64_t own_pushes = 0;   // that counted
-  Micros last_push_us = -1;
-  Micros previous_push_us = -1;
-  std::vector<std::uint8_t> data = {};
-  std::string dismissal = {};  // why an operator sent it away
+  Clock clock = 0;                      // c_i; never goes down (see Family)
+  Clock base = 0;                       // base_i: the relative clock q_i is clock minus base
+  Iteration granted = kNoIteration;     // the latest begin that was granted
+  Iteration pushed = kNoIteration;      // the latest push that counted
+  Iteration late = kNoIteration;        // the latest push that was answered LATE
+  std::uint64_t own_pushes = 0;         // that counted
+  Micros last_push_us = -1;             // when it pushed; -1: never
+  Micros previous_push_us = -1;         // and before that
+  std::vector<std::uint8_t> data = {};  // what it shows to the others
+  // Why an operator sent it away: while it drains, and, until a new process has its place, after it
+  // has left or was kicked.
+  std::string dismissal = {};
   // The long phase that an operator said it is in; empty: none.
   std::string leased_phase = {};
-  Micros phase_us = 0;
+  Micros phase_us = 0;  // since when
   Micros phase_lease_us = 0;
-  // Decentralized: the clock that its present life began with.
+  // Decentralized: the clock that its present life began with: all up to it is answered.
   Clock entered = kNoIteration;
 
   bool operator==(const WorkerSnapshot&) const = default;

@@ -9,6 +9,7 @@
 
 #include "daemon/core/engine/event.h"
 #include "daemon/core/engine/lateness.h"
+#include "daemon/core/engine/record.h"
 #include "daemon/core/engine/types.h"
 
 namespace syncd {
@@ -26,24 +27,13 @@ struct Waiting {
   Call call = Call::kBegin;
 };
 
-struct Worker {
-  Rank rank = 0;
-  std::string name;
-  std::string host;
-  std::vector<std::uint8_t> data;  // what it shows to the others
-  std::uint32_t notices = 0;       // what its client wants to be told: wire::kNotice...
-  WorkerState state = WorkerState::kRegistered;
-  Incarnation incarnation = 0;
+// What outlives the daemon is a WorkerSnapshot; the rest is of this life of it.
+struct Worker : WorkerSnapshot {
+  std::uint32_t notices = 0;  // what its client wants to be told: wire::kNotice...
   // The life of the process that joined anew as this one, until it has used this one; 0: none.
   Incarnation predecessor = 0;
 
-  Clock clock = 0;  // c_i; never goes down (see Family)
-  Clock base = 0;   // base_i: relative() is q_i
-
-  Iteration granted = kNoIteration;  // the latest begin that was granted
-  Iteration pushed = kNoIteration;   // the latest push that counted
-  Iteration late = kNoIteration;     // the latest push that was answered LATE
-  wire::Granted last_grant;          // the answer itself, for a repeated request
+  wire::Granted last_grant;  // the answer itself, for a repeated request
   // The latest jump: iterations between these were neither computed nor pushed.
   Iteration before_jump = kNoIteration;
   Iteration after_jump = kNoIteration;
@@ -53,16 +43,12 @@ struct Worker {
   Iteration targeted = kNoIteration;
   Iteration collected = kNoIteration;
   Iteration consumed = kNoIteration;
-  Clock entered = kNoIteration;  // that its present life began with: all up to it is answered
   std::vector<Rank> targets;
   std::vector<wire::PeerUpdate> updates;
 
-  Micros granted_at = -1;    // its last pull: the latest grant or, after a re-sync, restart
-  Micros last_push_at = -1;  // the two latest pushes; -1: none
-  Micros previous_push_at = -1;
+  Micros granted_at = -1;            // its last pull: the latest grant or, after a re-sync, restart
   Micros active_at = 0;              // the latest sign of progress
   Micros waited_us = 0;              // held in begin before the latest grant
-  std::uint64_t own_pushes = 0;      // of this worker, late ones left out
   std::uint64_t others_at_pull = 0;  // pushes by others at its last pull
 
   // Of its latest push. -1: not known.
@@ -76,15 +62,8 @@ struct Worker {
   Micros wasted_us = 0;        // computed and dropped
 
   // The long phase that it has announced, in which it is not late; empty: none. Once the lease is
-  // over, its lateness counts from there.
+  // over, its lateness counts from there. It began at phase_us.
   std::string phase;
-  Micros phase_at = 0;
-  Micros phase_lease_us = 0;
-  bool leased = false;  // an operator said so, and it may know nothing of it
-
-  // Why an operator sent it away: while it drains, and, until a new process has its place, after it
-  // has left or was kicked.
-  std::string dismissal;
 
   // How long it is usually silent within an iteration: its longest stretch in each.
   RecentSpans spans;
@@ -101,6 +80,8 @@ struct Worker {
   std::uint32_t patience_of = UINT32_MAX;
 
   Clock relative() const { return clock - base; }
+  // An operator said that it is in this phase, and it may know nothing of it.
+  bool leased() const { return !leased_phase.empty(); }
   bool active() const { return is_active(state); }
   // Of the latest grant its number alone is left.
   void forget_grant() {
@@ -114,7 +95,7 @@ struct Worker {
   }
   // Since when it has shown no progress, as far as anybody expects some.
   Micros quiet_since() const {
-    return phase.empty() ? active_at : std::max(active_at, phase_at + phase_lease_us);
+    return phase.empty() ? active_at : std::max(active_at, phase_us + phase_lease_us);
   }
   // It has shown that it goes on. `excused_us`: what of its silence does not count.
   void progressed(Micros now, Micros excused_us) {

@@ -119,7 +119,7 @@ class Dssp final : public Policy {
     build_order(host);
     const Worker& worker = host.worker(rank);
     Place& place = at(rank);
-    const Key key{worker.relative(), worker.last_push_at, rank};
+    const Key key{worker.relative(), worker.last_push_us, rank};
     if (place.ordered && place.key == key) return;
     forget_clock(rank);
     place.key = key;
@@ -150,13 +150,13 @@ class Dssp final : public Policy {
     const Worker& worker = host.worker(rank);
     if (worker.relative() != fastest) return refuse(rank, Refusal::kNotFastest, fastest);
     const Worker& slowest = host.worker(std::get<Rank>(*order_.begin()));
-    if (worker.previous_push_at < 0 || slowest.previous_push_at < 0) {
+    if (worker.previous_push_us < 0 || slowest.previous_push_us < 0) {
       return refuse(rank, Refusal::kUnknown, fastest);
     }
     std::string error;
     const auto extra = planners::dssp_extra_iterations(
-        {worker.last_push_at, worker.previous_push_at},
-        {slowest.last_push_at, slowest.previous_push_at}, most, host.now(), error);
+        {worker.last_push_us, worker.previous_push_us},
+        {slowest.last_push_us, slowest.previous_push_us}, most, host.now(), error);
     return extra && extra->extra > 0 ? extra->extra : refuse(rank, Refusal::kNoGain, fastest);
   }
 

@@ -162,9 +162,9 @@ class ElasticBsp final : public Policy {
       const Worker& worker = host.worker(rank);
       if (place.pushes > 0) {
         place.predictor.observe(
-            std::max<Micros>(worker.last_push_at - place.last_push_at - worker.held_us, 0));
+            std::max<Micros>(worker.last_push_us - place.last_push_at - worker.held_us, 0));
       }
-      place.last_push_at = worker.last_push_at;
+      place.last_push_at = worker.last_push_us;
       place.granted_at = -1;
       place.told = true;
       if (++place.pushes == 2) ++known_;

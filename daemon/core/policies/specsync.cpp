@@ -267,14 +267,14 @@ class SpecSync final : public OverlayPolicy {
   void count_push(PolicyHost& host, Rank rank) {
     const Worker& worker = host.worker(rank);
     if (settings_.adaptive) {
-      log_.push_back({rank, worker.last_push_at});
+      log_.push_back({rank, worker.last_push_us});
       if (log_.size() > kLogMax) log_.pop_front();
     }
     trial_.add_loss(worker.loss);
     Place& place = at(rank);
     if (worker.span_us >= 0) {
       place.span = std::max<Micros>(worker.span_us, 1);
-      place.pull = worker.last_push_at - place.span;
+      place.pull = worker.last_push_us - place.span;
     }
     if (!place.completed) ++completed_;
     place.completed = true;
@@ -328,7 +328,7 @@ class SpecSync final : public OverlayPolicy {
   void forget_log(const PolicyHost& host) {
     Micros oldest = host.now();
     for (const Rank rank : host.active()) {
-      oldest = std::min(oldest, host.worker(rank).last_push_at);
+      oldest = std::min(oldest, host.worker(rank).last_push_us);
     }
     while (!log_.empty() && log_.front().time < oldest) log_.pop_front();
   }

@@ -1,0 +1,21 @@
+// What the engine is told once and for all its jobs. Plain data.
+#pragma once
+
+#include <cstdint>
+
+#include "daemon/core/engine/job_spec.h"
+#include "daemon/core/engine/limits.h"
+
+namespace syncd {
+
+struct EngineOptions {
+  bool auto_create = true;  // a join may create a job that does not exist
+  bool durable = true;      // told to joiners
+  JobSpec defaults;         // for jobs made by a join or a request: thresholds, policy
+  std::uint64_t snapshot_every_records = 100'000;
+  std::uint32_t workers_per_job_max = limits::kWorkersPerJobMax;  // members at once
+  std::uint32_t graph_edges_max = limits::kGraphEdgesDefault;     // of a job that is made or grows
+  std::uint32_t workers_max = limits::kWorkersPerJobMax;  // of all jobs, with those that are gone
+};
+
+}  // namespace syncd

@@ -1,0 +1,74 @@
+// Recorder: what a stored history may say, and snapshots. Runs on the engine's
+// thread.
+#include "daemon/core/engine/recorder.h"
+
+#include <initializer_list>
+
+#include "daemon/core/engine/limits.h"
+
+namespace syncd {
+namespace {
+
+// Empty, or which of the numbers is not from `lowest` to limits::kStoredMax.
+std::string out_of_range(const char* what, std::int64_t lowest,
+                         std::initializer_list<std::int64_t> numbers) {
+  for (const std::int64_t number : numbers) {
+    if (number >= lowest && number <= limits::kStoredMax) continue;
+    return std::string(what) + " " + std::to_string(number) + " is impossible: allowed are " +
+           std::to_string(lowest) + " to " + std::to_string(limits::kStoredMax);
+  }
+  return {};
+}
+std::string wrong_time(std::initializer_list<Micros> times) {
+  return out_of_range("its time", -1, times);
+}
+std::string wrong_clock(std::initializer_list<Clock> clocks) {
+  return out_of_range("its clock", -limits::kStoredMax, clocks);
+}
+
+}  // namespace
+
+std::string Recorder::check(const Record& record) const {
+  if (record.sequence != sequence_ + 1) {
+    return "sequence " + std::to_string(record.sequence) + " follows " + std::to_string(sequence_);
+  }
+  std::string wrong =
+      wrong_time({record.time_us, record.span_us, record.waited_us, record.wasted_us});
+  return wrong.empty() ? wrong_clock({record.clock, record.base, record.iteration}) : wrong;
+}
+
+std::string Recorder::check(const WorkerSnapshot& worker) {
+  if (worker.rank >= limits::kWorkersPerJobMax) {
+    return "its snapshot has an impossible rank " + std::to_string(worker.rank);
+  }
+  std::string wrong = wrong_time(
+      {worker.last_push_us, worker.previous_push_us, worker.phase_us, worker.phase_lease_us});
+  if (wrong.empty()) {
+    wrong = wrong_clock(
+        {worker.clock, worker.base, worker.granted, worker.pushed, worker.late, worker.entered});
+  }
+  if (wrong.empty()) return {};
+  return "its snapshot of worker " + std::to_string(worker.rank) + ": " + wrong;
+}
+
+void Recorder::save(JobSnapshot& out) const {
+  out.created = creation_;
+  out.sequence = sequence_;
+  out.time_us = engine_.now();
+  out.epoch = epoch_;
+  out.next_incarnation = next_incarnation_;
+}
+
+std::string Recorder::restore(const JobSnapshot& snapshot) {
+  if (const std::string wrong = wrong_time({snapshot.time_us}); !wrong.empty()) {
+    return "its snapshot: " + wrong;
+  }
+  creation_ = snapshot.created;
+  sequence_ = snapshot_sequence_ = snapshot.sequence;
+  engine_.replay_time(snapshot.time_us);
+  epoch_ = snapshot.epoch;
+  next_incarnation_ = snapshot.next_incarnation;
+  return {};
+}
+
+}  // namespace syncd
