@@ -277,7 +277,7 @@ void Job::apply_push(const Record& record) {
   const Clock jumped = record.iteration - worker.clock;
   // Under this policy nobody jumps: it was granted under the one before, which no record says, and
   // the switch has made that clock its base.
-  if (replaying_ && jumped > 0 && !decentralized() && !policy_->jumps()) {
+  if (replaying_ && jumped > 0 && !decentralized() && !policy_->traits().jumps) {
     if (worker.active()) absolute_clocks_.move(worker.clock, worker.clock + jumped);
     change_clock(worker, worker.clock + jumped);
     worker.base += jumped;

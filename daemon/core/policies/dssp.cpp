@@ -17,7 +17,8 @@ constexpr std::int64_t kRangeMax = 65'536;
 
 class Dssp final : public Policy {
  public:
-  Dssp(std::int64_t lower, std::int64_t upper) : lower_(lower), upper_(upper) {}
+  Dssp(std::int64_t lower, std::int64_t upper)
+      : Policy({.gap_bound = upper}), lower_(lower), upper_(upper) {}
 
   std::string name() const override {
     return "dssp:" + std::to_string(lower_) + "-" + std::to_string(upper_);
