@@ -21,8 +21,8 @@ struct PeerPolicy {
   std::int64_t every = 1;      // minibatches between two exchanges
 };
 
-// Nothing for a policy whose workers share one store. Arguments that cannot be read count as not
-// given: they are refused elsewhere (check_policies).
+// Nothing for a policy whose workers share one store, or for none: that is refused elsewhere
+// (check_policies).
 std::optional<PeerPolicy> peer_policy(std::string_view policy,
                                       HopOrder order = HopOrder::kParallel);
 

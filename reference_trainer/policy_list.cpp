@@ -9,7 +9,7 @@
 #include "daemon/core/engine/job_spec.h"
 #include "daemon/core/engine/policy.h"
 #include "daemon/core/policies/graph_file.h"
-#include "daemon/core/policies/policy_text.h"
+#include "daemon/core/policies/registry.h"
 #include "reference_trainer/data_file.h"
 
 namespace syncd::trainer {
@@ -33,8 +33,10 @@ void check_text(std::string_view policy) {
 // Whoever misspells a name behind a comma has written an argument of the policy before it.
 std::string comma_hint(std::string_view policy) {
   if (policy.find(',') == policy.npos) return "";
+  std::vector<std::string_view> names;
+  for (const PolicyRow& row : all_policies()) names.push_back(row.name);
   return fmt::format("; a comma begins another policy only before one of the names {}",
-                     fmt::join(kPolicyNames, ", "));
+                     fmt::join(names, ", "));
 }
 
 }  // namespace

@@ -6,7 +6,7 @@
 #include <set>
 #include <utility>
 
-#include "reference_trainer/data_file.h"
+#include "daemon/core/policies/registry.h"
 #include "reference_trainer/run_board.h"
 
 namespace syncd::trainer {
@@ -124,13 +124,7 @@ std::vector<std::int64_t> barrier_moments(const std::vector<std::vector<Span>>& 
 }
 
 std::int64_t superstep_of(std::string_view policy) {
-  if (!policy.starts_with("bsp")) return 0;
-  policy.remove_prefix(3);
-  if (policy.empty() || policy.front() == ',') return 1;
-  if (policy.front() != ':') return 0;
-  policy.remove_prefix(1);
-  const auto every = parse_unsigned(policy.substr(0, policy.find(',')));
-  return every ? static_cast<std::int64_t>(*every) : 1;
+  return traits_or_none(policy).barrier_every;
 }
 
 void mark_supersteps(SpanRecord& record, std::int64_t superstep) {

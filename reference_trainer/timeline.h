@@ -37,7 +37,7 @@ struct SpanRecord {
 // together, so a worker's second such grant belongs to the next one. O(n log n) in the spans.
 std::vector<std::int64_t> barrier_moments(const std::vector<std::vector<Span>>& workers);
 
-// How many iterations lie between the barriers of "bsp[:k]", whose grants do not say that a barrier
+// How many iterations lie between the barriers of a policy whose grants do not say that a barrier
 // was there; 0 for other policies.
 std::int64_t superstep_of(std::string_view policy);
 

@@ -3,6 +3,7 @@
 
 #include <variant>
 
+#include "daemon/core/policies/registry.h"
 #include "proto/base/defaults.h"
 #include "tests/bench/measure.h"
 
@@ -57,8 +58,7 @@ bool is_push_answer(const wire::Body& answer) {
 
 WireLoad::WireLoad(const WireLoadOptions& options)
     : options_(options),
-      is_decentralized_(options.policy.starts_with("hop") ||
-                        options.policy.starts_with("notify_ack")),
+      is_decentralized_(traits_or_none(options.policy).family == Family::kDecentralized),
       workers_(options.connections * options.depth) {
   for (std::size_t i = 0; i < options_.connections; ++i) client_.add(options_.address);
   for (std::size_t i = 0; i < workers_.size(); ++i) {

@@ -8,6 +8,7 @@
 
 #include "daemon/core/engine/policy.h"
 #include "daemon/core/policies/policy_text.h"
+#include "daemon/core/policies/registry.h"
 #include "daemon/core/topology/bounds.h"
 #include "daemon/core/topology/graph_spec.h"
 #include "daemon/core/topology/spectral.h"
@@ -31,10 +32,9 @@ void try_policy(std::string_view text, std::uint32_t workers) {
   const auto again = make_policy(name, error);
   fuzz::require(again != nullptr, "a policy's own name is refused", name + ": " + error);
   fuzz::require(again->name() == name, "a policy's name changes", name + ", " + again->name());
-  fuzz::require(
-      again->family() == policy->family() && again->may_resync() == policy->may_resync() &&
-          again->check_workers(workers, workers) == policy->check_workers(workers, workers),
-      "a policy's name makes another one", name);
+  fuzz::require(again->traits() == policy->traits() && again->check_workers(workers, workers) ==
+                                                           policy->check_workers(workers, workers),
+                "a policy's name makes another one", name);
   const auto state = policy->save();
   fuzz::require(policy->load(state), "a policy refuses its own state", name);
 }

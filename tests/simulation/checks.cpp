@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <tuple>
 
+#include "daemon/core/policies/registry.h"
 #include "tests/support/effects_text.h"
 #include "violation.h"
 
@@ -234,8 +235,8 @@ void Checks::check_recovery(const Disk& disk, const EngineOptions& options) {
     require(from_all.snapshot(id, one) && from_snapshot.snapshot(id, other), "the job is gone");
     // Grants, and what follows from them alone, are in a snapshot and in no record: the jumps of
     // who was left behind, and without a parameter server the clocks.
-    const auto named = [&](const char* text) { return one.policy.find(text) != std::string::npos; };
-    const bool jumps = named("hop") || named("notify_ack") || named("backup");
+    const PolicyTraits traits = traits_or_none(one.policy);
+    const bool jumps = traits.jumps || traits.family == Family::kDecentralized;
     for (JobSnapshot* job : {&one, &other}) {
       if (jumps) job->policy_state.clear();
       if (jumps) job->highest_clock = 0;

@@ -11,6 +11,7 @@ import syncd.torch
 from conftest import HERE
 
 EXAMPLE = HERE.parent / "examples/torch_local_sgd.py"
+BARRIERS = HERE.parents[2] / "tests/golden/policies/barriers.txt"
 
 
 # Debian builds PyTorch without libuv, which its TCP stores have asked for since 2.4.
@@ -139,12 +140,11 @@ def test_without_a_process_group(worker):
 
 
 def test_which_policies_have_barriers():
-    assert [
-        syncd.torch._period(text) for text in ("bsp", "bsp:4", "bsp,backup=1", "bspx", "asp")
-    ] == [
-        1,
-        4,
-        None,
-        None,
-        None,
-    ]
+    """The daemon's own traits are compared with the same table (traits_test.cpp)."""
+    lines = BARRIERS.read_text(encoding="utf-8").splitlines()
+    rows = [line.split() for line in lines if line and not line.startswith("#")]
+    assert len(rows) >= 12
+    for policy, told, period in rows:
+        expected = (told == "told", int(period) or None)
+        assert syncd.torch._meetings(policy) == expected, policy
+    assert syncd.torch._meetings("bspx") == (False, None)

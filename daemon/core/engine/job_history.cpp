@@ -185,7 +185,7 @@ void Job::apply_push(const Record& record) {
   const Clock jumped = record.iteration - worker.clock;
   // Under this policy nobody jumps: it was granted under the one before, which no record says, and
   // the switch has made that clock its base.
-  if (recorder_.replaying() && jumped > 0 && !decentralized() && !policy_->jumps()) {
+  if (recorder_.replaying() && jumped > 0 && !decentralized() && !policy_->traits().jumps) {
     roster_.set_clock(worker, worker.clock + jumped, worker.base + jumped);
   }
   roster_.set_clock(worker, record.clock);

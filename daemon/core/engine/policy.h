@@ -3,8 +3,7 @@
 // messages and no store. The engine tells it what happened; it answers through PolicyHost, then or
 // at any later call. One thread at a time.
 //
-// Adding a policy: its two files, one line in policies/registry.cpp, tests, a page of
-// documentation. Nothing in the engine names a policy.
+// How to add one stands in policies/registry.cpp. Nothing in the engine names a policy.
 #pragma once
 
 #include <cstdint>
@@ -116,27 +115,50 @@ struct PeerLoop {
   // The push is the notice that the update has arrived (NOTIFY-ACK): it is called after the data,
   // which holds what was computed in this iteration. Otherwise it says that the data was sent.
   bool push_follows_data = false;
-  std::int64_t batches = 1;  // computed one after the other before that
+  std::int64_t batches = 1;    // computed one after the other before that
+  std::int64_t staleness = 0;  // by how many iterations an update that is read may be older
+
+  friend bool operator==(const PeerLoop&, const PeerLoop&) = default;
+};
+
+// What others than the engine must know of a policy. Constant; traits_of() (policies/registry.h)
+// gives them to whom has the policy's text only.
+struct PolicyTraits {
+  Family family = Family::kParameterServer;
+  // False: every begin is granted at once.
+  bool waits = true;
+  // By how many iterations a worker may be ahead at a grant: of the slowest that it waits for, or,
+  // decentralized, of each neighbour. Empty: no bound.
+  std::optional<std::int64_t> gap_bound = {};
+  // Barriers before every so many iterations, which no grant tells of; 0: none.
+  std::int64_t barrier_every = 0;
+  // Barriers elsewhere, of which grants tell (kStepBarrier).
+  bool tells_barriers = false;
+  // No barrier opens before all workers are there.
+  bool all_meet = false;
+  // Every grant is held back for so long.
+  Micros grant_delay_us = 0;
+  // It may advise a worker to drop its work and pull again.
+  bool may_resync = false;
+  // Workers that are left behind may go on without iterations that they have not pushed.
+  bool jumps = false;
+  PeerLoop peer_loop = {};  // decentralized policies only
+
+  friend bool operator==(const PolicyTraits&, const PolicyTraits&) = default;
 };
 
 class Policy {
  public:
+  explicit Policy(const PolicyTraits& traits) : traits_(traits) {}
   virtual ~Policy() = default;
 
   // The policy string that makes this very policy again, all parameters written out only where they
   // differ from the default: "ssp:3".
   virtual std::string name() const = 0;
-  virtual Family family() const { return Family::kParameterServer; }
-  // Decentralized policies only. Constant. A trainer, which has no more of a policy than its text,
-  // reads the same there (reference_trainer/peer_policy.h).
-  virtual PeerLoop peer_loop() const { return {}; }
+  const PolicyTraits& traits() const { return traits_; }
+  Family family() const { return traits_.family; }
   // How often all workers that count have ended a superstep together under this policy. O(1).
   virtual std::uint64_t barriers() const { return 0; }
-  // Whether it lets workers that are left behind go on without iterations that they have not pushed
-  // (PolicyHost::advance), with a parameter server. Constant.
-  virtual bool jumps() const { return false; }
-  // Whether it may advise a worker to drop its work and pull again. Constant.
-  virtual bool may_resync() const { return false; }
   // Whether the policy can run a job of `expected` workers, which may have as few as `fewest`:
   // empty, or a sentence that names the parameter in the way and what is allowed.
   virtual std::string check_workers(std::uint32_t fewest, std::uint32_t expected) const {
@@ -224,6 +246,9 @@ class Policy {
   virtual std::vector<std::int64_t> save() const { return {}; }
   // False: not a state that save() made.
   virtual bool load(std::span<const std::int64_t> state) { return state.empty(); }
+
+ private:
+  PolicyTraits traits_;
 };
 
 // Makes a policy from its string, such as "ssp:3" or "naive_wait:50+bsp". Null: `error` says what

@@ -11,6 +11,8 @@ namespace {
 
 class Asp final : public Policy {
  public:
+  Asp() : Policy({.waits = false}) {}
+
   std::string name() const override { return "asp"; }
   void on_begin(PolicyHost& host, Rank rank) override { host.grant(rank, {}); }
   Reason explain(const PolicyHost&, Rank) const override { return {"begin is always granted", {}}; }
@@ -18,7 +20,7 @@ class Asp final : public Policy {
 
 class Ssp final : public Policy {
  public:
-  explicit Ssp(std::int64_t staleness) : staleness_(staleness) {}
+  explicit Ssp(std::int64_t staleness) : Policy({.gap_bound = staleness}), staleness_(staleness) {}
 
   std::string name() const override { return "ssp:" + std::to_string(staleness_); }
 
@@ -67,7 +69,13 @@ class Ssp final : public Policy {
 
 class Bsp final : public Policy {
  public:
-  Bsp(std::int64_t every, std::int64_t backup) : every_(every), backup_(backup) {}
+  Bsp(std::int64_t every, std::int64_t backup)
+      : Policy({.gap_bound = every - 1,
+                .barrier_every = every,
+                .all_meet = backup == 0,
+                .jumps = backup > 0}),
+        every_(every),
+        backup_(backup) {}
 
   std::string name() const override {
     std::string text = every_ == 1 ? "bsp" : "bsp:" + std::to_string(every_);
@@ -106,7 +114,6 @@ class Bsp final : public Policy {
   }
   void on_cancel(PolicyHost&, Rank rank) override { waiters_.remove(rank); }
 
-  bool jumps() const override { return backup_ > 0; }
   PushVerdict judge_push(const PolicyHost& host, Rank rank, Iteration k) const override {
     const Worker& worker = host.worker(rank);
     const Clock first = open_ * every_;  // of the open superstep

@@ -16,9 +16,10 @@ namespace syncd {
 
 class DecentralizedPolicy : public Policy {
  public:
-  explicit DecentralizedPolicy(PeerGraph graph) : graph_(std::move(graph)) {}
+  // Of `traits` its family is known.
+  DecentralizedPolicy(PeerGraph graph, PolicyTraits traits)
+      : Policy(decentralized(traits)), graph_(std::move(graph)) {}
 
-  Family family() const final { return Family::kDecentralized; }
   std::string check_workers(std::uint32_t fewest, std::uint32_t expected) const override;
   std::size_t dense_edges(std::size_t workers, const Hosts& hosts) const final;
 
@@ -55,6 +56,10 @@ class DecentralizedPolicy : public Policy {
   PeerGraph graph_;
 
  private:
+  static PolicyTraits decentralized(PolicyTraits traits) {
+    traits.family = Family::kDecentralized;
+    return traits;
+  }
   void rebuild(PolicyHost& host);
   void try_again(PolicyHost& host, Rank rank);
   void look_at(PolicyHost& host, std::span<const PeerEdge> edges);

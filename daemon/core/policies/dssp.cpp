@@ -2,11 +2,12 @@
 #include "daemon/core/policies/dssp.h"
 
 #include <algorithm>
-#include <set>
-#include <tuple>
+#include <utility>
+#include <vector>
 
 #include "daemon/core/engine/rank_map.h"
 #include "daemon/core/planners/dssp_controller.h"
+#include "daemon/core/policies/slowest_first.h"
 #include "daemon/core/policies/waiters.h"
 
 namespace syncd {
@@ -17,7 +18,8 @@ constexpr std::int64_t kRangeMax = 65'536;
 
 class Dssp final : public Policy {
  public:
-  Dssp(std::int64_t lower, std::int64_t upper) : lower_(lower), upper_(upper) {}
+  Dssp(std::int64_t lower, std::int64_t upper)
+      : Policy({.gap_bound = upper}), lower_(lower), upper_(upper) {}
 
   std::string name() const override {
     return "dssp:" + std::to_string(lower_) + "-" + std::to_string(upper_);
@@ -35,7 +37,7 @@ class Dssp final : public Policy {
   void on_return(PolicyHost& host, Rank rank) override { on_enter(host, rank); }
   void on_exit(PolicyHost& host, Rank rank) override {
     build_order(host);
-    forget_clock(rank);
+    order_.remove(rank);
     at(rank).extra = 0;
     waiters_.remove(rank);
     release(host);
@@ -91,15 +93,10 @@ class Dssp final : public Policy {
  private:
   // Why the controller gave nothing.
   enum class Refusal : std::uint8_t { kNoRoom, kNotFastest, kUnknown, kNoGain };
-  // Slowest first: the lowest clock; of equals the one whose latest push is oldest, no push yet
-  // being oldest of all; then the lowest rank.
-  using Key = std::tuple<Clock, Micros, Rank>;
   struct Place {
     std::int64_t extra = 0;  // r_i: iterations granted beyond SL and not begun yet
     Refusal refusal = Refusal::kNoGain;
     Clock fastest = 0;  // the highest relative clock when the controller refused
-    bool ordered = false;
-    Key key;
   };
 
   // Valid until the next call for another rank.
@@ -112,24 +109,18 @@ class Dssp final : public Policy {
     if (ordered_) return;
     ordered_ = true;
     order_.clear();
-    places_.for_each([](Rank, Place& place) { place.ordered = false; });
-    for (const Rank rank : host.active()) note_clock(host, rank);
+    std::vector<std::pair<Micros, Rank>> oldest_first;
+    for (const Rank rank : host.active()) {
+      oldest_first.emplace_back(host.worker(rank).last_push_us, rank);
+    }
+    std::sort(oldest_first.begin(), oldest_first.end());
+    for (const auto& [time, rank] : oldest_first)
+      order_.put(rank, host.worker(rank).relative(), time);
   }
   void note_clock(const PolicyHost& host, Rank rank) {
     build_order(host);
     const Worker& worker = host.worker(rank);
-    Place& place = at(rank);
-    const Key key{worker.relative(), worker.last_push_us, rank};
-    if (place.ordered && place.key == key) return;
-    forget_clock(rank);
-    place.key = key;
-    place.ordered = true;
-    order_.insert(key);
-  }
-  void forget_clock(Rank rank) {
-    Place& place = at(rank);
-    if (place.ordered) order_.erase(place.key);
-    place.ordered = false;
+    order_.put(rank, worker.relative(), worker.last_push_us);
   }
 
   // ---- decisions
@@ -149,7 +140,7 @@ class Dssp final : public Policy {
     if (most <= 0) return refuse(rank, Refusal::kNoRoom, fastest);
     const Worker& worker = host.worker(rank);
     if (worker.relative() != fastest) return refuse(rank, Refusal::kNotFastest, fastest);
-    const Worker& slowest = host.worker(std::get<Rank>(*order_.begin()));
+    const Worker& slowest = host.worker(order_.slowest());
     if (worker.previous_push_us < 0 || slowest.previous_push_us < 0) {
       return refuse(rank, Refusal::kUnknown, fastest);
     }
@@ -168,7 +159,7 @@ class Dssp final : public Policy {
   std::int64_t lower_;
   std::int64_t upper_;
   RankMap<Place> places_;
-  std::set<Key> order_;   // of the active workers
+  SlowestFirst order_;    // of the active workers
   bool ordered_ = false;  // order_ is up to date
   Waiters waiters_;       // threshold: the minimum relative clock that is needed
 };

@@ -72,7 +72,11 @@ class ZiplineWork final : public PlanWork {
 
 class ElasticBsp final : public Policy {
  public:
-  explicit ElasticBsp(const Settings& settings) : settings_(settings) {}
+  explicit ElasticBsp(const Settings& settings)
+      : Policy({.gap_bound = std::max(settings.horizon, 2 * settings.horizon - 1),
+                .tells_barriers = true,
+                .all_meet = true}),
+        settings_(settings) {}
 
   std::string name() const override {
     std::string text = "elastic_bsp:" + std::to_string(settings_.horizon);

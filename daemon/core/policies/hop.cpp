@@ -47,7 +47,11 @@ struct HopOptions {
 class Hop final : public DecentralizedPolicy {
  public:
   Hop(PeerGraph graph, const HopOptions& options)
-      : DecentralizedPolicy(std::move(graph)), options_(options) {}
+      : DecentralizedPolicy(std::move(graph),
+                            {.gap_bound = options.max_ig,
+                             .jumps = options.skip > 0,
+                             .peer_loop = {.staleness = options.staleness.value_or(0)}}),
+        options_(options) {}
 
   std::string name() const override {
     std::string text = "hop:" + graph_.spec().text();

@@ -14,7 +14,7 @@ constexpr std::uint32_t kTimerRelease = 0;
 class NaiveWait final : public OverlayPolicy {
  public:
   NaiveWait(std::int64_t delay_ms, std::unique_ptr<Policy> base)
-      : OverlayPolicy(std::move(base)), delay_ms_(delay_ms) {}
+      : OverlayPolicy(traits_over(*base, delay_ms), std::move(base)), delay_ms_(delay_ms) {}
 
   std::string name() const override {
     return "naive_wait:" + std::to_string(delay_ms_) + "+" + base().name();
@@ -37,10 +37,17 @@ class NaiveWait final : public OverlayPolicy {
   }
 
  private:
+  static PolicyTraits traits_over(const Policy& base, std::int64_t delay_ms) {
+    PolicyTraits traits = base.traits();
+    traits.waits = traits.waits || delay_ms > 0;
+    traits.grant_delay_us += delay_ms * 1000;
+    return traits;
+  }
+
   // The host that the base policy sees: its grants are held back.
   class Host final : public ForwardingHost {
    public:
-    Host(PolicyHost& inner, NaiveWait& owner) : ForwardingHost(inner), owner_(owner) {}
+    explicit Host(NaiveWait& owner) : owner_(owner) {}
     Micros grant_delay() const override {
       return ForwardingHost::grant_delay() + owner_.delay_ms_ * 1000;
     }
@@ -54,9 +61,7 @@ class NaiveWait final : public OverlayPolicy {
     NaiveWait& owner_;
   };
 
-  std::unique_ptr<ForwardingHost> base_host(PolicyHost& host) override {
-    return std::make_unique<Host>(host, *this);
-  }
+  ForwardingHost& base_host() override { return base_host_; }
   void on_own_timer(PolicyHost& host, std::int64_t rank, std::uint32_t) override {
     const auto it = held_.find(static_cast<Rank>(rank));
     if (it == held_.end()) return;
@@ -71,6 +76,7 @@ class NaiveWait final : public OverlayPolicy {
   }
 
   std::int64_t delay_ms_;
+  Host base_host_{*this};
   std::map<Rank, Grant> held_;
   std::map<Rank, std::uint32_t> owed_;  // flags of grants that were held back and cancelled
 };

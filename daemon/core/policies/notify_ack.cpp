@@ -9,7 +9,10 @@ namespace {
 class NotifyAck final : public DecentralizedPolicy {
  public:
   NotifyAck(PeerGraph graph, std::int64_t every)
-      : DecentralizedPolicy(std::move(graph)), every_(every) {}
+      : DecentralizedPolicy(
+            std::move(graph),
+            {.gap_bound = 1, .peer_loop = {.push_follows_data = true, .batches = every}}),
+        every_(every) {}
 
   std::string name() const override {
     std::string text = "notify_ack:" + graph_.spec().text();
@@ -17,8 +20,6 @@ class NotifyAck final : public DecentralizedPolicy {
     if (graph_.forced()) text += ",force=1";
     return text;
   }
-
-  PeerLoop peer_loop() const override { return {true, every_}; }
 
   Reason explain(const PolicyHost& host, Rank rank) const override {
     const Waiting& waiting = *host.worker(rank).waiting;

@@ -1,6 +1,7 @@
 // See policy_text.h.
 #include "daemon/core/policies/policy_text.h"
 
+#include <algorithm>
 #include <charconv>
 #include <set>
 
@@ -28,22 +29,6 @@ PolicyText split_policy_text(std::string_view text) {
     }
     if (end == std::string_view::npos) return out;
     rest = rest.substr(end + 1);
-  }
-}
-
-// A policy's own commas come before arguments, and no argument starts with a policy's name.
-std::vector<std::string> split_policy_list(std::string_view list) {
-  std::vector<std::string> policies;
-  while (true) {
-    const std::size_t comma = list.find(',');
-    const std::string_view piece = list.substr(0, comma);
-    if (policies.empty() || is_policy_name(piece.substr(0, piece.find_first_of(":+")))) {
-      policies.emplace_back(piece);
-    } else {
-      policies.back().append(",").append(piece);
-    }
-    if (comma == std::string_view::npos) return policies;
-    list.remove_prefix(comma + 1);
   }
 }
 

@@ -2,9 +2,7 @@
 // "backup=2". Shared by all policies, so that they all complain alike. No thread.
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
-#include <iterator>
 #include <memory>
 #include <optional>
 #include <string>
@@ -31,19 +29,6 @@ struct PolicyText {
 };
 
 PolicyText split_policy_text(std::string_view text);
-
-// Every policy's name: what begins a policy in a list of them.
-inline constexpr std::string_view kPolicyNames[] = {
-    "asp", "bsp", "dssp", "elastic_bsp", "hop", "naive_wait", "notify_ack", "specsync", "ssp"};
-
-constexpr bool is_policy_name(std::string_view name) {
-  return std::find(std::begin(kPolicyNames), std::end(kPolicyNames), name) !=
-         std::end(kPolicyNames);
-}
-
-// "asp,bsp:5,backup=2,ssp:3" as "asp", "bsp:5,backup=2" and "ssp:3": a list of policies is split at
-// the commas that a policy's name follows. Nothing is checked; an empty list is one empty policy.
-std::vector<std::string> split_policy_list(std::string_view list);
 
 // "policy 'ssp:x': <what>".
 std::string policy_error(const PolicyText& text, std::string_view what);

@@ -1,9 +1,22 @@
-// Every policy by name: one line each. No thread, no state.
+// See registry.h. No thread, no state.
+//
+// To add a policy x, and what fails if a step is forgotten:
+//  1. Write x.h and x.cpp in this folder, which builds every .cpp: a class, which hands its traits
+//     to Policy's constructor, and make_x(). rooms_test names what it must not include.
+//  2. Add a row to kPolicies. policy_page_test fails for a page without a row.
+//  3. Add its page: in README.md here a section with a picture (doc/draw) and a row of the table, a
+//     row in the top level's README.md, an item in packaging/man/syncd.8.md. policy_page_test fails
+//     for a row without each of these, and if an example of the section does not behave as its
+//     traits say.
+//  4. Add its test, tests/golden/engine/x.txt. policy_page_test fails without one.
+//  5. Run engine_golden_test, once with SYNCD_REWRITE_GOLDEN=1: refusals that list all policies are
+//     made anew. Without that it fails.
+#include "daemon/core/policies/registry.h"
+
 #include <algorithm>
-#include <string>
+#include <utility>
 
 #include "daemon/core/engine/limits.h"
-#include "daemon/core/engine/policy.h"
 #include "daemon/core/policies/bsp_asp_ssp.h"
 #include "daemon/core/policies/dssp.h"
 #include "daemon/core/policies/elastic_bsp.h"
@@ -16,12 +29,8 @@
 namespace syncd {
 namespace {
 
-struct Base {
-  const char* name;
-  const char* form;
-  std::unique_ptr<Policy> (*make)(const PolicyText&, std::string&);
-};
-constexpr Base kBases[] = {
+// In the order in which messages name them.
+constexpr PolicyRow kPolicies[] = {
     {"asp", "asp", make_asp},
     {"bsp", "bsp[:K][,backup=B]", make_bsp},
     {"ssp", "ssp:S", make_ssp},
@@ -33,28 +42,28 @@ constexpr Base kBases[] = {
      "[,force=1]",
      make_hop},
     {"notify_ack", "notify_ack:GRAPH[,every=N][,force=1]", make_notify_ack},
-};
-
-struct Overlay {
-  const char* name;
-  const char* form;
-  std::unique_ptr<Policy> (*make)(const PolicyText&, std::unique_ptr<Policy>, std::string&);
-};
-constexpr Overlay kOverlays[] = {
-    {"naive_wait", "naive_wait:MS+BASE", make_naive_wait},
+    {"naive_wait", "naive_wait:MS+BASE", nullptr, make_naive_wait},
     {"specsync",
      "specsync[:adaptive[,scope=job|worker][,cap=span|authors]|:fixed,ABORT_TIME_MS,ABORT_RATE]"
      "[,max_restarts=N][,auto_off=on|off]+BASE",
-     make_specsync},
+     nullptr, make_specsync},
 };
 
-// Lists of policies are split by the same names.
-static_assert(std::all_of(std::begin(kBases), std::end(kBases),
-                          [](const Base& base) { return is_policy_name(base.name); }) &&
-              std::all_of(std::begin(kOverlays), std::end(kOverlays),
-                          [](const Overlay& overlay) { return is_policy_name(overlay.name); }));
+static_assert(std::all_of(std::begin(kPolicies), std::end(kPolicies), [](const PolicyRow& row) {
+  return (row.make != nullptr) != (row.lay_over != nullptr) && row.form.starts_with(row.name);
+}));
 
 }  // namespace
+
+std::span<const PolicyRow> all_policies() {
+  return kPolicies;
+}
+
+const PolicyRow* find_policy(std::string_view name) {
+  const auto* const row = std::find_if(std::begin(kPolicies), std::end(kPolicies),
+                                       [&](const PolicyRow& each) { return each.name == name; });
+  return row != std::end(kPolicies) ? row : nullptr;
+}
 
 std::unique_ptr<Policy> make_policy(std::string_view text, std::string& error,
                                     std::shared_ptr<const topology::GraphFile> graph_file) {
@@ -65,36 +74,60 @@ std::unique_ptr<Policy> make_policy(std::string_view text, std::string& error,
   }
   const std::size_t plus = text.find('+');
   PolicyText first = split_policy_text(text.substr(0, plus));
-  if (is_policy_name(first.name)) {
-    error = find_given_twice(first);
-    if (!error.empty()) return nullptr;
+  const PolicyRow* row = find_policy(first.name);
+  if (row == nullptr) {
+    error = "policy '" + std::string(text) + "' is unknown: allowed are " + known_policies();
+    return nullptr;
   }
-  for (const Overlay& overlay : kOverlays) {
-    if (first.name != overlay.name) continue;
+  error = find_given_twice(first);
+  if (!error.empty()) return nullptr;
+  if (row->lay_over != nullptr) {
     if (plus == std::string_view::npos) {
-      error = policy_error(first, std::string(overlay.name) + " is laid over another policy: " +
-                                      overlay.form + ", where BASE is such as asp");
+      error = policy_error(first, std::string(row->name) + " is laid over another policy: " +
+                                      std::string(row->form) + ", where BASE is such as asp");
       return nullptr;
     }
     auto base = make_policy(text.substr(plus + 1), error, std::move(graph_file));
-    return base ? overlay.make(first, std::move(base), error) : nullptr;
+    return base ? row->lay_over(first, std::move(base), error) : nullptr;
   }
-  for (const Base& base : kBases) {
-    if (first.name != base.name) continue;
-    first.graph_file = std::move(graph_file);
-    if (plus == std::string_view::npos) return base.make(first, error);
-    error = "policy '" + std::string(text) + "': nothing can be laid under " + base.name;
+  if (plus != std::string_view::npos) {
+    error = "policy '" + std::string(text) + "': nothing can be laid under " + first.name;
     return nullptr;
   }
-  error = "policy '" + std::string(text) + "' is unknown: allowed are " + known_policies();
-  return nullptr;
+  first.graph_file = std::move(graph_file);
+  return row->make(first, error);
 }
 
 std::string known_policies() {
   std::string all;
-  for (const Base& base : kBases) all += (all.empty() ? "" : ", ") + std::string(base.form);
-  for (const Overlay& overlay : kOverlays) all += ", " + std::string(overlay.form);
+  for (const PolicyRow& row : kPolicies) all.append(all.empty() ? "" : ", ").append(row.form);
   return all;
+}
+
+std::optional<PolicyTraits> traits_of(std::string_view policy, std::string& error) {
+  const auto made = make_policy(policy, error);
+  return made ? std::optional(made->traits()) : std::nullopt;
+}
+
+PolicyTraits traits_or_none(std::string_view policy) {
+  std::string error;
+  return traits_of(policy, error).value_or(PolicyTraits{});
+}
+
+// A policy's own commas come before arguments, and no argument starts with a policy's name.
+std::vector<std::string> split_policy_list(std::string_view list) {
+  std::vector<std::string> policies;
+  while (true) {
+    const std::size_t comma = list.find(',');
+    const std::string_view piece = list.substr(0, comma);
+    if (policies.empty() || find_policy(piece.substr(0, piece.find_first_of(":+"))) != nullptr) {
+      policies.emplace_back(piece);
+    } else {
+      policies.back().append(",").append(piece);
+    }
+    if (comma == std::string_view::npos) return policies;
+    list.remove_prefix(comma + 1);
+  }
 }
 
 }  // namespace syncd

@@ -69,7 +69,7 @@ class TuningWork final : public PlanWork {
 class SpecSync final : public OverlayPolicy {
  public:
   SpecSync(const Settings& settings, std::unique_ptr<Policy> base)
-      : OverlayPolicy(std::move(base)), settings_(settings) {}
+      : OverlayPolicy(traits_over(*base), std::move(base)), settings_(settings) {}
 
   std::string name() const override {
     std::string text;
@@ -89,7 +89,6 @@ class SpecSync final : public OverlayPolicy {
     }
     return "specsync" + (text.empty() ? "" : ":" + text) + "+" + base().name();
   }
-  bool may_resync() const override { return true; }
 
   // ---- membership
 
@@ -213,10 +212,16 @@ class SpecSync final : public OverlayPolicy {
     std::int64_t tuned_workers = 0;
   };
 
+  static PolicyTraits traits_over(const Policy& base) {
+    PolicyTraits traits = base.traits();
+    traits.may_resync = true;
+    return traits;
+  }
+
   // The host that the base policy sees: each of its grants arms the worker's timer.
   class Host final : public ForwardingHost {
    public:
-    Host(PolicyHost& inner, SpecSync& owner) : ForwardingHost(inner), owner_(owner) {}
+    explicit Host(SpecSync& owner) : owner_(owner) {}
     void grant(Rank rank, const Grant& grant) override {
       if (!worker(rank).waits_in(Call::kBegin)) return;
       inner().grant(rank, grant);
@@ -226,9 +231,7 @@ class SpecSync final : public OverlayPolicy {
    private:
     SpecSync& owner_;
   };
-  std::unique_ptr<ForwardingHost> base_host(PolicyHost& host) override {
-    return std::make_unique<Host>(host, *this);
-  }
+  ForwardingHost& base_host() override { return base_host_; }
 
   Place& at(Rank rank) { return places_.get(rank); }
   void forget(Rank rank) {
@@ -347,6 +350,7 @@ class SpecSync final : public OverlayPolicy {
   }
 
   Settings settings_;
+  Host base_host_{*this};
   bool off_ = false;  // for good
   SpeculationTrial trial_;
   RankMap<Place> places_;      // of those who are not active all is empty

@@ -18,10 +18,11 @@ namespace syncd {
 class Waiters {
  public:
   void add(Rank rank, std::int64_t threshold, Micros since) {
-    remove(rank);
-    std::vector<Rank>& together = with(threshold);
-    places_.get(rank) = {threshold, since, together.size(), true};
-    together.push_back(rank);
+    Place& place = places_.get(rank);
+    if (place.waits) remove(rank);
+    std::vector<Waiter>& together = with(threshold);
+    place = {threshold, together.size(), true};
+    together.push_back({since, rank});
   }
 
   void remove(Rank rank) {
@@ -30,7 +31,7 @@ class Waiters {
     const auto it = by_threshold_.find(place->threshold);
     // The last one of its threshold takes its place: order is made when they are released.
     it->second[place->index] = it->second.back();
-    places_.at(it->second.back()).index = place->index;
+    places_.at(it->second.back().rank).index = place->index;
     it->second.pop_back();
     place->waits = false;
     if (it->second.empty()) discard(it);
@@ -38,32 +39,42 @@ class Waiters {
 
   // Takes all whose threshold is at most `reached`, in order of (waiting since, rank).
   std::vector<Rank> take_due(std::int64_t reached) {
-    std::vector<Rank> due;
+    due_.clear();
     while (!by_threshold_.empty() && by_threshold_.begin()->first <= reached) {
-      const std::vector<Rank>& together = by_threshold_.begin()->second;
-      due.insert(due.end(), together.begin(), together.end());
+      const std::vector<Waiter>& together = by_threshold_.begin()->second;
+      due_.insert(due_.end(), together.begin(), together.end());
       discard(by_threshold_.begin());
     }
-    for (const Rank rank : due) places_.at(rank).waits = false;
-    std::sort(due.begin(), due.end(), [this](Rank a, Rank b) {
-      return std::pair(places_.at(a).since, a) < std::pair(places_.at(b).since, b);
-    });
-    return due;
+    // Mostly they are in the order in which they have come.
+    if (!std::is_sorted(due_.begin(), due_.end())) std::sort(due_.begin(), due_.end());
+    std::vector<Rank> ranks;
+    ranks.reserve(due_.size());
+    for (const Waiter& waiter : due_) {
+      places_.at(waiter.rank).waits = false;
+      ranks.push_back(waiter.rank);
+    }
+    return ranks;
   }
 
   bool empty() const { return by_threshold_.empty(); }
 
  private:
+  struct Waiter {
+    Micros since = 0;
+    Rank rank = 0;
+    friend bool operator<(const Waiter& a, const Waiter& b) {
+      return a.since != b.since ? a.since < b.since : a.rank < b.rank;
+    }
+  };
   struct Place {
     std::int64_t threshold = 0;
-    Micros since = 0;
     std::size_t index = 0;  // in its threshold's array
     bool waits = false;
   };
-  using ByThreshold = std::map<std::int64_t, std::vector<Rank>>;
+  using ByThreshold = std::map<std::int64_t, std::vector<Waiter>>;
 
   // Those who wait for this threshold. Superstep after superstep the same memory is used again.
-  std::vector<Rank>& with(std::int64_t threshold) {
+  std::vector<Waiter>& with(std::int64_t threshold) {
     const auto [it, fresh] = by_threshold_.try_emplace(threshold);
     if (fresh) it->second.swap(spare_);
     return it->second;
@@ -76,7 +87,8 @@ class Waiters {
 
   RankMap<Place> places_;     // of all that have ever waited
   ByThreshold by_threshold_;  // no array in it is empty
-  std::vector<Rank> spare_;
+  std::vector<Waiter> spare_;
+  std::vector<Waiter> due_;  // while take_due() runs
 };
 
 }  // namespace syncd

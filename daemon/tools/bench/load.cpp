@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "daemon/core/policies/registry.h"
 #include "daemon/tools/bench/operator.h"
 #include "daemon/tools/bench/server.h"
 #include "daemon/tools/ctl/connection.h"
@@ -492,10 +493,13 @@ void Load::end_window() {
 
 Figures Load::run() {
   join_all();
-  never_waits_ = figures_.policy == "asp";
-  sends_first_ = figures_.policy.starts_with("hop");
-  is_decentralized_ = sends_first_ || figures_.policy.starts_with("notify_ack");
-  if (figures_.policy == "bsp") barriers_.emplace(workers_.size());
+  const PolicyTraits traits = traits_or_none(figures_.policy);
+  never_waits_ = !traits.waits;
+  is_decentralized_ = traits.family == Family::kDecentralized;
+  sends_first_ = is_decentralized_ && !traits.peer_loop.push_follows_data;
+  // What an overlay holds back is not the daemon's time.
+  const bool meets_each_time = traits.all_meet && traits.barrier_every == 1;
+  if (meets_each_time && traits.grant_delay_us == 0) barriers_.emplace(workers_.size());
   before_ = server_->read();
   started_ns_ = now_ns();
   measuring_ = true;

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "daemon/core/policies/registry.h"
 #include "daemon/tools/ctl/table.h"
 #include "proto/base/plain_text.h"
 
@@ -56,7 +57,7 @@ void ChromeTrace::finish() {
 void ChromeTrace::add(const Record& record) {
   if (!process_named_) name_process(record);
   if (record.kind == RecordKind::kJobCreated) {
-    decentralized_ = record.policy.starts_with("hop:") || record.policy.starts_with("notify_ack:");
+    decentralized_ = traits_or_none(record.policy).family == Family::kDecentralized;
   }
   if (record.rank >= 0) track(record);
   if (record.kind == RecordKind::kPush) {

@@ -12,7 +12,7 @@
 #include "daemon/core/engine/limits.h"
 #include "daemon/core/engine/policy.h"
 #include "daemon/core/policies/graph_file.h"
-#include "daemon/core/policies/policy_text.h"
+#include "daemon/core/policies/registry.h"
 #include "daemon/tools/ctl/commands.h"
 #include "daemon/tools/ctl/table.h"
 #include "proto/base/plain_text.h"

@@ -22,12 +22,12 @@ Tally::Tally(const Options& options) {
   result_.virtual_s = seconds(static_cast<double>(options.duration_us));
   std::string error;
   const auto policy = make_policy(options.policy, error);
-  result_.batches_per_iteration = policy->peer_loop().batches;
-  result_.speculates = policy->may_resync();
+  result_.batches_per_iteration = policy->traits().peer_loop.batches;
+  result_.speculates = policy->traits().may_resync;
   for (const TimedEvent& event : options.events) {
     if (event.kind != TimedEvent::Kind::kSwitch) continue;
     const auto next = make_policy(event.policy, error);
-    result_.speculates |= next && next->may_resync();
+    result_.speculates |= next && next->traits().may_resync;
   }
 }
 

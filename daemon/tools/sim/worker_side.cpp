@@ -12,7 +12,7 @@ WorkerSide::WorkerSide(World& world)
   std::string error;
   const auto policy = make_policy(world.options.policy, error);
   decentralized_ = policy->family() == Family::kDecentralized;
-  loop_ = policy->peer_loop();
+  loop_ = policy->traits().peer_loop;
   compute_first_ = world.options.serial || loop_.push_follows_data;
 }
 

@@ -7,7 +7,7 @@
 #include <fstream>
 #include <sstream>
 
-#include "daemon/core/policies/policy_text.h"
+#include "daemon/core/policies/registry.h"
 #include "daemon/tools/ctl/commands.h"
 #include "daemon/tools/ctl/simulate.h"
 #include "daemon/tools/ctl/table.h"

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <stdexcept>
 
+#include "daemon/core/policies/registry.h"
 #include "daemon/core/topology/graph_spec.h"
 
 namespace syncd::test {
@@ -170,8 +171,8 @@ std::string policy_text(std::uint64_t kind, Random& random) {
     case 26:
       return "notify_ack:" + graph_name(random);
     default:
-      policy = random.one_in(4) ? "notify_ack:file:graph" : "hop:file:graph";
-      return policy.starts_with("hop") ? policy += max_ig() : policy;
+      if (random.one_in(4)) return "notify_ack:file:graph";
+      return "hop:file:graph" + max_ig();
   }
 }
 
@@ -207,7 +208,8 @@ EventList::JobToRun EventList::choose_job(std::uint64_t kind, std::string name) 
     job.spec.evict_after_us = random_.one_in(3)   ? 0
                               : random_.one_in(2) ? kAutoSpan
                                                   : 1'000 * random_.between(1'500, 6'000);
-    job.push_follows_compute = job.spec.policy.starts_with("notify_ack") || random_.one_in(3);
+    job.push_follows_compute =
+        traits_or_none(job.spec.policy).peer_loop.push_follows_data || random_.one_in(3);
     if (!validate(job.spec).empty()) continue;
     const std::string_view text = job.spec.policy;
     for (const std::string_view policy : kPolicies) {

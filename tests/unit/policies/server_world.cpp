@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "daemon/core/policies/registry.h"
+
 namespace syncd::test {
 namespace {
 
@@ -199,7 +201,7 @@ void ServerWorld::on_resync(Process& process, const wire::ResyncNotice& notice) 
   ++resyncs_;
   if (!process.computing() || notice.iteration != process.granted) fail("a re-sync out of place");
   if (process.resync) fail("a second re-sync before the first was followed");
-  if (!policy_->text.starts_with("specsync")) fail("a re-sync without speculation");
+  if (!traits_or_none(policy_->text).may_resync) fail("a re-sync without speculation");
   process.resync = true;
   if (++process.resyncs > policy_->max_restarts) fail("too many re-syncs in one iteration");
   if (!policy_->abort_time) return;

@@ -1,6 +1,7 @@
-// daemon/core/policies/README.md keeps its word: every policy has its section with all its
-// parameters and a picture, the defaults are the real ones, and whatever looks like a policy string
-// is one.
+// The pages have the registry's policies, no fewer and no more. daemon/core/policies/README.md
+// keeps its word: every policy has its section with all its parameters and a picture, the defaults
+// are the real ones, whatever looks like a policy string is one, and its examples behave as the
+// policy's traits say.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -17,22 +18,28 @@
 #include "daemon/core/engine/policy.h"
 #include "daemon/core/planners/intervals.h"
 #include "daemon/core/planners/zipline.h"
-#include "daemon/core/policies/policy_text.h"
+#include "daemon/core/policies/registry.h"
 #include "daemon/core/topology/graph_spec.h"
+#include "daemon/tools/sim/simulation.h"
+#include "proto/wire/wire.h"
 
 namespace syncd {
 namespace {
 
-const std::filesystem::path kFolder =
-    std::filesystem::path(SYNCD_TEST_SOURCE_DIR).parent_path() / "daemon" / "core" / "policies";
+const std::filesystem::path kTests = SYNCD_TEST_SOURCE_DIR;
+const std::filesystem::path kRoot = kTests.parent_path();
+const std::filesystem::path kFolder = kRoot / "daemon" / "core" / "policies";
+
+std::string read(const std::filesystem::path& path) {
+  std::ifstream file(path);
+  std::ostringstream out;
+  out << file.rdbuf();
+  EXPECT_FALSE(out.str().empty()) << path;
+  return out.str();
+}
 
 const std::string& page() {
-  static const std::string text = [] {
-    std::ifstream file(kFolder / "README.md");
-    std::ostringstream out;
-    out << file.rdbuf();
-    return out.str();
-  }();
+  static const std::string text = read(kFolder / "README.md");
   return text;
 }
 
@@ -57,18 +64,14 @@ std::string section(const std::string& name) {
 // Name and form of each policy of the registry: "bsp" and "bsp[:K][,backup=B]".
 std::vector<std::pair<std::string, std::string>> registered() {
   std::vector<std::pair<std::string, std::string>> all;
-  std::stringstream forms(known_policies());
-  // Forms are separated by ", "; within one there is no blank.
-  for (std::string form; forms >> form;) {
-    if (form.back() == ',') form.pop_back();
-    all.emplace_back(form.substr(0, form.find_first_of(":[+")), form);
-  }
+  for (const PolicyRow& row : all_policies()) all.emplace_back(row.name, row.form);
   return all;
 }
 
-bool is_registered(const std::string& name) {
-  const auto all = registered();
-  return std::any_of(all.begin(), all.end(), [&](const auto& each) { return each.first == name; });
+std::vector<std::string> registered_names() {
+  std::vector<std::string> names;
+  for (const PolicyRow& row : all_policies()) names.emplace_back(row.name);
+  return names;
 }
 
 std::vector<std::string> code_spans(const std::string& text) {
@@ -97,24 +100,111 @@ std::string error_of(const std::string& policy) {
 }
 
 TEST(PolicyPage, HasASectionForEveryPolicyWithExamplesAndAPicture) {
-  ASSERT_FALSE(page().empty()) << kFolder / "README.md";
-  ASSERT_GE(registered().size(), 4U);
   for (const auto& [name, form] : registered()) {
     const std::string text = section(name);
     ASSERT_FALSE(text.empty()) << "no section '## `" << name << "`' for " << form;
-    EXPECT_EQ(text.find("Not in this release"), std::string::npos) << name;
     EXPECT_FALSE(examples(text).empty()) << name << ": no line 'Examples: `...`'";
     for (const char* part : {"**When.**", "**Guarantees.**"}) {
       EXPECT_NE(text.find(part), std::string::npos) << name << " lacks " << part;
     }
+    EXPECT_NE(text.find("](doc/" + name + ".svg)"), std::string::npos) << name;
+    EXPECT_TRUE(std::filesystem::exists(kFolder / "doc" / (name + ".svg"))) << name;
+    EXPECT_NE(page().find("[" + name + "](#" + name + ")"), std::string::npos)
+        << name << " lacks a link to its section in the list at the top";
   }
-  for (const std::string_view name : kPolicyNames) {
-    const std::string text = section(std::string(name));
-    if (text.empty()) continue;
-    EXPECT_NE(text.find("](doc/" + std::string(name) + ".svg)"), std::string::npos) << name;
-    EXPECT_TRUE(std::filesystem::exists(kFolder / "doc" / (std::string(name) + ".svg"))) << name;
-    if (!is_registered(std::string(name))) {
-      EXPECT_NE(text.find("Not in this release"), std::string::npos) << name;
+}
+
+TEST(PolicyPage, EveryListOfPoliciesHasThoseOfTheRegistry) {
+  const auto expected = testing::UnorderedElementsAreArray(registered_names());
+  EXPECT_THAT(all_matches(page(), "\n## `([^`\n]*)`\n"), expected)
+      << "the sections of " << kFolder / "README.md";
+  EXPECT_THAT(all_matches(page(), "\n\\| \\[`([a-z_]*)`\\]\\(#"), expected)
+      << "the first table of " << kFolder / "README.md";
+  EXPECT_THAT(all_matches(read(kRoot / "README.md"),
+                          "\n\\| \\[`[^`\n]*`\\]\\(daemon/core/policies/README.md#([a-z_]*)\\)"),
+              expected)
+      << "the table of README.md";
+  const std::string manual = read(kRoot / "packaging" / "man" / "syncd.8.md");
+  const std::size_t begin = manual.find("\n# CHOOSING A POLICY\n");
+  ASSERT_NE(begin, std::string::npos);
+  const std::string choosing = manual.substr(begin, manual.find("\n# ", begin + 1) - begin);
+  EXPECT_THAT(all_matches(choosing, "\n`([a-z_]*)[^`\n]*`\n: "), expected)
+      << "CHOOSING A POLICY of packaging/man/syncd.8.md";
+}
+
+// A row of the first table says "no bound" where there is none, and so on.
+TEST(PolicyPage, TheTableGivesTheBoundsThatPoliciesHave) {
+  for (const PolicyRow& row : all_policies()) {
+    const std::string name(row.name);
+    const auto cells =
+        all_matches(page(), "\n\\| \\[`" + name + "`\\][^|]*\\|[^|]*\\| ([^|]*) \\|");
+    ASSERT_EQ(cells.size(), 1U) << name;
+    const auto says = [&](const char* words) { return cells[0].find(words) != std::string::npos; };
+    EXPECT_EQ(says("as its base policy"), row.lay_over != nullptr) << name;
+    if (row.lay_over != nullptr) continue;
+    std::string error;
+    const auto traits = traits_of(examples(section(name))[0], error);
+    ASSERT_TRUE(traits) << error;
+    EXPECT_EQ(says("no bound"), !traits->gap_bound) << name;
+    EXPECT_EQ(says("hops in the graph"), traits->family == Family::kDecentralized) << name;
+  }
+}
+
+TEST(PolicyPage, EveryPolicyHasAGoldenScript) {
+  for (const std::string& name : registered_names()) {
+    bool found = false;
+    for (const auto& entry : std::filesystem::directory_iterator(kTests / "golden" / "engine")) {
+      const std::string script = entry.path().stem().string();
+      found = found || script == name || script.starts_with(name + "_");
+    }
+    EXPECT_TRUE(found) << "tests/golden/engine has neither " << name << ".txt nor " << name
+                       << "_*.txt";
+  }
+}
+
+// What a run shows of a policy.
+struct Seen final : sim::Observer {
+  bool barrier = false, jump = false;
+  void after_event(sim::Simulation&, const Event*, const Effects& effects) override {
+    for (const Reply& reply : effects.replies) {
+      if (const auto* granted = std::get_if<wire::Granted>(&reply.body)) {
+        barrier = barrier || (granted->flags & wire::kStepBarrier) != 0;
+        jump = jump || (granted->flags & wire::kStepSkip) != 0;
+      }
+    }
+  }
+};
+
+// One slow worker, and uneven times: whatever a policy may do, it does.
+TEST(PolicyPage, ExamplesBehaveAsTheirTraitsSay) {
+  for (const auto& [name, form] : registered()) {
+    for (const std::string& policy : examples(section(name))) {
+      std::string error;
+      const auto traits = traits_of(policy, error);
+      ASSERT_TRUE(traits) << error;
+      sim::Options options;
+      options.workers = 12;
+      options.policy = policy;
+      options.iteration_time = *sim::parse_iteration_time("uniform:500-1500", error);
+      options.slowdown.fixed = {{3, 12.0}};
+      options.duration_us = 1'200'000'000;
+      Seen seen;
+      options.observer = &seen;
+      const auto result = sim::simulate(options, error);
+      ASSERT_TRUE(result) << policy << ": " << error;
+      EXPECT_FALSE(result->stalled) << policy;
+      EXPECT_EQ(result->longest_wait_us > 0, traits->waits) << policy;
+      EXPECT_GE(result->longest_wait_us, traits->grant_delay_us) << policy;
+      EXPECT_EQ(seen.barrier, traits->tells_barriers) << policy;
+      EXPECT_EQ(result->barriers > 0, traits->tells_barriers || traits->barrier_every > 0)
+          << policy;
+      EXPECT_EQ(seen.jump || result->late_pushes > 0, traits->jumps) << policy;
+      EXPECT_EQ(result->resyncs > 0, traits->may_resync) << policy;
+      if (!traits->gap_bound) {
+        EXPECT_GT(result->staleness_max, 100) << policy;
+      } else if (traits->barrier_every == 0 || traits->all_meet) {
+        EXPECT_LE(result->staleness_max, *traits->gap_bound) << policy;
+      }
     }
   }
 }
@@ -196,7 +286,7 @@ TEST(PolicyPage, ShowsOnlyPolicyStringsThatAreAccepted) {
   // Forms such as `ssp:S` have capitals or brackets.
   const auto add = [&](const std::string& text) {
     const std::string name = text.substr(0, text.find_first_of(":,+"));
-    if (!is_policy_name(name) || name.size() == text.size()) return;
+    if (find_policy(name) == nullptr || name.size() == text.size()) return;
     if (text.find_first_of("ABCDEFGHIJKLMNOPQRSTUVWXYZ[") == std::string::npos) {
       policies.insert(text);
     }

@@ -89,7 +89,8 @@ RunResult run_on(StoreDevice& device, const char* policy) {
 
 TEST(FailingDevice, WithoutRoomForTheParametersFailsTheRun) {
   FailingDevice device(Failure::kCreate);
-  for (const auto& [policy, call] : {std::pair{"asp", "create"}, {"hop", "create_queues"}}) {
+  for (const auto& [policy, call] :
+       {std::pair{"asp", "create"}, {"hop:complete", "create_queues"}}) {
     const RunResult result = run_on(device, policy);
     EXPECT_EQ(result.failure, std::string("no place for the parameters: CUDA: an illegal memory "
                                           "access in ") +

@@ -118,6 +118,7 @@ TEST(Timeline, KnowsTheSuperstepsOfBsp) {
   EXPECT_EQ(superstep_of("bsp:4"), 4);
   EXPECT_EQ(superstep_of("bsp:4,backup=1"), 4);
   EXPECT_EQ(superstep_of("bsp,backup=1"), 1);
+  EXPECT_EQ(superstep_of("naive_wait:50+bsp:4"), 4);
   EXPECT_EQ(superstep_of("ssp:3"), 0);
   EXPECT_EQ(superstep_of("specsync+bsp"), 0);
   const RunBoard board = RunBoard::create([] {

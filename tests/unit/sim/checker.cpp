@@ -9,24 +9,18 @@
 #include <functional>
 
 #include "daemon/core/policies/policy_text.h"
+#include "daemon/core/policies/registry.h"
 #include "tests/support/effects_text.h"
 
 namespace syncd::test {
-namespace {
-
-bool is_decentralized(const std::string& policy) {
-  return policy.starts_with("hop") || policy.starts_with("notify_ack");
-}
-
-}  // namespace
-
+// The bounds are this checker's own, not the registry's.
 std::optional<std::int64_t> staleness_bound(const std::string& policy) {
   // An overlay delays grants and advises workers; who may run ahead, its base says.
   const std::size_t plus = policy.rfind('+');
   const PolicyText text =
       split_policy_text(plus == std::string::npos ? policy : policy.substr(plus + 1));
   // While a grant is delayed, a worker may return with a lower clock.
-  if (text.name.starts_with("naive") || policy.starts_with("naive")) return std::nullopt;
+  if (traits_or_none(policy).grant_delay_us > 0) return std::nullopt;
   std::string first = "1";
   bool backup = false;
   for (const PolicyArgument& argument : text.arguments) {
@@ -55,6 +49,7 @@ std::optional<Supersteps> supersteps_of(const std::string& policy) {
 
 Checker::Checker(const std::string& policy, std::uint64_t look_every)
     : policy_(policy),
+      traits_(traits_or_none(policy)),
       bound_(staleness_bound(policy)),
       supersteps_(supersteps_of(policy)),
       look_every_(look_every) {}
@@ -108,10 +103,10 @@ void Checker::check_staleness(sim::Simulation& simulation, Rank rank,
   place.clock = std::max(place.clock, granted.iteration);
   // Backup workers are taken ahead without a record. And of several losses at once nobody can say
   // which grants each of them led to.
-  const bool known = policy_.find("backup") == std::string::npos && exits_ <= 1;
-  if (is_decentralized(policy_) || !known) return;
+  const bool known = !traits_.jumps && exits_ <= 1;
+  if (traits_.family == Family::kDecentralized || !known) return;
   ++totals_.known_staleness;
-  const bool supersteps = policy_.find("elastic_bsp") != std::string::npos;
+  const bool supersteps = traits_.tells_barriers;
   const Clock own = place.clock - place.base;
   Clock lowest = own;
   for (const auto& [other, at] : places_) {
@@ -181,6 +176,7 @@ void Checker::take_record(sim::Simulation& simulation, const Record& record) {
     case RecordKind::kPolicySwitched:
       ++totals_.switches;
       policy_ = record.policy;
+      traits_ = traits_or_none(policy_);
       bound_ = staleness_bound(policy_);
       supersteps_ = supersteps_of(policy_);
       for (auto& [member, place] : places_) place.owes_a_barrier = false;

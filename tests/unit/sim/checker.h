@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "daemon/core/engine/policy.h"
 #include "daemon/tools/sim/simulation.h"
 
 namespace syncd::test {
@@ -73,6 +74,7 @@ class Checker final : public sim::Observer {
     Iteration iteration = kNoIteration;
   };
   std::string policy_;
+  PolicyTraits traits_;
   std::optional<std::int64_t> bound_;
   std::optional<Supersteps> supersteps_;
   std::uint64_t look_every_;

@@ -19,8 +19,8 @@ TEST(PeerLoop, TheReferenceTrainerReadsTheSameFromThePolicysText) {
     ASSERT_TRUE(policy) << error;
     const auto read = trainer::peer_policy(text);
     ASSERT_TRUE(read) << text;
-    EXPECT_EQ(read->acknowledges, policy->peer_loop().push_follows_data) << text;
-    EXPECT_EQ(read->every, policy->peer_loop().batches) << text;
+    EXPECT_EQ(read->acknowledges, policy->traits().peer_loop.push_follows_data) << text;
+    EXPECT_EQ(read->every, policy->traits().peer_loop.batches) << text;
   }
 }
 

@@ -49,15 +49,27 @@ from .client import Pushed, Step, Worker
 from .errors import Error, Status
 
 
-def _period(policy: str) -> int | None:
-    """Iterations between two barriers of which no step's flag tells, if the policy has such."""
-    found = re.match(r"bsp(?::(\d+))?(?:,|$)", policy)
-    if not found:
-        return None
-    # With backup workers a barrier does not wait for all, so that they would not meet.
-    if "backup" in policy:
-        return None
-    return int(found.group(1) or 1)
+def _meetings(policy: str) -> tuple[bool, int | None]:
+    """Where all workers meet: whether steps' flags tell it, and else after how many iterations.
+
+    The daemon's answers do not say this, only the policy's text does: a copy of what the daemon
+    knows (PolicyTraits), which a test compares with it.
+    """
+    base = policy.rsplit("+", 1)[-1]  # overlays, such as naive_wait:MS+, do not change it
+    name, *arguments = re.split("[:,]", base)
+    if name == "elastic_bsp":
+        return True, None
+    if name != "bsp":
+        return False, None
+    period = 1
+    for argument in arguments:
+        key, _, value = argument.rpartition("=")
+        if not key:
+            period = int(value)
+        # With backup workers a barrier does not wait for all, so that they would not meet.
+        elif key == "backup" and int(value) > 0:
+            return False, None
+    return False, period
 
 
 class Coordinated:
@@ -108,8 +120,10 @@ class Coordinated:
             return
         if every is not None and every < 1:
             raise Error(f"every={every}; allowed: 1 or more, or None", Status.E_INVALID)
-        self._flagged = every is None and worker.policy.startswith("elastic_bsp")
-        self._period = every if every is not None else _period(worker.policy)
+        if every is not None:
+            self._period = every
+        else:
+            self._flagged, self._period = _meetings(worker.policy)
         if self._period is None and not self._flagged:
             raise Error(
                 f"policy {worker.policy} has no synchronization that all workers share; allowed: "
