@@ -370,11 +370,15 @@ TEST(TrainerRun, HopWithStalenessReducesWhatIsThere) {
 }
 
 TEST(TrainerRun, HopLetsASlowWorkerJump) {
-  const json run = run_of("hop:ring_based,max_ig=2,backup=1,skip=10,skip_trigger=2",
-                          "--iteration-ms 1 --slowdown fixed:3=6x");
+  const std::string policy = "hop:ring_based,max_ig=2,backup=1,skip=10,skip_trigger=2";
+  const json run = run_of(policy, "--iteration-ms 1 --slowdown fixed:3=6x");
   expect_healthy(run);
-  EXPECT_GT(run["skipped"], 0);
-  EXPECT_EQ(run["skipped"], run["workers"][3]["skipped"]) << "the others never do";
+  // A busy machine may hold another one up as well.
+  EXPECT_GT(run["workers"][3]["skipped"], run["skipped"].get<int>() / 2);
+  const json at_leisure =
+      run_of(policy, "--virtual-time --iteration-time constant:1 --slowdown fixed:3=6x");
+  EXPECT_GT(at_leisure["skipped"], 0);
+  EXPECT_EQ(at_leisure["skipped"], at_leisure["workers"][3]["skipped"]) << "the others never do";
 }
 
 TEST(TrainerRun, NotifyAckReducesOneWholeUpdateOfEveryInNeighbour) {
