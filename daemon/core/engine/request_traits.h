@@ -1,6 +1,7 @@
 // Every message has a row here: who may send it, where it names its job and who answers it. The
 // session, the server, the engine and the fuzz targets go by it. To add a message:
-//  1. proto/wire/wire.fbs, wire.h and the codec: last of Body. wire_test asks for a sample.
+//  1. proto/wire/wire.fbs and wire.h: last of Body. Its fields, in proto/wire/fields.h, or nothing
+//     compiles. proto_test compares them with the schema and asks for a sample.
 //  2. A row below. Without it nothing that includes this file compiles.
 //  3. If the server sees it: Server::handle(), in a file handle_*.cpp. The compiler asks for it.
 //  4. If the engine answers it: Engine::handle(). A static_assert asks for it.
@@ -17,7 +18,7 @@
 
 namespace syncd {
 
-// Who may ask, from anybody who was admitted to a few.
+// Who may ask; each is a narrower circle than the one before.
 enum class Asker : std::uint8_t {
   kAnybody,
   kItsWorker,      // who has joined as the message's `worker`, over the same connection
@@ -42,7 +43,8 @@ struct MessageFacts {
   Answerer answerer = Answerer::kNotAllowed;
   Asker asker = Asker::kAnybody;
   Effect effect = Effect::kReads;
-  const char* audited = nullptr;  // as which action; null: the log does not tell of it
+  // As which action the log tells of it; null: it does not. (Of a join that makes a job it does.)
+  const char* audited = nullptr;
 
   constexpr bool is_request() const { return answerer >= Answerer::kServer; }
   constexpr bool is_administrative() const { return asker >= Asker::kAdministrator; }

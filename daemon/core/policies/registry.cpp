@@ -9,7 +9,9 @@
 //     for a row without each of these, and if an example of the section does not behave as its
 //     traits say.
 //  4. Add its test, tests/golden/engine/x.txt. policy_page_test fails without one.
-//  5. Run engine_golden_test, once with SYNCD_REWRITE_GOLDEN=1: refusals that list all policies are
+//  5. Add it to the policies that tests/unit/engine/event_list.cpp draws from and that
+//     effect_hashes_test.cpp expects. Nothing fails without that.
+//  6. Run engine_golden_test, once with SYNCD_REWRITE_GOLDEN=1: refusals that list all policies are
 //     made anew. Without that it fails.
 #include "daemon/core/policies/registry.h"
 

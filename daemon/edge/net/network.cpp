@@ -580,8 +580,7 @@ void Network::on_expired(Connection& connection, Connection::Expired what) {
     case Connection::Expired::kWrite:
       count(Refusal::kSlowReader);
       end(connection,
-          "slow reader: it took nothing for " + seconds(options_.connection.write_timeout_ms) +
-              " (timeouts.write_timeout)",
+          "slow reader: it took nothing for " + seconds(options_.connection.write_timeout_ms),
           LogLevel::kWarn);
       return;
     case Connection::Expired::kFinish:

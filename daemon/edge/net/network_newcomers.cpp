@@ -87,8 +87,8 @@ void Network::make_room() {
   Connection* oldest = oldest_unintroduced(busiest_source());
   if (oldest == nullptr) return;
   turn_out(*oldest, std::to_string(options_.unintroduced_max) +
-                        " connections have not introduced themselves, the most allowed "
-                        "(limits.unintroduced_max): the oldest of where most come from makes room");
+                        " connections have not introduced themselves, the most allowed: the oldest "
+                        "of where most come from makes room");
 }
 
 void Network::turn_out(Connection& unintroduced, const std::string& text) {
