@@ -213,7 +213,8 @@ void Connection::resume() {
   host_.on_buffered(*this);
   if (held_) return;
   end_with_tls();
-  if (usable()) read_on();
+  // Also of one that is to end: half_close() waits for the other side's end.
+  if (state_ != State::kClosed) read_on();
 }
 
 void Connection::read_on() {

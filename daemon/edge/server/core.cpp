@@ -150,10 +150,19 @@ void Core::apply() {
 void Core::end_turn() {
   ticked_ = false;
   do {
-    gate_.submit(effects_);
+    submit();
     settle();  // a store that commits at once has done so already
   } while (tell_store_state() || take_wanted_snapshots());
   tell_removed();
+}
+
+// A store may write within submit(). If the disk holds that up, nobody could show progress
+// meanwhile.
+void Core::submit() {
+  const Micros begun = host_.now();
+  gate_.submit(effects_);
+  const Micros ended = host_.now();
+  if (ended - begun > kStandstillUs) engine_.store_stood(begun + kStandstillUs, ended);
 }
 
 void Core::settle() {

@@ -101,6 +101,7 @@ class Core {
   // From here on the log says that somebody waits.
   static constexpr Micros kTellStandstillUs = 5'000'000;
 
+  void submit();
   void step(Event event);
   void close_next();
   // Whether a timer is, and this turn has not had its part of them.

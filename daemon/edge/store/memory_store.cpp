@@ -3,7 +3,8 @@
 //
 // It keeps what fits kMemoryStoreBytesMax. Beyond that it drops records that a restart would not
 // need: those before a job's latest snapshot, the oldest first, of the jobs that have most of them.
-// Where that is not enough, it asks for snapshots. A job's creation and its latest snapshot stay.
+// Where that is not enough, jobs that have ended go wholly, and then it asks for snapshots. Of all
+// others creation and latest snapshot stay.
 #include <algorithm>
 #include <deque>
 #include <map>
@@ -164,6 +165,8 @@ class MemoryStore final : public Store {
     return true;
   }
 
+  Epoch removed_epoch() const override { return removed_epoch_; }
+
   void start(CommitCallback callback) override { callback_ = std::move(callback); }
 
   bool submit(Ticket ticket, Batch&& batch) override {
@@ -275,6 +278,7 @@ class MemoryStore final : public Store {
       bytes_ -= before - kept.history.bytes();
       removed.push_back({id, kept.history.first() - first, kept.history.first(), {}});
     }
+    forget_ended(enough, removed);
     if (bytes_ <= enough) return;
     // What is left are the tails.
     most.clear();
@@ -286,11 +290,30 @@ class MemoryStore final : public Store {
   }
   static constexpr std::size_t kSnapshotsAtOnce = 64;
 
+  // Jobs that have ended, the oldest first. The latest job stays, so that its id is not given
+  // again.
+  void forget_ended(std::size_t enough, std::vector<Removed>& removed) {
+    for (auto it = jobs_.begin();
+         bytes_ > enough && it != jobs_.end() && std::next(it) != jobs_.end();) {
+      const auto& [id, kept] = *it;
+      if (kept.snapshot.sequence == 0 || kept.snapshot.state != JobState::kStopped) {
+        ++it;
+        continue;
+      }
+      bytes_ -= kept.history.bytes() + weight(kept.snapshot);
+      removed_epoch_ = std::max(removed_epoch_, kept.snapshot.epoch);
+      removed.push_back({id, kept.history.count_before(kept.snapshot.sequence + 1), 0,
+                         kept.history.created().name});
+      it = jobs_.erase(it);
+    }
+  }
+
   const std::size_t bytes_max_;
   std::mutex mutex_;
   std::map<JobId, Kept> jobs_;
   std::size_t bytes_ = 0;  // of all of them
   std::size_t next_look_ = bytes_max_;
+  Epoch removed_epoch_ = 0;
   CommitCallback callback_;
 };
 

@@ -33,6 +33,9 @@ namespace {
 // Of a batch that the submitting thread writes itself: larger ones are the writer's, beside whom
 // the loop goes on.
 constexpr std::size_t kAtOnceRecordsMax = 8;
+// After a write that took longer than this, so many batches are the writer's, too.
+constexpr std::int64_t kSlowWriteUs = 5'000;
+constexpr Ticket kBatchesAfterSlowWrite = 10'000;
 constexpr std::size_t kCommitBytesMax = 8 * 1024 * 1024;
 // close() needs no longer timeout, and a larger one would overflow a point in time.
 constexpr std::int64_t kCloseTimeoutMaxUs = std::int64_t{365} * 24 * 3600 * 1'000'000;
@@ -198,7 +201,8 @@ class RocksStore final : public Store {
   bool may_write_at_once(const Queued& queued) const {
     return options_.mode == Mode::kFast && queued.records <= kAtOnceRecordsMax &&
            queued.batch.snapshots.empty() && !writer_works_ && queued_batches_ == 0 &&
-           database_ != nullptr && !write_failed_ && callback_ != nullptr;
+           database_ != nullptr && !write_failed_ && callback_ != nullptr &&
+           queued.ticket > slow_until_;
   }
 
   // False: it would have to wait, or failed; the writer tries again, and tells why.
@@ -216,6 +220,8 @@ class RocksStore final : public Store {
     report.commit_us = std::chrono::duration_cast<std::chrono::microseconds>(
                            std::chrono::steady_clock::now() - begun)
                            .count();
+    // A disk that is held up must not hold the loop up again and again.
+    if (report.commit_us > kSlowWriteUs) slow_until_ = queued.ticket + kBatchesAfterSlowWrite;
     callback_(report);
     return true;
   }
@@ -685,6 +691,7 @@ class RocksStore final : public Store {
   Epoch removed_epoch_ = 0;
   bool write_failed_ = false;  // the last one: the log may end within it
   RecordEncoder encoder_at_once_;
+  Ticket slow_until_ = 0;  // the writer takes all batches up to this one
   bool in_order_ = false;  // closed, with all of it committed
 
   // Written by the writer thread only; under database_mutex_ whenever the database is null.

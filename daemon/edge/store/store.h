@@ -134,7 +134,8 @@ class Store {
   // has failed, and when something was removed (then `batches` is 0). Call once, after load().
   virtual void start(CommitCallback callback) = 0;
 
-  // Queues a batch without blocking. Tickets must rise. False: the queue is full; `batch` is then
+  // Queues a batch. Does not wait for the disk; in fast mode a small batch may be written at once,
+  // into the system's cache. Tickets must rise. False: the queue is full; `batch` is then
   // untouched, so that the caller can keep it and try again after a commit. True: what is left of
   // its lists has no meaning but their memory, which the caller may use again.
   virtual bool submit(Ticket ticket, Batch&& batch) = 0;

@@ -77,6 +77,7 @@ TEST(PolicyTraits, OfNoPolicyAreNone) {
 TEST(PolicyTraits, EveryNameIsKnownOnce) {
   std::set<std::string_view> names;
   for (const PolicyRow& row : all_policies()) {
+    EXPECT_NE(row.make != nullptr, row.lay_over != nullptr) << row.name;
     EXPECT_TRUE(names.insert(row.name).second) << row.name;
     EXPECT_EQ(find_policy(row.name), &row);
     EXPECT_THAT(known_policies(), testing::HasSubstr(std::string(row.form)));

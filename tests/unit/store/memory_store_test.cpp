@@ -128,6 +128,31 @@ TEST_F(MemoryStoreTest, WhatPrecedesASnapshotGoes) {
   EXPECT_EQ(created[0].name, "job 1") << "is kept apart";
 }
 
+TEST_F(MemoryStoreTest, JobsThatHaveEndedGoWholly) {
+  for (JobId job = 1; job <= 1'000; ++job) {
+    create(job);
+    Batch batch;
+    batch.snapshots.emplace_back();
+    JobSnapshot& snapshot = batch.snapshots.back();
+    snapshot.created.job = job;
+    snapshot.sequence = sequence_[job];
+    snapshot.epoch = job;
+    snapshot.state = job == 1 ? JobState::kRunning : JobState::kStopped;
+    submit(std::move(batch));
+  }
+  std::vector<Record> created;
+  std::string error;
+  ASSERT_TRUE(store_->jobs(created, error)) << error;
+  ASSERT_LT(created.size(), 400U);
+  EXPECT_EQ(created.front().job, 1U) << "which goes on";
+  EXPECT_EQ(created.back().job, 1'000U);
+  ASSERT_FALSE(removed_.empty());
+  EXPECT_EQ(removed_.back().first, 0U);
+  EXPECT_EQ(removed_.back().name, "job " + std::to_string(removed_.back().job));
+  EXPECT_EQ(store_->removed_epoch(), removed_.back().job);
+  EXPECT_EQ(read(2).first_sequence, 0U) << "is not known any more";
+}
+
 TEST_F(MemoryStoreTest, ItAsksForSnapshotsOfTheLongestTails) {
   for (JobId job = 1; job <= 100; ++job) create(job);
   push(7, 1'000, false);
