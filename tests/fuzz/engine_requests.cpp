@@ -90,7 +90,8 @@ class World final : public server::Core::Host {
   // ---- server::Core::Host
 
   Micros now() const override { return now_; }
-  void send(ConnectionId connection, wire::Message&& message) override {
+  void send(ConnectionId connection, RequestId id, wire::Body&& body) override {
+    const wire::Message message{id, std::move(body)};
     const std::vector<std::uint8_t> frame = fuzz::frame_of(message);
     fuzz::require(frame.size() <= kDefaultMaxFrameBytes, "an answer that fits no frame",
                   wire::body_name(message.body));

@@ -165,7 +165,7 @@ bool Daemon::on_message(ConnectionKey connection, Session& session, wire::Messag
     const auto answer = net::negotiate(*hello, terms, connection);
     require(std::holds_alternative<wire::Welcome>(answer), "the client is not welcome");
     session.open = true;
-    send(connection, {message.id, std::get<wire::Welcome>(answer)});
+    send(connection, message.id, std::get<wire::Welcome>(answer));
     return true;
   }
   std::string error;
@@ -182,7 +182,7 @@ bool Daemon::on_message(ConnectionKey connection, Session& session, wire::Messag
       core_->on_request({{connection, message.id}, std::move(message.body)});
       return true;
     case net::Route::kHeartbeat:
-      send(connection, {message.id, wire::HeartbeatAck{}});
+      send(connection, message.id, wire::HeartbeatAck{});
       return true;
     case net::Route::kIgnore:
       return true;
@@ -221,7 +221,8 @@ void Daemon::operate(wire::Body body) {
 
 // ---- What the core wants
 
-void Daemon::send(ConnectionId connection, wire::Message&& message) {
+void Daemon::send(ConnectionId connection, RequestId id, wire::Body&& body) {
+  wire::Message message{id, std::move(body)};
   if (message.id >= kFirstQuestion) {
     const auto* why = std::get_if<Explanation>(&message.body);
     require(why != nullptr, "nobody says why a worker waits");

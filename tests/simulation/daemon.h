@@ -86,7 +86,7 @@ class Daemon final : public Endpoint, private server::Core::Host {
 
   // Core::Host
   Micros now() const override;
-  void send(ConnectionId connection, wire::Message&& message) override;
+  void send(ConnectionId connection, RequestId id, wire::Body&& body) override;
   void start_plan(Plan&& plan) override;
   void log(LogLine&& line) override { watcher_.on_log(line); }
 

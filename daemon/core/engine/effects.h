@@ -75,14 +75,15 @@ struct Effects {
   std::vector<Plan> plans;
   std::vector<LogLine> log;
 
-  // Records of one event after the other gather here until whoever owns this takes them.
+  // True: clear() leaves the records, so that those of several events gather until the owner takes
+  // them.
   bool keeps_records = false;
 
   // Empties everything and keeps the memory, so that a loop over events does not allocate.
   void clear() {
     if (!keeps_records) records.clear();
     replies.clear();
-    // Mostly there are none: five tests are cheaper than five calls.
+    // Mostly there are none, and a test is cheaper than a call.
     if (!snapshots.empty()) snapshots.clear();
     if (!notifications.empty()) notifications.clear();
     if (!plans.empty()) plans.clear();

@@ -173,7 +173,7 @@ class Engine {
   std::map<std::string, JobId, std::less<>> by_name_;  // of several by one name, the latest
   Epoch epoch_forgotten_ = 0;  // the highest of a job that is forgotten: no new one is below it
   std::map<std::string, JobSpec, std::less<>> declared_;  // by the configuration
-  JobId shortened_ = 0;                                   // where the search for long tails goes on
+  JobId shortened_ = 0;  // the last job whose long tail was shortened
 };
 
 }  // namespace syncd

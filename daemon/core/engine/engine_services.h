@@ -50,7 +50,7 @@ class EngineServices {
   Micros now() const { return engine_.now; }
   // During replay, the time is that of the latest record.
   void replay_time(Micros recorded) { engine_.now = std::max(engine_.now, recorded); }
-  // How long the store stood still since then.
+  // How long the store was stalled since then.
   Micros stood_since(Micros since) const { return engine_.standstills.within(since, now()); }
   void set_timer(std::int64_t rank, std::uint32_t kind, Micros at) {
     engine_.timers.set({job_, rank, kind}, at);

@@ -1,6 +1,6 @@
-// One training job: answers its workers' requests, and joins its parts. The roster keeps who takes
-// part, the recorder what is written down, the policy decides who goes on, and EngineServices is
-// all that it sees of the engine, which routes events here. One thread at a time.
+// One training job: answers its workers' requests, and joins its parts. The roster keeps the
+// workers, the recorder writes the history, the policy decides when a worker may begin. The engine
+// routes events here; the job sees only EngineServices of it. One thread at a time.
 //
 // Every fact that must survive a crash takes one path: a request is checked, a Record is made, and
 // apply() changes the state; recovery feeds the same records to the same apply(). What the policy
@@ -192,8 +192,8 @@ class Job final : public PolicyHost {
     if (effects_ == nullptr || caller.connection == 0) return;
     Reply& reply = effects_->replies.emplace_back();
     reply.to = caller;
-    // That the job has ended nobody may know before the disk does: after a crash it would go on,
-    // and wait for whoever has ended its loop.
+    // The end of a job must be on disk before a worker hears of it. Else the job would be live
+    // again after a crash, and wait for a worker that has ended its loop.
     reply.after_records = after_records || state() == JobState::kStopped;
     reply.body.emplace<Body>(std::move(body));
   }

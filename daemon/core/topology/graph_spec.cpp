@@ -3,8 +3,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <numeric>
-#include <unordered_map>
 
 namespace syncd::topology {
 namespace {
@@ -230,7 +230,7 @@ std::string check_generate(const GraphSpec& spec, std::size_t nodes) {
 // Nodes by host, in the order of their lowest ones. Without hosts each is alone.
 std::vector<std::vector<Node>> clusters_of(std::size_t nodes, std::span<const std::string> hosts) {
   std::vector<std::vector<Node>> clusters;
-  std::unordered_map<std::string_view, std::size_t> cluster_of;
+  std::map<std::string_view, std::size_t> cluster_of;
   for (std::size_t i = 0; i < nodes; ++i) {
     std::size_t cluster = clusters.size();
     if (!hosts.empty() && !hosts[i].empty()) {

@@ -62,7 +62,8 @@ bool Access::may_see_paths(ConnectionId connection) const {
 bool Access::hides(const net::Identity& client, JobId job) const {
   if (admission_ == nullptr || admission_->is_admin(client)) return false;
   const std::string* name = engine_.job_name(job);
-  return name != nullptr && !net::Admission::is_one_of(admission_->jobs_of(client), *name);
+  std::string ignored;
+  return name != nullptr && !admission_->may_use(client, *name, ignored);
 }
 
 Engine::Visible Access::visible_to(ConnectionId connection) const {

@@ -27,7 +27,7 @@ Core::Core(EngineOptions options, store::Store& store, Host& host)
       host_(host),
       engine_(with_durability(std::move(options), store)),
       gate_(store, [this](Reply&& reply) {
-        host_.send_answer(reply.to.connection, reply.to.request, std::move(reply.body));
+        host_.send(reply.to.connection, reply.to.request, std::move(reply.body));
       }) {
   effects_.keeps_records = true;
 }

@@ -28,11 +28,7 @@ class Core {
     // Engine time, which never goes back.
     virtual Micros now() const = 0;
     // To one client; a connection that is gone is skipped. With id 0 a notification.
-    virtual void send(ConnectionId connection, wire::Message&& message) = 0;
-    // The same in its parts.
-    virtual void send_answer(ConnectionId connection, RequestId id, wire::Body&& body) {
-      send(connection, {id, std::move(body)});
-    }
+    virtual void send(ConnectionId connection, RequestId id, wire::Body&& body) = 0;
     // Runs it on any thread, and hands the result to Core::on_plan(), once.
     virtual void start_plan(Plan&& plan) = 0;
     virtual void log(LogLine&& line) = 0;

@@ -210,11 +210,7 @@ Micros Server::at(std::uint64_t monotonic_ns) const {
   return epoch_us_ + static_cast<Micros>((monotonic_ns - started_ns_) / 1000);
 }
 
-void Server::send(ConnectionId connection, wire::Message&& message) {
-  send_answer(connection, message.id, std::move(message.body));
-}
-
-void Server::send_answer(ConnectionId connection, RequestId id, wire::Body&& body) {
+void Server::send(ConnectionId connection, RequestId id, wire::Body&& body) {
   if (!audits_.empty()) audits_.end({connection, id}, body);
   auto* error = std::get_if<wire::Error>(&body);
   if (error != nullptr && error->status == Status::kStore && access_.may_see_paths(connection)) {

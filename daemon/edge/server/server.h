@@ -115,8 +115,7 @@ class Server final : private net::FrameHandler, private Core::Host {
   // Core::Host
   Micros now() const override;
   Micros at(std::uint64_t monotonic_ns) const;  // engine time at a reading of uv_hrtime()
-  void send(ConnectionId connection, wire::Message&& message) override;
-  void send_answer(ConnectionId connection, RequestId id, wire::Body&& body) override;
+  void send(ConnectionId connection, RequestId id, wire::Body&& body) override;
   void start_plan(Plan&& plan) override;
   void log(LogLine&& line) override { log_(line); }
 

@@ -73,10 +73,10 @@ class LimitsWorld final : private Core::Host {
     const std::uint64_t ns = net::clock_ns(CLOCK_THREAD_CPUTIME_ID) - runs_since_ns_;
     return now_ + static_cast<Micros>(ns / 1'000);
   }
-  void send(ConnectionId, wire::Message&& message) override {
+  void send(ConnectionId, RequestId id, wire::Body&& body) override {
     out_.clear();
-    encoder_.append(message, out_);
-    if (message.id != 0) answers_.push_back(std::move(message.body));
+    encoder_.append(id, body, out_);
+    if (id != 0) answers_.push_back(std::move(body));
   }
   void start_plan(Plan&&) override {}
   void log(LogLine&&) override {}

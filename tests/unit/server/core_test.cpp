@@ -99,8 +99,8 @@ class CoreWithAStore : public ::testing::Test, protected Core::Host {
 
   // Core::Host
   Micros now() const override { return now_ += clock_runs_us_; }
-  void send(ConnectionId, wire::Message&& message) override {
-    if (message.id != 0) answers_.push_back(std::move(message.body));
+  void send(ConnectionId, RequestId id, wire::Body&& body) override {
+    if (id != 0) answers_.push_back(std::move(body));
   }
   void start_plan(Plan&&) override {}
   void log(LogLine&& line) override {
