@@ -6,12 +6,14 @@
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <sstream>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
+#include "support/c_api.h"
 #include "support/daemon.h"
 #include "tests/bench/measure.h"
 #include "tests/bench/table.h"
@@ -34,6 +36,8 @@ constexpr const char* kFooter =
     "and is taken from all threads. The daemon has its\ndefault configuration, but for a "
     "heartbeat_timeout of 10 minutes, and a Unix socket. "
     "System calls are counted by strace in a second run, without valgrind.\n"
+    "With --client it is the client library's figures, for a pair of syncd_push() and "
+    "syncd_begin().\n"
     "Policies that look at the clock see a daemon that is some 50 times slower than it is.\n"
     "Exit codes: 0 done, 1 something failed or took more than --expect allows, 77 valgrind is not "
     "installed.";
@@ -51,6 +55,7 @@ struct Case {
 struct Options {
   Case one;
   bool all = false;
+  bool client = false;
   std::uint64_t messages = 40'000;  // that are counted, at least
   std::string directory = "/tmp";
   bool profile = false;
@@ -210,6 +215,56 @@ double count_system_calls(const Options& options, const Case& c) {
   return calls_of(test::read_file(directory.file("calls"))) / static_cast<double>(messages);
 }
 
+// ---- The client library ------------------------------------------------------------------------
+
+constexpr const char* kTrain =
+    "--train";  // ADDRESS PAIRS: this program as the client of another one
+
+int train(const std::string& address, int pairs) {
+  test::ApiClient client(address);
+  test::ApiWorker worker = client.join({.job = "client", .policy = "asp"});
+  const test::Answer answer = worker.iterate(pairs);
+  if (!answer.ok()) fail(answer.text());
+  return 0;
+}
+
+// What a pair takes, by the difference between a long run and a short one: both start and end.
+template <typename Count>
+double count_a_pair(const Options& options, std::vector<std::string> tool, const Count& count) {
+  constexpr int kPairs = 1'000;
+  const TempDir directory(options.directory);
+  const Daemon daemon(directory, daemon_options(options.one));
+  const std::string file = directory.file("counted");
+  tool.back() += file;
+  const auto run = [&](int pairs) {
+    std::vector<std::string> command = tool;
+    command.insert(command.end(), {std::filesystem::read_symlink("/proc/self/exe"), kTrain,
+                                   daemon.address(), std::to_string(pairs)});
+    run_tool(command, directory);
+    return count(file);
+  };
+  const double before = run(kPairs);
+  const double after = run(3 * kPairs);
+  if (!options.out.empty() && tool[0] == "valgrind") copy_profile(file, options.out);
+  return (after - before) / (2 * kPairs);
+}
+
+void print_client(const Options& options, bool has_strace) {
+  const double instructions =
+      count_a_pair(options, {"valgrind", "--tool=callgrind", "--callgrind-out-file="},
+                   [](const std::string& file) { return static_cast<double>(total_of(file)); });
+  const std::string calls = has_strace
+                                ? number(count_a_pair(options, {"strace", "-f", "-c", "-o", ""},
+                                                      [](const std::string& file) {
+                                                        return calls_of(test::read_file(file));
+                                                      }),
+                                         3)
+                                : "-";
+  Table table({"client, one worker", "instructions/pair", "system calls/pair"});
+  table.add({"syncd_push + syncd_begin", number(instructions, 0), calls});
+  table.print();
+}
+
 Options parse(int argc, char** argv) {
   Options options;
   std::string store = "memory";
@@ -225,6 +280,7 @@ Options parse(int argc, char** argv) {
   app.add_option("--store", store, "memory, or durable: on the disk of --dir")
       ->check(CLI::IsMember({"memory", "durable"}));
   app.add_flag("--all", options.all, "every row of the table, one after the other");
+  app.add_flag("--client", options.client, "the client library's, instead of the daemon's");
   app.add_option("--messages", options.messages, "how many are counted, at least")
       ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{100'000'000}));
   app.add_option("--dir", options.directory, "where stores and sockets lie meanwhile")
@@ -253,6 +309,10 @@ int run(int argc, char** argv) {
   const bool has_strace = is_installed("strace");
   if (!has_strace) std::printf("system calls are not counted: strace is not installed\n");
   std::printf("machine: %s\n\n", machine_line().c_str());
+  if (options.client) {
+    print_client(options, has_strace);
+    return 0;
+  }
   Table table({"policy, connections x depth, store", "messages", "instructions/message",
                "system calls/message"});
   bool is_over = false;
@@ -275,6 +335,8 @@ int run(int argc, char** argv) {
 }  // namespace syncd::bench
 
 int main(int argc, char** argv) try {
+  using namespace syncd::bench;
+  if (argc == 4 && std::string_view(argv[1]) == kTrain) return train(argv[2], std::stoi(argv[3]));
   return syncd::bench::run(argc, argv);
 } catch (const std::exception& error) {
   syncd::bench::fail(error.what());
