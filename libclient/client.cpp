@@ -28,11 +28,10 @@ std::uint64_t make_seed() {
 // A call that nobody waits for: it frees itself.
 class DetachedCall final : public Call {
  public:
-  DetachedCall(Command command, std::function<void(Completion)> done)
-      : Call(std::move(command), Timeout{}), done_(std::move(done)) {}
+  explicit DetachedCall(std::function<void(Completion)> done) : done_(std::move(done)) {}
 
  private:
-  void finish(Completion completion) noexcept override {
+  void finish(Completion&& completion) noexcept override {
     done_(std::move(completion));
     delete this;
   }
@@ -41,14 +40,7 @@ class DetachedCall final : public Call {
 };
 
 Completion failure(Status status, std::string message) {
-  Completion completion;
-  completion.status = status;
-  completion.message = std::move(message);
-  return completion;
-}
-
-Completion forked_failure() {
-  return failure(Status::kForked, kForkedText);
+  return {0, status, std::move(message)};
 }
 
 }  // namespace
@@ -97,75 +89,26 @@ Completion Client::open(ClientOptions options, std::shared_ptr<Client>& client) 
     if (driver) started->stop();
     throw;
   }
-  Completion completion = opened->call(ConnectCommand{}, options.connect_timeout_us);
+  Completion completion = opened->call(options.connect_timeout_us,
+                                       [](Session& made, const Ask& ask) { made.connect(ask); });
   if (completion.status == Status::kOk) client = std::move(opened);
   return completion;
 }
 
-template <typename Given>
-Completion Client::call(Given&& command, TimeUs timeout_us) {
-  if (forked()) return forked_failure();
+Completion Client::perform(const MakeCall& make, TimeUs timeout_us) {
+  if (forked()) return failure(Status::kForked, kForkedText);
   if (driver_->on_loop_thread()) {
     return failure(Status::kState, "an event's callback must not call a function that may block");
   }
-  Call call(Command(std::forward<Given>(command)), Timeout::after(timeout_us, Driver::now_us()));
-  return driver_->perform(call);
-}
-
-Completion Client::join(JoinRequest request, TimeUs timeout_us) {
-  return call(std::move(request), timeout_us);
-}
-
-Completion Client::begin(WorkerId worker, TimeUs timeout_us) {
-  return call(BeginCommand{worker}, timeout_us);
+  return driver_->perform(make, timeout_us);
 }
 
 void Client::begin_then(WorkerId worker, std::function<void(Completion)> done) {
-  if (forked()) return done(forked_failure());
-  auto call = std::make_unique<DetachedCall>(BeginCommand{worker}, std::move(done));
-  driver_->submit(*call);
+  if (forked()) return done(failure(Status::kForked, kForkedText));
+  auto call = std::make_unique<DetachedCall>(std::move(done));
+  driver_->submit(*call,
+                  [worker](Session& session, const Ask& ask) { session.begin(ask, worker); });
   static_cast<void>(call.release());  // submitted, it frees itself
-}
-
-Completion Client::push(WorkerId worker, std::int64_t iteration, const PushInfo& info,
-                        TimeUs timeout_us) {
-  return call(PushCommand{worker, iteration, info}, timeout_us);
-}
-
-Completion Client::targets(WorkerId worker, std::int64_t iteration, TimeUs timeout_us) {
-  return call(IterationCommand{worker, iteration, &Session::targets}, timeout_us);
-}
-
-Completion Client::collect(WorkerId worker, std::int64_t iteration, TimeUs timeout_us) {
-  return call(IterationCommand{worker, iteration, &Session::collect}, timeout_us);
-}
-
-Completion Client::consumed(WorkerId worker, std::int64_t iteration, TimeUs timeout_us) {
-  return call(IterationCommand{worker, iteration, &Session::consumed}, timeout_us);
-}
-
-Completion Client::restarted(WorkerId worker, std::int64_t iteration, TimeUs timeout_us) {
-  return call(IterationCommand{worker, iteration, &Session::restarted}, timeout_us);
-}
-
-Completion Client::phase(WorkerId worker, std::string name, TimeUs lease_us, TimeUs timeout_us) {
-  return call(PhaseCommand{worker, std::move(name), lease_us}, timeout_us);
-}
-
-Completion Client::leave(WorkerId worker, TimeUs timeout_us) {
-  return call(LeaveCommand{worker}, timeout_us);
-}
-
-Completion Client::explain(WorkerId worker, TimeUs timeout_us) {
-  return call(ExplainCommand{worker}, timeout_us);
-}
-
-Completion Client::members(WorkerId worker, TimeUs timeout_us) {
-  return call(MembersCommand{worker}, timeout_us);
-}
-
-Completion Client::cancel_begin(WorkerId worker, TimeUs timeout_us) {
-  return call(CancelBeginCommand{worker}, timeout_us);
 }
 
 void Client::release(WorkerId worker) noexcept {

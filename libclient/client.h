@@ -44,24 +44,16 @@ class Client {
   Client(const Client&) = delete;
   Client& operator=(const Client&) = delete;
 
-  // Each blocks until the session has completed it; see Session for what each means. `timeout_us`
-  // from now, or kNever.
-  Completion join(JoinRequest request, TimeUs timeout_us);
-  Completion begin(WorkerId worker, TimeUs timeout_us);
-  // The same without waiting: `done` is called once, when begin is answered or fails, on the
-  // client's thread or on any that is in a call of this client, this one included. It must be
-  // quick, and may not call the client or throw.
+  // Makes one call of the session's, `make(session, ask)`, and blocks until it is completed; see
+  // Session for what each means. `timeout_us` from now, or kNever.
+  template <typename Make>
+  Completion call(TimeUs timeout_us, const Make& make) {
+    return perform(std::cref(make), timeout_us);
+  }
+  // Begin without waiting: `done` is called once, when begin is answered or fails, on the client's
+  // thread or on any that is in a call of this client, this one included. It must be quick, and may
+  // not call the client or throw.
   void begin_then(WorkerId worker, std::function<void(Completion)> done);
-  Completion push(WorkerId worker, std::int64_t iteration, const PushInfo& info, TimeUs timeout_us);
-  Completion targets(WorkerId worker, std::int64_t iteration, TimeUs timeout_us);
-  Completion collect(WorkerId worker, std::int64_t iteration, TimeUs timeout_us);
-  Completion consumed(WorkerId worker, std::int64_t iteration, TimeUs timeout_us);
-  Completion restarted(WorkerId worker, std::int64_t iteration, TimeUs timeout_us);
-  Completion phase(WorkerId worker, std::string name, TimeUs lease_us, TimeUs timeout_us);
-  Completion leave(WorkerId worker, TimeUs timeout_us);
-  Completion explain(WorkerId worker, TimeUs timeout_us);
-  Completion members(WorkerId worker, TimeUs timeout_us);
-  Completion cancel_begin(WorkerId worker, TimeUs timeout_us);
 
   // The worker's handle is gone. Does not block.
   void release(WorkerId worker) noexcept;
@@ -79,8 +71,7 @@ class Client {
 
  private:
   explicit Client(std::unique_ptr<Driver> driver);
-  template <typename Given>
-  Completion call(Given&& command, TimeUs timeout_us);
+  Completion perform(const MakeCall& make, TimeUs timeout_us);
 
   const ForkMark fork_mark_;
   std::unique_ptr<Driver> driver_;

@@ -27,14 +27,7 @@ constexpr TimeUs kSuspendedUs = 1'000'000;
 // Whose loop this thread runs.
 thread_local const Driver* running = nullptr;
 
-constexpr const char* kOutOfMemory = "out of memory";
-
-Completion out_of_memory() {
-  Completion completion;
-  completion.status = Status::kNoMemory;
-  completion.message = kOutOfMemory;  // short enough to need none
-  return completion;
-}
+constexpr const char* kOutOfMemory = "out of memory";  // short enough to need none
 
 OpId op_of(Call& call) {
   return reinterpret_cast<std::uintptr_t>(&call);
@@ -47,48 +40,66 @@ Call& call_of(OpId op) {
 
 // ---- Calls -------------------------------------------------------------------------------------
 
-Completion Call::wait() {
-  std::unique_lock lock(mutex_);
-  ended_.wait(lock, [this] { return done_; });
-  return std::move(completion_);
-}
-
-// The caller's stack may be gone as soon as the mutex is free, so that notifying comes before.
-void Call::finish(Completion completion) noexcept {
-  const std::lock_guard lock(mutex_);
-  completion_ = std::move(completion);
-  done_ = true;
-  ended_.notify_one();
-}
-
-void Driver::submit(Call& call) {
-  const std::lock_guard lock(mutex_);
-  take(call);
-}
-
-Completion Driver::perform(Call& call) {
-  {
+// It lives on its caller's stack, which is safe because perform() returns only when it is finished.
+class Driver::WaitedCall final : public Call {
+ public:
+  explicit WaitedCall(Completion& completion) : completion_(completion) {}
+  // Under the driver's lock.
+  bool done() const { return done_; }
+  // Without it.
+  void wait() {
     std::unique_lock lock(mutex_);
-    // Before the request goes out: its answer is not to wake the loop.
-    const bool reads = refused_ == Status::kOk && may_read();
-    const std::uint64_t connection = connection_;
-    if (reads) start_reading(call);
-    take(call);
-    if (reads) read_for(call, connection, lock);
+    ended_.wait(lock, [this] { return done_; });
   }
-  return call.wait();
+  // The caller does not wait() yet.
+  void end(Completion&& completion) noexcept {
+    completion_ = std::move(completion);
+    done_ = true;
+  }
+
+ private:
+  // The caller's stack may be gone as soon as the mutex is free, so that notifying comes before.
+  void finish(Completion&& completion) noexcept override {
+    const std::lock_guard lock(mutex_);
+    end(std::move(completion));
+    ended_.notify_one();
+  }
+
+  std::mutex mutex_;
+  std::condition_variable ended_;
+  bool done_ = false;  // written under the driver's lock, and under mutex_ if the caller may wait
+  Completion& completion_;
+};
+
+void Driver::submit(Call& call, const MakeCall& make) {
+  const std::lock_guard lock(mutex_);
+  take(call, make, kNever);
 }
 
-void Driver::take(Call& call) {
-  if (refused_ != Status::kOk) {
-    Completion refusal;
-    refusal.status = refused_;
-    refusal.message = refusal_;
-    return call.finish(std::move(refusal));
-  }
+Completion Driver::perform(const MakeCall& make, TimeUs timeout_us) {
+  Completion completion;
+  WaitedCall call(completion);
+  std::unique_lock lock(mutex_);
+  // Before the request goes out: its answer is not to wake the loop.
+  const bool reads = refused_ == Status::kOk && may_read();
+  const std::uint64_t connection = connection_;
+  if (reads) start_reading(call);
+  take(call, make, timeout_us);
+  if (reads) read_for(call, connection, lock);
+  if (call.done()) return completion;
+  lock.unlock();
+  call.wait();
+  return completion;
+}
+
+void Driver::take(Call& call, const MakeCall& make, TimeUs timeout_us) {
+  if (refused_ != Status::kOk) return call.finish({0, refused_, refusal_});
+  const TimeUs now = now_us();
   link(call);  // first: whatever happens below, it is finished
   try {
-    if (!try_dispatch(call)) finish(call, out_of_memory());
+    if (!try_to(make, {op_of(call), Timeout::after(timeout_us, now), now})) {
+      finish(call, {0, Status::kNoMemory, kOutOfMemory});
+    }
     settle_away();
   } catch (...) {
     fail_inside();
@@ -96,15 +107,15 @@ void Driver::take(Call& call) {
 }
 
 // False: memory ran out before the session had taken it. It is as it was, and the call alone fails.
-bool Driver::try_dispatch(Call& call) {
+bool Driver::try_to(const MakeCall& make, const Ask& ask) {
   try {
-    dispatch(call);
+    make(session_, ask);
     return true;
   } catch (const std::bad_alloc&) {
     const auto& ended = session_.completions();
-    const auto is_its = [&](const Completion& completion) { return completion.op == op_of(call); };
+    const auto is_its = [&](const Completion& completion) { return completion.op == ask.op; };
     if (std::any_of(ended.begin(), ended.end(), is_its)) return true;
-    session_.abandon(op_of(call));
+    session_.abandon(ask.op);
     return false;
   }
 }
@@ -127,18 +138,19 @@ bool Driver::may_read() const noexcept {
          session_.wish().number == connection_;
 }
 
-void Driver::start_reading(Call& call) noexcept {
+void Driver::start_reading(WaitedCall& call) noexcept {
   reader_ = &call;
   stream_->watch_reading(false);
 }
 
 // Until the call is finished, or the connection is not what it was: the loop goes on with it then.
 // The lock is free while this thread sleeps, so that anything may have happened meanwhile.
-void Driver::read_for(Call& call, std::uint64_t connection, std::unique_lock<std::mutex>& lock) {
+void Driver::read_for(WaitedCall& call, std::uint64_t connection,
+                      std::unique_lock<std::mutex>& lock) {
   const auto same_connection = [&] { return stream_ != nullptr && connection_ == connection; };
   // Where the descriptor is closed, and perhaps another's already, the loop wakes us after that.
   pollfd wanted[] = {{stream_->descriptor(), POLLIN, 0}, {reader_wake_, POLLIN, 0}};
-  while (!call.done_ && same_connection()) {
+  while (!call.done() && same_connection()) {
     reader_sleeps_ = true;
     lock.unlock();
     const int ready = poll(wanted, 2, -1);
@@ -149,7 +161,7 @@ void Driver::read_for(Call& call, std::uint64_t connection, std::unique_lock<std
       eventfd_t count = 0;
       eventfd_read(reader_wake_, &count);
     }
-    if (call.done_ || !same_connection()) break;
+    if (call.done() || !same_connection()) break;
     if (wanted[0].revents != 0 && !read_once()) break;
   }
   reader_ = nullptr;
@@ -295,39 +307,6 @@ void Driver::deliver_events() noexcept {
     if (!silent_) pending.signals->deliver(pending.event);
   }
   delivering_events_.clear();
-}
-
-void Driver::dispatch(Call& call) {
-  const OpId op = op_of(call);
-  const Timeout timeout = call.timeout_;
-  const TimeUs now = now_us();
-  std::visit(
-      [&](auto& command) {
-        using Given = std::decay_t<decltype(command)>;
-        if constexpr (std::is_same_v<Given, ConnectCommand>) {
-          session_.connect(op, timeout);
-        } else if constexpr (std::is_same_v<Given, JoinRequest>) {
-          session_.join(op, std::move(command), timeout, now);
-        } else if constexpr (std::is_same_v<Given, BeginCommand>) {
-          session_.begin(op, command.worker, timeout, now);
-        } else if constexpr (std::is_same_v<Given, PushCommand>) {
-          session_.push(op, command.worker, command.iteration, command.info, timeout, now);
-        } else if constexpr (std::is_same_v<Given, IterationCommand>) {
-          (session_.*command.call)(op, command.worker, command.iteration, timeout, now);
-        } else if constexpr (std::is_same_v<Given, PhaseCommand>) {
-          session_.phase(op, command.worker, std::move(command.name), command.lease_us, timeout,
-                         now);
-        } else if constexpr (std::is_same_v<Given, LeaveCommand>) {
-          session_.leave(op, command.worker, timeout, now);
-        } else if constexpr (std::is_same_v<Given, ExplainCommand>) {
-          session_.explain(op, command.worker, timeout, now);
-        } else if constexpr (std::is_same_v<Given, MembersCommand>) {
-          session_.members(op, command.worker, timeout, now);
-        } else {
-          session_.cancel_begin(op, command.worker, timeout, now);
-        }
-      },
-      call.command_);
 }
 
 void Driver::on_timer(uv_timer_t* handle) {
@@ -551,24 +530,23 @@ void Driver::drop_connection() noexcept {
 }
 
 void Driver::flush() {
-  if (stream_ == nullptr || stream_->descriptor() < 0 || session_.output().empty()) return;
+  if (session_.output().empty() || stream_ == nullptr || stream_->descriptor() < 0) return;
   std::string error;
   if (!stream_->write(session_.output(), error)) disconnected(error);
 }
 
 void Driver::deliver() {
-  delivering_.swap(session_.completions());
-  for (Completion& completion : delivering_) {
-    finish(call_of(completion.op), std::move(completion));
-  }
-  delivering_.clear();
+  std::vector<Completion>& ended = session_.completions();
+  for (Completion& completion : ended) finish(call_of(completion.op), std::move(completion));
+  ended.clear();
 }
 
 // The call is gone afterwards, but for that of the thread that reads.
-void Driver::finish(Call& call, Completion completion) noexcept {
+void Driver::finish(Call& call, Completion&& completion) noexcept {
   unlink(call);
-  if (reader_ == &call) wake_reader();
-  call.finish(std::move(completion));
+  if (reader_ != &call) return call.finish(std::move(completion));
+  reader_->end(std::move(completion));
+  wake_reader();
 }
 
 // A timer that is due too early only looks again, so that the usual exchange, which moves the next

@@ -5,6 +5,7 @@
 // and reads whenever no caller does.
 #pragma once
 
+#include <time.h>
 #include <uv.h>
 
 #include <condition_variable>
@@ -14,7 +15,6 @@
 #include <string>
 #include <string_view>
 #include <thread>
-#include <variant>
 #include <vector>
 
 #include "libclient/endpoint.h"
@@ -25,66 +25,21 @@
 
 namespace syncd::client {
 
-struct ConnectCommand {};
-struct BeginCommand {
-  WorkerId worker = kNoWorker;
-};
-struct PushCommand {
-  WorkerId worker = kNoWorker;
-  std::int64_t iteration = 0;
-  PushInfo info;
-};
-// Targets, collect, consumed, restarted: each is about one iteration.
-using IterationCall = void (Session::*)(OpId, WorkerId, std::int64_t, Timeout, TimeUs);
-struct IterationCommand {
-  WorkerId worker = kNoWorker;
-  std::int64_t iteration = 0;
-  IterationCall call = nullptr;
-};
-struct PhaseCommand {
-  WorkerId worker = kNoWorker;
-  std::string name;
-  TimeUs lease_us = 0;
-};
-struct LeaveCommand {
-  WorkerId worker = kNoWorker;
-};
-struct ExplainCommand {
-  WorkerId worker = kNoWorker;
-};
-struct MembersCommand {
-  WorkerId worker = kNoWorker;
-};
-struct CancelBeginCommand {
-  WorkerId worker = kNoWorker;
-};
-using Command =
-    std::variant<ConnectCommand, JoinRequest, BeginCommand, PushCommand, IterationCommand,
-                 PhaseCommand, LeaveCommand, ExplainCommand, MembersCommand, CancelBeginCommand>;
-
-// One call. One that is waited for lives on its caller's stack, which is safe because every
-// submitted call is finished exactly once and perform() returns only then.
+// One call that was submitted: it is finished exactly once.
 class Call {
  public:
-  Call(Command command, Timeout timeout) : command_(std::move(command)), timeout_(timeout) {}
+  Call() = default;
   virtual ~Call() = default;
   Call(const Call&) = delete;
   Call& operator=(const Call&) = delete;
 
  private:
   friend class Driver;
-  // Once, on any thread that is in a function of the driver's, under its lock.
-  virtual void finish(Completion completion) noexcept;
-  Completion wait();
+  // On any thread that is in a function of the driver's, under its lock.
+  virtual void finish(Completion&& completion) noexcept = 0;
 
-  Command command_;
-  Timeout timeout_;
   Call* previous_ = nullptr;  // among the driver's calls in the session
   Call* next_ = nullptr;
-  std::mutex mutex_;
-  std::condition_variable ended_;
-  bool done_ = false;  // written under the driver's lock and mutex_, read under either
-  Completion completion_;
 };
 
 // What the connections to endpoints of kind kTls use.
@@ -101,11 +56,11 @@ class Driver final : private Stream::Owner {
 
   // Starts the thread. On false `error` says why, and the driver is as before.
   bool start(std::string& error);
-  // Any thread but the loop's: submits the call and waits until it is finished.
-  Completion perform(Call& call);
+  // Any thread but the loop's: makes a call and waits until it is finished.
+  Completion perform(const MakeCall& make, TimeUs timeout_us);
   // Any thread, without waiting. A call that cannot be taken any more is finished at once; one that
   // frees itself may be gone when this returns.
-  void submit(Call& call);
+  void submit(Call& call, const MakeCall& make);
   // Any thread: the worker's handle is gone.
   void release(WorkerId worker) noexcept;
   // Any thread but the loop's: cancels every call and ends the thread. Only the first does
@@ -118,9 +73,15 @@ class Driver final : private Stream::Owner {
   bool on_loop_thread() const noexcept;
 
   // The clock of deadlines: monotonic, microseconds.
-  static TimeUs now_us() { return static_cast<TimeUs>(uv_hrtime() / 1000); }
+  static TimeUs now_us() {
+    timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);  // libuv's clock
+    return TimeUs{now.tv_sec} * 1'000'000 + now.tv_nsec / 1000;
+  }
 
  private:
+  class WaitedCall;
+
   // Stream::Owner
   void stream_connected() override;
   void stream_ready() override;
@@ -150,16 +111,15 @@ class Driver final : private Stream::Owner {
   void arm_timer();
 
   // Any thread that holds the lock.
-  void take(Call& call);
-  bool try_dispatch(Call& call);
-  void dispatch(Call& call);
+  void take(Call& call, const MakeCall& make, TimeUs timeout_us);
+  bool try_to(const MakeCall& make, const Ask& ask);
   void settle_away();
   void flush();
   void deliver();
-  void finish(Call& call, Completion completion) noexcept;
+  void finish(Call& call, Completion&& completion) noexcept;
   bool may_read() const noexcept;
-  void start_reading(Call& call) noexcept;
-  void read_for(Call& call, std::uint64_t connection, std::unique_lock<std::mutex>& lock);
+  void start_reading(WaitedCall& call) noexcept;
+  void read_for(WaitedCall& call, std::uint64_t connection, std::unique_lock<std::mutex>& lock);
   bool read_once();
   void wake_loop() noexcept;
   void wake_reader() noexcept;
@@ -190,12 +150,11 @@ class Driver final : private Stream::Owner {
   std::shared_ptr<Lookup>* looking_up_ = nullptr;  // the one that this connection waits for
   std::vector<sockaddr_storage> addresses_;
   std::size_t next_address_ = 0;
-  std::vector<Completion> delivering_;
   std::vector<PendingEvent> delivering_events_;  // these two are the loop's: used without the lock
   bool silent_ = false;
   Call* calls_ = nullptr;  // in the session: a list through the calls
 
-  Call* reader_ = nullptr;  // the call whose thread reads the socket; null: the loop does
+  WaitedCall* reader_ = nullptr;  // the call whose thread reads the socket; null: the loop does
   bool reader_sleeps_ = false;
   int reader_wake_ = -1;  // eventfd, readable when that thread is to look again
 

@@ -20,8 +20,9 @@ TimeUs add(TimeUs time_us, TimeUs span_us) {
   return span_us > kNever - time_us ? kNever : time_us + span_us;
 }
 
-TimeUs ms(std::uint32_t span_ms) {
-  return TimeUs{span_ms} * 1000;
+// Of a span that may be 0, for never: long enough, and not too long to be added to a time.
+TimeUs us(std::uint32_t span_ms) {
+  return span_ms != 0 ? TimeUs{span_ms} * 1000 : kNever / 2;
 }
 
 }  // namespace
@@ -93,7 +94,7 @@ void Link::end_connection(std::string_view reason, TimeUs now) {
   drain_deadline_us_ = kNever;
   tried_in_round_ = 0;
   wait_for_retry(next_delay_us(), now);
-  listener_.link_down(now);
+  listener_.link_down();
 }
 
 TimeUs Link::next_delay_us() {
@@ -124,15 +125,20 @@ void Link::on_connected(std::uint64_t number, TimeUs now) {
   hello.client_name = options_.client_name;
   hello.client_version = options_.client_version;
   hello.token = options_.token;
-  send(kHelloId, std::move(hello), now);
+  send(kHelloId, hello, now);
 }
 
 void Link::on_bytes(std::uint64_t number, std::span<const std::uint8_t> bytes, TimeUs now) {
   if (number != wish_.number || (phase_ != Phase::kHandshake && phase_ != Phase::kUp)) return;
   last_received_us_ = now;
-  splitter_.append(bytes);
   std::span<const std::uint8_t> payload;
   std::string error;
+  // Most reads are one frame, which is decoded where it lies.
+  if (splitter_.pending_bytes() == 0 && wire::is_one_frame(bytes) &&
+      wire::decode(bytes.subspan(sizeof(std::uint32_t)), scratch_, error)) {
+    return handle(scratch_, now);
+  }
+  splitter_.append(bytes);
   // A handled frame may end this connection; what came after it is then void.
   while (number == wish_.number) {
     const auto result = splitter_.next(payload, error);
@@ -188,10 +194,10 @@ void Link::close() {
 
 // ---- Messages ----------------------------------------------------------------------------------
 
-void Link::send(std::uint64_t id, wire::Body body, TimeUs now) {
+void Link::send(std::uint64_t id, const wire::Body& body, TimeUs now) {
   SYNCD_CHECK(phase_ == Phase::kUp || phase_ == Phase::kHandshake);
   try {
-    encoder_.append(wire::Message{id, std::move(body)}, output_);
+    encoder_.append(id, body, output_);
   } catch (...) {
     encoder_ = wire::Encoder();  // one that ran out of memory has lost count of what it has
     throw;
@@ -211,7 +217,7 @@ void Link::handle(const wire::Message& message, TimeUs now) {
     fail("the daemon ended the connection: " + error->message, now);
     return;
   }
-  listener_.link_message(message, now);
+  listener_.link_message(message);
 }
 
 void Link::handshake(const wire::Message& message, TimeUs now) {
@@ -244,6 +250,8 @@ void Link::welcomed(const wire::Welcome& welcome, TimeUs now) {
   }
   phase_ = Phase::kUp;
   welcome_ = welcome;
+  heartbeat_after_us_ = us(welcome.heartbeat_interval_ms);
+  dead_after_us_ = us(welcome.heartbeat_timeout_ms);
   attempt_deadline_us_ = kNever;
   up_since_us_ = now;
   progress_ = false;
@@ -251,7 +259,7 @@ void Link::welcomed(const wire::Welcome& welcome, TimeUs now) {
   refusal_in_round_.reset();
   refusal_.reset();
   latest_refusal_.reset();
-  listener_.link_up(now);
+  listener_.link_up();
 }
 
 void Link::refused(Status status, const std::string& message, TimeUs now) {
@@ -264,16 +272,6 @@ void Link::refused(Status status, const std::string& message, TimeUs now) {
 }
 
 // ---- Time --------------------------------------------------------------------------------------
-
-TimeUs Link::heartbeat_due_us() const {
-  if (welcome_.heartbeat_interval_ms == 0) return kNever;
-  return add(last_sent_us_, ms(welcome_.heartbeat_interval_ms));
-}
-
-TimeUs Link::death_due_us() const {
-  if (welcome_.heartbeat_timeout_ms == 0) return kNever;
-  return add(last_received_us_, ms(welcome_.heartbeat_timeout_ms));
-}
 
 TimeUs Link::next_deadline() const {
   switch (phase_) {

@@ -59,9 +59,9 @@ class Link {
   class Listener {
    public:
     virtual ~Listener() = default;
-    virtual void link_up(TimeUs now) = 0;    // welcomed: requests may be sent
-    virtual void link_down(TimeUs now) = 0;  // was up: every request that was sent is void
-    virtual void link_message(const wire::Message& message, TimeUs now) = 0;
+    virtual void link_up() = 0;    // welcomed: requests may be sent
+    virtual void link_down() = 0;  // was up: every request that was sent is void
+    virtual void link_message(const wire::Message& message) = 0;
   };
 
   // Wishes for the first connection at once.
@@ -83,7 +83,7 @@ class Link {
   TimeUs next_deadline() const;
 
   // Appends a message to the output. Precondition: up(), or for the first messages connected.
-  void send(std::uint64_t id, wire::Body body, TimeUs now);
+  void send(std::uint64_t id, const wire::Body& body, TimeUs now);
   // Gives up the connection and makes a new one after the back-off.
   void fail(std::string_view reason, TimeUs now);
   // The daemon said that it goes away: no more requests, and the connection ends soon.
@@ -123,8 +123,8 @@ class Link {
   void handshake(const wire::Message& message, TimeUs now);
   void welcomed(const wire::Welcome& welcome, TimeUs now);
   void refused(Status status, const std::string& message, TimeUs now);
-  TimeUs heartbeat_due_us() const;
-  TimeUs death_due_us() const;
+  TimeUs heartbeat_due_us() const { return last_sent_us_ + heartbeat_after_us_; }
+  TimeUs death_due_us() const { return last_received_us_ + dead_after_us_; }
 
   LinkOptions options_;
   Listener& listener_;
@@ -141,6 +141,8 @@ class Link {
   TimeUs retry_at_us_ = kNever;          // kWaiting
   TimeUs attempt_deadline_us_ = kNever;  // kConnecting, kHandshake
   TimeUs drain_deadline_us_ = kNever;    // kUp
+  TimeUs heartbeat_after_us_ = 0;        // kUp: of silence on this side
+  TimeUs dead_after_us_ = 0;             // kUp: of silence on the other
   TimeUs last_sent_us_ = 0;
   TimeUs last_received_us_ = 0;
   TimeUs up_since_us_ = 0;

@@ -15,67 +15,64 @@ Session::Session(SessionOptions options, TimeUs now)
 
 Session::~Session() = default;
 
-Session::Op Session::make_op(OpId id, Timeout timeout) {
-  Op op;
-  op.id = id;
-  op.deadline_us = timeout.deadline_us;
-  op.allowed_us = timeout.allowed_us;
-  op.waiting = true;
-  return op;
+Session::Op Session::start(const Ask& ask) {
+  now_ = ask.now;
+  return {ask.op, ask.timeout};
 }
 
 void Session::arm(const Op& op) {
-  scan_at_us_ = std::min(scan_at_us_, op.deadline_us);
+  scan_at_us_ = std::min(scan_at_us_, op.timeout.deadline_us);
 }
 
 // The worker that an operation is for; null, and the operation has failed, if it can have none.
-Session::Worker* Session::admit(Op& op, WorkerId worker) {
-  if (closed_) {
-    complete(op, Status::kClosed, "the client is closed");
+Session::Worker* Session::admit(Op& op, WorkerId id) {
+  const auto refuse = [&](Status status, std::string reason) {
+    complete(op, status, std::move(reason));
     return nullptr;
-  }
-  const auto found = workers_.find(worker);
+  };
+  if (closed_) return refuse(Status::kClosed, "the client is closed");
+  const auto found = workers_.find(id);
   if (found == workers_.end() || found->second.membership == Membership::kLeft) {
-    complete(op, Status::kClosed, "the worker has left its job");
-    return nullptr;
+    return refuse(Status::kClosed, "the worker has left its job");
   }
-  if (found->second.membership == Membership::kFenced) {
-    complete(op, Status::kFenced, found->second.failure);
-    return nullptr;
-  }
-  if (found->second.released) {  // asked for by one who did not wait, and then freed the handle
-    complete(op, Status::kClosed, "the worker's handle was freed");
-    return nullptr;
-  }
-  return &found->second;
+  Worker& worker = found->second;
+  if (worker.membership == Membership::kFenced) return refuse(Status::kFenced, worker.failure);
+  // Asked for by one who did not wait, and then freed the handle.
+  if (worker.released) return refuse(Status::kClosed, "the worker's handle was freed");
+  return &worker;
 }
 
-// Whoever calls after the daemon has been lost for too long is told at once.
-bool Session::admit_link(Op& op, const char* call, std::int64_t iteration, const Worker& worker,
-                         TimeUs now) {
-  if (now < unreachable_due_us()) return true;
-  complete(op, Status::kUnreachable, call_text(call, iteration, worker) + ": " + link_text(now));
+// False, always.
+bool Session::refuse(Op& op, Status status, Kind kind, std::int64_t iteration, const Worker& worker,
+                     const std::string& reason) {
+  complete(op, status, call_text(kind, iteration, worker) + ": " + reason);
   return false;
 }
 
-// Sends what now stands, or asks to resume first where the daemon would not at the last try.
-void Session::wake(Worker& worker, TimeUs now) {
+// A call that comes after the daemon has been lost for too long fails at once.
+bool Session::admit_link(Op& op, Kind kind, std::int64_t iteration, const Worker& worker) {
+  return link_.up() || now_ < unreachable_due_us() ||
+         refuse(op, Status::kUnreachable, kind, iteration, worker, link_text());
+}
+
+// Sends what is now pending, or asks to resume first where the daemon would not at the last try.
+void Session::wake(Worker& worker) {
   if (worker.membership == Membership::kDetached) {
-    resume(worker, now);
+    resume(worker);
   } else {
-    send_standing(worker, now);
+    send_pending(worker);
   }
 }
 
 void Session::clear_resync(Worker& worker) {
-  if (worker.params.signals) worker.params.signals->set_resync(false);
+  if (std::exchange(worker.advised, false)) worker.params.signals->set_resync(false);
 }
 
-void Session::connect(OpId op_id, Timeout timeout) {
-  Op op = make_op(op_id, timeout);
+void Session::connect(const Ask& ask) {
+  Op op = start(ask);
   if (closed_) return complete(op, Status::kClosed, "the client is closed");
-  if (connect_op_.waiting) return complete(op, Status::kState, "connect is under way already");
-  if (link_.up()) return complete_ok(op, std::monostate{});
+  if (connect_op_.id != 0) return complete(op, Status::kState, "connect is under way already");
+  if (link_.up()) return complete_ok(op);
   connect_op_ = op;
   arm(op);
   check_refusal();
@@ -135,186 +132,164 @@ bool Session::take_over(Worker& worker, JoinRequest& request) {
       return false;
     }
   } else {
-    if (worker.leave.request != 0 || worker.leave.sent_before) return false;
-    worker.leave.active = false;
+    if (worker[kLeave].request != 0 || worker[kLeave].sent_before) return false;
+    worker[kLeave].active = false;
     worker.membership = Membership::kResuming;
     worker.open = worker.grant_ready = worker.stopped = worker.end_is_lost = false;
     worker.ending.clear();
     worker.fences = 0;
     worker.phase.clear();
-    worker.phase_notice.standing = Standing{};
+    worker[kPhase] = {kPhase};
     worker.members_told = false;
     forget_requests(worker);
   }
-  worker.released = false;
+  worker.released = worker.advised = false;
   worker.params = std::move(request);
   return true;
 }
 
-void Session::join(OpId op_id, JoinRequest request, Timeout timeout, TimeUs now) {
-  Op op = make_op(op_id, timeout);
+void Session::join(const Ask& ask, JoinRequest request) {
+  Op op = start(ask);
   if (closed_) return complete(op, Status::kClosed, "the client is closed");
-  if (now >= unreachable_due_us()) {
-    return complete(op, Status::kUnreachable, join_text(request) + ": " + link_text(now));
+  if (now_ >= unreachable_due_us()) {
+    return complete(op, Status::kUnreachable, join_text(request) + ": " + link_text());
   }
   Worker* worker = join_slot(op, request);
   if (worker == nullptr) return;
-  worker->join.active = true;
-  worker->join.op = op;
+  Pending& join = (*worker)[kJoin];
+  join.active = true;
+  join.op = op;
   arm(op);
-  if (worker->join.request == 0 && worker->join_again_us == kNever) send_join(*worker, now);
+  if (join.request == 0 && worker->join_again_us == kNever) send_join(*worker);
 }
 
-// ---- Begin -------------------------------------------------------------------------------------
+// ---- Begin, targets, collect -------------------------------------------------------------------
 
-// Whether another request than this one keeps it from standing: the daemon has one of begin,
+// Refuses a call while another request than this one is in the way: the daemon has one of begin,
 // targets and collect of a worker at a time.
-bool Session::other_wait_stands(const Worker& worker, WaitCall call, std::int64_t iteration,
-                                std::string& reason) const {
-  if (worker.wait.op.waiting) {
-    reason = std::string("another ") + name_of(worker.wait_call) + " of this worker is under way";
-    return true;
+bool Session::refuse_other_wait(Op& op, Kind kind, std::int64_t iteration, const Worker& worker) {
+  const Pending& wait = worker[kWait];
+  const auto name = [&] { return std::string(name_of(wait.kind)); };
+  if (wait.op.id != 0) {
+    return !refuse(op, Status::kState, kind, iteration, worker,
+                   "another " + name() + " of this worker is under way");
   }
-  if (!worker.wait.active || worker.stopped) return false;
-  if (worker.wait_call == call && (call == WaitCall::kBegin || worker.wait_iteration == iteration))
-    return false;
-  reason = std::string(name_of(worker.wait_call)) + "(" + std::to_string(worker.wait_iteration) +
-           ") is not answered yet; call it again to wait for that";
-  return true;
+  if (!wait.active || worker.stopped) return false;
+  if (wait.kind == kind && (kind == kBegin || wait.iteration == iteration)) return false;
+  return !refuse(op, Status::kState, kind, iteration, worker,
+                 name() + "(" + std::to_string(wait.iteration) +
+                     ") is not answered yet; call it again to wait for that");
 }
 
-// Precondition: a caller waits in `worker.wait`.
-void Session::stand(Worker& worker, WaitCall call, std::int64_t iteration, TimeUs now) {
-  SYNCD_CHECK(worker.wait.op.waiting);
-  arm(worker.wait.op);
-  if (!worker.wait.active) {
-    worker.wait.active = true;
-    worker.wait.sent_before = false;
-    worker.wait_call = call;
-    worker.wait_iteration = iteration;
+// One that is pending already is waited for on.
+void Session::wait(Worker& worker, Op op, Kind kind, std::int64_t iteration) {
+  Pending& wait = worker[kWait];
+  wait.op = op;
+  arm(op);
+  if (!wait.active) {
+    wait.active = true;
+    wait.sent_before = false;
+    wait.kind = kind;
+    wait.iteration = iteration;
   }
-  wake(worker, now);
+  wake(worker);
 }
 
-bool Session::admit_begin(Worker& worker, Op& op, TimeUs now) {
+bool Session::admit_begin(Worker& worker, Op& op) {
   const auto refuse = [&](const std::string& reason) {
-    complete(op, Status::kState, call_text("begin", worker.next, worker) + ": " + reason);
-    return false;
+    return this->refuse(op, Status::kState, kBegin, worker.next, worker, reason);
   };
-  std::string other;
-  if (other_wait_stands(worker, WaitCall::kBegin, worker.next, other)) return refuse(other);
-  if (worker.leave.active) return refuse("this worker is leaving");
+  if (refuse_other_wait(op, kBegin, worker.next, worker)) return false;
+  if (worker[kLeave].active) return refuse("this worker is leaving");
   if (worker.stopped || worker.grant_ready) return true;
-  if (worker.push.active) {
-    return refuse("push(" + std::to_string(worker.push_body.iteration) +
+  if (worker[kPush].active) {
+    return refuse("push(" + std::to_string(worker[kPush].iteration) +
                   ") is not confirmed yet; push it again to wait for that");
   }
   if (worker.open) {
     return refuse("iteration " + std::to_string(worker.granted) +
                   " was granted and is not pushed yet");
   }
-  return admit_link(op, "begin", worker.next, worker, now);
+  return admit_link(op, kBegin, worker.next, worker);
 }
 
-void Session::begin(OpId op_id, WorkerId id, Timeout timeout, TimeUs now) {
-  Op op = make_op(op_id, timeout);
+void Session::begin(const Ask& ask, WorkerId id) {
+  Op op = start(ask);
   Worker* worker = admit(op, id);
-  if (worker == nullptr || !admit_begin(*worker, op, now)) return;
-  end_phase(*worker, !worker->wait.active && !worker->grant_ready);
-  worker->wait.op = op;
-  worker->wait_call = WaitCall::kBegin;
-  if (worker->stopped) return deliver_stop(*worker);
-  if (worker->grant_ready) return deliver_grant(*worker);
-  stand(*worker, WaitCall::kBegin, worker->next, now);
-}
-
-// ---- Targets and collect -----------------------------------------------------------------------
-
-// True if the request is to be made, or stands already and is waited for on. What the order of the
-// calls must be is the policy's affair, and the daemon says so.
-bool Session::admit_peer_call(Worker& worker, Op& op, WaitCall call, std::int64_t iteration,
-                              TimeUs now) {
-  const char* name = name_of(call);
-  const auto refuse = [&](Status status, const std::string& reason) {
-    complete(op, status, call_text(name, iteration, worker) + ": " + reason);
-    return false;
-  };
-  const std::int64_t answered =
-      call == WaitCall::kTargets ? worker.targets.iteration : worker.collected.iteration;
-  if (iteration == answered) {
-    deliver_peer_answer(worker, op, call);
-    return false;
+  if (worker == nullptr || !admit_begin(*worker, op)) return;
+  Pending& wait = (*worker)[kWait];
+  end_phase(*worker, !wait.active && !worker->grant_ready);
+  wait.kind = kBegin;
+  if (worker->stopped || worker->grant_ready) {
+    wait.op = op;
+    return worker->stopped ? deliver_stop(*worker) : deliver_grant(*worker);
   }
-  std::string other;
-  if (other_wait_stands(worker, call, iteration, other)) return refuse(Status::kState, other);
-  if (worker.leave.active) return refuse(Status::kState, "this worker is leaving");
-  if (worker.stopped) return refuse(Status::kStopped, ended_text(worker));
-  return admit_link(op, name, iteration, worker, now);
+  this->wait(*worker, op, kBegin, worker->next);
 }
 
-void Session::peer_call(OpId op_id, WorkerId id, WaitCall call, std::int64_t iteration,
-                        Timeout timeout, TimeUs now) {
-  Op op = make_op(op_id, timeout);
+// What the order of the calls must be is the policy's affair, and the daemon says so.
+void Session::peer_call(const Ask& ask, WorkerId id, Kind kind, std::int64_t iteration) {
+  Op op = start(ask);
   Worker* worker = admit(op, id);
-  if (worker == nullptr || !admit_peer_call(*worker, op, call, iteration, now)) return;
-  worker->wait.op = op;
-  stand(*worker, call, iteration, now);
+  if (worker == nullptr) return;
+  const auto refuse = [&](Status status, const std::string& reason) {
+    this->refuse(op, status, kind, iteration, *worker, reason);
+  };
+  if (iteration == (kind == kTargets ? worker->targets.iteration : worker->collected.iteration)) {
+    return deliver_peer_answer(*worker, op, kind);
+  }
+  if (refuse_other_wait(op, kind, iteration, *worker)) return;
+  if ((*worker)[kLeave].active) return refuse(Status::kState, "this worker is leaving");
+  if (worker->stopped) return refuse(Status::kStopped, ended_text(*worker));
+  if (admit_link(op, kind, iteration, *worker)) wait(*worker, op, kind, iteration);
 }
 
-void Session::targets(OpId op, WorkerId worker, std::int64_t iteration, Timeout timeout,
-                      TimeUs now) {
-  peer_call(op, worker, WaitCall::kTargets, iteration, timeout, now);
+void Session::targets(const Ask& ask, WorkerId worker, std::int64_t iteration) {
+  peer_call(ask, worker, kTargets, iteration);
 }
 
-void Session::collect(OpId op, WorkerId worker, std::int64_t iteration, Timeout timeout,
-                      TimeUs now) {
-  peer_call(op, worker, WaitCall::kCollect, iteration, timeout, now);
+void Session::collect(const Ask& ask, WorkerId worker, std::int64_t iteration) {
+  peer_call(ask, worker, kCollect, iteration);
 }
 
 // ---- Consumed, restarted and phase -------------------------------------------------------------
 
 // What they have in common: one caller at a time, and none beside a leave.
-bool Session::admit_notice(Worker& worker, const Notice& notice, Op& op, std::int64_t iteration) {
-  const bool busy = notice.standing.op.waiting;
-  if (!busy && !worker.leave.active) return true;
-  complete(op, Status::kState,
-           call_text(notice.call, iteration, worker) + ": " +
-               (busy ? std::string("another ") + notice.call + " of this worker is under way"
-                     : "this worker is leaving"));
-  return false;
+bool Session::admit_notice(Worker& worker, Kind kind, Op& op, std::int64_t iteration) {
+  const bool busy = worker[kind].op.id != 0;
+  if (!busy && !worker[kLeave].active) return true;
+  return refuse(op, Status::kState, kind, iteration, worker,
+                busy ? std::string("another ") + name_of(kind) + " of this worker is under way"
+                     : "this worker is leaving");
 }
 
 // Precondition: this may be told, and nobody waits for the confirmation of an earlier one, whose
 // place it takes.
-void Session::tell(Worker& worker, Notice& notice, Op op, std::int64_t iteration, TimeUs now) {
-  Standing& standing = notice.standing;
-  SYNCD_CHECK(!standing.op.waiting);
-  if (!standing.active || notice.iteration != iteration) {
-    forget(standing.request);
-    standing = Standing{};
-    standing.active = true;
+void Session::tell(Worker& worker, Kind kind, Op op, std::int64_t iteration) {
+  Pending& notice = worker[kind];
+  SYNCD_CHECK(notice.op.id == 0);
+  if (!notice.active || notice.iteration != iteration) {
+    notice = {kind};
+    notice.active = true;
     notice.iteration = iteration;
   }
-  if (op.allowed_us <= 0) {
-    complete_ok(op, std::monostate{});
+  if (op.timeout.allowed_us <= 0) {
+    complete_ok(op);
   } else {
-    standing.op = op;
+    notice.op = op;
     arm(op);
   }
-  wake(worker, now);
+  wake(worker);
 }
 
-void Session::consumed(OpId op_id, WorkerId id, std::int64_t iteration, Timeout timeout,
-                       TimeUs now) {
-  Op op = make_op(op_id, timeout);
+void Session::consumed(const Ask& ask, WorkerId id, std::int64_t iteration) {
+  Op op = start(ask);
   Worker* worker = admit(op, id);
-  if (worker == nullptr) return;
-  Notice& notice = worker->consumed_notice;
+  if (worker == nullptr || !admit_notice(*worker, kConsumed, op, iteration)) return;
   const auto refuse = [&](Status status, const std::string& reason) {
-    complete(op, status, call_text("consumed", iteration, *worker) + ": " + reason);
+    this->refuse(op, status, kConsumed, iteration, *worker, reason);
   };
-  if (!admit_notice(*worker, notice, op, iteration)) return;
-  if (iteration <= worker->consumed) return complete_ok(op, std::monostate{});
+  if (iteration <= worker->consumed) return complete_ok(op);
   if (worker->collected.iteration < 0) {
     return refuse(Status::kState, "nothing was collected yet; collect comes first");
   }
@@ -322,90 +297,82 @@ void Session::consumed(OpId op_id, WorkerId id, std::int64_t iteration, Timeout 
     return refuse(Status::kWrongIteration, "the latest collected iteration is " +
                                                std::to_string(worker->collected.iteration));
   }
-  if (worker->stopped) return complete_ok(op, std::monostate{});  // nobody waits for it any more
-  if (!admit_link(op, notice.call, iteration, *worker, now)) return;
-  // A later one that stands says as much.
-  if (notice.standing.active) iteration = std::max(iteration, notice.iteration);
-  tell(*worker, notice, op, iteration, now);
+  if (worker->stopped) return complete_ok(op);  // nobody waits for it any more
+  if (!admit_link(op, kConsumed, iteration, *worker)) return;
+  // A later one that is pending says as much.
+  const Pending& notice = (*worker)[kConsumed];
+  tell(*worker, kConsumed, op, notice.active ? std::max(iteration, notice.iteration) : iteration);
 }
 
-void Session::restarted(OpId op_id, WorkerId id, std::int64_t iteration, Timeout timeout,
-                        TimeUs now) {
-  Op op = make_op(op_id, timeout);
+void Session::restarted(const Ask& ask, WorkerId id, std::int64_t iteration) {
+  Op op = start(ask);
   Worker* worker = admit(op, id);
-  if (worker == nullptr) return;
+  if (worker == nullptr || !admit_notice(*worker, kRestarted, op, iteration)) return;
   const auto refuse = [&](Status status, const std::string& reason) {
-    complete(op, status, call_text("restarted", iteration, *worker) + ": " + reason);
+    this->refuse(op, status, kRestarted, iteration, *worker, reason);
   };
-  if (!admit_notice(*worker, worker->restarted_notice, op, iteration)) return;
   if (worker->granted < 0) {
     return refuse(Status::kState, "no iteration was granted yet; begin comes first");
   }
   if (worker->stopped) return refuse(Status::kStopped, ended_text(*worker));
-  if (worker->push.active || !worker->open || worker->granted != iteration) {
-    const bool computing = worker->open && !worker->push.active;
-    return refuse(Status::kWrongIteration, computing
+  const bool computes = worker->open && !(*worker)[kPush].active;
+  if (!computes || worker->granted != iteration) {
+    return refuse(Status::kWrongIteration, computes
                                                ? "iteration " + std::to_string(worker->granted) +
                                                      " is the one that it computes"
                                                : "it computes no iteration now");
   }
-  if (!admit_link(op, "restarted", iteration, *worker, now)) return;
+  if (!admit_link(op, kRestarted, iteration, *worker)) return;
   clear_resync(*worker);
-  tell(*worker, worker->restarted_notice, op, iteration, now);
+  tell(*worker, kRestarted, op, iteration);
 }
 
-void Session::phase(OpId op_id, WorkerId id, std::string name, TimeUs lease_us, Timeout timeout,
-                    TimeUs now) {
-  Op op = make_op(op_id, timeout);
+void Session::phase(const Ask& ask, WorkerId id, std::string name, TimeUs lease_us) {
+  Op op = start(ask);
   Worker* worker = admit(op, id);
-  if (worker == nullptr) return;
-  Notice& notice = worker->phase_notice;
-  if (!admit_notice(*worker, notice, op, -1)) return;
-  if (worker->stopped) return complete_ok(op, std::monostate{});  // nobody waits for it any more
-  if (!admit_link(op, notice.call, -1, *worker, now)) return;
+  if (worker == nullptr || !admit_notice(*worker, kPhase, op, -1)) return;
+  if (worker->stopped) return complete_ok(op);  // nobody waits for it any more
+  if (!admit_link(op, kPhase, -1, *worker)) return;
   SYNCD_CHECK(name.empty() || check_phase(name, lease_us).empty());
   worker->phase = std::move(name);
-  worker->phase_until_us = now + lease_us;
-  forget(notice.standing.request);  // whatever was announced before
-  notice.standing.active = false;
-  tell(*worker, notice, op, -1, now);
+  worker->phase_until_us = now_ + lease_us;
+  (*worker)[kPhase].active = false;  // whatever was announced before
+  tell(*worker, kPhase, op, -1);
 }
 
-bool Session::in_phase(const Worker& worker, TimeUs now) {
-  return !worker.phase.empty() && now < worker.phase_until_us;
+bool Session::in_phase(const Worker& worker) const {
+  return !worker.phase.empty() && now_ < worker.phase_until_us;
 }
 
 // By a begin or a push, of which the daemon hears now and knows by itself what that means; or by
-// one that stands there already, and then it must be told.
+// one that is pending there already, and then it must be told.
 void Session::end_phase(Worker& worker, bool told_by_call) {
   if (worker.phase.empty()) return;
   worker.phase.clear();
-  Standing& standing = worker.phase_notice.standing;
-  forget(standing.request);
-  standing.active = !told_by_call;
-  complete_ok(standing.op, std::monostate{});
+  Pending& notice = worker[kPhase];
+  notice.request = 0;
+  notice.active = !told_by_call;
+  complete_ok(notice.op);
 }
 
 // ---- Push --------------------------------------------------------------------------------------
 
-// True if the push is to be made, or stands already and is waited for on.
+// True if the push is to be made, or is pending already and is waited for on.
 bool Session::admit_push(Worker& worker, Op& op, std::int64_t iteration) {
+  const Pending& push = worker[kPush];
   const auto refuse = [&](Status status, const std::string& reason) {
-    complete(op, status, call_text("push", iteration, worker) + ": " + reason);
-    return false;
+    return this->refuse(op, status, kPush, iteration, worker, reason);
   };
-  if (worker.push.op.waiting) {
-    return refuse(Status::kState, "another push of this worker is under way");
-  }
-  if (worker.leave.active) return refuse(Status::kState, "this worker is leaving");
-  if (worker.push.active) {
-    if (worker.push_body.iteration == iteration) return true;
-    return refuse(Status::kWrongIteration, "push(" + std::to_string(worker.push_body.iteration) +
+  if (push.op.id != 0) return refuse(Status::kState, "another push of this worker is under way");
+  if (worker[kLeave].active) return refuse(Status::kState, "this worker is leaving");
+  if (push.active) {
+    return push.iteration == iteration ||
+           refuse(Status::kWrongIteration, "push(" + std::to_string(push.iteration) +
                                                ") is not confirmed yet and is the one that is due");
   }
   if (worker.open) {
-    if (worker.granted == iteration) return true;
-    return refuse(Status::kWrongIteration,
+    return worker.granted == iteration ||
+           refuse(Status::kWrongIteration,
                   "iteration " + std::to_string(worker.granted) + " is the one that is due");
   }
   if (worker.pushed < 0 && (worker.granted < 0 || worker.grant_ready)) {
@@ -419,112 +386,102 @@ bool Session::admit_push(Worker& worker, Op& op, std::int64_t iteration) {
   return false;
 }
 
-void Session::push(OpId op_id, WorkerId id, std::int64_t iteration, const PushInfo& info,
-                   Timeout timeout, TimeUs now) {
-  Op op = make_op(op_id, timeout);
+void Session::push(const Ask& ask, WorkerId id, std::int64_t iteration, const PushInfo& info) {
+  Op op = start(ask);
   Worker* worker = admit(op, id);
   if (worker == nullptr || !admit_push(*worker, op, iteration)) return;
-  if (!admit_link(op, "push", iteration, *worker, now)) return;
-  end_phase(*worker, !worker->push.active);
-  worker->push.op = op;
+  if (!admit_link(op, kPush, iteration, *worker)) return;
+  Pending& push = (*worker)[kPush];
+  end_phase(*worker, !push.active);
+  push.op = op;
   arm(op);
   clear_resync(*worker);
-  if (!worker->push.active) {
-    worker->push.active = true;
-    worker->push.sent_before = false;
-    worker->push_body.iteration = iteration;
-    worker->push_body.loss = info.loss;
-    worker->push_body.samples = info.samples;
-    worker->push_body.bytes = info.bytes;
+  if (!push.active) {
+    push.active = true;
+    push.sent_before = false;
+    push.iteration = iteration;
+    worker->push_body = {{}, iteration, info.loss, info.samples, info.bytes};
   }
-  wake(*worker, now);
+  wake(*worker);
 }
 
 // ---- Leave and the rest ------------------------------------------------------------------------
 
-void Session::leave(OpId op_id, WorkerId id, Timeout timeout, TimeUs now) {
-  Op op = make_op(op_id, timeout);
+void Session::leave(const Ask& ask, WorkerId id) {
+  Op op = start(ask);
   Worker* worker = admit(op, id);
   if (worker == nullptr) return;
-  if (worker->leave.op.waiting) {
-    return complete(op, Status::kState,
-                    call_text("leave", -1, *worker) + ": another leave is under way");
+  Pending& leave = (*worker)[kLeave];
+  if (leave.op.id != 0) {
+    refuse(op, Status::kState, kLeave, -1, *worker, "another leave is under way");
+    return;
   }
-  if (!admit_link(op, "leave", -1, *worker, now)) return;
-  worker->leave.op = op;
+  if (!admit_link(op, kLeave, -1, *worker)) return;
+  leave.op = op;
   arm(op);
-  worker->leave.active = true;
-  wake(*worker, now);
+  leave.active = true;
+  wake(*worker);
 }
 
-void Session::explain(OpId op, WorkerId worker, Timeout timeout, TimeUs now) {
-  ask_aside(op, worker, Aside::kExplain, timeout, now);
+void Session::explain(const Ask& ask, WorkerId id) {
+  Op op = start(ask);
+  Worker* worker = admit(op, id);
+  if (worker == nullptr || !admit_link(op, kExplain, -1, *worker)) return;
+  ask_aside(*worker, kExplain, op, 0);
 }
 
-void Session::members(OpId op, WorkerId worker, Timeout timeout, TimeUs now) {
-  ask_aside(op, worker, Aside::kMembers, timeout, now);
+void Session::members(const Ask& ask, WorkerId id) {
+  Op op = start(ask);
+  Worker* worker = admit(op, id);
+  if (worker == nullptr || !admit_link(op, kMembers, -1, *worker)) return;
+  ask_aside(*worker, kMembers, op, 0);
 }
 
-void Session::ask_aside(OpId op_id, WorkerId id, Aside what, Timeout timeout, TimeUs now) {
-  Op op = make_op(op_id, timeout);
+// `op` may be nobody's.
+void Session::ask_aside(Worker& worker, Kind kind, Op op, std::int64_t iteration) {
+  Side& side = worker.sides.emplace_back();
+  side.kind = kind;
+  side.active = true;
+  side.iteration = iteration;
+  side.op = op;
+  if (op.id != 0) arm(op);
+  wake(worker);
+}
+
+void Session::cancel_begin(const Ask& ask, WorkerId id) {
+  Op op = start(ask);
   Worker* worker = admit(op, id);
   if (worker == nullptr) return;
-  if (!admit_link(op, name_of(what), -1, *worker, now)) return;
-  Side side;
-  side.what = what;
-  side.op = op;
-  worker->sides.push_back(std::move(side));
-  arm(op);
-  wake(*worker, now);
-}
-
-void Session::cancel_begin(OpId op_id, WorkerId id, Timeout timeout, TimeUs now) {
-  Op op = make_op(op_id, timeout);
-  Worker* worker = admit(op, id);
-  if (worker == nullptr) return;
-  complete(worker->wait.op, Status::kCancelled, wait_text(*worker) + " was cancelled");
-  const bool known = worker->wait.request != 0 || worker->wait.sent_before;
-  const bool standing = std::exchange(worker->wait.active, false);
-  forget(worker->wait.request);
-  forget(worker->explain_request);
-  worker->explaining = false;
-  if (!standing || !known) return complete_ok(op, std::monostate{});
-  Side side;
-  side.what = Aside::kCancel;
-  side.iteration = worker->wait_iteration;
-  side.op = op;
-  worker->sides.push_back(std::move(side));
-  arm(op);
-  wake(*worker, now);
+  Pending& wait = (*worker)[kWait];
+  complete(wait.op, Status::kCancelled, call_text(wait, *worker) + " was cancelled");
+  const bool known = wait.active && (wait.request != 0 || wait.sent_before);
+  end_wait(*worker);
+  if (!known) return complete_ok(op);
+  ask_aside(*worker, kCancel, op, wait.iteration);
 }
 
 void Session::release(WorkerId id, TimeUs now) {
+  now_ = now;
   const auto found = workers_.find(id);
   if (found == workers_.end()) return;
   Worker& worker = found->second;
   worker.released = true;
   worker.params.signals.reset();
+  worker.advised = false;
   fail_waiting(worker, Status::kClosed, "the worker's handle was freed");
   const bool gone =
       worker.membership == Membership::kLeft || worker.membership == Membership::kFenced;
   if (gone) return erase(id);
   // A request that nobody will wait for must not hold up the others' view of this worker.
-  if (worker.wait.active) {
-    worker.wait.active = false;
-    forget(worker.wait.request);
-    Side side;
-    side.what = Aside::kCancel;
-    side.iteration = worker.wait_iteration;
-    worker.sides.push_back(std::move(side));
-    wake(worker, now);
-  }
+  if (!worker[kWait].active) return;
+  end_wait(worker);
+  ask_aside(worker, kCancel, {}, worker[kWait].iteration);
 }
 
 void Session::close() {
   if (closed_) return;
   closed_ = true;
   link_.close();
-  requests_.clear();
   complete(connect_op_, Status::kCancelled, "the client was closed");
   for (auto& [id, worker] : workers_) {
     fail_waiting(worker, Status::kCancelled, "the client was closed");
@@ -536,26 +493,30 @@ void Session::close() {
 // ---- The connection ----------------------------------------------------------------------------
 
 void Session::on_bytes(std::uint64_t number, std::span<const std::uint8_t> bytes, TimeUs now) {
+  now_ = now;
   link_.on_bytes(number, bytes, now);
   check_refusal();
 }
 
 void Session::on_disconnected(std::uint64_t number, std::string_view reason, TimeUs now) {
+  now_ = now;
   link_.on_disconnected(number, reason, now);
   check_refusal();
 }
 
 void Session::on_refused(std::uint64_t number, Status status, std::string_view reason, TimeUs now) {
+  now_ = now;
   link_.on_refused(number, status, reason, now);
   check_refusal();
 }
 
 void Session::on_time(TimeUs now) {
   if (closed_) return;
+  now_ = now;
   if (now >= link_.next_deadline()) link_.on_time(now);
   check_refusal();
-  if (now >= scan_at_us_) expire(now);
-  if (!reported_unreachable_ && now >= unreachable_due_us()) fail_unreachable(now);
+  if (now >= scan_at_us_) expire();
+  if (!reported_unreachable_ && now >= unreachable_due_us()) fail_unreachable();
 }
 
 TimeUs Session::next_deadline() const {
@@ -564,19 +525,18 @@ TimeUs Session::next_deadline() const {
   return std::min({link_.next_deadline(), scan_at_us_, unreachable});
 }
 
-void Session::link_up(TimeUs now) {
+void Session::link_up() {
   reported_unreachable_ = false;
-  complete_ok(connect_op_, std::monostate{});
+  complete_ok(connect_op_);
   for (auto& [id, worker] : workers_) {
     const bool resumes = worker.membership == Membership::kResuming;
     const bool asks =
         worker.membership == Membership::kJoining || worker.membership == Membership::kDetached;
-    if (resumes || (asks && has_standing(worker))) send_join(worker, now);
+    if (resumes || (asks && has_pending(worker))) send_join(worker);
   }
 }
 
-void Session::link_down(TimeUs now) {
-  requests_.clear();
+void Session::link_down() {
   early_notices_.clear();
   for (auto at = workers_.begin(); at != workers_.end();) {
     Worker& worker = (at++)->second;
@@ -584,11 +544,11 @@ void Session::link_down(TimeUs now) {
     worker.join_again_us = worker.ask_until_us = kNever;
     // One whose loop has ended takes part no more: a daemon that has lost that it was sent away
     // would have the others wait for it. Its next call, if there is one, asks again.
-    const bool over = worker.stopped && !has_standing(worker);
+    const bool over = worker.stopped && !has_pending(worker);
     if (worker.membership == Membership::kJoined) {
       worker.membership = over ? Membership::kDetached : Membership::kResuming;
     }
-    if (worker.explaining) finish_wait_timeout(worker, link_text(now));
+    if (worker[kWhy].active) finish_wait_timeout(worker, link_text());
     // Nobody waits for this join; if it had its effect, the daemon gives the place up by itself.
     if (worker.released && worker.membership == Membership::kJoining) erase(worker.id);
   }

@@ -7,7 +7,6 @@
 // After each call the driver looks at wish(), output(), completions() and next_deadline().
 #pragma once
 
-#include <array>
 #include <atomic>
 #include <cstdint>
 #include <functional>
@@ -50,6 +49,18 @@ struct Timeout {
     return {span_us > kNever - now ? kNever : now + span_us, span_us};
   }
 };
+
+// A call as the session takes it: what it is named by, how long it may take, and when it came.
+struct Ask {
+  OpId op = 0;  // never 0
+  Timeout timeout = {};
+  TimeUs now = 0;
+};
+
+class Session;
+// Makes one call of a session's: `[&](Session& session, const Ask& ask) { session.begin(ask, id);
+// }`
+using MakeCall = std::function<void(Session&, const Ask&)>;
 
 struct SessionOptions {
   LinkOptions link;
@@ -177,6 +188,12 @@ struct MembersResult {
 };
 
 struct Completion {
+  Completion() = default;
+  Completion(OpId of, Status why, std::string text)
+      : op(of), status(why), message(std::move(text)) {}
+  template <typename Result>
+  Completion(OpId of, Result given) : op(of), result(std::move(given)) {}
+
   OpId op = 0;
   Status status = Status::kOk;
   std::string message;  // empty on success
@@ -197,42 +214,40 @@ class Session final : private Link::Listener {
   // Completes when the session is connected and welcomed; fails at the deadline with
   // kUnreachable or what a daemon refused us for; before that, once every endpoint was tried, with
   // a refusal that will not pass.
-  void connect(OpId op, Timeout timeout);
-  void join(OpId op, JoinRequest request, Timeout timeout, TimeUs now);
+  void connect(const Ask& ask);
+  void join(const Ask& ask, JoinRequest request);
   // Of begin, targets and collect a worker has one at a time. After kTimeout or kUnreachable the
-  // request stays standing, and the next call of its kind waits on.
-  void begin(OpId op, WorkerId worker, Timeout timeout, TimeUs now);
-  // One at a time per worker. After kTimeout or kUnreachable the push stays standing, and a call
+  // request stays pending, and the next call of its kind waits on.
+  void begin(const Ask& ask, WorkerId worker);
+  // One at a time per worker. After kTimeout or kUnreachable the push stays pending, and a call
   // with the same iteration waits on for its acknowledgement.
-  void push(OpId op, WorkerId worker, std::int64_t iteration, const PushInfo& info, Timeout timeout,
-            TimeUs now);
+  void push(const Ask& ask, WorkerId worker, std::int64_t iteration, const PushInfo& info);
   // Decentralized policies: to whom does the update of `iteration` go, and which updates are to be
   // reduced? The latest answer of each is kept: a call of the same iteration gets it again.
-  void targets(OpId op, WorkerId worker, std::int64_t iteration, Timeout timeout, TimeUs now);
-  void collect(OpId op, WorkerId worker, std::int64_t iteration, Timeout timeout, TimeUs now);
+  void targets(const Ask& ask, WorkerId worker, std::int64_t iteration);
+  void collect(const Ask& ask, WorkerId worker, std::int64_t iteration);
   // The updates that collect gave have been read. It is sent again after each reconnect until the
   // daemon has confirmed it; with an allowed time of 0 it completes at once, and other calls may be
   // made meanwhile. One of a later iteration takes its place, since it says as much.
-  void consumed(OpId op, WorkerId worker, std::int64_t iteration, Timeout timeout, TimeUs now);
+  void consumed(const Ask& ask, WorkerId worker, std::int64_t iteration);
   // The worker followed a re-sync: it has dropped its work on `iteration` and pulls again. As
   // consumed; the worker's resync signal is off from here on.
-  void restarted(OpId op, WorkerId worker, std::int64_t iteration, Timeout timeout, TimeUs now);
+  void restarted(const Ask& ask, WorkerId worker, std::int64_t iteration);
   // The worker is in a long phase, in which it is not late, for `lease_us` from now, its next begin
   // or its next push; an empty name ends it. As consumed. Precondition: check_phase(), if it has a
   // name.
-  void phase(OpId op, WorkerId worker, std::string name, TimeUs lease_us, Timeout timeout,
-             TimeUs now);
-  void leave(OpId op, WorkerId worker, Timeout timeout, TimeUs now);
-  void explain(OpId op, WorkerId worker, Timeout timeout, TimeUs now);
+  void phase(const Ask& ask, WorkerId worker, std::string name, TimeUs lease_us);
+  void leave(const Ask& ask, WorkerId worker);
+  void explain(const Ask& ask, WorkerId worker);
   // Who takes part. All changes up to the answer's version are in it; one that comes later is told
   // of by an event again.
-  void members(OpId op, WorkerId worker, Timeout timeout, TimeUs now);
-  // One of the functions above or below threw bad_alloc: its operation ends here without a
-  // completion, as if its time were over. Nobody else's is touched.
-  void abandon(OpId op) noexcept;
-  // Withdraws the standing begin, targets or collect; an operation that waits on it completes with
+  void members(const Ask& ask, WorkerId worker);
+  // Withdraws the pending begin, targets or collect; an operation that waits on it completes with
   // kCancelled.
-  void cancel_begin(OpId op, WorkerId worker, Timeout timeout, TimeUs now);
+  void cancel_begin(const Ask& ask, WorkerId worker);
+  // One of the functions above or below threw bad_alloc: its operation ends here without a
+  // completion, as if its time were over. No other operation is touched.
+  void abandon(OpId op) noexcept;
 
   // The driver will not name this worker any more. One that has not left keeps its place at the
   // daemon for as long as the session lives.
@@ -268,40 +283,50 @@ class Session final : private Link::Listener {
     kFenced,    // for good
     kLeft,
   };
-  enum class Kind : std::uint8_t { kJoin, kWait, kPush, kNotice, kLeave, kExplain, kSide };
-  // What may wait at the daemon for as long as the policy likes.
-  enum class WaitCall : std::uint8_t { kBegin, kTargets, kCollect };
+  enum Kind : std::uint8_t {
+    // A worker has one request of each, in the order in which they are sent.
+    kJoin,
+    kRestarted,
+    kConsumed,
+    kPush,
+    kBegin,  // or targets or collect: what may wait at the daemon for as long as the policy likes
+    kPhase,
+    kLeave,
+    kWhy,  // an explanation for a caller whose time is over
+    kSlots,
+    // In the place of begin.
+    kTargets = kSlots,
+    kCollect,
+    // Beside the loop; any number of them.
+    kExplain,
+    kCancel,
+    kMembers
+  };
+  static constexpr Kind kWait = kBegin;
+
+  // A request's id: its worker, a number, its slot; kSlots: beside the loop.
+  static constexpr int kSlotBits = 4;
+  static constexpr int kWorkerShift = 32;
 
   // A caller that waits.
   struct Op {
-    OpId id = 0;
-    TimeUs deadline_us = kNever;
-    TimeUs allowed_us = kNever;  // as its caller put it, for the texts
-    bool waiting = false;
+    OpId id = 0;  // 0: there is none
+    Timeout timeout;
   };
-  // A request that stands until it is answered, over as many connections as it takes. It can stand
-  // without a caller (after a timeout); a caller never waits without it standing.
-  struct Standing {
+  // A request that is pending until it is answered, over as many connections as it takes. It can be
+  // pending without a caller (after a timeout); a caller never waits without it.
+  struct Pending {
+    Kind kind = kJoin;
     bool active = false;
-    std::uint64_t request = 0;  // its id on this connection; 0: not sent on it
-    bool sent_before = false;   // on some earlier connection
-    Op op;
+    bool sent_before = false;     // on some earlier connection
+    std::uint64_t request = 0;    // its id on this connection; 0: not sent on it
+    std::int64_t iteration = -1;  // that it is about; kMembers: the rank where the list goes on
+    Op op = {};
+
+    bool is_unsent() const { return active && request == 0; }
   };
-  // Something that the daemon is told, and confirms; `iteration` is the latest.
-  struct Notice {
-    const char* call = "";
-    Standing standing;
-    std::int64_t iteration = -1;
-  };
-  // What the driver asks beside the loop.
-  enum class Aside : std::uint8_t { kExplain, kCancel, kMembers };
-  struct Side {
-    Aside what = Aside::kExplain;
-    std::int64_t iteration = 0;   // of a cancel
-    std::uint32_t next_rank = 0;  // the list comes in parts; this is what is there of it
-    MembersResult members;
-    std::uint64_t request = 0;
-    Op op;
+  struct Side : Pending {
+    MembersResult members;  // what is there of them: they come in parts
   };
   struct Worker {
     WorkerId id = kNoWorker;
@@ -327,6 +352,7 @@ class Session final : private Link::Listener {
     std::int64_t pushed = -1;
     bool open = false;         // `granted` was handed out and is not pushed yet
     bool grant_ready = false;  // a grant came while nobody waited
+    bool advised = false;      // its resync signal is on
     bool pushed_late = false;
     Step grant;
     // The latest answers of targets and collect.
@@ -334,156 +360,143 @@ class Session final : private Link::Listener {
     wire::CollectReply collected{-1, {}};
     std::int64_t consumed = -1;  // confirmed
 
-    Standing join;
-    Standing wait;
-    Standing push;
-    Standing leave;
-    Notice consumed_notice{"consumed", {}, -1};
-    Notice restarted_notice{"restarted", {}, -1};
-    Notice phase_notice{"phase", {}, -1};
+    Pending pending[kSlots];
+    std::vector<Side> sides;
     // The long phase that it announced last; empty: none, or its end is still to be told.
     std::string phase;
     TimeUs phase_until_us = 0;
     wire::Push push_body;
-    WaitCall wait_call = WaitCall::kBegin;  // what the standing wait is
-    std::int64_t wait_iteration = 0;        // and of which iteration
-    std::uint64_t explain_request = 0;      // asked because its caller ran out of time
-    bool explaining = false;
-    std::vector<Side> sides;
     bool members_told = false;  // an event has said that they changed, and nobody has asked since
-  };
-  struct Request {
-    Kind kind = Kind::kJoin;
-    WorkerId worker = kNoWorker;
+
+    Worker() {
+      for (std::size_t i = 0; i < kSlots; ++i) pending[i].kind = static_cast<Kind>(i);
+    }
+    Pending& operator[](Kind slot) { return pending[slot]; }
+    const Pending& operator[](Kind slot) const { return pending[slot]; }
   };
   using Workers = std::map<WorkerId, Worker>;  // in the order of joining: resending is repeatable
 
   // Link::Listener
-  void link_up(TimeUs now) override;
-  void link_down(TimeUs now) override;
-  void link_message(const wire::Message& message, TimeUs now) override;
+  void link_up() override;
+  void link_down() override;
+  void link_message(const wire::Message& message) override;
 
   // Requests (session_send.cpp)
-  std::uint64_t send(Kind kind, WorkerId worker, wire::Body body, TimeUs now);
-  void send_notice(Worker& worker, Notice& notice, wire::Body body, TimeUs now);
-  void forget(std::uint64_t& request);
-  void forget_requests(Worker& worker);
-  // In the order in which they are sent.
-  static std::array<Notice*, 3> notices(Worker& worker) {
-    return {&worker.restarted_notice, &worker.consumed_notice, &worker.phase_notice};
-  }
-  static bool has_standing(const Worker& worker);
-  void send_join(Worker& worker, TimeUs now);
-  void send_standing(Worker& worker, TimeUs now);
-  void resume(Worker& worker, TimeUs now);
+  std::uint64_t send(const Worker& worker, Kind slot, const wire::Body& body);
+  wire::Body body_of(const Worker& worker, const Pending& pending) const;
+  static void forget_requests(Worker& worker);
+  static bool has_pending(const Worker& worker);
+  void send_join(Worker& worker);
+  void send_pending(Worker& worker);
+  void resume(Worker& worker);
 
   // Answers (session_answers.cpp)
-  void on_answer(Worker& worker, const Request& request, const wire::Message& message, TimeUs now);
-  void step_out_if_over(Worker& worker, TimeUs now);
-  void on_join_answer(Worker& worker, const wire::Body& body, TimeUs now);
-  void on_joined(Worker& worker, const wire::Joined& joined, TimeUs now);
+  static Pending* find_pending(Worker& worker, std::uint64_t request);
+  void on_answer(Worker& worker, Pending& pending, const wire::Body& body);
+  void on_refused(Worker& worker, Pending& pending, const wire::Error& error);
+  void step_out_if_over(Worker& worker);
+  void on_joined(Worker& worker, const wire::Joined& joined);
   void adopt_iteration(Worker& worker, std::int64_t iteration);
-  void on_join_refused(Worker& worker, const wire::Error& error, TimeUs now);
-  bool ask_again(Worker& worker, TimeUs now);
+  void on_join_refused(Worker& worker, const wire::Error& error);
+  bool ask_again(Worker& worker);
   void forget_rank(const Worker& worker);
-  void on_resume_refused(Worker& worker, const wire::Error& error, TimeUs now);
-  void on_wait_answer(Worker& worker, const wire::Body& body, TimeUs now);
-  void on_wait_refused(Worker& worker, const wire::Error& error, TimeUs now);
-  void end_wait(Worker& worker);
+  void on_resume_refused(Worker& worker, const wire::Error& error);
+  void on_wait_refused(Worker& worker, const wire::Error& error);
+  static void drop_granted(Worker& worker);
+  static void end_wait(Worker& worker);
   void on_new_life(Worker& worker);
   void on_granted(Worker& worker, const wire::Granted& granted);
-  void on_pushed(Worker& worker, const wire::Pushed& pushed);
-  void on_push_refused(Worker& worker, const wire::Error& error, TimeUs now);
-  void on_push_answer(Worker& worker, const wire::Body& body, TimeUs now);
-  void on_notice_answer(Worker& worker, std::uint64_t request, const wire::Body& body, TimeUs now);
-  void on_leave_answer(Worker& worker, const wire::Body& body, TimeUs now);
+  void on_pushed(Worker& worker, bool late);
+  void on_noted(Worker& worker, Pending& notice);
+  void on_peer_answer(Worker& worker, std::int64_t& kept);
+  void on_page(Worker& worker, Side& side, const wire::MembersReply& page);
+  static void end_side(Worker& worker, Pending& side);
   void tell_event(const Worker& worker, Event event);
   void tell_members(Worker& worker, std::uint64_t version);
   void on_members_notice(const wire::MembersNotice& notice);
-  static bool take_page(Side& side, const wire::MembersReply& page, wire::Error& error);
-  void on_explanation(Worker& worker, const wire::Body& body, TimeUs now);
-  void on_side_answer(Worker& worker, std::uint64_t request, const wire::Body& body, TimeUs now);
-  void on_fenced(Worker& worker, const std::string& message, TimeUs now);
-  void on_fenced_notice(Worker& worker, const std::string& message, TimeUs now);
+  void on_fenced(Worker& worker, const std::string& message);
+  void on_fenced_notice(Worker& worker, const std::string& message);
   void on_stopped(Worker& worker, std::string_view why);
-  static std::string ended_text(const Worker& worker);
-  bool retried_elsewhere(const wire::Body& body, TimeUs now);
-  void notice(const wire::Body& body, TimeUs now);
+  bool retried_elsewhere(const wire::Body& body);
+  void notice(const wire::Body& body);
   Worker* find_ref(const wire::WorkerRef& ref);
 
   // Operations (session.cpp)
+  Op start(const Ask& ask);
   Worker* admit(Op& op, WorkerId worker);
-  bool admit_link(Op& op, const char* call, std::int64_t iteration, const Worker& worker,
-                  TimeUs now);
-  bool admit_begin(Worker& worker, Op& op, TimeUs now);
-  bool admit_peer_call(Worker& worker, Op& op, WaitCall call, std::int64_t iteration, TimeUs now);
-  bool other_wait_stands(const Worker& worker, WaitCall call, std::int64_t iteration,
-                         std::string& reason) const;
-  void stand(Worker& worker, WaitCall call, std::int64_t iteration, TimeUs now);
-  void peer_call(OpId op, WorkerId worker, WaitCall call, std::int64_t iteration, Timeout timeout,
-                 TimeUs now);
-  bool admit_notice(Worker& worker, const Notice& notice, Op& op, std::int64_t iteration);
-  void tell(Worker& worker, Notice& notice, Op op, std::int64_t iteration, TimeUs now);
+  bool admit_link(Op& op, Kind kind, std::int64_t iteration, const Worker& worker);
+  bool refuse(Op& op, Status status, Kind kind, std::int64_t iteration, const Worker& worker,
+              const std::string& reason);
+  bool admit_begin(Worker& worker, Op& op);
+  void wait(Worker& worker, Op op, Kind kind, std::int64_t iteration);
+  bool refuse_other_wait(Op& op, Kind kind, std::int64_t iteration, const Worker& worker);
+  void peer_call(const Ask& ask, WorkerId worker, Kind kind, std::int64_t iteration);
+  bool admit_notice(Worker& worker, Kind kind, Op& op, std::int64_t iteration);
+  void tell(Worker& worker, Kind kind, Op op, std::int64_t iteration);
   void end_phase(Worker& worker, bool told_by_call);
-  static bool in_phase(const Worker& worker, TimeUs now);
-  void ask_aside(OpId op, WorkerId worker, Aside what, Timeout timeout, TimeUs now);
+  bool in_phase(const Worker& worker) const;
+  void ask_aside(Worker& worker, Kind kind, Op op, std::int64_t iteration);
   bool admit_push(Worker& worker, Op& op, std::int64_t iteration);
   Worker* find_namesake(const JoinRequest& request, bool& same_name);
   Worker* join_slot(Op& op, JoinRequest& request);
   bool take_over(Worker& worker, JoinRequest& request);
-  void wake(Worker& worker, TimeUs now);
+  void wake(Worker& worker);
   static void clear_resync(Worker& worker);
-  static Op make_op(OpId id, Timeout timeout);
   void arm(const Op& op);
 
   // The ends of operations (session_ends.cpp)
   void complete(Op& op, Status status, std::string message);
-  template <typename Result>
-  void complete_ok(Op& op, Result result) {
-    if (!op.waiting) return;
-    completions_.push_back({op.id, Status::kOk, {}, std::move(result)});
-    op.waiting = false;
+  template <typename Result = std::monostate>
+  void complete_ok(Op& op, Result result = {}) {
+    if (op.id == 0) return;
+    completions_.emplace_back(op.id, std::move(result));
+    op.id = 0;  // only now: there may be no memory
+  }
+  template <typename Do>
+  static void for_each_pending(Worker& worker, const Do& act) {
+    for (Pending& pending : worker.pending) act(pending);
+    for (Pending& side : worker.sides) act(side);
   }
   void deliver_grant(Worker& worker);
   void deliver_stop(Worker& worker);
-  void deliver_peer_answer(Worker& worker, Op& op, WaitCall call);
+  void deliver_peer_answer(Worker& worker, Op& op, Kind kind);
   void leave_done(Worker& worker);
   void fail_waiting(Worker& worker, Status status, const std::string& reason);
   void fail_for_good(Worker& worker, const std::string& reason);
-  void detach(Worker& worker, const wire::Error& error);
   void orphan_join(Worker& worker);
+  static void drop_unread_sides(Worker& worker);
   void erase(WorkerId worker);
-  void expire(TimeUs now);
+  void expire();
   void expire_connect();
-  void expire_worker(Worker& worker, TimeUs now);
-  void expire_wait(Worker& worker, TimeUs now);
+  void expire_worker(Worker& worker);
+  void expire_wait(Worker& worker);
   void finish_wait_timeout(Worker& worker, const std::string& reason);
-  TimeUs earliest_deadline(const Worker& worker) const;
-  void fail_unreachable(TimeUs now);
+  void fail_unreachable();
   void check_refusal();
   TimeUs unreachable_due_us() const;
 
   // Sentences (session_text.cpp)
   static std::string label(const Worker& worker);
-  static std::string call_text(const char* call, std::int64_t iteration, const Worker& worker);
-  static const char* name_of(WaitCall call);
-  static const char* name_of(Aside what);
-  static std::string wait_text(const Worker& worker);
+  static const char* name_of(Kind kind);
+  static std::string call_text(Kind kind, std::int64_t iteration, const Worker& worker);
+  static std::string call_text(const Pending& pending, const Worker& worker) {
+    return call_text(pending.kind, pending.iteration, worker);
+  }
   static std::string join_text(const JoinRequest& request);
-  std::string link_text(TimeUs now) const;
-  std::string obstacle_text(const Worker& worker, TimeUs now) const;
-  static std::string explanation_text(const Explanation& explanation);
+  static std::string ended_text(const Worker& worker);
+  std::string link_text() const;
+  std::string obstacle_text(const Worker& worker) const;
 
   SessionOptions options_;
   Workers workers_;
-  std::unordered_map<std::uint64_t, Request> requests_;  // in flight on this connection
   std::unordered_map<std::uint64_t, WorkerId> by_rank_;  // job and rank of those that are joined
   // Changes of membership that were told to workers before they were told that they have joined.
   std::unordered_map<std::uint64_t, wire::MembersNotice> early_notices_;
   std::vector<Completion> completions_;
   std::vector<PendingEvent> events_;
   Op connect_op_;
-  std::uint64_t next_request_ = 2;  // 1 is the handshake's
+  std::uint64_t requests_ = 0;  // sent so far
+  TimeUs now_ = 0;              // of the call that runs
   WorkerId next_worker_ = 1;
   // No operation's deadline is earlier than this. It is only a bound: an operation that completes
   // leaves it, so that the usual case costs nothing, and the scan at that time finds the next one.

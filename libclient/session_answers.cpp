@@ -12,109 +12,179 @@ std::uint64_t rank_key(const wire::WorkerRef& ref) {
   return (std::uint64_t{ref.job} << 32) | ref.rank;
 }
 
-// An answer of a type that does not belong to its request is a defect of the daemon. The call fails
-// with this rather than the connection, which would only bring the same answer again.
-wire::Error misplaced(const wire::Body& body) {
-  wire::Error error;
-  error.status = Status::kProtocol;
-  error.message = "the daemon answered with " + std::string(wire::body_name(body)) +
-                  ", which does not belong to this request";
-  return error;
-}
-
-// The answer's error, if it is one or none that was expected.
-template <typename Expected>
-bool is_error(const wire::Body& body, wire::Error& error) {
-  if (std::holds_alternative<Expected>(body)) return false;
-  const auto* given = std::get_if<wire::Error>(&body);
-  error = given != nullptr ? *given : misplaced(body);
-  // A failure must not look like a success to the caller.
-  if (static_cast<std::int32_t>(error.status) >= 0) error.status = Status::kProtocol;
-  return true;
-}
-
 }  // namespace
 
-void Session::link_message(const wire::Message& message, TimeUs now) {
-  if (message.id == 0) return notice(message.body, now);
-  const auto found = requests_.find(message.id);
-  if (found == requests_.end()) return;  // of a call that was given up
-  const Request request = found->second;
-  requests_.erase(found);
-  if (const auto at = workers_.find(request.worker); at != workers_.end()) {
-    if (!std::holds_alternative<wire::Error>(message.body)) link_.note_progress();
-    on_answer(at->second, request, message, now);
+// ---- Answers to requests -----------------------------------------------------------------------
+
+// Null: of a call that was given up, or that is in flight no more.
+Session::Pending* Session::find_pending(Worker& worker, std::uint64_t request) {
+  const auto slot = request & ((1U << kSlotBits) - 1);
+  if (slot < kSlots) {
+    Pending& pending = worker.pending[slot];
+    return pending.request == request ? &pending : nullptr;
   }
-  const auto left = workers_.find(request.worker);
-  if (left != workers_.end()) step_out_if_over(left->second, now);
+  const auto at = std::find_if(worker.sides.begin(), worker.sides.end(),
+                               [&](const Side& side) { return side.request == request; });
+  return at != worker.sides.end() ? &*at : nullptr;
 }
 
-// It was told of an end, and came back for the sake of a call that stood, to a daemon that had lost
+void Session::link_message(const wire::Message& message) {
+  if (message.id == 0) return notice(message.body);
+  const auto found = workers_.find(message.id >> kWorkerShift);
+  if (found == workers_.end()) return;
+  Pending* pending = find_pending(found->second, message.id);
+  if (pending == nullptr) return;
+  pending->request = 0;
+  if (!std::holds_alternative<wire::Error>(message.body)) link_.note_progress();
+  const std::size_t before = workers_.size();
+  on_answer(found->second, *pending, message.body);
+  if (workers_.size() == before) step_out_if_over(found->second);  // it is still there
+}
+
+// It was told of an end, and came back for the sake of a pending call, to a daemon that had lost
 // that end: now that the call is answered, the others must not wait for one who begins no more. Its
 // next call, if there is one, asks again.
-void Session::step_out_if_over(Worker& worker, TimeUs now) {
-  if (!worker.end_is_lost || worker.membership != Membership::kJoined || has_standing(worker)) {
+void Session::step_out_if_over(Worker& worker) {
+  if (!worker.end_is_lost || worker.membership != Membership::kJoined || has_pending(worker)) {
     return;
   }
   if (!link_.usable()) return;  // the daemon goes away, and does not take it back by itself
   worker.end_is_lost = false;
   worker.membership = Membership::kDetached;
-  std::uint64_t unanswered = send(Kind::kLeave, worker.id, wire::Leave{worker.ref}, now);
-  forget(unanswered);
+  send(worker, kLeave, wire::Leave{worker.ref});  // nobody waits for its answer
 }
 
-void Session::on_answer(Worker& worker, const Request& request, const wire::Message& message,
-                        TimeUs now) {
-  switch (request.kind) {
-    case Kind::kJoin:
-      worker.join.request = 0;
-      return on_join_answer(worker, message.body, now);
-    case Kind::kWait:
-      worker.wait.request = 0;
-      return on_wait_answer(worker, message.body, now);
-    case Kind::kPush:
-      worker.push.request = 0;
-      return on_push_answer(worker, message.body, now);
-    case Kind::kNotice:
-      return on_notice_answer(worker, message.id, message.body, now);
-    case Kind::kLeave:
-      worker.leave.request = 0;
-      return on_leave_answer(worker, message.body, now);
-    case Kind::kExplain:
-      worker.explain_request = 0;
-      return on_explanation(worker, message.body, now);
-    case Kind::kSide:
-      return on_side_answer(worker, message.id, message.body, now);
+void Session::on_answer(Worker& worker, Pending& pending, const wire::Body& body) {
+  if (retried_elsewhere(body)) return;
+  const auto* granted = std::get_if<wire::Granted>(&body);
+  // The end of the job is said so to whatever waits.
+  const bool waits = &pending == &worker[kWait];
+  if (waits && granted != nullptr && (granted->flags & wire::kStepStop) != 0) {
+    return on_stopped(worker, {});
   }
+  switch (pending.kind) {
+    case kJoin:
+      if (const auto* joined = std::get_if<wire::Joined>(&body)) return on_joined(worker, *joined);
+      break;
+    case kPush:
+      if (const auto* pushed = std::get_if<wire::Pushed>(&body)) {
+        return on_pushed(worker, pushed->late);
+      }
+      break;
+    case kBegin:
+      if (granted != nullptr) return on_granted(worker, *granted);
+      break;
+    case kTargets:
+      if (const auto* reply = std::get_if<wire::TargetsReply>(&body)) {
+        worker.targets = *reply;
+        return on_peer_answer(worker, worker.targets.iteration);
+      }
+      break;
+    case kCollect:
+      if (const auto* reply = std::get_if<wire::CollectReply>(&body)) {
+        worker.collected = *reply;
+        return on_peer_answer(worker, worker.collected.iteration);
+      }
+      break;
+    case kLeave:
+      if (std::holds_alternative<wire::Ok>(body)) return leave_done(worker);
+      break;
+    case kRestarted:
+    case kConsumed:
+    case kPhase:
+      if (std::holds_alternative<wire::Ok>(body)) return on_noted(worker, pending);
+      break;
+    case kWhy:
+      if (const auto* given = std::get_if<Explanation>(&body)) {
+        // Of iteration -1: its grant is under way, or the request is, so that there is nobody to
+        // name.
+        return finish_wait_timeout(
+            worker, given->iteration < 0 ? "the daemon was about to answer" : to_text(*given));
+      }
+      break;
+    case kExplain:
+      if (const auto* given = std::get_if<Explanation>(&body)) {
+        complete_ok(pending.op, *given);
+        return end_side(worker, pending);
+      }
+      break;
+    case kCancel:
+      if (std::holds_alternative<wire::Ok>(body)) {
+        complete_ok(pending.op);
+        return end_side(worker, pending);
+      }
+      break;
+    case kMembers:
+      if (const auto* page = std::get_if<wire::MembersReply>(&body)) {
+        return on_page(worker, static_cast<Side&>(pending), *page);
+      }
+      break;
+  }
+  const auto* error = std::get_if<wire::Error>(&body);
+  wire::Error given;
+  if (error != nullptr) {
+    given = *error;
+    // A failure must not look like a success to the caller.
+    if (static_cast<std::int32_t>(given.status) >= 0) given.status = Status::kProtocol;
+  } else {
+    // A defect of the daemon. The call fails with this rather than the connection, which would only
+    // bring the same answer again.
+    given.status = Status::kProtocol;
+    given.message = "the daemon answered with " + std::string(wire::body_name(body)) +
+                    ", which does not belong to this request";
+  }
+  on_refused(worker, pending, given);
+}
+
+void Session::on_refused(Worker& worker, Pending& pending, const wire::Error& error) {
+  const Kind kind = pending.kind;
+  if (kind == kJoin) {
+    return pending.active ? on_join_refused(worker, error) : on_resume_refused(worker, error);
+  }
+  if (kind == kWhy) {
+    finish_wait_timeout(worker, "the daemon does not say why: " + error.message);
+  }
+  if (error.status == Status::kFenced) return on_fenced(worker, error.message);
+  if (kind == kWhy) return;
+  if (&pending == &worker[kWait]) return on_wait_refused(worker, error);
+  const std::string text = call_text(pending, worker) + ": " + error.message;
+  if (kind >= kExplain) {
+    complete(pending.op, error.status, text);
+    return end_side(worker, pending);
+  }
+  const bool over = error.status == Status::kStopped;
+  if (kind == kLeave &&
+      (over || error.status == Status::kUnknownJob || error.status == Status::kUnknownWorker)) {
+    return leave_done(worker);  // nobody waits for this worker any more, which is what was asked
+  }
+  pending.active = false;
+  if (over) on_stopped(worker, error.message);
+  if (kind == kPhase) worker.phase.clear();
+  Status status = error.status;
+  if (kind == kPush) {
+    // What was granted here is no iteration of the worker's life there: a new one has begun.
+    if (status == Status::kState) status = Status::kWrongIteration;
+    if (status == Status::kWrongIteration) drop_granted(worker);
+  }
+  complete(pending.op, status, text);
+  if (kind == kLeave && worker.released) erase(worker.id);
 }
 
 // The daemon cannot answer now, but it or another may soon. True if the request is to be sent again
 // on the next connection.
-bool Session::retried_elsewhere(const wire::Body& body, TimeUs now) {
+bool Session::retried_elsewhere(const wire::Body& body) {
   const auto* error = std::get_if<wire::Error>(&body);
   if (error == nullptr) return false;
   if (error->status != Status::kShutdown && error->status != Status::kUnreachable) return false;
   // After a ShutdownNotice other answers may still be on their way; without one nothing else tells
   // us to go.
-  if (link_.usable()) link_.fail("the daemon cannot go on: " + error->message, now);
+  if (link_.usable()) link_.fail("the daemon cannot go on: " + error->message, now_);
   return true;
 }
 
 // ---- Join --------------------------------------------------------------------------------------
 
-void Session::on_join_answer(Worker& worker, const wire::Body& body, TimeUs now) {
-  if (retried_elsewhere(body, now)) return;
-  wire::Error error;
-  if (!is_error<wire::Joined>(body, error)) {
-    on_joined(worker, std::get<wire::Joined>(body), now);
-  } else if (worker.join.active) {
-    on_join_refused(worker, error, now);
-  } else {
-    on_resume_refused(worker, error, now);
-  }
-}
-
-void Session::on_joined(Worker& worker, const wire::Joined& joined, TimeUs now) {
+void Session::on_joined(Worker& worker, const wire::Joined& joined) {
   forget_rank(worker);
   worker.membership = Membership::kJoined;
   worker.ref = joined.worker;
@@ -126,68 +196,63 @@ void Session::on_joined(Worker& worker, const wire::Joined& joined, TimeUs now) 
     tell_members(worker, early->second.version);
     early_notices_.erase(early);
   }
+  Pending& join = worker[kJoin];
   // While it was away, much may have changed.
-  if (!worker.join.active && joined.members_version != 0) {
-    tell_members(worker, joined.members_version);
-  }
-  if (worker.join.active) {
-    worker.join = Standing{.op = worker.join.op};
+  if (!join.active && joined.members_version != 0) tell_members(worker, joined.members_version);
+  if (join.active) {
+    join.active = join.sent_before = false;
     worker.own_former = false;
     worker.due = worker.next = joined.iteration;
-    JoinResult result;
-    result.worker = worker.id;
-    result.rank = joined.worker.rank;
-    result.world_size = joined.world_size;
-    result.iteration = joined.iteration;
-    result.policy = joined.policy;
-    result.durable = joined.durable;
-    result.resumed = joined.resumed;
-    complete_ok(worker.join.op, std::move(result));
+    complete_ok(join.op,
+                JoinResult{worker.id, joined.worker.rank, joined.world_size, joined.iteration,
+                           joined.policy, joined.durable, joined.resumed});
     // Whoever asked has given up: the others must not wait for a worker that nobody runs.
-    if (worker.released) worker.leave.active = true;
+    if (worker.released) worker[kLeave].active = true;
   } else {
     worker.end_is_lost = worker.stopped;
     if (!joined.resumed) on_new_life(worker);
     adopt_iteration(worker, joined.iteration);
   }
-  send_standing(worker, now);
+  send_pending(worker);
 }
 
 // A worker that comes back goes on where the daemon says. What its caller computes now is pushed
 // all the same, and the daemon says what becomes of it.
 void Session::adopt_iteration(Worker& worker, std::int64_t iteration) {
-  if (worker.open || worker.push.active) return;
+  if (worker.open || worker[kPush].active) return;
   if (worker.grant_ready && worker.granted == iteration) return;
   worker.grant_ready = false;
   // A decentralized worker that has pushed is still within its iteration; what it begins is the
   // next one all the same.
   worker.next = std::max(iteration, worker.pushed + 1);
-  if (worker.wait_call == WaitCall::kBegin) worker.wait_iteration = worker.next;
+  if (worker[kWait].kind == kBegin) worker[kWait].iteration = worker.next;
 }
 
 // The daemon had given this worker up and takes it in anew. With a parameter server it may still
 // push what it computes; what it waited for from its neighbours, and they from it, is over.
 void Session::on_new_life(Worker& worker) {
-  for (Notice* notice : {&worker.consumed_notice, &worker.restarted_notice}) {
-    notice->standing.active = false;
-    complete_ok(notice->standing.op, std::monostate{});  // nobody waits for it any more
+  for (const Kind kind : {kConsumed, kRestarted}) {
+    worker[kind].active = false;
+    complete_ok(worker[kind].op);  // nobody waits for it any more
   }
   // Nor for what was collected before. Said as unread to a daemon that knows of neither, it would
   // look like slots that are read for ever.
   worker.consumed = std::max(worker.consumed, worker.collected.iteration);
-  if (!worker.wait.active || worker.wait_call == WaitCall::kBegin) return;
+  Pending& wait = worker[kWait];
+  if (!wait.active || wait.kind == kBegin) return;
   end_wait(worker);
   worker.open = false;  // what was granted can never be pushed any more
-  complete(worker.wait.op, Status::kWrongIteration,
-           wait_text(worker) +
+  complete(wait.op, Status::kWrongIteration,
+           call_text(wait, worker) +
                ": the daemon had given this worker up meanwhile, and the others went on without "
                "it; the next begin says where it takes part again");
 }
 
-void Session::on_join_refused(Worker& worker, const wire::Error& error, TimeUs now) {
+void Session::on_join_refused(Worker& worker, const wire::Error& error) {
   if (worker.released) return erase(worker.id);  // nobody waits for it any more
-  const bool ours = worker.own_former || worker.join.sent_before;
-  if (error.status == Status::kRankTaken && ours && ask_again(worker, now)) return;
+  Pending& join = worker[kJoin];
+  const bool ours = worker.own_former || join.sent_before;
+  if (error.status == Status::kRankTaken && ours && ask_again(worker)) return;
   const bool over = error.status == Status::kFenced || error.status == Status::kStopped;
   if (over && worker.membership != Membership::kJoining) {
     // The life that a new handle was to go on with has ended: it begins another one.
@@ -195,25 +260,25 @@ void Session::on_join_refused(Worker& worker, const wire::Error& error, TimeUs n
     worker.granted = worker.pushed = worker.consumed = -1;
     worker.targets = {-1, {}};
     worker.collected = {-1, {}};
-    worker.wait = worker.push = worker.leave = Standing{};
-    for (Notice* notice : notices(worker)) notice->standing = Standing{};
+    for (int slot = kRestarted; slot <= kLeave; ++slot) {
+      worker.pending[slot] = {static_cast<Kind>(slot)};
+    }
     worker.phase.clear();
     forget_rank(worker);
-    send_join(worker, now);
-    return;
+    return send_join(worker);
   }
-  complete(worker.join.op, error.status, join_text(worker.params) + ": " + error.message);
+  complete(join.op, error.status, join_text(worker.params) + ": " + error.message);
   erase(worker.id);
 }
 
 // Our own former self, whose connection or membership ends just now, may hold the place until the
 // daemon has noticed. False once that would have been noticed.
-bool Session::ask_again(Worker& worker, TimeUs now) {
+bool Session::ask_again(Worker& worker) {
   if (worker.ask_until_us == kNever) {
-    worker.ask_until_us = now + kRankRetryUs + TimeUs{link_.welcome().heartbeat_timeout_ms} * 1000;
+    worker.ask_until_us = now_ + kRankRetryUs + TimeUs{link_.welcome().heartbeat_timeout_ms} * 1000;
   }
-  if (now >= worker.ask_until_us) return false;
-  worker.join_again_us = now + kRankRetryUs;
+  if (now_ >= worker.ask_until_us) return false;
+  worker.join_again_us = now_ + kRankRetryUs;
   scan_at_us_ = std::min(scan_at_us_, worker.join_again_us);
   return true;
 }
@@ -223,99 +288,88 @@ void Session::forget_rank(const Worker& worker) {
   if (at != by_rank_.end() && at->second == worker.id) by_rank_.erase(at);
 }
 
-void Session::on_resume_refused(Worker& worker, const wire::Error& error, TimeUs now) {
+void Session::on_resume_refused(Worker& worker, const wire::Error& error) {
   if (error.status == Status::kPolicyMismatch && !worker.any_policy) {
     worker.any_policy = true;  // the operator has switched the job's policy since we joined
-    send_join(worker, now);
-    return;
+    return send_join(worker);
   }
-  // A leave whose answer was lost with the last connection has had its effect.
-  const bool left = worker.leave.active && worker.leave.sent_before;
+  const Pending& leave = worker[kLeave];
   if (error.status == Status::kFenced) {
-    if (left) return leave_done(worker);
+    // A leave whose answer was lost with the last connection has had its effect.
+    if (leave.active && leave.sent_before) return leave_done(worker);
     return fail_for_good(worker, error.message);
   }
   if (error.status == Status::kStopped) {
     on_stopped(worker, error.message);
-    if (worker.leave.active) return leave_done(worker);
+    if (leave.active) return leave_done(worker);
   }
-  detach(worker, error);
+  // The daemon would not take the worker back now; the next call asks again.
+  worker.membership = Membership::kDetached;
+  fail_waiting(worker, error.status, "the daemon did not let it resume: " + error.message);
+  if (worker.released) erase(worker.id);
 }
 
-void Session::on_fenced(Worker& worker, const std::string& message, TimeUs now) {
+void Session::on_fenced(Worker& worker, const std::string& message) {
   if (worker.membership != Membership::kJoined) return;
   worker.fences += 1;
   // Taken back and thrown out again with nothing done in between: that would go on for ever.
   if (worker.fences > 1) return fail_for_good(worker, message);
-  resume(worker, now);
+  resume(worker);
 }
 
 // A worker that nobody calls for may hang: as a member it would be waited for again. It comes back
 // with its next call.
-void Session::on_fenced_notice(Worker& worker, const std::string& message, TimeUs now) {
+void Session::on_fenced_notice(Worker& worker, const std::string& message) {
   if (worker.membership != Membership::kJoined) return;
-  if (has_standing(worker)) return on_fenced(worker, message, now);
+  if (has_pending(worker)) return on_fenced(worker, message);
   if (worker.released) return erase(worker.id);
   worker.membership = Membership::kDetached;
 }
 
 // ---- Begin, targets, collect -------------------------------------------------------------------
 
-void Session::on_wait_answer(Worker& worker, const wire::Body& body, TimeUs now) {
-  if (retried_elsewhere(body, now)) return;
-  const auto* granted = std::get_if<wire::Granted>(&body);
-  // The end of the job is said so to whatever waits.
-  if (granted != nullptr && (granted->flags & wire::kStepStop) != 0) return on_stopped(worker, {});
-  const auto peer_answer = [&](const auto& reply, auto& kept) {
-    worker.fences = 0;
-    kept = reply;
-    kept.iteration = worker.wait_iteration;
-    end_wait(worker);
-    if (worker.wait.op.waiting) deliver_peer_answer(worker, worker.wait.op, worker.wait_call);
-  };
-  wire::Error error;
-  if (worker.wait_call == WaitCall::kTargets) {
-    if (is_error<wire::TargetsReply>(body, error)) return on_wait_refused(worker, error, now);
-    peer_answer(std::get<wire::TargetsReply>(body), worker.targets);
-  } else if (worker.wait_call == WaitCall::kCollect) {
-    if (is_error<wire::CollectReply>(body, error)) return on_wait_refused(worker, error, now);
-    peer_answer(std::get<wire::CollectReply>(body), worker.collected);
-  } else {
-    if (is_error<wire::Granted>(body, error)) return on_wait_refused(worker, error, now);
-    on_granted(worker, *granted);
-  }
-}
-
-void Session::on_wait_refused(Worker& worker, const wire::Error& error, TimeUs now) {
-  if (error.status == Status::kFenced) return on_fenced(worker, error.message, now);
+void Session::on_wait_refused(Worker& worker, const wire::Error& error) {
   if (error.status == Status::kStopped) return on_stopped(worker, error.message);
   end_wait(worker);
+  Pending& wait = worker[kWait];
   // The two sides disagree on where this worker is: the next call asks the daemon first.
-  const bool begin = worker.wait_call == WaitCall::kBegin;
+  const bool begin = wait.kind == kBegin;
   if (begin && error.status == Status::kWrongIteration) worker.membership = Membership::kDetached;
   // Refused for the very iteration that was granted here: this is no iteration of the worker's life
   // there, and the way is free for the next begin.
   Status status = error.status;
-  const bool unknown_there = status == Status::kWrongIteration ||
-                             (status == Status::kState && worker.wait_call == WaitCall::kTargets);
+  const bool unknown_there =
+      status == Status::kWrongIteration || (status == Status::kState && wait.kind == kTargets);
   // After a jump, the set of the iteration before the granted one is collected.
-  const bool about_granted =
-      worker.wait_iteration == worker.granted ||
-      (worker.wait_call == WaitCall::kCollect && worker.wait_iteration + 1 == worker.granted);
+  const bool about_granted = wait.iteration == worker.granted ||
+                             (wait.kind == kCollect && wait.iteration + 1 == worker.granted);
   if (!begin && unknown_there && worker.open && about_granted) {
     status = Status::kWrongIteration;
-    worker.open = false;
-    worker.next = std::max(worker.next, worker.joined_at);
+    drop_granted(worker);
   }
-  complete(worker.wait.op, status, wait_text(worker) + ": " + error.message);
+  complete(wait.op, status, call_text(wait, worker) + ": " + error.message);
 }
 
-// The request does not stand any more; its caller, if there is one, is still to be told.
+// The granted iteration can never be pushed any more, so the way is free for the next begin.
+void Session::drop_granted(Worker& worker) {
+  worker.open = false;
+  worker.next = std::max(worker.next, worker.joined_at);
+}
+
+// The request is pending no more; its caller, if there is one, is still to be told.
 void Session::end_wait(Worker& worker) {
-  worker.wait.active = false;
-  worker.explaining = false;
-  forget(worker.wait.request);
-  forget(worker.explain_request);
+  worker[kWait].active = false;
+  worker[kWait].request = 0;
+  worker[kWhy] = {kWhy};
+}
+
+// `kept`: the iteration of the answer that is kept.
+void Session::on_peer_answer(Worker& worker, std::int64_t& kept) {
+  Pending& wait = worker[kWait];
+  worker.fences = 0;
+  kept = wait.iteration;
+  end_wait(worker);
+  if (wait.op.id != 0) deliver_peer_answer(worker, wait.op, wait.kind);
 }
 
 void Session::on_granted(Worker& worker, const wire::Granted& granted) {
@@ -324,164 +378,69 @@ void Session::on_granted(Worker& worker, const wire::Granted& granted) {
   worker.granted = granted.iteration;
   worker.next = granted.iteration;
   worker.grant = Step{granted.iteration, granted.staleness, granted.flags};
-  // The daemon says SKIP for a jump that it made within this request; one that happened while this
-  // worker was away is known here alone.
+  // The daemon says SKIP for a jump that it made within this request; only this side knows of one
+  // that happened while this worker was away.
   if (granted.iteration != worker.due) worker.grant.flags |= wire::kStepSkip | wire::kStepPull;
   worker.grant_ready = true;
   clear_resync(worker);
-  if (worker.wait.op.waiting) deliver_grant(worker);
+  if (worker[kWait].op.id != 0) deliver_grant(worker);
 }
 
 void Session::on_stopped(Worker& worker, std::string_view why) {
   if (!std::exchange(worker.stopped, true)) tell_event(worker, {.kind = Event::Kind::kStop});
   if (!why.empty()) worker.ending = why;
   end_wait(worker);
-  if (worker.wait.op.waiting) deliver_stop(worker);
+  deliver_stop(worker);
 }
 
-void Session::on_explanation(Worker& worker, const wire::Body& body, TimeUs now) {
-  if (!worker.explaining || retried_elsewhere(body, now)) return;
-  wire::Error error;
-  if (!is_error<Explanation>(body, error)) {
-    return finish_wait_timeout(worker, explanation_text(std::get<Explanation>(body)));
-  }
-  finish_wait_timeout(worker, "the daemon does not say why: " + error.message);
-  if (error.status == Status::kFenced) on_fenced(worker, error.message, now);
-}
+// ---- Push, and what is told --------------------------------------------------------------------
 
-// ---- Push --------------------------------------------------------------------------------------
-
-void Session::on_push_answer(Worker& worker, const wire::Body& body, TimeUs now) {
-  if (retried_elsewhere(body, now)) return;
-  wire::Error error;
-  if (is_error<wire::Pushed>(body, error)) return on_push_refused(worker, error, now);
-  on_pushed(worker, std::get<wire::Pushed>(body));
-}
-
-void Session::on_pushed(Worker& worker, const wire::Pushed& pushed) {
-  const std::int64_t iteration = worker.push_body.iteration;
+void Session::on_pushed(Worker& worker, bool late) {
+  Pending& push = worker[kPush];
   worker.fences = 0;
-  worker.push.active = false;
+  push.active = false;
   worker.open = false;
-  worker.pushed = iteration;
-  worker.pushed_late = pushed.late;
-  worker.due = iteration + 1;
-  worker.next = iteration + 1;
-  complete_ok(worker.push.op, PushResult{pushed.late});
+  worker.pushed = push.iteration;
+  worker.pushed_late = late;
+  worker.due = worker.next = push.iteration + 1;
+  complete_ok(push.op, PushResult{late});
 }
 
-void Session::on_push_refused(Worker& worker, const wire::Error& error, TimeUs now) {
-  if (error.status == Status::kFenced) return on_fenced(worker, error.message, now);
-  worker.push.active = false;
-  if (error.status == Status::kStopped) on_stopped(worker, error.message);
-  // What was granted here is no iteration of the worker's life there: a new one has begun.
-  Status status = error.status;
-  if (status == Status::kState) status = Status::kWrongIteration;
-  if (status == Status::kWrongIteration) {
-    // This iteration can never be pushed any more, so the way is free for the next begin.
-    worker.open = false;
-    worker.next = std::max(worker.next, worker.joined_at);
-  }
-  complete(worker.push.op, status,
-           call_text("push", worker.push_body.iteration, worker) + ": " + error.message);
-}
-
-// ---- Consumed, restarted and phase
-// --------------------------------------------------------------------
-
-void Session::on_notice_answer(Worker& worker, std::uint64_t request, const wire::Body& body,
-                               TimeUs now) {
-  const auto all = notices(worker);
-  const auto found = std::find_if(all.begin(), all.end(), [&](const Notice* each) {
-    return each->standing.request == request;
-  });
-  if (found == all.end()) return;
-  Notice& notice = **found;
-  notice.standing.request = 0;
-  if (retried_elsewhere(body, now)) return;
-  wire::Error error;
-  const bool failed = is_error<wire::Ok>(body, error);
-  if (failed && error.status == Status::kFenced) return on_fenced(worker, error.message, now);
-  notice.standing.active = false;
-  if (failed && error.status == Status::kStopped) on_stopped(worker, error.message);
-  if (failed) {
-    if (&notice == &worker.phase_notice) worker.phase.clear();
-    return complete(notice.standing.op, error.status,
-                    call_text(notice.call, notice.iteration, worker) + ": " + error.message);
-  }
+void Session::on_noted(Worker& worker, Pending& notice) {
   worker.fences = 0;
-  if (&notice == &worker.consumed_notice)
-    worker.consumed = std::max(worker.consumed, notice.iteration);
-  complete_ok(notice.standing.op, std::monostate{});
+  notice.active = false;
+  if (notice.kind == kConsumed) worker.consumed = std::max(worker.consumed, notice.iteration);
+  complete_ok(notice.op);
 }
 
-// ---- Leave, and what the driver asked beside the loop ------------------------------------------
+// ---- What was asked beside the loop ------------------------------------------------------------
 
-void Session::on_leave_answer(Worker& worker, const wire::Body& body, TimeUs now) {
-  if (retried_elsewhere(body, now)) return;
-  wire::Error error;
-  if (!is_error<wire::Ok>(body, error)) return leave_done(worker);
-  switch (error.status) {
-    case Status::kFenced:
-      return on_fenced(worker, error.message, now);
-    case Status::kStopped:
-    case Status::kUnknownJob:
-    case Status::kUnknownWorker:
-      return leave_done(worker);  // nobody waits for this worker any more, which is what was asked
-    default:
-      worker.leave.active = false;
-      complete(worker.leave.op, error.status,
-               call_text("leave", -1, worker) + ": " + error.message);
-      if (worker.released) erase(worker.id);
-  }
+void Session::end_side(Worker& worker, Pending& side) {
+  side.active = false;
+  drop_unread_sides(worker);
 }
 
-void Session::on_side_answer(Worker& worker, std::uint64_t request, const wire::Body& body,
-                             TimeUs now) {
-  const auto at = std::find_if(worker.sides.begin(), worker.sides.end(),
-                               [&](const Side& side) { return side.request == request; });
-  if (at == worker.sides.end()) return;
-  at->request = 0;
-  if (retried_elsewhere(body, now)) return;
-  wire::Error error{Status::kOk, {}};
-  const bool failed = at->what == Aside::kCancel    ? is_error<wire::Ok>(body, error)
-                      : at->what == Aside::kMembers ? is_error<wire::MembersReply>(body, error)
-                                                    : is_error<Explanation>(body, error);
-  if (failed && error.status == Status::kFenced) return on_fenced(worker, error.message, now);
-  if (!failed && at->what == Aside::kMembers) {
-    const auto& page = std::get<wire::MembersReply>(body);
-    // What was told while the list was asked for may be in it; the next change is not.
-    if (at->next_rank == 0) worker.members_told = false;
-    if (!take_page(*at, page, error)) return send_standing(worker, now);
+// One part of a list.
+void Session::on_page(Worker& worker, Side& side, const wire::MembersReply& page) {
+  // What was told while the list was asked for may be in it; the next change is not.
+  if (side.iteration == 0) {
+    worker.members_told = false;
+    side.members.version = page.version;
   }
-  Side side = std::move(*at);
-  worker.sides.erase(at);
-  if (error.status != Status::kOk) {
-    complete(side.op, error.status,
-             call_text(name_of(side.what), -1, worker) + ": " + error.message);
-  } else if (side.what == Aside::kMembers) {
-    complete_ok(side.op, std::move(side.members));
-  } else if (side.what == Aside::kCancel) {
-    complete_ok(side.op, std::monostate{});
-  } else {
-    complete_ok(side.op, std::get<Explanation>(body));
-  }
-}
-
-// Takes one part of a list. False: there are more. In true, `error` may say why there is no list.
-bool Session::take_page(Side& side, const wire::MembersReply& page, wire::Error& error) {
-  if (side.next_rank == 0) side.members.version = page.version;
   auto& all = side.members.members;
   all.insert(all.end(), page.members.begin(), page.members.end());
-  if (page.next_rank < 0) return true;
-  if (page.next_rank > side.next_rank && page.next_rank <= INT32_MAX) {
-    side.next_rank = static_cast<std::uint32_t>(page.next_rank);
-    return false;
+  if (page.next_rank < 0) {
+    complete_ok(side.op, std::move(side.members));
+    return end_side(worker, side);
   }
-  error = {Status::kProtocol, "the daemon's list goes on at rank " +
-                                  std::to_string(page.next_rank) + " after rank " +
-                                  std::to_string(side.next_rank)};
-  return true;
+  if (page.next_rank > side.iteration && page.next_rank <= INT32_MAX) {
+    side.iteration = page.next_rank;
+    return send_pending(worker);
+  }
+  const std::string wrong = "the daemon's list goes on at rank " + std::to_string(page.next_rank) +
+                            " after rank " + std::to_string(side.iteration);
+  complete(side.op, Status::kProtocol, call_text(side, worker) + ": " + wrong);
+  end_side(worker, side);
 }
 
 // ---- Events ------------------------------------------------------------------------------------
@@ -499,7 +458,7 @@ void Session::tell_members(Worker& worker, std::uint64_t version) {
 // One may overtake the Joined that it follows, which waits for the daemon's disk.
 void Session::on_members_notice(const wire::MembersNotice& notice) {
   if (Worker* worker = find_ref(notice.worker)) return tell_members(*worker, notice.version);
-  if (early_notices_.size() < requests_.size()) early_notices_[rank_key(notice.worker)] = notice;
+  if (early_notices_.size() < workers_.size()) early_notices_[rank_key(notice.worker)] = notice;
 }
 
 // ---- Notifications -----------------------------------------------------------------------------
@@ -513,18 +472,19 @@ Session::Worker* Session::find_ref(const wire::WorkerRef& ref) {
 }
 
 // One of a type that this build does not know is skipped.
-void Session::notice(const wire::Body& body, TimeUs now) {
+void Session::notice(const wire::Body& body) {
   if (const auto* stop = std::get_if<wire::StopNotice>(&body)) {
     if (Worker* worker = find_ref(stop->worker)) {
       on_stopped(*worker, "job '" + worker->params.job + "' has ended: " + stop->message);
     }
   } else if (const auto* fenced = std::get_if<wire::FencedNotice>(&body)) {
-    if (Worker* worker = find_ref(fenced->worker)) on_fenced_notice(*worker, fenced->message, now);
+    if (Worker* worker = find_ref(fenced->worker)) on_fenced_notice(*worker, fenced->message);
   } else if (const auto* resync = std::get_if<wire::ResyncNotice>(&body)) {
     Worker* worker = find_ref(resync->worker);
     const bool current = worker != nullptr && worker->granted == resync->iteration &&
-                         (worker->open || worker->grant_ready) && !worker->push.active;
+                         (worker->open || worker->grant_ready) && !(*worker)[kPush].active;
     if (current && worker->params.signals) {
+      worker->advised = true;
       worker->params.signals->set_resync(true);
       tell_event(*worker, {.kind = Event::Kind::kResync, .iteration = resync->iteration});
     }
@@ -537,7 +497,7 @@ void Session::notice(const wire::Body& body, TimeUs now) {
           {.kind = Event::Kind::kPlan, .iteration = plan->iteration, .wait_us = plan->wait_us});
     }
   } else if (const auto* shutdown = std::get_if<wire::ShutdownNotice>(&body)) {
-    link_.drain(shutdown->message, now);
+    link_.drain(shutdown->message, now_);
   }
 }
 

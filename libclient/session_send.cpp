@@ -1,5 +1,5 @@
-// The session's requests: what stands for a worker and is not sent on this connection yet goes out.
-// Same thread as the session.
+// The session's requests: what is pending for a worker and is not sent on this connection yet goes
+// out. Same thread as the session.
 #include <utility>
 
 #include "libclient/session.h"
@@ -7,45 +7,37 @@
 
 namespace syncd::client {
 
-// Precondition: link_.usable().
-std::uint64_t Session::send(Kind kind, WorkerId worker, wire::Body body, TimeUs now) {
+// Precondition: link_.usable(). The request's id says whose it is, so that its answer finds it; the
+// number in the middle tells it from earlier ones, whose late answers must not.
+std::uint64_t Session::send(const Worker& worker, Kind slot, const wire::Body& body) {
   SYNCD_CHECK(link_.usable());
-  const std::uint64_t id = next_request_++;
-  requests_.emplace(id, Request{kind, worker});
-  link_.send(id, std::move(body), now);
+  constexpr std::uint64_t kNumberMask = (1ULL << (kWorkerShift - kSlotBits)) - 1;
+  const std::uint64_t id =
+      (worker.id << kWorkerShift) | ((++requests_ & kNumberMask) << kSlotBits) | slot;
+  link_.send(id, body, now_);
   return id;
-}
-
-// An answer to it that still comes is ignored.
-void Session::forget(std::uint64_t& request) {
-  if (request != 0) requests_.erase(std::exchange(request, 0));
 }
 
 // What was sent for this worker is void (its connection or its membership is gone) and will be sent
 // again under the next one.
 void Session::forget_requests(Worker& worker) {
-  for (Standing* standing :
-       {&worker.join, &worker.wait, &worker.push, &worker.consumed_notice.standing,
-        &worker.restarted_notice.standing, &worker.phase_notice.standing, &worker.leave}) {
-    if (standing->request != 0) standing->sent_before = true;
-    forget(standing->request);
-  }
-  forget(worker.explain_request);
+  for_each_pending(worker, [](Pending& pending) {
+    if (std::exchange(pending.request, 0) != 0) pending.sent_before = true;
+  });
   for (Side& side : worker.sides) {
-    forget(side.request);
-    side.next_rank = 0;  // the parts of a list are of one daemon
+    if (side.kind == kMembers) side.iteration = 0;  // the parts of a list are of one daemon
     side.members = {};
   }
 }
 
 // Is there anything that this worker has to be a member for?
-bool Session::has_standing(const Worker& worker) {
-  return worker.join.active || worker.wait.active || worker.push.active || worker.leave.active ||
-         worker.consumed_notice.standing.active || worker.restarted_notice.standing.active ||
-         worker.phase_notice.standing.active || !worker.sides.empty();
+bool Session::has_pending(const Worker& worker) {
+  bool any = !worker.sides.empty();
+  for (int slot = kJoin; slot <= kLeave; ++slot) any = any || worker.pending[slot].active;
+  return any;
 }
 
-void Session::send_join(Worker& worker, TimeUs now) {
+void Session::send_join(Worker& worker) {
   worker.join_again_us = kNever;
   if (!link_.usable()) return;
   const JoinRequest& params = worker.params;
@@ -69,75 +61,72 @@ void Session::send_join(Worker& worker, TimeUs now) {
     // A set from before a jump may have been read without a word; it was, where a later push
     // follows.
     join.consumed = worker.pushed > join.collected ? join.collected : worker.consumed;
-    if (in_phase(worker, now)) {
+    if (in_phase(worker)) {
       join.phase = worker.phase;
-      join.phase_left_us = worker.phase_until_us - now;
+      join.phase_left_us = worker.phase_until_us - now_;
     }
   }
-  worker.join.request = send(Kind::kJoin, worker.id, std::move(join), now);
+  worker[kJoin].request = send(worker, kJoin, std::move(join));
 }
 
 // Asks the daemon to take this worker back under what we know of it.
-void Session::resume(Worker& worker, TimeUs now) {
+void Session::resume(Worker& worker) {
   worker.membership = Membership::kResuming;
   forget_requests(worker);
-  send_join(worker, now);
+  send_join(worker);
 }
 
-void Session::send_notice(Worker& worker, Notice& notice, wire::Body body, TimeUs now) {
-  if (!notice.standing.active || notice.standing.request != 0) return;
-  notice.standing.request = send(Kind::kNotice, worker.id, std::move(body), now);
+wire::Body Session::body_of(const Worker& worker, const Pending& pending) const {
+  const wire::WorkerRef& ref = worker.ref;
+  switch (pending.kind) {
+    case kRestarted:
+      return wire::Restarted{ref, pending.iteration};
+    case kConsumed:
+      return wire::Consumed{ref, pending.iteration};
+    case kPush: {
+      const wire::Push& push = worker.push_body;
+      return wire::Push{ref, push.iteration, push.loss, push.samples, push.bytes};
+    }
+    case kBegin:
+      return wire::Begin{ref, pending.iteration};
+    case kTargets:
+      return wire::Targets{ref, pending.iteration};
+    case kCollect:
+      return wire::Collect{ref, pending.iteration};
+    case kPhase:
+      if (!in_phase(worker)) return wire::Phase{ref, {}, 0};
+      return wire::Phase{ref, worker.phase, worker.phase_until_us - now_};
+    case kCancel:
+      return wire::CancelBegin{ref, pending.iteration};
+    case kMembers:
+      return wire::MembersRequest{ref, static_cast<std::uint32_t>(pending.iteration)};
+    case kLeave:
+      return wire::Leave{ref};
+    default:
+      return wire::Explain{ref};
+  }
 }
 
 // In the order in which they were asked for: a push comes after the restart of its iteration, the
-// next begin after what was consumed, at most one of push and begin, targets or collect stands at a
-// time. A phase that is in force was announced after the push or begin that stands, which would end
-// it. A leave comes after all of them.
-void Session::send_standing(Worker& worker, TimeUs now) {
+// next begin after what was consumed, at most one of push and begin, targets or collect is pending
+// at a time. A phase that is in force was announced after the push or begin that is pending, which
+// would end it. A leave comes after all of them.
+void Session::send_pending(Worker& worker) {
   if (!link_.usable() || worker.membership != Membership::kJoined) return;
   for (Side& side : worker.sides) {
-    if (side.request != 0) continue;
-    wire::Body body = wire::Explain{worker.ref};
-    if (side.what == Aside::kCancel) body = wire::CancelBegin{worker.ref, side.iteration};
-    if (side.what == Aside::kMembers) {
-      body = wire::MembersRequest{worker.ref, side.next_rank};
-      // The daemon tells of the changes after this again.
-      if (side.next_rank == 0) worker.members_told = false;
+    if (!side.is_unsent()) continue;
+    // The daemon tells of the changes after this again.
+    if (side.kind == kMembers && side.iteration == 0) worker.members_told = false;
+    side.request = send(worker, kSlots, body_of(worker, side));
+  }
+  for (int slot = kRestarted; slot <= kLeave; ++slot) {
+    Pending& pending = worker.pending[slot];
+    if (!pending.is_unsent()) continue;
+    if ((pending.kind == kPush || pending.kind == kBegin) && in_phase(worker)) {
+      worker[kPhase].active = true;
+      worker[kPhase].request = 0;
     }
-    side.request = send(Kind::kSide, worker.id, std::move(body), now);
-  }
-  const auto unsent = [](const Standing& standing) {
-    return standing.active && standing.request == 0;
-  };
-  send_notice(worker, worker.restarted_notice,
-              wire::Restarted{worker.ref, worker.restarted_notice.iteration}, now);
-  send_notice(worker, worker.consumed_notice,
-              wire::Consumed{worker.ref, worker.consumed_notice.iteration}, now);
-  const bool ends_phase =
-      unsent(worker.push) || (unsent(worker.wait) && worker.wait_call == WaitCall::kBegin);
-  if (ends_phase && in_phase(worker, now)) {
-    forget(worker.phase_notice.standing.request);
-    worker.phase_notice.standing.active = true;
-  }
-  if (unsent(worker.push)) {
-    worker.push_body.worker = worker.ref;
-    worker.push.request = send(Kind::kPush, worker.id, worker.push_body, now);
-  }
-  if (unsent(worker.wait)) {
-    const std::int64_t iteration = worker.wait_iteration;
-    wire::Body body = wire::Begin{worker.ref, iteration};
-    if (worker.wait_call == WaitCall::kTargets) body = wire::Targets{worker.ref, iteration};
-    if (worker.wait_call == WaitCall::kCollect) body = wire::Collect{worker.ref, iteration};
-    worker.wait.request = send(Kind::kWait, worker.id, std::move(body), now);
-  }
-  wire::Phase phase{worker.ref, {}, 0};
-  if (in_phase(worker, now)) {
-    phase.name = worker.phase;
-    phase.lease_us = worker.phase_until_us - now;
-  }
-  send_notice(worker, worker.phase_notice, std::move(phase), now);
-  if (unsent(worker.leave)) {
-    worker.leave.request = send(Kind::kLeave, worker.id, wire::Leave{worker.ref}, now);
+    pending.request = send(worker, static_cast<Kind>(slot), body_of(worker, pending));
   }
 }
 

@@ -146,7 +146,11 @@ void Stream::watch_reading(bool watched) noexcept {
 bool Stream::write(std::vector<std::uint8_t>& bytes, std::string& error) {
   const bool first = unsent_.empty();
   if (tls_ == nullptr) {
-    unsent_.insert(unsent_.end(), bytes.begin(), bytes.end());
+    if (first) {
+      unsent_.swap(bytes);
+    } else {
+      unsent_.insert(unsent_.end(), bytes.begin(), bytes.end());
+    }
   } else {
     // Where that fails, reading tells the reason, after whatever the peer still said.
     static_cast<void>(tls_->send(bytes, unsent_));

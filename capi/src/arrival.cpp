@@ -32,7 +32,7 @@ Arrival::~Arrival() {
 
 bool Arrival::start() {
   const std::lock_guard lock(mutex_);
-  return !std::exchange(asked_, true);
+  return !asked_.exchange(true);
 }
 
 void Arrival::withdraw() {
@@ -45,11 +45,6 @@ void Arrival::finish(client::Completion completion) noexcept {
   answer_ = std::move(completion);
   raise(descriptor_);
   answered_.notify_all();
-}
-
-bool Arrival::asked() const {
-  const std::lock_guard lock(mutex_);
-  return asked_;
 }
 
 std::optional<client::Completion> Arrival::take_locked() {

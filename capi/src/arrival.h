@@ -2,6 +2,7 @@
 // thread reads the answer, read by the worker's; the descriptor by anybody.
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <memory>
 #include <mutex>
@@ -25,7 +26,8 @@ class Arrival {
   // The answer, for the one that start() announced.
   void finish(client::Completion completion) noexcept;
 
-  bool asked() const;
+  // Any thread, without the lock.
+  bool asked() const { return asked_.load(std::memory_order_relaxed); }
   // The answer, if it is there: the next start() is for another one. Waits for it until
   // `deadline_us` (the driver's clock), or not at all.
   std::optional<client::Completion> take();
@@ -40,9 +42,9 @@ class Arrival {
  private:
   std::optional<client::Completion> take_locked();
 
-  mutable std::mutex mutex_;
+  std::mutex mutex_;
   std::condition_variable answered_;
-  bool asked_ = false;
+  std::atomic<bool> asked_{false};
   std::optional<client::Completion> answer_;
   int descriptor_ = -1;
 };

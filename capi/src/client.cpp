@@ -33,16 +33,22 @@ static_assert(SYNCD_STEP_STOP == syncd::wire::kStepStop);
 static_assert(sizeof(syncd_update) == 24, "its layout never changes");
 
 using syncd::Status;
-using syncd::capi::null_argument;
+using syncd::capi::guarded;
+using syncd::capi::make_timeout;
+using syncd::capi::need;
 using syncd::capi::Outcome;
+using syncd::capi::refuse;
+using syncd::client::Ask;
 using syncd::client::Client;
 using syncd::client::Completion;
+using syncd::client::Session;
 using syncd::client::TimeUs;
 
 // What client and workers share: it lives until the last of them is freed.
 namespace syncd::capi {
 struct Shared {
   std::shared_ptr<Client> client;
+  // What SYNCD_TIMEOUT_DEFAULT means.
   TimeUs begin_timeout_us = 0;
   TimeUs request_timeout_us = 0;
 };
@@ -82,28 +88,39 @@ Outcome as_outcome(Completion& completion) {
   return {completion.status, std::move(completion.message)};
 }
 
-// An answer without the result that belongs to it would be a defect of this library.
-template <typename Result>
-const Result* result_of(const Completion& completion) {
-  return std::get_if<Result>(&completion.result);
-}
-
-Outcome no_result(const char* call) {
-  return {Status::kInternal, std::string(call) + ": the call ended without its result"};
-}
-
-Outcome open(const syncd_client_options* options, syncd_client** client) {
-  if (client == nullptr) return null_argument("syncd_client_open", "client");
-  syncd::capi::ClientSettings settings;
-  Outcome outcome = syncd::capi::make_client_settings(options, settings);
-  if (!outcome.ok()) return outcome;
-  auto shared = std::make_shared<Shared>();
-  shared->begin_timeout_us = settings.begin_timeout_us;
-  shared->request_timeout_us = settings.request_timeout_us;
-  Completion completion = Client::open(std::move(settings.client), shared->client);
+// Gives the result of a call to `take`. One without the result that belongs to it would be a defect
+// of this library.
+template <typename Result, typename Take>
+Outcome give(const char* call, Completion& completion, const Take& take) {
   if (completion.status != Status::kOk) return as_outcome(completion);
-  *client = new syncd_client{std::move(shared)};
+  auto* result = std::get_if<Result>(&completion.result);
+  if (result == nullptr) {
+    return {Status::kInternal, std::string(call) + ": the call ended without its result"};
+  }
+  take(*result);
   return {};
+}
+
+// Makes one call of the session's, `make(session, ask)`, for a worker, and waits for its end.
+template <typename Make>
+Completion ask(const syncd_worker& worker, TimeUs timeout_us, const Make& make) {
+  return worker.shared->client->call(timeout_us, make);
+}
+// The same within request_timeout.
+template <typename Make>
+Completion ask(const char* call, const syncd_worker* worker, std::int64_t timeout_ms,
+               const Make& make) {
+  return ask(*worker, make_timeout(call, timeout_ms, worker->shared->request_timeout_us), make);
+}
+
+void check_iteration(const char* call, std::int64_t iteration) {
+  if (iteration >= 0) return;
+  refuse(call, "iteration " + std::to_string(iteration) + "; allowed: 0 or more");
+}
+
+// Told before the arrival is touched: a thread of the parent's may have held its lock.
+void refuse_forked(const Client& client) {
+  if (client.forked()) throw Outcome{Status::kForked, syncd::client::kForkedText};
 }
 
 // The caller's function, as the client calls it; none: nobody listens.
@@ -122,57 +139,21 @@ std::function<void(const syncd::client::Event&)> make_listener(
   };
 }
 
-Outcome join(syncd_client* client, const syncd_join_options* options, syncd_worker** worker) {
-  if (client == nullptr) return null_argument("syncd_join", "client");
-  if (worker == nullptr) return null_argument("syncd_join", "worker");
-  // The client may be closed, and its handle freed, while this call is blocked.
-  const std::shared_ptr<Shared> shared = client->shared;
-  syncd::capi::JoinSettings settings;
-  Outcome outcome = syncd::capi::make_join_settings(options, settings);
-  if (!outcome.ok()) return outcome;
-  TimeUs timeout_us = 0;
-  outcome = syncd::capi::make_timeout("syncd_join_options.timeout_ms", settings.timeout_ms,
-                                      shared->request_timeout_us, timeout_us);
-  if (!outcome.ok()) return outcome;
-  auto made = std::make_unique<syncd_worker>();
-  made->shared = shared;
-  made->signals =
-      std::make_shared<syncd::client::WorkerSignals>(settings.resync_flag, make_listener(settings));
-  made->resync_flag = made->signals->flag();
-  made->arrival = std::make_shared<syncd::capi::Arrival>();
-  made->job = settings.request.job;
-  settings.request.signals = made->signals;
-  Completion completion = shared->client->join(std::move(settings.request), timeout_us);
-  if (completion.status != Status::kOk) {
-    made->signals->disown();  // the caller may free its memory now
-    return as_outcome(completion);
-  }
-  auto* joined = std::get_if<syncd::client::JoinResult>(&completion.result);
-  if (joined == nullptr) return no_result("syncd_join");
-  made->id = joined->worker;
-  made->rank = static_cast<std::int32_t>(joined->rank);
-  made->world_size = joined->world_size;
-  made->policy = std::move(joined->policy);
-  *worker = made.release();
-  return {};
-}
-
-// Told before the arrival is touched: a thread of the parent's may have held its lock.
-Outcome forked() {
-  return {Status::kForked, syncd::client::kForkedText};
+void check_step(const char* call, const syncd_step* step) {
+  need(step, call, "step");
+  syncd_step known = SYNCD_STEP_INIT;
+  syncd::capi::read_struct(step, kStepFirstSize, "syncd_step", known);
 }
 
 // What begin was answered, given to the caller.
 Outcome give_step(const char* call, Completion& completion, syncd_step* step) {
-  if (completion.status != Status::kOk) return as_outcome(completion);
-  const auto* granted = result_of<syncd::client::Step>(completion);
-  if (granted == nullptr) return no_result(call);
-  // The caller's own struct_size stays: it may know more, or one day fewer, fields than we do.
-  step->iteration = granted->iteration;
-  step->staleness = granted->staleness;
-  step->flags = granted->flags;
-  step->reserved = 0;
-  return {};
+  return give<syncd::client::Step>(call, completion, [&](const syncd::client::Step& granted) {
+    // The caller's own struct_size stays: it may know more, or one day fewer, fields than we do.
+    step->iteration = granted.iteration;
+    step->staleness = granted.staleness;
+    step->flags = granted.flags;
+    step->reserved = 0;
+  });
 }
 
 // What syncd_worker_arrive() asked for.
@@ -180,11 +161,12 @@ Completion wait_for_arrival(syncd_worker& worker, TimeUs timeout_us) {
   using syncd::client::Timeout;
   const Timeout timeout = Timeout::after(timeout_us, syncd::client::Driver::now_us());
   if (auto completion = worker.arrival->take_until(timeout.deadline_us)) return *completion;
-  Completion why = worker.shared->client->explain(worker.id, syncd::client::kExplainTimeoutUs);
+  Completion why = ask(worker, syncd::client::kExplainTimeoutUs,
+                       [&](Session& session, const Ask& ask) { session.explain(ask, worker.id); });
   if (auto completion = worker.arrival->take()) return *completion;
   Completion late;
   late.status = Status::kTimeout;
-  const auto* explanation = result_of<syncd::Explanation>(why);
+  const auto* explanation = std::get_if<syncd::Explanation>(&why.result);
   late.message = "begin";
   if (explanation != nullptr && explanation->iteration >= 0) {
     late.message += "(" + std::to_string(explanation->iteration) + ")";
@@ -195,277 +177,58 @@ Completion wait_for_arrival(syncd_worker& worker, TimeUs timeout_us) {
   return late;
 }
 
-Outcome begin(syncd_worker* worker, std::int64_t timeout_ms, syncd_step* step) {
-  if (worker == nullptr) return null_argument("syncd_begin", "worker");
-  if (step == nullptr) return null_argument("syncd_begin", "step");
-  syncd_step known = SYNCD_STEP_INIT;
-  Outcome outcome = syncd::capi::read_struct(step, kStepFirstSize, "syncd_step", known);
-  if (!outcome.ok()) return outcome;
-  TimeUs timeout_us = 0;
-  outcome = syncd::capi::make_timeout("syncd_begin", timeout_ms, worker->shared->begin_timeout_us,
-                                      timeout_us);
-  if (!outcome.ok()) return outcome;
-  Client& client = *worker->shared->client;
-  const bool may_wait = !client.forked() && !client.on_own_thread();
-  Completion completion = may_wait && worker->arrival->asked()
-                              ? wait_for_arrival(*worker, timeout_us)
-                              : client.begin(worker->id, timeout_us);
-  return give_step("syncd_begin", completion, step);
-}
-
-Outcome arrive(syncd_worker* worker) {
-  if (worker == nullptr) return null_argument("syncd_worker_arrive", "worker");
-  Client& client = *worker->shared->client;
-  const std::shared_ptr<syncd::capi::Arrival> arrival = worker->arrival;
-  if (client.forked()) return forked();
-  if (!arrival->start()) return {};
-  try {
-    client.begin_then(worker->id,
-                      [arrival](Completion given) { arrival->finish(std::move(given)); });
-  } catch (...) {
-    arrival->withdraw();
-    throw;
-  }
-  return {};
-}
-
-Outcome poll(syncd_worker* worker, std::int32_t* ready, syncd_step* step) {
-  const char* call = "syncd_worker_poll";
-  if (worker == nullptr) return null_argument(call, "worker");
-  if (ready == nullptr) return null_argument(call, "ready");
-  if (step == nullptr) return null_argument(call, "step");
-  syncd_step known = SYNCD_STEP_INIT;
-  Outcome outcome = syncd::capi::read_struct(step, kStepFirstSize, "syncd_step", known);
-  if (!outcome.ok()) return outcome;
-  Client& client = *worker->shared->client;
-  if (client.forked()) return forked();
-  if (!worker->arrival->asked()) {
-    return {Status::kState, "syncd_worker_poll: nothing was asked for; call syncd_worker_arrive()"};
-  }
-  std::optional<Completion> completion = worker->arrival->take();
-  if (!completion) {
-    *ready = 0;
-    return {};
-  }
-  outcome = give_step(call, *completion, step);
-  if (outcome.ok()) *ready = 1;
-  return outcome;
-}
-
-Outcome descriptor(syncd_worker* worker, std::int32_t* descriptor) {
-  const char* call = "syncd_worker_descriptor";
-  if (worker == nullptr) return null_argument(call, "worker");
-  if (descriptor == nullptr) return null_argument(call, "descriptor");
-  Client& client = *worker->shared->client;
-  if (client.forked()) return forked();
-  const int made = worker->arrival->descriptor();
-  if (made < 0) {
-    return {Status::kLimit, std::string(call) + ": this process gets no descriptor: " +
-                                std::system_category().message(errno)};
-  }
-  *descriptor = made;
-  return {};
-}
-
-Outcome make_push_info(const syncd_push_info* info, syncd::client::PushInfo& made) {
-  if (info == nullptr) return {};
-  syncd_push_info known = SYNCD_PUSH_INFO_INIT;
-  Outcome outcome = syncd::capi::read_struct(info, kPushInfoFirstSize, "syncd_push_info", known);
-  if (!outcome.ok()) return outcome;
-  // A loss that has overflowed is no reason to stop a training run; it is no number either.
-  if (std::isfinite(known.loss)) made.loss = known.loss;
-  made.samples = known.samples;
-  made.bytes = known.bytes;
-  return {};
-}
-
-Outcome check_iteration(const char* call, std::int64_t iteration) {
-  if (iteration >= 0) return {};
-  return syncd::capi::invalid(std::string(call) + ": iteration " + std::to_string(iteration) +
-                              "; allowed: 0 or more");
-}
-
-Outcome push(syncd_worker* worker, std::int64_t iteration, const syncd_push_info* info,
-             std::int64_t timeout_ms, std::uint32_t* flags) {
-  if (worker == nullptr) return null_argument("syncd_push", "worker");
-  Outcome outcome = check_iteration("syncd_push", iteration);
-  if (!outcome.ok()) return outcome;
-  syncd::client::PushInfo made;
-  outcome = make_push_info(info, made);
-  if (!outcome.ok()) return outcome;
-  TimeUs timeout_us = 0;
-  outcome = syncd::capi::make_timeout("syncd_push", timeout_ms, worker->shared->request_timeout_us,
-                                      timeout_us);
-  if (!outcome.ok()) return outcome;
-  Completion completion = worker->shared->client->push(worker->id, iteration, made, timeout_us);
-  if (completion.status != Status::kOk) return as_outcome(completion);
-  const auto* pushed = result_of<syncd::client::PushResult>(completion);
-  if (pushed == nullptr) return no_result("syncd_push");
-  if (flags != nullptr) *flags = pushed->late ? SYNCD_PUSH_LATE : 0;
-  return {};
-}
-
-// A buffer that the caller provides for a list.
-struct Room {
-  const void* memory;
-  std::size_t capacity;
-  std::size_t* count;
-};
-
-// Checks the arguments that targets and collect share, and makes the call.
+// Targets and collect: gives the `list` of the result to a caller's buffer, by fill(item, place).
+// The session keeps the answer, so that a second call with more room finds it.
+template <typename Result, typename Item, typename List, typename Fill>
 Outcome ask_peers(const char* call, syncd_worker* worker, std::int64_t iteration,
-                  std::int64_t timeout_ms, const Room& room,
-                  Completion (Client::*method)(syncd::client::WorkerId, std::int64_t, TimeUs),
-                  Completion& completion) {
-  if (worker == nullptr) return null_argument(call, "worker");
-  if (room.count == nullptr) return null_argument(call, "count");
-  if (room.memory == nullptr && room.capacity > 0) {
-    return syncd::capi::invalid(std::string(call) + ": the buffer is NULL, but its capacity is " +
-                                std::to_string(room.capacity));
+                  std::int64_t timeout_ms, Item* buffer, std::size_t capacity, std::size_t* count,
+                  void (Session::*method)(const Ask&, syncd::client::WorkerId, std::int64_t),
+                  List Result::*list, const Fill& fill) {
+  need(worker, call, "worker");
+  need(count, call, "count");
+  if (buffer == nullptr && capacity > 0) {
+    refuse(call, "the buffer is NULL, but its capacity is " + std::to_string(capacity));
   }
-  Outcome outcome = check_iteration(call, iteration);
-  if (!outcome.ok()) return outcome;
-  TimeUs timeout_us = 0;
-  outcome =
-      syncd::capi::make_timeout(call, timeout_ms, worker->shared->begin_timeout_us, timeout_us);
-  if (!outcome.ok()) return outcome;
-  completion = ((*worker->shared->client).*method)(worker->id, iteration, timeout_us);
-  return as_outcome(completion);
-}
-
-// Whether the answer fits. The session keeps it, so that a second call with more room finds it.
-Outcome check_room(const char* call, const Room& room, std::size_t needed) {
-  *room.count = needed;
-  if (needed <= room.capacity) return {};
-  return {Status::kBuffer, std::string(call) + ": the answer has " + std::to_string(needed) +
-                               " entries, and the buffer takes " + std::to_string(room.capacity) +
-                               "; call again with room for " + std::to_string(needed)};
-}
-
-Outcome targets(syncd_worker* worker, std::int64_t iteration, std::int64_t timeout_ms,
-                std::int32_t* ranks, std::size_t capacity, std::size_t* count) {
-  const char* call = "syncd_worker_targets";
-  const Room room{ranks, capacity, count};
-  Completion completion;
-  Outcome outcome =
-      ask_peers(call, worker, iteration, timeout_ms, room, &Client::targets, completion);
-  if (!outcome.ok()) return outcome;
-  const auto* given = result_of<syncd::client::TargetsResult>(completion);
-  if (given == nullptr) return no_result(call);
-  outcome = check_room(call, room, given->ranks.size());
-  if (!outcome.ok()) return outcome;
-  for (const std::uint32_t rank : given->ranks) *ranks++ = static_cast<std::int32_t>(rank);
-  return {};
-}
-
-Outcome collect(syncd_worker* worker, std::int64_t iteration, std::int64_t timeout_ms,
-                syncd_update* updates, std::size_t capacity, std::size_t* count) {
-  const char* call = "syncd_worker_collect";
-  const Room room{updates, capacity, count};
-  Completion completion;
-  Outcome outcome =
-      ask_peers(call, worker, iteration, timeout_ms, room, &Client::collect, completion);
-  if (!outcome.ok()) return outcome;
-  const auto* given = result_of<syncd::client::CollectResult>(completion);
-  if (given == nullptr) return no_result(call);
-  outcome = check_room(call, room, given->updates.size());
-  if (!outcome.ok()) return outcome;
-  for (const syncd::wire::PeerUpdate& update : given->updates) {
-    *updates++ = {static_cast<std::int32_t>(update.rank), 0, update.iteration, update.weight};
-  }
-  return {};
+  check_iteration(call, iteration);
+  const TimeUs timeout_us = make_timeout(call, timeout_ms, worker->shared->begin_timeout_us);
+  Completion completion = ask(*worker, timeout_us, [&](Session& session, const Ask& ask) {
+    (session.*method)(ask, worker->id, iteration);
+  });
+  return give<Result>(call, completion, [&](const Result& result) {
+    const List& items = result.*list;
+    *count = items.size();
+    if (items.size() > capacity) {
+      throw Outcome{Status::kBuffer,
+                    std::string(call) + ": the answer has " + std::to_string(items.size()) +
+                        " entries, and the buffer takes " + std::to_string(capacity) +
+                        "; call again with room for " + std::to_string(items.size())};
+    }
+    for (const auto& item : items) *buffer++ = fill(item);
+  });
 }
 
 // Consumed and restarted.
 Outcome tell(const char* call, syncd_worker* worker, std::int64_t iteration,
              std::int64_t timeout_ms,
-             Completion (Client::*method)(syncd::client::WorkerId, std::int64_t, TimeUs)) {
-  if (worker == nullptr) return null_argument(call, "worker");
-  Outcome outcome = check_iteration(call, iteration);
-  if (!outcome.ok()) return outcome;
-  TimeUs timeout_us = 0;
-  outcome =
-      syncd::capi::make_timeout(call, timeout_ms, worker->shared->request_timeout_us, timeout_us);
-  if (!outcome.ok()) return outcome;
-  Completion completion = ((*worker->shared->client).*method)(worker->id, iteration, timeout_us);
-  return as_outcome(completion);
-}
-
-Outcome phase(syncd_worker* worker, const char* name, std::int64_t lease_ms,
-              std::int64_t timeout_ms) {
-  const char* call = "syncd_worker_phase";
-  if (worker == nullptr) return null_argument(call, "worker");
-  const TimeUs lease_us = std::clamp(lease_ms, INT64_MIN / 1000, INT64_MAX / 1000) * 1000;
-  std::string wrong;
-  if (name != nullptr) {
-    wrong = syncd::check_phase(name, lease_us);
-  } else if (lease_ms != 0) {
-    wrong = "a lease of " + std::to_string(lease_ms) +
-            " ms without a name; NULL ends the phase and takes a lease of 0";
-  }
-  if (!wrong.empty()) return syncd::capi::invalid(std::string(call) + ": " + wrong);
-  TimeUs timeout_us = 0;
-  Outcome outcome =
-      syncd::capi::make_timeout(call, timeout_ms, worker->shared->request_timeout_us, timeout_us);
-  if (!outcome.ok()) return outcome;
-  Completion completion = worker->shared->client->phase(
-      worker->id, name != nullptr ? name : std::string(), lease_us, timeout_us);
-  return as_outcome(completion);
-}
-
-Outcome explain(const syncd_worker* worker, std::int64_t timeout_ms,
-                syncd_explanation** explanation) {
-  if (worker == nullptr) return null_argument("syncd_worker_explain", "worker");
-  if (explanation == nullptr) return null_argument("syncd_worker_explain", "explanation");
-  TimeUs timeout_us = 0;
-  Outcome outcome = syncd::capi::make_timeout("syncd_worker_explain", timeout_ms,
-                                              worker->shared->request_timeout_us, timeout_us);
-  if (!outcome.ok()) return outcome;
-  Completion completion = worker->shared->client->explain(worker->id, timeout_us);
-  if (completion.status != Status::kOk) return as_outcome(completion);
-  auto* given = std::get_if<syncd::Explanation>(&completion.result);
-  if (given == nullptr) return no_result("syncd_worker_explain");
-  *explanation = syncd::capi::make_explanation(std::move(*given)).release();
-  return {};
-}
-
-Outcome members(const syncd_worker* worker, std::int64_t timeout_ms, syncd_members** members) {
-  const char* call = "syncd_worker_members";
-  if (worker == nullptr) return null_argument(call, "worker");
-  if (members == nullptr) return null_argument(call, "members");
-  TimeUs timeout_us = 0;
-  Outcome outcome =
-      syncd::capi::make_timeout(call, timeout_ms, worker->shared->request_timeout_us, timeout_us);
-  if (!outcome.ok()) return outcome;
-  Completion completion = worker->shared->client->members(worker->id, timeout_us);
-  if (completion.status != Status::kOk) return as_outcome(completion);
-  auto* given = std::get_if<syncd::client::MembersResult>(&completion.result);
-  if (given == nullptr) return no_result(call);
-  *members = syncd::capi::make_members(std::move(*given)).release();
-  return {};
-}
-
-Outcome leave(syncd_worker* worker, std::int64_t timeout_ms) {
-  if (worker == nullptr) return null_argument("syncd_leave", "worker");
-  TimeUs timeout_us = 0;
-  Outcome outcome = syncd::capi::make_timeout("syncd_leave", timeout_ms,
-                                              worker->shared->request_timeout_us, timeout_us);
-  if (!outcome.ok()) return outcome;
-  Completion completion = worker->shared->client->leave(worker->id, timeout_us);
+             void (Session::*method)(const Ask&, syncd::client::WorkerId, std::int64_t)) {
+  need(worker, call, "worker");
+  check_iteration(call, iteration);
+  Completion completion = ask(call, worker, timeout_ms, [&](Session& session, const Ask& ask) {
+    (session.*method)(ask, worker->id, iteration);
+  });
   return as_outcome(completion);
 }
 
 // From an event's callback, whose thread cannot wait for its own end. Where there is no thread to
 // be had, the client stays as it is.
 void close_elsewhere(std::shared_ptr<Shared> shared) {
-  static_cast<void>(syncd::capi::guarded(nullptr, [&]() -> Outcome {
+  static_cast<void>(guarded("", nullptr, [&](const char*) {
     auto kept = std::make_unique<std::shared_ptr<Shared>>(std::move(shared));
     std::thread([held = kept.get()] {
       (*held)->client->close();
       delete held;
     }).detach();
     static_cast<void>(kept.release());
-    return {};
   }));
 }
 
@@ -484,7 +247,16 @@ int32_t syncd_version_number(void) {
 
 syncd_status syncd_client_open(const syncd_client_options* options, syncd_client** client,
                                syncd_error** error) {
-  return syncd::capi::guarded(error, [&] { return open(options, client); });
+  return guarded(__func__, error, [&](const char* call) {
+    need(client, call, "client");
+    syncd::capi::ClientSettings settings = syncd::capi::make_client_settings(options);
+    auto shared = std::make_shared<Shared>();
+    shared->begin_timeout_us = settings.begin_timeout_us;
+    shared->request_timeout_us = settings.request_timeout_us;
+    Completion completion = Client::open(std::move(settings.client), shared->client);
+    if (completion.status == Status::kOk) *client = new syncd_client{std::move(shared)};
+    return as_outcome(completion);
+  });
 }
 
 void syncd_client_close(syncd_client* client) {
@@ -503,25 +275,99 @@ void syncd_client_close(syncd_client* client) {
 
 syncd_status syncd_join(syncd_client* client, const syncd_join_options* options,
                         syncd_worker** worker, syncd_error** error) {
-  return syncd::capi::guarded(error, [&] { return join(client, options, worker); });
+  return guarded(__func__, error, [&](const char* call) {
+    need(client, call, "client");
+    need(worker, call, "worker");
+    auto made = std::make_unique<syncd_worker>();
+    // The client may be closed, and its handle freed, while this call is blocked.
+    made->shared = client->shared;
+    syncd::capi::JoinSettings settings = syncd::capi::make_join_settings(options);
+    const TimeUs timeout_us = make_timeout("syncd_join_options.timeout_ms", settings.timeout_ms,
+                                           made->shared->request_timeout_us);
+    made->signals = std::make_shared<syncd::client::WorkerSignals>(settings.resync_flag,
+                                                                   make_listener(settings));
+    made->resync_flag = made->signals->flag();
+    made->arrival = std::make_shared<syncd::capi::Arrival>();
+    made->job = settings.request.job;
+    settings.request.signals = made->signals;
+    Completion completion = ask(*made, timeout_us, [&](Session& session, const Ask& ask) {
+      session.join(ask, std::move(settings.request));
+    });
+    if (completion.status != Status::kOk) made->signals->disown();  // the caller frees its memory
+    return give<syncd::client::JoinResult>(call, completion, [&](auto& joined) {
+      made->id = joined.worker;
+      made->rank = static_cast<std::int32_t>(joined.rank);
+      made->world_size = joined.world_size;
+      made->policy = std::move(joined.policy);
+      *worker = made.release();
+    });
+  });
 }
 
 syncd_status syncd_begin(syncd_worker* worker, int64_t timeout_ms, syncd_step* step,
                          syncd_error** error) {
-  return syncd::capi::guarded(error, [&] { return begin(worker, timeout_ms, step); });
+  return guarded(__func__, error, [&](const char* call) {
+    need(worker, call, "worker");
+    check_step(call, step);
+    const TimeUs timeout_us = make_timeout(call, timeout_ms, worker->shared->begin_timeout_us);
+    const Client& client = *worker->shared->client;
+    const bool arrived = worker->arrival->asked() && !client.forked() && !client.on_own_thread();
+    Completion completion =
+        arrived ? wait_for_arrival(*worker, timeout_us)
+                : ask(*worker, timeout_us,
+                      [&](Session& session, const Ask& ask) { session.begin(ask, worker->id); });
+    return give_step(call, completion, step);
+  });
 }
 
 syncd_status syncd_worker_arrive(syncd_worker* worker, syncd_error** error) {
-  return syncd::capi::guarded(error, [&] { return arrive(worker); });
+  return guarded(__func__, error, [&](const char* call) {
+    need(worker, call, "worker");
+    Client& client = *worker->shared->client;
+    refuse_forked(client);
+    const std::shared_ptr<syncd::capi::Arrival> arrival = worker->arrival;
+    if (!arrival->start()) return;
+    try {
+      client.begin_then(worker->id,
+                        [arrival](Completion given) { arrival->finish(std::move(given)); });
+    } catch (...) {
+      arrival->withdraw();
+      throw;
+    }
+  });
 }
 
 syncd_status syncd_worker_poll(syncd_worker* worker, int32_t* ready, syncd_step* step,
                                syncd_error** error) {
-  return syncd::capi::guarded(error, [&] { return poll(worker, ready, step); });
+  return guarded(__func__, error, [&](const char* call) -> Outcome {
+    need(worker, call, "worker");
+    need(ready, call, "ready");
+    check_step(call, step);
+    refuse_forked(*worker->shared->client);
+    if (!worker->arrival->asked()) {
+      return {Status::kState,
+              "syncd_worker_poll: nothing was asked for; call syncd_worker_arrive()"};
+    }
+    std::optional<Completion> completion = worker->arrival->take();
+    Outcome outcome;
+    if (completion) outcome = give_step(call, *completion, step);
+    if (outcome.status == Status::kOk) *ready = completion ? 1 : 0;
+    return outcome;
+  });
 }
 
 syncd_status syncd_worker_descriptor(syncd_worker* worker, int32_t* fd, syncd_error** error) {
-  return syncd::capi::guarded(error, [&] { return descriptor(worker, fd); });
+  return guarded(__func__, error, [&](const char* call) {
+    need(worker, call, "worker");
+    need(fd, call, "descriptor");
+    refuse_forked(*worker->shared->client);
+    const int made = worker->arrival->descriptor();
+    if (made < 0) {
+      throw Outcome{Status::kLimit, std::string(call) + ": this process gets no descriptor: " +
+                                        std::system_category().message(errno)};
+    }
+    *fd = made;
+  });
 }
 
 int32_t syncd_should_resync(const syncd_worker* worker) {
@@ -536,55 +382,120 @@ const uint32_t* syncd_worker_resync_flag(const syncd_worker* worker) {
 
 syncd_status syncd_worker_explain(const syncd_worker* worker, int64_t timeout_ms,
                                   syncd_explanation** explanation, syncd_error** error) {
-  return syncd::capi::guarded(error, [&] { return explain(worker, timeout_ms, explanation); });
+  return guarded(__func__, error, [&](const char* call) {
+    need(worker, call, "worker");
+    need(explanation, call, "explanation");
+    Completion completion = ask(call, worker, timeout_ms, [&](Session& session, const Ask& ask) {
+      session.explain(ask, worker->id);
+    });
+    return give<syncd::Explanation>(call, completion, [&](auto& given) {
+      *explanation = syncd::capi::make_explanation(std::move(given)).release();
+    });
+  });
 }
 
 syncd_status syncd_push(syncd_worker* worker, int64_t iteration, const syncd_push_info* info,
                         int64_t timeout_ms, uint32_t* flags, syncd_error** error) {
-  return syncd::capi::guarded(error,
-                              [&] { return push(worker, iteration, info, timeout_ms, flags); });
+  return guarded(__func__, error, [&](const char* call) {
+    need(worker, call, "worker");
+    check_iteration(call, iteration);
+    syncd::client::PushInfo made;
+    if (info != nullptr) {
+      syncd_push_info known = SYNCD_PUSH_INFO_INIT;
+      syncd::capi::read_struct(info, kPushInfoFirstSize, "syncd_push_info", known);
+      // A loss that has overflowed is no reason to stop a training run; it is no number either.
+      if (std::isfinite(known.loss)) made.loss = known.loss;
+      made.samples = known.samples;
+      made.bytes = known.bytes;
+    }
+    Completion completion = ask(call, worker, timeout_ms, [&](Session& session, const Ask& ask) {
+      session.push(ask, worker->id, iteration, made);
+    });
+    return give<syncd::client::PushResult>(call, completion, [&](const auto& pushed) {
+      if (flags != nullptr) *flags = pushed.late ? SYNCD_PUSH_LATE : 0;
+    });
+  });
 }
 
 syncd_status syncd_worker_restarted(syncd_worker* worker, int64_t iteration, int64_t timeout_ms,
                                     syncd_error** error) {
-  return syncd::capi::guarded(error, [&] {
-    return tell("syncd_worker_restarted", worker, iteration, timeout_ms, &Client::restarted);
+  return guarded(__func__, error, [&](const char* call) {
+    return tell(call, worker, iteration, timeout_ms, &Session::restarted);
   });
 }
 
 syncd_status syncd_worker_phase(syncd_worker* worker, const char* name, int64_t lease_ms,
                                 int64_t timeout_ms, syncd_error** error) {
-  return syncd::capi::guarded(error, [&] { return phase(worker, name, lease_ms, timeout_ms); });
+  return guarded(__func__, error, [&](const char* call) {
+    need(worker, call, "worker");
+    const TimeUs lease_us = std::clamp(lease_ms, INT64_MIN / 1000, INT64_MAX / 1000) * 1000;
+    std::string wrong;
+    if (name != nullptr) {
+      wrong = syncd::check_phase(name, lease_us);
+    } else if (lease_ms != 0) {
+      wrong = "a lease of " + std::to_string(lease_ms) +
+              " ms without a name; NULL ends the phase and takes a lease of 0";
+    }
+    if (!wrong.empty()) refuse(call, wrong);
+    Completion completion = ask(call, worker, timeout_ms, [&](Session& session, const Ask& ask) {
+      session.phase(ask, worker->id, name != nullptr ? name : "", lease_us);
+    });
+    return as_outcome(completion);
+  });
 }
 
 syncd_status syncd_worker_targets(syncd_worker* worker, int64_t iteration, int64_t timeout_ms,
                                   int32_t* ranks, size_t capacity, size_t* count,
                                   syncd_error** error) {
-  return syncd::capi::guarded(
-      error, [&] { return targets(worker, iteration, timeout_ms, ranks, capacity, count); });
+  return guarded(__func__, error, [&](const char* call) {
+    return ask_peers(call, worker, iteration, timeout_ms, ranks, capacity, count, &Session::targets,
+                     &syncd::client::TargetsResult::ranks,
+                     [](std::uint32_t rank) { return static_cast<std::int32_t>(rank); });
+  });
 }
 
 syncd_status syncd_worker_collect(syncd_worker* worker, int64_t iteration, int64_t timeout_ms,
                                   syncd_update* updates, size_t capacity, size_t* count,
                                   syncd_error** error) {
-  return syncd::capi::guarded(
-      error, [&] { return collect(worker, iteration, timeout_ms, updates, capacity, count); });
+  return guarded(__func__, error, [&](const char* call) {
+    return ask_peers(call, worker, iteration, timeout_ms, updates, capacity, count,
+                     &Session::collect, &syncd::client::CollectResult::updates,
+                     [](const syncd::wire::PeerUpdate& update) {
+                       return syncd_update{static_cast<std::int32_t>(update.rank), 0,
+                                           update.iteration, update.weight};
+                     });
+  });
 }
 
 syncd_status syncd_worker_consumed(syncd_worker* worker, int64_t iteration, int64_t timeout_ms,
                                    syncd_error** error) {
-  return syncd::capi::guarded(error, [&] {
-    return tell("syncd_worker_consumed", worker, iteration, timeout_ms, &Client::consumed);
+  return guarded(__func__, error, [&](const char* call) {
+    return tell(call, worker, iteration, timeout_ms, &Session::consumed);
   });
 }
 
 syncd_status syncd_worker_members(const syncd_worker* worker, int64_t timeout_ms,
                                   syncd_members** list, syncd_error** error) {
-  return syncd::capi::guarded(error, [&] { return members(worker, timeout_ms, list); });
+  return guarded(__func__, error, [&](const char* call) {
+    need(worker, call, "worker");
+    need(list, call, "members");
+    Completion completion = ask(call, worker, timeout_ms, [&](Session& session, const Ask& ask) {
+      session.members(ask, worker->id);
+    });
+    return give<syncd::client::MembersResult>(call, completion, [&](auto& given) {
+      *list = syncd::capi::make_members(std::move(given)).release();
+    });
+  });
 }
 
 syncd_status syncd_leave(syncd_worker* worker, int64_t timeout_ms, syncd_error** error) {
-  return syncd::capi::guarded(error, [&] { return leave(worker, timeout_ms); });
+  return guarded(__func__, error, [&](const char* call) {
+    need(worker, call, "worker");
+    Completion completion = ask(call, worker, timeout_ms, [&](Session& session, const Ask& ask) {
+      session.leave(ask, worker->id);
+    });
+    return as_outcome(completion);
+  });
 }
 
 void syncd_worker_free(syncd_worker* worker) {

@@ -51,59 +51,24 @@ std::string quote(std::string_view text) {
 
 // ---- Times -------------------------------------------------------------------------------------
 
-// 0 keeps `timeout_us`; -1 is for ever; -2 is what 0 is.
-Outcome take_option_ms(const char* field, std::int64_t ms, client::TimeUs& timeout_us) {
-  if (ms == 0 || ms == SYNCD_TIMEOUT_DEFAULT) return {};
-  return make_timeout(field, ms, timeout_us, timeout_us);
-}
-
-Outcome take_seconds(const char* name, client::TimeUs otherwise_us, client::TimeUs& timeout_us) {
-  const auto text = environment(name);
-  if (!text) return {};
+// From a field, and from a variable, which wins; 0 means what `timeout_us` is before.
+void take_timeout(const char* field, std::int64_t ms, const char* variable,
+                  client::TimeUs& timeout_us) {
+  const client::TimeUs built_in_us = timeout_us;
+  if (ms != 0) timeout_us = make_timeout(field, ms, built_in_us);
+  const auto text = environment(variable);
+  if (!text) return;
   double seconds = 0;
   const auto [stop, code] = std::from_chars(text->data(), text->data() + text->size(), seconds);
   const bool whole = code == std::errc() && stop == text->data() + text->size();
   if (!whole || !(seconds >= 0 && seconds <= kSecondsMax)) {
-    return invalid(std::string(name) + "=" + quote(*text) +
-                   " is not a time; allowed: a number of seconds from 0 (the built-in default) to "
-                   "1000000000, such as 2.5");
+    refuse(std::string(variable) + "=" + quote(*text) +
+           " is not a time; allowed: a number of seconds from 0 (the built-in default) to "
+           "1000000000, such as 2.5");
   }
-  timeout_us = otherwise_us;
+  timeout_us = built_in_us;
   // Rounded up, so that a tiny time does not become none.
   if (seconds > 0) timeout_us = static_cast<client::TimeUs>(std::ceil(seconds * 1e6));
-  return {};
-}
-
-struct Timeouts {
-  client::TimeUs connect_us = 10'000'000;
-  client::TimeUs reconnect_us = 60'000'000;
-  client::TimeUs begin_us = client::kNever;
-  client::TimeUs request_us = 60'000'000;
-};
-
-Outcome make_timeouts(const syncd_client_options& options, Timeouts& timeouts) {
-  struct Row {
-    const char* field;
-    const char* variable;
-    std::int64_t ms;
-    client::TimeUs& value_us;
-  };
-  const Row rows[] = {
-      {"connect_timeout_ms", "SYNCD_CONNECT_TIMEOUT_SEC", options.connect_timeout_ms,
-       timeouts.connect_us},
-      {"reconnect_timeout_ms", "SYNCD_RECONNECT_TIMEOUT_SEC", options.reconnect_timeout_ms,
-       timeouts.reconnect_us},
-      {"begin_timeout_ms", "SYNCD_BEGIN_TIMEOUT_SEC", options.begin_timeout_ms, timeouts.begin_us},
-      {"request_timeout_ms", "SYNCD_REQUEST_TIMEOUT_SEC", options.request_timeout_ms,
-       timeouts.request_us},
-  };
-  for (const Row& row : rows) {
-    const client::TimeUs built_in_us = row.value_us;
-    Outcome outcome = take_option_ms(row.field, row.ms, row.value_us);
-    if (outcome.ok()) outcome = take_seconds(row.variable, built_in_us, row.value_us);
-    if (!outcome.ok()) return outcome;
-  }
-  return {};
 }
 
 // ---- The client --------------------------------------------------------------------------------
@@ -114,30 +79,16 @@ std::string text_of(const char* variable, const char* field) {
   return value ? std::string(*value) : field != nullptr ? field : "";
 }
 
-Outcome take_credentials(const syncd_client_options& known, client::ClientOptions& client) {
-  client.tls.ca_file = text_of("SYNCD_CA_FILE", known.ca_file);
-  client.tls.certificate_file = text_of("SYNCD_CERTIFICATE_FILE", known.certificate_file);
-  client.tls.key_file = text_of("SYNCD_KEY_FILE", known.key_file);
-  client.server_name = text_of("SYNCD_SERVER_NAME", known.server_name);
-  const std::string token_file = text_of("SYNCD_TOKEN_FILE", known.token_file);
-  std::string error;
-  if (token_file.empty() || read_token_file(token_file, client.token, error)) return {};
-  return invalid(std::move(error));
-}
-
-Outcome make_endpoints(const char* addresses, std::vector<client::Endpoint>& endpoints) {
+std::vector<client::Endpoint> make_endpoints(const char* addresses) {
   const auto variable = environment("SYNCD_ADDR");
+  if (!variable && addresses == nullptr) return client::default_endpoints();
+  std::vector<client::Endpoint> endpoints;
   std::string error;
-  if (variable) {
-    if (client::parse_endpoints(*variable, endpoints, error)) return {};
-    return invalid("SYNCD_ADDR=" + quote(*variable) + ": " + error);
+  if (!client::parse_endpoints(variable ? *variable : addresses, endpoints, error)) {
+    refuse((variable ? "SYNCD_ADDR=" + quote(*variable) : "syncd_client_options.addresses") + ": " +
+           error);
   }
-  if (addresses == nullptr) {
-    endpoints = client::default_endpoints();
-    return {};
-  }
-  if (client::parse_endpoints(addresses, endpoints, error)) return {};
-  return invalid("syncd_client_options.addresses: " + error);
+  return endpoints;
 }
 
 // ---- Joining -----------------------------------------------------------------------------------
@@ -151,25 +102,26 @@ bool is_job_name(std::string_view name) {
          std::all_of(name.begin(), name.end(), allowed);
 }
 
-Outcome make_job(const char* given, std::string& job) {
+std::string make_job(const char* given) {
   const auto variable = environment("SYNCD_JOB");
-  job = variable ? std::string(*variable) : given != nullptr ? given : "default";
-  if (is_job_name(job)) return {};
-  return invalid((variable ? "SYNCD_JOB=" : "syncd_join_options.job is ") + quote(job) +
-                 "; allowed: 1 to 64 of the characters A-Z a-z 0-9 . _ -");
+  std::string job = variable ? std::string(*variable) : given != nullptr ? given : "default";
+  if (!is_job_name(job)) {
+    refuse((variable ? "SYNCD_JOB=" : "syncd_join_options.job is ") + quote(job) +
+           "; allowed: 1 to 64 of the characters A-Z a-z 0-9 . _ -");
+  }
+  return job;
 }
 
-Outcome check_length(const char* field, std::string_view value, std::size_t bytes_max) {
-  if (value.size() <= bytes_max) return {};
-  return invalid(std::string(field) + " has " + std::to_string(value.size()) +
-                 " bytes; allowed: at most " + std::to_string(bytes_max));
+void check_length(const char* field, std::string_view value, std::size_t bytes_max) {
+  if (value.size() <= bytes_max) return;
+  refuse(std::string(field) + " has " + std::to_string(value.size()) + " bytes; allowed: at most " +
+         std::to_string(bytes_max));
 }
 
 // Of what others are shown.
-Outcome check_shown(const char* field, std::string_view value, std::size_t bytes_max) {
-  if (Outcome outcome = check_length(field, value, bytes_max); !outcome.ok()) return outcome;
-  std::string wrong = check_plain(field, value);
-  return wrong.empty() ? Outcome{} : invalid(std::move(wrong));
+void check_shown(const char* field, std::string_view value, std::size_t bytes_max) {
+  check_length(field, value, bytes_max);
+  if (std::string wrong = check_plain(field, value); !wrong.empty()) refuse(std::move(wrong));
 }
 
 std::string this_host() {
@@ -189,49 +141,39 @@ constexpr Starter kStarters[] = {{"RANK", "WORLD_SIZE"},
                                  {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"}};
 
 template <typename Number>
-Outcome take_number(const char* name, Number min, std::optional<Number>& number) {
+std::optional<Number> take_number(const char* name, Number min) {
   const auto text = environment(name);
   if (!text) return {};
   constexpr Number kMax = std::numeric_limits<std::int32_t>::max();
   Number value = 0;
   const auto [stop, code] = std::from_chars(text->data(), text->data() + text->size(), value);
   if (code != std::errc() || stop != text->data() + text->size() || value < min || value > kMax) {
-    return invalid(std::string(name) + "=" + quote(*text) + "; allowed: a whole number from " +
-                   std::to_string(min) + " to " + std::to_string(kMax));
+    refuse(std::string(name) + "=" + quote(*text) + "; allowed: a whole number from " +
+           std::to_string(min) + " to " + std::to_string(kMax));
   }
-  number = value;
-  return {};
+  return value;
 }
 
-Outcome take_starter(bool wants_rank, bool wants_size, client::JoinRequest& request) {
-  if (!wants_rank && !wants_size) return {};
-  const Starter* starter = nullptr;
-  for (const Starter& candidate : kStarters) {
-    if (environment(candidate.rank)) {
-      starter = &candidate;
-      break;
-    }
-  }
-  for (const Starter& candidate : kStarters) {
-    if (starter == nullptr && environment(candidate.size)) starter = &candidate;
-  }
-  if (starter == nullptr) return {};
+void take_starter(bool wants_rank, bool wants_size, client::JoinRequest& request) {
+  if (!wants_rank && !wants_size) return;
+  const auto find = [](const char* Starter::*variable) {
+    return std::find_if(std::begin(kStarters), std::end(kStarters),
+                        [&](const Starter& each) { return environment(each.*variable); });
+  };
+  const Starter* starter = find(&Starter::rank);
+  if (starter == std::end(kStarters)) starter = find(&Starter::size);
+  if (starter == std::end(kStarters)) return;
   std::optional<std::int32_t> rank;
   std::optional<std::uint32_t> size;
-  if (wants_rank) {
-    if (Outcome outcome = take_number(starter->rank, 0, rank); !outcome.ok()) return outcome;
-  }
-  if (wants_size) {
-    if (Outcome outcome = take_number(starter->size, 1U, size); !outcome.ok()) return outcome;
-  }
+  if (wants_rank) rank = take_number(starter->rank, 0);
+  if (wants_size) size = take_number(starter->size, 1U);
   if (rank && size && static_cast<std::uint32_t>(*rank) >= *size) {
-    return invalid(std::string(starter->rank) + "=" + std::to_string(*rank) + " is not below " +
-                   starter->size + "=" + std::to_string(*size) +
-                   "; ranks count from 0, or one of the two is another program's");
+    refuse(std::string(starter->rank) + "=" + std::to_string(*rank) + " is not below " +
+           starter->size + "=" + std::to_string(*size) +
+           "; ranks count from 0, or one of the two is another program's");
   }
   if (rank) request.rank = *rank;
   if (size) request.world_size = *size;
-  return {};
 }
 
 // Numbers workers that nobody has named, within this process.
@@ -242,109 +184,99 @@ std::string next_name(const client::JoinRequest& request) {
   return request.host.substr(0, kWorkerNameBytesMax - tail.size()) + tail;
 }
 
-Outcome take_data(const syncd_join_options& known, client::JoinRequest& request) {
+void take_data(const syncd_join_options& known, client::JoinRequest& request) {
   if (known.data_size > kMemberDataBytesMax) {
-    return invalid("syncd_join_options.data_size is " + std::to_string(known.data_size) +
-                   "; allowed: at most " + std::to_string(kMemberDataBytesMax));
+    refuse("syncd_join_options.data_size is " + std::to_string(known.data_size) +
+           "; allowed: at most " + std::to_string(kMemberDataBytesMax));
   }
   if (known.data == nullptr && known.data_size > 0) {
-    return invalid("syncd_join_options.data is NULL, but data_size is " +
-                   std::to_string(known.data_size));
+    refuse("syncd_join_options.data is NULL, but data_size is " + std::to_string(known.data_size));
   }
   const auto* bytes = static_cast<const std::uint8_t*>(known.data);
   request.data.assign(bytes, bytes + known.data_size);
-  return {};
 }
 
-Outcome check_join(const client::JoinRequest& request) {
+void check_join(const client::JoinRequest& request) {
   if (request.name.empty()) {
-    return invalid("syncd_join_options.name is empty; allowed: 1 to " +
-                   std::to_string(kWorkerNameBytesMax) + " bytes, or NULL");
+    refuse("syncd_join_options.name is empty; allowed: 1 to " +
+           std::to_string(kWorkerNameBytesMax) + " bytes, or NULL");
   }
-  Outcome outcome = check_length("syncd_join_options.policy", request.policy, kPolicyBytesMax);
+  check_length("syncd_join_options.policy", request.policy, kPolicyBytesMax);
   // The host first: a name may be made of it.
-  if (outcome.ok()) outcome = check_shown("syncd_join_options.host", request.host, kHostBytesMax);
-  if (outcome.ok()) {
-    outcome = check_shown("syncd_join_options.name", request.name, kWorkerNameBytesMax);
-  }
-  if (!outcome.ok()) return outcome;
+  check_shown("syncd_join_options.host", request.host, kHostBytesMax);
+  check_shown("syncd_join_options.name", request.name, kWorkerNameBytesMax);
   if (request.rank < SYNCD_RANK_ANY) {
-    return invalid("syncd_join_options.rank is " + std::to_string(request.rank) +
-                   "; allowed: a rank from 0, or SYNCD_RANK_ANY (-1)");
+    refuse("syncd_join_options.rank is " + std::to_string(request.rank) +
+           "; allowed: a rank from 0, or SYNCD_RANK_ANY (-1)");
   }
-  return {};
 }
 
 }  // namespace
 
-Outcome make_timeout(const char* call, std::int64_t timeout_ms, client::TimeUs otherwise_us,
-                     client::TimeUs& timeout_us) {
-  if (timeout_ms == SYNCD_TIMEOUT_DEFAULT) {
-    timeout_us = otherwise_us;
-  } else if (timeout_ms == SYNCD_WAIT_FOREVER || timeout_ms > client::kNever / 1000) {
-    timeout_us = client::kNever;
-  } else if (timeout_ms >= 0) {
-    timeout_us = timeout_ms * 1000;
-  } else {
-    return invalid(
-        std::string(call) + ": a timeout of " + std::to_string(timeout_ms) +
-        " ms; allowed: 0 or more, SYNCD_WAIT_FOREVER (-1) or SYNCD_TIMEOUT_DEFAULT (-2)");
+client::TimeUs make_timeout(const char* call, std::int64_t timeout_ms,
+                            client::TimeUs otherwise_us) {
+  if (timeout_ms == SYNCD_TIMEOUT_DEFAULT) return otherwise_us;
+  if (timeout_ms == SYNCD_WAIT_FOREVER || timeout_ms > client::kNever / 1000) {
+    return client::kNever;
   }
-  return {};
+  if (timeout_ms >= 0) return timeout_ms * 1000;
+  refuse(call,
+         "a timeout of " + std::to_string(timeout_ms) +
+             " ms; allowed: 0 or more, SYNCD_WAIT_FOREVER (-1) or SYNCD_TIMEOUT_DEFAULT (-2)");
 }
 
-Outcome make_client_settings(const syncd_client_options* options, ClientSettings& settings) {
+ClientSettings make_client_settings(const syncd_client_options* options) {
   syncd_client_options known = SYNCD_CLIENT_OPTIONS_INIT;
   if (options != nullptr) {
-    Outcome outcome = read_struct(options, kClientOptionsFirstSize, "syncd_client_options", known);
-    if (!outcome.ok()) return outcome;
+    read_struct(options, kClientOptionsFirstSize, "syncd_client_options", known);
   }
-  Outcome outcome = make_endpoints(known.addresses, settings.client.endpoints);
-  if (!outcome.ok()) return outcome;
-  outcome = take_credentials(known, settings.client);
-  if (!outcome.ok()) return outcome;
-  settings.client.client_name =
+  ClientSettings settings;
+  client::ClientOptions& client = settings.client;
+  client.endpoints = make_endpoints(known.addresses);
+  client.tls.ca_file = text_of("SYNCD_CA_FILE", known.ca_file);
+  client.tls.certificate_file = text_of("SYNCD_CERTIFICATE_FILE", known.certificate_file);
+  client.tls.key_file = text_of("SYNCD_KEY_FILE", known.key_file);
+  client.server_name = text_of("SYNCD_SERVER_NAME", known.server_name);
+  const std::string token_file = text_of("SYNCD_TOKEN_FILE", known.token_file);
+  std::string error;
+  if (!token_file.empty() && !read_token_file(token_file, client.token, error)) refuse(error);
+  client.client_name =
       known.client_name != nullptr ? known.client_name : program_invocation_short_name;
-  settings.client.client_version = syncd_version();
-  outcome = check_length("syncd_client_options.client_name", settings.client.client_name,
-                         kClientNameBytesMax);
-  if (!outcome.ok()) return outcome;
-  Timeouts timeouts;
-  outcome = make_timeouts(known, timeouts);
-  if (!outcome.ok()) return outcome;
-  settings.client.connect_timeout_us = timeouts.connect_us;
-  settings.client.reconnect_timeout_us = timeouts.reconnect_us;
-  settings.begin_timeout_us = timeouts.begin_us;
-  settings.request_timeout_us = timeouts.request_us;
-  return {};
+  client.client_version = syncd_version();
+  check_length("syncd_client_options.client_name", client.client_name, kClientNameBytesMax);
+  take_timeout("connect_timeout_ms", known.connect_timeout_ms, "SYNCD_CONNECT_TIMEOUT_SEC",
+               client.connect_timeout_us);
+  take_timeout("reconnect_timeout_ms", known.reconnect_timeout_ms, "SYNCD_RECONNECT_TIMEOUT_SEC",
+               client.reconnect_timeout_us);
+  take_timeout("begin_timeout_ms", known.begin_timeout_ms, "SYNCD_BEGIN_TIMEOUT_SEC",
+               settings.begin_timeout_us);
+  take_timeout("request_timeout_ms", known.request_timeout_ms, "SYNCD_REQUEST_TIMEOUT_SEC",
+               settings.request_timeout_us);
+  return settings;
 }
 
-Outcome make_join_settings(const syncd_join_options* options, JoinSettings& settings) {
+JoinSettings make_join_settings(const syncd_join_options* options) {
   syncd_join_options known = SYNCD_JOIN_OPTIONS_INIT;
-  if (options != nullptr) {
-    Outcome outcome = read_struct(options, kJoinOptionsFirstSize, "syncd_join_options", known);
-    if (!outcome.ok()) return outcome;
-  }
+  if (options != nullptr) read_struct(options, kJoinOptionsFirstSize, "syncd_join_options", known);
+  JoinSettings settings;
   client::JoinRequest& request = settings.request;
-  Outcome outcome = make_job(known.job, request.job);
-  if (!outcome.ok()) return outcome;
+  request.job = make_job(known.job);
   if (known.policy != nullptr) request.policy = known.policy;
   request.host = known.host != nullptr ? std::string(known.host) : this_host();
   request.rank = known.rank;
   request.world_size = known.world_size;
-  outcome = take_starter(known.rank == SYNCD_RANK_ANY, known.world_size == 0, request);
-  if (!outcome.ok()) return outcome;
+  take_starter(known.rank == SYNCD_RANK_ANY, known.world_size == 0, request);
   request.name = known.name != nullptr ? std::string(known.name) : next_name(request);
   settings.timeout_ms = known.timeout_ms == 0 ? SYNCD_TIMEOUT_DEFAULT : known.timeout_ms;
   settings.resync_flag = known.resync_flag;
   if (reinterpret_cast<std::uintptr_t>(known.resync_flag) % sizeof(std::uint32_t) != 0) {
-    return invalid("syncd_join_options.resync_flag is not at a multiple of 4 bytes");
+    refuse("syncd_join_options.resync_flag is not at a multiple of 4 bytes");
   }
   settings.on_event = known.on_event;
   settings.user_data = known.user_data;
-  outcome = take_data(known, request);
-  if (!outcome.ok()) return outcome;
-  return check_join(request);
+  take_data(known, request);
+  check_join(request);
+  return settings;
 }
 
 }  // namespace syncd::capi

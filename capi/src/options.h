@@ -23,30 +23,29 @@ inline constexpr std::size_t kStructBytesMax = 4096;
 //
 // `first_size` is the struct's size in the release that brought it: no caller can have a smaller
 // one. A struct of an older header is completed by what `known` holds already; one of a newer
-// header is taken if everything beyond what we know is zero, that is, unset. Otherwise kInvalid,
-// with both sizes named.
+// header is taken if everything beyond what we know is zero, that is, unset. Otherwise kInvalid is
+// thrown, with both sizes named.
 template <typename Struct>
-Outcome read_struct(const Struct* given, std::size_t first_size, const char* name, Struct& known) {
+void read_struct(const Struct* given, std::size_t first_size, const char* name, Struct& known) {
   const std::size_t size = given->struct_size;
   const auto complain = [&](const std::string& reason) {
-    return invalid(std::string(name) + ".struct_size is " + std::to_string(size) + ": " + reason +
-                   "; set it by the struct's _INIT macro");
+    refuse(std::string(name) + ".struct_size is " + std::to_string(size) + ": " + reason +
+           "; set it by the struct's _INIT macro");
   };
   if (size < first_size) {
-    return complain("this library knows sizes from " + std::to_string(first_size) + " to " +
-                    std::to_string(sizeof(Struct)));
+    complain("this library knows sizes from " + std::to_string(first_size) + " to " +
+             std::to_string(sizeof(Struct)));
   }
   if (size > kStructBytesMax) {
-    return complain("this library takes at most " + std::to_string(kStructBytesMax));
+    complain("this library takes at most " + std::to_string(kStructBytesMax));
   }
   const auto* bytes = reinterpret_cast<const unsigned char*>(given);
   const auto is_set = [](unsigned char byte) { return byte != 0; };
   if (size > sizeof(Struct) && std::any_of(bytes + sizeof(Struct), bytes + size, is_set)) {
-    return complain("this library knows the first " + std::to_string(sizeof(Struct)) +
-                    " bytes, and a later one is set, which it cannot honour");
+    complain("this library knows the first " + std::to_string(sizeof(Struct)) +
+             " bytes, and a later one is set, which it cannot honour");
   }
   std::memcpy(&known, bytes, std::min(size, sizeof(Struct)));
-  return {};
 }
 
 struct ClientSettings {
@@ -54,9 +53,6 @@ struct ClientSettings {
   client::TimeUs begin_timeout_us = client::kNever;
   client::TimeUs request_timeout_us = 60'000'000;
 };
-
-// `options` may be null.
-Outcome make_client_settings(const syncd_client_options* options, ClientSettings& settings);
 
 struct JoinSettings {
   client::JoinRequest request;
@@ -66,11 +62,11 @@ struct JoinSettings {
   void* user_data = nullptr;
 };
 
-// `options` may be null.
-Outcome make_join_settings(const syncd_join_options* options, JoinSettings& settings);
+// `options` may be null. What is wrong in them, or in the environment, is thrown.
+ClientSettings make_client_settings(const syncd_client_options* options);
+JoinSettings make_join_settings(const syncd_join_options* options);
 
 // A call's timeout_ms, where `otherwise_us` is what SYNCD_TIMEOUT_DEFAULT means.
-Outcome make_timeout(const char* call, std::int64_t timeout_ms, client::TimeUs otherwise_us,
-                     client::TimeUs& timeout_us);
+client::TimeUs make_timeout(const char* call, std::int64_t timeout_ms, client::TimeUs otherwise_us);
 
 }  // namespace syncd::capi

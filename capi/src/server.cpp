@@ -23,7 +23,9 @@ using syncd::LogLevel;
 using syncd::LogLine;
 using syncd::Micros;
 using syncd::Status;
+using syncd::capi::guarded;
 using syncd::capi::Outcome;
+using syncd::capi::refuse;
 
 static_assert(SYNCD_LOG_DEBUG == static_cast<int>(LogLevel::kDebug) + 1);
 static_assert(SYNCD_LOG_INFO == static_cast<int>(LogLevel::kInfo) + 1);
@@ -79,17 +81,15 @@ void Log::write(const LogLine& line) const {
 
 // ---- options -----------------------------------------------------------------------------------
 
-Outcome check(const syncd_server_options& options) {
+void check(const syncd_server_options& options) {
   if (options.log_level < 0 || options.log_level > SYNCD_LOG_ERROR) {
-    return syncd::capi::invalid("syncd_server_options.log_level is " +
-                                std::to_string(options.log_level) +
-                                "; allowed: 0 or SYNCD_LOG_DEBUG (1) to SYNCD_LOG_ERROR (4)");
+    refuse("syncd_server_options.log_level is " + std::to_string(options.log_level) +
+           "; allowed: 0 or SYNCD_LOG_DEBUG (1) to SYNCD_LOG_ERROR (4)");
   }
   if ((options.flags & ~static_cast<std::uint32_t>(SYNCD_SERVER_LOG_STDERR)) != 0) {
-    return syncd::capi::invalid("syncd_server_options.flags is " + std::to_string(options.flags) +
-                                "; allowed: 0 or SYNCD_SERVER_LOG_STDERR (1)");
+    refuse("syncd_server_options.flags is " + std::to_string(options.flags) +
+           "; allowed: 0 or SYNCD_SERVER_LOG_STDERR (1)");
   }
-  return {};
 }
 
 syncd::config::Embedded sources_of(const syncd_server_options& options) {
@@ -115,66 +115,18 @@ syncd::config::Embedded sources_of(const syncd_server_options& options) {
   return sources;
 }
 
-Outcome make_config(const syncd_server_options& options, syncd::config::Loaded& loaded) {
+syncd::config::Loaded load(const syncd_server_options& options) {
+  syncd::config::Loaded loaded;
   std::vector<std::string> errors;
   if (!syncd::config::load_embedded(sources_of(options), loaded, errors)) {
     std::string text;
     for (const std::string& error : errors) text += (text.empty() ? "" : "\n") + error;
-    return syncd::capi::invalid(std::move(text));
+    refuse(std::move(text));
   }
-  if (!loaded.store_problem.empty()) return {Status::kStore, std::move(loaded.store_problem)};
+  if (!loaded.store_problem.empty()) throw Outcome{Status::kStore, std::move(loaded.store_problem)};
   if (options.log_level != 0)
     loaded.config.log_level = static_cast<LogLevel>(options.log_level - 1);
-  return {};
-}
-
-// ---- calls -------------------------------------------------------------------------------------
-
-Outcome start(const syncd_server_options* options, syncd_server** server) {
-  if (server == nullptr) return syncd::capi::null_argument("syncd_server_start", "server");
-  syncd_server_options known = SYNCD_SERVER_OPTIONS_INIT;
-  Outcome outcome;
-  if (options != nullptr) {
-    outcome =
-        syncd::capi::read_struct(options, kServerOptionsFirstSize, "syncd_server_options", known);
-    if (!outcome.ok()) return outcome;
-  }
-  outcome = check(known);
-  if (!outcome.ok()) return outcome;
-  syncd::config::Loaded loaded;
-  outcome = make_config(known, loaded);
-  if (!outcome.ok()) return outcome;
-  const Log log{known.log, known.log_context, (known.flags & SYNCD_SERVER_LOG_STDERR) != 0,
-                loaded.config.log_level};
-  for (const LogLine& line : syncd::config::warning_lines(loaded)) log.write(line);
-  auto made = std::make_unique<syncd_server>();
-  made->pid = getpid();
-  made->thread = std::make_unique<syncd::server::ServerThread>(
-      std::move(loaded.config), syncd_version(), [log](const LogLine& line) { log.write(line); });
-  outcome.status = made->thread->start(outcome.message);
-  if (outcome.ok()) *server = made.release();
-  return outcome;
-}
-
-Outcome stop(syncd_server* server, std::int64_t timeout_ms) {
-  if (server == nullptr) return {};
-  if (getpid() != server->pid) {
-    return {Status::kForked, "syncd_server_stop: the server belongs to process " +
-                                 std::to_string(server->pid) + ", the parent of this one"};
-  }
-  if (server->thread->is_own_thread()) {
-    return {Status::kState,
-            "syncd_server_stop: called from the server's own log callback, where nothing may wait "
-            "for the server"};
-  }
-  syncd::client::TimeUs timeout_us = 0;
-  Outcome outcome = syncd::capi::make_timeout("syncd_server_stop", timeout_ms,
-                                              server->thread->shutdown_timeout_us(), timeout_us);
-  if (!outcome.ok()) return outcome;
-  const std::unique_ptr<syncd_server> owned(server);
-  outcome.status =
-      owned->thread->stop(std::min<Micros>(timeout_us, kStopTimeoutMax), outcome.message);
-  return outcome;
+  return loaded;
 }
 
 }  // namespace
@@ -183,7 +135,26 @@ extern "C" {
 
 syncd_status syncd_server_start(const syncd_server_options* options, syncd_server** server,
                                 syncd_error** error) {
-  return syncd::capi::guarded(error, [&] { return start(options, server); });
+  return guarded(__func__, error, [&](const char* call) {
+    syncd::capi::need(server, call, "server");
+    syncd_server_options known = SYNCD_SERVER_OPTIONS_INIT;
+    if (options != nullptr) {
+      syncd::capi::read_struct(options, kServerOptionsFirstSize, "syncd_server_options", known);
+    }
+    check(known);
+    syncd::config::Loaded loaded = load(known);
+    const Log log{known.log, known.log_context, (known.flags & SYNCD_SERVER_LOG_STDERR) != 0,
+                  loaded.config.log_level};
+    for (const LogLine& line : syncd::config::warning_lines(loaded)) log.write(line);
+    auto made = std::make_unique<syncd_server>();
+    made->pid = getpid();
+    made->thread = std::make_unique<syncd::server::ServerThread>(
+        std::move(loaded.config), syncd_version(), [log](const LogLine& line) { log.write(line); });
+    Outcome outcome;
+    outcome.status = made->thread->start(outcome.message);
+    if (outcome.status == Status::kOk) *server = made.release();
+    return outcome;
+  });
 }
 
 const char* syncd_server_address(const syncd_server* server, size_t index) {
@@ -192,7 +163,25 @@ const char* syncd_server_address(const syncd_server* server, size_t index) {
 }
 
 syncd_status syncd_server_stop(syncd_server* server, int64_t timeout_ms, syncd_error** error) {
-  return syncd::capi::guarded(error, [&] { return stop(server, timeout_ms); });
+  return guarded(__func__, error, [&](const char* call) -> Outcome {
+    if (server == nullptr) return {};
+    if (getpid() != server->pid) {
+      return {Status::kForked, std::string(call) + ": the server belongs to process " +
+                                   std::to_string(server->pid) + ", the parent of this one"};
+    }
+    if (server->thread->is_own_thread()) {
+      return {Status::kState,
+              std::string(call) +
+                  ": called from the server's own log callback, where nothing may wait for the "
+                  "server"};
+    }
+    const Micros timeout_us =
+        syncd::capi::make_timeout(call, timeout_ms, server->thread->shutdown_timeout_us());
+    const std::unique_ptr<syncd_server> owned(server);
+    Outcome outcome;
+    outcome.status = owned->thread->stop(std::min(timeout_us, kStopTimeoutMax), outcome.message);
+    return outcome;
+  });
 }
 
 }  // extern "C"

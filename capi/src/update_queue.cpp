@@ -22,9 +22,9 @@ using syncd::SharedMemory;
 using syncd::SharedMemoryError;
 using syncd::Status;
 using syncd::capi::guarded;
-using syncd::capi::invalid;
-using syncd::capi::null_argument;
+using syncd::capi::need;
 using syncd::capi::Outcome;
+using syncd::capi::refuse;
 using syncd::client::UpdateQueue;
 using syncd::client::UpdateQueueShape;
 
@@ -48,78 +48,22 @@ std::string text(std::int64_t number) {
   return std::to_string(number);
 }
 
-Outcome slots_needed(std::int64_t max_ig, std::int64_t staleness, std::int32_t skip,
-                     std::uint32_t* slots) {
-  const char* call = "syncd_update_queue_slots_needed";
-  if (slots == nullptr) return null_argument(call, "slots");
-  // Room for the sum, whatever its parts.
-  constexpr std::int64_t kMost = std::numeric_limits<std::uint32_t>::max() - 2;
-  if (max_ig < 1 || max_ig > kMost) {
-    return invalid(std::string(call) + ": max_ig is " + text(max_ig) + "; allowed: 1 to " +
-                   text(kMost));
-  }
-  if (staleness < 0 || staleness > kMost - max_ig) {
-    return invalid(std::string(call) + ": staleness is " + text(staleness) + "; allowed: 0 to " +
-                   text(kMost - max_ig));
-  }
-  *slots = syncd::client::update_queue_slots(max_ig, staleness, skip != 0);
-  return {};
-}
-
-Outcome read_options(const char* call, const syncd_update_queue_options* given,
-                     syncd_update_queue_options& known) {
-  if (given == nullptr) return null_argument(call, "options");
-  return syncd::capi::read_struct(given, kOptionsFirstSize, "syncd_update_queue_options", known);
+syncd_update_queue_options read_options(const char* call, const syncd_update_queue_options* given) {
+  need(given, call, "options");
+  syncd_update_queue_options known = SYNCD_UPDATE_QUEUE_OPTIONS_INIT;
+  syncd::capi::read_struct(given, kOptionsFirstSize, "syncd_update_queue_options", known);
+  return known;
 }
 
 UpdateQueueShape shape_of(const syncd_update_queue_options& options) {
   return {options.edges, options.slots, options.payload_bytes};
 }
 
-Outcome bytes_needed(const char* call, const UpdateQueueShape& shape, std::size_t& bytes) {
+std::size_t bytes_needed(const char* call, const UpdateQueueShape& shape) {
   std::string error;
   const auto needed = UpdateQueue::bytes_needed(shape, error);
-  if (!needed) return invalid(std::string(call) + ": " + error);
-  bytes = *needed;
-  return {};
-}
-
-Outcome bytes_needed(const syncd_update_queue_options* options, std::size_t* bytes) {
-  const char* call = "syncd_update_queue_bytes_needed";
-  if (bytes == nullptr) return null_argument(call, "bytes");
-  syncd_update_queue_options known = SYNCD_UPDATE_QUEUE_OPTIONS_INIT;
-  Outcome outcome = read_options(call, options, known);
-  if (!outcome.ok()) return outcome;
-  return bytes_needed(call, shape_of(known), *bytes);
-}
-
-Outcome create(const syncd_update_queue_options* options, syncd_update_queue** queue) {
-  const char* call = "syncd_update_queue_create";
-  if (queue == nullptr) return null_argument(call, "queue");
-  syncd_update_queue_options known = SYNCD_UPDATE_QUEUE_OPTIONS_INIT;
-  Outcome outcome = read_options(call, options, known);
-  if (!outcome.ok()) return outcome;
-  const UpdateQueueShape shape = shape_of(known);
-  std::optional<SharedMemory> own;
-  if (known.memory == nullptr) {
-    if (known.memory_bytes != 0) {
-      return invalid(std::string(call) + ": memory is NULL, but memory_bytes is " +
-                     std::to_string(known.memory_bytes));
-    }
-    outcome = bytes_needed(call, shape, known.memory_bytes);
-    if (!outcome.ok()) return outcome;
-    try {
-      own.emplace(SharedMemory::create_large(known.memory_bytes, kPurpose));
-    } catch (const SharedMemoryError& error) {
-      return {Status::kNoMemory, std::string(call) + ": " + error.what()};
-    }
-    known.memory = own->bytes().data();
-  }
-  std::string error;
-  const auto made = UpdateQueue::create(known.memory, known.memory_bytes, shape, error);
-  if (!made) return invalid(std::string(call) + ": " + error);
-  *queue = new syncd_update_queue{std::move(own), *made};
-  return {};
+  if (!needed) refuse(call, error);
+  return *needed;
 }
 
 Status status_of(UpdateQueue::Unusable why) {
@@ -144,108 +88,27 @@ Outcome attach(const char* call, void* memory, std::size_t bytes, std::optional<
   return {};
 }
 
-Outcome attach(void* memory, std::size_t bytes, syncd_update_queue** queue) {
-  const char* call = "syncd_update_queue_attach";
-  if (queue == nullptr) return null_argument(call, "queue");
-  if (memory == nullptr) return null_argument(call, "memory");
-  return attach(call, memory, bytes, std::nullopt, queue);
-}
-
-Outcome open(std::int32_t descriptor, syncd_update_queue** queue) {
-  const char* call = "syncd_update_queue_open";
-  if (queue == nullptr) return null_argument(call, "queue");
-  const std::string whose = std::string(call) + ": descriptor " + text(descriptor) + ": ";
-  const int own = ::fcntl(descriptor, F_DUPFD_CLOEXEC, 0);
-  if (own < 0) return invalid(whose + std::generic_category().message(errno));
-  std::optional<SharedMemory> memory;
-  try {
-    memory.emplace(SharedMemory::attach(own, kPurpose));
-  } catch (const SharedMemoryError& error) {
-    return invalid(whose + error.what());
-  }
-  const auto bytes = memory->bytes();
-  return attach(call, bytes.data(), bytes.size(), std::move(memory), queue);
+void check_edge(const char* call, const syncd_update_queue* queue, std::uint32_t edge) {
+  const std::uint32_t edges = queue->queue.shape().edges;
+  if (edge >= edges) refuse(call, "edge " + text(edge) + "; the queue has " + text(edges));
 }
 
 // What write and read share; the rest is theirs.
-Outcome check_access(const char* call, const syncd_update_queue* queue, std::uint32_t edge,
-                     std::int64_t iteration, const void* payload, std::size_t bytes) {
-  if (queue == nullptr) return null_argument(call, "queue");
-  if (payload == nullptr) return null_argument(call, "payload");
-  const UpdateQueueShape& shape = queue->queue.shape();
-  std::string wrong;
-  if (edge >= shape.edges) {
-    wrong = "edge " + text(edge) + "; the queue has " + text(shape.edges);
-  } else if (iteration < 0) {
-    wrong = "iteration " + text(iteration) + "; allowed: 0 or more";
-  } else if (bytes != shape.payload_bytes) {
-    wrong = std::to_string(bytes) + " bytes; the queue's updates have " +
-            std::to_string(shape.payload_bytes);
+void check_access(const char* call, const syncd_update_queue* queue, std::uint32_t edge,
+                  std::int64_t iteration, const void* payload, std::size_t bytes) {
+  need(queue, call, "queue");
+  need(payload, call, "payload");
+  check_edge(call, queue, edge);
+  if (iteration < 0) refuse(call, "iteration " + text(iteration) + "; allowed: 0 or more");
+  const std::uint64_t allowed = queue->queue.shape().payload_bytes;
+  if (bytes != allowed) {
+    refuse(call,
+           std::to_string(bytes) + " bytes; the queue's updates have " + std::to_string(allowed));
   }
-  return wrong.empty() ? Outcome{} : invalid(std::string(call) + ": " + wrong);
 }
 
 std::string place(const char* call, std::uint32_t edge, std::int64_t iteration) {
   return std::string(call) + ": iteration " + text(iteration) + " on edge " + text(edge) + ": ";
-}
-
-Outcome write(syncd_update_queue* queue, std::uint32_t edge, std::int64_t iteration,
-              const void* payload, std::size_t bytes) {
-  const char* call = "syncd_update_queue_write";
-  Outcome outcome = check_access(call, queue, edge, iteration, payload, bytes);
-  if (!outcome.ok()) return outcome;
-  const auto* data = static_cast<const std::byte*>(payload);
-  switch (queue->queue.write(edge, iteration, std::span(data, bytes))) {
-    case UpdateQueue::Written::kOk:
-      return {};
-    case UpdateQueue::Written::kOld:
-      return {Status::kOverwritten,
-              place(call, edge, iteration) + "its slot holds a later iteration, up to " +
-                  text(queue->queue.newest(edge)) +
-                  " were written; a writer that begins a new life clears its edge first"};
-    case UpdateQueue::Written::kInvalid:
-      break;
-  }
-  return {Status::kInternal, place(call, edge, iteration) + "refused"};
-}
-
-Outcome read(const syncd_update_queue* queue, std::uint32_t edge, std::int64_t iteration,
-             void* payload, std::size_t bytes) {
-  const char* call = "syncd_update_queue_read";
-  Outcome outcome = check_access(call, queue, edge, iteration, payload, bytes);
-  if (!outcome.ok()) return outcome;
-  auto* data = static_cast<std::byte*>(payload);
-  switch (queue->queue.read_whole(edge, iteration, std::span(data, bytes))) {
-    case UpdateQueue::Read::kOk:
-      return {};
-    case UpdateQueue::Read::kAbsent:
-      return {Status::kNoUpdate, place(call, edge, iteration) +
-                                     "not written (yet); the newest is " +
-                                     text(queue->queue.newest(edge))};
-    case UpdateQueue::Read::kOverwritten:
-      return {Status::kOverwritten, place(call, edge, iteration) +
-                                        "its slot holds a later iteration; the newest is " +
-                                        text(queue->queue.newest(edge)) + ", and " +
-                                        text(queue->queue.shape().slots) + " are kept"};
-    case UpdateQueue::Read::kTorn:
-      return {Status::kTorn, place(call, edge, iteration) +
-                                 "half-written: its writer died or stands still in the middle, or "
-                                 "two wrote at once"};
-    case UpdateQueue::Read::kInvalid:
-      break;
-  }
-  return {Status::kInternal, place(call, edge, iteration) + "refused"};
-}
-
-Outcome clear(syncd_update_queue* queue, std::uint32_t edge) {
-  const char* call = "syncd_update_queue_clear";
-  if (queue == nullptr) return null_argument(call, "queue");
-  if (edge >= queue->queue.shape().edges) {
-    return invalid(std::string(call) + ": edge " + text(edge) + "; the queue has " +
-                   text(queue->queue.shape().edges));
-  }
-  queue->queue.clear(edge);
-  return {};
 }
 
 }  // namespace
@@ -254,27 +117,79 @@ extern "C" {
 
 syncd_status syncd_update_queue_slots_needed(int64_t max_ig, int64_t staleness, int32_t skip,
                                              uint32_t* slots, syncd_error** error) {
-  return guarded(error, [&] { return slots_needed(max_ig, staleness, skip, slots); });
+  return guarded(__func__, error, [&](const char* call) {
+    need(slots, call, "slots");
+    // Room for the sum, whatever its parts.
+    constexpr std::int64_t kMost = std::numeric_limits<std::uint32_t>::max() - 2;
+    if (max_ig < 1 || max_ig > kMost) {
+      refuse(call, "max_ig is " + text(max_ig) + "; allowed: 1 to " + text(kMost));
+    }
+    if (staleness < 0 || staleness > kMost - max_ig) {
+      refuse(call, "staleness is " + text(staleness) + "; allowed: 0 to " + text(kMost - max_ig));
+    }
+    *slots = syncd::client::update_queue_slots(max_ig, staleness, skip != 0);
+  });
 }
 
 syncd_status syncd_update_queue_bytes_needed(const syncd_update_queue_options* options,
                                              size_t* bytes, syncd_error** error) {
-  return guarded(error, [&] { return bytes_needed(options, bytes); });
+  return guarded(__func__, error, [&](const char* call) {
+    need(bytes, call, "bytes");
+    *bytes = bytes_needed(call, shape_of(read_options(call, options)));
+  });
 }
 
 syncd_status syncd_update_queue_create(const syncd_update_queue_options* options,
                                        syncd_update_queue** queue, syncd_error** error) {
-  return guarded(error, [&] { return create(options, queue); });
+  return guarded(__func__, error, [&](const char* call) {
+    need(queue, call, "queue");
+    syncd_update_queue_options known = read_options(call, options);
+    const UpdateQueueShape shape = shape_of(known);
+    std::optional<SharedMemory> own;
+    if (known.memory == nullptr) {
+      if (known.memory_bytes != 0) {
+        refuse(call, "memory is NULL, but memory_bytes is " + std::to_string(known.memory_bytes));
+      }
+      known.memory_bytes = bytes_needed(call, shape);
+      try {
+        own.emplace(SharedMemory::create_large(known.memory_bytes, kPurpose));
+      } catch (const SharedMemoryError& failure) {
+        throw Outcome{Status::kNoMemory, std::string(call) + ": " + failure.what()};
+      }
+      known.memory = own->bytes().data();
+    }
+    std::string wrong;
+    const auto made = UpdateQueue::create(known.memory, known.memory_bytes, shape, wrong);
+    if (!made) refuse(call, wrong);
+    *queue = new syncd_update_queue{std::move(own), *made};
+  });
 }
 
 syncd_status syncd_update_queue_attach(void* memory, size_t memory_bytes,
                                        syncd_update_queue** queue, syncd_error** error) {
-  return guarded(error, [&] { return attach(memory, memory_bytes, queue); });
+  return guarded(__func__, error, [&](const char* call) {
+    need(queue, call, "queue");
+    need(memory, call, "memory");
+    return attach(call, memory, memory_bytes, std::nullopt, queue);
+  });
 }
 
 syncd_status syncd_update_queue_open(int32_t descriptor, syncd_update_queue** queue,
                                      syncd_error** error) {
-  return guarded(error, [&] { return open(descriptor, queue); });
+  return guarded(__func__, error, [&](const char* call) {
+    need(queue, call, "queue");
+    const std::string whose = "descriptor " + text(descriptor) + ": ";
+    const int own = ::fcntl(descriptor, F_DUPFD_CLOEXEC, 0);
+    if (own < 0) refuse(call, whose + std::generic_category().message(errno));
+    std::optional<SharedMemory> memory;
+    try {
+      memory.emplace(SharedMemory::attach(own, kPurpose));
+    } catch (const SharedMemoryError& failure) {
+      refuse(call, whose + failure.what());
+    }
+    const auto bytes = memory->bytes();
+    return attach(call, bytes.data(), bytes.size(), std::move(memory), queue);
+  });
 }
 
 void syncd_update_queue_free(syncd_update_queue* queue) {
@@ -299,13 +214,51 @@ uint64_t syncd_update_queue_payload_bytes(const syncd_update_queue* queue) {
 
 syncd_status syncd_update_queue_write(syncd_update_queue* queue, uint32_t edge, int64_t iteration,
                                       const void* payload, size_t bytes, syncd_error** error) {
-  return guarded(error, [&] { return write(queue, edge, iteration, payload, bytes); });
+  return guarded(__func__, error, [&](const char* call) -> Outcome {
+    check_access(call, queue, edge, iteration, payload, bytes);
+    const auto* data = static_cast<const std::byte*>(payload);
+    switch (queue->queue.write(edge, iteration, std::span(data, bytes))) {
+      case UpdateQueue::Written::kOk:
+        return {};
+      case UpdateQueue::Written::kOld:
+        return {Status::kOverwritten,
+                place(call, edge, iteration) + "its slot holds a later iteration, up to " +
+                    text(queue->queue.newest(edge)) +
+                    " were written; a writer that begins a new life clears its edge first"};
+      case UpdateQueue::Written::kInvalid:
+        break;
+    }
+    return {Status::kInternal, place(call, edge, iteration) + "refused"};
+  });
 }
 
 syncd_status syncd_update_queue_read(const syncd_update_queue* queue, uint32_t edge,
                                      int64_t iteration, void* payload, size_t bytes,
                                      syncd_error** error) {
-  return guarded(error, [&] { return read(queue, edge, iteration, payload, bytes); });
+  return guarded(__func__, error, [&](const char* call) -> Outcome {
+    check_access(call, queue, edge, iteration, payload, bytes);
+    auto* data = static_cast<std::byte*>(payload);
+    switch (queue->queue.read_whole(edge, iteration, std::span(data, bytes))) {
+      case UpdateQueue::Read::kOk:
+        return {};
+      case UpdateQueue::Read::kAbsent:
+        return {Status::kNoUpdate, place(call, edge, iteration) +
+                                       "not written (yet); the newest is " +
+                                       text(queue->queue.newest(edge))};
+      case UpdateQueue::Read::kOverwritten:
+        return {Status::kOverwritten, place(call, edge, iteration) +
+                                          "its slot holds a later iteration; the newest is " +
+                                          text(queue->queue.newest(edge)) + ", and " +
+                                          text(queue->queue.shape().slots) + " are kept"};
+      case UpdateQueue::Read::kTorn:
+        return {Status::kTorn, place(call, edge, iteration) +
+                                   "half-written: its writer died or stands still in the middle, "
+                                   "or two wrote at once"};
+      case UpdateQueue::Read::kInvalid:
+        break;
+    }
+    return {Status::kInternal, place(call, edge, iteration) + "refused"};
+  });
 }
 
 int64_t syncd_update_queue_newest(const syncd_update_queue* queue, uint32_t edge) {
@@ -315,7 +268,11 @@ int64_t syncd_update_queue_newest(const syncd_update_queue* queue, uint32_t edge
 
 syncd_status syncd_update_queue_clear(syncd_update_queue* queue, uint32_t edge,
                                       syncd_error** error) {
-  return guarded(error, [&] { return clear(queue, edge); });
+  return guarded(__func__, error, [&](const char* call) {
+    need(queue, call, "queue");
+    check_edge(call, queue, edge);
+    queue->queue.clear(edge);
+  });
 }
 
 }  // extern "C"

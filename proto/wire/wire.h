@@ -412,6 +412,12 @@ bool decode(std::span<const std::uint8_t> payload, Message& message, std::string
 // The same, without the short cuts of hot.h.
 bool decode_generic(std::span<const std::uint8_t> payload, Message& message, std::string& error);
 
+// Whether these bytes are a frame, no less and no more, of a usual size.
+inline bool is_one_frame(std::span<const std::uint8_t> bytes) {
+  return bytes.size() > 4 && bytes.size() < 256 && bytes[0] == bytes.size() - 4 &&
+         (bytes[1] | bytes[2] | bytes[3]) == 0;
+}
+
 // Splits a byte stream into frames. Bytes are appended in pieces of any size; next() hands out the
 // payload of each whole frame, valid until the next append() or next() call.
 class FrameSplitter {

@@ -222,9 +222,14 @@ constexpr const char* kTrain =
 
 int train(const std::string& address, int pairs) {
   test::ApiClient client(address);
-  test::ApiWorker worker = client.join({.job = "client", .policy = "asp"});
-  const test::Answer answer = worker.iterate(pairs);
-  if (!answer.ok()) fail(answer.text());
+  const test::ApiWorker worker = client.join({.job = "client", .policy = "asp"});
+  for (int i = 0; i < pairs; ++i) {
+    syncd_step step = SYNCD_STEP_INIT;
+    if (syncd_begin(worker.get(), SYNCD_WAIT_FOREVER, &step, nullptr) != SYNCD_OK ||
+        syncd_push(worker.get(), step.iteration, nullptr, SYNCD_WAIT_FOREVER, nullptr, nullptr) != SYNCD_OK) {
+      fail("iteration " + std::to_string(i) + " failed");
+    }
+  }
   return 0;
 }
 

@@ -114,7 +114,7 @@ class World {
           nullptr, below(2) == 0 ? std::function<void(const client::Event&)>()
                                  : [](const client::Event&) {});
       const client::OpId id = op();
-      session_.join(id, std::move(request), timeout(), now_);
+      session_.join({id, timeout(), now_}, std::move(request));
       return;
     }
     const client::WorkerId worker = workers_[below(workers_.size())];
@@ -122,34 +122,34 @@ class World {
     const std::int64_t k = below(8) == 0 ? static_cast<std::int64_t>(below(256)) - 128 : iteration;
     switch (which) {
       case 1:
-        return session_.connect(op(), timeout());
+        return session_.connect({op(), timeout(), now_});
       case 2:
       case 3:
       case 4:
-        return session_.begin(op(), worker, timeout(), now_);
+        return session_.begin({op(), timeout(), now_}, worker);
       case 5:
       case 6:
         ++iteration;
-        return session_.push(op(), worker, k, {}, timeout(), now_);
+        return session_.push({op(), timeout(), now_}, worker, k, {});
       case 7:
-        return session_.targets(op(), worker, k, timeout(), now_);
+        return session_.targets({op(), timeout(), now_}, worker, k);
       case 8:
-        return session_.collect(op(), worker, k, timeout(), now_);
+        return session_.collect({op(), timeout(), now_}, worker, k);
       case 9:
-        return session_.consumed(op(), worker, k, timeout(), now_);
+        return session_.consumed({op(), timeout(), now_}, worker, k);
       case 10:
-        return session_.restarted(op(), worker, k, timeout(), now_);
+        return session_.restarted({op(), timeout(), now_}, worker, k);
       case 11:
-        return session_.phase(op(), worker, below(2) == 0 ? "" : "checkpoint", 1'000'000, timeout(),
-                              now_);
+        return session_.phase({op(), timeout(), now_}, worker, below(2) == 0 ? "" : "checkpoint",
+                              1'000'000);
       case 12:
-        return session_.explain(op(), worker, timeout(), now_);
+        return session_.explain({op(), timeout(), now_}, worker);
       case 13:
-        return session_.members(op(), worker, timeout(), now_);
+        return session_.members({op(), timeout(), now_}, worker);
       case 14:
-        return session_.cancel_begin(op(), worker, timeout(), now_);
+        return session_.cancel_begin({op(), timeout(), now_}, worker);
       default:
-        if (below(4) != 0) return session_.leave(op(), worker, timeout(), now_);
+        if (below(4) != 0) return session_.leave({op(), timeout(), now_}, worker);
         session_.release(worker, now_);
         std::erase(workers_, worker);
     }

@@ -247,13 +247,13 @@ void Client::act(std::size_t index) {
   if (trainer.phase != Phase::kJoin && trainer.aside == 0 && random_.one_in(20)) {
     trainer.aside = next_op_++;
     pending_[trainer.aside] = index;
-    session_->explain(trainer.aside, trainer.worker, Timeout::after(3'000'000, now()), now());
+    session_->explain({trainer.aside, Timeout::after(3'000'000, now()), now()}, trainer.worker);
   }
   pump();
 }
 
 void Client::call(Trainer& trainer) {
-  const client::OpId op = trainer.op;
+  const client::Ask ask{trainer.op, patience(), now()};
   const client::WorkerId worker = trainer.worker;
   switch (trainer.phase) {
     case Phase::kJoin: {
@@ -262,26 +262,26 @@ void Client::call(Trainer& trainer) {
       request.name = trainer.name;
       request.host = "host" + std::to_string(host_);
       request.signals = trainer.signals;
-      return session_->join(op, std::move(request), patience(), now());
+      return session_->join(ask, std::move(request));
     }
     case Phase::kBegin:
-      return session_->begin(op, worker, patience(), now());
+      return session_->begin(ask, worker);
     case Phase::kRenew:
-      return session_->collect(op, worker, trainer.iteration - 1, patience(), now());
+      return session_->collect(ask, worker, trainer.iteration - 1);
     case Phase::kTargets:
-      return session_->targets(op, worker, trainer.iteration, patience(), now());
+      return session_->targets(ask, worker, trainer.iteration);
     case Phase::kPush:
       // What is pushed can be read by then.
       if (plan_.decentralized) watcher_.on_published(trainer.rank, trainer.iteration);
-      return session_->push(op, worker, trainer.iteration, {0.5, 32, 1024}, patience(), now());
+      return session_->push(ask, worker, trainer.iteration, {0.5, 32, 1024});
     case Phase::kCollect:
-      return session_->collect(op, worker, trainer.iteration, patience(), now());
+      return session_->collect(ask, worker, trainer.iteration);
     case Phase::kConsumed:
-      return session_->consumed(op, worker, trainer.iteration, patience(), now());
+      return session_->consumed(ask, worker, trainer.iteration);
     case Phase::kRestarted:
-      return session_->restarted(op, worker, trainer.iteration, patience(), now());
+      return session_->restarted(ask, worker, trainer.iteration);
     case Phase::kLeave:
-      return session_->leave(op, worker, patience(), now());
+      return session_->leave(ask, worker);
     case Phase::kCompute:
     case Phase::kDone:
       break;

@@ -25,8 +25,10 @@ namespace syncd::bench {
 namespace {
 
 using Clock = std::chrono::steady_clock;
+using client::Ask;
 using client::Completion;
 using client::Driver;
+using client::Session;
 
 enum class Kind : std::uint8_t {
   kJoin,
@@ -95,14 +97,11 @@ class Answers {
 
 class PostingCall final : public client::Call {
  public:
-  PostingCall(client::Command command, Answers& answers, std::size_t worker, Kind kind)
-      : Call(std::move(command), client::Timeout{}),
-        answers_(answers),
-        worker_(worker),
-        kind_(kind) {}
+  PostingCall(Answers& answers, std::size_t worker, Kind kind)
+      : answers_(answers), worker_(worker), kind_(kind) {}
 
  private:
-  void finish(Completion completion) noexcept override {
+  void finish(Completion&& completion) noexcept override {
     answers_.post({worker_, kind_, now_ns(), std::move(completion), -1});
     delete this;
   }
@@ -140,7 +139,10 @@ class Load {
 
   void open_drivers(const std::vector<client::Endpoint>& endpoints,
                     const ctl::DaemonLink::Credentials& credentials);
-  void submit(std::size_t worker, Kind kind, client::Command command);
+  // A call of the session's for a worker; its answer is of `kind`.
+  template <typename... Taken, typename... Given>
+  void call(std::size_t index, Kind kind, void (Session::*what)(const Ask&, Taken...),
+            Given&&... given);
   void join_all();
   void begin(std::size_t worker);
   void ask_aside(std::size_t worker);
@@ -148,7 +150,6 @@ class Load {
   void compute(std::size_t worker);
   void computed(std::size_t worker);
   void push(std::size_t worker);
-  void call(std::size_t worker, Kind kind, client::IterationCall what, std::int64_t iteration);
   void measure(Spans& spans, const Answer& answer);
   void end_iteration(std::size_t worker);
   void on_answer(const Answer& answer);
@@ -252,10 +253,14 @@ void Load::open_drivers(const std::vector<client::Endpoint>& endpoints,
   }
 }
 
-void Load::submit(std::size_t worker, Kind kind, client::Command command) {
-  workers_[worker].asked_ns = now_ns();
-  auto* call = new PostingCall(std::move(command), answers_, worker, kind);
-  drivers_[worker % drivers_.size()]->submit(*call);
+template <typename... Taken, typename... Given>
+void Load::call(std::size_t index, Kind kind, void (Session::*what)(const Ask&, Taken...),
+                Given&&... given) {
+  workers_[index].asked_ns = now_ns();
+  auto* call = new PostingCall(answers_, index, kind);
+  drivers_[index % drivers_.size()]->submit(*call, [&](Session& session, const Ask& ask) {
+    (session.*what)(ask, std::forward<Given>(given)...);
+  });
 }
 
 void Load::fail(const Answer& answer) const {
@@ -279,7 +284,7 @@ void Load::join_all() {
     join.rank = static_cast<std::int32_t>(i);
     join.world_size = static_cast<std::uint32_t>(workers_.size());
     join.data.assign(options_.member_bytes, 0x5A);
-    submit(i, Kind::kJoin, std::move(join));
+    call(i, Kind::kJoin, &Session::join, std::move(join));
   }
   while (joined_ < workers_.size()) pump(Clock::time_point::max());
   figures_.join_s = static_cast<double>(now_ns() - start_ns) / 1e9;
@@ -289,7 +294,7 @@ void Load::begin(std::size_t index) {
   Worker& worker = workers_[index];
   worker.pushes_before = pushes_sent_;
   worker.quiet = pushes_standing_ == 0;
-  submit(index, Kind::kBegin, client::BeginCommand{worker.id});
+  call(index, Kind::kBegin, &Session::begin, worker.id);
 }
 
 void Load::ask_aside(std::size_t index) {
@@ -298,13 +303,13 @@ void Load::ask_aside(std::size_t index) {
   worker.question = questions_[any(random_)];
   switch (worker.question) {
     case Question::kExplain:
-      submit(index, Kind::kAside, client::ExplainCommand{worker.id});
+      call(index, Kind::kAside, &Session::explain, worker.id);
       break;
     case Question::kMembers:
-      submit(index, Kind::kAside, client::MembersCommand{worker.id});
+      call(index, Kind::kAside, &Session::members, worker.id);
       break;
     case Question::kPhase:
-      submit(index, Kind::kAside, client::PhaseCommand{worker.id, "benchmark", 60'000'000});
+      call(index, Kind::kAside, &Session::phase, worker.id, "benchmark", 60'000'000);
       break;
     default:
       operator_->ask(index, worker.question);
@@ -315,7 +320,7 @@ void Load::ask_aside(std::size_t index) {
 // meanwhile, and under NOTIFY-ACK they send what they have computed.
 void Load::work(std::size_t index) {
   if (sends_first_) {
-    call(index, Kind::kTargets, &client::Session::targets, workers_[index].iteration);
+    call(index, Kind::kTargets, &Session::targets, workers_[index].id, workers_[index].iteration);
   } else {
     compute(index);
   }
@@ -334,14 +339,10 @@ void Load::computed(std::size_t index) {
   if (!is_decentralized_) {
     push(index);
   } else if (sends_first_) {
-    call(index, Kind::kCollect, &client::Session::collect, workers_[index].iteration);
+    call(index, Kind::kCollect, &Session::collect, workers_[index].id, workers_[index].iteration);
   } else {
-    call(index, Kind::kTargets, &client::Session::targets, workers_[index].iteration);
+    call(index, Kind::kTargets, &Session::targets, workers_[index].id, workers_[index].iteration);
   }
-}
-
-void Load::call(std::size_t index, Kind kind, client::IterationCall what, std::int64_t iteration) {
-  submit(index, kind, client::IterationCommand{workers_[index].id, iteration, what});
 }
 
 void Load::measure(Spans& spans, const Answer& answer) {
@@ -356,7 +357,8 @@ void Load::push(std::size_t index) {
   Worker& worker = workers_[index];
   ++pushes_sent_;
   ++pushes_standing_;
-  submit(index, Kind::kPush, client::PushCommand{worker.id, worker.iteration, {0.25, 128, 0}});
+  call(index, Kind::kPush, &Session::push, worker.id, worker.iteration,
+       client::PushInfo{0.25, 128, 0});
   if (barriers_) barriers_->pushing(worker.iteration, worker.asked_ns);
 }
 
@@ -376,7 +378,7 @@ void Load::on_begun(std::size_t index, const Answer& answer) {
   }
   if (barriers_) barriers_->granted(worker.iteration, answer.at_ns);
   if (is_decentralized_ && (step.flags & wire::kStepSkip) != 0) {
-    call(index, Kind::kRenew, &client::Session::collect, worker.iteration - 1);
+    call(index, Kind::kRenew, &Session::collect, workers_[index].id, worker.iteration - 1);
   } else {
     on_renewed(index);
   }
@@ -405,7 +407,7 @@ void Load::on_pushed(std::size_t index, const Answer& answer) {
   } else if (sends_first_) {
     compute(index);
   } else {
-    call(index, Kind::kCollect, &client::Session::collect, worker.iteration);
+    call(index, Kind::kCollect, &Session::collect, workers_[index].id, worker.iteration);
   }
 }
 
@@ -414,7 +416,7 @@ void Load::end_iteration(std::size_t index) {
   const bool last = options_.iterations > 0 && worker.done >= options_.iterations;
   if (last) end_window();
   if (last || ending_) {
-    submit(index, Kind::kLeave, client::LeaveCommand{worker.id});
+    call(index, Kind::kLeave, &Session::leave, worker.id);
   } else {
     begin(index);
   }
@@ -453,7 +455,7 @@ void Load::on_answer(const Answer& answer) {
       break;
     case Kind::kCollect:
       measure(figures_.collect, answer);
-      call(index, Kind::kConsumed, &client::Session::consumed, worker.iteration);
+      call(index, Kind::kConsumed, &Session::consumed, workers_[index].id, worker.iteration);
       break;
     case Kind::kConsumed:
       measure(figures_.consumed, answer);

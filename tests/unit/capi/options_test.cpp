@@ -36,29 +36,32 @@ class Options : public testing::Test {
   }
   static void set(const char* name, const char* value) { setenv(name, value, 1); }
 
+  // What is wrong with a call's arguments; "": nothing.
+  template <typename Call>
+  static std::string error_of(const Call& call) {
+    try {
+      call();
+    } catch (const Outcome& outcome) {
+      EXPECT_EQ(outcome.status, Status::kInvalid);
+      return outcome.message;
+    }
+    return {};
+  }
   static ClientSettings client(const syncd_client_options* options = nullptr) {
     ClientSettings settings;
-    const Outcome outcome = make_client_settings(options, settings);
-    EXPECT_TRUE(outcome.ok()) << outcome.message;
+    EXPECT_EQ(error_of([&] { settings = make_client_settings(options); }), "");
     return settings;
   }
   static std::string client_error(const syncd_client_options* options = nullptr) {
-    ClientSettings settings;
-    const Outcome outcome = make_client_settings(options, settings);
-    EXPECT_EQ(outcome.status, Status::kInvalid);
-    return outcome.message;
+    return error_of([&] { make_client_settings(options); });
   }
   static JoinSettings join(const syncd_join_options* options = nullptr) {
     JoinSettings settings;
-    const Outcome outcome = make_join_settings(options, settings);
-    EXPECT_TRUE(outcome.ok()) << outcome.message;
+    EXPECT_EQ(error_of([&] { settings = make_join_settings(options); }), "");
     return settings;
   }
   static std::string join_error(const syncd_join_options* options = nullptr) {
-    JoinSettings settings;
-    const Outcome outcome = make_join_settings(options, settings);
-    EXPECT_EQ(outcome.status, Status::kInvalid);
-    return outcome.message;
+    return error_of([&] { make_join_settings(options); });
   }
 };
 
@@ -74,7 +77,7 @@ constexpr std::size_t kGrownFirstSize = SYNCD_SIZE_UP_TO(Grown, first);
 TEST_F(Options, AStructOfAnOlderHeaderIsCompletedByDefaults) {
   const Grown given{kGrownFirstSize, 5, 999};
   Grown known{sizeof(Grown), 1, 2};
-  EXPECT_TRUE(read_struct(&given, kGrownFirstSize, "grown", known).ok());
+  read_struct(&given, kGrownFirstSize, "grown", known);
   EXPECT_EQ(known.first, 5);
   EXPECT_EQ(known.second, 2) << "the caller has no such field: what lies there is not read";
 }
@@ -87,15 +90,15 @@ struct Older {  // as an earlier release knows it
 TEST_F(Options, AStructOfANewerHeaderIsTakenIfItsNewFieldsAreUnset) {
   Grown given{sizeof(Grown), 5, 0};
   Older known{};
-  EXPECT_TRUE(
-      read_struct(reinterpret_cast<const Older*>(&given), sizeof(Older), "older", known).ok());
+  const auto read = [&] {
+    read_struct(reinterpret_cast<const Older*>(&given), sizeof(Older), "older", known);
+  };
+  read();
   EXPECT_EQ(known.first, 5);
   given.second = 1;
-  const Outcome outcome =
-      read_struct(reinterpret_cast<const Older*>(&given), sizeof(Older), "older", known);
-  EXPECT_EQ(outcome.status, Status::kInvalid);
-  EXPECT_THAT(outcome.message, HasSubstr("older.struct_size is 24"));
-  EXPECT_THAT(outcome.message, HasSubstr("knows the first 16 bytes"));
+  const std::string error = error_of(read);
+  EXPECT_THAT(error, HasSubstr("older.struct_size is 24"));
+  EXPECT_THAT(error, HasSubstr("knows the first 16 bytes"));
 }
 
 TEST_F(Options, ASizeThatNoHeaderHasIsNamed) {
@@ -368,18 +371,13 @@ TEST_F(Options, ABadRankOrSizeIsNamed) {
 // ---- Timeouts -----------------------------------------------------------------------------------
 
 TEST_F(Options, TimeoutsAreMillisecondsOrOneOfTwoWords) {
-  const auto timeout = [](std::int64_t ms) {
-    client::TimeUs us = -99;
-    EXPECT_TRUE(make_timeout("call", ms, 123, us).ok());
-    return us;
-  };
+  const auto timeout = [](std::int64_t ms) { return make_timeout("call", ms, 123); };
   EXPECT_EQ(timeout(0), 0);
   EXPECT_EQ(timeout(5), 5000);
   EXPECT_EQ(timeout(SYNCD_WAIT_FOREVER), client::kNever);
   EXPECT_EQ(timeout(SYNCD_TIMEOUT_DEFAULT), 123);
   EXPECT_EQ(timeout(std::numeric_limits<std::int64_t>::max()), client::kNever);
-  client::TimeUs us = 0;
-  EXPECT_EQ(make_timeout("call", -3, 123, us).message,
+  EXPECT_EQ(error_of([&] { timeout(-3); }),
             "call: a timeout of -3 ms; allowed: 0 or more, SYNCD_WAIT_FOREVER (-1) or "
             "SYNCD_TIMEOUT_DEFAULT (-2)");
 }

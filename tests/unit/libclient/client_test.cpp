@@ -92,6 +92,26 @@ std::shared_ptr<Client> open(const std::string& addresses) {
   return client;
 }
 
+// Any call of the session's that waits.
+template <typename What, typename... Given>
+Completion call(Client& client, TimeUs timeout_us, What what, Given... given) {
+  return client.call(timeout_us, [&](Session& session, const Ask& ask) {
+    (session.*what)(ask, std::move(given)...);
+  });
+}
+Completion begin(Client& client, WorkerId worker, TimeUs timeout_us) {
+  return call(client, timeout_us, &Session::begin, worker);
+}
+Completion push(Client& client, WorkerId worker, std::int64_t iteration, TimeUs timeout_us) {
+  return call(client, timeout_us, &Session::push, worker, iteration, PushInfo{});
+}
+Completion leave(Client& client, WorkerId worker) {
+  return call(client, 30 * kSecond, &Session::leave, worker);
+}
+Completion try_join(Client& client, JoinRequest request, TimeUs timeout_us) {
+  return call(client, timeout_us, &Session::join, std::move(request));
+}
+
 JoinRequest request(const std::string& name) {
   JoinRequest request;
   request.job = "j";
@@ -102,7 +122,7 @@ JoinRequest request(const std::string& name) {
 }
 
 WorkerId join(Client& client, const std::string& name) {
-  const Completion completion = client.join(request(name), 30 * kSecond);
+  const Completion completion = try_join(client, request(name), 30 * kSecond);
   EXPECT_EQ(completion.status, Status::kOk) << completion.message;
   const auto* result = std::get_if<JoinResult>(&completion.result);
   return result != nullptr ? result->worker : kNoWorker;
@@ -112,13 +132,13 @@ WorkerId join(Client& client, const std::string& name) {
 std::int64_t train(Client& client, WorkerId worker, int count) {
   std::int64_t iteration = -1;
   for (int i = 0; i < count; ++i) {
-    const Completion begin = client.begin(worker, 60 * kSecond);
-    EXPECT_EQ(begin.status, Status::kOk) << begin.message;
-    if (begin.status != Status::kOk) return -1;
-    iteration = std::get<Step>(begin.result).iteration;
-    const Completion push = client.push(worker, iteration, {}, 60 * kSecond);
-    EXPECT_EQ(push.status, Status::kOk) << push.message;
-    if (push.status != Status::kOk) return -1;
+    const Completion step = begin(client, worker, 60 * kSecond);
+    EXPECT_EQ(step.status, Status::kOk) << step.message;
+    if (step.status != Status::kOk) return -1;
+    iteration = std::get<Step>(step.result).iteration;
+    const Completion pushed = push(client, worker, iteration, 60 * kSecond);
+    EXPECT_EQ(pushed.status, Status::kOk) << pushed.message;
+    if (pushed.status != Status::kOk) return -1;
   }
   return iteration;
 }
@@ -136,7 +156,7 @@ TEST_P(OverTransport, TheLoopGoesRound) {
   EXPECT_EQ(server.last_hello().client_name, "client_test");
   const WorkerId worker = join(*client, "w");
   EXPECT_EQ(train(*client, worker, 20), 19);
-  EXPECT_EQ(client->leave(worker, kSecond * 30).status, Status::kOk);
+  EXPECT_EQ(leave(*client, worker).status, Status::kOk);
   EXPECT_EQ(server.pushes().size(), 20U);
 }
 
@@ -148,7 +168,7 @@ TEST_P(OverTransport, ManyThreadsShareOneClient) {
     threads.emplace_back([&, i] {
       const WorkerId worker = join(*client, "w" + std::to_string(i));
       EXPECT_EQ(train(*client, worker, 50), 49);
-      EXPECT_EQ(client->leave(worker, kSecond * 30).status, Status::kOk);
+      EXPECT_EQ(leave(*client, worker).status, Status::kOk);
       client->release(worker);
     });
   }
@@ -194,11 +214,11 @@ TEST(Client, ExplainAndCancelWork) {
   const auto client = open(server.address());
   const WorkerId worker = join(*client, "w");
   std::thread blocked(
-      [&] { EXPECT_EQ(client->begin(worker, 60 * kSecond).status, Status::kCancelled); });
+      [&] { EXPECT_EQ(begin(*client, worker, 60 * kSecond).status, Status::kCancelled); });
   server.await("Begin", 1);
-  const Completion explained = client->explain(worker, 30 * kSecond);
+  const Completion explained = call(*client, 30 * kSecond, &Session::explain, worker);
   EXPECT_EQ(std::get<Explanation>(explained.result).rule, "bsp");
-  EXPECT_EQ(client->cancel_begin(worker, 30 * kSecond).status, Status::kOk);
+  EXPECT_EQ(call(*client, 30 * kSecond, &Session::cancel_begin, worker).status, Status::kOk);
   blocked.join();
 }
 
@@ -210,16 +230,15 @@ TEST(Client, ClosingRacesWithCallsSafely) {
     std::vector<std::thread> threads;
     for (int i = 0; i < 4; ++i) {
       threads.emplace_back([&, i] {
-        Completion completion = client->join(request("w" + std::to_string(i)), kNever);
+        Completion completion = try_join(*client, request("w" + std::to_string(i)), kNever);
         ++running;
         const auto* joined = std::get_if<JoinResult>(&completion.result);
         if (joined == nullptr) return;
         const WorkerId worker = joined->worker;
         while (completion.status == Status::kOk) {
-          completion = client->begin(worker, kNever);
+          completion = begin(*client, worker, kNever);
           if (completion.status != Status::kOk) break;
-          completion =
-              client->push(worker, std::get<Step>(completion.result).iteration, {}, kNever);
+          completion = push(*client, worker, std::get<Step>(completion.result).iteration, kNever);
         }
         EXPECT_THAT(completion.status, testing::AnyOf(Status::kCancelled, Status::kClosed));
         client->release(worker);
@@ -349,14 +368,14 @@ TEST(ClientFork, AChildIsToldSoAndMayOpenItsOwn) {
   auto client = open(server.address());
   const WorkerId worker = join(*client, "w");
   // A thread of the parent is inside the client all the while.
-  std::thread blocked([&] { EXPECT_EQ(client->begin(worker, kNever).status, Status::kOk); });
+  std::thread blocked([&] { EXPECT_EQ(begin(*client, worker, kNever).status, Status::kOk); });
   server.await("Begin", 1);
   const pid_t child = fork();
   if (child == 0) {
     // No gtest in here: the child only says what it saw.
     alarm(60);
-    if (client->begin(worker, kNever).status != Status::kForked) _exit(1);
-    if (client->join(request("x"), kNever).status != Status::kForked) _exit(2);
+    if (begin(*client, worker, kNever).status != Status::kForked) _exit(1);
+    if (try_join(*client, request("x"), kNever).status != Status::kForked) _exit(2);
     client->release(worker);
     client->close();
     client.reset();
@@ -366,7 +385,7 @@ TEST(ClientFork, AChildIsToldSoAndMayOpenItsOwn) {
     std::string error;
     parse_endpoints(server.address(), options.endpoints, error);
     if (Client::open(options, own).status != Status::kOk) _exit(3);
-    const Completion joined = own->join(request("child"), kNever);
+    const Completion joined = try_join(*own, request("child"), kNever);
     if (joined.status != Status::kOk) _exit(4);
     own->close();
     _exit(0);
@@ -378,7 +397,7 @@ TEST(ClientFork, AChildIsToldSoAndMayOpenItsOwn) {
   EXPECT_EQ(WEXITSTATUS(status), 0);
   server.release_begins();
   blocked.join();
-  EXPECT_EQ(client->push(worker, 0, {}, 30 * kSecond).status, Status::kOk) << "the parent's works";
+  EXPECT_EQ(push(*client, worker, 0, 30 * kSecond).status, Status::kOk) << "the parent's works";
 }
 
 TEST(ClientSignals, AClosedSocketDoesNotRaiseSigpipe) {

@@ -72,7 +72,7 @@ class Script {
   }
   // Operation 1 waits for the connection.
   void start_connecting() {
-    session.connect(1, {});
+    session.connect({1});
     connect();
   }
   void welcome() {
@@ -169,7 +169,7 @@ class Script {
   }
   OpId start_join(JoinRequest given, TimeUs timeout_us = 60 * kSecond) {
     const OpId op = next_op++;
-    session.join(op, std::move(given), deadline(timeout_us), now);
+    session.join({op, deadline(timeout_us), now}, std::move(given));
     collect();
     return op;
   }
@@ -177,7 +177,7 @@ class Script {
   template <typename Call, typename... Given>
   OpId about(Call call, TimeUs timeout_us, Given... given) {
     const OpId op = next_op++;
-    (session.*call)(op, worker, std::move(given)..., deadline(timeout_us), now);
+    (session.*call)({op, deadline(timeout_us), now}, worker, std::move(given)...);
     collect();
     return op;
   }

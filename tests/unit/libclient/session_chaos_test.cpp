@@ -212,19 +212,20 @@ class Chaos {
     if (trainer.op != 0 || trainer.phase == Trainer::Phase::kDone) return;
     trainer.op = next_op_++;
     pending_.insert(trainer.op);
+    const Ask ask{trainer.op, patience(), now_};
     JoinRequest request;
     switch (trainer.phase) {
       case Trainer::Phase::kJoin:
         request.job = "j";
         request.name = trainer.name;
         request.host = "h";
-        return session_.join(trainer.op, std::move(request), patience(), now_);
+        return session_.join(ask, std::move(request));
       case Trainer::Phase::kBegin:
-        return session_.begin(trainer.op, trainer.worker, patience(), now_);
+        return session_.begin(ask, trainer.worker);
       case Trainer::Phase::kPush:
-        return session_.push(trainer.op, trainer.worker, trainer.iteration, {}, patience(), now_);
+        return session_.push(ask, trainer.worker, trainer.iteration, {});
       case Trainer::Phase::kLeave:
-        return session_.leave(trainer.op, trainer.worker, patience(), now_);
+        return session_.leave(ask, trainer.worker);
       case Trainer::Phase::kDone:
         return;
     }

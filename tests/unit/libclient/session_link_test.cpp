@@ -105,7 +105,7 @@ TEST(Backoff, AnAttemptThatTakesTooLongIsGivenUp) {
   script.connect();
   script.advance(kHandshakeTimeoutUs);
   EXPECT_NE(script.session.wish().number, 2U) << "no Welcome";
-  script.session.connect(1, script.deadline(0));
+  script.session.connect({1, script.deadline(0)});
   script.session.on_time(script.now);
   script.collect();
   EXPECT_THAT(script.text(1), HasSubstr("unix:/run/a: no connection within 5 s"));
@@ -116,7 +116,7 @@ TEST(Backoff, AnAttemptThatTakesTooLongIsGivenUp) {
 
 TEST(Unreachable, TheFirstConnectionFailsWithEveryEndpointsReason) {
   Script script(two_endpoints());
-  script.session.connect(1, script.deadline(10 * kSecond));
+  script.session.connect({1, script.deadline(10 * kSecond)});
   while (!script.done(1)) {
     script.await_wish();
     script.cut(script.session.wish().endpoint == 0 ? "no such file" : "connection refused");
@@ -299,7 +299,7 @@ TEST(Handshake, ARefusalFailsTheFirstConnectionOnlyWhenNobodyElseIsLeftToAsk) {
   EXPECT_EQ(script.status(1), Status::kOk);
 
   Script unlucky(two_endpoints());
-  unlucky.session.connect(1, {});
+  unlucky.session.connect({1});
   unlucky.connect();
   unlucky.refuse(Status::kAuth, "wrong token");
   unlucky.cut("connection refused");
@@ -318,7 +318,7 @@ TEST(Handshake, ARefusalThatMayPassIsWaitedOut) {
 
 TEST(Handshake, ADaemonThatIsFullIsAskedAgainUntilTheTimeIsOver) {
   Script script;
-  script.session.connect(1, script.deadline(kSecond));
+  script.session.connect({1, script.deadline(kSecond)});
   const TimeUs start = script.now;
   int asked = 0;
   while (!script.done(1)) {

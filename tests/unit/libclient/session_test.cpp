@@ -23,12 +23,12 @@ TEST(Session, HelloSaysWhoWeAreAndWhatWeSpeak) {
 
 TEST(Session, ConnectCompletesWithTheWelcome) {
   Script script;
-  script.session.connect(1, script.deadline(kSecond));
+  script.session.connect({1, script.deadline(kSecond)});
   script.collect();
   EXPECT_FALSE(script.done(1));
   script.welcome();
   EXPECT_EQ(script.status(1), Status::kOk);
-  script.session.connect(2, script.deadline(0));
+  script.session.connect({2, script.deadline(0)});
   script.collect();
   EXPECT_EQ(script.status(2), Status::kOk);
 }
