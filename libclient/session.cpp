@@ -423,22 +423,23 @@ void Session::leave(const Ask& ask, WorkerId id) {
   wake(*worker);
 }
 
-void Session::explain(const Ask& ask, WorkerId id) {
-  Op op = start(ask);
-  Worker* worker = admit(op, id);
-  if (worker == nullptr || !admit_link(op, kExplain, -1, *worker)) return;
-  ask_aside(*worker, kExplain, op, 0);
+void Session::explain(const Ask& ask, WorkerId worker) {
+  ask_aside(ask, worker, kExplain);
 }
 
-void Session::members(const Ask& ask, WorkerId id) {
+void Session::members(const Ask& ask, WorkerId worker) {
+  ask_aside(ask, worker, kMembers);
+}
+
+void Session::ask_aside(const Ask& ask, WorkerId id, Kind kind) {
   Op op = start(ask);
   Worker* worker = admit(op, id);
-  if (worker == nullptr || !admit_link(op, kMembers, -1, *worker)) return;
-  ask_aside(*worker, kMembers, op, 0);
+  if (worker == nullptr || !admit_link(op, kind, -1, *worker)) return;
+  send_aside(*worker, kind, op, 0);
 }
 
 // `op` may be nobody's.
-void Session::ask_aside(Worker& worker, Kind kind, Op op, std::int64_t iteration) {
+void Session::send_aside(Worker& worker, Kind kind, Op op, std::int64_t iteration) {
   Side& side = worker.sides.emplace_back();
   side.kind = kind;
   side.active = true;
@@ -457,7 +458,7 @@ void Session::cancel_begin(const Ask& ask, WorkerId id) {
   const bool known = wait.active && (wait.request != 0 || wait.sent_before);
   end_wait(*worker);
   if (!known) return complete_ok(op);
-  ask_aside(*worker, kCancel, op, wait.iteration);
+  send_aside(*worker, kCancel, op, wait.iteration);
 }
 
 void Session::release(WorkerId id, TimeUs now) {
@@ -475,7 +476,7 @@ void Session::release(WorkerId id, TimeUs now) {
   // A request that nobody will wait for must not hold up the others' view of this worker.
   if (!worker[kWait].active) return;
   end_wait(worker);
-  ask_aside(worker, kCancel, {}, worker[kWait].iteration);
+  send_aside(worker, kCancel, {}, worker[kWait].iteration);
 }
 
 void Session::close() {

@@ -408,9 +408,15 @@ class Session final : private Link::Listener {
   void on_granted(Worker& worker, const wire::Granted& granted);
   void on_pushed(Worker& worker, bool late);
   void on_noted(Worker& worker, Pending& notice);
-  void on_peer_answer(Worker& worker, std::int64_t& kept);
+  template <typename Reply>
+  void on_peer_answer(Worker& worker, Reply& kept);
   void on_page(Worker& worker, Side& side, const wire::MembersReply& page);
-  static void end_side(Worker& worker, Pending& side);
+  template <typename Result>
+  void end_side(Worker& worker, Pending& side, Result result) {
+    complete_ok(side.op, std::move(result));
+    side.active = false;
+    drop_unread_sides(worker);
+  }
   void tell_event(const Worker& worker, Event event);
   void tell_members(Worker& worker, std::uint64_t version);
   void on_members_notice(const wire::MembersNotice& notice);
@@ -435,7 +441,8 @@ class Session final : private Link::Listener {
   void tell(Worker& worker, Kind kind, Op op, std::int64_t iteration);
   void end_phase(Worker& worker, bool told_by_call);
   bool in_phase(const Worker& worker) const;
-  void ask_aside(Worker& worker, Kind kind, Op op, std::int64_t iteration);
+  void ask_aside(const Ask& ask, WorkerId worker, Kind kind);
+  void send_aside(Worker& worker, Kind kind, Op op, std::int64_t iteration);
   bool admit_push(Worker& worker, Op& op, std::int64_t iteration);
   Worker* find_namesake(const JoinRequest& request, bool& same_name);
   Worker* join_slot(Op& op, JoinRequest& request);

@@ -56,84 +56,45 @@ void Session::step_out_if_over(Worker& worker) {
 
 void Session::on_answer(Worker& worker, Pending& pending, const wire::Body& body) {
   if (retried_elsewhere(body)) return;
-  const auto* granted = std::get_if<wire::Granted>(&body);
-  // The end of the job is said so to whatever waits.
-  const bool waits = &pending == &worker[kWait];
-  if (waits && granted != nullptr && (granted->flags & wire::kStepStop) != 0) {
-    return on_stopped(worker, {});
-  }
-  switch (pending.kind) {
-    case kJoin:
-      if (const auto* joined = std::get_if<wire::Joined>(&body)) return on_joined(worker, *joined);
-      break;
-    case kPush:
-      if (const auto* pushed = std::get_if<wire::Pushed>(&body)) {
-        return on_pushed(worker, pushed->late);
-      }
-      break;
-    case kBegin:
-      if (granted != nullptr) return on_granted(worker, *granted);
-      break;
-    case kTargets:
-      if (const auto* reply = std::get_if<wire::TargetsReply>(&body)) {
-        worker.targets = *reply;
-        return on_peer_answer(worker, worker.targets.iteration);
-      }
-      break;
-    case kCollect:
-      if (const auto* reply = std::get_if<wire::CollectReply>(&body)) {
-        worker.collected = *reply;
-        return on_peer_answer(worker, worker.collected.iteration);
-      }
-      break;
-    case kLeave:
-      if (std::holds_alternative<wire::Ok>(body)) return leave_done(worker);
-      break;
-    case kRestarted:
-    case kConsumed:
-    case kPhase:
-      if (std::holds_alternative<wire::Ok>(body)) return on_noted(worker, pending);
-      break;
-    case kWhy:
-      if (const auto* given = std::get_if<Explanation>(&body)) {
-        // Of iteration -1: its grant is under way, or the request is, so that there is nobody to
-        // name.
-        return finish_wait_timeout(
-            worker, given->iteration < 0 ? "the daemon was about to answer" : to_text(*given));
-      }
-      break;
-    case kExplain:
-      if (const auto* given = std::get_if<Explanation>(&body)) {
-        complete_ok(pending.op, *given);
-        return end_side(worker, pending);
-      }
-      break;
-    case kCancel:
-      if (std::holds_alternative<wire::Ok>(body)) {
-        complete_ok(pending.op);
-        return end_side(worker, pending);
-      }
-      break;
-    case kMembers:
-      if (const auto* page = std::get_if<wire::MembersReply>(&body)) {
-        return on_page(worker, static_cast<Side&>(pending), *page);
-      }
-      break;
-  }
-  const auto* error = std::get_if<wire::Error>(&body);
-  wire::Error given;
-  if (error != nullptr) {
-    given = *error;
+  const Kind kind = pending.kind;
+  if (const auto* granted = std::get_if<wire::Granted>(&body)) {
+    // The end of the job is said so to whatever waits.
+    if (&pending == &worker[kWait] && (granted->flags & wire::kStepStop) != 0) {
+      return on_stopped(worker, {});
+    }
+    if (kind == kBegin) return on_granted(worker, *granted);
+  } else if (const auto* pushed = std::get_if<wire::Pushed>(&body)) {
+    if (kind == kPush) return on_pushed(worker, pushed->late);
+  } else if (std::holds_alternative<wire::Ok>(body)) {
+    if (kind == kLeave) return leave_done(worker);
+    if (kind == kRestarted || kind == kConsumed || kind == kPhase) return on_noted(worker, pending);
+    if (kind == kCancel) return end_side(worker, pending, std::monostate{});
+  } else if (const auto* joined = std::get_if<wire::Joined>(&body)) {
+    if (kind == kJoin) return on_joined(worker, *joined);
+  } else if (const auto* targets = std::get_if<wire::TargetsReply>(&body)) {
+    if (kind == kTargets) return on_peer_answer(worker, worker.targets = *targets);
+  } else if (const auto* collected = std::get_if<wire::CollectReply>(&body)) {
+    if (kind == kCollect) return on_peer_answer(worker, worker.collected = *collected);
+  } else if (const auto* page = std::get_if<wire::MembersReply>(&body)) {
+    if (kind == kMembers) return on_page(worker, static_cast<Side&>(pending), *page);
+  } else if (const auto* given = std::get_if<Explanation>(&body)) {
+    if (kind == kExplain) return end_side(worker, pending, *given);
+    // Of iteration -1: the grant or the request is under way, so that there is nobody to name.
+    const bool is_late = given->iteration < 0;
+    if (kind == kWhy) {
+      return finish_wait_timeout(worker,
+                                 is_late ? "the daemon was about to answer" : to_text(*given));
+    }
+  } else if (const auto* error = std::get_if<wire::Error>(&body)) {
     // A failure must not look like a success to the caller.
-    if (static_cast<std::int32_t>(given.status) >= 0) given.status = Status::kProtocol;
-  } else {
-    // A defect of the daemon. The call fails with this rather than the connection, which would only
-    // bring the same answer again.
-    given.status = Status::kProtocol;
-    given.message = "the daemon answered with " + std::string(wire::body_name(body)) +
-                    ", which does not belong to this request";
+    const bool fails = static_cast<std::int32_t>(error->status) < 0;
+    return on_refused(worker, pending, {fails ? error->status : Status::kProtocol, error->message});
   }
-  on_refused(worker, pending, given);
+  // A defect of the daemon. The call fails rather than the connection, which would only bring the
+  // same answer again.
+  on_refused(worker, pending,
+             {Status::kProtocol, "the daemon answered with " + std::string(wire::body_name(body)) +
+                                     ", which does not belong to this request"});
 }
 
 void Session::on_refused(Worker& worker, Pending& pending, const wire::Error& error) {
@@ -150,7 +111,7 @@ void Session::on_refused(Worker& worker, Pending& pending, const wire::Error& er
   const std::string text = call_text(pending, worker) + ": " + error.message;
   if (kind >= kExplain) {
     complete(pending.op, error.status, text);
-    return end_side(worker, pending);
+    return end_side(worker, pending, std::monostate{});
   }
   const bool over = error.status == Status::kStopped;
   if (kind == kLeave &&
@@ -363,11 +324,11 @@ void Session::end_wait(Worker& worker) {
   worker[kWhy] = {kWhy};
 }
 
-// `kept`: the iteration of the answer that is kept.
-void Session::on_peer_answer(Worker& worker, std::int64_t& kept) {
+template <typename Reply>
+void Session::on_peer_answer(Worker& worker, Reply& kept) {
   Pending& wait = worker[kWait];
   worker.fences = 0;
-  kept = wait.iteration;
+  kept.iteration = wait.iteration;
   end_wait(worker);
   if (wait.op.id != 0) deliver_peer_answer(worker, wait.op, wait.kind);
 }
@@ -415,11 +376,6 @@ void Session::on_noted(Worker& worker, Pending& notice) {
 
 // ---- What was asked beside the loop ------------------------------------------------------------
 
-void Session::end_side(Worker& worker, Pending& side) {
-  side.active = false;
-  drop_unread_sides(worker);
-}
-
 // One part of a list.
 void Session::on_page(Worker& worker, Side& side, const wire::MembersReply& page) {
   // What was told while the list was asked for may be in it; the next change is not.
@@ -430,8 +386,7 @@ void Session::on_page(Worker& worker, Side& side, const wire::MembersReply& page
   auto& all = side.members.members;
   all.insert(all.end(), page.members.begin(), page.members.end());
   if (page.next_rank < 0) {
-    complete_ok(side.op, std::move(side.members));
-    return end_side(worker, side);
+    return end_side(worker, side, std::move(side.members));
   }
   if (page.next_rank > side.iteration && page.next_rank <= INT32_MAX) {
     side.iteration = page.next_rank;
@@ -440,7 +395,7 @@ void Session::on_page(Worker& worker, Side& side, const wire::MembersReply& page
   const std::string wrong = "the daemon's list goes on at rank " + std::to_string(page.next_rank) +
                             " after rank " + std::to_string(side.iteration);
   complete(side.op, Status::kProtocol, call_text(side, worker) + ": " + wrong);
-  end_side(worker, side);
+  end_side(worker, side, std::monostate{});
 }
 
 // ---- Events ------------------------------------------------------------------------------------

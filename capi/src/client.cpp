@@ -13,11 +13,10 @@
 #include <utility>
 #include <variant>
 
+#include "answers.h"
 #include "arrival.h"
 #include "error.h"
-#include "explanation.h"
 #include "libclient/driver.h"
-#include "members.h"
 #include "options.h"
 #include "proto/wire/announce.h"
 #include "syncd/client.h"

@@ -1,5 +1,5 @@
-// See explanation.h.
-#include "explanation.h"
+// See answers.h.
+#include "answers.h"
 
 #include <utility>
 
@@ -15,6 +15,25 @@ std::unique_ptr<syncd_explanation> make_explanation(Explanation given) {
     made->workers.push_back({static_cast<std::int32_t>(other.rank), 0, other.clock,
                              other.last_push_age_us, other.name.c_str(), other.host.c_str(),
                              other.state.c_str()});
+  }
+  return made;
+}
+
+static_assert(sizeof(void*) != 8 || sizeof(syncd_member) == 48, "its layout never changes");
+static_assert(SYNCD_MEMBER_ACTIVE == static_cast<int>(wire::MemberState::kActive));
+static_assert(SYNCD_MEMBER_DISCONNECTED == static_cast<int>(wire::MemberState::kDisconnected));
+static_assert(SYNCD_MEMBER_LEFT == static_cast<int>(wire::MemberState::kLeft));
+static_assert(SYNCD_MEMBER_LOST == static_cast<int>(wire::MemberState::kLost));
+
+std::unique_ptr<syncd_members> make_members(client::MembersResult given) {
+  auto made = std::make_unique<syncd_members>();
+  made->given = std::move(given);
+  made->list.reserve(made->given.members.size());
+  for (const wire::MemberStatus& member : made->given.members) {
+    made->list.push_back({static_cast<std::int32_t>(member.rank),
+                          static_cast<std::int32_t>(member.state), member.clock,
+                          member.name.c_str(), member.host.c_str(),
+                          member.data.empty() ? nullptr : member.data.data(), member.data.size()});
   }
   return made;
 }
@@ -56,6 +75,20 @@ size_t syncd_explanation_workers(const syncd_explanation* explanation,
 
 void syncd_explanation_free(syncd_explanation* explanation) {
   delete explanation;
+}
+
+uint64_t syncd_members_version(const syncd_members* members) {
+  return members != nullptr ? members->given.version : 0;
+}
+
+size_t syncd_members_list(const syncd_members* members, const syncd_member** list) {
+  const size_t count = members != nullptr ? members->list.size() : 0;
+  if (list != nullptr) *list = count > 0 ? members->list.data() : nullptr;
+  return count;
+}
+
+void syncd_members_free(syncd_members* members) {
+  delete members;
 }
 
 }  // extern "C"

@@ -1,12 +1,12 @@
-// Explanations of the C interface: what the daemon said, and views of it. Immutable once made; any
-// thread.
+// Explanations and lists of members of the C interface: what the daemon said, and views of it.
+// Immutable once made; any thread.
 #pragma once
 
 #include <memory>
 #include <string>
 #include <vector>
 
-#include "proto/wire/explanation.h"
+#include "libclient/session.h"
 #include "syncd/client.h"
 
 struct syncd_explanation {
@@ -15,8 +15,14 @@ struct syncd_explanation {
   std::vector<syncd_waited_for> workers;  // their strings are those of `explanation`
 };
 
+struct syncd_members {
+  syncd::client::MembersResult given;
+  std::vector<syncd_member> list;  // their strings and data are those of `given`
+};
+
 namespace syncd::capi {
 
 std::unique_ptr<syncd_explanation> make_explanation(Explanation given);
+std::unique_ptr<syncd_members> make_members(client::MembersResult given);
 
 }  // namespace syncd::capi
