@@ -306,6 +306,8 @@ void Driver::dispatch(Call& call) {
         using Given = std::decay_t<decltype(command)>;
         if constexpr (std::is_same_v<Given, ConnectCommand>) {
           session_.connect(op, timeout);
+        } else if constexpr (std::is_same_v<Given, AskCommand>) {
+          session_.ask(op, std::move(command.request), timeout, now);
         } else if constexpr (std::is_same_v<Given, JoinRequest>) {
           session_.join(op, std::move(command), timeout, now);
         } else if constexpr (std::is_same_v<Given, BeginCommand>) {

@@ -26,6 +26,9 @@
 namespace syncd::client {
 
 struct ConnectCommand {};
+struct AskCommand {
+  wire::Body request;
+};
 struct BeginCommand {
   WorkerId worker = kNoWorker;
 };
@@ -58,9 +61,9 @@ struct MembersCommand {
 struct CancelBeginCommand {
   WorkerId worker = kNoWorker;
 };
-using Command =
-    std::variant<ConnectCommand, JoinRequest, BeginCommand, PushCommand, IterationCommand,
-                 PhaseCommand, LeaveCommand, ExplainCommand, MembersCommand, CancelBeginCommand>;
+using Command = std::variant<ConnectCommand, AskCommand, JoinRequest, BeginCommand, PushCommand,
+                             IterationCommand, PhaseCommand, LeaveCommand, ExplainCommand,
+                             MembersCommand, CancelBeginCommand>;
 
 // One call. One that is waited for lives on its caller's stack, which is safe because every
 // submitted call is finished exactly once and perform() returns only then.

@@ -75,10 +75,22 @@ void Session::connect(OpId op_id, Timeout timeout) {
   Op op = make_op(op_id, timeout);
   if (closed_) return complete(op, Status::kClosed, "the client is closed");
   if (connect_op_.waiting) return complete(op, Status::kState, "connect is under way already");
-  if (link_.up()) return complete_ok(op, std::monostate{});
+  if (link_.up()) return complete_ok(op, ConnectResult{link_.endpoint_text()});
   connect_op_ = op;
   arm(op);
   check_refusal();
+}
+
+void Session::ask(OpId op_id, wire::Body request, Timeout timeout, TimeUs now) {
+  Op op = make_op(op_id, timeout);
+  if (closed_) return complete(op, Status::kClosed, "the client is closed");
+  if (!link_.up()) return complete(op, Status::kUnreachable, link_text(now));
+  if (!link_.usable()) {
+    return complete(op, Status::kUnreachable,
+                    "the daemon at " + link_.endpoint_text() + " is shutting down");
+  }
+  asked_.push_back({send(Kind::kAsk, kNoWorker, std::move(request), now), op});
+  arm(op);
 }
 
 // ---- Join --------------------------------------------------------------------------------------
@@ -526,6 +538,7 @@ void Session::close() {
   link_.close();
   requests_.clear();
   complete(connect_op_, Status::kCancelled, "the client was closed");
+  fail_asked(Status::kCancelled, "the client was closed");
   for (auto& [id, worker] : workers_) {
     fail_waiting(worker, Status::kCancelled, "the client was closed");
   }
@@ -566,7 +579,7 @@ TimeUs Session::next_deadline() const {
 
 void Session::link_up(TimeUs now) {
   reported_unreachable_ = false;
-  complete_ok(connect_op_, std::monostate{});
+  complete_ok(connect_op_, ConnectResult{link_.endpoint_text()});
   for (auto& [id, worker] : workers_) {
     const bool resumes = worker.membership == Membership::kResuming;
     const bool asks =
@@ -578,6 +591,7 @@ void Session::link_up(TimeUs now) {
 void Session::link_down(TimeUs now) {
   requests_.clear();
   early_notices_.clear();
+  fail_asked(Status::kUnreachable, link_text(now));
   for (auto at = workers_.begin(); at != workers_.end();) {
     Worker& worker = (at++)->second;
     forget_requests(worker);

@@ -55,6 +55,8 @@ struct SessionOptions {
   LinkOptions link;
   // How long a lost connection stays invisible to operations; kNever: for ever.
   TimeUs reconnect_timeout_us = 60'000'000;
+  // connect() fails once every endpoint was tried, instead of trying again until its deadline.
+  bool one_round = false;
 };
 
 // Something that a worker did not ask for.
@@ -171,6 +173,13 @@ struct CollectResult {
   std::vector<wire::PeerUpdate> updates;
 };
 
+struct ConnectResult {
+  std::string endpoint;  // the one that answered
+};
+struct AskResult {
+  std::shared_ptr<const wire::Body> answer;  // of any type but Error
+};
+
 struct MembersResult {
   std::uint64_t version = 0;
   std::vector<wire::MemberStatus> members;  // in rank order
@@ -181,7 +190,7 @@ struct Completion {
   Status status = Status::kOk;
   std::string message;  // empty on success
   std::variant<std::monostate, JoinResult, Step, PushResult, Explanation, TargetsResult,
-               CollectResult, MembersResult>
+               CollectResult, MembersResult, ConnectResult, AskResult>
       result;
 };
 
@@ -198,6 +207,9 @@ class Session final : private Link::Listener {
   // kUnreachable or what a daemon refused us for; before that, once every endpoint was tried, with
   // a refusal that will not pass.
   void connect(OpId op, Timeout timeout);
+  // Any request that is not a worker's own. It is sent once: fails with kUnreachable if there is no
+  // connection now, or if this one is lost before the answer.
+  void ask(OpId op, wire::Body request, Timeout timeout, TimeUs now);
   void join(OpId op, JoinRequest request, Timeout timeout, TimeUs now);
   // Of begin, targets and collect a worker has one at a time. After kTimeout or kUnreachable the
   // request stays standing, and the next call of its kind waits on.
@@ -268,7 +280,7 @@ class Session final : private Link::Listener {
     kFenced,    // for good
     kLeft,
   };
-  enum class Kind : std::uint8_t { kJoin, kWait, kPush, kNotice, kLeave, kExplain, kSide };
+  enum class Kind : std::uint8_t { kJoin, kWait, kPush, kNotice, kLeave, kExplain, kSide, kAsk };
   // What may wait at the daemon for as long as the policy likes.
   enum class WaitCall : std::uint8_t { kBegin, kTargets, kCollect };
 
@@ -292,6 +304,10 @@ class Session final : private Link::Listener {
     const char* call = "";
     Standing standing;
     std::int64_t iteration = -1;
+  };
+  struct Asked {
+    std::uint64_t request = 0;
+    Op op;
   };
   // What the driver asks beside the loop.
   enum class Aside : std::uint8_t { kExplain, kCancel, kMembers };
@@ -378,6 +394,7 @@ class Session final : private Link::Listener {
   void resume(Worker& worker, TimeUs now);
 
   // Answers (session_answers.cpp)
+  void on_asked(std::uint64_t request, const wire::Body& body);
   void on_answer(Worker& worker, const Request& request, const wire::Message& message, TimeUs now);
   void step_out_if_over(Worker& worker, TimeUs now);
   void on_join_answer(Worker& worker, const wire::Body& body, TimeUs now);
@@ -460,6 +477,7 @@ class Session final : private Link::Listener {
   void finish_wait_timeout(Worker& worker, const std::string& reason);
   TimeUs earliest_deadline(const Worker& worker) const;
   void fail_unreachable(TimeUs now);
+  void fail_asked(Status status, const std::string& reason);
   void check_refusal();
   TimeUs unreachable_due_us() const;
 
@@ -483,6 +501,7 @@ class Session final : private Link::Listener {
   std::vector<Completion> completions_;
   std::vector<PendingEvent> events_;
   Op connect_op_;
+  std::vector<Asked> asked_;
   std::uint64_t next_request_ = 2;  // 1 is the handshake's
   WorkerId next_worker_ = 1;
   // No operation's deadline is earlier than this. It is only a bound: an operation that completes

@@ -41,12 +41,26 @@ void Session::link_message(const wire::Message& message, TimeUs now) {
   if (found == requests_.end()) return;  // of a call that was given up
   const Request request = found->second;
   requests_.erase(found);
+  if (request.kind == Kind::kAsk) return on_asked(message.id, message.body);
   if (const auto at = workers_.find(request.worker); at != workers_.end()) {
     if (!std::holds_alternative<wire::Error>(message.body)) link_.note_progress();
     on_answer(at->second, request, message, now);
   }
   const auto left = workers_.find(request.worker);
   if (left != workers_.end()) step_out_if_over(left->second, now);
+}
+
+void Session::on_asked(std::uint64_t request, const wire::Body& body) {
+  link_.note_progress();
+  const auto found = std::ranges::find(asked_, request, &Asked::request);
+  if (found == asked_.end()) return;
+  Op& op = found->op;
+  if (const auto* error = std::get_if<wire::Error>(&body)) {
+    complete(op, error->status, error->message);
+  } else {
+    complete_ok(op, AskResult{std::make_shared<wire::Body>(body)});
+  }
+  asked_.erase(found);
 }
 
 // It was told of an end, and came back for the sake of a call that stood, to a daemon that had lost
@@ -85,6 +99,8 @@ void Session::on_answer(Worker& worker, const Request& request, const wire::Mess
       return on_explanation(worker, message.body, now);
     case Kind::kSide:
       return on_side_answer(worker, message.id, message.body, now);
+    case Kind::kAsk:
+      return;  // has no worker
   }
 }
 

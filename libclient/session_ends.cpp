@@ -106,6 +106,7 @@ void Session::abandon(OpId id) noexcept {
     return is_it;
   };
   give_up(connect_op_);
+  std::erase_if(asked_, [&](Asked& asked) { return give_up(asked.op); });
   for (auto at = workers_.begin(); at != workers_.end();) {
     Worker& worker = (at++)->second;
     for (Standing* standing : {&worker.wait, &worker.push, &worker.leave}) give_up(standing->op);
@@ -136,6 +137,14 @@ void Session::expire(TimeUs now) {
   scan_at_us_ = kNever;
   if (connect_op_.waiting && connect_op_.deadline_us <= now) expire_connect();
   if (connect_op_.waiting) arm(connect_op_);
+  std::erase_if(asked_, [&](Asked& asked) {
+    auto& [request, op] = asked;
+    if (op.deadline_us > now) return arm(op), false;
+    complete(op, Status::kTimeout,
+             link_.endpoint_text() + " did not answer within " + format_duration(op.allowed_us));
+    requests_.erase(request);
+    return true;
+  });
   for (auto at = workers_.begin(); at != workers_.end();) {
     Worker& worker = at->second;
     expire_worker(worker, now);
@@ -259,11 +268,22 @@ void Session::fail_unreachable(TimeUs now) {
   }
 }
 
+void Session::fail_asked(Status status, const std::string& reason) {
+  for (auto& [request, op] : asked_) complete(op, status, reason);
+  asked_.clear();
+}
+
 // A refusal is not waited out: the first connection fails with it as soon as nobody else is left to
 // ask. Later ones keep trying, since whoever took us once may do so again.
 void Session::check_refusal() {
-  if (!connect_op_.waiting || !link_.refusal()) return;
-  complete(connect_op_, link_.refusal()->status, link_.refusal()->message);
+  if (!connect_op_.waiting) return;
+  const bool last = options_.one_round && link_.tried_all();
+  const std::optional<Refusal>& refusal = last ? link_.latest_refusal() : link_.refusal();
+  if (refusal) {
+    complete(connect_op_, refusal->status, refusal->message);
+  } else if (last) {
+    complete(connect_op_, Status::kUnreachable, "no daemon answered: " + link_.describe_errors());
+  }
 }
 
 }  // namespace syncd::client

@@ -1,4 +1,5 @@
-// See load.h.
+// See load.h. An operator's questions go one at a time over a connection of its own, as syncctl's
+// do.
 #include "daemon/tools/bench/load.h"
 
 #include <unistd.h>
@@ -15,24 +16,31 @@
 #include <vector>
 
 #include "daemon/core/policies/registry.h"
-#include "daemon/tools/bench/operator.h"
 #include "daemon/tools/bench/server.h"
 #include "daemon/tools/ctl/connection.h"
+#include "daemon/tools/ctl/daemon_link.h"
 #include "daemon/tools/sim/iteration_time.h"
-#include "libclient/driver.h"
 
 namespace syncd::bench {
 namespace {
 
+constexpr std::uint32_t kPageRecords = 256;
+
 using Clock = std::chrono::steady_clock;
 using client::Completion;
 using client::Driver;
+
+std::int64_t now_ns() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now().time_since_epoch())
+      .count();
+}
 
 enum class Kind : std::uint8_t {
   kJoin,
   kBegin,
   kRenew,  // collect of the iteration before the one to which a step has skipped
   kAside,
+  kOperator,  // likewise, by the operator
   kTargets,
   kPush,
   kCollect,
@@ -50,6 +58,7 @@ const char* to_string(Kind kind) {
     case Kind::kCollect:
       return "collect";
     case Kind::kAside:
+    case Kind::kOperator:
       return "a request aside";
     case Kind::kTargets:
       return "targets";
@@ -69,7 +78,6 @@ struct Answer {
   Kind kind = Kind::kJoin;
   std::int64_t at_ns = 0;
   Completion completion;
-  std::int64_t asked_ns = -1;  // -1: when the worker asked
 };
 
 class Answers {
@@ -95,15 +103,13 @@ class Answers {
 
 class PostingCall final : public client::Call {
  public:
-  PostingCall(client::Command command, Answers& answers, std::size_t worker, Kind kind)
-      : Call(std::move(command), client::Timeout{}),
-        answers_(answers),
-        worker_(worker),
-        kind_(kind) {}
+  PostingCall(client::Command command, Answers& answers, std::size_t worker, Kind kind,
+              client::Timeout timeout)
+      : Call(std::move(command), timeout), answers_(answers), worker_(worker), kind_(kind) {}
 
  private:
   void finish(Completion completion) noexcept override {
-    answers_.post({worker_, kind_, now_ns(), std::move(completion), -1});
+    answers_.post({worker_, kind_, now_ns(), std::move(completion)});
     delete this;
   }
 
@@ -138,12 +144,13 @@ class Load {
   };
   using Timer = std::pair<std::int64_t, std::size_t>;  // when, which worker
 
-  void open_drivers(const std::vector<client::Endpoint>& endpoints,
-                    const ctl::DaemonLink::Credentials& credentials);
+  void open_drivers(const ctl::Address& address);
   void submit(std::size_t worker, Kind kind, client::Command command);
   void join_all();
   void begin(std::size_t worker);
   void ask_aside(std::size_t worker);
+  void ask_operator();
+  void ask_operator(wire::Body request);
   void work(std::size_t worker);
   void compute(std::size_t worker);
   void computed(std::size_t worker);
@@ -154,10 +161,15 @@ class Load {
   void on_answer(const Answer& answer);
   void on_begun(std::size_t worker, const Answer& answer);
   void on_renewed(std::size_t worker);
+  void on_told(const Answer& answer);
+  void on_aside(const Answer& answer);
   void on_pushed(std::size_t worker, const Answer& answer);
   void pump(Clock::time_point until);
   void end_window();
   [[noreturn]] void fail(const Answer& answer) const;
+  client::Timeout timeout() const {
+    return client::Timeout::after(timeout_ms_ * 1000, Driver::now_us());
+  }
 
   const LoadOptions options_;
   const std::int64_t timeout_ms_;
@@ -170,7 +182,9 @@ class Load {
   std::vector<Answer> taken_;
   std::vector<std::unique_ptr<Driver, StopAndDelete>> drivers_;  // end before the answers do
   std::vector<Question> questions_;
-  std::unique_ptr<Operator> operator_;  // if one of them is for it
+  Driver* operator_ = nullptr;      // of the drivers; null: no question is for it
+  std::queue<std::size_t> asking_;  // workers whose questions are; the first one's is under way
+  std::uint64_t next_record_ = 1;
   std::vector<Worker> workers_;
   std::priority_queue<Timer, std::vector<Timer>, std::greater<>> timers_;
   std::mt19937_64 random_;
@@ -202,12 +216,9 @@ Load::Load(const ctl::Options& connection, const LoadOptions& options)
   if (!parse_questions(options.ask, questions_, error)) {
     throw LoadError(ctl::kExitUsage, "--ask " + error);
   }
-  std::vector<client::Endpoint> endpoints;
-  ctl::DaemonLink::Credentials credentials;
-  if (!ctl::how_to_ask(connection, endpoints, credentials, error)) {
-    throw LoadError(ctl::kExitUsage, error);
-  }
-  server_.emplace(endpoints, credentials, timeout_ms_);
+  ctl::Address address;
+  if (!ctl::how_to_ask(connection, address, error)) throw LoadError(ctl::kExitUsage, error);
+  server_.emplace(address, timeout_ms_);
   figures_.job = options.job;
   if (figures_.job.empty()) {
     figures_.job =
@@ -217,45 +228,36 @@ Load::Load(const ctl::Options& connection, const LoadOptions& options)
                                          ": there is such a job; syncbench needs one of its own");
   }
   workers_.resize(options.workers);
-  open_drivers(endpoints, credentials);
-  if (options.ask_share > 0 && std::any_of(questions_.begin(), questions_.end(), is_for_operator)) {
-    operator_ = std::make_unique<Operator>(
-        endpoints, credentials, timeout_ms_, figures_.job, [this](Operator::Answer answer) {
-          Completion completion;
-          completion.status = answer.status;
-          completion.message = std::move(answer.message);
-          answers_.post(
-              {answer.asker, Kind::kAside, now_ns(), std::move(completion), answer.asked_ns});
-        });
-  }
+  open_drivers(address);
 }
 
-void Load::open_drivers(const std::vector<client::Endpoint>& endpoints,
-                        const ctl::DaemonLink::Credentials& credentials) {
+void Load::open_drivers(const ctl::Address& address) {
   client::SessionOptions session;
-  for (const client::Endpoint& endpoint : endpoints) {
-    session.link.endpoints.push_back(endpoint.text());
-  }
   session.link.client_name = "syncbench";
-  session.link.client_version = SYNCD_VERSION;
-  session.link.token = credentials.token;
   session.reconnect_timeout_us = timeout_ms_ * 1000;
-  for (std::size_t i = 0; i < options_.connections; ++i) {
+  const bool asks = options_.ask_share > 0 && std::ranges::any_of(questions_, is_for_operator);
+  for (std::size_t i = 0; i < options_.connections + (asks ? 1 : 0); ++i) {
     session.link.seed = options_.seed + i;
-    auto driver = std::make_unique<Driver>(
-        endpoints, session, client::DriverTls{credentials.tls, credentials.server_name});
+    auto driver = ctl::make_driver(address, session);
     std::string error;
     if (!driver->start(error)) {
       throw LoadError(ctl::kExitUnreachable, "connection " + std::to_string(i) + ": " + error);
     }
     drivers_.emplace_back(driver.release());
   }
+  if (!asks) return;
+  operator_ = drivers_.back().get();
+  client::Call connect(client::ConnectCommand{}, timeout());
+  const Completion connected = operator_->perform(connect);
+  if (connected.status != Status::kOk) {
+    throw LoadError(ctl::kExitUnreachable, connected.message);
+  }
 }
 
 void Load::submit(std::size_t worker, Kind kind, client::Command command) {
   workers_[worker].asked_ns = now_ns();
-  auto* call = new PostingCall(std::move(command), answers_, worker, kind);
-  drivers_[worker % drivers_.size()]->submit(*call);
+  auto* call = new PostingCall(std::move(command), answers_, worker, kind, client::Timeout{});
+  drivers_[worker % options_.connections]->submit(*call);
 }
 
 void Load::fail(const Answer& answer) const {
@@ -263,8 +265,9 @@ void Load::fail(const Answer& answer) const {
   const Status status = answer.completion.status;
   std::string what = std::string(to_string(answer.kind)) + " of worker " +
                      std::to_string(answer.kind == Kind::kJoin ? answer.worker : worker.rank);
-  if (status == Status::kUnreachable) what = "the daemon went away: " + what;
-  throw LoadError(status == Status::kUnreachable ? ctl::kExitUnreachable : ctl::kExitRefused,
+  const bool gone = status == Status::kUnreachable || status == Status::kTimeout;
+  if (gone) what = "the daemon went away: " + what;
+  throw LoadError(gone ? ctl::kExitUnreachable : ctl::kExitRefused,
                   what + ": " + answer.completion.message);
 }
 
@@ -307,8 +310,54 @@ void Load::ask_aside(std::size_t index) {
       submit(index, Kind::kAside, client::PhaseCommand{worker.id, "benchmark", 60'000'000});
       break;
     default:
-      operator_->ask(index, worker.question);
+      asking_.push(index);
+      if (asking_.size() == 1) ask_operator();
   }
+}
+
+void Load::ask_operator() {
+  Worker& worker = workers_[asking_.front()];
+  worker.asked_ns = now_ns();
+  switch (worker.question) {
+    case Question::kStatus:
+      return ask_operator(wire::StatusRequest{});
+    case Question::kJobs:
+      return ask_operator(wire::JobsRequest{});
+    case Question::kWorkers:
+      return ask_operator(wire::WorkersRequest{figures_.job, 0, false});
+    default:
+      return ask_operator(wire::HistoryRequest{figures_.job, next_record_, kPageRecords, 0});
+  }
+}
+
+void Load::ask_operator(wire::Body request) {
+  auto* call = new PostingCall(client::AskCommand{std::move(request)}, answers_, asking_.front(),
+                               Kind::kOperator, timeout());
+  operator_->submit(*call);
+}
+
+// Of the workers it wants all, as `syncctl workers` does; of the history the next page, and the
+// first one again once there is no more.
+void Load::on_told(const Answer& answer) {
+  const wire::Body& told = *std::get<client::AskResult>(answer.completion.result).answer;
+  if (const auto* page = std::get_if<wire::WorkersReply>(&told)) {
+    const std::int64_t next = page->next_rank;
+    if (next >= 0) {
+      return ask_operator(
+          wire::WorkersRequest{figures_.job, static_cast<std::uint32_t>(next), false});
+    }
+  } else if (const auto* history = std::get_if<wire::HistoryReply>(&told)) {
+    next_record_ = std::max<std::uint64_t>(1, history->next_sequence);
+  }
+  asking_.pop();
+  if (!asking_.empty()) ask_operator();
+  on_aside(answer);
+}
+
+void Load::on_aside(const Answer& answer) {
+  const Question question = workers_[answer.worker].question;
+  measure(figures_.asked[static_cast<std::size_t>(question)], answer);
+  work(answer.worker);
 }
 
 // What comes after begin: as the papers have it, workers under Hop send what they have and compute
@@ -346,9 +395,7 @@ void Load::call(std::size_t index, Kind kind, client::IterationCall what, std::i
 
 void Load::measure(Spans& spans, const Answer& answer) {
   if (!measuring_) return;
-  const std::int64_t asked_ns =
-      answer.asked_ns < 0 ? workers_[answer.worker].asked_ns : answer.asked_ns;
-  spans.add(answer.at_ns - asked_ns);
+  spans.add(answer.at_ns - workers_[answer.worker].asked_ns);
   ++figures_.requests;
 }
 
@@ -441,8 +488,10 @@ void Load::on_answer(const Answer& answer) {
       on_renewed(index);
       break;
     case Kind::kAside:
-      measure(figures_.asked[static_cast<std::size_t>(worker.question)], answer);
-      work(index);
+      on_aside(answer);
+      break;
+    case Kind::kOperator:
+      on_told(answer);
       break;
     case Kind::kTargets:
       measure(figures_.targets, answer);
@@ -513,7 +562,7 @@ Figures Load::run() {
   while (left_ < workers_.size()) pump(Clock::time_point::max());
   if (barriers_) figures_.barrier = barriers_->spans();
   figures_.workers = workers_.size();
-  figures_.connections = drivers_.size();
+  figures_.connections = options_.connections;
   figures_.frames_in = after_.status.frames_in - before_.status.frames_in;
   figures_.frames_out = after_.status.frames_out - before_.status.frames_out;
   if (before_.cpu_ns >= 0 && after_.cpu_ns >= 0) {

@@ -31,42 +31,27 @@ bool is_local(const std::string& endpoint) {
 
 }  // namespace
 
-void fail_for(const ctl::DaemonLink& link) {
-  const bool refused = link.failure() == ctl::DaemonLink::Failure::kRefused;
-  throw LoadError(refused ? ctl::kExitRefused : ctl::kExitUnreachable, link.error());
+Server::Server(const ctl::Address& address, std::int64_t timeout_ms) {
+  if (!link_.open(address, timeout_ms)) fail();
 }
 
-Server::Server(const std::vector<client::Endpoint>& endpoints,
-               const ctl::DaemonLink::Credentials& credentials, std::int64_t timeout_ms) {
-  if (!link_.open(endpoints, credentials, timeout_ms)) fail_for(link_);
-}
-
-template <class Reply>
-void Server::ask(const wire::Body& request, Reply& reply) {
-  if (link_.call(request, reply)) return;
-  // A daemon closes what has been silent for long.
-  if (link_.failure() == ctl::DaemonLink::Failure::kUnreachable && link_.reopen() &&
-      link_.call(request, reply)) {
-    return;
-  }
-  fail_for(link_);
+void Server::fail() const {
+  const bool refused = link_.failure() == ctl::DaemonLink::Failure::kRefused;
+  throw LoadError(refused ? ctl::kExitRefused : ctl::kExitUnreachable, link_.error());
 }
 
 Server::Reading Server::read() {
   Reading reading;
-  ask(wire::StatusRequest{}, reading.status);
+  if (!link_.read(wire::StatusRequest{}, reading.status)) fail();
   if (is_local(link_.endpoint())) reading.cpu_ns = cpu_ns_of(reading.status.pid);
   return reading;
 }
 
 std::optional<wire::JobStatus> Server::job(const std::string& name) {
   wire::JobsReply reply;
-  ask(wire::JobsRequest{}, reply);
-  std::optional<wire::JobStatus> found;
-  for (const wire::JobStatus& job : reply.jobs) {
-    if (job.name == name && (!found || job.id > found->id)) found = job;
-  }
-  return found;
+  if (!link_.read(wire::JobsRequest{}, reply)) fail();
+  const wire::JobStatus* found = ctl::find_job(reply.jobs, name);
+  return found != nullptr ? std::optional(*found) : std::nullopt;
 }
 
 void Server::stop(const std::string& job) {

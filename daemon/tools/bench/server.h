@@ -13,8 +13,7 @@ namespace syncd::bench {
 class Server {
  public:
   // This and the next two throw LoadError if it does not answer, or refuses.
-  Server(const std::vector<client::Endpoint>& endpoints,
-         const ctl::DaemonLink::Credentials& credentials, std::int64_t timeout_ms);
+  Server(const ctl::Address& address, std::int64_t timeout_ms);
 
   struct Reading {
     wire::StatusReply status;
@@ -29,13 +28,9 @@ class Server {
   void stop(const std::string& job);
 
  private:
-  template <class Reply>
-  void ask(const wire::Body& request, Reply& reply);
+  [[noreturn]] void fail() const;
 
   ctl::DaemonLink link_;
 };
-
-// Throws what a tool says about a link that has failed.
-[[noreturn]] void fail_for(const ctl::DaemonLink& link);
 
 }  // namespace syncd::bench

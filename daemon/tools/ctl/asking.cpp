@@ -45,11 +45,10 @@ int failed(const DaemonLink& link) {
 }
 
 int open_link(DaemonLink& link, const Options& options) {
-  std::vector<client::Endpoint> endpoints;
-  DaemonLink::Credentials credentials;
+  Address address;
   std::string error;
-  if (!how_to_ask(options, endpoints, credentials, error)) return complain(kExitUsage, error);
-  return link.open(endpoints, std::move(credentials), options.timeout_ms) ? kExitOk : failed(link);
+  if (!how_to_ask(options, address, error)) return complain(kExitUsage, error);
+  return link.open(address, options.timeout_ms) ? kExitOk : failed(link);
 }
 
 int for_each_record(const Options& options, const std::function<void(const Record&)>& use) {
@@ -95,30 +94,6 @@ int for_each_record(const Options& options, const std::function<void(const Recor
     }
   }
   return kExitOk;
-}
-
-bool read_workers(DaemonLink& link, const std::string& job,
-                  std::vector<wire::WorkerStatus>& workers, std::int64_t& now_us, bool with_data) {
-  workers.clear();
-  for (std::int64_t next = 0; next >= 0;) {
-    wire::WorkersReply page;
-    const wire::WorkersRequest request{job, static_cast<std::uint32_t>(next), with_data};
-    if (!link.call(request, page)) return false;
-    now_us = page.now_us;
-    next = page.next_rank;
-    for (auto& worker : page.workers) workers.push_back(std::move(worker));
-  }
-  return true;
-}
-
-const wire::JobStatus* find_job(const std::vector<wire::JobStatus>& jobs,
-                                const std::string& wanted) {
-  const wire::JobStatus* found = nullptr;
-  for (const wire::JobStatus& job : jobs) {
-    if (job.name != wanted && "#" + std::to_string(job.id) != wanted) continue;
-    if (found == nullptr || job.id > found->id) found = &job;
-  }
-  return found;
 }
 
 }  // namespace syncd::ctl

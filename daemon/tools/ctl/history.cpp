@@ -41,12 +41,8 @@ class DaemonHistory final : public HistorySource {
 
  private:
   bool ask(const wire::HistoryRequest& request, wire::HistoryReply& reply, std::string& error) {
-    if (link_.call(request, reply)) return true;
     // The request says where it is, so that a broken connection loses nothing.
-    if (link_.failure() == DaemonLink::Failure::kUnreachable && link_.reopen() &&
-        link_.call(request, reply)) {
-      return true;
-    }
+    if (link_.read(request, reply)) return true;
     error = link_.error();
     return false;
   }

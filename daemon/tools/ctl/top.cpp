@@ -1,5 +1,6 @@
-// See top.h.
-#include "daemon/tools/ctl/top.h"
+// `syncctl top`: a table of a job, or of all jobs, that keeps itself fresh. A thread asks the
+// daemon, so that the keys work also while nobody answers.
+#include "daemon/tools/ctl/commands.h"
 
 #include <sys/eventfd.h>
 #include <unistd.h>
@@ -42,24 +43,16 @@ using Clock = std::chrono::steady_clock;
 bool take_sample(DaemonLink& link, const std::string& job, TopSample& sample) {
   wire::StatusReply status;
   wire::JobsReply jobs;
-  if (!link.call(wire::JobsRequest{}, jobs)) return false;
+  if (!link.read(wire::JobsRequest{}, jobs)) return false;
   sample.one_job = !job.empty();
   if (job.empty()) {
-    if (!link.call(wire::StatusRequest{}, status)) return false;
+    if (!link.read(wire::StatusRequest{}, status)) return false;
     sample.now_us = status.now_us;
     sample.jobs = std::move(jobs.jobs);
     return true;
   }
   if (const wire::JobStatus* found = find_job(jobs.jobs, job)) sample.jobs = {*found};
   return read_workers(link, job, sample.workers, sample.now_us);
-}
-
-// The same; a connection that broke is made again first, once.
-bool take_sample_again(DaemonLink& link, const std::string& job, TopSample& sample) {
-  if (take_sample(link, job, sample)) return true;
-  if (link.failure() != DaemonLink::Failure::kUnreachable || !link.reopen()) return false;
-  sample = {};
-  return take_sample(link, job, sample);
 }
 
 // The samples that are shown: the newest, and older ones for the rates.
@@ -113,7 +106,7 @@ class Sampler {
     Clock::time_point next = Clock::now();
     while (true) {
       TopSample sample;
-      const bool answered = take_sample_again(link_, job_, sample);
+      const bool answered = take_sample(link_, job_, sample);
       {
         const std::lock_guard lock(mutex_);
         if (answered) sample_ = std::move(sample);
@@ -147,7 +140,7 @@ int show_once(DaemonLink& link, const Options& options, Micros interval_us, TopS
   for (int i = 0; i < 2; ++i) {
     if (i > 0) std::this_thread::sleep_for(std::chrono::microseconds(interval_us));
     TopSample sample;
-    if (!take_sample_again(link, options.job, sample)) return failed(link);
+    if (!take_sample(link, options.job, sample)) return failed(link);
     samples.add(std::move(sample));
   }
   TopView view;
@@ -274,7 +267,7 @@ int run_top(const Options& options) {
   auto* link = new DaemonLink;
   if (const int code = open_link(*link, options); code != kExitOk) return code;
   TopSample first;
-  if (!take_sample_again(*link, options.job, first)) return failed(*link);
+  if (!take_sample(*link, options.job, first)) return failed(*link);
   if (options.once) return show_once(*link, options, interval_us, sort);
   const int number = show_live(*new Sampler(*link, options.job, interval_us), sort);
   // The thread may be anywhere, so nothing of the process is taken down in order.

@@ -232,7 +232,7 @@ int run_explain(const Options& options) {
   std::int64_t now_us = 0;
   if (!read_workers(link, options.job, workers, now_us)) return failed(link);
   wire::JobsReply jobs;
-  if (!link.call(wire::JobsRequest{}, jobs)) return failed(link);
+  if (!link.read(wire::JobsRequest{}, jobs)) return failed(link);
   const wire::WorkerStatus* worker = find_worker(workers, options.worker);
   if (worker == nullptr) {
     return complain(kExitRefused, "job '" + options.job + "' has no worker '" + options.worker +
