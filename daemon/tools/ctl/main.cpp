@@ -12,14 +12,13 @@
 #include "daemon/tools/ctl/connection.h"
 #include "daemon/tools/ctl/plan.h"
 #include "daemon/tools/ctl/simulate.h"
-#include "daemon/tools/ctl/store_commands.h"
 #include "daemon/tools/ctl/table.h"
 #include "daemon/tools/ctl/tls_init.h"
-#include "daemon/tools/ctl/top.h"
 #include "daemon/tools/ctl/topology.h"
-#include "daemon/tools/ctl/waits.h"
 
 namespace {
+
+using namespace syncd::ctl;
 
 constexpr const char* kFooter =
     "JOB is a job's name (of several by one name, the latest) or #ID.\n"
@@ -91,15 +90,46 @@ constexpr const char* kExplainHelp =
     "Examples: syncctl explain my-job 3\n"
     "          syncctl explain my-job trainer-a --json";
 
-std::string with_footer(const std::string& text) {
-  return text + "\n\n" + kFooter;
+// The tree of commands, and what the chosen one does.
+struct Commands {
+  // A command that runs `function`. Its text is followed by what holds for all of them.
+  CLI::App* add(CLI::App& parent, const char* name, const std::string& what,
+                const std::function<int()>& function, const std::string& text = {}) {
+    CLI::App* sub = parent.add_subcommand(name, what);
+    if (!text.empty()) sub->footer(text + "\n\n" + kFooter);
+    sub->callback([this, function] {
+      if (!run) run = function;  // the innermost command's callback comes first
+    });
+    return sub;
+  }
+  // The same of a function that takes options, which are read after this.
+  template <class Options>
+  CLI::App* add(CLI::App& parent, const char* name, const std::string& what,
+                int (*function)(const Options&), const Options& options,
+                const std::string& text = {}) {
+    return add(
+        parent, name, what, [function, &options] { return function(options); }, text);
+  }
+  // A command that only has others below it.
+  CLI::App& group(const char* name, const char* what) {
+    CLI::App* sub = app.add_subcommand(name, what);
+    sub->require_subcommand(1);
+    return *sub;
+  }
+
+  CLI::App& app;
+  std::function<int()> run;
+};
+
+void add_job(CLI::App* command, Options& options) {
+  command->add_option("JOB", options.job, "Job name or #ID")->required();
 }
 
 std::string record_help() {
   std::string text =
       "Columns of CSV and keys of JSON; what a kind of record does not have is empty "
       "or left out:\n";
-  for (const syncd::ctl::RecordColumn& column : syncd::ctl::record_columns()) {
+  for (const RecordColumn& column : record_columns()) {
     std::string line = "  " + std::string(column.name);
     line.resize(20, ' ');
     text += line + column.meaning + "\n";
@@ -107,23 +137,17 @@ std::string record_help() {
   return text;
 }
 
-// The commands that run a planner on what a file says; no daemon is asked. The chosen one is run at
-// once.
-void add_plan(CLI::App& app, syncd::ctl::PlanOptions& options, std::function<int()>& run_local) {
-  using namespace syncd::ctl;
-  CLI::App* plan = app.add_subcommand(
+// Run a planner on what a file says; no daemon is asked.
+void add_plan(Commands& commands, PlanOptions& options) {
+  CLI::App& plan = commands.group(
       "plan", "What the daemon's planners decide on given numbers (JSON in, JSON out; no daemon)");
-  plan->require_subcommand(1);
   const auto command = [&](const char* name, const char* what, const char* formats, PlanKind kind) {
-    CLI::App* sub = plan->add_subcommand(name, what);
+    const auto run = [&options, kind] {
+      return run_plan(kind, options, std::cin, std::cout, std::cerr);
+    };
+    CLI::App* sub = commands.add(plan, name, what, run, formats);
     sub->add_option("FILE,--input", options.input, "What to read; - is standard input")
         ->capture_default_str();
-    sub->footer(with_footer(formats));
-    sub->callback([&options, &run_local, kind] {
-      run_local = [&options, kind] {
-        return run_plan(kind, options, std::cin, std::cout, std::cerr);
-      };
-    });
     return sub;
   };
   CLI::App* zipline = command("zipline", "When to synchronize, and after how many iterations each",
@@ -145,105 +169,83 @@ void add_plan(CLI::App& app, syncd::ctl::PlanOptions& options, std::function<int
           PlanKind::kDssp);
 }
 
-// The commands that make certificates. The chosen one is run at once.
-void add_tls(CLI::App& app, syncd::ctl::TlsOptions& options, std::function<int()>& run_local) {
-  using namespace syncd::ctl;
-  CLI::App* tls = app.add_subcommand("tls", "Make certificates for a set-up of one's own");
-  tls->require_subcommand(1);
+// Make certificates.
+void add_tls(Commands& commands, TlsOptions& options) {
+  CLI::App& tls = commands.group("tls", "Make certificates for a set-up of one's own");
   const auto command = [&](const char* name, const char* what,
-                           int (*function)(const TlsOptions&, std::ostream&, std::ostream&)) {
-    CLI::App* sub = tls->add_subcommand(name, what);
+                           int (*function)(const TlsOptions&, std::ostream&, std::ostream&),
+                           const char* text) {
+    const auto run = [&options, function] { return function(options, std::cout, std::cerr); };
+    CLI::App* sub = commands.add(tls, name, what, run, text);
     sub->add_option("DIR", options.directory, "Where the files are")->required();
     sub->add_option("--days", options.days, "How long certificates are valid")
         ->check(CLI::Range(1, 3650))
         ->capture_default_str();
-    sub->callback([&options, &run_local, function] {
-      run_local = [&options, function] { return function(options, std::cout, std::cerr); };
-    });
     return sub;
   };
   CLI::App* init = command(
       "init", "Make an authority, the daemon's and a first client's certificate, and syncd.toml",
-      run_tls_init);
+      run_tls_init,
+      "A first secure set-up is three commands: this one, `syncd --config DIR/syncd.toml`, and on "
+      "a\n"
+      "worker's machine the export line that this one prints. Existing files are left alone.");
   init->add_option("--host", options.hosts,
                    "A name or address by which workers reach the daemon; may be repeated (default: "
                    "this machine's name; localhost always works)")
       ->allow_extra_args(false);
   init->add_option("--client", options.name, "Name of the client: its identity is cert:NAME")
       ->capture_default_str();
-  init->footer(with_footer(
-      "A first secure set-up is three commands: this one, `syncd --config DIR/syncd.toml`, and on "
-      "a\n"
-      "worker's machine the export line that this one prints. Existing files are left alone."));
-  CLI::App* issue =
-      command("issue", "Make one more client's certificate from DIR/ca.key", run_tls_issue);
-  issue->add_option("NAME", options.name, "Name of the client: its identity is cert:NAME")
+  command("issue", "Make one more client's certificate from DIR/ca.key", run_tls_issue, "")
+      ->add_option("NAME", options.name, "Name of the client: its identity is cert:NAME")
       ->required();
 }
 
-// The commands about a store whose daemon is down. The chosen one is run at once.
-void add_store(CLI::App& app, syncd::ctl::StoreOptions& options, const syncd::ctl::Options& daemon,
-               std::function<int()>& run_local) {
-  using namespace syncd::ctl;
-  CLI::App* store = app.add_subcommand("store", "Check, copy, restore or compact a store");
-  store->require_subcommand(1);
-  const auto command = [&](const char* name, const char* what,
-                           int (*function)(const StoreOptions&)) {
-    CLI::App* sub = store->add_subcommand(name, what);
-    sub->callback([&options, &daemon, &run_local, function] {
-      run_local = [&options, &daemon, function] {
-        options.json = daemon.json;
-        return function(options);
-      };
-    });
-    return sub;
+// About a store whose daemon is down.
+void add_store(Commands& commands, Options& options) {
+  CLI::App& store = commands.group("store", "Check, copy, restore or compact a store");
+  const auto add_dir = [&](CLI::App* command, const char* what) {
+    command->add_option("DIR", options.store, what)->required();
   };
-  CLI::App* check = command(
-      "check", "Read every record and snapshot; says what is damaged or missing", run_store_check);
-  check->add_option("DIR", options.path, "The store")->required();
-  check->footer(with_footer(
-      "A store that a daemon has open can be checked too, without its latest commits.\n"
-      "Exit status 4 if anything is wrong. JSON: sound, recovery (why a daemon would not start\n"
-      "with it), and per job id, name, records, last_sequence, snapshot_sequence, bytes, "
-      "problems."));
-  CLI::App* backup =
-      store->add_subcommand("backup", "Copy the store of a running daemon to a new directory");
-  backup->add_option("TO", options.other, "The copy, a directory that is not there yet")
-      ->required();
-  backup->add_option("--store", options.path,
-                     "Copy this store, whose daemon is down, instead of asking one");
-  backup->footer(with_footer(
+  add_dir(commands.add(
+              store, "check", "Read every record and snapshot; says what is damaged or missing",
+              run_store_check, options,
+              "A store that a daemon has open can be checked too, without its latest commits.\n"
+              "Exit status 4 if anything is wrong. JSON: sound, recovery (why a daemon would not "
+              "start\n"
+              "with it), and per job id, name, records, last_sequence, snapshot_sequence, bytes, "
+              "problems."),
+          "The store");
+  const auto back_up = [&options] {
+    return options.store.empty() ? run_checkpoint(options) : run_store_backup(options);
+  };
+  CLI::App* backup = commands.add(
+      store, "backup", "Copy the store of a running daemon to a new directory", back_up,
       "The daemon makes the copy, on its own machine: TO must be absolute then, and its user must "
       "be able\nto write there. Everything that was acknowledged before is in it. Workers go on "
       "meanwhile. Needs the\nrights of auth.admin. Files that do not change any more are linked, "
       "not copied, where both are on\none file system. With --store nothing but this machine's "
-      "disk is used."));
-  backup->callback([&options, &daemon, &run_local] {
-    run_local = [&options, &daemon] {
-      options.json = daemon.json;
-      return options.path.empty() ? run_checkpoint(daemon, options.other)
-                                  : run_store_backup(options);
-    };
-  });
+      "disk is used.");
+  backup->add_option("TO", options.other, "The copy, a directory that is not there yet")
+      ->required();
+  backup->add_option("--store", options.store,
+                     "Copy this store, whose daemon is down, instead of asking one");
   CLI::App* restore =
-      command("restore", "Make a store of a backup, which stays as it is", run_store_restore);
+      commands.add(store, "restore", "Make a store of a backup, which stays as it is",
+                   run_store_restore, options);
   restore->add_option("BACKUP", options.other, "What `store backup` made")->required();
-  restore->add_option("DIR", options.path, "The store, where nothing may be yet")->required();
-  CLI::App* compact =
-      command("compact", "Give back the space that a store does not need", run_store_compact);
-  compact->add_option("DIR", options.path, "The store")->required();
+  add_dir(restore, "The store, where nothing may be yet");
+  add_dir(commands.add(store, "compact", "Give back the space that a store does not need",
+                       run_store_compact, options),
+          "The store");
 }
 
-// The commands that ask a graph rather than a daemon. The chosen one is run at once.
-void add_topology(CLI::App& app, syncd::ctl::TopologyQuery& query,
-                  std::function<int()>& run_local) {
-  using namespace syncd::ctl;
-  CLI::App* topology =
-      app.add_subcommand("topology", "Examine a communication graph (needs no daemon)");
-  topology->require_subcommand(1);
+// Ask a graph rather than a daemon.
+void add_topology(Commands& commands, TopologyQuery& query) {
+  CLI::App& topology =
+      commands.group("topology", "Examine a communication graph (needs no daemon)");
   const auto command = [&](const char* name, const char* what, const char* keys,
                            int (*function)(const TopologyQuery&)) {
-    CLI::App* sub = topology->add_subcommand(name, what);
+    CLI::App* sub = commands.add(topology, name, what, function, query, keys);
     sub->add_option("--graph", query.graph, "One of " + syncd::topology::known_graphs());
     sub->add_option("--workers", query.workers, "How many workers (a file says it itself)")
         ->check(CLI::Range(1U, kAnalyzeWorkersMax));
@@ -252,10 +254,6 @@ void add_topology(CLI::App& app, syncd::ctl::TopologyQuery& query,
                     "and 1 with commas");
     sub->add_option("--hosts", query.hosts, "Host of each worker, comma-separated, for clustered")
         ->delimiter(',');
-    sub->footer(with_footer(keys));
-    sub->callback([&query, &run_local, function] {
-      run_local = [&query, function] { return function(query); };
-    });
     return sub;
   };
   command("analyze", "Degrees, diameter, spectral gaps, and whether a job may run on it",
@@ -269,29 +267,30 @@ void add_topology(CLI::App& app, syncd::ctl::TopologyQuery& query,
   bounds->add_option("--max-ig", query.max_ig, "With token queues that start with so many tokens");
 }
 
-// The command that tries policies in virtual time; no daemon is asked. It is run at once.
-void add_simulate(CLI::App& app, syncd::ctl::SimulateQuery& query,
-                  std::function<int()>& run_local) {
-  using namespace syncd::ctl;
-  CLI::App* sub = app.add_subcommand(
-      "simulate", "What policies would do to a job, in virtual time (no daemon)");
-  sub->add_option("--workers", query.workers, "How many workers")->capture_default_str();
+// Tries policies in virtual time; no daemon is asked.
+void add_simulate(Commands& commands, SimulateQuery& query) {
+  const auto run = [&query] {
+    query.columns = output_columns();
+    return run_simulate(query, std::cout, std::cerr);
+  };
+  CLI::App* sub = commands.add(commands.app, "simulate",
+                               "What policies would do to a job, in virtual time (no daemon)", run,
+                               simulate_help());
+  const auto with_default = [&](const char* name, auto& value, const char* help) {
+    sub->add_option(name, value, help)->capture_default_str();
+  };
+  with_default("--workers", query.workers, "How many workers");
   sub->add_option(
       "--hosts", query.hosts,
       "Spread them over H hosts, for the graph clustered: worker r of n is on host r*H/n "
       "(rounded down), and one that joins later on host r mod H; without it each has a "
       "host of its own");
-  sub->add_option("--iteration-time", query.iteration_time, "How long workers compute: see below")
-      ->capture_default_str();
-  sub->add_option("--slowdown", query.slowdown, "What slows some of them: see below")
-      ->capture_default_str();
-  sub->add_option("--delay-ms", query.delay_ms, "How long every message takes, one way")
-      ->capture_default_str();
-  sub->add_option("--plan-delay-ms", query.plan_delay_ms, "How long the daemon works on a plan")
-      ->capture_default_str();
-  sub->add_option("--duration-s", query.duration_s, "Virtual seconds to run")
-      ->capture_default_str();
-  sub->add_option("--seed", query.seed, "Another seed, other draws")->capture_default_str();
+  with_default("--iteration-time", query.iteration_time, "How long workers compute: see below");
+  with_default("--slowdown", query.slowdown, "What slows some of them: see below");
+  with_default("--delay-ms", query.delay_ms, "How long every message takes, one way");
+  with_default("--plan-delay-ms", query.plan_delay_ms, "How long the daemon works on a plan");
+  with_default("--duration-s", query.duration_s, "Virtual seconds to run");
+  with_default("--seed", query.seed, "Another seed, other draws");
   sub->add_option("--policy", query.policy, "The policy to try");
   sub->add_option("--compare", query.compare, "Several policies P1,P2,... under the same draws");
   sub->add_option("--sweep", query.sweep,
@@ -305,58 +304,16 @@ void add_simulate(CLI::App& app, syncd::ctl::SimulateQuery& query,
                   "Worker RANK@SECONDS starts, anew or after it failed or left; may be repeated");
   sub->add_option("--switch", query.changes,
                   "The job goes over to POLICY@SECONDS; may be repeated");
-  sub->add_option("--worker-grace-s", query.worker_grace_s,
-                  "How long the place of one that died is kept")
-      ->capture_default_str();
+  with_default("--worker-grace-s", query.worker_grace_s,
+               "How long the place of one that died is kept");
   sub->add_flag("--json", query.json, "JSON instead of a table");
-  sub->footer(with_footer(simulate_help()));
-  sub->callback([&query, &run_local] {
-    run_local = [&query] {
-      query.columns = output_columns();
-      return run_simulate(query, std::cout, std::cerr);
-    };
-  });
 }
 
-// The first word of the command line if it should be a command and is none; else empty.
-std::string unknown_command(const CLI::App& app, int argc, char** argv) {
-  if (argc < 2 || argv[1][0] == '-') return {};
-  for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; })) {
-    if (command->check_name(argv[1])) return {};
-  }
-  return argv[1];
-}
-
-// What a full disk or a closed pipe did not take must not look like success.
-int after_output(int code) {
-  std::cout.flush();
-  const bool written = std::fflush(stdout) == 0 && std::cout;
-  if (written || code != syncd::ctl::kExitOk) return code;
-  std::cerr << "syncctl: standard output took no more: what it has is not all\n";
-  return syncd::ctl::kExitStore;
-}
-
-}  // namespace
-
-int main(int argc, char** argv) try {
-  using namespace syncd::ctl;
-  Options options;
-  int (*run)(const Options&) = nullptr;
-
-  CLI::App app{"syncctl: ask a running syncd who is training, who is slow, and what happened"};
-  app.footer(kFooter);
-  app.require_subcommand(1);
-  app.set_version_flag("--version", "syncctl " SYNCD_VERSION);
-  add_connection_options(app, options);
-  app.fallthrough();
-
-  const auto command = [&](CLI::App& parent, const char* name, const char* what,
-                           int (*function)(const Options&)) {
-    CLI::App* sub = parent.add_subcommand(name, what);
-    sub->callback([&run, function] {
-      if (run == nullptr) run = function;  // the innermost command's callback comes first
-    });
-    return sub;
+// What a daemon's history, or that of a store, is asked.
+void add_history(Commands& commands, Options& options) {
+  const auto add_store_option = [&](CLI::App* sub) {
+    sub->add_option("--store", options.store,
+                    "Read this store directory while its daemon is down, instead of asking one");
   };
   const auto filters = [&](CLI::App* sub) {
     constexpr std::uint64_t kMost = INT64_MAX;
@@ -369,44 +326,26 @@ int main(int argc, char** argv) try {
     sub->add_option("--kind", options.kinds,
                     "Only records of these kinds, such as push,worker_lost")
         ->delimiter(',');
-    sub->add_option("--store", options.store,
-                    "Read this store directory while its daemon is down, instead of asking one");
+    add_store_option(sub);
   };
-
-  command(app, "status", "The daemon itself: version, store, sessions, totals", run_status)
-      ->footer(with_footer(kStatusKeys));
-  command(app, "jobs", "All jobs: policy, state, workers, clocks", run_jobs)
-      ->footer(with_footer(kJobsKeys));
-  CLI::App* workers = command(
-      app, "workers", "A job's workers: clock, last push, whom each one waits for", run_workers);
-  workers->footer(with_footer(kWorkersKeys));
-  workers->add_option("JOB", options.job, "Job name or #ID")->required();
-
-  CLI::App* members =
-      command(app, "members", "Who a job's workers are: host, state, life, when last heard, data",
-              run_members);
-  members->footer(with_footer(kMembersHelp));
-  members->add_option("JOB", options.job, "Job name or #ID")->required();
-
-  CLI::App* top = command(
-      app, "top", "A job's workers, or all jobs, in a table that keeps itself fresh", run_top);
-  top->add_option("JOB", options.job, "Job name or #ID (default: all jobs)");
-  top->add_option("--interval", options.interval, "How often to ask: 500ms, 2s")
-      ->capture_default_str();
-  top->add_option("--sort", options.sort, "By rank, clock, waiting, rate or host")
-      ->capture_default_str();
-  top->add_flag("--once", options.once,
-                "Print one frame, after one interval, and end: for files and pipes");
-  top->footer(with_footer(kTopHelp));
-
-  CLI::App* history = command(app, "history", "A job's recorded facts, oldest first", run_history);
+  const auto print_history = [&options] {
+    if (!options.job.empty()) return run_history(options);
+    std::cerr << "syncctl: history needs a job: syncctl history JOB\n";
+    return kExitUsage;
+  };
+  CLI::App* history = commands.add(commands.app, "history", "A job's recorded facts, oldest first",
+                                   print_history, record_help());
   history->add_option("JOB", options.job, "Job name or #ID");
   filters(history);
-  CLI::App* exported = command(*history, "export",
-                               "The same for programs, as CSV (RFC 4180) or JSON "
-                               "lines; columns and keys are the same",
-                               run_export);
-  exported->add_option("JOB", options.job, "Job name or #ID")->required();
+  CLI::App* exported = commands.add(
+      *history, "export",
+      "The same for programs, as CSV (RFC 4180) or JSON lines; columns and keys are the same",
+      run_export, options,
+      record_help() +
+          "chrome: a job is a process, a worker a track, an iteration a slice from its grant to "
+          "the arrival of its\npush, with the wait before it and, under hop and notify_ack, what "
+          "the worker did after it; everything\nelse is an instant on the job's own track.");
+  add_job(exported, options);
   exported
       ->add_option("--format", options.format,
                    "csv, jsonl, or chrome: a trace for https://ui.perfetto.dev and "
@@ -415,56 +354,50 @@ int main(int argc, char** argv) try {
       ->check(CLI::IsMember({"csv", "jsonl", "chrome"}));
   exported->add_option("--output", options.output, "File to write (default: standard output)");
   filters(exported);
-  history->footer(with_footer(record_help()));
-  exported->footer(with_footer(
-      record_help() +
-      "chrome: a job is a process, a worker a track, an iteration a slice from its grant to the "
-      "arrival of its\npush, with the wait before it and, under hop and notify_ack, what the "
-      "worker did after it; everything\nelse is an instant on the job's own track."));
 
-  CLI::App* stragglers = command(app, "stragglers",
-                                 "Who made the others wait: time lost per worker and per host, out "
-                                 "of the history",
-                                 run_stragglers);
-  stragglers->add_option("JOB", options.job, "Job name or #ID")->required();
+  CLI::App* stragglers = commands.add(
+      commands.app, "stragglers",
+      "Who made the others wait: time lost per worker and per host, out of the history",
+      run_stragglers, options, kStragglersHelp);
+  add_job(stragglers, options);
   stragglers->add_option("--since", options.since,
                          "Only waits that ended so long ago at most, by this machine's clock: 90s, "
                          "10m, 2h");
   stragglers->add_option("--top", options.top, "Only the N worst workers and hosts (0: all)");
-  stragglers->add_option("--store", options.store,
-                         "Read this store directory while its daemon is down, instead of asking "
-                         "one");
-  stragglers->footer(with_footer(kStragglersHelp));
+  add_store_option(stragglers);
+}
 
-  CLI::App* job = app.add_subcommand("job", "Create or stop a job");
-  job->require_subcommand(1);
-  CLI::App* create = command(*job, "create", "Declare a job before its workers join", run_create);
+// What a running daemon is asked, or told to do, about its jobs.
+void add_jobs(Commands& commands, Options& options) {
+  CLI::App& job = commands.group("job", "Create or stop a job");
+  CLI::App* create =
+      commands.add(job, "create", "Declare a job before its workers join", run_create, options);
   create->add_option("NAME", options.job, "1-64 of A-Z a-z 0-9 . _ -")->required();
   create->add_option("--policy", options.policy, "One of " + syncd::known_policies());
   create->add_option("--workers", options.workers, "Workers expected before it starts");
   create->add_option("--min-workers", options.min_workers,
                      "So many are enough after the start timeout (0: never with fewer)");
-  CLI::App* stop = command(*job, "stop", "Answer every begin of the job with STOP", run_stop);
-  stop->add_option("JOB", options.job, "Job name or #ID")->required();
+  CLI::App* stop =
+      commands.add(job, "stop", "Answer every begin of the job with STOP", run_stop, options);
+  add_job(stop, options);
   stop->add_option("--reason", options.reason, "Shown to the workers and kept in the history");
 
-  CLI::App* set_policy =
-      command(app, "set-policy", "Change the policy of a job while it runs", run_set_policy);
-  set_policy->add_option("JOB", options.job, "Job name or #ID")->required();
-  set_policy->add_option("POLICY", options.policy, "One of " + syncd::known_policies())->required();
-  set_policy->footer(with_footer(
+  CLI::App* set_policy = commands.add(
+      commands.app, "set-policy", "Change the policy of a job while it runs", run_set_policy,
+      options,
       "Grants that were given stand, and every later begin is decided by the new policy; no "
       "worker\n"
       "needs to do anything. One that joins anew and names another policy in its call is refused,\n"
       "though. The history records it as policy_switched. A job keeps to\n"
-      "parameter-server policies; one under hop or notify_ack keeps the policy that it has."));
+      "parameter-server policies; one under hop or notify_ack keeps the policy that it has.");
+  add_job(set_policy, options);
+  set_policy->add_option("POLICY", options.policy, "One of " + syncd::known_policies())->required();
 
   const auto about_worker = [&](const char* name, const char* what, int (*function)(const Options&),
                                 const char* footer) {
-    CLI::App* sub = command(app, name, what, function);
-    sub->add_option("JOB", options.job, "Job name or #ID")->required();
+    CLI::App* sub = commands.add(commands.app, name, what, function, options, footer);
+    add_job(sub, options);
     sub->add_option("WORKER", options.worker, "The worker's rank, or its name")->required();
-    sub->footer(with_footer(footer));
     return sub;
   };
   about_worker("explain", "Why a worker waits: the rule, its numbers, for whom", run_explain,
@@ -485,18 +418,75 @@ int main(int argc, char** argv) try {
   phase->add_option("NAME", options.phase, "What it does meanwhile, such as evaluation")
       ->required();
   phase->add_option("--lease", options.lease, "For how long at most: 90s, 10m, 2h")->required();
+}
 
+// What a running daemon shows.
+void add_views(Commands& commands, Options& options) {
+  CLI::App& app = commands.app;
+  commands.add(app, "status", "The daemon itself: version, store, sessions, totals", run_status,
+               options, kStatusKeys);
+  commands.add(app, "jobs", "All jobs: policy, state, workers, clocks", run_jobs, options,
+               kJobsKeys);
+  add_job(commands.add(app, "workers", "A job's workers: clock, last push, whom each one waits for",
+                       run_workers, options, kWorkersKeys),
+          options);
+  add_job(commands.add(app, "members",
+                       "Who a job's workers are: host, state, life, when last heard, data",
+                       run_members, options, kMembersHelp),
+          options);
+  CLI::App* top =
+      commands.add(app, "top", "A job's workers, or all jobs, in a table that keeps itself fresh",
+                   run_top, options, kTopHelp);
+  top->add_option("JOB", options.job, "Job name or #ID (default: all jobs)");
+  top->add_option("--interval", options.interval, "How often to ask: 500ms, 2s")
+      ->capture_default_str();
+  top->add_option("--sort", options.sort, "By rank, clock, waiting, rate or host")
+      ->capture_default_str();
+  top->add_flag("--once", options.once,
+                "Print one frame, after one interval, and end: for files and pipes");
+}
+
+// The first word of the command line if it should be a command and is none; else empty.
+std::string unknown_command(const CLI::App& app, int argc, char** argv) {
+  if (argc < 2 || argv[1][0] == '-') return {};
+  for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; })) {
+    if (command->check_name(argv[1])) return {};
+  }
+  return argv[1];
+}
+
+// What a full disk or a closed pipe did not take must not look like success.
+int after_output(int code) {
+  std::cout.flush();
+  const bool written = std::fflush(stdout) == 0 && std::cout;
+  if (written || code != kExitOk) return code;
+  std::cerr << "syncctl: standard output took no more: what it has is not all\n";
+  return kExitStore;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) try {
+  CLI::App app{"syncctl: ask a running syncd who is training, who is slow, and what happened"};
+  app.footer(kFooter);
+  app.require_subcommand(1);
+  app.set_version_flag("--version", "syncctl " SYNCD_VERSION);
+  Options options;
+  add_connection_options(app, options);
+  app.fallthrough();
+  Commands commands{app, {}};
+  add_views(commands, options);
+  add_history(commands, options);
+  add_jobs(commands, options);
   TopologyQuery topology;
-  std::function<int()> run_local;
-  add_topology(app, topology, run_local);
-  StoreOptions store;
-  add_store(app, store, options, run_local);
+  add_topology(commands, topology);
+  add_store(commands, options);
   PlanOptions plan;
-  add_plan(app, plan, run_local);
+  add_plan(commands, plan);
   TlsOptions tls;
-  add_tls(app, tls, run_local);
+  add_tls(commands, tls);
   SimulateQuery simulation;
-  add_simulate(app, simulation, run_local);
+  add_simulate(commands, simulation);
 
   try {
     app.parse(argc, argv);
@@ -507,13 +497,8 @@ int main(int argc, char** argv) try {
     }
     return app.exit(error) == 0 ? kExitOk : kExitUsage;
   }
-  if (run_local) return after_output(run_local());
-  if (run == run_history && options.job.empty()) {
-    std::cerr << "syncctl: history needs a job: syncctl history JOB\n";
-    return kExitUsage;
-  }
-  return after_output(run(options));
+  return after_output(commands.run());
 } catch (const std::exception& error) {
   std::cerr << "syncctl: " << error.what() << "\n";
-  return syncd::ctl::kExitRefused;
+  return kExitRefused;
 }

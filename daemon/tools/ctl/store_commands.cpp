@@ -1,5 +1,5 @@
-// See store_commands.h.
-#include "daemon/tools/ctl/store_commands.h"
+// `syncctl store`: what operators do to a store while its daemon is down.
+#include "daemon/tools/ctl/commands.h"
 
 #include <filesystem>
 #include <iostream>
@@ -12,7 +12,6 @@
 #include "daemon/edge/store/maintenance.h"
 #include "daemon/edge/store/store.h"
 #include "daemon/tools/ctl/asking.h"
-#include "daemon/tools/ctl/commands.h"
 #include "daemon/tools/ctl/table.h"
 #include "proto/base/plain_text.h"
 
@@ -80,17 +79,17 @@ void print(const store::StoreCheck& check, const std::string& recovery) {
 
 }  // namespace
 
-int run_store_check(const StoreOptions& options) {
+int run_store_check(const Options& options) {
   store::StoreCheck check;
   std::string recovery;
   // A daemon that has the store open replaces files, also those that are being read here.
   for (int attempt = 1;; ++attempt) {
     std::string error;
-    const std::set<std::string> before = names_in(options.path);
-    const bool done = store::check_store(options.path, check, error);
-    recovery = done ? why_not_recovered(options.path) : std::string();
+    const std::set<std::string> before = names_in(options.store);
+    const bool done = store::check_store(options.store, check, error);
+    recovery = done ? why_not_recovered(options.store) : std::string();
     if (done && check.sound() && recovery.empty()) break;
-    if (attempt < kCheckAttempts && names_in(options.path) != before) continue;
+    if (attempt < kCheckAttempts && names_in(options.store) != before) continue;
     if (!done) return fail(error);
     break;
   }
@@ -102,44 +101,44 @@ int run_store_check(const StoreOptions& options) {
   return check.sound() && recovery.empty() ? kExitOk : kExitStore;
 }
 
-int run_store_backup(const StoreOptions& options) {
+int run_store_backup(const Options& options) {
   std::string error;
-  if (!store::backup_store(options.path, options.other, error)) return fail(error);
+  if (!store::backup_store(options.store, options.other, error)) return fail(error);
   store::StoreCheck check;
   const bool read = store::check_store(options.other, check, error);
   if (!read || !check.sound() || !why_not_recovered(options.other).empty()) {
-    return fail("the copy " + options.other + " is damaged, as " + options.path +
+    return fail("the copy " + options.other + " is damaged, as " + options.store +
                 " may be: syncctl store check says where; keep the backups that you have");
   }
   if (options.json) {
     std::cout << nlohmann::json{{"backup", options.other}}.dump() << '\n';
   } else {
-    std::cout << "copied " << options.path << " to " << options.other
+    std::cout << "copied " << options.store << " to " << options.other
               << ", and read all of the copy\n";
   }
   return kExitOk;
 }
 
-int run_store_restore(const StoreOptions& options) {
+int run_store_restore(const Options& options) {
   std::string error;
-  if (!store::restore_store(options.other, options.path, error)) return fail(error);
+  if (!store::restore_store(options.other, options.store, error)) return fail(error);
   if (options.json) {
-    std::cout << nlohmann::json{{"store", options.path}}.dump() << '\n';
+    std::cout << nlohmann::json{{"store", options.store}}.dump() << '\n';
   } else {
-    std::cout << "made " << options.path << " of " << options.other << '\n';
+    std::cout << "made " << options.store << " of " << options.other << '\n';
   }
   return kExitOk;
 }
 
-int run_store_compact(const StoreOptions& options) {
+int run_store_compact(const Options& options) {
   std::uint64_t before = 0;
   std::uint64_t after = 0;
   std::string error;
-  if (!store::compact_store(options.path, before, after, error)) return fail(error);
+  if (!store::compact_store(options.store, before, after, error)) return fail(error);
   if (options.json) {
     std::cout << nlohmann::json{{"bytes_before", before}, {"bytes_after", after}}.dump() << '\n';
   } else {
-    std::cout << options.path << ": " << before << " bytes before, " << after << " now\n";
+    std::cout << options.store << ": " << before << " bytes before, " << after << " now\n";
   }
   return kExitOk;
 }
