@@ -1,13 +1,14 @@
 // What the two sides of a simulation share, the daemon's and the workers': the clock, the network
-// between them, and the counts. One thread at a time.
+// between them, and the counts. Of equal times what was planned first comes first. One thread at a
+// time.
 #pragma once
 
 #include <algorithm>
 #include <cstdint>
+#include <queue>
 #include <utility>
 #include <vector>
 
-#include "daemon/tools/sim/agenda.h"
 #include "daemon/tools/sim/model.h"
 #include "daemon/tools/sim/sim_worker.h"
 #include "daemon/tools/sim/simulation.h"
@@ -75,9 +76,9 @@ struct World {
   Simulation& outer;  // for the observer
   Options options;    // events in order of time
   Micros now = 0;
-  Micros progress_at = 0;   // when a worker was last answered
-  std::uint64_t order = 0;  // of what was planned last
-  Ring<Message> messages;
+  Micros progress_at = 0;        // when a worker was last answered
+  std::uint64_t order = 0;       // of what was planned last
+  std::queue<Message> messages;  // all take equally long
   std::vector<SimWorker> workers;
   Tally tally;
 };
