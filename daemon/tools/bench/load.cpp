@@ -2,9 +2,11 @@
 // do.
 #include "daemon/tools/bench/load.h"
 
+#include <fmt/format.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <condition_variable>
 #include <memory>
@@ -48,29 +50,9 @@ enum class Kind : std::uint8_t {
   kLeave
 };
 
-const char* to_string(Kind kind) {
-  switch (kind) {
-    case Kind::kJoin:
-      return "join";
-    case Kind::kBegin:
-      return "begin";
-    case Kind::kRenew:
-    case Kind::kCollect:
-      return "collect";
-    case Kind::kAside:
-    case Kind::kOperator:
-      return "a request aside";
-    case Kind::kTargets:
-      return "targets";
-    case Kind::kPush:
-      return "push";
-    case Kind::kConsumed:
-      return "consumed";
-    case Kind::kLeave:
-      return "leave";
-  }
-  return "?";
-}
+constexpr std::array kKindNames = {
+    "join",    "begin", "collect", "a request aside", "a request aside",
+    "targets", "push",  "collect", "consumed",        "leave"};
 
 // What the drivers' threads have to say.
 struct Answer {
@@ -221,11 +203,11 @@ Load::Load(const ctl::Options& connection, const LoadOptions& options)
   server_.emplace(address, timeout_ms_);
   figures_.job = options.job;
   if (figures_.job.empty()) {
-    figures_.job =
-        "syncbench-" + std::to_string(getpid()) + "-" + std::to_string(now_ns() / 1'000'000);
+    figures_.job = fmt::format("syncbench-{}-{}", getpid(), now_ns() / 1'000'000);
   } else if (server_->job(figures_.job)) {
-    throw LoadError(ctl::kExitUsage, "--job " + figures_.job +
-                                         ": there is such a job; syncbench needs one of its own");
+    throw LoadError(
+        ctl::kExitUsage,
+        fmt::format("--job {}: there is such a job; syncbench needs one of its own", figures_.job));
   }
   workers_.resize(options.workers);
   open_drivers(address);
@@ -241,7 +223,7 @@ void Load::open_drivers(const ctl::Address& address) {
     auto driver = ctl::make_driver(address, session);
     std::string error;
     if (!driver->start(error)) {
-      throw LoadError(ctl::kExitUnreachable, "connection " + std::to_string(i) + ": " + error);
+      throw LoadError(ctl::kExitUnreachable, fmt::format("connection {}: {}", i, error));
     }
     drivers_.emplace_back(driver.release());
   }
@@ -263,12 +245,12 @@ void Load::submit(std::size_t worker, Kind kind, client::Command command) {
 void Load::fail(const Answer& answer) const {
   const Worker& worker = workers_[answer.worker];
   const Status status = answer.completion.status;
-  std::string what = std::string(to_string(answer.kind)) + " of worker " +
-                     std::to_string(answer.kind == Kind::kJoin ? answer.worker : worker.rank);
   const bool gone = status == Status::kUnreachable || status == Status::kTimeout;
-  if (gone) what = "the daemon went away: " + what;
   throw LoadError(gone ? ctl::kExitUnreachable : ctl::kExitRefused,
-                  what + ": " + answer.completion.message);
+                  fmt::format("{}{} of worker {}: {}", gone ? "the daemon went away: " : "",
+                              kKindNames[static_cast<std::size_t>(answer.kind)],
+                              answer.kind == Kind::kJoin ? answer.worker : worker.rank,
+                              answer.completion.message));
 }
 
 void Load::join_all() {
@@ -277,7 +259,7 @@ void Load::join_all() {
     client::JoinRequest join;
     join.job = figures_.job;
     join.policy = options_.policy;
-    join.name = "bench-" + std::to_string(i);
+    join.name = fmt::format("bench-{}", i);
     join.host = "syncbench";
     join.rank = static_cast<std::int32_t>(i);
     join.world_size = static_cast<std::uint32_t>(workers_.size());

@@ -1,6 +1,8 @@
 // See questions.h.
 #include "daemon/tools/bench/questions.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 namespace syncd::bench {
@@ -12,8 +14,7 @@ bool parse_questions(std::string_view text, std::vector<Question>& questions, st
     const std::string_view word = text.substr(at, comma - at);
     const auto* found = std::find(kQuestionNames.begin(), kQuestionNames.end(), word);
     if (found == kQuestionNames.end()) {
-      error = "'" + std::string(word) + "' is no question; allowed:";
-      for (const char* name : kQuestionNames) error += std::string(" ") + name;
+      error = fmt::format("'{}' is no question; allowed: {}", word, fmt::join(kQuestionNames, " "));
       return false;
     }
     questions.push_back(static_cast<Question>(found - kQuestionNames.begin()));

@@ -1,6 +1,7 @@
 // See server.h.
 #include "daemon/tools/bench/server.h"
 
+#include <fmt/format.h>
 #include <time.h>
 
 #include <fstream>
@@ -11,7 +12,7 @@ namespace syncd::bench {
 namespace {
 
 std::int64_t cpu_ns_of(std::uint32_t pid) {
-  std::ifstream in("/proc/" + std::to_string(pid) + "/comm");
+  std::ifstream in(fmt::format("/proc/{}/comm", pid));
   std::string name;
   std::getline(in, name);
   clockid_t clock{};

@@ -1,6 +1,8 @@
 // See asking.h.
 #include "daemon/tools/ctl/asking.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <iostream>
 #include <memory>
@@ -20,11 +22,12 @@ bool kinds_of(const std::vector<std::string>& names, std::set<RecordKind>& kinds
   for (const std::string& name : names) {
     const RecordKind kind = record_kind(name);
     if (kind == RecordKind::kNone) {
-      std::string allowed;
+      std::vector<std::string> allowed;
       for (std::uint8_t k = 1; k <= kRecordKindMax; ++k) {
-        allowed += (k > 1 ? ", " : "") + std::string(to_string(static_cast<RecordKind>(k)));
+        allowed.emplace_back(to_string(static_cast<RecordKind>(k)));
       }
-      complain(kExitUsage, "--kind " + name + " is unknown; allowed are " + allowed);
+      complain(kExitUsage,
+               fmt::format("--kind {} is unknown; allowed are {}", name, fmt::join(allowed, ", ")));
       return false;
     }
     kinds.insert(kind);
@@ -62,7 +65,7 @@ int for_each_record(const Options& options, const std::function<void(const Recor
     if (!source) return complain(kExitStore, error);
     if (!source->may_have(options.job)) {
       return complain(kExitRefused,
-                      "there is no job '" + options.job + "' in store " + options.store);
+                      fmt::format("there is no job '{}' in store {}", options.job, options.store));
     }
   } else {
     if (const int code = open_link(link, options); code != kExitOk) return code;
@@ -82,8 +85,10 @@ int for_each_record(const Options& options, const std::function<void(const Recor
     if (first_page && !page.empty() &&
         page.front().sequence > std::max<std::uint64_t>(1, options.from)) {
       // On standard error, so that what programs read stays as it is.
-      std::cerr << "syncctl: the history begins with record " << page.front().sequence
-                << ": what was before it is gone (store.retention, or a salvage)\n";
+      std::cerr << fmt::format(
+          "syncctl: the history begins with record {}: what was before it is gone "
+          "(store.retention, or a salvage)\n",
+          page.front().sequence);
     }
     first_page = false;
     for (const Record& record : page) {

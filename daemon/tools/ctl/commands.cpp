@@ -27,10 +27,6 @@ void print(const nlohmann::json& json) {
   std::cout << json_text(json);
 }
 
-std::string or_dash(const std::string& text) {
-  return text.empty() ? "-" : text;
-}
-
 // After what silence in an iteration; "-" if that is not said.
 std::string threshold(std::int64_t us) {
   return us < 0 ? "-" : us == 0 ? "never" : format_duration(us);
@@ -200,9 +196,9 @@ int run_history(const Options& options) {
       all.push_back(record_json(r));
       return;
     }
-    rows.push_back({std::to_string(r.sequence), format_time(r.time_us), to_string(r.kind),
-                    r.rank < 0 ? "-" : std::to_string(r.rank),
-                    r.iteration < 0 ? "-" : std::to_string(r.iteration),
+    rows.push_back({fmt::to_string(r.sequence), format_time(r.time_us), to_string(r.kind),
+                    r.rank < 0 ? "-" : fmt::to_string(r.rank),
+                    r.iteration < 0 ? "-" : fmt::to_string(r.iteration),
                     or_dash(record_details(r))});
   });
   if (code != kExitOk) return code;
@@ -269,7 +265,7 @@ int run_phase(const Options& options) {
   Micros lease_us = 0;
   if (!config::parse_duration(options.lease, lease_us)) {
     return complain(kExitUsage,
-                    "--lease " + options.lease + " is no duration such as 90s, 10m or 2h");
+                    fmt::format("--lease {} is no duration such as 90s, 10m or 2h", options.lease));
   }
   return order(options,
                wire::ManageWorkerRequest{options.job, options.worker, wire::WorkerAction::kLease,

@@ -42,48 +42,35 @@ constexpr const char* kWorkersKeys =
     "before it\nis lost; 0: never), late_rule (how the two were chosen).";
 
 constexpr const char* kMembersHelp =
-    "How far each is, and whom it waits for, is what `syncctl workers` says. Who has left or is "
-    "lost is\nlisted until somebody takes the rank. CONNECTED: while it is, heartbeats come. "
-    "HEARD: "
-    "its latest request,\nor the grant that it waited for; if its connection was cut since, when. "
-    "INCARNATION: grows with each\nnew life of a worker. DATA: what it shows to the others, such "
-    "as "
-    "an address; in hexadecimal if it\nis no text.\n"
-    "JSON: a list of objects with the keys rank, name, host, state, connected, incarnation, "
-    "heard_us\n(null: not known), data (each byte as two hexadecimal digits), data_text (null: "
-    "none, "
-    "or no text).\n"
-    "Example: syncctl members my-job";
+    R"(How far each is, and whom it waits for, is what `syncctl workers` says. Who has left or is lost is
+listed until somebody takes the rank. CONNECTED: while it is, heartbeats come. HEARD: its latest request,
+or the grant that it waited for; if its connection was cut since, when. INCARNATION: grows with each
+new life of a worker. DATA: what it shows to the others, such as an address; in hexadecimal if it
+is no text.
+JSON: a list of objects with the keys rank, name, host, state, connected, incarnation, heard_us
+(null: not known), data (each byte as two hexadecimal digits), data_text (null: none, or no text).
+Example: syncctl members my-job)";
 
 constexpr const char* kStragglersHelp =
-    "A wait is the time that a worker was held in begin before an iteration that it then pushed. "
-    "It is\ncharged, whole, to the worker whose push ended it (or whose leaving or loss did): "
-    "under "
-    "bsp the last\none of each barrier is charged with all that the others waited for it there. "
-    "What something else\nended (the start of the job, a change of policy, a planner's time) is "
-    "charged to nobody.\n"
-    "LOST: charged waits, added up over those who waited. SHARE: of all charged. ALONE: the part "
-    "of "
-    "LOST\nafter the last push of anybody else, which being as fast as the next-slowest would "
-    "save. "
-    "LONGEST: a\nsingle wait. WAITS: how many. MOMENTS: how many times it let others go (bsp: "
-    "barriers it was last at).\n"
-    "JSON keys: lost_us, elsewhere_us, computed_us (the pushed iterations), workers and hosts, "
-    "each "
-    "a list of\nobjects with rank and name (workers), host, lost_us, alone_us, longest_us, waits, "
-    "moments.\n"
-    "Examples: syncctl stragglers my-job --since 10m --top 5\n"
-    "          syncctl stragglers my-job --store /var/lib/syncd/store --json";
+    R"(A wait is the time that a worker was held in begin before an iteration that it then pushed. It is
+charged, whole, to the worker whose push ended it (or whose leaving or loss did): under bsp the last
+one of each barrier is charged with all that the others waited for it there. What something else
+ended (the start of the job, a change of policy, a planner's time) is charged to nobody.
+LOST: charged waits, added up over those who waited. SHARE: of all charged. ALONE: the part of LOST
+after the last push of anybody else, which being as fast as the next-slowest would save. LONGEST: a
+single wait. WAITS: how many. MOMENTS: how many times it let others go (bsp: barriers it was last at).
+JSON keys: lost_us, elsewhere_us, computed_us (the pushed iterations), workers and hosts, each a list of
+objects with rank and name (workers), host, lost_us, alone_us, longest_us, waits, moments.
+Examples: syncctl stragglers my-job --since 10m --top 5
+          syncctl stragglers my-job --store /var/lib/syncd/store --json)";
 constexpr const char* kTopHelp =
-    "Keys: q quit; j, k, arrows, page up and down, g, G scroll; s changes the order: by rank, "
-    "clock\n"
-    "(lowest first), waiting (longest first), rate (slowest first), host. NO_COLOR is respected.\n"
-    "IT/S: iterations a second over the last 5 s or so. AHEAD: iterations ahead of the slowest "
-    "worker\n"
-    "that is present. WAITED: how long it has been waiting by now, FOR whom (ranks). away: its\n"
-    "connection is cut. If the daemon goes away, the last answer stays, and it is asked again.\n"
-    "Examples: syncctl top my-job --sort waiting\n"
-    "          syncctl top --once";
+    R"(Keys: q quit; j, k, arrows, page up and down, g, G scroll; s changes the order: by rank, clock
+(lowest first), waiting (longest first), rate (slowest first), host. NO_COLOR is respected.
+IT/S: iterations a second over the last 5 s or so. AHEAD: iterations ahead of the slowest worker
+that is present. WAITED: how long it has been waiting by now, FOR whom (ranks). away: its
+connection is cut. If the daemon goes away, the last answer stays, and it is asked again.
+Examples: syncctl top my-job --sort waiting
+          syncctl top --once)";
 constexpr const char* kExplainHelp =
     "Also says who waits for it. JSON keys: rank, name, host, state, clock, policy, waiting_us "
     "(null: not\nwaiting), reason, waiting_for, waits_for and waited_for_by (lists of objects).\n"
@@ -209,22 +196,19 @@ void add_store(Commands& commands, Options& options) {
   add_dir(commands.add(
               store, "check", "Read every record and snapshot; says what is damaged or missing",
               run_store_check, options,
-              "A store that a daemon has open can be checked too, without its latest commits.\n"
-              "Exit status 4 if anything is wrong. JSON: sound, recovery (why a daemon would not "
-              "start\n"
-              "with it), and per job id, name, records, last_sequence, snapshot_sequence, bytes, "
-              "problems."),
+              R"(A store that a daemon has open can be checked too, without its latest commits.
+Exit status 4 if anything is wrong. JSON: sound, recovery (why a daemon would not start
+with it), and per job id, name, records, last_sequence, snapshot_sequence, bytes, problems.)"),
           "The store");
   const auto back_up = [&options] {
     return options.store.empty() ? run_checkpoint(options) : run_store_backup(options);
   };
   CLI::App* backup = commands.add(
       store, "backup", "Copy the store of a running daemon to a new directory", back_up,
-      "The daemon makes the copy, on its own machine: TO must be absolute then, and its user must "
-      "be able\nto write there. Everything that was acknowledged before is in it. Workers go on "
-      "meanwhile. Needs the\nrights of auth.admin. Files that do not change any more are linked, "
-      "not copied, where both are on\none file system. With --store nothing but this machine's "
-      "disk is used.");
+      R"(The daemon makes the copy, on its own machine: TO must be absolute then, and its user must be able
+to write there. Everything that was acknowledged before is in it. Workers go on meanwhile. Needs the
+rights of auth.admin. Files that do not change any more are linked, not copied, where both are on
+one file system. With --store nothing but this machine's disk is used.)");
   backup->add_option("TO", options.other, "The copy, a directory that is not there yet")
       ->required();
   backup->add_option("--store", options.store,
@@ -385,11 +369,10 @@ void add_jobs(Commands& commands, Options& options) {
   CLI::App* set_policy = commands.add(
       commands.app, "set-policy", "Change the policy of a job while it runs", run_set_policy,
       options,
-      "Grants that were given stand, and every later begin is decided by the new policy; no "
-      "worker\n"
-      "needs to do anything. One that joins anew and names another policy in its call is refused,\n"
-      "though. The history records it as policy_switched. A job keeps to\n"
-      "parameter-server policies; one under hop or notify_ack keeps the policy that it has.");
+      R"(Grants that were given stand, and every later begin is decided by the new policy; no worker
+needs to do anything. One that joins anew and names another policy in its call is refused,
+though. The history records it as policy_switched. A job keeps to
+parameter-server policies; one under hop or notify_ack keeps the policy that it has.)");
   add_job(set_policy, options);
   set_policy->add_option("POLICY", options.policy, "One of " + syncd::known_policies())->required();
 

@@ -1,6 +1,8 @@
 // `syncctl store`: what operators do to a store while its daemon is down.
 #include "daemon/tools/ctl/commands.h"
 
+#include <fmt/format.h>
+
 #include <filesystem>
 #include <iostream>
 #include <nlohmann/json.hpp>
@@ -22,6 +24,11 @@ constexpr int kCheckAttempts = 5;
 
 int fail(const std::string& error) {
   return complain(kExitStore, error);
+}
+
+int done(const Options& options, const nlohmann::json& json, const std::string& text) {
+  std::cout << (options.json ? json.dump() : text) << '\n';
+  return kExitOk;
 }
 
 // Whether the engine makes a daemon of it: the last word on whether a store is whole.
@@ -62,10 +69,10 @@ std::set<std::string> names_in(const std::string& path) {
 void print(const store::StoreCheck& check, const std::string& recovery) {
   std::vector<std::vector<std::string>> rows;
   for (const store::JobCheck& job : check.jobs) {
-    rows.push_back({"#" + std::to_string(job.id), job.name.empty() ? "?" : job.name,
-                    std::to_string(job.records), std::to_string(job.last),
-                    job.snapshot == 0 ? "-" : std::to_string(job.snapshot),
-                    std::to_string(job.bytes), job.problems.empty() ? "sound" : "DAMAGED"});
+    rows.push_back({fmt::format("#{}", job.id), job.name.empty() ? "?" : job.name,
+                    fmt::to_string(job.records), fmt::to_string(job.last),
+                    job.snapshot == 0 ? "-" : fmt::to_string(job.snapshot),
+                    fmt::to_string(job.bytes), job.problems.empty() ? "sound" : "DAMAGED"});
   }
   std::cout << format_table({"id", "job", "records", "last", "snapshot", "bytes", "state"}, rows);
   for (const store::JobCheck& job : check.jobs) {
@@ -107,27 +114,21 @@ int run_store_backup(const Options& options) {
   store::StoreCheck check;
   const bool read = store::check_store(options.other, check, error);
   if (!read || !check.sound() || !why_not_recovered(options.other).empty()) {
-    return fail("the copy " + options.other + " is damaged, as " + options.store +
-                " may be: syncctl store check says where; keep the backups that you have");
+    return fail(fmt::format(
+        "the copy {} is damaged, as {} may be: syncctl store check says where; keep the backups "
+        "that you have",
+        options.other, options.store));
   }
-  if (options.json) {
-    std::cout << nlohmann::json{{"backup", options.other}}.dump() << '\n';
-  } else {
-    std::cout << "copied " << options.store << " to " << options.other
-              << ", and read all of the copy\n";
-  }
-  return kExitOk;
+  return done(
+      options, {{"backup", options.other}},
+      fmt::format("copied {} to {}, and read all of the copy", options.store, options.other));
 }
 
 int run_store_restore(const Options& options) {
   std::string error;
   if (!store::restore_store(options.other, options.store, error)) return fail(error);
-  if (options.json) {
-    std::cout << nlohmann::json{{"store", options.store}}.dump() << '\n';
-  } else {
-    std::cout << "made " << options.store << " of " << options.other << '\n';
-  }
-  return kExitOk;
+  return done(options, {{"store", options.store}},
+              fmt::format("made {} of {}", options.store, options.other));
 }
 
 int run_store_compact(const Options& options) {
@@ -135,12 +136,8 @@ int run_store_compact(const Options& options) {
   std::uint64_t after = 0;
   std::string error;
   if (!store::compact_store(options.store, before, after, error)) return fail(error);
-  if (options.json) {
-    std::cout << nlohmann::json{{"bytes_before", before}, {"bytes_after", after}}.dump() << '\n';
-  } else {
-    std::cout << options.store << ": " << before << " bytes before, " << after << " now\n";
-  }
-  return kExitOk;
+  return done(options, {{"bytes_before", before}, {"bytes_after", after}},
+              fmt::format("{}: {} bytes before, {} now", options.store, before, after));
 }
 
 }  // namespace syncd::ctl

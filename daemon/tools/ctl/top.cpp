@@ -2,6 +2,7 @@
 // daemon, so that the keys work also while nobody answers.
 #include "daemon/tools/ctl/commands.h"
 
+#include <fmt/format.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
@@ -251,13 +252,17 @@ int run_top(const Options& options) {
   Micros interval_us = 0;
   if (!config::parse_duration(options.interval, interval_us) || interval_us < kIntervalMinUs ||
       interval_us > kIntervalMaxUs) {
-    return complain(kExitUsage, "--interval " + options.interval +
-                                    " is no duration from 100ms to 1h, such as 500ms or 2s");
+    return complain(
+        kExitUsage,
+        fmt::format("--interval {} is no duration from 100ms to 1h, such as 500ms or 2s",
+                    options.interval));
   }
   TopSort sort = TopSort::kRank;
   if (!parse_sort(options.sort, sort)) {
-    return complain(kExitUsage, "--sort " + options.sort +
-                                    " is unknown; allowed are rank, clock, waiting, rate, host");
+    return complain(
+        kExitUsage,
+        fmt::format("--sort {} is unknown; allowed are rank, clock, waiting, rate, host",
+                    options.sort));
   }
   if (!options.once && (isatty(STDIN_FILENO) != 1 || isatty(STDOUT_FILENO) != 1)) {
     return complain(kExitUsage,
