@@ -56,7 +56,9 @@ void Session::on_asked(std::uint64_t request, const wire::Body& body) {
   if (found == asked_.end()) return;
   Op& op = found->op;
   if (const auto* error = std::get_if<wire::Error>(&body)) {
-    complete(op, error->status, error->message);
+    // A failure must not look like a success to the caller.
+    const bool is_failure = static_cast<std::int32_t>(error->status) < 0;
+    complete(op, is_failure ? error->status : Status::kProtocol, error->message);
   } else {
     complete_ok(op, AskResult{std::make_shared<wire::Body>(body)});
   }
