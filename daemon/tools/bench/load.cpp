@@ -3,12 +3,14 @@
 #include "daemon/tools/bench/load.h"
 
 #include <fmt/format.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <chrono>
 #include <condition_variable>
+#include <fstream>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -18,7 +20,6 @@
 #include <vector>
 
 #include "daemon/core/policies/registry.h"
-#include "daemon/tools/bench/server.h"
 #include "daemon/tools/ctl/connection.h"
 #include "daemon/tools/ctl/daemon_link.h"
 #include "daemon/tools/sim/iteration_time.h"
@@ -108,6 +109,23 @@ struct StopAndDelete {
   }
 };
 
+// The processor time of a daemon so far; -1: it does not run on this machine.
+std::int64_t cpu_ns_of(const std::string& endpoint, std::uint32_t pid) {
+  const bool local = endpoint.starts_with("unix:") || endpoint.find(":127.") != std::string::npos ||
+                     endpoint.find(":localhost:") != std::string::npos ||
+                     endpoint.find(":[::1]:") != std::string::npos;
+  std::ifstream in(fmt::format("/proc/{}/comm", pid));
+  std::string name;
+  std::getline(in, name);
+  clockid_t clock{};
+  timespec t{};
+  if (!local || name != "syncd" || clock_getcpuclockid(static_cast<pid_t>(pid), &clock) != 0 ||
+      clock_gettime(clock, &t) != 0) {
+    return -1;
+  }
+  return std::int64_t{t.tv_sec} * 1'000'000'000 + t.tv_nsec;
+}
+
 class Load {
  public:
   Load(const ctl::Options& connection, const LoadOptions& options);
@@ -124,8 +142,15 @@ class Load {
     bool quiet = false;                      // no push was under way when it asked to begin
     Question question = Question::kExplain;  // the one that it asks aside
   };
+  struct Reading {
+    wire::StatusReply status;
+    std::int64_t cpu_ns = -1;
+  };
   using Timer = std::pair<std::int64_t, std::size_t>;  // when, which worker
 
+  Reading read_daemon();
+  std::optional<wire::JobStatus> own_job();
+  [[noreturn]] void fail_link() const;
   void open_drivers(const ctl::Address& address);
   void submit(std::size_t worker, Kind kind, client::Command command);
   void join_all();
@@ -157,9 +182,9 @@ class Load {
   const std::int64_t timeout_ms_;
   Figures figures_;
   std::optional<sim::Durations> durations_;  // none: no computing
-  std::optional<Server> server_;
-  Server::Reading before_;
-  Server::Reading after_;
+  ctl::DaemonLink link_;                     // beside the load
+  Reading before_;
+  Reading after_;
   Answers answers_;
   std::vector<Answer> taken_;
   std::vector<std::unique_ptr<Driver, StopAndDelete>> drivers_;  // end before the answers do
@@ -200,17 +225,36 @@ Load::Load(const ctl::Options& connection, const LoadOptions& options)
   }
   ctl::Address address;
   if (!ctl::how_to_ask(connection, address, error)) throw LoadError(ctl::kExitUsage, error);
-  server_.emplace(address, timeout_ms_);
+  if (!link_.open(address, timeout_ms_)) fail_link();
   figures_.job = options.job;
   if (figures_.job.empty()) {
     figures_.job = fmt::format("syncbench-{}-{}", getpid(), now_ns() / 1'000'000);
-  } else if (server_->job(figures_.job)) {
+  } else if (own_job()) {
     throw LoadError(
         ctl::kExitUsage,
         fmt::format("--job {}: there is such a job; syncbench needs one of its own", figures_.job));
   }
   workers_.resize(options.workers);
   open_drivers(address);
+}
+
+Load::Reading Load::read_daemon() {
+  Reading reading;
+  if (!link_.read(wire::StatusRequest{}, reading.status)) fail_link();
+  reading.cpu_ns = cpu_ns_of(link_.endpoint(), reading.status.pid);
+  return reading;
+}
+
+std::optional<wire::JobStatus> Load::own_job() {
+  wire::JobsReply reply;
+  if (!link_.read(wire::JobsRequest{}, reply)) fail_link();
+  const wire::JobStatus* found = ctl::find_job(reply.jobs, figures_.job);
+  return found != nullptr ? std::optional(*found) : std::nullopt;
+}
+
+void Load::fail_link() const {
+  const bool refused = link_.failure() == ctl::DaemonLink::Failure::kRefused;
+  throw LoadError(refused ? ctl::kExitRefused : ctl::kExitUnreachable, link_.error());
 }
 
 void Load::open_drivers(const ctl::Address& address) {
@@ -519,7 +563,7 @@ void Load::end_window() {
   measuring_ = false;
   ending_ = options_.iterations == 0;
   figures_.seconds = static_cast<double>(now_ns() - started_ns_) / 1e9;
-  after_ = server_->read();
+  after_ = read_daemon();
 }
 
 Figures Load::run() {
@@ -531,7 +575,7 @@ Figures Load::run() {
   // What an overlay holds back is not the daemon's time.
   const bool meets_each_time = traits.all_meet && traits.barrier_every == 1;
   if (meets_each_time && traits.grant_delay_us == 0) barriers_.emplace(workers_.size());
-  before_ = server_->read();
+  before_ = read_daemon();
   started_ns_ = now_ns();
   measuring_ = true;
   for (std::size_t i = 0; i < workers_.size(); ++i) begin(i);
@@ -550,10 +594,12 @@ Figures Load::run() {
   if (before_.cpu_ns >= 0 && after_.cpu_ns >= 0) {
     figures_.server_cpu_s = static_cast<double>(after_.cpu_ns - before_.cpu_ns) / 1e9;
   }
-  const auto job = server_->job(figures_.job);
+  const auto job = own_job();
   if (!job) throw LoadError(ctl::kExitRefused, "the daemon knows nothing of job " + figures_.job);
   figures_.counted_pushes = job->pushes;
-  server_->stop(figures_.job);
+  // A daemon that lets only others stop a job keeps it open.
+  wire::Ok ok;
+  static_cast<void>(link_.call(wire::StopJobRequest{figures_.job, "syncbench has ended"}, ok));
   return figures_;
 }
 

@@ -67,8 +67,10 @@ class Samples {
       samples_.pop_front();
     }
   }
-  const TopSample* now() const { return samples_.empty() ? nullptr : &samples_.back(); }
-  const TopSample* before() const { return samples_.size() < 2 ? nullptr : &samples_.front(); }
+  void show_in(TopView& view) const {
+    view.now = samples_.empty() ? nullptr : &samples_.back();
+    view.before = samples_.size() < 2 ? nullptr : &samples_.front();
+  }
 
  private:
   std::deque<TopSample> samples_;
@@ -145,8 +147,7 @@ int show_once(DaemonLink& link, const Options& options, Micros interval_us, TopS
     samples.add(std::move(sample));
   }
   TopView view;
-  view.before = samples.before();
-  view.now = samples.now();
+  samples.show_in(view);
   view.sort = sort;
   view.colours = wants_colours();
   view.width = output_columns();
@@ -209,12 +210,10 @@ int show_live(Sampler& sampler, TopSort sort) {
   Terminal terminal;
   while (true) {
     std::optional<TopSample> sample;
-    if (sampler.take(sample, error)) {
-      if (sample) {
-        samples.add(std::move(*sample));
-        answered = Clock::now();
-        view.notice.clear();
-      }
+    if (sampler.take(sample, error) && sample) {
+      samples.add(std::move(*sample));
+      answered = Clock::now();
+      view.notice.clear();
     }
     const auto old_us =
         std::chrono::duration_cast<std::chrono::microseconds>(Clock::now() - answered).count();
@@ -222,8 +221,7 @@ int show_live(Sampler& sampler, TopSort sort) {
       view.notice = "no answer for " + format_duration(old_us) + ", trying again" +
                     (error.empty() ? std::string() : ": " + error);
     }
-    view.now = samples.now();
-    view.before = samples.before();
+    samples.show_in(view);
     const ScreenSize size = screen_size();
     view.width = size.width;
     view.height = size.height;

@@ -9,8 +9,6 @@
 #include <utility>
 #include <variant>
 
-#include "daemon/tools/sim/job_of.h"
-
 namespace syncd::sim {
 namespace {
 

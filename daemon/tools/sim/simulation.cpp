@@ -117,12 +117,6 @@ class Simulation::Impl {
   std::size_t script_at_ = 0;
 };
 
-void Observer::after_start(Simulation& /*simulation*/, Rank /*rank*/) {}
-void Observer::after_data(Simulation& /*simulation*/, Rank /*from*/, Rank /*to*/,
-                          Iteration /*iteration*/) {}
-void Observer::after_collected(Simulation& /*simulation*/, Rank /*rank*/, Iteration /*iteration*/,
-                               const std::vector<wire::PeerUpdate>& /*updates*/) {}
-
 Simulation::Simulation(Options options) {
   SYNCD_CHECK(check_options(options).empty());
   impl_ = std::make_unique<Impl>(*this, std::move(options));

@@ -1,4 +1,4 @@
-// See simulation.h and job_of.h: what a simulation is to do, checked and told to the daemon.
+// See simulation.h and world.h: what a simulation is to do, checked and told to the daemon.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -6,7 +6,7 @@
 
 #include "daemon/core/engine/limits.h"
 #include "daemon/core/engine/policy.h"
-#include "daemon/tools/sim/job_of.h"
+#include "daemon/tools/sim/world.h"
 
 namespace syncd::sim {
 namespace {

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "daemon/core/engine/job_spec.h"
 #include "daemon/tools/sim/model.h"
 #include "daemon/tools/sim/sim_worker.h"
 #include "daemon/tools/sim/simulation.h"
@@ -53,6 +54,14 @@ struct Message {
 inline ConnectionId connection_of(Rank rank, std::uint32_t life) {
   return (ConnectionId{life} << 32) | (rank + 1);
 }
+
+// The job that the options make.
+inline constexpr const char* kJobName = "simulated";
+
+JobSpec job_spec(const Options& options);
+
+// The number of the host that a worker is on.
+std::uint64_t host_of(Rank rank, const Options& options);
 
 struct World {
   World(Simulation& simulation, Options what)
