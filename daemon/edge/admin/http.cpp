@@ -55,7 +55,7 @@ bool parse_request_line(std::string_view line, HttpRequest& request, int& status
   const std::string_view target = line.substr(first + 1, last - first - 1);
   if (version != "HTTP/1.1" && version != "HTTP/1.0") {
     status = version.starts_with("HTTP/") ? 505 : 400;
-    why = "this is no HTTP/1.1";
+    why = "this is not HTTP/1.1";
     return false;
   }
   if (target.empty() || target[0] != '/' || target.find(' ') != std::string_view::npos ||
@@ -119,7 +119,7 @@ HttpParse parse_http(std::string_view bytes, HttpRequest& request, int& status, 
   const std::size_t end = bytes.find("\r\n\r\n");
   if (std::min(end, bytes.size()) > kHttpHeadBytesMax) {
     status = 431;
-    why = fmt::format("the head of a request may have {} bytes", kHttpHeadBytesMax);
+    why = fmt::format("the head of a request may have at most {} bytes", kHttpHeadBytesMax);
     return HttpParse::kBad;
   }
   status = 400;

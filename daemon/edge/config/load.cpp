@@ -65,7 +65,7 @@ std::string unknown_key(const std::string& where, const std::string& key) {
     return fmt::format("{}did you mean {} (in section [{}])?", text, home->key, home->section());
   }
   if (!known.empty()) return fmt::format("{}[{}] has {}", text, section, fmt::join(known, ", "));
-  return fmt::format("{}every key stands in one of the sections {}", text,
+  return fmt::format("{}each key belongs to one of the sections {}", text,
                      fmt::join(section_names(), ", "));
 }
 
@@ -217,9 +217,9 @@ void Loader::job(const TomlFile::Table& table) {
   }
   for (std::size_t i = 0; i < config_.jobs.size(); ++i) {
     if (config_.jobs[i].name != spec.name) continue;
-    errors_.push_back(
-        fmt::format("{}: job.name = \"{}\" stands at {} already: a job's name is its own",
-                    table.where, spec.name, job_where_[i]));
+    errors_.push_back(fmt::format(
+        "{}: job.name = \"{}\" is used at {} already; allowed: a name that no other job has",
+        table.where, spec.name, job_where_[i]));
     return;
   }
   config_.jobs.push_back(std::move(spec));
@@ -331,11 +331,11 @@ void Loader::check_listeners() {
       if (address.is_loopback()) return;
       wrong(key,
             fmt::format(
-                "{} = \"{}\" can be reached from other machines, and {}: anybody there could join, "
+                "{} = \"{}\" can be reached from other machines, and {}: anyone there could join, "
                 "push and stop jobs; allowed: TLS (tls.certificate and tls.key, which syncctl tls "
                 "init makes) with authentication (tls.client_ca or auth.token_file), a localhost "
                 "address (127.0.0.1:{}), or listen.insecure = true (--insecure) on a network where "
-                "everybody is trusted",
+                "you trust everyone",
                 key, address.text(), what_is_missing(config_), address.port));
     };
     for (const net::TcpAddress& address : config_.tcp) complain("listen.tcp", address);
@@ -357,7 +357,7 @@ void Loader::check_admin() {
   if (config_.has_tls() && config_.has_auth()) return;
   wrong(
       "listen.admin",
-      fmt::format("listen.admin = \"{}\" can be reached from other machines, and {}: anybody there "
+      fmt::format("listen.admin = \"{}\" can be reached from other machines, and {}: anyone there "
                   "could read what jobs run; allowed: TLS (tls.certificate and tls.key) with "
                   "auth.token_file or tls.client_ca, a localhost address (127.0.0.1:{}), or "
                   "listen.insecure = true",

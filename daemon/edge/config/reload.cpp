@@ -66,8 +66,8 @@ bool plan_reload(const Config& in_force, const Config& wanted, Reload& reload, s
   // Half of it could leave what stays open to whoever the other half was to keep out.
   if (!rules.empty() && !doors.empty()) {
     error = fmt::format(
-        "{} cannot be taken on without {}, for which it must be restarted: restart it, or change "
-        "one at a time",
+        "{} cannot be taken on without {}, which needs a restart: restart it, or change one at "
+        "a time",
         fmt::join(rules, ", "), fmt::join(doors, ", "));
     return false;
   }
@@ -76,8 +76,8 @@ bool plan_reload(const Config& in_force, const Config& wanted, Reload& reload, s
   const bool pages_open = next.admin && !next.admin->is_loopback() && !next.has_auth();
   if (!next.insecure && (next.open_to_anybody() || pages_open)) {
     error =
-        "it listens beyond this machine until it is restarted, where without authentication "
-        "([auth], tls.client_ca) anybody could use it: restart it instead";
+        "it listens beyond this machine until you restart it, and without authentication ([auth], "
+        "tls.client_ca) anyone there could use it: restart it instead";
     return false;
   }
   return true;
@@ -124,7 +124,7 @@ std::vector<LogLine> refused_lines(const std::vector<std::string>& errors) {
            "not_reloaded",
            {{"signal", "SIGHUP"},
             {"reason", fmt::format("{}", fmt::join(errors, "; "))},
-            {"hint", "everything stays as it was, certificates, keys and tokens too"}}},
+            {"hint", "nothing changed, also no certificate, key or token"}}},
           audit_line("refused", {}, {})};
 }
 

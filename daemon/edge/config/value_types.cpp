@@ -118,7 +118,7 @@ bool read_identity(const std::string& text, std::string& out, std::string& why) 
     if (text.starts_with(kind) && text.size() > std::strlen(kind)) return true;
   }
   if (text == "*" || text == "token") return true;
-  why = "'" + text + "' is no identity";
+  why = "'" + text + "' is not an identity";
   return false;
 }
 

@@ -77,7 +77,7 @@ bool Log::reopen() try {
 } catch (const spdlog::spdlog_ex& problem) {
   write({LogLevel::kError,
          "log_not_reopened",
-         {{"reason", problem.what()}, {"hint", "lines go into the file of before"}}});
+         {{"reason", problem.what()}, {"hint", "lines still go to the previous file"}}});
   return false;
 }
 

@@ -107,11 +107,12 @@ bool LogFile::append(std::string_view text) {
 // The first of several is told of on standard error, where nobody may look, but somebody might.
 void LogFile::lose(std::string_view text, bool precious) {
   if (lost_++ == 0) {
-    const LogLine line = {LogLevel::kError,
-                          "log_not_written",
-                          {{"file", path_},
-                           {"reason", std::strerror(reason_)},
-                           {"hint", "until it can be, audit lines stand here, others are lost"}}};
+    const LogLine line = {
+        LogLevel::kError,
+        "log_not_written",
+        {{"file", path_},
+         {"reason", std::strerror(reason_)},
+         {"hint", "until syncd can write it, audit lines go to stderr and others are lost"}}};
     written(STDERR_FILENO, formatted(spdlog::level::err, text_of(line)));
   }
   if (precious && written(STDERR_FILENO, text) == text.size()) ++on_stderr_;

@@ -86,8 +86,8 @@ int for_each_record(const Options& options, const std::function<void(const Recor
         page.front().sequence > std::max<std::uint64_t>(1, options.from)) {
       // On standard error, so that what programs read stays as it is.
       std::cerr << fmt::format(
-          "syncctl: the history begins with record {}: what was before it is gone "
-          "(store.retention, or a salvage)\n",
+          "syncctl: the history begins with record {}: earlier ones were removed (store.retention) "
+          "or lost (a salvage)\n",
           page.front().sequence);
     }
     first_page = false;

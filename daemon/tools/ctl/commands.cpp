@@ -235,7 +235,7 @@ int run_export(const Options& options) {
   out.flush();
   if (code != kExitOk || out) return code;
   return complain(kExitStore, (options.output.empty() ? "standard output" : options.output) +
-                                  " took no more: the export is not all there");
+                                  " cannot be written: the export is incomplete");
 }
 
 int run_create(const Options& options) {
@@ -285,8 +285,7 @@ int run_checkpoint(const Options& options) {
     print({{"backup", to}});
   } else {
     std::cout << fmt::format(
-        "{0} has copied its store to {1} (to read all of the copy, there: syncctl store check "
-        "{1})\n",
+        "{0} has copied its store to {1}; to check the copy, run there: syncctl store check {1}\n",
         link.endpoint(), to);
   }
   return kExitOk;

@@ -48,12 +48,11 @@ void add_connection_options(CLI::App& app, Options& options) {
       "(default: the default Unix socket, then 127.0.0.1:7117)");
   app.add_option("--token-file", options.token_file, "File that holds the shared token");
   app.add_option("--ca", options.ca_file,
-                 "For tls: addresses: who may sign the daemon's certificate");
+                 "For tls: addresses: the authority that signed the daemon's certificate (PEM)");
   app.add_option("--certificate", options.certificate_file, "This client's certificate (PEM)");
   app.add_option("--key", options.key_file, "Its private key (PEM)");
-  app.add_option(
-      "--server-name", options.server_name,
-      "For whom the daemon's certificate must be made out (default: the address's host)");
+  app.add_option("--server-name", options.server_name,
+                 "The name that the daemon's certificate must have (default: the address's host)");
   app.add_option("--timeout-ms", options.timeout_ms, "How long to wait for each answer")
       ->check(CLI::Range(1, 600000))
       ->capture_default_str();

@@ -56,8 +56,8 @@ class DaemonHistory final : public HistorySource {
       if (!ask({job, record.sequence, 1, record.bytes.size()}, more, error)) return false;
       if (more.records.size() != 1 || more.records[0].sequence != record.sequence ||
           more.records[0].bytes.empty() || more.records[0].bytes.size() > left) {
-        error = fmt::format("the daemon does not go on with record {} at byte {}", record.sequence,
-                            record.bytes.size());
+        error = fmt::format("the daemon did not send the rest of record {}, from byte {}",
+                            record.sequence, record.bytes.size());
         return false;
       }
       const std::vector<std::uint8_t>& bytes = more.records[0].bytes;

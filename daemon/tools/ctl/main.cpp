@@ -42,23 +42,23 @@ constexpr const char* kWorkersKeys =
     "before it\nis lost; 0: never), late_rule (how the two were chosen).";
 
 constexpr const char* kMembersHelp =
-    R"(How far each is, and whom it waits for, is what `syncctl workers` says. Who has left or is lost is
-listed until somebody takes the rank. CONNECTED: while it is, heartbeats come. HEARD: its latest request,
-or the grant that it waited for; if its connection was cut since, when. INCARNATION: grows with each
-new life of a worker. DATA: what it shows to the others, such as an address; in hexadecimal if it
-is no text.
+    R"(`syncctl workers` shows how far each worker is and whom it waits for. A worker that left or was lost
+stays in the list until another takes its rank. CONNECTED: its connection is open. HEARD: when its
+latest request came, or the grant that it waited for; once its connection was cut, when that was.
+INCARNATION: rises with each new life of a worker. DATA: what it shows to the others, such as an
+address; in hexadecimal if it is not text.
 JSON: a list of objects with the keys rank, name, host, state, connected, incarnation, heard_us
-(null: not known), data (each byte as two hexadecimal digits), data_text (null: none, or no text).
+(null: not known), data (each byte as two hexadecimal digits), data_text (null: none, or not text).
 Example: syncctl members my-job)";
 
 constexpr const char* kStragglersHelp =
-    R"(A wait is the time that a worker was held in begin before an iteration that it then pushed. It is
-charged, whole, to the worker whose push ended it (or whose leaving or loss did): under bsp the last
-one of each barrier is charged with all that the others waited for it there. What something else
-ended (the start of the job, a change of policy, a planner's time) is charged to nobody.
-LOST: charged waits, added up over those who waited. SHARE: of all charged. ALONE: the part of LOST
-after the last push of anybody else, which being as fast as the next-slowest would save. LONGEST: a
-single wait. WAITS: how many. MOMENTS: how many times it let others go (bsp: barriers it was last at).
+    R"(A wait is the time that a worker was held in begin before an iteration that it then pushed. The whole
+wait is charged to the worker whose push, leave or loss ended it. So under bsp the last worker of each
+barrier is charged with all that the others waited there. If something else ended the wait (the start
+of the job, a change of policy, a planner's time), no worker is charged.
+LOST: the sum of the charged waits. SHARE: of all charged waits. ALONE: the part of LOST after the last
+push of any other worker; being as fast as the next-slowest would save it. LONGEST: the longest wait.
+WAITS: how many. MOMENTS: how often it let others continue (bsp: barriers at which it was last).
 JSON keys: lost_us, elsewhere_us, computed_us (the pushed iterations), workers and hosts, each a list of
 objects with rank and name (workers), host, lost_us, alone_us, longest_us, waits, moments.
 Examples: syncctl stragglers my-job --since 10m --top 5
@@ -66,9 +66,9 @@ Examples: syncctl stragglers my-job --since 10m --top 5
 constexpr const char* kTopHelp =
     R"(Keys: q quit; j, k, arrows, page up and down, g, G scroll; s changes the order: by rank, clock
 (lowest first), waiting (longest first), rate (slowest first), host. NO_COLOR is respected.
-IT/S: iterations a second over the last 5 s or so. AHEAD: iterations ahead of the slowest worker
-that is present. WAITED: how long it has been waiting by now, FOR whom (ranks). away: its
-connection is cut. If the daemon goes away, the last answer stays, and it is asked again.
+IT/S: iterations per second over about the last 5 s. AHEAD: iterations ahead of the slowest worker
+that is present. WAITED: how long it has waited so far, FOR whom (ranks). away: its connection is
+cut. If the daemon does not answer, top keeps showing the last answer and asks again.
 Examples: syncctl top my-job --sort waiting
           syncctl top --once)";
 constexpr const char* kExplainHelp =
@@ -152,13 +152,13 @@ void add_plan(Commands& commands, PlanOptions& options) {
                        "The longest abort time: milliseconds, span (default: below the shortest "
                        "span, or the worker's own) or authors (as in their program; the default of "
                        "the policy specsync)");
-  command("dssp", "How many iterations a fastest worker may run on", kPlanDsspHelp,
+  command("dssp", "How many more iterations the fastest worker may run", kPlanDsspHelp,
           PlanKind::kDssp);
 }
 
 // Make certificates.
 void add_tls(Commands& commands, TlsOptions& options) {
-  CLI::App& tls = commands.group("tls", "Make certificates for a set-up of one's own");
+  CLI::App& tls = commands.group("tls", "Make your own certificates");
   const auto command = [&](const char* name, const char* what,
                            int (*function)(const TlsOptions&, std::ostream&, std::ostream&),
                            const char* text) {
@@ -196,7 +196,7 @@ void add_store(Commands& commands, Options& options) {
   add_dir(commands.add(
               store, "check", "Read every record and snapshot; says what is damaged or missing",
               run_store_check, options,
-              R"(A store that a daemon has open can be checked too, without its latest commits.
+              R"(It also checks a store that a daemon has open, except for its latest commits.
 Exit status 4 if anything is wrong. JSON: sound, recovery (why a daemon would not start
 with it), and per job id, name, records, last_sequence, snapshot_sequence, bytes, problems.)"),
           "The store");
@@ -205,20 +205,20 @@ with it), and per job id, name, records, last_sequence, snapshot_sequence, bytes
   };
   CLI::App* backup = commands.add(
       store, "backup", "Copy the store of a running daemon to a new directory", back_up,
-      R"(The daemon makes the copy, on its own machine: TO must be absolute then, and its user must be able
-to write there. Everything that was acknowledged before is in it. Workers go on meanwhile. Needs the
-rights of auth.admin. Files that do not change any more are linked, not copied, where both are on
-one file system. With --store nothing but this machine's disk is used.)");
+      R"(The daemon makes the copy on its own machine: TO must be an absolute path, and the daemon's user must
+be able to write there. The copy holds everything that was acknowledged before. Workers continue
+meanwhile. You need the rights of auth.admin. Files that no longer change are hard links if both are
+on one file system. With --store, syncctl copies a store on this machine whose daemon is down.)");
   backup->add_option("TO", options.other, "The copy, a directory that is not there yet")
       ->required();
   backup->add_option("--store", options.store,
                      "Copy this store, whose daemon is down, instead of asking one");
   CLI::App* restore =
-      commands.add(store, "restore", "Make a store of a backup, which stays as it is",
+      commands.add(store, "restore", "Make a store from a backup; the backup does not change",
                    run_store_restore, options);
   restore->add_option("BACKUP", options.other, "What `store backup` made")->required();
-  add_dir(restore, "The store, where nothing may be yet");
-  add_dir(commands.add(store, "compact", "Give back the space that a store does not need",
+  add_dir(restore, "The new store: a path that does not exist yet, or an empty directory");
+  add_dir(commands.add(store, "compact", "Free disk space that a store no longer needs",
                        run_store_compact, options),
           "The store");
 }
@@ -283,13 +283,12 @@ void add_simulate(Commands& commands, SimulateQuery& query) {
   sub->add_option("--order", query.order,
                   "Hop: parallel (send, then compute; the default) or serial (compute, then send)");
   sub->add_option("--fail", query.fails, "Worker RANK@SECONDS dies; may be repeated");
-  sub->add_option("--leave", query.leaves, "Worker RANK@SECONDS says goodbye; may be repeated");
+  sub->add_option("--leave", query.leaves, "Worker RANK@SECONDS leaves; may be repeated");
   sub->add_option("--join", query.joins,
                   "Worker RANK@SECONDS starts, anew or after it failed or left; may be repeated");
-  sub->add_option("--switch", query.changes,
-                  "The job goes over to POLICY@SECONDS; may be repeated");
+  sub->add_option("--switch", query.changes, "The job changes to POLICY@SECONDS; may be repeated");
   with_default("--worker-grace-s", query.worker_grace_s,
-               "How long the place of one that died is kept");
+               "How long a worker that died keeps its place");
   sub->add_flag("--json", query.json, "JSON instead of a table");
 }
 
@@ -344,9 +343,10 @@ void add_history(Commands& commands, Options& options) {
       "Who made the others wait: time lost per worker and per host, out of the history",
       run_stragglers, options, kStragglersHelp);
   add_job(stragglers, options);
-  stragglers->add_option("--since", options.since,
-                         "Only waits that ended so long ago at most, by this machine's clock: 90s, "
-                         "10m, 2h");
+  stragglers->add_option(
+      "--since", options.since,
+      "Only waits that ended at most this long ago, by this machine's clock: 90s, "
+      "10m, 2h");
   stragglers->add_option("--top", options.top, "Only the N worst workers and hosts (0: all)");
   add_store_option(stragglers);
 }
@@ -360,7 +360,7 @@ void add_jobs(Commands& commands, Options& options) {
   create->add_option("--policy", options.policy, "One of " + syncd::known_policies());
   create->add_option("--workers", options.workers, "Workers expected before it starts");
   create->add_option("--min-workers", options.min_workers,
-                     "So many are enough after the start timeout (0: never with fewer)");
+                     "So many are enough after the start timeout (0: wait for all)");
   CLI::App* stop =
       commands.add(job, "stop", "Answer every begin of the job with STOP", run_stop, options);
   add_job(stop, options);
@@ -369,10 +369,10 @@ void add_jobs(Commands& commands, Options& options) {
   CLI::App* set_policy = commands.add(
       commands.app, "set-policy", "Change the policy of a job while it runs", run_set_policy,
       options,
-      R"(Grants that were given stand, and every later begin is decided by the new policy; no worker
-needs to do anything. One that joins anew and names another policy in its call is refused,
-though. The history records it as policy_switched. A job keeps to
-parameter-server policies; one under hop or notify_ack keeps the policy that it has.)");
+      R"(Grants that were given stay valid. The new policy decides every later begin. Workers need not do
+anything, but syncd refuses a worker that joins later and names another policy. The history records
+the change as policy_switched. Both policies must be for a parameter server: a job under hop or
+notify_ack keeps its policy.)");
   add_job(set_policy, options);
   set_policy->add_option("POLICY", options.policy, "One of " + syncd::known_policies())->required();
 
@@ -386,18 +386,24 @@ parameter-server policies; one under hop or notify_ack keeps the policy that it 
   about_worker("explain", "Why a worker waits: the rule, its numbers, for whom", run_explain,
                kExplainHelp);
   about_worker("drain", "Let a worker finish its iteration and leave", run_drain,
-               "It gets no other iteration: its next begin is answered STOP, and once its push is "
-               "in (under hop\nand notify_ack: once it asks for the next iteration) nobody waits "
-               "for it any more. Its process may\nnot come back; a new one may.")
+               "The worker gets no further iteration: its next begin returns STOP. The others wait "
+               "for it until its\n"
+               "push arrives (under hop and notify_ack: until it asks for the next iteration). Its "
+               "process may not\n"
+               "come back; a new one may.")
       ->add_option("--reason", options.reason, "Shown to the worker and kept in the history");
   about_worker("kick", "Declare a worker lost at once", run_kick,
-               "Nobody waits for it any more, and whatever its process still sends is refused. It "
-               "may not come\nback; a new process may.")
+               "The others no longer wait for it, and syncd refuses what its process still sends. "
+               "That process may\n"
+               "not come back; a new one may.")
       ->add_option("--reason", options.reason, "Shown to the worker and kept in the history");
-  CLI::App* phase = about_worker(
-      "phase", "Grant a worker a long phase in which it is not late", run_phase,
-      "As if the worker had announced it itself: until its next begin or push, and for the lease "
-      "at most,\nit is neither called slow nor evicted. A cut connection still ends in a loss.");
+  CLI::App* phase =
+      about_worker("phase", "Grant a worker a long phase in which it is not late", run_phase,
+                   "As if the worker had announced it itself: until its next begin or push, and "
+                   "for at most the lease,\n"
+                   "syncd neither reports it as slow nor evicts it for that. A connection that "
+                   "stays cut still ends in\n"
+                   "a loss.");
   phase->add_option("NAME", options.phase, "What it does meanwhile, such as evaluation")
       ->required();
   phase->add_option("--lease", options.lease, "For how long at most: 90s, 10m, 2h")->required();
@@ -417,9 +423,8 @@ void add_views(Commands& commands, Options& options) {
                        "Who a job's workers are: host, state, life, when last heard, data",
                        run_members, options, kMembersHelp),
           options);
-  CLI::App* top =
-      commands.add(app, "top", "A job's workers, or all jobs, in a table that keeps itself fresh",
-                   run_top, options, kTopHelp);
+  CLI::App* top = commands.add(app, "top", "A job's workers, or all jobs, in a live table", run_top,
+                               options, kTopHelp);
   top->add_option("JOB", options.job, "Job name or #ID (default: all jobs)");
   top->add_option("--interval", options.interval, "How often to ask: 500ms, 2s")
       ->capture_default_str();
@@ -443,7 +448,7 @@ int after_output(int code) {
   std::cout.flush();
   const bool written = std::fflush(stdout) == 0 && std::cout;
   if (written || code != kExitOk) return code;
-  std::cerr << "syncctl: standard output took no more: what it has is not all\n";
+  std::cerr << "syncctl: cannot write to standard output: the output is incomplete\n";
   return kExitStore;
 }
 

@@ -232,9 +232,9 @@ predicted_wait_ms_mean, actual_wait_ms_mean (of recorded barriers, or null)}]}; 
 also missed_updates_mean (pushes by others between a worker's last pull and its push) and
 updates_per_restart_mean (pushes by others that a restart's pull brought in, or null) of each, and
 speculation_off_s of those that do (virtual seconds until it gave restarts up, or null); with --sweep
-also gain of each, and best. A run that comes to a stand has stalled_at_s and waits.
-specsync gives restarts up where they cost iterations and the loss falls no faster, and here there
-is no loss: auto_off=off keeps them, as in specsync:auto_off=off+asp.
+also gain of each, and best. A run that stalls has stalled_at_s and waits.
+specsync stops restarts that cost iterations without making the loss fall faster. A simulation has no
+loss: auto_off=off keeps them, as in specsync:auto_off=off+asp.
 A table is as wide as the terminal; if there is none, as the variable COLUMNS says, or 80.)";
 }
 
@@ -429,14 +429,14 @@ int run_simulate(const SimulateQuery& query, std::ostream& out, std::ostream& er
     }
     if (result.missing_updates + result.overwritten_updates > 0) {
       err << fmt::format(
-          "syncctl: {}: of the updates that were collected, {} had not arrived, and {} took the "
-          "place of one not yet read\n",
+          "syncctl: {}: {} of the collected updates had not arrived, and {} replaced one that "
+          "was not yet read\n",
           result.policy, result.missing_updates, result.overwritten_updates);
       code = kExitRefused;
     }
     if (!result.stalled) continue;
     code = kExitRefused;
-    err << fmt::format("syncctl: {} came to a stand at {:.3f} s:\n", result.policy,
+    err << fmt::format("syncctl: {} stalled at {:.3f} s:\n", result.policy,
                        static_cast<double>(result.stalled_at) / 1e6);
     for (const sim::WaitReport& wait : result.waits) err << "  " << wait.text << "\n";
   }

@@ -115,8 +115,8 @@ int run_store_backup(const Options& options) {
   const bool read = store::check_store(options.other, check, error);
   if (!read || !check.sound() || !why_not_recovered(options.other).empty()) {
     return fail(fmt::format(
-        "the copy {} is damaged, as {} may be: syncctl store check says where; keep the backups "
-        "that you have",
+        "the copy {} is damaged, and {} may be too: syncctl store check says where; keep your "
+        "earlier backups",
         options.other, options.store));
   }
   return done(
@@ -128,7 +128,7 @@ int run_store_restore(const Options& options) {
   std::string error;
   if (!store::restore_store(options.other, options.store, error)) return fail(error);
   return done(options, {{"store", options.store}},
-              fmt::format("made {} of {}", options.store, options.other));
+              fmt::format("made {} from {}", options.store, options.other));
 }
 
 int run_store_compact(const Options& options) {

@@ -113,7 +113,7 @@ void check_name(const std::string& name) {
       !std::all_of(name.begin(), name.end(), allowed)) {
     throw Failure{kExitUsage, "'" + name +
                                   "' cannot name a client; allowed: 1 to 64 of A-Z a-z 0-9 . _ -, "
-                                  "but ca, server and syncd, no address, and not a dot at first"};
+                                  "not ca, server or syncd, not an address, no dot at the start"};
   }
 }
 
@@ -134,7 +134,7 @@ CertificateAndKey client_certificate(const CertificateAndKey& authority,
 
 std::string configuration(const std::string& directory) {
   return fmt::format(
-      R"(# A daemon that other machines may reach: TLS 1.3, and nobody without a certificate of ca.crt.
+      R"(# A daemon for other machines, too: it speaks TLS 1.3 and accepts only clients that ca.crt signed.
 [listen]
 tcp = "0.0.0.0:{0}"
 auto_create = true   # a worker's join makes its job, as on one machine
@@ -151,7 +151,7 @@ void init(const TlsOptions& options, std::ostream& out) {
   check_name(options.name);
   const std::string directory = std::filesystem::absolute(options.directory).lexically_normal();
   if (directory.find_first_of("\"\\") != std::string::npos || !is_plain(directory)) {
-    throw Failure{kExitUsage, "'" + directory + "' cannot stand in a configuration file"};
+    throw Failure{kExitUsage, "'" + directory + "' cannot be written into a configuration file"};
   }
   std::vector<std::string> hosts = options.hosts;
   if (hosts.empty()) hosts.push_back(this_host());
@@ -184,11 +184,10 @@ void init(const TlsOptions& options, std::ostream& out) {
   struct stat found {};
   if (stat(directory.c_str(), &found) == 0 &&
       ((found.st_mode & (S_IWGRP | S_IWOTH)) != 0 || found.st_uid != geteuid())) {
-    throw Failure{kExitStore,
-                  directory +
-                      ": others may write in it, and could put an authority of their own "
-                      "in its place; allowed: a directory of your own, of mode 0700 or "
-                      "0755"};
+    throw Failure{kExitStore, directory +
+                                  ": others may write in it, and could replace the authority; "
+                                  "allowed: a directory of your own, of mode 0700 or "
+                                  "0755"};
   }
   std::vector<NewFile> files;
   add_pair(files, "ca", authority);
@@ -204,7 +203,7 @@ start the daemon:
 on a worker's machine, with ca.crt, {name}.crt and {name}.key:
   export SYNCD_ADDR=tls:{host}:{port} SYNCD_CA_FILE=ca.crt SYNCD_CERTIFICATE_FILE={name}.crt SYNCD_KEY_FILE={name}.key
 for a daemon that runs as a user of its own, such as the service: chown -R syncd: {dir}
-keep ca.key where no daemon and no worker runs: it can make anybody
+keep ca.key offline: it can sign any certificate
 )",
       fmt::arg("dir", directory), fmt::arg("name", options.name), fmt::arg("host", first),
       fmt::arg("port", kDefaultPort));

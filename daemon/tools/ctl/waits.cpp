@@ -141,9 +141,9 @@ std::string explain_text(const std::vector<wire::WorkerStatus>& workers,
   const std::string rule = policy.empty() ? "" : fmt::format("rule   {}\n", plain(policy));
   std::string out =
       worker.waiting_us < 0
-          ? fmt::format("{} is not waiting for anybody\nstate  {}, clock {}, last push {}\n{}",
-                        called(worker), plain(worker.state), worker.clock,
-                        format_age(now_us, worker.last_push_us), rule)
+          ? fmt::format("{} is not waiting\nstate  {}, clock {}, last push {}\n{}", called(worker),
+                        plain(worker.state), worker.clock, format_age(now_us, worker.last_push_us),
+                        rule)
           : fmt::format("{} has waited {}\n{}why    {}\nfor    {}\n", called(worker),
                         format_duration(worker.waiting_us), rule, plain(or_dash(worker.reason)),
                         plain(or_dash(worker.waiting_for)));
@@ -209,7 +209,7 @@ int run_stragglers(const Options& options) {
       seconds(stragglers.lost_us()), share(stragglers.lost_us(), whole_us),
       seconds(stragglers.elsewhere_us()), seconds(stragglers.computed_us()));
   if (workers.empty()) {
-    std::cout << "nobody made anybody wait\n";
+    std::cout << "no worker made another wait\n";
     return kExitOk;
   }
   std::cout << "\n";
