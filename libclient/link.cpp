@@ -72,6 +72,7 @@ void Link::end_attempt(std::string_view reason, TimeUs now) {
     return;
   }
   tried_in_round_ = 0;
+  tried_all_ = true;
   refusal_ = std::exchange(refusal_in_round_, std::nullopt);
   wait_for_retry(next_delay_us(), now);
 }
@@ -256,6 +257,7 @@ void Link::welcomed(const wire::Welcome& welcome, TimeUs now) {
   up_since_us_ = now;
   progress_ = false;
   tried_in_round_ = 0;
+  tried_all_ = false;
   refusal_in_round_.reset();
   refusal_.reset();
   latest_refusal_.reset();

@@ -107,6 +107,8 @@ class Link {
   // The latest refusal since the last success that is the daemon's choice, also one that may pass.
   const std::optional<Refusal>& latest_refusal() const { return latest_refusal_; }
 
+  // Whether every endpoint was tried in vain since the last welcome.
+  bool tried_all() const { return tried_all_; }
   // The endpoints tried and the latest error of each: "unix:/run/s: no such file; tcp:...: ...".
   std::string describe_errors() const;
 
@@ -149,8 +151,9 @@ class Link {
   TimeUs down_since_us_ = 0;
   bool progress_ = false;
 
-  unsigned failures_ = 0;            // in a row: the back-off's exponent
-  std::size_t tried_in_round_ = 0;   // endpoints tried since the last delay
+  unsigned failures_ = 0;           // in a row: the back-off's exponent
+  std::size_t tried_in_round_ = 0;  // endpoints tried since the last delay
+  bool tried_all_ = false;
   std::vector<std::string> errors_;  // per endpoint, the latest; "": none
   std::string drain_reason_;
   std::optional<Refusal> refusal_in_round_;

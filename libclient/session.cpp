@@ -72,10 +72,22 @@ void Session::connect(const Ask& ask) {
   Op op = start(ask);
   if (closed_) return complete(op, Status::kClosed, "the client is closed");
   if (connect_op_.id != 0) return complete(op, Status::kState, "connect is under way already");
-  if (link_.up()) return complete_ok(op);
+  if (link_.up()) return complete_ok(op, ConnectResult{link_.endpoint_text()});
   connect_op_ = op;
   arm(op);
   check_refusal();
+}
+
+void Session::ask(const Ask& ask, const wire::Body& request) {
+  Op op = start(ask);
+  if (closed_) return complete(op, Status::kClosed, "the client is closed");
+  if (!link_.up()) return complete(op, Status::kUnreachable, link_text());
+  if (!link_.usable()) {
+    return complete(op, Status::kUnreachable,
+                    "the daemon at " + link_.endpoint_text() + " is shutting down");
+  }
+  asked_.emplace(send(kNoWorker, kSlots, request), op);
+  arm(op);
 }
 
 // ---- Join --------------------------------------------------------------------------------------
@@ -484,6 +496,7 @@ void Session::close() {
   closed_ = true;
   link_.close();
   complete(connect_op_, Status::kCancelled, "the client was closed");
+  fail_asked(Status::kCancelled, "the client was closed");
   for (auto& [id, worker] : workers_) {
     fail_waiting(worker, Status::kCancelled, "the client was closed");
   }
@@ -528,7 +541,7 @@ TimeUs Session::next_deadline() const {
 
 void Session::link_up() {
   reported_unreachable_ = false;
-  complete_ok(connect_op_);
+  complete_ok(connect_op_, ConnectResult{link_.endpoint_text()});
   for (auto& [id, worker] : workers_) {
     const bool resumes = worker.membership == Membership::kResuming;
     const bool asks =
@@ -539,6 +552,7 @@ void Session::link_up() {
 
 void Session::link_down() {
   early_notices_.clear();
+  fail_asked(Status::kUnreachable, link_text());
   for (auto at = workers_.begin(); at != workers_.end();) {
     Worker& worker = (at++)->second;
     forget_requests(worker);

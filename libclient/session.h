@@ -66,6 +66,8 @@ struct SessionOptions {
   LinkOptions link;
   // How long a lost connection stays invisible to operations; kNever: for ever.
   TimeUs reconnect_timeout_us = 60'000'000;
+  // connect() fails once every endpoint was tried, instead of trying again until its deadline.
+  bool one_round = false;
 };
 
 // Something that a worker did not ask for.
@@ -182,6 +184,13 @@ struct CollectResult {
   std::vector<wire::PeerUpdate> updates;
 };
 
+struct ConnectResult {
+  std::string endpoint;  // the one that answered
+};
+struct AskResult {
+  std::shared_ptr<const wire::Body> answer;  // of any type but Error
+};
+
 struct MembersResult {
   std::uint64_t version = 0;
   std::vector<wire::MemberStatus> members;  // in rank order
@@ -198,7 +207,7 @@ struct Completion {
   Status status = Status::kOk;
   std::string message;  // empty on success
   std::variant<std::monostate, JoinResult, Step, PushResult, Explanation, TargetsResult,
-               CollectResult, MembersResult>
+               CollectResult, MembersResult, ConnectResult, AskResult>
       result;
 };
 
@@ -215,6 +224,9 @@ class Session final : private Link::Listener {
   // kUnreachable or what a daemon refused us for; before that, once every endpoint was tried, with
   // a refusal that will not pass.
   void connect(const Ask& ask);
+  // Any request that is not a worker's own. It is sent once: fails with kUnreachable if there is no
+  // connection now, or if this one is lost before the answer.
+  void ask(const Ask& ask, const wire::Body& request);
   void join(const Ask& ask, JoinRequest request);
   // Of begin, targets and collect a worker has one at a time. After kTimeout or kUnreachable the
   // request stays pending, and the next call of its kind waits on.
@@ -304,7 +316,7 @@ class Session final : private Link::Listener {
   };
   static constexpr Kind kWait = kBegin;
 
-  // A request's id: its worker, a number, its slot; kSlots: beside the loop.
+  // A request's id: its worker, if it has one, a number, its slot; kSlots: beside the loop.
   static constexpr int kSlotBits = 4;
   static constexpr int kWorkerShift = 32;
 
@@ -382,7 +394,7 @@ class Session final : private Link::Listener {
   void link_message(const wire::Message& message) override;
 
   // Requests (session_send.cpp)
-  std::uint64_t send(const Worker& worker, Kind slot, const wire::Body& body);
+  std::uint64_t send(WorkerId worker, Kind slot, const wire::Body& body);
   wire::Body body_of(const Worker& worker, const Pending& pending) const;
   static void forget_requests(Worker& worker);
   static bool has_pending(const Worker& worker);
@@ -391,6 +403,7 @@ class Session final : private Link::Listener {
   void resume(Worker& worker);
 
   // Answers (session_answers.cpp)
+  void on_asked(std::uint64_t request, const wire::Body& body);
   static Pending* find_pending(Worker& worker, std::uint64_t request);
   void on_answer(Worker& worker, Pending& pending, const wire::Body& body);
   void on_refused(Worker& worker, Pending& pending, const wire::Error& error);
@@ -479,6 +492,7 @@ class Session final : private Link::Listener {
   void expire_wait(Worker& worker);
   void finish_wait_timeout(Worker& worker, const std::string& reason);
   void fail_unreachable();
+  void fail_asked(Status status, const std::string& reason);
   void check_refusal();
   TimeUs unreachable_due_us() const;
 
@@ -502,8 +516,9 @@ class Session final : private Link::Listener {
   std::vector<Completion> completions_;
   std::vector<PendingEvent> events_;
   Op connect_op_;
-  std::uint64_t requests_ = 0;  // sent so far
-  TimeUs now_ = 0;              // of the call that runs
+  std::map<std::uint64_t, Op> asked_;  // by request
+  std::uint64_t requests_ = 0;         // sent so far
+  TimeUs now_ = 0;                     // of the call that runs
   WorkerId next_worker_ = 1;
   // No operation's deadline is earlier than this. It is only a bound: an operation that completes
   // leaves it, so that the usual case costs nothing, and the scan at that time finds the next one.

@@ -12,6 +12,11 @@ std::uint64_t rank_key(const wire::WorkerRef& ref) {
   return (std::uint64_t{ref.job} << 32) | ref.rank;
 }
 
+// A failure must not look like a success to the caller.
+Status failure_of(const wire::Error& error) {
+  return static_cast<std::int32_t>(error.status) < 0 ? error.status : Status::kProtocol;
+}
+
 }  // namespace
 
 // ---- Answers to requests -----------------------------------------------------------------------
@@ -30,7 +35,9 @@ Session::Pending* Session::find_pending(Worker& worker, std::uint64_t request) {
 
 void Session::link_message(const wire::Message& message) {
   if (message.id == 0) return notice(message.body);
-  const auto found = workers_.find(message.id >> kWorkerShift);
+  const WorkerId worker = message.id >> kWorkerShift;
+  if (worker == kNoWorker) return on_asked(message.id, message.body);
+  const auto found = workers_.find(worker);
   if (found == workers_.end()) return;
   Pending* pending = find_pending(found->second, message.id);
   if (pending == nullptr) return;
@@ -39,6 +46,19 @@ void Session::link_message(const wire::Message& message) {
   const std::size_t before = workers_.size();
   on_answer(found->second, *pending, message.body);
   if (workers_.size() == before) step_out_if_over(found->second);  // it is still there
+}
+
+void Session::on_asked(std::uint64_t request, const wire::Body& body) {
+  const auto found = asked_.find(request);
+  if (found == asked_.end()) return;
+  link_.note_progress();
+  Op& op = found->second;
+  if (const auto* error = std::get_if<wire::Error>(&body)) {
+    complete(op, failure_of(*error), error->message);
+  } else {
+    complete_ok(op, AskResult{std::make_shared<wire::Body>(body)});
+  }
+  asked_.erase(found);
 }
 
 // It was told of an end, and came back for the sake of a pending call, to a daemon that had lost
@@ -51,7 +71,7 @@ void Session::step_out_if_over(Worker& worker) {
   if (!link_.usable()) return;  // the daemon goes away, and does not take it back by itself
   worker.end_is_lost = false;
   worker.membership = Membership::kDetached;
-  send(worker, kLeave, wire::Leave{worker.ref});  // nobody waits for its answer
+  send(worker.id, kLeave, wire::Leave{worker.ref});  // nobody waits for its answer
 }
 
 void Session::on_answer(Worker& worker, Pending& pending, const wire::Body& body) {
@@ -86,9 +106,7 @@ void Session::on_answer(Worker& worker, Pending& pending, const wire::Body& body
                                  is_late ? "the daemon was about to answer" : to_text(*given));
     }
   } else if (const auto* error = std::get_if<wire::Error>(&body)) {
-    // A failure must not look like a success to the caller.
-    const bool fails = static_cast<std::int32_t>(error->status) < 0;
-    return on_refused(worker, pending, {fails ? error->status : Status::kProtocol, error->message});
+    return on_refused(worker, pending, {failure_of(*error), error->message});
   }
   // A defect of the daemon. The call fails rather than the connection, which would only bring the
   // same answer again.

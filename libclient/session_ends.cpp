@@ -91,6 +91,7 @@ void Session::orphan_join(Worker& worker) {
 void Session::abandon(OpId id) noexcept {
   const auto give_up = [id](Op& op) { return op.id == id && std::exchange(op.id, 0) != 0; };
   give_up(connect_op_);
+  std::erase_if(asked_, [&](const auto& asked) { return asked.second.id == id; });
   for (auto at = workers_.begin(); at != workers_.end();) {
     Worker& worker = (at++)->second;
     const bool joins = worker[kJoin].op.id == id;
@@ -119,6 +120,14 @@ void Session::expire() {
   scan_at_us_ = kNever;
   if (connect_op_.id != 0 && connect_op_.timeout.deadline_us <= now_) expire_connect();
   if (connect_op_.id != 0) arm(connect_op_);
+  std::erase_if(asked_, [&](const auto& asked) {
+    Op op = asked.second;
+    if (op.timeout.deadline_us > now_) return arm(op), false;
+    complete(
+        op, Status::kTimeout,
+        link_.endpoint_text() + " did not answer within " + format_duration(op.timeout.allowed_us));
+    return true;
+  });
   for (auto at = workers_.begin(); at != workers_.end();) {
     Worker& worker = (at++)->second;
     expire_worker(worker);
@@ -168,7 +177,7 @@ void Session::expire_wait(Worker& worker) {
   } else if (link_.usable() && asked) {
     why.active = true;
     worker[kWait].op.timeout.deadline_us = now_ + kExplainTimeoutUs;
-    why.request = send(worker, kWhy, wire::Explain{worker.ref});
+    why.request = send(worker.id, kWhy, wire::Explain{worker.ref});
   } else {
     finish_wait_timeout(worker, obstacle_text(worker));
   }
@@ -209,11 +218,22 @@ void Session::fail_unreachable() {
   }
 }
 
+void Session::fail_asked(Status status, const std::string& reason) {
+  for (auto& [request, op] : asked_) complete(op, status, reason);
+  asked_.clear();
+}
+
 // A refusal is not waited out: the first connection fails with it as soon as nobody else is left to
 // ask. Later ones keep trying, since whoever took us once may do so again.
 void Session::check_refusal() {
-  if (connect_op_.id == 0 || !link_.refusal()) return;
-  complete(connect_op_, link_.refusal()->status, link_.refusal()->message);
+  if (connect_op_.id == 0) return;
+  const bool last = options_.one_round && link_.tried_all();
+  const std::optional<Refusal>& refusal = last ? link_.latest_refusal() : link_.refusal();
+  if (refusal) {
+    complete(connect_op_, refusal->status, refusal->message);
+  } else if (last) {
+    complete(connect_op_, Status::kUnreachable, "no daemon answered: " + link_.describe_errors());
+  }
 }
 
 }  // namespace syncd::client

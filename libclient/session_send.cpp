@@ -9,11 +9,11 @@ namespace syncd::client {
 
 // Precondition: link_.usable(). The request's id says whose it is, so that its answer finds it; the
 // number in the middle tells it from earlier ones, whose late answers must not.
-std::uint64_t Session::send(const Worker& worker, Kind slot, const wire::Body& body) {
+std::uint64_t Session::send(WorkerId worker, Kind slot, const wire::Body& body) {
   SYNCD_CHECK(link_.usable());
   constexpr std::uint64_t kNumberMask = (1ULL << (kWorkerShift - kSlotBits)) - 1;
   const std::uint64_t id =
-      (worker.id << kWorkerShift) | ((++requests_ & kNumberMask) << kSlotBits) | slot;
+      (worker << kWorkerShift) | ((++requests_ & kNumberMask) << kSlotBits) | slot;
   link_.send(id, body, now_);
   return id;
 }
@@ -66,7 +66,7 @@ void Session::send_join(Worker& worker) {
       join.phase_left_us = worker.phase_until_us - now_;
     }
   }
-  worker[kJoin].request = send(worker, kJoin, std::move(join));
+  worker[kJoin].request = send(worker.id, kJoin, std::move(join));
 }
 
 // Asks the daemon to take this worker back under what we know of it.
@@ -117,7 +117,7 @@ void Session::send_pending(Worker& worker) {
     if (!side.is_unsent()) continue;
     // The daemon tells of the changes after this again.
     if (side.kind == kMembers && side.iteration == 0) worker.members_told = false;
-    side.request = send(worker, kSlots, body_of(worker, side));
+    side.request = send(worker.id, kSlots, body_of(worker, side));
   }
   for (int slot = kRestarted; slot <= kLeave; ++slot) {
     Pending& pending = worker.pending[slot];
@@ -126,7 +126,7 @@ void Session::send_pending(Worker& worker) {
       worker[kPhase].active = true;
       worker[kPhase].request = 0;
     }
-    pending.request = send(worker, static_cast<Kind>(slot), body_of(worker, pending));
+    pending.request = send(worker.id, static_cast<Kind>(slot), body_of(worker, pending));
   }
 }
 

@@ -142,7 +142,7 @@ TEST_F(Syncctl, SimulatesWithoutADaemon) {
   result = elsewhere({"simulate", "--policy", "ssp:x"});
   EXPECT_TRUE(ended(result, 2, "'ssp:x'"));
   result = elsewhere({"simulate", "--workers", "2", "--policy", "bsp", "--leave", "0@0"});
-  EXPECT_TRUE(ended(result, 1, "bsp came to a stand"));
+  EXPECT_TRUE(ended(result, 1, "bsp stalled"));
 }
 
 TEST_F(Syncctl, SaysWhatIsWrongWithTheCodeThatBelongsToIt) {

@@ -185,12 +185,12 @@ class AdminServer::Client {
   void route() {
     const Page page = page_of(request_.path);
     if (page == Page::kNone) {
-      return respond(text_answer(404, "there are /metrics, /healthz, /readyz and /status"));
+      return respond(text_answer(404, "the pages are /metrics, /healthz, /readyz and /status"));
     }
     if (request_.method != "GET" && request_.method != "HEAD") {
-      return respond(text_answer(405, "nothing can be changed here: allowed are GET and HEAD"));
+      return respond(text_answer(405, "these pages are read-only: allowed are GET and HEAD"));
     }
-    if (request_.has_body) return respond(text_answer(413, "a request has no body here"));
+    if (request_.has_body) return respond(text_answer(413, "a request may not have a body here"));
     HttpAnswer refusal;
     if (!is_open(page) && !server_.may_read(*this, refusal)) return respond(refusal);
     server_.want_snapshot(*this);
@@ -472,7 +472,7 @@ bool AdminServer::may_read(Client& client, HttpAnswer& refusal) {
   applicant.certificate_digest = client.certificate_digest();
   if (wants_certificate && applicant.certificate_names.empty() &&
       applicant.certificate_digest.empty()) {
-    refusal = text_answer(403, "a client certificate is wanted (tls.client_ca)");
+    refusal = text_answer(403, "a client certificate is needed (tls.client_ca)");
     return false;
   }
   client.is_administrator = admission == nullptr;
@@ -481,7 +481,7 @@ bool AdminServer::may_read(Client& client, HttpAnswer& refusal) {
   net::Identity identity;
   std::string why;
   if (!admission->admit(applicant, identity, why)) {
-    refusal = text_answer(401, "a token is wanted: Authorization: Bearer TOKEN");
+    refusal = text_answer(401, "a token is needed: Authorization: Bearer TOKEN");
     return false;
   }
   client.is_administrator = admission->is_admin(identity);

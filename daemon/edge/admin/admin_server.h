@@ -82,7 +82,6 @@ class AdminServer {
   void on_sweep();
   void arm_sweep();
   void want_snapshot(Client& client);
-  void answer_waiting(const Snapshot* snapshot);
   void answer(Client& client, const Snapshot& snapshot);
   bool may_read(Client& client, HttpAnswer& refusal);
   void forget(Client& client);

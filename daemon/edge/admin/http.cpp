@@ -1,6 +1,8 @@
 // One request's head, one answer; see the header. Any thread.
 #include "daemon/edge/admin/http.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 namespace syncd::admin {
@@ -53,7 +55,7 @@ bool parse_request_line(std::string_view line, HttpRequest& request, int& status
   const std::string_view target = line.substr(first + 1, last - first - 1);
   if (version != "HTTP/1.1" && version != "HTTP/1.0") {
     status = version.starts_with("HTTP/") ? 505 : 400;
-    why = "this is no HTTP/1.1";
+    why = "this is not HTTP/1.1";
     return false;
   }
   if (target.empty() || target[0] != '/' || target.find(' ') != std::string_view::npos ||
@@ -93,32 +95,21 @@ bool parse_header(std::string_view line, HttpRequest& request, std::string& why)
 }
 
 const char* reason(int status) {
-  switch (status) {
-    case 200:
-      return "OK";
-    case 400:
-      return "Bad Request";
-    case 401:
-      return "Unauthorized";
-    case 403:
-      return "Forbidden";
-    case 404:
-      return "Not Found";
-    case 405:
-      return "Method Not Allowed";
-    case 408:
-      return "Request Timeout";
-    case 413:
-      return "Content Too Large";
-    case 431:
-      return "Request Header Fields Too Large";
-    case 503:
-      return "Service Unavailable";
-    case 505:
-      return "HTTP Version Not Supported";
-    default:
-      return "Error";
-  }
+  constexpr std::pair<int, const char*> kReasons[] = {
+      {200, "OK"},
+      {400, "Bad Request"},
+      {401, "Unauthorized"},
+      {403, "Forbidden"},
+      {404, "Not Found"},
+      {405, "Method Not Allowed"},
+      {408, "Request Timeout"},
+      {413, "Content Too Large"},
+      {431, "Request Header Fields Too Large"},
+      {503, "Service Unavailable"},
+      {505, "HTTP Version Not Supported"},
+  };
+  const auto* found = std::ranges::find(kReasons, status, &std::pair<int, const char*>::first);
+  return found != std::end(kReasons) ? found->second : "Error";
 }
 
 }  // namespace
@@ -128,7 +119,7 @@ HttpParse parse_http(std::string_view bytes, HttpRequest& request, int& status, 
   const std::size_t end = bytes.find("\r\n\r\n");
   if (std::min(end, bytes.size()) > kHttpHeadBytesMax) {
     status = 431;
-    why = "the head of a request may have " + std::to_string(kHttpHeadBytesMax) + " bytes";
+    why = fmt::format("the head of a request may have at most {} bytes", kHttpHeadBytesMax);
     return HttpParse::kBad;
   }
   status = 400;
@@ -143,15 +134,14 @@ HttpParse parse_http(std::string_view bytes, HttpRequest& request, int& status, 
 }
 
 std::string write_http(const HttpAnswer& answer, bool head_only) {
-  std::string out = "HTTP/1.1 " + std::to_string(answer.status) + " " + reason(answer.status);
-  out += "\r\nContent-Type: " + answer.content_type;
-  out += "\r\nContent-Length: " + std::to_string(answer.body.size());
-  out += "\r\nCache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\nConnection: close";
-  if (answer.status == 401) out += "\r\nWWW-Authenticate: Bearer realm=\"syncd\"";
-  if (answer.status == 405) out += "\r\nAllow: GET, HEAD";
-  out += "\r\n\r\n";
-  if (!head_only) out += answer.body;
-  return out;
+  const char* more = answer.status == 401   ? "\r\nWWW-Authenticate: Bearer realm=\"syncd\""
+                     : answer.status == 405 ? "\r\nAllow: GET, HEAD"
+                                            : "";
+  return fmt::format(
+      "HTTP/1.1 {} {}\r\nContent-Type: {}\r\nContent-Length: {}\r\nCache-Control: no-store\r\n"
+      "X-Content-Type-Options: nosniff\r\nConnection: close{}\r\n\r\n{}",
+      answer.status, reason(answer.status), answer.content_type, answer.body.size(), more,
+      head_only ? "" : answer.body);
 }
 
 }  // namespace syncd::admin

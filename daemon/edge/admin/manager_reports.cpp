@@ -1,6 +1,8 @@
 // See the header.
 #include "daemon/edge/admin/manager_reports.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "daemon/edge/net/loop_guard.h"
@@ -45,15 +47,15 @@ void ManagerReports::tell_status(const std::string& before) const {
                        : view.not_ready.empty() ? "serving"
                                                 : view.not_ready;
   std::replace(status.begin(), status.end(), '\n', ' ');
-  manager_.tell(before + "STATUS=" + status + ": " + std::to_string(view.engine.jobs) + " jobs, " +
-                std::to_string(view.engine.workers) + " workers");
+  manager_.tell(fmt::format("{}STATUS={}: {} jobs, {} workers", before, status, view.engine.jobs,
+                            view.engine.workers));
 }
 
 void ManagerReports::stopping(Micros timeout_us, const std::string& reason) {
   is_stopping_ = true;
   // The service manager's own patience may be shorter than the time that a user has set.
-  manager_.tell("STOPPING=1\nEXTEND_TIMEOUT_USEC=" + std::to_string(timeout_us + kStopMarginUs) +
-                "\nSTATUS=stopping: " + reason);
+  manager_.tell(fmt::format("STOPPING=1\nEXTEND_TIMEOUT_USEC={}\nSTATUS=stopping: {}",
+                            timeout_us + kStopMarginUs, reason));
 }
 
 void ManagerReports::close() {

@@ -12,6 +12,8 @@
 //     metrics_test fails if they ask for a metric that is not here.
 #include "daemon/edge/admin/metrics.h"
 
+#include <fmt/format.h>
+
 #include <charconv>
 #include <concepts>
 #include <initializer_list>
@@ -30,25 +32,19 @@ struct All {
   const AdminFigures& admin;
 };
 
+// As short as it can be told exactly.
 void append_number(std::string& out, double value) {
   char digits[64];
-  const auto [end, code] = std::to_chars(digits, digits + sizeof digits, value);
-  if (code == std::errc{}) out.append(digits, end);
+  out.append(digits, std::to_chars(digits, digits + sizeof digits, value).ptr);
 }
 void append_number(std::string& out, std::integral auto value) {
-  out += std::to_string(value);
+  out += fmt::format_int(value).str();
 }
 
 void append_label_value(std::string& out, std::string_view value) {
   for (const char c : value) {
-    if (c == '\\' || c == '"') {
-      out += '\\';
-      out += c;
-    } else if (c == '\n') {
-      out += "\\n";
-    } else {
-      out += c;
-    }
+    if (c == '\\' || c == '"' || c == '\n') out += '\\';
+    out += c == '\n' ? 'n' : c;
   }
 }
 
@@ -143,7 +139,6 @@ template <auto Value>
 void one(const All& all, Samples& samples) {
   samples.add(Value(all));
 }
-
 constexpr Metric kMetrics[] = {
     // ---- the daemon
     {"syncd_build_info", "gauge", "version", "Always 1; its label says which version runs.",
@@ -352,15 +347,8 @@ std::string metrics_text(const Snapshot& snapshot, const ProcessFigures& process
   std::string out;
   out.reserve(16 * 1024 + snapshot.server.jobs.size() * 8 * 1024);
   for (const Metric& metric : kMetrics) {
-    out += "# HELP ";
-    out += metric.name;
-    out += ' ';
-    out += metric.help;
-    out += "\n# TYPE ";
-    out += metric.name;
-    out += ' ';
-    out += metric.type;
-    out += '\n';
+    fmt::format_to(std::back_inserter(out), "# HELP {0} {1}\n# TYPE {0} {2}\n", metric.name,
+                   metric.help, metric.type);
     Samples samples(out, metric.name);
     metric.write(all, samples);
   }

@@ -1,15 +1,17 @@
 // See the header. Any thread.
 #include "daemon/edge/admin/notify.h"
 
+#include <fmt/format.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <time.h>
 #include <unistd.h>
 
-#include <charconv>
 #include <cstddef>
 #include <cstdlib>
 #include <cstring>
+
+#include "proto/base/number.h"
 
 namespace syncd::admin {
 namespace {
@@ -23,8 +25,7 @@ std::string take_variable(const char* name) {
 
 std::uint64_t number_of(const std::string& text) {
   std::uint64_t number = 0;
-  const auto [end, code] = std::from_chars(text.data(), text.data() + text.size(), number);
-  return code == std::errc{} && end == text.data() + text.size() ? number : 0;
+  return parse_number(text, number) ? number : 0;
 }
 
 }  // namespace
@@ -64,7 +65,7 @@ void ServiceManager::tell_reloading() const {
   clock_gettime(CLOCK_MONOTONIC, &now);
   const auto us = static_cast<std::uint64_t>(now.tv_sec) * 1'000'000 +
                   static_cast<std::uint64_t>(now.tv_nsec) / 1000;
-  tell("RELOADING=1\nMONOTONIC_USEC=" + std::to_string(us));
+  tell(fmt::format("RELOADING=1\nMONOTONIC_USEC={}", us));
 }
 
 }  // namespace syncd::admin

@@ -41,9 +41,10 @@ bool Pages::listen(const config::Config& config, std::string& error) {
       error = "listen.admin: " + error;
       return false;
     }
-    log_({LogLevel::kWarn,
-          "no_admin_pages",
-          {{"reason", error}, {"hint", "choose another port, or none: listen.admin (--admin)"}}});
+    log_(
+        {LogLevel::kWarn,
+         "no_admin_pages",
+         {{"reason", error}, {"hint", "set another port, or \"off\", in listen.admin (--admin)"}}});
     return true;
   }
   for (net::ListenSocket& socket : sockets_) {
@@ -54,8 +55,8 @@ bool Pages::listen(const config::Config& config, std::string& error) {
     log_({LogLevel::kWarn,
           "admin_open_to_anybody",
           {{"hint",
-            "whoever reaches this machine may read what jobs run: listen.insecure is "
-            "set, and TLS or authentication (auth.token_file, tls.client_ca) is not"}}});
+            "anyone who reaches this machine can read what jobs run: listen.insecure is "
+            "set, but TLS or authentication (auth.token_file, tls.client_ca) is missing"}}});
   }
   return true;
 }

@@ -1,38 +1,23 @@
 // /proc/self; see the header. Any thread.
 #include "daemon/edge/admin/process_figures.h"
 
-#include <dirent.h>
 #include <sys/resource.h>
 #include <time.h>
 #include <unistd.h>
 
 #include <cstdio>
-#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <string>
 
 namespace syncd::admin {
 namespace {
 
-std::string read_all(const char* path) {
-  std::string text;
-  std::FILE* file = std::fopen(path, "re");
-  if (file == nullptr) return text;
-  char part[4096];
-  for (std::size_t count = 0; (count = std::fread(part, 1, sizeof part, file)) > 0;) {
-    text.append(part, count);
-  }
-  std::fclose(file);
-  return text;
-}
-
 std::uint64_t count_fds() {
-  DIR* directory = opendir("/proc/self/fd");
-  if (directory == nullptr) return 0;
-  std::uint64_t count = 0;
-  while (const dirent* entry = readdir(directory)) {
-    if (entry->d_name[0] != '.') ++count;
-  }
-  closedir(directory);
+  std::error_code ignored;
+  const std::filesystem::directory_iterator open("/proc/self/fd", ignored);
+  const auto count = static_cast<std::uint64_t>(std::distance(open, {}));
   return count > 0 ? count - 1 : 0;  // without the one that lists them
 }
 
@@ -48,7 +33,8 @@ double boot_time_s() {
 
 // Fields 14 to 24 of proc(5)'s stat, which follow the name in brackets.
 void read_stat(ProcessFigures& figures) {
-  const std::string stat = read_all("/proc/self/stat");
+  std::ifstream file("/proc/self/stat");
+  const std::string stat{std::istreambuf_iterator<char>(file), {}};
   const std::size_t after_name = stat.rfind(')');
   if (after_name == std::string::npos) return;
   unsigned long user = 0, system = 0, threads = 0, pages = 0;

@@ -8,7 +8,7 @@
 
 #include "daemon/edge/admin/pages.h"
 #include "daemon/edge/config/config.h"
-#include "daemon/edge/config/named_files.h"
+#include "daemon/edge/config/reload.h"
 #include "daemon/edge/server/server.h"
 
 namespace syncd::admin {

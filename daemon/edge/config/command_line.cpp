@@ -1,7 +1,8 @@
 // The daemon's flags; the one file that sees CLI11. See config.h.
+#include <fmt/format.h>
+
 #include <CLI/CLI.hpp>
 #include <map>
-#include <sstream>
 
 #include "daemon/edge/config/config.h"
 #include "daemon/edge/config/settings.h"
@@ -15,40 +16,37 @@ constexpr const char* kDescription =
     "which\nworkers continue and which wait. Without arguments it serves this machine.";
 
 std::string footer() {
-  std::ostringstream out;
-  out << "\nSettings: the file's key, its environment variable, and what is allowed. A flag wins "
-         "over "
-         "the\nenvironment, the environment over the file, the file over the default.\n";
+  std::string out =
+      "\nSettings: the file's key, its environment variable, and what is allowed. A flag wins "
+      "over "
+      "the\nenvironment, the environment over the file, the file over the default.\n";
   for (const Setting& setting : settings()) {
-    out << "  " << setting.key << ", " << environment_name(setting.key);
-    if (setting.flag != nullptr) out << ", " << setting.flag;
-    out << "\n      " << setting.help << "\n      allowed: " << setting.allowed
-        << (setting.reloadable ? ". SIGHUP applies it\n" : "\n");
+    out += fmt::format(
+        "  {}, {}{}\n      {}\n      allowed: {}{}\n", setting.key, environment_name(setting.key),
+        setting.flag != nullptr ? fmt::format(", {}", setting.flag) : "", setting.help,
+        setting.allowed, setting.reloadable ? ". SIGHUP applies it" : "");
   }
-  out << "  [[job]] in the file declares a job:\n";
+  out += "  [[job]] in the file declares a job:\n";
   for (const JobSetting& setting : job_settings()) {
-    out << "      " << setting.key << ": " << setting.allowed << "\n";
+    out += fmt::format("      {}: {}\n", setting.key, setting.allowed);
   }
-  out << "  SYNCD_CONFIG\n      the configuration file, where --config is not given\n"
-         "\nSignals: SIGTERM and SIGINT stop syncd cleanly; a second one stops it at once. SIGHUP "
-         "reads "
-         "the\nconfiguration again, with certificates, keys and tokens. If all of it is good, "
-         "syncd "
-         "applies at\nonce what can change while it runs, and the log names what needs a restart. "
-         "If "
-         "anything is\nwrong, nothing changes and the log says what. The settings above say "
-         "whether "
-         "SIGHUP applies\nthem: tls.* and auth.* to new connections, a job's timeouts to new "
-         "jobs.\n"
-         "\nsystemd: with Type=notify, syncd reports when it is ready, what it does (STATUS=), "
-         "when it\n"
-         "reloads and when it stops. Its event loop feeds the watchdog (WatchdogSec=).\n"
-         "\nExit codes: 0 stopped cleanly; 1 another failure; 2 bad configuration or usage; 3 the "
-         "store\n"
-         "cannot be opened, read or written; 4 cannot listen. If an internal check fails, syncd "
-         "logs\n"
-         "server_failed and ends with SIGABRT.\n";
-  return out.str();
+  return out +
+         R"(  SYNCD_CONFIG
+      the configuration file, where --config is not given
+
+Signals: SIGTERM and SIGINT stop syncd cleanly; a second one stops it at once. SIGHUP reads the
+configuration again, with certificates, keys and tokens. If all of it is good, syncd applies at
+once what can change while it runs, and the log names what needs a restart. If anything is
+wrong, nothing changes and the log says what. The settings above say whether SIGHUP applies
+them: tls.* and auth.* to new connections, a job's timeouts to new jobs.
+
+systemd: with Type=notify, syncd reports when it is ready, what it does (STATUS=), when it
+reloads and when it stops. Its event loop feeds the watchdog (WatchdogSec=).
+
+Exit codes: 0 stopped cleanly; 1 another failure; 2 bad configuration or usage; 3 the store
+cannot be opened, read or written; 4 cannot listen. If an internal check fails, syncd logs
+server_failed and ends with SIGABRT.
+)";
 }
 
 // CLI11's own text for an unknown flag, with a suggestion.

@@ -1,6 +1,8 @@
 // Durations as text; see the header.
 #include "daemon/edge/config/duration.h"
 
+#include <fmt/format.h>
+
 #include <array>
 #include <cstdint>
 
@@ -60,7 +62,7 @@ bool parse_duration(std::string_view text, Micros& us) {
 
 std::string show_duration(Micros us) {
   for (const Unit& unit : kUnits) {
-    if (us != 0 && us % unit.us == 0) return std::to_string(us / unit.us) + std::string(unit.name);
+    if (us != 0 && us % unit.us == 0) return fmt::format("{}{}", us / unit.us, unit.name);
   }
   return "0s";
 }

@@ -1,4 +1,5 @@
 // From sources to one checked configuration; see config.h. Any thread.
+#include <fmt/format.h>
 #include <sys/stat.h>
 
 #include <algorithm>
@@ -23,15 +24,12 @@ using Sources = std::map<std::string, std::string>;  // setting key -> where its
 
 std::string wrong_value(const std::string& where, const std::string& key, const RawValue& value,
                         const std::string& why, const std::string& allowed) {
-  return where + ": " + key + " = " + value.shown() + ": " + (why.empty() ? "not allowed" : why) +
-         "; allowed: " + allowed;
+  return fmt::format("{}: {} = {}: {}; allowed: {}", where, key, value.shown(),
+                     why.empty() ? "not allowed" : why, allowed);
 }
 
 RawValue text_value(std::string text, std::string where) {
-  RawValue value;
-  value.text = std::move(text);
-  value.where = std::move(where);
-  return value;
+  return {.text = std::move(text), .list = {}, .where = std::move(where)};
 }
 
 std::vector<std::string> keys_of_section(const std::string& section) {
@@ -51,44 +49,33 @@ std::vector<std::string> section_names() {
   return names;
 }
 
-std::string joined(const std::vector<std::string>& items) {
-  std::string text;
-  for (const std::string& item : items) text += (text.empty() ? "" : ", ") + item;
-  return text;
-}
-
-// The section where a key of this name would be right: "tcp" belongs in [listen].
-std::string home_of(const std::string& name) {
-  for (const Setting& setting : settings()) {
-    if (setting.name() == name) return setting.section();
-  }
-  return {};
-}
-
 // What to say about a key that no setting has.
 std::string unknown_key(const std::string& where, const std::string& key) {
   const std::size_t dot = key.find('.');
   const std::string section = dot == std::string::npos ? std::string{} : key.substr(0, dot);
   const std::string name = key.substr(dot == std::string::npos ? 0 : dot + 1);
   const std::vector<std::string> known = keys_of_section(section);
-  std::string text = where + ": unknown key " + key;
+  const std::string text = fmt::format("{}: unknown key {}; ", where, key);
   if (const std::string near = nearest(name, known); !near.empty()) {
-    return text + "; did you mean " + (section.empty() ? "" : section + ".") + near + "?";
+    return fmt::format("{}did you mean {}{}{}?", text, section, section.empty() ? "" : ".", near);
   }
-  if (const std::string home = home_of(name); !home.empty()) {
-    return text + "; did you mean " + home + "." + name + " (in section [" + home + "])?";
+  // "tcp" belongs in [listen].
+  const auto home = std::ranges::find(settings(), name, &Setting::name);
+  if (home != settings().end()) {
+    return fmt::format("{}did you mean {} (in section [{}])?", text, home->key, home->section());
   }
-  if (!known.empty()) return text + "; [" + section + "] has " + joined(known);
-  return text + "; every key stands in one of the sections " + joined(section_names());
+  if (!known.empty()) return fmt::format("{}[{}] has {}", text, section, fmt::join(known, ", "));
+  return fmt::format("{}each key belongs to one of the sections {}", text,
+                     fmt::join(section_names(), ", "));
 }
 
 std::string unknown_section(const std::string& where, const std::string& section) {
-  std::string text = where + ": unknown section [" + section + "]";
+  const std::string text = fmt::format("{}: unknown section [{}]; ", where, section);
   const std::vector<std::string> known = section_names();
   const std::string near = nearest(section, known);
-  if (near == "job") return text + "; did you mean [[job]]?";
-  if (!near.empty()) return text + "; did you mean [" + near + "]?";
-  return text + "; there are " + joined(known);
+  if (near == "job") return text + "did you mean [[job]]?";
+  if (!near.empty()) return fmt::format("{}did you mean [{}]?", text, near);
+  return fmt::format("{}there are {}", text, fmt::join(known, ", "));
 }
 
 std::string what_is_missing(const Config& config) {
@@ -128,6 +115,10 @@ class Loader {
   void check_store();
   void check_thresholds();
   std::string where(const std::string& key) const;
+  // A mistake in what the setting `key` says.
+  void wrong(const std::string& key, const std::string& what) {
+    errors_.push_back(fmt::format("{}: {}", where(key), what));
+  }
 
   Config& config_;
   Errors& errors_;
@@ -147,8 +138,9 @@ void Loader::apply(const Setting& setting, const RawValue& value) {
 }
 
 void Loader::warn_retired(const Setting& limit, const RawValue& value) {
-  loaded_.warnings.push_back(value.where + ": " + limit.key +
-                             " no longer does anything: remove it; the next release refuses it");
+  loaded_.warnings.push_back(
+      fmt::format("{}: {} no longer does anything: remove it; the next release refuses it",
+                  value.where, limit.key));
 }
 
 // ---- the file
@@ -199,9 +191,9 @@ bool Loader::job_key(const Entry& entry, JobSpec& spec, std::set<std::string>& s
     return false;
   }
   const std::string near = nearest(entry.key, known);
-  errors_.push_back(
-      entry.value.where + ": unknown key job." + entry.key +
-      (near.empty() ? "; [[job]] has " + joined(known) : "; did you mean job." + near + "?"));
+  errors_.push_back(fmt::format("{}: unknown key job.{}; {}", entry.value.where, entry.key,
+                                near.empty() ? fmt::format("[[job]] has {}", fmt::join(known, ", "))
+                                             : fmt::format("did you mean job.{}?", near)));
   return false;
 }
 
@@ -213,19 +205,21 @@ void Loader::job(const TomlFile::Table& table) {
   for (const Entry& entry : table.entries) good = job_key(entry, spec, seen) && good;
   for (const char* required : {"name", "expected_workers"}) {
     if (seen.contains(required)) continue;
-    errors_.push_back(table.where + ": [[job]] without " + required + ": every job needs one");
+    errors_.push_back(
+        fmt::format("{}: [[job]] without {}: every job needs one", table.where, required));
     good = false;
   }
   if (!good) return;
   spec.graph_file = read_graph_file(spec.policy);
   if (std::string error = validate(spec); !error.empty()) {
-    errors_.push_back(table.where + ": [[job]] \"" + spec.name + "\": " + error);
+    errors_.push_back(fmt::format("{}: [[job]] \"{}\": {}", table.where, spec.name, error));
     return;
   }
   for (std::size_t i = 0; i < config_.jobs.size(); ++i) {
     if (config_.jobs[i].name != spec.name) continue;
-    errors_.push_back(table.where + ": job.name = \"" + spec.name + "\" stands at " +
-                      job_where_[i] + " already: a job's name is its own");
+    errors_.push_back(fmt::format(
+        "{}: job.name = \"{}\" is used at {} already; allowed: a name that no other job has",
+        table.where, spec.name, job_where_[i]));
     return;
   }
   config_.jobs.push_back(std::move(spec));
@@ -257,9 +251,9 @@ void Loader::environment(const Environment& environment) {
     for (const std::string& section : section_names()) {
       if (!name.starts_with(environment_name(section + ".")) || section == "job") continue;
       const std::string near = nearest(name, known);
-      errors_.push_back(
-          value.where + " is unknown" +
-          (near.empty() ? "; syncd --help lists them" : "; did you mean " + near + "?"));
+      errors_.push_back(fmt::format(
+          "{} is unknown; {}", value.where,
+          near.empty() ? "syncd --help lists them" : fmt::format("did you mean {}?", near)));
     }
   }
 }
@@ -267,7 +261,7 @@ void Loader::environment(const Environment& environment) {
 void Loader::flags(const Flags& flags) {
   for (const auto& [key, text] : flags.settings) {
     const Setting* setting = find_setting(key);
-    apply(*setting, text_value(text, std::string("flag ") + setting->flag));
+    apply(*setting, text_value(text, fmt::format("flag {}", setting->flag)));
   }
   for (const std::string& given : flags.test_limits) {
     const std::string key = given.substr(0, given.find('='));
@@ -276,7 +270,7 @@ void Loader::flags(const Flags& flags) {
     if (const Setting* limit = find_test_limit(key)) {
       apply(*limit, value);
     } else {
-      errors_.push_back(value.where + ": there is no limit " + key);
+      errors_.push_back(fmt::format("{}: there is no limit {}", value.where, key));
     }
   }
 }
@@ -307,7 +301,7 @@ void Loader::embedded(const Embedded& sources) {
   for (const auto& [key, why] : sources.refused) {
     std::erase_if(toml.entries, [&, &key = key, &why = why](const Entry& entry) {
       if (entry.key != key) return false;
-      errors_.push_back(entry.value.where + ": " + key + ": " + why);
+      errors_.push_back(fmt::format("{}: {}: {}", entry.value.where, key, why));
       return true;
     });
   }
@@ -327,28 +321,30 @@ std::string Loader::where(const std::string& key) const {
 
 void Loader::check_listeners() {
   if (config_.tcp.empty() && config_.unix_path.empty()) {
-    errors_.push_back(where("listen.tcp") +
-                      ": listen.tcp and listen.unix are both \"off\": nobody could connect; "
-                      "allowed: at least one of them");
+    wrong(
+        "listen.tcp",
+        "listen.tcp and listen.unix are both \"off\": nobody could connect; allowed: at least one "
+        "of them");
   }
   if (!config_.insecure && config_.open_to_anybody()) {
     const auto complain = [&](const std::string& key, const net::TcpAddress& address) {
       if (address.is_loopback()) return;
-      errors_.push_back(
-          where(key) + ": " + key + " = \"" + address.text() +
-          "\" can be reached from other machines, and " + what_is_missing(config_) +
-          ": anybody there could join, push and stop jobs; allowed: TLS (tls.certificate and "
-          "tls.key, which syncctl tls init makes) with authentication (tls.client_ca or "
-          "auth.token_file), a localhost address (127.0.0.1:" +
-          std::to_string(address.port) +
-          "), or listen.insecure = true (--insecure) on a network where everybody is trusted");
+      wrong(key,
+            fmt::format(
+                "{} = \"{}\" can be reached from other machines, and {}: anyone there could join, "
+                "push and stop jobs; allowed: TLS (tls.certificate and tls.key, which syncctl tls "
+                "init makes) with authentication (tls.client_ca or auth.token_file), a localhost "
+                "address (127.0.0.1:{}), or listen.insecure = true (--insecure) on a network where "
+                "you trust everyone",
+                key, address.text(), what_is_missing(config_), address.port));
     };
     for (const net::TcpAddress& address : config_.tcp) complain("listen.tcp", address);
     for (const net::TcpAddress& address : config_.control.tcp) complain("listen.control", address);
   }
   if (!config_.control.empty() && config_.control.unix_path == config_.unix_path) {
-    errors_.push_back(where("listen.control") + ": listen.control = \"" + config_.unix_path +
-                      "\" is listen.unix, too; allowed: another path");
+    wrong("listen.control",
+          fmt::format("listen.control = \"{}\" is listen.unix, too; allowed: another path",
+                      config_.unix_path));
   }
   check_admin();
   if (!sources_.contains("listen.auto_create")) {
@@ -359,12 +355,13 @@ void Loader::check_listeners() {
 void Loader::check_admin() {
   if (!config_.admin || config_.admin->is_loopback() || config_.insecure) return;
   if (config_.has_tls() && config_.has_auth()) return;
-  errors_.push_back(
-      where("listen.admin") + ": listen.admin = \"" + config_.admin->text() +
-      "\" can be reached from other machines, and " + what_is_missing(config_) +
-      ": anybody there could read what jobs run; allowed: TLS (tls.certificate and "
-      "tls.key) with auth.token_file or tls.client_ca, a localhost address (127.0.0.1:" +
-      std::to_string(config_.admin->port) + "), or listen.insecure = true");
+  wrong(
+      "listen.admin",
+      fmt::format("listen.admin = \"{}\" can be reached from other machines, and {}: anyone there "
+                  "could read what jobs run; allowed: TLS (tls.certificate and tls.key) with "
+                  "auth.token_file or tls.client_ca, a localhost address (127.0.0.1:{}), or "
+                  "listen.insecure = true",
+                  config_.admin->text(), what_is_missing(config_), config_.admin->port));
 }
 
 void Loader::check_tls() {
@@ -374,8 +371,7 @@ void Loader::check_tls() {
   }
   const auto needs = [&](const char* key, bool given, const char* other, bool other_given) {
     if (!given || other_given) return true;
-    errors_.push_back(where(key) + ": " + key + " is set, but " + other +
-                      " is not; allowed: both, or neither");
+    wrong(key, fmt::format("{} is set, but {} is not; allowed: both, or neither", key, other));
     return false;
   };
   const bool certificate = config_.has_tls();
@@ -393,19 +389,18 @@ void Loader::check_tls() {
   const auto context = tls::Context::server(tls, error);
   if (context != nullptr) error = context->facts().unfit;
   if (!error.empty()) {
-    errors_.push_back(where("tls.certificate") + ": [tls]: " + error);
-    return;
+    return wrong("tls.certificate", "[tls]: " + error);
   }
   const auto now_s = static_cast<std::int64_t>(std::time(nullptr));
   const tls::ServerFacts& facts = context->facts();
   if (std::string why = tls::why_not_in_force(facts.certificate, now_s); !why.empty()) {
     loaded_.certificate_problem =
-        where("tls.certificate") + ": certificate " + tls.certificate_file + " " + why;
+        fmt::format("{}: certificate {} {}", where("tls.certificate"), tls.certificate_file, why);
   } else if (authority) {
     why = tls::why_not_in_force(tls::best_of(facts.authorities, now_s), now_s);
     if (why.empty()) return;
-    loaded_.certificate_problem =
-        where("tls.client_ca") + ": certificate authority " + tls.client_ca_file + " " + why;
+    loaded_.certificate_problem = fmt::format("{}: certificate authority {} {}",
+                                              where("tls.client_ca"), tls.client_ca_file, why);
   }
 }
 
@@ -417,12 +412,12 @@ void Loader::check_auth() {
   std::error_code ignored;
   if (!std::filesystem::exists(file, ignored) &&
       file.parent_path() == std::filesystem::current_path(ignored)) {
-    error =
-        "there is no such file in " + file.parent_path().string() +
-        " (its name is not repeated, for it might be a token); allowed: the path of a file with "
-        "one token a line";
+    error = fmt::format(
+        "there is no such file in {} (its name is not repeated, for it might be a token); allowed: "
+        "the path of a file with one token a line",
+        file.parent_path().string());
   }
-  errors_.push_back(where("auth.token_file") + ": auth.token_file: " + error);
+  wrong("auth.token_file", "auth.token_file: " + error);
 }
 
 void Loader::check_store() {
@@ -436,19 +431,19 @@ void Loader::check_store() {
   struct stat found {};
   const bool there = stat(parent.c_str(), &found) == 0;
   if (there && S_ISDIR(found.st_mode)) return;
-  loaded_.store_problem = where("store.path") + ": store.path = \"" + config_.store_path +
-                          "\": its parent " + parent +
-                          (there || errno == ENOTDIR ? " is not a directory" : " does not exist") +
-                          "; allowed: a directory whose parent exists, or \"memory\"";
+  loaded_.store_problem = fmt::format(
+      "{}: store.path = \"{}\": its parent {} {}; allowed: a directory whose parent exists, or "
+      "\"memory\"",
+      where("store.path"), config_.store_path, parent,
+      there || errno == ENOTDIR ? "is not a directory" : "does not exist");
 }
 
 void Loader::check_thresholds() {
   JobSpec defaults = config_.engine.defaults;
   defaults.name = "defaults";
   if (const std::string error = validate(defaults); !error.empty()) {
-    const std::string key =
-        sources_.contains("timeouts.warn_after") ? "timeouts.warn_after" : "timeouts.evict_after";
-    errors_.push_back(where(key) + ": [timeouts]: " + error);
+    wrong(sources_.contains("timeouts.warn_after") ? "timeouts.warn_after" : "timeouts.evict_after",
+          "[timeouts]: " + error);
   }
 }
 
@@ -469,14 +464,15 @@ std::string Loader::effective() const {
   for (const Setting& setting : settings()) {
     if (setting.section() != section) {
       section = setting.section();
-      text += (text.empty() ? "[" : "\n[") + section + "]\n";
+      text += fmt::format("{}[{}]\n", text.empty() ? "" : "\n", section);
     }
-    text += setting.name() + " = " + setting.show(config_) + "  # " + where(setting.key) + "\n";
+    text +=
+        fmt::format("{} = {}  # {}\n", setting.name(), setting.show(config_), where(setting.key));
   }
   for (std::size_t i = 0; i < config_.jobs.size(); ++i) {
-    text += "\n[[job]]  # " + job_where_[i] + "\n";
+    text += fmt::format("\n[[job]]  # {}\n", job_where_[i]);
     for (const JobSetting& setting : job_settings()) {
-      text += std::string(setting.key) + " = " + setting.show(config_.jobs[i]) + "\n";
+      text += fmt::format("{} = {}\n", setting.key, setting.show(config_.jobs[i]));
     }
   }
   return text;

@@ -1,16 +1,18 @@
 // See the header.
 #include "daemon/edge/config/reload.h"
 
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <fstream>
+#include <functional>
+#include <iterator>
 #include <string_view>
 
 #include "daemon/edge/config/settings.h"
 
 namespace syncd::config {
 namespace {
-
-void append(std::string& list, const std::string& item) {
-  list += (list.empty() ? "" : ", ") + item;
-}
 
 std::string text_of(const std::vector<JobSpec>& jobs) {
   std::string text;
@@ -37,8 +39,10 @@ bool plan_reload(const Config& in_force, const Config& wanted, Reload& reload, s
   reload = {.next = in_force, .changed = {}, .needs_restart = {}};
   // TLS cannot be switched on or off under a listener's clients.
   const bool switches_tls = wanted.has_tls() != in_force.has_tls();
-  std::string rules;
-  std::string doors;
+  std::vector<std::string> changed;
+  std::vector<std::string> needs_restart;
+  std::vector<std::string> rules;
+  std::vector<std::string> doors;
   for (const Setting& setting : settings()) {
     const std::string_view key = setting.key;
     const bool is_tls = key.starts_with("tls.");
@@ -48,19 +52,23 @@ bool plan_reload(const Config& in_force, const Config& wanted, Reload& reload, s
     if (taken) setting.copy(wanted, reload.next);
     if (now == old) continue;
     if (taken) {
-      append(reload.changed, std::string(key) + ": " + old + " -> " + now);
+      changed.push_back(fmt::format("{}: {} -> {}", key, old, now));
     } else {
-      append(reload.needs_restart, setting.key);
+      needs_restart.emplace_back(key);
     }
-    if (key.starts_with("auth.")) append(rules, setting.key);
+    if (key.starts_with("auth.")) rules.emplace_back(key);
     const bool is_door = key.starts_with("listen.") && key != "listen.insecure";
-    if (!taken && (is_door || is_tls)) append(doors, setting.key);
+    if (!taken && (is_door || is_tls)) doors.emplace_back(key);
   }
-  if (text_of(wanted.jobs) != text_of(in_force.jobs)) append(reload.needs_restart, "[[job]]");
+  if (text_of(wanted.jobs) != text_of(in_force.jobs)) needs_restart.emplace_back("[[job]]");
+  reload.changed = fmt::format("{}", fmt::join(changed, ", "));
+  reload.needs_restart = fmt::format("{}", fmt::join(needs_restart, ", "));
   // Half of it could leave what stays open to whoever the other half was to keep out.
   if (!rules.empty() && !doors.empty()) {
-    error = rules + " cannot be taken on without " + doors +
-            ", for which it must be restarted: restart it, or change one at a time";
+    error = fmt::format(
+        "{} cannot be taken on without {}, which needs a restart: restart it, or change one at "
+        "a time",
+        fmt::join(rules, ", "), fmt::join(doors, ", "));
     return false;
   }
   // The new rules may only be good together with new addresses, which are not taken on.
@@ -68,11 +76,36 @@ bool plan_reload(const Config& in_force, const Config& wanted, Reload& reload, s
   const bool pages_open = next.admin && !next.admin->is_loopback() && !next.has_auth();
   if (!next.insecure && (next.open_to_anybody() || pages_open)) {
     error =
-        "it listens beyond this machine until it is restarted, where without authentication "
-        "([auth], tls.client_ca) anybody could use it: restart it instead";
+        "it listens beyond this machine until you restart it, and without authentication ([auth], "
+        "tls.client_ca) anyone there could use it: restart it instead";
     return false;
   }
   return true;
+}
+
+FileHashes hash_named_files(const Config& config) {
+  FileHashes hashes;
+  const std::pair<const char*, const std::string&> named[] = {
+      {"auth.token_file", config.auth.token_file},
+      {"tls.certificate", config.tls.certificate_file},
+      {"tls.client_ca", config.tls.client_ca_file},
+      {"tls.key", config.tls.key_file},
+  };
+  for (const auto& [key, path] : named) {
+    if (path.empty()) continue;
+    std::ifstream in(path, std::ios::binary);
+    const std::string bytes{std::istreambuf_iterator<char>(in), {}};
+    if (in.is_open()) hashes[key] = std::hash<std::string>()(bytes);
+  }
+  return hashes;
+}
+
+std::string differing_files(const FileHashes& before, const FileHashes& now) {
+  std::map<std::string, std::size_t> differing;
+  std::ranges::set_symmetric_difference(before, now, std::inserter(differing, differing.end()));
+  std::vector<std::string> keys;
+  for (const auto& [key, hash] : differing) keys.push_back(key);
+  return fmt::format("{}", fmt::join(keys, ", "));
 }
 
 std::vector<LogLine> reloaded_lines(const Reload& reload, const std::string& files) {
@@ -87,13 +120,11 @@ std::vector<LogLine> reloaded_lines(const Reload& reload, const std::string& fil
 }
 
 std::vector<LogLine> refused_lines(const std::vector<std::string>& errors) {
-  std::string reason;
-  for (const std::string& error : errors) reason += (reason.empty() ? "" : "; ") + error;
   return {{LogLevel::kError,
            "not_reloaded",
            {{"signal", "SIGHUP"},
-            {"reason", reason},
-            {"hint", "everything stays as it was, certificates, keys and tokens too"}}},
+            {"reason", fmt::format("{}", fmt::join(errors, "; "))},
+            {"hint", "nothing changed, also no certificate, key or token"}}},
           audit_line("refused", {}, {})};
 }
 

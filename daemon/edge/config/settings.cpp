@@ -88,8 +88,9 @@ std::vector<Setting> make_settings() {
       row<&Config::control>("listen.control", control_addresses(),
                             "The only place where jobs can be created, stopped and changed "
                             "(default: wherever workers connect)"),
-      row<&Config::insecure>("listen.insecure", boolean(),
-                             "Listen beyond localhost even if that lets anybody connect")
+      row<&Config::insecure>(
+          "listen.insecure", boolean(),
+          "Listen beyond localhost even without TLS or authentication: anyone there can connect")
           .with_flag("--insecure", nullptr),
       reloaded<&Config::engine, &EngineOptions::auto_create>(
           "listen.auto_create", boolean(),

@@ -1,6 +1,7 @@
 // TOML to entries; the one file that sees toml++. Any thread.
 #include "daemon/edge/config/toml_file.h"
 
+#include <fmt/format.h>
 #include <toml++/toml.h>
 
 #include <algorithm>
@@ -13,7 +14,7 @@ namespace syncd::config {
 namespace {
 
 std::string place(const std::string& path, const toml::source_region& source) {
-  return path + ":" + std::to_string(source.begin.line);
+  return fmt::format("{}:{}", path, source.begin.line);
 }
 
 std::string as_written(const toml::node& node) {
@@ -44,17 +45,13 @@ RawValue raw(const toml::node& node, const std::string& path) {
   } else if (const auto* boolean = node.as_boolean()) {
     value.kind = RawValue::Kind::kBoolean;
     value.boolean = boolean->get();
-  } else if (const auto* array = node.as_array()) {
-    value.kind = RawValue::Kind::kList;
-    for (const toml::node& item : *array) {
-      if (!item.is_string()) {
-        value.kind = RawValue::Kind::kOther;
-        break;
-      }
-      value.list.push_back(item.as_string()->get());
-    }
   } else {
-    value.kind = RawValue::Kind::kOther;
+    const auto* array = node.as_array();
+    const bool texts = array != nullptr && (array->empty() || array->is_homogeneous<std::string>());
+    value.kind = texts ? RawValue::Kind::kList : RawValue::Kind::kOther;
+    for (std::size_t i = 0; texts && i < array->size(); ++i) {
+      value.list.push_back(array->get_as<std::string>(i)->get());
+    }
   }
   return value;
 }
@@ -91,8 +88,8 @@ bool read_toml_file(const std::string& path, TomlFile& file, std::string& error)
   if (!in || !(text << in.rdbuf())) {
     // An empty file sets the fail bit too, and is a valid configuration.
     if (!in.is_open() || errno != 0) {
-      error = "cannot read the configuration file " + path + ": " +
-              std::strerror(errno != 0 ? errno : EIO);
+      error = fmt::format("cannot read the configuration file {}: {}", path,
+                          std::strerror(errno != 0 ? errno : EIO));
       return false;
     }
   }
@@ -119,7 +116,7 @@ bool read_toml_text(const std::string& text, const std::string& path, TomlFile& 
     std::stable_sort(file.entries.begin(), file.entries.end(),
                      [](const Entry& a, const Entry& b) { return a.value.line < b.value.line; });
   } catch (const toml::parse_error& wrong) {
-    error = place(path, wrong.source()) + ": not valid TOML: " + std::string(wrong.description());
+    error = fmt::format("{}: not valid TOML: {}", place(path, wrong.source()), wrong.description());
     return false;
   }
   return true;

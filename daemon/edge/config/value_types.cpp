@@ -1,15 +1,15 @@
 // See the header.
 #include "daemon/edge/config/value_types.h"
 
+#include <fmt/format.h>
 #include <grp.h>
 #include <pwd.h>
 
-#include <charconv>
-#include <cstdio>
 #include <cstring>
 #include <filesystem>
 
 #include "daemon/edge/config/duration.h"
+#include "proto/base/number.h"
 
 namespace syncd::config {
 namespace {
@@ -28,14 +28,6 @@ std::string absolute(const std::string& path) {
   std::error_code code;
   const std::filesystem::path full = std::filesystem::absolute(path, code);
   return code ? path : full.lexically_normal().string();
-}
-
-// True if all of it is a number.
-template <class T>
-bool read_digits(const std::string& text, T& number) {
-  const char* end = text.data() + text.size();
-  const auto [stop, code] = std::from_chars(text.data(), end, number);
-  return code == std::errc{} && stop == end;
 }
 
 std::vector<std::string> split(const std::string& text) {
@@ -67,9 +59,9 @@ bool read_list(const RawValue& value, std::vector<std::string>& out) {
 }
 
 std::string show_list(const std::vector<std::string>& items) {
-  std::string text;
-  for (const std::string& item : items) text += (text.empty() ? "" : ", ") + toml_string(item);
-  return "[" + text + "]";
+  std::vector<std::string> quoted;
+  for (const std::string& item : items) quoted.push_back(toml_string(item));
+  return fmt::format("[{}]", fmt::join(quoted, ", "));
 }
 
 // Addresses as they are set: one by itself, none as "off".
@@ -102,8 +94,8 @@ Type<std::vector<T>> list_of(std::string allowed, Parse parse, Show show,
 
 bool fits_socket(const std::string& path, std::string& why) {
   if (path.size() <= kPathBytesMax) return true;
-  why = "a Unix socket's path has at most " + std::to_string(kPathBytesMax) + " bytes, this has " +
-        std::to_string(path.size());
+  why = fmt::format("a Unix socket's path has at most {} bytes, this has {}", kPathBytesMax,
+                    path.size());
   return false;
 }
 
@@ -113,11 +105,11 @@ Type<std::vector<Id>> system_ids(std::string allowed, const char* what, Find fin
   return list_of<Id>(
       std::move(allowed),
       [what, find](const std::string& text, Id& id, std::string& why) {
-        if (read_digits(text, id) || find(text.c_str(), id)) return true;
-        why = "there is no " + std::string(what) + " '" + text + "' on this machine";
+        if (parse_number(text, id) || find(text.c_str(), id)) return true;
+        why = fmt::format("there is no {} '{}' on this machine", what, text);
         return false;
       },
-      [](Id id) { return std::to_string(id); });
+      [](Id id) { return fmt::to_string(id); });
 }
 
 bool read_identity(const std::string& text, std::string& out, std::string& why) {
@@ -126,7 +118,7 @@ bool read_identity(const std::string& text, std::string& out, std::string& why) 
     if (text.starts_with(kind) && text.size() > std::strlen(kind)) return true;
   }
   if (text == "*" || text == "token") return true;
-  why = "'" + text + "' is no identity";
+  why = "'" + text + "' is not an identity";
   return false;
 }
 
@@ -147,14 +139,10 @@ bool read_rule(const std::string& text, net::AdmissionRules::Allow& rule, std::s
 std::string toml_string(std::string_view text) {
   std::string out = "\"";
   for (const char c : text) {
-    if (c == '"' || c == '\\') {
-      out += '\\';
-      out += c;
-    } else if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) {
-      char escaped[8];
-      std::snprintf(escaped, sizeof escaped, "\\u%04X", static_cast<unsigned char>(c));
-      out += escaped;
+    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) {
+      out += fmt::format("\\u{:04X}", static_cast<unsigned char>(c));
     } else {
+      if (c == '"' || c == '\\') out += '\\';
       out += c;
     }
   }
@@ -176,24 +164,24 @@ Type<bool> boolean() {
 
 std::string range_text(std::int64_t low, std::int64_t high, const char* zero,
                        const char* high_text) {
-  return std::to_string(low) + (zero != nullptr ? " (" + std::string(zero) + ")" : "") + " to " +
-         (high_text != nullptr ? high_text : std::to_string(high));
+  const std::string meaning = zero != nullptr ? fmt::format(" ({})", zero) : "";
+  return fmt::format("{}{} to {}", low, meaning,
+                     high_text != nullptr ? high_text : fmt::to_string(high));
 }
 
 bool read_integer(const RawValue& value, std::int64_t low, std::int64_t high, std::int64_t& out) {
   out = value.integer;
   if (value.kind != RawValue::Kind::kInteger &&
-      (value.typed || !is_text(value) || !read_digits(value.text, out))) {
+      (value.typed || !is_text(value) || !parse_number(value.text, out))) {
     return false;
   }
   return out >= low && out <= high;
 }
 
 Type<Micros> span(Micros low, Micros high, const char* zero, const char* examples) {
-  return {"a duration from " + show_duration(low) +
-              (zero != nullptr ? " (" + std::string(zero) + ")" : "") + " to " +
-              show_duration(high) +
-              (examples != nullptr ? ", such as " + std::string(examples) : ""),
+  return {fmt::format("a duration from {}{} to {}{}", show_duration(low),
+                      zero != nullptr ? fmt::format(" ({})", zero) : "", show_duration(high),
+                      examples != nullptr ? fmt::format(", such as {}", examples) : ""),
           [low, high](const RawValue& value, Micros& out, std::string& why) {
             if (value.kind == RawValue::Kind::kInteger) why = "a duration needs a unit";
             Micros us = 0;
@@ -254,7 +242,7 @@ Type<std::string> file_path(std::string allowed) {
 }
 
 Type<std::string> socket_path() {
-  return text("a path of at most " + std::to_string(kPathBytesMax) + " bytes, or \"off\"",
+  return text(fmt::format("a path of at most {} bytes, or \"off\"", kPathBytesMax),
               {.none = "off", .is_path = true, .is_socket = true});
 }
 

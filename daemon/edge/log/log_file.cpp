@@ -2,6 +2,7 @@
 #include "daemon/edge/log/log_file.h"
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <spdlog/details/os.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -41,7 +42,7 @@ bool ends_within_line(const std::string& path, int fd) {
 }
 
 std::string text_of(const LogLine& line) {
-  return std::string(to_string(line.level)) + " " + server::log_text(line);
+  return fmt::format("{} {}", to_string(line.level), server::log_text(line));
 }
 
 }  // namespace
@@ -83,8 +84,8 @@ bool LogFile::catch_up() {
   if (lost_ == 0) return true;
   const LogLine line = {LogLevel::kWarn,
                         "log_lines_lost",
-                        {{"count", std::to_string(lost_)},
-                         {"on_standard_error", std::to_string(on_stderr_)},
+                        {{"count", fmt::to_string(lost_)},
+                         {"on_standard_error", fmt::to_string(on_stderr_)},
                          {"reason", std::strerror(reason_)}}};
   if (!append(formatted(spdlog::level::warn, text_of(line)))) return false;
   lost_ = on_stderr_ = 0;
@@ -106,11 +107,12 @@ bool LogFile::append(std::string_view text) {
 // The first of several is told of on standard error, where nobody may look, but somebody might.
 void LogFile::lose(std::string_view text, bool precious) {
   if (lost_++ == 0) {
-    const LogLine line = {LogLevel::kError,
-                          "log_not_written",
-                          {{"file", path_},
-                           {"reason", std::strerror(reason_)},
-                           {"hint", "until it can be, audit lines stand here, others are lost"}}};
+    const LogLine line = {
+        LogLevel::kError,
+        "log_not_written",
+        {{"file", path_},
+         {"reason", std::strerror(reason_)},
+         {"hint", "until syncd can write it, audit lines go to stderr and others are lost"}}};
     written(STDERR_FILENO, formatted(spdlog::level::err, text_of(line)));
   }
   if (precious && written(STDERR_FILENO, text) == text.size()) ++on_stderr_;

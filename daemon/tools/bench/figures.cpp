@@ -1,6 +1,8 @@
 // See figures.h.
 #include "daemon/tools/bench/figures.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -51,6 +53,22 @@ void BarrierTimes::granted(std::int64_t iteration, std::int64_t now_ns) {
   if (found == open_.end() || ++found->second.grants < workers_) return;
   if (found->second.pushes == workers_) spans_.add(now_ns - found->second.last_push_ns);
   open_.erase(open_.begin(), std::next(found));
+}
+
+bool parse_questions(std::string_view text, std::vector<Question>& questions, std::string& error) {
+  questions.clear();
+  for (std::size_t at = 0; at <= text.size();) {
+    const std::size_t comma = std::min(text.find(',', at), text.size());
+    const std::string_view word = text.substr(at, comma - at);
+    const auto* found = std::find(kQuestionNames.begin(), kQuestionNames.end(), word);
+    if (found == kQuestionNames.end()) {
+      error = fmt::format("'{}' is no question; allowed: {}", word, fmt::join(kQuestionNames, " "));
+      return false;
+    }
+    questions.push_back(static_cast<Question>(found - kQuestionNames.begin()));
+    at = comma + 1;
+  }
+  return true;
 }
 
 }  // namespace syncd::bench

@@ -6,10 +6,29 @@
 #include <cstdint>
 #include <map>
 #include <string>
-
-#include "daemon/tools/bench/questions.h"
+#include <string_view>
+#include <vector>
 
 namespace syncd::bench {
+
+// What is asked beside the iterations, as people and programs do of a daemon at work. The first
+// three are asked by a worker of itself, the others by an operator of the job.
+enum class Question : std::uint8_t {
+  kExplain,
+  kMembers,
+  kPhase,
+  kStatus,
+  kJobs,
+  kWorkers,
+  kHistory,
+};
+inline constexpr std::array<const char*, 7> kQuestionNames = {
+    "explain", "members", "phase", "status", "jobs", "workers", "history"};
+inline bool is_for_operator(Question question) {
+  return question >= Question::kStatus;
+}
+// "explain,history". False: there is another word in it, which `error` names.
+bool parse_questions(std::string_view text, std::vector<Question>& questions, std::string& error);
 
 // Spans in nanoseconds, kept as counts in classes whose width is 1/64 of their values: a percentile
 // is at most 1.6 % too high, the maximum is exact, and memory does not grow.

@@ -1,11 +1,16 @@
-// See load.h.
+// See load.h. An operator's questions go one at a time over a connection of its own, as syncctl's
+// do.
 #include "daemon/tools/bench/load.h"
 
+#include <fmt/format.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <condition_variable>
+#include <fstream>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -15,14 +20,14 @@
 #include <vector>
 
 #include "daemon/core/policies/registry.h"
-#include "daemon/tools/bench/operator.h"
-#include "daemon/tools/bench/server.h"
 #include "daemon/tools/ctl/connection.h"
+#include "daemon/tools/ctl/daemon_link.h"
 #include "daemon/tools/sim/iteration_time.h"
-#include "libclient/driver.h"
 
 namespace syncd::bench {
 namespace {
+
+constexpr std::uint32_t kPageRecords = 256;
 
 using Clock = std::chrono::steady_clock;
 using client::Ask;
@@ -30,11 +35,17 @@ using client::Completion;
 using client::Driver;
 using client::Session;
 
+std::int64_t now_ns() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now().time_since_epoch())
+      .count();
+}
+
 enum class Kind : std::uint8_t {
   kJoin,
   kBegin,
   kRenew,  // collect of the iteration before the one to which a step has skipped
   kAside,
+  kOperator,  // likewise, by the operator
   kTargets,
   kPush,
   kCollect,
@@ -42,28 +53,9 @@ enum class Kind : std::uint8_t {
   kLeave
 };
 
-const char* to_string(Kind kind) {
-  switch (kind) {
-    case Kind::kJoin:
-      return "join";
-    case Kind::kBegin:
-      return "begin";
-    case Kind::kRenew:
-    case Kind::kCollect:
-      return "collect";
-    case Kind::kAside:
-      return "a request aside";
-    case Kind::kTargets:
-      return "targets";
-    case Kind::kPush:
-      return "push";
-    case Kind::kConsumed:
-      return "consumed";
-    case Kind::kLeave:
-      return "leave";
-  }
-  return "?";
-}
+constexpr std::array kKindNames = {
+    "join",    "begin", "collect", "a request aside", "a request aside",
+    "targets", "push",  "collect", "consumed",        "leave"};
 
 // What the drivers' threads have to say.
 struct Answer {
@@ -71,7 +63,6 @@ struct Answer {
   Kind kind = Kind::kJoin;
   std::int64_t at_ns = 0;
   Completion completion;
-  std::int64_t asked_ns = -1;  // -1: when the worker asked
 };
 
 class Answers {
@@ -102,7 +93,7 @@ class PostingCall final : public client::Call {
 
  private:
   void finish(Completion&& completion) noexcept override {
-    answers_.post({worker_, kind_, now_ns(), std::move(completion), -1});
+    answers_.post({worker_, kind_, now_ns(), std::move(completion)});
     delete this;
   }
 
@@ -118,6 +109,23 @@ struct StopAndDelete {
     delete driver;
   }
 };
+
+// The processor time of a daemon so far; -1: it does not run on this machine.
+std::int64_t cpu_ns_of(const std::string& endpoint, std::uint32_t pid) {
+  const bool local = endpoint.starts_with("unix:") || endpoint.find(":127.") != std::string::npos ||
+                     endpoint.find(":localhost:") != std::string::npos ||
+                     endpoint.find(":[::1]:") != std::string::npos;
+  std::ifstream in(fmt::format("/proc/{}/comm", pid));
+  std::string name;
+  std::getline(in, name);
+  clockid_t clock{};
+  timespec t{};
+  if (!local || name != "syncd" || clock_getcpuclockid(static_cast<pid_t>(pid), &clock) != 0 ||
+      clock_gettime(clock, &t) != 0) {
+    return -1;
+  }
+  return std::int64_t{t.tv_sec} * 1'000'000'000 + t.tv_nsec;
+}
 
 class Load {
  public:
@@ -135,10 +143,16 @@ class Load {
     bool quiet = false;                      // no push was under way when it asked to begin
     Question question = Question::kExplain;  // the one that it asks aside
   };
+  struct Reading {
+    wire::StatusReply status;
+    std::int64_t cpu_ns = -1;
+  };
   using Timer = std::pair<std::int64_t, std::size_t>;  // when, which worker
 
-  void open_drivers(const std::vector<client::Endpoint>& endpoints,
-                    const ctl::DaemonLink::Credentials& credentials);
+  Reading read_daemon();
+  std::optional<wire::JobStatus> own_job();
+  [[noreturn]] void fail_link() const;
+  void open_drivers(const ctl::Address& address);
   // A call of the session's for a worker; its answer is of `kind`.
   template <typename... Taken, typename... Given>
   void call(std::size_t index, Kind kind, void (Session::*what)(const Ask&, Taken...),
@@ -146,6 +160,8 @@ class Load {
   void join_all();
   void begin(std::size_t worker);
   void ask_aside(std::size_t worker);
+  void ask_operator();
+  void ask_operator(const wire::Body& request);
   void work(std::size_t worker);
   void compute(std::size_t worker);
   void computed(std::size_t worker);
@@ -155,6 +171,8 @@ class Load {
   void on_answer(const Answer& answer);
   void on_begun(std::size_t worker, const Answer& answer);
   void on_renewed(std::size_t worker);
+  void on_told(const Answer& answer);
+  void on_aside(const Answer& answer);
   void on_pushed(std::size_t worker, const Answer& answer);
   void pump(Clock::time_point until);
   void end_window();
@@ -164,14 +182,16 @@ class Load {
   const std::int64_t timeout_ms_;
   Figures figures_;
   std::optional<sim::Durations> durations_;  // none: no computing
-  std::optional<Server> server_;
-  Server::Reading before_;
-  Server::Reading after_;
+  ctl::DaemonLink link_;                     // beside the load
+  Reading before_;
+  Reading after_;
   Answers answers_;
   std::vector<Answer> taken_;
   std::vector<std::unique_ptr<Driver, StopAndDelete>> drivers_;  // end before the answers do
   std::vector<Question> questions_;
-  std::unique_ptr<Operator> operator_;  // if one of them is for it
+  Driver* operator_ = nullptr;      // of the drivers; null: no question is for it
+  std::queue<std::size_t> asking_;  // workers whose questions are; the first one's is under way
+  std::uint64_t next_record_ = 1;
   std::vector<Worker> workers_;
   std::priority_queue<Timer, std::vector<Timer>, std::greater<>> timers_;
   std::mt19937_64 random_;
@@ -203,53 +223,60 @@ Load::Load(const ctl::Options& connection, const LoadOptions& options)
   if (!parse_questions(options.ask, questions_, error)) {
     throw LoadError(ctl::kExitUsage, "--ask " + error);
   }
-  std::vector<client::Endpoint> endpoints;
-  ctl::DaemonLink::Credentials credentials;
-  if (!ctl::how_to_ask(connection, endpoints, credentials, error)) {
-    throw LoadError(ctl::kExitUsage, error);
-  }
-  server_.emplace(endpoints, credentials, timeout_ms_);
+  ctl::Address address;
+  if (!ctl::how_to_ask(connection, address, error)) throw LoadError(ctl::kExitUsage, error);
+  if (!link_.open(address, timeout_ms_)) fail_link();
   figures_.job = options.job;
   if (figures_.job.empty()) {
-    figures_.job =
-        "syncbench-" + std::to_string(getpid()) + "-" + std::to_string(now_ns() / 1'000'000);
-  } else if (server_->job(figures_.job)) {
-    throw LoadError(ctl::kExitUsage, "--job " + figures_.job +
-                                         ": there is such a job; syncbench needs one of its own");
+    figures_.job = fmt::format("syncbench-{}-{}", getpid(), now_ns() / 1'000'000);
+  } else if (own_job()) {
+    throw LoadError(
+        ctl::kExitUsage,
+        fmt::format("--job {}: there is such a job; syncbench needs one of its own", figures_.job));
   }
   workers_.resize(options.workers);
-  open_drivers(endpoints, credentials);
-  if (options.ask_share > 0 && std::any_of(questions_.begin(), questions_.end(), is_for_operator)) {
-    operator_ = std::make_unique<Operator>(
-        endpoints, credentials, timeout_ms_, figures_.job, [this](Operator::Answer answer) {
-          Completion completion;
-          completion.status = answer.status;
-          completion.message = std::move(answer.message);
-          answers_.post(
-              {answer.asker, Kind::kAside, now_ns(), std::move(completion), answer.asked_ns});
-        });
-  }
+  open_drivers(address);
 }
 
-void Load::open_drivers(const std::vector<client::Endpoint>& endpoints,
-                        const ctl::DaemonLink::Credentials& credentials) {
+Load::Reading Load::read_daemon() {
+  Reading reading;
+  if (!link_.read(wire::StatusRequest{}, reading.status)) fail_link();
+  reading.cpu_ns = cpu_ns_of(link_.endpoint(), reading.status.pid);
+  return reading;
+}
+
+std::optional<wire::JobStatus> Load::own_job() {
+  wire::JobsReply reply;
+  if (!link_.read(wire::JobsRequest{}, reply)) fail_link();
+  const wire::JobStatus* found = ctl::find_job(reply.jobs, figures_.job);
+  return found != nullptr ? std::optional(*found) : std::nullopt;
+}
+
+void Load::fail_link() const {
+  const bool refused = link_.failure() == ctl::DaemonLink::Failure::kRefused;
+  throw LoadError(refused ? ctl::kExitRefused : ctl::kExitUnreachable, link_.error());
+}
+
+void Load::open_drivers(const ctl::Address& address) {
   client::SessionOptions session;
-  for (const client::Endpoint& endpoint : endpoints) {
-    session.link.endpoints.push_back(endpoint.text());
-  }
   session.link.client_name = "syncbench";
-  session.link.client_version = SYNCD_VERSION;
-  session.link.token = credentials.token;
   session.reconnect_timeout_us = timeout_ms_ * 1000;
-  for (std::size_t i = 0; i < options_.connections; ++i) {
+  const bool asks = options_.ask_share > 0 && std::ranges::any_of(questions_, is_for_operator);
+  for (std::size_t i = 0; i < options_.connections + (asks ? 1 : 0); ++i) {
     session.link.seed = options_.seed + i;
-    auto driver = std::make_unique<Driver>(
-        endpoints, session, client::DriverTls{credentials.tls, credentials.server_name});
+    auto driver = ctl::make_driver(address, session);
     std::string error;
     if (!driver->start(error)) {
-      throw LoadError(ctl::kExitUnreachable, "connection " + std::to_string(i) + ": " + error);
+      throw LoadError(ctl::kExitUnreachable, fmt::format("connection {}: {}", i, error));
     }
     drivers_.emplace_back(driver.release());
+  }
+  if (!asks) return;
+  operator_ = drivers_.back().get();
+  const Completion connected = operator_->perform(
+      [](Session& session, const Ask& ask) { session.connect(ask); }, timeout_ms_ * 1000);
+  if (connected.status != Status::kOk) {
+    throw LoadError(ctl::kExitUnreachable, connected.message);
   }
 }
 
@@ -258,7 +285,7 @@ void Load::call(std::size_t index, Kind kind, void (Session::*what)(const Ask&, 
                 Given&&... given) {
   workers_[index].asked_ns = now_ns();
   auto* call = new PostingCall(answers_, index, kind);
-  drivers_[index % drivers_.size()]->submit(*call, [&](Session& session, const Ask& ask) {
+  drivers_[index % options_.connections]->submit(*call, [&](Session& session, const Ask& ask) {
     (session.*what)(ask, std::forward<Given>(given)...);
   });
 }
@@ -266,11 +293,12 @@ void Load::call(std::size_t index, Kind kind, void (Session::*what)(const Ask&, 
 void Load::fail(const Answer& answer) const {
   const Worker& worker = workers_[answer.worker];
   const Status status = answer.completion.status;
-  std::string what = std::string(to_string(answer.kind)) + " of worker " +
-                     std::to_string(answer.kind == Kind::kJoin ? answer.worker : worker.rank);
-  if (status == Status::kUnreachable) what = "the daemon went away: " + what;
-  throw LoadError(status == Status::kUnreachable ? ctl::kExitUnreachable : ctl::kExitRefused,
-                  what + ": " + answer.completion.message);
+  const bool gone = status == Status::kUnreachable || status == Status::kTimeout;
+  throw LoadError(gone ? ctl::kExitUnreachable : ctl::kExitRefused,
+                  fmt::format("{}{} of worker {}: {}", gone ? "the daemon went away: " : "",
+                              kKindNames[static_cast<std::size_t>(answer.kind)],
+                              answer.kind == Kind::kJoin ? answer.worker : worker.rank,
+                              answer.completion.message));
 }
 
 void Load::join_all() {
@@ -279,7 +307,7 @@ void Load::join_all() {
     client::JoinRequest join;
     join.job = figures_.job;
     join.policy = options_.policy;
-    join.name = "bench-" + std::to_string(i);
+    join.name = fmt::format("bench-{}", i);
     join.host = "syncbench";
     join.rank = static_cast<std::int32_t>(i);
     join.world_size = static_cast<std::uint32_t>(workers_.size());
@@ -312,8 +340,55 @@ void Load::ask_aside(std::size_t index) {
       call(index, Kind::kAside, &Session::phase, worker.id, "benchmark", 60'000'000);
       break;
     default:
-      operator_->ask(index, worker.question);
+      asking_.push(index);
+      if (asking_.size() == 1) ask_operator();
   }
+}
+
+void Load::ask_operator() {
+  Worker& worker = workers_[asking_.front()];
+  worker.asked_ns = now_ns();
+  switch (worker.question) {
+    case Question::kStatus:
+      return ask_operator(wire::StatusRequest{});
+    case Question::kJobs:
+      return ask_operator(wire::JobsRequest{});
+    case Question::kWorkers:
+      return ask_operator(wire::WorkersRequest{figures_.job, 0, false});
+    default:
+      return ask_operator(wire::HistoryRequest{figures_.job, next_record_, kPageRecords, 0});
+  }
+}
+
+void Load::ask_operator(const wire::Body& request) {
+  auto* call = new PostingCall(answers_, asking_.front(), Kind::kOperator);
+  operator_->submit(*call, [&](Session& session, const Ask& ask) {
+    session.ask({ask.op, client::Timeout::after(timeout_ms_ * 1000, ask.now), ask.now}, request);
+  });
+}
+
+// Of the workers it wants all, as `syncctl workers` does; of the history the next page, and the
+// first one again once there is no more.
+void Load::on_told(const Answer& answer) {
+  const wire::Body& told = *std::get<client::AskResult>(answer.completion.result).answer;
+  if (const auto* page = std::get_if<wire::WorkersReply>(&told)) {
+    const std::int64_t next = page->next_rank;
+    if (next >= 0) {
+      return ask_operator(
+          wire::WorkersRequest{figures_.job, static_cast<std::uint32_t>(next), false});
+    }
+  } else if (const auto* history = std::get_if<wire::HistoryReply>(&told)) {
+    next_record_ = std::max<std::uint64_t>(1, history->next_sequence);
+  }
+  asking_.pop();
+  if (!asking_.empty()) ask_operator();
+  on_aside(answer);
+}
+
+void Load::on_aside(const Answer& answer) {
+  const Question question = workers_[answer.worker].question;
+  measure(figures_.asked[static_cast<std::size_t>(question)], answer);
+  work(answer.worker);
 }
 
 // What comes after begin: as the papers have it, workers under Hop send what they have and compute
@@ -347,9 +422,7 @@ void Load::computed(std::size_t index) {
 
 void Load::measure(Spans& spans, const Answer& answer) {
   if (!measuring_) return;
-  const std::int64_t asked_ns =
-      answer.asked_ns < 0 ? workers_[answer.worker].asked_ns : answer.asked_ns;
-  spans.add(answer.at_ns - asked_ns);
+  spans.add(answer.at_ns - workers_[answer.worker].asked_ns);
   ++figures_.requests;
 }
 
@@ -443,8 +516,10 @@ void Load::on_answer(const Answer& answer) {
       on_renewed(index);
       break;
     case Kind::kAside:
-      measure(figures_.asked[static_cast<std::size_t>(worker.question)], answer);
-      work(index);
+      on_aside(answer);
+      break;
+    case Kind::kOperator:
+      on_told(answer);
       break;
     case Kind::kTargets:
       measure(figures_.targets, answer);
@@ -490,7 +565,7 @@ void Load::end_window() {
   measuring_ = false;
   ending_ = options_.iterations == 0;
   figures_.seconds = static_cast<double>(now_ns() - started_ns_) / 1e9;
-  after_ = server_->read();
+  after_ = read_daemon();
 }
 
 Figures Load::run() {
@@ -502,7 +577,7 @@ Figures Load::run() {
   // What an overlay holds back is not the daemon's time.
   const bool meets_each_time = traits.all_meet && traits.barrier_every == 1;
   if (meets_each_time && traits.grant_delay_us == 0) barriers_.emplace(workers_.size());
-  before_ = server_->read();
+  before_ = read_daemon();
   started_ns_ = now_ns();
   measuring_ = true;
   for (std::size_t i = 0; i < workers_.size(); ++i) begin(i);
@@ -515,16 +590,18 @@ Figures Load::run() {
   while (left_ < workers_.size()) pump(Clock::time_point::max());
   if (barriers_) figures_.barrier = barriers_->spans();
   figures_.workers = workers_.size();
-  figures_.connections = drivers_.size();
+  figures_.connections = options_.connections;
   figures_.frames_in = after_.status.frames_in - before_.status.frames_in;
   figures_.frames_out = after_.status.frames_out - before_.status.frames_out;
   if (before_.cpu_ns >= 0 && after_.cpu_ns >= 0) {
     figures_.server_cpu_s = static_cast<double>(after_.cpu_ns - before_.cpu_ns) / 1e9;
   }
-  const auto job = server_->job(figures_.job);
+  const auto job = own_job();
   if (!job) throw LoadError(ctl::kExitRefused, "the daemon knows nothing of job " + figures_.job);
   figures_.counted_pushes = job->pushes;
-  server_->stop(figures_.job);
+  // A daemon that lets only others stop a job keeps it open.
+  wire::Ok ok;
+  static_cast<void>(link_.call(wire::StopJobRequest{figures_.job, "syncbench has ended"}, ok));
   return figures_;
 }
 

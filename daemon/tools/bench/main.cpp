@@ -13,43 +13,37 @@ namespace {
 
 std::string footer() {
   return std::string(
-             "Every worker begins, computes for the time that is asked for, pushes, waits until "
-             "that is\nacknowledged, and begins again. All workers are in this process; start it "
-             "on several machines to\nload a daemon from there. The job stays in the daemon's "
-             "history, stopped.\n"
-             "begin: from asking until the grant; what the policy makes a worker wait is in it.\n"
-             "begin, nobody waited for: under asp all of them; under other policies those during "
-             "which nobody\npushed, so that nothing else can have let it go.\n"
-             "push: until it is acknowledged, which in mode durable is once it is on disk.\n"
-             "targets, collect, consumed (hop, notify_ack): likewise; the policy's waiting is in "
-             "the "
-             "first two.\nWorkers under hop call targets and push before they compute, those under "
-             "notify_ack after it.\n"
-             "barrier (bsp): from the last push until the last worker has its grant.\n"
-             "Processor time is the daemon's, if it runs on this machine. Percentiles are at most "
-             "1.6 % too high.\n"
-             "Iteration times: 0, ") +
+             R"(Every worker begins, computes for the time that is asked for, pushes, waits until that is
+acknowledged, and begins again. All workers are in this process; start it on several machines to
+load a daemon from there. The job stays in the daemon's history, stopped.
+begin: from asking until the grant; what the policy makes a worker wait is in it.
+begin, nobody waited for: under asp all of them; under other policies those during which nobody
+pushed, so that nothing else can have let it go.
+push: until it is acknowledged, which in mode durable is once it is on disk.
+targets, collect, consumed (hop, notify_ack): likewise; the policy's waiting is in the first two.
+Workers under hop call targets and push before they compute, those under notify_ack after it.
+barrier (bsp): from the last push until the last worker has its grant.
+Processor time is the daemon's, if it runs on this machine. Percentiles are at most 1.6 % too high.
+Iteration times: 0, )") +
          syncd::sim::known_iteration_times() + "\nSlowdowns: " + syncd::sim::known_slowdowns() +
-         "\nFrame mix: --ask-share of the iterations ask one of --ask first, each of them as "
-         "often; one "
-         "that is\nlisted twice, twice as often. A worker asks explain, members (all of them) and "
-         "phase; an operator,\non one connection more, asks status, jobs, workers (all) and "
-         "history "
-         "(256 records, on from the last\nones), one question at a time.\n"
-         "JSON keys: job, policy, mode, workers, connections, join_s, seconds, iterations, "
-         "requests (and\n_per_s), pushes, late, daemon_pushes, daemon_frames_in, "
-         "daemon_frames_out, daemon_cpu_s and\ndaemon_cpu_us_per_message (null: not known); and "
-         "begin, free_begin, targets, push, collect,\nconsumed, barrier and aside_QUESTION, each "
-         "with count, p50_us, p90_us, p99_us, max_us.\n"
-         "Examples: syncbench --workers 1000 --connections 8 --policy bsp --seconds 30\n"
-         "          syncbench --policy ssp:3 --iteration-time normal:50,5 --slowdown fixed:0=2x\n"
-         "          syncbench --policy hop:ring,max_ig=4 --ask explain,history,status --ask-share "
-         "0.1\n"
-         "          syncbench --addr tls:node-1:7117 --ca ca.crt --token-file token\n"
-         "\nExit codes: 0 done, 1 the daemon refused, or its counts differ from those here, 2 the "
-         "command line\nis wrong, 3 no daemon answered, or it went away.\n"
-         "Environment, where the option is not given: SYNCD_ADDR (--addr), SYNCD_TOKEN_FILE,\n"
-         "SYNCD_CA_FILE, SYNCD_CERTIFICATE_FILE, SYNCD_KEY_FILE, SYNCD_SERVER_NAME.";
+         R"(
+Frame mix: --ask-share of the iterations ask one of --ask first, each of them as often; one that is
+listed twice, twice as often. A worker asks explain, members (all of them) and phase; an operator,
+on one connection more, asks status, jobs, workers (all) and history (256 records, on from the last
+ones), one question at a time.
+JSON keys: job, policy, mode, workers, connections, join_s, seconds, iterations, requests (and
+_per_s), pushes, late, daemon_pushes, daemon_frames_in, daemon_frames_out, daemon_cpu_s and
+daemon_cpu_us_per_message (null: not known); and begin, free_begin, targets, push, collect,
+consumed, barrier and aside_QUESTION, each with count, p50_us, p90_us, p99_us, max_us.
+Examples: syncbench --workers 1000 --connections 8 --policy bsp --seconds 30
+          syncbench --policy ssp:3 --iteration-time normal:50,5 --slowdown fixed:0=2x
+          syncbench --policy hop:ring,max_ig=4 --ask explain,history,status --ask-share 0.1
+          syncbench --addr tls:node-1:7117 --ca ca.crt --token-file token
+
+Exit codes: 0 done, 1 the daemon refused, or its counts differ from those here, 2 the command line
+is wrong, 3 no daemon answered, or it went away.
+Environment, where the option is not given: SYNCD_ADDR (--addr), SYNCD_TOKEN_FILE,
+SYNCD_CA_FILE, SYNCD_CERTIFICATE_FILE, SYNCD_KEY_FILE, SYNCD_SERVER_NAME.)";
 }
 
 }  // namespace

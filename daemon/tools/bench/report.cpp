@@ -1,20 +1,15 @@
 // See report.h.
 #include "daemon/tools/bench/report.h"
 
+#include <fmt/format.h>
+
 #include <array>
-#include <cstdio>
 #include <nlohmann/json.hpp>
 #include <utility>
 #include <vector>
 
 namespace syncd::bench {
 namespace {
-
-std::string with_decimals(double value, int decimals) {
-  std::array<char, 64> text{};
-  std::snprintf(text.data(), text.size(), "%.*f", decimals, value);
-  return text.data();
-}
 
 double per_second(std::uint64_t count, const Figures& f) {
   return f.seconds > 0 ? static_cast<double>(count) / f.seconds : 0;
@@ -53,35 +48,28 @@ bool counts_agree(const Figures& figures) {
 }
 
 std::string report_text(const Figures& f) {
-  std::string out = "job " + f.job + ": " + std::to_string(f.workers) + " workers over " +
-                    std::to_string(f.connections) +
-                    (f.connections == 1 ? " connection, " : " connections, ") + f.policy + ", " +
-                    (f.durable ? "durable" : "fast") + "\n";
-  out += "joined in " + with_decimals(f.join_s, 3) + " s, then measured for " +
-         with_decimals(f.seconds, 3) + " s\n";
-  out += "iterations " + std::to_string(f.iterations) + " (" +
-         with_decimals(per_second(f.iterations, f), 1) + "/s), requests " +
-         std::to_string(f.requests) + " (" + with_decimals(per_second(f.requests, f), 1) + "/s)\n";
-  out += "daemon: " + std::to_string(f.frames_in) + " messages in, " +
-         std::to_string(f.frames_out) + " out";
-  if (f.server_cpu_s >= 0) {
-    out += ", " + with_decimals(f.server_cpu_s, 3) + " s of processor time, " +
-           with_decimals(cpu_us_per_message(f), 2) + " us for each one in\n";
-  } else {
-    out += "; its processor time is not known from here\n";
-  }
-  std::array<char, 160> line{};
-  std::snprintf(line.data(), line.size(), "\n%-26s %10s %10s %10s %10s %10s\n", "microseconds",
-                "count", "p50", "p90", "p99", "max");
-  out += line.data();
+  std::string out = fmt::format(
+      "job {}: {} workers over {} connection{}, {}, {}\n"
+      "joined in {:.3f} s, then measured for {:.3f} s\n"
+      "iterations {} ({:.1f}/s), requests {} ({:.1f}/s)\n"
+      "daemon: {} messages in, {} out",
+      f.job, f.workers, f.connections, f.connections == 1 ? "" : "s", f.policy,
+      f.durable ? "durable" : "fast", f.join_s, f.seconds, f.iterations,
+      per_second(f.iterations, f), f.requests, per_second(f.requests, f), f.frames_in,
+      f.frames_out);
+  out += f.server_cpu_s >= 0
+             ? fmt::format(", {:.3f} s of processor time, {:.2f} us for each one in\n",
+                           f.server_cpu_s, cpu_us_per_message(f))
+             : "; its processor time is not known from here\n";
+  out += fmt::format("\n{:<26} {:>10} {:>10} {:>10} {:>10} {:>10}\n", "microseconds", "count",
+                     "p50", "p90", "p99", "max");
   for (const Row& row : rows(f)) {
     if (row.spans->count() == 0) continue;
     const auto us = [](std::int64_t ns) { return static_cast<double>(ns) / 1e3; };
-    std::snprintf(line.data(), line.size(), "%-26s %10llu %10.1f %10.1f %10.1f %10.1f\n",
-                  row.title.c_str(), static_cast<unsigned long long>(row.spans->count()),
-                  us(row.spans->percentile(0.5)), us(row.spans->percentile(0.9)),
-                  us(row.spans->percentile(0.99)), us(row.spans->max()));
-    out += line.data();
+    out += fmt::format("{:<26} {:>10} {:10.1f} {:10.1f} {:10.1f} {:10.1f}\n", row.title,
+                       row.spans->count(), us(row.spans->percentile(0.5)),
+                       us(row.spans->percentile(0.9)), us(row.spans->percentile(0.99)),
+                       us(row.spans->max()));
   }
   return out;
 }

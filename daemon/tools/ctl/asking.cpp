@@ -1,6 +1,8 @@
 // See asking.h.
 #include "daemon/tools/ctl/asking.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <iostream>
 #include <memory>
@@ -20,11 +22,12 @@ bool kinds_of(const std::vector<std::string>& names, std::set<RecordKind>& kinds
   for (const std::string& name : names) {
     const RecordKind kind = record_kind(name);
     if (kind == RecordKind::kNone) {
-      std::string allowed;
+      std::vector<std::string> allowed;
       for (std::uint8_t k = 1; k <= kRecordKindMax; ++k) {
-        allowed += (k > 1 ? ", " : "") + std::string(to_string(static_cast<RecordKind>(k)));
+        allowed.emplace_back(to_string(static_cast<RecordKind>(k)));
       }
-      complain(kExitUsage, "--kind " + name + " is unknown; allowed are " + allowed);
+      complain(kExitUsage,
+               fmt::format("--kind {} is unknown; allowed are {}", name, fmt::join(allowed, ", ")));
       return false;
     }
     kinds.insert(kind);
@@ -45,11 +48,10 @@ int failed(const DaemonLink& link) {
 }
 
 int open_link(DaemonLink& link, const Options& options) {
-  std::vector<client::Endpoint> endpoints;
-  DaemonLink::Credentials credentials;
+  Address address;
   std::string error;
-  if (!how_to_ask(options, endpoints, credentials, error)) return complain(kExitUsage, error);
-  return link.open(endpoints, std::move(credentials), options.timeout_ms) ? kExitOk : failed(link);
+  if (!how_to_ask(options, address, error)) return complain(kExitUsage, error);
+  return link.open(address, options.timeout_ms) ? kExitOk : failed(link);
 }
 
 int for_each_record(const Options& options, const std::function<void(const Record&)>& use) {
@@ -63,7 +65,7 @@ int for_each_record(const Options& options, const std::function<void(const Recor
     if (!source) return complain(kExitStore, error);
     if (!source->may_have(options.job)) {
       return complain(kExitRefused,
-                      "there is no job '" + options.job + "' in store " + options.store);
+                      fmt::format("there is no job '{}' in store {}", options.job, options.store));
     }
   } else {
     if (const int code = open_link(link, options); code != kExitOk) return code;
@@ -83,8 +85,10 @@ int for_each_record(const Options& options, const std::function<void(const Recor
     if (first_page && !page.empty() &&
         page.front().sequence > std::max<std::uint64_t>(1, options.from)) {
       // On standard error, so that what programs read stays as it is.
-      std::cerr << "syncctl: the history begins with record " << page.front().sequence
-                << ": what was before it is gone (store.retention, or a salvage)\n";
+      std::cerr << fmt::format(
+          "syncctl: the history begins with record {}: earlier ones were removed (store.retention) "
+          "or lost (a salvage)\n",
+          page.front().sequence);
     }
     first_page = false;
     for (const Record& record : page) {
@@ -95,30 +99,6 @@ int for_each_record(const Options& options, const std::function<void(const Recor
     }
   }
   return kExitOk;
-}
-
-bool read_workers(DaemonLink& link, const std::string& job,
-                  std::vector<wire::WorkerStatus>& workers, std::int64_t& now_us, bool with_data) {
-  workers.clear();
-  for (std::int64_t next = 0; next >= 0;) {
-    wire::WorkersReply page;
-    const wire::WorkersRequest request{job, static_cast<std::uint32_t>(next), with_data};
-    if (!link.call(request, page)) return false;
-    now_us = page.now_us;
-    next = page.next_rank;
-    for (auto& worker : page.workers) workers.push_back(std::move(worker));
-  }
-  return true;
-}
-
-const wire::JobStatus* find_job(const std::vector<wire::JobStatus>& jobs,
-                                const std::string& wanted) {
-  const wire::JobStatus* found = nullptr;
-  for (const wire::JobStatus& job : jobs) {
-    if (job.name != wanted && "#" + std::to_string(job.id) != wanted) continue;
-    if (found == nullptr || job.id > found->id) found = &job;
-  }
-  return found;
 }
 
 }  // namespace syncd::ctl

@@ -26,14 +26,4 @@ int open_link(DaemonLink& link, const Options& options);
 // order of their sequence numbers. Anything but kExitOk was complained about.
 int for_each_record(const Options& options, const std::function<void(const Record&)>& use);
 
-// All workers of a job, in rank order, with what they show to each other if that is asked for;
-// `now_us` is the daemon's clock at the last answer. False: the link says why.
-bool read_workers(DaemonLink& link, const std::string& job,
-                  std::vector<wire::WorkerStatus>& workers, std::int64_t& now_us,
-                  bool with_data = false);
-
-// The job of a name (of several, the latest) or "#id"; null: it is not in the list.
-const wire::JobStatus* find_job(const std::vector<wire::JobStatus>& jobs,
-                                const std::string& wanted);
-
 }  // namespace syncd::ctl

@@ -103,7 +103,7 @@ std::string alternative_name(const std::string& name) {
   };
   if (name.empty() || name.size() > 255 || !std::all_of(name.begin(), name.end(), allowed)) {
     throw std::invalid_argument("'" + name +
-                                "' cannot stand in a certificate; allowed: a DNS name, a numeric "
+                                "' cannot be a certificate's name; allowed: a DNS name, a numeric "
                                 "address, or a URI such as spiffe://cluster/worker");
   }
   unsigned char bytes[sizeof(in6_addr)];

@@ -1,6 +1,8 @@
 // See chrome_trace.h.
 #include "daemon/tools/ctl/chrome_trace.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -16,11 +18,6 @@ constexpr std::int64_t kJobTrack = 0;
 
 std::int64_t track_of(std::int64_t rank) {
   return rank + 1;
-}
-
-// Names come from clients, and need not be UTF-8.
-std::string text_of(const nlohmann::json& json) {
-  return plain_json(json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
 }
 
 nlohmann::json named(const char* what, const Record& record, std::int64_t track,
@@ -45,8 +42,10 @@ ChromeTrace::ChromeTrace(std::ostream& out) : out_(out) {
   out_ << "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[";
 }
 
-void ChromeTrace::event(const std::string& json) {
-  out_ << (first_ ? "\n" : ",\n") << json;
+// Names come from clients, and need not be UTF-8.
+void ChromeTrace::event(const nlohmann::json& json) {
+  out_ << (first_ ? "\n" : ",\n")
+       << plain_json(json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
   first_ = false;
 }
 
@@ -69,27 +68,27 @@ void ChromeTrace::add(const Record& record) {
     track(record).pushed = kNoIteration;  // another life, or none
   }
   std::string name = to_string(record.kind);
-  if (record.rank >= 0) name += " " + std::to_string(record.rank);
+  if (record.rank >= 0) name += fmt::format(" {}", record.rank);
   add_instant(record, name);
 }
 
 void ChromeTrace::name_process(const Record& record) {
   process_named_ = true;
-  std::string name = "job #" + std::to_string(record.job);
+  std::string name = fmt::format("job #{}", record.job);
   if (record.kind == RecordKind::kJobCreated) name += " " + record.name;
-  event(text_of(named("process_name", record, kJobTrack, {{"name", name}})));
-  event(text_of(named("thread_name", record, kJobTrack, {{"name", "job"}})));
+  event(named("process_name", record, kJobTrack, {{"name", name}}));
+  event(named("thread_name", record, kJobTrack, {{"name", "job"}}));
 }
 
 ChromeTrace::Track& ChromeTrace::track(const Record& record) {
   const auto [at, fresh] = tracks_.try_emplace(record.rank);
   if (fresh) {
-    std::string name = "worker " + std::to_string(record.rank);
+    std::string name = fmt::format("worker {}", record.rank);
     if (!record.name.empty()) name += " " + record.name;
     if (!record.host.empty()) name += " on " + record.host;
     const std::int64_t id = track_of(record.rank);
-    event(text_of(named("thread_name", record, id, {{"name", name}})));
-    event(text_of(named("thread_sort_index", record, id, {{"sort_index", id}})));
+    event(named("thread_name", record, id, {{"name", name}}));
+    event(named("thread_sort_index", record, id, {{"sort_index", id}}));
   }
   return at->second;
 }
@@ -100,23 +99,22 @@ void ChromeTrace::add_push(const Record& record) {
   const Micros granted = std::max(end - std::max<Micros>(0, record.span_us), its.end_us);
   const Micros begun = std::max(granted - std::max<Micros>(0, record.waited_us), its.end_us);
   if (decentralized_ && its.pushed != kNoIteration && its.end_us < begun) {
-    const std::string name = "after push " + std::to_string(its.pushed);
-    event(text_of(slice(record, name, "after_push", its.end_us, begun)));
+    const std::string name = fmt::format("after push {}", its.pushed);
+    event(slice(record, name, "after_push", its.end_us, begun));
   }
-  if (begun < granted) event(text_of(slice(record, "wait", "wait", begun, granted)));
-  nlohmann::json iteration = slice(record, "iteration " + std::to_string(record.iteration),
+  if (begun < granted) event(slice(record, "wait", "wait", begun, granted));
+  nlohmann::json iteration = slice(record, fmt::format("iteration {}", record.iteration),
                                    record.late ? "late" : "iteration", granted, end);
   iteration["args"] = {{"sequence", record.sequence}, {"iteration", record.iteration},
                        {"clock", record.clock},       {"staleness", record.staleness},
                        {"samples", record.samples},   {"bytes", record.bytes}};
   if (record.loss) iteration["args"]["loss"] = *record.loss;
   if (record.span_us < 0) iteration["args"]["span"] = "not known";
-  event(text_of(iteration));
+  event(iteration);
   its.end_us = end;
   its.pushed = record.iteration;
   if (record.restarts > 0) {
-    add_instant(record, "re-synced " + std::to_string(record.rank) + " (" +
-                            std::to_string(record.restarts) + " times)");
+    add_instant(record, fmt::format("re-synced {} ({} times)", record.rank, record.restarts));
   }
 }
 
@@ -128,14 +126,14 @@ void ChromeTrace::add_instant(const Record& record, const std::string& name) {
     args["details"] = details;
   }
   // Of the whole job: a line over all of its tracks.
-  event(text_of({{"ph", "i"},
-                 {"s", "p"},
-                 {"name", name},
-                 {"cat", to_string(record.kind)},
-                 {"pid", record.job},
-                 {"tid", kJobTrack},
-                 {"ts", record.time_us},
-                 {"args", args}}));
+  event({{"ph", "i"},
+         {"s", "p"},
+         {"name", name},
+         {"cat", to_string(record.kind)},
+         {"pid", record.job},
+         {"tid", kJobTrack},
+         {"ts", record.time_us},
+         {"args", args}});
 }
 
 }  // namespace syncd::ctl

@@ -13,6 +13,7 @@
 #pragma once
 
 #include <map>
+#include <nlohmann/json_fwd.hpp>
 #include <ostream>
 
 #include "daemon/core/engine/record.h"
@@ -34,7 +35,7 @@ class ChromeTrace {
     Iteration pushed = kNoIteration;  // and what came since was not told
   };
 
-  void event(const std::string& json);
+  void event(const nlohmann::json& json);
   void name_process(const Record& record);
   Track& track(const Record& record);
   void add_push(const Record& record);

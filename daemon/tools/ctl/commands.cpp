@@ -1,11 +1,14 @@
 // See commands.h.
 #include "daemon/tools/ctl/commands.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <fstream>
 #include <iostream>
+#include <optional>
 
 #include "daemon/edge/config/duration.h"
 #include "daemon/tools/ctl/asking.h"
@@ -24,10 +27,6 @@ void print(const nlohmann::json& json) {
   std::cout << json_text(json);
 }
 
-std::string or_dash(const std::string& text) {
-  return text.empty() ? "-" : text;
-}
-
 // After what silence in an iteration; "-" if that is not said.
 std::string threshold(std::int64_t us) {
   return us < 0 ? "-" : us == 0 ? "never" : format_duration(us);
@@ -40,7 +39,7 @@ nlohmann::json to_json(const wire::StatusReply& s) {
   return out;
 }
 
-nlohmann::json to_json(const wire::WorkerStatus& w) {
+nlohmann::json worker_json(const wire::WorkerStatus& w) {
   nlohmann::json out = fields_json(w);
   out.erase("heard_us");
   out.erase("data");
@@ -55,108 +54,137 @@ nlohmann::json member_json(const wire::WorkerStatus& w) {
   return out;
 }
 
+// Opens a link and asks one thing, which changes nothing.
+template <class Reply>
+int ask(const Options& options, DaemonLink& link, const wire::Body& request, Reply& reply) {
+  if (const int code = open_link(link, options); code != kExitOk) return code;
+  return link.read(request, reply) ? kExitOk : failed(link);
+}
+
+// Tells the daemon to do something.
+int order(const Options& options, const wire::Body& request) {
+  DaemonLink link;
+  if (const int code = open_link(link, options); code != kExitOk) return code;
+  wire::Ok ok;
+  return link.call(request, ok) ? kExitOk : failed(link);
+}
+
+// Each item as an object of a JSON list, or as a row of a table.
+template <class Item, class ToJson, class ToRow>
+void print_all(const Options& options, const std::vector<Item>& items, const ToJson& to_json,
+               const std::vector<std::string>& header, const ToRow& to_row) {
+  if (options.json) {
+    nlohmann::json all = nlohmann::json::array();
+    for (const Item& item : items) all.push_back(to_json(item));
+    return print(all);
+  }
+  std::vector<std::vector<std::string>> rows;
+  for (const Item& item : items) rows.push_back(to_row(item));
+  std::cout << format_table(header, rows);
+}
+
+int list_workers(const Options& options, bool with_data, std::vector<wire::WorkerStatus>& workers,
+                 std::int64_t& now_us) {
+  DaemonLink link;
+  if (const int code = open_link(link, options); code != kExitOk) return code;
+  return read_workers(link, options.job, workers, now_us, with_data) ? kExitOk : failed(link);
+}
+
 }  // namespace
 
 int run_status(const Options& options) {
   DaemonLink link;
-  if (const int code = open_link(link, options); code != kExitOk) return code;
   wire::StatusReply s;
-  if (!link.call(wire::StatusRequest{}, s)) return failed(link);
+  if (const int code = ask(options, link, wire::StatusRequest{}, s); code != kExitOk) return code;
   if (options.json) {
     print(to_json(s));
     return kExitOk;
   }
-  std::cout << "syncd " << plain(s.server_version) << " at " << link.endpoint() << ", pid " << s.pid
-            << ", up " << format_duration(s.now_us - s.started_us) << "\n"
-            << "store    " << plain(s.store) << " (" << s.mode << (s.read_only ? ", READ-ONLY" : "")
-            << ")\n"
-            << "jobs     " << s.jobs << "\n"
-            << "workers  " << s.workers << "\n"
-            << "sessions " << s.sessions << "\n"
-            << "pushes   " << s.pushes << "\n"
-            << "frames   " << s.frames_in << " in, " << s.frames_out << " out\n";
+  std::cout << fmt::format(
+      "syncd {} at {}, pid {}, up {}\n"
+      "store    {} ({}{})\n"
+      "jobs     {}\n"
+      "workers  {}\n"
+      "sessions {}\n"
+      "pushes   {}\n"
+      "frames   {} in, {} out\n",
+      plain(s.server_version), link.endpoint(), s.pid, format_duration(s.now_us - s.started_us),
+      plain(s.store), s.mode, s.read_only ? ", READ-ONLY" : "", s.jobs, s.workers, s.sessions,
+      s.pushes, s.frames_in, s.frames_out);
   if (s.read_only) {
-    std::cout << "problem  pushes are refused for "
-              << format_duration(s.now_us - s.store_error_since_us) << ": " << plain(s.store_error)
-              << "\n";
+    std::cout << fmt::format("problem  pushes are refused for {}: {}\n",
+                             format_duration(s.now_us - s.store_error_since_us),
+                             plain(s.store_error));
   }
   return kExitOk;
 }
 
 int run_jobs(const Options& options) {
   DaemonLink link;
-  if (const int code = open_link(link, options); code != kExitOk) return code;
   wire::JobsReply reply;
-  if (!link.call(wire::JobsRequest{}, reply)) return failed(link);
+  if (const int code = ask(options, link, wire::JobsRequest{}, reply); code != kExitOk) return code;
   if (reply.omitted > 0) {
     // On standard error, so that --json stays JSON.
     std::cerr << "syncctl: " << reply.omitted
               << " more jobs do not fit an answer and are not shown; running ones come first\n";
   }
-  if (options.json) {
-    nlohmann::json all = nlohmann::json::array();
-    for (const wire::JobStatus& job : reply.jobs) all.push_back(fields_json(job));
-    print(all);
-    return kExitOk;
-  }
-  std::vector<std::vector<std::string>> rows;
-  for (const wire::JobStatus& j : reply.jobs) {
-    rows.push_back({"#" + std::to_string(j.id), j.name, j.policy, j.state,
-                    std::to_string(j.active_workers) + "/" + std::to_string(j.expected_workers),
-                    std::to_string(j.clock_min) + ".." + std::to_string(j.clock_max),
-                    std::to_string(j.pushes), std::to_string(j.waiting), or_dash(j.note)});
-  }
-  std::cout << format_table(
-      {"ID", "JOB", "POLICY", "STATE", "WORKERS", "CLOCKS", "PUSHES", "WAITING", "NOTE"}, rows);
+  print_all(
+      options, reply.jobs, [](const wire::JobStatus& j) { return fields_json(j); },
+      {"ID", "JOB", "POLICY", "STATE", "WORKERS", "CLOCKS", "PUSHES", "WAITING", "NOTE"},
+      [](const wire::JobStatus& j) -> std::vector<std::string> {
+        return {fmt::format("#{}", j.id),
+                j.name,
+                j.policy,
+                j.state,
+                fmt::format("{}/{}", j.active_workers, j.expected_workers),
+                fmt::format("{}..{}", j.clock_min, j.clock_max),
+                fmt::to_string(j.pushes),
+                fmt::to_string(j.waiting),
+                or_dash(j.note)};
+      });
   return kExitOk;
 }
 
 int run_workers(const Options& options) {
-  DaemonLink link;
-  if (const int code = open_link(link, options); code != kExitOk) return code;
   std::vector<wire::WorkerStatus> workers;
   std::int64_t now_us = 0;
-  if (!read_workers(link, options.job, workers, now_us)) return failed(link);
-  if (options.json) {
-    nlohmann::json all = nlohmann::json::array();
-    for (const wire::WorkerStatus& worker : workers) all.push_back(to_json(worker));
-    print(all);
-    return kExitOk;
-  }
-  std::vector<std::vector<std::string>> rows;
-  for (const wire::WorkerStatus& w : workers) {
-    rows.push_back({std::to_string(w.rank), w.host, w.name, w.state, std::to_string(w.clock),
-                    format_age(now_us, w.last_push_us),
-                    w.waiting_us < 0 ? "-" : format_duration(w.waiting_us), or_dash(w.waiting_for),
-                    or_dash(w.reason), threshold(w.warn_after_us), threshold(w.evict_after_us),
-                    or_dash(w.late_rule)});
-  }
-  std::cout << format_table({"RANK", "HOST", "NAME", "STATE", "CLOCK", "LAST PUSH", "WAITING",
-                             "FOR", "REASON", "WARN", "EVICT", "WHY THEN"},
-                            rows);
+  if (const int code = list_workers(options, false, workers, now_us); code != kExitOk) return code;
+  print_all(options, workers, worker_json,
+            {"RANK", "HOST", "NAME", "STATE", "CLOCK", "LAST PUSH", "WAITING", "FOR", "REASON",
+             "WARN", "EVICT", "WHY THEN"},
+            [now_us](const wire::WorkerStatus& w) -> std::vector<std::string> {
+              return {fmt::to_string(w.rank),
+                      w.host,
+                      w.name,
+                      w.state,
+                      fmt::to_string(w.clock),
+                      format_age(now_us, w.last_push_us),
+                      w.waiting_us < 0 ? "-" : format_duration(w.waiting_us),
+                      or_dash(w.waiting_for),
+                      or_dash(w.reason),
+                      threshold(w.warn_after_us),
+                      threshold(w.evict_after_us),
+                      or_dash(w.late_rule)};
+            });
   return kExitOk;
 }
 
 int run_members(const Options& options) {
-  DaemonLink link;
-  if (const int code = open_link(link, options); code != kExitOk) return code;
   std::vector<wire::WorkerStatus> workers;
   std::int64_t now_us = 0;
-  if (!read_workers(link, options.job, workers, now_us, true)) return failed(link);
-  if (options.json) {
-    nlohmann::json all = nlohmann::json::array();
-    for (const wire::WorkerStatus& worker : workers) all.push_back(member_json(worker));
-    print(all);
-    return kExitOk;
-  }
-  std::vector<std::vector<std::string>> rows;
-  for (const wire::WorkerStatus& w : workers) {
-    rows.push_back({std::to_string(w.rank), w.name, w.host, w.state, w.connected ? "yes" : "no",
-                    format_age(now_us, w.heard_us), std::to_string(w.incarnation),
-                    or_dash(data_text(w.data))});
-  }
-  std::cout << format_table(
-      {"RANK", "NAME", "HOST", "STATE", "CONNECTED", "HEARD", "INCARNATION", "DATA"}, rows);
+  if (const int code = list_workers(options, true, workers, now_us); code != kExitOk) return code;
+  print_all(options, workers, member_json,
+            {"RANK", "NAME", "HOST", "STATE", "CONNECTED", "HEARD", "INCARNATION", "DATA"},
+            [now_us](const wire::WorkerStatus& w) -> std::vector<std::string> {
+              return {fmt::to_string(w.rank),
+                      w.name,
+                      w.host,
+                      w.state,
+                      w.connected ? "yes" : "no",
+                      format_age(now_us, w.heard_us),
+                      fmt::to_string(w.incarnation),
+                      or_dash(data_text(w.data))};
+            });
   return kExitOk;
 }
 
@@ -168,9 +196,9 @@ int run_history(const Options& options) {
       all.push_back(record_json(r));
       return;
     }
-    rows.push_back({std::to_string(r.sequence), format_time(r.time_us), to_string(r.kind),
-                    r.rank < 0 ? "-" : std::to_string(r.rank),
-                    r.iteration < 0 ? "-" : std::to_string(r.iteration),
+    rows.push_back({fmt::to_string(r.sequence), format_time(r.time_us), to_string(r.kind),
+                    r.rank < 0 ? "-" : fmt::to_string(r.rank),
+                    r.iteration < 0 ? "-" : fmt::to_string(r.iteration),
                     or_dash(record_details(r))});
   });
   if (code != kExitOk) return code;
@@ -182,119 +210,85 @@ int run_history(const Options& options) {
   return kExitOk;
 }
 
-namespace {
-
-int ended(int code, const std::ostream& out, const std::string& output) {
-  if (code == kExitOk && !out) {
-    return complain(kExitStore, (output.empty() ? "standard output" : output) +
-                                    std::string(" took no more: the export is not all there"));
-  }
-  return code;
-}
-
-int export_chrome(const Options& options, std::ostream& out) {
-  ChromeTrace trace(out);
-  const int code = for_each_record(options, [&](const Record& record) { trace.add(record); });
-  trace.finish();
-  out.flush();
-  return ended(code, out, options.output);
-}
-
-}  // namespace
-
 int run_export(const Options& options) {
   std::ofstream file;
   if (!options.output.empty()) {
     file.open(options.output, std::ios::binary | std::ios::trunc);
     if (!file) {
-      return complain(kExitStore,
-                      "--output " + options.output + " cannot be written: " + std::strerror(errno));
+      return complain(kExitStore, fmt::format("--output {} cannot be written: {}", options.output,
+                                              std::strerror(errno)));
     }
   }
   std::ostream& out = options.output.empty() ? std::cout : file;
-  if (options.format == "chrome") return export_chrome(options, out);
+  std::optional<ChromeTrace> trace;
+  if (options.format == "chrome") trace.emplace(out);
   const bool csv = options.format == "csv";
   if (csv) out << csv_line(record_column_names());
   const int code = for_each_record(options, [&](const Record& record) {
-    if (csv) {
-      out << csv_line(record_cells(record));
+    if (trace) {
+      trace->add(record);
     } else {
-      out << json_text(record_json(record), -1);
+      out << (csv ? csv_line(record_cells(record)) : json_text(record_json(record), -1));
     }
   });
+  if (trace) trace->finish();
   out.flush();
-  return ended(code, out, options.output);
+  if (code != kExitOk || out) return code;
+  return complain(kExitStore, (options.output.empty() ? "standard output" : options.output) +
+                                  " cannot be written: the export is incomplete");
 }
 
 int run_create(const Options& options) {
-  DaemonLink link;
-  if (const int code = open_link(link, options); code != kExitOk) return code;
-  wire::Ok ok;
-  const wire::CreateJobRequest request{options.job, options.policy, options.workers,
-                                       options.min_workers};
-  return link.call(request, ok) ? kExitOk : failed(link);
+  return order(options, wire::CreateJobRequest{options.job, options.policy, options.workers,
+                                               options.min_workers});
 }
 
 int run_stop(const Options& options) {
-  DaemonLink link;
-  if (const int code = open_link(link, options); code != kExitOk) return code;
-  wire::Ok ok;
-  return link.call(wire::StopJobRequest{options.job, options.reason}, ok) ? kExitOk : failed(link);
-}
-
-int run_checkpoint(const Options& options, const std::string& to) {
-  // As long as the disk takes.
-  Options patient = options;
-  patient.timeout_ms = std::max<std::int64_t>(options.timeout_ms, kCopyTimeoutMs);
-  DaemonLink link;
-  if (const int code = open_link(link, patient); code != kExitOk) return code;
-  wire::Ok ok;
-  if (!link.call(wire::CheckpointRequest{to}, ok)) return failed(link);
-  if (options.json) {
-    print({{"backup", to}});
-  } else {
-    std::cout << link.endpoint() << " has copied its store to " << to
-              << " (to read all of the copy, there: syncctl store check " << to << ")\n";
-  }
-  return kExitOk;
+  return order(options, wire::StopJobRequest{options.job, options.reason});
 }
 
 int run_set_policy(const Options& options) {
-  DaemonLink link;
-  if (const int code = open_link(link, options); code != kExitOk) return code;
-  wire::Ok ok;
-  const wire::SetPolicyRequest request{options.job, options.policy};
-  return link.call(request, ok) ? kExitOk : failed(link);
+  return order(options, wire::SetPolicyRequest{options.job, options.policy});
 }
-
-namespace {
-
-int manage(const Options& options, wire::WorkerAction action, const std::string& text,
-           std::int64_t lease_us = 0) {
-  DaemonLink link;
-  if (const int code = open_link(link, options); code != kExitOk) return code;
-  wire::Ok ok;
-  const wire::ManageWorkerRequest request{options.job, options.worker, action, text, lease_us};
-  return link.call(request, ok) ? kExitOk : failed(link);
-}
-
-}  // namespace
 
 int run_drain(const Options& options) {
-  return manage(options, wire::WorkerAction::kDrain, options.reason);
+  return order(options, wire::ManageWorkerRequest{options.job, options.worker,
+                                                  wire::WorkerAction::kDrain, options.reason, 0});
 }
 
 int run_kick(const Options& options) {
-  return manage(options, wire::WorkerAction::kKick, options.reason);
+  return order(options, wire::ManageWorkerRequest{options.job, options.worker,
+                                                  wire::WorkerAction::kKick, options.reason, 0});
 }
 
 int run_phase(const Options& options) {
   Micros lease_us = 0;
   if (!config::parse_duration(options.lease, lease_us)) {
     return complain(kExitUsage,
-                    "--lease " + options.lease + " is no duration such as 90s, 10m or 2h");
+                    fmt::format("--lease {} is no duration such as 90s, 10m or 2h", options.lease));
   }
-  return manage(options, wire::WorkerAction::kLease, options.phase, lease_us);
+  return order(options,
+               wire::ManageWorkerRequest{options.job, options.worker, wire::WorkerAction::kLease,
+                                         options.phase, lease_us});
+}
+
+int run_checkpoint(const Options& options) {
+  // As long as the disk takes.
+  Options patient = options;
+  patient.timeout_ms = std::max<std::int64_t>(options.timeout_ms, kCopyTimeoutMs);
+  DaemonLink link;
+  if (const int code = open_link(link, patient); code != kExitOk) return code;
+  wire::Ok ok;
+  const std::string& to = options.other;
+  if (!link.call(wire::CheckpointRequest{to}, ok)) return failed(link);
+  if (options.json) {
+    print({{"backup", to}});
+  } else {
+    std::cout << fmt::format(
+        "{0} has copied its store to {1}; to check the copy, run there: syncctl store check {1}\n",
+        link.endpoint(), to);
+  }
+  return kExitOk;
 }
 
 }  // namespace syncd::ctl

@@ -1,5 +1,5 @@
-// What syncctl can do: one function a command, each prints to standard output and returns the
-// program's exit code. One thread.
+// What syncctl can do: one function a command, each prints to standard output, errors to standard
+// error, and returns the program's exit code. One thread.
 #pragma once
 
 #include <cstdint>
@@ -26,8 +26,9 @@ struct Options {
   bool json = false;
 
   std::string job;
+  std::string store;  // history, stragglers: read this directory instead of asking a daemon
+  std::string other;  // store backup: where to; store restore: where from
   // history
-  std::string store;  // read this directory instead of asking a daemon
   std::uint64_t from = 1;
   std::uint64_t limit = 0;  // 0: all
   std::vector<std::string> kinds;
@@ -60,10 +61,19 @@ int run_export(const Options& options);
 int run_create(const Options& options);
 int run_stop(const Options& options);
 int run_set_policy(const Options& options);
-// Lets the daemon copy its store to a directory on its machine.
-int run_checkpoint(const Options& options, const std::string& to);
 int run_drain(const Options& options);
 int run_kick(const Options& options);
 int run_phase(const Options& options);
+int run_stragglers(const Options& options);
+int run_explain(const Options& options);
+// Until `q`, or until a signal ends the process; the terminal is then as it was before.
+int run_top(const Options& options);
+// Lets the daemon copy its store to a directory on its machine.
+int run_checkpoint(const Options& options);
+// To a store whose daemon is down.
+int run_store_check(const Options& options);
+int run_store_backup(const Options& options);
+int run_store_restore(const Options& options);
+int run_store_compact(const Options& options);
 
 }  // namespace syncd::ctl

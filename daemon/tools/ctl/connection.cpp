@@ -1,6 +1,7 @@
 // See connection.h.
 #include "daemon/tools/ctl/connection.h"
 
+#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdlib>
 
@@ -16,26 +17,46 @@ std::string given_or_variable(const std::string& given, const char* variable) {
 
 }  // namespace
 
-bool how_to_ask(const Options& options, std::vector<client::Endpoint>& endpoints,
-                DaemonLink::Credentials& credentials, std::string& error) {
+bool how_to_ask(const Options& options, Address& address, std::string& error) {
   const std::string addresses = given_or_variable(options.addresses, "SYNCD_ADDR");
-  endpoints = client::default_endpoints();
-  if (!addresses.empty() && !client::parse_endpoints(addresses, endpoints, error)) return false;
+  address.endpoints = client::default_endpoints();
+  if (!addresses.empty() && !client::parse_endpoints(addresses, address.endpoints, error)) {
+    return false;
+  }
   const std::string token_file = given_or_variable(options.token_file, "SYNCD_TOKEN_FILE");
-  if (!token_file.empty() && !read_token_file(token_file, credentials.token, error)) return false;
-  credentials.server_name = given_or_variable(options.server_name, "SYNCD_SERVER_NAME");
+  if (!token_file.empty() && !read_token_file(token_file, address.token, error)) return false;
+  address.tls.server_name = given_or_variable(options.server_name, "SYNCD_SERVER_NAME");
   const auto is_tls = [](const client::Endpoint& endpoint) {
     return endpoint.kind == client::Endpoint::Kind::kTls;
   };
-  if (std::any_of(endpoints.begin(), endpoints.end(), is_tls)) {
-    credentials.tls =
+  if (std::any_of(address.endpoints.begin(), address.endpoints.end(), is_tls)) {
+    address.tls.context =
         tls::Context::client({given_or_variable(options.ca_file, "SYNCD_CA_FILE"),
                               given_or_variable(options.certificate_file, "SYNCD_CERTIFICATE_FILE"),
                               given_or_variable(options.key_file, "SYNCD_KEY_FILE")},
                              error);
-    if (credentials.tls == nullptr) return false;
+    if (address.tls.context == nullptr) return false;
   }
   return true;
+}
+
+void add_connection_options(CLI::App& app, Options& options) {
+  app.add_option(
+      "--addr", options.addresses,
+      "Addresses to try in turn, comma-separated: unix:PATH, tls:HOST:PORT, tcp:HOST:PORT "
+      "or HOST:PORT "
+      "(default: the default Unix socket, then 127.0.0.1:7117)");
+  app.add_option("--token-file", options.token_file, "File that holds the shared token");
+  app.add_option("--ca", options.ca_file,
+                 "For tls: addresses: the authority that signed the daemon's certificate (PEM)");
+  app.add_option("--certificate", options.certificate_file, "This client's certificate (PEM)");
+  app.add_option("--key", options.key_file, "Its private key (PEM)");
+  app.add_option("--server-name", options.server_name,
+                 "The name that the daemon's certificate must have (default: the address's host)");
+  app.add_option("--timeout-ms", options.timeout_ms, "How long to wait for each answer")
+      ->check(CLI::Range(1, 600000))
+      ->capture_default_str();
+  app.add_flag("--json", options.json, "Print JSON instead of a table");
 }
 
 }  // namespace syncd::ctl

@@ -1,17 +1,24 @@
-// One synchronous connection of a tool to a running daemon: ask, wait, answer. One thread.
+// A tool's connection to a running daemon: ask, wait, answer. One thread.
 #pragma once
 
-#include <cstdint>
 #include <memory>
-#include <span>
 #include <string>
 #include <vector>
 
-#include "libclient/endpoint.h"
-#include "proto/transport/tls.h"
-#include "proto/wire/wire.h"
+#include "libclient/driver.h"
 
 namespace syncd::ctl {
+
+// Whom to ask, and as whom.
+struct Address {
+  std::vector<client::Endpoint> endpoints;
+  std::string token;
+  client::DriverTls tls;
+};
+
+// A driver that connects to it, and a client's session as this program.
+std::unique_ptr<client::Driver> make_driver(const Address& address,
+                                            const client::SessionOptions& options);
 
 class DaemonLink {
  public:
@@ -21,38 +28,22 @@ class DaemonLink {
     kRefused,      // the daemon answered with an error
   };
 
-  DaemonLink() = default;
-  ~DaemonLink();
-  DaemonLink(const DaemonLink&) = delete;
-  DaemonLink& operator=(const DaemonLink&) = delete;
+  // Connects to the first endpoint that answers. Blocks for at most timeout_ms per endpoint. False:
+  // error() says what was tried and what can be done.
+  bool open(const Address& address, std::int64_t timeout_ms);
 
-  struct Credentials {
-    std::string token;
-    std::shared_ptr<tls::Context> tls;  // for endpoints of kind kTls; null: there are none
-    std::string server_name;            // empty: each endpoint's host
-  };
-
-  // Connects to the first endpoint that answers and shakes hands. Blocks for at most timeout_ms per
-  // endpoint. False: error() says what was tried and what can be done.
-  bool open(const std::vector<client::Endpoint>& endpoints, Credentials credentials,
-            std::int64_t timeout_ms);
-
-  // After the connection broke: the same again from the start. A daemon closes connections that are
-  // silent for its heartbeat timeout, which a tool is whose output nobody takes for a while.
-  bool reopen();
-
-  // Sends one request and waits for its answer; notifications are skipped. The answer is of type
-  // Reply, or the call fails.
+  // Sends one request and waits for its answer, which is of type Reply, or the call fails.
   template <class Reply>
-  bool call(wire::Body request, Reply& reply) {
-    wire::Body body;
-    if (!exchange(std::move(request), body)) return false;
-    if (auto* wanted = std::get_if<Reply>(&body)) {
-      reply = std::move(*wanted);
-      return true;
-    }
-    return fail(Failure::kRefused,
-                "the daemon answered with an unexpected " + std::string(wire::body_name(body)));
+  bool call(const wire::Body& request, Reply& reply) {
+    return ask(request) && take(reply);
+  }
+  // The same of a request that changes nothing: if the connection broke, it asks once more over a
+  // new one.
+  template <class Reply>
+  bool read(const wire::Body& request, Reply& reply) {
+    const bool answered =
+        ask(request) || (failure_ == Failure::kUnreachable && connect() && ask(request));
+    return answered && take(reply);
   }
 
   Failure failure() const { return failure_; }
@@ -60,27 +51,35 @@ class DaemonLink {
   const std::string& endpoint() const { return endpoint_; }  // the one that answered
 
  private:
-  void disconnect();
-  bool connect_to(const client::Endpoint& endpoint, std::string& why);
-  bool exchange(wire::Body request, wire::Body& answer);
-  bool begin_tls(const client::Endpoint& endpoint);
-  bool take(std::span<const std::uint8_t> bytes);
-  bool send_all(std::span<const std::uint8_t> bytes);
-  bool send_raw(std::span<const std::uint8_t> bytes);
-  bool receive(wire::Message& message);
+  bool connect();
+  bool ask(const wire::Body& request);
+  bool perform(const client::MakeCall& make, std::int64_t timeout_ms);
   bool fail(Failure failure, std::string error);
+  template <class Reply>
+  bool take(Reply& reply) {
+    const auto& answer = *std::get<client::AskResult>(completion_.result).answer;
+    if (const auto* wanted = std::get_if<Reply>(&answer)) return reply = *wanted, true;
+    return fail(Failure::kRefused,
+                "the daemon answered with an unexpected " + std::string(wire::body_name(answer)));
+  }
 
-  int fd_ = -1;
-  std::vector<client::Endpoint> endpoints_;
-  Credentials credentials_;
-  std::unique_ptr<tls::Channel> tls_;
+  std::unique_ptr<client::Driver> driver_;
   std::int64_t timeout_ms_ = 0;
-  std::uint64_t next_id_ = 1;
+  std::int64_t connect_timeout_ms_ = 0;
+  client::Completion completion_;
   std::string endpoint_;
-  wire::Encoder encoder_;
-  wire::FrameSplitter splitter_;
   Failure failure_ = Failure::kNone;
   std::string error_;
 };
+
+// All workers of a job, in rank order, with what they show to each other if that is asked for;
+// `now_us` is the daemon's clock at the last answer. False: the link says why.
+bool read_workers(DaemonLink& link, const std::string& job,
+                  std::vector<wire::WorkerStatus>& workers, std::int64_t& now_us,
+                  bool with_data = false);
+
+// The job of a name (of several, the latest) or "#id"; null: it is not in the list.
+const wire::JobStatus* find_job(const std::vector<wire::JobStatus>& jobs,
+                                const std::string& wanted);
 
 }  // namespace syncd::ctl

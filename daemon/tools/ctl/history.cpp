@@ -1,11 +1,12 @@
 // See history.h.
 #include "daemon/tools/ctl/history.h"
 
-#include <charconv>
+#include <fmt/format.h>
 
 #include "daemon/core/engine/limits.h"
 #include "daemon/edge/store/record_codec.h"
 #include "daemon/edge/store/store.h"
+#include "proto/base/number.h"
 
 namespace syncd::ctl {
 namespace {
@@ -13,7 +14,7 @@ namespace {
 bool decode_into(std::span<const std::uint8_t> bytes, Sequence sequence,
                  std::vector<Record>& records, std::string& error) {
   if (store::decode_record(bytes, records.emplace_back(), error)) return true;
-  error = "record " + std::to_string(sequence) + ": " + error;
+  error = fmt::format("record {}: {}", sequence, error);
   return false;
 }
 
@@ -41,12 +42,8 @@ class DaemonHistory final : public HistorySource {
 
  private:
   bool ask(const wire::HistoryRequest& request, wire::HistoryReply& reply, std::string& error) {
-    if (link_.call(request, reply)) return true;
     // The request says where it is, so that a broken connection loses nothing.
-    if (link_.failure() == DaemonLink::Failure::kUnreachable && link_.reopen() &&
-        link_.call(request, reply)) {
-      return true;
-    }
+    if (link_.read(request, reply)) return true;
     error = link_.error();
     return false;
   }
@@ -59,8 +56,8 @@ class DaemonHistory final : public HistorySource {
       if (!ask({job, record.sequence, 1, record.bytes.size()}, more, error)) return false;
       if (more.records.size() != 1 || more.records[0].sequence != record.sequence ||
           more.records[0].bytes.empty() || more.records[0].bytes.size() > left) {
-        error = "the daemon does not go on with record " + std::to_string(record.sequence) +
-                " at byte " + std::to_string(record.bytes.size());
+        error = fmt::format("the daemon did not send the rest of record {}, from byte {}",
+                            record.sequence, record.bytes.size());
         return false;
       }
       const std::vector<std::uint8_t>& bytes = more.records[0].bytes;
@@ -100,11 +97,7 @@ class StoreHistory final : public HistorySource {
   // The latest job of a name, or the one of an id, as the daemon would find it.
   JobId find(const std::string& job) const {
     JobId wanted = 0;
-    if (job.starts_with('#')) {
-      const char* end = job.data() + job.size();
-      const auto [at, code] = std::from_chars(job.data() + 1, end, wanted);
-      if (code != std::errc{} || at != end) return 0;
-    }
+    if (job.starts_with('#') && !parse_number(job.substr(1), wanted)) return 0;
     JobId found = 0;
     for (const Record& created : created_) {
       if (created.name == job || created.job == wanted) found = created.job;

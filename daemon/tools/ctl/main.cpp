@@ -12,14 +12,13 @@
 #include "daemon/tools/ctl/connection.h"
 #include "daemon/tools/ctl/plan.h"
 #include "daemon/tools/ctl/simulate.h"
-#include "daemon/tools/ctl/store_commands.h"
 #include "daemon/tools/ctl/table.h"
 #include "daemon/tools/ctl/tls_init.h"
-#include "daemon/tools/ctl/top.h"
 #include "daemon/tools/ctl/topology.h"
-#include "daemon/tools/ctl/waits.h"
 
 namespace {
+
+using namespace syncd::ctl;
 
 constexpr const char* kFooter =
     "JOB is a job's name (of several by one name, the latest) or #ID.\n"
@@ -43,63 +42,81 @@ constexpr const char* kWorkersKeys =
     "before it\nis lost; 0: never), late_rule (how the two were chosen).";
 
 constexpr const char* kMembersHelp =
-    "How far each is, and whom it waits for, is what `syncctl workers` says. Who has left or is "
-    "lost is\nlisted until somebody takes the rank. CONNECTED: while it is, heartbeats come. "
-    "HEARD: "
-    "its latest request,\nor the grant that it waited for; if its connection was cut since, when. "
-    "INCARNATION: grows with each\nnew life of a worker. DATA: what it shows to the others, such "
-    "as "
-    "an address; in hexadecimal if it\nis no text.\n"
-    "JSON: a list of objects with the keys rank, name, host, state, connected, incarnation, "
-    "heard_us\n(null: not known), data (each byte as two hexadecimal digits), data_text (null: "
-    "none, "
-    "or no text).\n"
-    "Example: syncctl members my-job";
+    R"(`syncctl workers` shows how far each worker is and whom it waits for. A worker that left or was lost
+stays in the list until another takes its rank. CONNECTED: its connection is open. HEARD: when its
+latest request came, or the grant that it waited for; once its connection was cut, when that was.
+INCARNATION: rises with each new life of a worker. DATA: what it shows to the others, such as an
+address; in hexadecimal if it is not text.
+JSON: a list of objects with the keys rank, name, host, state, connected, incarnation, heard_us
+(null: not known), data (each byte as two hexadecimal digits), data_text (null: none, or not text).
+Example: syncctl members my-job)";
 
 constexpr const char* kStragglersHelp =
-    "A wait is the time that a worker was held in begin before an iteration that it then pushed. "
-    "It is\ncharged, whole, to the worker whose push ended it (or whose leaving or loss did): "
-    "under "
-    "bsp the last\none of each barrier is charged with all that the others waited for it there. "
-    "What something else\nended (the start of the job, a change of policy, a planner's time) is "
-    "charged to nobody.\n"
-    "LOST: charged waits, added up over those who waited. SHARE: of all charged. ALONE: the part "
-    "of "
-    "LOST\nafter the last push of anybody else, which being as fast as the next-slowest would "
-    "save. "
-    "LONGEST: a\nsingle wait. WAITS: how many. MOMENTS: how many times it let others go (bsp: "
-    "barriers it was last at).\n"
-    "JSON keys: lost_us, elsewhere_us, computed_us (the pushed iterations), workers and hosts, "
-    "each "
-    "a list of\nobjects with rank and name (workers), host, lost_us, alone_us, longest_us, waits, "
-    "moments.\n"
-    "Examples: syncctl stragglers my-job --since 10m --top 5\n"
-    "          syncctl stragglers my-job --store /var/lib/syncd/store --json";
+    R"(A wait is the time that a worker was held in begin before an iteration that it then pushed. The whole
+wait is charged to the worker whose push, leave or loss ended it. So under bsp the last worker of each
+barrier is charged with all that the others waited there. If something else ended the wait (the start
+of the job, a change of policy, a planner's time), no worker is charged.
+LOST: the sum of the charged waits. SHARE: of all charged waits. ALONE: the part of LOST after the last
+push of any other worker; being as fast as the next-slowest would save it. LONGEST: the longest wait.
+WAITS: how many. MOMENTS: how often it let others continue (bsp: barriers at which it was last).
+JSON keys: lost_us, elsewhere_us, computed_us (the pushed iterations), workers and hosts, each a list of
+objects with rank and name (workers), host, lost_us, alone_us, longest_us, waits, moments.
+Examples: syncctl stragglers my-job --since 10m --top 5
+          syncctl stragglers my-job --store /var/lib/syncd/store --json)";
 constexpr const char* kTopHelp =
-    "Keys: q quit; j, k, arrows, page up and down, g, G scroll; s changes the order: by rank, "
-    "clock\n"
-    "(lowest first), waiting (longest first), rate (slowest first), host. NO_COLOR is respected.\n"
-    "IT/S: iterations a second over the last 5 s or so. AHEAD: iterations ahead of the slowest "
-    "worker\n"
-    "that is present. WAITED: how long it has been waiting by now, FOR whom (ranks). away: its\n"
-    "connection is cut. If the daemon goes away, the last answer stays, and it is asked again.\n"
-    "Examples: syncctl top my-job --sort waiting\n"
-    "          syncctl top --once";
+    R"(Keys: q quit; j, k, arrows, page up and down, g, G scroll; s changes the order: by rank, clock
+(lowest first), waiting (longest first), rate (slowest first), host. NO_COLOR is respected.
+IT/S: iterations per second over about the last 5 s. AHEAD: iterations ahead of the slowest worker
+that is present. WAITED: how long it has waited so far, FOR whom (ranks). away: its connection is
+cut. If the daemon does not answer, top keeps showing the last answer and asks again.
+Examples: syncctl top my-job --sort waiting
+          syncctl top --once)";
 constexpr const char* kExplainHelp =
     "Also says who waits for it. JSON keys: rank, name, host, state, clock, policy, waiting_us "
     "(null: not\nwaiting), reason, waiting_for, waits_for and waited_for_by (lists of objects).\n"
     "Examples: syncctl explain my-job 3\n"
     "          syncctl explain my-job trainer-a --json";
 
-std::string with_footer(const std::string& text) {
-  return text + "\n\n" + kFooter;
+// The tree of commands, and what the chosen one does.
+struct Commands {
+  // A command that runs `function`. Its text is followed by what holds for all of them.
+  CLI::App* add(CLI::App& parent, const char* name, const std::string& what,
+                const std::function<int()>& function, const std::string& text = {}) {
+    CLI::App* sub = parent.add_subcommand(name, what);
+    if (!text.empty()) sub->footer(text + "\n\n" + kFooter);
+    sub->callback([this, function] {
+      if (!run) run = function;  // the innermost command's callback comes first
+    });
+    return sub;
+  }
+  // The same of a function that takes options, which are read after this.
+  template <class Options>
+  CLI::App* add(CLI::App& parent, const char* name, const std::string& what,
+                int (*function)(const Options&), const Options& options,
+                const std::string& text = {}) {
+    return add(
+        parent, name, what, [function, &options] { return function(options); }, text);
+  }
+  // A command that only has others below it.
+  CLI::App& group(const char* name, const char* what) {
+    CLI::App* sub = app.add_subcommand(name, what);
+    sub->require_subcommand(1);
+    return *sub;
+  }
+
+  CLI::App& app;
+  std::function<int()> run;
+};
+
+void add_job(CLI::App* command, Options& options) {
+  command->add_option("JOB", options.job, "Job name or #ID")->required();
 }
 
 std::string record_help() {
   std::string text =
       "Columns of CSV and keys of JSON; what a kind of record does not have is empty "
       "or left out:\n";
-  for (const syncd::ctl::RecordColumn& column : syncd::ctl::record_columns()) {
+  for (const RecordColumn& column : record_columns()) {
     std::string line = "  " + std::string(column.name);
     line.resize(20, ' ');
     text += line + column.meaning + "\n";
@@ -107,23 +124,17 @@ std::string record_help() {
   return text;
 }
 
-// The commands that run a planner on what a file says; no daemon is asked. The chosen one is run at
-// once.
-void add_plan(CLI::App& app, syncd::ctl::PlanOptions& options, std::function<int()>& run_local) {
-  using namespace syncd::ctl;
-  CLI::App* plan = app.add_subcommand(
+// Run a planner on what a file says; no daemon is asked.
+void add_plan(Commands& commands, PlanOptions& options) {
+  CLI::App& plan = commands.group(
       "plan", "What the daemon's planners decide on given numbers (JSON in, JSON out; no daemon)");
-  plan->require_subcommand(1);
   const auto command = [&](const char* name, const char* what, const char* formats, PlanKind kind) {
-    CLI::App* sub = plan->add_subcommand(name, what);
+    const auto run = [&options, kind] {
+      return run_plan(kind, options, std::cin, std::cout, std::cerr);
+    };
+    CLI::App* sub = commands.add(plan, name, what, run, formats);
     sub->add_option("FILE,--input", options.input, "What to read; - is standard input")
         ->capture_default_str();
-    sub->footer(with_footer(formats));
-    sub->callback([&options, &run_local, kind] {
-      run_local = [&options, kind] {
-        return run_plan(kind, options, std::cin, std::cout, std::cerr);
-      };
-    });
     return sub;
   };
   CLI::App* zipline = command("zipline", "When to synchronize, and after how many iterations each",
@@ -141,109 +152,84 @@ void add_plan(CLI::App& app, syncd::ctl::PlanOptions& options, std::function<int
                        "The longest abort time: milliseconds, span (default: below the shortest "
                        "span, or the worker's own) or authors (as in their program; the default of "
                        "the policy specsync)");
-  command("dssp", "How many iterations a fastest worker may run on", kPlanDsspHelp,
+  command("dssp", "How many more iterations the fastest worker may run", kPlanDsspHelp,
           PlanKind::kDssp);
 }
 
-// The commands that make certificates. The chosen one is run at once.
-void add_tls(CLI::App& app, syncd::ctl::TlsOptions& options, std::function<int()>& run_local) {
-  using namespace syncd::ctl;
-  CLI::App* tls = app.add_subcommand("tls", "Make certificates for a set-up of one's own");
-  tls->require_subcommand(1);
+// Make certificates.
+void add_tls(Commands& commands, TlsOptions& options) {
+  CLI::App& tls = commands.group("tls", "Make your own certificates");
   const auto command = [&](const char* name, const char* what,
-                           int (*function)(const TlsOptions&, std::ostream&, std::ostream&)) {
-    CLI::App* sub = tls->add_subcommand(name, what);
+                           int (*function)(const TlsOptions&, std::ostream&, std::ostream&),
+                           const char* text) {
+    const auto run = [&options, function] { return function(options, std::cout, std::cerr); };
+    CLI::App* sub = commands.add(tls, name, what, run, text);
     sub->add_option("DIR", options.directory, "Where the files are")->required();
     sub->add_option("--days", options.days, "How long certificates are valid")
         ->check(CLI::Range(1, 3650))
         ->capture_default_str();
-    sub->callback([&options, &run_local, function] {
-      run_local = [&options, function] { return function(options, std::cout, std::cerr); };
-    });
     return sub;
   };
   CLI::App* init = command(
       "init", "Make an authority, the daemon's and a first client's certificate, and syncd.toml",
-      run_tls_init);
+      run_tls_init,
+      "A first secure set-up is three commands: this one, `syncd --config DIR/syncd.toml`, and on "
+      "a\n"
+      "worker's machine the export line that this one prints. Existing files are left alone.");
   init->add_option("--host", options.hosts,
                    "A name or address by which workers reach the daemon; may be repeated (default: "
                    "this machine's name; localhost always works)")
       ->allow_extra_args(false);
   init->add_option("--client", options.name, "Name of the client: its identity is cert:NAME")
       ->capture_default_str();
-  init->footer(with_footer(
-      "A first secure set-up is three commands: this one, `syncd --config DIR/syncd.toml`, and on "
-      "a\n"
-      "worker's machine the export line that this one prints. Existing files are left alone."));
-  CLI::App* issue =
-      command("issue", "Make one more client's certificate from DIR/ca.key", run_tls_issue);
-  issue->add_option("NAME", options.name, "Name of the client: its identity is cert:NAME")
+  command("issue", "Make one more client's certificate from DIR/ca.key", run_tls_issue, "")
+      ->add_option("NAME", options.name, "Name of the client: its identity is cert:NAME")
       ->required();
 }
 
-// The commands about a store whose daemon is down. The chosen one is run at once.
-void add_store(CLI::App& app, syncd::ctl::StoreOptions& options, const syncd::ctl::Options& daemon,
-               std::function<int()>& run_local) {
-  using namespace syncd::ctl;
-  CLI::App* store = app.add_subcommand("store", "Check, copy, restore or compact a store");
-  store->require_subcommand(1);
-  const auto command = [&](const char* name, const char* what,
-                           int (*function)(const StoreOptions&)) {
-    CLI::App* sub = store->add_subcommand(name, what);
-    sub->callback([&options, &daemon, &run_local, function] {
-      run_local = [&options, &daemon, function] {
-        options.json = daemon.json;
-        return function(options);
-      };
-    });
-    return sub;
+// About a store whose daemon is down.
+void add_store(Commands& commands, Options& options) {
+  CLI::App& store = commands.group("store", "Check, copy, restore or compact a store");
+  const auto add_dir = [&](CLI::App* command, const char* what) {
+    command->add_option("DIR", options.store, what)->required();
   };
-  CLI::App* check = command(
-      "check", "Read every record and snapshot; says what is damaged or missing", run_store_check);
-  check->add_option("DIR", options.path, "The store")->required();
-  check->footer(with_footer(
-      "A store that a daemon has open can be checked too, without its latest commits.\n"
-      "Exit status 4 if anything is wrong. JSON: sound, recovery (why a daemon would not start\n"
-      "with it), and per job id, name, records, last_sequence, snapshot_sequence, bytes, "
-      "problems."));
-  CLI::App* backup =
-      store->add_subcommand("backup", "Copy the store of a running daemon to a new directory");
+  add_dir(commands.add(
+              store, "check", "Read every record and snapshot; says what is damaged or missing",
+              run_store_check, options,
+              R"(It also checks a store that a daemon has open, except for its latest commits.
+Exit status 4 if anything is wrong. JSON: sound, recovery (why a daemon would not start
+with it), and per job id, name, records, last_sequence, snapshot_sequence, bytes, problems.)"),
+          "The store");
+  const auto back_up = [&options] {
+    return options.store.empty() ? run_checkpoint(options) : run_store_backup(options);
+  };
+  CLI::App* backup = commands.add(
+      store, "backup", "Copy the store of a running daemon to a new directory", back_up,
+      R"(The daemon makes the copy on its own machine: TO must be an absolute path, and the daemon's user must
+be able to write there. The copy holds everything that was acknowledged before. Workers continue
+meanwhile. You need the rights of auth.admin. Files that no longer change are hard links if both are
+on one file system. With --store, syncctl copies a store on this machine whose daemon is down.)");
   backup->add_option("TO", options.other, "The copy, a directory that is not there yet")
       ->required();
-  backup->add_option("--store", options.path,
+  backup->add_option("--store", options.store,
                      "Copy this store, whose daemon is down, instead of asking one");
-  backup->footer(with_footer(
-      "The daemon makes the copy, on its own machine: TO must be absolute then, and its user must "
-      "be able\nto write there. Everything that was acknowledged before is in it. Workers go on "
-      "meanwhile. Needs the\nrights of auth.admin. Files that do not change any more are linked, "
-      "not copied, where both are on\none file system. With --store nothing but this machine's "
-      "disk is used."));
-  backup->callback([&options, &daemon, &run_local] {
-    run_local = [&options, &daemon] {
-      options.json = daemon.json;
-      return options.path.empty() ? run_checkpoint(daemon, options.other)
-                                  : run_store_backup(options);
-    };
-  });
   CLI::App* restore =
-      command("restore", "Make a store of a backup, which stays as it is", run_store_restore);
+      commands.add(store, "restore", "Make a store from a backup; the backup does not change",
+                   run_store_restore, options);
   restore->add_option("BACKUP", options.other, "What `store backup` made")->required();
-  restore->add_option("DIR", options.path, "The store, where nothing may be yet")->required();
-  CLI::App* compact =
-      command("compact", "Give back the space that a store does not need", run_store_compact);
-  compact->add_option("DIR", options.path, "The store")->required();
+  add_dir(restore, "The new store: a path that does not exist yet, or an empty directory");
+  add_dir(commands.add(store, "compact", "Free disk space that a store no longer needs",
+                       run_store_compact, options),
+          "The store");
 }
 
-// The commands that ask a graph rather than a daemon. The chosen one is run at once.
-void add_topology(CLI::App& app, syncd::ctl::TopologyQuery& query,
-                  std::function<int()>& run_local) {
-  using namespace syncd::ctl;
-  CLI::App* topology =
-      app.add_subcommand("topology", "Examine a communication graph (needs no daemon)");
-  topology->require_subcommand(1);
+// Ask a graph rather than a daemon.
+void add_topology(Commands& commands, TopologyQuery& query) {
+  CLI::App& topology =
+      commands.group("topology", "Examine a communication graph (needs no daemon)");
   const auto command = [&](const char* name, const char* what, const char* keys,
                            int (*function)(const TopologyQuery&)) {
-    CLI::App* sub = topology->add_subcommand(name, what);
+    CLI::App* sub = commands.add(topology, name, what, function, query, keys);
     sub->add_option("--graph", query.graph, "One of " + syncd::topology::known_graphs());
     sub->add_option("--workers", query.workers, "How many workers (a file says it itself)")
         ->check(CLI::Range(1U, kAnalyzeWorkersMax));
@@ -252,10 +238,6 @@ void add_topology(CLI::App& app, syncd::ctl::TopologyQuery& query,
                     "and 1 with commas");
     sub->add_option("--hosts", query.hosts, "Host of each worker, comma-separated, for clustered")
         ->delimiter(',');
-    sub->footer(with_footer(keys));
-    sub->callback([&query, &run_local, function] {
-      run_local = [&query, function] { return function(query); };
-    });
     return sub;
   };
   command("analyze", "Degrees, diameter, spectral gaps, and whether a job may run on it",
@@ -269,29 +251,30 @@ void add_topology(CLI::App& app, syncd::ctl::TopologyQuery& query,
   bounds->add_option("--max-ig", query.max_ig, "With token queues that start with so many tokens");
 }
 
-// The command that tries policies in virtual time; no daemon is asked. It is run at once.
-void add_simulate(CLI::App& app, syncd::ctl::SimulateQuery& query,
-                  std::function<int()>& run_local) {
-  using namespace syncd::ctl;
-  CLI::App* sub = app.add_subcommand(
-      "simulate", "What policies would do to a job, in virtual time (no daemon)");
-  sub->add_option("--workers", query.workers, "How many workers")->capture_default_str();
+// Tries policies in virtual time; no daemon is asked.
+void add_simulate(Commands& commands, SimulateQuery& query) {
+  const auto run = [&query] {
+    query.columns = output_columns();
+    return run_simulate(query, std::cout, std::cerr);
+  };
+  CLI::App* sub = commands.add(commands.app, "simulate",
+                               "What policies would do to a job, in virtual time (no daemon)", run,
+                               simulate_help());
+  const auto with_default = [&](const char* name, auto& value, const char* help) {
+    sub->add_option(name, value, help)->capture_default_str();
+  };
+  with_default("--workers", query.workers, "How many workers");
   sub->add_option(
       "--hosts", query.hosts,
       "Spread them over H hosts, for the graph clustered: worker r of n is on host r*H/n "
       "(rounded down), and one that joins later on host r mod H; without it each has a "
       "host of its own");
-  sub->add_option("--iteration-time", query.iteration_time, "How long workers compute: see below")
-      ->capture_default_str();
-  sub->add_option("--slowdown", query.slowdown, "What slows some of them: see below")
-      ->capture_default_str();
-  sub->add_option("--delay-ms", query.delay_ms, "How long every message takes, one way")
-      ->capture_default_str();
-  sub->add_option("--plan-delay-ms", query.plan_delay_ms, "How long the daemon works on a plan")
-      ->capture_default_str();
-  sub->add_option("--duration-s", query.duration_s, "Virtual seconds to run")
-      ->capture_default_str();
-  sub->add_option("--seed", query.seed, "Another seed, other draws")->capture_default_str();
+  with_default("--iteration-time", query.iteration_time, "How long workers compute: see below");
+  with_default("--slowdown", query.slowdown, "What slows some of them: see below");
+  with_default("--delay-ms", query.delay_ms, "How long every message takes, one way");
+  with_default("--plan-delay-ms", query.plan_delay_ms, "How long the daemon works on a plan");
+  with_default("--duration-s", query.duration_s, "Virtual seconds to run");
+  with_default("--seed", query.seed, "Another seed, other draws");
   sub->add_option("--policy", query.policy, "The policy to try");
   sub->add_option("--compare", query.compare, "Several policies P1,P2,... under the same draws");
   sub->add_option("--sweep", query.sweep,
@@ -300,22 +283,155 @@ void add_simulate(CLI::App& app, syncd::ctl::SimulateQuery& query,
   sub->add_option("--order", query.order,
                   "Hop: parallel (send, then compute; the default) or serial (compute, then send)");
   sub->add_option("--fail", query.fails, "Worker RANK@SECONDS dies; may be repeated");
-  sub->add_option("--leave", query.leaves, "Worker RANK@SECONDS says goodbye; may be repeated");
+  sub->add_option("--leave", query.leaves, "Worker RANK@SECONDS leaves; may be repeated");
   sub->add_option("--join", query.joins,
                   "Worker RANK@SECONDS starts, anew or after it failed or left; may be repeated");
-  sub->add_option("--switch", query.changes,
-                  "The job goes over to POLICY@SECONDS; may be repeated");
-  sub->add_option("--worker-grace-s", query.worker_grace_s,
-                  "How long the place of one that died is kept")
-      ->capture_default_str();
+  sub->add_option("--switch", query.changes, "The job changes to POLICY@SECONDS; may be repeated");
+  with_default("--worker-grace-s", query.worker_grace_s,
+               "How long a worker that died keeps its place");
   sub->add_flag("--json", query.json, "JSON instead of a table");
-  sub->footer(with_footer(simulate_help()));
-  sub->callback([&query, &run_local] {
-    run_local = [&query] {
-      query.columns = output_columns();
-      return run_simulate(query, std::cout, std::cerr);
-    };
-  });
+}
+
+// What a daemon's history, or that of a store, is asked.
+void add_history(Commands& commands, Options& options) {
+  const auto add_store_option = [&](CLI::App* sub) {
+    sub->add_option("--store", options.store,
+                    "Read this store directory while its daemon is down, instead of asking one");
+  };
+  const auto filters = [&](CLI::App* sub) {
+    constexpr std::uint64_t kMost = INT64_MAX;
+    sub->add_option("--from", options.from, "First sequence number")
+        ->check(CLI::Range(std::uint64_t{1}, kMost))
+        ->capture_default_str();
+    sub->add_option("--limit", options.limit, "At most so many records (0: all)")
+        ->check(CLI::Range(std::uint64_t{0}, kMost))
+        ->capture_default_str();
+    sub->add_option("--kind", options.kinds,
+                    "Only records of these kinds, such as push,worker_lost")
+        ->delimiter(',');
+    add_store_option(sub);
+  };
+  const auto print_history = [&options] {
+    if (!options.job.empty()) return run_history(options);
+    std::cerr << "syncctl: history needs a job: syncctl history JOB\n";
+    return kExitUsage;
+  };
+  CLI::App* history = commands.add(commands.app, "history", "A job's recorded facts, oldest first",
+                                   print_history, record_help());
+  history->add_option("JOB", options.job, "Job name or #ID");
+  filters(history);
+  CLI::App* exported = commands.add(
+      *history, "export",
+      "The same for programs, as CSV (RFC 4180) or JSON lines; columns and keys are the same",
+      run_export, options,
+      record_help() +
+          "chrome: a job is a process, a worker a track, an iteration a slice from its grant to "
+          "the arrival of its\npush, with the wait before it and, under hop and notify_ack, what "
+          "the worker did after it; everything\nelse is an instant on the job's own track.");
+  add_job(exported, options);
+  exported
+      ->add_option("--format", options.format,
+                   "csv, jsonl, or chrome: a trace for https://ui.perfetto.dev and "
+                   "speedscope")
+      ->required()
+      ->check(CLI::IsMember({"csv", "jsonl", "chrome"}));
+  exported->add_option("--output", options.output, "File to write (default: standard output)");
+  filters(exported);
+
+  CLI::App* stragglers = commands.add(
+      commands.app, "stragglers",
+      "Who made the others wait: time lost per worker and per host, out of the history",
+      run_stragglers, options, kStragglersHelp);
+  add_job(stragglers, options);
+  stragglers->add_option(
+      "--since", options.since,
+      "Only waits that ended at most this long ago, by this machine's clock: 90s, "
+      "10m, 2h");
+  stragglers->add_option("--top", options.top, "Only the N worst workers and hosts (0: all)");
+  add_store_option(stragglers);
+}
+
+// What a running daemon is asked, or told to do, about its jobs.
+void add_jobs(Commands& commands, Options& options) {
+  CLI::App& job = commands.group("job", "Create or stop a job");
+  CLI::App* create =
+      commands.add(job, "create", "Declare a job before its workers join", run_create, options);
+  create->add_option("NAME", options.job, "1-64 of A-Z a-z 0-9 . _ -")->required();
+  create->add_option("--policy", options.policy, "One of " + syncd::known_policies());
+  create->add_option("--workers", options.workers, "Workers expected before it starts");
+  create->add_option("--min-workers", options.min_workers,
+                     "So many are enough after the start timeout (0: wait for all)");
+  CLI::App* stop =
+      commands.add(job, "stop", "Answer every begin of the job with STOP", run_stop, options);
+  add_job(stop, options);
+  stop->add_option("--reason", options.reason, "Shown to the workers and kept in the history");
+
+  CLI::App* set_policy = commands.add(
+      commands.app, "set-policy", "Change the policy of a job while it runs", run_set_policy,
+      options,
+      R"(Grants that were given stay valid. The new policy decides every later begin. Workers need not do
+anything, but syncd refuses a worker that joins later and names another policy. The history records
+the change as policy_switched. Both policies must be for a parameter server: a job under hop or
+notify_ack keeps its policy.)");
+  add_job(set_policy, options);
+  set_policy->add_option("POLICY", options.policy, "One of " + syncd::known_policies())->required();
+
+  const auto about_worker = [&](const char* name, const char* what, int (*function)(const Options&),
+                                const char* footer) {
+    CLI::App* sub = commands.add(commands.app, name, what, function, options, footer);
+    add_job(sub, options);
+    sub->add_option("WORKER", options.worker, "The worker's rank, or its name")->required();
+    return sub;
+  };
+  about_worker("explain", "Why a worker waits: the rule, its numbers, for whom", run_explain,
+               kExplainHelp);
+  about_worker("drain", "Let a worker finish its iteration and leave", run_drain,
+               "The worker gets no further iteration: its next begin returns STOP. The others wait "
+               "for it until its\n"
+               "push arrives (under hop and notify_ack: until it asks for the next iteration). Its "
+               "process may not\n"
+               "come back; a new one may.")
+      ->add_option("--reason", options.reason, "Shown to the worker and kept in the history");
+  about_worker("kick", "Declare a worker lost at once", run_kick,
+               "The others no longer wait for it, and syncd refuses what its process still sends. "
+               "That process may\n"
+               "not come back; a new one may.")
+      ->add_option("--reason", options.reason, "Shown to the worker and kept in the history");
+  CLI::App* phase =
+      about_worker("phase", "Grant a worker a long phase in which it is not late", run_phase,
+                   "As if the worker had announced it itself: until its next begin or push, and "
+                   "for at most the lease,\n"
+                   "syncd neither reports it as slow nor evicts it for that. A connection that "
+                   "stays cut still ends in\n"
+                   "a loss.");
+  phase->add_option("NAME", options.phase, "What it does meanwhile, such as evaluation")
+      ->required();
+  phase->add_option("--lease", options.lease, "For how long at most: 90s, 10m, 2h")->required();
+}
+
+// What a running daemon shows.
+void add_views(Commands& commands, Options& options) {
+  CLI::App& app = commands.app;
+  commands.add(app, "status", "The daemon itself: version, store, sessions, totals", run_status,
+               options, kStatusKeys);
+  commands.add(app, "jobs", "All jobs: policy, state, workers, clocks", run_jobs, options,
+               kJobsKeys);
+  add_job(commands.add(app, "workers", "A job's workers: clock, last push, whom each one waits for",
+                       run_workers, options, kWorkersKeys),
+          options);
+  add_job(commands.add(app, "members",
+                       "Who a job's workers are: host, state, life, when last heard, data",
+                       run_members, options, kMembersHelp),
+          options);
+  CLI::App* top = commands.add(app, "top", "A job's workers, or all jobs, in a live table", run_top,
+                               options, kTopHelp);
+  top->add_option("JOB", options.job, "Job name or #ID (default: all jobs)");
+  top->add_option("--interval", options.interval, "How often to ask: 500ms, 2s")
+      ->capture_default_str();
+  top->add_option("--sort", options.sort, "By rank, clock, waiting, rate or host")
+      ->capture_default_str();
+  top->add_flag("--once", options.once,
+                "Print one frame, after one interval, and end: for files and pipes");
 }
 
 // The first word of the command line if it should be a command and is none; else empty.
@@ -331,172 +447,34 @@ std::string unknown_command(const CLI::App& app, int argc, char** argv) {
 int after_output(int code) {
   std::cout.flush();
   const bool written = std::fflush(stdout) == 0 && std::cout;
-  if (written || code != syncd::ctl::kExitOk) return code;
-  std::cerr << "syncctl: standard output took no more: what it has is not all\n";
-  return syncd::ctl::kExitStore;
+  if (written || code != kExitOk) return code;
+  std::cerr << "syncctl: cannot write to standard output: the output is incomplete\n";
+  return kExitStore;
 }
 
 }  // namespace
 
 int main(int argc, char** argv) try {
-  using namespace syncd::ctl;
-  Options options;
-  int (*run)(const Options&) = nullptr;
-
   CLI::App app{"syncctl: ask a running syncd who is training, who is slow, and what happened"};
   app.footer(kFooter);
   app.require_subcommand(1);
   app.set_version_flag("--version", "syncctl " SYNCD_VERSION);
+  Options options;
   add_connection_options(app, options);
   app.fallthrough();
-
-  const auto command = [&](CLI::App& parent, const char* name, const char* what,
-                           int (*function)(const Options&)) {
-    CLI::App* sub = parent.add_subcommand(name, what);
-    sub->callback([&run, function] {
-      if (run == nullptr) run = function;  // the innermost command's callback comes first
-    });
-    return sub;
-  };
-  const auto filters = [&](CLI::App* sub) {
-    constexpr std::uint64_t kMost = INT64_MAX;
-    sub->add_option("--from", options.from, "First sequence number")
-        ->check(CLI::Range(std::uint64_t{1}, kMost))
-        ->capture_default_str();
-    sub->add_option("--limit", options.limit, "At most so many records (0: all)")
-        ->check(CLI::Range(std::uint64_t{0}, kMost))
-        ->capture_default_str();
-    sub->add_option("--kind", options.kinds,
-                    "Only records of these kinds, such as push,worker_lost")
-        ->delimiter(',');
-    sub->add_option("--store", options.store,
-                    "Read this store directory while its daemon is down, instead of asking one");
-  };
-
-  command(app, "status", "The daemon itself: version, store, sessions, totals", run_status)
-      ->footer(with_footer(kStatusKeys));
-  command(app, "jobs", "All jobs: policy, state, workers, clocks", run_jobs)
-      ->footer(with_footer(kJobsKeys));
-  CLI::App* workers = command(
-      app, "workers", "A job's workers: clock, last push, whom each one waits for", run_workers);
-  workers->footer(with_footer(kWorkersKeys));
-  workers->add_option("JOB", options.job, "Job name or #ID")->required();
-
-  CLI::App* members =
-      command(app, "members", "Who a job's workers are: host, state, life, when last heard, data",
-              run_members);
-  members->footer(with_footer(kMembersHelp));
-  members->add_option("JOB", options.job, "Job name or #ID")->required();
-
-  CLI::App* top = command(
-      app, "top", "A job's workers, or all jobs, in a table that keeps itself fresh", run_top);
-  top->add_option("JOB", options.job, "Job name or #ID (default: all jobs)");
-  top->add_option("--interval", options.interval, "How often to ask: 500ms, 2s")
-      ->capture_default_str();
-  top->add_option("--sort", options.sort, "By rank, clock, waiting, rate or host")
-      ->capture_default_str();
-  top->add_flag("--once", options.once,
-                "Print one frame, after one interval, and end: for files and pipes");
-  top->footer(with_footer(kTopHelp));
-
-  CLI::App* history = command(app, "history", "A job's recorded facts, oldest first", run_history);
-  history->add_option("JOB", options.job, "Job name or #ID");
-  filters(history);
-  CLI::App* exported = command(*history, "export",
-                               "The same for programs, as CSV (RFC 4180) or JSON "
-                               "lines; columns and keys are the same",
-                               run_export);
-  exported->add_option("JOB", options.job, "Job name or #ID")->required();
-  exported
-      ->add_option("--format", options.format,
-                   "csv, jsonl, or chrome: a trace for https://ui.perfetto.dev and "
-                   "speedscope")
-      ->required()
-      ->check(CLI::IsMember({"csv", "jsonl", "chrome"}));
-  exported->add_option("--output", options.output, "File to write (default: standard output)");
-  filters(exported);
-  history->footer(with_footer(record_help()));
-  exported->footer(with_footer(
-      record_help() +
-      "chrome: a job is a process, a worker a track, an iteration a slice from its grant to the "
-      "arrival of its\npush, with the wait before it and, under hop and notify_ack, what the "
-      "worker did after it; everything\nelse is an instant on the job's own track."));
-
-  CLI::App* stragglers = command(app, "stragglers",
-                                 "Who made the others wait: time lost per worker and per host, out "
-                                 "of the history",
-                                 run_stragglers);
-  stragglers->add_option("JOB", options.job, "Job name or #ID")->required();
-  stragglers->add_option("--since", options.since,
-                         "Only waits that ended so long ago at most, by this machine's clock: 90s, "
-                         "10m, 2h");
-  stragglers->add_option("--top", options.top, "Only the N worst workers and hosts (0: all)");
-  stragglers->add_option("--store", options.store,
-                         "Read this store directory while its daemon is down, instead of asking "
-                         "one");
-  stragglers->footer(with_footer(kStragglersHelp));
-
-  CLI::App* job = app.add_subcommand("job", "Create or stop a job");
-  job->require_subcommand(1);
-  CLI::App* create = command(*job, "create", "Declare a job before its workers join", run_create);
-  create->add_option("NAME", options.job, "1-64 of A-Z a-z 0-9 . _ -")->required();
-  create->add_option("--policy", options.policy, "One of " + syncd::known_policies());
-  create->add_option("--workers", options.workers, "Workers expected before it starts");
-  create->add_option("--min-workers", options.min_workers,
-                     "So many are enough after the start timeout (0: never with fewer)");
-  CLI::App* stop = command(*job, "stop", "Answer every begin of the job with STOP", run_stop);
-  stop->add_option("JOB", options.job, "Job name or #ID")->required();
-  stop->add_option("--reason", options.reason, "Shown to the workers and kept in the history");
-
-  CLI::App* set_policy =
-      command(app, "set-policy", "Change the policy of a job while it runs", run_set_policy);
-  set_policy->add_option("JOB", options.job, "Job name or #ID")->required();
-  set_policy->add_option("POLICY", options.policy, "One of " + syncd::known_policies())->required();
-  set_policy->footer(with_footer(
-      "Grants that were given stand, and every later begin is decided by the new policy; no "
-      "worker\n"
-      "needs to do anything. One that joins anew and names another policy in its call is refused,\n"
-      "though. The history records it as policy_switched. A job keeps to\n"
-      "parameter-server policies; one under hop or notify_ack keeps the policy that it has."));
-
-  const auto about_worker = [&](const char* name, const char* what, int (*function)(const Options&),
-                                const char* footer) {
-    CLI::App* sub = command(app, name, what, function);
-    sub->add_option("JOB", options.job, "Job name or #ID")->required();
-    sub->add_option("WORKER", options.worker, "The worker's rank, or its name")->required();
-    sub->footer(with_footer(footer));
-    return sub;
-  };
-  about_worker("explain", "Why a worker waits: the rule, its numbers, for whom", run_explain,
-               kExplainHelp);
-  about_worker("drain", "Let a worker finish its iteration and leave", run_drain,
-               "It gets no other iteration: its next begin is answered STOP, and once its push is "
-               "in (under hop\nand notify_ack: once it asks for the next iteration) nobody waits "
-               "for it any more. Its process may\nnot come back; a new one may.")
-      ->add_option("--reason", options.reason, "Shown to the worker and kept in the history");
-  about_worker("kick", "Declare a worker lost at once", run_kick,
-               "Nobody waits for it any more, and whatever its process still sends is refused. It "
-               "may not come\nback; a new process may.")
-      ->add_option("--reason", options.reason, "Shown to the worker and kept in the history");
-  CLI::App* phase = about_worker(
-      "phase", "Grant a worker a long phase in which it is not late", run_phase,
-      "As if the worker had announced it itself: until its next begin or push, and for the lease "
-      "at most,\nit is neither called slow nor evicted. A cut connection still ends in a loss.");
-  phase->add_option("NAME", options.phase, "What it does meanwhile, such as evaluation")
-      ->required();
-  phase->add_option("--lease", options.lease, "For how long at most: 90s, 10m, 2h")->required();
-
+  Commands commands{app, {}};
+  add_views(commands, options);
+  add_history(commands, options);
+  add_jobs(commands, options);
   TopologyQuery topology;
-  std::function<int()> run_local;
-  add_topology(app, topology, run_local);
-  StoreOptions store;
-  add_store(app, store, options, run_local);
+  add_topology(commands, topology);
+  add_store(commands, options);
   PlanOptions plan;
-  add_plan(app, plan, run_local);
+  add_plan(commands, plan);
   TlsOptions tls;
-  add_tls(app, tls, run_local);
+  add_tls(commands, tls);
   SimulateQuery simulation;
-  add_simulate(app, simulation, run_local);
+  add_simulate(commands, simulation);
 
   try {
     app.parse(argc, argv);
@@ -507,13 +485,8 @@ int main(int argc, char** argv) try {
     }
     return app.exit(error) == 0 ? kExitOk : kExitUsage;
   }
-  if (run_local) return after_output(run_local());
-  if (run == run_history && options.job.empty()) {
-    std::cerr << "syncctl: history needs a job: syncctl history JOB\n";
-    return kExitUsage;
-  }
-  return after_output(run(options));
+  return after_output(commands.run());
 } catch (const std::exception& error) {
   std::cerr << "syncctl: " << error.what() << "\n";
-  return syncd::ctl::kExitRefused;
+  return kExitRefused;
 }

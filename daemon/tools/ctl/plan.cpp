@@ -2,6 +2,8 @@
 // file such an error is an exception.
 #include "daemon/tools/ctl/plan.h"
 
+#include <fmt/format.h>
+
 #include <cerrno>
 #include <chrono>
 #include <cmath>
@@ -94,7 +96,7 @@ class Field {
     std::vector<Field> items;
     items.reserve(value_->size());
     for (std::size_t i = 0; i < value_->size(); ++i) {
-      items.emplace_back((*value_)[i], path_ + "[" + std::to_string(i) + "]");
+      items.emplace_back((*value_)[i], fmt::format("{}[{}]", path_, i));
     }
     return items;
   }
@@ -115,8 +117,7 @@ class Field {
     return value;
   }
   std::int64_t whole(std::int64_t lowest, std::int64_t highest) const {
-    const std::string allowed =
-        "a whole number from " + std::to_string(lowest) + " to " + std::to_string(highest);
+    const std::string allowed = fmt::format("a whole number from {} to {}", lowest, highest);
     if (!value_->is_number_integer()) wrong(allowed);
     if (value_->is_number_unsigned() && value_->get<std::uint64_t>() > INT64_MAX) wrong(allowed);
     const auto value = value_->get<std::int64_t>();
@@ -210,8 +211,8 @@ std::optional<std::int64_t> whole_option(const char* name,
                                          const Field& input, const char* key, std::int64_t lowest,
                                          std::int64_t highest) {
   if (option && (*option < lowest || *option > highest)) {
-    bad(name, "is " + std::to_string(*option) + ", allowed is a whole number from " +
-                  std::to_string(lowest) + " to " + std::to_string(highest));
+    bad(name,
+        fmt::format("is {}, allowed is a whole number from {} to {}", *option, lowest, highest));
   }
   if (option) return option;
   const std::optional<Field> field = input.find(key);
@@ -296,8 +297,7 @@ Answer run_zipline(const Field& input, const PlanOptions& options) {
     if (!r) bad("R", "is missing: how many ends of each worker to predict, 1 or more (or --R)");
     const auto most = kEndsMax / static_cast<std::int64_t>(rows.size());
     if (*r > most) {
-      bad("R", "is " + std::to_string(*r) + ", allowed with " + std::to_string(rows.size()) +
-                   " workers are 1 to " + std::to_string(most));
+      bad("R", fmt::format("is {}, allowed with {} workers are 1 to {}", *r, rows.size(), most));
     }
     const Stopwatch watch;
     plan = plan_zipline(rows, static_cast<std::uint32_t>(*r), zipline, error);

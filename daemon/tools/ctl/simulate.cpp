@@ -1,11 +1,12 @@
 // See simulate.h.
 #include "daemon/tools/ctl/simulate.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <charconv>
 #include <cmath>
-#include <cstdio>
 #include <cstdlib>
 #include <ostream>
 
@@ -15,6 +16,7 @@
 #include "daemon/core/policies/registry.h"
 #include "daemon/tools/ctl/commands.h"
 #include "daemon/tools/ctl/table.h"
+#include "proto/base/number.h"
 #include "proto/base/plain_text.h"
 
 namespace syncd::ctl {
@@ -48,16 +50,10 @@ std::optional<Micros> micros(const std::string& what, double value, const Unit& 
   const auto in_unit = [&](double number) {
     return plain_number(number / unit.us, std::chars_format::fixed);
   };
-  error = what + " is " + plain_number(value, std::chars_format::general) + ", allowed are " +
-          unit.name + " from " + in_unit(static_cast<double>(lowest)) + " to " + in_unit(kHighest) +
-          " (30 days)";
+  error = fmt::format("{} is {}, allowed are {} from {} to {} (30 days)", what,
+                      plain_number(value, std::chars_format::general), unit.name,
+                      in_unit(static_cast<double>(lowest)), in_unit(kHighest));
   return std::nullopt;
-}
-
-template <class T>
-bool parse(std::string_view text, T& value) {
-  const auto [end, code] = std::from_chars(text.data(), text.data() + text.size(), value);
-  return code == std::errc{} && end == text.data() + text.size();
 }
 
 // "3@12.5" or "ssp:3@60": what, and when.
@@ -66,20 +62,22 @@ bool add_event(const char* flag, const std::string& text, sim::TimedEvent event,
   const std::size_t at = text.rfind('@');
   const bool is_switch = event.kind == sim::TimedEvent::Kind::kSwitch;
   double seconds = 0;
-  bool good = at != std::string::npos && parse(std::string_view(text).substr(at + 1), seconds);
+  bool good =
+      at != std::string::npos && parse_number(std::string_view(text).substr(at + 1), seconds);
   if (good && is_switch) {
     event.policy = text.substr(0, at);
   } else if (good) {
-    good = parse(std::string_view(text).substr(0, at), event.rank) &&
+    good = parse_number(std::string_view(text).substr(0, at), event.rank) &&
            event.rank < limits::kWorkersPerJobMax;
   }
   if (!good) {
-    error = std::string(flag) + " '" + text + "': expected is " +
-            (is_switch ? "POLICY@SECONDS, such as ssp:3@60" : "RANK@SECONDS, such as 3@12.5");
+    error = fmt::format(
+        "{} '{}': expected is {}", flag, text,
+        is_switch ? "POLICY@SECONDS, such as ssp:3@60" : "RANK@SECONDS, such as 3@12.5");
     return false;
   }
-  const std::string time = std::string(flag) + " '" + text + "': the time";
-  const auto when = micros(time, seconds, kSeconds, 0, error);
+  const auto when =
+      micros(fmt::format("{} '{}': the time", flag, text), seconds, kSeconds, 0, error);
   if (!when) return false;
   event.at = *when;
   events.push_back(std::move(event));
@@ -91,8 +89,8 @@ std::optional<sim::Options> options_of(const SimulateQuery& query, std::string& 
   options.workers = query.workers;
   if (query.hosts) {
     if (*query.hosts < 1 || *query.hosts > query.workers) {
-      error = "--hosts is " + std::to_string(*query.hosts) + ", allowed are 1 to " +
-              std::to_string(query.workers) + ", the number of workers";
+      error = fmt::format("--hosts is {}, allowed are 1 to {}, the number of workers", *query.hosts,
+                          query.workers);
       return std::nullopt;
     }
     options.hosts = static_cast<std::uint32_t>(*query.hosts);
@@ -141,8 +139,9 @@ std::optional<std::vector<std::string>> sweep_policies(const std::string& sweep,
                                                        const std::string& base,
                                                        std::string& error) {
   const auto wrong = [&](const std::string& what) {
-    error = "--sweep '" + sweep + "': " + what +
-            "; expected is abort_time=MS[,MS...],abort_rate=SHARE[,SHARE...]";
+    error = fmt::format(
+        "--sweep '{}': {}; expected is abort_time=MS[,MS...],abort_rate=SHARE[,SHARE...]", sweep,
+        what);
     return std::nullopt;
   };
   std::vector<std::string> times;
@@ -163,7 +162,7 @@ std::optional<std::vector<std::string>> sweep_policies(const std::string& sweep,
       piece.remove_prefix(equals + 1);
     }
     double value = 0;
-    if (into == nullptr || !parse(piece, value) || !std::isfinite(value) || value < 0) {
+    if (into == nullptr || !parse_number(piece, value) || !std::isfinite(value) || value < 0) {
       return wrong("'" + std::string(piece) + "' is not a number of a list");
     }
     into->emplace_back(piece);
@@ -172,15 +171,13 @@ std::optional<std::vector<std::string>> sweep_policies(const std::string& sweep,
   }
   if (times.empty() || rates.empty()) return wrong("one of the two lists is missing");
   if (times.size() * rates.size() > kSweepPairsMax) {
-    return wrong(std::to_string(times.size() * rates.size()) + " pairs, at most " +
-                 std::to_string(kSweepPairsMax) + " are allowed");
+    return wrong(fmt::format("{} pairs, at most {} are allowed", times.size() * rates.size(),
+                             kSweepPairsMax));
   }
   std::vector<std::string> policies{base};
   for (const std::string& time : times) {
     for (const std::string& rate : rates) {
-      std::string policy = "specsync:fixed,";
-      policy.append(time).append(",").append(rate).append("+").append(base);
-      policies.push_back(std::move(policy));
+      policies.push_back(fmt::format("specsync:fixed,{},{}+{}", time, rate, base));
     }
   }
   return policies;
@@ -203,9 +200,7 @@ bool tells_freshness(const SimulateAnswer& answer) {
 
 // As many digits as mean anything, so that a result reads the same on every machine.
 Json rounded(double value) {
-  std::array<char, 40> text{};
-  std::snprintf(text.data(), text.size(), "%.9g", value);
-  return std::strtod(text.data(), nullptr);
+  return std::strtod(fmt::format("{:.9g}", value).c_str(), nullptr);
 }
 
 Json rounded(const std::optional<double>& value) {
@@ -213,9 +208,7 @@ Json rounded(const std::optional<double>& value) {
 }
 
 std::string fixed(double value, int digits) {
-  std::array<char, 64> text{};
-  std::snprintf(text.data(), text.size(), "%.*f", digits, value);
-  return text.data();
+  return fmt::format("{:.{}f}", value, digits);
 }
 
 std::string fixed(const std::optional<double>& value, int digits) {
@@ -227,28 +220,22 @@ std::string fixed(const std::optional<double>& value, int digits) {
 std::string simulate_help() {
   return "Iteration times: " + std::string(sim::known_iteration_times()) +
          ".\nSlowdowns: " + sim::known_slowdowns() + ".\nPolicies: " + known_policies() +
-         ".\nIterations are what is begun and pushed: one batch each. Only under "
-         "notify_ack:GRAPH,every=N an\niteration is N batches, with a time drawn for each, and "
-         "one exchange (batches_per_iteration in\nJSON): multiply its rate by N to compare it "
-         "with others.\nEvery policy of a comparison sees the same times, and the same seed gives "
-         "the same "
-         "result.\n"
-         "JSON: {workers, seed, virtual_s, policies: [{policy, iterations_per_s_per_worker, "
-         "waiting_share\n(blocked in begin, targets and collect, messages' way included), "
-         "staleness_mean, staleness_max,\nbarriers, resyncs, restarts, wasted_share (computed and "
-         "dropped), skipped_per_s_per_worker,\npredicted_wait_ms_mean, actual_wait_ms_mean (of "
-         "recorded barriers, or null)}]}; if a policy speculates\nalso missed_updates_mean (pushes "
-         "by "
-         "others between a worker's last pull and its push) and\nupdates_per_restart_mean (pushes "
-         "by "
-         "others that a restart's pull brought in, or null) of each, and\n"
-         "speculation_off_s of those that do (virtual seconds until it gave restarts up, or "
-         "null); with --sweep\nalso gain of each, and best. A run that comes to a stand has "
-         "stalled_at_s and waits.\n"
-         "specsync gives restarts up where they cost iterations and the loss falls no faster, and "
-         "here there\nis no loss: auto_off=off keeps them, as in specsync:auto_off=off+asp.\n"
-         "A table is as wide as the terminal; if there is none, as the variable COLUMNS says, or "
-         "80.";
+         R"(.
+Iterations are what is begun and pushed: one batch each. Only under notify_ack:GRAPH,every=N an
+iteration is N batches, with a time drawn for each, and one exchange (batches_per_iteration in
+JSON): multiply its rate by N to compare it with others.
+Every policy of a comparison sees the same times, and the same seed gives the same result.
+JSON: {workers, seed, virtual_s, policies: [{policy, iterations_per_s_per_worker, waiting_share
+(blocked in begin, targets and collect, messages' way included), staleness_mean, staleness_max,
+barriers, resyncs, restarts, wasted_share (computed and dropped), skipped_per_s_per_worker,
+predicted_wait_ms_mean, actual_wait_ms_mean (of recorded barriers, or null)}]}; if a policy speculates
+also missed_updates_mean (pushes by others between a worker's last pull and its push) and
+updates_per_restart_mean (pushes by others that a restart's pull brought in, or null) of each, and
+speculation_off_s of those that do (virtual seconds until it gave restarts up, or null); with --sweep
+also gain of each, and best. A run that stalls has stalled_at_s and waits.
+specsync stops restarts that cost iterations without making the loss fall faster. A simulation has no
+loss: auto_off=off keeps them, as in specsync:auto_off=off+asp.
+A table is as wide as the terminal; if there is none, as the variable COLUMNS says, or 80.)";
 }
 
 std::optional<SimulateAnswer> answer_simulate(const SimulateQuery& query, std::string& error) {
@@ -358,7 +345,7 @@ std::string simulate_table(const SimulateAnswer& answer, std::size_t columns) {
     if (any) add(title, [&](const sim::Result& result) { return cell(value(result)); });
   };
   const auto share = [](double value) { return fixed(value, 4); };
-  const auto whole = [](auto value) { return std::to_string(value); };
+  const auto whole = [](auto value) { return fmt::to_string(value); };
   const auto ms = [](const std::optional<double>& value) { return fixed(value, 1); };
   add("IT/S", [&](const sim::Result& r) { return share(r.iterations_per_s_per_worker); });
   add("WAITING", [&](const sim::Result& r) { return share(r.waiting_share); });
@@ -385,12 +372,11 @@ std::string simulate_table(const SimulateAnswer& answer, std::size_t columns) {
     for (std::size_t i = 0; i < rows.size(); ++i) rows[i].push_back(fixed(answer.gains[i], 2));
   }
   const sim::Result& first = answer.results.front();
-  std::string text =
-      std::to_string(first.workers) + " workers, " + fixed(first.virtual_s, 1) +
-      " s of virtual time, seed " + std::to_string(first.seed) + "\n\n" +
-      format_table(header, rows, columns) +
-      "\nIT/S: iterations per second and worker. WAITING, WASTED: shares of its time.\n"
-      "STALE, MAX: iterations ahead of the slowest at a grant, mean and most.\n";
+  std::string text = fmt::format(
+      "{} workers, {:.1f} s of virtual time, seed {}\n\n{}\n"
+      "IT/S: iterations per second and worker. WAITING, WASTED: shares of its time.\n"
+      "STALE, MAX: iterations ahead of the slowest at a grant, mean and most.\n",
+      first.workers, first.virtual_s, first.seed, format_table(header, rows, columns));
   if (waits_told) {
     text += "FORESEEN, WAITED: the longest wait at a barrier, planned and real, mean in ms.\n";
   }
@@ -402,7 +388,8 @@ std::string simulate_table(const SimulateAnswer& answer, std::size_t columns) {
   bool gave_up = false;
   for (const sim::Result& result : answer.results) {
     if (!result.speculation_off_s) continue;
-    text += result.policy + ": no restarts after " + fixed(result.speculation_off_s, 1) + " s.\n";
+    text +=
+        fmt::format("{}: no restarts after {:.1f} s.\n", result.policy, *result.speculation_off_s);
     gave_up = true;
   }
   if (gave_up) {
@@ -412,8 +399,8 @@ std::string simulate_table(const SimulateAnswer& answer, std::size_t columns) {
   }
   for (const sim::Result& result : answer.results) {
     if (result.batches_per_iteration == 1) continue;
-    text += result.policy + ": an iteration is " + std::to_string(result.batches_per_iteration) +
-            " batches.\n";
+    text += fmt::format("{}: an iteration is {} batches.\n", result.policy,
+                        result.batches_per_iteration);
   }
   if (swept) {
     text += "GAIN: missed updates avoided per iteration, less those lost by being slower.\nBest: " +
@@ -441,15 +428,16 @@ int run_simulate(const SimulateQuery& query, std::ostream& out, std::ostream& er
       code = kExitRefused;
     }
     if (result.missing_updates + result.overwritten_updates > 0) {
-      err << "syncctl: " << result.policy << ": of the updates that were collected, "
-          << result.missing_updates << " had not arrived, and " << result.overwritten_updates
-          << " took the place of one not yet read\n";
+      err << fmt::format(
+          "syncctl: {}: {} of the collected updates had not arrived, and {} replaced one that "
+          "was not yet read\n",
+          result.policy, result.missing_updates, result.overwritten_updates);
       code = kExitRefused;
     }
     if (!result.stalled) continue;
     code = kExitRefused;
-    err << "syncctl: " << result.policy << " came to a stand at "
-        << fixed(static_cast<double>(result.stalled_at) / 1e6, 3) << " s:\n";
+    err << fmt::format("syncctl: {} stalled at {:.3f} s:\n", result.policy,
+                       static_cast<double>(result.stalled_at) / 1e6);
     for (const sim::WaitReport& wait : result.waits) err << "  " << wait.text << "\n";
   }
   return code;

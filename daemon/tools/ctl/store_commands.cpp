@@ -1,5 +1,7 @@
-// See store_commands.h.
-#include "daemon/tools/ctl/store_commands.h"
+// `syncctl store`: what operators do to a store while its daemon is down.
+#include "daemon/tools/ctl/commands.h"
+
+#include <fmt/format.h>
 
 #include <filesystem>
 #include <iostream>
@@ -12,7 +14,6 @@
 #include "daemon/edge/store/maintenance.h"
 #include "daemon/edge/store/store.h"
 #include "daemon/tools/ctl/asking.h"
-#include "daemon/tools/ctl/commands.h"
 #include "daemon/tools/ctl/table.h"
 #include "proto/base/plain_text.h"
 
@@ -23,6 +24,11 @@ constexpr int kCheckAttempts = 5;
 
 int fail(const std::string& error) {
   return complain(kExitStore, error);
+}
+
+int done(const Options& options, const nlohmann::json& json, const std::string& text) {
+  std::cout << (options.json ? json.dump() : text) << '\n';
+  return kExitOk;
 }
 
 // Whether the engine makes a daemon of it: the last word on whether a store is whole.
@@ -63,10 +69,10 @@ std::set<std::string> names_in(const std::string& path) {
 void print(const store::StoreCheck& check, const std::string& recovery) {
   std::vector<std::vector<std::string>> rows;
   for (const store::JobCheck& job : check.jobs) {
-    rows.push_back({"#" + std::to_string(job.id), job.name.empty() ? "?" : job.name,
-                    std::to_string(job.records), std::to_string(job.last),
-                    job.snapshot == 0 ? "-" : std::to_string(job.snapshot),
-                    std::to_string(job.bytes), job.problems.empty() ? "sound" : "DAMAGED"});
+    rows.push_back({fmt::format("#{}", job.id), job.name.empty() ? "?" : job.name,
+                    fmt::to_string(job.records), fmt::to_string(job.last),
+                    job.snapshot == 0 ? "-" : fmt::to_string(job.snapshot),
+                    fmt::to_string(job.bytes), job.problems.empty() ? "sound" : "DAMAGED"});
   }
   std::cout << format_table({"id", "job", "records", "last", "snapshot", "bytes", "state"}, rows);
   for (const store::JobCheck& job : check.jobs) {
@@ -80,17 +86,17 @@ void print(const store::StoreCheck& check, const std::string& recovery) {
 
 }  // namespace
 
-int run_store_check(const StoreOptions& options) {
+int run_store_check(const Options& options) {
   store::StoreCheck check;
   std::string recovery;
   // A daemon that has the store open replaces files, also those that are being read here.
   for (int attempt = 1;; ++attempt) {
     std::string error;
-    const std::set<std::string> before = names_in(options.path);
-    const bool done = store::check_store(options.path, check, error);
-    recovery = done ? why_not_recovered(options.path) : std::string();
+    const std::set<std::string> before = names_in(options.store);
+    const bool done = store::check_store(options.store, check, error);
+    recovery = done ? why_not_recovered(options.store) : std::string();
     if (done && check.sound() && recovery.empty()) break;
-    if (attempt < kCheckAttempts && names_in(options.path) != before) continue;
+    if (attempt < kCheckAttempts && names_in(options.store) != before) continue;
     if (!done) return fail(error);
     break;
   }
@@ -102,46 +108,36 @@ int run_store_check(const StoreOptions& options) {
   return check.sound() && recovery.empty() ? kExitOk : kExitStore;
 }
 
-int run_store_backup(const StoreOptions& options) {
+int run_store_backup(const Options& options) {
   std::string error;
-  if (!store::backup_store(options.path, options.other, error)) return fail(error);
+  if (!store::backup_store(options.store, options.other, error)) return fail(error);
   store::StoreCheck check;
   const bool read = store::check_store(options.other, check, error);
   if (!read || !check.sound() || !why_not_recovered(options.other).empty()) {
-    return fail("the copy " + options.other + " is damaged, as " + options.path +
-                " may be: syncctl store check says where; keep the backups that you have");
+    return fail(fmt::format(
+        "the copy {} is damaged, and {} may be too: syncctl store check says where; keep your "
+        "earlier backups",
+        options.other, options.store));
   }
-  if (options.json) {
-    std::cout << nlohmann::json{{"backup", options.other}}.dump() << '\n';
-  } else {
-    std::cout << "copied " << options.path << " to " << options.other
-              << ", and read all of the copy\n";
-  }
-  return kExitOk;
+  return done(
+      options, {{"backup", options.other}},
+      fmt::format("copied {} to {}, and read all of the copy", options.store, options.other));
 }
 
-int run_store_restore(const StoreOptions& options) {
+int run_store_restore(const Options& options) {
   std::string error;
-  if (!store::restore_store(options.other, options.path, error)) return fail(error);
-  if (options.json) {
-    std::cout << nlohmann::json{{"store", options.path}}.dump() << '\n';
-  } else {
-    std::cout << "made " << options.path << " of " << options.other << '\n';
-  }
-  return kExitOk;
+  if (!store::restore_store(options.other, options.store, error)) return fail(error);
+  return done(options, {{"store", options.store}},
+              fmt::format("made {} from {}", options.store, options.other));
 }
 
-int run_store_compact(const StoreOptions& options) {
+int run_store_compact(const Options& options) {
   std::uint64_t before = 0;
   std::uint64_t after = 0;
   std::string error;
-  if (!store::compact_store(options.path, before, after, error)) return fail(error);
-  if (options.json) {
-    std::cout << nlohmann::json{{"bytes_before", before}, {"bytes_after", after}}.dump() << '\n';
-  } else {
-    std::cout << options.path << ": " << before << " bytes before, " << after << " now\n";
-  }
-  return kExitOk;
+  if (!store::compact_store(options.store, before, after, error)) return fail(error);
+  return done(options, {{"bytes_before", before}, {"bytes_after", after}},
+              fmt::format("{}: {} bytes before, {} now", options.store, before, after));
 }
 
 }  // namespace syncd::ctl

@@ -1,19 +1,18 @@
 // See table.h.
 #include "daemon/tools/ctl/table.h"
 
+#include <fmt/chrono.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <cstdint>
-#include <cstdio>
 #include <cstdlib>
-#include <ctime>
 #include <nlohmann/json.hpp>
 #include <string_view>
 
+#include "proto/base/number.h"
 #include "proto/base/plain_text.h"
 
 namespace syncd::ctl {
@@ -78,12 +77,6 @@ std::vector<std::string> broken(const std::string& cell, std::size_t most) {
 bool is_worker_kind(RecordKind kind) {
   return kind == RecordKind::kPush || kind == RecordKind::kWorkerJoined ||
          kind == RecordKind::kWorkerLeft || kind == RecordKind::kWorkerLost;
-}
-
-std::string number(double value) {
-  std::array<char, 40> text{};
-  std::snprintf(text.data(), text.size(), "%.17g", value);
-  return text.data();
 }
 
 constexpr std::size_t kColumnGap = 2;
@@ -208,31 +201,18 @@ std::string json_text(const nlohmann::json& json, int indent) {
 std::size_t output_columns() {
   winsize size{};
   if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0) return size.ws_col;
+  const char* said = std::getenv("COLUMNS");
   std::size_t columns = 0;
-  if (const char* said = std::getenv("COLUMNS")) {
-    const std::string_view text = said;
-    const auto [end, code] = std::from_chars(text.data(), text.data() + text.size(), columns);
-    if (code != std::errc{} || end != text.data() + text.size()) columns = 0;
-  }
-  return columns > 0 ? columns : 80;
+  return said != nullptr && parse_number(said, columns) && columns > 0 ? columns : 80;
 }
 
-std::string with_decimals(double value, int decimals) {
-  std::array<char, 48> text{};
-  std::snprintf(text.data(), text.size(), "%.*f", decimals, value);
-  return text.data();
+std::string or_dash(const std::string& text) {
+  return text.empty() ? "-" : text;
 }
 
 std::string format_time(std::int64_t us) {
   if (us < 0) return "-";
-  const std::time_t seconds = us / 1'000'000;
-  std::tm utc{};
-  gmtime_r(&seconds, &utc);
-  std::array<char, 48> text{};
-  const std::size_t length = std::strftime(text.data(), text.size(), "%Y-%m-%dT%H:%M:%S", &utc);
-  std::snprintf(text.data() + length, text.size() - length, ".%06dZ",
-                static_cast<int>(us % 1'000'000));
-  return text.data();
+  return fmt::format("{:%Y-%m-%dT%H:%M:%S}.{:06}Z", fmt::gmtime(us / 1'000'000), us % 1'000'000);
 }
 
 std::string format_age(std::int64_t now_us, std::int64_t then_us) {
@@ -246,13 +226,7 @@ bool is_text(const std::vector<std::uint8_t>& data) {
 }
 
 std::string hexadecimal(const std::vector<std::uint8_t>& bytes) {
-  constexpr const char* kDigits = "0123456789abcdef";
-  std::string out;
-  for (const std::uint8_t byte : bytes) {
-    out += kDigits[byte >> 4];
-    out += kDigits[byte & 15];
-  }
-  return out;
+  return fmt::format("{:02x}", fmt::join(bytes, ""));
 }
 
 std::string data_text(const std::vector<std::uint8_t>& data) {
@@ -368,7 +342,7 @@ std::vector<std::string> record_cells(const Record& record) {
     } else if (it->is_string()) {
       cells.push_back(it->get<std::string>());
     } else if (it->is_number_float()) {
-      cells.push_back(number(it->get<double>()));
+      cells.push_back(fmt::format("{:.17g}", it->get<double>()));
     } else if (it->is_array()) {
       std::string list;
       for (const auto& item : *it) list += (list.empty() ? "" : " ") + item.dump();
@@ -400,27 +374,23 @@ std::string csv_line(const std::vector<std::string>& cells) {
 
 std::string record_details(const Record& r) {
   std::string out;
-  const auto add = [&](const std::string& key, const std::string& value) {
-    out += (out.empty() ? "" : " ") + key + "=" + value;
+  const auto add = [&](const char* key, const auto& value) {
+    fmt::format_to(std::back_inserter(out), "{}{}={}", out.empty() ? "" : " ", key, value);
   };
   if (r.kind == RecordKind::kPush) {
     if (r.late) add("late", "yes");
     if (r.span_us >= 0) add("span", format_duration(r.span_us));
     if (r.waited_us > 0) add("waited", format_duration(r.waited_us));
-    add("staleness", std::to_string(r.staleness));
-    if (r.restarts > 0) add("restarts", std::to_string(r.restarts));
+    add("staleness", r.staleness);
+    if (r.restarts > 0) add("restarts", r.restarts);
     if (r.wasted_us > 0) add("wasted", format_duration(r.wasted_us));
     if (r.declined) add("declined", "yes");
-    if (r.loss) {
-      std::array<char, 40> text{};
-      std::snprintf(text.data(), text.size(), "%.6g", *r.loss);
-      add("loss", text.data());
-    }
+    if (r.loss) add("loss", fmt::format("{:.6g}", *r.loss));
   }
   if (is_worker_kind(r.kind) && !r.name.empty()) {
     add("name", r.name);
     add("host", r.host);
-    add("clock", std::to_string(r.clock));
+    add("clock", r.clock);
   }
   if (r.kind == RecordKind::kJobCreated) add("name", r.name);
   if (r.kind == RecordKind::kWorkerLeased) {
@@ -428,8 +398,8 @@ std::string record_details(const Record& r) {
     add("lease", format_duration(r.span_us));
   }
   if (!r.policy.empty()) add("policy", r.policy);
-  if (r.expected_workers > 0) add("workers", std::to_string(r.expected_workers));
-  if (r.superstep >= 0) add("superstep", std::to_string(r.superstep));
+  if (r.expected_workers > 0) add("workers", r.expected_workers);
+  if (r.superstep >= 0) add("superstep", r.superstep);
   if (r.predicted_wait_us >= 0) add("predicted_wait", format_duration(r.predicted_wait_us));
   if (r.wait_us >= 0) add("wait", format_duration(r.wait_us));
   if (!r.reason.empty()) add("reason", "\"" + r.reason + "\"");

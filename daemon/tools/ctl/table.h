@@ -41,8 +41,8 @@ std::string json_text(const nlohmann::json& json, int indent = 2);
 // COLUMNS says, else 80.
 std::size_t output_columns();
 
-// "12.30" for 12.3 and 2 decimals.
-std::string with_decimals(double value, int decimals);
+// "-" for an empty text.
+std::string or_dash(const std::string& text);
 
 // "2026-11-21T09:15:02.123456Z"; "-" for a negative time.
 std::string format_time(std::int64_t us);

@@ -3,6 +3,7 @@
 
 #include <arpa/inet.h>
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <netinet/in.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -112,7 +113,7 @@ void check_name(const std::string& name) {
       !std::all_of(name.begin(), name.end(), allowed)) {
     throw Failure{kExitUsage, "'" + name +
                                   "' cannot name a client; allowed: 1 to 64 of A-Z a-z 0-9 . _ -, "
-                                  "but ca, server and syncd, no address, and not a dot at first"};
+                                  "not ca, server or syncd, not an address, no dot at the start"};
   }
 }
 
@@ -132,21 +133,25 @@ CertificateAndKey client_certificate(const CertificateAndKey& authority,
 }
 
 std::string configuration(const std::string& directory) {
-  return "# A daemon that other machines may reach: TLS 1.3, and nobody without a certificate of "
-         "ca.crt.\n"
-         "[listen]\ntcp = \"0.0.0.0:" +
-         std::to_string(kDefaultPort) +
-         "\"\nauto_create = true   # a worker's join makes its job, as on one machine\n\n"
-         "[tls]\ncertificate = \"" +
-         joined(directory, "server.crt") + "\"\nkey = \"" + joined(directory, "server.key") +
-         "\"\nclient_ca = \"" + joined(directory, "ca.crt") + "\"\n";
+  return fmt::format(
+      R"(# A daemon for other machines, too: it speaks TLS 1.3 and accepts only clients that ca.crt signed.
+[listen]
+tcp = "0.0.0.0:{0}"
+auto_create = true   # a worker's join makes its job, as on one machine
+
+[tls]
+certificate = "{1}/server.crt"
+key = "{1}/server.key"
+client_ca = "{1}/ca.crt"
+)",
+      kDefaultPort, directory);
 }
 
 void init(const TlsOptions& options, std::ostream& out) {
   check_name(options.name);
   const std::string directory = std::filesystem::absolute(options.directory).lexically_normal();
   if (directory.find_first_of("\"\\") != std::string::npos || !is_plain(directory)) {
-    throw Failure{kExitUsage, "'" + directory + "' cannot stand in a configuration file"};
+    throw Failure{kExitUsage, "'" + directory + "' cannot be written into a configuration file"};
   }
   std::vector<std::string> hosts = options.hosts;
   if (hosts.empty()) hosts.push_back(this_host());
@@ -179,11 +184,10 @@ void init(const TlsOptions& options, std::ostream& out) {
   struct stat found {};
   if (stat(directory.c_str(), &found) == 0 &&
       ((found.st_mode & (S_IWGRP | S_IWOTH)) != 0 || found.st_uid != geteuid())) {
-    throw Failure{kExitStore,
-                  directory +
-                      ": others may write in it, and could put an authority of their own "
-                      "in its place; allowed: a directory of your own, of mode 0700 or "
-                      "0755"};
+    throw Failure{kExitStore, directory +
+                                  ": others may write in it, and could replace the authority; "
+                                  "allowed: a directory of your own, of mode 0700 or "
+                                  "0755"};
   }
   std::vector<NewFile> files;
   add_pair(files, "ca", authority);
@@ -192,19 +196,17 @@ void init(const TlsOptions& options, std::ostream& out) {
   files.push_back({"syncd.toml", configuration(directory), 0644});
   write_files(directory, files);
 
-  const std::string port = std::to_string(kDefaultPort);
-  out << "made in " << directory << ": ca, server and " << options.name
-      << " (.crt and .key each), and syncd.toml\n"
-         "start the daemon:\n  syncd --config "
-      << joined(directory, "syncd.toml") << "\non a worker's machine, with ca.crt, " << options.name
-      << ".crt and " << options.name << ".key:\n  export SYNCD_ADDR=tls:" << first << ":" << port
-      << " SYNCD_CA_FILE=ca.crt SYNCD_CERTIFICATE_FILE=" << options.name
-      << ".crt SYNCD_KEY_FILE=" << options.name
-      << ".key\n"
-         "for a daemon that runs as a user of its own, such as the service: chown -R syncd: "
-      << directory
-      << "\n"
-         "keep ca.key where no daemon and no worker runs: it can make anybody\n";
+  out << fmt::format(
+      R"(made in {dir}: ca, server and {name} (.crt and .key each), and syncd.toml
+start the daemon:
+  syncd --config {dir}/syncd.toml
+on a worker's machine, with ca.crt, {name}.crt and {name}.key:
+  export SYNCD_ADDR=tls:{host}:{port} SYNCD_CA_FILE=ca.crt SYNCD_CERTIFICATE_FILE={name}.crt SYNCD_KEY_FILE={name}.key
+for a daemon that runs as a user of its own, such as the service: chown -R syncd: {dir}
+keep ca.key offline: it can sign any certificate
+)",
+      fmt::arg("dir", directory), fmt::arg("name", options.name), fmt::arg("host", first),
+      fmt::arg("port", kDefaultPort));
 }
 
 CertificateAndKey read_authority(const std::string& directory) {
@@ -224,8 +226,8 @@ void issue(const TlsOptions& options, std::ostream& out) {
   std::vector<NewFile> files;
   add_pair(files, options.name, client_certificate(read_authority(options.directory), options));
   write_files(options.directory, files);
-  out << "made in " << options.directory << ": " << options.name << ".crt and " << options.name
-      << ".key, of identity cert:" << options.name << "\n";
+  out << fmt::format("made in {0}: {1}.crt and {1}.key, of identity cert:{1}\n", options.directory,
+                     options.name);
 }
 
 int run(void (*what)(const TlsOptions&, std::ostream&), const TlsOptions& options,

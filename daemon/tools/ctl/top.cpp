@@ -1,6 +1,8 @@
-// See top.h.
-#include "daemon/tools/ctl/top.h"
+// `syncctl top`: a table of a job, or of all jobs, that keeps itself fresh. A thread asks the
+// daemon, so that the keys work also while nobody answers.
+#include "daemon/tools/ctl/commands.h"
 
+#include <fmt/format.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
@@ -42,24 +44,16 @@ using Clock = std::chrono::steady_clock;
 bool take_sample(DaemonLink& link, const std::string& job, TopSample& sample) {
   wire::StatusReply status;
   wire::JobsReply jobs;
-  if (!link.call(wire::JobsRequest{}, jobs)) return false;
+  if (!link.read(wire::JobsRequest{}, jobs)) return false;
   sample.one_job = !job.empty();
   if (job.empty()) {
-    if (!link.call(wire::StatusRequest{}, status)) return false;
+    if (!link.read(wire::StatusRequest{}, status)) return false;
     sample.now_us = status.now_us;
     sample.jobs = std::move(jobs.jobs);
     return true;
   }
   if (const wire::JobStatus* found = find_job(jobs.jobs, job)) sample.jobs = {*found};
   return read_workers(link, job, sample.workers, sample.now_us);
-}
-
-// The same; a connection that broke is made again first, once.
-bool take_sample_again(DaemonLink& link, const std::string& job, TopSample& sample) {
-  if (take_sample(link, job, sample)) return true;
-  if (link.failure() != DaemonLink::Failure::kUnreachable || !link.reopen()) return false;
-  sample = {};
-  return take_sample(link, job, sample);
 }
 
 // The samples that are shown: the newest, and older ones for the rates.
@@ -73,8 +67,10 @@ class Samples {
       samples_.pop_front();
     }
   }
-  const TopSample* now() const { return samples_.empty() ? nullptr : &samples_.back(); }
-  const TopSample* before() const { return samples_.size() < 2 ? nullptr : &samples_.front(); }
+  void show_in(TopView& view) const {
+    view.now = samples_.empty() ? nullptr : &samples_.back();
+    view.before = samples_.size() < 2 ? nullptr : &samples_.front();
+  }
 
  private:
   std::deque<TopSample> samples_;
@@ -113,7 +109,7 @@ class Sampler {
     Clock::time_point next = Clock::now();
     while (true) {
       TopSample sample;
-      const bool answered = take_sample_again(link_, job_, sample);
+      const bool answered = take_sample(link_, job_, sample);
       {
         const std::lock_guard lock(mutex_);
         if (answered) sample_ = std::move(sample);
@@ -147,12 +143,11 @@ int show_once(DaemonLink& link, const Options& options, Micros interval_us, TopS
   for (int i = 0; i < 2; ++i) {
     if (i > 0) std::this_thread::sleep_for(std::chrono::microseconds(interval_us));
     TopSample sample;
-    if (!take_sample_again(link, options.job, sample)) return failed(link);
+    if (!take_sample(link, options.job, sample)) return failed(link);
     samples.add(std::move(sample));
   }
   TopView view;
-  view.before = samples.before();
-  view.now = samples.now();
+  samples.show_in(view);
   view.sort = sort;
   view.colours = wants_colours();
   view.width = output_columns();
@@ -215,12 +210,10 @@ int show_live(Sampler& sampler, TopSort sort) {
   Terminal terminal;
   while (true) {
     std::optional<TopSample> sample;
-    if (sampler.take(sample, error)) {
-      if (sample) {
-        samples.add(std::move(*sample));
-        answered = Clock::now();
-        view.notice.clear();
-      }
+    if (sampler.take(sample, error) && sample) {
+      samples.add(std::move(*sample));
+      answered = Clock::now();
+      view.notice.clear();
     }
     const auto old_us =
         std::chrono::duration_cast<std::chrono::microseconds>(Clock::now() - answered).count();
@@ -228,8 +221,7 @@ int show_live(Sampler& sampler, TopSort sort) {
       view.notice = "no answer for " + format_duration(old_us) + ", trying again" +
                     (error.empty() ? std::string() : ": " + error);
     }
-    view.now = samples.now();
-    view.before = samples.before();
+    samples.show_in(view);
     const ScreenSize size = screen_size();
     view.width = size.width;
     view.height = size.height;
@@ -258,13 +250,17 @@ int run_top(const Options& options) {
   Micros interval_us = 0;
   if (!config::parse_duration(options.interval, interval_us) || interval_us < kIntervalMinUs ||
       interval_us > kIntervalMaxUs) {
-    return complain(kExitUsage, "--interval " + options.interval +
-                                    " is no duration from 100ms to 1h, such as 500ms or 2s");
+    return complain(
+        kExitUsage,
+        fmt::format("--interval {} is no duration from 100ms to 1h, such as 500ms or 2s",
+                    options.interval));
   }
   TopSort sort = TopSort::kRank;
   if (!parse_sort(options.sort, sort)) {
-    return complain(kExitUsage, "--sort " + options.sort +
-                                    " is unknown; allowed are rank, clock, waiting, rate, host");
+    return complain(
+        kExitUsage,
+        fmt::format("--sort {} is unknown; allowed are rank, clock, waiting, rate, host",
+                    options.sort));
   }
   if (!options.once && (isatty(STDIN_FILENO) != 1 || isatty(STDOUT_FILENO) != 1)) {
     return complain(kExitUsage,
@@ -274,7 +270,7 @@ int run_top(const Options& options) {
   auto* link = new DaemonLink;
   if (const int code = open_link(*link, options); code != kExitOk) return code;
   TopSample first;
-  if (!take_sample_again(*link, options.job, first)) return failed(*link);
+  if (!take_sample(*link, options.job, first)) return failed(*link);
   if (options.once) return show_once(*link, options, interval_us, sort);
   const int number = show_live(*new Sampler(*link, options.job, interval_us), sort);
   // The thread may be anywhere, so nothing of the process is taken down in order.

@@ -1,10 +1,10 @@
 // See top_view.h.
 #include "daemon/tools/ctl/top_view.h"
 
+#include <fmt/chrono.h>
+
 #include <algorithm>
 #include <array>
-#include <cstdio>
-#include <ctime>
 #include <functional>
 #include <limits>
 #include <map>
@@ -19,11 +19,14 @@ namespace {
 
 constexpr std::size_t kLinesAbove = 4;  // title, totals, note, header
 constexpr std::size_t kLinesBelow = 1;  // keys
+// In the order of TopSort.
+constexpr std::array<std::string_view, kTopSorts> kSortNames = {"rank", "clock", "waiting", "rate",
+                                                                "host"};
 
 // "0.25", "12.3", "4567".
 std::string rate_text(std::optional<double> rate) {
   if (!rate) return "-";
-  return with_decimals(*rate, *rate < 10 ? 2 : *rate < 1000 ? 1 : 0);
+  return fmt::format("{:.{}f}", *rate, *rate < 10 ? 2 : *rate < 1000 ? 1 : 0);
 }
 
 std::optional<double> rate_of(double difference, const TopView& view) {
@@ -36,10 +39,10 @@ std::optional<double> rate_of(double difference, const TopView& view) {
 // "0.3 s", "41 s", "12 min", "3.5 h": shorter than format_duration(), for a narrow column.
 std::string short_duration(std::int64_t us) {
   const double s = static_cast<double>(us) / 1e6;
-  if (s < 9.95) return with_decimals(s, 1) + " s";
-  if (s < 99.5) return with_decimals(s, 0) + " s";
-  if (s < 5970) return with_decimals(s / 60, 0) + " min";
-  return with_decimals(s / 3600, 1) + " h";
+  if (s < 9.95) return fmt::format("{:.1f} s", s);
+  if (s < 99.5) return fmt::format("{:.0f} s", s);
+  if (s < 5970) return fmt::format("{:.0f} min", s / 60);
+  return fmt::format("{:.1f} h", s / 3600);
 }
 
 enum class Tone : std::uint8_t { kPlain, kWaiting, kAway, kGone };
@@ -210,15 +213,15 @@ void add_workers(const TopView& view, std::vector<std::string>& lines) {
     const std::size_t i = order[row];
     const wire::WorkerStatus& w = workers[i];
     const bool waiting = w.waiting_us >= 0;
-    return {std::to_string(w.rank),
+    return {fmt::to_string(w.rank),
             w.name,
             w.host,
             waiting                      ? "waiting"
             : w.connected || !present(w) ? w.state
                                          : "away",
-            std::to_string(w.clock),
+            fmt::to_string(w.clock),
             rate_text(rates[i]),
-            present(w) ? std::to_string(w.clock - lowest) : "-",
+            present(w) ? fmt::to_string(w.clock - lowest) : "-",
             waiting ? short_duration(w.waiting_us) : "-",
             waiting ? w.waiting_for : ""};
   };
@@ -257,15 +260,15 @@ void add_jobs(const TopView& view, std::vector<std::string>& lines) {
   table.rows = jobs.size();
   table.cells = [&](std::size_t row) -> std::vector<std::string> {
     const wire::JobStatus& j = jobs[row];
-    return {"#" + std::to_string(j.id),
+    return {fmt::format("#{}", j.id),
             j.name,
             j.policy,
             j.state,
-            std::to_string(j.active_workers) + "/" + std::to_string(j.expected_workers),
-            std::to_string(j.clock_min) + ".." + std::to_string(j.clock_max),
+            fmt::format("{}/{}", j.active_workers, j.expected_workers),
+            fmt::format("{}..{}", j.clock_min, j.clock_max),
             rate_text(job_rate(view, j, before)),
-            std::to_string(j.pushes),
-            std::to_string(j.waiting),
+            fmt::to_string(j.pushes),
+            fmt::to_string(j.waiting),
             j.note};
   };
   table.tone = [&](std::size_t row) {
@@ -274,25 +277,16 @@ void add_jobs(const TopView& view, std::vector<std::string>& lines) {
   add_table(table, view, lines);
 }
 
-// "09:15:02 UTC".
-std::string clock_text(std::int64_t us) {
-  const std::time_t seconds = us / 1'000'000;
-  std::tm utc{};
-  gmtime_r(&seconds, &utc);
-  std::array<char, 32> text{};
-  return {text.data(), std::strftime(text.data(), text.size(), "%H:%M:%S UTC", &utc)};
-}
-
 std::string title(const TopView& view) {
   if (view.now == nullptr) return "syncctl top";
-  const std::string at = clock_text(view.now->now_us);
+  const std::string at = fmt::format("{:%H:%M:%S} UTC", fmt::gmtime(view.now->now_us / 1'000'000));
   if (!view.now->one_job) {
     const std::size_t count = view.now->jobs.size();
-    return at + "  " + std::to_string(count) + (count == 1 ? " job" : " jobs");
+    return fmt::format("{}  {} job{}", at, count, count == 1 ? "" : "s");
   }
   if (view.now->jobs.empty()) return at + "  the job is not in the daemon's list";
   const wire::JobStatus& j = view.now->jobs[0];
-  return at + "  " + j.name + " (#" + std::to_string(j.id) + ")  " + j.policy + "  " + j.state;
+  return fmt::format("{}  {} (#{})  {}  {}", at, j.name, j.id, j.policy, j.state);
 }
 
 std::string totals(const TopView& view) {
@@ -311,15 +305,15 @@ std::string totals(const TopView& view) {
     known = known || of_job;
     rate += of_job.value_or(0);
   }
-  std::string text = "workers " + std::to_string(active);
+  std::string expected;
+  std::string clocks;
   if (view.now->one_job && !view.now->jobs.empty()) {
     const wire::JobStatus& j = view.now->jobs[0];
-    text += "/" + std::to_string(j.expected_workers) + "  waiting " + std::to_string(waiting) +
-            "  clocks " + std::to_string(j.clock_min) + ".." + std::to_string(j.clock_max);
-  } else {
-    text += "  waiting " + std::to_string(waiting);
+    expected = fmt::format("/{}", j.expected_workers);
+    clocks = fmt::format("  clocks {}..{}", j.clock_min, j.clock_max);
   }
-  return text + "  " + (known ? rate_text(rate) : "-") + " it/s  pushes " + std::to_string(pushes);
+  return fmt::format("workers {}{}  waiting {}{}  {} it/s  pushes {}", active, expected, waiting,
+                     clocks, known ? rate_text(rate) : "-", pushes);
 }
 
 std::size_t row_count(const TopView& view) {
@@ -333,42 +327,27 @@ std::string keys(const TopView& view) {
   const std::size_t last = std::min(count, first + top_rows(view));
   std::string text = "q quit  j/k scroll";
   if (view.now != nullptr && view.now->one_job) {
-    text += std::string("  s sort: ") + to_string(view.sort);
+    text += fmt::format("  s sort: {}", to_string(view.sort));
   }
   if (count == 0) return text;
-  return text + "  rows " + std::to_string(first + 1) + "-" + std::to_string(last) + " of " +
-         std::to_string(count);
+  return fmt::format("{}  rows {}-{} of {}", text, first + 1, last, count);
 }
 
 }  // namespace
 
-const char* to_string(TopSort sort) {
-  switch (sort) {
-    case TopSort::kRank:
-      return "rank";
-    case TopSort::kClock:
-      return "clock";
-    case TopSort::kWaiting:
-      return "waiting";
-    case TopSort::kRate:
-      return "rate";
-    case TopSort::kHost:
-      return "host";
-  }
-  return "?";
+std::string_view to_string(TopSort sort) {
+  return kSortNames[static_cast<std::size_t>(sort)];
 }
 
 TopSort next_sort(TopSort sort) {
-  return static_cast<TopSort>((static_cast<std::uint8_t>(sort) + 1) % kTopSorts);
+  return static_cast<TopSort>((static_cast<std::size_t>(sort) + 1) % kTopSorts);
 }
 
 bool parse_sort(std::string_view text, TopSort& sort) {
-  for (std::uint8_t i = 0; i < kTopSorts; ++i) {
-    if (text != to_string(static_cast<TopSort>(i))) continue;
-    sort = static_cast<TopSort>(i);
-    return true;
-  }
-  return false;
+  const auto* found = std::ranges::find(kSortNames, text);
+  if (found == kSortNames.end()) return false;
+  sort = static_cast<TopSort>(found - kSortNames.begin());
+  return true;
 }
 
 std::size_t top_rows(const TopView& view) {

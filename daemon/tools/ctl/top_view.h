@@ -21,7 +21,7 @@ struct TopSample {
 
 enum class TopSort : std::uint8_t { kRank, kClock, kWaiting, kRate, kHost };
 inline constexpr std::uint8_t kTopSorts = 5;
-const char* to_string(TopSort sort);
+std::string_view to_string(TopSort sort);
 TopSort next_sort(TopSort sort);
 // False: there is no such order; `sort` is then untouched.
 bool parse_sort(std::string_view text, TopSort& sort);

@@ -1,6 +1,8 @@
 // See topology.h.
 #include "daemon/tools/ctl/topology.h"
 
+#include <fmt/format.h>
+
 #include <iostream>
 
 #include "daemon/core/topology/bounds.h"
@@ -31,9 +33,9 @@ std::optional<NamedGraph> graph_of(const TopologyQuery& query, std::uint32_t wor
   std::size_t workers = query.workers;
   if (workers == 0 && spec->loaded) workers = spec->loaded->size();
   if (workers == 0 || workers > workers_max) {
-    error = "graph '" + text + "': the number of workers must be given, from 1 to " +
-            std::to_string(workers_max);
-    if (workers > 0) error += ", not " + std::to_string(workers);
+    error = fmt::format("graph '{}': the number of workers must be given, from 1 to {}", text,
+                        workers_max);
+    if (workers > 0) error += fmt::format(", not {}", workers);
     return std::nullopt;
   }
   std::optional<topology::Graph> graph = topology::generate(*spec, workers, query.hosts, error);
@@ -69,9 +71,7 @@ template <class Make>
 int run(Make make, const TopologyQuery& query) {
   std::string error;
   const std::optional<Json> result = make(query, error);
-  if (!result) {
-    return complain(kExitUsage, error);
-  }
+  if (!result) return complain(kExitUsage, error);
   print(*result);
   return kExitOk;
 }
@@ -79,12 +79,11 @@ int run(Make make, const TopologyQuery& query) {
 }  // namespace
 
 const char* topology_analyze_keys() {
-  return "JSON keys: graph, workers, edges (without self-loops), in_degree and out_degree (min, "
-         "max),\ndiameter (null: not strongly connected), strongly_connected, undirected, "
-         "regular,\n"
-         "doubly_stochastic (with equal weights), spectral_gap (1 - sigma_2 of the equal weights,\n"
-         "self-loops included), eigen_gap_no_self_loop (lambda_1 - lambda_2 of the random walk),\n"
-         "accepted (whether a job may run on it), weights (equal or metropolis), reason.";
+  return R"(JSON keys: graph, workers, edges (without self-loops), in_degree and out_degree (min, max),
+diameter (null: not strongly connected), strongly_connected, undirected, regular,
+doubly_stochastic (with equal weights), spectral_gap (1 - sigma_2 of the equal weights,
+self-loops included), eigen_gap_no_self_loop (lambda_1 - lambda_2 of the random walk),
+accepted (whether a job may run on it), weights (equal or metropolis), reason.)";
 }
 
 const char* topology_bounds_keys() {
@@ -127,8 +126,8 @@ std::optional<Json> bound_topology(const TopologyQuery& query, std::string& erro
     return std::nullopt;
   }
   if (query.max_ig && (*query.max_ig < 1 || *query.max_ig > topology::kMaxIgMax)) {
-    error = "--max-ig is " + std::to_string(*query.max_ig) +
-            ", allowed are whole numbers from 1 to " + std::to_string(topology::kMaxIgMax);
+    error = fmt::format("--max-ig is {}, allowed are whole numbers from 1 to {}", *query.max_ig,
+                        topology::kMaxIgMax);
     return std::nullopt;
   }
   const std::optional<NamedGraph> named = graph_of(query, kBoundsWorkersMax, error);

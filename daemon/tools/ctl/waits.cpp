@@ -1,6 +1,8 @@
 // See waits.h.
 #include "daemon/tools/ctl/waits.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <charconv>
 #include <chrono>
@@ -17,17 +19,13 @@
 namespace syncd::ctl {
 namespace {
 
-std::string or_dash(const std::string& text) {
-  return text.empty() ? "-" : text;
-}
-
 std::string seconds(Micros us) {
-  return with_decimals(static_cast<double>(us) / 1e6, 3);
+  return fmt::format("{:.3f}", static_cast<double>(us) / 1e6);
 }
 
 std::string share(Micros part, Micros whole) {
   if (whole <= 0) return "-";
-  return with_decimals(100.0 * static_cast<double>(part) / static_cast<double>(whole), 1);
+  return fmt::format("{:.1f}", 100.0 * static_cast<double>(part) / static_cast<double>(whole));
 }
 
 nlohmann::json to_json(const StragglerShare& s) {
@@ -46,27 +44,24 @@ void cut(std::vector<StragglerShare>& shares, std::uint32_t top) {
 }
 
 void print_table(const std::vector<StragglerShare>& shares, Micros whole_us, bool hosts) {
-  std::vector<std::string> header = {"HOST"};
-  if (!hosts) header = {"RANK", "NAME", "HOST"};
-  for (const char* title : {"LOST s", "SHARE %", "ALONE s", "LONGEST s", "WAITS", "MOMENTS"}) {
-    header.emplace_back(title);
-  }
+  std::vector<std::string> header = {"RANK",    "NAME",      "HOST",  "LOST s", "SHARE %",
+                                     "ALONE s", "LONGEST s", "WAITS", "MOMENTS"};
   std::vector<std::vector<std::string>> rows;
   for (const StragglerShare& s : shares) {
-    std::vector<std::string> row;
-    if (!hosts) row = {std::to_string(s.rank), or_dash(s.name)};
-    row.push_back(or_dash(s.host));
-    row.insert(row.end(),
-               {seconds(s.lost_us), share(s.lost_us, whole_us), seconds(s.alone_us),
-                seconds(s.longest_us), std::to_string(s.waits), std::to_string(s.moments)});
-    rows.push_back(std::move(row));
+    rows.push_back({fmt::to_string(s.rank), or_dash(s.name), or_dash(s.host), seconds(s.lost_us),
+                    share(s.lost_us, whole_us), seconds(s.alone_us), seconds(s.longest_us),
+                    fmt::to_string(s.waits), fmt::to_string(s.moments)});
+  }
+  if (hosts) {
+    header.erase(header.begin(), header.begin() + 2);
+    for (auto& row : rows) row.erase(row.begin(), row.begin() + 2);
   }
   std::cout << format_table(header, rows);
 }
 
 std::string called(const wire::WorkerStatus& w) {
-  return "worker " + std::to_string(w.rank) + " (" + plain(or_dash(w.name)) + " on " +
-         plain(or_dash(w.host)) + ")";
+  return fmt::format("worker {} ({} on {})", w.rank, plain(or_dash(w.name)),
+                     plain(or_dash(w.host)));
 }
 
 // The workers that `worker` waits for, and those that wait for it.
@@ -131,34 +126,32 @@ bool names_rank(const std::string& ranks, std::uint32_t rank) {
 
 const wire::WorkerStatus* find_worker(const std::vector<wire::WorkerStatus>& workers,
                                       const std::string& wanted) {
-  for (const wire::WorkerStatus& worker : workers) {
-    if (std::to_string(worker.rank) == wanted) return &worker;
-  }
-  for (const wire::WorkerStatus& worker : workers) {
-    if (worker.name == wanted) return &worker;
-  }
-  return nullptr;
+  const auto found = std::ranges::find_if(workers, [&](const wire::WorkerStatus& worker) {
+    return fmt::to_string(worker.rank) == wanted;
+  });
+  if (found != workers.end()) return &*found;
+  const auto named = std::ranges::find(workers, wanted, &wire::WorkerStatus::name);
+  return named != workers.end() ? &*named : nullptr;
 }
 
 std::string explain_text(const std::vector<wire::WorkerStatus>& workers,
                          const wire::WorkerStatus& worker, const std::string& policy,
                          std::int64_t now_us) {
   const Around others = around(workers, worker);
-  const std::string rule = policy.empty() ? "" : "rule   " + plain(policy) + "\n";
-  std::string out = called(worker);
-  if (worker.waiting_us < 0) {
-    out += " is not waiting for anybody\nstate  " + plain(worker.state) + ", clock " +
-           std::to_string(worker.clock) + ", last push " + format_age(now_us, worker.last_push_us) +
-           "\n" + rule;
-  } else {
-    out += " has waited " + format_duration(worker.waiting_us) + "\n" + rule + "why    " +
-           plain(or_dash(worker.reason)) + "\nfor    " + plain(or_dash(worker.waiting_for)) + "\n";
-  }
+  const std::string rule = policy.empty() ? "" : fmt::format("rule   {}\n", plain(policy));
+  std::string out =
+      worker.waiting_us < 0
+          ? fmt::format("{} is not waiting\nstate  {}, clock {}, last push {}\n{}", called(worker),
+                        plain(worker.state), worker.clock, format_age(now_us, worker.last_push_us),
+                        rule)
+          : fmt::format("{} has waited {}\n{}why    {}\nfor    {}\n", called(worker),
+                        format_duration(worker.waiting_us), rule, plain(or_dash(worker.reason)),
+                        plain(or_dash(worker.waiting_for)));
   if (!others.waited_for.empty()) {
     std::vector<std::vector<std::string>> rows;
     for (const wire::WorkerStatus* other : others.waited_for) {
-      rows.push_back({std::to_string(other->rank), or_dash(other->name), or_dash(other->host),
-                      std::to_string(other->clock), format_age(now_us, other->last_push_us),
+      rows.push_back({fmt::to_string(other->rank), or_dash(other->name), or_dash(other->host),
+                      fmt::to_string(other->clock), format_age(now_us, other->last_push_us),
                       other->state, other->waiting_us < 0 ? "-" : or_dash(other->waiting_for)});
     }
     out += "\n" +
@@ -168,8 +161,8 @@ std::string explain_text(const std::vector<wire::WorkerStatus>& workers,
     std::vector<std::uint32_t> ranks;
     for (const wire::WorkerStatus* other : others.waiting) ranks.push_back(other->rank);
     std::sort(ranks.begin(), ranks.end());
-    out += "\nwaited for by " + std::to_string(ranks.size()) +
-           (ranks.size() == 1 ? " worker: " : " workers: ") + compress_ranks(ranks) + "\n";
+    out += fmt::format("\nwaited for by {} worker{}: {}\n", ranks.size(),
+                       ranks.size() == 1 ? "" : "s", compress_ranks(ranks));
   }
   return out;
 }
@@ -188,7 +181,7 @@ int run_stragglers(const Options& options) {
   std::int64_t since_us = 0;
   if (!options.since.empty() && !since_time(options.since, now_us, since_us)) {
     return complain(kExitUsage,
-                    "--since " + options.since + " is no duration such as 90s, 10m or 2h");
+                    fmt::format("--since {} is no duration such as 90s, 10m or 2h", options.since));
   }
   Stragglers stragglers(since_us);
   const int code = for_each_record(options, [&](const Record& record) { stragglers.add(record); });
@@ -210,12 +203,13 @@ int run_stragglers(const Options& options) {
   }
   const Micros whole_us =
       stragglers.computed_us() + stragglers.lost_us() + stragglers.elsewhere_us();
-  std::cout << "waiting for workers " << seconds(stragglers.lost_us()) << " s ("
-            << share(stragglers.lost_us(), whole_us)
-            << " % of the workers' time), for anything else " << seconds(stragglers.elsewhere_us())
-            << " s, computing " << seconds(stragglers.computed_us()) << " s\n";
+  std::cout << fmt::format(
+      "waiting for workers {} s ({} % of the workers' time), for anything else {} s, computing {} "
+      "s\n",
+      seconds(stragglers.lost_us()), share(stragglers.lost_us(), whole_us),
+      seconds(stragglers.elsewhere_us()), seconds(stragglers.computed_us()));
   if (workers.empty()) {
-    std::cout << "nobody made anybody wait\n";
+    std::cout << "no worker made another wait\n";
     return kExitOk;
   }
   std::cout << "\n";
@@ -232,11 +226,13 @@ int run_explain(const Options& options) {
   std::int64_t now_us = 0;
   if (!read_workers(link, options.job, workers, now_us)) return failed(link);
   wire::JobsReply jobs;
-  if (!link.call(wire::JobsRequest{}, jobs)) return failed(link);
+  if (!link.read(wire::JobsRequest{}, jobs)) return failed(link);
   const wire::WorkerStatus* worker = find_worker(workers, options.worker);
   if (worker == nullptr) {
-    return complain(kExitRefused, "job '" + options.job + "' has no worker '" + options.worker +
-                                      "' by rank or name: see syncctl workers " + options.job);
+    return complain(
+        kExitRefused,
+        fmt::format("job '{0}' has no worker '{1}' by rank or name: see syncctl workers {0}",
+                    options.job, options.worker));
   }
   const wire::JobStatus* job = find_job(jobs.jobs, options.job);
   const std::string policy = job == nullptr ? std::string() : job->policy;

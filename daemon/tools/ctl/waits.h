@@ -6,13 +6,9 @@
 #include <string>
 #include <vector>
 
-#include "daemon/tools/ctl/commands.h"
 #include "proto/wire/wire.h"
 
 namespace syncd::ctl {
-
-int run_stragglers(const Options& options);
-int run_explain(const Options& options);
 
 // Whether "4, 23, 40-47" (compress_ranks()) names a rank. Ranks behind its "and N more" are not
 // known, and count as not named.

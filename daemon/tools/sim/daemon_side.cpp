@@ -1,12 +1,13 @@
 // See daemon_side.h.
 #include "daemon/tools/sim/daemon_side.h"
 
+#include <fmt/format.h>
+
+#include <optional>
 #include <string>
 #include <type_traits>
 #include <utility>
 #include <variant>
-
-#include "daemon/tools/sim/job_of.h"
 
 namespace syncd::sim {
 namespace {
@@ -54,9 +55,8 @@ std::vector<WaitReport> DaemonSide::waits() {
                          : worker.stage == Stage::kTargets ? "targets"
                                                            : "collect";
       reports.push_back({rank, *explanation,
-                         "worker " + std::to_string(rank) + " waits in " + call + "(" +
-                             std::to_string(explanation->iteration) +
-                             "): " + to_text(*explanation)});
+                         fmt::format("worker {} waits in {}({}): {}", rank, call,
+                                     explanation->iteration, to_text(*explanation))});
     }
   }
   return reports;
@@ -64,16 +64,12 @@ std::vector<WaitReport> DaemonSide::waits() {
 
 void DaemonSide::step(Event&& event) {
   ++world_.tally.result().engine_events;
-  if (world_.options.observer != nullptr) {
-    const Event seen = event;
-    engine_.step(std::move(event), world_.now, effects_);
-    // Before route() takes it apart.
-    world_.options.observer->after_event(world_.outer, &seen, effects_);
-    route();
-  } else {
-    engine_.step(std::move(event), world_.now, effects_);
-    route();
-  }
+  Observer* observer = world_.options.observer;
+  const std::optional<Event> seen = observer != nullptr ? std::optional(event) : std::nullopt;
+  engine_.step(std::move(event), world_.now, effects_);
+  // Before route() takes it apart.
+  if (seen) observer->after_event(world_.outer, &*seen, effects_);
+  route();
 }
 
 void DaemonSide::tick() {
@@ -164,8 +160,8 @@ void DaemonSide::deliver(const Message& message) {
     case MessageKind::kJoin: {
       wire::Join join;
       join.job = kJobName;
-      join.name = "worker-" + std::to_string(rank);
-      join.host = "node-" + std::to_string(host_of(rank, world_.options));
+      join.name = fmt::format("worker-{}", rank);
+      join.host = fmt::format("node-{}", host_of(rank, world_.options));
       join.rank = static_cast<std::int32_t>(rank);
       ask(message, std::move(join));
       break;

@@ -1,6 +1,8 @@
 // See iteration_time.h.
 #include "daemon/tools/sim/iteration_time.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 
@@ -33,11 +35,11 @@ const char* known_iteration_times() {
 std::optional<IterationTime> parse_iteration_time(std::string_view text, std::string& error) {
   const auto [name, rest] = split(text, ':');
   const auto wrong = [&](const std::string& what) -> std::optional<IterationTime> {
-    error = "iteration time '" + std::string(text) + "': " + what;
+    error = fmt::format("iteration time '{}': {}", text, what);
     return std::nullopt;
   };
   const std::string range =
-      "times are milliseconds from 0.001 to " + std::to_string(limits::kSpanMax / 1000);
+      fmt::format("times are milliseconds from 0.001 to {}", limits::kSpanMax / 1000);
   IterationTime time;
   if (name == "constant") {
     const auto ms = time_of(rest);
@@ -50,8 +52,7 @@ std::optional<IterationTime> parse_iteration_time(std::string_view text, std::st
     const auto first = time_of(low);
     const auto second = time_of(high);
     if (!first || !second) {
-      return wrong("expected is " + std::string(name) + ":A-B, such as " + std::string(name) +
-                   ":1000-1500; " + range);
+      return wrong(fmt::format("expected is {0}:A-B, such as {0}:1000-1500; {1}", name, range));
     }
     if (*first > *second) return wrong("the first time is above the second");
     time.first_us = *first;

@@ -1,21 +1,19 @@
 // The words that texts of the simulator are made of. Pure functions.
 #pragma once
 
-#include <charconv>
 #include <cmath>
 #include <optional>
 #include <string_view>
 #include <utility>
 
+#include "proto/base/number.h"
+
 namespace syncd::sim {
 
-// A whole text as a number. from_chars knows neither blanks nor signs other than minus.
+// A whole text as a finite number.
 inline std::optional<double> number(std::string_view text) {
   double value = 0;
-  const auto [end, code] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (code != std::errc{} || end != text.data() + text.size() || !std::isfinite(value)) {
-    return std::nullopt;
-  }
+  if (!parse_number(text, value) || !std::isfinite(value)) return std::nullopt;
   return value;
 }
 

@@ -54,9 +54,7 @@ class Simulation::Impl {
     if (!world_.messages.empty()) {
       offer(Source::kMessage, world_.messages.front().at, world_.messages.front().order);
     }
-    if (!workers_.computing().empty()) {
-      offer(Source::kCompute, workers_.computing().front().at, workers_.computing().front().order);
-    }
+    if (const auto* end = workers_.next_end()) offer(Source::kCompute, end->at, end->order);
     if (const auto* plan = daemon_.next_plan()) offer(Source::kPlan, plan->at, plan->order);
 
     const Micros deadline = daemon_.engine().next_deadline();
@@ -78,7 +76,7 @@ class Simulation::Impl {
         workers_.happens(script_at_++);
         break;
       case Source::kMessage:
-        deliver(world_.messages.pop());
+        deliver();
         break;
       case Source::kCompute:
         workers_.compute_ended();
@@ -103,7 +101,9 @@ class Simulation::Impl {
     return false;
   }
 
-  void deliver(const Message& message) {
+  void deliver() {
+    const Message message = world_.messages.front();
+    world_.messages.pop();
     if (message.kind <= MessageKind::kSwitch) {
       daemon_.deliver(message);
     } else {
@@ -116,12 +116,6 @@ class Simulation::Impl {
   WorkerSide workers_;
   std::size_t script_at_ = 0;
 };
-
-void Observer::after_start(Simulation& /*simulation*/, Rank /*rank*/) {}
-void Observer::after_data(Simulation& /*simulation*/, Rank /*from*/, Rank /*to*/,
-                          Iteration /*iteration*/) {}
-void Observer::after_collected(Simulation& /*simulation*/, Rank /*rank*/, Iteration /*iteration*/,
-                               const std::vector<wire::PeerUpdate>& /*updates*/) {}
 
 Simulation::Simulation(Options options) {
   SYNCD_CHECK(check_options(options).empty());

@@ -145,13 +145,14 @@ class Observer {
   // `event`: null for a tick of the engine's timers.
   virtual void after_event(Simulation& simulation, const Event* event, const Effects& effects) = 0;
   // A process of this rank begins, with empty update queues. Its Join is still on its way.
-  virtual void after_start(Simulation& simulation, Rank rank);
+  virtual void after_start(Simulation& /*simulation*/, Rank /*rank*/) {}
   // The update of `from`'s iteration has arrived in `to`'s update queue.
-  virtual void after_data(Simulation& simulation, Rank from, Rank to, Iteration iteration);
+  virtual void after_data(Simulation& /*simulation*/, Rank /*from*/, Rank /*to*/, Iteration /*k*/) {
+  }
   // The answer to its collect of `iteration` has reached the worker, which reduces these updates
   // now: its own, and those in its update queues.
-  virtual void after_collected(Simulation& simulation, Rank rank, Iteration iteration,
-                               const std::vector<wire::PeerUpdate>& updates);
+  virtual void after_collected(Simulation& /*simulation*/, Rank /*rank*/, Iteration /*iteration*/,
+                               const std::vector<wire::PeerUpdate>& /*updates*/) {}
 };
 
 // check_options() and a whole run. Empty: `error` says what is wrong.

@@ -1,18 +1,20 @@
-// See simulation.h and job_of.h: what a simulation is to do, checked and told to the daemon.
+// See simulation.h and world.h: what a simulation is to do, checked and told to the daemon.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <set>
 
 #include "daemon/core/engine/limits.h"
 #include "daemon/core/engine/policy.h"
-#include "daemon/tools/sim/job_of.h"
+#include "daemon/tools/sim/world.h"
 
 namespace syncd::sim {
 namespace {
 
 std::string text_of(const TimedEvent& event) {
   const char* names[] = {"fail", "leave", "join", "switch"};
-  return std::string(names[static_cast<std::size_t>(event.kind)]) + " at " +
-         format_duration(event.at);
+  return fmt::format("{} at {}", names[static_cast<std::size_t>(event.kind)],
+                     format_duration(event.at));
 }
 
 }  // namespace
@@ -38,17 +40,17 @@ JobSpec job_spec(const Options& options) {
 
 std::string check_options(const Options& options) {
   if (options.workers < 1 || options.workers > limits::kWorkersPerJobMax) {
-    return "the number of workers is " + std::to_string(options.workers) + ", allowed are 1 to " +
-           std::to_string(limits::kWorkersPerJobMax);
+    return fmt::format("the number of workers is {}, allowed are 1 to {}", options.workers,
+                       limits::kWorkersPerJobMax);
   }
   if (options.hosts > options.workers) {
-    return "the number of hosts is " + std::to_string(options.hosts) + ", allowed are 1 to " +
-           std::to_string(options.workers) + ", one per worker";
+    return fmt::format("the number of hosts is {}, allowed are 1 to {}, one per worker",
+                       options.hosts, options.workers);
   }
   const auto check_span = [](const char* what, Micros us, Micros lowest) -> std::string {
     if (us >= lowest && us <= limits::kSpanMax) return {};
-    return std::string(what) + " is " + format_duration(us) + ", allowed is " +
-           (lowest > 0 ? "more than 0, " : "from 0 ") + "to " + format_duration(limits::kSpanMax);
+    return fmt::format("{} is {}, allowed is {} to {}", what, format_duration(us),
+                       lowest > 0 ? "more than 0," : "from 0", format_duration(limits::kSpanMax));
   };
   for (const std::string& wrong : {check_span("the duration", options.duration_us, 1),
                                    check_span("the delay", options.delay_us, 0),
@@ -80,11 +82,12 @@ std::string check_options(const Options& options) {
       if (!next) return text_of(event) + ": " + error;
       continue;
     }
-    const std::string worker = text_of(event) + ": worker " + std::to_string(event.rank);
+    const std::string worker = fmt::format("{}: worker {}", text_of(event), event.rank);
     if (event.kind == TimedEvent::Kind::kJoin) {
       if (event.rank > ranks) {
-        return worker + " cannot join before worker " + std::to_string(ranks) +
-               ": new ranks follow the others without a gap";
+        return fmt::format(
+            "{} cannot join before worker {}: new ranks follow the others without a gap", worker,
+            ranks);
       }
       ranks = std::max(ranks, event.rank + 1);
       if (!present.insert(event.rank).second) return worker + " is there already";

@@ -1,8 +1,9 @@
 // See slowdown.h.
 #include "daemon/tools/sim/slowdown.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 
 #include "daemon/core/engine/limits.h"
@@ -27,9 +28,9 @@ class Parser {
 
  private:
   std::nullopt_t wrong(const std::string& what) {
-    error_ = "--slowdown '" + std::string(text_) + "': " + what +
-             "; allowed: " + known_slowdowns() +
-             "; factors are 0.001x to 1000000x, probabilities 0 to 1";
+    error_ = fmt::format(
+        "--slowdown '{}': {}; allowed: {}; factors are 0.001x to 1000000x, probabilities 0 to 1",
+        text_, what, known_slowdowns());
     return std::nullopt;
   }
 
@@ -72,14 +73,12 @@ class Parser {
       const std::string_view word = rest.substr(0, comma);
       const auto [worker, times] = split(word, '=');
       Rank rank = 0;
-      const auto [end, code] = std::from_chars(worker.data(), worker.data() + worker.size(), rank);
-      if (worker.empty() || code != std::errc{} || end != worker.data() + worker.size() ||
-          word.find('=') == std::string_view::npos) {
+      if (!parse_number(worker, rank) || word.find('=') == std::string_view::npos) {
         return wrong("'" + std::string(word) + "' is not WORKER=FACTORx");
       }
       if (rank >= limits::kWorkersPerJobMax) {
-        return wrong("there is no worker " + std::string(worker) + "; a job has at most " +
-                     std::to_string(limits::kWorkersPerJobMax));
+        return wrong(fmt::format("there is no worker {}; a job has at most {}", worker,
+                                 limits::kWorkersPerJobMax));
       }
       const auto slow = factor(times);
       if (!slow) return std::nullopt;
@@ -108,12 +107,11 @@ std::optional<Slowdown> parse_slowdown(std::string_view text, std::string& error
 std::string slowdown_problem(const Slowdown& slowdown, std::uint32_t workers, std::uint32_t ranks) {
   for (const auto& [rank, factor] : slowdown.fixed) {
     if (rank < ranks) continue;
-    return "--slowdown: there is no worker " + std::to_string(rank) + "; allowed: 0 to " +
-           std::to_string(ranks - 1);
+    return fmt::format("--slowdown: there is no worker {}; allowed: 0 to {}", rank, ranks - 1);
   }
   if (slowdown.per_worker && slowdown.probability > workers) {
-    return "--slowdown: with " + std::to_string(workers) +
-           " workers the probability is above 1; allowed: 0 to 1";
+    return fmt::format("--slowdown: with {} workers the probability is above 1; allowed: 0 to 1",
+                       workers);
   }
   return {};
 }

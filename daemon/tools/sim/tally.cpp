@@ -1,6 +1,8 @@
 // See tally.h.
 #include "daemon/tools/sim/tally.h"
 
+#include <fmt/format.h>
+
 #include <string>
 
 #include "daemon/core/engine/policy.h"
@@ -11,6 +13,11 @@ namespace {
 
 double seconds(double us) {
   return us / 1e6;
+}
+
+std::optional<double> mean(double sum, std::uint64_t count, double unit = 1) {
+  if (count == 0) return std::nullopt;
+  return sum / static_cast<double>(count) / unit;
 }
 
 }  // namespace
@@ -49,8 +56,8 @@ void Tally::note(const Record& record) {
 
 void Tally::refused(Micros now, const wire::Error& error) {
   if (result_.refused.size() >= kRefusedMax) return;
-  result_.refused.push_back("at " + format_duration(now) + ": " +
-                            std::string(status_name(error.status)) + ": " + error.message);
+  result_.refused.push_back(
+      fmt::format("at {}: {}: {}", format_duration(now), status_name(error.status), error.message));
 }
 
 void Tally::reduced(Rank rank, const SimWorker& worker) {
@@ -76,21 +83,12 @@ Result Tally::finish(std::span<const SimWorker> workers, const Engine& engine) {
     result_.wasted_share = wasted_us_ / presence_us_;
     result_.skipped_per_s_per_worker = static_cast<double>(skipped_) / present_s;
   }
-  if (grants_ > 0) result_.staleness_mean = staleness_ / static_cast<double>(grants_);
-  if (pushes_ > 0) {
-    result_.missed_updates_mean = static_cast<double>(missed_) / static_cast<double>(pushes_);
-  }
-  if (restart_pulls_ > 0) {
-    result_.updates_per_restart_mean =
-        static_cast<double>(restart_updates_) / static_cast<double>(restart_pulls_);
-  }
+  result_.staleness_mean = mean(staleness_, grants_).value_or(0);
+  result_.missed_updates_mean = mean(static_cast<double>(missed_), pushes_).value_or(0);
+  result_.updates_per_restart_mean = mean(static_cast<double>(restart_updates_), restart_pulls_);
   for (const JobId job : engine.job_ids()) result_.barriers += engine.barriers(job);
-  if (predicted_ > 0) {
-    result_.predicted_wait_ms_mean = predicted_us_ / static_cast<double>(predicted_) / 1000;
-  }
-  if (actual_ > 0) {
-    result_.actual_wait_ms_mean = actual_us_ / static_cast<double>(actual_) / 1000;
-  }
+  result_.predicted_wait_ms_mean = mean(predicted_us_, predicted_, 1000);
+  result_.actual_wait_ms_mean = mean(actual_us_, actual_, 1000);
   return std::move(result_);
 }
 

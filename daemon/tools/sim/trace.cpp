@@ -1,9 +1,10 @@
 // See trace.h.
 #include "daemon/tools/sim/trace.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cerrno>
-#include <charconv>
 #include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -11,6 +12,7 @@
 #include <system_error>
 
 #include "daemon/core/engine/limits.h"
+#include "proto/base/number.h"
 
 namespace syncd::sim {
 namespace {
@@ -43,18 +45,17 @@ class Reader {
 
  private:
   bool fail(std::size_t line, const std::string& what) {
-    error_ = name_ + ":" + std::to_string(line) + ": " + what;
+    error_ = fmt::format("{}:{}: {}", name_, line, what);
     return false;
   }
 
   bool add(std::size_t line, std::int64_t rank, std::int64_t span) {
     if (rank < 0 || rank >= static_cast<std::int64_t>(limits::kWorkersPerJobMax)) {
-      return fail(line, "rank is " + std::to_string(rank) + ", allowed are 0 to " +
-                            std::to_string(limits::kWorkersPerJobMax - 1));
+      return fail(line, fmt::format("rank is {}, allowed are 0 to {}", rank,
+                                    limits::kWorkersPerJobMax - 1));
     }
     if (span < 0 || span > limits::kSpanMax) {
-      return fail(line, "span_us is " + std::to_string(span) + ", allowed are 0 to " +
-                            std::to_string(limits::kSpanMax));
+      return fail(line, fmt::format("span_us is {}, allowed are 0 to {}", span, limits::kSpanMax));
     }
     spans_[rank].push_back(std::max<Micros>(span, 1));
     return true;
@@ -111,9 +112,8 @@ class Reader {
   }
 
   bool number(const std::string& text, const char* column, std::int64_t& value) {
-    const auto [end, code] = std::from_chars(text.data(), text.data() + text.size(), value);
-    if (code == std::errc{} && end == text.data() + text.size()) return true;
-    return fail(row_line_, std::string(column) + " is '" + text + "', not a whole number");
+    return parse_number(text, value) ||
+           fail(row_line_, fmt::format("{} is '{}', not a whole number", column, text));
   }
 
   bool read_csv() {
@@ -135,8 +135,8 @@ class Reader {
     while (next_row(cells)) {
       if (cells.size() == 1 && cells[0].empty()) continue;
       if (cells.size() != width) {
-        return fail(row_line_, std::to_string(cells.size()) + " cells, but the first line has " +
-                                   std::to_string(width));
+        return fail(row_line_,
+                    fmt::format("{} cells, but the first line has {}", cells.size(), width));
       }
       if (cells[kind] != "push" || cells[span].empty()) continue;
       std::int64_t worker = 0;

@@ -196,7 +196,9 @@ void WorkerSide::start_computing(Rank rank) {
   computing_.push({world_.now + worker.compute_us, ++world_.order, rank, ++worker.compute_token});
 }
 
-void WorkerSide::compute_ended(const ComputeEnd& end) {
+void WorkerSide::compute_ended() {
+  const ComputeEnd end = computing_.top();
+  computing_.pop();
   SimWorker& worker = world_.workers[end.worker];
   if (worker.compute_token != end.token || worker.stage != Stage::kComputing) return;
   if (model() != nullptr) {

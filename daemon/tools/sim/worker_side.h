@@ -3,6 +3,8 @@
 #pragma once
 
 #include <cstdint>
+#include <queue>
+#include <tuple>
 
 #include "daemon/core/engine/policy.h"
 #include "daemon/tools/sim/world.h"
@@ -11,11 +13,23 @@ namespace syncd::sim {
 
 class WorkerSide {
  public:
+  // The end of a worker's computing. `token` tells it from one that was given up since.
+  struct ComputeEnd {
+    Micros at = 0;
+    std::uint64_t order = 0;
+    Rank worker = 0;
+    std::uint32_t token = 0;
+    bool operator>(const ComputeEnd& other) const {
+      return std::tie(at, order) > std::tie(other.at, other.order);
+    }
+  };
+
   explicit WorkerSide(World& world);
 
   void finish();  // counts everybody's time up to now
-  const ComputeHeap& computing() const { return computing_; }
-  void compute_ended() { compute_ended(computing_.pop()); }  // precondition: somebody computes
+  // The next end; null: nobody computes.
+  const ComputeEnd* next_end() const { return computing_.empty() ? nullptr : &computing_.top(); }
+  void compute_ended();  // precondition: somebody computes
   void deliver(const Message& message);
   void happens(std::size_t index);  // the event of this index in the options
   void start_process(Rank rank);
@@ -23,7 +37,6 @@ class WorkerSide {
  private:
   using Stage = SimWorker::Stage;
 
-  void compute_ended(const ComputeEnd& end);
   void end_process(Rank rank, Stage stage);
   void end_wait(SimWorker& worker);
   Model* model() const { return world_.options.model; }
@@ -47,7 +60,7 @@ class WorkerSide {
   bool decentralized_ = false;
   PeerLoop loop_;
   bool compute_first_ = false;
-  ComputeHeap computing_;
+  std::priority_queue<ComputeEnd, std::vector<ComputeEnd>, std::greater<>> computing_;
 };
 
 }  // namespace syncd::sim

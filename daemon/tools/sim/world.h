@@ -1,13 +1,15 @@
 // What the two sides of a simulation share, the daemon's and the workers': the clock, the network
-// between them, and the counts. One thread at a time.
+// between them, and the counts. Of equal times what was planned first comes first. One thread at a
+// time.
 #pragma once
 
 #include <algorithm>
 #include <cstdint>
+#include <queue>
 #include <utility>
 #include <vector>
 
-#include "daemon/tools/sim/agenda.h"
+#include "daemon/core/engine/job_spec.h"
 #include "daemon/tools/sim/model.h"
 #include "daemon/tools/sim/sim_worker.h"
 #include "daemon/tools/sim/simulation.h"
@@ -53,6 +55,14 @@ inline ConnectionId connection_of(Rank rank, std::uint32_t life) {
   return (ConnectionId{life} << 32) | (rank + 1);
 }
 
+// The job that the options make.
+inline constexpr const char* kJobName = "simulated";
+
+JobSpec job_spec(const Options& options);
+
+// The number of the host that a worker is on.
+std::uint64_t host_of(Rank rank, const Options& options);
+
 struct World {
   World(Simulation& simulation, Options what)
       : outer(simulation), options(std::move(what)), tally(options) {
@@ -75,9 +85,9 @@ struct World {
   Simulation& outer;  // for the observer
   Options options;    // events in order of time
   Micros now = 0;
-  Micros progress_at = 0;   // when a worker was last answered
-  std::uint64_t order = 0;  // of what was planned last
-  Ring<Message> messages;
+  Micros progress_at = 0;        // when a worker was last answered
+  std::uint64_t order = 0;       // of what was planned last
+  std::queue<Message> messages;  // all take equally long
   std::vector<SimWorker> workers;
   Tally tally;
 };

@@ -92,7 +92,9 @@ class DaemonLinkTest : public ::testing::Test {
       }
     });
   }
-  bool open(std::int64_t timeout_ms = 10'000) { return link_.open({endpoint_}, {}, timeout_ms); }
+  bool open(std::int64_t timeout_ms = 10'000) {
+    return link_.open({{endpoint_}, {}, {}}, timeout_ms);
+  }
 
   const test::TempDir directory_;
   client::Endpoint endpoint_;
@@ -153,7 +155,7 @@ TEST_F(DaemonLinkTest, SilenceTimesOut) {
     peer.receive();  // returns when the tool has gone
   }});
   DaemonLink link;
-  ASSERT_TRUE(link.open({endpoint_}, {}, 50)) << link.error();
+  ASSERT_TRUE(link.open({{endpoint_}, {}, {}}, 50)) << link.error();
   wire::StatusReply reply;
   EXPECT_FALSE(link.call(wire::StatusRequest{}, reply));
   EXPECT_EQ(link.failure(), DaemonLink::Failure::kUnreachable);
@@ -167,7 +169,7 @@ TEST_F(DaemonLinkTest, GarbageIsNotTheProtocol) {
     peer.send_bytes({text.begin(), text.end()});
   }});
   EXPECT_FALSE(open());
-  EXPECT_THAT(link_.error(), HasSubstr("does not speak syncd's protocol"));
+  EXPECT_THAT(link_.error(), HasSubstr("sent something that is not a message"));
 }
 
 // A reader of history that pauses is disconnected by the daemon, and goes on where it was.

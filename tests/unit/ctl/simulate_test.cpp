@@ -216,7 +216,7 @@ TEST(Simulate, AStallIsToldAndFails) {
   std::ostringstream out;
   std::ostringstream err;
   EXPECT_EQ(run_simulate(stalling, out, err), kExitRefused);
-  EXPECT_THAT(err.str(), HasSubstr("bsp came to a stand at 0.000 s"));
+  EXPECT_THAT(err.str(), HasSubstr("bsp stalled at 0.000 s"));
   EXPECT_THAT(err.str(), HasSubstr("worker 0 waits in begin(0)"));
   stalling.json = true;
   EXPECT_EQ(run_simulate(stalling, out, err), kExitRefused);

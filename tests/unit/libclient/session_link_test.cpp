@@ -128,6 +128,19 @@ TEST(Unreachable, TheFirstConnectionFailsWithEveryEndpointsReason) {
             "refused");
 }
 
+TEST(Unreachable, AfterOneRoundIfThatIsAskedFor) {
+  SessionOptions options = two_endpoints();
+  options.one_round = true;
+  Script script(options);
+  script.session.connect({1, script.deadline(10 * kSecond)});
+  script.cut("no such file");
+  EXPECT_FALSE(script.done(1));
+  script.cut("connection refused");
+  EXPECT_EQ(script.status(1), Status::kUnreachable);
+  EXPECT_EQ(script.text(1),
+            "no daemon answered: unix:/run/a: no such file; tcp:b:7117: connection refused");
+}
+
 TEST(Unreachable, CallsFailOnceTheDaemonIsLostForTooLong) {
   SessionOptions options = one_endpoint();
   options.reconnect_timeout_us = 30 * kSecond;
@@ -429,6 +442,65 @@ TEST(Shutdown, AConnectionThatIsNotClosedInTimeIsLeft) {
   EXPECT_TRUE(script.session.connected());
   script.advance(kSecond / 10);
   EXPECT_FALSE(script.session.connected());
+}
+
+// ---- Requests that are no worker's --------------------------------------------------------------
+
+TEST(Ask, GivesTheAnswerOrTheError) {
+  Script script;
+  script.welcome();
+  script.session.ask({2, script.deadline(kSecond), script.now}, wire::JobsRequest{});
+  script.take<wire::JobsRequest>();
+  wire::JobsReply reply;
+  reply.omitted = 3;
+  script.answer(reply);
+  const auto answer = script.result<AskResult>(2).answer;
+  ASSERT_TRUE(answer != nullptr && std::holds_alternative<wire::JobsReply>(*answer));
+  EXPECT_EQ(std::get<wire::JobsReply>(*answer).omitted, 3U);
+  script.session.ask({3, script.deadline(kSecond), script.now}, wire::StopJobRequest{"j", ""});
+  script.take<wire::StopJobRequest>();
+  script.answer(wire::Error{Status::kUnknownJob, "there is no job 'j'"});
+  EXPECT_EQ(script.status(3), Status::kUnknownJob);
+  EXPECT_EQ(script.text(3), "there is no job 'j'");
+  script.session.ask({4, script.deadline(kSecond), script.now}, wire::StatusRequest{});
+  script.take<wire::StatusRequest>();
+  script.answer(wire::Error{Status::kOk, "an error that says it is none"});
+  EXPECT_EQ(script.status(4), Status::kProtocol);
+}
+
+TEST(Ask, IsSentOnceAndFailsWithItsConnection) {
+  Script script;
+  script.session.ask({2, script.deadline(kSecond), script.now}, wire::StatusRequest{});
+  script.collect();
+  EXPECT_EQ(script.status(2), Status::kUnreachable);
+  script.welcome();
+  script.session.ask({3, script.deadline(kSecond), script.now}, wire::StatusRequest{});
+  script.take<wire::StatusRequest>();
+  script.cut();
+  EXPECT_EQ(script.status(3), Status::kUnreachable);
+  script.welcome();
+  EXPECT_TRUE(script.quiet());
+}
+
+TEST(Ask, EndsAtItsDeadlineAndALateAnswerIsIgnored) {
+  Script script;
+  script.welcome();
+  script.session.ask({2, script.deadline(kSecond), script.now}, wire::StatusRequest{});
+  script.take<wire::StatusRequest>();
+  script.advance(kSecond);
+  EXPECT_EQ(script.status(2), Status::kTimeout);
+  EXPECT_EQ(script.text(2), "unix:/run/a did not answer within 1.0 s");
+  script.answer(wire::StatusReply{});
+  EXPECT_FALSE(script.done(3));
+}
+
+TEST(Ask, EndsWithTheSession) {
+  Script script;
+  script.welcome();
+  script.session.ask({2, script.deadline(kSecond), script.now}, wire::StatusRequest{});
+  script.session.close();
+  script.collect();
+  EXPECT_EQ(script.status(2), Status::kCancelled);
 }
 
 }  // namespace
