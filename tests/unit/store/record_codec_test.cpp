@@ -35,6 +35,17 @@ TEST(Crc32c, KnownValues) {
   EXPECT_EQ(crc32c({}), 0u);
 }
 
+TEST(Crc32c, TheInstructionAndTheTablesAgree) {
+  Bytes bytes(100);
+  for (std::size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<std::uint8_t>(i * 37 + 11);
+  for (std::size_t first = 0; first < 8; ++first) {
+    for (std::size_t length = 0; first + length <= bytes.size(); ++length) {
+      const auto part = std::span(bytes).subspan(first, length);
+      ASSERT_EQ(crc32c(part), crc32c_by_tables(part)) << first << ", " << length;
+    }
+  }
+}
+
 TEST(RecordCodec, EveryKindComesBackWithEveryField) {
   for (std::uint8_t kind = 1; kind <= kRecordKindMax; ++kind) {
     const Record record = sample_record(static_cast<RecordKind>(kind), 7, 99);
