@@ -122,8 +122,22 @@ T filled(bool is_set, std::uint8_t pattern) {
   return value;
 }
 
-// In the order of `message_of`'s types; see there for what the bits of a set mean.
-enum class Type : std::uint8_t { kPush, kBegin, kPushed, kGranted };
+// First those of Hot; see message_of() for what the bits of a set mean.
+enum class Type : std::uint8_t {
+  kPush,
+  kBegin,
+  kTargets,
+  kCollect,
+  kConsumed,
+  kPushed,
+  kGranted,
+  kOk
+};
+constexpr std::size_t kTypes = 8;
+
+Hot hot_of(Type type) {
+  return type > Type::kConsumed ? Hot::kNone : static_cast<Hot>(static_cast<unsigned>(type) + 1);
+}
 
 Message message_of(Type type, unsigned set, std::uint8_t x) {
   const auto number = [x]<class T>(T, Value value, bool is_set = true) {
@@ -146,6 +160,14 @@ Message message_of(Type type, unsigned set, std::uint8_t x) {
     }
     case Type::kBegin:
       return {id, Begin{worker, iteration}};
+    case Type::kTargets:
+      return {id, Targets{worker, iteration}};
+    case Type::kCollect:
+      return {id, Collect{worker, iteration}};
+    case Type::kConsumed:
+      return {id, Consumed{worker, iteration}};
+    case Type::kOk:
+      return {id, Ok{}};
     case Type::kPushed:
       return {id, Pushed{iteration, is_set(1), is_set(2)}};
     case Type::kGranted:
@@ -165,12 +187,18 @@ class Layouts {
 
   Layouts() {
     add(Type::kPush, 16);
-    add(Type::kBegin, 2);
+    for (const Type call : {Type::kBegin, Type::kTargets, Type::kCollect, Type::kConsumed}) {
+      add(call, 2);
+    }
     add(Type::kPushed, 8);
     add(Type::kGranted, 8);
+    add(Type::kOk, 1);
     find_type_place();
+    type_of_.fill(kTypes);
     for (const Known& known : all_) {
-      group_of(known.layout.payload_size(), known.layout.frame() + kPrefix).known.push_back(&known);
+      const auto type = static_cast<std::uint8_t>(known.type);
+      type_of_[known.layout.frame()[kPrefix + type_place_]] = type;
+      groups_[type][known.layout.payload_size()].known.push_back(&known);
     }
   }
   Layouts(const Layouts&) = delete;
@@ -181,7 +209,9 @@ class Layouts {
   // Null: none has this.
   const Known* find(std::span<const std::uint8_t> payload) const {
     if (payload.size() <= type_place_ || payload.size() >= kSizes) return nullptr;
-    const Group& group = groups_[payload[type_place_] % kTypes][payload.size()];
+    const std::size_t type = type_of_[payload[type_place_]];
+    if (type == kTypes) return nullptr;
+    const Group& group = groups_[type][payload.size()];
     if (group.known.empty()) return nullptr;
     const std::size_t hint = group.latest.load(std::memory_order_relaxed);
     if (group.known[hint]->layout.matches(payload.data())) return group.known[hint];
@@ -207,17 +237,13 @@ class Layouts {
   }
 
   std::vector<Known> all_;
-  std::array<std::size_t, 4> first_{};
+  std::array<std::size_t, kTypes> first_{};
   struct Group {
     std::vector<const Known*> known;
     mutable std::atomic<std::size_t> latest{0};  // most frames are like the one before
   };
   static constexpr std::size_t kSizes = Layout::kBytesMax;
-  static constexpr std::size_t kTypes = 4;  // whose numbers follow one another
 
-  Group& group_of(std::size_t payload_size, const std::uint8_t* payload) {
-    return groups_[payload[type_place_] % kTypes][payload_size];
-  }
   // Where all layouts have the number of the message's type.
   void find_type_place() {
     const auto is_it = [this](std::size_t place) {
@@ -230,7 +256,8 @@ class Layouts {
     while (!is_it(type_place_)) SYNCD_CHECK(++type_place_ < kSizes);
   }
 
-  std::size_t type_place_ = 0;  // in a payload
+  std::size_t type_place_ = 0;               // in a payload
+  std::array<std::uint8_t, 256> type_of_{};  // by the number there; kTypes: none of them
   std::array<std::array<Group, kSizes>, kTypes> groups_;
 };
 
@@ -269,7 +296,7 @@ void set_worker(const Layout& layout, const WorkerRef& worker, std::uint8_t* fra
   layout.set(kIncarnation, worker.incarnation, frame);
 }
 
-// What all four have.
+// What nearly all have.
 std::uint8_t* append_common(const Layout& layout, std::uint64_t id, std::int64_t iteration,
                             std::vector<std::uint8_t>& out) {
   std::uint8_t* frame = layout.append_to(out);
@@ -286,10 +313,10 @@ unsigned bit(bool is_set, unsigned place) {
 
 Hot read_hot(std::span<const std::uint8_t> payload, std::uint64_t& id, Push& push) {
   const Layouts::Known* known = layouts().find(payload);
-  if (known == nullptr || known->type > Type::kBegin) return Hot::kNone;
+  if (known == nullptr || known->type > Type::kConsumed) return Hot::kNone;
   id = known->layout.get<std::uint64_t>(kId, payload.data());
   read_push(known->layout, payload.data(), push);
-  return known->type == Type::kPush ? Hot::kPush : Hot::kBegin;
+  return hot_of(known->type);
 }
 
 bool decode_hot(std::span<const std::uint8_t> payload, Message& message) {
@@ -304,7 +331,14 @@ bool decode_hot(std::span<const std::uint8_t> payload, Message& message) {
       read_push(layout, bytes, message.body.emplace<Push>());
       break;
     case Type::kBegin:
-      message.body = Begin{worker_of(layout, bytes), iteration};
+    case Type::kTargets:
+    case Type::kCollect:
+    case Type::kConsumed:
+      visit_hot(hot_of(known->type), {worker_of(layout, bytes), iteration, {}},
+                [&](const auto& call) { message.body = call; });
+      break;
+    case Type::kOk:
+      message.body = Ok{};
       break;
     case Type::kPushed:
       message.body = Pushed{iteration, (known->set & 2) != 0, (known->set & 4) != 0};
@@ -346,12 +380,20 @@ bool append_hot(std::uint64_t id, const Body& body, std::vector<std::uint8_t>& o
     layout.set(kBytes, push->bytes, frame);
     return true;
   }
-  if (const auto* begin = std::get_if<Begin>(&body)) {
-    const Layout& layout = all.of(Type::kBegin, bit(begin->iteration != 0, 0));
-    set_worker(layout, begin->worker, append_common(layout, id, begin->iteration, out));
+  if (std::holds_alternative<Ok>(body)) {
+    all.of(Type::kOk, 0).set(kId, id, all.of(Type::kOk, 0).append_to(out));
     return true;
   }
-  return false;
+  const auto appended = [&]<class Call>(Type type, const Call* call) {
+    if (call == nullptr) return false;
+    const Layout& layout = all.of(type, bit(call->iteration != 0, 0));
+    set_worker(layout, call->worker, append_common(layout, id, call->iteration, out));
+    return true;
+  };
+  return appended(Type::kBegin, std::get_if<Begin>(&body)) ||
+         appended(Type::kTargets, std::get_if<Targets>(&body)) ||
+         appended(Type::kCollect, std::get_if<Collect>(&body)) ||
+         appended(Type::kConsumed, std::get_if<Consumed>(&body));
 }
 
 }  // namespace syncd::wire

@@ -31,6 +31,10 @@ std::vector<Message> hot_messages() {
       if (is(1)) push.loss = large ? -0.0 : 0.0;
       all.push_back({u64, push});
       all.push_back({u64, Begin{worker, iteration}});
+      all.push_back({u64, Targets{worker, iteration}});
+      all.push_back({u64, Collect{worker, iteration}});
+      all.push_back({u64, Consumed{worker, iteration}});
+      all.push_back({u64, Ok{}});
       all.push_back({u64, Pushed{iteration, is(1), is(2)}});
       all.push_back({u64, Granted{iteration, is(1) ? u32 : 0, is(2) ? i64 : 0}});
     }
@@ -38,9 +42,15 @@ std::vector<Message> hot_messages() {
   return all;
 }
 
+template <class... Types>
+bool is_one_of(const Body& body) {
+  return (std::holds_alternative<Types>(body) || ...);
+}
+bool is_call(const Body& body) {
+  return is_one_of<Push, Begin, Targets, Collect, Consumed>(body);
+}
 bool is_hot(const Body& body) {
-  return std::holds_alternative<Push>(body) || std::holds_alternative<Begin>(body) ||
-         std::holds_alternative<Pushed>(body) || std::holds_alternative<Granted>(body);
+  return is_call(body) || is_one_of<Pushed, Granted, Ok>(body);
 }
 
 void expect_same(std::span<const std::uint8_t> payload) {
@@ -57,12 +67,11 @@ void expect_same(std::span<const std::uint8_t> payload) {
   std::uint64_t id = 0;
   Push push;
   const Hot hot = read_hot(payload, id, push);
-  ASSERT_EQ(hot == Hot::kPush, std::holds_alternative<Push>(message.body));
-  ASSERT_EQ(hot == Hot::kBegin, std::holds_alternative<Begin>(message.body));
+  ASSERT_EQ(hot != Hot::kNone, is_call(message.body));
   if (hot == Hot::kNone) return;
   ASSERT_EQ(id, message.id);
-  Message read{id, push};
-  if (hot == Hot::kBegin) read.body = Begin{push.worker, push.iteration};
+  Message read{id, {}};
+  visit_hot(hot, push, [&](const auto& call) { read.body = call; });
   Bytes third;
   Encoder().append_generic(read.id, read.body, third);
   ASSERT_EQ(third, one);
