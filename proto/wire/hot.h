@@ -1,5 +1,5 @@
-// Short cuts for the messages of which there are many: a worker's calls in each iteration, and the
-// short ones of their answers. The
+// Short cuts for the messages of which there are many: a worker's calls in each iteration, and
+// their answers. The
 // generic encoder gives all messages of one of these types the same bytes but for the values of
 // their fields, as long as the same fields are set (FlatBuffers leaves out a field that has its
 // default). So each such set has a layout, made once by the generic encoder: a message is written
@@ -46,7 +46,7 @@ void visit_hot(Hot kind, const Push& push, const Take& take) {
 bool decode_hot(std::span<const std::uint8_t> payload, Message& message);
 
 // Appends the frame that the generic encoder makes. False, and nothing is appended: the message is
-// of another type, or its id is 0.
+// of another type, its id is 0, or it has a long list.
 bool append_hot(std::uint64_t id, const Body& body, std::vector<std::uint8_t>& out);
 
 }  // namespace syncd::wire
