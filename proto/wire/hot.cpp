@@ -5,6 +5,7 @@
 #include <array>
 #include <atomic>
 #include <bit>
+#include <cstddef>
 #include <cstring>
 #include <type_traits>
 
@@ -28,20 +29,21 @@ enum Value : std::size_t {
   kBytes,
   kFlags,
   kStaleness,
+  kItems,  // where a list of ranks or updates begins: with a rank
   kValues
 };
-constexpr std::array<std::size_t, kValues> kSizeOf = {8, 4, 4, 8, 8, 8, 8, 8, 8, 4, 8};
+constexpr std::array<std::size_t, kValues> kSizeOf = {8, 4, 4, 8, 8, 8, 8, 8, 8, 4, 8, 4};
 
 // Two words that are looked at as one, where the processor can.
 typedef std::uint64_t Chunk __attribute__((vector_size(16)));
 
 class Layout {
  public:
-  static constexpr std::size_t kBytesMax = 136;  // with the prefix, in whole words
-  static constexpr std::size_t kWords = kBytesMax / 8;
+  static constexpr std::size_t kBytesMax = 288;  // with the prefix, in whole words
 
   // `encode(x)` gives the frame of the message in which every value that is set consists of bytes
-  // that x makes: x XOR the value's number. Other fields, such as flags, are part of the layout.
+  // that x makes: x XOR the value's number. Other fields, such as flags, are part of the layout,
+  // and so is a list's length.
   template <class Encode>
   explicit Layout(Encode encode) {
     const std::vector<std::uint8_t> one = encode(0x50);
@@ -49,19 +51,17 @@ class Layout {
     SYNCD_CHECK(one.size() == other.size() && one.size() <= kBytesMax);
     SYNCD_CHECK(one.size() >= kPrefix + sizeof(Chunk));
     size_ = one.size();
-    std::copy(one.begin(), one.end(), frame_.begin());
-    std::fill(same_.begin(), same_.begin() + static_cast<std::ptrdiff_t>(size_), 0xff);
+    for (std::size_t i = 0; i < size_; ++i) {
+      if (one[i] != other[i]) continue;
+      same_[i] = 0xff;
+      frame_[i] = one[i];
+    }
     for (std::size_t value = 0; value < kValues; ++value) {
       const std::vector<std::uint8_t> bytes(kSizeOf[value],
                                             static_cast<std::uint8_t>(0x50 ^ value));
       const auto found = std::search(one.begin(), one.end(), bytes.begin(), bytes.end());
       if (found == one.end()) continue;
       at_[value] = static_cast<std::uint8_t>(found - one.begin());
-      std::fill_n(same_.begin() + at_[value], kSizeOf[value], 0);
-    }
-    for (std::size_t i = 0; i < size_; ++i) {
-      SYNCD_CHECK((same_[i] != 0) == (one[i] == other[i]));
-      if (same_[i] == 0) frame_[i] = 0;
     }
   }
 
@@ -89,6 +89,7 @@ class Layout {
     return has(value) ? load<T>(payload + at_[value] - kPrefix) : T{};
   }
 
+  std::size_t place(Value value) const { return at_[value]; }
   std::uint8_t* append_to(std::vector<std::uint8_t>& out) const {
     const std::size_t before = out.size();
     out.insert(out.end(), frame_.begin(), frame_.begin() + static_cast<std::ptrdiff_t>(size_));
@@ -122,8 +123,25 @@ T filled(bool is_set, std::uint8_t pattern) {
   return value;
 }
 
-// In the order of `message_of`'s types; see there for what the bits of a set mean.
-enum class Type : std::uint8_t { kPush, kBegin, kPushed, kGranted };
+// First those of Hot; see message_of() for what the bits of a set mean.
+enum class Type : std::uint8_t {
+  kPush,
+  kBegin,
+  kTargets,
+  kCollect,
+  kConsumed,
+  kPushed,
+  kGranted,
+  kOk,
+  kTargetsReply,
+  kCollectReply
+};
+constexpr std::size_t kTypes = 10;
+constexpr std::size_t kItemsMax = 8;  // longer lists take the generic way
+
+Hot hot_of(Type type) {
+  return type > Type::kConsumed ? Hot::kNone : static_cast<Hot>(static_cast<unsigned>(type) + 1);
+}
 
 Message message_of(Type type, unsigned set, std::uint8_t x) {
   const auto number = [x]<class T>(T, Value value, bool is_set = true) {
@@ -146,6 +164,20 @@ Message message_of(Type type, unsigned set, std::uint8_t x) {
     }
     case Type::kBegin:
       return {id, Begin{worker, iteration}};
+    case Type::kTargets:
+      return {id, Targets{worker, iteration}};
+    case Type::kCollect:
+      return {id, Collect{worker, iteration}};
+    case Type::kConsumed:
+      return {id, Consumed{worker, iteration}};
+    case Type::kOk:
+      return {id, Ok{}};
+    case Type::kTargetsReply:
+      return {id, TargetsReply{iteration, std::vector(set >> 1, number(u32, kItems))}};
+    case Type::kCollectReply: {
+      const PeerUpdate update{number(u32, kItems), number(i64, kItems), number(double{}, kItems)};
+      return {id, CollectReply{iteration, std::vector(set >> 1, update)}};
+    }
     case Type::kPushed:
       return {id, Pushed{iteration, is_set(1), is_set(2)}};
     case Type::kGranted:
@@ -165,12 +197,20 @@ class Layouts {
 
   Layouts() {
     add(Type::kPush, 16);
-    add(Type::kBegin, 2);
+    for (const Type call : {Type::kBegin, Type::kTargets, Type::kCollect, Type::kConsumed}) {
+      add(call, 2);
+    }
     add(Type::kPushed, 8);
     add(Type::kGranted, 8);
+    add(Type::kOk, 1);
+    add(Type::kTargetsReply, 2 * (kItemsMax + 1));
+    add(Type::kCollectReply, 2 * (kItemsMax + 1));
     find_type_place();
+    type_of_.fill(kTypes);
     for (const Known& known : all_) {
-      group_of(known.layout.payload_size(), known.layout.frame() + kPrefix).known.push_back(&known);
+      const auto type = static_cast<std::uint8_t>(known.type);
+      type_of_[known.layout.frame()[kPrefix + type_place_]] = type;
+      groups_[type][known.layout.payload_size() / kSizeStep].known.push_back(&known);
     }
   }
   Layouts(const Layouts&) = delete;
@@ -180,9 +220,13 @@ class Layouts {
   }
   // Null: none has this.
   const Known* find(std::span<const std::uint8_t> payload) const {
-    if (payload.size() <= type_place_ || payload.size() >= kSizes) return nullptr;
-    const Group& group = groups_[payload[type_place_] % kTypes][payload.size()];
-    if (group.known.empty()) return nullptr;
+    if (payload.size() <= type_place_ || payload.size() >= Layout::kBytesMax) return nullptr;
+    const std::size_t type = type_of_[payload[type_place_]];
+    if (type == kTypes) return nullptr;
+    const Group& group = groups_[type][payload.size() / kSizeStep];
+    if (group.known.empty() || group.known[0]->layout.payload_size() != payload.size()) {
+      return nullptr;
+    }
     const std::size_t hint = group.latest.load(std::memory_order_relaxed);
     if (group.known[hint]->layout.matches(payload.data())) return group.known[hint];
     for (std::size_t i = 0; i < group.known.size(); ++i) {
@@ -207,17 +251,14 @@ class Layouts {
   }
 
   std::vector<Known> all_;
-  std::array<std::size_t, 4> first_{};
+  std::array<std::size_t, kTypes> first_{};
   struct Group {
     std::vector<const Known*> known;
     mutable std::atomic<std::size_t> latest{0};  // most frames are like the one before
   };
-  static constexpr std::size_t kSizes = Layout::kBytesMax;
-  static constexpr std::size_t kTypes = 4;  // whose numbers follow one another
+  // FlatBuffers makes each frame's length a multiple of its largest number's.
+  static constexpr std::size_t kSizeStep = 8;
 
-  Group& group_of(std::size_t payload_size, const std::uint8_t* payload) {
-    return groups_[payload[type_place_] % kTypes][payload_size];
-  }
   // Where all layouts have the number of the message's type.
   void find_type_place() {
     const auto is_it = [this](std::size_t place) {
@@ -227,11 +268,12 @@ class Layouts {
                known.layout.frame()[place + kPrefix] == number;
       });
     };
-    while (!is_it(type_place_)) SYNCD_CHECK(++type_place_ < kSizes);
+    while (!is_it(type_place_)) SYNCD_CHECK(++type_place_ < Layout::kBytesMax);
   }
 
-  std::size_t type_place_ = 0;  // in a payload
-  std::array<std::array<Group, kSizes>, kTypes> groups_;
+  std::size_t type_place_ = 0;               // in a payload
+  std::array<std::uint8_t, 256> type_of_{};  // by the number there; kTypes: none of them
+  std::array<std::array<Group, Layout::kBytesMax / kSizeStep>, kTypes> groups_;
 };
 
 const Layouts& make_layouts() {
@@ -269,13 +311,32 @@ void set_worker(const Layout& layout, const WorkerRef& worker, std::uint8_t* fra
   layout.set(kIncarnation, worker.incarnation, frame);
 }
 
-// What all four have.
+// What nearly all have.
 std::uint8_t* append_common(const Layout& layout, std::uint64_t id, std::int64_t iteration,
                             std::vector<std::uint8_t>& out) {
   std::uint8_t* frame = layout.append_to(out);
   layout.set(kId, id, frame);
   layout.set(kIteration, iteration, frame);
   return frame;
+}
+
+// An item of a list as FlatBuffers stores it: as it lies in memory, but for padding.
+void put(std::uint32_t rank, std::uint8_t* at) {
+  std::memcpy(at, &rank, sizeof rank);
+}
+void put(const PeerUpdate& update, std::uint8_t* at) {
+  put(update.rank, at + offsetof(PeerUpdate, rank));
+  std::memcpy(at + offsetof(PeerUpdate, iteration), &update.iteration, sizeof update.iteration);
+  std::memcpy(at + offsetof(PeerUpdate, weight), &update.weight, sizeof update.weight);
+}
+
+template <class Item>
+std::vector<Item> read_list(const Layout& layout, std::size_t count, const std::uint8_t* payload) {
+  std::vector<Item> items(count);
+  if (count > 0) {
+    std::memcpy(items.data(), payload + layout.place(kItems) - kPrefix, count * sizeof(Item));
+  }
+  return items;
 }
 
 unsigned bit(bool is_set, unsigned place) {
@@ -286,10 +347,10 @@ unsigned bit(bool is_set, unsigned place) {
 
 Hot read_hot(std::span<const std::uint8_t> payload, std::uint64_t& id, Push& push) {
   const Layouts::Known* known = layouts().find(payload);
-  if (known == nullptr || known->type > Type::kBegin) return Hot::kNone;
+  if (known == nullptr || known->type > Type::kConsumed) return Hot::kNone;
   id = known->layout.get<std::uint64_t>(kId, payload.data());
   read_push(known->layout, payload.data(), push);
-  return known->type == Type::kPush ? Hot::kPush : Hot::kBegin;
+  return hot_of(known->type);
 }
 
 bool decode_hot(std::span<const std::uint8_t> payload, Message& message) {
@@ -304,7 +365,21 @@ bool decode_hot(std::span<const std::uint8_t> payload, Message& message) {
       read_push(layout, bytes, message.body.emplace<Push>());
       break;
     case Type::kBegin:
-      message.body = Begin{worker_of(layout, bytes), iteration};
+    case Type::kTargets:
+    case Type::kCollect:
+    case Type::kConsumed:
+      visit_hot(hot_of(known->type), {worker_of(layout, bytes), iteration, {}},
+                [&](const auto& call) { message.body = call; });
+      break;
+    case Type::kOk:
+      message.body = Ok{};
+      break;
+    case Type::kTargetsReply:
+      message.body =
+          TargetsReply{iteration, read_list<std::uint32_t>(layout, known->set >> 1, bytes)};
+      break;
+    case Type::kCollectReply:
+      message.body = CollectReply{iteration, read_list<PeerUpdate>(layout, known->set >> 1, bytes)};
       break;
     case Type::kPushed:
       message.body = Pushed{iteration, (known->set & 2) != 0, (known->set & 4) != 0};
@@ -346,12 +421,37 @@ bool append_hot(std::uint64_t id, const Body& body, std::vector<std::uint8_t>& o
     layout.set(kBytes, push->bytes, frame);
     return true;
   }
-  if (const auto* begin = std::get_if<Begin>(&body)) {
-    const Layout& layout = all.of(Type::kBegin, bit(begin->iteration != 0, 0));
-    set_worker(layout, begin->worker, append_common(layout, id, begin->iteration, out));
+  if (std::holds_alternative<Ok>(body)) {
+    all.of(Type::kOk, 0).set(kId, id, all.of(Type::kOk, 0).append_to(out));
     return true;
   }
-  return false;
+  const auto append_list = [&](Type type, std::int64_t iteration, const auto& items) {
+    if (items.size() > kItemsMax) return false;
+    const Layout& layout =
+        all.of(type, bit(iteration != 0, 0) | static_cast<unsigned>(items.size() << 1));
+    std::uint8_t* at = append_common(layout, id, iteration, out) + layout.place(kItems);
+    for (const auto& item : items) {
+      put(item, at);
+      at += sizeof item;
+    }
+    return true;
+  };
+  if (const auto* targets = std::get_if<TargetsReply>(&body)) {
+    return append_list(Type::kTargetsReply, targets->iteration, targets->ranks);
+  }
+  if (const auto* collected = std::get_if<CollectReply>(&body)) {
+    return append_list(Type::kCollectReply, collected->iteration, collected->updates);
+  }
+  const auto appended = [&]<class Call>(Type type, const Call* call) {
+    if (call == nullptr) return false;
+    const Layout& layout = all.of(type, bit(call->iteration != 0, 0));
+    set_worker(layout, call->worker, append_common(layout, id, call->iteration, out));
+    return true;
+  };
+  return appended(Type::kBegin, std::get_if<Begin>(&body)) ||
+         appended(Type::kTargets, std::get_if<Targets>(&body)) ||
+         appended(Type::kCollect, std::get_if<Collect>(&body)) ||
+         appended(Type::kConsumed, std::get_if<Consumed>(&body));
 }
 
 }  // namespace syncd::wire

@@ -1,4 +1,5 @@
-// Short cuts for the messages of which there are many: Push and Begin, Pushed and Granted. The
+// Short cuts for the messages of which there are many: a worker's calls in each iteration, and
+// their answers. The
 // generic encoder gives all messages of one of these types the same bytes but for the values of
 // their fields, as long as the same fields are set (FlatBuffers leaves out a field that has its
 // default). So each such set has a layout, made once by the generic encoder: a message is written
@@ -15,17 +16,37 @@
 
 namespace syncd::wire {
 
-enum class Hot : std::uint8_t { kNone, kPush, kBegin };
+enum class Hot : std::uint8_t { kNone, kPush, kBegin, kTargets, kCollect, kConsumed };
 
-// Reads a frame's payload (without the length prefix) if it is a Push or Begin of a layout that is
-// known; of a Begin, `push` has worker and iteration. What is read is what decode() would give.
+// Reads a frame's payload (without the length prefix) if it is one of these calls, of a layout that
+// is known; of all but a Push, `push` has worker and iteration. What is read is what decode() would
+// give.
 Hot read_hot(std::span<const std::uint8_t> payload, std::uint64_t& id, Push& push);
 
-// The same for all four types, into a message.
+// take(call) with what read_hot() has read.
+template <class Take>
+void visit_hot(Hot kind, const Push& push, const Take& take) {
+  switch (kind) {
+    case Hot::kNone:
+      return;
+    case Hot::kPush:
+      return take(push);
+    case Hot::kBegin:
+      return take(Begin{push.worker, push.iteration});
+    case Hot::kTargets:
+      return take(Targets{push.worker, push.iteration});
+    case Hot::kCollect:
+      return take(Collect{push.worker, push.iteration});
+    case Hot::kConsumed:
+      return take(Consumed{push.worker, push.iteration});
+  }
+}
+
+// The same for all types that have a short cut, into a message.
 bool decode_hot(std::span<const std::uint8_t> payload, Message& message);
 
 // Appends the frame that the generic encoder makes. False, and nothing is appended: the message is
-// of another type, or its id is 0.
+// of another type, its id is 0, or it has a long list.
 bool append_hot(std::uint64_t id, const Body& body, std::vector<std::uint8_t>& out);
 
 }  // namespace syncd::wire

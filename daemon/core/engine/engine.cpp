@@ -132,27 +132,6 @@ void Engine::step(Event event, Micros now, Effects& effects) {
   finish(effects);
 }
 
-template <class Body>
-void Engine::step_by(void (Job::*method)(const Caller&, const Body&), const Caller& caller,
-                     const Body& body, Micros now, Effects& effects) {
-  effects.clear();
-  state_.now = std::max(state_.now, now);
-  if (shutting_down_) {
-    refuse_as_shutting_down(caller, effects);
-  } else {
-    route(method, caller, body, effects);
-  }
-  if (must_finish()) finish(effects);
-}
-
-void Engine::push(const Caller& caller, const wire::Push& push, Micros now, Effects& effects) {
-  step_by(&Job::push, caller, push, now, effects);
-}
-
-void Engine::begin(const Caller& caller, const wire::Begin& begin, Micros now, Effects& effects) {
-  step_by(&Job::begin, caller, begin, now, effects);
-}
-
 void Engine::tick(Micros now, Effects& effects, std::size_t timers_max) {
   effects.clear();
   state_.now = std::max(state_.now, now);
@@ -223,13 +202,29 @@ constexpr std::tuple kJobMethods{&Job::begin,   &Job::push,       &Job::cancel_b
 
 // To the job of the worker that it is about.
 template <class Body>
-void Engine::route(void (Job::*method)(const Caller&, const Body&), const Caller& caller,
-                   const Body& body, Effects& effects) {
+void Engine::route(const Caller& caller, const Body& body, Effects& effects) {
   if (Job* job = job_of(caller, body.worker, effects)) {
     Bound bound(*job, effects);
-    (job->*method)(caller, body);
+    (job->*std::get<JobMethod<Body>>(kJobMethods))(caller, body);
   }
 }
+
+template <class Call>
+void Engine::call(const Caller& caller, const Call& call, Micros now, Effects& effects) {
+  effects.clear();
+  state_.now = std::max(state_.now, now);
+  if (shutting_down_) {
+    refuse_as_shutting_down(caller, effects);
+  } else {
+    route(caller, call, effects);
+  }
+  if (must_finish()) finish(effects);
+}
+template void Engine::call(const Caller&, const wire::Push&, Micros, Effects&);
+template void Engine::call(const Caller&, const wire::Begin&, Micros, Effects&);
+template void Engine::call(const Caller&, const wire::Targets&, Micros, Effects&);
+template void Engine::call(const Caller&, const wire::Collect&, Micros, Effects&);
+template void Engine::call(const Caller&, const wire::Consumed&, Micros, Effects&);
 
 void Engine::handle(Request& request, Effects& effects) {
   if (shutting_down_) return refuse_as_shutting_down(request.caller, effects);
@@ -237,7 +232,7 @@ void Engine::handle(Request& request, Effects& effects) {
       [&](auto& body) {
         using T = std::decay_t<decltype(body)>;
         if constexpr (kTraits<T>.asker == Asker::kItsWorker) {
-          route(std::get<JobMethod<T>>(kJobMethods), request.caller, body, effects);
+          route(request.caller, body, effects);
         } else if constexpr (std::is_same_v<T, wire::Join>) {
           on_join(request, body, effects);
         } else if constexpr (std::is_same_v<T, wire::JobsRequest>) {

@@ -52,9 +52,10 @@ class Engine {
   // back: a smaller one counts as the latest seen. Timers due before `now` are the caller's to fire
   // first, by tick(). Never throws but bad_alloc.
   void step(Event event, Micros now, Effects& effects);
-  // The same for a Push and a Begin, of which there are many.
-  void push(const Caller& caller, const wire::Push& push, Micros now, Effects& effects);
-  void begin(const Caller& caller, const wire::Begin& begin, Micros now, Effects& effects);
+  // The same for one of a worker's calls of which there are many: Push, Begin, Targets, Collect,
+  // Consumed.
+  template <class Call>
+  void call(const Caller& caller, const Call& call, Micros now, Effects& effects);
 
   // Fires the timers that are due at `now`, at most so many of them; `effects` is cleared first.
   // While next_deadline() is not after `now`, some are left.
@@ -131,11 +132,7 @@ class Engine {
  private:
   void handle(Request& request, Effects& effects);
   template <class Body>
-  void route(void (Job::*method)(const Caller&, const Body&), const Caller& caller,
-             const Body& body, Effects& effects);
-  template <class Body>
-  void step_by(void (Job::*method)(const Caller&, const Body&), const Caller& caller,
-               const Body& body, Micros now, Effects& effects);
+  void route(const Caller& caller, const Body& body, Effects& effects);
   void on_join(Request& request, wire::Join& join, Effects& effects);
   void on_create(Request& request, wire::CreateJobRequest& create, Effects& effects);
   void on_stop(const Caller& caller, wire::StopJobRequest& stop, Effects& effects);

@@ -1,12 +1,15 @@
 // Timers by key: at most one per key, O(log n) to set, move, cancel and fire. Fires in order of
-// (time, key), so that equal times have one order. One thread at a time.
+// (time, key), so that equal times have one order. A heap whose entries know their places; what is
+// known of a key stays until its job's timers are all cancelled, so that a worker that sets and
+// cancels one in each iteration asks for no memory. One thread at a time.
 #pragma once
 
 #include <compare>
+#include <cstddef>
 #include <cstdint>
-#include <map>
-#include <set>
+#include <unordered_map>
 #include <utility>
+#include <vector>
 
 #include "daemon/core/engine/record.h"
 #include "daemon/core/engine/types.h"
@@ -27,52 +30,96 @@ inline constexpr std::uint32_t kPolicyTimerKinds = 16;
 
 class TimerQueue {
  public:
+  TimerQueue() = default;
+  TimerQueue(const TimerQueue&) = delete;
+  TimerQueue& operator=(const TimerQueue&) = delete;
+
   void set(const TimerKey& key, Micros at) {
-    auto [it, fresh] = at_.try_emplace(key, at);
-    if (!fresh) {
-      if (it->second == at) return;
-      order_.erase({it->second, key});
-      it->second = at;
+    Timer& timer = timers_[key.job][within_job(key)];
+    timer.at = at;
+    if (timer.place == kNotSet) {
+      timer.key = key;
+      timer.place = heap_.size();
+      heap_.push_back(&timer);
     }
-    order_.insert({at, key});
+    sift(timer.place);
   }
 
   void cancel(const TimerKey& key) {
-    const auto it = at_.find(key);
-    if (it == at_.end()) return;
-    order_.erase({it->second, key});
-    at_.erase(it);
+    const auto job = timers_.find(key.job);
+    if (job == timers_.end()) return;
+    const auto found = job->second.find(within_job(key));
+    if (found != job->second.end()) take_out(found->second);
   }
 
-  bool is_set(const TimerKey& key) const { return at_.contains(key); }
-
-  Micros next() const { return order_.empty() ? kNever : order_.begin()->first; }
+  Micros next() const { return heap_.empty() ? kNever : heap_.front()->at; }
 
   // Takes the first timer that is due at `now`. False: none is.
   bool pop(Micros now, TimerKey& key) {
-    if (next() > now || order_.empty()) return false;
-    key = order_.begin()->second;
-    order_.erase(order_.begin());
-    at_.erase(key);
+    if (heap_.empty() || next() > now) return false;
+    key = heap_.front()->key;
+    take_out(*heap_.front());
     return true;
   }
 
   // Those of one job, of this kind and above.
   void cancel_job(JobId job, std::uint32_t first_kind = 0) {
-    auto it = at_.lower_bound(TimerKey{job, kNoRank, 0});
-    while (it != at_.end() && it->first.job == job) {
-      if (it->first.kind < first_kind) {
-        ++it;
-        continue;
-      }
-      order_.erase({it->second, it->first});
-      it = at_.erase(it);
+    const auto found = timers_.find(job);
+    if (found == timers_.end()) return;
+    for (auto& [within, timer] : found->second) {
+      if (timer.key.kind >= first_kind) take_out(timer);
     }
+    if (first_kind == 0) timers_.erase(found);
   }
 
  private:
-  std::map<TimerKey, Micros> at_;
-  std::set<std::pair<Micros, TimerKey>> order_;
+  static constexpr std::size_t kNotSet = SIZE_MAX;
+  struct Timer {
+    TimerKey key;
+    Micros at = 0;
+    std::size_t place = kNotSet;  // in heap_
+  };
+
+  // A rank has 32 bits and kNoRank is -1.
+  static std::uint64_t within_job(const TimerKey& key) {
+    return static_cast<std::uint64_t>(key.rank + 1) << 32 | key.kind;
+  }
+  static bool is_before(const Timer& one, const Timer& other) {
+    return one.at != other.at ? one.at < other.at : one.key < other.key;
+  }
+
+  void put(std::size_t place, Timer* timer) {
+    heap_[place] = timer;
+    timer->place = place;
+  }
+  // Moves the one at this place to where it belongs.
+  void sift(std::size_t place) {
+    Timer* timer = heap_[place];
+    for (std::size_t parent; place > 0; place = parent) {
+      parent = (place - 1) / 2;
+      if (!is_before(*timer, *heap_[parent])) break;
+      put(place, heap_[parent]);
+    }
+    for (std::size_t child; (child = 2 * place + 1) < heap_.size(); place = child) {
+      if (child + 1 < heap_.size() && is_before(*heap_[child + 1], *heap_[child])) ++child;
+      if (!is_before(*heap_[child], *timer)) break;
+      put(place, heap_[child]);
+    }
+    put(place, timer);
+  }
+  void take_out(Timer& timer) {
+    if (timer.place == kNotSet) return;
+    const std::size_t place = std::exchange(timer.place, kNotSet);
+    Timer* last = heap_.back();
+    heap_.pop_back();
+    if (last == &timer) return;
+    put(place, last);
+    sift(place);
+  }
+
+  // By job and what of the key is within it.
+  std::unordered_map<JobId, std::unordered_map<std::uint64_t, Timer>> timers_;
+  std::vector<Timer*> heap_;  // those that are set, the first in front
 };
 
 }  // namespace syncd

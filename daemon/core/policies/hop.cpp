@@ -138,6 +138,7 @@ class Hop final : public DecentralizedPolicy {
   void try_targets(PolicyHost& host, Rank rank) override {
     const Iteration k = host.worker(rank).waiting->iteration;
     std::vector<Rank> targets;
+    targets.reserve(graph_.out(rank).size());
     for (const PeerEdge& edge : graph_.out(rank)) {
       if (k >= edge.live_from && wants(host.worker(edge.peer).clock, k)) {
         targets.push_back(edge.peer);
@@ -203,7 +204,9 @@ class Hop final : public DecentralizedPolicy {
   // What collect(k) would give now, or nothing if it would have to wait.
   std::optional<std::vector<PeerUpdate>> gather(const PolicyHost& host, Rank rank,
                                                 Iteration k) const {
-    std::vector<PeerUpdate> updates{{rank, host.worker(rank).pushed, 0}};
+    std::vector<PeerUpdate> updates;
+    updates.reserve(1 + graph_.in(rank).size());
+    updates.push_back({rank, host.worker(rank).pushed, 0});
     std::size_t counted = 0, missing = 0;
     for (const PeerEdge& edge : graph_.in(rank)) {
       if (k < edge.live_from) continue;

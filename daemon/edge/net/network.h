@@ -38,14 +38,12 @@ class FrameHandler {
   virtual ~FrameHandler() = default;
   // A request of an established session.
   virtual void on_message(ConnectionId connection, wire::Message&& message) = 0;
-  // The same of a Push or a Begin, of which there are many: `at_ns` is what the monotonic clock
-  // said before the first of those that came together.
+  // The same of a call of which there are many (see wire::visit_hot()): `at_ns` is what the
+  // monotonic clock said before the first of those that came together.
   virtual void on_hot(ConnectionId connection, const Identity& identity, RequestId id,
                       wire::Hot kind, const wire::Push& push, std::uint64_t at_ns) {
     (void)identity, (void)at_ns;
-    wire::Message message{id, push};
-    if (kind == wire::Hot::kBegin) message.body = wire::Begin{push.worker, push.iteration};
-    on_message(connection, std::move(message));
+    wire::visit_hot(kind, push, [&](const auto& call) { on_message(connection, {id, call}); });
   }
   // An established session is over, `reason` in words; nothing sent to it from now on arrives.
   virtual void on_closed(ConnectionId connection, const std::string& reason) = 0;

@@ -70,20 +70,6 @@ void Core::on_request(Request request) {
   step(std::move(request));
 }
 
-void Core::on_push(const Caller& caller, const wire::Push& push, Micros at) {
-  gate_.set_time(at);
-  if (is_due(at)) fire_timers(at);
-  engine_.push(caller, push, at, effects_);
-  apply();
-}
-
-void Core::on_begin(const Caller& caller, const wire::Begin& begin, Micros at) {
-  gate_.set_time(at);
-  if (is_due(at)) fire_timers(at);
-  engine_.begin(caller, begin, at, effects_);
-  apply();
-}
-
 void Core::on_closed(ConnectionId connection, const std::string& reason) {
   closing_.push_back({connection, reason});
   if (closing_.size() == 1) close_next();

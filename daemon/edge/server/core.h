@@ -55,8 +55,13 @@ class Core {
   void on_request(Request request);
   // The same of those of which there are many, at a time that one reading of the clock gave for all
   // that one read from a socket brought.
-  void on_push(const Caller& caller, const wire::Push& push, Micros at);
-  void on_begin(const Caller& caller, const wire::Begin& begin, Micros at);
+  template <class Call>
+  void on_call(const Caller& caller, const Call& call, Micros at) {
+    gate_.set_time(at);
+    if (is_due(at)) fire_timers(at);
+    engine_.call(caller, call, at, effects_);
+    apply();
+  }
   void on_closed(ConnectionId connection, const std::string& reason = {});
   void on_plan(PlanReady&& ready);
   // The daemon is going away: what stands is answered.

@@ -24,11 +24,7 @@ void Server::on_hot(ConnectionId connection, const net::Identity& identity, Requ
                     wire::Hot kind, const wire::Push& push, std::uint64_t at_ns) {
   const Caller caller{connection, id};
   if (hides_job(caller, &identity, push.worker)) return;
-  if (kind == wire::Hot::kPush) {
-    core_.on_push(caller, push, at(at_ns));
-  } else {
-    core_.on_begin(caller, {push.worker, push.iteration}, at(at_ns));
-  }
+  wire::visit_hot(kind, push, [&](const auto& call) { core_.on_call(caller, call, at(at_ns)); });
 }
 
 void Server::on_message(ConnectionId connection, wire::Message&& message) {

@@ -1,8 +1,11 @@
-// CRC-32C by tables, eight bytes at a time ("slicing by 8", Kounavis and Berry 2005): about 1.5
-// GB/s, far above what a disk's commits need, and the same on every processor.
+// CRC-32C by the processor's own instruction, where it has one; else by tables, eight bytes at a
+// time ("slicing by 8", Kounavis and Berry 2005).
 #include <array>
 #include <bit>
 #include <cstring>
+#if defined(__x86_64__)
+#include <nmmintrin.h>
+#endif
 
 #include "daemon/edge/store/record_codec.h"
 
@@ -27,9 +30,34 @@ constexpr Tables make_tables() {
 }
 constexpr Tables kTables = make_tables();
 
+#if defined(__x86_64__)
+__attribute__((target("sse4.2"))) std::uint32_t by_instruction(
+    std::span<const std::uint8_t> bytes) {
+  std::uint64_t crc = ~std::uint32_t{0};
+  const std::uint8_t* at = bytes.data();
+  std::size_t left = bytes.size();
+  for (; left >= 8; at += 8, left -= 8) {
+    std::uint64_t eight = 0;
+    std::memcpy(&eight, at, 8);
+    crc = _mm_crc32_u64(crc, eight);
+  }
+  auto narrow = static_cast<std::uint32_t>(crc);
+  for (; left > 0; ++at, --left) narrow = _mm_crc32_u8(narrow, *at);
+  return ~narrow;
+}
+const bool kHasInstruction = __builtin_cpu_supports("sse4.2") != 0;
+#endif
+
 }  // namespace
 
 std::uint32_t crc32c(std::span<const std::uint8_t> bytes) {
+#if defined(__x86_64__)
+  if (kHasInstruction) return by_instruction(bytes);
+#endif
+  return crc32c_by_tables(bytes);
+}
+
+std::uint32_t crc32c_by_tables(std::span<const std::uint8_t> bytes) {
   static_assert(std::endian::native == std::endian::little,
                 "the eight-byte step reads little-endian");
   std::uint32_t crc = ~std::uint32_t{0};

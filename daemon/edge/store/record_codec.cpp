@@ -3,7 +3,10 @@
 
 #include <flatbuffers/flatbuffers.h>
 
+#include <algorithm>
+#include <array>
 #include <cstring>
+#include <deque>
 #include <optional>
 #include <utility>
 
@@ -104,9 +107,88 @@ bool read(const Root* root, Plain& plain, Reader reader, std::string& error) {
 
 }  // namespace
 
+namespace {
+
+// All records without a text or list, in which the same fields are set, have the same bytes but for
+// their numbers. The generic encoder writes the first of them, whose vtable tells where these lie.
+class Shape {
+ public:
+  // Which fields are set, a bit each; none: also a text or a list.
+  static std::optional<std::uint64_t> of(const Record& record) {
+    std::uint64_t set = 0;
+    bool has_contents = false;
+    each_field([&]<class F>(std::size_t index, F) {
+      const auto& value = record.*F::member;
+      if constexpr (table::kHasContents<typename F::Type>) {
+        has_contents |= !value.empty();
+      } else if constexpr (kIsOptional<typename F::Type>) {
+        set |= std::uint64_t{value.has_value()} << index;
+      } else {
+        using Number = table::Number<F>;
+        const bool is_set = static_cast<Number>(value) != static_cast<Number>(kAbsent<F::member>);
+        set |= std::uint64_t{is_set} << index;
+      }
+    });
+    if (has_contents) return {};
+    return set;
+  }
+
+  Shape(std::uint64_t set, std::span<const std::uint8_t> frame)
+      : set_(set), frame_(frame.begin(), frame.end()) {
+    const auto* root = flatbuffers::GetRoot<flatbuffers::Table>(frame_.data() + kHeaderBytes);
+    const auto table = reinterpret_cast<const std::uint8_t*>(root) - frame_.data();
+    each_field([&](std::size_t index, auto) {
+      at_[index] =
+          static_cast<std::uint16_t>(table + root->GetOptionalFieldOffset(table::slot(index)));
+    });
+  }
+
+  std::uint64_t set() const { return set_; }
+
+  std::vector<std::uint8_t>& write(const Record& record) {
+    each_field([&]<class F>(std::size_t index, F) {
+      if constexpr (!table::kHasContents<typename F::Type>) {
+        if ((set_ >> index & 1) == 0) return;
+        const auto write = [&](auto value) {
+          flatbuffers::WriteScalar(frame_.data() + at_[index],
+                                   static_cast<table::Number<F>>(value));
+        };
+        if constexpr (kIsOptional<typename F::Type>) {
+          write(*(record.*F::member));
+        } else {
+          write(record.*F::member);
+        }
+      }
+    });
+    return frame_;
+  }
+
+ private:
+  using Fields = FieldsOf<Record>;
+  static_assert(Fields::count < 64);
+
+  template <class Visit>
+  static void each_field(const Visit& visit) {
+    [&]<std::size_t... I>(std::index_sequence<I...>) {
+      (visit(I, typename Fields::template At<I>{}), ...);
+    }
+    (std::make_index_sequence<Fields::count>{});
+  }
+
+  std::uint64_t set_;
+  std::vector<std::uint8_t> frame_;
+  std::array<std::uint16_t, Fields::count> at_{};  // in the frame, of those that are set
+};
+
+}  // namespace
+
 struct RecordEncoder::Impl {
   FlatBufferBuilder builder{1024};
   std::vector<std::uint8_t> out;
+  // Pushes have few; the others may have as many as they like, and the first ones are kept.
+  static constexpr std::size_t kShapesMax = 64;
+  std::deque<Shape> shapes;
+  Shape* latest = nullptr;  // most pushes are like the one before
 
   template <class Plain>
   std::span<const std::uint8_t> frame(const Plain& plain) {
@@ -116,9 +198,24 @@ struct RecordEncoder::Impl {
     out.resize(kHeaderBytes + length);
     flatbuffers::WriteScalar(out.data() + 4, length);
     std::memcpy(out.data() + kHeaderBytes, builder.GetBufferPointer(), length);
-    const std::uint32_t crc = mask_crc(crc32c(std::span(out).subspan(4)));
-    flatbuffers::WriteScalar(out.data(), crc);
-    return out;
+    return sealed(out);
+  }
+
+  std::span<const std::uint8_t> record(const Record& record) {
+    const std::optional<std::uint64_t> set = Shape::of(record);
+    if (!set) return frame(record);
+    if (latest == nullptr || latest->set() != *set) {
+      const auto found = std::ranges::find(shapes, *set, &Shape::set);
+      if (found == shapes.end() && shapes.size() >= kShapesMax) return frame(record);
+      latest = found == shapes.end() ? &shapes.emplace_back(*set, frame(record)) : &*found;
+    }
+    return sealed(latest->write(record));
+  }
+
+  static std::span<const std::uint8_t> sealed(std::vector<std::uint8_t>& frame) {
+    const std::uint32_t crc = mask_crc(crc32c(std::span(frame).subspan(4)));
+    flatbuffers::WriteScalar(frame.data(), crc);
+    return frame;
   }
 };
 
@@ -126,7 +223,7 @@ RecordEncoder::RecordEncoder() : impl_(std::make_unique<Impl>()) {}
 RecordEncoder::~RecordEncoder() = default;
 
 std::span<const std::uint8_t> RecordEncoder::encode(const Record& record) {
-  return impl_->frame(record);
+  return impl_->record(record);
 }
 std::span<const std::uint8_t> RecordEncoder::encode(const JobSnapshot& snapshot) {
   return impl_->frame(snapshot);

@@ -248,9 +248,11 @@ bool write_format(const Database& database, const std::string& path, std::string
 
 template <class Number>
 void append_big_endian(std::string& out, Number number) {
-  for (int shift = 8 * (sizeof(Number) - 1); shift >= 0; shift -= 8) {
-    out.push_back(static_cast<char>(number >> shift));
+  char bytes[sizeof(Number)];
+  for (std::size_t i = 0; i < sizeof bytes; ++i) {
+    bytes[i] = static_cast<char>(number >> (8 * (sizeof bytes - 1 - i)));
   }
+  out.append(bytes, sizeof bytes);
 }
 std::uint64_t read_big_endian(const char* at, std::size_t bytes) {
   std::uint64_t number = 0;

@@ -37,6 +37,8 @@ constexpr std::size_t kAtOnceRecordsMax = 8;
 constexpr std::int64_t kSlowWriteUs = 5'000;
 constexpr Ticket kBatchesAfterSlowWrite = 10'000;
 constexpr std::size_t kCommitBytesMax = 8 * 1024 * 1024;
+// About what a push takes in a batch.
+constexpr std::size_t kPushBytes = 256;
 // close() needs no longer timeout, and a larger one would overflow a point in time.
 constexpr std::int64_t kCloseTimeoutMaxUs = std::int64_t{365} * 24 * 3600 * 1'000'000;
 
@@ -450,8 +452,9 @@ class RocksStore final : public Store {
 
   // Writes until it succeeds. False: told to give up.
   bool commit(RecordEncoder& encoder, const std::deque<Queued>& taken) {
-    rocksdb::WriteBatch batch;
     CommitReport report;
+    for (const Queued& queued : taken) report.records += queued.records;
+    rocksdb::WriteBatch batch(report.records * kPushBytes);
     for (const Queued& queued : taken) {
       if (queued.encoded) {
         batch = *queued.encoded;
@@ -459,7 +462,6 @@ class RocksStore final : public Store {
         encode(encoder, queued.batch, batch);
       }
       report.committed = queued.ticket;
-      report.records += queued.records;
       ++report.batches;
     }
     std::chrono::microseconds wait(options_.retry_after_us);

@@ -5,8 +5,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "daemon/core/engine/lateness.h"
@@ -16,6 +18,7 @@
 #include "daemon/core/engine/timer_queue.h"
 #include "daemon/core/policies/waiters.h"
 #include "tests/support/effects_text.h"
+#include "tests/support/random.h"
 
 namespace syncd::test {
 namespace {
@@ -930,13 +933,56 @@ TEST(TimerQueue, CancelsOneOrAllOfAJob) {
   timers.set({2, 0, 0}, 4);
   timers.cancel({1, 0, 0});
   timers.cancel({1, 0, 9});  // not set: nothing happens
-  EXPECT_FALSE(timers.is_set({1, 0, 0}));
   timers.cancel_job(1);
   EXPECT_EQ(timers.next(), 4);
   TimerKey key;
   EXPECT_FALSE(timers.pop(3, key));
   EXPECT_TRUE(timers.pop(4, key));
   EXPECT_EQ(key, (TimerKey{2, 0, 0}));
+}
+
+TEST(TimerQueue, IsASetInOrderOfTimeAndKey) {
+  for (std::uint64_t seed = 0; seed < 300; ++seed) {
+    Random random(seed);
+    TimerQueue timers;
+    std::map<TimerKey, Micros> at;
+    for (int step = 0; step < 300; ++step) {
+      const TimerKey key{static_cast<JobId>(1 + random.below(3)), random.between(kNoRank, 6),
+                         static_cast<std::uint32_t>(16 * random.below(2))};
+      const Micros time = random.between(0, 20);
+      switch (random.below(8)) {
+        case 0:
+          timers.cancel(key);
+          at.erase(key);
+          break;
+        case 1: {
+          TimerKey fired;
+          const auto first =
+              std::min_element(at.begin(), at.end(), [](const auto& a, const auto& b) {
+                return std::tie(a.second, a.first) < std::tie(b.second, b.first);
+              });
+          ASSERT_EQ(timers.pop(time, fired), first != at.end() && first->second <= time);
+          if (first == at.end() || first->second > time) break;
+          ASSERT_EQ(fired, first->first) << "seed " << seed << ", step " << step;
+          at.erase(first);
+          break;
+        }
+        case 2:
+          if (!random.one_in(4)) break;
+          timers.cancel_job(key.job, key.kind);
+          std::erase_if(at, [&](const auto& timer) {
+            return timer.first.job == key.job && timer.first.kind >= key.kind;
+          });
+          break;
+        default:
+          timers.set(key, time);
+          at[key] = time;
+      }
+      Micros next = kNever;
+      for (const auto& [other, when] : at) next = std::min(next, when);
+      ASSERT_EQ(timers.next(), next) << "seed " << seed << ", step " << step;
+    }
+  }
 }
 
 TEST(TimerQueue, NeverIsNotDue) {
