@@ -2,6 +2,7 @@
 #include "checks.h"
 
 #include <algorithm>
+#include <cmath>
 #include <tuple>
 
 #include "daemon/core/policies/registry.h"
@@ -178,13 +179,22 @@ void Checks::on_published(std::uint32_t rank, std::int64_t iteration) {
 void Checks::on_collected(std::uint32_t rank, std::int64_t iteration,
                           const std::vector<wire::PeerUpdate>& updates) {
   ++counts_["collected"];
+  double sum = 0;
+  std::set<std::uint32_t> named;
   for (const wire::PeerUpdate& update : updates) {
+    sum += update.weight;
+    require(update.weight >= 0 && named.insert(update.rank).second,
+            "a reduce of rank " + std::to_string(rank) + " weighs rank " +
+                std::to_string(update.rank) + " twice or below zero");
     if (update.rank == rank) continue;
     require(published_[update.rank].contains(update.iteration),
             "rank " + std::to_string(rank) + " is to reduce in iteration " +
                 std::to_string(iteration) + " what rank " + std::to_string(update.rank) +
                 " has not sent of iteration " + std::to_string(update.iteration));
   }
+  require(named.contains(rank) && std::abs(sum - 1) < 1e-9,
+          "the weights in a reduce of rank " + std::to_string(rank) +
+              " lack its own, or do not sum to 1");
 }
 
 void Checks::on_restart(const Disk& disk) {

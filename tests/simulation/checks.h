@@ -11,7 +11,8 @@
 //  - Whoever waits is told why, and for nobody who has left or was given up.
 //  - Nobody is advised to drop an iteration that was not granted, and no trainer is told to drop
 //    another iteration than the one that the advice was for.
-//  - A reduce is told of updates alone that their workers had sent before.
+//  - A reduce is told of updates alone that their workers had sent before, of each worker once, and
+//    of weights that sum to 1.
 //  - The engine that comes of a snapshot and the records after it is the one that comes of all
 //    records.
 #pragma once

@@ -367,7 +367,7 @@ const std::vector<Workload>& workloads() {
       peers("hop:complete,max_ig=3,staleness=2", true, false, 2),
       peers("hop:complete,max_ig=4,backup=1,skip=4,skip_trigger=2", false, false, 3),
       peers("notify_ack:ring_directed", true, true, 2),
-      peers("notify_ack:complete", true, true, 2),
+      peers("notify_ack:star", true, true, 2),
   };
   return all;
 }

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <functional>
@@ -47,11 +48,27 @@ std::optional<Supersteps> supersteps_of(const std::string& policy) {
   return result;
 }
 
+std::optional<Speculation> speculation_of(const std::string& policy) {
+  const PolicyText text = split_policy_text(policy.substr(0, policy.find('+')));
+  if (text.name != "specsync") return std::nullopt;
+  Speculation result;
+  for (const PolicyArgument& argument : text.arguments) {
+    if (argument.key == "max_restarts") result.max_restarts = std::atoll(argument.value.c_str());
+  }
+  if (!text.arguments.empty() && text.arguments[0].value == "fixed") {
+    result.abort_time = std::llround(std::atof(text.arguments[1].value.c_str()) * 1000);
+    result.abort_rate = std::atof(text.arguments[2].value.c_str());
+  }
+  return result;
+}
+
 Checker::Checker(const std::string& policy, std::uint64_t look_every)
     : policy_(policy),
       traits_(traits_or_none(policy)),
       bound_(staleness_bound(policy)),
       supersteps_(supersteps_of(policy)),
+      speculation_(speculation_of(policy)),
+      may_be_late_(traits_.jumps),
       look_every_(look_every) {}
 
 void Checker::breach(sim::Simulation& simulation, const std::string& what) {
@@ -74,7 +91,12 @@ void Checker::check_grant(sim::Simulation& simulation, const Reply& reply,
                            std::to_string(last.iteration));
   }
   last = {reply.to.connection, granted.iteration};
-  places_[rank].computes = true;
+  Place& place = places_[rank];
+  place.computes = true;
+  place.pulled_at = simulation.now();
+  place.pushes_at_pull = pushes_;
+  place.advices = 0;
+  place.advised = false;
   if (std::exchange(places_[rank].owes_a_barrier, false) &&
       (granted.flags & wire::kStepBarrier) == 0) {
     breach(simulation, "worker " + std::to_string(rank) + " is not told of a barrier with " +
@@ -149,6 +171,29 @@ void Checker::take_barrier(sim::Simulation& simulation) {
   }
 }
 
+void Checker::take_advice(sim::Simulation& simulation, const wire::ResyncNotice& notice) {
+  Place& place = places_[notice.worker.rank];
+  ++totals_.advices;
+  const auto wrong = [&](const std::string& why) {
+    breach(simulation, "worker " + std::to_string(notice.worker.rank) + " is told to start " +
+                           std::to_string(notice.iteration) + " over, " + why);
+  };
+  if (!place.computes || notice.iteration != last_[notice.worker.rank].iteration) {
+    wrong("which it is not in");
+  }
+  if (std::exchange(place.advised, true)) wrong("as it was already");
+  if (!speculation_) return wrong("without speculation");
+  if (++place.advices > speculation_->max_restarts) wrong("too often");
+  if (!speculation_->abort_time) return;
+  if (simulation.now() < place.pulled_at + *speculation_->abort_time) wrong("too soon");
+  const auto active = std::count_if(places_.begin(), places_.end(),
+                                    [](const auto& entry) { return entry.second.active; });
+  const auto others = static_cast<double>(pushes_ - place.pushes_at_pull);
+  if (others <= static_cast<double>(active) * speculation_->abort_rate) {
+    wrong("after " + std::to_string(pushes_ - place.pushes_at_pull) + " pushes by others");
+  }
+}
+
 void Checker::take_record(sim::Simulation& simulation, const Record& record) {
   const auto rank = static_cast<Rank>(record.rank);
   switch (record.kind) {
@@ -170,6 +215,10 @@ void Checker::take_record(sim::Simulation& simulation, const Record& record) {
       ++totals_.exits;
       break;
     case RecordKind::kPush:
+      ++pushes_;
+      if (record.late && !may_be_late_) {
+        breach(simulation, "a late push of worker " + std::to_string(rank));
+      }
       places_[rank].clock = record.clock;
       places_[rank].computes = false;
       break;
@@ -179,6 +228,8 @@ void Checker::take_record(sim::Simulation& simulation, const Record& record) {
       traits_ = traits_or_none(policy_);
       bound_ = staleness_bound(policy_);
       supersteps_ = supersteps_of(policy_);
+      speculation_ = speculation_of(policy_);
+      may_be_late_ = may_be_late_ || traits_.jumps;
       for (auto& [member, place] : places_) place.owes_a_barrier = false;
       [[fallthrough]];
     case RecordKind::kBarrier:
@@ -234,6 +285,16 @@ void Checker::after_event(sim::Simulation& simulation, const Event* event, const
   }
   bool look = ++events_ % look_every_ == 0;
   exits_ = 0;
+  const auto* request = event == nullptr ? nullptr : std::get_if<Request>(event);
+  if (const auto* restarted =
+          request == nullptr ? nullptr : std::get_if<wire::Restarted>(&request->body)) {
+    Place& place = places_[restarted->worker.rank];
+    if (restarted->iteration == last_[restarted->worker.rank].iteration &&
+        std::exchange(place.advised, false)) {
+      place.pulled_at = simulation.now();
+      place.pushes_at_pull = pushes_;
+    }
+  }
   for (const Record& record : effects.records) {
     take_record(simulation, record);
     look = look || record.kind == RecordKind::kPolicySwitched;
@@ -244,8 +305,12 @@ void Checker::after_event(sim::Simulation& simulation, const Event* event, const
       check_grant(simulation, reply, *granted);
     }
   }
+  for (const Notification& notification : effects.notifications) {
+    if (const auto* advice = std::get_if<wire::ResyncNotice>(&notification.body)) {
+      take_advice(simulation, *advice);
+    }
+  }
   if (look) check_waits(simulation);
-  (void)event;
 }
 
 std::vector<std::string> Checker::breaches(const sim::Result& result) const {
@@ -280,6 +345,7 @@ sim::Result run_checked(sim::Options options, CheckerTotals* totals) {
     totals->exits += checker.totals().exits;
     totals->switches += checker.totals().switches;
     totals->without_backups += checker.totals().without_backups;
+    totals->advices += checker.totals().advices;
   }
   return result;
 }

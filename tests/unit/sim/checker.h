@@ -2,7 +2,9 @@
 // a worker rise, the policy's bound on staleness holds at every grant, nobody waits for a worker
 // that has gone, no workers wait for one another in a circle, every wait has an explanation, and
 // nothing is refused or stalls. Of bsp also: a superstep begins when all but the backup workers
-// have finished the one before, neither sooner nor later. One thread.
+// have finished the one before, neither sooner nor later. Of specsync: who is advised to start over
+// computes, has not been advised already, and has waited as long and seen as many pushes by others
+// as fixed settings demand. One thread.
 #pragma once
 
 #include <map>
@@ -27,6 +29,15 @@ struct Supersteps {
 };
 std::optional<Supersteps> supersteps_of(const std::string& policy);
 
+// specsync over any base.
+struct Speculation {
+  std::int64_t max_restarts = 1;
+  // fixed; adaptive tuning has its own for each worker.
+  std::optional<Micros> abort_time = {};
+  double abort_rate = 0;
+};
+std::optional<Speculation> speculation_of(const std::string& policy);
+
 // What runs came across: a check that never applied would be none.
 struct CheckerTotals {
   std::uint64_t grants = 0;
@@ -34,6 +45,7 @@ struct CheckerTotals {
   std::uint64_t known_staleness = 0;  // compared with what the records say
   std::uint64_t exits = 0, switches = 0;
   std::uint64_t without_backups = 0;  // supersteps of bsp that began while somebody lay behind
+  std::uint64_t advices = 0;          // to start an iteration over
 };
 
 class Checker final : public sim::Observer {
@@ -57,6 +69,7 @@ class Checker final : public sim::Observer {
   void check_waits(sim::Simulation& simulation);
   void take_record(sim::Simulation& simulation, const Record& record);
   void take_barrier(sim::Simulation& simulation);
+  void take_advice(sim::Simulation& simulation, const wire::ResyncNotice& notice);
   void open_superstep();
   void check_staleness(sim::Simulation& simulation, Rank rank, const wire::Granted& granted);
 
@@ -68,6 +81,11 @@ class Checker final : public sim::Observer {
     Clock base = 0;
     bool computes = false;        // an iteration was granted to it that it has not pushed
     bool owes_a_barrier = false;  // a barrier was recorded since its latest grant
+    // Of the iteration that it computes.
+    Micros pulled_at = 0;              // the grant, or the latest restart
+    std::uint64_t pushes_at_pull = 0;  // of all workers
+    std::int64_t advices = 0;
+    bool advised = false;  // and has not started over yet
   };
   struct LastGrant {
     ConnectionId connection = 0;
@@ -77,6 +95,9 @@ class Checker final : public sim::Observer {
   PolicyTraits traits_;
   std::optional<std::int64_t> bound_;
   std::optional<Supersteps> supersteps_;
+  std::optional<Speculation> speculation_;
+  bool may_be_late_ = false;  // a policy has let workers jump over iterations
+  std::uint64_t pushes_ = 0;
   std::uint64_t look_every_;
   std::uint64_t events_ = 0;
   CheckerTotals totals_;

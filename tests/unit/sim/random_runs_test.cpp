@@ -38,7 +38,7 @@ const std::vector<std::string> kParameterServer = {
     "specsync:adaptive,scope=worker,auto_off=off+asp",
     "elastic_bsp:1",
     "elastic_bsp:5",
-    "elastic_bsp:15",
+    "elastic_bsp:15,zipline_linked,median",
     "elastic_bsp:10,ewma,objective=rate,beta=4",
 };
 const char* const kTimes[] = {"constant:100", "uniform:50-200", "uniform_each:50-200",
@@ -150,6 +150,7 @@ TEST_P(ServerRuns, KeepTheirPromises) {
   EXPECT_GT(totals.exits, runs / kParts);
   EXPECT_GT(totals.switches, runs / kParts);
   EXPECT_GT(totals.without_backups, runs / kParts);
+  EXPECT_GT(totals.advices, runs / kParts);
 }
 
 INSTANTIATE_TEST_SUITE_P(Parts, ServerRuns, testing::Range<std::uint64_t>(0, kParts));
