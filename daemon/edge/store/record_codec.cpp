@@ -107,11 +107,9 @@ bool read(const Root* root, Plain& plain, Reader reader, std::string& error) {
 
 }  // namespace
 
-namespace {
-
 // All records without a text or list, in which the same fields are set, have the same bytes but for
 // their numbers. The generic encoder writes the first of them, whose vtable tells where these lie.
-class Shape {
+class RecordShape {
  public:
   // Which fields are set, a bit each; none: also a text or a list.
   static std::optional<std::uint64_t> of(const Record& record) {
@@ -133,7 +131,7 @@ class Shape {
     return set;
   }
 
-  Shape(std::uint64_t set, std::span<const std::uint8_t> frame)
+  RecordShape(std::uint64_t set, std::span<const std::uint8_t> frame)
       : set_(set), frame_(frame.begin(), frame.end()) {
     const auto* root = flatbuffers::GetRoot<flatbuffers::Table>(frame_.data() + kHeaderBytes);
     const auto table = reinterpret_cast<const std::uint8_t*>(root) - frame_.data();
@@ -180,15 +178,13 @@ class Shape {
   std::array<std::uint16_t, Fields::count> at_{};  // in the frame, of those that are set
 };
 
-}  // namespace
-
 struct RecordEncoder::Impl {
   FlatBufferBuilder builder{1024};
   std::vector<std::uint8_t> out;
   // Pushes have few; the others may have as many as they like, and the first ones are kept.
   static constexpr std::size_t kShapesMax = 64;
-  std::deque<Shape> shapes;
-  Shape* latest = nullptr;  // most pushes are like the one before
+  std::deque<RecordShape> shapes;
+  RecordShape* latest = nullptr;  // most pushes are like the one before
 
   template <class Plain>
   std::span<const std::uint8_t> frame(const Plain& plain) {
@@ -202,10 +198,10 @@ struct RecordEncoder::Impl {
   }
 
   std::span<const std::uint8_t> record(const Record& record) {
-    const std::optional<std::uint64_t> set = Shape::of(record);
+    const std::optional<std::uint64_t> set = RecordShape::of(record);
     if (!set) return frame(record);
     if (latest == nullptr || latest->set() != *set) {
-      const auto found = std::ranges::find(shapes, *set, &Shape::set);
+      const auto found = std::ranges::find(shapes, *set, &RecordShape::set);
       if (found == shapes.end() && shapes.size() >= kShapesMax) return frame(record);
       latest = found == shapes.end() ? &shapes.emplace_back(*set, frame(record)) : &*found;
     }
