@@ -258,13 +258,13 @@ void Load::fail_link() const {
 }
 
 void Load::open_drivers(const ctl::Address& address) {
-  client::SessionOptions session;
-  session.link.client_name = "syncbench";
-  session.reconnect_timeout_us = timeout_ms_ * 1000;
+  client::SessionOptions options;
+  options.link.client_name = "syncbench";
+  options.reconnect_timeout_us = timeout_ms_ * 1000;
   const bool asks = options_.ask_share > 0 && std::ranges::any_of(questions_, is_for_operator);
   for (std::size_t i = 0; i < options_.connections + (asks ? 1 : 0); ++i) {
-    session.link.seed = options_.seed + i;
-    auto driver = ctl::make_driver(address, session);
+    options.link.seed = options_.seed + i;
+    auto driver = ctl::make_driver(address, options);
     std::string error;
     if (!driver->start(error)) {
       throw LoadError(ctl::kExitUnreachable, fmt::format("connection {}: {}", i, error));
