@@ -309,7 +309,7 @@ void Session::consumed(const Ask& ask, WorkerId id, std::int64_t iteration) {
     return refuse(Status::kWrongIteration, "the latest collected iteration is " +
                                                std::to_string(worker->collected.iteration));
   }
-  if (worker->stopped) return complete_ok(op);  // nobody waits for it any more
+  if (worker->stopped) return complete_ok(op);  // the job has ended: it has no effect
   if (!admit_link(op, kConsumed, iteration, *worker)) return;
   // A later one that is pending says as much.
   const Pending& notice = (*worker)[kConsumed];
@@ -343,7 +343,7 @@ void Session::phase(const Ask& ask, WorkerId id, std::string name, TimeUs lease_
   Op op = start(ask);
   Worker* worker = admit(op, id);
   if (worker == nullptr || !admit_notice(*worker, kPhase, op, -1)) return;
-  if (worker->stopped) return complete_ok(op);  // nobody waits for it any more
+  if (worker->stopped) return complete_ok(op);  // the job has ended: it has no effect
   if (!admit_link(op, kPhase, -1, *worker)) return;
   SYNCD_CHECK(name.empty() || check_phase(name, lease_us).empty());
   worker->phase = std::move(name);
@@ -450,7 +450,7 @@ void Session::ask_aside(const Ask& ask, WorkerId id, Kind kind) {
   send_aside(*worker, kind, op, 0);
 }
 
-// `op` may be nobody's.
+// With an empty `op` no caller waits for the answer.
 void Session::send_aside(Worker& worker, Kind kind, Op op, std::int64_t iteration) {
   Side& side = worker.sides.emplace_back();
   side.kind = kind;

@@ -61,6 +61,7 @@ class Layout {
                                             static_cast<std::uint8_t>(0x50 ^ value));
       const auto found = std::search(one.begin(), one.end(), bytes.begin(), bytes.end());
       if (found == one.end()) continue;
+      SYNCD_CHECK(found - one.begin() <= UINT8_MAX);
       at_[value] = static_cast<std::uint8_t>(found - one.begin());
     }
   }

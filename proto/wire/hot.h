@@ -1,11 +1,10 @@
 // Short cuts for the messages of which there are many: a worker's calls in each iteration, and
-// their answers. The
-// generic encoder gives all messages of one of these types the same bytes but for the values of
-// their fields, as long as the same fields are set (FlatBuffers leaves out a field that has its
-// default). So each such set has a layout, made once by the generic encoder: a message is written
-// by putting its values into a copy, and a frame is read where it lies if all else in it is what
-// the layout has. A frame of another layout, which another implementation of FlatBuffers may make,
-// takes the generic way. Thread-safe.
+// their answers. The generic encoder gives all messages of one of these types the same bytes but
+// for the values of their fields, as long as the same fields are set (FlatBuffers leaves out a
+// field that has its default). So each such set has a layout, made once by the generic encoder: a
+// message is written by putting its values into a copy, and a frame is read where it lies if all
+// else in it is what the layout has. A frame of another layout, which another implementation of
+// FlatBuffers may make, takes the generic way. Thread-safe.
 #pragma once
 
 #include <cstdint>

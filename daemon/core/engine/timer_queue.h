@@ -117,7 +117,8 @@ class TimerQueue {
     sift(place);
   }
 
-  // By job and what of the key is within it.
+  // By job and what of the key is within it. Their order decides nothing: timers fire in the
+  // heap's, and no two keys are equal.
   std::unordered_map<JobId, std::unordered_map<std::uint64_t, Timer>> timers_;
   std::vector<Timer*> heap_;  // those that are set, the first in front
 };
