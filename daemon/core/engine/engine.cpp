@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <charconv>
-#include <tuple>
 #include <type_traits>
 
 #include "daemon/core/engine/job.h"
@@ -18,8 +17,8 @@ namespace {
 // Binds a job to the effects of the event being handled, and lets go of it again.
 class Bound {
  public:
-  Bound(Job& job, Effects& effects) : job_(job) { job_.bind(&effects); }
-  ~Bound() { job_.bind(nullptr); }
+  Bound(Job& job, Effects& effects) : job_(job) { job_.answers().bind(&effects); }
+  ~Bound() { job_.answers().bind(nullptr); }
   Bound(const Bound&) = delete;
   Bound& operator=(const Bound&) = delete;
 
@@ -124,7 +123,7 @@ void Engine::step(Event event, Micros now, Effects& effects) {
           shutting_down_ = true;
           for (auto& [id, job] : jobs_) {
             Bound bound(*job, effects);
-            job->answer_all_waiting(Status::kShutdown, "the daemon is shutting down: " + e.reason);
+            job->refuse_all_pending(Status::kShutdown, "the daemon is shutting down: " + e.reason);
           }
         }
       },
@@ -159,7 +158,7 @@ void Engine::finish(Effects& effects) {
 
 void Engine::take_snapshot(Job& job, Effects& effects) {
   effects.snapshots.push_back(job.snapshot());
-  state_.tails -= job.tail();
+  state_.tails -= job.recorder().tail();
   job.snapshot_taken();
 }
 
@@ -167,7 +166,7 @@ void Engine::take_snapshots(std::span<const JobId> jobs, Effects& effects) {
   effects.clear();
   for (const JobId id : jobs) {
     const auto it = jobs_.find(id);
-    if (it != jobs_.end() && it->second->tail() > 0) take_snapshot(*it->second, effects);
+    if (it != jobs_.end() && it->second->recorder().tail() > 0) take_snapshot(*it->second, effects);
   }
 }
 
@@ -181,8 +180,8 @@ void Engine::shorten_tails(Effects& effects) {
                           workers < limits::kWorkersPerJobDefault;
        ++i, ++it) {
     if (it == jobs_.end()) it = jobs_.begin();
-    if (it->second->tail() < mean) continue;
-    workers += it->second->workers_known();
+    if (it->second->recorder().tail() < mean) continue;
+    workers += it->second->roster().known();
     take_snapshot(*it->second, effects);
     shortened_ = it->first;
     ++taken;
@@ -192,20 +191,16 @@ void Engine::shorten_tails(Effects& effects) {
 // ---- requests
 // ---------------------------------------------------------------------------------------
 
-// What a job does at each of its workers' requests.
-template <class Body>
-using JobMethod = void (Job::*)(const Caller&, const Body&);
-constexpr std::tuple kJobMethods{&Job::begin,   &Job::push,       &Job::cancel_begin,
-                                 &Job::leave,   &Job::explain_to, &Job::restarted,
-                                 &Job::phase,   &Job::members,    &Job::targets,
-                                 &Job::collect, &Job::consumed};
-
 // To the job of the worker that it is about.
 template <class Body>
 void Engine::route(const Caller& caller, const Body& body, Effects& effects) {
   if (Job* job = job_of(caller, body.worker, effects)) {
     Bound bound(*job, effects);
-    (job->*std::get<JobMethod<Body>>(kJobMethods))(caller, body);
+    if constexpr (requires { job->loop().on(caller, body); }) {
+      job->loop().on(caller, body);
+    } else {
+      job->on(caller, body);
+    }
   }
 }
 
@@ -308,7 +303,8 @@ void Engine::on_join(Request& request, wire::Join& join, Effects& effects) {
   Job* job = id == 0 ? nullptr : jobs_.at(id).get();
   if (wrong.empty()) {
     wrong = job == nullptr ? check_claims(join, 0, 0)
-                           : check_claims(join, job->last_incarnation(), job->epoch());
+                           : check_claims(join, job->recorder().next_incarnation() - 1,
+                                          job->recorder().epoch());
   }
   if (wrong.empty() && join.name.empty()) wrong = "the worker's name is empty: give it one";
   if (!wrong.empty()) return refuse(caller, Status::kInvalid, std::move(wrong), effects);
@@ -348,7 +344,7 @@ void Engine::on_join(Request& request, wire::Join& join, Effects& effects) {
       // A join that its own job would refuse makes none.
       Job trial(EngineServices(state_, 0), spec, make_policy(spec.policy, error, spec.graph_file));
       Bound bound(trial, effects);
-      if (trial.refuses(caller, join)) return;
+      if (trial.admission().refuses(caller, join)) return;
     }
     // One that comes back to a daemon whose store is empty brings its job's epoch with it.
     job = create_job(spec, effects, error, join.epoch);
@@ -385,7 +381,8 @@ Job* Engine::create_job(const JobSpec& spec, Effects& effects, std::string& erro
   auto policy = make_policy(spec.policy, error, spec.graph_file);
   if (!policy) return nullptr;
   const auto named = by_name_.find(spec.name);
-  const Epoch last = named == by_name_.end() ? epoch_forgotten_ : jobs_.at(named->second)->epoch();
+  const Epoch last =
+      named == by_name_.end() ? epoch_forgotten_ : jobs_.at(named->second)->recorder().epoch();
   const JobId id = next_job_++;
   auto job = std::make_unique<Job>(EngineServices(state_, id), spec, std::move(policy),
                                    std::max(last + 1, epoch_least));
@@ -400,7 +397,7 @@ Job* Engine::create_job(const JobSpec& spec, Effects& effects, std::string& erro
 // Makes room for a new job. The forgotten one's history stays in the store.
 bool Engine::forget_oldest_stopped() {
   for (const auto& [id, job] : jobs_) {
-    if (job->state() == JobState::kStopped) return forget(id);
+    if (!job->is_live()) return forget(id);
   }
   return false;
 }
@@ -409,19 +406,19 @@ bool Engine::has_room_for_worker() {
   for (auto it = jobs_.begin();
        state_.workers >= state_.options.workers_max && it != jobs_.end();) {
     const auto& [id, job] = *it++;
-    if (job->workers_known() > 0) forget(id);  // if it has ended
+    if (job->roster().known() > 0) forget(id);  // if it has ended
   }
   return state_.workers < state_.options.workers_max;
 }
 
 bool Engine::forget(JobId stopped) {
   const auto it = jobs_.find(stopped);
-  if (it == jobs_.end() || it->second->state() != JobState::kStopped) return false;
+  if (it == jobs_.end() || it->second->is_live()) return false;
   const auto named = by_name_.find(it->second->spec().name);
   if (named != by_name_.end() && named->second == it->first) by_name_.erase(named);
-  forget_epochs(it->second->epoch());
-  state_.tails -= it->second->tail();
-  state_.workers -= it->second->workers_known();
+  forget_epochs(it->second->recorder().epoch());
+  state_.tails -= it->second->recorder().tail();
+  state_.workers -= it->second->roster().known();
   jobs_.erase(it);
   last_job_ = nullptr;
   return true;
@@ -434,7 +431,7 @@ bool Engine::declare_job(const JobSpec& spec, Micros now, Effects& effects, std:
   if (!error.empty()) return false;
   declared_[spec.name] = spec;
   const JobId id = find_job(spec.name);
-  if (id != 0 && jobs_.at(id)->state() != JobState::kStopped) return true;
+  if (id != 0 && jobs_.at(id)->is_live()) return true;
   const bool made = create_job(spec, effects, error) != nullptr;
   finish(effects);
   return made;
@@ -456,7 +453,7 @@ void Engine::on_create(Request& request, wire::CreateJobRequest& create, Effects
     return refuse(caller, Status::kLimit, std::move(error), effects);
   }
   const JobId id = find_job(spec.name);
-  if (id != 0 && jobs_.at(id)->state() != JobState::kStopped) {
+  if (id != 0 && jobs_.at(id)->is_live()) {
     return refuse(caller, Status::kJobExists,
                   "job '" + spec.name + "' exists already (#" + std::to_string(id) + ", " +
                       to_string(jobs_.at(id)->state()) + "): stop it first, or choose another name",
@@ -525,19 +522,19 @@ void Engine::on_set_policy(const Caller& caller, wire::SetPolicyRequest& request
 // ---- views
 // --------------------------------------------------------------------------------------------
 
-bool Engine::goes_on(JobId job) const {
+bool Engine::is_live(JobId job) const {
   const auto it = jobs_.find(job);
-  return it != jobs_.end() && it->second->state() != JobState::kStopped;
+  return it != jobs_.end() && it->second->is_live();
 }
 
 EngineStats Engine::stats(const Visible& visible) const {
   EngineStats stats;
   for (const auto& [id, job] : jobs_) {
     if (!visible(job->spec().name)) continue;
-    stats.pushes += job->pushes();
-    if (job->state() == JobState::kStopped) continue;
+    stats.pushes += job->loop().pushes();
+    if (!job->is_live()) continue;
     ++stats.jobs;
-    stats.workers += job->member_count();
+    stats.workers += job->roster().members();
   }
   return stats;
 }
@@ -548,7 +545,7 @@ wire::JobsReply Engine::jobs(const Visible& visible) const {
   std::size_t bytes = 0;
   for (const bool stopped : {false, true}) {
     for (auto it = jobs_.rbegin(); it != jobs_.rend(); ++it) {
-      if ((it->second->state() == JobState::kStopped) != stopped) continue;
+      if (it->second->is_live() == stopped) continue;
       if (!visible(it->second->spec().name)) continue;
       if (bytes > limits::kHistoryReplyBytesMax) {
         ++reply.omitted;
@@ -592,7 +589,7 @@ std::size_t Engine::figures(std::size_t jobs_max, std::vector<JobFigures>& out) 
   std::size_t left_out = 0;
   for (const bool stopped : {false, true}) {
     for (auto it = jobs_.rbegin(); it != jobs_.rend(); ++it) {
-      if ((it->second->state() == JobState::kStopped) != stopped) continue;
+      if (it->second->is_live() == stopped) continue;
       if (out.size() < jobs_max) {
         out.push_back(it->second->figures());
       } else {
@@ -634,16 +631,16 @@ EngineStats Engine::stats() const {
   stats.pushes = state_.pushes;
   stats.grants = state_.grants;
   for (const auto& [id, job] : jobs_) {
-    if (job->state() == JobState::kStopped) continue;
+    if (!job->is_live()) continue;
     ++stats.jobs;
-    stats.workers += job->member_count();
+    stats.workers += job->roster().members();
   }
   return stats;
 }
 
 std::uint64_t Engine::barriers(JobId job) const {
   const auto it = jobs_.find(job);
-  return it == jobs_.end() ? 0 : it->second->barriers();
+  return it == jobs_.end() ? 0 : it->second->loop().barriers();
 }
 
 // ---- connections
@@ -730,7 +727,7 @@ void Engine::finish_restore(Micros now) {
   state_.tails = 0;
   for (auto& [id, job] : jobs_) {
     job->finish_restore();
-    state_.tails += job->tail();
+    state_.tails += job->recorder().tail();
   }
 }
 

@@ -61,9 +61,9 @@ class Engine {
   // While next_deadline() is not after `now`, some are left.
   void tick(Micros now, Effects& effects, std::size_t timers_max = SIZE_MAX);
 
-  // The store stood still in this time, for which no worker of any job is late or given up. Spells
+  // The store was stalled in this time, which does not count towards any worker's lateness. Stalls
   // come in their order; a timer goes by those that are known when it fires.
-  void store_stood(Micros from, Micros to) { state_.standstills.add(from, to); }
+  void add_store_stall(Micros from, Micros to) { state_.store_stalls.add(from, to); }
 
   // When tick() must be called next; kNever: no timer is set.
   Micros next_deadline() const { return state_.timers.next(); }
@@ -112,8 +112,8 @@ class Engine {
   bool has_workers(ConnectionId connection) const {
     return state_.connections.contains(connection);
   }
-  // Whether the job is there and not stopped.
-  bool goes_on(JobId job) const;
+  // True if the job exists and is not stopped.
+  bool is_live(JobId job) const;
   bool knows(JobId job) const { return jobs_.contains(job); }
   std::size_t jobs_known() const { return jobs_.size(); }
   // As is done with the oldest one where there are kJobsMax, for who knows of a better choice.

@@ -14,7 +14,7 @@
 
 #include "daemon/core/engine/engine_options.h"
 #include "daemon/core/engine/event.h"
-#include "daemon/core/engine/standstills.h"
+#include "daemon/core/engine/store_stalls.h"
 #include "daemon/core/engine/timer_queue.h"
 #include "daemon/core/engine/types.h"
 
@@ -25,7 +25,7 @@ struct EngineState {
   EngineOptions options;
   Micros now = 0;  // of the event that is handled; never goes back
   StoreState store;
-  Standstills standstills;
+  StoreStalls store_stalls;
   TimerQueue timers;
   // Which workers speak over which connection, so that a cut finds them in O(log n) each.
   // A worker that has gone on elsewhere may still be named here.
@@ -51,7 +51,7 @@ class EngineServices {
   // During replay, the time is that of the latest record.
   void replay_time(Micros recorded) { engine_.now = std::max(engine_.now, recorded); }
   // How long the store was stalled since then.
-  Micros stood_since(Micros since) const { return engine_.standstills.within(since, now()); }
+  Micros stalled_since(Micros since) const { return engine_.store_stalls.within(since, now()); }
   void set_timer(std::int64_t rank, std::uint32_t kind, Micros at) {
     engine_.timers.set({job_, rank, kind}, at);
   }

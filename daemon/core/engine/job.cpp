@@ -1,631 +1,510 @@
-// Job: requests of the loop (begin, push, explain), the policy's decisions, and small shared parts.
-// Runs on the engine's thread.
+// Job: who takes part. Joining, starting, leaving, being lost, and what an operator does about a
+// worker. Runs on the engine's thread.
 #include "daemon/core/engine/job.h"
 
 #include <algorithm>
-#include <cmath>
-#include <cstdlib>
+#include <charconv>
+#include <tuple>
+
+#include "daemon/core/engine/limits.h"
 
 namespace syncd {
-Job::Job(EngineServices engine, JobSpec spec, std::unique_ptr<Policy> policy, Epoch epoch)
+
+Job::Job(const EngineServices& engine, JobSpec spec, std::unique_ptr<Policy> policy, Epoch epoch)
     : engine_(engine),
       spec_(std::move(spec)),
-      policy_(std::move(policy)),
       roster_(spec_.expected_workers),
-      recorder_(engine, epoch) {}
+      recorder_(engine, epoch),
+      answers_(engine, spec_, roster_, recorder_),
+      liveness_(engine, spec_, roster_, answers_, *this),
+      loop_(engine, roster_, recorder_, answers_, liveness_, *this, counters_, std::move(policy)),
+      admission_(engine, spec_, roster_, recorder_, liveness_, loop_, answers_) {}
 
-// ---- small shared parts
-// ---------------------------------------------------------------------------
-
-wire::WorkerRef Job::ref(const Worker& worker) const {
-  return {id(), worker.rank, epoch(), worker.incarnation};
-}
-
-// What the process hears that an operator sent away: whoever was drained has done its part.
-Status Job::dismissed_status(const Worker& worker) {
-  return worker.dismissal.starts_with(kKickedReason) ? Status::kFenced : Status::kStopped;
-}
-
-// Once that is on disk: after a crash it would be a member again, of whom nobody runs the loop.
-void Job::refuse_dismissed(const Caller& caller, const Worker& worker) {
-  reply(caller, wire::Error{dismissed_status(worker), called(worker) + " was " + worker.dismissal},
-        true);
-}
-
-std::string Job::called(const Worker& worker) const {
-  return "worker " + std::to_string(worker.rank) + " (" + worker.host + ", " + worker.name + ")";
-}
-
-void Job::refuse(const Caller& caller, Status status, std::string text) {
-  reply(caller, wire::Error{status, std::move(text)});
-}
-
-void Job::log(LogLevel level, std::string event, const Worker* worker,
-              std::vector<std::pair<std::string, std::string>> fields) {
-  if (effects_ == nullptr) return;
-  LogLine line{level, std::move(event), {{"job", spec_.name}}};
-  if (worker != nullptr) {
-    line.fields.emplace_back("worker", std::to_string(worker->rank));
-    line.fields.emplace_back("host", worker->host);
-    line.fields.emplace_back("name", worker->name);
-  }
-  for (auto& field : fields) line.fields.push_back(std::move(field));
-  effects_->log.push_back(std::move(line));
-}
-
-bool Job::store_refuses(const Caller& caller) {
-  const std::string* why = engine_.store_refusal();
-  if (why == nullptr) return false;
-  refuse(caller, Status::kStore, "the daemon cannot write its history now: " + *why);
-  return true;
-}
-
-Worker* Job::check(const Caller& caller, const wire::WorkerRef& ref) {
-  Worker* worker = find(ref.rank);
-  if (worker == nullptr) {
-    refuse(caller, Status::kUnknownWorker,
-           "job '" + spec_.name + "' has no worker " + std::to_string(ref.rank));
-    return nullptr;
-  }
-  if (ref.epoch != epoch()) {
-    refuse(caller, Status::kFenced,
-           "the request is of epoch " + std::to_string(ref.epoch) + " of job '" + spec_.name +
-               "', which is in epoch " + std::to_string(epoch()) + ": join again");
-    return nullptr;
-  }
-  std::string why;
-  if (ref.incarnation < worker->incarnation) {
-    why = "was replaced by incarnation " + std::to_string(worker->incarnation);
-  } else if (ref.incarnation > worker->incarnation) {
-    why = "is unknown here, where it is incarnation " + std::to_string(worker->incarnation);
-  } else if (!is_member(worker->state) && !worker->dismissal.empty()) {
-    refuse_dismissed(caller, *worker);
-    return nullptr;
-  } else if (!is_member(worker->state)) {
-    why = std::string("is ") + to_string(worker->state);
-  } else if (caller.connection != worker->connection) {
-    // A frame that a cut connection still had must not get in the way of those of the present one.
-    why = "did not join over this connection";
-  } else {
-    worker->predecessor = 0;
-    return worker;
-  }
-  refuse(caller, Status::kFenced,
-         "incarnation " + std::to_string(ref.incarnation) + " of " + called(*worker) + " " + why +
-             ": join again");
-  return nullptr;
-}
-
-// ---- begin
+// ---- joining
 // ------------------------------------------------------------------------------------------
 
-Iteration Job::due(const Worker& worker) const {
-  return policy_->family() == Family::kParameterServer ? worker.clock : worker.clock + 1;
+void Job::join(const Caller& caller, const wire::Join& join) {
+  if (answers_.refuses_as_ended(caller)) return;
+  if (admission_.refuses_epoch(caller, join) || admission_.refuses(caller, join)) return;
+  const auto rank = admission_.place_for(caller, join);
+  if (!rank) return;
+  Worker* holder = roster_.find(*rank);
+  if (holder != nullptr && resume(caller, join, *holder)) return;
+  if (admission_.refuses_one_more(caller, join, holder)) return;
+  if (answers_.refuses_store(caller)) return;
+  enter_anew(caller, join, *rank);
 }
 
-// Whether the worker is within an iteration: with a parameter server from the grant to the push,
-// else to the answer of collect.
-bool Job::in_iteration(const Worker& worker) const {
-  if (!decentralized()) return worker.computing();
-  return worker.granted == worker.clock && worker.collected < worker.granted;
-}
-
-wire::Granted Job::repeat_grant(const Worker& worker) const {
-  if (worker.last_grant.iteration == worker.granted && worker.granted_at >= 0) {
-    return worker.last_grant;
+// A worker that reconnects and was never given up keeps its place and its life. True: answered.
+bool Job::resume(const Caller& caller, const wire::Join& join, Worker& worker) {
+  if (join.incarnation == 0 || worker.name != join.name || worker.host != join.host) return false;
+  const bool lost_answer = join.incarnation == worker.predecessor;
+  if (join.incarnation < worker.incarnation && !lost_answer) {
+    answers_.refuse(caller, Status::kFenced, "incarnation {} of {} was replaced by incarnation {}",
+                    join.incarnation, label(worker), worker.incarnation);
+    return true;
   }
-  // Granted in an earlier life of the daemon, whose answer is not kept: a pull is always safe.
-  return {worker.granted, wire::kStepPull, 0};
-}
-
-void Job::begin(const Caller& caller, const wire::Begin& begin) {
-  Worker* worker = check(caller, begin.worker);
-  if (worker == nullptr) return;
-  const Iteration k = begin.iteration;
-  if (state() == JobState::kStopped) {
-    reply(caller, wire::Granted{k, wire::kStepStop, 0});
-    return;
+  if (!is_member(worker.state) && !worker.dismissal.empty()) {
+    answers_.refuse_dismissed(caller, worker);
+    return true;
   }
-  // Invariant I8. A jump may be asked for again under the iteration that was asked for or under the
-  // one that was granted: whoever asks may not have seen the first answer.
-  const bool repeated = decentralized() ? k >= std::max<Iteration>(worker->asked, 0)
-                                        : worker->computing() && k > worker->answered();
-  if (repeated && k <= worker->granted) {
-    end_phase(*worker);
-    reply(caller, repeat_grant(*worker));
-    return;
+  if (!is_member(worker.state)) return false;
+  if (join.incarnation != worker.incarnation && !lost_answer) return false;
+  // Invariant I8: the larger of what each side knows. The daemon may have lost a grant, and in fast
+  // mode a push, that the worker has seen.
+  const Clock own = admission_.own_clock(&worker, join);
+  const bool ahead = own > worker.clock || join.pushed > worker.answered();
+  const bool news = ahead || join.data != worker.data;
+  // It was granted something: the job had started, and the daemon died before that was on disk.
+  const bool had_started = state() == JobState::kWaiting && join.granted != kNoIteration;
+  if ((news || had_started) && answers_.refuses_store(caller)) return true;
+  loop_.refuse_pending(worker, Status::kCancelled, "the worker reconnected");
+  if (had_started) start({});
+  ++counters_.reconnects;
+  adopt_claims(worker, join);
+  // It may know nothing of a phase that an operator set.
+  if (!join.phase.empty()) worker.leased_phase.clear();
+  if (!worker.leased()) liveness_.set_phase(worker, join.phase, join.phase_left_us);
+  members_notice_pending_.erase(worker.rank);
+  if (news) {
+    Record record = joined(worker);
+    record.data = join.data;
+    std::tie(record.clock, record.base) = roster_.running() && !worker.active()
+                                              ? admission_.entry_clocks(own, worker.base, true)
+                                              : std::pair(own, worker.base);
+    record.iteration = join.pushed > worker.answered() ? join.pushed : worker.pushed;
+    commit(std::move(record));
   }
-  const Iteration next = due(*worker);
-  if (k <= worker->granted || k > next) {
-    std::string text = "begin(" + std::to_string(k) + ") of " + called(*worker) + ": ";
-    text +=
-        !decentralized() && worker->computing()
-            ? "iteration " + std::to_string(worker->granted) + " was granted and is not pushed yet"
-            : "the iteration that is due is " + std::to_string(next);
-    refuse(caller, Status::kWrongIteration, std::move(text));
-    return;
-  }
-  if (decentralized() && in_iteration(*worker)) {
-    refuse(caller, Status::kState,
-           "begin(" + std::to_string(k) + ") of " + called(*worker) + ": collect(" +
-               std::to_string(worker->clock) + ") must be answered first");
-    return;
-  }
-  if (worker->state == WorkerState::kDraining) {
-    if (store_refuses(caller)) return;
-    reply(caller, wire::Granted{k, wire::kStepStop, 0}, true);
-    drain_out(*worker, worker->dismissal);
-    return;
-  }
-  if (!worker->waiting) {
-    progressed(*worker);
-    worker->end_span();
-  }
-  end_phase(*worker);
-  wait_in_begin(*worker, caller, k);
-}
-
-void Job::wait_in_begin(Worker& worker, const Caller& caller, Iteration iteration) {
-  if (!stand(worker, caller, iteration, Call::kBegin)) return;
-  if (state() == JobState::kWaiting) {
-    if (worker.state == WorkerState::kRegistered) {
-      roster_.set_ready(worker, true);
-    }
-    maybe_start();
-    return;
-  }
-  if (worker.state == WorkerState::kRegistered) admit(worker);
-  policy_->on_begin(*this, worker.rank);
-}
-
-bool Job::stand(Worker& worker, const Caller& caller, Iteration iteration, Call call) {
-  if (worker.waiting) {
-    refuse(worker.waiting->caller, Status::kCancelled,
-           "a later request of this worker took its place");
-    if (worker.waiting->call == call) {
-      worker.waiting->caller = caller;
-      worker.waiting->iteration = iteration;
-      return false;
-    }
-    withdraw(worker);
-  } else if (call != Call::kBegin) {  // whose begin() has seen to it
-    progressed(worker);
-  }
-  worker.waiting = Waiting{caller, iteration, now(), call};
-  ++waiting_;
+  const bool was_cut_off = worker.disconnected_at >= 0;
+  attach(worker, caller);
+  if (was_cut_off) members_changed();
+  listen(worker, join.notices);
+  if (!news && worker.active()) loop_.policy().on_return(loop_, worker.rank);
+  answers_.log(LogLevel::kInfo, "worker_resumed", &worker,
+               {{"clock", std::to_string(worker.clock)}});
+  reply_joined(caller, worker, true, news || had_started);
   return true;
 }
 
-Waiting Job::end_waiting(Worker& worker) {
-  const Waiting waiting = *worker.waiting;
-  worker.waiting.reset();
-  --waiting_;
-  worker.active_at = now();
-  worker.warned = false;
-  return waiting;
-}
-
-void Job::withdraw(Worker& worker) {
-  if (!worker.waiting) return;
-  worker.waiting.reset();
-  --waiting_;
-  if (state() == JobState::kWaiting && worker.state == WorkerState::kReady) {
-    roster_.set_ready(worker, false);
-    if (roster_.missing().ready() == 0) {
-      start_at_ = kNever;
-      engine_.cancel_timer(kNoRank, kTimerStart);
-    }
+// Takes over answers that the worker knows of and the daemon does not. When a grant was given, and
+// after what wait, is not known any more.
+void Job::adopt_claims(Worker& worker, const wire::Join& join) {
+  if (join.granted > worker.granted) {
+    worker.granted = join.granted;
+    worker.forget_grant();
   }
-  if (worker.active()) policy_->on_cancel(*this, worker.rank);
-  worker.active_at = now();
-  arm_liveness(worker);
-}
-
-void Job::cancel_begin(const Caller& caller, const wire::CancelBegin& cancel) {
-  Worker* worker = check(caller, cancel.worker);
-  if (worker == nullptr) return;
-  if (worker->waiting && worker->waiting->iteration == cancel.iteration) {
-    refuse(worker->waiting->caller, Status::kCancelled, "cancelled by the caller");
-    withdraw(*worker);
+  worker.consumed = std::max(worker.consumed, join.consumed);
+  if (join.collected > worker.collected) {
+    worker.collected = join.collected;
+    worker.updates.clear();
   }
-  reply(caller, wire::Ok{});
 }
 
-void Job::grant(Rank rank, const Grant& grant) {
-  Worker& worker = at(rank);
-  if (!worker.waits_in(Call::kBegin)) return;
-  const Waiting waiting = end_waiting(worker);
-
-  const Iteration iteration = grant.iteration.value_or(due(worker));
-  std::uint32_t flags = grant.flags;
-  if (iteration != waiting.iteration) flags |= wire::kStepSkip | wire::kStepPull;
-  const std::uint64_t others = pushes_ - worker.own_pushes;
-  if (worker.granted_at < 0 || others > worker.others_at_pull) flags |= wire::kStepPull;
-  worker.others_at_pull = others;
-
-  if (iteration != waiting.iteration) {
-    worker.before_jump = waiting.iteration - 1;
-    worker.after_jump = iteration;
+void Job::enter_anew(const Caller& caller, const wire::Join& join, Rank rank) {
+  Worker* known = roster_.find(rank);
+  if (known != nullptr) loop_.refuse_pending(*known, Status::kFenced, "the worker joined again");
+  const bool was_member = known != nullptr && is_member(known->state);
+  const bool same = known != nullptr && known->name == join.name && known->host == join.host;
+  const Clock own = admission_.own_clock(known, join);
+  auto [clock, base] = std::pair(own, Clock{0});
+  if (known != nullptr && known->active()) {
+    base = known->base;
+  } else if (roster_.running()) {
+    const bool returns = same || (join.incarnation != 0 && join.granted != kNoIteration);
+    std::tie(clock, base) = admission_.entry_clocks(own, same ? known->base : Clock{0}, returns);
   }
-  if (decentralized()) roster_.set_clock(worker, iteration);
-  worker.granted = iteration;
-  worker.asked = waiting.iteration;
-  worker.granted_at = now();
-  worker.waited_us = now() - waiting.since;
-  worker.last_grant.iteration = iteration;
-  worker.last_grant.flags = flags;
-  worker.last_grant.staleness =
-      grant.staleness.value_or(worker.relative() - roster_.clocks().min());
-  engine_.count_grant();
-  ++counters_.grants;
-  counters_.begin_wait.add(worker.waited_us);
-  if ((flags & wire::kStepBarrier) != 0) counters_.barrier_wait.add(worker.waited_us);
-  reply(waiting.caller, worker.last_grant);
-  arm_liveness(worker);
+  Record record = recorder_.make(RecordKind::kWorkerJoined);
+  record.rank = rank;
+  record.epoch = std::max(recorder_.epoch(), join.epoch);  // refuses_epoch() has looked at it
+  // A client may remember a later life than the store does, if its last commits were lost.
+  record.incarnation = std::max(recorder_.next_incarnation(), join.incarnation + 1);
+  record.name = join.name;
+  record.host = join.host;
+  record.data = join.data;
+  record.clock = clock;
+  record.base = base;
+  // What was answered LATE did not count, whatever the worker makes of it.
+  const bool news = join.incarnation != 0 && (!same || join.pushed > known->answered());
+  record.iteration = news ? join.pushed : kNoIteration;
+  members_notice_pending_.erase(rank);
+  ++counters_.joins;
+  commit(std::move(record));
+
+  Worker& worker = roster_.at(rank);
+  // An iteration that it was computing when it was given up may still be pushed: judged by its
+  // clock.
+  if (join.incarnation != 0 && !loop_.decentralized()) adopt_claims(worker, join);
+  // The same process may ask again under the life that it remembers, if this answer gets lost.
+  worker.predecessor = join.incarnation;
+  liveness_.set_phase(worker, join.phase, join.phase_left_us);
+  attach(worker, caller);
+  listen(worker, join.notices);
+  answers_.log(LogLevel::kInfo, was_member ? "worker_replaced" : "worker_joined", &worker,
+               {{"incarnation", std::to_string(worker.incarnation)},
+                {"clock", std::to_string(worker.clock)},
+                {"members", std::to_string(roster_.members())},
+                {"expected", std::to_string(spec_.expected_workers)}});
+  reply_joined(caller, worker, false, true);
 }
 
-// ---- push
+void Job::reply_joined(const Caller& caller, const Worker& worker, bool resumed,
+                       bool after_records) {
+  wire::Joined joined;
+  joined.worker = answers_.ref(worker);
+  joined.iteration = loop_.in_iteration(worker) ? worker.granted : loop_.due(worker);
+  joined.policy = loop_.policy().name();
+  joined.world_size = spec_.expected_workers;
+  joined.durable = engine_.options().durable;
+  joined.resumed = resumed;
+  joined.worker_grace_us = spec_.worker_grace_us;
+  if ((worker.notices & wire::kNoticeMembers) != 0) joined.members_version = members_version_;
+  answers_.reply(caller, std::move(joined), after_records);
+}
+
+void Job::attach(Worker& worker, const Caller& caller) {
+  worker.connection = caller.connection;
+  worker.disconnected_at = -1;
+  worker.active_at = engine_.now();
+  if (caller.connection != 0) engine_.attach(caller.connection, worker.rank);
+  liveness_.arm(worker);
+}
+
+// ---- starting
 // -------------------------------------------------------------------------------------------
 
-void Job::push(const Caller& caller, const wire::Push& push) {
-  Worker* worker = check(caller, push.worker);
-  if (worker == nullptr) return;
-  const Iteration k = push.iteration;
-  if (k > worker->before_jump && k < worker->after_jump && k != worker->late) {
-    refuse(caller, Status::kWrongIteration,
-           "push(" + std::to_string(k) + ") of " + called(*worker) +
-               ": it went on from iteration " + std::to_string(worker->before_jump) + " to " +
-               std::to_string(worker->after_jump));
+void Job::set_ready(Worker& worker, bool ready) {
+  if (state() != JobState::kWaiting) return;
+  if (!ready) {
+    roster_.set_ready(worker, false);
+    if (roster_.missing().ready() > 0) return;
+    start_at_ = kNever;
+    engine_.cancel_timer(kNoRank, kTimerStart);
     return;
   }
-  if (k >= 0 && (k <= worker->pushed || k == worker->late)) {
-    const bool late = k == worker->late;
-    ++counters_.duplicates;
-    // The first copy's record may still be on its way to the disk: this answer waits for it too.
-    reply(caller, wire::Pushed{k, late, true}, true);
-    return;
-  }
-  if (state() == JobState::kStopped) {
-    refuse(caller, Status::kStopped, "job '" + spec_.name + "' has ended: " + stop_reason_);
-    return;
-  }
-  if (worker->granted == kNoIteration) {
-    refuse(
-        caller, Status::kState,
-        "push(" + std::to_string(k) + ") of " + called(*worker) + ": no iteration was granted yet");
-    return;
-  }
-  if (k != worker->granted) {
-    refuse(caller, Status::kWrongIteration,
-           "push(" + std::to_string(k) + ") of " + called(*worker) + ": " +
-               (worker->computing() ? "the iteration granted to it is "
-                                    : "a begin must come first, its latest iteration was ") +
-               std::to_string(worker->granted));
-    return;
-  }
-  if (push.loss && !std::isfinite(*push.loss)) {
-    refuse(
-        caller, Status::kInvalid,
-        "push(" + std::to_string(k) + ") of " + called(*worker) + ": loss must be a finite number");
-    return;
-  }
-  if (store_refuses(caller)) return;
-
-  PushVerdict verdict = policy_->judge_push(*this, worker->rank, k);
-  // A worker that was told to jump ahead while it computed: its update comes too late in any
-  // policy.
-  if (!decentralized() && k < worker->clock) {
-    verdict = {true, std::max(worker->clock, verdict.late ? verdict.clock : worker->clock)};
-  }
-  Record& record = recorder_.append(*effects_, RecordKind::kPush, *worker);
-  record.iteration = k;
-  record.late = verdict.late;
-  record.clock = verdict.clock;
-  record.span_us = worker->granted_at >= 0 ? now() - worker->granted_at : -1;
-  record.waited_us = worker->waited_us;
-  record.staleness = worker->last_grant.staleness;
-  record.restarts = worker->restarts;
-  record.wasted_us = worker->wasted_us;
-  record.declined = worker->resync;
-  record.loss = push.loss;
-  record.samples = push.samples;
-  record.bytes = push.bytes;
-  if (verdict.late) {
-    worker->before_jump = k;
-    worker->after_jump = verdict.clock;
-    ++counters_.late;
-  }
-  engine_.count_push();
-  reply(caller, wire::Pushed{k, verdict.late, false}, true);
-  recorder_.commit_last(*effects_, [this](const Record& made) { apply_push(made); });
-  // A decentralized worker still collects what it was sent, and its slots must stay as they are.
-  if (worker->state == WorkerState::kDraining && !decentralized()) {
-    drain_out(*worker, worker->dismissal);
+  if (worker.state == WorkerState::kRegistered) roster_.set_ready(worker, true);
+  const MissingRanks& missing = roster_.missing();
+  if (missing.count() == 0) {
+    start(roster_.not_begun());
+  } else if (spec_.min_workers > 0 && start_at_ == kNever) {
+    start_at_ = engine_.now() + spec_.start_timeout_us;
+    engine_.set_timer(kNoRank, kTimerStart, start_at_);
+  } else if (engine_.now() >= start_at_ && missing.ready() >= spec_.min_workers) {
+    start(roster_.not_begun());
   }
 }
 
-void Job::explain_to(const Caller& caller, const wire::Explain& request) {
-  const Worker* worker = check(caller, request.worker);
-  if (worker != nullptr) reply(caller, explain(*worker));
+// With all members but those of `left_out`, which enter later, when they ask to begin.
+void Job::start(std::vector<std::int64_t> left_out) {
+  Record record = recorder_.make(RecordKind::kJobStarted);
+  record.expected_workers = roster_.members() - static_cast<std::uint32_t>(left_out.size());
+  record.values = std::move(left_out);
+  engine_.cancel_timer(kNoRank, kTimerStart);
+  commit(std::move(record));
+  answers_.log(
+      LogLevel::kInfo, "job_started", nullptr,
+      {{"policy", loop_.policy().name()}, {"workers", std::to_string(roster_.active().size())}});
+  loop_.ask_again();
 }
 
-// ---- the policy's other decisions
-// ---------------------------------------------------------------------
-
-std::uint64_t Job::pushes_by_others_since_pull(Rank rank) const {
-  const Worker& worker = this->worker(rank);
-  return pushes_ - worker.own_pushes - worker.others_at_pull;
-}
-
-void Job::advance(Rank rank, Clock clock) {
-  Worker& worker = at(rank);
-  if (clock > worker.clock) roster_.set_clock(worker, clock);
-}
-
-bool Job::resync(Rank rank) {
-  Worker& worker = at(rank);
-  if (effects_ == nullptr || worker.connection == 0 || !worker.computing()) return false;
-  worker.resync = true;
-  ++counters_.resyncs;
-  effects_->notifications.push_back(
-      {worker.connection, wire::ResyncNotice{ref(worker), worker.granted}});
-  return true;
-}
-
-void Job::restarted(const Caller& caller, const wire::Restarted& request) {
-  Worker* worker = check(caller, request.worker);
-  if (worker == nullptr) return;
-  const Iteration k = request.iteration;
-  if (state() == JobState::kStopped) {
-    refuse(caller, Status::kStopped, "job '" + spec_.name + "' has ended: " + stop_reason_);
-    return;
-  }
-  if (k < 0 || k > worker->granted) {
-    refuse(caller, Status::kWrongIteration,
-           "restarted(" + std::to_string(k) + ") of " + called(*worker) +
-               ": its latest granted iteration is " + std::to_string(worker->granted));
-    return;
-  }
-  reply(caller, wire::Ok{});
-  // A repeat, or one for an iteration that is over, says nothing new.
-  if (k != worker->granted || !worker->computing() || !worker->resync) return;
-  worker->resync = false;
-  ++worker->restarts;
-  ++counters_.restarts;
-  if (worker->granted_at >= 0) {
-    worker->wasted_us += now() - worker->granted_at;
-    counters_.wasted_us += now() - worker->granted_at;
-  }
-  worker->granted_at = now();
-  worker->others_at_pull = pushes_ - worker->own_pushes;
-  progressed(*worker);
-  policy_->on_restarted(*this, worker->rank);
-}
-
-// ---- decentralized calls
-// ---------------------------------------------------------------------------------
-
-// The worker, if the call may be about this iteration: the one that it is in, or one whose answer
-// it gets once more. Else null, and answered.
-Worker* Job::check_peer_call(const Caller& caller, const wire::WorkerRef& ref, const char* call,
-                             Iteration iteration) {
-  Worker* worker = check(caller, ref);
-  if (worker == nullptr) return nullptr;
-  const auto about = [&] {
-    return std::string(call) + "(" + std::to_string(iteration) + ") of " + called(*worker) + ": ";
-  };
-  if (state() == JobState::kStopped) {
-    refuse(caller, Status::kStopped, "job '" + spec_.name + "' has ended: " + stop_reason_);
-  } else if (!decentralized()) {
-    refuse(caller, Status::kUnsupported,
-           about() + "policy '" + policy_->name() + "' has a parameter server and no such call");
-  } else if (!worker->active() || worker->granted == kNoIteration) {
-    // Also what a worker hears that was given up, and taken in anew, in the middle of an iteration.
-    refuse(
-        caller, Status::kWrongIteration,
-        about() + "no iteration was granted yet in this life of the worker: a begin comes first");
-  } else {
-    return worker;
-  }
-  return nullptr;
-}
-
-void Job::targets(const Caller& caller, const wire::Targets& request) {
-  Worker* worker = check_peer_call(caller, request.worker, "targets", request.iteration);
-  if (worker == nullptr) return;
-  const Iteration k = request.iteration;
-  if (k >= 0 && k == worker->targeted) {
-    reply(caller, wire::TargetsReply{k, worker->targets});
-  } else if (k != worker->clock || k != worker->granted) {
-    refuse(caller, Status::kWrongIteration,
-           "targets(" + std::to_string(k) + ") of " + called(*worker) + ": it is in iteration " +
-               std::to_string(worker->granted));
-  } else if (stand(*worker, caller, k, Call::kTargets)) {
-    policy_->on_targets(*this, worker->rank);
-  }
-}
-
-void Job::collect(const Caller& caller, const wire::Collect& request) {
-  Worker* worker = check_peer_call(caller, request.worker, "collect", request.iteration);
-  if (worker == nullptr) return;
-  const Iteration k = request.iteration;
-  // After a jump it also collects the iteration before its new one; a daemon that was started again
-  // does not have that set any more, and has the policy make another.
-  const bool before_jump = k >= 0 && k == worker->clock - 1 && k == worker->granted - 1;
-  if (k >= 0 && k == worker->collected && !worker->updates.empty()) {
-    reply(caller, wire::CollectReply{k, worker->updates});
-  } else if (before_jump && worker->pushed < worker->granted) {
-    if (stand(*worker, caller, k, Call::kCollect)) policy_->on_collect(*this, worker->rank);
-  } else if (k != worker->clock || k != worker->granted) {
-    refuse(caller, Status::kWrongIteration,
-           "collect(" + std::to_string(k) + ") of " + called(*worker) + ": it is in iteration " +
-               std::to_string(worker->clock));
-  } else if (worker->pushed != k) {
-    refuse(caller, Status::kState,
-           "collect(" + std::to_string(k) + ") of " + called(*worker) + ": push(" +
-               std::to_string(k) + ") must come first, its neighbours wait for it");
-  } else if (stand(*worker, caller, k, Call::kCollect)) {
-    policy_->on_collect(*this, worker->rank);
-  }
-}
-
-void Job::consumed(const Caller& caller, const wire::Consumed& request) {
-  Worker* worker = check_peer_call(caller, request.worker, "consumed", request.iteration);
-  if (worker == nullptr) return;
-  const Iteration k = request.iteration;
-  if (k < 0 || k > worker->collected) {
-    refuse(caller, Status::kWrongIteration,
-           "consumed(" + std::to_string(k) + ") of " + called(*worker) +
-               ": the latest collected iteration is " + std::to_string(worker->collected));
-    return;
-  }
-  reply(caller, wire::Ok{});
-  if (k <= worker->consumed) return;
-  worker->consumed = k;
-  progressed(*worker);
-  policy_->on_consumed(*this, worker->rank);
-}
-
-void Job::answer_targets(Rank rank, std::vector<Rank> targets) {
-  Worker& worker = at(rank);
-  if (!worker.waits_in(Call::kTargets)) return;
-  const Waiting waiting = end_waiting(worker);
-  worker.targeted = waiting.iteration;
-  worker.targets = std::move(targets);
-  reply(waiting.caller, wire::TargetsReply{worker.targeted, worker.targets});
-  arm_liveness(worker);
-}
-
-void Job::answer_collect(Rank rank, std::vector<PeerUpdate> updates) {
-  Worker& worker = at(rank);
-  if (!worker.waits_in(Call::kCollect)) return;
-  const Waiting waiting = end_waiting(worker);
-  preset_collect(rank, waiting.iteration, std::move(updates));
-  reply(waiting.caller, wire::CollectReply{worker.collected, worker.updates});
-  arm_liveness(worker);
-}
-
-void Job::preset_collect(Rank rank, Iteration iteration, std::vector<PeerUpdate> updates) {
-  Worker& worker = at(rank);
-  worker.collected = iteration;
-  worker.updates = std::move(updates);
-}
-
-// ---- time, plans, history
-// -----------------------------------------------------------------------------
-
-void Job::set_timer(std::int64_t rank, std::uint32_t kind, Micros at) {
-  // What replay arms would be due at once: on_restored() is for that.
-  if (replaying()) return;
-  engine_.set_timer(rank, kPolicyTimerKinds + kind, at);
-}
-
-void Job::cancel_timer(std::int64_t rank, std::uint32_t kind) {
-  engine_.cancel_timer(rank, kPolicyTimerKinds + kind);
-}
-
-std::uint64_t Job::request_plan(std::shared_ptr<const PlanWork> work) {
-  const std::uint64_t plan = next_plan_++;
-  // During replay nobody listens; on_restored() asks again.
-  if (effects_ != nullptr) effects_->plans.push_back({id(), plan, std::move(work)});
-  return plan;
-}
-
-void Job::note(Fact fact) {
-  if (replaying()) return;
-  Record record = fact.rank == kNoRank
-                      ? recorder_.make(fact.kind)
-                      : recorder_.make(fact.kind, at(static_cast<Rank>(fact.rank)));
-  record.reason = std::move(fact.reason);
-  record.superstep = fact.superstep;
-  record.predicted_us = fact.predicted_us;
-  record.predicted_wait_us = fact.predicted_wait_us;
-  record.wait_us = fact.wait_us;
-  record.values = std::move(fact.values);
-  if (record.kind == RecordKind::kPlan) announce_plan(record);
-  if (record.kind == RecordKind::kBarrier && record.predicted_us >= 0) {
-    counters_.plan_error.add(std::abs(now() - record.predicted_us));
-  }
+void Job::admit(Worker& worker) {
+  Record record = joined(worker);
+  std::tie(record.clock, record.base) = admission_.entry_clocks(worker.clock, 0, false);
   commit(std::move(record));
 }
 
-// To those that want to know: after which of their own pushes they meet, and how long the first
-// will wait there. A plan's values are rank and target relative clock in turn.
-void Job::announce_plan(const Record& plan) {
-  if (effects_ == nullptr) return;
-  for (std::size_t i = 0; i + 1 < plan.values.size(); i += 2) {
-    const Worker& worker = at(static_cast<Rank>(plan.values[i]));
-    if (worker.connection == 0 || (worker.notices & wire::kNoticePlan) == 0) continue;
-    const Iteration last = plan.values[i + 1] + worker.base - 1;
-    effects_->notifications.push_back(
-        {worker.connection, wire::PlanNotice{ref(worker), last, plan.predicted_wait_us}});
+// ---- what the others see of it
+// ---------------------------------------------------------------------------
+
+static wire::MemberState member_state(const Worker& worker) {
+  if (worker.state == WorkerState::kLeft) return wire::MemberState::kLeft;
+  if (worker.state == WorkerState::kLost) return wire::MemberState::kLost;
+  return worker.disconnected_at >= 0 ? wire::MemberState::kDisconnected
+                                     : wire::MemberState::kActive;
+}
+
+// A worker that has just joined knows the membership as of now: Joined has its version.
+void Job::listen(Worker& worker, std::uint32_t notices) {
+  worker.notices = notices;
+  if ((notices & wire::kNoticeMembers) != 0) members_notice_pending_.insert(worker.rank);
+}
+
+// A worker has come, gone, been cut off or come back, or shows something else of itself. Each
+// listener gets one notice until it has asked who is there, so that a thousand joins in a row cost
+// one notice each, not a thousand.
+void Job::members_changed() {
+  members_version_ = std::max(members_version_ + 1, static_cast<std::uint64_t>(engine_.now()));
+  if (!answers_.is_bound()) return;
+  for (const Rank rank : members_notice_pending_) {
+    const Worker& worker = roster_.at(rank);
+    answers_.notify(worker.connection, wire::MembersNotice{answers_.ref(worker), members_version_});
+  }
+  members_notice_pending_.clear();
+}
+
+void Job::on(const Caller& caller, const wire::MembersRequest& request) {
+  Worker* asking = answers_.check(caller, request.worker);
+  if (asking == nullptr) return;
+  wire::MembersReply reply;
+  reply.version = members_version_;
+  std::size_t bytes = 0;
+  roster_.walk(request.first_rank, [&](const Worker& worker) {
+    bytes += 64 + worker.name.size() + worker.host.size() + worker.data.size();
+    if (bytes > limits::kHistoryReplyBytesMax && !reply.members.empty()) {
+      reply.next_rank = worker.rank;
+      return false;
+    }
+    reply.members.push_back(
+        {worker.rank, member_state(worker), worker.clock, worker.name, worker.host, worker.data});
+    return true;
+  });
+  // What changes while it reads further pages gives a notice.
+  if (request.first_rank == 0) listen(*asking, asking->notices);
+  answers_.reply(caller, std::move(reply));
+}
+
+// ---- leaving, and being lost
+// ------------------------------------------------------------------------------
+
+void Job::on(const Caller& caller, const wire::Leave& leave) {
+  Worker* worker = answers_.check(caller, leave.worker);
+  if (worker == nullptr) return;
+  if (is_live()) {
+    if (answers_.refuses_store(caller)) return;
+    loop_.refuse_pending(*worker, Status::kClosed, "the worker has left");
+  }
+  answers_.reply(caller, wire::Ok{}, true);
+  if (!is_live()) return;
+  ++counters_.left;
+  commit(RecordKind::kWorkerLeft, *worker, {});
+  answers_.log(
+      LogLevel::kInfo, "worker_left", worker,
+      {{"clock", std::to_string(worker->clock)}, {"members", std::to_string(roster_.members())}});
+  finish_if_over();
+}
+
+// A job is over when its last worker leaves in good order. If the last one is lost, the job stays:
+// a lost worker may come back.
+void Job::finish_if_over() {
+  if (roster_.members() == 0 && roster_.running()) stop(kFinishedReason);
+}
+
+void Job::lose(Worker& worker, const std::string& reason) {
+  const wire::WorkerRef gone = answers_.ref(worker);
+  const ConnectionId connection = worker.connection;
+  loop_.refuse_pending(worker, Status::kFenced, "declared lost: " + reason);
+  ++counters_.lost;
+  commit(RecordKind::kWorkerLost, worker, reason);
+  answers_.log(LogLevel::kWarn, "worker_lost", &worker,
+               {{"reason", reason},
+                {"clock", std::to_string(worker.clock)},
+                {"active", std::to_string(roster_.active().size())}});
+  answers_.notify(connection, wire::FencedNotice{gone, "declared lost: " + reason});
+}
+
+void Job::disconnected(Rank rank, const Disconnected& event) {
+  Worker& worker = roster_.at(rank);
+  if (worker.connection != event.connection) return;  // it has come back over another one
+  worker.connection = 0;
+  if (!is_member(worker.state) || !is_live()) return;
+  worker.disconnected_at = engine_.now();
+  loop_.withdraw(worker);
+  members_changed();
+  Answers::Fields fields;
+  if (!event.reason.empty()) fields.emplace_back("reason", event.reason);
+  fields.emplace_back("clock", std::to_string(worker.clock));
+  fields.emplace_back("grace", format_duration(spec_.worker_grace_us));
+  answers_.log(LogLevel::kInfo, "worker_disconnected", &worker, std::move(fields));
+  liveness_.arm(worker);
+}
+
+void Job::on(const Caller& caller, const wire::Phase& request) {
+  Worker* worker = answers_.check(caller, request.worker);
+  if (worker == nullptr) return;
+  if (!request.name.empty()) {
+    if (std::string wrong = check_phase(request.name, request.lease_us); !wrong.empty()) {
+      answers_.refuse(caller, Status::kInvalid, "phase of {}: {}", label(*worker), wrong);
+      return;
+    }
+  }
+  answers_.reply(caller, wire::Ok{});
+  if (!is_live()) return;
+  liveness_.progressed(*worker);
+  liveness_.set_phase(*worker, request.name, request.lease_us);
+  worker->leased_phase.clear();
+  if (request.name.empty()) {
+    answers_.log(LogLevel::kDebug, "worker_phase_over", worker);
+  } else {
+    answers_.log(LogLevel::kDebug, "worker_phase", worker,
+                 {{"phase", request.name}, {"lease", format_duration(request.lease_us)}});
   }
 }
 
-// ---- another policy
-// -------------------------------------------------------------------------------------
+// ---- what an operator does about one worker, or about the job
+// ----------------------------------------------------------------------------------------------
+
+Worker* Job::find_by_rank_or_name(const std::string& text, std::string& error) {
+  Rank rank = 0;
+  const auto [end, code] = std::from_chars(text.data(), text.data() + text.size(), rank);
+  if (code == std::errc{} && end == text.data() + text.size()) {
+    if (Worker* worker = roster_.find(rank)) return worker;
+  } else {
+    const auto [first, second] = roster_.named(text);
+    if (second != nullptr) {
+      error = fmt::format(
+          "job '{}' has several workers called '{}', such as ranks {} ({}) and {} ({}): say the "
+          "rank",
+          spec_.name, text, first->rank, first->host, second->rank, second->host);
+      return nullptr;
+    }
+    if (first != nullptr) return &roster_.at(first->rank);
+  }
+  error = fmt::format(
+      "job '{0}' has no worker '{1}': give a rank or a name that syncctl workers {0} shows",
+      spec_.name, text);
+  return nullptr;
+}
+
+void Job::manage(const Caller& caller, const wire::ManageWorkerRequest& request) {
+  if (answers_.refuses_as_ended(caller)) return;
+  std::string error;
+  Worker* worker = find_by_rank_or_name(request.worker, error);
+  if (worker == nullptr) {
+    answers_.refuse(caller, Status::kUnknownWorker, std::move(error));
+    return;
+  }
+  if (!is_member(worker->state)) {
+    answers_.refuse(caller, Status::kState, "{} is {} already", label(*worker),
+                    to_string(worker->state));
+    return;
+  }
+  const auto because = [&](const char* what) {
+    return request.text.empty() ? std::string(what) : what + (": " + request.text);
+  };
+  switch (request.action) {
+    case wire::WorkerAction::kDrain:
+      answers_.reply(caller, wire::Ok{}, true);
+      drain(*worker, because("drained by an operator"));
+      return;
+    case wire::WorkerAction::kKick:
+      answers_.reply(caller, wire::Ok{}, true);
+      lose(*worker, because(Answers::kKickedReason));
+      return;
+    case wire::WorkerAction::kLease: {
+      if (std::string wrong = check_phase(request.text, request.lease_us); !wrong.empty()) {
+        answers_.refuse(caller, Status::kInvalid, "lease for {}: {}", label(*worker), wrong);
+        return;
+      }
+      answers_.reply(caller, wire::Ok{}, true);
+      Record record = recorder_.make(RecordKind::kWorkerLeased, *worker);
+      record.name = request.text;
+      record.span_us = request.lease_us;
+      commit(std::move(record));
+      answers_.log(LogLevel::kInfo, "worker_leased", worker,
+                   {{"phase", request.text}, {"lease", format_duration(request.lease_us)}});
+      return;
+    }
+  }
+  answers_.refuse(caller, Status::kUnsupported, "this daemon knows no action {} about a worker",
+                  static_cast<int>(request.action));
+}
+
+// The worker goes once no other waits for it: with a parameter server after the push of the
+// iteration that it is in. Otherwise when it asks for the next one, because its neighbours' updates
+// lie in slots that it reads until then.
+void Job::drain(Worker& worker, const std::string& reason) {
+  if (worker.state == WorkerState::kDraining) return;
+  const bool busy = loop_.decentralized()
+                        ? worker.granted != kNoIteration && !worker.waits_in(Call::kBegin)
+                        : worker.computing();
+  if (!worker.active() || !busy) {
+    drain_out(worker, reason);
+    return;
+  }
+  commit(RecordKind::kWorkerDraining, worker, reason);
+  answers_.log(LogLevel::kInfo, "worker_draining", &worker,
+               {{"reason", reason}, {"clock", std::to_string(worker.clock)}});
+}
+
+// Its process hears of it by its next request, whose answer waits for the disk: otherwise the
+// worker would be a member again after a crash, and the others would wait for it.
+void Job::drain_out(Worker& worker, const std::string& reason) {
+  loop_.stop_pending(worker);
+  commit(RecordKind::kWorkerLeft, worker, reason);
+  answers_.log(LogLevel::kInfo, "worker_left", &worker,
+               {{"reason", worker.dismissal},
+                {"clock", std::to_string(worker.clock)},
+                {"members", std::to_string(roster_.members())}});
+  finish_if_over();
+}
+
+void Job::stop(const std::string& reason) {
+  if (!is_live()) return;
+  std::vector<Rank> members;
+  roster_.each([&](Worker& worker) {
+    if (!is_member(worker.state)) return;
+    members.push_back(worker.rank);
+    loop_.stop_pending(worker);
+  });
+  Record record = recorder_.make(RecordKind::kJobStopped);
+  record.reason = reason;
+  commit(std::move(record));
+  for (const Rank rank : members) {
+    const Worker& worker = roster_.at(rank);
+    answers_.notify(worker.connection, wire::StopNotice{answers_.ref(worker), reason}, true);
+  }
+  // From here on it never changes: a restart reads this snapshot instead of its whole history.
+  engine_.request_snapshot();
+  answers_.log(LogLevel::kInfo, "job_stopped", nullptr,
+               {{"reason", reason}, {"pushes", std::to_string(loop_.pushes())}});
+}
 
 std::string Job::check_switch(const Policy& policy) const {
-  if (state() == JobState::kStopped) return "job '" + spec_.name + "' has ended: " + stop_reason_;
-  if (policy.family() != policy_->family() || decentralized()) {
-    return "job '" + spec_.name + "' cannot go from policy '" + policy_->name() + "' to '" +
-           policy.name() +
-           "': a job keeps to parameter-server policies or to its one decentralized policy, "
-           "because "
-           "their iterations are counted differently";
+  if (!is_live()) return answers_.ended();
+  if (policy.family() != loop_.policy().family() || loop_.decentralized()) {
+    return fmt::format(
+        "job '{}' cannot go from policy '{}' to '{}': a job keeps to parameter-server policies or "
+        "to its one decentralized policy, because their iterations are counted differently",
+        spec_.name, loop_.policy().name(), policy.name());
   }
   return policy.check_workers(spec_.min_workers > 0 ? spec_.min_workers : spec_.expected_workers,
                               spec_.expected_workers);
 }
 
 void Job::switch_policy(const Policy& policy) {
-  if (policy.name() == policy_->name()) return;
-  const std::string before = policy_->name();
+  const std::string before = loop_.policy().name();
+  if (policy.name() == before) return;
   Record record = recorder_.make(RecordKind::kPolicySwitched);
   record.policy = policy.name();
   commit(std::move(record));
-  log(LogLevel::kInfo, "policy_switched", nullptr, {{"from", before}, {"to", policy_->name()}});
-  reask_all_waiting();
+  answers_.log(LogLevel::kInfo, "policy_switched", nullptr,
+               {{"from", before}, {"to", loop_.policy().name()}});
+  loop_.ask_again();
 }
 
-void Job::reask_all_waiting() {
-  if (state() != JobState::kRunning) return;
-  std::vector<std::pair<Micros, Rank>> order;
-  for (const Rank rank : roster_.active()) {
-    if (at(rank).waits_in(Call::kBegin)) order.emplace_back(at(rank).waiting->since, rank);
-  }
-  std::sort(order.begin(), order.end());
-  for (const auto& [since, rank] : order) {
-    if (at(rank).waiting) policy_->on_begin(*this, rank);
+// ---- timers and plans
+// ----------------------------------------------------------------------------------------------
+
+void Job::timer(const TimerKey& key) {
+  if (key.kind == kTimerLiveness) {
+    Worker& worker = roster_.at(static_cast<Rank>(key.rank));
+    liveness_.check(worker, loop_.in_iteration(worker));
+  } else if (key.kind == kTimerStart && state() == JobState::kWaiting) {
+    if (roster_.missing().ready() >= spec_.min_workers) start(roster_.not_begun());
+  } else if (!roster_.running()) {
+    return;
+  } else if (key.kind == kTimerRestored) {
+    loop_.policy().on_restored(loop_);
+  } else if (key.kind >= kPolicyTimerKinds) {
+    loop_.policy().on_timer(loop_, key.rank, key.kind - kPolicyTimerKinds);
   }
 }
 
 void Job::plan_ready(const PlanReady& ready) {
-  if (state() == JobState::kRunning) policy_->on_plan(*this, ready.plan, ready.result);
+  if (roster_.running()) loop_.policy().on_plan(loop_, ready.plan, ready.result);
 }
 
-void Job::timer(const TimerKey& key) {
-  if (key.kind >= kPolicyTimerKinds) {
-    if (state() == JobState::kRunning) {
-      policy_->on_timer(*this, key.rank, key.kind - kPolicyTimerKinds);
-    }
-  } else if (key.kind == kTimerLiveness) {
-    Worker& worker = at(static_cast<Rank>(key.rank));
-    worker.liveness_at = kNever;
-    check_liveness(worker);
-  } else if (key.kind == kTimerRestored) {
-    if (state() == JobState::kRunning) policy_->on_restored(*this);
-  } else if (key.kind == kTimerStart && state() == JobState::kWaiting) {
-    if (roster_.missing().ready() >= spec_.min_workers) start(roster_.not_begun());
-  }
-}
-
-void Job::answer_all_waiting(Status status, const std::string& text) {
-  roster_.each([&](Worker& worker) {
-    if (!worker.waiting) return;
-    refuse(worker.waiting->caller, status, text);
-    withdraw(worker);
-  });
+void Job::refuse_all_pending(Status status, const std::string& text) {
+  roster_.each([&](Worker& worker) { loop_.refuse_pending(worker, status, text); });
 }
 
 }  // namespace syncd

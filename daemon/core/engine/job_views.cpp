@@ -6,11 +6,16 @@
 
 namespace syncd {
 
+void Job::on(const Caller& caller, const wire::Explain& request) {
+  const Worker* worker = answers_.check(caller, request.worker);
+  if (worker != nullptr) answers_.reply(caller, explain(*worker));
+}
+
 WaitedFor Job::describe(Rank rank) const {
   WaitedFor out;
   out.rank = rank;
-  const Worker* worker = find(rank);
-  // A place that was given up is as free as one that nobody has had: nobody is waited for there.
+  const Worker* worker = roster_.find(rank);
+  // A place that was given up is as free as one that no worker has had: none is waited for there.
   if (worker == nullptr || !is_member(worker->state)) {
     out.state = "not joined";
     return out;
@@ -18,49 +23,26 @@ WaitedFor Job::describe(Rank rank) const {
   out.name = worker->name;
   out.host = worker->host;
   out.clock = worker->clock;
-  if (worker->last_push_us >= 0) out.last_push_age_us = now() - worker->last_push_us;
-  if (worker->disconnected_at >= 0) {
-    out.state = "disconnected " + format_duration(now() - worker->disconnected_at) + " ago";
-  } else if (worker->waiting) {
-    out.state = std::string("waiting in ") + to_string(worker->waiting->call);
-  } else if (!worker->phase.empty()) {
-    const Micros spent = now() - worker->phase_us;
-    const std::string lease = format_duration(worker->phase_lease_us);
-    out.state = "in phase '" + worker->phase + "' for " + format_duration(spent);
-    out.state +=
-        spent <= worker->phase_lease_us ? " of " + lease : ", its lease of " + lease + " over";
-  } else if (in_iteration(*worker)) {
-    out.state = "in iteration " + std::to_string(worker->granted);
-    if (worker->granted_at >= 0) {
-      out.state += " for " + format_duration(now() - worker->granted_at);
-    }
-  } else if (worker->active()) {
-    out.state = "has not asked to begin";
-  } else {
-    out.state = to_string(worker->state);
-  }
-  if (worker->state == WorkerState::kDraining) out.state += ", draining";
-  if (worker->warned) {
-    out.state += ", late after " + format_duration(lateness(spec_, worker->spans).warn_after_us);
-  }
+  if (worker->last_push_us >= 0) out.last_push_age_us = engine_.now() - worker->last_push_us;
+  out.state = liveness_.describe(*worker, loop_.in_iteration(*worker));
   return out;
 }
 
 Explanation Job::explain(const Worker& worker) const {
   Explanation out;
-  out.rule = policy_->name();
+  out.rule = loop_.policy().name();
   if (!worker.waiting) {
-    out.text = called(worker) + " is not waiting";
+    out.text = label(worker) + " is not waiting";
     return out;
   }
   out.iteration = worker.waiting->iteration;
-  out.waiting_us = now() - worker.waiting->since;
+  out.waiting_us = engine_.now() - worker.waiting->since;
   Reason reason;
   if (state() == JobState::kWaiting) {
     out.rule = "start";
     reason = explain_start();
   } else {
-    reason = policy_->explain(*this, worker.rank);
+    reason = loop_.policy().explain(loop_, worker.rank);
   }
   out.text = std::move(reason.text);
   out.waited_for_count = static_cast<std::uint32_t>(reason.waiting_for.size());
@@ -76,11 +58,11 @@ Explanation Job::explain(const Worker& worker) const {
 
 Reason Job::explain_start() const {
   Reason reason;
-  reason.text = std::to_string(roster_.missing().ready()) + " of " +
-                std::to_string(spec_.expected_workers) + " expected workers are ready";
+  reason.text = fmt::format("{} of {} expected workers are ready", roster_.missing().ready(),
+                            spec_.expected_workers);
   if (spec_.min_workers > 0) {
-    reason.text += " (" + std::to_string(spec_.min_workers) + " are enough after " +
-                   format_duration(spec_.start_timeout_us) + ")";
+    reason.text += fmt::format(" ({} are enough after {})", spec_.min_workers,
+                               format_duration(spec_.start_timeout_us));
   }
   reason.waiting_for = missing();
   return reason;
@@ -92,14 +74,14 @@ RankList Job::missing() const {
 
 JobFigures Job::figures() const {
   JobFigures out;
-  out.id = id();
+  out.id = engine_.job();
   out.name = spec_.name;
-  out.policy = policy_->name();
+  out.policy = loop_.policy().name();
   out.state = state();
-  out.epoch = epoch();
+  out.epoch = recorder_.epoch();
   out.expected = spec_.expected_workers;
   // Those of a stopped job take part in nothing any more.
-  if (state() != JobState::kStopped) {
+  if (is_live()) {
     const auto active = static_cast<std::uint32_t>(roster_.active().size());
     const std::uint32_t ready = roster_.missing().ready();
     out.members[static_cast<std::size_t>(WorkerState::kRunning)] = active - roster_.draining();
@@ -114,38 +96,36 @@ JobFigures Job::figures() const {
     out.clock_max = roster_.absolute_clocks().max();
     out.lag = roster_.clocks().max() - roster_.clocks().min();
   }
-  out.waiting = waiting_;
-  out.pushes = pushes_;
-  out.barriers = barriers();
+  out.waiting = loop_.pending();
+  out.pushes = loop_.pushes();
+  out.barriers = loop_.barriers();
   out.counters = counters_;
   return out;
 }
 
 wire::JobStatus Job::status() const {
   wire::JobStatus out;
-  out.id = id();
+  out.id = engine_.job();
   out.name = spec_.name;
-  out.policy = policy_->name();
+  out.policy = loop_.policy().name();
   out.state = to_string(state());
-  out.epoch = epoch();
+  out.epoch = recorder_.epoch();
   out.expected_workers = spec_.expected_workers;
   // Those of a stopped job have not left, but take part in nothing any more.
-  if (state() == JobState::kRunning)
-    out.active_workers = static_cast<std::uint32_t>(roster_.active().size());
+  if (roster_.running()) out.active_workers = static_cast<std::uint32_t>(roster_.active().size());
   const RelativeClocks& clocks =
-      state() == JobState::kRunning ? roster_.absolute_clocks() : roster_.idle_clocks();
+      roster_.running() ? roster_.absolute_clocks() : roster_.idle_clocks();
   if (!clocks.empty()) {
     out.clock_min = clocks.min();
     out.clock_max = clocks.max();
   }
-  out.pushes = pushes_;
-  out.waiting = waiting_;
+  out.pushes = loop_.pushes();
+  out.waiting = loop_.pending();
   out.created_us = recorder_.creation().time_us;
+  out.note = recorder_.stop_reason();
   if (state() == JobState::kWaiting) {
-    out.note = "waiting for " + std::to_string(roster_.missing().count()) + " of " +
-               std::to_string(spec_.expected_workers) + ": " + missing().text();
-  } else {
-    out.note = stop_reason_;
+    out.note = fmt::format("waiting for {} of {}: {}", roster_.missing().count(),
+                           spec_.expected_workers, missing().text());
   }
   return out;
 }

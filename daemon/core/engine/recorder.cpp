@@ -57,6 +57,7 @@ void Recorder::save(JobSnapshot& out) const {
   out.time_us = engine_.now();
   out.epoch = epoch_;
   out.next_incarnation = next_incarnation_;
+  out.stop_reason = stop_reason_;
 }
 
 std::string Recorder::restore(const JobSnapshot& snapshot) {
@@ -68,6 +69,7 @@ std::string Recorder::restore(const JobSnapshot& snapshot) {
   engine_.replay_time(snapshot.time_us);
   epoch_ = snapshot.epoch;
   next_incarnation_ = snapshot.next_incarnation;
+  stop_reason_ = snapshot.stop_reason;
   return {};
 }
 

@@ -29,6 +29,7 @@ class Recorder {
   Epoch epoch() const { return epoch_; }
   Incarnation next_incarnation() const { return next_incarnation_; }
   const Record& creation() const { return creation_; }
+  const std::string& stop_reason() const { return stop_reason_; }
   // Records after the latest snapshot, which a restart replays.
   std::uint64_t tail() const { return sequence_ - snapshot_sequence_; }
 
@@ -77,6 +78,7 @@ class Recorder {
     next_incarnation_ = std::max(next_incarnation_, record.incarnation + 1);
     epoch_ = std::max(epoch_, record.epoch);
   }
+  void apply_stopped(const Record& record) { stop_reason_ = record.reason; }
 
   // ---- recovery
   bool replaying() const { return replaying_; }
@@ -121,6 +123,7 @@ class Recorder {
   Sequence snapshot_sequence_ = 0;
   bool replaying_ = false;
   Record creation_;
+  std::string stop_reason_;
 };
 
 }  // namespace syncd

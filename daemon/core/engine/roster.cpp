@@ -14,7 +14,7 @@ const Worker* Roster::find(const std::string& name, const std::string& host) con
   return it == by_name_.end() ? nullptr : &at(it->second);
 }
 
-std::pair<const Worker*, const Worker*> Roster::called(const std::string& name) const {
+std::pair<const Worker*, const Worker*> Roster::named(const std::string& name) const {
   std::pair<const Worker*, const Worker*> found{};
   auto it = by_name_.lower_bound({name, {}});
   if (it == by_name_.end() || it->first.first != name) return found;

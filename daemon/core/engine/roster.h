@@ -55,7 +55,7 @@ class Roster {
   const Worker& at(Rank rank) const { return *workers_.at(rank); }
   const Worker* find(const std::string& name, const std::string& host) const;
   // The first two by this name, in the order of their hosts; null: there are not so many.
-  std::pair<const Worker*, const Worker*> called(const std::string& name) const;
+  std::pair<const Worker*, const Worker*> named(const std::string& name) const;
   // f(worker) for all in rank order.
   template <class F>
   void each(F f) {

@@ -148,7 +148,7 @@ void Core::submit() {
   const Micros begun = host_.now();
   gate_.submit(effects_);
   const Micros ended = host_.now();
-  if (ended - begun > kStandstillUs) engine_.store_stood(begun + kStandstillUs, ended);
+  if (ended - begun > kStandstillUs) engine_.add_store_stall(begun + kStandstillUs, ended);
 }
 
 void Core::settle() {
@@ -181,7 +181,7 @@ void Core::note_standstill(Micros at) {
   const Micros refuses_since = store_error_since_ < 0 ? kNever : store_error_since_;
   const Micros since = std::min(gate_.waits_since(), refuses_since);
   if (since == kNever || at - since <= kStandstillUs) return;
-  engine_.store_stood(since + kStandstillUs, at);
+  engine_.add_store_stall(since + kStandstillUs, at);
 }
 
 // True if there are some to hand over.

@@ -42,7 +42,7 @@ JobId JobQuota::take_one_to_forget() {
 
 void JobQuota::prune_finished(MadeJobs& made) const {
   std::erase_if(made.live, [&](JobId job) {
-    const bool live = engine_.goes_on(job);
+    const bool live = engine_.is_live(job);
     if (!live) made.stopped.push_back(job);
     return !live;
   });

@@ -274,7 +274,7 @@ void EventList::trouble() {
       begin_text("the store stood");
       form_.add_event("stood", span, now_);
       count("event", "stood");
-      engine_->store_stood(from, now_);
+      engine_->add_store_stall(from, now_);
       return;
     }
     default:

@@ -185,13 +185,13 @@ TEST(Roster, NamesTheFirstTwoByOneName) {
   Roster roster(kExpected);
   const Worker& far = roster.add(0);
   const Worker& near = roster.add(1);
-  EXPECT_EQ(roster.called("w"), Two());
+  EXPECT_EQ(roster.named("w"), Two());
   roster.rename(roster.at(0), "w", "host-b");
-  EXPECT_EQ(roster.called("w"), Two(&far, nullptr));
+  EXPECT_EQ(roster.named("w"), Two(&far, nullptr));
   roster.rename(roster.at(1), "w", "host-a");
   roster.rename(roster.add(2), "wx", "host-a");
-  EXPECT_EQ(roster.called("w"), Two(&near, &far));
-  EXPECT_EQ(roster.called("v"), Two());
+  EXPECT_EQ(roster.named("w"), Two(&near, &far));
+  EXPECT_EQ(roster.named("v"), Two());
 }
 
 }  // namespace

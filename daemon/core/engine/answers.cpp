@@ -1,0 +1,91 @@
+// See answers.h.
+#include "daemon/core/engine/answers.h"
+
+namespace syncd {
+
+std::string label(const Worker& worker) {
+  return fmt::format("worker {} ({}, {})", worker.rank, worker.host, worker.name);
+}
+
+void Answers::refuse(const Caller& caller, Status status, std::string text) {
+  reply(caller, wire::Error{status, std::move(text)});
+}
+
+void Answers::notify(ConnectionId connection, wire::Body body, bool after_records) {
+  if (effects_ == nullptr || connection == 0) return;
+  effects_->notifications.push_back({connection, std::move(body), after_records});
+}
+
+void Answers::log(LogLevel level, std::string event, const Worker* worker, Fields fields) {
+  if (effects_ == nullptr) return;
+  LogLine line{level, std::move(event), {{"job", spec_.name}}};
+  if (worker != nullptr) {
+    line.fields.emplace_back("worker", std::to_string(worker->rank));
+    line.fields.emplace_back("host", worker->host);
+    line.fields.emplace_back("name", worker->name);
+  }
+  for (auto& field : fields) line.fields.push_back(std::move(field));
+  effects_->log.push_back(std::move(line));
+}
+
+Worker* Answers::check(const Caller& caller, const wire::WorkerRef& ref) {
+  Worker* worker = roster_.find(ref.rank);
+  if (worker == nullptr) {
+    refuse(caller, Status::kUnknownWorker, "job '{}' has no worker {}", spec_.name, ref.rank);
+    return nullptr;
+  }
+  if (ref.epoch != recorder_.epoch()) {
+    refuse(caller, Status::kFenced,
+           "the request is of epoch {} of job '{}', which is in epoch {}: join again", ref.epoch,
+           spec_.name, recorder_.epoch());
+    return nullptr;
+  }
+  std::string why;
+  if (ref.incarnation < worker->incarnation) {
+    why = fmt::format("was replaced by incarnation {}", worker->incarnation);
+  } else if (ref.incarnation > worker->incarnation) {
+    why = fmt::format("is unknown here, where it is incarnation {}", worker->incarnation);
+  } else if (!is_member(worker->state) && !worker->dismissal.empty()) {
+    refuse_dismissed(caller, *worker);
+    return nullptr;
+  } else if (!is_member(worker->state)) {
+    why = std::string("is ") + to_string(worker->state);
+  } else if (caller.connection != worker->connection) {
+    // A frame that a cut connection still had must not get in the way of those of the present one.
+    why = "did not join over this connection";
+  } else {
+    worker->predecessor = 0;
+    return worker;
+  }
+  refuse(caller, Status::kFenced, "incarnation {} of {} {}: join again", ref.incarnation,
+         label(*worker), why);
+  return nullptr;
+}
+
+bool Answers::refuses_as_ended(const Caller& caller) {
+  if (roster_.state() != JobState::kStopped) return false;
+  refuse(caller, Status::kStopped, ended());
+  return true;
+}
+
+bool Answers::refuses_store(const Caller& caller) {
+  const std::string* why = engine_.store_refusal();
+  if (why == nullptr) return false;
+  refuse(caller, Status::kStore, "the daemon cannot write its history now: {}", *why);
+  return true;
+}
+
+void Answers::refuse_dismissed(const Caller& caller, const Worker& worker) {
+  // A drained worker has done its part.
+  const bool kicked = worker.dismissal.starts_with(kKickedReason);
+  reply(caller,
+        wire::Error{kicked ? Status::kFenced : Status::kStopped,
+                    label(worker) + " was " + worker.dismissal},
+        true);
+}
+
+std::string Answers::ended() const {
+  return fmt::format("job '{}' has ended: {}", spec_.name, recorder_.stop_reason());
+}
+
+}  // namespace syncd

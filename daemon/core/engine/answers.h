@@ -1,0 +1,84 @@
+// What a job says: answers to requests, notices to connected workers, and log lines. They go into
+// the effects of the event that is handled. During recovery nobody listens and nothing is said. One
+// thread at a time.
+#pragma once
+
+#include <fmt/core.h>
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "daemon/core/engine/effects.h"
+#include "daemon/core/engine/engine_services.h"
+#include "daemon/core/engine/job_spec.h"
+#include "daemon/core/engine/recorder.h"
+#include "daemon/core/engine/roster.h"
+
+namespace syncd {
+
+// "worker 3 (node-a, worker-3)"
+std::string label(const Worker& worker);
+
+class Answers {
+ public:
+  // What the reason of a loss begins with that an operator asked for. The history stores it, and a
+  // restart recognises it by this very text.
+  static constexpr const char* kKickedReason = "kicked by an operator";
+
+  using Fields = std::vector<std::pair<std::string, std::string>>;
+
+  Answers(const EngineServices& engine, const JobSpec& spec, Roster& roster,
+          const Recorder& recorder)
+      : engine_(engine), spec_(spec), roster_(roster), recorder_(recorder) {}
+
+  // From before an event until after it. Null: nobody listens.
+  void bind(Effects* effects) { effects_ = effects; }
+  bool is_bound() const { return effects_ != nullptr; }
+  Effects& effects() { return *effects_; }  // precondition: bound
+
+  wire::WorkerRef ref(const Worker& worker) const {
+    return {engine_.job(), worker.rank, recorder_.epoch(), worker.incarnation};
+  }
+
+  template <class Body>
+  void reply(const Caller& caller, Body&& body, bool after_records = false) {
+    if (effects_ == nullptr || caller.connection == 0) return;
+    Reply& reply = effects_->replies.emplace_back();
+    reply.to = caller;
+    // The end of a job must be on disk before a worker hears of it. Otherwise the job would be live
+    // again after a crash, and wait for a worker that has ended its loop.
+    reply.after_records = after_records || roster_.state() == JobState::kStopped;
+    reply.body.emplace<std::decay_t<Body>>(std::forward<Body>(body));
+  }
+  [[gnu::cold]] void refuse(const Caller& caller, Status status, std::string text);
+  template <class... Args>
+  [[gnu::cold]] void refuse(const Caller& caller, Status status,
+                            fmt::format_string<const Args&...> text, const Args&... args) {
+    refuse(caller, status, fmt::format(text, args...));
+  }
+  // To a worker of this connection; 0: it has none.
+  void notify(ConnectionId connection, wire::Body body, bool after_records = false);
+  void log(LogLevel level, std::string event, const Worker* worker, Fields fields = {});
+
+  // ---- checks of a request. They answer it if they fail.
+  // The worker that asks; null: it may not.
+  Worker* check(const Caller& caller, const wire::WorkerRef& ref);
+  // True: the job has ended.
+  bool refuses_as_ended(const Caller& caller);
+  // True: the store takes no records now.
+  bool refuses_store(const Caller& caller);
+  // To the process of a worker that an operator sent away. It waits for the disk: after a crash the
+  // worker would be a member again, and no process would run its loop.
+  void refuse_dismissed(const Caller& caller, const Worker& worker);
+  std::string ended() const;  // "job 'a' has ended: ..."
+
+ private:
+  EngineServices engine_;
+  const JobSpec& spec_;
+  Roster& roster_;
+  const Recorder& recorder_;
+  Effects* effects_ = nullptr;
+};
+
+}  // namespace syncd

@@ -1,0 +1,143 @@
+// See liveness.h.
+#include "daemon/core/engine/liveness.h"
+
+#include <algorithm>
+
+namespace syncd {
+namespace {
+
+// How long a worker may be silent before something is said or done.
+Micros patience(const Lateness& late, bool warned) {
+  Micros least = kNever;
+  if (late.warn_after_us > 0 && !warned) least = late.warn_after_us;
+  if (late.evict_after_us > 0) least = std::min(least, late.evict_after_us);
+  return least;
+}
+
+}  // namespace
+
+// Since when a sign of life is overdue. -1: none is expected.
+Micros Liveness::silent_since(const Worker& worker) const {
+  if (roster_.state() == JobState::kStopped || !is_member(worker.state)) return -1;
+  if (worker.disconnected_at >= 0) return worker.disconnected_at;
+  return worker.active() && !worker.waiting ? worker.quiet_since() : -1;
+}
+
+Micros Liveness::deadline(const Worker& worker) const {
+  const Micros silent = silent_since(worker);
+  if (silent < 0) return kNever;
+  const Micros since = silent + engine_.stalled_since(silent);
+  if (worker.disconnected_at >= 0) return since + spec_.worker_grace_us;
+  const Micros least = patience(lateness(spec_, worker.spans), worker.warned);
+  return least == kNever ? kNever : since + least;
+}
+
+void Liveness::arm_anew(Worker& worker) {
+  if (worker.disconnected_at < 0) {
+    worker.patience_of = worker.spans.looks();
+    worker.patience_us = patience(lateness(spec_, worker.spans), false);
+    if (worker.liveness_at - worker.active_at <= worker.patience_us) return;
+  }
+  const Micros at = deadline(worker);
+  if (at >= worker.liveness_at) return;
+  worker.liveness_at = at;
+  engine_.set_timer(worker.rank, kTimerLiveness, at);
+}
+
+void Liveness::disarm(Worker& worker) {
+  worker.liveness_at = kNever;
+  engine_.cancel_timer(worker.rank, kTimerLiveness);
+}
+
+void Liveness::check(Worker& worker, bool in_iteration) {
+  worker.liveness_at = kNever;
+  const Micros now = engine_.now();
+  if (deadline(worker) > now) {
+    arm(worker);
+    return;
+  }
+  const Micros excused_us = engine_.stalled_since(silent_since(worker));
+  const std::string besides =
+      excused_us > 0 ? " besides " + format_duration(excused_us) + " of the store's" : "";
+  if (worker.disconnected_at >= 0) {
+    membership_.lose(worker, fmt::format("disconnected for {}{}, worker_grace is {}",
+                                         format_duration(now - worker.disconnected_at - excused_us),
+                                         besides, format_duration(spec_.worker_grace_us)));
+    return;
+  }
+  const Micros quiet = now - worker.quiet_since() - excused_us;
+  std::string phase = in_iteration ? fmt::format("in iteration {}", worker.granted)
+                                   : "between its push and its next begin";
+  if (!worker.phase.empty()) {
+    phase += fmt::format(", its phase '{}' of {} over", worker.phase,
+                         format_duration(worker.phase_lease_us));
+  }
+  const Lateness late = lateness(spec_, worker.spans);
+  const std::string rule = lateness_rule(spec_, worker.spans);
+  if (late.evict_after_us > 0 && quiet >= late.evict_after_us) {
+    membership_.lose(worker,
+                     fmt::format("{} for {}{}, evict_after is {}{}", phase, format_duration(quiet),
+                                 besides, format_duration(late.evict_after_us),
+                                 spec_.evict_after_us == kAutoSpan ? " (" + rule + ")" : ""));
+    return;
+  }
+  worker.warned = true;
+  Answers::Fields fields = {
+      {"phase", phase}, {"for", format_duration(quiet)}, {"clock", std::to_string(worker.clock)}};
+  if (!rule.empty()) {
+    fields.emplace_back("warn_after", format_duration(late.warn_after_us));
+    fields.emplace_back("evict_after", format_duration(late.evict_after_us));
+    fields.emplace_back("why", rule);
+  }
+  answers_.log(LogLevel::kWarn, "worker_slow", &worker, std::move(fields));
+  arm(worker);
+}
+
+void Liveness::set_phase(Worker& worker, const std::string& name, Micros lease_us) {
+  if (name.empty()) {
+    end_phase(worker);
+    return;
+  }
+  const Micros now = engine_.now();
+  if (worker.phase != name || now > worker.phase_us + worker.phase_lease_us) {
+    worker.phase = name;
+    worker.phase_us = now;
+  }
+  worker.phase_lease_us = now + lease_us - worker.phase_us;
+  worker.warned = false;
+  arm(worker);
+}
+
+std::string Liveness::describe(const Worker& worker, bool in_iteration) const {
+  const Micros now = engine_.now();
+  std::string text;
+  if (worker.disconnected_at >= 0) {
+    text = fmt::format("disconnected {} ago", format_duration(now - worker.disconnected_at));
+  } else if (worker.waiting) {
+    text = std::string("waiting in ") + to_string(worker.waiting->call);
+  } else if (!worker.phase.empty()) {
+    const Micros spent = now - worker.phase_us;
+    const std::string lease = format_duration(worker.phase_lease_us);
+    text = fmt::format("in phase '{}' for {}", worker.phase, format_duration(spent));
+    text += spent <= worker.phase_lease_us ? " of " + lease : ", its lease of " + lease + " over";
+  } else if (in_iteration) {
+    text = fmt::format("in iteration {}", worker.granted);
+    if (worker.granted_at >= 0) text += " for " + format_duration(now - worker.granted_at);
+  } else {
+    text = worker.active() ? "has not asked to begin" : to_string(worker.state);
+  }
+  if (worker.state == WorkerState::kDraining) text += ", draining";
+  if (worker.warned) {
+    text += ", late after " + format_duration(lateness(spec_, worker.spans).warn_after_us);
+  }
+  return text;
+}
+
+void Liveness::end_phase_now(Worker& worker) {
+  progressed(worker);
+  worker.phase.clear();
+  worker.leased_phase.clear();
+  arm(worker);
+}
+
+}  // namespace syncd

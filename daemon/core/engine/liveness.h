@@ -1,0 +1,62 @@
+// Who is late, and who is given up: one timer for each worker, and the long phases in which a
+// worker is not late. One thread at a time.
+//
+// The timer is lazy. Progress moves the deadline without touching the timer, which looks at the
+// present deadline when it fires.
+#pragma once
+
+#include <string>
+
+#include "daemon/core/engine/answers.h"
+#include "daemon/core/engine/engine_services.h"
+#include "daemon/core/engine/job_spec.h"
+#include "daemon/core/engine/membership.h"
+#include "daemon/core/engine/roster.h"
+
+namespace syncd {
+
+class Liveness {
+ public:
+  Liveness(const EngineServices& engine, const JobSpec& spec, const Roster& roster,
+           Answers& answers, Membership& membership)
+      : engine_(engine), spec_(spec), roster_(roster), answers_(answers), membership_(membership) {}
+
+  // The worker has shown a sign of life.
+  void progressed(Worker& worker) {
+    worker.progressed(engine_.now(), engine_.stalled_since(worker.quiet_since()));
+  }
+  // Its deadline may be earlier than before. Nearly always the timer that is set fires before the
+  // worker can be late, and stays as it is.
+  void arm(Worker& worker) {
+    const bool is_early = worker.disconnected_at < 0 &&
+                          worker.patience_of == worker.spans.looks() &&
+                          worker.liveness_at - worker.active_at <= worker.patience_us;
+    if (!is_early) arm_anew(worker);
+  }
+  void disarm(Worker& worker);
+  // Its timer has fired. `in_iteration`: it was granted an iteration and has not ended it.
+  void check(Worker& worker, bool in_iteration);
+
+  // The phase begins, or goes on under a new lease if its old one still runs. No name: it is over.
+  void set_phase(Worker& worker, const std::string& name, Micros lease_us);
+  void end_phase(Worker& worker) {
+    if (!worker.phase.empty()) end_phase_now(worker);
+  }
+
+  // What the worker is doing, for people.
+  std::string describe(const Worker& worker, bool in_iteration) const;
+
+ private:
+  Micros silent_since(const Worker& worker) const;
+  Micros deadline(const Worker& worker) const;
+  void arm_anew(Worker& worker);
+  void end_phase_now(Worker& worker);
+
+  EngineServices engine_;
+  const JobSpec& spec_;
+  const Roster& roster_;
+  Answers& answers_;
+  Membership& membership_;
+};
+
+}  // namespace syncd

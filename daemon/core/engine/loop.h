@@ -1,0 +1,114 @@
+// The iterations of a job's workers: answers the calls of their loops (begin, push, targets,
+// collect, consumed) and carries out what the policy decides about them. A call that the policy has
+// not granted yet is the worker's pending request.
+//
+// Pending requests are not recorded: after a crash the workers ask again. One thread at a time.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "daemon/core/engine/answers.h"
+#include "daemon/core/engine/counters.h"
+#include "daemon/core/engine/engine_services.h"
+#include "daemon/core/engine/liveness.h"
+#include "daemon/core/engine/membership.h"
+#include "daemon/core/engine/policy.h"
+#include "daemon/core/engine/recorder.h"
+#include "daemon/core/engine/roster.h"
+
+namespace syncd {
+
+class Loop final : public PolicyHost {
+ public:
+  Loop(const EngineServices& engine, Roster& roster, Recorder& recorder, Answers& answers,
+       Liveness& liveness, Membership& membership, JobCounters& counters,
+       std::unique_ptr<Policy> policy);
+
+  // ---- requests. Each is answered exactly once, now or later.
+  void on(const Caller& caller, const wire::Begin& begin);
+  void on(const Caller& caller, const wire::CancelBegin& cancel);
+  void on(const Caller& caller, const wire::Push& push);
+  void on(const Caller& caller, const wire::Restarted& restarted);
+  void on(const Caller& caller, const wire::Targets& targets);
+  void on(const Caller& caller, const wire::Collect& collect);
+  void on(const Caller& caller, const wire::Consumed& consumed);
+
+  // ---- pending requests. Each of these does nothing if the worker has none.
+  void withdraw(Worker& worker);  // nothing is answered
+  void refuse_pending(Worker& worker, Status status, std::string text);
+  void stop_pending(Worker& worker);  // the worker's loop ends
+  // The policy sees all that wait in begin once more, in the order in which they asked.
+  void ask_again();
+
+  // ---- the policy
+  Policy& policy() { return *policy_; }
+  const Policy& policy() const { return *policy_; }
+  bool decentralized() const { return policy_->family() == Family::kDecentralized; }
+  void switch_to(std::unique_ptr<Policy> policy);
+
+  // ---- recorded facts, live or replayed
+  void apply_push(const Record& record);
+  void apply_note(const Record& record);  // of a barrier, a plan or a policy's own
+  // All up to `clock` is over for the worker.
+  void begin_life(Worker& worker, Clock clock);
+  void restore(std::uint64_t pushes) { pushes_ = pushes; }
+
+  // ---- views
+  Iteration due(const Worker& worker) const {  // the iteration whose begin is next
+    return decentralized() ? worker.clock + 1 : worker.clock;
+  }
+  // With a parameter server from the grant to the push, otherwise to the answer of collect.
+  bool in_iteration(const Worker& worker) const {
+    if (!decentralized()) return worker.computing();
+    return worker.granted == worker.clock && worker.collected < worker.granted;
+  }
+  std::uint32_t pending() const { return pending_; }
+  std::uint64_t barriers() const { return barriers_before_ + policy_->barriers(); }
+
+  // ---- PolicyHost
+  Micros now() const override { return engine_.now(); }
+  bool replaying() const override { return recorder_.replaying(); }
+  const Worker& worker(Rank rank) const override { return roster_.at(rank); }
+  const std::vector<Rank>& active() const override { return roster_.active(); }
+  const RelativeClocks& clocks() const override { return roster_.clocks(); }
+  Clock highest_relative() const override { return roster_.highest_relative(); }
+  RankList active_below(Clock q) const override { return roster_.active_below(q); }
+  std::uint64_t pushes() const override { return pushes_; }
+  std::uint64_t pushes_by_others_since_pull(Rank rank) const override;
+  void grant(Rank rank, const Grant& grant) override;
+  void advance(Rank rank, Clock clock) override;
+  bool resync(Rank rank) override;
+  void answer_targets(Rank rank, std::vector<Rank> targets) override;
+  void answer_collect(Rank rank, std::vector<PeerUpdate> updates) override;
+  void preset_collect(Rank rank, Iteration iteration, std::vector<PeerUpdate> updates) override;
+  void set_timer(std::int64_t rank, std::uint32_t kind, Micros at) override;
+  void cancel_timer(std::int64_t rank, std::uint32_t kind) override;
+  std::uint64_t request_plan(std::shared_ptr<const PlanWork> work) override;
+  void note(Fact fact) override;
+
+ private:
+  Worker* check_peer_call(const Caller& caller, const wire::WorkerRef& ref, const char* call,
+                          Iteration iteration);
+  wire::Granted repeat_grant(const Worker& worker) const;
+  // False: it took the place of an equal one.
+  bool set_pending(Worker& worker, const Caller& caller, Iteration iteration, Call call);
+  Waiting end_pending(Worker& worker);
+  void announce(const Record& plan);
+
+  EngineServices engine_;
+  Roster& roster_;
+  Recorder& recorder_;
+  Answers& answers_;
+  Liveness& liveness_;
+  Membership& membership_;
+  JobCounters& counters_;
+  std::unique_ptr<Policy> policy_;
+  std::uint64_t barriers_before_ = 0;  // under the policies before this one
+  std::uint64_t pushes_ = 0;
+  std::uint32_t pending_ = 0;
+  std::uint64_t next_plan_ = 1;
+};
+
+}  // namespace syncd

@@ -1,0 +1,24 @@
+// What the loop and the liveness timers ask for when a worker comes into the job or goes. The job
+// implements it. One thread at a time.
+#pragma once
+
+#include <string>
+
+#include "daemon/core/engine/worker.h"
+
+namespace syncd {
+
+class Membership {
+ public:
+  virtual ~Membership() = default;
+  // The worker asks to begin, or no longer does, while the job waits for its start.
+  virtual void set_ready(Worker& worker, bool ready) = 0;
+  // A member that was not ready when the job started enters now.
+  virtual void admit(Worker& worker) = 0;
+  // A draining worker leaves now.
+  virtual void drain_out(Worker& worker, const std::string& reason) = 0;
+  // The worker is declared lost.
+  virtual void lose(Worker& worker, const std::string& reason) = 0;
+};
+
+}  // namespace syncd
