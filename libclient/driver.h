@@ -21,6 +21,7 @@
 #include "libclient/lookup.h"
 #include "libclient/session.h"
 #include "libclient/stream.h"
+#include "proto/base/clock.h"
 #include "proto/transport/tls.h"
 
 namespace syncd::client {
@@ -74,9 +75,7 @@ class Driver final : private Stream::Owner {
 
   // The clock of deadlines: monotonic, microseconds.
   static TimeUs now_us() {
-    timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);  // libuv's clock
-    return TimeUs{now.tv_sec} * 1'000'000 + now.tv_nsec / 1000;
+    return clock_ns(CLOCK_MONOTONIC) / 1000;  // libuv's clock
   }
 
  private:

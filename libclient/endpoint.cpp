@@ -3,11 +3,11 @@
 
 #include <sys/un.h>
 
-#include <charconv>
 #include <utility>
 
 #include "proto/base/defaults.h"
-#include "proto/base/host.h"
+#include "proto/base/names.h"
+#include "proto/base/number.h"
 
 namespace syncd::client {
 namespace {
@@ -55,9 +55,7 @@ bool parse_unix(std::string_view item, std::string_view path, Endpoint& endpoint
 bool parse_port(std::string_view item, std::string_view text, Endpoint& endpoint,
                 std::string& error) {
   unsigned port = 0;
-  const char* end = text.data() + text.size();
-  const auto [stop, code] = std::from_chars(text.data(), end, port);
-  if (code != std::errc() || stop != end || port < 1 || port > 65535) {
+  if (!parse_number(text, port) || port < 1 || port > 65535) {
     error = complain(item, "the port '" + std::string(text) + "' is not a number from 1 to 65535");
     return false;
   }

@@ -17,6 +17,8 @@
 #include <utility>
 
 #include "proto/base/defaults.h"
+#include "proto/base/names.h"
+#include "proto/base/number.h"
 #include "proto/base/plain_text.h"
 #include "proto/transport/secret_file.h"
 #include "proto/wire/announce.h"
@@ -24,7 +26,6 @@
 namespace syncd::capi {
 namespace {
 
-constexpr std::size_t kJobNameBytesMax = 64;
 constexpr std::size_t kWorkerNameBytesMax = 128;
 constexpr std::size_t kHostBytesMax = 255;
 constexpr std::size_t kPolicyBytesMax = 512;
@@ -59,9 +60,7 @@ void take_timeout(const char* field, std::int64_t ms, const char* variable,
   const auto text = environment(variable);
   if (!text) return;
   double seconds = 0;
-  const auto [stop, code] = std::from_chars(text->data(), text->data() + text->size(), seconds);
-  const bool whole = code == std::errc() && stop == text->data() + text->size();
-  if (!whole || !(seconds >= 0 && seconds <= kSecondsMax)) {
+  if (!parse_number(*text, seconds) || !(seconds >= 0 && seconds <= kSecondsMax)) {
     refuse(std::string(variable) + "=" + quote(*text) +
            " is not a time; allowed: a number of seconds from 0 (the built-in default) to "
            "1000000000, such as 2.5");
@@ -93,19 +92,10 @@ std::vector<client::Endpoint> make_endpoints(const char* addresses) {
 
 // ---- Joining -----------------------------------------------------------------------------------
 
-bool is_job_name(std::string_view name) {
-  const auto allowed = [](char c) {
-    return (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '.' ||
-           c == '_' || c == '-';
-  };
-  return !name.empty() && name.size() <= kJobNameBytesMax &&
-         std::all_of(name.begin(), name.end(), allowed);
-}
-
 std::string make_job(const char* given) {
   const auto variable = environment("SYNCD_JOB");
   std::string job = variable ? std::string(*variable) : given != nullptr ? given : "default";
-  if (!is_job_name(job)) {
+  if (!is_name(job)) {
     refuse((variable ? "SYNCD_JOB=" : "syncd_join_options.job is ") + quote(job) +
            "; allowed: 1 to 64 of the characters A-Z a-z 0-9 . _ -");
   }
@@ -146,8 +136,7 @@ std::optional<Number> take_number(const char* name, Number min) {
   if (!text) return {};
   constexpr Number kMax = std::numeric_limits<std::int32_t>::max();
   Number value = 0;
-  const auto [stop, code] = std::from_chars(text->data(), text->data() + text->size(), value);
-  if (code != std::errc() || stop != text->data() + text->size() || value < min || value > kMax) {
+  if (!parse_number(*text, value) || value < min || value > kMax) {
     refuse(std::string(name) + "=" + quote(*text) + "; allowed: a whole number from " +
            std::to_string(min) + " to " + std::to_string(kMax));
   }

@@ -1,6 +1,7 @@
 // <syncd/server.h> over server::ServerThread. Any thread, but for the log, which is written on the
 // server's own.
 #include "syncd/server.h"
+#include "proto/base/clock.h"
 
 #include <sys/types.h>
 #include <time.h>
@@ -58,15 +59,7 @@ struct Log {
 
 // In one piece, since others write to standard error, too.
 void write_to_stderr(LogLevel level, const std::string& text) {
-  timespec now{};
-  clock_gettime(CLOCK_REALTIME, &now);
-  tm parts{};
-  gmtime_r(&now.tv_sec, &parts);
-  char stamp[40];
-  const std::size_t length = strftime(stamp, sizeof stamp, "%Y-%m-%dT%H:%M:%S", &parts);
-  std::snprintf(stamp + length, sizeof stamp - length, ".%03dZ ",
-                static_cast<int>(now.tv_nsec / 1'000'000));
-  std::string whole = stamp;
+  std::string whole = utc_text(wall_clock_us(), 3) + " ";
   whole += to_string(level);
   whole += ' ' + text + '\n';
   std::fwrite(whole.data(), 1, whole.size(), stderr);

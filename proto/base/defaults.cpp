@@ -4,16 +4,12 @@
 #include <pwd.h>
 #include <unistd.h>
 
-#include <cstdlib>
 #include <vector>
+
+#include "proto/base/environment.h"
 
 namespace syncd {
 namespace {
-
-std::string environment(const char* name) {
-  const char* value = std::getenv(name);
-  return value == nullptr ? std::string{} : std::string(value);
-}
 
 // A service or container may have no HOME: then what the user database says.
 std::string home() {

@@ -8,8 +8,9 @@
 
 #include <cerrno>
 #include <cstdio>
-#include <memory>
 #include <system_error>
+
+#include "proto/base/file.h"
 
 namespace syncd {
 namespace {
@@ -20,10 +21,14 @@ std::string octal(unsigned mode) {
   return text;
 }
 
-bool read_open_file(int fd, const std::string& path, std::size_t bytes_max, std::string& text,
-                    std::string& error) {
+}  // namespace
+
+bool read_secret_file(const std::string& path, std::size_t bytes_max, std::string& text,
+                      std::string& error) {
+  // Not blocking, so that a FIFO is refused rather than waited for.
+  const UniqueFd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   struct stat found {};
-  if (fstat(fd, &found) != 0) {
+  if (!fd || fstat(fd.get(), &found) != 0) {
     error = path + ": " + std::generic_category().message(errno);
     return false;
   }
@@ -37,41 +42,17 @@ bool read_open_file(int fd, const std::string& path, std::size_t bytes_max, std:
     return false;
   }
   std::string whole(bytes_max + 1, '\0');
-  std::size_t size = 0;
-  while (size < whole.size()) {
-    const ssize_t count = read(fd, whole.data() + size, whole.size() - size);
-    if (count < 0 && errno == EINTR) continue;
-    if (count < 0) {
-      error = path + ": " + std::generic_category().message(errno);
-      wipe(whole);
-      return false;
-    }
-    if (count == 0) break;
-    size += static_cast<std::size_t>(count);
-  }
-  if (size > bytes_max) {
-    error = path + ": it has more than " + std::to_string(bytes_max) + " bytes";
+  const ssize_t size = read_all(fd.get(), whole);
+  if (size < 0 || static_cast<std::size_t>(size) > bytes_max) {
+    error = path + ": " +
+            (size < 0 ? std::generic_category().message(errno)
+                      : "it has more than " + std::to_string(bytes_max) + " bytes");
     wipe(whole);
     return false;
   }
-  whole.resize(size);
+  whole.resize(static_cast<std::size_t>(size));
   text = std::move(whole);
   return true;
-}
-
-}  // namespace
-
-bool read_secret_file(const std::string& path, std::size_t bytes_max, std::string& text,
-                      std::string& error) {
-  // Not blocking, so that a FIFO is refused rather than waited for.
-  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (fd < 0) {
-    error = path + ": " + std::generic_category().message(errno);
-    return false;
-  }
-  const bool read = read_open_file(fd, path, bytes_max, text, error);
-  close(fd);
-  return read;
 }
 
 bool read_token_file(const std::string& path, std::string& token, std::string& error) {

@@ -15,6 +15,7 @@
 #include <new>
 #include <utility>
 
+#include "proto/base/clock.h"
 #include "proto/base/plain_text.h"
 #include "proto/transport/secret_file.h"
 
@@ -274,16 +275,6 @@ bool is_numeric_address(const std::string& host) {
 
 }  // namespace
 
-std::string date_text(std::int64_t time_s) {
-  const auto time = static_cast<std::time_t>(time_s);
-  std::tm utc{};
-  char text[40] = "";
-  if (gmtime_r(&time, &utc) != nullptr) {
-    std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &utc);
-  }
-  return text;
-}
-
 Validity best_of(const std::vector<Validity>& all, std::int64_t now_s) {
   // In force, to come, ended; and within these as the header says.
   const auto rank = [now_s](const Validity& v) {
@@ -299,9 +290,10 @@ Validity best_of(const std::vector<Validity>& all, std::int64_t now_s) {
 
 std::string why_not_in_force(const Validity& validity, std::int64_t now_s) {
   if (now_s > validity.until_s) {
-    return "has expired: it was valid until " + date_text(validity.until_s);
+    return "has expired: it was valid until " + utc_text(validity.until_s * 1'000'000);
   }
-  return now_s < validity.from_s ? "is not valid before " + date_text(validity.from_s) : "";
+  return now_s < validity.from_s ? "is not valid before " + utc_text(validity.from_s * 1'000'000)
+                                 : "";
 }
 
 // ---- Context -----------------------------------------------------------------------------------

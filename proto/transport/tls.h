@@ -72,8 +72,6 @@ Validity best_of(const std::vector<Validity>& all, std::int64_t now_s);
 // "has expired: it was valid until 2026-11-01T00:00:00Z", "is not valid before ..."; empty if it is
 // in force at that time.
 std::string why_not_in_force(const Validity& validity, std::int64_t now_s);
-// "2026-11-01T00:00:00Z".
-std::string date_text(std::int64_t time_s);
 
 // Certificates, keys and rules of one side, and what it remembers of earlier sessions.
 class Context {

@@ -1,18 +1,14 @@
 // See announce.h.
 #include "proto/wire/announce.h"
 
-#include <algorithm>
 #include <cstdio>
+
+#include "proto/base/names.h"
 
 namespace syncd {
 
 std::string check_phase(std::string_view name, std::int64_t lease_us) {
-  const auto allowed = [](char c) {
-    return (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '.' ||
-           c == '_' || c == '-';
-  };
-  if (name.empty() || name.size() > kPhaseNameBytesMax ||
-      !std::all_of(name.begin(), name.end(), allowed)) {
+  if (!is_name(name, kPhaseNameBytesMax)) {
     // A name that is much too long is not repeated in full.
     return "phase name '" + std::string(name.substr(0, kPhaseNameBytesMax)) +
            (name.size() > kPhaseNameBytesMax ? "...' of " + std::to_string(name.size()) + " bytes"

@@ -9,6 +9,7 @@
 #include "daemon/core/engine/job.h"
 #include "daemon/core/engine/limits.h"
 #include "daemon/core/engine/request_traits.h"
+#include "proto/base/number.h"
 #include "proto/base/plain_text.h"
 
 namespace syncd {
@@ -603,9 +604,7 @@ std::size_t Engine::figures(std::size_t jobs_max, std::vector<JobFigures>& out) 
 JobId Engine::find_job(std::string_view name) const {
   if (name.starts_with('#')) {
     JobId id = 0;
-    const auto [end, code] = std::from_chars(name.data() + 1, name.data() + name.size(), id);
-    const bool whole = code == std::errc{} && end == name.data() + name.size();
-    return whole && jobs_.contains(id) ? id : 0;
+    return parse_number(name.substr(1), id) && jobs_.contains(id) ? id : 0;
   }
   const auto it = by_name_.find(name);
   return it == by_name_.end() ? 0 : it->second;

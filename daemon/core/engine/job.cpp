@@ -3,10 +3,10 @@
 #include "daemon/core/engine/job.h"
 
 #include <algorithm>
-#include <charconv>
 #include <tuple>
 
 #include "daemon/core/engine/limits.h"
+#include "proto/base/number.h"
 
 namespace syncd {
 
@@ -344,8 +344,7 @@ void Job::on(const Caller& caller, const wire::Phase& request) {
 
 Worker* Job::find_by_rank_or_name(const std::string& text, std::string& error) {
   Rank rank = 0;
-  const auto [end, code] = std::from_chars(text.data(), text.data() + text.size(), rank);
-  if (code == std::errc{} && end == text.data() + text.size()) {
+  if (parse_number(text, rank)) {
     if (Worker* worker = roster_.find(rank)) return worker;
   } else {
     const auto [first, second] = roster_.named(text);

@@ -1,22 +1,13 @@
 // Checks and stored form of a job's settings. No thread, no state.
 #include "daemon/core/engine/job_spec.h"
 
-#include <charconv>
-
 #include "daemon/core/engine/limits.h"
 #include "daemon/core/engine/policy.h"
+#include "proto/base/names.h"
+#include "proto/base/number.h"
 
 namespace syncd {
 namespace {
-
-bool is_name(std::string_view name) {
-  for (const char c : name) {
-    const bool ok = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
-                    c == '.' || c == '_' || c == '-';
-    if (!ok) return false;
-  }
-  return !name.empty() && name.size() <= limits::kJobNameBytesMax;
-}
 
 struct SpanField {
   const char* key;
@@ -34,7 +25,7 @@ constexpr SpanField kSpans[] = {
 }  // namespace
 
 std::string validate_stored(const JobSpec& spec) {
-  if (!is_name(spec.name)) {
+  if (!is_name(spec.name, limits::kJobNameBytesMax)) {
     return "job name '" + spec.name + "': allowed are 1 to " +
            std::to_string(limits::kJobNameBytesMax) + " of A-Z a-z 0-9 . _ -";
   }
@@ -97,9 +88,7 @@ bool parse_config_text(std::string_view text, JobSpec& spec) {
         spec.*span.field = kAutoSpan;
         continue;
       }
-      const auto [stop, code] =
-          std::from_chars(value.data(), value.data() + value.size(), spec.*span.field);
-      if (code != std::errc{} || stop != value.data() + value.size()) return false;
+      if (!parse_number(value, spec.*span.field)) return false;
     }
   }
   return true;

@@ -5,6 +5,7 @@
 #include <charconv>
 
 #include "proto/base/check.h"
+#include "proto/base/number.h"
 
 namespace syncd::topology {
 namespace {
@@ -61,9 +62,7 @@ std::optional<GapSetting> parse_gap_setting(std::string_view text, std::string& 
   }
   const std::string_view number = text.substr(kStaleness.size());
   std::int64_t staleness = -1;
-  const auto [end, code] = std::from_chars(number.data(), number.data() + number.size(), staleness);
-  if (code == std::errc{} && end == number.data() + number.size() && staleness >= 0 &&
-      staleness <= kStalenessMax) {
+  if (parse_number(number, staleness) && staleness >= 0 && staleness <= kStalenessMax) {
     return GapSetting{Kind::kStaleness, staleness};
   }
   error = "setting '" + std::string(text) + "': S is '" + std::string(number) +

@@ -9,6 +9,8 @@
 #include <system_error>
 
 #include "daemon/core/topology/graph_spec.h"
+#include "proto/base/file.h"
+#include "proto/base/number.h"
 
 namespace syncd::topology {
 namespace {
@@ -32,10 +34,7 @@ std::string_view take_word(std::string_view& rest) {
 // A whole number from 0 to `highest`.
 std::optional<std::size_t> whole_number(std::string_view text, std::size_t highest) {
   std::size_t number = 0;
-  const auto [end, code] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (code != std::errc{} || end != text.data() + text.size() || number > highest) {
-    return std::nullopt;
-  }
+  if (!parse_number(text, number) || number > highest) return std::nullopt;
   return number;
 }
 
@@ -175,20 +174,6 @@ class GraphReader {
   std::vector<Edge> edges_;
 };
 
-class FileDescriptor {
- public:
-  explicit FileDescriptor(int fd) : fd_(fd) {}
-  ~FileDescriptor() {
-    if (fd_ >= 0) close(fd_);
-  }
-  FileDescriptor(const FileDescriptor&) = delete;
-  FileDescriptor& operator=(const FileDescriptor&) = delete;
-  int get() const { return fd_; }
-
- private:
-  int fd_;
-};
-
 // The path may come from an administrator elsewhere: a pipe must not block the reader for ever, nor
 // a device fill its memory, and what is opened is what was looked at.
 std::optional<std::string> read_whole_file(const std::string& path, FileErrors errors,
@@ -202,8 +187,8 @@ std::optional<std::string> read_whole_file(const std::string& path, FileErrors e
     return std::nullopt;
   };
   const auto fail_by_errno = [&] { return fail(std::generic_category().message(errno)); };
-  const FileDescriptor fd(open(path.c_str(), O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
-  if (fd.get() < 0) return fail_by_errno();
+  const UniqueFd fd(open(path.c_str(), O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
+  if (!fd) return fail_by_errno();
   struct stat found {};
   if (fstat(fd.get(), &found) != 0) return fail_by_errno();
   if (!S_ISREG(found.st_mode)) return fail("it is not a regular file");
@@ -213,13 +198,9 @@ std::optional<std::string> read_whole_file(const std::string& path, FileErrors e
                 std::to_string(bytes_max));
   }
   std::string text(size, '\0');
-  for (std::size_t at = 0; at < size;) {
-    const ssize_t got = read(fd.get(), text.data() + at, size - at);
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0) return fail_by_errno();
-    if (got == 0) return fail("it ended early");
-    at += static_cast<std::size_t>(got);
-  }
+  const ssize_t got = read_all(fd.get(), text);
+  if (got < 0) return fail_by_errno();
+  if (static_cast<std::size_t>(got) < size) return fail("it ended early");
   return text;
 }
 

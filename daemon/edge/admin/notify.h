@@ -8,17 +8,16 @@
 #include <string>
 #include <string_view>
 
+#include "proto/base/file.h"
+
 namespace syncd::admin {
 
 class ServiceManager {
  public:
   // Reads NOTIFY_SOCKET, WATCHDOG_USEC and WATCHDOG_PID, and takes them out of the environment.
   ServiceManager();
-  ~ServiceManager();
-  ServiceManager(const ServiceManager&) = delete;
-  ServiceManager& operator=(const ServiceManager&) = delete;
 
-  bool is_there() const { return fd_ >= 0; }
+  bool is_there() const { return static_cast<bool>(fd_); }
   // How often at least it wants to hear WATCHDOG=1; 0: never.
   std::uint64_t watchdog_us() const { return watchdog_us_; }
 
@@ -28,7 +27,7 @@ class ServiceManager {
   void tell_reloading() const;
 
  private:
-  int fd_ = -1;
+  UniqueFd fd_;
   std::string address_;  // of a sockaddr_un, abstract ones with their first byte 0
   std::uint64_t watchdog_us_ = 0;
 };

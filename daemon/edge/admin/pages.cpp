@@ -1,22 +1,12 @@
 // See the header.
 #include "daemon/edge/admin/pages.h"
 
-#include <time.h>
-
 #include <utility>
 
 #include "daemon/edge/admin/metrics.h"
+#include "proto/base/clock.h"
 
 namespace syncd::admin {
-namespace {
-
-Micros wall_clock_us() {
-  timespec now{};
-  clock_gettime(CLOCK_REALTIME, &now);
-  return static_cast<Micros>(now.tv_sec) * 1'000'000 + now.tv_nsec / 1000;
-}
-
-}  // namespace
 
 bool make_security(const config::Config& config, AdminSecurity& security, std::string& error) {
   if (config.has_tls()) {

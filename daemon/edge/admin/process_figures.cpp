@@ -2,14 +2,14 @@
 #include "daemon/edge/admin/process_figures.h"
 
 #include <sys/resource.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <cstdio>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <string>
+
+#include "proto/base/clock.h"
+#include "proto/base/file.h"
 
 namespace syncd::admin {
 namespace {
@@ -21,20 +21,10 @@ std::uint64_t count_fds() {
   return count > 0 ? count - 1 : 0;  // without the one that lists them
 }
 
-// When the machine was started, since the Unix epoch.
-double boot_time_s() {
-  timespec wall{};
-  timespec since_boot{};
-  clock_gettime(CLOCK_REALTIME, &wall);
-  clock_gettime(CLOCK_BOOTTIME, &since_boot);
-  return static_cast<double>(wall.tv_sec - since_boot.tv_sec) +
-         static_cast<double>(wall.tv_nsec - since_boot.tv_nsec) / 1e9;
-}
-
 // Fields 14 to 24 of proc(5)'s stat, which follow the name in brackets.
 void read_stat(ProcessFigures& figures) {
-  std::ifstream file("/proc/self/stat");
-  const std::string stat{std::istreambuf_iterator<char>(file), {}};
+  std::string stat;
+  read_file("/proc/self/stat", stat);
   const std::size_t after_name = stat.rfind(')');
   if (after_name == std::string::npos) return;
   unsigned long user = 0, system = 0, threads = 0, pages = 0;
@@ -49,7 +39,9 @@ void read_stat(ProcessFigures& figures) {
   figures.threads = threads;
   figures.virtual_bytes = virtual_bytes;
   figures.resident_bytes = pages * static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
-  static const double boot_s = boot_time_s();
+  // When the machine was started, since the Unix epoch.
+  static const double boot_s =
+      static_cast<double>(clock_ns(CLOCK_REALTIME) - clock_ns(CLOCK_BOOTTIME)) / 1e9;
   figures.start_s = boot_s + static_cast<double>(start) / ticks;
 }
 

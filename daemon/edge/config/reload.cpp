@@ -4,12 +4,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <fstream>
 #include <functional>
 #include <iterator>
 #include <string_view>
 
 #include "daemon/edge/config/settings.h"
+#include "proto/base/file.h"
 
 namespace syncd::config {
 namespace {
@@ -93,9 +93,7 @@ FileHashes hash_named_files(const Config& config) {
   };
   for (const auto& [key, path] : named) {
     if (path.empty()) continue;
-    std::ifstream in(path, std::ios::binary);
-    const std::string bytes{std::istreambuf_iterator<char>(in), {}};
-    if (in.is_open()) hashes[key] = std::hash<std::string>()(bytes);
+    if (std::string bytes; read_file(path, bytes)) hashes[key] = std::hash<std::string>()(bytes);
   }
   return hashes;
 }

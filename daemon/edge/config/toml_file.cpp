@@ -7,8 +7,9 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <fstream>
 #include <sstream>
+
+#include "proto/base/file.h"
 
 namespace syncd::config {
 namespace {
@@ -82,18 +83,12 @@ bool read_jobs(const toml::node& node, const std::string& path, TomlFile& file,
 }  // namespace
 
 bool read_toml_file(const std::string& path, TomlFile& file, std::string& error) {
-  errno = 0;
-  std::ifstream in(path, std::ios::binary);
-  std::ostringstream text;
-  if (!in || !(text << in.rdbuf())) {
-    // An empty file sets the fail bit too, and is a valid configuration.
-    if (!in.is_open() || errno != 0) {
-      error = fmt::format("cannot read the configuration file {}: {}", path,
-                          std::strerror(errno != 0 ? errno : EIO));
-      return false;
-    }
+  std::string text;
+  if (!syncd::read_file(path, text)) {
+    error = fmt::format("cannot read the configuration file {}: {}", path, std::strerror(errno));
+    return false;
   }
-  return read_toml_text(text.str(), path, file, error);
+  return read_toml_text(text, path, file, error);
 }
 
 bool read_toml_text(const std::string& text, const std::string& path, TomlFile& file,

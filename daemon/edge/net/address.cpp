@@ -2,12 +2,11 @@
 #include "daemon/edge/net/address.h"
 
 #include <arpa/inet.h>
+#include <netdb.h>
 #include <netinet/in.h>
 
-#include <charconv>
-#include <cstring>
-
-#include "proto/base/host.h"
+#include "proto/base/names.h"
+#include "proto/base/number.h"
 
 namespace syncd::net {
 namespace {
@@ -32,6 +31,17 @@ bool TcpAddress::is_loopback() const {
   if (inet_pton(AF_INET6, host.c_str(), &v6) != 1) return false;
   if (IN6_IS_ADDR_V4MAPPED(&v6)) return v6.s6_addr[12] == 127;
   return IN6_IS_ADDR_LOOPBACK(&v6);
+}
+
+bool numeric_address(const sockaddr* address, socklen_t length, TcpAddress& numeric) {
+  char host[NI_MAXHOST];
+  char port[NI_MAXSERV];
+  if (getnameinfo(address, length, host, sizeof host, port, sizeof port,
+                  NI_NUMERICHOST | NI_NUMERICSERV) != 0) {
+    return false;
+  }
+  numeric.host = host;
+  return parse_number(port, numeric.port);
 }
 
 bool parse_tcp_address(std::string_view text, TcpAddress& address, std::string& error) {
@@ -76,8 +86,7 @@ bool parse_tcp_address(std::string_view text, TcpAddress& address, std::string& 
     }
   }
   unsigned number = 0;
-  const auto [end, code] = std::from_chars(port.data(), port.data() + port.size(), number);
-  if (port.empty() || code != std::errc{} || end != port.data() + port.size() || number > 65535) {
+  if (!parse_number(port, number) || number > 65535) {
     error = describe(text, "'" + std::string(port) + "' is not a port (0 to 65535)");
     return false;
   }

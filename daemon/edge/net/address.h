@@ -2,6 +2,8 @@
 // functions over plain data; any thread.
 #pragma once
 
+#include <sys/socket.h>
+
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -24,5 +26,8 @@ struct TcpAddress {
 // Parses "HOST:PORT"; an IPv6 address stands in brackets. False, with a sentence in `error` that
 // names the text and what is allowed, if it is anything else; `address` is then untouched.
 bool parse_tcp_address(std::string_view text, TcpAddress& address, std::string& error);
+
+// The numeric host and port of a socket's address. False if the system cannot tell.
+bool numeric_address(const sockaddr* address, socklen_t length, TcpAddress& numeric);
 
 }  // namespace syncd::net

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <new>
 
+#include "proto/base/names.h"
 #include "proto/transport/secret_file.h"
 
 namespace syncd::net {
@@ -28,19 +29,11 @@ bool matches_any(const std::string& pattern, const Identity& identity) {
                      [&](const std::string& name) { return matches(pattern, name); });
 }
 
-bool is_token_name(std::string_view name) {
-  const auto allowed = [](char c) {
-    return (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '.' ||
-           c == '_' || c == '-';
-  };
-  return !name.empty() && name.size() <= 64 && std::all_of(name.begin(), name.end(), allowed);
-}
-
 // Cuts "[NAME] " off. False: it begins like one and is none.
 bool take_name(std::string_view& line, std::string_view& name) {
   if (!line.starts_with('[')) return true;
   const std::size_t end = line.find("] ");
-  if (end == std::string_view::npos || !is_token_name(line.substr(1, end - 1))) return false;
+  if (end == std::string_view::npos || !is_name(line.substr(1, end - 1))) return false;
   name = line.substr(1, end - 1);
   line.remove_prefix(end + 2);
   return true;

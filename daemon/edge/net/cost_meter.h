@@ -4,21 +4,14 @@
 // most kShortNs is charged in monotonic time. One thread.
 #pragma once
 
-#include <time.h>
-
 #include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <utility>
 
-namespace syncd::net {
+#include "proto/base/clock.h"
 
-inline std::uint64_t clock_ns(clockid_t clock) {
-  timespec at{};
-  clock_gettime(clock, &at);
-  return static_cast<std::uint64_t>(at.tv_sec) * 1'000'000'000 +
-         static_cast<std::uint64_t>(at.tv_nsec);
-}
+namespace syncd::net {
 
 struct CostClocks {
   std::function<std::uint64_t()> monotonic_ns = [] { return clock_ns(CLOCK_MONOTONIC); };

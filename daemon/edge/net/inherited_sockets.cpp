@@ -2,17 +2,17 @@
 #include "daemon/edge/net/inherited_sockets.h"
 
 #include <fcntl.h>
-#include <netdb.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
 
 #include <cerrno>
-#include <charconv>
 #include <cstddef>
-#include <cstdlib>
 #include <cstring>
+
+#include "proto/base/environment.h"
+#include "proto/base/number.h"
 
 namespace syncd::net {
 namespace {
@@ -20,17 +20,9 @@ namespace {
 constexpr int kFirst = 3;  // SD_LISTEN_FDS_START
 constexpr int kMost = 64;  // more than anybody needs to listen on
 
-std::string take_variable(const char* name) {
-  const char* value = std::getenv(name);
-  std::string text = value != nullptr ? value : "";
-  unsetenv(name);
-  return text;
-}
-
 int number_of(const std::string& text) {
   int number = -1;
-  const auto [end, code] = std::from_chars(text.data(), text.data() + text.size(), number);
-  return code == std::errc{} && end == text.data() + text.size() ? number : -1;
+  return parse_number(text, number) ? number : -1;
 }
 
 std::vector<std::string> names_in(const std::string& text) {
@@ -51,14 +43,9 @@ int option_of(int fd, int name) {
 
 // Empty, or what is wrong with it.
 std::string take_tcp(const sockaddr_storage& address, socklen_t length, InheritedSocket& taken) {
-  char host[NI_MAXHOST];
-  char port[NI_MAXSERV];
-  if (getnameinfo(reinterpret_cast<const sockaddr*>(&address), length, host, sizeof host, port,
-                  sizeof port, NI_NUMERICHOST | NI_NUMERICSERV) != 0) {
+  if (!numeric_address(reinterpret_cast<const sockaddr*>(&address), length, taken.tcp)) {
     return "has an address that cannot be read";
   }
-  taken.tcp.host = host;
-  taken.tcp.port = static_cast<std::uint16_t>(number_of(port));
   taken.socket.is_tcp = true;
   taken.socket.endpoint = "tcp:" + taken.tcp.text();
   return {};
@@ -104,9 +91,9 @@ std::string take_socket(int fd, InheritedSocket& taken) {
 }  // namespace
 
 bool take_inherited_sockets(std::vector<InheritedSocket>& sockets, std::string& error) {
-  const std::string pid = take_variable("LISTEN_PID");
-  const std::string count_text = take_variable("LISTEN_FDS");
-  const std::string names_text = take_variable("LISTEN_FDNAMES");
+  const std::string pid = take_from_environment("LISTEN_PID");
+  const std::string count_text = take_from_environment("LISTEN_FDS");
+  const std::string names_text = take_from_environment("LISTEN_FDNAMES");
   if (number_of(pid) != getpid() || count_text.empty()) return true;
   const int count = number_of(count_text);
   if (count < 0 || count > kMost) {

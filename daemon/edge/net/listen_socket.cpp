@@ -44,17 +44,6 @@ std::string explain_bind(const std::string& endpoint, int code) {
   return text;
 }
 
-std::string endpoint_of(const sockaddr* address, socklen_t length) {
-  char host[NI_MAXHOST];
-  char port[NI_MAXSERV];
-  if (getnameinfo(address, length, host, sizeof host, port, sizeof port,
-                  NI_NUMERICHOST | NI_NUMERICSERV) != 0) {
-    return "tcp:?";
-  }
-  const bool bracket = std::strchr(host, ':') != nullptr;
-  return std::string("tcp:") + (bracket ? "[" : "") + host + (bracket ? "]" : "") + ":" + port;
-}
-
 // 0, or the errno of the step that failed.
 int listen_on(const addrinfo& info, ListenSocket& socket) {
   UniqueFd fd(::socket(info.ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, IPPROTO_TCP));
@@ -74,7 +63,7 @@ int listen_on(const addrinfo& info, ListenSocket& socket) {
   if (getsockname(fd.get(), reinterpret_cast<sockaddr*>(&bound), &length) != 0) return errno;
   socket.fd = std::move(fd);
   socket.is_tcp = true;
-  socket.endpoint = endpoint_of(reinterpret_cast<const sockaddr*>(&bound), length);
+  socket.endpoint = "tcp:" + address_text(reinterpret_cast<const sockaddr*>(&bound), length);
   return 0;
 }
 
@@ -160,9 +149,9 @@ bool lock_in_time(int fd, int wait_ms) {
 
 }  // namespace
 
-void UniqueFd::reset(int fd) {
-  if (fd_ >= 0) ::close(fd_);
-  fd_ = fd;
+std::string address_text(const sockaddr* address, socklen_t length) {
+  TcpAddress numeric;
+  return numeric_address(address, length, numeric) ? numeric.text() : "?";
 }
 
 bool open_tcp_sockets(const TcpAddress& address, std::vector<ListenSocket>& sockets,
@@ -191,7 +180,7 @@ bool open_tcp_sockets(const TcpAddress& address, std::vector<ListenSocket>& sock
     } else if (is_missing_family(failed)) {
       missing = failed;
     } else {
-      error = explain_bind(endpoint_of(info->ai_addr, info->ai_addrlen), failed);
+      error = explain_bind("tcp:" + address_text(info->ai_addr, info->ai_addrlen), failed);
       return false;
     }
   }

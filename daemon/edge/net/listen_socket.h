@@ -2,37 +2,16 @@
 // made once at start, before anything is served. No state, any thread.
 #pragma once
 
+#include <sys/socket.h>
 #include <sys/types.h>
 
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "daemon/edge/net/address.h"
+#include "proto/base/file.h"
 
 namespace syncd::net {
-
-// Owns one file descriptor.
-class UniqueFd {
- public:
-  UniqueFd() = default;
-  explicit UniqueFd(int fd) : fd_(fd) {}
-  ~UniqueFd() { reset(); }
-  UniqueFd(UniqueFd&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-  UniqueFd& operator=(UniqueFd&& other) noexcept {
-    if (this != &other) reset(std::exchange(other.fd_, -1));
-    return *this;
-  }
-  UniqueFd(const UniqueFd&) = delete;
-  UniqueFd& operator=(const UniqueFd&) = delete;
-
-  int get() const { return fd_; }
-  int release() { return std::exchange(fd_, -1); }
-  void reset(int fd = -1);
-
- private:
-  int fd_ = -1;
-};
 
 // A socket that listens already: non-blocking, closed on exec.
 struct ListenSocket {
@@ -45,6 +24,9 @@ struct ListenSocket {
   dev_t device = 0;
   ino_t inode = 0;
 };
+
+// "127.0.0.1:7117"; "?" where the system cannot tell.
+std::string address_text(const sockaddr* address, socklen_t length);
 
 // Listens on every address that `address` stands for (a name may have an IPv4 and an IPv6 one) and
 // appends one ListenSocket for each. False, with a sentence in `error` that names the address, the

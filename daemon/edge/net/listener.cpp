@@ -1,7 +1,6 @@
 // Accepting connections; see the header. Loop thread.
 #include "daemon/edge/net/listener.h"
 
-#include <netdb.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
 
@@ -16,17 +15,6 @@ namespace {
 
 // So that a storm of newcomers does not keep the loop from those who are connected.
 constexpr int kAcceptsPerTurn = 64;
-
-std::string describe_tcp_peer(const sockaddr* address, socklen_t length) {
-  char host[NI_MAXHOST];
-  char port[NI_MAXSERV];
-  if (getnameinfo(address, length, host, sizeof host, port, sizeof port,
-                  NI_NUMERICHOST | NI_NUMERICSERV) != 0) {
-    return "?";
-  }
-  const bool bracket = std::strchr(host, ':') != nullptr;
-  return std::string(bracket ? "[" : "") + host + (bracket ? "]" : "") + ":" + port;
-}
 
 std::string machine_of(const sockaddr_storage& address) {
   if (address.ss_family == AF_INET6) {
@@ -86,6 +74,27 @@ void describe_unix_peer(int fd, Accepted& accepted) {
 
 }  // namespace
 
+bool accept_one(const ListenSocket& socket, Accepted& accepted) {
+  sockaddr_storage address{};
+  socklen_t length = 0;
+  do {
+    length = sizeof address;
+    accepted.fd.reset(accept4(socket.fd.get(), reinterpret_cast<sockaddr*>(&address), &length,
+                              SOCK_NONBLOCK | SOCK_CLOEXEC));
+  } while (!accepted.fd && (errno == EINTR || errno == ECONNABORTED));
+  if (!accepted.fd) return false;
+  accepted.is_tcp = socket.is_tcp;
+  accepted.is_control = socket.is_control;
+  if (socket.is_tcp) {
+    unmap(address, length);
+    accepted.peer = address_text(reinterpret_cast<const sockaddr*>(&address), length);
+    accepted.machine = machine_of(address);
+  } else {
+    describe_unix_peer(accepted.fd.get(), accepted);
+  }
+  return true;
+}
+
 Listener::Listener(ListenSocket socket, OnAccept on_accept, OnShortage on_shortage)
     : socket_(std::move(socket)),
       on_accept_(std::move(on_accept)),
@@ -131,26 +140,11 @@ void Listener::on_readable(uv_poll_t* poll, int, int) {
 
 void Listener::accept_some() {
   for (int i = 0; i < kAcceptsPerTurn; ++i) {
-    sockaddr_storage address{};
-    socklen_t length = sizeof address;
-    UniqueFd fd(accept4(socket_.fd.get(), reinterpret_cast<sockaddr*>(&address), &length,
-                        SOCK_NONBLOCK | SOCK_CLOEXEC));
-    if (fd.get() < 0) {
-      if (errno == EINTR || errno == ECONNABORTED) continue;
-      if (errno != EAGAIN && errno != EWOULDBLOCK) on_shortage_(errno);
+    Accepted accepted;
+    if (!accept_one(socket_, accepted)) {
+      if (errno != EAGAIN) on_shortage_(errno);
       return;
     }
-    Accepted accepted;
-    accepted.is_tcp = socket_.is_tcp;
-    accepted.is_control = socket_.is_control;
-    if (socket_.is_tcp) {
-      unmap(address, length);
-      accepted.peer = describe_tcp_peer(reinterpret_cast<const sockaddr*>(&address), length);
-      accepted.machine = machine_of(address);
-    } else {
-      describe_unix_peer(fd.get(), accepted);
-    }
-    accepted.fd = std::move(fd);
     on_accept_(std::move(accepted));
   }
 }

@@ -30,6 +30,10 @@ struct Accepted {
   std::vector<gid_t> groups;  // the user's others, where the system tells them
 };
 
+// Takes a connection that waits in the backlog. False: errno is EAGAIN if there is none, or says
+// why the system does not give it, as EMFILE does.
+bool accept_one(const ListenSocket& socket, Accepted& accepted);
+
 class Listener {
  public:
   using OnAccept = std::function<void(Accepted)>;

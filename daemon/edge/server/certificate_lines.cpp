@@ -5,6 +5,8 @@
 #include <string>
 #include <utility>
 
+#include "proto/base/clock.h"
+
 namespace syncd::server {
 namespace {
 
@@ -14,7 +16,7 @@ LogLine certificate_line(const std::string& file, const char* what, const tls::V
                          const char* consequence, std::int64_t now_s) {
   LogLine line{LogLevel::kInfo,
                "certificate",
-               {{"file", file}, {"of", what}, {"until", tls::date_text(validity.until_s)}}};
+               {{"file", file}, {"of", what}, {"until", utc_text(validity.until_s * 1'000'000)}}};
   if (std::string why = tls::why_not_in_force(validity, now_s); !why.empty()) {
     line.level = LogLevel::kError;
     line.event = "certificate_not_in_force";

@@ -1,9 +1,7 @@
 // See the header. Any thread.
 #include "daemon/edge/server/from_config.h"
 
-#include <fcntl.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -13,18 +11,10 @@
 #include "daemon/edge/net/inherited_sockets.h"
 #include "daemon/edge/server/limits_table.h"  // its relations of limits hold in every build
 #include "daemon/edge/store/salvage.h"
+#include "proto/base/file.h"
 
 namespace syncd::server {
 namespace {
-
-// Else a power cut could take what was just made in it, and the store with it. A file system that
-// cannot sync directories does without.
-void sync_directory(const std::string& path) {
-  const int fd = ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (fd < 0) return;
-  ::fsync(fd);
-  ::close(fd);
-}
 
 // The default store's directory may lie in one that nobody has made yet, such as ~/.local/state.
 bool make_parents(const std::string& path, std::string& error) {
@@ -32,7 +22,9 @@ bool make_parents(const std::string& path, std::string& error) {
        slash = path.find('/', slash + 1)) {
     const std::string parent = path.substr(0, slash);
     if (mkdir(parent.c_str(), 0700) == 0) {
-      sync_directory(parent.substr(0, std::max<std::size_t>(1, parent.rfind('/'))));
+      // Else a power cut could take what was just made in it, and the store with it. A file system
+      // that cannot sync directories does without.
+      sync_to_disk(parent.substr(0, std::max<std::size_t>(1, parent.rfind('/'))));
       continue;
     }
     if (errno == EEXIST) continue;

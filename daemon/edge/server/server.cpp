@@ -11,6 +11,7 @@
 #include "daemon/edge/net/loop_guard.h"
 #include "daemon/edge/server/certificate_lines.h"
 #include "proto/base/check.h"
+#include "proto/base/clock.h"
 
 namespace syncd::server {
 namespace {
@@ -19,12 +20,6 @@ namespace {
 constexpr std::size_t kReservedDescriptors = 512;
 // Of the shutdown timeout, the part that is kept for closing the store.
 constexpr Micros kStoreShare = 4;
-
-Micros wall_clock_us() {
-  return std::chrono::duration_cast<std::chrono::microseconds>(
-             std::chrono::system_clock::now().time_since_epoch())
-      .count();
-}
 
 net::NetworkOptions network_options(const ServerOptions& options) {
   net::NetworkOptions network = options.network;

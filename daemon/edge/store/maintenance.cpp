@@ -17,6 +17,7 @@
 
 #include "daemon/edge/store/record_codec.h"
 #include "daemon/edge/store/rocks_database.h"
+#include "proto/base/file.h"
 
 namespace syncd::store {
 namespace {
@@ -162,29 +163,21 @@ std::uint64_t bytes_in(const std::string& path) {
 // Copies a file's bytes, and returns when the disk has them. False: errno says why.
 // (std::filesystem's copy says EIO for a disk that is full.)
 bool copy_synced(const fs::path& from, const fs::path& to, std::error_code& code) {
-  const int in = ::open(from.c_str(), O_RDONLY | O_CLOEXEC);
+  const UniqueFd in(::open(from.c_str(), O_RDONLY | O_CLOEXEC));
   struct stat info {};
-  const int out = in >= 0 && fstat(in, &info) == 0
-                      ? ::open(to.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, info.st_mode)
-                      : -1;
-  bool good = out >= 0;
-  std::vector<char> buffer(kCopyBytes);
-  while (good) {
-    const ssize_t count = ::read(in, buffer.data(), buffer.size());
-    if (count == 0) break;
-    good = count > 0;
-    for (ssize_t done = 0; good && done < count;) {
-      const ssize_t written =
-          ::write(out, buffer.data() + done, static_cast<std::size_t>(count - done));
-      good = written > 0;
-      done += written;
-    }
+  UniqueFd out;
+  if (in && fstat(in.get(), &info) == 0) {
+    out.reset(::open(to.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, info.st_mode));
   }
-  good = good && ::fsync(out) == 0;
-  if (!good) code.assign(errno, std::generic_category());
-  if (in >= 0) ::close(in);
-  if (out >= 0) ::close(out);
-  return good;
+  std::string buffer(kCopyBytes, '\0');
+  ssize_t count = out ? read_all(in.get(), buffer) : -1;
+  while (count > 0) {
+    const std::string_view piece(buffer.data(), static_cast<std::size_t>(count));
+    count = write_all(out.get(), piece) == piece.size() ? read_all(in.get(), buffer) : -1;
+  }
+  if (count == 0 && ::fsync(out.get()) == 0) return true;
+  code.assign(errno, std::generic_category());
+  return false;
 }
 
 // All regular files but RocksDB's lock and logs, each on the disk when this returns.

@@ -26,6 +26,9 @@
 #include <utility>
 
 #include "daemon/edge/store/rocks_log.h"
+#include "proto/base/clock.h"
+#include "proto/base/file.h"
+#include "proto/base/number.h"
 
 #if defined(__SANITIZE_THREAD__)
 // RocksDB as distributed is not built with ThreadSanitizer, which therefore does not see how its
@@ -80,31 +83,25 @@ class InfoLog final : public rocksdb::Logger {
     if (stat(path.c_str(), &info) == 0 && info.st_size > kBytesMax / 2) {
       std::rename(path.c_str(), (path + ".old").c_str());
     }
-    fd_ = ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
-  }
-  ~InfoLog() override {
-    if (fd_ >= 0) ::close(fd_);
+    fd_.reset(::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600));
   }
 
   using rocksdb::Logger::Logv;
   void Logv(const char* format, va_list arguments) override {
     char line[1024];
-    const std::time_t now = std::time(nullptr);
-    std::tm utc{};
-    gmtime_r(&now, &utc);
-    std::size_t length = std::strftime(line, sizeof line, "%Y-%m-%dT%H:%M:%SZ ", &utc);
+    std::size_t length = utc_text(wall_clock_us()).append(" ").copy(line, sizeof line);
     const int wanted = std::vsnprintf(line + length, sizeof line - length, format, arguments);
     if (wanted < 0) return;
     length = std::min(length + static_cast<std::size_t>(wanted), sizeof line - 2);
     line[length++] = '\n';
-    if (fd_ < 0 || written_.fetch_add(static_cast<long>(length)) > kBytesMax / 2) return;
+    if (!fd_ || written_.fetch_add(static_cast<long>(length)) > kBytesMax / 2) return;
     // A log that cannot be written is no reason to fail.
-    if (::write(fd_, line, length) < 0) return;
+    if (::write(fd_.get(), line, length) < 0) return;
   }
 
  private:
   static constexpr long kBytesMax = 1024 * 1024;
-  int fd_ = -1;
+  UniqueFd fd_;
   std::atomic<long> written_{0};
 };
 
@@ -302,8 +299,7 @@ bool check_format(const Database& database, const Options& options, std::string&
     return false;
   }
   std::uint32_t version = 0;
-  const auto [end, problem] = std::from_chars(value.data(), value.data() + value.size(), version);
-  if (problem != std::errc{} || end != value.data() + value.size() || version == 0) {
+  if (!parse_number(value, version) || version == 0) {
     if (may_be_unknown) return true;
     error = called(options.path) + " has the unreadable format version '" + value +
             "': it is damaged" + after_damage();
@@ -333,11 +329,9 @@ bool is_mount_point(const std::string& path) {
 }
 
 bool sync_to_disk(const std::string& path, std::error_code& code) {
-  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  const bool synced = fd >= 0 && ::fsync(fd) == 0;
-  if (!synced) code.assign(errno, std::generic_category());
-  if (fd >= 0) ::close(fd);
-  return synced;
+  if (syncd::sync_to_disk(path)) return true;
+  code.assign(errno, std::generic_category());
+  return false;
 }
 
 Database::~Database() {
@@ -529,8 +523,7 @@ bool read_removed_epoch(const Database& database, const std::string& path, Epoch
   const rocksdb::Status status =
       database.db->Get({}, database.families[kMeta], kRemovedEpochKey, &value);
   if (status.IsNotFound()) return true;
-  const char* end = value.data() + value.size();
-  if (status.ok() && std::from_chars(value.data(), end, epoch).ptr == end) return true;
+  if (status.ok() && parse_number(value, epoch)) return true;
   error = called(path) + ": the last epoch of removed jobs cannot be read: " +
           (status.ok() ? "it is '" + value + "'" : status.ToString());
   return false;

@@ -25,6 +25,7 @@
 #include "daemon/edge/store/record_codec.h"
 #include "daemon/edge/store/rocks_database.h"
 #include "daemon/edge/store/store.h"
+#include "proto/base/clock.h"
 
 namespace syncd::store {
 namespace {
@@ -47,12 +48,6 @@ constexpr Micros kAgesEveryMin = 100'000;
 constexpr Micros kAgesEveryMax = 60'000'000;
 // So many jobs are cut between two commits, each with a write of its own.
 constexpr std::size_t kCutsAtOnce = 4;
-
-Micros machine_time() {
-  return std::chrono::duration_cast<std::chrono::microseconds>(
-             std::chrono::system_clock::now().time_since_epoch())
-      .count();
-}
 
 rocksdb::Slice slice(std::span<const std::uint8_t> bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
@@ -213,15 +208,13 @@ class RocksStore final : public Store {
     encode(encoder_at_once_, queued.batch, *queued.encoded);
     rocksdb::WriteOptions options;
     options.no_slowdown = true;
-    const auto begun = std::chrono::steady_clock::now();
+    const std::int64_t begun_ns = clock_ns(CLOCK_MONOTONIC);
     if (!database_->db->Write(options, &*queued.encoded).ok()) return false;
     CommitReport report;
     report.committed = committed_ = queued.ticket;
     report.records = queued.records;
     report.batches = 1;
-    report.commit_us = std::chrono::duration_cast<std::chrono::microseconds>(
-                           std::chrono::steady_clock::now() - begun)
-                           .count();
+    report.commit_us = (clock_ns(CLOCK_MONOTONIC) - begun_ns) / 1000;
     // A disk that is held up must not hold the loop up again and again.
     if (report.commit_us > kSlowWriteUs) slow_until_ = queued.ticket + kBatchesAfterSlowWrite;
     callback_(report);
@@ -467,11 +460,9 @@ class RocksStore final : public Store {
     std::chrono::microseconds wait(options_.retry_after_us);
     for (const std::chrono::microseconds most(options_.retry_after_max_us);;
          wait = std::min(2 * wait, most)) {
-      const auto begun = std::chrono::steady_clock::now();
+      const std::int64_t begun_ns = clock_ns(CLOCK_MONOTONIC);
       const bool written = write(batch);
-      report.commit_us = std::chrono::duration_cast<std::chrono::microseconds>(
-                             std::chrono::steady_clock::now() - begun)
-                             .count();
+      report.commit_us = (clock_ns(CLOCK_MONOTONIC) - begun_ns) / 1000;
       if (written) {
         committed_ = report.committed;
         last_error_.clear();
@@ -568,7 +559,7 @@ class RocksStore final : public Store {
       to_cut_.clear();
       return;
     }
-    const Micros now = options_.now ? options_.now() : machine_time();
+    const Micros now = options_.now ? options_.now() : wall_clock_us();
     if (rules_.keep_us > 0 && (now >= next_ages_us_ || now < next_ages_us_ - ages_every_)) {
       next_ages_us_ = now + ages_every_;
       for (const auto& [job, extent] : extents_) to_cut_.insert(job);

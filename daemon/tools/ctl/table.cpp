@@ -12,6 +12,7 @@
 #include <nlohmann/json.hpp>
 #include <string_view>
 
+#include "proto/base/clock.h"
 #include "proto/base/number.h"
 #include "proto/base/plain_text.h"
 
@@ -212,7 +213,7 @@ std::string or_dash(const std::string& text) {
 
 std::string format_time(std::int64_t us) {
   if (us < 0) return "-";
-  return fmt::format("{:%Y-%m-%dT%H:%M:%S}.{:06}Z", fmt::gmtime(us / 1'000'000), us % 1'000'000);
+  return utc_text(us, 6);
 }
 
 std::string format_age(std::int64_t now_us, std::int64_t then_us) {

@@ -22,7 +22,8 @@
 #include "daemon/tools/ctl/certificates.h"
 #include "daemon/tools/ctl/commands.h"
 #include "proto/base/defaults.h"
-#include "proto/base/host.h"
+#include "proto/base/file.h"
+#include "proto/base/names.h"
 #include "proto/base/plain_text.h"
 #include "proto/transport/secret_file.h"
 
@@ -44,30 +45,19 @@ std::string joined(const std::string& directory, const std::string& name) {
 }
 
 void write_new(const std::string& path, const std::string& text, mode_t mode) {
-  const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, mode);
-  if (fd < 0) {
+  UniqueFd fd(open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, mode));
+  if (!fd) {
     throw Failure{kExitStore, path + ": " + std::strerror(errno) +
                                   (errno == EEXIST ? "; nothing is written over: remove it, or "
                                                      "choose another directory or name"
                                                    : "")};
   }
-  std::size_t done = 0;
-  while (done < text.size()) {
-    const ssize_t count = write(fd, text.data() + done, text.size() - done);
-    if (count < 0 && errno == EINTR) continue;
-    if (count < 0) {
-      const int code = errno;
-      close(fd);
-      unlink(path.c_str());
-      throw Failure{kExitStore, path + ": " + std::strerror(code)};
-    }
-    done += static_cast<std::size_t>(count);
-  }
-  const bool synced = fsync(fd) == 0;
+  const bool written = write_all(fd.get(), text) == text.size() && fsync(fd.get()) == 0;
   const int code = errno;
-  if (close(fd) == 0 && synced) return;
+  if (close(fd.release()) == 0 && written) return;
+  const int reason = written ? errno : code;
   unlink(path.c_str());
-  throw Failure{kExitStore, path + ": " + std::strerror(synced ? errno : code)};
+  throw Failure{kExitStore, path + ": " + std::strerror(reason)};
 }
 
 struct NewFile {
@@ -84,11 +74,9 @@ void write_files(const std::string& directory, const std::vector<NewFile>& files
       write_new(joined(directory, file.name), file.text, file.mode);
       made.push_back(joined(directory, file.name));
     }
-    const int fd = open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    const bool synced = fd >= 0 && fsync(fd) == 0;
-    const int code = errno;
-    if (fd >= 0) close(fd);
-    if (!synced) throw Failure{kExitStore, directory + ": " + std::strerror(code)};
+    if (!sync_to_disk(directory)) {
+      throw Failure{kExitStore, directory + ": " + std::strerror(errno)};
+    }
   } catch (const Failure&) {
     for (const std::string& path : made) unlink(path.c_str());
     throw;
@@ -101,16 +89,11 @@ void add_pair(std::vector<NewFile>& files, const std::string& name, const Certif
 }
 
 void check_name(const std::string& name) {
-  const auto allowed = [](char c) {
-    return (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '.' ||
-           c == '_' || c == '-';
-  };
   // It would stand in the certificate as an address, which no rule of the daemon's can name.
   in_addr address{};
   const bool numeric = inet_pton(AF_INET, name.c_str(), &address) == 1;
   const bool taken = name == "ca" || name == "server" || name == "syncd" || name.starts_with('.');
-  if (name.empty() || name.size() > 64 || taken || numeric ||
-      !std::all_of(name.begin(), name.end(), allowed)) {
+  if (!is_name(name) || taken || numeric) {
     throw Failure{kExitUsage, "'" + name +
                                   "' cannot name a client; allowed: 1 to 64 of A-Z a-z 0-9 . _ -, "
                                   "not ca, server or syncd, not an address, no dot at the start"};
@@ -215,9 +198,9 @@ CertificateAndKey read_authority(const std::string& directory) {
   if (!read_secret_file(joined(directory, "ca.key"), kKeyBytesMax, authority.key, error)) {
     throw Failure{kExitStore, error};
   }
-  std::ifstream file(joined(directory, "ca.crt"), std::ios::binary);
-  authority.certificate.assign(std::istreambuf_iterator<char>(file), {});
-  if (!file) throw Failure{kExitStore, joined(directory, "ca.crt") + " cannot be read"};
+  if (!read_file(joined(directory, "ca.crt"), authority.certificate)) {
+    throw Failure{kExitStore, joined(directory, "ca.crt") + " cannot be read"};
+  }
   return authority;
 }
 

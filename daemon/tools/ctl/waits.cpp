@@ -14,6 +14,7 @@
 #include "daemon/tools/ctl/fields_json.h"
 #include "daemon/tools/ctl/stragglers.h"
 #include "daemon/tools/ctl/table.h"
+#include "proto/base/clock.h"
 #include "proto/base/plain_text.h"
 
 namespace syncd::ctl {
@@ -175,9 +176,7 @@ bool since_time(const std::string& since, std::int64_t now_us, std::int64_t& sin
 }
 
 int run_stragglers(const Options& options) {
-  const std::int64_t now_us = std::chrono::duration_cast<std::chrono::microseconds>(
-                                  std::chrono::system_clock::now().time_since_epoch())
-                                  .count();
+  const std::int64_t now_us = wall_clock_us();
   std::int64_t since_us = 0;
   if (!options.since.empty() && !since_time(options.since, now_us, since_us)) {
     return complain(kExitUsage,

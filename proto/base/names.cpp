@@ -1,4 +1,4 @@
-#include "proto/base/host.h"
+#include "proto/base/names.h"
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -13,11 +13,15 @@ constexpr std::size_t kHostBytesMax = 255;
 
 }  // namespace
 
-bool is_host_name(std::string_view host) {
+bool is_name(std::string_view text, std::size_t bytes_max) {
   constexpr std::string_view kCharacters =
       "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-_";
-  return host.size() <= kHostBytesMax &&
-         host.find_first_not_of(kCharacters) == std::string_view::npos;
+  return !text.empty() && text.size() <= bytes_max &&
+         text.find_first_not_of(kCharacters) == std::string_view::npos;
+}
+
+bool is_host_name(std::string_view host) {
+  return host.empty() || is_name(host, kHostBytesMax);
 }
 
 bool is_ipv6_address(std::string_view host) {

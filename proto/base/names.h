@@ -1,9 +1,13 @@
-// What may stand for a host in an address. Pure functions; any thread.
+// What may be a name, or stand for a host in an address. Pure functions; any thread.
 #pragma once
 
+#include <cstddef>
 #include <string_view>
 
 namespace syncd {
+
+// 1 to `bytes_max` of A-Z a-z 0-9 . _ -, as the names of jobs, phases, tokens and clients have.
+bool is_name(std::string_view text, std::size_t bytes_max = 64);
 
 // Letters, digits, ".", "-" and "_", at most 255 of them (DNS's own limit); so has an IPv4 address.
 bool is_host_name(std::string_view host);
