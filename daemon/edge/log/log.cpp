@@ -1,96 +1,129 @@
+// See the header.
 #include "daemon/edge/log/log.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
-#include <spdlog/logger.h>
-#include <spdlog/pattern_formatter.h>
-#include <spdlog/sinks/stdout_sinks.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <cstdlib>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
 #include <utility>
 
-#include "daemon/edge/log/log_file.h"
 #include "daemon/edge/server/log_text.h"
+#include "proto/base/clock.h"
+#include "proto/base/environment.h"
 
 namespace syncd {
 namespace {
 
 // True if standard error is the journal, which stamps lines itself.
 bool logs_to_journal() {
-  const char* stream = std::getenv("JOURNAL_STREAM");
   struct stat own {};
-  if (stream == nullptr || fstat(STDERR_FILENO, &own) != 0) return false;
-  return fmt::format("{}:{}", own.st_dev, own.st_ino) == stream;
+  return fstat(STDERR_FILENO, &own) == 0 &&
+         fmt::format("{}:{}", own.st_dev, own.st_ino) == environment("JOURNAL_STREAM");
 }
 
-struct LevelNames {
-  spdlog::level::level_enum spdlog;
-  int syslog;
-};
-LevelNames names_of(LogLevel level) {
-  switch (level) {
-    case LogLevel::kDebug:
-      return {spdlog::level::debug, 7};
-    case LogLevel::kInfo:
-      return {spdlog::level::info, 6};
-    case LogLevel::kWarn:
-      return {spdlog::level::warn, 4};
-    case LogLevel::kError:
-      break;
-  }
-  return {spdlog::level::err, 3};
+// Whether a file ends within a line, as a disk that was full leaves it. False for what cannot be
+// read, such as a pipe.
+bool ends_within_line(const std::string& path, int fd) {
+  struct stat info {};
+  if (fstat(fd, &info) != 0 || !S_ISREG(info.st_mode) || info.st_size == 0) return false;
+  const UniqueFd reader(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  char last = '\n';
+  return reader && pread(reader.get(), &last, 1, info.st_size - 1) == 1 && last != '\n';
 }
 
 }  // namespace
 
-Log::Log(const std::string& file, LogLevel level) : journal_(file.empty() && logs_to_journal()) {
-  spdlog::sink_ptr sink;
-  if (file.empty()) {
-    sink = std::make_shared<spdlog::sinks::stderr_sink_mt>();
-  } else {
-    sink = file_ = std::make_shared<LogFile>(file);
+Log::Log(const std::string& file, LogLevel level)
+    : path_(file), journal_(file.empty() && logs_to_journal()), level_(level) {}
+
+std::unique_ptr<Log> Log::open(const std::string& file, LogLevel level, std::string& error) {
+  std::unique_ptr<Log> log(new Log(file, level));
+  return log->open_file(error) ? std::move(log) : nullptr;
+}
+
+bool Log::open_file(std::string& error) {
+  if (path_.empty()) return true;
+  std::error_code ignored;
+  std::filesystem::create_directories(std::filesystem::path(path_).parent_path(), ignored);
+  UniqueFd fd(::open(path_.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0666));
+  if (!fd) {
+    error = fmt::format("{} cannot be opened for writing: {}", path_, std::strerror(errno));
+    return false;
   }
-  logger_ = std::make_unique<spdlog::logger>("syncd", std::move(sink));
-  set_level(level);
-  logger_->flush_on(spdlog::level::trace);  // lines are few, and the last ones matter most
-  logger_->set_formatter(std::make_unique<spdlog::pattern_formatter>(
-      journal_ ? "%v" : "%Y-%m-%dT%H:%M:%S.%eZ %v", spdlog::pattern_time_type::utc));
-}
-
-std::unique_ptr<Log> Log::open(const std::string& file, LogLevel level, std::string& error) try {
-  return std::make_unique<Log>(file, level);
-} catch (const spdlog::spdlog_ex& problem) {
-  error = problem.what();
-  return nullptr;
-}
-
-Log::~Log() = default;
-
-void Log::set_level(LogLevel level) {
-  logger_->set_level(names_of(level).spdlog);
-}
-
-bool Log::reopen() try {
-  if (file_) file_->reopen();
+  const std::lock_guard lock(mutex_);
+  fd_ = std::move(fd);
+  torn_ = ends_within_line(path_, fd_.get());
   return true;
-} catch (const spdlog::spdlog_ex& problem) {
+}
+
+bool Log::reopen() {
+  std::string error;
+  if (open_file(error)) return true;
   write({LogLevel::kError,
          "log_not_reopened",
-         {{"reason", problem.what()}, {"hint", "lines still go to the previous file"}}});
+         {{"reason", error}, {"hint", "lines still go to the previous file"}}});
   return false;
 }
 
 void Log::write(const LogLine& line) {
-  // Audit lines stay information, which a higher level would otherwise hold back. No other line is
-  // critical, which LogFile does not lose.
-  const LevelNames names = names_of(line.level);
-  const auto level = server::is_audit(line) ? spdlog::level::critical : names.spdlog;
-  if (!logger_->should_log(level)) return;
-  std::string text = fmt::format("{} {}", to_string(line.level), server::log_text(line));
+  const bool is_audit = server::is_audit(line);
+  if (line.level < level_ && !is_audit) return;
+  const std::lock_guard lock(mutex_);
+  const std::string text = formatted(line);
+  if (path_.empty()) {
+    write_all(STDERR_FILENO, text);
+    return;
+  }
+  if (catch_up() && append(text)) return;
+  // Of several lost lines, standard error hears of the first: somebody might look there.
+  if (lost_++ == 0) {
+    const LogLine first = {
+        LogLevel::kError,
+        "log_not_written",
+        {{"file", path_},
+         {"reason", std::strerror(reason_)},
+         {"hint", "until syncd can write it, audit lines go to stderr and others are lost"}}};
+    write_all(STDERR_FILENO, formatted(first));
+  }
+  if (is_audit && write_all(STDERR_FILENO, text) == text.size()) ++on_stderr_;
+}
+
+std::string Log::formatted(const LogLine& line) const {
+  const std::string text = fmt::format("{} {}\n", to_string(line.level), server::log_text(line));
+  if (!journal_) return fmt::format("{} {}", utc_text(wall_clock_us(), 3), text);
   // The journal takes the severity from such a prefix.
-  if (journal_) text = fmt::format("<{}>{}", names.syslog, text);
-  logger_->log(level, spdlog::string_view_t(text));
+  constexpr int kSyslog[] = {7, 6, 4, 3};  // by level
+  return fmt::format("<{}>{}", kSyslog[static_cast<std::size_t>(line.level)], text);
+}
+
+// Ends a line that was torn, and tells how many lines are missing where they are.
+bool Log::catch_up() {
+  if (torn_ && !append("\n")) return false;
+  if (lost_ == 0) return true;
+  const LogLine line = {LogLevel::kWarn,
+                        "log_lines_lost",
+                        {{"count", fmt::to_string(lost_)},
+                         {"on_standard_error", fmt::to_string(on_stderr_)},
+                         {"reason", std::strerror(reason_)}}};
+  if (!append(formatted(line))) return false;
+  lost_ = on_stderr_ = 0;
+  return true;
+}
+
+// False, and the reason is kept, if the file does not take all of `text`.
+bool Log::append(std::string_view text) {
+  const std::size_t done = write_all(fd_.get(), text);
+  if (done == text.size()) {
+    torn_ = false;
+    return true;
+  }
+  reason_ = errno;
+  torn_ = torn_ || done > 0;
+  return false;
 }
 
 }  // namespace syncd

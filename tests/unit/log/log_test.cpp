@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -75,6 +76,12 @@ class LogFileTest : public ::testing::Test {
     return {level, event, {}};
   }
   static LogLine audit() { return {LogLevel::kInfo, "audit", {{"action", "stop_job"}}}; }
+  std::unique_ptr<Log> opened(LogLevel level) const {
+    std::string error;
+    auto log = Log::open(path_, level, error);
+    EXPECT_NE(log, nullptr) << error;
+    return log;
+  }
   std::uintmax_t size() const { return std::filesystem::file_size(path_); }
   std::vector<std::string> lines() const { return lines_of(test::read_file(path_)); }
 
@@ -83,21 +90,21 @@ class LogFileTest : public ::testing::Test {
 };
 
 TEST_F(LogFileTest, SaysWhatItLacksAndTornLinesEnd) {
-  Log log(path_, LogLevel::kInfo);
+  const auto log = opened(LogLevel::kInfo);
   StandardError standard_error;
-  log.write(line("before"));
+  log->write(line("before"));
   {
     const FileSizeLimit full(size() + 10);
-    log.write(line("torn"));
-    log.write(line("lost"));
-    log.write(audit());
+    log->write(line("torn"));
+    log->write(line("lost"));
+    log->write(audit());
   }
   EXPECT_THAT(standard_error.lines(),
               ElementsAre(AllOf(HasSubstr(" error log_not_written file=" + path_),
                                 HasSubstr("reason=\"File too large\"")),
                           EndsWith("Z info audit action=stop_job")));
-  log.write(line("after"));
-  log.write(line("later"));
+  log->write(line("after"));
+  log->write(line("later"));
   EXPECT_THAT(
       lines(),
       ElementsAre(
@@ -109,18 +116,18 @@ TEST_F(LogFileTest, SaysWhatItLacksAndTornLinesEnd) {
 
 // What says so can be lost like any other line.
 TEST_F(LogFileTest, CountsOnUntilItHasSaidSo) {
-  Log log(path_, LogLevel::kInfo);
+  const auto log = opened(LogLevel::kInfo);
   StandardError standard_error;
-  log.write(line("before"));
+  log->write(line("before"));
   {
     const FileSizeLimit full(size() + 10);
-    log.write(line("torn"));
+    log->write(line("torn"));
   }
   {
     const FileSizeLimit full(size() + 1 + 7);
-    log.write(line("lost"));
+    log->write(line("lost"));
   }
-  log.write(line("after"));
+  log->write(line("after"));
   EXPECT_THAT(lines(), ElementsAre(EndsWith("before"), SizeIs(10), SizeIs(7),
                                    HasSubstr("log_lines_lost count=2 on_standard_error=0"),
                                    EndsWith("after")));
@@ -128,44 +135,44 @@ TEST_F(LogFileTest, CountsOnUntilItHasSaidSo) {
   // Anew, for the next time that the disk is full.
   {
     const FileSizeLimit full(size());
-    log.write(line("lost"));
+    log->write(line("lost"));
   }
-  log.write(line("last"));
+  log->write(line("last"));
   EXPECT_THAT(lines().at(5), HasSubstr("log_lines_lost count=1 "));
   EXPECT_THAT(standard_error.lines(), ElementsAre(HasSubstr("log_not_written")));
 }
 
 TEST_F(LogFileTest, SaysSoWhateverTheLevel) {
-  Log log(path_, LogLevel::kError);
+  const auto log = opened(LogLevel::kError);
   StandardError standard_error;
   {
     const FileSizeLimit full(0);
-    log.write(line("wrong", LogLevel::kError));
-    log.write(line("held_back"));
-    log.write(audit());
+    log->write(line("wrong", LogLevel::kError));
+    log->write(line("held_back"));
+    log->write(audit());
   }
   EXPECT_THAT(standard_error.lines(),
               ElementsAre(HasSubstr("log_not_written"), HasSubstr(" info audit action=stop_job")));
-  log.write(audit());
+  log->write(audit());
   EXPECT_THAT(lines(), ElementsAre(HasSubstr("log_lines_lost count=2 on_standard_error=1"),
                                    EndsWith(" info audit action=stop_job")));
 }
 
 TEST_F(LogFileTest, AValueIsOneWordOfPlainTextWhateverItHolds) {
   {
-    Log log(path_, LogLevel::kInfo);
-    log.write({LogLevel::kInfo,
-               "join",
-               {{"a", "é"},
-                {"b", ""},
-                {"c", "x y"},
-                {"d", "x=\"\\"},
-                {"e", "x\ninfo audit"},
-                {"f",
-                 "\xC2\x9B"
-                 "2J"},
-                {"g", "\xE2\x80\xA8"},
-                {"h", "\xff\x1b"}}});
+    const auto log = opened(LogLevel::kInfo);
+    log->write({LogLevel::kInfo,
+                "join",
+                {{"a", "é"},
+                 {"b", ""},
+                 {"c", "x y"},
+                 {"d", "x=\"\\"},
+                 {"e", "x\ninfo audit"},
+                 {"f",
+                  "\xC2\x9B"
+                  "2J"},
+                 {"g", "\xE2\x80\xA8"},
+                 {"h", "\xff\x1b"}}});
   }
   EXPECT_THAT(lines(),
               ElementsAre(EndsWith(R"( join a=é b="" c="x y" d="x=\"\\" e="x\ninfo audit" )"
@@ -176,33 +183,33 @@ TEST_F(LogFileTest, AValueIsOneWordOfPlainTextWhateverItHolds) {
 TEST_F(LogFileTest, BeginsOnALineOfItsOwn) {
   std::ofstream(path_) << "2026-01-01T00:00:0";
   {
-    Log log(path_, LogLevel::kInfo);
-    log.write(line("first"));
+    const auto log = opened(LogLevel::kInfo);
+    log->write(line("first"));
   }
-  Log log(path_, LogLevel::kInfo);
-  log.write(line("second"));
+  const auto log = opened(LogLevel::kInfo);
+  log->write(line("second"));
   EXPECT_THAT(lines(),
               ElementsAre("2026-01-01T00:00:0", EndsWith("Z info first"), EndsWith("second")));
 }
 
 TEST_F(LogFileTest, TheFileThatIsOpenedAnewSaysWhatTheOneBeforeLacks) {
-  Log log(path_, LogLevel::kInfo);
+  const auto log = opened(LogLevel::kInfo);
   StandardError standard_error;
-  log.write(line("before"));
+  log->write(line("before"));
   {
     const FileSizeLimit full(size() + 10);
-    log.write(line("torn"));
+    log->write(line("torn"));
   }
   std::filesystem::rename(path_, path_ + ".1");
-  ASSERT_TRUE(log.reopen());
-  log.write(line("after"));
+  ASSERT_TRUE(log->reopen());
+  log->write(line("after"));
   EXPECT_THAT(lines(), ElementsAre(HasSubstr("log_lines_lost count=1 "), EndsWith("info after")));
   // Where it cannot be opened, lines go on where they went.
   std::filesystem::rename(path_, path_ + ".2");
   std::filesystem::create_directory(path_);
-  EXPECT_FALSE(log.reopen());
+  EXPECT_FALSE(log->reopen());
   path_ += ".2";
-  log.write(line("still"));
+  log->write(line("still"));
   EXPECT_THAT(lines().at(2), AllOf(HasSubstr("log_not_reopened"),
                                    HasSubstr("cannot be opened for writing: Is a directory")));
   EXPECT_THAT(lines().at(3), EndsWith("info still"));
