@@ -1,295 +1,134 @@
-// The admin pages' connections; see the header. All but the constructor, stop() and secure() runs
-// on the admin thread; ask_'s callback runs on the daemon's loop thread.
+// The admin pages' connections; see the header.
 #include "daemon/edge/admin/admin_server.h"
 
+#include <poll.h>
 #include <pthread.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <csignal>
+#include <cstring>
 #include <exception>
-#include <string_view>
 #include <system_error>
 #include <unordered_map>
 #include <utility>
 
 #include "daemon/edge/admin/metrics.h"
 #include "daemon/edge/admin/status_page.h"
+#include "daemon/edge/net/listener.h"
 #include "daemon/edge/net/loop_guard.h"
+#include "proto/base/clock.h"
 
 namespace syncd::admin {
+
+struct Shown {
+  const Snapshot& snapshot;
+  const AdminFigures& figures;
+  bool for_administrator;
+};
+struct Page {
+  const char* path;
+  bool is_open;  // whoever connects may read it
+  HttpAnswer (*make)(const Shown& shown);
+};
+
 namespace {
 
-constexpr std::uint64_t kSweepMs = 100;
+constexpr int kSweepMs = 100;
 // For a client to take its answer and close, so that what it still sends does not destroy that.
 constexpr std::uint64_t kLingerMs = 1'000;
-
-enum class Page { kNone, kMetrics, kHealth, kReady, kStatus };
-Page page_of(const std::string& path) {
-  if (path == "/metrics") return Page::kMetrics;
-  if (path == "/healthz") return Page::kHealth;
-  if (path == "/readyz") return Page::kReady;
-  if (path == "/status") return Page::kStatus;
-  return Page::kNone;
-}
-bool is_open(Page page) {
-  return page == Page::kHealth || page == Page::kReady;
-}
 
 HttpAnswer text_answer(int status, std::string text) {
   return {status, "text/plain; charset=utf-8", std::move(text) + "\n"};
 }
 
+constexpr Page kPages[] = {
+    {"/metrics", false,
+     [](const Shown& shown) {
+       return HttpAnswer{200, "text/plain; version=0.0.4; charset=utf-8",
+                         metrics_text(shown.snapshot, process_figures(), shown.figures)};
+     }},
+    {"/healthz", true, [](const Shown&) { return text_answer(200, "ok"); }},
+    {"/readyz", true,
+     [](const Shown& shown) {
+       const std::string& not_ready = shown.snapshot.server.not_ready;
+       return not_ready.empty() ? text_answer(200, "ready") : text_answer(503, not_ready);
+     }},
+    {"/status", false,
+     [](const Shown& shown) {
+       return HttpAnswer{200, "application/json",
+                         status_json(shown.snapshot, shown.for_administrator)};
+     }},
+};
+
 }  // namespace
 
-// One connection. Owned by its handle: freed in its close callback.
-class AdminServer::Client {
- public:
-  enum class State { kReading, kWaiting, kWriting, kLingering, kClosed };
+struct AdminServer::Client {
+  enum class State {
+    kReading,    // its request
+    kWaiting,    // for the daemon's loop
+    kWriting,    // the answer, or an alert of TLS
+    kLingering,  // until it closes
+  };
 
-  Client(AdminServer& server, std::string machine, std::unique_ptr<tls::Channel> channel)
-      : server_(server), machine_(std::move(machine)), channel_(std::move(channel)) {
-    begun_ms_ = uv_now(&server_.own_loop_);
+  void enter(State next, std::uint64_t now_ms) {
+    state = next;
+    since_ms = now_ms;
+  }
+  short wanted() const {
+    const bool reads = state == State::kReading || state == State::kLingering;
+    return static_cast<short>((reads ? POLLIN : 0) | (out.empty() ? 0 : POLLOUT));
   }
 
-  // False: it was not opened, and is gone.
-  static bool open(AdminServer& server, net::Accepted accepted,
-                   std::unique_ptr<tls::Channel> channel) {
-    auto* client = new Client(server, std::move(accepted.machine), std::move(channel));
-    uv_tcp_init(&server.own_loop_, &client->handle_);
-    client->handle_.data = client;
-    server.clients_.push_back(client);
-    const int fd = accepted.fd.get();
-    if (uv_tcp_open(&client->handle_, fd) != 0) {
-      client->close();
-      return false;
-    }
-    accepted.fd.release();
-    if (uv_read_start(client->stream(), on_allocate, on_read) == 0) return true;
-    client->close();
-    return false;
-  }
-
+  UniqueFd fd;  // none: it is closed
+  std::string machine;
+  std::unique_ptr<tls::Channel> channel;  // null: plain HTTP
+  std::uint64_t begun_ms = 0;
+  State state = State::kReading;
+  std::uint64_t since_ms = 0;
+  std::string head;
+  HttpRequest request;
+  const Page* page = nullptr;
   bool is_administrator = false;  // found out when it asked
-
-  State state() const { return state_; }
-  const std::string& machine() const { return machine_; }
-  const HttpRequest& request() const { return request_; }
-  std::vector<std::string> certificate_names() const {
-    return channel_ ? channel_->peer_names() : std::vector<std::string>{};
-  }
-  std::string certificate_digest() const {
-    return channel_ ? channel_->peer_digest() : std::string{};
-  }
-  void wait() {
-    state_ = State::kWaiting;
-    waiting_ms_ = uv_now(&server_.own_loop_);
-  }
-
-  void respond(const HttpAnswer& answer) {
-    if (answer.status < 400) {
-      ++server_.figures_.answered;
-    } else {
-      ++server_.figures_.refused;
-    }
-    const std::string text = write_http(answer, request_.method == "HEAD");
-    const auto* bytes = reinterpret_cast<const std::uint8_t*>(text.data());
-    if (channel_ != nullptr) {
-      if (!channel_->send({bytes, text.size()}, out_)) return close();
-      channel_->close(out_);
-    } else {
-      out_.insert(out_.end(), bytes, bytes + text.size());
-    }
-    state_ = State::kWriting;
-    last_ = true;
-    flush();
-  }
-
-  // Whatever it is in, it has taken too long.
-  void check_deadline(std::uint64_t now_ms) {
-    const AdminLimits& limits = server_.limits_;
-    if (state_ == State::kClosed) return;
-    if (state_ == State::kLingering) {
-      if (now_ms >= linger_ms_ + kLingerMs) close();
-    } else if (state_ == State::kWaiting && now_ms >= waiting_ms_ + limits.loop_timeout_ms) {
-      respond(text_answer(503,
-                          "the daemon's loop has not answered within " +
-                              format_duration(static_cast<Micros>(limits.loop_timeout_ms) * 1000)));
-    } else if (now_ms >= begun_ms_ + limits.request_timeout_ms) {
-      ++server_.figures_.refused;
-      close();
-    }
-  }
-
-  void close() {
-    if (state_ == State::kClosed) return;
-    state_ = State::kClosed;
-    uv_close(reinterpret_cast<uv_handle_t*>(&handle_), net::guarded([](uv_handle_t* handle) {
-               auto* self = static_cast<Client*>(handle->data);
-               self->server_.forget(*self);
-               delete self;
-             }));
-  }
-
- private:
-  uv_stream_t* stream() { return reinterpret_cast<uv_stream_t*>(&handle_); }
-
-  static void on_allocate(uv_handle_t* handle, size_t, uv_buf_t* buffer) {
-    auto* self = static_cast<Client*>(handle->data);
-    *buffer = uv_buf_init(self->read_buffer_, sizeof self->read_buffer_);
-  }
-  static void on_read(uv_stream_t* stream, ssize_t count, const uv_buf_t* buffer) {
-    net::run_guarded(stream->loop,
-                     [&] { static_cast<Client*>(stream->data)->take_read(count, buffer->base); });
-  }
-  void take_read(ssize_t count, const char* base) {
-    if (count == 0 || state_ == State::kClosed) return;
-    if (count < 0) {
-      // A client may close its sending side once it has asked.
-      if (count == UV_EOF && (state_ == State::kWaiting || state_ == State::kWriting)) return;
-      return close();
-    }
-    if (state_ != State::kReading) return;  // nothing more of it is wanted
-    take({reinterpret_cast<const std::uint8_t*>(base), static_cast<std::size_t>(count)});
-  }
-
-  void take(std::span<const std::uint8_t> bytes) {
-    if (channel_ == nullptr) {
-      head_.append(reinterpret_cast<const char*>(bytes.data()), bytes.size());
-    } else {
-      std::vector<std::uint8_t> plain;
-      const bool good = channel_->receive(bytes, plain, out_);
-      head_.append(reinterpret_cast<const char*>(plain.data()), plain.size());
-      if (!good) {
-        ++server_.figures_.refused;
-        last_ = true;  // an alert, if there is one
-        state_ = State::kWriting;
-        flush();
-        return;
-      }
-      flush();
-      if (state_ == State::kClosed) return;
-    }
-    int status = 0;
-    std::string why;
-    switch (parse_http(head_, request_, status, why)) {
-      case HttpParse::kMore:
-        return;
-      case HttpParse::kBad:
-        return respond(text_answer(status, why));
-      case HttpParse::kDone:
-        head_.clear();
-        return route();
-    }
-  }
-
-  void route() {
-    const Page page = page_of(request_.path);
-    if (page == Page::kNone) {
-      return respond(text_answer(404, "the pages are /metrics, /healthz, /readyz and /status"));
-    }
-    if (request_.method != "GET" && request_.method != "HEAD") {
-      return respond(text_answer(405, "these pages are read-only: allowed are GET and HEAD"));
-    }
-    if (request_.has_body) return respond(text_answer(413, "a request may not have a body here"));
-    HttpAnswer refusal;
-    if (!is_open(page) && !server_.may_read(*this, refusal)) return respond(refusal);
-    server_.want_snapshot(*this);
-  }
-
-  void flush() {
-    if (writing_.empty() && !out_.empty()) {
-      writing_.swap(out_);
-      uv_buf_t buffer = uv_buf_init(reinterpret_cast<char*>(writing_.data()),
-                                    static_cast<unsigned>(writing_.size()));
-      write_.data = this;
-      const auto on_written = net::guarded([](uv_write_t* request, int status) {
-        auto* self = static_cast<Client*>(request->data);
-        self->writing_.clear();
-        if (self->state_ == State::kClosed) return;
-        if (status != 0) return self->close();
-        self->flush();
-      });
-      const int code = uv_write(&write_, stream(), &buffer, 1, on_written);
-      if (code != 0) close();
-      return;
-    }
-    if (!writing_.empty() || !last_ || state_ != State::kWriting) return;
-    state_ = State::kLingering;
-    linger_ms_ = uv_now(&server_.own_loop_);
-    shutdown_.data = this;
-    const int code = uv_shutdown(&shutdown_, stream(), [](uv_shutdown_t*, int) {});
-    if (code != 0) close();
-  }
-
-  AdminServer& server_;
-  const std::string machine_;
-  std::unique_ptr<tls::Channel> channel_;
-  State state_ = State::kReading;
-  uv_tcp_t handle_{};
-  uv_write_t write_{};
-  uv_shutdown_t shutdown_{};
-  char read_buffer_[2048];
-  std::string head_;
-  HttpRequest request_;
-  std::vector<std::uint8_t> out_;
-  std::vector<std::uint8_t> writing_;  // libuv's until it has called back
-  bool last_ = false;
-  std::uint64_t begun_ms_ = 0;
-  std::uint64_t waiting_ms_ = 0;
-  std::uint64_t linger_ms_ = 0;
+  std::vector<std::uint8_t> out;
 };
 
 // ---- the daemon's loop thread
 // -------------------------------------------------------------------
 
+AdminServer::AdminServer(std::vector<net::ListenSocket> sockets, AdminSecurity security,
+                         MakeSnapshot make, AdminLimits limits)
+    : make_(std::move(make)),
+      limits_(limits),
+      security_(std::move(security)),
+      sockets_(std::move(sockets)) {}
+
+AdminServer::~AdminServer() = default;
+
 std::unique_ptr<AdminServer> AdminServer::start(uv_loop_t* loop,
                                                 std::vector<net::ListenSocket> sockets,
                                                 AdminSecurity security, MakeSnapshot make,
                                                 AdminLimits limits, std::string& error) {
-  std::unique_ptr<AdminServer> server(new AdminServer(std::move(make), limits));
-  server->security_ = std::move(security);
-  if (server->open(loop, std::move(sockets), error)) return server;
-  // Its handles may be open, and belong to the loops now: the process is about to end.
+  std::unique_ptr<AdminServer> server(
+      new AdminServer(std::move(sockets), std::move(security), std::move(make), limits));
+  if (server->open(loop, error)) return server;
+  // Its handle may be open, and belongs to the loop now: the process is about to end.
   static_cast<void>(server.release());
   return nullptr;
 }
 
-bool AdminServer::open(uv_loop_t* loop, std::vector<net::ListenSocket> sockets,
-                       std::string& error) {
-  int code = uv_loop_init(&own_loop_);
-  if (code != 0) {
-    error = std::string("cannot make the admin listener's loop: ") + uv_strerror(code);
+bool AdminServer::open(uv_loop_t* loop, std::string& error) {
+  wake_.reset(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (!wake_) {
+    error = std::string("cannot make the admin listener's loop: ") + std::strerror(errno);
     return false;
   }
-  wake_.data = sweep_.data = ask_.data = this;
-  uv_async_init(&own_loop_, &wake_, net::guarded([](uv_async_t* handle) {
-    static_cast<AdminServer*>(handle->data)->on_wake();
-  }));
-  uv_timer_init(&own_loop_, &sweep_);
-  for (net::ListenSocket& socket : sockets) {
-    // Out of descriptors: whoever asks waits in the backlog until the sweep listens again.
-    net::Listener* listener = net::Listener::open(
-        &own_loop_, std::move(socket),
-        [this](net::Accepted accepted) { on_accept(std::move(accepted)); },
-        [this](int) {
-          for (net::Listener* one : listeners_) one->pause();
-          arm_sweep();
-        },
-        error);
-    if (listener != nullptr) listeners_.push_back(listener);
-  }
-  if (listeners_.empty()) return false;
+  ask_.data = this;
   uv_async_init(loop, &ask_, net::guarded([](uv_async_t* handle) {
-                  auto* self = static_cast<AdminServer*>(handle->data);
-                  {
-                    const std::lock_guard lock(self->mutex_);
-                    if (self->failure_ != nullptr) std::rethrow_exception(self->failure_);
-                  }
-                  std::shared_ptr<const Snapshot> made = self->make_();
-                  const std::lock_guard lock(self->mutex_);
-                  self->fresh_ = std::move(made);
-                  self->delivered_ = true;
-                  uv_async_send(&self->wake_);
+                  static_cast<AdminServer*>(handle->data)->on_asked();
                 }));
   // Signals are for the daemon's loop.
   sigset_t all;
@@ -307,7 +146,16 @@ bool AdminServer::open(uv_loop_t* loop, std::vector<net::ListenSocket> sockets,
   return good;
 }
 
-AdminServer::~AdminServer() = default;
+void AdminServer::on_asked() {
+  {
+    const std::lock_guard lock(mutex_);
+    if (failure_ != nullptr) std::rethrow_exception(failure_);
+  }
+  std::shared_ptr<const Snapshot> made = make_();
+  const std::lock_guard lock(mutex_);
+  fresh_ = std::move(made);
+  eventfd_write(wake_.get(), 1);
+}
 
 void AdminServer::secure(AdminSecurity security) {
   const std::lock_guard lock(mutex_);
@@ -319,7 +167,7 @@ void AdminServer::stop(std::function<void()> on_stopped) {
   {
     const std::lock_guard lock(mutex_);
     stopping_ = true;
-    uv_async_send(&wake_);
+    eventfd_write(wake_.get(), 1);
   }
   thread_.join();
   uv_close(reinterpret_cast<uv_handle_t*>(&ask_), net::guarded([](uv_handle_t* handle) {
@@ -334,47 +182,72 @@ void AdminServer::stop(std::function<void()> on_stopped) {
 void AdminServer::run() {
   pthread_setname_np(pthread_self(), "syncd-admin");
   try {
-    net::run_loop(&own_loop_);
-    uv_loop_close(&own_loop_);
+    while (serve_turn()) continue;
   } catch (...) {  // for the daemon's loop, which ends with it
     const std::lock_guard lock(mutex_);
     failure_ = std::current_exception();
     uv_async_send(&ask_);
   }
+  clients_.clear();
+  sockets_.clear();
 }
 
-void AdminServer::on_wake() {
-  bool stopping = false;
+// False: the thread is to end.
+bool AdminServer::serve_turn() {
+  const bool accepts = now_ms_ >= accept_from_ms_;
+  std::vector<pollfd> polled = {{wake_.get(), POLLIN, 0}};
+  for (const net::ListenSocket& socket : sockets_) {
+    polled.push_back({accepts ? socket.fd.get() : -1, POLLIN, 0});
+  }
+  for (const Client& client : clients_) polled.push_back({client.fd.get(), client.wanted(), 0});
+  // An idle daemon wakes up for nothing.
+  poll(polled.data(), polled.size(), accepts && clients_.empty() ? -1 : kSweepMs);
+  now_ms_ = static_cast<std::uint64_t>(clock_ns(CLOCK_MONOTONIC)) / 1'000'000;
+
+  auto entry = polled.begin();
+  if ((entry++)->revents != 0 && !take_news()) return false;
+  const auto first_socket = entry;
+  entry += static_cast<std::ptrdiff_t>(sockets_.size());
+  for (Client& client : clients_) {
+    const int events = (entry++)->revents;
+    if (client.fd && (events & POLLIN) != 0) read(client);
+    if (client.fd && (events & POLLOUT) != 0) write(client);
+    if ((events & (POLLIN | POLLOUT)) == 0 && events != 0) client.fd.reset();  // it has gone
+    if (!client.fd) continue;
+    check_deadline(client);
+  }
+  std::erase_if(clients_, [](const Client& client) { return !client.fd; });
+  for (std::size_t i = 0; i < sockets_.size(); ++i) {
+    if (first_socket[static_cast<std::ptrdiff_t>(i)].revents != 0) accept(sockets_[i]);
+  }
+  return true;
+}
+
+bool AdminServer::take_news() {
+  eventfd_t ignored = 0;
+  eventfd_read(wake_.get(), &ignored);
   std::shared_ptr<const Snapshot> made;
   {
     const std::lock_guard lock(mutex_);
-    stopping = stopping_;
-    if (std::exchange(delivered_, false)) made = std::move(fresh_);
+    if (stopping_) return false;
+    made = std::exchange(fresh_, nullptr);
   }
-  if (stopping) {
-    close_all();
-    return;
-  }
-  if (made == nullptr) return;
+  if (made == nullptr) return true;
   asked_ = false;
   latest_ = std::move(made);
-  latest_ms_ = uv_now(&own_loop_);
-  for (Client* client : std::vector<Client*>(clients_)) {
-    if (client->state() == Client::State::kWaiting) answer(*client, *latest_);
+  latest_ms_ = now_ms_;
+  for (Client& client : clients_) {
+    if (client.state == Client::State::kWaiting) answer(client);
   }
+  return true;
 }
 
-void AdminServer::close_all() {
-  for (net::Listener* listener : std::exchange(listeners_, {})) listener->close({});
-  for (Client* client : std::vector<Client*>(clients_)) client->close();
-  uv_timer_stop(&sweep_);
-  if (uv_is_closing(reinterpret_cast<uv_handle_t*>(&wake_)) == 0) {
-    uv_close(reinterpret_cast<uv_handle_t*>(&wake_), nullptr);
-    uv_close(reinterpret_cast<uv_handle_t*>(&sweep_), nullptr);
+void AdminServer::accept(const net::ListenSocket& socket) {
+  net::Accepted accepted;
+  if (!net::accept_one(socket, accepted)) {
+    if (errno != EAGAIN) accept_from_ms_ = now_ms_ + kSweepMs;
+    return;
   }
-}
-
-void AdminServer::on_accept(net::Accepted accepted) {
   std::shared_ptr<tls::Context> tls;
   std::uint32_t per_s = 0;
   {
@@ -382,81 +255,105 @@ void AdminServer::on_accept(net::Accepted accepted) {
     tls = security_.tls;
     per_s = security_.handshakes_per_machine_per_s;
   }
-  if (tls != nullptr && !handshakes_.take(accepted.machine, per_s, uv_now(&own_loop_))) {
+  if (tls != nullptr && !handshakes_.take(accepted.machine, per_s, now_ms_)) {
     ++figures_.refused;
     return;
   }
   make_room();
   std::unique_ptr<tls::Channel> channel;
   if (tls != nullptr && (channel = tls::Channel::accept(tls)) == nullptr) return;
-  Client::open(*this, std::move(accepted), std::move(channel));
-  arm_sweep();
+  Client& client = clients_.emplace_back();
+  client.fd = std::move(accepted.fd);
+  client.machine = std::move(accepted.machine);
+  client.channel = std::move(channel);
+  client.begun_ms = now_ms_;
 }
 
 // So that a flood from one machine costs those of others nothing.
 void AdminServer::make_room() {
+  if (clients_.size() < limits_.connections_max) return;
   std::unordered_map<std::string_view, std::size_t> of_machine;
-  std::size_t open = 0;
   std::size_t most = 0;
-  for (const Client* client : clients_) {
-    if (client->state() == Client::State::kClosed) continue;
-    ++open;
-    most = std::max(most, ++of_machine[client->machine()]);
-  }
-  if (open < limits_.connections_max) return;
-  const auto oldest = std::find_if(clients_.begin(), clients_.end(), [&](const Client* one) {
-    return one->state() != Client::State::kClosed && of_machine[one->machine()] == most;
-  });
+  for (const Client& client : clients_) most = std::max(most, ++of_machine[client.machine]);
   ++figures_.refused;
-  (*oldest)->close();
+  clients_.erase(std::ranges::find_if(
+      clients_, [&](const Client& client) { return of_machine[client.machine] == most; }));
 }
 
-void AdminServer::arm_sweep() {
-  if (uv_is_active(reinterpret_cast<uv_handle_t*>(&sweep_)) != 0) return;
-  uv_timer_start(&sweep_, net::guarded([](uv_timer_t* timer) {
-    static_cast<AdminServer*>(timer->data)->on_sweep();
-  }),
-                 kSweepMs, kSweepMs);
-}
-
-void AdminServer::on_sweep() {
-  const std::uint64_t now_ms = uv_now(&own_loop_);
-  for (Client* client : std::vector<Client*>(clients_)) client->check_deadline(now_ms);
-  for (net::Listener* listener : listeners_) listener->resume();
-  // An idle daemon wakes up for nothing.
-  if (clients_.empty()) uv_timer_stop(&sweep_);
-}
-
-void AdminServer::want_snapshot(Client& client) {
-  const std::uint64_t now_ms = uv_now(&own_loop_);
-  if (latest_ != nullptr && now_ms < latest_ms_ + limits_.snapshot_age_ms_max) {
-    answer(client, *latest_);
-    return;
+// Whatever it is in, it has taken too long.
+void AdminServer::check_deadline(Client& client) {
+  if (client.state == Client::State::kLingering) {
+    if (now_ms_ >= client.since_ms + kLingerMs) client.fd.reset();
+  } else if (client.state == Client::State::kWaiting &&
+             now_ms_ >= client.since_ms + limits_.loop_timeout_ms) {
+    respond(
+        client,
+        text_answer(503, "the daemon's loop has not answered within " +
+                             format_duration(static_cast<Micros>(limits_.loop_timeout_ms) * 1000)));
+  } else if (now_ms_ >= client.begun_ms + limits_.request_timeout_ms) {
+    ++figures_.refused;
+    client.fd.reset();
   }
-  client.wait();
-  if (std::exchange(asked_, true)) return;
-  uv_async_send(&ask_);
 }
 
-void AdminServer::answer(Client& client, const Snapshot& snapshot) {
-  switch (page_of(client.request().path)) {
-    case Page::kMetrics:
-      client.respond({200, "text/plain; version=0.0.4; charset=utf-8",
-                      metrics_text(snapshot, process_figures(), figures_)});
-      return;
-    case Page::kStatus:
-      client.respond({200, "application/json", status_json(snapshot, client.is_administrator)});
-      return;
-    case Page::kReady:
-      client.respond(snapshot.server.not_ready.empty()
-                         ? text_answer(200, "ready")
-                         : text_answer(503, snapshot.server.not_ready));
-      return;
-    case Page::kHealth:
-    case Page::kNone:
-      client.respond(text_answer(200, "ok"));
-      return;
+void AdminServer::read(Client& client) {
+  char bytes[2048];
+  const ssize_t count = ::read(client.fd.get(), bytes, sizeof bytes);
+  if (count < 0 && errno == EAGAIN) return;
+  if (count <= 0) {
+    client.fd.reset();
+  } else if (client.state == Client::State::kReading) {
+    take(client, {bytes, static_cast<std::size_t>(count)});
   }
+}
+
+void AdminServer::take(Client& client, std::string_view bytes) {
+  if (client.channel == nullptr) {
+    client.head += bytes;
+  } else {
+    const auto* first = reinterpret_cast<const std::uint8_t*>(bytes.data());
+    std::vector<std::uint8_t> plain;
+    const bool good = client.channel->receive({first, bytes.size()}, plain, client.out);
+    client.head.append(plain.begin(), plain.end());
+    if (!good) {
+      ++figures_.refused;
+      client.enter(Client::State::kWriting, now_ms_);
+    }
+    write(client);
+    if (!good || !client.fd) return;
+  }
+  int status = 0;
+  std::string why;
+  switch (parse_http(client.head, client.request, status, why)) {
+    case HttpParse::kMore:
+      return;
+    case HttpParse::kBad:
+      return respond(client, text_answer(status, why));
+    case HttpParse::kDone:
+      return route(client);
+  }
+}
+
+void AdminServer::route(Client& client) {
+  const HttpRequest& request = client.request;
+  client.page = std::ranges::find(kPages, request.path, &Page::path);
+  if (client.page == std::end(kPages)) {
+    return respond(client,
+                   text_answer(404, "the pages are /metrics, /healthz, /readyz and /status"));
+  }
+  if (request.method != "GET" && request.method != "HEAD") {
+    return respond(client, text_answer(405, "these pages are read-only: allowed are GET and HEAD"));
+  }
+  if (request.has_body) {
+    return respond(client, text_answer(413, "a request may not have a body here"));
+  }
+  HttpAnswer refusal;
+  if (!client.page->is_open && !may_read(client, refusal)) return respond(client, refusal);
+  if (latest_ != nullptr && now_ms_ < latest_ms_ + limits_.snapshot_age_ms_max) {
+    return answer(client);
+  }
+  client.enter(Client::State::kWaiting, now_ms_);
+  if (!std::exchange(asked_, true)) uv_async_send(&ask_);
 }
 
 bool AdminServer::may_read(Client& client, HttpAnswer& refusal) {
@@ -468,8 +365,10 @@ bool AdminServer::may_read(Client& client, HttpAnswer& refusal) {
     wants_certificate = security_.wants_certificate;
   }
   net::Applicant applicant;
-  applicant.certificate_names = client.certificate_names();
-  applicant.certificate_digest = client.certificate_digest();
+  if (client.channel != nullptr) {
+    applicant.certificate_names = client.channel->peer_names();
+    applicant.certificate_digest = client.channel->peer_digest();
+  }
   if (wants_certificate && applicant.certificate_names.empty() &&
       applicant.certificate_digest.empty()) {
     refusal = text_answer(403, "a client certificate is needed (tls.client_ca)");
@@ -477,7 +376,7 @@ bool AdminServer::may_read(Client& client, HttpAnswer& refusal) {
   }
   client.is_administrator = admission == nullptr;
   if (admission == nullptr) return true;
-  applicant.token = client.request().bearer;
+  applicant.token = client.request.bearer;
   net::Identity identity;
   std::string why;
   if (!admission->admit(applicant, identity, why)) {
@@ -490,8 +389,33 @@ bool AdminServer::may_read(Client& client, HttpAnswer& refusal) {
   return false;
 }
 
-void AdminServer::forget(Client& client) {
-  std::erase(clients_, &client);
+void AdminServer::answer(Client& client) {
+  respond(client, client.page->make({*latest_, figures_, client.is_administrator}));
+}
+
+void AdminServer::respond(Client& client, const HttpAnswer& answer) {
+  ++(answer.status < 400 ? figures_.answered : figures_.refused);
+  const std::string text = write_http(answer, client.request.method == "HEAD");
+  const auto* bytes = reinterpret_cast<const std::uint8_t*>(text.data());
+  if (client.channel == nullptr) {
+    client.out.assign(bytes, bytes + text.size());
+  } else if (client.channel->send({bytes, text.size()}, client.out)) {
+    client.channel->close(client.out);
+  } else {
+    return client.fd.reset();
+  }
+  client.enter(Client::State::kWriting, now_ms_);
+  write(client);
+}
+
+// As much as the socket takes now.
+void AdminServer::write(Client& client) {
+  const ssize_t count = send(client.fd.get(), client.out.data(), client.out.size(), MSG_NOSIGNAL);
+  if (count < 0 && errno != EAGAIN) return client.fd.reset();
+  client.out.erase(client.out.begin(), client.out.begin() + std::max<ssize_t>(count, 0));
+  if (!client.out.empty() || client.state != Client::State::kWriting) return;
+  client.enter(Client::State::kLingering, now_ms_);
+  shutdown(client.fd.get(), SHUT_WR);
 }
 
 }  // namespace syncd::admin

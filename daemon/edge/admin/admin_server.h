@@ -1,8 +1,8 @@
-// Read-only HTTP beside the daemon: /metrics, /healthz, /readyz and /status. It has a thread and a
-// loop of its own, so that nothing a client of it does can hold up the daemon, whose loop only
-// copies a Snapshot when one is asked for. Every connection serves one request, has a deadline as a
-// whole, however slowly its bytes drip, and makes room for newer ones when there are too many: the
-// oldest one of the machine that has the most.
+// Read-only HTTP beside the daemon: /metrics, /healthz, /readyz and /status. It has a thread of its
+// own, which polls few connections and needs no event loop, so that nothing a client of it does can
+// hold up the daemon, whose loop only copies a Snapshot when one is asked for. Every connection
+// serves one request, has a deadline as a whole, however slowly its bytes drip, and makes room for
+// newer ones when there are too many: the oldest one of the machine that has the most.
 //
 // The constructor, stop() and secure() belong to the daemon's loop thread.
 #pragma once
@@ -11,10 +11,11 @@
 
 #include <cstdint>
 #include <functional>
-#include <future>
+#include <list>
 #include <memory>
 #include <mutex>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -24,7 +25,7 @@
 #include "daemon/edge/net/admission.h"
 #include "daemon/edge/net/handshake_budget.h"
 #include "daemon/edge/net/listen_socket.h"
-#include "daemon/edge/net/listener.h"
+#include "proto/base/file.h"
 #include "proto/transport/tls.h"
 
 namespace syncd::admin {
@@ -54,8 +55,8 @@ class AdminServer {
   using MakeSnapshot = std::function<std::shared_ptr<const Snapshot>()>;
 
   // Serves `sockets` at once. `loop` is the daemon's, which must run (or have ended) whenever
-  // stop() is called, and must outlive this. Null, with a sentence in `error`: a thread or a loop
-  // cannot be made.
+  // stop() is called, and must outlive this. Null, with a sentence in `error`: the thread cannot be
+  // made.
   static std::unique_ptr<AdminServer> start(uv_loop_t* loop, std::vector<net::ListenSocket> sockets,
                                             AdminSecurity security, MakeSnapshot make,
                                             AdminLimits limits, std::string& error);
@@ -70,22 +71,27 @@ class AdminServer {
   void stop(std::function<void()> on_stopped);
 
  private:
-  class Client;
-  friend class Client;
-  AdminServer(MakeSnapshot make, AdminLimits limits) : make_(std::move(make)), limits_(limits) {}
+  struct Client;
+  AdminServer(std::vector<net::ListenSocket> sockets, AdminSecurity security, MakeSnapshot make,
+              AdminLimits limits);
 
-  bool open(uv_loop_t* loop, std::vector<net::ListenSocket> sockets, std::string& error);
+  bool open(uv_loop_t* loop, std::string& error);
+  void on_asked();
+
+  // Called on the admin thread.
   void run();
-  void on_wake();
-  void on_accept(net::Accepted accepted);
+  bool serve_turn();
+  bool take_news();
+  void accept(const net::ListenSocket& socket);
   void make_room();
-  void on_sweep();
-  void arm_sweep();
-  void want_snapshot(Client& client);
-  void answer(Client& client, const Snapshot& snapshot);
+  void check_deadline(Client& client);
+  void read(Client& client);
+  void take(Client& client, std::string_view bytes);
+  void route(Client& client);
   bool may_read(Client& client, HttpAnswer& refusal);
-  void forget(Client& client);
-  void close_all();
+  void answer(Client& client);
+  void respond(Client& client, const HttpAnswer& answer);
+  void write(Client& client);
 
   const MakeSnapshot make_;
   const AdminLimits limits_;
@@ -99,16 +105,15 @@ class AdminServer {
   std::shared_ptr<const Snapshot> fresh_;
   AdminSecurity security_;
   bool stopping_ = false;
-  bool delivered_ = false;
-  std::exception_ptr failure_;  // what has ended the admin thread's loop
+  std::exception_ptr failure_;  // what has ended the admin thread
 
   // ---- the admin thread
   std::thread thread_;
-  uv_loop_t own_loop_{};
-  uv_async_t wake_{};
-  uv_timer_t sweep_{};
-  std::vector<net::Listener*> listeners_;
-  std::vector<Client*> clients_;  // by age
+  UniqueFd wake_;  // eventfd
+  std::vector<net::ListenSocket> sockets_;
+  std::uint64_t accept_from_ms_ = 0;  // out of descriptors: who connects waits in the backlog
+  std::list<Client> clients_;         // by age
+  std::uint64_t now_ms_ = 0;
   net::HandshakeBudget handshakes_;
   bool asked_ = false;
   std::shared_ptr<const Snapshot> latest_;
