@@ -10,6 +10,7 @@
 #include <array>
 #include <chrono>
 #include <condition_variable>
+#include <coroutine>
 #include <fstream>
 #include <memory>
 #include <mutex>
@@ -28,6 +29,7 @@ namespace syncd::bench {
 namespace {
 
 constexpr std::uint32_t kPageRecords = 256;
+constexpr const char* kAside = "a request aside";
 
 using Clock = std::chrono::steady_clock;
 using client::Ask;
@@ -40,67 +42,80 @@ std::int64_t now_ns() {
       .count();
 }
 
-enum class Kind : std::uint8_t {
-  kJoin,
-  kBegin,
-  kRenew,  // collect of the iteration before the one to which a step has skipped
-  kAside,
-  kOperator,  // likewise, by the operator
-  kTargets,
-  kPush,
-  kCollect,
-  kConsumed,
-  kLeave
-};
+class Answers;
 
-constexpr std::array kKindNames = {
-    "join",    "begin", "collect", "a request aside", "a request aside",
-    "targets", "push",  "collect", "consumed",        "leave"};
+// What a worker has asked, one thing at a time.
+class Request final : public client::Call {
+ public:
+  Answers* answers = nullptr;
+  std::size_t worker = 0;
+  const char* name = "";  // for errors
+  std::int64_t asked_ns = 0;
+  std::int64_t answered_ns = 0;
+  Completion completion;
+
+  std::int64_t span_ns() const { return answered_ns - asked_ns; }
+
+ private:
+  void finish(Completion&& completion) noexcept override;
+};
 
 // What the drivers' threads have to say.
-struct Answer {
-  std::size_t worker = 0;
-  Kind kind = Kind::kJoin;
-  std::int64_t at_ns = 0;
-  Completion completion;
-};
-
 class Answers {
  public:
-  void post(Answer answer) {
+  void post(Request& answered) {
     const std::lock_guard lock(mutex_);
-    answers_.push_back(std::move(answer));
-    if (answers_.size() == 1) come_.notify_one();
+    answered_.push_back(&answered);
+    if (answered_.size() == 1) come_.notify_one();
   }
   // All that have come; waits for the first until `until`.
-  void take(std::vector<Answer>& answers, Clock::time_point until) {
-    answers.clear();
+  void take(std::vector<Request*>& answered, Clock::time_point until) {
+    answered.clear();
     std::unique_lock lock(mutex_);
-    come_.wait_until(lock, until, [this] { return !answers_.empty(); });
-    answers.swap(answers_);
+    come_.wait_until(lock, until, [this] { return !answered_.empty(); });
+    answered.swap(answered_);
   }
 
  private:
   std::mutex mutex_;
   std::condition_variable come_;
-  std::vector<Answer> answers_;
+  std::vector<Request*> answered_;
 };
 
-class PostingCall final : public client::Call {
+void Request::finish(Completion&& given) noexcept {
+  answered_ns = now_ns();
+  completion = std::move(given);
+  answers->post(*this);
+}
+
+// A function that runs from one co_await to the next each time that it is resumed. What it throws,
+// resume() throws.
+class Routine {
  public:
-  PostingCall(Answers& answers, std::size_t worker, Kind kind)
-      : answers_(answers), worker_(worker), kind_(kind) {}
+  struct promise_type {
+    Routine get_return_object() { return Routine(Handle::from_promise(*this)); }
+    std::suspend_always initial_suspend() noexcept { return {}; }
+    std::suspend_always final_suspend() noexcept { return {}; }
+    void return_void() {}
+    void unhandled_exception() { throw; }
+  };
+  Routine() = default;
+  Routine& operator=(Routine&& other) noexcept {
+    std::swap(handle_, other.handle_);
+    return *this;
+  }
+  ~Routine() {
+    if (handle_) handle_.destroy();
+  }
+  void resume() const { handle_.resume(); }
 
  private:
-  void finish(Completion&& completion) noexcept override {
-    answers_.post({worker_, kind_, now_ns(), std::move(completion)});
-    delete this;
-  }
+  using Handle = std::coroutine_handle<promise_type>;
+  explicit Routine(Handle handle) : handle_(handle) {}
 
-  Answers& answers_;
-  const std::size_t worker_;
-  const Kind kind_;
+  Handle handle_;
 };
+using Pause = std::suspend_always;
 
 // Of a driver that was started; every call of it is finished then.
 struct StopAndDelete {
@@ -134,14 +149,10 @@ class Load {
 
  private:
   struct Worker {
+    Request request;
+    Routine life;
     client::WorkerId id = client::kNoWorker;
     std::uint32_t rank = 0;
-    std::int64_t iteration = -1;  // granted
-    std::uint64_t done = 0;
-    std::int64_t asked_ns = 0;
-    std::uint64_t pushes_before = 0;
-    bool quiet = false;                      // no push was under way when it asked to begin
-    Question question = Question::kExplain;  // the one that it asks aside
   };
   struct Reading {
     wire::StatusReply status;
@@ -153,30 +164,21 @@ class Load {
   std::optional<wire::JobStatus> own_job();
   [[noreturn]] void fail_link() const;
   void open_drivers(const ctl::Address& address);
-  // A call of the session's for a worker; its answer is of `kind`.
+  Routine live(std::size_t index);
+  // These five resume the worker once the daemon has answered or the time has passed.
   template <typename... Taken, typename... Given>
-  void call(std::size_t index, Kind kind, void (Session::*what)(const Ask&, Taken...),
-            Given&&... given);
-  void join_all();
-  void begin(std::size_t worker);
-  void ask_aside(std::size_t worker);
-  void ask_operator();
-  void ask_operator(const wire::Body& request);
-  void work(std::size_t worker);
-  void compute(std::size_t worker);
-  void computed(std::size_t worker);
-  void push(std::size_t worker);
-  void measure(Spans& spans, const Answer& answer);
-  void end_iteration(std::size_t worker);
-  void on_answer(const Answer& answer);
-  void on_begun(std::size_t worker, const Answer& answer);
-  void on_renewed(std::size_t worker);
-  void on_told(const Answer& answer);
-  void on_aside(const Answer& answer);
-  void on_pushed(std::size_t worker, const Answer& answer);
+  Pause call(std::size_t index, const char* name, void (Session::*what)(const Ask&, Taken...),
+             Given&&... given);
+  Pause join(std::size_t index);
+  Pause ask_worker(std::size_t index, Question question);
+  Pause ask_operator(std::size_t index, Question question, std::int64_t first_rank);
+  Pause compute(std::size_t index, std::int64_t iteration);
+  Pause push(std::size_t index, std::int64_t iteration);
+  std::int64_t take_told(const Request& request);
+  void measure(std::size_t index, Spans& spans);
   void pump(Clock::time_point until);
   void end_window();
-  [[noreturn]] void fail(const Answer& answer) const;
+  void check(const Request& request) const;
 
   const LoadOptions options_;
   const std::int64_t timeout_ms_;
@@ -186,13 +188,14 @@ class Load {
   Reading before_;
   Reading after_;
   Answers answers_;
-  std::vector<Answer> taken_;
-  std::vector<std::unique_ptr<Driver, StopAndDelete>> drivers_;  // end before the answers do
+  std::vector<Request*> taken_;
+  std::vector<Worker> workers_;
+  std::vector<std::unique_ptr<Driver, StopAndDelete>>
+      drivers_;  // end before workers and answers do
   std::vector<Question> questions_;
   Driver* operator_ = nullptr;      // of the drivers; null: no question is for it
-  std::queue<std::size_t> asking_;  // workers whose questions are; the first one's is under way
+  std::queue<std::size_t> asking_;  // workers whose questions are; the first one asks
   std::uint64_t next_record_ = 1;
-  std::vector<Worker> workers_;
   std::priority_queue<Timer, std::vector<Timer>, std::greater<>> timers_;
   std::mt19937_64 random_;
   std::size_t joined_ = 0;
@@ -209,7 +212,10 @@ class Load {
 };
 
 Load::Load(const ctl::Options& connection, const LoadOptions& options)
-    : options_(options), timeout_ms_(connection.timeout_ms), random_(options.seed) {
+    : options_(options),
+      timeout_ms_(connection.timeout_ms),
+      workers_(options.workers),
+      random_(options.seed) {
   std::string error;
   if (options.iteration_time != "0") {
     const auto time = sim::parse_iteration_time(options.iteration_time, error);
@@ -234,7 +240,6 @@ Load::Load(const ctl::Options& connection, const LoadOptions& options)
         ctl::kExitUsage,
         fmt::format("--job {}: there is such a job; syncbench needs one of its own", figures_.job));
   }
-  workers_.resize(options.workers);
   open_drivers(address);
 }
 
@@ -280,266 +285,175 @@ void Load::open_drivers(const ctl::Address& address) {
   }
 }
 
-template <typename... Taken, typename... Given>
-void Load::call(std::size_t index, Kind kind, void (Session::*what)(const Ask&, Taken...),
-                Given&&... given) {
-  workers_[index].asked_ns = now_ns();
-  auto* call = new PostingCall(answers_, index, kind);
-  drivers_[index % options_.connections]->submit(*call, [&](Session& session, const Ask& ask) {
-    (session.*what)(ask, std::forward<Given>(given)...);
-  });
-}
-
-void Load::fail(const Answer& answer) const {
-  const Worker& worker = workers_[answer.worker];
-  const Status status = answer.completion.status;
-  const bool gone = status == Status::kUnreachable || status == Status::kTimeout;
+void Load::check(const Request& request) const {
+  const Completion& completion = request.completion;
+  if (completion.status == Status::kOk) return;
+  const bool gone =
+      completion.status == Status::kUnreachable || completion.status == Status::kTimeout;
   throw LoadError(gone ? ctl::kExitUnreachable : ctl::kExitRefused,
                   fmt::format("{}{} of worker {}: {}", gone ? "the daemon went away: " : "",
-                              kKindNames[static_cast<std::size_t>(answer.kind)],
-                              answer.kind == Kind::kJoin ? answer.worker : worker.rank,
-                              answer.completion.message));
+                              request.name, workers_[request.worker].rank, completion.message));
 }
 
-void Load::join_all() {
-  const std::int64_t start_ns = now_ns();
-  for (std::size_t i = 0; i < workers_.size(); ++i) {
-    client::JoinRequest join;
-    join.job = figures_.job;
-    join.policy = options_.policy;
-    join.name = fmt::format("bench-{}", i);
-    join.host = "syncbench";
-    join.rank = static_cast<std::int32_t>(i);
-    join.world_size = static_cast<std::uint32_t>(workers_.size());
-    join.data.assign(options_.member_bytes, 0x5A);
-    call(i, Kind::kJoin, &Session::join, std::move(join));
-  }
-  while (joined_ < workers_.size()) pump(Clock::time_point::max());
-  figures_.join_s = static_cast<double>(now_ns() - start_ns) / 1e9;
-}
-
-void Load::begin(std::size_t index) {
-  Worker& worker = workers_[index];
-  worker.pushes_before = pushes_sent_;
-  worker.quiet = pushes_standing_ == 0;
-  call(index, Kind::kBegin, &Session::begin, worker.id);
-}
-
-void Load::ask_aside(std::size_t index) {
-  Worker& worker = workers_[index];
-  std::uniform_int_distribution<std::size_t> any(0, questions_.size() - 1);
-  worker.question = questions_[any(random_)];
-  switch (worker.question) {
-    case Question::kExplain:
-      call(index, Kind::kAside, &Session::explain, worker.id);
-      break;
-    case Question::kMembers:
-      call(index, Kind::kAside, &Session::members, worker.id);
-      break;
-    case Question::kPhase:
-      call(index, Kind::kAside, &Session::phase, worker.id, "benchmark", 60'000'000);
-      break;
-    default:
-      asking_.push(index);
-      if (asking_.size() == 1) ask_operator();
-  }
-}
-
-void Load::ask_operator() {
-  Worker& worker = workers_[asking_.front()];
-  worker.asked_ns = now_ns();
-  switch (worker.question) {
-    case Question::kStatus:
-      return ask_operator(wire::StatusRequest{});
-    case Question::kJobs:
-      return ask_operator(wire::JobsRequest{});
-    case Question::kWorkers:
-      return ask_operator(wire::WorkersRequest{figures_.job, 0, false});
-    default:
-      return ask_operator(wire::HistoryRequest{figures_.job, next_record_, kPageRecords, 0});
-  }
-}
-
-void Load::ask_operator(const wire::Body& request) {
-  auto* call = new PostingCall(answers_, asking_.front(), Kind::kOperator);
-  operator_->submit(*call, [&](Session& session, const Ask& ask) {
-    session.ask({ask.op, client::Timeout::after(timeout_ms_ * 1000, ask.now), ask.now}, request);
+template <typename... Taken, typename... Given>
+Pause Load::call(std::size_t index, const char* name, void (Session::*what)(const Ask&, Taken...),
+                 Given&&... given) {
+  Request& request = workers_[index].request;
+  request.name = name;
+  request.asked_ns = now_ns();
+  drivers_[index % options_.connections]->submit(request, [&](Session& session, const Ask& ask) {
+    (session.*what)(ask, std::forward<Given>(given)...);
   });
+  return {};
 }
 
-// Of the workers it wants all, as `syncctl workers` does; of the history the next page, and the
-// first one again once there is no more.
-void Load::on_told(const Answer& answer) {
-  const wire::Body& told = *std::get<client::AskResult>(answer.completion.result).answer;
-  if (const auto* page = std::get_if<wire::WorkersReply>(&told)) {
-    const std::int64_t next = page->next_rank;
-    if (next >= 0) {
-      return ask_operator(
-          wire::WorkersRequest{figures_.job, static_cast<std::uint32_t>(next), false});
-    }
-  } else if (const auto* history = std::get_if<wire::HistoryReply>(&told)) {
+Pause Load::join(std::size_t index) {
+  client::JoinRequest join;
+  join.job = figures_.job;
+  join.policy = options_.policy;
+  join.name = fmt::format("bench-{}", index);
+  join.host = "syncbench";
+  join.rank = static_cast<std::int32_t>(index);
+  join.world_size = static_cast<std::uint32_t>(workers_.size());
+  join.data.assign(options_.member_bytes, 0x5A);
+  return call(index, "join", &Session::join, std::move(join));
+}
+
+Pause Load::ask_worker(std::size_t index, Question question) {
+  const client::WorkerId id = workers_[index].id;
+  switch (question) {
+    case Question::kExplain:
+      return call(index, kAside, &Session::explain, id);
+    case Question::kMembers:
+      return call(index, kAside, &Session::members, id);
+    default:
+      return call(index, kAside, &Session::phase, id, "benchmark", 60'000'000);
+  }
+}
+
+// The time counts from the first of several pages.
+Pause Load::ask_operator(std::size_t index, Question question, std::int64_t first_rank) {
+  Request& request = workers_[index].request;
+  request.name = kAside;
+  if (first_rank == 0) request.asked_ns = now_ns();
+  wire::Body body = wire::HistoryRequest{figures_.job, next_record_, kPageRecords, 0};
+  if (question == Question::kStatus) body = wire::StatusRequest{};
+  if (question == Question::kJobs) body = wire::JobsRequest{};
+  if (question == Question::kWorkers) {
+    body = wire::WorkersRequest{figures_.job, static_cast<std::uint32_t>(first_rank), false};
+  }
+  operator_->submit(request, [&](Session& session, const Ask& ask) {
+    session.ask({ask.op, client::Timeout::after(timeout_ms_ * 1000, ask.now), ask.now}, body);
+  });
+  return {};
+}
+
+// The rank at which the rest of the answer begins; below 0: there is none. Of the workers an
+// operator wants all, as `syncctl workers` does; of the history the next page, and the first one
+// again once there is no more.
+std::int64_t Load::take_told(const Request& request) {
+  const wire::Body& told = *std::get<client::AskResult>(request.completion.result).answer;
+  if (const auto* page = std::get_if<wire::WorkersReply>(&told)) return page->next_rank;
+  if (const auto* history = std::get_if<wire::HistoryReply>(&told)) {
     next_record_ = std::max<std::uint64_t>(1, history->next_sequence);
   }
-  asking_.pop();
-  if (!asking_.empty()) ask_operator();
-  on_aside(answer);
+  return -1;
 }
 
-void Load::on_aside(const Answer& answer) {
-  const Question question = workers_[answer.worker].question;
-  measure(figures_.asked[static_cast<std::size_t>(question)], answer);
-  work(answer.worker);
+Pause Load::compute(std::size_t index, std::int64_t iteration) {
+  timers_.emplace(now_ns() + (*durations_)(workers_[index].rank, iteration) * 1000, index);
+  return {};
 }
 
-// What comes after begin: as the papers have it, workers under Hop send what they have and compute
-// meanwhile, and under NOTIFY-ACK they send what they have computed.
-void Load::work(std::size_t index) {
-  if (sends_first_) {
-    call(index, Kind::kTargets, &Session::targets, workers_[index].id, workers_[index].iteration);
-  } else {
-    compute(index);
-  }
+Pause Load::push(std::size_t index, std::int64_t iteration) {
+  ++pushes_sent_;
+  ++pushes_standing_;
+  call(index, "push", &Session::push, workers_[index].id, iteration,
+       client::PushInfo{0.25, 128, 0});
+  if (barriers_) barriers_->pushing(iteration, workers_[index].request.asked_ns);
+  return {};
 }
 
-void Load::compute(std::size_t index) {
-  if (!durations_) {
-    computed(index);
-    return;
-  }
-  const Worker& worker = workers_[index];
-  timers_.emplace(now_ns() + (*durations_)(worker.rank, worker.iteration) * 1000, index);
-}
-
-void Load::computed(std::size_t index) {
-  if (!is_decentralized_) {
-    push(index);
-  } else if (sends_first_) {
-    call(index, Kind::kCollect, &Session::collect, workers_[index].id, workers_[index].iteration);
-  } else {
-    call(index, Kind::kTargets, &Session::targets, workers_[index].id, workers_[index].iteration);
-  }
-}
-
-void Load::measure(Spans& spans, const Answer& answer) {
+void Load::measure(std::size_t index, Spans& spans) {
   if (!measuring_) return;
-  spans.add(answer.at_ns - workers_[answer.worker].asked_ns);
+  spans.add(workers_[index].request.span_ns());
   ++figures_.requests;
 }
 
-void Load::push(std::size_t index) {
+// From its join to its leave. As the papers have it, workers under Hop send what they have and
+// compute meanwhile, and under NOTIFY-ACK they send what they have computed.
+Routine Load::live(std::size_t index) {
   Worker& worker = workers_[index];
-  ++pushes_sent_;
-  ++pushes_standing_;
-  call(index, Kind::kPush, &Session::push, worker.id, worker.iteration,
-       client::PushInfo{0.25, 128, 0});
-  if (barriers_) barriers_->pushing(worker.iteration, worker.asked_ns);
-}
+  const Completion& answer = worker.request.completion;
+  co_await join(index);
+  const auto joined = std::get<client::JoinResult>(answer.result);
+  worker.id = joined.worker;
+  worker.rank = joined.rank;
+  figures_.policy = joined.policy;
+  figures_.durable = joined.durable;
+  ++joined_;
+  co_await Pause{};  // until all have joined
 
-void Load::on_begun(std::size_t index, const Answer& answer) {
-  Worker& worker = workers_[index];
-  const auto& step = std::get<client::Step>(answer.completion.result);
-  if ((step.flags & wire::kStepStop) != 0) {
-    throw LoadError(ctl::kExitRefused, "job '" + figures_.job + "' was stopped by somebody else");
-  }
-  worker.iteration = step.iteration;
-  measure(figures_.begin, answer);
-  // The first one waits for the others to have joined, under any policy; and a decentralized one
-  // may wait for more than pushes.
-  const bool quiet = worker.quiet && worker.pushes_before == pushes_sent_ && !is_decentralized_;
-  if (measuring_ && worker.done > 0 && (never_waits_ || quiet)) {
-    figures_.free_begin.add(answer.at_ns - worker.asked_ns);
-  }
-  if (barriers_) barriers_->granted(worker.iteration, answer.at_ns);
-  if (is_decentralized_ && (step.flags & wire::kStepSkip) != 0) {
-    call(index, Kind::kRenew, &Session::collect, workers_[index].id, worker.iteration - 1);
-  } else {
-    on_renewed(index);
-  }
-}
-
-void Load::on_renewed(std::size_t index) {
-  const bool asks = options_.ask_share > 0 &&
-                    std::uniform_real_distribution<double>(0, 1)(random_) < options_.ask_share;
-  if (asks) {
-    ask_aside(index);
-  } else {
-    work(index);
-  }
-}
-
-void Load::on_pushed(std::size_t index, const Answer& answer) {
-  Worker& worker = workers_[index];
-  --pushes_standing_;
-  ++figures_.pushes;
-  if (std::get<client::PushResult>(answer.completion.result).late) ++figures_.late;
-  measure(figures_.push, answer);
-  if (measuring_) ++figures_.iterations;
-  ++worker.done;
-  if (!is_decentralized_) {
-    end_iteration(index);
-  } else if (sends_first_) {
-    compute(index);
-  } else {
-    call(index, Kind::kCollect, &Session::collect, workers_[index].id, worker.iteration);
-  }
-}
-
-void Load::end_iteration(std::size_t index) {
-  const Worker& worker = workers_[index];
-  const bool last = options_.iterations > 0 && worker.done >= options_.iterations;
-  if (last) end_window();
-  if (last || ending_) {
-    call(index, Kind::kLeave, &Session::leave, worker.id);
-  } else {
-    begin(index);
-  }
-}
-
-void Load::on_answer(const Answer& answer) {
-  if (answer.completion.status != Status::kOk) fail(answer);
-  const std::size_t index = answer.worker;
-  Worker& worker = workers_[index];
-  switch (answer.kind) {
-    case Kind::kJoin: {
-      const auto& joined = std::get<client::JoinResult>(answer.completion.result);
-      worker.id = joined.worker;
-      worker.rank = joined.rank;
-      figures_.policy = joined.policy;
-      figures_.durable = joined.durable;
-      ++joined_;
-      break;
+  std::uint64_t done = 0;
+  do {
+    const std::uint64_t pushes_before = pushes_sent_;
+    const bool none_under_way = pushes_standing_ == 0;
+    co_await call(index, "begin", &Session::begin, worker.id);
+    const auto step = std::get<client::Step>(answer.result);
+    if ((step.flags & wire::kStepStop) != 0) {
+      throw LoadError(ctl::kExitRefused, "job '" + figures_.job + "' was stopped by somebody else");
     }
-    case Kind::kBegin:
-      on_begun(index, answer);
-      break;
-    case Kind::kRenew:
-      on_renewed(index);
-      break;
-    case Kind::kAside:
-      on_aside(answer);
-      break;
-    case Kind::kOperator:
-      on_told(answer);
-      break;
-    case Kind::kTargets:
-      measure(figures_.targets, answer);
-      push(index);
-      break;
-    case Kind::kPush:
-      on_pushed(index, answer);
-      break;
-    case Kind::kCollect:
-      measure(figures_.collect, answer);
-      call(index, Kind::kConsumed, &Session::consumed, workers_[index].id, worker.iteration);
-      break;
-    case Kind::kConsumed:
-      measure(figures_.consumed, answer);
-      end_iteration(index);
-      break;
-    case Kind::kLeave:
-      ++left_;
-      break;
-  }
+    measure(index, figures_.begin);
+    // The first one waits for the others to have joined, under any policy; and a decentralized one
+    // may wait for more than pushes.
+    const bool quiet = none_under_way && pushes_before == pushes_sent_ && !is_decentralized_;
+    if (measuring_ && done > 0 && (never_waits_ || quiet)) {
+      figures_.free_begin.add(worker.request.span_ns());
+    }
+    if (barriers_) barriers_->granted(step.iteration, worker.request.answered_ns);
+    if (is_decentralized_ && (step.flags & wire::kStepSkip) != 0) {
+      co_await call(index, "collect", &Session::collect, worker.id, step.iteration - 1);
+    }
+    if (options_.ask_share > 0 &&
+        std::uniform_real_distribution<double>(0, 1)(random_) < options_.ask_share) {
+      std::uniform_int_distribution<std::size_t> any(0, questions_.size() - 1);
+      const Question question = questions_[any(random_)];
+      if (is_for_operator(question)) {
+        asking_.push(index);
+        if (asking_.front() != index) co_await Pause{};  // until those before it are answered
+        for (std::int64_t rank = 0; rank >= 0; rank = take_told(worker.request)) {
+          co_await ask_operator(index, question, rank);
+        }
+        asking_.pop();
+        if (!asking_.empty()) workers_[asking_.front()].life.resume();
+      } else {
+        co_await ask_worker(index, question);
+      }
+      measure(index, figures_.asked[static_cast<std::size_t>(question)]);
+    }
+    if (durations_ && !sends_first_) co_await compute(index, step.iteration);
+    if (is_decentralized_) {
+      co_await call(index, "targets", &Session::targets, worker.id, step.iteration);
+      measure(index, figures_.targets);
+    }
+    co_await push(index, step.iteration);
+    --pushes_standing_;
+    ++figures_.pushes;
+    if (std::get<client::PushResult>(answer.result).late) ++figures_.late;
+    measure(index, figures_.push);
+    if (measuring_) ++figures_.iterations;
+    ++done;
+    if (durations_ && sends_first_) co_await compute(index, step.iteration);
+    if (is_decentralized_) {
+      co_await call(index, "collect", &Session::collect, worker.id, step.iteration);
+      measure(index, figures_.collect);
+      co_await call(index, "consumed", &Session::consumed, worker.id, step.iteration);
+      measure(index, figures_.consumed);
+    }
+    if (done == options_.iterations) end_window();
+  } while (!ending_ && done != options_.iterations);
+  co_await call(index, "leave", &Session::leave, worker.id);
+  ++left_;
 }
 
 // Hands out what has come, and lets those go on whose computing is over. Waits until `until` at
@@ -552,11 +466,14 @@ void Load::pump(Clock::time_point until) {
     until = std::min(until, due);
   }
   answers_.take(taken_, until);
-  for (const Answer& answer : taken_) on_answer(answer);
+  for (const Request* request : taken_) {
+    check(*request);
+    workers_[request->worker].life.resume();
+  }
   while (!timers_.empty() && timers_.top().first <= now_ns()) {
     const std::size_t worker = timers_.top().second;
     timers_.pop();
-    computed(worker);
+    workers_[worker].life.resume();
   }
 }
 
@@ -569,7 +486,17 @@ void Load::end_window() {
 }
 
 Figures Load::run() {
-  join_all();
+  const std::int64_t joining_ns = now_ns();
+  for (std::size_t i = 0; i < workers_.size(); ++i) {
+    Worker& worker = workers_[i];
+    worker.request.answers = &answers_;
+    worker.request.worker = i;
+    worker.rank = static_cast<std::uint32_t>(i);
+    worker.life = live(i);
+    worker.life.resume();
+  }
+  while (joined_ < workers_.size()) pump(Clock::time_point::max());
+  figures_.join_s = static_cast<double>(now_ns() - joining_ns) / 1e9;
   const PolicyTraits traits = traits_or_none(figures_.policy);
   never_waits_ = !traits.waits;
   is_decentralized_ = traits.family == Family::kDecentralized;
@@ -580,7 +507,7 @@ Figures Load::run() {
   before_ = read_daemon();
   started_ns_ = now_ns();
   measuring_ = true;
-  for (std::size_t i = 0; i < workers_.size(); ++i) begin(i);
+  for (const Worker& worker : workers_) worker.life.resume();
   if (options_.iterations == 0) {
     const Clock::time_point end{
         std::chrono::nanoseconds(started_ns_ + static_cast<std::int64_t>(options_.seconds * 1e9))};
