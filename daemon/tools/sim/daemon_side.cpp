@@ -14,8 +14,6 @@ namespace {
 
 using Stage = SimWorker::Stage;
 
-constexpr ConnectionId kOperator = ConnectionId{1} << 63;  // who creates the job and switches it
-
 EngineOptions engine_options(const Options& options) {
   EngineOptions engine;
   engine.defaults = job_spec(options);
@@ -81,23 +79,15 @@ void DaemonSide::tick() {
   route();
 }
 
-template <class Body>
-void DaemonSide::ask(const Message& message, Body&& body) {
-  step(Request{{connection_of(message.worker, message.life), 0}, std::forward<Body>(body)});
-}
-
 // Sends on what the engine wants said. The store commits at once, so no reply is held back.
 void DaemonSide::route() {
   world_.tally.records(effects_.records);
   for (Reply& reply : effects_.replies) route(reply);
   for (const Notification& notification : effects_.notifications) {
-    const Rank rank = static_cast<Rank>(notification.connection & UINT32_MAX) - 1;
-    const auto life = static_cast<std::uint32_t>(notification.connection >> 32);
-    if (const auto* resync = std::get_if<wire::ResyncNotice>(&notification.body)) {
-      ++world_.tally.result().resyncs;
-      world_.post(MessageKind::kResync, rank, life, resync->iteration);
-    } else if (std::holds_alternative<wire::StopNotice>(notification.body)) {
-      world_.post(MessageKind::kStop, rank, life, 0);
+    const bool resyncs = std::holds_alternative<wire::ResyncNotice>(notification.body);
+    if (resyncs) ++world_.tally.result().resyncs;
+    if (resyncs || std::holds_alternative<wire::StopNotice>(notification.body)) {
+      world_.to_worker(notification.connection, notification.body);
     }
   }
   for (const Plan& plan : effects_.plans) {
@@ -118,27 +108,20 @@ void DaemonSide::route(Reply& reply) {
   if (const auto* granted = std::get_if<wire::Granted>(&reply.body)) world_.tally.granted(*granted);
   SimWorker* worker = life_of(reply.to.connection);
   if (worker == nullptr) return;
-  const auto rank = static_cast<Rank>(worker - world_.workers.data());
   world_.progress_at = world_.now;
   std::visit(
       [&](auto& body) {
         using T = std::decay_t<decltype(body)>;
         if constexpr (std::is_same_v<T, wire::Granted>) {
-          if (world_.options.model != nullptr) world_.options.model->granted(rank, body);
+          Model* model = world_.options.model;
+          if (model != nullptr) model->granted(rank_of(worker->connection), body);
           world_.tally.pulled(*worker);
-          world_.post(MessageKind::kGranted, rank, worker->life, body.iteration, body.flags);
         } else if constexpr (std::is_same_v<T, wire::Pushed>) {
           if (!body.late && !body.duplicate) world_.tally.pushed(*worker);
-          world_.post(MessageKind::kPushed, rank, worker->life, body.iteration, body.late ? 1 : 0);
-        } else if constexpr (std::is_same_v<T, wire::Joined>) {
-          worker->ref = body.worker;
-          world_.post(MessageKind::kJoined, rank, worker->life, body.iteration);
-        } else if constexpr (std::is_same_v<T, wire::TargetsReply>) {
-          worker->targets = std::move(body.ranks);
-          world_.post(MessageKind::kTargetsReply, rank, worker->life, body.iteration);
-        } else if constexpr (std::is_same_v<T, wire::CollectReply>) {
-          worker->updates = std::move(body.updates);
-          world_.post(MessageKind::kCollectReply, rank, worker->life, body.iteration);
+        }
+        // Nobody waits for an Ok.
+        if constexpr (!std::is_same_v<T, wire::Ok>) {
+          world_.to_worker(worker->connection, std::move(body));
         }
       },
       reply.body);
@@ -146,64 +129,28 @@ void DaemonSide::route(Reply& reply) {
 
 // The worker that speaks over this connection, if it still does.
 SimWorker* DaemonSide::life_of(ConnectionId connection) {
-  const Rank rank = static_cast<Rank>(connection & UINT32_MAX) - 1;
+  const Rank rank = rank_of(connection);
   if (rank >= world_.workers.size()) return nullptr;
   SimWorker& worker = world_.workers[rank];
   return worker.connection == connection && worker.present() ? &worker : nullptr;
 }
 
-void DaemonSide::deliver(const Message& message) {
-  const Rank rank = message.worker;
-  const wire::WorkerRef& ref = world_.workers[rank].ref;
-  const Iteration k = message.iteration;
-  switch (message.kind) {
-    case MessageKind::kJoin: {
-      wire::Join join;
-      join.job = kJobName;
-      join.name = fmt::format("worker-{}", rank);
-      join.host = fmt::format("node-{}", host_of(rank, world_.options));
-      join.rank = static_cast<std::int32_t>(rank);
-      ask(message, std::move(join));
-      break;
-    }
-    case MessageKind::kBegin:
-      ask(message, wire::Begin{ref, k});
-      break;
-    case MessageKind::kPush: {
-      wire::Push push;
-      push.worker = ref;
-      push.iteration = k;
-      push.loss = world_.workers[rank].loss;
-      ask(message, std::move(push));
-      break;
-    }
-    case MessageKind::kRestarted:
-      world_.tally.pulled_again(world_.workers[rank]);
-      ask(message, wire::Restarted{ref, k});
-      break;
-    case MessageKind::kTargets:
-      ask(message, wire::Targets{ref, k});
-      break;
-    case MessageKind::kCollect:
-      ask(message, wire::Collect{ref, k});
-      break;
-    case MessageKind::kConsumed:
-      ask(message, wire::Consumed{ref, k});
-      break;
-    case MessageKind::kLeave:
-      ask(message, wire::Leave{ref});
-      step(Disconnected{connection_of(rank, message.life)});
-      break;
-    case MessageKind::kCut:
-      step(Disconnected{connection_of(rank, message.life)});
-      break;
-    case MessageKind::kSwitch:
-      step(Request{{kOperator, 0},
-                   wire::SetPolicyRequest{kJobName, world_.options.events[message.extra].policy}});
-      break;
-    default:
-      break;
-  }
+void DaemonSide::deliver(Message& message) {
+  std::visit(
+      [&](auto& body) {
+        using T = std::decay_t<decltype(body)>;
+        if constexpr (std::is_same_v<T, Cut>) {
+          step(Disconnected{message.connection});
+        } else if constexpr (std::is_constructible_v<wire::Body, T>) {
+          step(Request{{message.connection, 0}, std::move(body)});
+        } else if constexpr (std::is_same_v<T, std::unique_ptr<wire::Body>>) {
+          if (std::holds_alternative<wire::Restarted>(*body)) {
+            world_.tally.pulled_again(world_.workers[rank_of(message.connection)]);
+          }
+          step(Request{{message.connection, 0}, std::move(*body)});
+        }
+      },
+      message.body);
 }
 
 }  // namespace syncd::sim

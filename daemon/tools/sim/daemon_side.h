@@ -24,7 +24,7 @@ class DaemonSide {
   std::vector<WaitReport> waits();
 
   void create_job();
-  void deliver(const Message& message);  // precondition: one to the daemon
+  void deliver(Message& message);  // precondition: one to the daemon
   void tick();
   // The next plan to come back; null: none is being worked on.
   const PlanOnItsWay* next_plan() const { return plans_.empty() ? nullptr : &plans_.front(); }
@@ -32,8 +32,6 @@ class DaemonSide {
 
  private:
   void step(Event&& event);
-  template <class Body>
-  void ask(const Message& message, Body&& body);
   void route();
   void route(Reply& reply);
   SimWorker* life_of(ConnectionId connection);

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <optional>
 #include <unordered_map>
 #include <vector>
 
@@ -51,14 +50,9 @@ struct SimWorker {
   Micros computing_since = 0;
   Micros compute_us = 0;  // what this iteration takes
   std::uint32_t compute_token = 0;
-  bool computed = false;       // decentralized: in this iteration, already
-  bool begun = false;          // an iteration was granted in this life
-  bool late = false;           // its latest update came too late, and is in its parameters alone
-  std::optional<double> loss;  // of the latest minibatch, if a model is trained
-
-  // Answers on their way: a worker has one call standing at a time.
-  std::vector<Rank> targets;
-  std::vector<wire::PeerUpdate> updates;
+  bool computed = false;  // decentralized: in this iteration, already
+  bool begun = false;     // an iteration was granted in this life
+  bool late = false;      // its latest update came too late, and is in its parameters alone
 
   std::unordered_map<Rank, Inbox> inboxes;  // looked up only, never walked through
   Iteration consumed = kNoIteration;

@@ -102,13 +102,13 @@ class Simulation::Impl {
   }
 
   void deliver() {
-    const Message message = world_.messages.front();
-    world_.messages.pop();
-    if (message.kind <= MessageKind::kSwitch) {
+    Message& message = world_.messages.front();
+    if (message.to_daemon) {
       daemon_.deliver(message);
     } else {
       workers_.deliver(message);
     }
+    world_.messages.pop();
   }
 
   World world_;

@@ -60,9 +60,10 @@ void Tally::refused(Micros now, const wire::Error& error) {
       fmt::format("at {}: {}: {}", format_duration(now), status_name(error.status), error.message));
 }
 
-void Tally::reduced(Rank rank, const SimWorker& worker) {
+void Tally::reduced(Rank rank, const SimWorker& worker,
+                    const std::vector<wire::PeerUpdate>& updates) {
   ++result_.reduces;
-  for (const wire::PeerUpdate& update : worker.updates) {
+  for (const wire::PeerUpdate& update : updates) {
     if (update.rank == rank) continue;
     const auto inbox = worker.inboxes.find(update.rank);
     if (inbox == worker.inboxes.end() || !inbox->second.has(update.iteration)) {

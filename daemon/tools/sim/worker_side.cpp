@@ -1,6 +1,8 @@
 // See worker_side.h.
 #include "daemon/tools/sim/worker_side.h"
 
+#include <fmt/format.h>
+
 #include <string>
 
 namespace syncd::sim {
@@ -25,41 +27,10 @@ void WorkerSide::finish() {
 }
 
 void WorkerSide::deliver(const Message& message) {
-  const Rank rank = message.worker;
-  SimWorker& worker = world_.workers[rank];
-  if (message.life != worker.life || !worker.present()) return;
-  switch (message.kind) {
-    case MessageKind::kJoined:
-      worker.iteration = message.iteration;
-      begin(rank);
-      break;
-    case MessageKind::kGranted:
-      on_granted(rank, message.iteration, message.extra);
-      break;
-    case MessageKind::kPushed:
-      on_pushed(rank, message.extra != 0);
-      break;
-    case MessageKind::kTargetsReply:
-      on_targets(rank);
-      break;
-    case MessageKind::kCollectReply:
-      on_collected(rank, message.iteration);
-      break;
-    case MessageKind::kResync:
-      on_resync(rank, message.iteration);
-      break;
-    case MessageKind::kStop:
-      end_process(rank, Stage::kStopped);
-      break;
-    case MessageKind::kData:
-      on_data(rank, message.extra, message.iteration);
-      break;
-    case MessageKind::kDataArrived:
-      push(rank);
-      break;
-    default:
-      break;
-  }
+  const Rank rank = rank_of(message.connection);
+  const SimWorker& worker = world_.workers[rank];
+  if (message.connection != worker.connection || !worker.present()) return;
+  std::visit([&](const auto& body) { on(rank, body); }, message.body);
 }
 
 // ---- processes
@@ -71,7 +42,7 @@ void WorkerSide::happens(std::size_t index) {
       if (!world_.workers[event.rank].present()) start_process(event.rank);
       break;
     case TimedEvent::Kind::kSwitch:
-      world_.post(MessageKind::kSwitch, 0, 0, 0, static_cast<std::uint32_t>(index));
+      world_.to_daemon(kOperator, wire::SetPolicyRequest{kJobName, event.policy});
       break;
     case TimedEvent::Kind::kFail:
     case TimedEvent::Kind::kLeave: {
@@ -79,8 +50,7 @@ void WorkerSide::happens(std::size_t index) {
       if (!worker.present()) break;  // the job has ended for it
       // One that was never let in has no place to give back.
       const bool leaves = event.kind == TimedEvent::Kind::kLeave && worker.stage != Stage::kJoining;
-      world_.say(leaves ? MessageKind::kLeave : MessageKind::kCut, event.rank, 0);
-      end_process(event.rank, Stage::kAbsent);
+      go(event.rank, leaves);
       break;
     }
   }
@@ -97,7 +67,20 @@ void WorkerSide::start_process(Rank rank) {
   worker.consumed = kNoIteration;
   if (world_.options.observer != nullptr) world_.options.observer->after_start(world_.outer, rank);
   if (model() != nullptr) model()->start(rank);
-  world_.say(MessageKind::kJoin, rank, 0);
+  wire::Join join;
+  join.job = kJobName;
+  join.name = fmt::format("worker-{}", rank);
+  join.host = fmt::format("node-{}", host_of(rank, world_.options));
+  join.rank = static_cast<std::int32_t>(rank);
+  world_.to_daemon(worker.connection, std::move(join));
+}
+
+// Its connection closes, after a goodbye if it leaves.
+void WorkerSide::go(Rank rank, bool leaves) {
+  const SimWorker& worker = world_.workers[rank];
+  if (leaves) world_.to_daemon(worker.connection, wire::Leave{worker.ref});
+  world_.to_daemon(worker.connection, Cut{});
+  end_process(rank, Stage::kAbsent);
 }
 
 void WorkerSide::end_process(Rank rank, Stage stage) {
@@ -122,26 +105,39 @@ void WorkerSide::end_wait(SimWorker& worker) {
 
 // ---- the trainer's loop
 
-void WorkerSide::call(Rank rank, MessageKind kind, Stage stage, Iteration iteration) {
+template <class Body>
+void WorkerSide::call(Rank rank, Stage stage, Body&& body) {
   SimWorker& worker = world_.workers[rank];
   worker.stage = stage;
   worker.waiting_since = world_.now;
-  world_.say(kind, rank, iteration);
+  world_.to_daemon(worker.connection, std::forward<Body>(body));
+}
+
+void WorkerSide::collect(Rank rank, Stage stage, Iteration k) {
+  call(rank, stage, wire::Collect{world_.workers[rank].ref, k});
+}
+
+void WorkerSide::on(Rank rank, const wire::Joined& joined) {
+  SimWorker& worker = world_.workers[rank];
+  worker.ref = joined.worker;
+  worker.iteration = joined.iteration;
+  begin(rank);
 }
 
 void WorkerSide::begin(Rank rank) {
   if (model() != nullptr && !model()->goes_on(rank)) {
-    world_.say(MessageKind::kLeave, rank, 0);
-    end_process(rank, Stage::kAbsent);
+    go(rank, true);
     return;
   }
-  call(rank, MessageKind::kBegin, Stage::kBegin, world_.workers[rank].iteration);
+  const SimWorker& worker = world_.workers[rank];
+  call(rank, Stage::kBegin, wire::Begin{worker.ref, worker.iteration});
 }
 
-void WorkerSide::on_granted(Rank rank, Iteration k, std::uint32_t flags) {
+void WorkerSide::on(Rank rank, const wire::Granted& granted) {
   SimWorker& worker = world_.workers[rank];
+  const Iteration k = granted.iteration;
   end_wait(worker);
-  if ((flags & wire::kStepStop) != 0) {
+  if ((granted.flags & wire::kStepStop) != 0) {
     end_process(rank, Stage::kStopped);
     return;
   }
@@ -150,7 +146,7 @@ void WorkerSide::on_granted(Rank rank, Iteration k, std::uint32_t flags) {
   if (jumped) world_.tally.skipped(k - worker.iteration);
   if (model() != nullptr) {
     if (jumped) model()->jumped(rank, k - worker.iteration);
-    const bool renew = (flags & (wire::kStepPull | wire::kStepSkip)) != 0;
+    const bool renew = (granted.flags & (wire::kStepPull | wire::kStepSkip)) != 0;
     if (!decentralized_ && (renew || !worker.begun || worker.late)) model()->pull(rank);
     worker.late = false;
   }
@@ -159,7 +155,7 @@ void WorkerSide::on_granted(Rank rank, Iteration k, std::uint32_t flags) {
   worker.computed = false;
   if (jumped && decentralized_) {
     // It renews its parameters with what it was to collect just before (Hop, section 5).
-    call(rank, MessageKind::kCollect, Stage::kJumped, k - 1);
+    collect(rank, Stage::kJumped, k - 1);
   } else {
     enter_iteration(rank);
   }
@@ -169,8 +165,13 @@ void WorkerSide::enter_iteration(Rank rank) {
   if (!decentralized_ || compute_first_) {
     compute(rank);
   } else {
-    call(rank, MessageKind::kTargets, Stage::kTargets, world_.workers[rank].iteration);
+    ask_targets(rank);
   }
+}
+
+void WorkerSide::ask_targets(Rank rank) {
+  const SimWorker& worker = world_.workers[rank];
+  call(rank, Stage::kTargets, wire::Targets{worker.ref, worker.iteration});
 }
 
 void WorkerSide::compute(Rank rank) {
@@ -214,9 +215,9 @@ void WorkerSide::compute_ended() {
   worker.computed = true;
   ++worker.iterations;
   if (compute_first_) {
-    call(end.worker, MessageKind::kTargets, Stage::kTargets, worker.iteration);
+    ask_targets(end.worker);
   } else {
-    call(end.worker, MessageKind::kCollect, Stage::kCollect, worker.iteration);
+    collect(end.worker, Stage::kCollect, worker.iteration);
   }
 }
 
@@ -225,25 +226,27 @@ void WorkerSide::note_computed(Rank rank, bool dropped) {
 }
 
 void WorkerSide::push(Rank rank) {
-  if (model() != nullptr) {
-    world_.workers[rank].loss = model()->publish(rank, world_.workers[rank].iteration);
-  }
-  world_.workers[rank].stage = Stage::kPush;
-  world_.say(MessageKind::kPush, rank, world_.workers[rank].iteration);
+  SimWorker& worker = world_.workers[rank];
+  wire::Push push;
+  push.worker = worker.ref;
+  push.iteration = worker.iteration;
+  if (model() != nullptr) push.loss = model()->publish(rank, worker.iteration);
+  worker.stage = Stage::kPush;
+  world_.to_daemon(worker.connection, std::move(push));
 }
 
-void WorkerSide::on_pushed(Rank rank, bool late) {
+void WorkerSide::on(Rank rank, const wire::Pushed& pushed) {
   SimWorker& worker = world_.workers[rank];
-  if (model() != nullptr) model()->pushed(rank, worker.iteration, late);
+  if (model() != nullptr) model()->pushed(rank, worker.iteration, pushed.late);
   if (decentralized_) {
     if (worker.computed) {
-      call(rank, MessageKind::kCollect, Stage::kCollect, worker.iteration);
+      collect(rank, Stage::kCollect, worker.iteration);
     } else {
       compute(rank);
     }
     return;
   }
-  if (late) {
+  if (pushed.late) {
     ++world_.tally.result().late_pushes;
     world_.tally.wasted(worker.compute_us);
     worker.late = true;
@@ -254,24 +257,25 @@ void WorkerSide::on_pushed(Rank rank, bool late) {
   begin(rank);
 }
 
-void WorkerSide::on_targets(Rank rank) {
+void WorkerSide::on(Rank rank, const wire::TargetsReply& targets) {
   SimWorker& worker = world_.workers[rank];
   end_wait(worker);
-  for (const Rank to : worker.targets) {
+  for (const Rank to : targets.ranks) {
     if (to >= world_.workers.size() || !world_.workers[to].present()) continue;
     if (model() != nullptr) model()->send(rank, to, worker.iteration);
-    world_.post(MessageKind::kData, to, world_.workers[to].life, worker.iteration, rank);
+    world_.to_worker(world_.workers[to].connection, Data{rank, worker.iteration});
   }
   if (loop_.push_follows_data && world_.options.delay_us > 0) {
     worker.stage = Stage::kSending;
-    world_.post(MessageKind::kDataArrived, rank, worker.life, worker.iteration);
+    world_.to_worker(worker.connection, DataArrived{});
   } else {
     push(rank);
   }
 }
 
-void WorkerSide::on_data(Rank rank, Rank from, Iteration k) {
+void WorkerSide::on(Rank rank, const Data& data) {
   SimWorker& worker = world_.workers[rank];
+  const auto [from, k] = data;
   Inbox& inbox = worker.inboxes[from];
   if (loop_.push_follows_data && !inbox.received.empty() &&
       inbox.received.back() > worker.consumed) {
@@ -284,16 +288,17 @@ void WorkerSide::on_data(Rank rank, Rank from, Iteration k) {
   }
 }
 
-void WorkerSide::on_collected(Rank rank, Iteration k) {
+void WorkerSide::on(Rank rank, const wire::CollectReply& collected) {
   SimWorker& worker = world_.workers[rank];
+  const auto& [k, updates] = collected;
   end_wait(worker);
-  world_.tally.reduced(rank, worker);
+  world_.tally.reduced(rank, worker, updates);
   if (world_.options.observer != nullptr) {
-    world_.options.observer->after_collected(world_.outer, rank, k, worker.updates);
+    world_.options.observer->after_collected(world_.outer, rank, k, updates);
   }
-  if (model() != nullptr) model()->reduce(rank, k, worker.updates, worker.stage == Stage::kJumped);
+  if (model() != nullptr) model()->reduce(rank, k, updates, worker.stage == Stage::kJumped);
   worker.consumed = k;
-  world_.say(MessageKind::kConsumed, rank, k);
+  world_.to_daemon(worker.connection, wire::Consumed{worker.ref, k});
   if (worker.stage == Stage::kJumped) {
     enter_iteration(rank);
   } else {
@@ -303,12 +308,13 @@ void WorkerSide::on_collected(Rank rank, Iteration k) {
 }
 
 // The worker drops what it has, pulls, and computes the same iteration again.
-void WorkerSide::on_resync(Rank rank, Iteration k) {
+void WorkerSide::on(Rank rank, const wire::ResyncNotice& resync) {
   SimWorker& worker = world_.workers[rank];
+  const Iteration k = resync.iteration;
   if (worker.stage != Stage::kComputing || worker.iteration != k) return;
   world_.tally.wasted(world_.now - worker.computing_since);
   ++world_.tally.result().restarts;
-  world_.say(MessageKind::kRestarted, rank, k);
+  world_.to_daemon(worker.connection, wire::Restarted{worker.ref, k});
   if (model() != nullptr) {
     note_computed(rank, true);
     model()->pull(rank);

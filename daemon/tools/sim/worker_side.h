@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <queue>
 #include <tuple>
+#include <variant>
 
 #include "daemon/core/engine/policy.h"
 #include "daemon/tools/sim/world.h"
@@ -29,9 +30,9 @@ class WorkerSide {
   void finish();  // counts everybody's time up to now
   // The next end; null: nobody computes.
   const ComputeEnd* next_end() const { return computing_.empty() ? nullptr : &computing_.top(); }
-  void compute_ended();  // precondition: somebody computes
-  void deliver(const Message& message);
-  void happens(std::size_t index);  // the event of this index in the options
+  void compute_ended();                  // precondition: somebody computes
+  void deliver(const Message& message);  // precondition: one to a worker
+  void happens(std::size_t index);       // the event of this index in the options
   void start_process(Rank rank);
 
  private:
@@ -41,19 +42,32 @@ class WorkerSide {
   void end_wait(SimWorker& worker);
   Model* model() const { return world_.options.model; }
   void note_computed(Rank rank, bool dropped);
-  void call(Rank rank, MessageKind kind, Stage stage, Iteration iteration);
+  template <class Body>
+  void call(Rank rank, Stage stage, Body&& body);
+  void collect(Rank rank, Stage stage, Iteration k);
+  void go(Rank rank, bool leaves);
   void begin(Rank rank);
-  void on_granted(Rank rank, Iteration k, std::uint32_t flags);
   void enter_iteration(Rank rank);
+  void ask_targets(Rank rank);
   void compute(Rank rank);
   Micros compute_time(Rank rank, Iteration k) const;
   void start_computing(Rank rank);
   void push(Rank rank);
-  void on_pushed(Rank rank, bool late);
-  void on_targets(Rank rank);
-  void on_data(Rank rank, Rank from, Iteration k);
-  void on_collected(Rank rank, Iteration k);
-  void on_resync(Rank rank, Iteration k);
+  // What comes for a worker.
+  void on(Rank rank, const wire::Joined& joined);
+  void on(Rank rank, const wire::Granted& granted);
+  void on(Rank rank, const wire::Pushed& pushed);
+  void on(Rank rank, const wire::TargetsReply& targets);
+  void on(Rank rank, const wire::CollectReply& collected);
+  void on(Rank rank, const wire::ResyncNotice& resync);
+  void on(Rank rank, const wire::StopNotice&) { end_process(rank, Stage::kStopped); }
+  void on(Rank rank, const Data& data);
+  void on(Rank rank, const DataArrived&) { push(rank); }
+  void on(Rank rank, const std::unique_ptr<wire::Body>& body) {
+    std::visit([&](const auto& what) { on(rank, what); }, *body);
+  }
+  template <class Other>
+  void on(Rank, const Other&) {}
 
   World& world_;
   Durations durations_;

@@ -5,8 +5,11 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <memory>
 #include <queue>
+#include <type_traits>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "daemon/core/engine/job_spec.h"
@@ -17,43 +20,36 @@
 
 namespace syncd::sim {
 
-enum class MessageKind : std::uint8_t {
-  // to the daemon
-  kJoin,
-  kBegin,
-  kPush,
-  kRestarted,
-  kTargets,
-  kCollect,
-  kConsumed,
-  kLeave,
-  kCut,
-  kSwitch,
-  // to a worker
-  kJoined,
-  kGranted,
-  kPushed,
-  kTargetsReply,
-  kCollectReply,
-  kResync,
-  kStop,
-  kData,         // from another worker
-  kDataArrived,  // at all the neighbours to which it was sent
+// A worker's update, which another sends it; that all have it to whom it was sent; and that a
+// connection is closed.
+struct Data {
+  Rank from = 0;
+  Iteration iteration = 0;
 };
+struct DataArrived {};
+struct Cut {};
+
+// The frequent ones lie in the message itself: no memory is asked for.
+using Payload = std::variant<wire::Begin, wire::Granted, wire::Push, wire::Pushed, wire::Targets,
+                             wire::TargetsReply, wire::Collect, wire::CollectReply, wire::Consumed,
+                             Data, DataArrived, Cut, std::unique_ptr<wire::Body>>;
 
 struct Message {
   Micros at = 0;
   std::uint64_t order = 0;
-  Iteration iteration = 0;
-  Rank worker = 0;
-  std::uint32_t life = 0;
-  std::uint32_t extra = 0;  // granted: flags; pushed: late; data: the sender; switch: which event
-  MessageKind kind = MessageKind::kJoin;
+  ConnectionId connection = 0;  // of a worker, or the operator's
+  bool to_daemon = false;       // else to the worker
+  Payload body;
 };
 
 inline ConnectionId connection_of(Rank rank, std::uint32_t life) {
   return (ConnectionId{life} << 32) | (rank + 1);
 }
+inline Rank rank_of(ConnectionId connection) {
+  return static_cast<Rank>(connection & UINT32_MAX) - 1;
+}
+// Who creates the job and switches it.
+inline constexpr ConnectionId kOperator = ConnectionId{1} << 63;
 
 // The job that the options make.
 inline constexpr const char* kJobName = "simulated";
@@ -73,13 +69,23 @@ struct World {
     workers.resize(ranks);
   }
 
-  void post(MessageKind kind, Rank worker, std::uint32_t life, Iteration iteration,
-            std::uint32_t extra = 0) {
-    messages.push({now + options.delay_us, ++order, iteration, worker, life, extra, kind});
+  template <class Body>
+  void post(ConnectionId connection, bool to_daemon, Body&& body) {
+    const Micros at = now + options.delay_us;
+    if constexpr (std::is_constructible_v<Payload, Body>) {
+      messages.push({at, ++order, connection, to_daemon, std::forward<Body>(body)});
+    } else {
+      messages.push({at, ++order, connection, to_daemon,
+                     std::make_unique<wire::Body>(std::forward<Body>(body))});
+    }
   }
-  // From a worker to the daemon.
-  void say(MessageKind kind, Rank rank, Iteration iteration) {
-    post(kind, rank, workers[rank].life, iteration);
+  template <class Body>
+  void to_worker(ConnectionId connection, Body&& body) {
+    post(connection, false, std::forward<Body>(body));
+  }
+  template <class Body>
+  void to_daemon(ConnectionId connection, Body&& body) {
+    post(connection, true, std::forward<Body>(body));
   }
 
   Simulation& outer;  // for the observer
