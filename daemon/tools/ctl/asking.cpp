@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <iostream>
-#include <memory>
 #include <set>
 
 #include "daemon/tools/ctl/history.h"
@@ -58,40 +57,36 @@ int for_each_record(const Options& options, const std::function<void(const Recor
   std::set<RecordKind> kinds;
   if (!kinds_of(options.kinds, kinds)) return kExitUsage;
   DaemonLink link;
-  std::unique_ptr<HistorySource> source;
+  ReadHistory read;
   std::string error;
-  if (!options.store.empty()) {
-    source = history_in(options.store, error);
-    if (!source) return complain(kExitStore, error);
-    if (!source->may_have(options.job)) {
+  if (options.store.empty()) {
+    if (const int code = open_link(link, options); code != kExitOk) return code;
+    read = history_of(link, options.job);
+  } else {
+    JobId job = 0;
+    read = history_in(options.store, options.job, job, error);
+    if (!read) return complain(kExitStore, error);
+    if (job == 0) {
       return complain(kExitRefused,
                       fmt::format("there is no job '{}' in store {}", options.job, options.store));
     }
-  } else {
-    if (const int code = open_link(link, options); code != kExitOk) return code;
-    source = history_of(link);
   }
+  const Sequence first = std::max<std::uint64_t>(1, options.from);
   std::uint64_t left = options.limit == 0 ? UINT64_MAX : options.limit;
-  Sequence next = std::max<std::uint64_t>(1, options.from);
-  std::vector<Record> page;
-  bool first_page = true;
-  while (next != 0 && left > 0) {
-    if (!source->read(options.job, next, kPageRecords, page, next, error)) {
-      if (options.store.empty() && link.failure() != DaemonLink::Failure::kNone) {
-        return failed(link);
-      }
-      return complain(kExitStore, error);
+  HistoryPage page{{}, first};
+  for (Sequence from = first; from != 0 && left > 0; from = page.next) {
+    if (!read(from, kPageRecords, page, error)) {
+      return link.failure() == DaemonLink::Failure::kNone ? complain(kExitStore, error)
+                                                          : failed(link);
     }
-    if (first_page && !page.empty() &&
-        page.front().sequence > std::max<std::uint64_t>(1, options.from)) {
+    if (from == first && !page.records.empty() && page.records.front().sequence > first) {
       // On standard error, so that what programs read stays as it is.
       std::cerr << fmt::format(
           "syncctl: the history begins with record {}: earlier ones were removed (store.retention) "
           "or lost (a salvage)\n",
-          page.front().sequence);
+          page.records.front().sequence);
     }
-    first_page = false;
-    for (const Record& record : page) {
+    for (const Record& record : page.records) {
       if (left == 0) break;
       if (!kinds.empty() && !kinds.contains(record.kind)) continue;
       use(record);

@@ -3,7 +3,7 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -12,20 +12,21 @@
 
 namespace syncd::ctl {
 
-class HistorySource {
- public:
-  virtual ~HistorySource() = default;
-  // False: it is certain that there is no such job. A daemon is not asked beforehand.
-  virtual bool may_have(const std::string& job) const = 0;
-  // Records of `job` (a name, or "#id") from a sequence on, at most records_max and perhaps fewer;
-  // `next` is where to go on, 0 at the end. False: `error` says why.
-  virtual bool read(const std::string& job, Sequence from, std::uint32_t records_max,
-                    std::vector<Record>& records, Sequence& next, std::string& error) = 0;
+struct HistoryPage {
+  std::vector<Record> records;
+  Sequence next = 0;  // where to go on; 0: the end
 };
 
-std::unique_ptr<HistorySource> history_of(DaemonLink& link);
+// Records from a sequence on, at most records_max and perhaps fewer. False: `error` says why.
+using ReadHistory = std::function<bool(Sequence from, std::uint32_t records_max, HistoryPage& page,
+                                       std::string& error)>;
 
-// Null, with the reason in `error`: there is no store, it is damaged, or of a newer version.
-std::unique_ptr<HistorySource> history_in(const std::string& store_path, std::string& error);
+// Of a job by its name, or "#id".
+ReadHistory history_of(DaemonLink& link, const std::string& job);
+
+// The same in a store. `job_id` is 0 if it has no such job. Null, with the reason in `error`: there
+// is no store, it is damaged, or of a newer version.
+ReadHistory history_in(const std::string& store_path, const std::string& job, JobId& job_id,
+                       std::string& error);
 
 }  // namespace syncd::ctl

@@ -136,7 +136,10 @@ class Field {
   }
 
   [[noreturn]] void wrong(const std::string& allowed) const {
-    bad(own_name(), "is " + shown(*value_) + ", allowed is " + allowed);
+    // An option's text as it was typed.
+    const bool typed = value_->is_string() && path_.starts_with("--");
+    const std::string value = typed ? "'" + value_->get<std::string>() + "'" : shown(*value_);
+    bad(own_name(), "is " + value + ", allowed is " + allowed);
   }
 
  private:
@@ -170,19 +173,19 @@ std::vector<std::string> ids_of(const std::vector<Field>& workers) {
   return ids;
 }
 
-// A choice among names: the option's, else the input's, else `otherwise`.
+// An option wins over the input's field.
+std::optional<Field> option_or(const Field& options, const char* name, const Field& input,
+                               const char* key) {
+  const std::optional<Field> option = options.find(name);
+  return option ? option : input.find(key);
+}
+
+// A choice among names.
 template <class Value>
-Value choice(const char* option_name, const std::optional<std::string>& option, const Field& input,
-             const char* key, std::string_view names,
+Value choice(const std::optional<Field>& field, std::string_view names,
              std::optional<Value> (*parse)(std::string_view), Value otherwise) {
-  const std::string allowed = "one of " + std::string(names);
-  if (option) {
-    const std::optional<Value> value = parse(*option);
-    if (!value) bad(option_name, "is '" + *option + "', allowed is " + allowed);
-    return *value;
-  }
-  const std::optional<Field> field = input.find(key);
   if (!field) return otherwise;
+  const std::string allowed = "one of " + std::string(names);
   const std::optional<Value> value = parse(field->text(allowed));
   if (!value) field->wrong(allowed);
   return *value;
@@ -205,20 +208,6 @@ class Stopwatch {
 
 // So many ends are predicted in about a second and 300 MB.
 constexpr std::int64_t kEndsMax = 10'000'000;
-
-std::optional<std::int64_t> whole_option(const char* name,
-                                         const std::optional<std::int64_t>& option,
-                                         const Field& input, const char* key, std::int64_t lowest,
-                                         std::int64_t highest) {
-  if (option && (*option < lowest || *option > highest)) {
-    bad(name,
-        fmt::format("is {}, allowed is a whole number from {} to {}", *option, lowest, highest));
-  }
-  if (option) return option;
-  const std::optional<Field> field = input.find(key);
-  if (!field) return std::nullopt;
-  return field->whole(lowest, highest);
-}
 
 // `at_most`: of each worker no more ends than R, where R is given.
 EndTimes read_ends(const std::vector<Field>& workers, std::optional<std::int64_t> at_most) {
@@ -258,16 +247,18 @@ std::vector<Progression> read_progressions(const std::vector<Field>& workers) {
 }
 
 ZiplineOptions read_zipline_options(const Field& input, const std::vector<Field>& workers,
-                                    const PlanOptions& options, std::vector<std::int64_t>& done) {
+                                    const Field& options, std::vector<std::int64_t>& done) {
   ZiplineOptions out;
-  out.algorithm = choice("--algorithm", options.algorithm, input, "algorithm",
+  out.algorithm = choice(option_or(options, "--algorithm", input, "algorithm"),
                          kZiplineAlgorithmNames, parse_zipline_algorithm, ZiplineAlgorithm::kAuto);
-  out.objective = choice("--objective", options.objective, input, "objective",
+  out.objective = choice(option_or(options, "--objective", input, "objective"),
                          kZiplineObjectiveNames, parse_zipline_objective, ZiplineObjective::kMax);
   if (out.objective != ZiplineObjective::kRate) return out;
   constexpr std::int64_t kCountMax = std::int64_t{1} << 60;
   out.previous_barrier = input["previous_barrier_ms"].micros();
-  out.beta = whole_option("--beta", options.beta, input, "beta", 0, kCountMax);
+  if (const auto beta = option_or(options, "--beta", input, "beta")) {
+    out.beta = beta->whole(0, kCountMax);
+  }
   for (const Field& worker : workers) {
     const std::optional<Field> field = worker.find("done");
     done.push_back(field ? field->whole(0, kCountMax) : 0);
@@ -276,13 +267,14 @@ ZiplineOptions read_zipline_options(const Field& input, const std::vector<Field>
   return out;
 }
 
-Answer run_zipline(const Field& input, const PlanOptions& options) {
+Answer run_zipline(const Field& input, const Field& options) {
   const std::vector<Field> workers = input["workers"].list();
   if (workers.empty()) bad("workers", "is empty, at least one worker is needed");
   const std::vector<std::string> ids = ids_of(workers);
   std::vector<std::int64_t> done;
   const ZiplineOptions zipline = read_zipline_options(input, workers, options, done);
-  const std::optional<std::int64_t> r = whole_option("--R", options.r, input, "R", 1, kEndsMax);
+  std::optional<std::int64_t> r;
+  if (const auto field = option_or(options, "--R", input, "R")) r = field->whole(1, kEndsMax);
 
   std::optional<ZiplinePlan> plan;
   std::string error;
@@ -320,29 +312,21 @@ Answer run_zipline(const Field& input, const PlanOptions& options) {
 constexpr const char* kCapAllowed =
     "a time in milliseconds above 0, 'authors', or 'span' (the default: below the span)";
 
-void read_cap(const Field& input, const PlanOptions& options, TuningOptions& tuning) {
-  const auto named = [&](const std::string& name) {
-    if (name == "authors") tuning.cap_rule = AbortCap::kAuthors;
-    return name == "authors" || name == "span";
-  };
-  const auto timed = [&](const Field& field) {
+void read_cap(const Field& field, TuningOptions& tuning) {
+  if (!field.value().is_string()) {
     tuning.cap_rule = AbortCap::kExplicit;
     tuning.cap = field.micros_from(1, kCapAllowed);
-  };
-  if (options.cap) {
-    if (named(*options.cap)) return;
-    const Json number = Json::parse(*options.cap, nullptr, false);
-    if (!number.is_number()) bad("--cap", "is '" + *options.cap + "', allowed is " + kCapAllowed);
-    timed(Field(number, "--cap"));
     return;
   }
-  const std::optional<Field> field = input.find("cap_ms");
-  if (!field) return;
-  if (!field->value().is_string()) return timed(*field);
-  if (!named(field->text(kCapAllowed))) field->wrong(kCapAllowed);
+  const std::string name = field.text(kCapAllowed);
+  if (name == "authors") {
+    tuning.cap_rule = AbortCap::kAuthors;
+  } else if (name != "span") {
+    field.wrong(kCapAllowed);
+  }
 }
 
-Answer run_specsync(const Field& input, const PlanOptions& options) {
+Answer run_specsync(const Field& input, const Field& options) {
   const std::vector<Field> fields = input["workers"].list();
   if (fields.empty()) bad("workers", "is empty, at least one worker is needed");
   const std::vector<std::string> ids = ids_of(fields);
@@ -359,9 +343,9 @@ Answer run_specsync(const Field& input, const PlanOptions& options) {
     pushes.push_back({worker == index.end() ? kNoWorker : worker->second, field["t_ms"].micros()});
   }
   TuningOptions tuning_options;
-  tuning_options.scope = choice("--scope", options.scope, input, "scope", kTuningScopeNames,
+  tuning_options.scope = choice(option_or(options, "--scope", input, "scope"), kTuningScopeNames,
                                 parse_tuning_scope, TuningScope::kJob);
-  read_cap(input, options, tuning_options);
+  if (const auto cap = option_or(options, "--cap", input, "cap_ms")) read_cap(*cap, tuning_options);
 
   std::string error;
   const Stopwatch watch;
@@ -405,6 +389,19 @@ Answer run_dssp(const Field& input) {
   return {{"extra_iterations", extra->extra}, {"difference_ms", milliseconds(extra->difference)}};
 }
 
+// By name; those that were not given are null.
+Json as_json(const PlanOptions& options) {
+  const auto or_null = [](const auto& value) { return value ? Json(*value) : Json(); };
+  Json json = {
+      {"--algorithm", or_null(options.algorithm)}, {"--objective", or_null(options.objective)},
+      {"--beta", or_null(options.beta)},           {"--R", or_null(options.r)},
+      {"--scope", or_null(options.scope)},         {"--cap", or_null(options.cap)}};
+  if (!options.cap) return json;
+  const Json cap = Json::parse(*options.cap, nullptr, false);
+  if (cap.is_number()) json["--cap"] = cap;
+  return json;
+}
+
 }  // namespace
 
 std::string plan_algorithms() {
@@ -415,13 +412,15 @@ std::optional<std::string> plan_text(PlanKind kind, const std::string& text,
                                      const PlanOptions& options, std::string& error) try {
   const Json json = Json::parse(text);
   const Field input(json, "");
+  const Json given = as_json(options);
+  const Field given_options(given, "");
   Answer answer;
   switch (kind) {
     case PlanKind::kZipline:
-      answer = run_zipline(input, options);
+      answer = run_zipline(input, given_options);
       break;
     case PlanKind::kSpecsync:
-      answer = run_specsync(input, options);
+      answer = run_specsync(input, given_options);
       break;
     case PlanKind::kDssp:
       answer = run_dssp(input);

@@ -12,6 +12,7 @@
 #include <nlohmann/json.hpp>
 #include <string_view>
 
+#include "daemon/edge/store/record_fields.h"
 #include "proto/base/clock.h"
 #include "proto/base/number.h"
 #include "proto/base/plain_text.h"
@@ -78,6 +79,20 @@ std::vector<std::string> broken(const std::string& cell, std::size_t most) {
 bool is_worker_kind(RecordKind kind) {
   return kind == RecordKind::kPush || kind == RecordKind::kWorkerJoined ||
          kind == RecordKind::kWorkerLeft || kind == RecordKind::kWorkerLost;
+}
+
+using Kinds = std::uint32_t;
+constexpr Kinds bit(RecordKind kind) {
+  return Kinds{1} << static_cast<unsigned>(kind);
+}
+
+// Whether a field of a record says anything. A negative number does not where that is its default.
+template <class F>
+bool is_set(const typename F::Type& value) {
+  if constexpr (std::is_same_v<typename F::Type, std::int64_t>) {
+    if (kAbsent<F::member> < 0) return value >= 0;
+  }
+  return value != kAbsent<F::member>;
 }
 
 constexpr std::size_t kColumnGap = 2;
@@ -236,43 +251,51 @@ std::string data_text(const std::vector<std::uint8_t>& data) {
 }
 
 const std::vector<RecordColumn>& record_columns() {
+  using enum RecordKind;
+  constexpr Kinds kAll = ~Kinds{0};
+  constexpr Kinds kPushes = bit(kPush);
+  constexpr Kinds kJoins = bit(kWorkerJoined);
+  constexpr Kinds kCreations = bit(kJobCreated);
+  constexpr Kinds kSizes = kCreations | bit(kJobStarted);
   static const std::vector<RecordColumn> columns = {
-      {"sequence", "number of the record within its job, from 1 without gaps"},
-      {"time_us", "when, in microseconds since the Unix epoch"},
+      {"sequence", "number of the record within its job, from 1 without gaps", kAll},
+      {"time_us", "when, in microseconds since the Unix epoch", kAll},
       {"time", "the same, in UTC (ISO 8601)"},
-      {"kind", "what happened: job_created, worker_joined, push, ..."},
-      {"epoch", "the job's life: 1, and one more each time that its name is used anew"},
+      {"kind", "what happened: job_created, worker_joined, push, ...", kAll},
+      {"epoch", "the job's life: 1, and one more each time that its name is used anew", kAll},
       {"rank", "the worker; absent if the record is about the whole job"},
-      {"incarnation", "the worker's life: raised at every join that is not a return"},
+      {"incarnation", "the worker's life: raised at every join that is not a return", 0, 0},
       {"iteration", "the iteration that the record is about, from 0"},
-      {"clock", "the worker's clock after it (push, worker_joined)"},
-      {"base", "clock minus relative clock (worker_joined)"},
-      {"late", "the others had gone on without this push"},
-      {"resumed", "the worker came back with the same incarnation (worker_joined)"},
-      {"span_us", "from the grant to the push"},
-      {"waited_us", "how long begin was held before that grant"},
+      {"clock", "the worker's clock after it (push, worker_joined)", kPushes | kJoins, 0},
+      {"base", "clock minus relative clock (worker_joined)", kJoins, 0},
+      {"late", "the others had gone on without this push", kPushes, 0},
+      {"resumed", "the worker came back with the same incarnation (worker_joined)", kJoins, 0},
+      {"span_us", "from the grant to the push", bit(kWorkerLeased), kPushes},
+      {"waited_us", "how long begin was held before that grant", kPushes, 0},
       {"staleness",
-       "iterations ahead of the slowest, or of the slowest in-neighbour, at that grant"},
-      {"loss", "as the trainer reported it with the push"},
-      {"samples", "likewise"},
-      {"bytes", "likewise"},
+       "iterations ahead of the slowest, or of the slowest in-neighbour, at that grant", kPushes,
+       0},
+      {"loss", "as the trainer reported it with the push", 0, kPushes},
+      {"samples", "likewise", kPushes, 0},
+      {"bytes", "likewise", kPushes, 0},
       {"name", "of the worker, or of the job (job_created)"},
       {"host", "of the worker"},
       {"data", "what the worker shows to the others, each byte as two hexadecimal digits"},
       {"policy", "of the job (job_created, policy_switched)"},
-      {"expected_workers", "of the job (job_created); those that were ready (job_started)"},
-      {"min_workers", "of the job (job_created)"},
+      {"expected_workers", "of the job (job_created); those that were ready (job_started)", kSizes,
+       0},
+      {"min_workers", "of the job (job_created)", kCreations, 0},
       {"superstep", "barrier, plan"},
       {"predicted_us", "when the plan foresaw the barrier, since the Unix epoch (barrier, plan)"},
       {"predicted_wait_us", "the longest wait at it that the plan foresaw (barrier, plan)"},
       {"wait_us", "the longest wait that it came to (barrier)"},
-      {"restarts", "how often the iteration's work was dropped after a re-sync (push)"},
-      {"wasted_us", "how long was computed and dropped then (push)"},
-      {"declined", "the last re-sync of the iteration was not followed (push)"},
+      {"restarts", "how often the iteration's work was dropped after a re-sync (push)", 0, kPushes},
+      {"wasted_us", "how long was computed and dropped then (push)", 0, kPushes},
+      {"declined", "the last re-sync of the iteration was not followed (push)", 0, kPushes},
       {"values", "whole numbers of the kind's own (CSV: separated by blanks)"},
       {"reason", "of a stop, a loss, a note"},
       {"config", "the job's other settings, as key=value lines (job_created)"},
-      {"job", "the job's id"},
+      {"job", "the job's id", kAll},
   };
   return columns;
 }
@@ -283,53 +306,26 @@ std::vector<std::string> record_column_names() {
   return names;
 }
 
-nlohmann::json record_json(const Record& r) {
-  nlohmann::json out;
-  out["job"] = r.job;
-  out["sequence"] = r.sequence;
-  out["time_us"] = r.time_us;
-  out["time"] = format_time(r.time_us);
-  out["kind"] = to_string(r.kind);
-  out["epoch"] = r.epoch;
-  if (r.rank >= 0) {
-    out["rank"] = r.rank;
-    out["incarnation"] = r.incarnation;
-  }
-  if (r.iteration >= 0) out["iteration"] = r.iteration;
-  if (r.kind == RecordKind::kWorkerJoined) {
-    out["clock"] = r.clock;
-    out["base"] = r.base;
-    out["resumed"] = r.resumed;
-  }
-  if (r.kind == RecordKind::kPush) {
-    out["clock"] = r.clock;
-    out["late"] = r.late;
-    out["waited_us"] = r.waited_us;
-    out["staleness"] = r.staleness;
-    if (r.span_us >= 0) out["span_us"] = r.span_us;
-    if (r.loss) out["loss"] = *r.loss;
-    out["samples"] = r.samples;
-    out["bytes"] = r.bytes;
-    if (r.restarts > 0) out["restarts"] = r.restarts;
-    if (r.wasted_us > 0) out["wasted_us"] = r.wasted_us;
-    if (r.declined) out["declined"] = true;
-  }
-  if (r.kind == RecordKind::kWorkerLeased) out["span_us"] = r.span_us;
-  if (!r.name.empty()) out["name"] = r.name;
-  if (!r.host.empty()) out["host"] = r.host;
-  if (!r.data.empty()) out["data"] = hexadecimal(r.data);
-  if (!r.policy.empty()) out["policy"] = r.policy;
-  if (r.kind == RecordKind::kJobCreated) out["min_workers"] = r.min_workers;
-  if (r.kind == RecordKind::kJobCreated || r.kind == RecordKind::kJobStarted) {
-    out["expected_workers"] = r.expected_workers;
-  }
-  if (r.superstep >= 0) out["superstep"] = r.superstep;
-  if (r.predicted_us >= 0) out["predicted_us"] = r.predicted_us;
-  if (r.predicted_wait_us >= 0) out["predicted_wait_us"] = r.predicted_wait_us;
-  if (r.wait_us >= 0) out["wait_us"] = r.wait_us;
-  if (!r.values.empty()) out["values"] = r.values;
-  if (!r.reason.empty()) out["reason"] = r.reason;
-  if (!r.config.empty()) out["config"] = r.config;
+nlohmann::json record_json(const Record& record) {
+  nlohmann::json out = {{"time", format_time(record.time_us)}};
+  for_each_field(record, [&](auto field, const auto& value) {
+    using F = decltype(field);
+    const auto column = std::ranges::find(record_columns(), F::name, &RecordColumn::name);
+    const bool is_fact = (column->always & bit(record.kind)) != 0 ||
+                         ((column->if_set & bit(record.kind)) != 0 && is_set<F>(value));
+    if (!is_fact) return;
+    nlohmann::json& to = out[std::string(column->name)];
+    if constexpr (std::is_same_v<typename F::Type, RecordKind>) {
+      to = to_string(value);
+    } else if constexpr (std::is_same_v<typename F::Type, std::vector<std::uint8_t>>) {
+      to = hexadecimal(value);
+    } else if constexpr (kIsOptional<typename F::Type>) {
+      if (value) to = *value;
+    } else {
+      to = value;
+    }
+  });
+  if (record.rank >= 0) out["incarnation"] = record.incarnation;
   return out;
 }
 
@@ -337,7 +333,7 @@ std::vector<std::string> record_cells(const Record& record) {
   const nlohmann::json object = record_json(record);
   std::vector<std::string> cells;
   for (const RecordColumn& column : record_columns()) {
-    const auto it = object.find(column.name);
+    const auto it = object.find(std::string(column.name));
     if (it == object.end()) {
       cells.emplace_back();
     } else if (it->is_string()) {

@@ -59,8 +59,11 @@ std::string hexadecimal(const std::vector<std::uint8_t>& data);
 
 // The columns of `history export --format csv`, in order; they are also the keys of the JSON lines.
 struct RecordColumn {
-  const char* name;
+  std::string_view name;
   const char* meaning;
+  // The kinds of records, a bit for each, that have it; and those that have it if it is set.
+  std::uint32_t always = 0;
+  std::uint32_t if_set = ~std::uint32_t{0};
 };
 const std::vector<RecordColumn>& record_columns();
 std::vector<std::string> record_column_names();

@@ -197,16 +197,15 @@ TEST_F(DaemonLinkTest, HistoryGoesOnAfterALostConnection) {
            page(peer, 2, 0);
          }});
   ASSERT_TRUE(open()) << link_.error();
-  const auto history = history_of(link_);
-  std::vector<Record> records;
-  Sequence next = 1;
+  const ReadHistory read = history_of(link_, "j");
+  HistoryPage page_read;
   std::string error;
-  ASSERT_TRUE(history->read("j", next, 10, records, next, error)) << error;
-  EXPECT_EQ(next, 2U);
-  ASSERT_TRUE(history->read("j", next, 10, records, next, error)) << error;
-  ASSERT_EQ(records.size(), 1U);
-  EXPECT_EQ(records[0].sequence, 2U);
-  EXPECT_EQ(next, 0U);
+  ASSERT_TRUE(read(1, 10, page_read, error)) << error;
+  EXPECT_EQ(page_read.next, 2U);
+  ASSERT_TRUE(read(2, 10, page_read, error)) << error;
+  ASSERT_EQ(page_read.records.size(), 1U);
+  EXPECT_EQ(page_read.records[0].sequence, 2U);
+  EXPECT_EQ(page_read.next, 0U);
   daemon_.join();
 }
 
@@ -251,14 +250,13 @@ TEST_F(DaemonLinkTest, ARecordLargerThanAFrameIsPutTogether) {
     answer(peer, 3, 0, 1, 0);
   }});
   ASSERT_TRUE(open()) << link_.error();
-  const auto history = history_of(link_);
+  const ReadHistory history = history_of(link_, "j");
   std::vector<Record> read;
-  Sequence next = 1;
+  HistoryPage page{{}, 1};
   std::string error;
-  while (next != 0) {
-    std::vector<Record> records;
-    ASSERT_TRUE(history->read("j", next, 10, records, next, error)) << error;
-    read.insert(read.end(), records.begin(), records.end());
+  while (page.next != 0) {
+    ASSERT_TRUE(history(page.next, 10, page, error)) << error;
+    read.insert(read.end(), page.records.begin(), page.records.end());
   }
   EXPECT_EQ(read, kept);
   daemon_.join();
