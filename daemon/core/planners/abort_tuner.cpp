@@ -265,16 +265,6 @@ double rate_of(Micros time, const WorkerSpan& worker, std::size_t workers) {
 
 }  // namespace
 
-std::string_view to_string(TuningScope scope) {
-  return scope == TuningScope::kWorker ? "worker" : "job";
-}
-
-std::optional<TuningScope> parse_tuning_scope(std::string_view name) {
-  if (name == "job") return TuningScope::kJob;
-  if (name == "worker") return TuningScope::kWorker;
-  return std::nullopt;
-}
-
 std::optional<Tuning> tune_abort(std::span<const WorkerSpan> workers,
                                  std::span<const LoggedPush> pushes, const TuningOptions& options,
                                  std::string& error) {

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "daemon/core/engine/types.h"
+#include "daemon/core/planners/names.h"
 
 namespace syncd::planners {
 
@@ -32,9 +33,8 @@ enum class TuningScope : std::uint8_t {
   kJob,     // the paper's: one abort time for all
   kWorker,  // one for each: the improvement is a sum of terms that do not depend on each other
 };
-inline constexpr std::string_view kTuningScopeNames = "job, worker";
-std::string_view to_string(TuningScope scope);
-std::optional<TuningScope> parse_tuning_scope(std::string_view name);
+template <>
+inline constexpr std::string_view kNames<TuningScope> = "job, worker";
 
 enum class AbortCap : std::uint8_t {
   kSpan,     // below the shortest span of all (kJob) or the worker's own (kWorker): a timer that is
@@ -43,6 +43,8 @@ enum class AbortCap : std::uint8_t {
              // program; the epoch is the longest span, within which everybody completes one
   kExplicit,  // TuningOptions::cap and nothing else
 };
+template <>
+inline constexpr std::string_view kNames<AbortCap> = "span, authors";  // kExplicit is a number
 
 struct TuningOptions {
   TuningScope scope = TuningScope::kJob;

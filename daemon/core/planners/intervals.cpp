@@ -12,25 +12,6 @@ constexpr Micros kIntervalMax = Micros{1} << 50;
 
 }  // namespace
 
-std::string_view to_string(Predictor predictor) {
-  switch (predictor) {
-    case Predictor::kLast:
-      return "last";
-    case Predictor::kEwma:
-      return "ewma";
-    case Predictor::kMedian:
-      return "median";
-  }
-  return "?";
-}
-
-std::optional<Predictor> parse_predictor(std::string_view name) {
-  for (const Predictor one : {Predictor::kLast, Predictor::kEwma, Predictor::kMedian}) {
-    if (to_string(one) == name) return one;
-  }
-  return std::nullopt;
-}
-
 void IntervalPredictor::observe(Micros interval) {
   const Micros seen = std::clamp(interval, Micros{0}, kIntervalMax);
   switch (kind_) {
@@ -70,37 +51,22 @@ std::int64_t IntervalPredictor::kept(std::int64_t seen) const {
   return kind_ == Predictor::kMedian ? seen : std::min<std::int64_t>(seen, 1);
 }
 
-void IntervalPredictor::reset() {
-  seen_ = 0;
-  values_ = {};
-}
-
 std::vector<std::int64_t> IntervalPredictor::save() const {
   std::vector<std::int64_t> state{seen_};
   state.insert(state.end(), values_.begin(), values_.begin() + kept(seen_));
   return state;
 }
 
-bool IntervalPredictor::load(std::span<const std::int64_t> state, std::string& error) {
+bool IntervalPredictor::load(std::span<const std::int64_t> state) {
   const std::int64_t highest = kind_ == Predictor::kEwma ? kIntervalMax * kEwmaScale : kIntervalMax;
-  const auto most = static_cast<std::int64_t>(kMedianOf);
-  const bool count_fits = !state.empty() && state[0] >= 0 && state[0] <= most;
-  if (!count_fits || kept(state[0]) + 1 != static_cast<std::int64_t>(state.size())) {
-    error = "the state of the predictor '" + std::string(to_string(kind_)) +
-            "' is a count from 0 to " + std::to_string(most) +
-            " and as many intervals as it keeps, not " + std::to_string(state.size()) + " numbers" +
-            (state.empty() ? "" : " that begin with " + std::to_string(state[0]));
-    return false;
-  }
-  for (const std::int64_t value : state.subspan(1)) {
-    if (value >= 0 && value <= highest) continue;
-    error = "the state of the predictor '" + std::string(to_string(kind_)) + "' holds " +
-            std::to_string(value) + ", allowed is 0 to " + std::to_string(highest);
-    return false;
-  }
-  reset();
+  if (state.empty() || state[0] < 0 || state[0] > std::int64_t{kMedianOf}) return false;
+  const auto values = state.subspan(1);
+  if (kept(state[0]) != std::ssize(values)) return false;
+  const auto fits = [&](std::int64_t value) { return value >= 0 && value <= highest; };
+  if (!std::all_of(values.begin(), values.end(), fits)) return false;
   seen_ = state[0];
-  std::copy(state.begin() + 1, state.end(), values_.begin());
+  values_ = {};
+  std::copy(values.begin(), values.end(), values_.begin());
   return true;
 }
 

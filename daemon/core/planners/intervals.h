@@ -6,11 +6,11 @@
 #include <cstdint>
 #include <optional>
 #include <span>
-#include <string>
 #include <string_view>
 #include <vector>
 
 #include "daemon/core/engine/types.h"
+#include "daemon/core/planners/names.h"
 
 namespace syncd::planners {
 
@@ -20,17 +20,14 @@ enum class Predictor : std::uint8_t {
   kMedian,  // of the latest five (of an even number the lower of the two in the middle)
 };
 
-// The names that parse_predictor takes, for messages and help.
-inline constexpr std::string_view kPredictorNames = "last, ewma, median";
-std::string_view to_string(Predictor predictor);
-std::optional<Predictor> parse_predictor(std::string_view name);
+template <>
+inline constexpr std::string_view kNames<Predictor> = "last, ewma, median";
 
 class IntervalPredictor {
  public:
   static constexpr std::size_t kMedianOf = 5;
 
   explicit IntervalPredictor(Predictor kind = Predictor::kLast) : kind_(kind) {}
-  Predictor kind() const { return kind_; }
 
   // An interval of `interval` microseconds was seen. Negative ones (a clock that was set back)
   // count as 0, longer ones than 2^50 (35 years) as that.
@@ -39,13 +36,10 @@ class IntervalPredictor {
   // The next interval in microseconds; nothing before the first one was seen. O(1).
   std::optional<Micros> predict() const;
 
-  // Forgets everything.
-  void reset();
-
   // The state as whole numbers, for a snapshot; load() takes back what save() of the same kind
-  // gave. False, with a sentence in `error` and nothing changed, for anything else.
+  // gave. False, with nothing changed, for anything else.
   std::vector<std::int64_t> save() const;
-  bool load(std::span<const std::int64_t> state, std::string& error);
+  bool load(std::span<const std::int64_t> state);
 
  private:
   std::int64_t kept(std::int64_t seen) const;  // values in use after so many intervals

@@ -1,7 +1,9 @@
 // See zipline.h. This file checks the input, chooses the algorithm and completes its answer.
 #include "daemon/core/planners/zipline.h"
 
-#include <array>
+#include <fmt/format.h>
+
+#include <functional>
 #include <utility>
 
 #include "daemon/core/planners/zipline_parts.h"
@@ -9,79 +11,60 @@
 namespace syncd::planners {
 namespace {
 
-constexpr std::array<std::pair<std::string_view, ZiplineAlgorithm>, 8> kAlgorithms{{
-    {"auto", ZiplineAlgorithm::kAuto},
-    {"grid_scan", ZiplineAlgorithm::kGridScan},
-    {"full_grid_scan", ZiplineAlgorithm::kFullGridScan},
-    {"zipline", ZiplineAlgorithm::kZipline},
-    {"zipline_opt", ZiplineAlgorithm::kZiplineOpt},
-    {"zipline_opt_bs", ZiplineAlgorithm::kZiplineOptBs},
-    {"zipline_linked", ZiplineAlgorithm::kZiplineLinked},
-    {"zipline_gaps", ZiplineAlgorithm::kZiplineGaps},
-}};
+bool fail(std::string& error, std::string why) {
+  error = std::move(why);
+  return false;
+}
 
-std::string beyond_time_max(std::size_t worker, Micros time) {
-  return "worker " + std::to_string(worker) + ": end time " + std::to_string(time) +
-         " us is out of range, allowed is -2^60 to 2^60";
+bool fail_range(std::string& error, std::size_t worker, Micros time) {
+  return fail(error,
+              fmt::format("worker {}: end time {} us is out of range, allowed is -2^60 to 2^60",
+                          worker, time));
 }
 
 bool check_size(std::size_t workers, std::uint64_t ends, std::string& error) {
-  if (workers == 0) error = "there are no workers: at least one is needed";
   if (ends > kEndsMax) {
-    error =
-        std::to_string(ends) + " end times are too many, allowed are " + std::to_string(kEndsMax);
+    return fail(error, fmt::format("{} end times are too many, allowed are {}", ends, kEndsMax));
   }
-  return error.empty();
+  return workers > 0 || fail(error, "there are no workers: at least one is needed");
 }
 
 bool check_row(std::size_t worker, std::span<const Micros> row, std::string& error) {
   if (row.empty()) {
-    error = "worker " + std::to_string(worker) + " has no end times: at least one is needed";
-    return false;
+    return fail(error, fmt::format("worker {} has no end times: at least one is needed", worker));
   }
   bool ascending = true;  // without a branch: this pass over all ends should cost little
   for (std::size_t j = 1; j < row.size(); ++j) ascending &= row[j - 1] <= row[j];
   if (ascending && row.front() >= -kTimeMax && row.back() <= kTimeMax) return true;
-  for (std::size_t j = 1; j < row.size(); ++j) {
-    if (row[j - 1] <= row[j]) continue;
-    error = "worker " + std::to_string(worker) + ": end time " + std::to_string(row[j]) +
-            " us follows " + std::to_string(row[j - 1]) + " us: they must be in ascending order";
-    return false;
+  const auto falls = std::adjacent_find(row.begin(), row.end(), std::greater<>());
+  if (falls == row.end()) {
+    return fail_range(error, worker, row.front() < -kTimeMax ? row.front() : row.back());
   }
-  error = beyond_time_max(worker, row.front() < -kTimeMax ? row.front() : row.back());
-  return false;
+  return fail(error, fmt::format("worker {}: end time {} us follows {} us: they must be in "
+                                 "ascending order",
+                                 worker, falls[1], falls[0]));
 }
 
 bool check(const EndTimes& ends, std::string& error) {
-  if (!check_size(ends.workers(), ends.size(), error)) return false;
-  for (std::size_t p = 0; p < ends.workers(); ++p) {
-    if (!check_row(p, ends.row(p), error)) return false;
-  }
-  return true;
+  bool good = check_size(ends.workers(), ends.size(), error);
+  for (std::size_t p = 0; good && p < ends.workers(); ++p) good = check_row(p, ends.row(p), error);
+  return good;
 }
 
 bool check(std::span<const Progression> workers, std::uint32_t r, std::string& error) {
-  if (r == 0) {
-    error = "R is 0, allowed is 1 or more";
-    return false;
-  }
+  if (r == 0) return fail(error, "R is 0, allowed is 1 or more");
   // n * R fits 64 bits: R has 32, and that many workers would not fit the memory.
   if (!check_size(workers.size(), std::uint64_t{workers.size()} * r, error)) return false;
   for (std::size_t p = 0; p < workers.size(); ++p) {
     const auto [first, interval] = workers[p];
     if (interval < 0) {
-      error = "worker " + std::to_string(p) + ": interval " + std::to_string(interval) +
-              " us is negative, allowed is 0 or more";
-      return false;
+      return fail(error, fmt::format("worker {}: interval {} us is negative, allowed is 0 or more",
+                                     p, interval));
     }
-    if (first < -kTimeMax || first > kTimeMax) {
-      error = beyond_time_max(p, first);
-      return false;
-    }
+    if (first < -kTimeMax || first > kTimeMax) return fail_range(error, p, first);
     if (r > 1 && interval > (kTimeMax - first) / (r - 1)) {
-      error = "worker " + std::to_string(p) + ": " + std::to_string(r) + " intervals of " +
-              std::to_string(interval) + " us reach beyond 2^60 us";
-      return false;
+      return fail(error, fmt::format("worker {}: {} intervals of {} us reach beyond 2^60 us", p, r,
+                                     interval));
     }
   }
   return true;
@@ -92,23 +75,30 @@ constexpr std::int64_t kDoneMax = std::int64_t{1} << 60;
 
 bool check_rate(const ZiplineOptions& options, const Reach& reach, std::size_t workers,
                 std::string& error) {
-  if (options.beta && *options.beta < 0) {
-    error = "beta is " + std::to_string(*options.beta) + ", allowed is 0 or more";
-  } else if (!options.done.empty() && options.done.size() != workers) {
-    error = "done has " + std::to_string(options.done.size()) + " entries for " +
-            std::to_string(workers) + " workers: one each is needed, or none";
-  } else if (options.previous_barrier < -kTimeMax || options.previous_barrier > kTimeMax) {
-    error = "previous_barrier " + std::to_string(options.previous_barrier) +
-            " us is out of range, allowed is -2^60 to 2^60";
-  } else if (reach.latest_last - reach.earliest_first > INT64_MAX / static_cast<Micros>(workers)) {
-    error = "the end times of " + std::to_string(workers) +
-            " workers are too far apart: the sum of their waits does not fit 64 bits";
-  }
   for (const std::int64_t done : options.done) {
     if (done >= 0 && done <= kDoneMax) continue;
-    error = "done is " + std::to_string(done) + ", allowed is 0 to 2^60";
+    return fail(error, fmt::format("done is {}, allowed is 0 to 2^60", done));
   }
-  return error.empty();
+  if (options.beta && *options.beta < 0) {
+    return fail(error, fmt::format("beta is {}, allowed is 0 or more", *options.beta));
+  }
+  if (!options.done.empty() && options.done.size() != workers) {
+    return fail(error,
+                fmt::format("done has {} entries for {} workers: one each is needed, or none",
+                            options.done.size(), workers));
+  }
+  if (options.previous_barrier < -kTimeMax || options.previous_barrier > kTimeMax) {
+    return fail(error,
+                fmt::format("previous_barrier {} us is out of range, allowed is -2^60 to 2^60",
+                            options.previous_barrier));
+  }
+  if (reach.latest_last - reach.earliest_first > INT64_MAX / static_cast<Micros>(workers)) {
+    return fail(error,
+                fmt::format("the end times of {} workers are too far apart: the sum of their "
+                            "waits does not fit 64 bits",
+                            workers));
+  }
+  return true;
 }
 
 template <class Rows>
@@ -122,80 +112,50 @@ ZiplinePlan complete(const Rows& rows, Barrier barrier, ZiplineAlgorithm algorit
   return plan;
 }
 
-Barrier run(const EndTimes& ends, ZiplineAlgorithm algorithm) {
+template <class Rows>
+ZiplinePlan plan_max(const Rows& rows, ZiplineAlgorithm algorithm) {
+  const auto by = [&](const Barrier& barrier, ZiplineAlgorithm ran) {
+    return complete(rows, barrier, ran, ZiplineObjective::kMax);
+  };
   switch (algorithm) {
+    case ZiplineAlgorithm::kGridScan:
+      return grid_scan(rows.matrix());
     case ZiplineAlgorithm::kFullGridScan:
-      return full_grid_scan(ends);
+      return by(full_grid_scan(rows.matrix()), algorithm);
     case ZiplineAlgorithm::kZipline:
-      return zipline(ends);
+      return by(zipline(rows.matrix()), algorithm);
     case ZiplineAlgorithm::kZiplineOpt:
-      return zipline_opt(ends);
+      return by(zipline_opt(rows.matrix()), algorithm);
     case ZiplineAlgorithm::kZiplineOptBs:
-      return zipline_opt_bs(ends);
-    case ZiplineAlgorithm::kZiplineLinked:
-      return zipline_linked(ends.workers(), TimeOrder(MatrixRows(ends)));
-    case ZiplineAlgorithm::kAuto:
-    case ZiplineAlgorithm::kGridScan:  // not here: its picks are not the latest ends
+      return by(zipline_opt_bs(rows.matrix()), algorithm);
     case ZiplineAlgorithm::kZiplineGaps:
+      return by(*zipline_gaps(rows, SIZE_MAX), algorithm);
+    case ZiplineAlgorithm::kAuto:  // the fastest on most inputs, by measurement (tests/bench)
+      if (const auto barrier = zipline_gaps(rows, rows.size() / kFewShare)) {
+        return by(*barrier, ZiplineAlgorithm::kZiplineGaps);
+      }
+      break;
+    case ZiplineAlgorithm::kZiplineLinked:
       break;
   }
-  return zipline_gaps(MatrixRows(ends));
+  return by(zipline_linked(rows.workers(), TimeOrder(rows)), ZiplineAlgorithm::kZiplineLinked);
 }
 
-// The exact algorithm that is the fastest on most inputs, by measurement (tests/bench).
 template <class Rows>
-ZiplinePlan plan_fastest(const Rows& rows) {
-  if (const auto barrier = zipline_gaps_if_few(rows)) {
-    return complete(rows, *barrier, ZiplineAlgorithm::kZiplineGaps, ZiplineObjective::kMax);
+std::optional<ZiplinePlan> plan(const Rows& rows, const ZiplineOptions& options,
+                                std::string& error) {
+  if (options.objective == ZiplineObjective::kRate) {
+    if (!check_rate(options, reach_of(rows), rows.workers(), error)) return std::nullopt;
+    if (const std::optional<Barrier> best = best_rate(rows, options)) {
+      const bool any = options.algorithm == ZiplineAlgorithm::kAuto;
+      return complete(rows, *best, any ? ZiplineAlgorithm::kZiplineGaps : options.algorithm,
+                      ZiplineObjective::kRate);
+    }
   }
-  return complete(rows, zipline_linked(rows.workers(), TimeOrder(rows)),
-                  ZiplineAlgorithm::kZiplineLinked, ZiplineObjective::kMax);
-}
-
-ZiplineAlgorithm chosen(ZiplineAlgorithm algorithm) {
-  return algorithm == ZiplineAlgorithm::kAuto ? ZiplineAlgorithm::kZiplineGaps : algorithm;
-}
-
-ZiplinePlan plan_checked(const EndTimes& ends, ZiplineAlgorithm algorithm) {
-  if (algorithm == ZiplineAlgorithm::kGridScan) return grid_scan(ends);
-  return complete(MatrixRows(ends), run(ends, algorithm), algorithm, ZiplineObjective::kMax);
-}
-
-// Nothing, without an error, if no end qualifies.
-template <class Rows>
-std::optional<ZiplinePlan> plan_rate(const Rows& rows, const ZiplineOptions& options,
-                                     std::string& error) {
-  if (!check_rate(options, reach_of(rows), rows.workers(), error)) return std::nullopt;
-  const std::optional<Barrier> best = best_rate(rows, options);
-  if (!best) return std::nullopt;
-  return complete(rows, *best, chosen(options.algorithm), ZiplineObjective::kRate);
+  return plan_max(rows, options.algorithm);
 }
 
 }  // namespace
-
-std::string_view to_string(ZiplineAlgorithm algorithm) {
-  for (const auto& [name, value] : kAlgorithms) {
-    if (value == algorithm) return name;
-  }
-  return "?";
-}
-
-std::optional<ZiplineAlgorithm> parse_zipline_algorithm(std::string_view name) {
-  for (const auto& [known, value] : kAlgorithms) {
-    if (known == name) return value;
-  }
-  return std::nullopt;
-}
-
-std::string_view to_string(ZiplineObjective objective) {
-  return objective == ZiplineObjective::kRate ? "rate" : "max";
-}
-
-std::optional<ZiplineObjective> parse_zipline_objective(std::string_view name) {
-  if (name == "max") return ZiplineObjective::kMax;
-  if (name == "rate") return ZiplineObjective::kRate;
-  return std::nullopt;
-}
 
 void EndTimes::add_row(std::span<const Micros> ends) {
   times_.insert(times_.end(), ends.begin(), ends.end());
@@ -211,53 +171,21 @@ std::optional<EndTimes> make_ends(std::span<const Progression> workers, std::uin
                                   std::string& error) {
   error.clear();
   if (!check(workers, r, error)) return std::nullopt;
-  EndTimes ends;
-  ends.reserve(workers.size(), workers.size() * r);
-  std::vector<Micros> row(r);
-  for (const Progression& worker : workers) {
-    Micros end = worker.first;
-    for (std::uint32_t j = 0; j < r; ++j) {
-      row[j] = end;
-      if (j + 1 < r) end += worker.interval;
-    }
-    ends.add_row(row);
-  }
-  return ends;
+  return ProgressionRows(workers, r).matrix();
 }
 
 std::optional<ZiplinePlan> plan_zipline(const EndTimes& ends, const ZiplineOptions& options,
                                         std::string& error) {
   error.clear();
   if (!check(ends, error)) return std::nullopt;
-  if (options.objective == ZiplineObjective::kRate) {
-    std::optional<ZiplinePlan> plan = plan_rate(MatrixRows(ends), options, error);
-    if (plan || !error.empty()) return plan;
-  }
-  if (options.algorithm == ZiplineAlgorithm::kAuto) return plan_fastest(MatrixRows(ends));
-  return plan_checked(ends, options.algorithm);
+  return plan(MatrixRows(ends), options, error);
 }
 
 std::optional<ZiplinePlan> plan_zipline(std::span<const Progression> workers, std::uint32_t r,
                                         const ZiplineOptions& options, std::string& error) {
   error.clear();
   if (!check(workers, r, error)) return std::nullopt;
-  const ProgressionRows rows(workers, r);
-  if (options.objective == ZiplineObjective::kRate) {
-    std::optional<ZiplinePlan> plan = plan_rate(rows, options, error);
-    if (plan || !error.empty()) return plan;
-  }
-  const ZiplineAlgorithm algorithm = options.algorithm;
-  if (algorithm == ZiplineAlgorithm::kAuto) return plan_fastest(rows);
-  const auto direct = [&](Barrier barrier) {
-    return complete(rows, barrier, algorithm, ZiplineObjective::kMax);
-  };
-  if (algorithm == ZiplineAlgorithm::kZiplineGaps) return direct(zipline_gaps(rows));
-  if (algorithm == ZiplineAlgorithm::kZiplineLinked) {
-    return direct(zipline_linked(rows.workers(), TimeOrder(rows)));
-  }
-  std::optional<EndTimes> ends = make_ends(workers, r, error);
-  if (!ends) return std::nullopt;
-  return plan_checked(*ends, algorithm);
+  return plan(ProgressionRows(workers, r), options, error);
 }
 
 }  // namespace syncd::planners

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "daemon/core/engine/types.h"
+#include "daemon/core/planners/names.h"
 #include "daemon/core/planners/time_max.h"
 
 namespace syncd::planners {
@@ -57,20 +58,17 @@ enum class ZiplineAlgorithm : std::uint8_t {
                    // passes over the ends, and a sort of the few that remain. O(R n) on average
 };
 
-// The names that parse_zipline_algorithm takes, for messages and help.
-inline constexpr std::string_view kZiplineAlgorithmNames =
+template <>
+inline constexpr std::string_view kNames<ZiplineAlgorithm> =
     "auto, grid_scan, full_grid_scan, zipline, zipline_opt, zipline_opt_bs, zipline_linked, "
     "zipline_gaps";
-std::string_view to_string(ZiplineAlgorithm algorithm);
-std::optional<ZiplineAlgorithm> parse_zipline_algorithm(std::string_view name);
 
 enum class ZiplineObjective : std::uint8_t {
   kMax,   // the paper's: the longest wait of this one barrier
   kRate,  // the share of the superstep that all workers together spend waiting
 };
-inline constexpr std::string_view kZiplineObjectiveNames = "max, rate";
-std::string_view to_string(ZiplineObjective objective);
-std::optional<ZiplineObjective> parse_zipline_objective(std::string_view name);
+template <>
+inline constexpr std::string_view kNames<ZiplineObjective> = "max, rate";
 
 struct ZiplineOptions {
   ZiplineAlgorithm algorithm = ZiplineAlgorithm::kAuto;

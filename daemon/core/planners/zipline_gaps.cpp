@@ -30,8 +30,6 @@ struct Gap {
   Micros end;
 };
 
-// With more than one gap in so many left, sorting them takes as long as a radix sort of all ends.
-constexpr std::size_t kFewShare = 6;
 // A table of so many slices fits the second-level cache, and more than these do not pay.
 constexpr std::size_t kCachedSlices = std::size_t{1} << 15;
 constexpr std::size_t kSlicesMax = std::size_t{1} << 18;
@@ -203,8 +201,10 @@ std::optional<Barrier> solve_many(const Rows& rows, const Reach& reach, const Sl
   return sweep.best();
 }
 
+}  // namespace
+
 template <class Rows>
-std::optional<Barrier> solve(const Rows& rows, std::size_t most) {
+std::optional<Barrier> zipline_gaps(const Rows& rows, std::size_t most) {
   const Reach reach = reach_of(rows);
   const auto slices_of = [&](std::size_t count_max) {
     const std::size_t wanted = std::clamp<std::size_t>(rows.size() / 4, 64, count_max);
@@ -222,22 +222,7 @@ std::optional<Barrier> solve(const Rows& rows, std::size_t most) {
   return solve_many(rows, reach, slices, before, most);
 }
 
-}  // namespace
-
-Barrier zipline_gaps(const MatrixRows& rows) {
-  return *solve(rows, SIZE_MAX);
-}
-
-Barrier zipline_gaps(const ProgressionRows& rows) {
-  return *solve(rows, SIZE_MAX);
-}
-
-std::optional<Barrier> zipline_gaps_if_few(const MatrixRows& rows) {
-  return solve(rows, rows.size() / kFewShare);
-}
-
-std::optional<Barrier> zipline_gaps_if_few(const ProgressionRows& rows) {
-  return solve(rows, rows.size() / kFewShare);
-}
+template std::optional<Barrier> zipline_gaps(const MatrixRows&, std::size_t);
+template std::optional<Barrier> zipline_gaps(const ProgressionRows&, std::size_t);
 
 }  // namespace syncd::planners

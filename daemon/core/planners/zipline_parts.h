@@ -15,6 +15,7 @@ namespace syncd::planners {
 class MatrixRows {
  public:
   explicit MatrixRows(const EndTimes& ends) : ends_(ends) {}
+  const EndTimes& matrix() const { return ends_; }
   std::size_t workers() const { return ends_.workers(); }
   std::size_t size() const { return ends_.size(); }
   std::size_t length(std::size_t worker) const { return ends_.row(worker).size(); }
@@ -47,6 +48,17 @@ class MatrixRows {
 class ProgressionRows {
  public:
   ProgressionRows(std::span<const Progression> workers, std::uint32_t r) : rows_(workers), r_(r) {}
+  EndTimes matrix() const {
+    EndTimes ends;
+    ends.reserve(workers(), size());
+    std::vector<Micros> row;
+    for (std::size_t p = 0; p < workers(); ++p) {
+      row.clear();
+      each(p, [&](Micros end) { row.push_back(end); });
+      ends.add_row(row);
+    }
+    return ends;
+  }
   std::size_t workers() const { return rows_.size(); }
   std::size_t size() const { return rows_.size() * r_; }
   std::size_t length(std::size_t) const { return r_; }
@@ -175,16 +187,17 @@ Barrier zipline(const EndTimes& ends);
 Barrier zipline_opt(const EndTimes& ends);
 Barrier zipline_opt_bs(const EndTimes& ends);
 Barrier zipline_linked(std::size_t workers, const TimeOrder& order);
-Barrier zipline_gaps(const MatrixRows& rows);
-Barrier zipline_gaps(const ProgressionRows& rows);
-// Nothing where too many gaps would have to be sorted: where equally fast workers end one after
-// another as evenly as can be.
-std::optional<Barrier> zipline_gaps_if_few(const MatrixRows& rows);
-std::optional<Barrier> zipline_gaps_if_few(const ProgressionRows& rows);
 
+// These two are there for rows in either form.
+// Nothing where more than `most` gaps would have to be sorted: where equally fast workers end one
+// after another as evenly as can be. With more than one in kFewShare, that takes as long as a radix
+// sort of all ends.
+inline constexpr std::size_t kFewShare = 6;
+template <class Rows>
+std::optional<Barrier> zipline_gaps(const Rows& rows, std::size_t most);
 // The end that wastes the least share of the superstep; nothing if no end qualifies. O(R n) after a
 // radix sort.
-std::optional<Barrier> best_rate(const MatrixRows& rows, const ZiplineOptions& options);
-std::optional<Barrier> best_rate(const ProgressionRows& rows, const ZiplineOptions& options);
+template <class Rows>
+std::optional<Barrier> best_rate(const Rows& rows, const ZiplineOptions& options);
 
 }  // namespace syncd::planners

@@ -1,6 +1,7 @@
 // The variants of ZipLine that go through the ends in the order of time, and the grid scans that
 // they were measured against (ElasticBSP paper, section 5).
 #include <cstdlib>
+#include <deque>
 
 #include "daemon/core/planners/zipline_parts.h"
 
@@ -33,54 +34,23 @@ bool operator<(const Picked& a, const Picked& b) {
   return std::tie(a.time, a.worker) < std::tie(b.time, b.worker);
 }
 
-// The picked ends Z, at most one per worker, oldest first, in one piece of memory. New ones go to
-// the end; when the buffer is used up, all move back to its front, once in n additions.
-class PickedQueue {
- public:
-  explicit PickedQueue(std::size_t workers) : buffer_(2 * workers + 2) {}
-  Picked* begin() { return buffer_.data() + head_; }
-  Picked* end() { return buffer_.data() + tail_; }
-  Picked& front() { return buffer_[head_]; }
-  std::size_t size() const { return tail_ - head_; }
-  void pop_front() { ++head_; }
-  // Moves the side that is shorter; mostly the older one, for whoever ends next ended long ago.
-  void erase(Picked* at) {
-    if (at - begin() < end() - at) {
-      std::copy_backward(begin(), at, at + 1);
-      ++head_;
-    } else {
-      std::copy(at + 1, end(), at);
-      --tail_;
-    }
-  }
-  void push_back(Picked picked) {
-    if (tail_ == buffer_.size()) {
-      std::copy(begin(), end(), buffer_.data());
-      tail_ -= head_;
-      head_ = 0;
-    }
-    buffer_[tail_++] = picked;
-  }
-
- private:
-  std::vector<Picked> buffer_;
-  std::size_t head_ = 0;
-  std::size_t tail_ = 0;
-};
+// The picked ends Z, at most one per worker, oldest first. Taking one out moves the shorter side;
+// mostly the older one, for the worker that ends next ended long ago.
+using PickedQueue = std::deque<Picked>;
 
 // Z in time order. `find(queue, worker)` returns the worker's present end, if it has one. A new end
 // can only lessen the wait if it replaces the oldest (theorem 3).
 // `seen` counts each worker's ends before the present one where it has an entry for each.
 template <class Find>
 Barrier scan_in_order(const EndTimes& ends, std::span<std::uint32_t> seen, Find&& find) {
-  PickedQueue picked(ends.workers());
+  PickedQueue picked;
   Best best;
   TimeOrder(MatrixRows(ends)).each([&](Micros time, std::uint32_t worker) {
     const bool complete = picked.size() == ends.workers();
     const bool oldest = complete && picked.front().worker == worker;
     if (oldest) {
       picked.pop_front();
-    } else if (Picked* const old = find(picked, worker); old != picked.end()) {
+    } else if (const auto old = find(picked, worker); old != picked.end()) {
       picked.erase(old);
     }
     picked.push_back({time, worker});
@@ -182,9 +152,8 @@ Barrier zipline(const EndTimes& ends) {
 // Section 5.3.1. The end to replace is looked for from the oldest on. O(R n) to O(R n^2).
 Barrier zipline_opt(const EndTimes& ends) {
   return scan_in_order(ends, {}, [](PickedQueue& picked, std::uint32_t worker) {
-    Picked* at = picked.begin();
-    while (at != picked.end() && at->worker != worker) ++at;
-    return at;
+    return std::find_if(picked.begin(), picked.end(),
+                        [&](const Picked& one) { return one.worker == worker; });
   });
 }
 

@@ -307,8 +307,7 @@ class ElasticBsp final : public Policy {
       place.last_push_at = reader.next();
       place.target = reader.next();
       place.told = superstep_ == 0 || place.pushes > 0;
-      std::string error;
-      if (!place.predictor.load(reader.take(reader.next()), error)) return false;
+      if (!place.predictor.load(reader.take(reader.next()))) return false;
     }
     return reader.at_end() && reader.ok();
   }
@@ -562,28 +561,28 @@ struct Given {
 bool parse_argument(const PolicyText& text, const PolicyArgument& argument, Settings& settings,
                     Given& given, std::string& error) {
   if (argument.key.empty()) {
-    if (const auto algorithm = planners::parse_zipline_algorithm(argument.value)) {
+    if (const auto algorithm = planners::parse_name<planners::ZiplineAlgorithm>(argument.value)) {
       settings.algorithm = *algorithm;
       if (given.algorithm) error = given_twice(text, "ALGORITHM");
       return !std::exchange(given.algorithm, true);
     }
-    if (const auto predictor = planners::parse_predictor(argument.value)) {
+    if (const auto predictor = planners::parse_name<planners::Predictor>(argument.value)) {
       settings.predictor = *predictor;
       if (given.predictor) error = given_twice(text, "PREDICTOR");
       return !std::exchange(given.predictor, true);
     }
     error = policy_error(text, "'" + argument.value + "' is neither an algorithm (" +
-                                   std::string(planners::kZiplineAlgorithmNames) +
-                                   ") nor a predictor (" + std::string(planners::kPredictorNames) +
+                                   std::string(planners::kNames<planners::ZiplineAlgorithm>) +
+                                   ") nor a predictor (" + std::string(planners::kNames<planners::Predictor>) +
                                    ")");
     return false;
   }
   if (argument.key == "objective") {
-    const auto objective = planners::parse_zipline_objective(argument.value);
+    const auto objective = planners::parse_name<planners::ZiplineObjective>(argument.value);
     if (objective) settings.objective = *objective;
     if (!objective) {
       error = policy_error(text, "objective is '" + argument.value + "', allowed are " +
-                                     std::string(planners::kZiplineObjectiveNames));
+                                     std::string(planners::kNames<planners::ZiplineObjective>));
     }
     return objective.has_value();
   }

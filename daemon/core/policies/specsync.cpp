@@ -390,9 +390,9 @@ bool parse_option(const PolicyText& text, const PolicyArgument& argument, Settin
     return settings.auto_off || argument.value == "off" || wrong("on, off");
   }
   if (settings.adaptive && argument.key == "scope") {
-    const auto scope = planners::parse_tuning_scope(argument.value);
+    const auto scope = planners::parse_name<planners::TuningScope>(argument.value);
     if (scope) settings.scope = *scope;
-    return scope || wrong(planners::kTuningScopeNames);
+    return scope || wrong(planners::kNames<planners::TuningScope>);
   }
   if (settings.adaptive && argument.key == "cap") {
     settings.cap =

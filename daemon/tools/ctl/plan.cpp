@@ -249,10 +249,12 @@ std::vector<Progression> read_progressions(const std::vector<Field>& workers) {
 ZiplineOptions read_zipline_options(const Field& input, const std::vector<Field>& workers,
                                     const Field& options, std::vector<std::int64_t>& done) {
   ZiplineOptions out;
-  out.algorithm = choice(option_or(options, "--algorithm", input, "algorithm"),
-                         kZiplineAlgorithmNames, parse_zipline_algorithm, ZiplineAlgorithm::kAuto);
-  out.objective = choice(option_or(options, "--objective", input, "objective"),
-                         kZiplineObjectiveNames, parse_zipline_objective, ZiplineObjective::kMax);
+  out.algorithm =
+      choice(option_or(options, "--algorithm", input, "algorithm"), kNames<ZiplineAlgorithm>,
+             parse_name<ZiplineAlgorithm>, ZiplineAlgorithm::kAuto);
+  out.objective =
+      choice(option_or(options, "--objective", input, "objective"), kNames<ZiplineObjective>,
+             parse_name<ZiplineObjective>, ZiplineObjective::kMax);
   if (out.objective != ZiplineObjective::kRate) return out;
   constexpr std::int64_t kCountMax = std::int64_t{1} << 60;
   out.previous_barrier = input["previous_barrier_ms"].micros();
@@ -343,8 +345,8 @@ Answer run_specsync(const Field& input, const Field& options) {
     pushes.push_back({worker == index.end() ? kNoWorker : worker->second, field["t_ms"].micros()});
   }
   TuningOptions tuning_options;
-  tuning_options.scope = choice(option_or(options, "--scope", input, "scope"), kTuningScopeNames,
-                                parse_tuning_scope, TuningScope::kJob);
+  tuning_options.scope = choice(option_or(options, "--scope", input, "scope"), kNames<TuningScope>,
+                                parse_name<TuningScope>, TuningScope::kJob);
   if (const auto cap = option_or(options, "--cap", input, "cap_ms")) read_cap(*cap, tuning_options);
 
   std::string error;
@@ -405,7 +407,7 @@ Json as_json(const PlanOptions& options) {
 }  // namespace
 
 std::string plan_algorithms() {
-  return "One of " + std::string(kZiplineAlgorithmNames);
+  return "One of " + std::string(kNames<ZiplineAlgorithm>);
 }
 
 std::optional<std::string> plan_text(PlanKind kind, const std::string& text,

@@ -210,14 +210,14 @@ TEST(Zipline, TheHeuristicIsNeverBetterAndSometimesWorse) {
 
 TEST(Zipline, NamesGoBothWays) {
   for (const ZiplineAlgorithm algorithm : kExactAlgorithms) {
-    EXPECT_EQ(parse_zipline_algorithm(to_string(algorithm)), algorithm);
-    EXPECT_THAT(std::string(kZiplineAlgorithmNames), HasSubstr(to_string(algorithm)));
+    EXPECT_EQ(parse_name<ZiplineAlgorithm>(to_string(algorithm)), algorithm);
+    EXPECT_THAT(std::string(kNames<ZiplineAlgorithm>), HasSubstr(to_string(algorithm)));
   }
-  EXPECT_EQ(parse_zipline_algorithm("grid_scan"), ZiplineAlgorithm::kGridScan);
-  EXPECT_EQ(parse_zipline_algorithm("ZipLine"), std::nullopt);
-  EXPECT_EQ(parse_zipline_objective("rate"), ZiplineObjective::kRate);
-  EXPECT_EQ(parse_zipline_objective("max"), ZiplineObjective::kMax);
-  EXPECT_EQ(parse_zipline_objective(""), std::nullopt);
+  EXPECT_EQ(parse_name<ZiplineAlgorithm>("grid_scan"), ZiplineAlgorithm::kGridScan);
+  EXPECT_EQ(parse_name<ZiplineAlgorithm>("ZipLine"), std::nullopt);
+  EXPECT_EQ(parse_name<ZiplineObjective>("rate"), ZiplineObjective::kRate);
+  EXPECT_EQ(parse_name<ZiplineObjective>("max"), ZiplineObjective::kMax);
+  EXPECT_EQ(parse_name<ZiplineObjective>(""), std::nullopt);
 }
 
 // ---- bad input ---------------------------------------------------------------------------------

@@ -229,10 +229,11 @@ TEST(PolicyPage, NamesEveryParameter) {
     }
   }
   const std::string elastic = section("elastic_bsp");
-  for (const std::string& value : all_matches(std::string(planners::kZiplineAlgorithmNames) + ", " +
-                                                  std::string(planners::kPredictorNames) + ", " +
-                                                  std::string(planners::kZiplineObjectiveNames),
-                                              "[a-z_]+")) {
+  for (const std::string& value :
+       all_matches(std::string(planners::kNames<planners::ZiplineAlgorithm>) + ", " +
+                       std::string(planners::kNames<planners::Predictor>) + ", " +
+                       std::string(planners::kNames<planners::ZiplineObjective>),
+                   "[a-z_]+")) {
     EXPECT_NE(elastic.find("`" + value + "`"), std::string::npos) << "elastic_bsp: " << value;
   }
   for (const std::string& graph : all_matches(topology::known_graphs(), "[^, ]+")) {
