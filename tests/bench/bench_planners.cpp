@@ -226,6 +226,7 @@ void register_all() {
                                  [=](benchmark::State& state) { abort_tuner(state, scope); })
         ->Arg(100)
         ->Arg(1000)
+        ->Arg(10'000)
         ->Unit(benchmark::kMicrosecond);
   }
   benchmark::RegisterBenchmark("all_differences", all_differences)

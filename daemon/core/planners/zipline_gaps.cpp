@@ -61,8 +61,7 @@ class Slices {
 // time: later ones lie within the gap that starts there.
 template <class Rows, class Visit>
 void each_gap(const Rows& rows, const Reach& reach, Visit&& visit) {
-  const auto stop = [&](Micros start) { return start >= reach.earliest_last; };
-  for (std::size_t p = 0; p < rows.workers(); ++p) rows.each_gap(p, visit, stop);
+  rows.each_gap(reach.earliest_last, visit, [] { return true; });
 }
 
 // The gaps that `choose(start, end)` picks; nothing if they are more than `most`.
@@ -73,11 +72,8 @@ std::optional<std::vector<Gap>> gaps_if_few(const Rows& rows, const Reach& reach
   const auto visit = [&](Micros start, Micros end) {
     if (choose(start, end)) gaps.push_back({start, end});
   };
-  const auto stop = [&](Micros start) { return start >= reach.earliest_last; };
-  for (std::size_t p = 0; p < rows.workers(); ++p) {
-    rows.each_gap(p, visit, stop);
-    if (gaps.size() > most) return std::nullopt;
-  }
+  rows.each_gap(reach.earliest_last, visit, [&] { return gaps.size() <= most; });
+  if (gaps.size() > most) return std::nullopt;
   return gaps;
 }
 
@@ -215,7 +211,7 @@ std::optional<Barrier> zipline_gaps(const Rows& rows, std::size_t most) {
   if (const auto barrier = solve_few(rows, reach, slices, before, rows.size() / kFewShare)) {
     return barrier;
   }
-  if (rows.size() / 4 > kCachedSlices) {
+  if (rows.size() / 16 > kCachedSlices) {
     slices = slices_of(kSlicesMax);
     before = furthest_before(rows, reach, slices);
   }

@@ -34,11 +34,14 @@ class MatrixRows {
   void each(std::size_t worker, Visit&& visit) const {
     for (const Micros end : ends_.row(worker)) visit(end);
   }
-  // visit(start, end) for each time between two ends of the worker, until `stop(start)`.
-  template <class Visit, class Stop>
-  void each_gap(std::size_t worker, Visit&& visit, Stop&& stop) const {
-    const std::span<const Micros> row = ends_.row(worker);
-    for (std::size_t j = 1; j < row.size() && !stop(row[j - 1]); ++j) visit(row[j - 1], row[j]);
+  // visit(start, end) for each time between two ends of a worker that starts before `limit`, in any
+  // order; not for all of them if more() is false at times.
+  template <class Visit, class More>
+  void each_gap(Micros limit, Visit&& visit, More&& more) const {
+    for (std::size_t p = 0; p < workers() && more(); ++p) {
+      const std::span<const Micros> row = ends_.row(p);
+      for (std::size_t j = 1; j < row.size() && row[j - 1] < limit; ++j) visit(row[j - 1], row[j]);
+    }
   }
 
  private:
@@ -86,13 +89,15 @@ class ProgressionRows {
     const Progression row = rows_[worker];
     for (std::uint32_t j = 0; j < r_; ++j) visit(row.first + static_cast<Micros>(j) * row.interval);
   }
-  template <class Visit, class Stop>
-  void each_gap(std::size_t worker, Visit&& visit, Stop&& stop) const {
-    const Progression row = rows_[worker];
-    Micros start = row.first;
-    for (std::uint32_t j = 1; j < r_ && !stop(start); ++j) {
-      visit(start, start + row.interval);
-      start += row.interval;
+  template <class Visit, class More>
+  void each_gap(Micros limit, Visit&& visit, More&& more) const {
+    for (std::size_t p = 0; p < workers() && more(); ++p) {
+      const auto [first, interval] = rows_[p];
+      Micros start = first;
+      for (std::uint32_t j = 1; j < r_ && start < limit; ++j) {
+        visit(start, start + interval);
+        start += interval;
+      }
     }
   }
 

@@ -1,6 +1,5 @@
 // The objective `rate`: the least share of the superstep spent waiting, all workers together. One
 // sweep over the ends in the order of time with a running sum of everybody's latest end.
-#include <map>
 #include <utility>
 
 #include "daemon/core/planners/wide_integer.h"
@@ -9,35 +8,52 @@
 namespace syncd::planners {
 namespace {
 
-// How far apart the workers' counts of iterations are, while each event raises one count by 1.
+// How far apart the workers' counts of iterations are, while each event raises one count by 1. The
+// lowest count never rises beyond where the worker that began lowest can get, so that a table of so
+// many counts is enough; those above it need not be told apart.
 class Spread {
  public:
-  explicit Spread(std::vector<std::int64_t> counts) : counts_(std::move(counts)) {
-    for (const std::int64_t count : counts_) ++workers_[count];
+  Spread(std::vector<std::int64_t> counts, std::size_t steps_max) : counts_(std::move(counts)) {
+    lowest_ = *std::min_element(counts_.begin(), counts_.end());
+    highest_ = *std::max_element(counts_.begin(), counts_.end());
+    base_ = lowest_;
+    at_.resize(steps_max + 2);
+    for (const std::int64_t count : counts_) add(count, 1);
   }
   void raise(std::uint32_t worker) {
-    const auto it = workers_.find(counts_[worker]++);
-    ++workers_.try_emplace(std::next(it), it->first + 1, 0)->second;
-    if (--it->second == 0) workers_.erase(it);
+    add(counts_[worker], -1);
+    add(++counts_[worker], 1);
+    highest_ = std::max(highest_, counts_[worker]);
+    while (at_[static_cast<std::size_t>(lowest_ - base_)] == 0) ++lowest_;
   }
-  std::int64_t width() const { return workers_.rbegin()->first - workers_.begin()->first; }
+  std::int64_t width() const { return highest_ - lowest_; }
 
  private:
+  void add(std::int64_t count, int change) {
+    const auto slot = static_cast<std::uint64_t>(count - base_);
+    if (slot < at_.size()) at_[slot] += change;
+  }
+
   std::vector<std::int64_t> counts_;
-  std::map<std::int64_t, std::size_t> workers_;  // with each count, without zeros
+  std::vector<std::int64_t> at_;  // workers with the count base_ + i
+  std::int64_t base_ = 0;
+  std::int64_t lowest_ = 0;
+  std::int64_t highest_ = 0;
 };
 
 // The sweep's state between two moments.
 class RateSweep {
  public:
-  RateSweep(std::size_t workers, const ZiplineOptions& options, std::int64_t beta)
+  RateSweep(std::size_t workers, const ZiplineOptions& options, std::int64_t beta,
+            std::size_t longest)
       : options_(options),
         beta_(beta),
         latest_(workers),
         missing_(workers),
         spread_(options.done.empty()
                     ? std::vector<std::int64_t>(workers)
-                    : std::vector<std::int64_t>(options.done.begin(), options.done.end())) {}
+                    : std::vector<std::int64_t>(options.done.begin(), options.done.end()),
+                longest) {}
 
   void go_through(const TimeOrder& order) {
     order.each([this](Micros time, std::uint32_t worker) { take(time, worker); });
@@ -96,7 +112,7 @@ std::optional<Barrier> best_rate(const Rows& rows, const ZiplineOptions& options
   std::size_t longest = 0;
   for (std::size_t p = 0; p < rows.workers(); ++p) longest = std::max(longest, rows.length(p));
   const std::int64_t beta = options.beta.value_or(static_cast<std::int64_t>(longest));
-  RateSweep sweep(rows.workers(), options, beta);
+  RateSweep sweep(rows.workers(), options, beta, longest);
   sweep.go_through(TimeOrder(rows));
   if (!sweep.best()) return std::nullopt;
   Micros earliest = *sweep.best();
