@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <numeric>
 
 #include "daemon/core/planners/exact_slope.h"
 #include "daemon/core/planners/push_hulls.h"
@@ -72,6 +73,9 @@ struct Log {
     return static_cast<std::size_t>(std::upper_bound(times.begin(), times.end(), time) -
                                     times.begin());
   }
+  std::span<const std::size_t> own_of(std::size_t worker) const {
+    return std::span(own).subspan(own_begin[worker], own_begin[worker + 1] - own_begin[worker]);
+  }
 };
 
 Log::Log(std::size_t worker_count, std::span<const LoggedPush> pushes) {
@@ -123,12 +127,11 @@ Choice best_for_worker(const Log& log, const PushHulls& hulls, std::size_t worke
     if (value(here) > value(best)) best = here;
   };
   std::size_t begin = first;
-  const auto own_end = log.own.begin() + static_cast<std::ptrdiff_t>(log.own_begin[worker + 1]);
-  auto own = std::lower_bound(log.own.begin() + static_cast<std::ptrdiff_t>(log.own_begin[worker]),
-                              own_end, first);
-  for (; own != own_end && *own < last; ++own) {
-    try_run(begin, *own);
-    begin = *own + 1;
+  for (const std::size_t own : log.own_of(worker)) {
+    if (own < first) continue;
+    if (own >= last) break;
+    try_run(begin, own);
+    begin = own + 1;
     ++own_so_far;
   }
   try_run(begin, last);
@@ -137,7 +140,25 @@ Choice best_for_worker(const Log& log, const PushHulls& hulls, std::size_t worke
 
 // ---- scope job ---------------------------------------------------------------------------------
 
+// Times within the same 2^shift microseconds.
+struct Group {
+  std::int64_t place = 0;
+  double count = 0;
+};
+
+std::vector<Group> grouped(std::span<const Micros> ascending, unsigned shift) {
+  std::vector<Group> groups;
+  for (const Micros time : ascending) {
+    const std::int64_t place = time >> shift;
+    if (groups.empty() || groups.back().place != place) groups.push_back({place, 0});
+    ++groups.back().count;
+  }
+  return groups;
+}
+
 // The differences between pushes and pulls within (0, cap], counted by size in bins of equal width.
+// Bins lie in blocks. Groups of pushes and pulls tell roughly how many differences each block has,
+// so that only those in blocks where the best can be are counted one by one.
 class JobSearch {
  public:
   JobSearch(std::span<const WorkerSpan> workers, const Log& log, Micros cap,
@@ -146,16 +167,23 @@ class JobSearch {
 
  private:
   static constexpr unsigned kBinBits = 15;            // 2^15 counters fit the second-level cache
+  static constexpr unsigned kBlockBits = 5;           // 2^5 bins are a block
   static constexpr std::int64_t kAtOnce = 4'000'000;  // differences sorted at a time: 64 MB
 
   // visit(difference) for all within (low, high].
   template <class Visit>
   void each_difference(Micros low, Micros high, Visit&& visit) const;
+  std::int64_t count_within(std::size_t i, Micros low, Micros high) const;
   std::size_t bin(Micros difference) const {
     return static_cast<std::size_t>(difference >> shift_);
   }
-  double upper_bound(std::size_t b) const;
-  void find_hopeful();
+  Micros first_of(std::size_t b) const { return static_cast<Micros>(b) << shift_; }
+  double loss(Micros time) const { return slope_.value() * static_cast<double>(time); }
+  // Rounding errors of both sides of a comparison, generously.
+  double doubt(double count) const { return 4 * slope_.relative_error() * (count + loss(cap_)); }
+  std::vector<bool> hopeful_blocks() const;
+  void count(const std::vector<bool>& blocks);
+  void find_hopeful(const std::vector<bool>& blocks);
   void search(std::size_t first_bin, std::size_t last_bin, std::int64_t expected);
 
   std::span<const WorkerSpan> workers_;
@@ -175,6 +203,15 @@ JobSearch::JobSearch(std::span<const WorkerSpan> workers, const Log& log, Micros
   before_.resize(bin(cap_) + 2);
 }
 
+// Of pushes by others than worker i.
+std::int64_t JobSearch::count_within(std::size_t i, Micros low, Micros high) const {
+  const std::size_t begin = log_.after(workers_[i].pull + low);
+  const std::size_t end = log_.after(workers_[i].pull + high);
+  const auto own = log_.own_of(i);
+  const auto own_until = [&](std::size_t j) { return std::lower_bound(own.begin(), own.end(), j); };
+  return static_cast<std::int64_t>(end - begin) - (own_until(end) - own_until(begin));
+}
+
 template <class Visit>
 void JobSearch::each_difference(Micros low, Micros high, Visit&& visit) const {
   for (std::size_t i = 0; i < workers_.size(); ++i) {
@@ -187,31 +224,82 @@ void JobSearch::each_difference(Micros low, Micros high, Visit&& visit) const {
   }
 }
 
-// No difference in the bin can give more than its last count at its first time.
-double JobSearch::upper_bound(std::size_t b) const {
-  const auto start = static_cast<double>(std::max<Micros>(1, static_cast<Micros>(b) << shift_));
-  return static_cast<double>(before_[b + 1]) - slope_.value() * start;
+// A push's group and a pull's that are k apart have differences from k - 1 to k + 1 blocks.
+std::vector<bool> JobSearch::hopeful_blocks() const {
+  const unsigned shift = shift_ + kBlockBits;
+  std::vector<Micros> pulls;
+  for (const WorkerSpan& worker : workers_) pulls.push_back(worker.pull);
+  std::sort(pulls.begin(), pulls.end());
+  const std::vector<Group> pushed = grouped(log_.times, shift);
+  std::vector<double> apart(static_cast<std::size_t>(cap_ >> shift) + 2);
+  std::size_t first = 0;
+  for (const Group& pulled : grouped(pulls, shift)) {
+    while (first < pushed.size() && pushed[first].place < pulled.place) ++first;
+    for (std::size_t j = first; j < pushed.size(); ++j) {
+      const auto distance = static_cast<std::size_t>(pushed[j].place - pulled.place);
+      if (distance >= apart.size()) break;
+      apart[distance] += pulled.count * pushed[j].count;
+    }
+  }
+  const double all = std::accumulate(apart.begin(), apart.end(), 0.0);
+  // Certainly reached at the end of a block. Within one group a push may come before the pull.
+  double certain = 0;  // no F > 0 is no choice at all
+  double reached = 0;
+  for (std::size_t j = 0; j < log_.workers.size(); ++j) {
+    if (log_.workers[j] == kNoWorker) continue;
+    const Micros own = log_.times[j] - workers_[log_.workers[j]].pull;
+    if (own > 0 && own <= cap_) --reached;
+  }
+  for (std::size_t block = 1; block + 2 < apart.size(); ++block) {
+    reached += apart[block];
+    certain = std::max(certain, reached - loss(static_cast<Micros>(block + 1) << shift));
+  }
+  std::vector<bool> hopeful(apart.size() - 1);
+  double most = apart[0];
+  for (std::size_t block = 0; block < hopeful.size(); ++block) {
+    most += apart[block + 1];
+    hopeful[block] = most - loss(static_cast<Micros>(block) << shift) >= certain - doubt(all);
+  }
+  return hopeful;
+}
+
+// Those before each bin of a hopeful block, and in it. The ones between such blocks are counted
+// where the next one begins.
+void JobSearch::count(const std::vector<bool>& blocks) {
+  const auto bins_until = [&](std::size_t block) {
+    return std::min(block << kBlockBits, before_.size() - 1);
+  };
+  Micros done = 0;  // all up to this difference are counted
+  for (std::size_t block = 0; block < blocks.size(); ++block) {
+    if (!blocks[block]) continue;
+    const std::size_t first = bins_until(block);
+    while (block < blocks.size() && blocks[block]) ++block;
+    const Micros low = std::max<Micros>(first_of(first) - 1, 0);
+    const Micros high = std::min(cap_, first_of(bins_until(block)) - 1);
+    each_difference(low, high, [&](Micros difference) { ++before_[bin(difference) + 1]; });
+    for (std::size_t i = 0; i < workers_.size(); ++i) before_[first] += count_within(i, done, low);
+    done = high;
+  }
+  for (std::size_t b = 1; b < before_.size(); ++b) before_[b] += before_[b - 1];
 }
 
 // Marks the bins that may hold the best difference. A bin's last count at its end is certainly
 // reached by one of its differences, so no bin that cannot do better than the greatest of these
-// can.
-void JobSearch::find_hopeful() {
+// can. None of its differences can give more than its last count at its first time.
+void JobSearch::find_hopeful(const std::vector<bool>& blocks) {
   const std::size_t bins = before_.size() - 1;
   hopeful_.assign(bins, false);
   double certain = 0;  // no F > 0 is no choice at all
   for (std::size_t b = 0; b < bins; ++b) {
-    if (before_[b + 1] == before_[b]) continue;
-    const Micros end = std::min(cap_, (static_cast<Micros>(b + 1) << shift_) - 1);
-    certain = std::max(
-        certain, static_cast<double>(before_[b + 1]) - slope_.value() * static_cast<double>(end));
+    if (before_[b + 1] == before_[b] || !blocks[b >> kBlockBits]) continue;
+    const Micros end = std::min(cap_, first_of(b + 1) - 1);
+    certain = std::max(certain, static_cast<double>(before_[b + 1]) - loss(end));
   }
-  // Rounding errors of both sides, generously.
-  const double doubt =
-      4 * slope_.relative_error() *
-      (static_cast<double>(before_.back()) + slope_.value() * static_cast<double>(cap_));
+  const double least = certain - doubt(static_cast<double>(before_.back()));
   for (std::size_t b = 0; b < bins; ++b) {
-    hopeful_[b] = before_[b + 1] > before_[b] && upper_bound(b) >= certain - doubt;
+    const double most =
+        static_cast<double>(before_[b + 1]) - loss(std::max<Micros>(1, first_of(b)));
+    hopeful_[b] = blocks[b >> kBlockBits] && before_[b + 1] > before_[b] && most >= least;
   }
 }
 
@@ -219,8 +307,8 @@ void JobSearch::find_hopeful() {
 void JobSearch::search(std::size_t first_bin, std::size_t last_bin, std::int64_t expected) {
   std::vector<std::uint64_t> differences;
   differences.reserve(static_cast<std::size_t>(expected));
-  const Micros low = (static_cast<Micros>(first_bin) << shift_) - 1;
-  const Micros high = std::min(cap_, (static_cast<Micros>(last_bin + 1) << shift_) - 1);
+  const Micros low = first_of(first_bin) - 1;
+  const Micros high = std::min(cap_, first_of(last_bin + 1) - 1);
   each_difference(std::max<Micros>(low, 0), high, [&](Micros difference) {
     if (hopeful_[bin(difference)]) differences.push_back(static_cast<std::uint64_t>(difference));
   });
@@ -238,9 +326,9 @@ void JobSearch::search(std::size_t first_bin, std::size_t last_bin, std::int64_t
 }
 
 Choice JobSearch::best() {
-  each_difference(0, cap_, [&](Micros difference) { ++before_[bin(difference) + 1]; });
-  for (std::size_t b = 1; b < before_.size(); ++b) before_[b] += before_[b - 1];
-  find_hopeful();
+  const std::vector<bool> blocks = hopeful_blocks();
+  count(blocks);
+  find_hopeful(blocks);
   std::int64_t expected = 0;
   std::size_t first_bin = 0;
   for (std::size_t b = 0; b < hopeful_.size(); ++b) {
