@@ -1,8 +1,9 @@
 // See bounds.h.
 #include "daemon/core/topology/bounds.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
-#include <charconv>
 
 #include "proto/base/check.h"
 #include "proto/base/number.h"
@@ -57,7 +58,7 @@ std::optional<GapSetting> parse_gap_setting(std::string_view text, std::string& 
   if (text == "notify_ack") return GapSetting{Kind::kNotifyAck, 0};
   constexpr std::string_view kStaleness = "staleness:";
   if (!text.starts_with(kStaleness)) {
-    error = "setting '" + std::string(text) + "' is unknown: allowed are " + known_gap_settings();
+    error = fmt::format("setting '{}' is unknown: allowed are {}", text, known_gap_settings());
     return std::nullopt;
   }
   const std::string_view number = text.substr(kStaleness.size());
@@ -65,8 +66,8 @@ std::optional<GapSetting> parse_gap_setting(std::string_view text, std::string& 
   if (parse_number(number, staleness) && staleness >= 0 && staleness <= kStalenessMax) {
     return GapSetting{Kind::kStaleness, staleness};
   }
-  error = "setting '" + std::string(text) + "': S is '" + std::string(number) +
-          "', allowed are whole numbers from 0 to " + std::to_string(kStalenessMax);
+  error = fmt::format("setting '{}': S is '{}', allowed are whole numbers from 0 to {}", text,
+                      number, kStalenessMax);
   return std::nullopt;
 }
 

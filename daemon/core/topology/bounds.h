@@ -61,9 +61,4 @@ class GapBounds {
 GapBounds gap_bounds(const Graph& graph, const GapSetting& setting,
                      std::optional<std::int64_t> max_ig = std::nullopt);
 
-// The most tokens that TokenQ(j->i) ever holds, max_ig (|P(j->i)| + 1) (Hop, table 1).
-constexpr std::int64_t tokens_max(std::int64_t max_ig, std::uint32_t path_from_j_to_i) {
-  return max_ig * (std::int64_t{path_from_j_to_i} + 1);
-}
-
 }  // namespace syncd::topology

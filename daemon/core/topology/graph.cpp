@@ -1,6 +1,8 @@
 // See graph.h.
 #include "daemon/core/topology/graph.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 
@@ -14,34 +16,28 @@ void sort_and_drop_repeats(std::vector<Node>& nodes) {
   nodes.erase(std::unique(nodes.begin(), nodes.end()), nodes.end());
 }
 
-// The farthest distance from `from`, and how many nodes were reached. `steps` must hold a
-// kUnreachable per node. Stops when all are reached, so that a complete graph costs O(n).
-struct Reach {
-  std::uint32_t farthest = 0;
-  std::size_t nodes = 0;
-};
-template <class Neighbours>
-Reach breadth_first(Node from, std::size_t size, Neighbours neighbours,
-                    std::span<std::uint32_t> steps, std::vector<Node>& queue) {
+// `steps` must hold a kUnreachable for each node; `queue` gets those that are reached, nearest
+// first. Stops when all are reached, so that a complete graph costs O(n).
+using Neighbours = const std::vector<Node>& (Graph::*)(Node) const;
+void breadth_first(const Graph& graph, Node from, Neighbours neighbours,
+                   std::span<std::uint32_t> steps, std::vector<Node>& queue) {
   queue.assign(1, from);
   steps[from] = 0;
-  for (std::size_t next = 0; next < queue.size() && queue.size() < size; ++next) {
+  for (std::size_t next = 0; next < queue.size() && queue.size() < graph.size(); ++next) {
     const Node node = queue[next];
-    for (const Node neighbour : neighbours(node)) {
+    for (const Node neighbour : (graph.*neighbours)(node)) {
       if (steps[neighbour] != kUnreachable) continue;
       steps[neighbour] = steps[node] + 1;
       queue.push_back(neighbour);
     }
   }
-  return {steps[queue.back()], queue.size()};
 }
 
 // The first node that `from` does not reach along `neighbours`.
-template <class Neighbours>
-std::optional<Node> unreached(Node from, std::size_t size, Neighbours neighbours) {
-  std::vector<std::uint32_t> steps(size, kUnreachable);
+std::optional<Node> unreached(const Graph& graph, Node from, Neighbours neighbours) {
+  std::vector<std::uint32_t> steps(graph.size(), kUnreachable);
   std::vector<Node> queue;
-  breadth_first(from, size, neighbours, steps, queue);
+  breadth_first(graph, from, neighbours, steps, queue);
   const auto at = std::find(steps.begin(), steps.end(), kUnreachable);
   if (at == steps.end()) return std::nullopt;
   return static_cast<Node>(at - steps.begin());
@@ -50,10 +46,8 @@ std::optional<Node> unreached(Node from, std::size_t size, Neighbours neighbours
 // A pair of nodes of which the first does not reach the second.
 std::optional<Edge> unconnected_pair(const Graph& graph) {
   if (graph.size() == 0) return std::nullopt;
-  const auto out = [&](Node node) -> const std::vector<Node>& { return graph.out(node); };
-  if (const auto node = unreached(0, graph.size(), out)) return Edge{0, *node};
-  const auto in = [&](Node node) -> const std::vector<Node>& { return graph.in(node); };
-  if (const auto node = unreached(0, graph.size(), in)) return Edge{*node, 0};
+  if (const auto node = unreached(graph, 0, &Graph::out)) return Edge{0, *node};
+  if (const auto node = unreached(graph, 0, &Graph::in)) return Edge{*node, 0};
   return std::nullopt;
 }
 
@@ -71,9 +65,8 @@ bool is_one(double sum) {
 }
 
 std::string with_degrees(const Graph& graph, Node node) {
-  return "worker " + std::to_string(node) + " receives from " +
-         std::to_string(graph.in(node).size()) + " and sends to " +
-         std::to_string(graph.out(node).size());
+  return fmt::format("worker {} receives from {} and sends to {}", node, graph.in(node).size(),
+                     graph.out(node).size());
 }
 
 // Why equal weights do not do on a directed graph.
@@ -83,15 +76,17 @@ std::string uneven_influence(const Graph& graph) {
     if (graph.in(node).size() != graph.out(node).size()) uneven = node;
   }
   if (uneven) {
-    return "the graph is directed with unequal in- and out-degrees (" +
-           with_degrees(graph, *uneven) + "), so that some workers would count more than others";
+    return fmt::format(
+        "the graph is directed with unequal in- and out-degrees ({}), so that some "
+        "workers would count more than others",
+        with_degrees(graph, *uneven));
   }
   Node other = 0;
   while (other < graph.size() && is_one(column_sum(graph, other))) ++other;
-  return "the graph is directed and its degrees differ between workers (" +
-         with_degrees(graph, other) +
-         " while others do not), so that some would count more than "
-         "others";
+  return fmt::format(
+      "the graph is directed and its degrees differ between workers ({} while others "
+      "do not), so that some would count more than others",
+      with_degrees(graph, other));
 }
 
 }  // namespace
@@ -108,10 +103,6 @@ Graph::Graph(std::size_t nodes, std::span<const Edge> edges) : in_(nodes), out_(
     sort_and_drop_repeats(list);
     edges_ += list.size();
   }
-}
-
-bool Graph::has_edge(Node from, Node to) const {
-  return std::binary_search(out_[from].begin(), out_[from].end(), to);
 }
 
 Graph Graph::subgraph(std::span<const Node> kept) const {
@@ -165,22 +156,12 @@ bool is_doubly_stochastic(const Graph& graph) {
   return true;
 }
 
-std::vector<std::uint32_t> distances_from(const Graph& graph, Node from) {
-  std::vector<std::uint32_t> steps(graph.size(), kUnreachable);
-  std::vector<Node> queue;
-  breadth_first(
-      from, graph.size(), [&](Node node) -> const std::vector<Node>& { return graph.out(node); },
-      steps, queue);
-  return steps;
-}
-
 Distances::Distances(const Graph& graph)
     : size_(graph.size()), steps_(size_ * size_, kUnreachable) {
   std::vector<Node> queue;
   for (Node from = 0; from < size_; ++from) {
-    breadth_first(
-        from, size_, [&](Node node) -> const std::vector<Node>& { return graph.out(node); },
-        std::span(steps_).subspan(from * size_, size_), queue);
+    const auto steps = std::span(steps_).subspan(from * size_, size_);
+    breadth_first(graph, from, &Graph::out, steps, queue);
   }
 }
 
@@ -190,11 +171,9 @@ std::optional<std::uint32_t> diameter(const Graph& graph) {
   std::uint32_t longest = 0;
   for (Node from = 0; from < graph.size(); ++from) {
     steps.assign(graph.size(), kUnreachable);
-    const Reach reach = breadth_first(
-        from, graph.size(), [&](Node node) -> const std::vector<Node>& { return graph.out(node); },
-        steps, queue);
-    if (reach.nodes < graph.size()) return std::nullopt;
-    longest = std::max(longest, reach.farthest);
+    breadth_first(graph, from, &Graph::out, steps, queue);
+    if (queue.size() < graph.size()) return std::nullopt;
+    longest = std::max(longest, steps[queue.back()]);
   }
   return longest;
 }
@@ -221,8 +200,9 @@ RowWeights row_weights(const Graph& graph, Weighting weighting, Node node) {
 
 Acceptance refuse_unconnected(const Edge& pair) {
   return {false, Weighting::kEqual,
-          "the graph is not strongly connected: what worker " + std::to_string(pair.from) +
-              " learns never reaches worker " + std::to_string(pair.to)};
+          fmt::format("the graph is not strongly connected: what worker {} learns never reaches "
+                      "worker {}",
+                      pair.from, pair.to)};
 }
 
 Acceptance accept_with_metropolis() {

@@ -36,8 +36,6 @@ class Graph {
   // Neighbours in ascending order, without the node itself.
   const std::vector<Node>& in(Node node) const { return in_[node]; }
   const std::vector<Node>& out(Node node) const { return out_[node]; }
-  // O(log degree).
-  bool has_edge(Node from, Node to) const;
 
   // The graph that is left when only these nodes stay; node i of it is kept[i]. Precondition:
   // `kept` ascends and names nodes of this graph. O(n + m).
@@ -80,11 +78,8 @@ bool is_doubly_stochastic(const Graph& graph);
 
 inline constexpr std::uint32_t kUnreachable = UINT32_MAX;
 
-// The number of edges on the shortest path from `from` to each node, kUnreachable where there is
-// none. Breadth-first; O(n + m).
-std::vector<std::uint32_t> distances_from(const Graph& graph, Node from);
-
-// The same from every node. Takes 4 n^2 bytes; O(n (n + m)).
+// The number of edges on the shortest path from each node to each other one, kUnreachable where
+// there is none. Takes 4 n^2 bytes; O(n (n + m)).
 class Distances {
  public:
   explicit Distances(const Graph& graph);

@@ -3,9 +3,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cerrno>
-#include <charconv>
 #include <system_error>
 
 #include "daemon/core/topology/graph_spec.h"
@@ -65,23 +66,19 @@ class GraphReader {
   std::string quoted(std::string_view text, const char* instead) const {
     constexpr std::size_t kQuotedBytesMax = 32;
     if (errors_ == FileErrors::kForClients) return instead;
-    std::string result(1, '\'');
-    result += text.substr(0, kQuotedBytesMax);
-    if (text.size() > kQuotedBytesMax) result += "...";
-    return result += '\'';
+    return fmt::format("'{}{}'", text.substr(0, kQuotedBytesMax),
+                       text.size() > kQuotedBytesMax ? "..." : "");
   }
 
   // The line number is left out where the fault is not in one line.
   bool fail(const std::string& what, bool in_line = true) {
-    error_ = name_;
-    if (in_line) error_.append(":").append(std::to_string(line_));
-    error_.append(": ").append(what);
+    error_ = in_line ? fmt::format("{}:{}: {}", name_, line_, what) : name_ + ": " + what;
     return false;
   }
 
   bool add(std::size_t from, std::size_t to) {
     if (edges_.size() >= kEdgesMax) {
-      return fail("more than " + std::to_string(kEdgesMax) + " edges, which is the limit");
+      return fail(fmt::format("more than {} edges, which is the limit", kEdgesMax));
     }
     edges_.push_back({static_cast<Node>(from), static_cast<Node>(to)});
     return true;
@@ -93,8 +90,8 @@ class GraphReader {
       const std::string_view raw = rest.substr(0, rest.find(','));
       const std::string_view cell = trimmed(raw);
       if (cell != "0" && cell != "1") {
-        return fail("column " + std::to_string(column + 1) + " is " +
-                    quoted(cell, "something else") + ", allowed are 0 and 1");
+        return fail(fmt::format("column {} is {}, allowed are 0 and 1", column + 1,
+                                quoted(cell, "something else")));
       }
       if (cell == "1" && column != rows_ && !add(rows_, column)) return false;
       if (raw.size() == rest.size()) break;
@@ -104,13 +101,9 @@ class GraphReader {
     if (rows_ == 0) nodes_ = column;
     ++rows_;
     if (column != nodes_) {
-      return fail("it has " + std::to_string(column) + " columns, but the first row has " +
-                  std::to_string(nodes_));
+      return fail(fmt::format("it has {} columns, but the first row has {}", column, nodes_));
     }
-    if (rows_ > nodes_) {
-      return fail("there are more rows than the " + std::to_string(nodes_) + " columns");
-    }
-    return true;
+    return rows_ <= nodes_ || fail(fmt::format("there are more rows than the {} columns", nodes_));
   }
 
   bool read_edge(std::string_view line) {
@@ -127,8 +120,8 @@ class GraphReader {
       const std::string_view word = i == 0 ? first : second;
       const auto number = whole_number(word, highest);
       if (!number) {
-        return fail("node " + quoted(word, "number") + ": allowed are whole numbers from 0 to " +
-                    std::to_string(highest));
+        return fail(fmt::format("node {}: allowed are whole numbers from 0 to {}",
+                                quoted(word, "number"), highest));
       }
       ends[i] = *number;
       if (!declared_) nodes_ = std::max(nodes_, *number + 1);
@@ -139,8 +132,8 @@ class GraphReader {
   bool read_nodes(std::string_view word) {
     const auto number = whole_number(word, kNodesMax);
     if (!number || *number == 0) {
-      return fail("nodes " + quoted(word, "N") + ": allowed are whole numbers from 1 to " +
-                  std::to_string(kNodesMax));
+      return fail(fmt::format("nodes {}: allowed are whole numbers from 1 to {}", quoted(word, "N"),
+                              kNodesMax));
     }
     if (declared_ || nodes_ > 0) return fail("'nodes' must stand once, before all edges");
     declared_ = true;
@@ -154,8 +147,8 @@ class GraphReader {
       return std::nullopt;
     }
     if (matrix_ && rows_ != nodes_) {
-      fail("the adjacency matrix has " + std::to_string(rows_) + " rows and " +
-               std::to_string(nodes_) + " columns: it must be square",
+      fail(fmt::format("the adjacency matrix has {} rows and {} columns: it must be square", rows_,
+                       nodes_),
            false);
       return std::nullopt;
     }
@@ -179,11 +172,13 @@ class GraphReader {
 std::optional<std::string> read_whole_file(const std::string& path, FileErrors errors,
                                            std::size_t bytes_max, std::string& error) {
   const auto fail = [&](const std::string& why) {
-    error = "graph file " + path + " cannot be read: " +
-            (errors == FileErrors::kForClients
-                 ? "it must be a regular file that the daemon may read, of at most " +
-                       std::to_string(bytes_max) + " bytes"
-                 : why);
+    const bool hides = errors == FileErrors::kForClients;
+    error = fmt::format("graph file {} cannot be read: ", path);
+    error += hides ? fmt::format(
+                         "it must be a regular file that the daemon may read, of at most {} "
+                         "bytes",
+                         bytes_max)
+                   : why;
     return std::nullopt;
   };
   const auto fail_by_errno = [&] { return fail(std::generic_category().message(errno)); };
@@ -194,8 +189,7 @@ std::optional<std::string> read_whole_file(const std::string& path, FileErrors e
   if (!S_ISREG(found.st_mode)) return fail("it is not a regular file");
   const auto size = static_cast<std::size_t>(found.st_size);
   if (size > bytes_max) {
-    return fail("it has " + std::to_string(size) + " bytes, allowed are at most " +
-                std::to_string(bytes_max));
+    return fail(fmt::format("it has {} bytes, allowed are at most {}", size, bytes_max));
   }
   std::string text(size, '\0');
   const ssize_t got = read_all(fd.get(), text);
@@ -231,11 +225,9 @@ bool load_graph_file(GraphSpec& spec, std::string& error, FileErrors errors,
 }
 
 std::string to_edge_list(const Graph& graph) {
-  std::string text = "nodes " + std::to_string(graph.size()) + "\n";
+  std::string text = fmt::format("nodes {}\n", graph.size());
   for (Node from = 0; from < graph.size(); ++from) {
-    for (const Node to : graph.out(from)) {
-      text += std::to_string(from) + " " + std::to_string(to) + "\n";
-    }
+    for (const Node to : graph.out(from)) text += fmt::format("{} {}\n", from, to);
   }
   return text;
 }

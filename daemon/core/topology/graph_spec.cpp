@@ -1,6 +1,8 @@
 // See graph_spec.h.
 #include "daemon/core/topology/graph_spec.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <map>
@@ -24,66 +26,44 @@ void add_complete(Edges& edges, std::span<const Node> nodes) {
   }
 }
 
-std::vector<Node> first_nodes(std::size_t count, Node from = 0) {
-  std::vector<Node> nodes(count);
-  for (std::size_t i = 0; i < count; ++i) nodes[i] = from + static_cast<Node>(i);
-  return nodes;
-}
-
 void add_ring(Edges& edges, std::span<const Node> nodes) {
   for (std::size_t i = 0; i < nodes.size(); ++i) {
     both_ways(edges, nodes[i], nodes[(i + 1) % nodes.size()]);
   }
 }
 
-// i -> i + offset, around the circle.
-void add_offset(Edges& edges, std::size_t nodes, std::size_t offset) {
+std::size_t root_of(std::size_t nodes) {
+  return static_cast<std::size_t>(std::lround(std::sqrt(nodes)));
+}
+
+// i -> i + offset for each of the offsets, around the circle of `nodes` nodes from `from` on.
+using Offsets = std::vector<std::size_t>;
+void add_circle(Edges& edges, std::size_t nodes, const Offsets& offsets, Node from = 0) {
   for (std::size_t i = 0; i < nodes; ++i) {
-    edges.push_back({static_cast<Node>(i), static_cast<Node>((i + offset) % nodes)});
+    for (const std::size_t offset : offsets) {
+      const std::size_t to = (i + offset) % nodes;
+      edges.push_back({from + static_cast<Node>(i), from + static_cast<Node>(to)});
+    }
   }
 }
 
-void add_ring_based(Edges& edges, std::size_t nodes, Node from) {
-  const std::vector<Node> circle = first_nodes(nodes, from);
-  add_ring(edges, circle);
-  for (std::size_t i = 0; i < nodes / 2; ++i) both_ways(edges, circle[i], circle[i + nodes / 2]);
+Offsets ring_based(std::size_t nodes) {
+  return {1, nodes - 1, nodes / 2};
 }
 
 Edges make_complete(std::size_t nodes) {
   Edges edges;
-  add_complete(edges, first_nodes(nodes));
-  return edges;
-}
-Edges make_ring(std::size_t nodes) {
-  Edges edges;
-  add_ring(edges, first_nodes(nodes));
-  return edges;
-}
-Edges make_ring_directed(std::size_t nodes) {
-  Edges edges;
-  add_offset(edges, nodes, 1);
-  return edges;
-}
-Edges make_ring_based(std::size_t nodes) {
-  Edges edges;
-  add_ring_based(edges, nodes, 0);
+  std::vector<Node> all(nodes);
+  std::iota(all.begin(), all.end(), 0);
+  add_complete(edges, all);
   return edges;
 }
 Edges make_double_ring(std::size_t nodes) {
   Edges edges;
   const auto half = static_cast<Node>(nodes / 2);
-  add_ring_based(edges, half, 0);
-  add_ring_based(edges, half, half);
+  add_circle(edges, half, ring_based(half));
+  add_circle(edges, half, ring_based(half), half);
   for (Node i = 0; i < half; ++i) both_ways(edges, i, i + half);
-  return edges;
-}
-std::size_t root_of(std::size_t nodes) {
-  return static_cast<std::size_t>(std::lround(std::sqrt(nodes)));
-}
-Edges make_root_expander(std::size_t nodes) {
-  Edges edges;
-  add_offset(edges, nodes, 1);
-  add_offset(edges, nodes, root_of(nodes));
   return edges;
 }
 Edges make_star(std::size_t nodes) {
@@ -91,30 +71,40 @@ Edges make_star(std::size_t nodes) {
   for (std::size_t i = 1; i < nodes; ++i) both_ways(edges, 0, static_cast<Node>(i));
   return edges;
 }
-Edges make_halton(std::size_t nodes) {
-  Edges edges;
-  add_offset(edges, nodes, 1 + nodes / 2);
-  add_offset(edges, nodes, 1 + nodes / 4);
-  return edges;
-}
 
 struct Generator {
   GraphKind kind;
   const char* name;
-  Edges (*make)(std::size_t nodes);   // null: made in a way of its own
-  std::size_t multiple_of;            // the numbers of nodes it takes
-  std::optional<GraphKind> relative;  // stands in for it when it cannot be made
+  std::size_t multiple_of;                          // the numbers of nodes it takes
+  std::optional<GraphKind> relative;                // stands in for it when it cannot be made
+  Offsets (*offsets)(std::size_t nodes) = nullptr;  // around the circle
+  Edges (*make)(std::size_t nodes) = nullptr;       // neither: made in a way of its own
 };
 constexpr Generator kGenerators[] = {
-    {GraphKind::kComplete, "complete", make_complete, 1, GraphKind::kRing},
-    {GraphKind::kRing, "ring", make_ring, 1, {}},
-    {GraphKind::kRingDirected, "ring_directed", make_ring_directed, 1, {}},
-    {GraphKind::kRingBased, "ring_based", make_ring_based, 2, GraphKind::kRing},
-    {GraphKind::kDoubleRing, "double_ring", make_double_ring, 4, GraphKind::kRingBased},
-    {GraphKind::kRootExpander, "root_expander", make_root_expander, 1, {}},
-    {GraphKind::kStar, "star", make_star, 1, {}},
-    {GraphKind::kHalton, "halton", make_halton, 1, GraphKind::kRingDirected},
-    {GraphKind::kClustered, "clustered", nullptr, 1, GraphKind::kRing},
+    {GraphKind::kComplete, "complete", 1, GraphKind::kRing, nullptr, make_complete},
+    {GraphKind::kRing,
+     "ring",
+     1,
+     {},
+     [](std::size_t n) {
+       return Offsets{1, n - 1};
+     }},
+    {GraphKind::kRingDirected, "ring_directed", 1, {}, [](std::size_t) { return Offsets{1}; }},
+    {GraphKind::kRingBased, "ring_based", 2, GraphKind::kRing, ring_based},
+    {GraphKind::kDoubleRing, "double_ring", 4, GraphKind::kRingBased, nullptr, make_double_ring},
+    {GraphKind::kRootExpander,
+     "root_expander",
+     1,
+     {},
+     [](std::size_t n) {
+       return Offsets{1, root_of(n)};
+     }},
+    {GraphKind::kStar, "star", 1, {}, nullptr, make_star},
+    {GraphKind::kHalton, "halton", 1, GraphKind::kRingDirected,
+     [](std::size_t n) {
+       return Offsets{1 + n / 2, 1 + n / 4};
+     }},
+    {GraphKind::kClustered, "clustered", 1, GraphKind::kRing},
 };
 constexpr std::string_view kFilePrefix = "file:";
 // Generators that fail for some numbers do so for single ones.
@@ -126,7 +116,7 @@ const Generator& generator(GraphKind kind) {
 static_assert(std::size(kGenerators) == static_cast<std::size_t>(GraphKind::kFile));
 
 std::string refusal(const GraphSpec& spec, const std::string& what) {
-  return "graph '" + spec.text() + "': " + what;
+  return fmt::format("graph '{}': {}", spec.text(), what);
 }
 
 std::string not_loaded(const GraphSpec& spec) {
@@ -134,34 +124,33 @@ std::string not_loaded(const GraphSpec& spec) {
 }
 
 std::string count_of(std::size_t count, const char* thing) {
-  return std::to_string(count) + " " + thing + (count == 1 ? "" : "s");
+  return fmt::format("{} {}{}", count, thing, count == 1 ? "" : "s");
 }
 
 // The end of a refusal. 0: there is none.
 std::string nearest(std::size_t below, std::size_t above) {
   if (below == 0 && above == 0) return {};
-  if (below == 0 || above == 0) return "; the nearest is " + std::to_string(below + above);
-  return "; the nearest are " + std::to_string(below) + " and " + std::to_string(above);
+  if (below == 0 || above == 0) return fmt::format("; the nearest is {}", below + above);
+  return fmt::format("; the nearest are {} and {}", below, above);
 }
 
 // Where the number of nodes is wrong: a sentence.
 std::string check_count(const GraphSpec& spec, std::size_t nodes) {
   if (nodes == 0) return refusal(spec, "a graph needs at least one worker");
   if (nodes > kNodesMax) {
-    return refusal(spec, "at most " + count_of(kNodesMax, "worker") + " are allowed, not " +
-                             std::to_string(nodes));
+    return refusal(
+        spec, fmt::format("at most {} are allowed, not {}", count_of(kNodesMax, "worker"), nodes));
   }
   if (spec.kind == GraphKind::kFile) {
     if (spec.loaded->size() == nodes) return {};
-    return refusal(spec, "the file's graph is for exactly " +
-                             count_of(spec.loaded->size(), "worker") + ", not for " +
-                             std::to_string(nodes));
+    return refusal(spec, fmt::format("the file's graph is for exactly {}, not for {}",
+                                     count_of(spec.loaded->size(), "worker"), nodes));
   }
   const std::size_t multiple = generator(spec.kind).multiple_of;
   if (nodes % multiple == 0) return {};
   const std::size_t below = nodes / multiple * multiple;
-  return refusal(spec, "the number of workers must be a multiple of " + std::to_string(multiple) +
-                           ", not " + std::to_string(nodes) + nearest(below, below + multiple));
+  return refusal(spec, fmt::format("the number of workers must be a multiple of {}, not {}{}",
+                                   multiple, nodes, nearest(below, below + multiple)));
 }
 
 // A generated graph in which every node has edges to the same offsets from it, around the circle.
@@ -181,39 +170,24 @@ GraphOutline outline_circle(std::size_t nodes, std::vector<std::size_t> offsets)
 }
 
 GraphOutline outline_generated(GraphKind kind, std::size_t nodes) {
-  switch (kind) {
-    case GraphKind::kComplete:
-      return {nodes, {{0, nodes - 1}}, {true, Weighting::kEqual, ""}};
-    case GraphKind::kRing:
-    case GraphKind::kClustered:
-      return outline_circle(nodes, {1, nodes - 1});
-    case GraphKind::kRingDirected:
-      return outline_circle(nodes, {1});
-    case GraphKind::kRingBased:
-      return outline_circle(nodes, {1, nodes - 1, nodes / 2});
-    case GraphKind::kDoubleRing: {
-      GraphOutline out = outline_generated(GraphKind::kRingBased, nodes / 2);
-      out.nodes = nodes;
-      ++out.degrees.front().in;
-      return out;
-    }
-    case GraphKind::kRootExpander:
-      return outline_circle(nodes, {1, root_of(nodes)});
-    case GraphKind::kHalton:
-      return outline_circle(nodes, {1 + nodes / 2, 1 + nodes / 4});
-    case GraphKind::kStar:
-      if (nodes <= 2) return outline_circle(nodes, {1});
-      return {nodes, {{0, nodes - 1}, {1, 1}}, accept_with_metropolis()};
-    case GraphKind::kFile:
-      break;
+  if (kind == GraphKind::kClustered) kind = GraphKind::kRing;
+  if (const auto offsets = generator(kind).offsets) return outline_circle(nodes, offsets(nodes));
+  if (kind == GraphKind::kDoubleRing) {
+    GraphOutline out = outline_circle(nodes / 2, ring_based(nodes / 2));
+    out.nodes = nodes;
+    ++out.degrees.front().in;
+    return out;
   }
-  return {};
+  if (kind == GraphKind::kStar && nodes > 2) {
+    return {nodes, {{0, nodes - 1}, {1, 1}}, accept_with_metropolis()};
+  }
+  return {nodes, {{0, nodes - 1}}, {true, Weighting::kEqual, ""}};
 }
 
 std::string too_many_edges(const GraphSpec& spec) {
-  return refusal(spec, "it would have more than " + std::to_string(kEdgesMax) +
-                           " edges, which is the limit: a sparse graph such as root_expander "
-                           "carries more workers");
+  return refusal(spec, fmt::format("it would have more than {} edges, which is the limit: a sparse "
+                                   "graph such as root_expander carries more workers",
+                                   kEdgesMax));
 }
 
 // What keeps a graph of so many nodes from being made, whatever their hosts: a sentence.
@@ -251,8 +225,8 @@ std::size_t edges_of(std::span<const std::vector<Node>> clusters) {
 std::optional<Graph> make_clustered(const GraphSpec& spec, std::size_t nodes,
                                     std::span<const std::string> hosts, std::string& error) {
   if (hosts.size() != nodes) {
-    error = refusal(spec, "it needs the host name of each of the " + count_of(nodes, "worker") +
-                              ", but " + std::to_string(hosts.size()) + " were given");
+    error = refusal(spec, fmt::format("it needs the host name of each of the {}, but {} were given",
+                                      count_of(nodes, "worker"), hosts.size()));
     return std::nullopt;
   }
   const std::vector<std::vector<Node>> clusters = clusters_of(nodes, hosts);
@@ -292,9 +266,8 @@ std::optional<MembershipGraph> reduced_file_graph(const GraphSpec& spec,
     return std::nullopt;
   }
   if (!active.empty() && active.back() >= spec.loaded->size()) {
-    error =
-        refusal(spec, "the file's graph is for " + count_of(spec.loaded->size(), "worker") +
-                          ", so worker " + std::to_string(active.back()) + " has no place in it");
+    error = refusal(spec, fmt::format("the file's graph is for {}, so worker {} has no place in it",
+                                      count_of(spec.loaded->size(), "worker"), active.back()));
     return std::nullopt;
   }
   MembershipGraph result{spec.loaded->subgraph(active), ""};
@@ -337,7 +310,11 @@ std::optional<Graph> generate(const GraphSpec& spec, std::size_t nodes,
   if (!error.empty()) return std::nullopt;
   if (spec.kind == GraphKind::kFile) return *spec.loaded;
   if (spec.kind == GraphKind::kClustered) return make_clustered(spec, nodes, hosts, error);
-  return Graph(nodes, generator(spec.kind).make(nodes));
+  const Generator& by = generator(spec.kind);
+  if (by.make != nullptr) return Graph(nodes, by.make(nodes));
+  Edges edges;
+  add_circle(edges, nodes, by.offsets(nodes));
+  return Graph(nodes, edges);
 }
 
 std::size_t dense_edges(const GraphSpec& spec, std::size_t nodes,

@@ -68,11 +68,6 @@ TEST(GapBounds, WithoutAPathAreUnboundedThatWay) {
   EXPECT_EQ(gap_bounds(Graph(1, {}), setting("backup"))(0, 0), 0);
 }
 
-TEST(GapBounds, TokenQueuesHold) {
-  EXPECT_EQ(tokens_max(4, 1), 8);
-  EXPECT_EQ(tokens_max(3, 2), 9);
-}
-
 // All states that workers can reach when they step by the rule itself, counted from the slowest
 // and cut off where nothing new can come, against the table. `enter` says whether worker i, at
 // clocks c, may enter c_i + 1.

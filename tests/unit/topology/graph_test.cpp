@@ -23,9 +23,7 @@ TEST(Graph, SortsNeighboursAndDropsRepeatsAndSelfLoops) {
   EXPECT_THAT(graph.out(0), ElementsAre(3));
   EXPECT_THAT(graph.in(3), ElementsAre(0));
   EXPECT_THAT(graph.out(3), IsEmpty());
-  EXPECT_TRUE(graph.has_edge(2, 0));
-  EXPECT_FALSE(graph.has_edge(0, 2));
-  EXPECT_FALSE(graph.has_edge(0, 0));
+  EXPECT_THAT(graph.out(2), ElementsAre(0));
 }
 
 TEST(Graph, SubgraphRenamesWhatStays) {
@@ -65,13 +63,11 @@ TEST(Graph, TellsWhetherEveryNodeReachesEveryOther) {
 
 TEST(Graph, MeasuresDistances) {
   const Graph graph = from_edges(4, {{0, 1}, {1, 2}, {2, 0}, {2, 3}});
-  EXPECT_THAT(distances_from(graph, 0), ElementsAre(0, 1, 2, 3));
-  EXPECT_THAT(distances_from(graph, 3), ElementsAre(kUnreachable, kUnreachable, kUnreachable, 0));
   EXPECT_EQ(diameter(graph), std::nullopt);
   const Distances all(graph);
-  for (Node from = 0; from < 4; ++from) {
-    const std::vector<std::uint32_t> row = distances_from(graph, from);
-    for (Node to = 0; to < 4; ++to) EXPECT_EQ(all(from, to), row[to]);
+  for (Node to = 0; to < 4; ++to) {
+    EXPECT_EQ(all(0, to), to);
+    EXPECT_EQ(all(3, to), to == 3 ? 0 : kUnreachable);
   }
   EXPECT_EQ(diameter(Graph(1, {})), 0u);
   EXPECT_EQ(diameter(make("ring_directed", 6)), 5u);
