@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "daemon/edge/store/record_codec.h"
+#include "daemon/edge/store/record_groups.h"
 #include "daemon/edge/store/rocks_database.h"
 #include "proto/base/file.h"
 
@@ -36,7 +37,7 @@ class Checker {
     const bool read =
         each(kJobs, [this](auto key, auto value) { look_at_creation(key, value); }) &&
         each(kSnapshots, [this](auto key, auto value) { look_at_snapshot(key, value); }) &&
-        each(kRecords, [this](auto key, auto value) { look_at_record(key, value); });
+        each_record();
     if (!read) {
       error = "store " + path_ + " cannot be read to its end: " + problem_ + ": restore a backup";
       return false;
@@ -66,22 +67,31 @@ class Checker {
  private:
   template <class Look>
   bool each(ColumnFamily family, const Look& look) {
-    rocksdb::ReadOptions options;
-    options.verify_checksums = true;
-    options.fill_cache = false;
     const std::unique_ptr<rocksdb::Iterator> it(
-        database_.db->NewIterator(options, database_.families[family]));
+        database_.db->NewIterator({}, database_.families[family]));
     for (it->SeekToFirst(); it->Valid(); it->Next()) {
       look(it->key(), it->value());
-      if (progress_ && ++seen_ % kProgressEvery == 0) progress_();
+      go_on();
     }
     problem_ = it->status().ToString();
     return it->status().ok();
   }
+  bool each_record() {
+    RecordIterator it(database_);
+    for (it.seek(0, 0); it.valid(); it.next()) {
+      look_at_record(it);
+      go_on();
+    }
+    problem_ = it.status().ToString();
+    return it.status().ok();
+  }
+  void go_on() {
+    if (progress_ && ++seen_ % kProgressEvery == 0) progress_();
+  }
 
-  JobCheck& job(const rocksdb::Slice& key) {
-    JobCheck& job = jobs_[job_of(key)];
-    job.id = job_of(key);
+  JobCheck& job(JobId id) {
+    JobCheck& job = jobs_[id];
+    job.id = id;
     return job;
   }
   void blame(JobCheck& job, std::string problem) {
@@ -95,7 +105,7 @@ class Checker {
   void look_at_creation(const rocksdb::Slice& key, const rocksdb::Slice& value) {
     Record record;
     std::string error;
-    JobCheck& of = job(key);
+    JobCheck& of = job(job_of(key));
     if (!decode_record(bytes_of(value), record, error))
       return blame(of, "creation record: " + error);
     if (record.kind != RecordKind::kJobCreated || record.job != of.id) {
@@ -108,7 +118,7 @@ class Checker {
   void look_at_snapshot(const rocksdb::Slice& key, const rocksdb::Slice& value) {
     JobSnapshot snapshot;
     std::string error;
-    JobCheck& of = job(key);
+    JobCheck& of = job(job_of(key));
     if (!decode_snapshot(bytes_of(value), snapshot, error)) return blame(of, "snapshot: " + error);
     if (snapshot.created.job != of.id) {
       return blame(of, "its snapshot is one of job #" + std::to_string(snapshot.created.job));
@@ -116,11 +126,14 @@ class Checker {
     of.snapshot = snapshot.sequence;
   }
 
-  void look_at_record(const rocksdb::Slice& key, const rocksdb::Slice& value) {
-    JobCheck& of = job(key);
-    const Sequence sequence = sequence_of(key);
+  void look_at_record(const RecordIterator& it) {
+    const Sequence sequence = it.sequence();
+    const Sequence first = extents_[it.job()].first;
+    // What a cut has left of the value that it went through.
+    if (sequence < first && first <= it.group_last()) return;
+    JobCheck& of = job(it.job());
     if (of.records == 0) of.first = sequence;
-    const Sequence due = of.records == 0 ? extents_[of.id].first : of.last + 1;
+    const Sequence due = of.records == 0 ? first : of.last + 1;
     if (sequence < due) {
       blame(of, "record " + std::to_string(sequence) + " was removed and is there");
     } else if (sequence != due) {
@@ -130,11 +143,11 @@ class Checker {
     }
     ++of.records;
     of.last = sequence;
-    of.bytes += key.size() + value.size();
+    of.bytes += it.bytes().size();
     Record record;
     std::string error;
     const std::string called = "record " + std::to_string(sequence);
-    if (!decode_record(bytes_of(value), record, error)) return blame(of, called + ": " + error);
+    if (!decode_record(it.bytes(), record, error)) return blame(of, called + ": " + error);
     if (record.job != of.id || record.sequence != sequence) {
       blame(of, called + " says it is record " + std::to_string(record.sequence) + " of job #" +
                     std::to_string(record.job));

@@ -225,6 +225,12 @@ std::span<const std::uint8_t> RecordEncoder::encode(const JobSnapshot& snapshot)
   return impl_->frame(snapshot);
 }
 
+std::size_t record_bytes(std::span<const std::uint8_t> records) {
+  if (records.size() < kHeaderBytes) return 0;
+  const std::size_t length = flatbuffers::ReadScalar<std::uint32_t>(records.data() + 4);
+  return length <= records.size() - kHeaderBytes ? kHeaderBytes + length : 0;
+}
+
 bool decode_record(std::span<const std::uint8_t> bytes, Record& record, std::string& error) {
   std::vector<std::uint64_t> aligned;
   const auto* t = open_frame<fb::Record>(bytes, aligned, "a record", error);

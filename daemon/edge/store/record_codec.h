@@ -33,6 +33,9 @@ class RecordEncoder {
   std::unique_ptr<Impl> impl_;
 };
 
+// How many bytes the first of these records takes; 0: there is none that is whole.
+std::size_t record_bytes(std::span<const std::uint8_t> records);
+
 // False, with what is wrong in `error`, for bytes that are damaged, cut off, or of a newer format.
 bool decode_record(std::span<const std::uint8_t> bytes, Record& record, std::string& error);
 bool decode_snapshot(std::span<const std::uint8_t> bytes, JobSnapshot& snapshot,

@@ -42,7 +42,8 @@ extern "C" const char* __tsan_default_suppressions() {
 namespace syncd::store {
 namespace {
 
-constexpr std::uint32_t kFormatVersion = 1;
+// 1: each record has a value of its own (record_groups.h). All up to the latest are read.
+constexpr std::uint32_t kFormatVersion = 2;
 constexpr const char* kFormatKey = "format_version";
 constexpr const char* kCreatedByKey = "created_by";
 
@@ -232,17 +233,6 @@ std::string describe_open_error(const std::string& path, const rocksdb::Status& 
   return called(path) + " cannot be opened: " + text;
 }
 
-bool write_format(const Database& database, const std::string& path, std::string& error) {
-  rocksdb::WriteBatch batch;
-  batch.Put(database.families[kMeta], kFormatKey, std::to_string(kFormatVersion));
-  batch.Put(database.families[kMeta], kCreatedByKey, "syncd " SYNCD_VERSION);
-  rocksdb::WriteOptions write;
-  write.sync = true;
-  const rocksdb::Status status = database.db->Write(write, &batch);
-  if (!status.ok()) error = called(path) + " cannot be written: " + status.ToString();
-  return status.ok();
-}
-
 template <class Number>
 void append_big_endian(std::string& out, Number number) {
   char bytes[sizeof(Number)];
@@ -270,7 +260,22 @@ std::string_view family_name(ColumnFamily family) {
   return kFamilyNames[family];
 }
 
-bool check_format(const Database& database, const Options& options, std::string& error) {
+bool upgrade_format(Database& database, const std::string& path, std::string& error) {
+  if (database.format == kFormatVersion) return true;
+  rocksdb::WriteBatch batch;
+  batch.Put(database.families[kMeta], kFormatKey, std::to_string(kFormatVersion));
+  if (database.format == 0) {
+    batch.Put(database.families[kMeta], kCreatedByKey, "syncd " SYNCD_VERSION);
+  }
+  rocksdb::WriteOptions write;
+  write.sync = true;
+  const rocksdb::Status status = database.db->Write(write, &batch);
+  if (!status.ok()) error = called(path) + " cannot be written: " + status.ToString();
+  database.format = kFormatVersion;
+  return status.ok();
+}
+
+bool check_format(Database& database, const Options& options, std::string& error) {
   std::string value;
   const rocksdb::Status status = database.db->Get({}, database.families[kMeta], kFormatKey, &value);
   // Who salvages looks at each record by itself, and the damaged store is kept.
@@ -287,7 +292,7 @@ bool check_format(const Database& database, const Options& options, std::string&
           called(options.path) + " is damaged: it has no format version, but jobs" + after_damage();
       return false;
     }
-    if (!options.read_only) return write_format(database, options.path, error);
+    if (!options.read_only) return upgrade_format(database, options.path, error);
     error = called(options.path) +
             " holds no format version: it was never used, or is no store "
             "of syncd";
@@ -305,7 +310,8 @@ bool check_format(const Database& database, const Options& options, std::string&
             "': it is damaged" + after_damage();
     return false;
   }
-  if (version == kFormatVersion) return true;
+  database.format = version;
+  if (version <= kFormatVersion) return true;
   error = newer_store(options.path, "has format " + value);
   return false;
 }

@@ -1,7 +1,7 @@
 // One open RocksDB database of ours: how it is opened and checked, its column families, its keys.
 // Only the .cpp files of rocks_store and rocks_database include this header: RocksDB's are heavy.
 //
-// Column families: jobs (job id -> creation record), records (job id, sequence -> record),
+// Column families: jobs (job id -> creation record), records (record_groups.h),
 // snapshots (job id -> latest snapshot), meta (format_version, created_by; what retention has left
 // of a job; the marks where it may cut). Keys are big-endian, so that they sort by number, and one
 // job's records are one range.
@@ -32,6 +32,7 @@ struct Database {
   std::unique_ptr<rocksdb::DB> db;
   std::array<rocksdb::ColumnFamilyHandle*, kFamilies> families{};
   std::optional<CutTail> cut_tail;  // what opening has dropped
+  std::uint32_t format = 0;         // its version; 0: it cannot be read
   // An error in RocksDB's own threads: its log must not be synced any more, which ends the process
   // where RocksDB was built with assertions.
   std::shared_ptr<std::atomic<bool>> failed = std::make_shared<std::atomic<bool>>(false);
@@ -51,7 +52,9 @@ std::unique_ptr<Database> open_database(const Options& options, std::string& err
 void close_in_order(std::unique_ptr<Database> database, const Options& options);
 
 // False, with a sentence in `error`: the store is of a format that this version does not read.
-bool check_format(const Database& database, const Options& options, std::string& error);
+bool check_format(Database& database, const Options& options, std::string& error);
+// From now on the store may hold what earlier formats have not. False: it cannot be written.
+bool upgrade_format(Database& database, const std::string& path, std::string& error);
 // The sentence for a store that `has` something that this version does not know.
 std::string newer_store(const std::string& path, const std::string& has);
 std::string_view family_name(ColumnFamily family);

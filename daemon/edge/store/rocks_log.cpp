@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "daemon/edge/store/record_codec.h"
-#include "daemon/edge/store/rocks_database.h"
+#include "daemon/edge/store/record_groups.h"
 
 namespace syncd::store {
 namespace {
@@ -162,10 +162,10 @@ class LoggedBatch {
     each([&](const LoggedWrite& write, bool) {
       if (write.kind != LoggedWrite::Kind::kPut || write.family != kRecords) return;
       if (write.key.size() != 12) return;
-      const Sequence sequence = sequence_of(write.key);
-      auto& [first, last] = found.try_emplace(job_of(write.key), sequence, 0).first->second;
-      first = std::min(first, sequence);
-      last = std::max(last, sequence);
+      const Sequence begin = first_in(write.key, write.value);
+      auto& [first, last] = found.try_emplace(job_of(write.key), begin, 0).first->second;
+      first = std::min(first, begin);
+      last = std::max(last, sequence_of(write.key));
     });
     return found;
   }
@@ -187,10 +187,10 @@ class LoggedBatch {
   }
   bool text_of(std::string& out) {
     std::uint32_t length = 0;
-    if (!varint(length) || length > bytes_.size() - at_) return false;
+    if (!varint(length)) return false;
     out.assign(bytes_, at_, length);
-    at_ += length;
-    return true;
+    at_ += out.size();
+    return out.size() == length;
   }
 
   const bool is_compressed_;

@@ -23,6 +23,7 @@
 #include <utility>
 
 #include "daemon/edge/store/record_codec.h"
+#include "daemon/edge/store/record_groups.h"
 #include "daemon/edge/store/rocks_database.h"
 #include "daemon/edge/store/store.h"
 #include "proto/base/clock.h"
@@ -139,21 +140,20 @@ class RocksStore final : public Store {
       error = called_ + ": " + error;
       return false;
     }
-    const std::string end = records_end(job);
-    const rocksdb::Slice upper(end);
-    const auto it = iterate(kRecords, &upper);
+    RecordIterator it(*database_, job);
     std::size_t bytes = 0;
-    for (it->Seek(record_key(job, from)); it->Valid(); it->Next()) {
-      const auto value = bytes_of(it->value());
-      const bool full = result.records.size() >= records_max || bytes + value.size() > bytes_max;
+    // What retention has removed may be there yet, before what it has left.
+    for (it.seek(job, std::max(from, result.first_sequence)); it.valid(); it.next()) {
+      const auto record = it.bytes();
+      const bool full = result.records.size() >= records_max || bytes + record.size() > bytes_max;
       if (full && !result.records.empty()) {
-        result.next_sequence = sequence_of(it->key());
+        result.next_sequence = it.sequence();
         break;
       }
-      bytes += value.size();
-      result.records.push_back({sequence_of(it->key()), {value.begin(), value.end()}});
+      bytes += record.size();
+      result.records.push_back({it.sequence(), {record.begin(), record.end()}});
     }
-    if (it->status().ok()) {
+    if (it.status().ok()) {
       std::string creation;
       if (result.records.empty() &&
           database_->db->Get({}, database_->families[kJobs], job_key(job), &creation)
@@ -163,7 +163,7 @@ class RocksStore final : public Store {
       return true;
     }
     error = called_ + ": the records of job #" + std::to_string(job) +
-            " cannot be read: " + cause(it->status());
+            " cannot be read: " + cause(it.status());
     return false;
   }
 
@@ -205,7 +205,9 @@ class RocksStore final : public Store {
   // False: it would have to wait, or failed; the writer tries again, and tells why.
   bool write_at_once(Queued& queued) {
     queued.encoded.emplace();
-    encode(encoder_at_once_, queued.batch, *queued.encoded);
+    GroupWriter groups(*database_, *queued.encoded);
+    encode(encoder_at_once_, queued.batch, groups, *queued.encoded);
+    groups.finish();
     rocksdb::WriteOptions options;
     options.no_slowdown = true;
     const std::int64_t begun_ns = clock_ns(CLOCK_MONOTONIC);
@@ -293,19 +295,17 @@ class RocksStore final : public Store {
     if (!load_snapshot(creation.job, job, out, error)) return false;
     Sequence next = out.snapshot ? out.snapshot->sequence + 1 : 1;
     loaded_bytes_ = 0;
-    const std::string end = records_end(creation.job);
-    const rocksdb::Slice upper(end);
-    const auto it = iterate(kRecords, &upper);
-    for (it->Seek(record_key(creation.job, next)); it->Valid(); it->Next(), ++next) {
-      const Sequence found = sequence_of(it->key());
+    RecordIterator it(*database_, creation.job);
+    for (it.seek(creation.job, next); it.valid(); it.next(), ++next) {
+      const Sequence found = it.sequence();
       if (found != next) {
         error = job + ": record " + std::to_string(next) + " is missing (the next one is " +
                 std::to_string(found) + ")" + damaged();
         return false;
       }
-      loaded_bytes_ += it->key().size() + it->value().size();
+      loaded_bytes_ += it.bytes().size();
       Record& record = out.records.emplace_back();
-      if (!decode_record(bytes_of(it->value()), record, error)) {
+      if (!decode_record(it.bytes(), record, error)) {
         error = job + ", record " + std::to_string(found) + ": " + error + damaged();
         return false;
       }
@@ -316,8 +316,8 @@ class RocksStore final : public Store {
         return false;
       }
     }
-    if (!it->status().ok()) {
-      error = job + ": its records cannot be read: " + cause(it->status());
+    if (!it.status().ok()) {
+      error = job + ": its records cannot be read: " + cause(it.status());
       return false;
     }
     if (out.snapshot || !out.records.empty()) return true;
@@ -448,15 +448,17 @@ class RocksStore final : public Store {
     CommitReport report;
     for (const Queued& queued : taken) report.records += queued.records;
     rocksdb::WriteBatch batch(report.records * kPushBytes);
+    GroupWriter groups(*database_, batch);
     for (const Queued& queued : taken) {
       if (queued.encoded) {
         batch = *queued.encoded;
       } else {
-        encode(encoder, queued.batch, batch);
+        encode(encoder, queued.batch, groups, batch);
       }
       report.committed = queued.ticket;
       ++report.batches;
     }
+    groups.finish();
     std::chrono::microseconds wait(options_.retry_after_us);
     for (const std::chrono::microseconds most(options_.retry_after_max_us);;
          wait = std::min(2 * wait, most)) {
@@ -512,25 +514,25 @@ class RocksStore final : public Store {
     database_ = open_database(options_, problem_);
   }
 
-  void encode(RecordEncoder& encoder, const Batch& from, rocksdb::WriteBatch& to) {
+  void encode(RecordEncoder& encoder, const Batch& from, GroupWriter& groups,
+              rocksdb::WriteBatch& to) {
     sizes_.clear();
     Extent* extent = nullptr;
     JobId extent_of = 0;
     for (const Record& record : from.records) {
-      const rocksdb::Slice value = slice(encoder.encode(record));
-      const std::string key = record_key(record.job, record.sequence);
-      to.Put(database_->families[kRecords], key, value);
+      const auto value = encoder.encode(record);
+      groups.add(record.job, record.sequence, value);
       if (extent == nullptr || extent_of != record.job) {
         extent = &extents_[record.job];
         extent_of = record.job;
       }
-      sizes_.push_back(key.size() + value.size());
+      sizes_.push_back(value.size());
       extent->bytes += sizes_.back();
       extent->last_us = record.time_us;
       extent->epoch = std::max(extent->epoch, record.epoch);
       extent->stopped |= record.kind == RecordKind::kJobStopped;
       if (record.kind == RecordKind::kJobCreated) {
-        to.Put(database_->families[kJobs], job_key(record.job), value);
+        to.Put(database_->families[kJobs], job_key(record.job), slice(value));
       }
     }
     for (const JobSnapshot& snapshot : from.snapshots) {
@@ -708,6 +710,7 @@ class RocksStore final : public Store {
 std::unique_ptr<Store> open_rocks_store(const Options& options, std::string& error) {
   auto database = open_database(options, error);
   if (!database) return nullptr;
+  if (!options.read_only && !upgrade_format(*database, options.path, error)) return nullptr;
   return std::make_unique<RocksStore>(options, std::move(database));
 }
 

@@ -63,13 +63,9 @@ class Salvage {
   }
 
  private:
-  Searching iterate(ColumnFamily family, const rocksdb::Slice* upper) {
-    return Searching([this, family, upper] {
-      rocksdb::ReadOptions options;
-      options.iterate_upper_bound = upper;
-      options.fill_cache = false;
-      return std::unique_ptr<rocksdb::Iterator>(
-          from_.db->NewIterator(options, from_.families[family]));
+  Searching iterate(ColumnFamily family) {
+    return Searching([this, family] {
+      return std::unique_ptr<rocksdb::Iterator>(from_.db->NewIterator({}, from_.families[family]));
     });
   }
 
@@ -77,7 +73,7 @@ class Salvage {
     std::set<JobId> jobs;
     for (const auto& [job, latest] : log_.latest) jobs.insert(job);
     for (const ColumnFamily family : {kJobs, kSnapshots, kRecords}) {
-      Searching it = iterate(family, nullptr);
+      Searching it = iterate(family);
       JobId next = 0;
       it.seek(job_key(next));
       while (it->Valid() || seek_a_job(it, family, next)) {
@@ -145,18 +141,20 @@ class Salvage {
 
   std::optional<Record> read_creation(JobId id, const std::optional<JobSnapshot>& snapshot,
                                       SalvagedJob& job) {
-    for (const auto& [family, key] :
-         {std::pair{kJobs, job_key(id)}, {kRecords, record_key(id, 1)}}) {
-      std::string value;
-      std::string why;
-      Record record;
-      if (from_.db->Get({}, from_.families[family], key, &value).ok() &&
-          decode_record(bytes_of(value), record, why) && record.kind == RecordKind::kJobCreated &&
-          record.job == id) {
-        return record;
-      }
-      if (family == kJobs) job.what.emplace_back("the creation record among the jobs");
+    std::string value;
+    std::string why;
+    Record record;
+    const auto is_it = [&](std::span<const std::uint8_t> bytes) {
+      return decode_record(bytes, record, why) && record.kind == RecordKind::kJobCreated &&
+             record.job == id;
+    };
+    if (from_.db->Get({}, from_.families[kJobs], job_key(id), &value).ok() &&
+        is_it(bytes_of(value))) {
+      return record;
     }
+    job.what.emplace_back("the creation record among the jobs");
+    RecordIterator it(from_, id);
+    if (it.seek(id, 1) && it.valid() && is_it(it.bytes())) return record;
     if (snapshot) return snapshot->created;
     return {};
   }
@@ -169,21 +167,19 @@ class Salvage {
     epoch_ = 0;
     const auto logged = log_.latest.find(id);
     highest_ = logged == log_.latest.end() ? 0 : logged->second;
-    const std::string end = records_end(id);
-    const rocksdb::Slice upper(end);
-    Searching it = iterate(kRecords, &upper);
+    RecordIterator it(from_, id);
     Sequence due = 1;
-    for (it.seek(record_key(id, 0));;) {
-      if (!it->Valid()) {
-        if (it->status().ok() || !skip(it, id, due)) return;
+    for (it.seek(id, 0);;) {
+      if (!it.valid()) {
+        if (it.status().ok() || !skip(it, id, due)) return;
         continue;
       }
       go_on();
-      const Sequence sequence = sequence_of(it->key());
+      const Sequence sequence = it.sequence();
       highest_ = std::max(highest_, sequence);
       Record record;
       std::string why;
-      if (decode_record(bytes_of(it->value()), record, why) &&
+      if (decode_record(it.bytes(), record, why) &&
           (record.job != id || record.sequence != sequence)) {
         why = "it says that it is another one";
       }
@@ -195,16 +191,16 @@ class Salvage {
         note(sequence, "record " + std::to_string(sequence) + ": " + why);
       }
       due = sequence + 1;
-      it->Next();
+      it.next();
     }
   }
 
   // To the first record from `due` on that can be read.
-  bool skip(Searching& it, JobId id, Sequence& due) {
-    note(due, it->status().ToString());
+  bool skip(RecordIterator& it, JobId id, Sequence& due) {
+    note(due, it.status().ToString());
     highest_ = std::max(highest_, due);
     Sequence n = 0;
-    const auto seek = [&](Sequence step) { return it.seek(record_key(id, due + step)); };
+    const auto seek = [&](Sequence step) { return it.seek(id, due + step); };
     if (!seek_beyond(seek, n)) return false;
     due += n;
     return true;
@@ -266,23 +262,23 @@ class Salvage {
     batch.Put(to_.families[kJobs], job_key(id), slice(encoder.encode(creation)));
     Extent extent;
     extent.first = keep.first;
-    const std::string end = record_key(id, keep.last + 1);
-    const rocksdb::Slice upper(end);
-    Searching it = iterate(kRecords, &upper);
+    RecordIterator it(from_, id);
+    GroupWriter groups(to_, batch);
     Sequence copied = keep.first - 1;
-    for (it.seek(record_key(id, keep.first)); copied < keep.last && it->Valid(); it->Next()) {
+    for (it.seek(id, keep.first); copied < keep.last && it.valid(); it.next()) {
       go_on();
-      copied = sequence_of(it->key());
-      batch.Put(to_.families[kRecords], it->key(), it->value());
-      extent.bytes += it->key().size() + it->value().size();
-      if (snapshot && sequence_of(it->key()) == snapshot->sequence) {
+      copied = it.sequence();
+      groups.add(id, copied, it.bytes());
+      extent.bytes += it.bytes().size();
+      if (snapshot && copied == snapshot->sequence) {
         extent.marks.push_back({snapshot->sequence, snapshot->time_us, extent.bytes});
       }
       if (batch.GetDataSize() > kBatchBytes && !write(batch)) return false;
     }
+    groups.finish();
     // What could be read a moment ago.
     if (copied < keep.last) {
-      problem_ = it->status().ToString();
+      problem_ = it.status().ToString();
       return false;
     }
     if (keep.first > 1) batch.Put(to_.families[kMeta], first_key(id), first_value(extent));

@@ -75,7 +75,7 @@ class Collection {
         const bool found = seek_next(it, *family, last) && it->Valid();
         lost_.push_back(name + ": its " + properties->column_family_name + " from " +
                         (last.empty() ? "the first" : "the one after " + key_text(last)) + " to " +
-                        (found ? "the one before " + key_text(it->key()) : "the last") +
+                        (found ? "the one before " + first_text(it) : "the last") +
                         " cannot be read: " + why);
         if (!found) break;
       }
@@ -91,6 +91,12 @@ class Collection {
     if (key.size() == 4) return job;
     if (key.size() == 12) return job + ", record " + std::to_string(sequence_of(key));
     return "'" + key.ToString(true) + "'";
+  }
+
+  // Of what a key stands for that holds several records.
+  static std::string first_text(Searching& it) {
+    if (it->key().size() != 12) return key_text(it->key());
+    return key_text(record_key(job_of(it->key()), first_in(it->key(), it->value())));
   }
 
   static std::optional<ColumnFamily> family_of(const std::string& name) {

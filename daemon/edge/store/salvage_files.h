@@ -2,15 +2,11 @@
 // salvage.cpp.
 #pragma once
 
-#include <rocksdb/iterator.h>
-
 #include <functional>
-#include <memory>
 #include <string>
-#include <utility>
 #include <vector>
 
-#include "daemon/edge/store/rocks_database.h"
+#include "daemon/edge/store/record_groups.h"
 
 namespace syncd::store {
 
@@ -27,26 +23,6 @@ bool shows_all(const Database& from, const std::string& path, std::string& why);
 // wrote the store.
 bool collect_files(const std::string& path, const Database& to, std::vector<std::string>& lost,
                    const std::function<void()>& go_on, std::string& error);
-
-// An iterator that is of use again where damage has stopped it: RocksDB's own may fail then where
-// it has been before, because it does not read that block again.
-class Searching {
- public:
-  using Make = std::function<std::unique_ptr<rocksdb::Iterator>()>;
-  explicit Searching(Make make) : make_(std::move(make)), it_(make_()) {}
-
-  // False: what lies there cannot be read. True and not Valid(): nothing lies there.
-  bool seek(const rocksdb::Slice& key) {
-    if (!it_->status().ok()) it_ = make_();
-    it_->Seek(key);
-    return it_->Valid() || it_->status().ok();
-  }
-  rocksdb::Iterator* operator->() { return it_.get(); }
-
- private:
-  Make make_;
-  std::unique_ptr<rocksdb::Iterator> it_;
-};
 
 inline constexpr Sequence kStepMax = Sequence{1} << 40;
 

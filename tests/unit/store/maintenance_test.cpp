@@ -29,8 +29,12 @@ class Maintenance : public ::testing::Test {
     auto store = open(dir_.store());
     Reports reports;
     store->start(reports.callback());
-    ASSERT_TRUE(store->submit(1, batch_of({creation(1), push(1, 2), push(1, 3), push(1, 4)})));
-    ASSERT_TRUE(store->submit(2, batch_of({creation(2), push(2, 2)})));
+    Ticket ticket = 0;
+    for (const Record& record :
+         {creation(1), push(1, 2), push(1, 3), push(1, 4), creation(2), push(2, 2)}) {
+      ASSERT_TRUE(store->submit(++ticket, batch_of({record})));
+      ASSERT_TRUE(reports.wait_for(ticket));  // a value each
+    }
     std::string error;
     ASSERT_TRUE(store->close(30'000'000, error)) << error;
   }

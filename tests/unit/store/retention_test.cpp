@@ -89,7 +89,7 @@ class RetainingStore : public ::testing::Test {
     ASSERT_TRUE(store_->close(30'000'000, error)) << error;
     store_.reset();
   }
-  // Records up to `last` of the job, each batch of ten ending with a snapshot.
+  // Records up to `last` of the job, each commit of ten ending with a snapshot.
   void write(JobId job, Sequence first, Sequence last) {
     for (Sequence s = first; s <= last; s += 10) {
       Batch batch;
@@ -98,8 +98,8 @@ class RetainingStore : public ::testing::Test {
       }
       batch.snapshots.push_back(snapshot_at(job, s + 9));
       ASSERT_TRUE(store_->submit(++ticket_, std::move(batch)));
+      ASSERT_TRUE(reports_->wait_for(ticket_));
     }
-    ASSERT_TRUE(reports_->wait_for(ticket_));
   }
   static JobSnapshot snapshot_at(JobId job, Sequence sequence) {
     JobSnapshot snapshot = sample_snapshot(job, sequence);
@@ -229,11 +229,11 @@ TEST_F(RetainingStore, AHoleInWhatIsLeftIsStillFound) {
   write(1, 1, 200);
   close();
   const Sequence left = check().jobs[0].first;
-  tamper(dir_.store(), "records", key_of(1, left), nullptr);
+  tamper(dir_.store(), "records", key_of(1, left + 9), nullptr);
   const StoreCheck found = check();
   ASSERT_FALSE(found.sound());
-  EXPECT_THAT(found.jobs[0].problems.front(),
-              HasSubstr("record " + std::to_string(left) + " is missing"));
+  EXPECT_THAT(found.jobs[0].problems.front(), HasSubstr("records " + std::to_string(left) + " to " +
+                                                        std::to_string(left + 9) + " are missing"));
 }
 
 // Marks are newer than the format: a store without them is cut all the same.

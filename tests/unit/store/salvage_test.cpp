@@ -12,7 +12,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "daemon/edge/store/rocks_database.h"
+#include "daemon/edge/store/record_groups.h"
 #include "tests/unit/store/failing_calls.h"
 #include "tests/unit/store/samples.h"
 #include "tests/unit/store/store_fixture.h"
@@ -524,9 +524,10 @@ TEST_F(SalvageFilesTest, JobsAreFoundBeyondWhatCannotBeRead) {
 
 // Nothing tells which jobs there are but their records, which cannot be read at the beginning.
 TEST_F(SalvageTest, JobsWithHighNumbersAreFoundBeyondWhatCannotBeRead) {
+  constexpr Sequence kRecords = 5 * kGroupRecordsMax;
   for (const JobId job : {70'000, 90'000}) {
     std::vector<Record> records = {creation(job)};
-    for (Sequence s = 2; s <= 300; ++s) records.push_back(push(job, s));
+    for (Sequence s = 2; s <= kRecords; ++s) records.push_back(push(job, s));
     write({batch_of(records)});
   }
   std::uint64_t before = 0;
@@ -548,7 +549,7 @@ TEST_F(SalvageTest, JobsWithHighNumbersAreFoundBeyondWhatCannotBeRead) {
   fs::copy(path(), dir_.path() + "/again");
   Salvaged salvaged = salvage();
   EXPECT_THAT(salvaged.files, Contains(HasSubstr("the records from job #0 on: Corruption")));
-  EXPECT_EQ(sequences(*open(path()), 90'000), range(1, 300));
+  EXPECT_EQ(sequences(*open(path()), 90'000), range(1, kRecords));
 
   // Without the list of files they are read one by one.
   fs::remove_all(path());
@@ -562,7 +563,7 @@ TEST_F(SalvageTest, JobsWithHighNumbersAreFoundBeyondWhatCannotBeRead) {
   ASSERT_EQ(salvaged.jobs.size(), 2U) << "what creates a job stands in both of what is damaged";
   EXPECT_EQ(salvaged.jobs[0].id, 70'000U);
   EXPECT_EQ(salvaged.jobs[1].dropped, 0U);
-  EXPECT_EQ(sequences(*open(path()), 90'000), range(1, 300));
+  EXPECT_EQ(sequences(*open(path()), 90'000), range(1, kRecords));
 }
 
 TEST_F(SalvageFilesTest, ALogThatIsMissingIsTold) {

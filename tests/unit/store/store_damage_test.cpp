@@ -28,7 +28,10 @@ class Damaged : public ::testing::Test {
     auto store = open(dir_.store());
     Reports reports;
     store->start(reports.callback());
-    ASSERT_TRUE(store->submit(1, batch_of({creation(1), push(1, 2), push(1, 3), push(1, 4)})));
+    for (Sequence s = 1; s <= 4; ++s) {
+      ASSERT_TRUE(store->submit(s, batch_of({s == 1 ? creation(1) : push(1, s)})));
+      ASSERT_TRUE(reports.wait_for(s));  // a value each
+    }
     std::string error;
     ASSERT_TRUE(store->close(30'000'000, error)) << error;
   }
@@ -65,13 +68,13 @@ TEST_F(Damaged, ARecordInTheWrongPlaceIsNamed) {
 }
 
 TEST_F(Damaged, AStoreOfANewerFormatIsRefused) {
-  const std::string newer = "2";
+  const std::string newer = "3";
   tamper(dir_.store(), "meta", "format_version", &newer);
   Options options;
   options.path = dir_.store();
   std::string error;
   EXPECT_EQ(open_rocks_store(options, error), nullptr);
-  EXPECT_THAT(error, HasSubstr("format 2"));
+  EXPECT_THAT(error, HasSubstr("format 3"));
   EXPECT_THAT(error, HasSubstr("newer version"));
 }
 
