@@ -109,8 +109,8 @@ class Checker {
     if (!decode_record(bytes_of(value), record, error))
       return blame(of, "creation record: " + error);
     if (record.kind != RecordKind::kJobCreated || record.job != of.id) {
-      return blame(of, std::string("its creation record is one of kind ") + to_string(record.kind) +
-                           " of job #" + std::to_string(record.job));
+      return blame(of, std::string("creation record: it is a record of kind ") +
+                           to_string(record.kind) + " of job #" + std::to_string(record.job));
     }
     of.name = record.name;
   }
@@ -121,7 +121,7 @@ class Checker {
     JobCheck& of = job(job_of(key));
     if (!decode_snapshot(bytes_of(value), snapshot, error)) return blame(of, "snapshot: " + error);
     if (snapshot.created.job != of.id) {
-      return blame(of, "its snapshot is one of job #" + std::to_string(snapshot.created.job));
+      return blame(of, "snapshot: it is one of job #" + std::to_string(snapshot.created.job));
     }
     of.snapshot = snapshot.sequence;
   }
@@ -149,7 +149,7 @@ class Checker {
     const std::string called = "record " + std::to_string(sequence);
     if (!decode_record(it.bytes(), record, error)) return blame(of, called + ": " + error);
     if (record.job != of.id || record.sequence != sequence) {
-      blame(of, called + " says it is record " + std::to_string(record.sequence) + " of job #" +
+      blame(of, called + ": it says it is record " + std::to_string(record.sequence) + " of job #" +
                     std::to_string(record.job));
     }
   }

@@ -310,7 +310,7 @@ class RocksStore final : public Store {
         return false;
       }
       if (record.job != creation.job || record.sequence != found) {
-        error = job + ", record " + std::to_string(found) + " says it is record " +
+        error = job + ", record " + std::to_string(found) + ": it says it is record " +
                 std::to_string(record.sequence) + " of job #" + std::to_string(record.job) +
                 damaged();
         return false;

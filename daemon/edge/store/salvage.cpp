@@ -181,7 +181,8 @@ class Salvage {
       std::string why;
       if (decode_record(it.bytes(), record, why) &&
           (record.job != id || record.sequence != sequence)) {
-        why = "it says that it is another one";
+        why = "it says it is record " + std::to_string(record.sequence) + " of job #" +
+              std::to_string(record.job);
       }
       if (why.empty()) {
         epoch_ = std::max(epoch_, record.epoch);

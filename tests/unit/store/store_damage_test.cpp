@@ -64,7 +64,7 @@ TEST_F(Damaged, ARecordInTheWrongPlaceIsNamed) {
   const auto bytes = encoder.encode(push(1, 2));
   const std::string moved(bytes.begin(), bytes.end());
   tamper(dir_.store(), "records", key_of(1, 3), &moved);
-  EXPECT_THAT(load_error(), HasSubstr("record 3 says it is record 2"));
+  EXPECT_THAT(load_error(), HasSubstr("record 3: it says it is record 2"));
 }
 
 TEST_F(Damaged, AStoreOfANewerFormatIsRefused) {
