@@ -2,6 +2,7 @@
 #include "daemon/edge/store/maintenance.h"
 
 #include <fcntl.h>
+#include <sys/sendfile.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -104,24 +105,20 @@ class Checker {
 
   void look_at_creation(const rocksdb::Slice& key, const rocksdb::Slice& value) {
     Record record;
-    std::string error;
+    std::string why;
     JobCheck& of = job(job_of(key));
-    if (!decode_record(bytes_of(value), record, error))
-      return blame(of, "creation record: " + error);
-    if (record.kind != RecordKind::kJobCreated || record.job != of.id) {
-      return blame(of, std::string("creation record: it is a record of kind ") +
-                           to_string(record.kind) + " of job #" + std::to_string(record.job));
+    if (!decode_creation(bytes_of(value), of.id, record, why)) {
+      return blame(of, "creation record: " + why);
     }
     of.name = record.name;
   }
 
   void look_at_snapshot(const rocksdb::Slice& key, const rocksdb::Slice& value) {
     JobSnapshot snapshot;
-    std::string error;
+    std::string why;
     JobCheck& of = job(job_of(key));
-    if (!decode_snapshot(bytes_of(value), snapshot, error)) return blame(of, "snapshot: " + error);
-    if (snapshot.created.job != of.id) {
-      return blame(of, "snapshot: it is one of job #" + std::to_string(snapshot.created.job));
+    if (!decode_snapshot(bytes_of(value), of.id, snapshot, why)) {
+      return blame(of, "snapshot: " + why);
     }
     of.snapshot = snapshot.sequence;
   }
@@ -145,12 +142,9 @@ class Checker {
     of.last = sequence;
     of.bytes += it.bytes().size();
     Record record;
-    std::string error;
-    const std::string called = "record " + std::to_string(sequence);
-    if (!decode_record(it.bytes(), record, error)) return blame(of, called + ": " + error);
-    if (record.job != of.id || record.sequence != sequence) {
-      blame(of, called + ": it says it is record " + std::to_string(record.sequence) + " of job #" +
-                    std::to_string(record.job));
+    std::string why;
+    if (!decode_record(it.bytes(), of.id, sequence, record, why)) {
+      blame(of, "record " + std::to_string(sequence) + ": " + why);
     }
   }
 
@@ -173,6 +167,14 @@ std::uint64_t bytes_in(const std::string& path) {
   return bytes;
 }
 
+// A store that is there, to be changed. Null: `error` says why not.
+std::unique_ptr<Database> open_existing(const std::string& path, std::string& error) {
+  struct stat info {};
+  if (stat((path + "/CURRENT").c_str(), &info) == 0) return open_database({.path = path}, error);
+  error = "there is no store in " + path + ": " + std::strerror(errno);
+  return nullptr;
+}
+
 // Copies a file's bytes, and returns when the disk has them. False: errno says why.
 // (std::filesystem's copy says EIO for a disk that is full.)
 bool copy_synced(const fs::path& from, const fs::path& to, std::error_code& code) {
@@ -182,13 +184,9 @@ bool copy_synced(const fs::path& from, const fs::path& to, std::error_code& code
   if (in && fstat(in.get(), &info) == 0) {
     out.reset(::open(to.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, info.st_mode));
   }
-  std::string buffer(kCopyBytes, '\0');
-  ssize_t count = out ? read_all(in.get(), buffer) : -1;
-  while (count > 0) {
-    const std::string_view piece(buffer.data(), static_cast<std::size_t>(count));
-    count = write_all(out.get(), piece) == piece.size() ? read_all(in.get(), buffer) : -1;
-  }
-  if (count == 0 && ::fsync(out.get()) == 0) return true;
+  ssize_t sent = out ? 1 : -1;
+  while (sent > 0) sent = ::sendfile(out.get(), in.get(), nullptr, kCopyBytes);
+  if (sent == 0 && ::fsync(out.get()) == 0) return true;
   code.assign(errno, std::generic_category());
   return false;
 }
@@ -229,12 +227,7 @@ bool check_store(const std::string& path, StoreCheck& check, std::string& error,
 }
 
 bool backup_store(const std::string& path, const std::string& to, std::string& error) {
-  struct stat info {};
-  if (stat((path + "/CURRENT").c_str(), &info) != 0) {
-    error = "there is no store in " + path + ": " + std::strerror(errno);
-    return false;
-  }
-  auto database = open_database({.path = path}, error);
+  auto database = open_existing(path, error);
   if (database == nullptr) return false;
   const bool made = checkpoint(*database, path, to, error);
   close_in_order(std::move(database), {.path = path});
@@ -292,13 +285,8 @@ bool restore_store(const std::string& backup, const std::string& given, std::str
 
 bool compact_store(const std::string& path, std::uint64_t& before, std::uint64_t& after,
                    std::string& error) {
-  struct stat info {};
-  if (stat((path + "/CURRENT").c_str(), &info) != 0) {
-    error = "there is no store in " + path + ": " + std::strerror(errno);
-    return false;
-  }
   before = bytes_in(path);
-  auto database = open_database({.path = path}, error);
+  auto database = open_existing(path, error);
   if (database == nullptr) return false;
   for (auto* family : database->families) {
     rocksdb::CompactRangeOptions options;

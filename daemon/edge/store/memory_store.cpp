@@ -9,76 +9,48 @@
 #include <deque>
 #include <map>
 #include <mutex>
+#include <tuple>
 #include <utility>
 
 #include "daemon/edge/store/record_codec.h"
 #include "daemon/edge/store/store.h"
+#include "proto/base/fields.h"
 
 namespace syncd::store {
 namespace {
 
+// Some of a record's fields.
+template <auto... Members>
+class Fields {
+ public:
+  explicit Fields(const Record& from) : values_(from.*Members...) {}
+  void put(Record& to) const {
+    std::apply([&](const auto&... values) { ((to.*Members = values), ...); }, values_);
+  }
+
+ private:
+  std::tuple<MemberType<Members>...> values_;
+};
+
 // A push as it is kept: without the fields that a push does not use, which are most of a Record.
 struct KeptPush {
-  explicit KeptPush(const Record& r)
-      : sequence(r.sequence),
-        time_us(r.time_us),
-        epoch(r.epoch),
-        incarnation(r.incarnation),
-        iteration(r.iteration),
-        clock(r.clock),
-        base(r.base),
-        span_us(r.span_us),
-        waited_us(r.waited_us),
-        staleness(r.staleness),
-        loss(r.loss.value_or(0)),
-        samples(r.samples),
-        bytes(r.bytes),
-        wasted_us(r.wasted_us),
-        rank(static_cast<Rank>(r.rank)),
-        restarts(r.restarts),
-        has_loss(r.loss.has_value()),
-        late(r.late),
-        declined(r.declined) {}
+  explicit KeptPush(const Record& r) : sequence(r.sequence), fields(r) {}
 
   Record record(JobId job) const {
     Record r;
     r.kind = RecordKind::kPush;
     r.job = job;
     r.sequence = sequence;
-    r.time_us = time_us;
-    r.epoch = epoch;
-    r.rank = rank;
-    r.incarnation = incarnation;
-    r.iteration = iteration;
-    r.clock = clock;
-    r.base = base;
-    r.late = late;
-    r.span_us = span_us;
-    r.waited_us = waited_us;
-    r.staleness = staleness;
-    if (has_loss) r.loss = loss;
-    r.samples = samples;
-    r.bytes = bytes;
-    r.restarts = restarts;
-    r.wasted_us = wasted_us;
-    r.declined = declined;
+    fields.put(r);
     return r;
   }
 
   Sequence sequence;
-  Micros time_us;
-  Epoch epoch;
-  Incarnation incarnation;
-  Iteration iteration;
-  Clock clock, base;
-  Micros span_us, waited_us;
-  std::int64_t staleness;
-  double loss;
-  std::uint64_t samples, bytes;
-  Micros wasted_us;
-  Rank rank;
-  std::uint32_t restarts;
-  bool has_loss, late, declined;
+  Fields<&Record::time_us, &Record::epoch, &Record::rank, &Record::incarnation, &Record::iteration,
+         &Record::clock, &Record::base, &Record::span_us, &Record::waited_us, &Record::staleness,
+         &Record::loss, &Record::samples, &Record::bytes, &Record::wasted_us, &Record::restarts,
+         &Record::late, &Record::declined>
+      fields;
 };
 
 // The records of one job: pushes, and all others, both in sequence.

@@ -251,4 +251,30 @@ bool decode_snapshot(std::span<const std::uint8_t> bytes, JobSnapshot& snapshot,
   return read(t, snapshot, std::move(reader), error);
 }
 
+bool decode_creation(std::span<const std::uint8_t> bytes, JobId job, Record& record,
+                     std::string& error) {
+  if (!decode_record(bytes, record, error)) return false;
+  if (record.kind == RecordKind::kJobCreated && record.job == job) return true;
+  error = std::string("it is a record of kind ") + to_string(record.kind) + " of job #" +
+          std::to_string(record.job);
+  return false;
+}
+
+bool decode_record(std::span<const std::uint8_t> bytes, JobId job, Sequence sequence,
+                   Record& record, std::string& error) {
+  if (!decode_record(bytes, record, error)) return false;
+  if (record.job == job && record.sequence == sequence) return true;
+  error = "it says it is record " + std::to_string(record.sequence) + " of job #" +
+          std::to_string(record.job);
+  return false;
+}
+
+bool decode_snapshot(std::span<const std::uint8_t> bytes, JobId job, JobSnapshot& snapshot,
+                     std::string& error) {
+  if (!decode_snapshot(bytes, snapshot, error)) return false;
+  if (snapshot.created.job == job) return true;
+  error = "it is one of job #" + std::to_string(snapshot.created.job);
+  return false;
+}
+
 }  // namespace syncd::store

@@ -41,4 +41,12 @@ bool decode_record(std::span<const std::uint8_t> bytes, Record& record, std::str
 bool decode_snapshot(std::span<const std::uint8_t> bytes, JobSnapshot& snapshot,
                      std::string& error);
 
+// The same for what must be of this job: `error` also says that it is of another one.
+bool decode_creation(std::span<const std::uint8_t> bytes, JobId job, Record& record,
+                     std::string& error);
+bool decode_record(std::span<const std::uint8_t> bytes, JobId job, Sequence sequence,
+                   Record& record, std::string& error);
+bool decode_snapshot(std::span<const std::uint8_t> bytes, JobId job, JobSnapshot& snapshot,
+                     std::string& error);
+
 }  // namespace syncd::store

@@ -206,7 +206,7 @@ class RocksStore final : public Store {
   bool write_at_once(Queued& queued) {
     queued.encoded.emplace();
     GroupWriter groups(*database_, *queued.encoded);
-    encode(encoder_at_once_, queued.batch, groups, *queued.encoded);
+    encode(queued.batch, groups, *queued.encoded);
     groups.finish();
     rocksdb::WriteOptions options;
     options.no_slowdown = true;
@@ -223,7 +223,6 @@ class RocksStore final : public Store {
     return true;
   }
 
-  static std::string damaged() { return after_damage(); }
   static std::string cause(const rocksdb::Status& status) {
     return status.ToString() + (status.IsCorruption() ? after_damage() : "");
   }
@@ -251,15 +250,10 @@ class RocksStore final : public Store {
     const auto it = iterate(kJobs);
     for (it->SeekToFirst(); it->Valid(); it->Next()) {
       const JobId job = job_of(it->key());
-      const std::string what = called_ + ": job #" + std::to_string(job) + ", creation record";
       Record record;
-      if (!decode_record(bytes_of(it->value()), record, error)) {
-        error = what + ": " + error + damaged();
-        return false;
-      }
-      if (record.kind != RecordKind::kJobCreated || record.job != job) {
-        error = what + ": it is a record of kind " + to_string(record.kind) + " of job #" +
-                std::to_string(record.job) + damaged();
+      if (!decode_creation(bytes_of(it->value()), job, record, error)) {
+        error = called_ + ": job #" + std::to_string(job) + ", creation record: " + error +
+                after_damage();
         return false;
       }
       created.push_back(std::move(record));
@@ -279,7 +273,7 @@ class RocksStore final : public Store {
       while (owner != created.end() && owner->job < job) ++owner;
       if (owner == created.end() || owner->job != job) {
         error = called_ + ": there are records of job #" + std::to_string(job) +
-                ", but the job's creation record is missing" + damaged();
+                ", but the job's creation record is missing" + after_damage();
         return false;
       }
       it->Seek(records_end(job));
@@ -300,19 +294,13 @@ class RocksStore final : public Store {
       const Sequence found = it.sequence();
       if (found != next) {
         error = job + ": record " + std::to_string(next) + " is missing (the next one is " +
-                std::to_string(found) + ")" + damaged();
+                std::to_string(found) + ")" + after_damage();
         return false;
       }
       loaded_bytes_ += it.bytes().size();
       Record& record = out.records.emplace_back();
-      if (!decode_record(it.bytes(), record, error)) {
-        error = job + ", record " + std::to_string(found) + ": " + error + damaged();
-        return false;
-      }
-      if (record.job != creation.job || record.sequence != found) {
-        error = job + ", record " + std::to_string(found) + ": it says it is record " +
-                std::to_string(record.sequence) + " of job #" + std::to_string(record.job) +
-                damaged();
+      if (!decode_record(it.bytes(), creation.job, found, record, error)) {
+        error = job + ", record " + std::to_string(found) + ": " + error + after_damage();
         return false;
       }
     }
@@ -321,7 +309,7 @@ class RocksStore final : public Store {
       return false;
     }
     if (out.snapshot || !out.records.empty()) return true;
-    error = job + ": record 1 is missing, as are all others" + damaged();
+    error = job + ": record 1 is missing, as are all others" + after_damage();
     return false;
   }
 
@@ -334,14 +322,8 @@ class RocksStore final : public Store {
       error = job + ": its snapshot cannot be read: " + cause(status);
       return false;
     }
-    JobSnapshot& snapshot = out.snapshot.emplace();
-    if (!decode_snapshot(bytes_of(value), snapshot, error)) {
-      error = job + ", snapshot: " + error + damaged();
-      return false;
-    }
-    if (snapshot.created.job == id) return true;
-    error =
-        job + ", snapshot: it is one of job #" + std::to_string(snapshot.created.job) + damaged();
+    if (decode_snapshot(bytes_of(value), id, out.snapshot.emplace(), error)) return true;
+    error = job + ", snapshot: " + error + after_damage();
     return false;
   }
 
@@ -391,7 +373,6 @@ class RocksStore final : public Store {
   }
 
   void write_loop() {
-    RecordEncoder encoder;
     std::deque<Queued> taken;
     std::unique_lock lock(mutex_);
     while (true) {
@@ -407,7 +388,7 @@ class RocksStore final : public Store {
       if (queue_.empty() || give_up_) break;
       take(taken);
       lock.unlock();
-      const bool written = commit(encoder, taken);
+      const bool written = commit(taken);
       if (written) remove_some();
       lock.lock();
       if (!written) break;  // told to give up
@@ -444,7 +425,7 @@ class RocksStore final : public Store {
   }
 
   // Writes until it succeeds. False: told to give up.
-  bool commit(RecordEncoder& encoder, const std::deque<Queued>& taken) {
+  bool commit(const std::deque<Queued>& taken) {
     CommitReport report;
     for (const Queued& queued : taken) report.records += queued.records;
     rocksdb::WriteBatch batch(report.records * kPushBytes);
@@ -453,7 +434,7 @@ class RocksStore final : public Store {
       if (queued.encoded) {
         batch = *queued.encoded;
       } else {
-        encode(encoder, queued.batch, groups, batch);
+        encode(queued.batch, groups, batch);
       }
       report.committed = queued.ticket;
       ++report.batches;
@@ -514,13 +495,12 @@ class RocksStore final : public Store {
     database_ = open_database(options_, problem_);
   }
 
-  void encode(RecordEncoder& encoder, const Batch& from, GroupWriter& groups,
-              rocksdb::WriteBatch& to) {
+  void encode(const Batch& from, GroupWriter& groups, rocksdb::WriteBatch& to) {
     sizes_.clear();
     Extent* extent = nullptr;
     JobId extent_of = 0;
     for (const Record& record : from.records) {
-      const auto value = encoder.encode(record);
+      const auto value = encoder_.encode(record);
       groups.add(record.job, record.sequence, value);
       if (extent == nullptr || extent_of != record.job) {
         extent = &extents_[record.job];
@@ -537,7 +517,7 @@ class RocksStore final : public Store {
     }
     for (const JobSnapshot& snapshot : from.snapshots) {
       const JobId job = snapshot.created.job;
-      to.Put(database_->families[kSnapshots], job_key(job), slice(encoder.encode(snapshot)));
+      to.Put(database_->families[kSnapshots], job_key(job), slice(encoder_.encode(snapshot)));
       // The history up to the snapshot: without what follows it in the same batch.
       Mark mark{snapshot.sequence, snapshot.time_us, extents_[job].bytes};
       for (std::size_t i = from.records.size(); i-- > 0;) {
@@ -679,15 +659,15 @@ class RocksStore final : public Store {
   // whoever holds mutex_.
   std::map<JobId, Extent> extents_;
   std::vector<std::size_t> sizes_;  // of the batch's records
-  std::set<JobId> to_cut_;          // jobs whose history may be too long
+  RecordEncoder encoder_;
+  std::set<JobId> to_cut_;  // jobs whose history may be too long
   Micros next_ages_us_ = 0;
   std::string last_error_;  // as reported last; empty: writing works
   Ticket committed_ = 0;
   Epoch removed_epoch_ = 0;
   bool write_failed_ = false;  // the last one: the log may end within it
-  RecordEncoder encoder_at_once_;
-  Ticket slow_until_ = 0;  // the writer takes all batches up to this one
-  bool in_order_ = false;  // closed, with all of it committed
+  Ticket slow_until_ = 0;      // the writer takes all batches up to this one
+  bool in_order_ = false;      // closed, with all of it committed
 
   // Written by the writer thread only; under database_mutex_ whenever the database is null.
   std::string problem_;

@@ -131,10 +131,9 @@ class Salvage {
     JobSnapshot snapshot;
     if (!status.ok()) {
       why = status.ToString();
-    } else if (decode_snapshot(bytes_of(value), snapshot, why) && snapshot.created.job != id) {
-      why = "it is one of job #" + std::to_string(snapshot.created.job);
+    } else if (decode_snapshot(bytes_of(value), id, snapshot, why)) {
+      return snapshot;
     }
-    if (why.empty()) return snapshot;
     job.what.push_back("the snapshot: " + why);
     return {};
   }
@@ -142,19 +141,17 @@ class Salvage {
   std::optional<Record> read_creation(JobId id, const std::optional<JobSnapshot>& snapshot,
                                       SalvagedJob& job) {
     std::string value;
-    std::string why;
+    std::string ignored;
     Record record;
-    const auto is_it = [&](std::span<const std::uint8_t> bytes) {
-      return decode_record(bytes, record, why) && record.kind == RecordKind::kJobCreated &&
-             record.job == id;
-    };
     if (from_.db->Get({}, from_.families[kJobs], job_key(id), &value).ok() &&
-        is_it(bytes_of(value))) {
+        decode_creation(bytes_of(value), id, record, ignored)) {
       return record;
     }
     job.what.emplace_back("the creation record among the jobs");
     RecordIterator it(from_, id);
-    if (it.seek(id, 1) && it.valid() && is_it(it.bytes())) return record;
+    if (it.seek(id, 1) && it.valid() && decode_creation(it.bytes(), id, record, ignored)) {
+      return record;
+    }
     if (snapshot) return snapshot->created;
     return {};
   }
@@ -179,12 +176,7 @@ class Salvage {
       highest_ = std::max(highest_, sequence);
       Record record;
       std::string why;
-      if (decode_record(it.bytes(), record, why) &&
-          (record.job != id || record.sequence != sequence)) {
-        why = "it says it is record " + std::to_string(record.sequence) + " of job #" +
-              std::to_string(record.job);
-      }
-      if (why.empty()) {
+      if (decode_record(it.bytes(), id, sequence, record, why)) {
         epoch_ = std::max(epoch_, record.epoch);
         if (runs_.empty() || sequence != runs_.back().last + 1) runs_.push_back({sequence, 0});
         runs_.back().last = sequence;

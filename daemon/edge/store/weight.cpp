@@ -1,29 +1,33 @@
 // What records and snapshots take in memory. See store.h.
+#include "daemon/edge/store/record_fields.h"
 #include "daemon/edge/store/store.h"
 
 namespace syncd::store {
 namespace {
 
-template <class... Members>
-std::size_t held_bytes(const Members&... members) {
-  return ((members.size() * sizeof(typename Members::value_type)) + ...);
-}
-
-std::size_t weight(const WorkerSnapshot& w) {
-  return sizeof w + held_bytes(w.name, w.host, w.data, w.dismissal, w.leased_phase);
+// What a value holds beside its own size.
+template <class T>
+std::size_t held_bytes(const T& value) {
+  std::size_t bytes = 0;
+  if constexpr (HasFields<T>) {
+    for_each_field(value, [&](auto, const auto& field) { bytes += held_bytes(field); });
+  } else if constexpr (requires { value.size(); }) {
+    bytes = value.size() * sizeof(value[0]);
+    if constexpr (HasFields<typename T::value_type>) {
+      for (const auto& item : value) bytes += held_bytes(item);
+    }
+  }
+  return bytes;
 }
 
 }  // namespace
 
-std::size_t weight(const Record& r) {
-  return sizeof r + held_bytes(r.name, r.host, r.data, r.policy, r.config, r.reason, r.values);
+std::size_t weight(const Record& record) {
+  return sizeof record + held_bytes(record);
 }
 
-std::size_t weight(const JobSnapshot& s) {
-  std::size_t bytes = sizeof s - sizeof s.created + weight(s.created) +
-                      held_bytes(s.policy, s.policy_state, s.stop_reason);
-  for (const WorkerSnapshot& worker : s.workers) bytes += weight(worker);
-  return bytes;
+std::size_t weight(const JobSnapshot& snapshot) {
+  return sizeof snapshot + held_bytes(snapshot);
 }
 
 std::size_t weight(const Batch& batch) {
