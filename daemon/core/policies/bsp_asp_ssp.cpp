@@ -22,7 +22,7 @@ class Ssp final : public Policy {
  public:
   explicit Ssp(std::int64_t staleness) : Policy({.gap_bound = staleness}), staleness_(staleness) {}
 
-  std::string name() const override { return "ssp:" + std::to_string(staleness_); }
+  std::string name() const override { return fmt::format("ssp:{}", staleness_); }
 
   // Nobody may be further ahead of it than the bound, nor it of anybody than who waits at the
   // bound.
@@ -51,9 +51,8 @@ class Ssp final : public Policy {
   Reason explain(const PolicyHost& host, Rank rank) const override {
     const Clock q = host.worker(rank).relative();
     const Clock lowest = host.clocks().min();
-    return {"relative clock " + std::to_string(q) + " is " + std::to_string(q - lowest) +
-                " ahead of the slowest (" + std::to_string(lowest) + "), allowed " +
-                std::to_string(staleness_),
+    return {fmt::format("relative clock {} is {} ahead of the slowest ({}), allowed {}", q,
+                        q - lowest, lowest, staleness_),
             host.active_below(q - staleness_)};
   }
 
@@ -67,27 +66,33 @@ class Ssp final : public Policy {
   Waiters waiters_;  // threshold: the minimum relative clock that is needed
 };
 
+struct BspSettings {
+  std::int64_t every = 1;
+  std::int64_t backup = 0;
+};
+constexpr Parameter<BspSettings> kBspParameters[] = {{"backup", &BspSettings::backup}};
+
 class Bsp final : public Policy {
  public:
-  Bsp(std::int64_t every, std::int64_t backup)
-      : Policy({.gap_bound = every - 1,
-                .barrier_every = every,
-                .all_meet = backup == 0,
-                .jumps = backup > 0}),
-        every_(every),
-        backup_(backup) {}
+  explicit Bsp(const BspSettings& settings)
+      : Policy({.gap_bound = settings.every - 1,
+                .barrier_every = settings.every,
+                .all_meet = settings.backup == 0,
+                .jumps = settings.backup > 0}),
+        every_(settings.every),
+        backup_(settings.backup) {}
 
   std::string name() const override {
-    std::string text = every_ == 1 ? "bsp" : "bsp:" + std::to_string(every_);
-    if (backup_ > 0) text += ",backup=" + std::to_string(backup_);
-    return text;
+    const std::string every = every_ == 1 ? "" : fmt::format(":{}", every_);
+    return "bsp" + every + parameters_text(kBspParameters, BspSettings{every_, backup_});
   }
 
   std::string check_workers(std::uint32_t fewest, std::uint32_t) const override {
     if (backup_ < fewest) return {};
-    return "policy '" + name() + "': backup is " + std::to_string(backup_) +
-           ", which must be less than the " + std::to_string(fewest) +
-           " workers that the job may have";
+    return fmt::format(
+        "policy '{}': backup is {}, which must be less than the {} workers that the job "
+        "may have",
+        name(), backup_, fewest);
   }
 
   std::uint64_t barriers() const override { return static_cast<std::uint64_t>(open_); }
@@ -125,11 +130,10 @@ class Bsp final : public Policy {
   Reason explain(const PolicyHost& host, Rank rank) const override {
     const std::int64_t superstep = host.worker(rank).relative() / every_;
     RankList behind = host.active_below(superstep * every_);
-    std::string text = "superstep " + std::to_string(superstep) + " opens when " +
-                       std::to_string(needed(host)) + " of " +
-                       std::to_string(host.clocks().size()) + " workers have finished superstep " +
-                       std::to_string(superstep - 1) + ", " +
-                       std::to_string(host.clocks().size() - behind.size()) + " so far";
+    const std::size_t all = host.clocks().size();
+    std::string text = fmt::format(
+        "superstep {} opens when {} of {} workers have finished superstep {}, {} so far", superstep,
+        needed(host), all, superstep - 1, all - behind.size());
     return {std::move(text), std::move(behind)};
   }
 
@@ -182,7 +186,7 @@ std::unique_ptr<Policy> make_asp(const PolicyText& text, std::string& error) {
 }
 
 std::unique_ptr<Policy> make_ssp(const PolicyText& text, std::string& error) {
-  if (text.arguments.size() != 1 || !text.arguments[0].key.empty()) {
+  if (!text.is_one_unnamed()) {
     error =
         policy_error(text, "ssp takes one parameter, the staleness bound: ssp:S, such as ssp:3");
     return nullptr;
@@ -193,25 +197,20 @@ std::unique_ptr<Policy> make_ssp(const PolicyText& text, std::string& error) {
 }
 
 std::unique_ptr<Policy> make_bsp(const PolicyText& text, std::string& error) {
-  std::int64_t every = 1;
-  std::int64_t backup = 0;
+  BspSettings settings;
   for (std::size_t i = 0; i < text.arguments.size(); ++i) {
     const PolicyArgument& argument = text.arguments[i];
-    std::optional<std::int64_t> number;
     if (argument.key.empty() && i == 0) {
-      number = parse_policy_integer(text, "K", argument.value, 1, kParameterMax, error);
-      if (number) every = *number;
-    } else if (argument.key == "backup") {
-      number = parse_policy_integer(text, "backup", argument.value, 0, kParameterMax, error);
-      if (number) backup = *number;
-    } else {
-      error = policy_error(text, "unknown parameter '" +
-                                     (argument.key.empty() ? argument.value : argument.key) +
-                                     "'; bsp takes bsp[:K][,backup=B], such as bsp:5,backup=1");
+      const auto every = parse_policy_integer(text, "K", argument.value, 1, kParameterMax, error);
+      if (!every) return nullptr;
+      settings.every = *every;
+    } else if (!parse_parameter(text, argument, kBspParameters,
+                                "bsp takes bsp[:K][,backup=B], such as bsp:5,backup=1", settings,
+                                error)) {
+      return nullptr;
     }
-    if (!number) return nullptr;
   }
-  return std::make_unique<Bsp>(every, backup);
+  return std::make_unique<Bsp>(settings);
 }
 
 }  // namespace syncd

@@ -21,9 +21,7 @@ class Dssp final : public Policy {
   Dssp(std::int64_t lower, std::int64_t upper)
       : Policy({.gap_bound = upper}), lower_(lower), upper_(upper) {}
 
-  std::string name() const override {
-    return "dssp:" + std::to_string(lower_) + "-" + std::to_string(upper_);
-  }
+  std::string name() const override { return fmt::format("dssp:{}-{}", lower_, upper_); }
 
   bool keeps_clock(const PolicyHost& host, Clock q) const override {
     if (host.clocks().empty()) return true;
@@ -68,17 +66,16 @@ class Dssp final : public Policy {
   Reason explain(const PolicyHost& host, Rank rank) const override {
     const Clock q = host.worker(rank).relative();
     const Clock lowest = host.clocks().min();
-    std::string text = "relative clock " + std::to_string(q) + " is " + std::to_string(q - lowest) +
-                       " ahead of the slowest (" + std::to_string(lowest) + "), allowed " +
-                       std::to_string(lower_) + ", with extra iterations " +
-                       std::to_string(upper_) + ": ";
+    std::string text = fmt::format(
+        "relative clock {} is {} ahead of the slowest ({}), allowed {}, with extra iterations {}: ",
+        q, q - lowest, lowest, lower_, upper_);
     const Place* place = places_.find(rank);
     switch (place != nullptr ? place->refusal : Refusal::kNoGain) {
       case Refusal::kNoRoom:
         text += "none are left";
         break;
       case Refusal::kNotFastest:
-        text += "only the fastest (then at " + std::to_string(place->fastest) + ") get any";
+        text += fmt::format("only the fastest (then at {}) get any", place->fastest);
         break;
       case Refusal::kUnknown:
         text += "none before this worker and the slowest have pushed twice";
@@ -169,9 +166,9 @@ class Dssp final : public Policy {
 std::unique_ptr<Policy> make_dssp(const PolicyText& text, std::string& error) {
   constexpr const char* kForm =
       "dssp takes its two bounds with SL <= SU: dssp:SL-SU, such as dssp:3-15";
-  const std::string range = text.arguments.empty() ? "" : text.arguments[0].value;
+  const std::string range = text.is_one_unnamed() ? text.arguments[0].value : "";
   const std::size_t dash = range.find('-');
-  if (text.arguments.size() != 1 || !text.arguments[0].key.empty() || dash == std::string::npos) {
+  if (dash == std::string::npos) {
     error = policy_error(text, kForm);
     return nullptr;
   }

@@ -9,14 +9,10 @@
 // daemon's life. The slowest worker is found in O(log n). Run on the engine's thread.
 #pragma once
 
-#include <memory>
-#include <string>
-
-#include "daemon/core/engine/policy.h"
 #include "daemon/core/policies/policy_text.h"
 
 namespace syncd {
 
-std::unique_ptr<Policy> make_dssp(const PolicyText& text, std::string& error);
+MakePolicy make_dssp;
 
 }  // namespace syncd

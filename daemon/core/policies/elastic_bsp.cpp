@@ -28,6 +28,7 @@ struct Settings {
   planners::ZiplineObjective objective = planners::ZiplineObjective::kMax;
   std::optional<std::int64_t> beta;
 };
+constexpr Parameter<Settings> kParameters[] = {{"beta", &Settings::beta}};
 
 // What a plan is made from, per participant.
 struct Input {
@@ -79,27 +80,22 @@ class ElasticBsp final : public Policy {
         settings_(settings) {}
 
   std::string name() const override {
-    std::string text = "elastic_bsp:" + std::to_string(settings_.horizon);
-    if (settings_.algorithm != planners::ZiplineAlgorithm::kAuto) {
-      text += "," + std::string(to_string(settings_.algorithm));
-    }
-    if (settings_.predictor != planners::Predictor::kLast) {
-      text += "," + std::string(to_string(settings_.predictor));
-    }
-    if (settings_.objective != planners::ZiplineObjective::kMax) {
-      text += ",objective=" + std::string(to_string(settings_.objective));
-    }
-    if (settings_.beta) text += ",beta=" + std::to_string(*settings_.beta);
-    return text;
+    const auto unless_default = [&](const char* key, auto member) {
+      const auto value = settings_.*member;
+      return value == Settings().*member ? "" : fmt::format(",{}{}", key, to_string(value));
+    };
+    return fmt::format("elastic_bsp:{}", settings_.horizon) +
+           unless_default("", &Settings::algorithm) + unless_default("", &Settings::predictor) +
+           unless_default("objective=", &Settings::objective) +
+           parameters_text(kParameters, settings_);
   }
   std::uint64_t barriers() const override { return static_cast<std::uint64_t>(superstep_); }
 
   std::string check_workers(std::uint32_t, std::uint32_t expected) const override {
     const auto most = static_cast<std::int64_t>(planners::kEndsMax / std::max(expected, 1U));
     if (settings_.horizon <= most) return {};
-    return "policy '" + name() + "': R is " + std::to_string(settings_.horizon) +
-           ", which may be at most " + std::to_string(most) + " with " + std::to_string(expected) +
-           " workers";
+    return fmt::format("policy '{}': R is {}, which may be at most {} with {} workers", name(),
+                       settings_.horizon, most, expected);
   }
 
   // ---- membership
@@ -225,37 +221,36 @@ class ElasticBsp final : public Policy {
 
   Reason explain(const PolicyHost& host, Rank rank) const override {
     const Place& place = known(rank);
-    const std::string all = std::to_string(clocks_.size());
     Reason reason;
-    reason.text = "superstep " + std::to_string(superstep_);
+    reason.text = fmt::format("superstep {}", superstep_);
     if (place.takes_part && phase_ != Phase::kRun) {
-      reason.text += ": relative clock " + std::to_string(place.q) + " is " +
-                     std::to_string(place.q - clocks_.min()) +
-                     " ahead of the slowest participant (" + std::to_string(clocks_.min()) +
-                     "), allowed " + std::to_string(settings_.horizon) +
-                     " until the barrier is planned";
       const Clock bound = place.q - settings_.horizon;
+      reason.text += fmt::format(
+          ": relative clock {} is {} ahead of the slowest participant ({}), allowed {} until the "
+          "barrier is planned",
+          place.q, place.q - clocks_.min(), clocks_.min(), settings_.horizon);
       reason.waiting_for =
           participants(host, bound, [&](const Place& other) { return other.q < bound; });
     } else {
       reason.text += place.takes_part
-                         ? ": relative clock " + std::to_string(place.q) +
-                               " has reached its planned target " + std::to_string(place.target)
+                         ? fmt::format(": relative clock {} has reached its planned target {}",
+                                       place.q, place.target)
                          : " began before this worker came, which takes part from the next one on";
-      reason.text += "; the barrier comes when all " + all + " participants have arrived, " +
-                     std::to_string(phase_ == Phase::kRun ? arrived_ : 0) + " so far";
+      reason.text +=
+          fmt::format("; the barrier comes when all {} participants have arrived, {} so far",
+                      clocks_.size(), phase_ == Phase::kRun ? arrived_ : 0);
       if (predicted_us_ >= 0) {
         const Micros left = (predicted_us_ - host.now()) / 1000;
-        reason.text += ", foreseen " + (left >= 0 ? "in " + std::to_string(left) + " ms"
-                                                  : std::to_string(-left) + " ms ago");
+        reason.text += left >= 0 ? fmt::format(", foreseen in {} ms", left)
+                                 : fmt::format(", foreseen {} ms ago", -left);
       }
       reason.waiting_for = participants(host, kNever, [&](const Place& other) {
         return phase_ != Phase::kRun || other.q < other.target;
       });
     }
     if (phase_ == Phase::kMonitor) {
-      reason.text += "; a plan needs two pushes of all " + all + ", " + std::to_string(known_) +
-                     " have made them";
+      reason.text += fmt::format("; a plan needs two pushes of all {}, {} have made them",
+                                 clocks_.size(), known_);
     } else if (phase_ == Phase::kPlan) {
       reason.text += "; the plan is being computed";
     }
@@ -552,54 +547,20 @@ class ElasticBsp final : public Policy {
   Waiters held_;     // for the barrier. Threshold: 0
 };
 
-// Which of its unnamed parameters were given.
-struct Given {
-  bool algorithm = false;
-  bool predictor = false;
-};
-
-bool parse_argument(const PolicyText& text, const PolicyArgument& argument, Settings& settings,
-                    Given& given, std::string& error) {
-  if (argument.key.empty()) {
-    if (const auto algorithm = planners::parse_name<planners::ZiplineAlgorithm>(argument.value)) {
-      settings.algorithm = *algorithm;
-      if (given.algorithm) error = given_twice(text, "ALGORITHM");
-      return !std::exchange(given.algorithm, true);
-    }
-    if (const auto predictor = planners::parse_name<planners::Predictor>(argument.value)) {
-      settings.predictor = *predictor;
-      if (given.predictor) error = given_twice(text, "PREDICTOR");
-      return !std::exchange(given.predictor, true);
-    }
-    error = policy_error(text, "'" + argument.value + "' is neither an algorithm (" +
-                                   std::string(planners::kNames<planners::ZiplineAlgorithm>) +
-                                   ") nor a predictor (" + std::string(planners::kNames<planners::Predictor>) +
-                                   ")");
-    return false;
-  }
-  if (argument.key == "objective") {
-    const auto objective = planners::parse_name<planners::ZiplineObjective>(argument.value);
-    if (objective) settings.objective = *objective;
-    if (!objective) {
-      error = policy_error(text, "objective is '" + argument.value + "', allowed are " +
-                                     std::string(planners::kNames<planners::ZiplineObjective>));
-    }
-    return objective.has_value();
-  }
-  if (argument.key == "beta") {
-    settings.beta = parse_policy_integer(text, "beta", argument.value, 0, kParameterMax, error);
-    return settings.beta.has_value();
-  }
-  error = policy_error(text, "unknown parameter '" + argument.key +
-                                 "'; elastic_bsp takes elastic_bsp:R[,ALGORITHM][,PREDICTOR]"
-                                 "[,objective=max|rate][,beta=B]");
-  return false;
+// An unnamed parameter that may be given once. False: it is not one of these names.
+template <class Enum>
+bool parse_unnamed(const PolicyText& text, const PolicyArgument& argument, std::string_view what,
+                   std::optional<Enum>& given, std::string& error) {
+  const std::optional<Enum> named = planners::parse_name<Enum>(argument.value);
+  if (named && given) error = given_twice(text, what);
+  if (named) given = named;
+  return named.has_value();
 }
 
 }  // namespace
 
 std::unique_ptr<Policy> make_elastic_bsp(const PolicyText& text, std::string& error) {
-  if (text.arguments.empty() || !text.arguments[0].key.empty()) {
+  if (!text.begins_unnamed()) {
     error = policy_error(text,
                          "elastic_bsp needs first how many iterations of each worker a plan looks "
                          "ahead: elastic_bsp:R, such as elastic_bsp:15");
@@ -610,10 +571,29 @@ std::unique_ptr<Policy> make_elastic_bsp(const PolicyText& text, std::string& er
   if (!horizon) return nullptr;
   Settings settings;
   settings.horizon = *horizon;
-  Given given;
-  for (std::size_t i = 1; i < text.arguments.size(); ++i) {
-    if (!parse_argument(text, text.arguments[i], settings, given, error)) return nullptr;
+  std::optional<planners::ZiplineAlgorithm> algorithm;
+  std::optional<planners::Predictor> predictor;
+  error.clear();
+  for (std::size_t i = 1; i < text.arguments.size() && error.empty(); ++i) {
+    const PolicyArgument& argument = text.arguments[i];
+    if (argument.key == "objective") {
+      parse_choice(text, argument, settings.objective, error);
+    } else if (!argument.key.empty()) {
+      parse_parameter(text, argument, kParameters,
+                      "elastic_bsp takes elastic_bsp:R[,ALGORITHM][,PREDICTOR]"
+                      "[,objective=max|rate][,beta=B]",
+                      settings, error);
+    } else if (!parse_unnamed(text, argument, "ALGORITHM", algorithm, error) &&
+               !parse_unnamed(text, argument, "PREDICTOR", predictor, error)) {
+      error = policy_error(text,
+                           fmt::format("'{}' is neither an algorithm ({}) nor a predictor ({})",
+                                       argument.value, planners::kNames<planners::ZiplineAlgorithm>,
+                                       planners::kNames<planners::Predictor>));
+    }
   }
+  if (!error.empty()) return nullptr;
+  settings.algorithm = algorithm.value_or(settings.algorithm);
+  settings.predictor = predictor.value_or(settings.predictor);
   if (settings.beta && settings.objective != planners::ZiplineObjective::kRate) {
     error = policy_error(text, "beta bounds the plans of objective=rate, which is not given");
     return nullptr;

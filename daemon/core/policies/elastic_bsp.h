@@ -20,14 +20,10 @@
 // when the daemon ended is asked for again with the same input. Run on the engine's thread.
 #pragma once
 
-#include <memory>
-#include <string>
-
-#include "daemon/core/engine/policy.h"
 #include "daemon/core/policies/policy_text.h"
 
 namespace syncd {
 
-std::unique_ptr<Policy> make_elastic_bsp(const PolicyText& text, std::string& error);
+MakePolicy make_elastic_bsp;
 
 }  // namespace syncd

@@ -42,26 +42,31 @@ struct HopOptions {
   std::optional<std::int64_t> staleness;
   std::int64_t skip = 0;
   std::optional<std::int64_t> skip_trigger;
+  std::int64_t force = 0;
+};
+constexpr Parameter<HopOptions> kHopParameters[] = {
+    {"max_ig", &HopOptions::max_ig, 1},
+    // name() has the backups here
+    {"staleness", &HopOptions::staleness},
+    {"skip", &HopOptions::skip},
+    {"skip_trigger", &HopOptions::skip_trigger, 1},
+    {"force", &HopOptions::force, 0, 1},
 };
 
 class Hop final : public DecentralizedPolicy {
  public:
-  Hop(PeerGraph graph, const HopOptions& options)
-      : DecentralizedPolicy(std::move(graph),
+  Hop(topology::GraphSpec graph, const HopOptions& options)
+      : DecentralizedPolicy(PeerGraph(std::move(graph), options.force == 1),
                             {.gap_bound = options.max_ig,
                              .jumps = options.skip > 0,
                              .peer_loop = {.staleness = options.staleness.value_or(0)}}),
         options_(options) {}
 
   std::string name() const override {
-    std::string text = "hop:" + graph_.spec().text();
-    if (options_.max_ig != HopOptions{}.max_ig) text += number(",max_ig=", options_.max_ig);
-    if (options_.backup) text += backup_text(*options_.backup);
-    if (options_.staleness) text += number(",staleness=", *options_.staleness);
-    if (options_.skip > 0) text += number(",skip=", options_.skip);
-    if (options_.skip_trigger) text += number(",skip_trigger=", *options_.skip_trigger);
-    if (graph_.forced()) text += ",force=1";
-    return text;
+    const std::span parameters(kHopParameters);
+    return "hop:" + graph_.spec().text() + parameters_text(parameters.first(1), options_) +
+           (options_.backup ? backup_text(*options_.backup) : "") +
+           parameters_text(parameters.subspan(1), options_);
   }
 
   Reason explain(const PolicyHost& host, Rank rank) const override {
@@ -69,9 +74,10 @@ class Hop final : public DecentralizedPolicy {
     const Iteration k = waiting.iteration;
     Reason reason;
     if (waiting.call == Call::kBegin) {
-      reason.text = "iteration " + std::to_string(k) +
-                    " needs a token of every out-neighbour: " + "none may be more than " +
-                    std::to_string(options_.max_ig) + " behind";
+      reason.text = fmt::format(
+          "iteration {} needs a token of every out-neighbour: none may be more "
+          "than {} behind",
+          k, options_.max_ig);
       for (const PeerEdge& edge : graph_.out(rank)) {
         if (k - host.worker(edge.peer).clock > options_.max_ig) {
           reason.waiting_for.push_back(edge.peer);
@@ -85,13 +91,10 @@ class Hop final : public DecentralizedPolicy {
       ++counted;
       if (!usable(host, edge, k)) reason.waiting_for.push_back(edge.peer);
     }
-    reason.text = "updates of ";
-    reason.text += options_.staleness
-                       ? "iteration " + std::to_string(k - *options_.staleness) + " or later"
-                       : "iteration " + std::to_string(k);
-    reason.text += " are needed from " + std::to_string(counted - spare(rank, counted)) + " of " +
-                   std::to_string(counted) + " in-neighbours, " +
-                   std::to_string(counted - reason.waiting_for.size()) + " have sent one";
+    reason.text = fmt::format(
+        "updates of iteration {}{} are needed from {} of {} in-neighbours, {} have sent one",
+        k - options_.staleness.value_or(0), options_.staleness ? " or later" : "",
+        counted - spare(rank, counted), counted, counted - reason.waiting_for.size());
     return reason;
   }
 
@@ -101,9 +104,8 @@ class Hop final : public DecentralizedPolicy {
     const std::size_t workers = graph.nodes;
     for (const Backups::Range& range : options_.backup->ranges) {
       if (range.last < workers) continue;
-      return key_of(range) + " is for worker " + std::to_string(range.last) +
-             ", allowed are 0 to " + std::to_string(workers - 1) + " in a job of " +
-             std::to_string(workers);
+      return fmt::format("{} is for worker {}, allowed are 0 to {} in a job of {}", key_of(range),
+                         range.last, workers - 1, workers);
     }
     // How many share a host is not known yet.
     const bool clustered = graph_.spec().kind == topology::GraphKind::kClustered;
@@ -114,13 +116,10 @@ class Hop final : public DecentralizedPolicy {
            rank = options_.backup->next_change(rank)) {
         const std::int64_t backup = options_.backup->of(rank);
         if (degree == 0 || backup < static_cast<std::int64_t>(degree)) continue;
-        return "backup is " + std::to_string(backup) + " for worker " + std::to_string(rank) +
-               ", which has " + (clustered ? "at most " : "") + std::to_string(degree) +
-               " in-neighbour" +
-               (degree == 1
-                    ? ": allowed is 0"
-                    : number("s: allowed are 0 to ", static_cast<std::int64_t>(degree) - 1)) +
-               ", as it must wait for one";
+        return fmt::format(
+            "backup is {} for worker {}, which has {}{} in-neighbour{}, as it must wait for one",
+            backup, rank, clustered ? "at most " : "", degree,
+            degree == 1 ? ": allowed is 0" : fmt::format("s: allowed are 0 to {}", degree - 1));
       }
     }
     return {};
@@ -159,20 +158,16 @@ class Hop final : public DecentralizedPolicy {
   }
 
  private:
-  static std::string number(const char* key, std::int64_t value) {
-    return key + std::to_string(value);
-  }
-
   static std::string key_of(const Backups::Range& range) {
-    return number("backup.", range.first) +
-           (range.last > range.first ? number("-", range.last) : "");
+    return fmt::format("backup.{}", range.first) +
+           (range.last > range.first ? fmt::format("-{}", range.last) : "");
   }
   static std::string backup_text(const Backups& backup) {
     std::string text;
     for (const Backups::Range& range : backup.ranges) {
-      text += "," + key_of(range) + number("=", range.count);
+      text += fmt::format(",{}={}", key_of(range), range.count);
     }
-    return backup.count > 0 || text.empty() ? number(",backup=", backup.count) + text : text;
+    return backup.count > 0 || text.empty() ? fmt::format(",backup={}", backup.count) + text : text;
   }
 
   // How many of the in-neighbours that count collect() may do without: never all of them, also when
@@ -288,9 +283,8 @@ bool add_range(const PolicyText& text, const std::string& key, std::int64_t coun
   const Backups::Range range{static_cast<Rank>(*first), static_cast<Rank>(*last), count};
   for (const Backups::Range& other : backup.ranges) {
     if (range.last < other.first || other.last < range.first) continue;
-    error =
-        policy_error(text, key + ": worker " + std::to_string(std::max(range.first, other.first)) +
-                               " has a number already");
+    error = policy_error(text, fmt::format("{}: worker {} has a number already", key,
+                                           std::max(range.first, other.first)));
     return false;
   }
   backup.ranges.push_back(range);
@@ -317,46 +311,33 @@ void tidy(Backups& backup) {
 }  // namespace
 
 std::unique_ptr<Policy> make_hop(const PolicyText& text, std::string& error) {
-  if (text.arguments.empty() || !text.arguments[0].key.empty()) {
-    error = policy_error(text, std::string("hop needs a graph: ") + kForm +
-                                   ", such as hop:ring_based,max_ig=5,backup=1; graphs are " +
-                                   topology::known_graphs());
+  if (!text.begins_unnamed()) {
+    error = policy_error(text, fmt::format("hop needs a graph: {}, such as "
+                                           "hop:ring_based,max_ig=5,backup=1; graphs are {}",
+                                           kForm, topology::known_graphs()));
     return nullptr;
   }
   topology::GraphSpec spec;
   if (!parse_peer_graph(text, spec, error)) return nullptr;
   HopOptions options;
-  std::int64_t force = 0;
   for (std::size_t i = 1; i < text.arguments.size(); ++i) {
     const PolicyArgument& argument = text.arguments[i];
-    const auto parse = [&](std::int64_t lowest, std::int64_t highest = kParameterMax) {
-      return parse_policy_integer(text, argument.key, argument.value, lowest, highest, error);
-    };
-    std::optional<std::int64_t> number;
-    if (argument.key == "max_ig") {
-      if ((number = parse(1))) options.max_ig = *number;
-    } else if (argument.key == "backup" || argument.key.starts_with(kBackupOf)) {
-      if (!options.backup) options.backup.emplace();
-      if (!(number = parse(0))) return nullptr;
-      if (argument.key == "backup") {
-        options.backup->count = *number;
-      } else if (!add_range(text, argument.key, *number, *options.backup, error)) {
+    if (argument.key != "backup" && !argument.key.starts_with(kBackupOf)) {
+      if (!parse_parameter(text, argument, kHopParameters, std::string("hop takes ") + kForm,
+                           options, error)) {
         return nullptr;
       }
-    } else if (argument.key == "staleness") {
-      if ((number = parse(0))) options.staleness = number;
-    } else if (argument.key == "skip") {
-      if ((number = parse(0))) options.skip = *number;
-    } else if (argument.key == "skip_trigger") {
-      if ((number = parse(1))) options.skip_trigger = number;
-    } else if (argument.key == "force") {
-      if ((number = parse(0, 1))) force = *number;
-    } else {
-      error = policy_error(text, "unknown parameter '" +
-                                     (argument.key.empty() ? argument.value : argument.key) +
-                                     "'; hop takes " + kForm);
+      continue;
     }
+    const auto number =
+        parse_policy_integer(text, argument.key, argument.value, 0, kParameterMax, error);
     if (!number) return nullptr;
+    if (!options.backup) options.backup.emplace();
+    if (argument.key == "backup") {
+      options.backup->count = *number;
+    } else if (!add_range(text, argument.key, *number, *options.backup, error)) {
+      return nullptr;
+    }
   }
   if (options.backup) tidy(*options.backup);
   if (options.skip > 0 && !options.backup && !options.staleness) {
@@ -369,7 +350,7 @@ std::unique_ptr<Policy> make_hop(const PolicyText& text, std::string& error) {
     error = policy_error(text, "skip_trigger says nothing without skip");
     return nullptr;
   }
-  return std::make_unique<Hop>(PeerGraph(std::move(spec), force == 1), options);
+  return std::make_unique<Hop>(std::move(spec), options);
 }
 
 }  // namespace syncd

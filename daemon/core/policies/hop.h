@@ -20,14 +20,10 @@
 //   before its new one can be collected at once.
 #pragma once
 
-#include <memory>
-#include <string>
-
-#include "daemon/core/engine/policy.h"
 #include "daemon/core/policies/policy_text.h"
 
 namespace syncd {
 
-std::unique_ptr<Policy> make_hop(const PolicyText& text, std::string& error);
+MakePolicy make_hop;
 
 }  // namespace syncd

@@ -17,7 +17,7 @@ class NaiveWait final : public OverlayPolicy {
       : OverlayPolicy(traits_over(*base, delay_ms), std::move(base)), delay_ms_(delay_ms) {}
 
   std::string name() const override {
-    return "naive_wait:" + std::to_string(delay_ms_) + "+" + base().name();
+    return fmt::format("naive_wait:{}+{}", delay_ms_, base().name());
   }
   void on_exit(PolicyHost& host, Rank rank) override {
     drop(host, rank);
@@ -32,8 +32,7 @@ class NaiveWait final : public OverlayPolicy {
   }
   Reason explain(const PolicyHost& host, Rank rank) const override {
     if (!held_.contains(rank)) return OverlayPolicy::explain(host, rank);
-    return {"granted by " + base().name() + ", held back for " + std::to_string(delay_ms_) + " ms",
-            {}};
+    return {fmt::format("granted by {}, held back for {} ms", base().name(), delay_ms_), {}};
   }
 
  private:
@@ -85,7 +84,7 @@ class NaiveWait final : public OverlayPolicy {
 
 std::unique_ptr<Policy> make_naive_wait(const PolicyText& text, std::unique_ptr<Policy> base,
                                         std::string& error) {
-  if (text.arguments.size() != 1 || !text.arguments[0].key.empty()) {
+  if (!text.is_one_unnamed()) {
     error =
         policy_error(text,
                      "naive_wait takes one parameter, the delay in ms: naive_wait:MS+BASE, such as "
@@ -95,8 +94,9 @@ std::unique_ptr<Policy> make_naive_wait(const PolicyText& text, std::unique_ptr<
   // Their neighbours' tokens move with a grant, so a grant that is held back would be made again
   // and again.
   if (base->family() == Family::kDecentralized) {
-    error = policy_error(text, "naive_wait delays parameter-server policies, '" + base->name() +
-                                   "' is decentralized");
+    error = policy_error(text, fmt::format("naive_wait delays parameter-server policies, '{}' is "
+                                           "decentralized",
+                                           base->name()));
     return nullptr;
   }
   const auto delay_ms =

@@ -6,30 +6,34 @@
 namespace syncd {
 namespace {
 
+struct NotifyAckSettings {
+  std::int64_t every = 1;
+  std::int64_t force = 0;
+};
+constexpr Parameter<NotifyAckSettings> kNotifyAckParameters[] = {
+    {"every", &NotifyAckSettings::every, 1}, {"force", &NotifyAckSettings::force, 0, 1}};
+
 class NotifyAck final : public DecentralizedPolicy {
  public:
-  NotifyAck(PeerGraph graph, std::int64_t every)
+  NotifyAck(topology::GraphSpec graph, const NotifyAckSettings& settings)
       : DecentralizedPolicy(
-            std::move(graph),
-            {.gap_bound = 1, .peer_loop = {.push_follows_data = true, .batches = every}}),
-        every_(every) {}
+            PeerGraph(std::move(graph), settings.force == 1),
+            {.gap_bound = 1, .peer_loop = {.push_follows_data = true, .batches = settings.every}}),
+        settings_(settings) {}
 
   std::string name() const override {
-    std::string text = "notify_ack:" + graph_.spec().text();
-    if (every_ != 1) text += ",every=" + std::to_string(every_);
-    if (graph_.forced()) text += ",force=1";
-    return text;
+    return "notify_ack:" + graph_.spec().text() + parameters_text(kNotifyAckParameters, settings_);
   }
 
   Reason explain(const PolicyHost& host, Rank rank) const override {
     const Waiting& waiting = *host.worker(rank).waiting;
     const Iteration k = waiting.iteration;
     if (waiting.call == Call::kTargets) {
-      return {"iteration " + std::to_string(k) + " is sent when every out-neighbour has consumed " +
-                  std::to_string(k - 1),
-              RankList(not_acknowledged(host, rank, k - 1))};
+      return {
+          fmt::format("iteration {} is sent when every out-neighbour has consumed {}", k, k - 1),
+          RankList(not_acknowledged(host, rank, k - 1))};
     }
-    return {"every in-neighbour's update of iteration " + std::to_string(k) + " is needed",
+    return {fmt::format("every in-neighbour's update of iteration {} is needed", k),
             RankList(not_notified(host, rank, k))};
   }
 
@@ -80,40 +84,30 @@ class NotifyAck final : public DecentralizedPolicy {
     return missing;
   }
 
-  std::int64_t every_;
+  NotifyAckSettings settings_;
 };
 
 }  // namespace
 
 std::unique_ptr<Policy> make_notify_ack(const PolicyText& text, std::string& error) {
-  topology::GraphSpec spec;
-  std::int64_t every = 1;
-  std::int64_t force = 0;
-  if (text.arguments.empty() || !text.arguments[0].key.empty()) {
+  if (!text.begins_unnamed()) {
     error = policy_error(text,
                          "notify_ack needs a graph: notify_ack:GRAPH[,every=N], such as "
                          "notify_ack:root_expander; graphs are " +
                              topology::known_graphs());
     return nullptr;
   }
+  topology::GraphSpec spec;
   if (!parse_peer_graph(text, spec, error)) return nullptr;
+  NotifyAckSettings settings;
   for (std::size_t i = 1; i < text.arguments.size(); ++i) {
-    const PolicyArgument& argument = text.arguments[i];
-    std::optional<std::int64_t> number;
-    if (argument.key == "every") {
-      number = parse_policy_integer(text, "every", argument.value, 1, 1'000'000'000, error);
-      if (number) every = *number;
-    } else if (argument.key == "force") {
-      number = parse_policy_integer(text, "force", argument.value, 0, 1, error);
-      if (number) force = *number;
-    } else {
-      error = policy_error(text, "unknown parameter '" +
-                                     (argument.key.empty() ? argument.value : argument.key) +
-                                     "'; notify_ack takes notify_ack:GRAPH[,every=N][,force=1]");
+    if (!parse_parameter(text, text.arguments[i], kNotifyAckParameters,
+                         "notify_ack takes notify_ack:GRAPH[,every=N][,force=1]", settings,
+                         error)) {
+      return nullptr;
     }
-    if (!number) return nullptr;
   }
-  return std::make_unique<NotifyAck>(PeerGraph(std::move(spec), force == 1), every);
+  return std::make_unique<NotifyAck>(std::move(spec), settings);
 }
 
 }  // namespace syncd

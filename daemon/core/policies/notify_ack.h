@@ -11,14 +11,10 @@
 // - collect(k) waits until every in-neighbour has pushed iteration k: its NOTIFY.
 #pragma once
 
-#include <memory>
-#include <string>
-
-#include "daemon/core/engine/policy.h"
 #include "daemon/core/policies/policy_text.h"
 
 namespace syncd {
 
-std::unique_ptr<Policy> make_notify_ack(const PolicyText& text, std::string& error);
+MakePolicy make_notify_ack;
 
 }  // namespace syncd

@@ -46,7 +46,7 @@ std::optional<topology::GraphOutline> PeerGraph::plan(std::uint32_t workers,
     error += "; force=1 takes it all the same";
   } else if (const auto others = topology::nearest_for_job(spec_, workers, force_);
              !others.empty()) {
-    error = "with " + std::to_string(workers) + " workers " + error + others;
+    error = fmt::format("with {} workers {}{}", workers, error, others);
   }
   return std::nullopt;
 }

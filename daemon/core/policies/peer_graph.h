@@ -32,11 +32,17 @@ struct PeerEdge {
 };
 
 class PeerGraph {
+  using Lists = RankMap<std::vector<PeerEdge>>;
+  template <class SomeLists>
+  static auto of(SomeLists& lists, Rank rank) {
+    auto* const edges = lists.find(rank);
+    return edges != nullptr ? std::span(*edges) : decltype(std::span(*edges))();
+  }
+
  public:
   PeerGraph(topology::GraphSpec spec, bool force) : spec_(std::move(spec)), force_(force) {}
 
   const topology::GraphSpec& spec() const { return spec_; }
-  bool forced() const { return force_; }
   // The graph of a job of so many workers, or why it cannot use this one. Which workers share a
   // host is not known before they join: `clustered` is made as if each had its own. One worker has
   // nobody to talk to, whatever the graph.
@@ -66,16 +72,6 @@ class PeerGraph {
   bool take(std::span<const std::int64_t>& state);
 
  private:
-  using Lists = RankMap<std::vector<PeerEdge>>;
-  static std::span<PeerEdge> of(Lists& lists, Rank rank) {
-    std::vector<PeerEdge>* edges = lists.find(rank);
-    return edges != nullptr ? std::span<PeerEdge>(*edges) : std::span<PeerEdge>();
-  }
-  static std::span<const PeerEdge> of(const Lists& lists, Rank rank) {
-    const std::vector<PeerEdge>* edges = lists.find(rank);
-    return edges != nullptr ? std::span<const PeerEdge>(*edges) : std::span<const PeerEdge>();
-  }
-
   topology::GraphSpec spec_;
   bool force_;
   topology::Weighting weighting_ = topology::Weighting::kEqual;

@@ -33,11 +33,11 @@ PolicyText split_policy_text(std::string_view text) {
 }
 
 std::string policy_error(const PolicyText& text, std::string_view what) {
-  return "policy '" + text.whole + "': " + std::string(what);
+  return fmt::format("policy '{}': {}", text.whole, what);
 }
 
 std::string given_twice(const PolicyText& text, std::string_view what) {
-  return policy_error(text, std::string(what) + " is given twice");
+  return policy_error(text, fmt::format("{} is given twice", what));
 }
 
 std::string find_given_twice(const PolicyText& text) {
@@ -50,6 +50,12 @@ std::string find_given_twice(const PolicyText& text) {
   return {};
 }
 
+std::string unknown_parameter(const PolicyText& text, const PolicyArgument& argument,
+                              std::string_view takes) {
+  const std::string& name = argument.key.empty() ? argument.value : argument.key;
+  return policy_error(text, fmt::format("unknown parameter '{}'; {}", name, takes));
+}
+
 std::optional<std::int64_t> parse_policy_integer(const PolicyText& text, std::string_view what,
                                                  std::string_view value, std::int64_t lowest,
                                                  std::int64_t highest, std::string& error) {
@@ -59,9 +65,8 @@ std::optional<std::int64_t> parse_policy_integer(const PolicyText& text, std::st
       number <= highest) {
     return number;
   }
-  error = policy_error(text, std::string(what) + " is '" + std::string(value) +
-                                 "', allowed are whole numbers from " + std::to_string(lowest) +
-                                 " to " + std::to_string(highest));
+  error = policy_error(text, fmt::format("{} is '{}', allowed are whole numbers from {} to {}",
+                                         what, value, lowest, highest));
   return std::nullopt;
 }
 

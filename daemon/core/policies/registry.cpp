@@ -25,7 +25,6 @@
 #include "daemon/core/policies/hop.h"
 #include "daemon/core/policies/naive_wait.h"
 #include "daemon/core/policies/notify_ack.h"
-#include "daemon/core/policies/policy_text.h"
 #include "daemon/core/policies/specsync.h"
 
 namespace syncd {
@@ -69,30 +68,31 @@ const PolicyRow* find_policy(std::string_view name) {
 std::unique_ptr<Policy> make_policy(std::string_view text, std::string& error,
                                     std::shared_ptr<const topology::GraphFile> graph_file) {
   if (text.size() > limits::kPolicyBytesMax) {
-    error = "the policy is " + std::to_string(text.size()) + " bytes long: at most " +
-            std::to_string(limits::kPolicyBytesMax) + " are allowed";
+    error = fmt::format("the policy is {} bytes long: at most {} are allowed", text.size(),
+                        limits::kPolicyBytesMax);
     return nullptr;
   }
   const std::size_t plus = text.find('+');
   PolicyText first = split_policy_text(text.substr(0, plus));
   const PolicyRow* row = find_policy(first.name);
   if (row == nullptr) {
-    error = "policy '" + std::string(text) + "' is unknown: allowed are " + known_policies();
+    error = fmt::format("policy '{}' is unknown: allowed are {}", text, known_policies());
     return nullptr;
   }
   error = find_given_twice(first);
   if (!error.empty()) return nullptr;
   if (row->lay_over != nullptr) {
     if (plus == std::string_view::npos) {
-      error = policy_error(first, std::string(row->name) + " is laid over another policy: " +
-                                      std::string(row->form) + ", where BASE is such as asp");
+      error = policy_error(first, fmt::format("{} is laid over another policy: {}, where BASE is "
+                                              "such as asp",
+                                              row->name, row->form));
       return nullptr;
     }
     auto base = make_policy(text.substr(plus + 1), error, std::move(graph_file));
     return base ? row->lay_over(first, std::move(base), error) : nullptr;
   }
   if (plus != std::string_view::npos) {
-    error = "policy '" + std::string(text) + "': nothing can be laid under " + first.name;
+    error = fmt::format("policy '{}': nothing can be laid under {}", text, first.name);
     return nullptr;
   }
   first.graph_file = std::move(graph_file);

@@ -9,19 +9,16 @@
 #include <string_view>
 #include <vector>
 
-#include "daemon/core/engine/policy.h"
+#include "daemon/core/policies/policy_text.h"
 
 namespace syncd {
-
-struct PolicyText;
 
 struct PolicyRow {
   std::string_view name;
   std::string_view form;  // what may be written: "bsp[:K][,backup=B]"
   // One of the two. An overlay is laid over another policy: "naive_wait:MS+BASE".
-  std::unique_ptr<Policy> (*make)(const PolicyText&, std::string& error) = nullptr;
-  std::unique_ptr<Policy> (*lay_over)(const PolicyText&, std::unique_ptr<Policy> base,
-                                      std::string& error) = nullptr;
+  MakePolicy* make = nullptr;
+  MakeOverlay* lay_over = nullptr;
 };
 
 std::span<const PolicyRow> all_policies();

@@ -34,6 +34,8 @@ struct Settings {
   std::int64_t max_restarts = 1;
   bool auto_off = true;
 };
+constexpr Parameter<Settings> kSpecsyncParameters[] = {
+    {"max_restarts", &Settings::max_restarts, 1, kRestartsMax}};
 
 // A plain decimal number, which has no '+' that would begin the base policy.
 std::string decimal(double value) {
@@ -72,22 +74,18 @@ class SpecSync final : public OverlayPolicy {
       : OverlayPolicy(traits_over(*base), std::move(base)), settings_(settings) {}
 
   std::string name() const override {
-    std::string text;
+    std::string text = ":adaptive";
     if (!settings_.adaptive) {
-      text = "fixed," + decimal(static_cast<double>(settings_.abort_time) / 1000) + "," +
-             decimal(settings_.abort_rate);
+      text = fmt::format(":fixed,{},{}", decimal(static_cast<double>(settings_.abort_time) / 1000),
+                         decimal(settings_.abort_rate));
     }
-    const auto add = [&text](const std::string& more) {
-      if (text.empty()) text = "adaptive";
-      text += "," + more;
-    };
-    if (settings_.scope != planners::TuningScope::kJob) add("scope=worker");
-    if (settings_.cap != planners::AbortCap::kAuthors) add("cap=span");
-    if (settings_.max_restarts != 1) add("max_restarts=" + std::to_string(settings_.max_restarts));
+    if (settings_.scope != planners::TuningScope::kJob) text += ",scope=worker";
+    if (settings_.cap != planners::AbortCap::kAuthors) text += ",cap=span";
+    text += parameters_text(kSpecsyncParameters, settings_);
     if (settings_.auto_off != settings_.adaptive) {
-      add(std::string("auto_off=") + (settings_.auto_off ? "on" : "off"));
+      text += settings_.auto_off ? ",auto_off=on" : ",auto_off=off";
     }
-    return "specsync" + (text.empty() ? "" : ":" + text) + "+" + base().name();
+    return fmt::format("specsync{}+{}", text == ":adaptive" ? "" : text, base().name());
   }
 
   // ---- membership
@@ -367,44 +365,32 @@ bool parse_real(const PolicyText& text, const char* what, const std::string& val
   const char* last = value.data() + value.size();
   const auto [end, code] = std::from_chars(value.data(), last, number);
   if (code == std::errc{} && end == last && number >= lowest && number <= highest) return true;
-  error = policy_error(text, std::string(what) + " is '" + value + "', allowed are numbers from " +
-                                 decimal(lowest) + " to " + decimal(highest));
+  error = policy_error(text, fmt::format("{} is '{}', allowed are numbers from {} to {}", what,
+                                         value, decimal(lowest), decimal(highest)));
   return false;
 }
 
 bool parse_option(const PolicyText& text, const PolicyArgument& argument, Settings& settings,
                   std::string& error) {
-  const auto wrong = [&](std::string_view allowed) {
-    error = policy_error(
-        text, argument.key + " is '" + argument.value + "', allowed are " + std::string(allowed));
-    return false;
-  };
-  if (argument.key == "max_restarts") {
-    const auto number =
-        parse_policy_integer(text, "max_restarts", argument.value, 1, kRestartsMax, error);
-    if (number) settings.max_restarts = *number;
-    return number.has_value();
-  }
   if (argument.key == "auto_off") {
     settings.auto_off = argument.value == "on";
-    return settings.auto_off || argument.value == "off" || wrong("on, off");
+    if (settings.auto_off || argument.value == "off") return true;
+    error =
+        policy_error(text, fmt::format("auto_off is '{}', allowed are on, off", argument.value));
+    return false;
   }
   if (settings.adaptive && argument.key == "scope") {
-    const auto scope = planners::parse_name<planners::TuningScope>(argument.value);
-    if (scope) settings.scope = *scope;
-    return scope || wrong(planners::kNames<planners::TuningScope>);
+    return parse_choice(text, argument, settings.scope, error);
   }
   if (settings.adaptive && argument.key == "cap") {
-    settings.cap =
-        argument.value == "authors" ? planners::AbortCap::kAuthors : planners::AbortCap::kSpan;
-    return argument.value == "authors" || argument.value == "span" || wrong("span, authors");
+    return parse_choice(text, argument, settings.cap, error);
   }
-  error = policy_error(
-      text, "unknown parameter '" + (argument.key.empty() ? argument.value : argument.key) +
-                "'; specsync takes specsync:adaptive[,scope=job|worker][,cap=span|authors]"
-                "[,max_restarts=N][,auto_off=on|off]+BASE or "
-                "specsync:fixed,ABORT_TIME_MS,ABORT_RATE[,max_restarts=N][,auto_off=on|off]+BASE");
-  return false;
+  return parse_parameter(
+      text, argument, kSpecsyncParameters,
+      "specsync takes specsync:adaptive[,scope=job|worker][,cap=span|authors]"
+      "[,max_restarts=N][,auto_off=on|off]+BASE or "
+      "specsync:fixed,ABORT_TIME_MS,ABORT_RATE[,max_restarts=N][,auto_off=on|off]+BASE",
+      settings, error);
 }
 
 }  // namespace
@@ -413,8 +399,10 @@ std::unique_ptr<Policy> make_specsync(const PolicyText& text, std::unique_ptr<Po
                                       std::string& error) {
   const std::string under = split_policy_text(base->name()).name;
   if (under != "asp" && under != "ssp" && under != "dssp") {
-    error = policy_error(text, "specsync is laid over asp, ssp:S or dssp:SL-SU, not over '" +
-                                   base->name() + "', such as specsync+asp");
+    error =
+        policy_error(text, fmt::format("specsync is laid over asp, ssp:S or dssp:SL-SU, not over "
+                                       "'{}', such as specsync+asp",
+                                       base->name()));
     return nullptr;
   }
   Settings settings;

@@ -24,11 +24,8 @@
 // Run on the engine's thread.
 #pragma once
 
-#include <memory>
-#include <string>
 #include <string_view>
 
-#include "daemon/core/engine/policy.h"
 #include "daemon/core/policies/policy_text.h"
 
 namespace syncd {
@@ -37,7 +34,6 @@ namespace syncd {
 inline constexpr std::string_view kSpeculationOff =
     "specsync off: fewer iterations/s than without, and no gain in loss";
 
-std::unique_ptr<Policy> make_specsync(const PolicyText& text, std::unique_ptr<Policy> base,
-                                      std::string& error);
+MakeOverlay make_specsync;
 
 }  // namespace syncd
