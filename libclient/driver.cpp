@@ -12,6 +12,7 @@
 #include <exception>
 #include <new>
 #include <optional>
+#include <random>
 #include <system_error>
 #include <utility>
 
@@ -23,6 +24,14 @@ namespace {
 // A timer this late means that the process was stopped: what the daemon sent meanwhile lies in the
 // socket and is read before time is held against it.
 constexpr TimeUs kSuspendedUs = 1'000'000;
+
+// A call that begins so soon after the one before follows it at once. After so many of those the
+// loop leaves the socket to the calls. It looks whether they go on after as long as they have so
+// far, within these two.
+constexpr TimeUs kBurstGapUs = 500;
+constexpr unsigned kBurstCalls = 8;
+constexpr TimeUs kBurstLookMinUs = 1'000;
+constexpr TimeUs kBurstLookMaxUs = 20'000;
 
 // Whose loop this thread runs.
 thread_local const Driver* running = nullptr;
@@ -36,70 +45,104 @@ Call& call_of(OpId op) {
   return *reinterpret_cast<Call*>(static_cast<std::uintptr_t>(op));
 }
 
+// Only the back-off's jitter depends on it.
+std::uint64_t make_seed() {
+  std::uint64_t seed = static_cast<std::uint64_t>(Driver::now_us());
+  seed ^= static_cast<std::uint64_t>(getpid()) << 40;
+  try {
+    std::random_device device;
+    seed ^= (std::uint64_t{device()} << 32) | device();
+  } catch (const std::exception&) {  // time and pid differ between workers well enough
+  }
+  return seed;
+}
+
+SessionOptions complete(SessionOptions options, const std::vector<Endpoint>& endpoints) {
+  for (const Endpoint& endpoint : endpoints) options.link.endpoints.push_back(endpoint.text());
+  options.link.seed = make_seed();
+  return options;
+}
+
 }  // namespace
 
 // ---- Calls -------------------------------------------------------------------------------------
 
-// It lives on its caller's stack, which is safe because perform() returns only when it is finished.
+// It lives on its caller's stack, which is safe because perform() returns only when it is finished,
+// and looks for that under the driver's lock.
 class Driver::WaitedCall final : public Call {
  public:
   explicit WaitedCall(Completion& completion) : completion_(completion) {}
-  // Under the driver's lock.
   bool done() const { return done_; }
-  // Without it.
-  void wait() {
-    std::unique_lock lock(mutex_);
-    ended_.wait(lock, [this] { return done_; });
-  }
-  // The caller does not wait() yet.
-  void end(Completion&& completion) noexcept {
-    completion_ = std::move(completion);
-    done_ = true;
+  void wait(std::unique_lock<std::mutex>& lock) {
+    std::condition_variable ended;
+    ended_ = &ended;
+    while (!done_) ended.wait(lock);
   }
 
  private:
-  // The caller's stack may be gone as soon as the mutex is free, so that notifying comes before.
   void finish(Completion&& completion) noexcept override {
-    const std::lock_guard lock(mutex_);
-    end(std::move(completion));
-    ended_.notify_one();
+    completion_ = std::move(completion);
+    done_ = true;
+    if (ended_ != nullptr) ended_->notify_one();
   }
 
-  std::mutex mutex_;
-  std::condition_variable ended_;
-  bool done_ = false;  // written under the driver's lock, and under mutex_ if the caller may wait
+  std::condition_variable* ended_ = nullptr;  // while the caller sleeps on it
+  bool done_ = false;
   Completion& completion_;
 };
 
 void Driver::submit(Call& call, const MakeCall& make) {
   const std::lock_guard lock(mutex_);
-  take(call, make, kNever);
+  const TimeUs now = now_us();
+  take(call, make, {op_of(call), {}, now});
+  // Its answer is not to wait for the end of a burst.
+  if (reader_ == nullptr && watch_at_us_ != kNever) watch_again();
 }
 
 Completion Driver::perform(const MakeCall& make, TimeUs timeout_us) {
   Completion completion;
-  WaitedCall call(completion);
-  std::unique_lock lock(mutex_);
-  // Before the request goes out: its answer is not to wake the loop.
-  const bool reads = refused_ == Status::kOk && may_read();
-  const std::uint64_t connection = connection_;
-  if (reads) start_reading(call);
-  take(call, make, timeout_us);
-  if (reads) read_for(call, connection, lock);
-  if (call.done()) return completion;
-  lock.unlock();
-  call.wait();
+  if (forked()) {
+    completion = {0, Status::kForked, kForkedText};
+  } else if (on_loop_thread()) {
+    completion = {0, Status::kState, "an event's callback must not call a function that may block"};
+  } else {
+    WaitedCall call(completion);
+    wait_for(call, make, timeout_us);
+  }
   return completion;
 }
 
-void Driver::take(Call& call, const MakeCall& make, TimeUs timeout_us) {
-  if (refused_ != Status::kOk) return call.finish({0, refused_, refusal_});
+void Driver::wait_for(WaitedCall& call, const MakeCall& make, TimeUs timeout_us) {
   const TimeUs now = now_us();
-  link(call);  // first: whatever happens below, it is finished
+  std::unique_lock lock(mutex_);
+  if (now - latest_us_ < kBurstGapUs) {
+    burst_ += 1;
+  } else {
+    burst_ = 0;
+    burst_since_us_ = now;
+  }
+  latest_us_ = now;
+  // Before the request goes out: its answer is not to wake the loop.
+  const bool reads = refused_ == Status::kOk && reader_ == nullptr && stream_ != nullptr &&
+                     !stream_->is_connecting() && session_.wish().number == connection_;
+  if (reads) {
+    reader_ = &call;
+    stream_->watch_reading(false);
+  }
+  take(call, make, {op_of(call), Timeout::after(timeout_us, now), now});
+  if (reads) read_for(call, lock);
+  if (!call.done()) call.wait(lock);
+}
+
+void Driver::take(Call& call, const MakeCall& make, const Ask& ask) {
+  if (refused_ != Status::kOk) return call.finish({0, refused_, refusal_});
+  // First: whatever happens below, it is finished.
+  call.next_ = calls_;
+  call.previous_ = nullptr;
+  if (calls_ != nullptr) calls_->previous_ = &call;
+  calls_ = &call;
   try {
-    if (!try_to(make, {op_of(call), Timeout::after(timeout_us, now), now})) {
-      finish(call, {0, Status::kNoMemory, kOutOfMemory});
-    }
+    if (!try_to(make, ask)) finish(call, {0, Status::kNoMemory, kOutOfMemory});
     settle_away();
   } catch (...) {
     fail_inside();
@@ -121,6 +164,7 @@ bool Driver::try_to(const MakeCall& make, const Ask& ask) {
 }
 
 void Driver::release(WorkerId worker) noexcept {
+  if (forked()) return;
   const std::lock_guard lock(mutex_);
   if (refused_ != Status::kOk) return;
   try {
@@ -133,23 +177,13 @@ void Driver::release(WorkerId worker) noexcept {
 
 // ---- Reading on a caller's thread --------------------------------------------------------------
 
-bool Driver::may_read() const noexcept {
-  return reader_ == nullptr && stream_ != nullptr && stream_->descriptor() >= 0 &&
-         session_.wish().number == connection_;
-}
-
-void Driver::start_reading(WaitedCall& call) noexcept {
-  reader_ = &call;
-  stream_->watch_reading(false);
-}
-
 // Until the call is finished, or the connection is not what it was: the loop goes on with it then.
 // The lock is free while this thread sleeps, so that anything may have happened meanwhile.
-void Driver::read_for(WaitedCall& call, std::uint64_t connection,
-                      std::unique_lock<std::mutex>& lock) {
+void Driver::read_for(WaitedCall& call, std::unique_lock<std::mutex>& lock) {
+  const std::uint64_t connection = connection_;
   const auto same_connection = [&] { return stream_ != nullptr && connection_ == connection; };
-  // Where the descriptor is closed, and perhaps another's already, the loop wakes us after that.
-  pollfd wanted[] = {{stream_->descriptor(), POLLIN, 0}, {reader_wake_, POLLIN, 0}};
+  // Where the descriptor is closed, and perhaps another's already, the loop has woken us before.
+  pollfd wanted[] = {{stream_->descriptor(), POLLIN, 0}, {reader_wake_.get(), POLLIN, 0}};
   while (!call.done() && same_connection()) {
     reader_sleeps_ = true;
     lock.unlock();
@@ -159,22 +193,45 @@ void Driver::read_for(WaitedCall& call, std::uint64_t connection,
     if (ready <= 0) continue;
     if (wanted[1].revents != 0) {
       eventfd_t count = 0;
-      eventfd_read(reader_wake_, &count);
+      eventfd_read(reader_wake_.get(), &count);
     }
     if (call.done() || !same_connection()) break;
     if (wanted[0].revents != 0 && !read_once()) break;
   }
   reader_ = nullptr;
-  if (same_connection()) stream_->watch_reading(true);
+  if (same_connection()) leave_reading();
+}
+
+// Leaves the socket to the loop; or to the next call, where calls follow each other at once: it
+// takes two system calls a call if the loop watches it in between. The loop watches again when the
+// burst is over, which its timer says, or when another call waits for it to read.
+void Driver::leave_reading() noexcept {
+  if (burst_ < kBurstCalls || calls_ != nullptr) return watch_again();
+  if (watch_at_us_ != kNever) return;
+  watch_at_us_ = latest_us_ + kBurstLookMinUs;
+  if (watch_at_us_ < timer_at_us_) wake_loop();
+}
+
+void Driver::look_at_burst(TimeUs now) noexcept {
+  const bool goes_on = now - latest_us_ < kBurstGapUs;
+  const TimeUs span_us = std::clamp(now - burst_since_us_, kBurstLookMinUs, kBurstLookMaxUs);
+  watch_at_us_ = goes_on ? now + span_us : kNever;
+  // A call that reads for longer says when it leaves.
+  if (!goes_on && reader_ == nullptr) watch_again();
+}
+
+void Driver::watch_again() noexcept {
+  watch_at_us_ = kNever;
+  stream_->watch_reading(true);
 }
 
 // False: the loop must see to the connection.
 bool Driver::read_once() {
   try {
     std::span<const std::uint8_t> bytes;
-    std::string error;
-    if (!stream_->read(bytes, error)) return false;
-    session_.on_bytes(connection_, bytes, now_us());
+    if (!stream_->read(bytes)) return false;
+    latest_us_ = now_us();
+    session_.on_bytes(connection_, bytes, latest_us_);
     settle_away();
     return session_.wish().number == connection_;
   } catch (...) {
@@ -188,7 +245,7 @@ void Driver::wake_loop() noexcept {
 }
 
 void Driver::wake_reader() noexcept {
-  if (reader_sleeps_) eventfd_write(reader_wake_, 1);
+  if (reader_sleeps_) eventfd_write(reader_wake_.get(), 1);
 }
 
 // ---- Start and stop ----------------------------------------------------------------------------
@@ -196,34 +253,53 @@ void Driver::wake_reader() noexcept {
 Driver::Driver(std::vector<Endpoint> endpoints, SessionOptions options, DriverTls tls)
     : endpoints_(std::move(endpoints)),
       tls_(std::move(tls)),
-      session_(std::move(options), now_us()),
+      session_(complete(std::move(options), endpoints_), now_us()),
       lookups_(endpoints_.size()) {}
 
 Driver::~Driver() {
   if (thread_.joinable()) stop();
-  if (reader_wake_ >= 0) ::close(reader_wake_);
+}
+
+Completion Driver::open(ClientOptions options, std::shared_ptr<Driver>& driver) {
+  std::string error;
+  DriverTls tls{nullptr, std::move(options.server_name)};
+  const auto is_tls = [](const Endpoint& endpoint) {
+    return endpoint.kind == Endpoint::Kind::kTls;
+  };
+  if (std::any_of(options.endpoints.begin(), options.endpoints.end(), is_tls)) {
+    tls.context = tls::Context::client(options.tls, error);
+    if (tls.context == nullptr) return {0, Status::kInvalid, error};
+  }
+  // A forked child has no loop thread to end, and the loop's descriptors are its parent's: all of
+  // it is left alone.
+  std::shared_ptr<Driver> opened(
+      new Driver(std::move(options.endpoints), std::move(options.session), std::move(tls)),
+      [](Driver* made) {
+        if (!made->forked()) delete made;
+      });
+  if (!opened->start(error)) {
+    return {0, Status::kLimit, "the client's thread cannot be started: " + error};
+  }
+  Completion completion = opened->perform(
+      [](Session& session, const Ask& ask) { session.connect(ask); }, options.connect_timeout_us);
+  if (completion.status == Status::kOk) driver = std::move(opened);
+  return completion;
 }
 
 bool Driver::open_loop(std::string& error) {
-  reader_wake_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-  if (reader_wake_ < 0) {
-    error = uv_strerror(uv_translate_sys_error(errno));
-    return false;
+  reader_wake_.reset(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  int code = reader_wake_ ? uv_loop_init(&loop_) : uv_translate_sys_error(errno);
+  if (code == 0) {
+    code = uv_async_init(&loop_, &wake_,
+                         [](uv_async_t* handle) { on_event<&Driver::take_wake>(handle->data); });
+    if (code != 0) uv_loop_close(&loop_);
   }
-  int code = uv_loop_init(&loop_);
   if (code != 0) {
     error = uv_strerror(code);
     return false;
   }
-  code = uv_async_init(&loop_, &wake_, on_wake);
-  if (code != 0) {
-    error = uv_strerror(code);
-    uv_loop_close(&loop_);
-    return false;
-  }
-  wake_.data = this;
   uv_timer_init(&loop_, &timer_);  // cannot fail
-  timer_.data = this;
+  wake_.data = timer_.data = this;
   return true;
 }
 
@@ -266,6 +342,7 @@ void Driver::run() noexcept {
 }
 
 void Driver::stop() noexcept {
+  if (forked()) return;
   {
     const std::lock_guard lock(mutex_);
     if (std::exchange(stopping_, true)) return;
@@ -276,29 +353,27 @@ void Driver::stop() noexcept {
 
 // ---- Libuv callbacks ---------------------------------------------------------------------------
 
-void Driver::on_wake(uv_async_t* handle) {
-  auto* self = static_cast<Driver*>(handle->data);
+template <void (Driver::*handle)()>
+void Driver::on_event(void* driver) noexcept {
+  auto* self = static_cast<Driver*>(driver);
   try {
-    self->take_wake();
+    (self->*handle)();
   } catch (...) {
-    self->stream_failed();
+    const std::lock_guard lock(self->mutex_);
+    self->fail_inside();
   }
 }
 
 void Driver::take_wake() {
   {
     const std::lock_guard lock(mutex_);
-    take_wake_locked();
+    if (broken_) return close_if_broken();
+    if (stopping_) return shut_down();
+    take_looked_up();
+    settle();
     delivering_events_.swap(session_.events());
   }
   deliver_events();
-}
-
-void Driver::take_wake_locked() {
-  if (broken_) return close_if_broken();
-  if (stopping_) return shut_down();
-  take_looked_up();
-  settle();
 }
 
 // Without the lock: what is called may take it, in a call of this client that does not block.
@@ -309,90 +384,58 @@ void Driver::deliver_events() noexcept {
   delivering_events_.clear();
 }
 
-void Driver::on_timer(uv_timer_t* handle) {
-  auto* self = static_cast<Driver*>(handle->data);
-  try {
-    const std::lock_guard lock(self->mutex_);
-    if (self->broken_) return;
-    const TimeUs now = now_us();
-    const bool suspended = now - self->timer_at_us_ > kSuspendedUs;
-    self->timer_at_us_ = kNever;
-    if (suspended) {
-      uv_timer_start(&self->timer_, on_timer, 1, 0);
-      self->timer_at_us_ = now + 1000;
-      return;
-    }
-    self->session_.on_time(now);
-    self->settle();
-  } catch (...) {
-    self->stream_failed();
-  }
-}
-
-void Driver::stream_connected() {
+void Driver::take_time() {
   const std::lock_guard lock(mutex_);
   if (broken_) return;
-  addresses_.clear();
-  next_address_ = 0;
-  std::string error;
-  if (open_stream(error)) {
-    session_.on_connected(connection_, now_us());
-  } else {
-    session_.on_disconnected(connection_, error, now_us());
-  }
+  const TimeUs now = now_us();
+  const bool suspended = now - timer_at_us_ > kSuspendedUs;
+  timer_at_us_ = kNever;
+  if (suspended) return start_timer(now + 1000);
+  if (now >= watch_at_us_) look_at_burst(now);
+  if (now < session_.next_deadline()) return arm_timer();
+  session_.on_time(now);
   settle();
 }
 
-bool Driver::open_stream(std::string& error) {
-  const Endpoint& endpoint = endpoints_[session_.wish().endpoint];
-  if (endpoint.kind == Endpoint::Kind::kTls) {
-    const std::string& name = tls_.server_name.empty() ? endpoint.host : tls_.server_name;
-    std::vector<std::uint8_t> first;
-    auto channel = tls::Channel::connect(tls_.context, name, endpoint.text(), first);
-    if (channel == nullptr) throw std::bad_alloc();
-    stream_->encrypt(std::move(channel), std::move(first));
-  }
-  return stream_->open(error);
-}
-
-// Where TLS failed, the two sides do not accept each other: asking again would not help.
-void Driver::disconnected(std::string_view reason) {
-  const Status status = stream_ != nullptr ? stream_->tls_status() : Status::kOk;
-  if (status != Status::kOk) {
-    session_.on_refused(connection_, status, reason, now_us());
-  } else {
-    session_.on_disconnected(connection_, reason, now_us());
-  }
-}
-
-void Driver::stream_ready() {
+void Driver::take_ready() {
   const std::lock_guard lock(mutex_);
   if (broken_) return;
   std::span<const std::uint8_t> bytes;
-  std::string error;
-  if (!stream_->write_rest(error) || !stream_->read(bytes, error)) {
-    disconnected(error);
+  if (stream_->is_connecting()) {
+    take_connected();
+  } else if (!stream_->write_rest() || !stream_->read(bytes)) {
+    disconnected();
   } else if (!bytes.empty()) {
     session_.on_bytes(connection_, bytes, now_us());
   }
   settle();
 }
 
-void Driver::stream_closed(std::string_view reason) {
-  const std::lock_guard lock(mutex_);
-  if (broken_) return;
+void Driver::take_connected() {
   // A name may have several addresses, of which only some are served.
-  if (next_address_ < addresses_.size()) {
-    connect_next_address(reason);
-  } else {
-    session_.on_disconnected(connection_, reason, now_us());
-  }
-  settle();
+  if (!stream_->finish_connect()) return connect_next_address(stream_->error());
+  addresses_.clear();
+  const Endpoint& endpoint = endpoints_[session_.wish().endpoint];
+  if (endpoint.kind == Endpoint::Kind::kTls && !encrypt(endpoint)) return disconnected();
+  session_.on_connected(connection_, now_us());
 }
 
-void Driver::stream_failed() noexcept {
-  const std::lock_guard lock(mutex_);
-  fail_inside();
+bool Driver::encrypt(const Endpoint& endpoint) {
+  const std::string& name = tls_.server_name.empty() ? endpoint.host : tls_.server_name;
+  std::vector<std::uint8_t> first;
+  auto channel = tls::Channel::connect(tls_.context, name, endpoint.text(), first);
+  if (channel == nullptr) throw std::bad_alloc();
+  return stream_->encrypt(std::move(channel), std::move(first));
+}
+
+// Where TLS failed, the two sides do not accept each other: asking again would not help.
+void Driver::disconnected() {
+  const Status status = stream_->tls_status();
+  if (status != Status::kOk) {
+    session_.on_refused(connection_, status, stream_->error(), now_us());
+  } else {
+    session_.on_disconnected(connection_, stream_->error(), now_us());
+  }
 }
 
 // An exception, which is memory that ran out or a defect, was caught. The session may be between
@@ -451,7 +494,7 @@ void Driver::settle_away() {
   if (session_.wish().number == connection_) flush();
   deliver();
   const bool events = !session_.events().empty();
-  if (events || session_.wish().number != connection_ || session_.next_deadline() < timer_at_us_) {
+  if (events || session_.wish().number != connection_ || next_deadline() < timer_at_us_) {
     wake_loop();
   }
 }
@@ -478,14 +521,12 @@ void Driver::apply_wish() {
 
 void Driver::connect(std::size_t index) {
   const Endpoint& endpoint = endpoints_[index];
-  std::string error;
-  if (endpoint.kind == Endpoint::Kind::kUnix) {
-    stream_ = Stream::connect_unix(loop_, *this, endpoint.path, error);
-    if (stream_ == nullptr) session_.on_disconnected(connection_, error, now_us());
-    return;
-  }
   sockaddr_storage address;
-  if (!numeric_address(endpoint.host, endpoint.port, address)) return look_up(index);
+  if (endpoint.kind == Endpoint::Kind::kUnix) {
+    unix_address(endpoint.path, address);
+  } else if (!numeric_address(endpoint.host, endpoint.port, address)) {
+    return look_up(index);
+  }
   addresses_.assign(1, address);
   connect_next_address({});
 }
@@ -505,20 +546,19 @@ void Driver::take_looked_up() {
   if (looking_up_ == nullptr || !(*looking_up_)->take(result)) return;
   std::exchange(looking_up_, nullptr)->reset();
   addresses_ = std::move(result.addresses);
-  next_address_ = 0;
   connect_next_address(result.reason);
 }
 
 // `reason`: why there is no address left, if there is none.
-void Driver::connect_next_address(std::string_view reason) {
+void Driver::connect_next_address(std::string reason) {
   if (stream_ != nullptr) std::exchange(stream_, nullptr)->close();
-  std::string error(reason);
-  while (next_address_ < addresses_.size()) {
-    const sockaddr_storage& address = addresses_[next_address_++];
-    stream_ = Stream::connect_tcp(loop_, *this, reinterpret_cast<const sockaddr&>(address), error);
+  while (!addresses_.empty()) {
+    const sockaddr_storage address = addresses_.front();
+    addresses_.erase(addresses_.begin());
+    stream_ = Stream::connect(loop_, address, on_event<&Driver::take_ready>, this, reason);
     if (stream_ != nullptr) return;
   }
-  session_.on_disconnected(connection_, error, now_us());
+  session_.on_disconnected(connection_, reason, now_us());
 }
 
 void Driver::drop_connection() noexcept {
@@ -526,51 +566,43 @@ void Driver::drop_connection() noexcept {
   if (stream_ != nullptr) std::exchange(stream_, nullptr)->close();
   if (looking_up_ != nullptr) (*std::exchange(looking_up_, nullptr))->notify(nullptr);
   addresses_.clear();
-  next_address_ = 0;
+  watch_at_us_ = kNever;
 }
 
 void Driver::flush() {
-  if (session_.output().empty() || stream_ == nullptr || stream_->descriptor() < 0) return;
-  std::string error;
-  if (!stream_->write(session_.output(), error)) disconnected(error);
+  if (session_.output().empty() || stream_ == nullptr || stream_->is_connecting()) return;
+  if (!stream_->write(session_.output())) disconnected();
 }
 
 void Driver::deliver() {
   std::vector<Completion>& ended = session_.completions();
+  if (ended.empty()) return;
   for (Completion& completion : ended) finish(call_of(completion.op), std::move(completion));
   ended.clear();
 }
 
-// The call is gone afterwards, but for that of the thread that reads.
+// The call is gone afterwards, but for that of a thread that waits.
 void Driver::finish(Call& call, Completion&& completion) noexcept {
-  unlink(call);
-  if (reader_ != &call) return call.finish(std::move(completion));
-  reader_->end(std::move(completion));
-  wake_reader();
+  (call.previous_ != nullptr ? call.previous_->next_ : calls_) = call.next_;
+  if (call.next_ != nullptr) call.next_->previous_ = call.previous_;
+  if (reader_ == &call) wake_reader();
+  call.finish(std::move(completion));
 }
 
 // A timer that is due too early only looks again, so that the usual exchange, which moves the next
 // heartbeat a little, does not touch the timer at all.
 void Driver::arm_timer() {
-  const TimeUs at_us = session_.next_deadline();
-  if (at_us >= timer_at_us_) return;
+  const TimeUs at_us = next_deadline();
+  if (at_us < timer_at_us_) start_timer(at_us);
+}
+
+void Driver::start_timer(TimeUs at_us) {
   timer_at_us_ = at_us;
-  const TimeUs wait_us = at_us - now_us();
+  const TimeUs wait_us = std::max<TimeUs>(at_us - now_us(), 0);
   uv_update_time(&loop_);
-  uv_timer_start(&timer_, on_timer,
-                 wait_us <= 0 ? 0 : static_cast<std::uint64_t>(wait_us + 999) / 1000, 0);
-}
-
-void Driver::link(Call& call) noexcept {
-  call.next_ = calls_;
-  call.previous_ = nullptr;
-  if (calls_ != nullptr) calls_->previous_ = &call;
-  calls_ = &call;
-}
-
-void Driver::unlink(Call& call) noexcept {
-  (call.previous_ != nullptr ? call.previous_->next_ : calls_) = call.next_;
-  if (call.next_ != nullptr) call.next_->previous_ = call.previous_;
+  uv_timer_start(
+      &timer_, [](uv_timer_t* handle) { on_event<&Driver::take_time>(handle->data); },
+      static_cast<std::uint64_t>(wait_us + 999) / 1000, 0);
 }
 
 void Driver::finish_all(Status status, const char* reason) noexcept {

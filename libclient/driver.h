@@ -1,13 +1,15 @@
-// What drives one session: a libuv loop on a thread of its own, and the threads that call. One lock
-// makes them take turns at the session. A caller puts its call into the session and writes to the
-// socket itself; while it waits, it reads the socket too, if no other caller does, so that an
-// answer wakes the thread that wants it and no other. The loop connects and closes, keeps the time,
-// and reads whenever no caller does.
+// A client: one session, driven by a libuv loop on a thread of its own and by the threads that
+// call. One lock makes them take turns at the session. A caller puts its call into the session and
+// writes to the socket itself; while it waits, it reads the socket too, if no other caller does, so
+// that an answer wakes the thread that wants it and no other. The loop connects and closes, keeps
+// the time, and reads while no caller does. In a child of fork() every call answers kForked and
+// touches nothing that the parent's threads may have held.
 #pragma once
 
 #include <time.h>
 #include <uv.h>
 
+#include <algorithm>
 #include <condition_variable>
 #include <cstdint>
 #include <memory>
@@ -18,6 +20,7 @@
 #include <vector>
 
 #include "libclient/endpoint.h"
+#include "libclient/fork_mark.h"
 #include "libclient/lookup.h"
 #include "libclient/session.h"
 #include "libclient/stream.h"
@@ -25,6 +28,10 @@
 #include "proto/transport/tls.h"
 
 namespace syncd::client {
+
+// What a call answers with kForked.
+inline constexpr const char* kForkedText =
+    "this client was opened before fork(); open a new one in the child";
 
 // One call that was submitted: it is finished exactly once.
 class Call {
@@ -36,7 +43,8 @@ class Call {
 
  private:
   friend class Driver;
-  // On any thread that is in a function of the driver's, under its lock.
+  // On any thread that is in a function of the driver's, under its lock. Must be quick, and may not
+  // call the driver.
   virtual void finish(Completion&& completion) noexcept = 0;
 
   Call* previous_ = nullptr;  // among the driver's calls in the session
@@ -49,15 +57,31 @@ struct DriverTls {
   std::string server_name;                // empty: each endpoint's host
 };
 
-class Driver final : private Stream::Owner {
+struct ClientOptions {
+  std::vector<Endpoint> endpoints;  // at least one
+  SessionOptions session;
+  tls::ClientSettings tls;  // for endpoints of kind kTls
+  std::string server_name;  // for which their certificates must be made out; empty: their hosts
+  TimeUs connect_timeout_us = 10'000'000;  // kNever: no limit
+};
+
+class Driver final {
  public:
-  // Endpoints must be those of options.link.endpoints, in the same order.
+  // Fills in the endpoints of options.link, and its seed.
   Driver(std::vector<Endpoint> endpoints, SessionOptions options, DriverTls tls = {});
-  ~Driver() override;  // stops it, if that was not done
+  ~Driver();  // stops it, if that was not done
+
+  // Makes a driver, connects, and waits for the daemon's welcome. On success `driver` is set;
+  // otherwise the completion has the reason: kInvalid (files of `tls` that cannot be used),
+  // kUnreachable, kProtocol, kAuth, kLimit (also one of this process: no descriptors or threads
+  // left), or whatever else a daemon refused us for. In a child of fork() the last reference leaks
+  // what belongs to the parent.
+  static Completion open(ClientOptions options, std::shared_ptr<Driver>& driver);
 
   // Starts the thread. On false `error` says why, and the driver is as before.
   bool start(std::string& error);
-  // Any thread but the loop's: makes a call and waits until it is finished.
+  // Any thread: makes a call and waits until it is finished, for at most `timeout_us`, or kNever.
+  // On the loop's thread, which must not wait, it fails.
   Completion perform(const MakeCall& make, TimeUs timeout_us);
   // Any thread, without waiting. A call that cannot be taken any more is finished at once; one that
   // frees itself may be gone when this returns.
@@ -72,6 +96,8 @@ class Driver final : private Stream::Owner {
   void silence() { silent_ = true; }
   // Whether this is the loop's thread, on which events are delivered: it must not wait.
   bool on_loop_thread() const noexcept;
+  // True in a child of the process that made this driver.
+  bool forked() const noexcept { return fork_mark_.forked(); }
 
   // The clock of deadlines: monotonic, microseconds.
   static TimeUs now_us() {
@@ -81,19 +107,15 @@ class Driver final : private Stream::Owner {
  private:
   class WaitedCall;
 
-  // Stream::Owner
-  void stream_connected() override;
-  void stream_ready() override;
-  void stream_closed(std::string_view reason) override;
-  void stream_failed() noexcept override;
-
   bool open_loop(std::string& error);
   void close_loop() noexcept;
   void run() noexcept;
-  static void on_wake(uv_async_t* handle);
-  static void on_timer(uv_timer_t* handle);
+  // What libuv calls. An exception must not go on into it.
+  template <void (Driver::*handle)()>
+  static void on_event(void* driver) noexcept;
   void take_wake();
-  void take_wake_locked();
+  void take_time();
+  void take_ready();
   void deliver_events() noexcept;
   void shut_down();
   void close_handles() noexcept;
@@ -103,30 +125,34 @@ class Driver final : private Stream::Owner {
   void connect(std::size_t endpoint);
   void look_up(std::size_t endpoint);
   void take_looked_up();
-  void connect_next_address(std::string_view reason);
-  bool open_stream(std::string& error);
-  void disconnected(std::string_view reason);
+  void connect_next_address(std::string reason);
+  void take_connected();
+  bool encrypt(const Endpoint& endpoint);
+  void disconnected();
   void drop_connection() noexcept;
   void arm_timer();
+  void start_timer(TimeUs at_us);
 
+  void wait_for(WaitedCall& call, const MakeCall& make, TimeUs timeout_us);
   // Any thread that holds the lock.
-  void take(Call& call, const MakeCall& make, TimeUs timeout_us);
+  void take(Call& call, const MakeCall& make, const Ask& ask);
   bool try_to(const MakeCall& make, const Ask& ask);
   void settle_away();
   void flush();
   void deliver();
   void finish(Call& call, Completion&& completion) noexcept;
-  bool may_read() const noexcept;
-  void start_reading(WaitedCall& call) noexcept;
-  void read_for(WaitedCall& call, std::uint64_t connection, std::unique_lock<std::mutex>& lock);
+  void read_for(WaitedCall& call, std::unique_lock<std::mutex>& lock);
   bool read_once();
+  void leave_reading() noexcept;
+  void look_at_burst(TimeUs now) noexcept;
+  void watch_again() noexcept;
   void wake_loop() noexcept;
   void wake_reader() noexcept;
   void fail_inside() noexcept;
-  void link(Call& call) noexcept;
-  void unlink(Call& call) noexcept;
   void finish_all(Status status, const char* reason) noexcept;
+  TimeUs next_deadline() const { return std::min(session_.next_deadline(), watch_at_us_); }
 
+  const ForkMark fork_mark_;
   std::vector<Endpoint> endpoints_;
   const DriverTls tls_;
   uv_loop_t loop_;
@@ -147,15 +173,19 @@ class Driver final : private Stream::Owner {
   // By endpoint: one that took too long goes on, and the next attempt waits for it too.
   std::vector<std::shared_ptr<Lookup>> lookups_;
   std::shared_ptr<Lookup>* looking_up_ = nullptr;  // the one that this connection waits for
-  std::vector<sockaddr_storage> addresses_;
-  std::size_t next_address_ = 0;
+  std::vector<sockaddr_storage> addresses_;        // that were not tried yet
   std::vector<PendingEvent> delivering_events_;  // these two are the loop's: used without the lock
   bool silent_ = false;
   Call* calls_ = nullptr;  // in the session: a list through the calls
 
   WaitedCall* reader_ = nullptr;  // the call whose thread reads the socket; null: the loop does
   bool reader_sleeps_ = false;
-  int reader_wake_ = -1;  // eventfd, readable when that thread is to look again
+  UniqueFd reader_wake_;  // eventfd, readable when that thread is to look again
+  // While calls follow each other at once, the loop leaves the socket to them; see leave_reading().
+  unsigned burst_ = 0;  // how many have
+  TimeUs burst_since_us_ = 0;
+  TimeUs latest_us_ = 0;         // when the latest began, or read
+  TimeUs watch_at_us_ = kNever;  // when the loop looks whether that is over
 
   std::thread thread_;
 };

@@ -16,10 +16,6 @@ std::string protocol_range() {
   return std::to_string(kProtocolMin) + " to " + std::to_string(kProtocolMax);
 }
 
-TimeUs add(TimeUs time_us, TimeUs span_us) {
-  return span_us > kNever - time_us ? kNever : time_us + span_us;
-}
-
 // Of a span that may be 0, for never: long enough, and not too long to be added to a time.
 TimeUs us(std::uint32_t span_ms) {
   return span_ms != 0 ? TimeUs{span_ms} * 1000 : kNever / 2;
@@ -42,22 +38,17 @@ void Link::start_attempt(TimeUs now) {
   phase_ = Phase::kConnecting;
   wish_.number += 1;
   wish_.up = true;
-  retry_at_us_ = kNever;
-  attempt_deadline_us_ = add(now, kHandshakeTimeoutUs);
+  deadline_us_ = add(now, kHandshakeTimeoutUs);
   output_.clear();
   splitter_ = wire::FrameSplitter();
 }
 
 void Link::wait_for_retry(TimeUs delay_us, TimeUs now) {
-  attempt_deadline_us_ = kNever;
-  if (delay_us == 0) {
-    start_attempt(now);
-    return;
-  }
+  if (delay_us == 0) return start_attempt(now);
   phase_ = Phase::kWaiting;
   wish_.number += 1;
   wish_.up = false;
-  retry_at_us_ = add(now, delay_us);
+  deadline_us_ = add(now, delay_us);
   output_.clear();
 }
 
@@ -92,7 +83,6 @@ void Link::end_connection(std::string_view reason, TimeUs now) {
                                 : drain_reason_ + " (" + std::string(reason) + ")";
   if (!useful) wish_.endpoint = (wish_.endpoint + 1) % options_.endpoints.size();
   drain_reason_.clear();
-  drain_deadline_us_ = kNever;
   tried_in_round_ = 0;
   wait_for_retry(next_delay_us(), now);
   listener_.link_down();
@@ -167,27 +157,20 @@ void Link::on_refused(std::uint64_t number, Status status, std::string_view reas
 }
 
 void Link::fail(std::string_view reason, TimeUs now) {
-  switch (phase_) {
-    case Phase::kConnecting:
-    case Phase::kHandshake:
-      return end_attempt(reason, now);
-    case Phase::kUp:
-      return end_connection(reason, now);
-    case Phase::kWaiting:
-    case Phase::kClosed:
-      return;
-  }
+  if (phase_ == Phase::kUp) return end_connection(reason, now);
+  if (phase_ == Phase::kConnecting || phase_ == Phase::kHandshake) end_attempt(reason, now);
 }
 
 void Link::drain(std::string_view reason, TimeUs now) {
   if (!usable()) return;
   drain_reason_ = "the daemon is shutting down";
   if (!reason.empty()) drain_reason_.append(": ").append(reason);
-  drain_deadline_us_ = add(now, kDrainTimeoutUs);
+  deadline_us_ = add(now, kDrainTimeoutUs);
 }
 
 void Link::close() {
   phase_ = Phase::kClosed;
+  deadline_us_ = kNever;
   wish_.number += 1;
   wish_.up = false;
   output_.clear();
@@ -253,7 +236,7 @@ void Link::welcomed(const wire::Welcome& welcome, TimeUs now) {
   welcome_ = welcome;
   heartbeat_after_us_ = us(welcome.heartbeat_interval_ms);
   dead_after_us_ = us(welcome.heartbeat_timeout_ms);
-  attempt_deadline_us_ = kNever;
+  deadline_us_ = kNever;
   up_since_us_ = now;
   progress_ = false;
   tried_in_round_ = 0;
@@ -275,39 +258,28 @@ void Link::refused(Status status, const std::string& message, TimeUs now) {
 
 // ---- Time --------------------------------------------------------------------------------------
 
-TimeUs Link::next_deadline() const {
+void Link::on_time(TimeUs now) {
+  const bool over = now >= deadline_us_;
   switch (phase_) {
     case Phase::kWaiting:
-      return retry_at_us_;
+      if (over) start_attempt(now);
+      return;
     case Phase::kConnecting:
+      if (over) fail("no connection within 5 s", now);
+      return;
     case Phase::kHandshake:
-      return attempt_deadline_us_;
+      if (over) fail("no Welcome within 5 s", now);
+      return;
     case Phase::kUp:
-      return std::min({heartbeat_due_us(), death_due_us(), drain_deadline_us_});
-    case Phase::kClosed:
       break;
+    case Phase::kClosed:
+      return;
   }
-  return kNever;
-}
-
-void Link::on_time(TimeUs now) {
-  if (phase_ == Phase::kWaiting) {
-    if (now >= retry_at_us_) start_attempt(now);
-    return;
-  }
-  if (phase_ == Phase::kConnecting || phase_ == Phase::kHandshake) {
-    if (now >= attempt_deadline_us_) {
-      fail(phase_ == Phase::kConnecting ? "no connection within 5 s" : "no Welcome within 5 s",
-           now);
-    }
-    return;
-  }
-  if (phase_ != Phase::kUp) return;
   if (now >= death_due_us()) {
     fail("nothing received for " + format_duration(now - last_received_us_) +
              ": the connection is dead",
          now);
-  } else if (now >= drain_deadline_us_) {
+  } else if (over) {
     fail("it did not close the connection in time", now);
   } else if (now >= heartbeat_due_us()) {
     send(0, wire::Heartbeat{}, now);

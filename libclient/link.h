@@ -3,6 +3,7 @@
 // come in, bytes, a wish about the connection and the next deadline go out. One thread at a time.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
@@ -19,6 +20,11 @@ namespace syncd::client {
 // Microseconds of any clock that does not go back.
 using TimeUs = std::int64_t;
 inline constexpr TimeUs kNever = std::numeric_limits<TimeUs>::max();
+
+// For ever, if that is too long to be counted.
+inline TimeUs add(TimeUs time_us, TimeUs span_us) {
+  return span_us > kNever - time_us ? kNever : time_us + span_us;
+}
 
 // The delay before the n-th attempt in a row grows from the first to the second of these; a random
 // half of it is taken off, so that the workers of a cluster do not all come back at once.
@@ -80,7 +86,10 @@ class Link {
   void on_refused(std::uint64_t number, Status status, std::string_view reason, TimeUs now);
 
   void on_time(TimeUs now);
-  TimeUs next_deadline() const;
+  TimeUs next_deadline() const {
+    if (phase_ != Phase::kUp) return deadline_us_;
+    return std::min({heartbeat_due_us(), death_due_us(), deadline_us_});
+  }
 
   // Appends a message to the output. Precondition: up(), or for the first messages connected.
   void send(std::uint64_t id, const wire::Body& body, TimeUs now);
@@ -94,7 +103,7 @@ class Link {
   void close();
 
   bool up() const { return phase_ == Phase::kUp; }
-  bool usable() const { return up() && drain_deadline_us_ == kNever; }  // for new requests
+  bool usable() const { return up() && deadline_us_ == kNever; }  // for new requests
   // Since when no connection has been of use. Meaningful while !up().
   TimeUs down_since_us() const { return down_since_us_; }
   TimeUs up_since_us() const { return up_since_us_; }  // of the latest welcome
@@ -140,11 +149,10 @@ class Link {
   wire::Message scratch_;  // keeps its memory from frame to frame
   wire::Welcome welcome_;
 
-  TimeUs retry_at_us_ = kNever;          // kWaiting
-  TimeUs attempt_deadline_us_ = kNever;  // kConnecting, kHandshake
-  TimeUs drain_deadline_us_ = kNever;    // kUp
-  TimeUs heartbeat_after_us_ = 0;        // kUp: of silence on this side
-  TimeUs dead_after_us_ = 0;             // kUp: of silence on the other
+  // When a phase is over: the wait for the next attempt, the attempt, a connection that drains.
+  TimeUs deadline_us_ = kNever;
+  TimeUs heartbeat_after_us_ = 0;  // kUp: of silence on this side
+  TimeUs dead_after_us_ = 0;       // kUp: of silence on the other
   TimeUs last_sent_us_ = 0;
   TimeUs last_received_us_ = 0;
   TimeUs up_since_us_ = 0;

@@ -2,6 +2,7 @@
 #include "libclient/lookup.h"
 
 #include <netdb.h>
+#include <sys/un.h>
 
 #include <cstring>
 #include <system_error>
@@ -57,6 +58,12 @@ bool Lookup::take(Result& result) {
   if (!done_) return false;
   result = std::move(result_);
   return true;
+}
+
+void unix_address(const std::string& path, sockaddr_storage& address) {
+  address = {};
+  address.ss_family = AF_UNIX;
+  path.copy(reinterpret_cast<sockaddr_un&>(address).sun_path, sizeof(sockaddr_un::sun_path) - 1);
 }
 
 bool numeric_address(const std::string& host, std::uint16_t port, sockaddr_storage& address) {

@@ -39,7 +39,9 @@ class Lookup {
   Result result_;
 };
 
-// A numeric address needs no look-up. False if `host` is none.
+// A Unix socket's, whose path is short enough, and a numeric one need no look-up. False if `host`
+// is no numeric address.
+void unix_address(const std::string& path, sockaddr_storage& address);
 bool numeric_address(const std::string& host, std::uint16_t port, sockaddr_storage& address);
 
 }  // namespace syncd::client

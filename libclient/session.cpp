@@ -15,44 +15,55 @@ Session::Session(SessionOptions options, TimeUs now)
 
 Session::~Session() = default;
 
-Session::Op Session::start(const Ask& ask) {
+namespace {
+
+// Why an operation fails at once.
+struct Refused {
+  Status status;
+  std::string reason;
+};
+
+[[noreturn]] void refuse_state(const std::string& reason) {
+  throw Refused{Status::kState, reason};
+}
+[[noreturn]] void refuse_iteration(const std::string& reason) {
+  throw Refused{Status::kWrongIteration, reason};
+}
+
+}  // namespace
+
+// Makes an operation of a worker's by act(worker, op), which may throw Refused while the operation
+// is its own.
+template <typename Act>
+void Session::call(const Ask& ask, WorkerId id, Kind kind, std::int64_t iteration, const Act& act) {
   now_ = ask.now;
-  return {ask.op, ask.timeout};
-}
-
-void Session::arm(const Op& op) {
-  scan_at_us_ = std::min(scan_at_us_, op.timeout.deadline_us);
-}
-
-// The worker that an operation is for; null, and the operation has failed, if it can have none.
-Session::Worker* Session::admit(Op& op, WorkerId id) {
-  const auto refuse = [&](Status status, std::string reason) {
-    complete(op, status, std::move(reason));
-    return nullptr;
-  };
-  if (closed_) return refuse(Status::kClosed, "the client is closed");
+  Op op{ask.op, ask.timeout};
+  if (closed_) return complete(op, Status::kClosed, "the client is closed");
   const auto found = workers_.find(id);
   if (found == workers_.end() || found->second.membership == Membership::kLeft) {
-    return refuse(Status::kClosed, "the worker has left its job");
+    return complete(op, Status::kClosed, "the worker has left its job");
   }
   Worker& worker = found->second;
-  if (worker.membership == Membership::kFenced) return refuse(Status::kFenced, worker.failure);
+  if (worker.membership == Membership::kFenced) {
+    return complete(op, Status::kFenced, worker.failure);
+  }
   // Asked for by one who did not wait, and then freed the handle.
-  if (worker.released) return refuse(Status::kClosed, "the worker's handle was freed");
-  return &worker;
-}
-
-// False, always.
-bool Session::refuse(Op& op, Status status, Kind kind, std::int64_t iteration, const Worker& worker,
-                     const std::string& reason) {
-  complete(op, status, call_text(kind, iteration, worker) + ": " + reason);
-  return false;
+  if (worker.released) return complete(op, Status::kClosed, "the worker's handle was freed");
+  if (kind == kBegin) iteration = worker.next;
+  try {
+    act(worker, op);
+  } catch (const Refused& refused) {
+    complete(op, refused.status, call_text(kind, iteration, worker) + ": " + refused.reason);
+  }
 }
 
 // A call that comes after the daemon has been lost for too long fails at once.
-bool Session::admit_link(Op& op, Kind kind, std::int64_t iteration, const Worker& worker) {
-  return link_.up() || now_ < unreachable_due_us() ||
-         refuse(op, Status::kUnreachable, kind, iteration, worker, link_text());
+void Session::check_link() const {
+  if (is_unreachable()) throw Refused{Status::kUnreachable, link_text()};
+}
+
+void Session::check_stays(const Worker& worker) {
+  if (worker[kLeave].active) refuse_state("this worker is leaving");
 }
 
 // Sends what is now pending, or asks to resume first where the daemon would not at the last try.
@@ -64,12 +75,23 @@ void Session::wake(Worker& worker) {
   }
 }
 
+// The same for one request, where all others were sent before.
+void Session::wake(Worker& worker, Kind slot) {
+  const bool joined = worker.membership == Membership::kJoined && link_.usable();
+  if (!joined || in_phase(worker)) return wake(worker);
+  Pending& pending = worker[slot];
+  if (pending.is_unsent()) {
+    pending.request = send(worker.id, slot, body_of(worker, pending));
+  }
+}
+
 void Session::clear_resync(Worker& worker) {
   if (std::exchange(worker.advised, false)) worker.params.signals->set_resync(false);
 }
 
 void Session::connect(const Ask& ask) {
-  Op op = start(ask);
+  now_ = ask.now;
+  Op op{ask.op, ask.timeout};
   if (closed_) return complete(op, Status::kClosed, "the client is closed");
   if (connect_op_.id != 0) return complete(op, Status::kState, "connect is under way already");
   if (link_.up()) return complete_ok(op, ConnectResult{link_.endpoint_text()});
@@ -79,7 +101,8 @@ void Session::connect(const Ask& ask) {
 }
 
 void Session::ask(const Ask& ask, const wire::Body& request) {
-  Op op = start(ask);
+  now_ = ask.now;
+  Op op{ask.op, ask.timeout};
   if (closed_) return complete(op, Status::kClosed, "the client is closed");
   if (!link_.up()) return complete(op, Status::kUnreachable, link_text());
   if (!link_.usable()) {
@@ -137,12 +160,8 @@ Session::Worker* Session::join_slot(Op& op, JoinRequest& request) {
 // new handle. False if it cannot: it is leaving, or asked for something else.
 bool Session::take_over(Worker& worker, JoinRequest& request) {
   if (worker.membership == Membership::kJoining) {
-    const JoinRequest& have = worker.params;
-    if (have.rank != request.rank || have.policy != request.policy ||
-        have.world_size != request.world_size || have.data != request.data ||
-        have.listens() != request.listens()) {
-      return false;
-    }
+    const wire::Join& have = worker.params;
+    if (have != request || worker.params.listens() != request.listens()) return false;
   } else {
     if (worker[kLeave].request != 0 || worker[kLeave].sent_before) return false;
     worker[kLeave].active = false;
@@ -161,9 +180,10 @@ bool Session::take_over(Worker& worker, JoinRequest& request) {
 }
 
 void Session::join(const Ask& ask, JoinRequest request) {
-  Op op = start(ask);
+  now_ = ask.now;
+  Op op{ask.op, ask.timeout};
   if (closed_) return complete(op, Status::kClosed, "the client is closed");
-  if (now_ >= unreachable_due_us()) {
+  if (is_unreachable()) {
     return complete(op, Status::kUnreachable, join_text(request) + ": " + link_text());
   }
   Worker* worker = join_slot(op, request);
@@ -179,18 +199,14 @@ void Session::join(const Ask& ask, JoinRequest request) {
 
 // Refuses a call while another request than this one is in the way: the daemon has one of begin,
 // targets and collect of a worker at a time.
-bool Session::refuse_other_wait(Op& op, Kind kind, std::int64_t iteration, const Worker& worker) {
+void Session::check_wait(const Worker& worker, Kind kind, std::int64_t iteration) {
   const Pending& wait = worker[kWait];
   const auto name = [&] { return std::string(name_of(wait.kind)); };
-  if (wait.op.id != 0) {
-    return !refuse(op, Status::kState, kind, iteration, worker,
-                   "another " + name() + " of this worker is under way");
-  }
-  if (!wait.active || worker.stopped) return false;
-  if (wait.kind == kind && (kind == kBegin || wait.iteration == iteration)) return false;
-  return !refuse(op, Status::kState, kind, iteration, worker,
-                 name() + "(" + std::to_string(wait.iteration) +
-                     ") is not answered yet; call it again to wait for that");
+  if (wait.op.id != 0) refuse_state("another " + name() + " of this worker is under way");
+  if (!wait.active || worker.stopped) return;
+  if (wait.kind == kind && (kind == kBegin || wait.iteration == iteration)) return;
+  refuse_state(name() + "(" + std::to_string(wait.iteration) +
+               ") is not answered yet; call it again to wait for that");
 }
 
 // One that is pending already is waited for on.
@@ -204,56 +220,50 @@ void Session::wait(Worker& worker, Op op, Kind kind, std::int64_t iteration) {
     wait.kind = kind;
     wait.iteration = iteration;
   }
-  wake(worker);
+  wake(worker, kWait);
 }
 
-bool Session::admit_begin(Worker& worker, Op& op) {
-  const auto refuse = [&](const std::string& reason) {
-    return this->refuse(op, Status::kState, kBegin, worker.next, worker, reason);
-  };
-  if (refuse_other_wait(op, kBegin, worker.next, worker)) return false;
-  if (worker[kLeave].active) return refuse("this worker is leaving");
-  if (worker.stopped || worker.grant_ready) return true;
+void Session::check_begin(const Worker& worker) {
   if (worker[kPush].active) {
-    return refuse("push(" + std::to_string(worker[kPush].iteration) +
-                  ") is not confirmed yet; push it again to wait for that");
+    refuse_state("push(" + std::to_string(worker[kPush].iteration) +
+                 ") is not confirmed yet; push it again to wait for that");
   }
   if (worker.open) {
-    return refuse("iteration " + std::to_string(worker.granted) +
-                  " was granted and is not pushed yet");
+    refuse_state("iteration " + std::to_string(worker.granted) +
+                 " was granted and is not pushed yet");
   }
-  return admit_link(op, kBegin, worker.next, worker);
 }
 
 void Session::begin(const Ask& ask, WorkerId id) {
-  Op op = start(ask);
-  Worker* worker = admit(op, id);
-  if (worker == nullptr || !admit_begin(*worker, op)) return;
-  Pending& wait = (*worker)[kWait];
-  end_phase(*worker, !wait.active && !worker->grant_ready);
-  wait.kind = kBegin;
-  if (worker->stopped || worker->grant_ready) {
+  call(ask, id, kBegin, -1, [&](Worker& worker, Op op) {
+    check_wait(worker, kBegin, worker.next);
+    check_stays(worker);
+    const bool ready = worker.stopped || worker.grant_ready;
+    if (!ready) {
+      check_begin(worker);
+      check_link();
+    }
+    Pending& wait = worker[kWait];
+    end_phase(worker, !wait.active && !worker.grant_ready);
+    wait.kind = kBegin;
+    if (!ready) return this->wait(worker, op, kBegin, worker.next);
     wait.op = op;
-    return worker->stopped ? deliver_stop(*worker) : deliver_grant(*worker);
-  }
-  this->wait(*worker, op, kBegin, worker->next);
+    return worker.stopped ? deliver_stop(worker) : deliver_grant(worker);
+  });
 }
 
 // What the order of the calls must be is the policy's affair, and the daemon says so.
 void Session::peer_call(const Ask& ask, WorkerId id, Kind kind, std::int64_t iteration) {
-  Op op = start(ask);
-  Worker* worker = admit(op, id);
-  if (worker == nullptr) return;
-  const auto refuse = [&](Status status, const std::string& reason) {
-    this->refuse(op, status, kind, iteration, *worker, reason);
-  };
-  if (iteration == (kind == kTargets ? worker->targets.iteration : worker->collected.iteration)) {
-    return deliver_peer_answer(*worker, op, kind);
-  }
-  if (refuse_other_wait(op, kind, iteration, *worker)) return;
-  if ((*worker)[kLeave].active) return refuse(Status::kState, "this worker is leaving");
-  if (worker->stopped) return refuse(Status::kStopped, ended_text(*worker));
-  if (admit_link(op, kind, iteration, *worker)) wait(*worker, op, kind, iteration);
+  call(ask, id, kind, iteration, [&](Worker& worker, Op& op) {
+    if (iteration == (kind == kTargets ? worker.targets.iteration : worker.collected.iteration)) {
+      return deliver_peer_answer(worker, op, kind);
+    }
+    check_wait(worker, kind, iteration);
+    check_stays(worker);
+    if (worker.stopped) throw Refused{Status::kStopped, ended_text(worker)};
+    check_link();
+    wait(worker, op, kind, iteration);
+  });
 }
 
 void Session::targets(const Ask& ask, WorkerId worker, std::int64_t iteration) {
@@ -267,12 +277,11 @@ void Session::collect(const Ask& ask, WorkerId worker, std::int64_t iteration) {
 // ---- Consumed, restarted and phase -------------------------------------------------------------
 
 // What they have in common: one caller at a time, and none beside a leave.
-bool Session::admit_notice(Worker& worker, Kind kind, Op& op, std::int64_t iteration) {
-  const bool busy = worker[kind].op.id != 0;
-  if (!busy && !worker[kLeave].active) return true;
-  return refuse(op, Status::kState, kind, iteration, worker,
-                busy ? std::string("another ") + name_of(kind) + " of this worker is under way"
-                     : "this worker is leaving");
+void Session::check_notice(const Worker& worker, Kind kind) {
+  if (worker[kind].op.id != 0) {
+    refuse_state(std::string("another ") + name_of(kind) + " of this worker is under way");
+  }
+  check_stays(worker);
 }
 
 // Precondition: this may be told, and nobody waits for the confirmation of an earlier one, whose
@@ -291,69 +300,54 @@ void Session::tell(Worker& worker, Kind kind, Op op, std::int64_t iteration) {
     notice.op = op;
     arm(op);
   }
-  wake(worker);
+  wake(worker, kind);
 }
 
 void Session::consumed(const Ask& ask, WorkerId id, std::int64_t iteration) {
-  Op op = start(ask);
-  Worker* worker = admit(op, id);
-  if (worker == nullptr || !admit_notice(*worker, kConsumed, op, iteration)) return;
-  const auto refuse = [&](Status status, const std::string& reason) {
-    this->refuse(op, status, kConsumed, iteration, *worker, reason);
-  };
-  if (iteration <= worker->consumed) return complete_ok(op);
-  if (worker->collected.iteration < 0) {
-    return refuse(Status::kState, "nothing was collected yet; collect comes first");
-  }
-  if (iteration > worker->collected.iteration) {
-    return refuse(Status::kWrongIteration, "the latest collected iteration is " +
-                                               std::to_string(worker->collected.iteration));
-  }
-  if (worker->stopped) return complete_ok(op);  // the job has ended: it has no effect
-  if (!admit_link(op, kConsumed, iteration, *worker)) return;
-  // A later one that is pending says as much.
-  const Pending& notice = (*worker)[kConsumed];
-  tell(*worker, kConsumed, op, notice.active ? std::max(iteration, notice.iteration) : iteration);
+  call(ask, id, kConsumed, iteration, [&](Worker& worker, Op& op) {
+    check_notice(worker, kConsumed);
+    if (iteration <= worker.consumed) return complete_ok(op);
+    const std::int64_t collected = worker.collected.iteration;
+    if (collected < 0) refuse_state("nothing was collected yet; collect comes first");
+    if (iteration > collected) {
+      refuse_iteration("the latest collected iteration is " + std::to_string(collected));
+    }
+    if (worker.stopped) return complete_ok(op);  // the job has ended: it has no effect
+    check_link();
+    // A later one that is pending says as much.
+    const Pending& notice = worker[kConsumed];
+    tell(worker, kConsumed, op, notice.active ? std::max(iteration, notice.iteration) : iteration);
+  });
 }
 
 void Session::restarted(const Ask& ask, WorkerId id, std::int64_t iteration) {
-  Op op = start(ask);
-  Worker* worker = admit(op, id);
-  if (worker == nullptr || !admit_notice(*worker, kRestarted, op, iteration)) return;
-  const auto refuse = [&](Status status, const std::string& reason) {
-    this->refuse(op, status, kRestarted, iteration, *worker, reason);
-  };
-  if (worker->granted < 0) {
-    return refuse(Status::kState, "no iteration was granted yet; begin comes first");
-  }
-  if (worker->stopped) return refuse(Status::kStopped, ended_text(*worker));
-  const bool computes = worker->open && !(*worker)[kPush].active;
-  if (!computes || worker->granted != iteration) {
-    return refuse(Status::kWrongIteration, computes
-                                               ? "iteration " + std::to_string(worker->granted) +
-                                                     " is the one that it computes"
-                                               : "it computes no iteration now");
-  }
-  if (!admit_link(op, kRestarted, iteration, *worker)) return;
-  clear_resync(*worker);
-  tell(*worker, kRestarted, op, iteration);
+  call(ask, id, kRestarted, iteration, [&](Worker& worker, Op op) {
+    check_notice(worker, kRestarted);
+    if (worker.granted < 0) refuse_state("no iteration was granted yet; begin comes first");
+    if (worker.stopped) throw Refused{Status::kStopped, ended_text(worker)};
+    const bool computes = worker.open && !worker[kPush].active;
+    if (!computes || worker.granted != iteration) {
+      refuse_iteration(computes ? "iteration " + std::to_string(worker.granted) +
+                                      " is the one that it computes"
+                                : "it computes no iteration now");
+    }
+    check_link();
+    clear_resync(worker);
+    tell(worker, kRestarted, op, iteration);
+  });
 }
 
 void Session::phase(const Ask& ask, WorkerId id, std::string name, TimeUs lease_us) {
-  Op op = start(ask);
-  Worker* worker = admit(op, id);
-  if (worker == nullptr || !admit_notice(*worker, kPhase, op, -1)) return;
-  if (worker->stopped) return complete_ok(op);  // the job has ended: it has no effect
-  if (!admit_link(op, kPhase, -1, *worker)) return;
-  SYNCD_CHECK(name.empty() || check_phase(name, lease_us).empty());
-  worker->phase = std::move(name);
-  worker->phase_until_us = now_ + lease_us;
-  (*worker)[kPhase].active = false;  // whatever was announced before
-  tell(*worker, kPhase, op, -1);
-}
-
-bool Session::in_phase(const Worker& worker) const {
-  return !worker.phase.empty() && now_ < worker.phase_until_us;
+  call(ask, id, kPhase, -1, [&](Worker& worker, Op& op) {
+    check_notice(worker, kPhase);
+    if (worker.stopped) return complete_ok(op);  // the job has ended: it has no effect
+    check_link();
+    SYNCD_CHECK(name.empty() || check_phase(name, lease_us).empty());
+    worker.phase = std::move(name);
+    worker.phase_until_us = now_ + lease_us;
+    worker[kPhase].active = false;  // whatever was announced before
+    tell(worker, kPhase, op, -1);
+  });
 }
 
 // By a begin or a push, of which the daemon hears now and knows by itself what that means; or by
@@ -369,70 +363,62 @@ void Session::end_phase(Worker& worker, bool told_by_call) {
 
 // ---- Push --------------------------------------------------------------------------------------
 
-// True if the push is to be made, or is pending already and is waited for on.
-bool Session::admit_push(Worker& worker, Op& op, std::int64_t iteration) {
+// True if the push is to be made, or is pending already and is waited for on; false if it was
+// counted already: it counts once.
+bool Session::check_push(const Worker& worker, std::int64_t iteration) {
   const Pending& push = worker[kPush];
-  const auto refuse = [&](Status status, const std::string& reason) {
-    return this->refuse(op, status, kPush, iteration, worker, reason);
-  };
-  if (push.op.id != 0) return refuse(Status::kState, "another push of this worker is under way");
-  if (worker[kLeave].active) return refuse(Status::kState, "this worker is leaving");
+  if (push.op.id != 0) refuse_state("another push of this worker is under way");
+  check_stays(worker);
   if (push.active) {
-    return push.iteration == iteration ||
-           refuse(Status::kWrongIteration, "push(" + std::to_string(push.iteration) +
-                                               ") is not confirmed yet and is the one that is due");
+    if (push.iteration == iteration) return true;
+    refuse_iteration("push(" + std::to_string(push.iteration) +
+                     ") is not confirmed yet and is the one that is due");
   }
   if (worker.open) {
-    return worker.granted == iteration ||
-           refuse(Status::kWrongIteration,
-                  "iteration " + std::to_string(worker.granted) + " is the one that is due");
+    if (worker.granted == iteration) return true;
+    refuse_iteration("iteration " + std::to_string(worker.granted) + " is the one that is due");
   }
   if (worker.pushed < 0 && (worker.granted < 0 || worker.grant_ready)) {
-    return refuse(Status::kState, "no iteration was granted yet; begin comes first");
+    refuse_state("no iteration was granted yet; begin comes first");
   }
-  if (worker.pushed != iteration) {
-    return refuse(Status::kWrongIteration, "iteration " + std::to_string(worker.due) +
-                                               " is the one that is due, after a begin");
-  }
-  complete_ok(op, PushResult{worker.pushed_late});  // counted already, and counts once
-  return false;
+  if (worker.pushed == iteration) return false;
+  refuse_iteration("iteration " + std::to_string(worker.due) +
+                   " is the one that is due, after a begin");
 }
 
 void Session::push(const Ask& ask, WorkerId id, std::int64_t iteration, const PushInfo& info) {
-  Op op = start(ask);
-  Worker* worker = admit(op, id);
-  if (worker == nullptr || !admit_push(*worker, op, iteration)) return;
-  if (!admit_link(op, kPush, iteration, *worker)) return;
-  Pending& push = (*worker)[kPush];
-  end_phase(*worker, !push.active);
-  push.op = op;
-  arm(op);
-  clear_resync(*worker);
-  if (!push.active) {
-    push.active = true;
-    push.sent_before = false;
-    push.iteration = iteration;
-    worker->push_body = {{}, iteration, info.loss, info.samples, info.bytes};
-  }
-  wake(*worker);
+  call(ask, id, kPush, iteration, [&](Worker& worker, Op& op) {
+    if (!check_push(worker, iteration)) {
+      return complete_ok(op, PushResult{iteration, worker.pushed_late});
+    }
+    check_link();
+    Pending& push = worker[kPush];
+    end_phase(worker, !push.active);
+    push.op = op;
+    arm(op);
+    clear_resync(worker);
+    if (!push.active) {
+      push.active = true;
+      push.sent_before = false;
+      push.iteration = iteration;
+      worker.push_info = info;
+    }
+    wake(worker, kPush);
+  });
 }
 
 // ---- Leave and the rest ------------------------------------------------------------------------
 
 void Session::leave(const Ask& ask, WorkerId id) {
-  Op op = start(ask);
-  Worker* worker = admit(op, id);
-  if (worker == nullptr) return;
-  Pending& leave = (*worker)[kLeave];
-  if (leave.op.id != 0) {
-    refuse(op, Status::kState, kLeave, -1, *worker, "another leave is under way");
-    return;
-  }
-  if (!admit_link(op, kLeave, -1, *worker)) return;
-  leave.op = op;
-  arm(op);
-  leave.active = true;
-  wake(*worker);
+  call(ask, id, kLeave, -1, [&](Worker& worker, Op op) {
+    Pending& leave = worker[kLeave];
+    if (leave.op.id != 0) refuse_state("another leave is under way");
+    check_link();
+    leave.op = op;
+    arm(op);
+    leave.active = true;
+    wake(worker, kLeave);
+  });
 }
 
 void Session::explain(const Ask& ask, WorkerId worker) {
@@ -444,10 +430,10 @@ void Session::members(const Ask& ask, WorkerId worker) {
 }
 
 void Session::ask_aside(const Ask& ask, WorkerId id, Kind kind) {
-  Op op = start(ask);
-  Worker* worker = admit(op, id);
-  if (worker == nullptr || !admit_link(op, kind, -1, *worker)) return;
-  send_aside(*worker, kind, op, 0);
+  call(ask, id, kind, -1, [&](Worker& worker, Op op) {
+    check_link();
+    send_aside(worker, kind, op, 0);
+  });
 }
 
 // With an empty `op` no caller waits for the answer.
@@ -462,15 +448,14 @@ void Session::send_aside(Worker& worker, Kind kind, Op op, std::int64_t iteratio
 }
 
 void Session::cancel_begin(const Ask& ask, WorkerId id) {
-  Op op = start(ask);
-  Worker* worker = admit(op, id);
-  if (worker == nullptr) return;
-  Pending& wait = (*worker)[kWait];
-  complete(wait.op, Status::kCancelled, call_text(wait, *worker) + " was cancelled");
-  const bool known = wait.active && (wait.request != 0 || wait.sent_before);
-  end_wait(*worker);
-  if (!known) return complete_ok(op);
-  send_aside(*worker, kCancel, op, wait.iteration);
+  call(ask, id, kCancel, -1, [&](Worker& worker, Op& op) {
+    Pending& wait = worker[kWait];
+    complete(wait.op, Status::kCancelled, call_text(wait, worker) + " was cancelled");
+    const bool known = wait.active && (wait.request != 0 || wait.sent_before);
+    end_wait(worker);
+    if (!known) return complete_ok(op);
+    send_aside(worker, kCancel, op, wait.iteration);
+  });
 }
 
 void Session::release(WorkerId id, TimeUs now) {
@@ -509,7 +494,7 @@ void Session::close() {
 void Session::on_bytes(std::uint64_t number, std::span<const std::uint8_t> bytes, TimeUs now) {
   now_ = now;
   link_.on_bytes(number, bytes, now);
-  check_refusal();
+  if (connect_op_.id != 0) check_refusal();
 }
 
 void Session::on_disconnected(std::uint64_t number, std::string_view reason, TimeUs now) {
@@ -531,12 +516,6 @@ void Session::on_time(TimeUs now) {
   check_refusal();
   if (now >= scan_at_us_) expire();
   if (!reported_unreachable_ && now >= unreachable_due_us()) fail_unreachable();
-}
-
-TimeUs Session::next_deadline() const {
-  if (closed_) return kNever;
-  const TimeUs unreachable = reported_unreachable_ ? kNever : unreachable_due_us();
-  return std::min({link_.next_deadline(), scan_at_us_, unreachable});
 }
 
 void Session::link_up() {

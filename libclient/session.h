@@ -7,6 +7,7 @@
 // After each call the driver looks at wish(), output(), completions() and next_deadline().
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <functional>
@@ -45,9 +46,7 @@ struct Timeout {
   TimeUs deadline_us = kNever;
   TimeUs allowed_us = kNever;
 
-  static Timeout after(TimeUs span_us, TimeUs now) {
-    return {span_us > kNever - now ? kNever : now + span_us, span_us};
-  }
+  static Timeout after(TimeUs span_us, TimeUs now) { return {add(now, span_us), span_us}; }
 };
 
 // A call as the session takes it: what it is named by, how long it may take, and when it came.
@@ -58,9 +57,21 @@ struct Ask {
 };
 
 class Session;
-// Makes one call of a session's: `[&](Session& session, const Ask& ask) { session.begin(ask, id);
-// }`
-using MakeCall = std::function<void(Session&, const Ask&)>;
+// Makes one call of a session's, `[&](Session& session, const Ask& ask) { session.begin(ask, id);
+// }`: a reference to a function that lives for as long as the function that is given this.
+class MakeCall {
+ public:
+  template <typename Make>
+  MakeCall(const Make& make)  // implicitly, as it is called
+      : make_(&make), call_([](const void* of, Session& session, const Ask& ask) {
+          (*static_cast<const Make*>(of))(session, ask);
+        }) {}
+  void operator()(Session& session, const Ask& ask) const { call_(make_, session, ask); }
+
+ private:
+  const void* make_;
+  void (*call_)(const void*, Session&, const Ask&);
+};
 
 struct SessionOptions {
   LinkOptions link;
@@ -141,14 +152,7 @@ struct PendingEvent {
   Event event;
 };
 
-struct JoinRequest {
-  std::string job;
-  std::string policy;  // empty: whatever the job has
-  std::string name;
-  std::string host;
-  std::int32_t rank = -1;                  // -1: the daemon chooses
-  std::uint32_t world_size = 0;            // 0: what the job says
-  std::vector<std::uint8_t> data;          // what it shows to the others
+struct JoinRequest : wire::Join {          // with what a first join may say
   std::shared_ptr<WorkerSignals> signals;  // may be null
 
   bool listens() const { return signals != nullptr && signals->listens(); }
@@ -169,31 +173,17 @@ struct JoinResult {
   bool durable = false;
   bool resumed = false;
 };
-struct Step {
-  std::int64_t iteration = 0;
-  std::int64_t staleness = 0;
-  std::uint32_t flags = 0;  // wire::kStep...
-};
-struct PushResult {
-  bool late = false;
-};
-struct TargetsResult {
-  std::vector<std::uint32_t> ranks;
-};
-struct CollectResult {
-  std::vector<wire::PeerUpdate> updates;
-};
+using Step = wire::Granted;
+using PushResult = wire::Pushed;
+using TargetsResult = wire::TargetsReply;
+using CollectResult = wire::CollectReply;
+using MembersResult = wire::MembersReply;  // all of them, in rank order
 
 struct ConnectResult {
   std::string endpoint;  // the one that answered
 };
 struct AskResult {
   std::shared_ptr<const wire::Body> answer;  // of any type but Error
-};
-
-struct MembersResult {
-  std::uint64_t version = 0;
-  std::vector<wire::MemberStatus> members;  // in rank order
 };
 
 struct Completion {
@@ -277,7 +267,11 @@ class Session final : private Link::Listener {
   void on_refused(std::uint64_t number, Status status, std::string_view reason, TimeUs now);
 
   void on_time(TimeUs now);
-  TimeUs next_deadline() const;
+  TimeUs next_deadline() const {
+    if (closed_) return kNever;
+    const TimeUs unreachable_us = reported_unreachable_ ? kNever : unreachable_due_us();
+    return std::min({link_.next_deadline(), scan_at_us_, unreachable_us});
+  }
 
   // What completed; the driver takes it and leaves it empty.
   std::vector<Completion>& completions() { return completions_; }
@@ -368,8 +362,8 @@ class Session final : private Link::Listener {
     bool pushed_late = false;
     Step grant;
     // The latest answers of targets and collect.
-    wire::TargetsReply targets{-1, {}};
-    wire::CollectReply collected{-1, {}};
+    TargetsResult targets{-1, {}};
+    CollectResult collected{-1, {}};
     std::int64_t consumed = -1;  // confirmed
 
     Pending pending[kSlots];
@@ -377,7 +371,7 @@ class Session final : private Link::Listener {
     // The long phase that it announced last; empty: none, or its end is still to be told.
     std::string phase;
     TimeUs phase_until_us = 0;
-    wire::Push push_body;
+    PushInfo push_info;
     bool members_told = false;  // an event has said that they changed, and nobody has asked since
 
     Worker() {
@@ -406,6 +400,7 @@ class Session final : private Link::Listener {
   void on_asked(std::uint64_t request, const wire::Body& body);
   static Pending* find_pending(Worker& worker, std::uint64_t request);
   void on_answer(Worker& worker, Pending& pending, const wire::Body& body);
+  void on_error(Worker& worker, Pending& pending, const wire::Error& error);
   void on_refused(Worker& worker, Pending& pending, const wire::Error& error);
   void step_out_if_over(Worker& worker);
   void on_joined(Worker& worker, const wire::Joined& joined);
@@ -436,33 +431,36 @@ class Session final : private Link::Listener {
   void on_fenced(Worker& worker, const std::string& message);
   void on_fenced_notice(Worker& worker, const std::string& message);
   void on_stopped(Worker& worker, std::string_view why);
-  bool retried_elsewhere(const wire::Body& body);
+  bool retried_elsewhere(const wire::Error& error);
   void notice(const wire::Body& body);
   Worker* find_ref(const wire::WorkerRef& ref);
 
   // Operations (session.cpp)
-  Op start(const Ask& ask);
-  Worker* admit(Op& op, WorkerId worker);
-  bool admit_link(Op& op, Kind kind, std::int64_t iteration, const Worker& worker);
-  bool refuse(Op& op, Status status, Kind kind, std::int64_t iteration, const Worker& worker,
-              const std::string& reason);
-  bool admit_begin(Worker& worker, Op& op);
+  template <typename Act>
+  void call(const Ask& ask, WorkerId worker, Kind kind, std::int64_t iteration, const Act& act);
+  bool is_unreachable() const { return !link_.up() && now_ >= unreachable_due_us(); }
+  void check_link() const;
+  static void check_stays(const Worker& worker);
+  static void check_wait(const Worker& worker, Kind kind, std::int64_t iteration);
+  static void check_begin(const Worker& worker);
+  static bool check_push(const Worker& worker, std::int64_t iteration);
+  static void check_notice(const Worker& worker, Kind kind);
   void wait(Worker& worker, Op op, Kind kind, std::int64_t iteration);
-  bool refuse_other_wait(Op& op, Kind kind, std::int64_t iteration, const Worker& worker);
   void peer_call(const Ask& ask, WorkerId worker, Kind kind, std::int64_t iteration);
-  bool admit_notice(Worker& worker, Kind kind, Op& op, std::int64_t iteration);
   void tell(Worker& worker, Kind kind, Op op, std::int64_t iteration);
   void end_phase(Worker& worker, bool told_by_call);
-  bool in_phase(const Worker& worker) const;
+  bool in_phase(const Worker& worker) const {
+    return !worker.phase.empty() && now_ < worker.phase_until_us;
+  }
   void ask_aside(const Ask& ask, WorkerId worker, Kind kind);
   void send_aside(Worker& worker, Kind kind, Op op, std::int64_t iteration);
-  bool admit_push(Worker& worker, Op& op, std::int64_t iteration);
   Worker* find_namesake(const JoinRequest& request, bool& same_name);
   Worker* join_slot(Op& op, JoinRequest& request);
   bool take_over(Worker& worker, JoinRequest& request);
   void wake(Worker& worker);
+  void wake(Worker& worker, Kind slot);
   static void clear_resync(Worker& worker);
-  void arm(const Op& op);
+  void arm(const Op& op) { scan_at_us_ = std::min(scan_at_us_, op.timeout.deadline_us); }
 
   // The ends of operations (session_ends.cpp)
   void complete(Op& op, Status status, std::string message);
@@ -494,7 +492,9 @@ class Session final : private Link::Listener {
   void fail_unreachable();
   void fail_asked(Status status, const std::string& reason);
   void check_refusal();
-  TimeUs unreachable_due_us() const;
+  TimeUs unreachable_due_us() const {
+    return link_.up() ? kNever : add(link_.down_since_us(), options_.reconnect_timeout_us);
+  }
 
   // Sentences (session_text.cpp)
   static std::string label(const Worker& worker);

@@ -42,10 +42,10 @@ void Session::link_message(const wire::Message& message) {
   Pending* pending = find_pending(found->second, message.id);
   if (pending == nullptr) return;
   pending->request = 0;
-  if (!std::holds_alternative<wire::Error>(message.body)) link_.note_progress();
   const std::size_t before = workers_.size();
   on_answer(found->second, *pending, message.body);
-  if (workers_.size() == before) step_out_if_over(found->second);  // it is still there
+  if (workers_.size() != before) return;  // it is gone
+  if (found->second.end_is_lost) step_out_if_over(found->second);
 }
 
 void Session::on_asked(std::uint64_t request, const wire::Body& body) {
@@ -65,9 +65,7 @@ void Session::on_asked(std::uint64_t request, const wire::Body& body) {
 // that end: now that the call is answered, the others must not wait for one who begins no more. Its
 // next call, if there is one, asks again.
 void Session::step_out_if_over(Worker& worker) {
-  if (!worker.end_is_lost || worker.membership != Membership::kJoined || has_pending(worker)) {
-    return;
-  }
+  if (worker.membership != Membership::kJoined || has_pending(worker)) return;
   if (!link_.usable()) return;  // the daemon goes away, and does not take it back by itself
   worker.end_is_lost = false;
   worker.membership = Membership::kDetached;
@@ -75,8 +73,12 @@ void Session::step_out_if_over(Worker& worker) {
 }
 
 void Session::on_answer(Worker& worker, Pending& pending, const wire::Body& body) {
-  if (retried_elsewhere(body)) return;
   const Kind kind = pending.kind;
+  if (const auto* error = std::get_if<wire::Error>(&body)) {
+    if (retried_elsewhere(*error)) return;
+    return on_refused(worker, pending, {failure_of(*error), error->message});
+  }
+  link_.note_progress();
   if (const auto* granted = std::get_if<wire::Granted>(&body)) {
     // The end of the job is said so to whatever waits.
     if (&pending == &worker[kWait] && (granted->flags & wire::kStepStop) != 0) {
@@ -105,8 +107,6 @@ void Session::on_answer(Worker& worker, Pending& pending, const wire::Body& body
       return finish_wait_timeout(worker,
                                  is_late ? "the daemon was about to answer" : to_text(*given));
     }
-  } else if (const auto* error = std::get_if<wire::Error>(&body)) {
-    return on_refused(worker, pending, {failure_of(*error), error->message});
   }
   // A defect of the daemon. The call fails rather than the connection, which would only bring the
   // same answer again.
@@ -151,13 +151,11 @@ void Session::on_refused(Worker& worker, Pending& pending, const wire::Error& er
 
 // The daemon cannot answer now, but it or another may soon. True if the request is to be sent again
 // on the next connection.
-bool Session::retried_elsewhere(const wire::Body& body) {
-  const auto* error = std::get_if<wire::Error>(&body);
-  if (error == nullptr) return false;
-  if (error->status != Status::kShutdown && error->status != Status::kUnreachable) return false;
+bool Session::retried_elsewhere(const wire::Error& error) {
+  if (error.status != Status::kShutdown && error.status != Status::kUnreachable) return false;
   // After a ShutdownNotice other answers may still be on their way; without one nothing else tells
   // us to go.
-  if (link_.usable()) link_.fail("the daemon cannot go on: " + error->message, now_);
+  if (link_.usable()) link_.fail("the daemon cannot go on: " + error.message, now_);
   return true;
 }
 
@@ -356,7 +354,7 @@ void Session::on_granted(Worker& worker, const wire::Granted& granted) {
   end_wait(worker);
   worker.granted = granted.iteration;
   worker.next = granted.iteration;
-  worker.grant = Step{granted.iteration, granted.staleness, granted.flags};
+  worker.grant = granted;
   // The daemon says SKIP for a jump that it made within this request; only this side knows of one
   // that happened while this worker was away.
   if (granted.iteration != worker.due) worker.grant.flags |= wire::kStepSkip | wire::kStepPull;
@@ -382,7 +380,7 @@ void Session::on_pushed(Worker& worker, bool late) {
   worker.pushed = push.iteration;
   worker.pushed_late = late;
   worker.due = worker.next = push.iteration + 1;
-  complete_ok(push.op, PushResult{late});
+  complete_ok(push.op, PushResult{push.iteration, late});
 }
 
 void Session::on_noted(Worker& worker, Pending& notice) {

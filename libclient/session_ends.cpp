@@ -30,7 +30,7 @@ void Session::deliver_stop(Worker& worker) {
   Pending& wait = worker[kWait];
   if (wait.op.id == 0) return;
   if (wait.kind == kBegin) {
-    complete_ok(wait.op, Step{worker.next, 0, wire::kStepStop});
+    complete_ok(wait.op, Step{worker.next, wire::kStepStop});
   } else {
     complete(wait.op, Status::kStopped, call_text(wait, worker) + ": " + ended_text(worker));
   }
@@ -39,9 +39,9 @@ void Session::deliver_stop(Worker& worker) {
 // The answer is there and stays: the caller may need to ask again.
 void Session::deliver_peer_answer(Worker& worker, Op& op, Kind kind) {
   if (kind == kTargets) {
-    complete_ok(op, TargetsResult{worker.targets.ranks});
+    complete_ok(op, worker.targets);
   } else {
-    complete_ok(op, CollectResult{worker.collected.updates});
+    complete_ok(op, worker.collected);
   }
 }
 
@@ -192,14 +192,6 @@ void Session::finish_wait_timeout(Worker& worker, const std::string& reason) {
 }
 
 // ---- A daemon that cannot be had ---------------------------------------------------------------
-
-TimeUs Session::unreachable_due_us() const {
-  if (link_.up() || options_.reconnect_timeout_us == kNever) return kNever;
-  const TimeUs since_us = link_.down_since_us();
-  return options_.reconnect_timeout_us > kNever - since_us
-             ? kNever
-             : since_us + options_.reconnect_timeout_us;
-}
 
 void Session::fail_unreachable() {
   reported_unreachable_ = true;

@@ -40,16 +40,9 @@ bool Session::has_pending(const Worker& worker) {
 void Session::send_join(Worker& worker) {
   worker.join_again_us = kNever;
   if (!link_.usable()) return;
-  const JoinRequest& params = worker.params;
-  wire::Join join;
-  join.job = params.job;
-  join.policy = worker.any_policy ? std::string() : params.policy;
-  join.name = params.name;
-  join.host = params.host;
-  join.rank = params.rank;
-  join.world_size = params.world_size;
-  join.data = params.data;
-  if (params.listens()) join.notices = wire::kNoticeMembers | wire::kNoticePlan;
+  wire::Join join = worker.params;
+  if (worker.any_policy) join.policy.clear();
+  if (worker.params.listens()) join.notices = wire::kNoticeMembers | wire::kNoticePlan;
   if (worker.membership != Membership::kJoining) {
     worker.membership = Membership::kResuming;
     join.rank = static_cast<std::int32_t>(worker.ref.rank);
@@ -84,8 +77,8 @@ wire::Body Session::body_of(const Worker& worker, const Pending& pending) const 
     case kConsumed:
       return wire::Consumed{ref, pending.iteration};
     case kPush: {
-      const wire::Push& push = worker.push_body;
-      return wire::Push{ref, push.iteration, push.loss, push.samples, push.bytes};
+      const PushInfo& info = worker.push_info;
+      return wire::Push{ref, pending.iteration, info.loss, info.samples, info.bytes};
     }
     case kBegin:
       return wire::Begin{ref, pending.iteration};

@@ -21,26 +21,19 @@ namespace {
                           std::generic_category().message(reason));
 }
 
-// The same, where there is a descriptor to close first.
-[[noreturn]] void fail_closing(int fd, std::string_view purpose, std::size_t bytes,
-                               const std::string& step, int reason) {
-  ::close(fd);
-  fail(purpose, bytes, step, reason);
-}
-
 std::size_t machine_bytes() {
   return static_cast<std::size_t>(::sysconf(_SC_PHYS_PAGES)) *
          static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
 }
 
-// Reserves every page. Closes fd and throws if there is not that much.
-void reserve(int fd, std::size_t bytes, std::string_view purpose) {
+// Reserves every page. Throws if there are not that many.
+void reserve(const UniqueFd& fd, std::size_t bytes, std::string_view purpose) {
   int reason = 0;
   do {
-    reason = ::posix_fallocate(fd, 0, static_cast<off_t>(bytes));
+    reason = ::posix_fallocate(fd.get(), 0, static_cast<off_t>(bytes));
   } while (reason == EINTR);
   if (reason == 0) return;
-  fail_closing(fd, purpose, bytes, "not enough of it (is /dev/shm large enough?)", reason);
+  fail(purpose, bytes, "not enough of it (is /dev/shm large enough?)", reason);
 }
 
 }  // namespace
@@ -50,12 +43,12 @@ SharedMemory SharedMemory::create(std::size_t bytes, std::string_view purpose) {
   for (int attempt = 0; attempt < 16; ++attempt) {
     const std::string name =
         "/syncd-" + std::to_string(::getpid()) + "-" + std::to_string(random());
-    const int fd = ::shm_open(name.c_str(), O_RDWR | O_CREAT | O_EXCL, 0600);
-    if (fd < 0 && errno == EEXIST) continue;
-    if (fd < 0) fail(purpose, bytes, "shm_open", errno);
+    UniqueFd fd(::shm_open(name.c_str(), O_RDWR | O_CREAT | O_EXCL, 0600));
+    if (!fd && errno == EEXIST) continue;
+    if (!fd) fail(purpose, bytes, "shm_open", errno);
     ::shm_unlink(name.c_str());
     reserve(fd, bytes, purpose);
-    return map(fd, bytes, purpose);
+    return map(std::move(fd), bytes, purpose);
   }
   fail(purpose, bytes, "no free name", EEXIST);
 }
@@ -65,43 +58,34 @@ SharedMemory SharedMemory::create_large(std::size_t bytes, std::string_view purp
   if (bytes > machine_bytes()) {
     fail(purpose, bytes, "the machine has " + std::to_string(machine_bytes()) + " bytes", ENOMEM);
   }
-  const int fd = ::memfd_create("syncd", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-  if (fd < 0) fail(purpose, bytes, "memfd_create", errno);
-  if (::ftruncate(fd, static_cast<off_t>(bytes)) != 0) {
-    fail_closing(fd, purpose, bytes, "ftruncate", errno);
+  UniqueFd fd(::memfd_create("syncd", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  if (!fd) fail(purpose, bytes, "memfd_create", errno);
+  if (::ftruncate(fd.get(), static_cast<off_t>(bytes)) != 0) {
+    fail(purpose, bytes, "ftruncate", errno);
   }
   // Whoever maps it can rely on its size.
-  if (::fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
-    fail_closing(fd, purpose, bytes, "F_ADD_SEALS", errno);
+  if (::fcntl(fd.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
+    fail(purpose, bytes, "F_ADD_SEALS", errno);
   }
-  return map(fd, bytes, purpose);
+  return map(std::move(fd), bytes, purpose);
 }
 
-SharedMemory SharedMemory::attach(int fd, std::string_view purpose) {
+SharedMemory SharedMemory::attach(int given, std::string_view purpose) {
+  UniqueFd fd(given);
   struct stat info {};
-  if (::fstat(fd, &info) != 0) fail_closing(fd, purpose, 0, "fstat", errno);
-  ::fcntl(fd, F_SETFD, FD_CLOEXEC);
-  return map(fd, static_cast<std::size_t>(info.st_size), purpose);
+  if (::fstat(given, &info) != 0) fail(purpose, 0, "fstat", errno);
+  ::fcntl(given, F_SETFD, FD_CLOEXEC);
+  return map(std::move(fd), static_cast<std::size_t>(info.st_size), purpose);
 }
 
-SharedMemory SharedMemory::map(int fd, std::size_t bytes, std::string_view purpose) {
-  void* address = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-  if (address == MAP_FAILED) fail_closing(fd, purpose, bytes, "mmap", errno);
-  return {fd, {static_cast<std::byte*>(address), bytes}};
-}
-
-SharedMemory::SharedMemory(SharedMemory&& other) noexcept
-    : fd_(std::exchange(other.fd_, -1)), bytes_(std::exchange(other.bytes_, {})) {}
-
-SharedMemory& SharedMemory::operator=(SharedMemory&& other) noexcept {
-  std::swap(fd_, other.fd_);
-  std::swap(bytes_, other.bytes_);
-  return *this;
+SharedMemory SharedMemory::map(UniqueFd fd, std::size_t bytes, std::string_view purpose) {
+  void* address = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd.get(), 0);
+  if (address == MAP_FAILED) fail(purpose, bytes, "mmap", errno);
+  return {std::move(fd), {static_cast<std::byte*>(address), bytes}};
 }
 
 SharedMemory::~SharedMemory() {
   if (!bytes_.empty()) ::munmap(bytes_.data(), bytes_.size());
-  if (fd_ >= 0) ::close(fd_);
 }
 
 }  // namespace syncd

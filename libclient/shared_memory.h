@@ -9,6 +9,9 @@
 #include <stdexcept>
 #include <string>
 #include <string_view>
+#include <utility>
+
+#include "proto/base/file.h"
 
 namespace syncd {
 
@@ -33,20 +36,25 @@ class SharedMemory {
   // Maps the memory behind a descriptor, which it then owns (and closes on failure).
   static SharedMemory attach(int fd, std::string_view purpose);
 
-  SharedMemory(SharedMemory&& other) noexcept;
-  SharedMemory& operator=(SharedMemory&& other) noexcept;
+  SharedMemory(SharedMemory&& other) noexcept
+      : fd_(std::move(other.fd_)), bytes_(std::exchange(other.bytes_, {})) {}
+  SharedMemory& operator=(SharedMemory&& other) noexcept {
+    std::swap(fd_, other.fd_);
+    std::swap(bytes_, other.bytes_);
+    return *this;
+  }
   ~SharedMemory();
 
   std::span<std::byte> bytes() const { return bytes_; }
 
   // Closed on exec unless the spawner lets it through.
-  int fd() const { return fd_; }
+  int fd() const { return fd_.get(); }
 
  private:
-  SharedMemory(int fd, std::span<std::byte> bytes) : fd_(fd), bytes_(bytes) {}
-  static SharedMemory map(int fd, std::size_t bytes, std::string_view purpose);
+  SharedMemory(UniqueFd fd, std::span<std::byte> bytes) : fd_(std::move(fd)), bytes_(bytes) {}
+  static SharedMemory map(UniqueFd fd, std::size_t bytes, std::string_view purpose);
 
-  int fd_ = -1;
+  UniqueFd fd_;
   std::span<std::byte> bytes_;
 };
 

@@ -1,8 +1,10 @@
 // One connection, TCP (with TLS or without) or Unix socket. The loop makes it and closes it, and
-// watches it while nobody else does; bytes are read and written by whoever holds the owner's lock,
-// on any thread. It owns its handles and frees itself in their close callbacks.
+// watches it while no other thread does; whoever holds the owner's lock reads and writes bytes, on
+// any thread. It frees itself after close().
 #pragma once
 
+#include <sys/epoll.h>
+#include <sys/socket.h>
 #include <uv.h>
 
 #include <array>
@@ -10,88 +12,74 @@
 #include <memory>
 #include <span>
 #include <string>
-#include <string_view>
+#include <utility>
 #include <vector>
 
+#include "proto/base/file.h"
 #include "proto/transport/tls.h"
 
 namespace syncd::client {
 
 class Stream {
  public:
-  // Called from libuv callbacks, without any lock; may close the stream.
-  class Owner {
-   public:
-    virtual ~Owner() = default;
-    virtual void stream_connected() = 0;  // to be open()ed
-    // There is something to read, or room for what write() kept.
-    virtual void stream_ready() = 0;
-    virtual void stream_closed(std::string_view reason) = 0;  // still to be close()d
-    // An exception reached a callback: it must not go on into libuv.
-    virtual void stream_failed() noexcept = 0;
-  };
+  // Loop thread, without any lock, and with the owner that connect() was given: the connection is
+  // made or refused (is_connecting()), there is something to read, or room for what write() kept.
+  // May close the stream.
+  using OnReady = void (*)(void* owner) noexcept;
 
-  // Loop thread. Begin to connect. Null, with the reason in `error`, if that fails at once; the
-  // owner is then not called. Otherwise the owner hears of stream_connected or stream_closed later.
-  static Stream* connect_unix(uv_loop_t& loop, Owner& owner, const std::string& path,
-                              std::string& error);
-  static Stream* connect_tcp(uv_loop_t& loop, Owner& owner, const sockaddr& address,
-                             std::string& error);
+  // Loop thread. Begins to connect. Null, with the reason in `error`, if that fails at once; the
+  // owner then hears nothing.
+  static Stream* connect(uv_loop_t& loop, const sockaddr_storage& address, OnReady on_ready,
+                         void* owner, std::string& error);
 
-  // Loop thread, under the owner's lock, before open(): what is written is sealed by `channel`, and
-  // what is read is what it says. `first`: its first bytes for the peer.
-  void encrypt(std::unique_ptr<tls::Channel> channel, std::vector<std::uint8_t> first);
-  // Loop thread, under the owner's lock: lets bytes through, and watches for them. False, with the
-  // reason in `error`, if this process has no descriptors left or the connection is broken.
-  bool open(std::string& error);
+  // Loop thread, under the owner's lock, in on_ready() while is_connecting(): whether it is
+  // connected now.
+  bool finish_connect();
+  bool is_connecting() const { return descriptor_ < 0; }
+  // After finish_connect(): `channel` seals what is written and opens what is read. `first`: its
+  // first bytes for the peer. As write().
+  bool encrypt(std::unique_ptr<tls::Channel> channel, std::vector<std::uint8_t> first);
+  // Why one of the functions above and below has answered false.
+  const std::string& error() const { return error_; }
 
-  // ---- Any thread, under the owner's lock, once it is open.
+  // ---- Any thread, under the owner's lock, once it is connected.
 
   // Writes at once what the socket takes and keeps the rest for write_rest(); `bytes` is empty
-  // afterwards. False, with the reason in `error`: the connection is broken.
-  bool write(std::vector<std::uint8_t>& bytes, std::string& error);
-  bool write_rest(std::string& error);
-  // What has come, valid until the next read(): nothing, if nothing has. False, with the reason in
-  // `error`: the connection has ended.
-  bool read(std::span<const std::uint8_t>& bytes, std::string& error);
+  // afterwards. False: the connection is broken.
+  bool write(std::vector<std::uint8_t>& bytes);
+  bool write_rest();
+  // What has come, valid until the next read(): nothing, if nothing has. False: the connection has
+  // ended.
+  bool read(std::span<const std::uint8_t>& bytes);
   // Whether the loop is woken when something has come. It always is when the connection has ended.
-  void watch_reading(bool watched) noexcept;
+  void watch_reading(bool watched) noexcept {
+    if (std::exchange(reading_watched_, watched) != watched) watch();
+  }
   // Why TLS has failed; kOk: it has not.
   Status tls_status() const { return tls_ != nullptr ? tls_->status() : Status::kOk; }
-  // For poll(); -1 while it is not open.
+  // For poll(); -1 while it connects.
   int descriptor() const { return descriptor_; }
 
-  // Loop thread, under the owner's lock. The owner hears nothing more. Frees this object, later.
+  // Loop thread, under the owner's lock. The owner hears nothing more.
   void close() noexcept;
 
  private:
-  explicit Stream(Owner& owner) : owner_(&owner) {}
-  static void on_connect(uv_connect_t* request, int status);
-  static void on_ready(uv_poll_t* handle, int status, int events);
-  static void on_poll_closed(uv_handle_t* handle);
-  static void on_closed(uv_handle_t* handle);
-  int start_watching();
-  bool receive(std::span<const std::uint8_t>& bytes, std::string& error);
-  int watch(int operation) noexcept;
-  void free_if_closed() noexcept;
+  Stream(OnReady on_ready, void* owner) : on_ready_(on_ready), owner_(owner) {}
+  int start(uv_loop_t& loop, const sockaddr_storage& address);
+  bool receive(std::span<const std::uint8_t>& bytes);
+  int watch(int operation = EPOLL_CTL_MOD) noexcept;
 
-  Owner* owner_;  // null once closed
-  union {
-    uv_handle_t handle;
-    uv_stream_t stream;
-    uv_tcp_t tcp;
-    uv_pipe_t pipe;
-  } uv_;
-  bool is_tcp_ = false;
-  uv_connect_t connect_;
-  int descriptor_ = -1;
+  const OnReady on_ready_;
+  void* owner_;  // null once closed
+  UniqueFd socket_;
+  int descriptor_ = -1;  // the socket, while it is connected
   // The loop watches this epoll, which watches the socket: what it looks for may be changed from
   // any thread, which a libuv handle does not allow.
-  int epoll_ = -1;
+  UniqueFd epoll_;
   uv_poll_t poll_;
-  int open_handles_ = 1;
   bool reading_watched_ = true;
-  bool writing_watched_ = false;
+  bool writing_watched_ = true;  // until it is connected
+  std::string error_;
   std::unique_ptr<tls::Channel> tls_;
   std::vector<std::uint8_t> plain_;  // what the peer said under TLS, until the next read()
   std::vector<std::uint8_t> unsent_;

@@ -2,55 +2,33 @@
 #include "arrival.h"
 
 #include <sys/eventfd.h>
-#include <unistd.h>
 
 #include <chrono>
 #include <cstdint>
 #include <utility>
 
-#include "libclient/driver.h"
-
 namespace syncd::capi {
-namespace {
 
-// Neither can fail: the counter is 0 or 1, and the descriptor ours.
-void raise(int descriptor) {
-  const std::uint64_t one = 1;
-  if (descriptor >= 0) static_cast<void>(!::write(descriptor, &one, sizeof one));
-}
-void lower(int descriptor) {
-  std::uint64_t count = 0;
-  if (descriptor >= 0) static_cast<void>(!::read(descriptor, &count, sizeof count));
-}
-
-}  // namespace
-
-// Nobody else has it, so that the lock is not needed; in a child of fork() it may be held for ever.
-Arrival::~Arrival() {
-  if (descriptor_ >= 0) ::close(descriptor_);
-}
-
-bool Arrival::start() {
+bool Arrival::start(std::shared_ptr<Arrival> self) {
   const std::lock_guard lock(mutex_);
-  return !asked_.exchange(true);
+  if (asked_.exchange(true)) return false;
+  self_ = std::move(self);
+  return true;
 }
 
-void Arrival::withdraw() {
-  const std::lock_guard lock(mutex_);
-  asked_ = false;
-}
-
-void Arrival::finish(client::Completion completion) noexcept {
+void Arrival::finish(client::Completion&& completion) noexcept {
+  const std::shared_ptr<Arrival> self = std::move(self_);  // outlives the lock
   const std::lock_guard lock(mutex_);
   answer_ = std::move(completion);
-  raise(descriptor_);
+  if (descriptor_) eventfd_write(descriptor_.get(), 1);
   answered_.notify_all();
 }
 
 std::optional<client::Completion> Arrival::take_locked() {
   if (!answer_) return std::nullopt;
   asked_ = false;
-  lower(descriptor_);
+  eventfd_t count = 0;
+  if (descriptor_) eventfd_read(descriptor_.get(), &count);
   return std::exchange(answer_, std::nullopt);
 }
 
@@ -75,16 +53,13 @@ std::optional<client::Completion> Arrival::take_until(client::TimeUs deadline_us
 
 int Arrival::descriptor() {
   const std::lock_guard lock(mutex_);
-  if (descriptor_ < 0) {
-    descriptor_ = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    if (answer_) raise(descriptor_);
-  }
-  return descriptor_;
+  if (!descriptor_) descriptor_.reset(::eventfd(answer_ ? 1 : 0, EFD_CLOEXEC | EFD_NONBLOCK));
+  return descriptor_.get();
 }
 
 void Arrival::close_descriptor() noexcept {
   const std::lock_guard lock(mutex_);
-  if (descriptor_ >= 0) ::close(std::exchange(descriptor_, -1));
+  descriptor_.reset();
 }
 
 }  // namespace syncd::capi

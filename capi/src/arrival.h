@@ -8,23 +8,16 @@
 #include <mutex>
 #include <optional>
 
-#include "libclient/client.h"
+#include "libclient/driver.h"
+#include "proto/base/file.h"
 
 namespace syncd::capi {
 
-class Arrival {
+class Arrival final : public client::Call {
  public:
-  Arrival() = default;
-  ~Arrival();
-  Arrival(const Arrival&) = delete;
-  Arrival& operator=(const Arrival&) = delete;
-
-  // False: one was asked for already, and its answer was not taken yet.
-  bool start();
-  // What start() announced was not asked for after all.
-  void withdraw();
-  // The answer, for the one that start() announced.
-  void finish(client::Completion completion) noexcept;
+  // Before it is submitted, which keeps `self` alive until the answer has come. False: one was
+  // asked for already, and its answer was not taken yet.
+  bool start(std::shared_ptr<Arrival> self);
 
   // Any thread, without the lock.
   bool asked() const { return asked_.load(std::memory_order_relaxed); }
@@ -40,13 +33,15 @@ class Arrival {
   void close_descriptor() noexcept;
 
  private:
+  void finish(client::Completion&& completion) noexcept override;
   std::optional<client::Completion> take_locked();
 
   std::mutex mutex_;
   std::condition_variable answered_;
   std::atomic<bool> asked_{false};
+  std::shared_ptr<Arrival> self_;  // while the client has it
   std::optional<client::Completion> answer_;
-  int descriptor_ = -1;
+  UniqueFd descriptor_;
 };
 
 }  // namespace syncd::capi

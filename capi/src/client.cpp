@@ -1,5 +1,5 @@
 // The functions of <syncd/client.h> over libclient. Any thread; nothing thrown leaves this file.
-#include "libclient/client.h"
+#include "syncd/client.h"
 
 #include <algorithm>
 #include <atomic>
@@ -19,7 +19,6 @@
 #include "libclient/driver.h"
 #include "options.h"
 #include "proto/wire/announce.h"
-#include "syncd/client.h"
 
 #ifndef SYNCD_VERSION_STRING
 #error "the build passes SYNCD_VERSION_STRING and its three numbers"
@@ -38,15 +37,15 @@ using syncd::capi::need;
 using syncd::capi::Outcome;
 using syncd::capi::refuse;
 using syncd::client::Ask;
-using syncd::client::Client;
 using syncd::client::Completion;
+using syncd::client::Driver;
 using syncd::client::Session;
 using syncd::client::TimeUs;
 
 // What client and workers share: it lives until the last of them is freed.
 namespace syncd::capi {
 struct Shared {
-  std::shared_ptr<Client> client;
+  std::shared_ptr<Driver> driver;
   // What SYNCD_TIMEOUT_DEFAULT means.
   TimeUs begin_timeout_us = 0;
   TimeUs request_timeout_us = 0;
@@ -83,15 +82,13 @@ constexpr std::size_t kPushInfoFirstSize = SYNCD_SIZE_UP_TO(syncd_push_info, byt
 static_assert(sizeof(void*) != 8 || kStepFirstSize == 32, "released layout");
 static_assert(sizeof(void*) != 8 || kPushInfoFirstSize == 32, "released layout");
 
-Outcome as_outcome(Completion& completion) {
-  return {completion.status, std::move(completion.message)};
-}
-
 // Gives the result of a call to `take`. One without the result that belongs to it would be a defect
 // of this library.
 template <typename Result, typename Take>
 Outcome give(const char* call, Completion& completion, const Take& take) {
-  if (completion.status != Status::kOk) return as_outcome(completion);
+  if (completion.status != Status::kOk) {
+    return {completion.status, std::move(completion.message)};
+  }
   auto* result = std::get_if<Result>(&completion.result);
   if (result == nullptr) {
     return {Status::kInternal, std::string(call) + ": the call ended without its result"};
@@ -100,17 +97,32 @@ Outcome give(const char* call, Completion& completion, const Take& take) {
   return {};
 }
 
-// Makes one call of the session's, `make(session, ask)`, for a worker, and waits for its end.
-template <typename Make>
-Completion ask(const syncd_worker& worker, TimeUs timeout_us, const Make& make) {
-  return worker.shared->client->call(timeout_us, make);
+// Makes one call of the session's for a worker, and waits for its end.
+template <typename Method, typename... Given>
+Completion ask(const syncd_worker& worker, TimeUs timeout_us, Method method,
+               const Given&... given) {
+  return worker.shared->driver->perform(
+      [&](Session& session, const Ask& ask) { (session.*method)(ask, worker.id, given...); },
+      timeout_us);
 }
-// The same within request_timeout.
-template <typename Make>
-Completion ask(const char* call, const syncd_worker* worker, std::int64_t timeout_ms,
-               const Make& make) {
-  return ask(*worker, make_timeout(call, timeout_ms, worker->shared->request_timeout_us), make);
+// The same within request_timeout; what it was answered is given to `take`.
+template <typename Result, typename Take, typename Method, typename... Given>
+Outcome request(const char* call, const syncd_worker* worker, std::int64_t timeout_ms,
+                const Take& take, Method method, const Given&... given) {
+  const TimeUs timeout_us = make_timeout(call, timeout_ms, worker->shared->request_timeout_us);
+  Completion completion = ask(*worker, timeout_us, method, given...);
+  return give<Result>(call, completion, take);
 }
+// The same, where the answer says no more than that it is done.
+template <typename Method, typename... Given>
+Outcome request(const char* call, const syncd_worker* worker, std::int64_t timeout_ms,
+                Method method, const Given&... given) {
+  return request<std::monostate>(
+      call, worker, timeout_ms, [](auto&) {}, method, given...);
+}
+
+// A call of the session's that is about an iteration.
+using Call = void (Session::*)(const Ask&, syncd::client::WorkerId, std::int64_t);
 
 void check_iteration(const char* call, std::int64_t iteration) {
   if (iteration >= 0) return;
@@ -118,8 +130,8 @@ void check_iteration(const char* call, std::int64_t iteration) {
 }
 
 // Told before the arrival is touched: a thread of the parent's may have held its lock.
-void refuse_forked(const Client& client) {
-  if (client.forked()) throw Outcome{Status::kForked, syncd::client::kForkedText};
+void refuse_forked(const syncd_worker& worker) {
+  if (worker.shared->driver->forked()) throw Outcome{Status::kForked, syncd::client::kForkedText};
 }
 
 // The caller's function, as the client calls it; none: nobody listens.
@@ -140,8 +152,7 @@ std::function<void(const syncd::client::Event&)> make_listener(
 
 void check_step(const char* call, const syncd_step* step) {
   need(step, call, "step");
-  syncd_step known = SYNCD_STEP_INIT;
-  syncd::capi::read_struct(step, kStepFirstSize, "syncd_step", known);
+  syncd::capi::check_struct(step, kStepFirstSize, sizeof *step, "syncd_step");
 }
 
 // What begin was answered, given to the caller.
@@ -158,10 +169,9 @@ Outcome give_step(const char* call, Completion& completion, syncd_step* step) {
 // What syncd_worker_arrive() asked for.
 Completion wait_for_arrival(syncd_worker& worker, TimeUs timeout_us) {
   using syncd::client::Timeout;
-  const Timeout timeout = Timeout::after(timeout_us, syncd::client::Driver::now_us());
+  const Timeout timeout = Timeout::after(timeout_us, Driver::now_us());
   if (auto completion = worker.arrival->take_until(timeout.deadline_us)) return *completion;
-  Completion why = ask(worker, syncd::client::kExplainTimeoutUs,
-                       [&](Session& session, const Ask& ask) { session.explain(ask, worker.id); });
+  Completion why = ask(worker, syncd::client::kExplainTimeoutUs, &Session::explain);
   if (auto completion = worker.arrival->take()) return *completion;
   Completion late;
   late.status = Status::kTimeout;
@@ -181,8 +191,7 @@ Completion wait_for_arrival(syncd_worker& worker, TimeUs timeout_us) {
 template <typename Result, typename Item, typename List, typename Fill>
 Outcome ask_peers(const char* call, syncd_worker* worker, std::int64_t iteration,
                   std::int64_t timeout_ms, Item* buffer, std::size_t capacity, std::size_t* count,
-                  void (Session::*method)(const Ask&, syncd::client::WorkerId, std::int64_t),
-                  List Result::*list, const Fill& fill) {
+                  Call method, List Result::*list, const Fill& fill) {
   need(worker, call, "worker");
   need(count, call, "count");
   if (buffer == nullptr && capacity > 0) {
@@ -190,9 +199,7 @@ Outcome ask_peers(const char* call, syncd_worker* worker, std::int64_t iteration
   }
   check_iteration(call, iteration);
   const TimeUs timeout_us = make_timeout(call, timeout_ms, worker->shared->begin_timeout_us);
-  Completion completion = ask(*worker, timeout_us, [&](Session& session, const Ask& ask) {
-    (session.*method)(ask, worker->id, iteration);
-  });
+  Completion completion = ask(*worker, timeout_us, method, iteration);
   return give<Result>(call, completion, [&](const Result& result) {
     const List& items = result.*list;
     *count = items.size();
@@ -208,14 +215,10 @@ Outcome ask_peers(const char* call, syncd_worker* worker, std::int64_t iteration
 
 // Consumed and restarted.
 Outcome tell(const char* call, syncd_worker* worker, std::int64_t iteration,
-             std::int64_t timeout_ms,
-             void (Session::*method)(const Ask&, syncd::client::WorkerId, std::int64_t)) {
+             std::int64_t timeout_ms, Call method) {
   need(worker, call, "worker");
   check_iteration(call, iteration);
-  Completion completion = ask(call, worker, timeout_ms, [&](Session& session, const Ask& ask) {
-    (session.*method)(ask, worker->id, iteration);
-  });
-  return as_outcome(completion);
+  return request(call, worker, timeout_ms, method, iteration);
 }
 
 // From an event's callback, whose thread cannot wait for its own end. Where there is no thread to
@@ -224,7 +227,7 @@ void close_elsewhere(std::shared_ptr<Shared> shared) {
   static_cast<void>(guarded("", nullptr, [&](const char*) {
     auto kept = std::make_unique<std::shared_ptr<Shared>>(std::move(shared));
     std::thread([held = kept.get()] {
-      (*held)->client->close();
+      (*held)->driver->stop();
       delete held;
     }).detach();
     static_cast<void>(kept.release());
@@ -252,9 +255,9 @@ syncd_status syncd_client_open(const syncd_client_options* options, syncd_client
     auto shared = std::make_shared<Shared>();
     shared->begin_timeout_us = settings.begin_timeout_us;
     shared->request_timeout_us = settings.request_timeout_us;
-    Completion completion = Client::open(std::move(settings.client), shared->client);
-    if (completion.status == Status::kOk) *client = new syncd_client{std::move(shared)};
-    return as_outcome(completion);
+    Completion completion = Driver::open(std::move(settings.client), shared->driver);
+    return give<syncd::client::ConnectResult>(
+        call, completion, [&](auto&) { *client = new syncd_client{std::move(shared)}; });
   });
 }
 
@@ -263,11 +266,11 @@ void syncd_client_close(syncd_client* client) {
   std::shared_ptr<Shared> shared = client->shared;
   // Closing first lets calls that are blocked in it end; they hold what they need. In a forked
   // child this does nothing, and the last reference leaks what belongs to the parent.
-  if (shared->client->on_own_thread()) {
-    shared->client->silence();
+  if (shared->driver->on_loop_thread()) {
+    shared->driver->silence();
     close_elsewhere(std::move(shared));
   } else {
-    shared->client->close();
+    shared->driver->stop();
   }
   delete client;
 }
@@ -289,9 +292,9 @@ syncd_status syncd_join(syncd_client* client, const syncd_join_options* options,
     made->arrival = std::make_shared<syncd::capi::Arrival>();
     made->job = settings.request.job;
     settings.request.signals = made->signals;
-    Completion completion = ask(*made, timeout_us, [&](Session& session, const Ask& ask) {
-      session.join(ask, std::move(settings.request));
-    });
+    Completion completion = made->shared->driver->perform(
+        [&](Session& session, const Ask& ask) { session.join(ask, std::move(settings.request)); },
+        timeout_us);
     if (completion.status != Status::kOk) made->signals->disown();  // the caller frees its memory
     return give<syncd::client::JoinResult>(call, completion, [&](auto& joined) {
       made->id = joined.worker;
@@ -309,12 +312,10 @@ syncd_status syncd_begin(syncd_worker* worker, int64_t timeout_ms, syncd_step* s
     need(worker, call, "worker");
     check_step(call, step);
     const TimeUs timeout_us = make_timeout(call, timeout_ms, worker->shared->begin_timeout_us);
-    const Client& client = *worker->shared->client;
-    const bool arrived = worker->arrival->asked() && !client.forked() && !client.on_own_thread();
+    const Driver& driver = *worker->shared->driver;
+    const bool arrived = worker->arrival->asked() && !driver.forked() && !driver.on_loop_thread();
     Completion completion =
-        arrived ? wait_for_arrival(*worker, timeout_us)
-                : ask(*worker, timeout_us,
-                      [&](Session& session, const Ask& ask) { session.begin(ask, worker->id); });
+        arrived ? wait_for_arrival(*worker, timeout_us) : ask(*worker, timeout_us, &Session::begin);
     return give_step(call, completion, step);
   });
 }
@@ -322,17 +323,11 @@ syncd_status syncd_begin(syncd_worker* worker, int64_t timeout_ms, syncd_step* s
 syncd_status syncd_worker_arrive(syncd_worker* worker, syncd_error** error) {
   return guarded(__func__, error, [&](const char* call) {
     need(worker, call, "worker");
-    Client& client = *worker->shared->client;
-    refuse_forked(client);
-    const std::shared_ptr<syncd::capi::Arrival> arrival = worker->arrival;
-    if (!arrival->start()) return;
-    try {
-      client.begin_then(worker->id,
-                        [arrival](Completion given) { arrival->finish(std::move(given)); });
-    } catch (...) {
-      arrival->withdraw();
-      throw;
-    }
+    refuse_forked(*worker);
+    if (!worker->arrival->start(worker->arrival)) return;
+    worker->shared->driver->submit(*worker->arrival, [&](Session& session, const Ask& ask) {
+      session.begin(ask, worker->id);
+    });
   });
 }
 
@@ -342,7 +337,7 @@ syncd_status syncd_worker_poll(syncd_worker* worker, int32_t* ready, syncd_step*
     need(worker, call, "worker");
     need(ready, call, "ready");
     check_step(call, step);
-    refuse_forked(*worker->shared->client);
+    refuse_forked(*worker);
     if (!worker->arrival->asked()) {
       return {Status::kState,
               "syncd_worker_poll: nothing was asked for; call syncd_worker_arrive()"};
@@ -359,7 +354,7 @@ syncd_status syncd_worker_descriptor(syncd_worker* worker, int32_t* fd, syncd_er
   return guarded(__func__, error, [&](const char* call) {
     need(worker, call, "worker");
     need(fd, call, "descriptor");
-    refuse_forked(*worker->shared->client);
+    refuse_forked(*worker);
     const int made = worker->arrival->descriptor();
     if (made < 0) {
       throw Outcome{Status::kLimit, std::string(call) + ": this process gets no descriptor: " +
@@ -384,12 +379,10 @@ syncd_status syncd_worker_explain(const syncd_worker* worker, int64_t timeout_ms
   return guarded(__func__, error, [&](const char* call) {
     need(worker, call, "worker");
     need(explanation, call, "explanation");
-    Completion completion = ask(call, worker, timeout_ms, [&](Session& session, const Ask& ask) {
-      session.explain(ask, worker->id);
-    });
-    return give<syncd::Explanation>(call, completion, [&](auto& given) {
+    const auto take = [&](syncd::Explanation& given) {
       *explanation = syncd::capi::make_explanation(std::move(given)).release();
-    });
+    };
+    return request<syncd::Explanation>(call, worker, timeout_ms, take, &Session::explain);
   });
 }
 
@@ -407,12 +400,11 @@ syncd_status syncd_push(syncd_worker* worker, int64_t iteration, const syncd_pus
       made.samples = known.samples;
       made.bytes = known.bytes;
     }
-    Completion completion = ask(call, worker, timeout_ms, [&](Session& session, const Ask& ask) {
-      session.push(ask, worker->id, iteration, made);
-    });
-    return give<syncd::client::PushResult>(call, completion, [&](const auto& pushed) {
+    const auto take = [&](const syncd::client::PushResult& pushed) {
       if (flags != nullptr) *flags = pushed.late ? SYNCD_PUSH_LATE : 0;
-    });
+    };
+    return request<syncd::client::PushResult>(call, worker, timeout_ms, take, &Session::push,
+                                              iteration, made);
   });
 }
 
@@ -436,10 +428,8 @@ syncd_status syncd_worker_phase(syncd_worker* worker, const char* name, int64_t 
               " ms without a name; NULL ends the phase and takes a lease of 0";
     }
     if (!wrong.empty()) refuse(call, wrong);
-    Completion completion = ask(call, worker, timeout_ms, [&](Session& session, const Ask& ask) {
-      session.phase(ask, worker->id, name != nullptr ? name : "", lease_us);
-    });
-    return as_outcome(completion);
+    return request(call, worker, timeout_ms, &Session::phase, name != nullptr ? name : "",
+                   lease_us);
   });
 }
 
@@ -478,31 +468,27 @@ syncd_status syncd_worker_members(const syncd_worker* worker, int64_t timeout_ms
   return guarded(__func__, error, [&](const char* call) {
     need(worker, call, "worker");
     need(list, call, "members");
-    Completion completion = ask(call, worker, timeout_ms, [&](Session& session, const Ask& ask) {
-      session.members(ask, worker->id);
-    });
-    return give<syncd::client::MembersResult>(call, completion, [&](auto& given) {
+    const auto take = [&](syncd::client::MembersResult& given) {
       *list = syncd::capi::make_members(std::move(given)).release();
-    });
+    };
+    return request<syncd::client::MembersResult>(call, worker, timeout_ms, take, &Session::members);
   });
 }
 
 syncd_status syncd_leave(syncd_worker* worker, int64_t timeout_ms, syncd_error** error) {
   return guarded(__func__, error, [&](const char* call) {
     need(worker, call, "worker");
-    Completion completion = ask(call, worker, timeout_ms, [&](Session& session, const Ask& ask) {
-      session.leave(ask, worker->id);
-    });
-    return as_outcome(completion);
+    return request(call, worker, timeout_ms, &Session::leave);
   });
 }
 
 void syncd_worker_free(syncd_worker* worker) {
   if (worker == nullptr) return;
-  const bool forked = worker->shared->client->forked();  // a thread of the parent's held its locks
-  if (!forked) worker->signals->disown();
-  if (!forked) worker->arrival->close_descriptor();
-  worker->shared->client->release(worker->id);
+  if (!worker->shared->driver->forked()) {  // where a thread of the parent's held its locks
+    worker->signals->disown();
+    worker->arrival->close_descriptor();
+    worker->shared->driver->release(worker->id);
+  }
   delete worker;
 }
 

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <charconv>
 #include <cmath>
@@ -30,6 +31,8 @@ constexpr std::size_t kWorkerNameBytesMax = 128;
 constexpr std::size_t kHostBytesMax = 255;
 constexpr std::size_t kPolicyBytesMax = 512;
 constexpr std::size_t kClientNameBytesMax = 128;
+// A larger struct_size is garbage: no options struct will ever be as large.
+constexpr std::size_t kStructBytesMax = 4096;
 constexpr double kSecondsMax = 1e9;  // 31 years
 
 // What the structs were in 0.1.0: up to the field named here, whatever is added after it.
@@ -202,6 +205,30 @@ void check_join(const client::JoinRequest& request) {
 
 }  // namespace
 
+std::size_t check_struct(const void* given, std::size_t first_size, std::size_t known_size,
+                         const char* name) {
+  const std::size_t size = *static_cast<const std::size_t*>(given);
+  if (size == known_size) return size;
+  const auto complain = [&](const std::string& reason) {
+    refuse(std::string(name) + ".struct_size is " + std::to_string(size) + ": " + reason +
+           "; set it by the struct's _INIT macro");
+  };
+  if (size < first_size) {
+    complain("this library knows sizes from " + std::to_string(first_size) + " to " +
+             std::to_string(known_size));
+  }
+  if (size > kStructBytesMax) {
+    complain("this library takes at most " + std::to_string(kStructBytesMax));
+  }
+  const auto* bytes = static_cast<const unsigned char*>(given);
+  const auto is_set = [](unsigned char byte) { return byte != 0; };
+  if (size > known_size && std::any_of(bytes + known_size, bytes + size, is_set)) {
+    complain("this library knows the first " + std::to_string(known_size) +
+             " bytes, and a later one is set, which it cannot honour");
+  }
+  return std::min(size, known_size);
+}
+
 client::TimeUs make_timeout(const char* call, std::int64_t timeout_ms,
                             client::TimeUs otherwise_us) {
   if (timeout_ms == SYNCD_TIMEOUT_DEFAULT) return otherwise_us;
@@ -221,6 +248,7 @@ ClientSettings make_client_settings(const syncd_client_options* options) {
   }
   ClientSettings settings;
   client::ClientOptions& client = settings.client;
+  client::LinkOptions& link = client.session.link;
   client.endpoints = make_endpoints(known.addresses);
   client.tls.ca_file = text_of("SYNCD_CA_FILE", known.ca_file);
   client.tls.certificate_file = text_of("SYNCD_CERTIFICATE_FILE", known.certificate_file);
@@ -228,15 +256,15 @@ ClientSettings make_client_settings(const syncd_client_options* options) {
   client.server_name = text_of("SYNCD_SERVER_NAME", known.server_name);
   const std::string token_file = text_of("SYNCD_TOKEN_FILE", known.token_file);
   std::string error;
-  if (!token_file.empty() && !read_token_file(token_file, client.token, error)) refuse(error);
-  client.client_name =
+  if (!token_file.empty() && !read_token_file(token_file, link.token, error)) refuse(error);
+  link.client_name =
       known.client_name != nullptr ? known.client_name : program_invocation_short_name;
-  client.client_version = syncd_version();
-  check_length("syncd_client_options.client_name", client.client_name, kClientNameBytesMax);
+  link.client_version = syncd_version();
+  check_length("syncd_client_options.client_name", link.client_name, kClientNameBytesMax);
   take_timeout("connect_timeout_ms", known.connect_timeout_ms, "SYNCD_CONNECT_TIMEOUT_SEC",
                client.connect_timeout_us);
   take_timeout("reconnect_timeout_ms", known.reconnect_timeout_ms, "SYNCD_RECONNECT_TIMEOUT_SEC",
-               client.reconnect_timeout_us);
+               client.session.reconnect_timeout_us);
   take_timeout("begin_timeout_ms", known.begin_timeout_ms, "SYNCD_BEGIN_TIMEOUT_SEC",
                settings.begin_timeout_us);
   take_timeout("request_timeout_ms", known.request_timeout_ms, "SYNCD_REQUEST_TIMEOUT_SEC",

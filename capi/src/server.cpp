@@ -59,7 +59,7 @@ struct Log {
 
 // In one piece, since others write to standard error, too.
 void write_to_stderr(LogLevel level, const std::string& text) {
-  std::string whole = utc_text(wall_clock_us(), 3) + " ";
+  std::string whole = syncd::utc_text(syncd::wall_clock_us(), 3) + " ";
   whole += to_string(level);
   whole += ' ' + text + '\n';
   std::fwrite(whole.data(), 1, whole.size(), stderr);

@@ -9,9 +9,6 @@ using client::Session;
 std::unique_ptr<client::Driver> make_driver(const Address& address,
                                             const client::SessionOptions& given) {
   client::SessionOptions options = given;
-  for (const client::Endpoint& endpoint : address.endpoints) {
-    options.link.endpoints.push_back(endpoint.text());
-  }
   options.link.client_version = SYNCD_VERSION;
   options.link.token = address.token;
   return std::make_unique<client::Driver>(address.endpoints, options, address.tls);

@@ -120,11 +120,11 @@ TEST_F(Options, ASizeThatNoHeaderHasIsNamed) {
 TEST_F(Options, DefaultsAreThoseOfTheHeader) {
   const ClientSettings settings = client();
   EXPECT_EQ(settings.client.endpoints, client::default_endpoints());
-  EXPECT_EQ(settings.client.client_name, "capi_options_test");
-  EXPECT_EQ(settings.client.client_version, syncd_version());
-  EXPECT_EQ(settings.client.token, "");
+  EXPECT_EQ(settings.client.session.link.client_name, "capi_options_test");
+  EXPECT_EQ(settings.client.session.link.client_version, syncd_version());
+  EXPECT_EQ(settings.client.session.link.token, "");
   EXPECT_EQ(settings.client.connect_timeout_us, 10'000'000);
-  EXPECT_EQ(settings.client.reconnect_timeout_us, 60'000'000);
+  EXPECT_EQ(settings.client.session.reconnect_timeout_us, 60'000'000);
   EXPECT_EQ(settings.begin_timeout_us, client::kNever);
   EXPECT_EQ(settings.request_timeout_us, 60'000'000);
 }
@@ -140,9 +140,9 @@ TEST_F(Options, WhatTheCodeSaysIsTaken) {
   const ClientSettings settings = client(&options);
   ASSERT_EQ(settings.client.endpoints.size(), 2U);
   EXPECT_EQ(settings.client.endpoints[0].text(), "tcp:head:1");
-  EXPECT_EQ(settings.client.client_name, "me");
+  EXPECT_EQ(settings.client.session.link.client_name, "me");
   EXPECT_EQ(settings.client.connect_timeout_us, 1000);
-  EXPECT_EQ(settings.client.reconnect_timeout_us, client::kNever);
+  EXPECT_EQ(settings.client.session.reconnect_timeout_us, client::kNever);
   EXPECT_EQ(settings.begin_timeout_us, 2'500'000);
   EXPECT_EQ(settings.request_timeout_us, 60'000'000);
 }
@@ -160,7 +160,7 @@ TEST_F(Options, TheEnvironmentWins) {
   const ClientSettings settings = client(&options);
   EXPECT_EQ(settings.client.endpoints[0].text(), "unix:/from/environment");
   EXPECT_EQ(settings.client.connect_timeout_us, 2'500'000);
-  EXPECT_EQ(settings.client.reconnect_timeout_us, 1'000'000'000);
+  EXPECT_EQ(settings.client.session.reconnect_timeout_us, 1'000'000'000);
   EXPECT_EQ(settings.begin_timeout_us, client::kNever) << "0 is the built-in default";
   EXPECT_EQ(settings.request_timeout_us, 1) << "never rounded to nothing";
 }
@@ -223,10 +223,10 @@ TEST_F(TokenFile, IsReadWithoutItsLastNewline) {
   write("secret with blanks\n");
   syncd_client_options options = SYNCD_CLIENT_OPTIONS_INIT;
   options.token_file = path_.c_str();
-  EXPECT_EQ(client(&options).client.token, "secret with blanks");
+  EXPECT_EQ(client(&options).client.session.link.token, "secret with blanks");
   options.token_file = "/not/looked/at";
   set("SYNCD_TOKEN_FILE", path_.c_str());
-  EXPECT_EQ(client(&options).client.token, "secret with blanks");
+  EXPECT_EQ(client(&options).client.session.link.token, "secret with blanks");
 }
 
 TEST_F(TokenFile, ThatIsOfNoUseIsNamed) {

@@ -1,5 +1,5 @@
 // The client's threads, sockets and blocking calls against a small server on real sockets.
-#include "libclient/client.h"
+#include "libclient/driver.h"
 
 #include <dlfcn.h>
 #include <gmock/gmock.h>
@@ -80,35 +80,35 @@ ClientOptions options_for(const std::string& addresses) {
   ClientOptions options;
   std::string error;
   EXPECT_TRUE(parse_endpoints(addresses, options.endpoints, error)) << error;
-  options.client_name = "client_test";
-  options.client_version = "1";
+  options.session.link.client_name = "client_test";
+  options.session.link.client_version = "1";
   return options;
 }
 
-std::shared_ptr<Client> open(const std::string& addresses) {
-  std::shared_ptr<Client> client;
-  const Completion completion = Client::open(options_for(addresses), client);
+std::shared_ptr<Driver> open(const std::string& addresses) {
+  std::shared_ptr<Driver> client;
+  const Completion completion = Driver::open(options_for(addresses), client);
   EXPECT_EQ(completion.status, Status::kOk) << completion.message;
   return client;
 }
 
 // Any call of the session's that waits.
 template <typename What, typename... Given>
-Completion call(Client& client, TimeUs timeout_us, What what, Given... given) {
-  return client.call(timeout_us, [&](Session& session, const Ask& ask) {
-    (session.*what)(ask, std::move(given)...);
-  });
+Completion call(Driver& client, TimeUs timeout_us, What what, Given... given) {
+  return client.perform(
+      [&](Session& session, const Ask& ask) { (session.*what)(ask, std::move(given)...); },
+      timeout_us);
 }
-Completion begin(Client& client, WorkerId worker, TimeUs timeout_us) {
+Completion begin(Driver& client, WorkerId worker, TimeUs timeout_us) {
   return call(client, timeout_us, &Session::begin, worker);
 }
-Completion push(Client& client, WorkerId worker, std::int64_t iteration, TimeUs timeout_us) {
+Completion push(Driver& client, WorkerId worker, std::int64_t iteration, TimeUs timeout_us) {
   return call(client, timeout_us, &Session::push, worker, iteration, PushInfo{});
 }
-Completion leave(Client& client, WorkerId worker) {
+Completion leave(Driver& client, WorkerId worker) {
   return call(client, 30 * kSecond, &Session::leave, worker);
 }
-Completion try_join(Client& client, JoinRequest request, TimeUs timeout_us) {
+Completion try_join(Driver& client, JoinRequest request, TimeUs timeout_us) {
   return call(client, timeout_us, &Session::join, std::move(request));
 }
 
@@ -121,7 +121,7 @@ JoinRequest request(const std::string& name) {
   return request;
 }
 
-WorkerId join(Client& client, const std::string& name) {
+WorkerId join(Driver& client, const std::string& name) {
   const Completion completion = try_join(client, request(name), 30 * kSecond);
   EXPECT_EQ(completion.status, Status::kOk) << completion.message;
   const auto* result = std::get_if<JoinResult>(&completion.result);
@@ -129,7 +129,7 @@ WorkerId join(Client& client, const std::string& name) {
 }
 
 // `count` rounds of begin and push; the last iteration, or -1 if something failed.
-std::int64_t train(Client& client, WorkerId worker, int count) {
+std::int64_t train(Driver& client, WorkerId worker, int count) {
   std::int64_t iteration = -1;
   for (int i = 0; i < count; ++i) {
     const Completion step = begin(client, worker, 60 * kSecond);
@@ -245,7 +245,7 @@ TEST(Client, ClosingRacesWithCallsSafely) {
       });
     }
     while (running < 4) std::this_thread::yield();
-    client->close();
+    client->stop();
     for (std::thread& thread : threads) thread.join();
   }
 }
@@ -253,8 +253,8 @@ TEST(Client, ClosingRacesWithCallsSafely) {
 // ---- The first connection -----------------------------------------------------------------------
 
 Completion fail_to_open(ClientOptions options) {
-  std::shared_ptr<Client> client;
-  Completion completion = Client::open(std::move(options), client);
+  std::shared_ptr<Driver> client;
+  Completion completion = Driver::open(std::move(options), client);
   EXPECT_EQ(client, nullptr);
   return completion;
 }
@@ -288,8 +288,8 @@ TEST(ClientOpen, AHostNameIsLookedUp) {
 TEST(ClientOpen, AHostNameThatMeansNothingIsSaid) {
   ClientOptions options = options_for("no-such-host.invalid:1");
   options.connect_timeout_us = 300'000;
-  std::shared_ptr<Client> client;
-  const Completion completion = Client::open(options, client);
+  std::shared_ptr<Driver> client;
+  const Completion completion = Driver::open(options, client);
   EXPECT_EQ(completion.status, Status::kUnreachable);
   EXPECT_THAT(completion.message, HasSubstr("tcp:no-such-host.invalid:1: "));
 }
@@ -377,17 +377,17 @@ TEST(ClientFork, AChildIsToldSoAndMayOpenItsOwn) {
     if (begin(*client, worker, kNever).status != Status::kForked) _exit(1);
     if (try_join(*client, request("x"), kNever).status != Status::kForked) _exit(2);
     client->release(worker);
-    client->close();
+    client->stop();
     client.reset();
     if (!kChildMayStartThreads) _exit(0);
-    std::shared_ptr<Client> own;
+    std::shared_ptr<Driver> own;
     ClientOptions options;
     std::string error;
     parse_endpoints(server.address(), options.endpoints, error);
-    if (Client::open(options, own).status != Status::kOk) _exit(3);
+    if (Driver::open(options, own).status != Status::kOk) _exit(3);
     const Completion joined = try_join(*own, request("child"), kNever);
     if (joined.status != Status::kOk) _exit(4);
-    own->close();
+    own->stop();
     _exit(0);
   }
   ASSERT_GT(child, 0);
