@@ -24,6 +24,7 @@
 #include "daemon/tools/ctl/connection.h"
 #include "daemon/tools/ctl/daemon_link.h"
 #include "daemon/tools/sim/iteration_time.h"
+#include "proto/base/clock.h"
 
 namespace syncd::bench {
 namespace {
@@ -38,8 +39,7 @@ using client::Driver;
 using client::Session;
 
 std::int64_t now_ns() {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now().time_since_epoch())
-      .count();
+  return clock_ns(CLOCK_MONOTONIC);  // that of steady_clock
 }
 
 class Answers;
@@ -134,12 +134,9 @@ std::int64_t cpu_ns_of(const std::string& endpoint, std::uint32_t pid) {
   std::string name;
   std::getline(in, name);
   clockid_t clock{};
-  timespec t{};
-  if (!local || name != "syncd" || clock_getcpuclockid(static_cast<pid_t>(pid), &clock) != 0 ||
-      clock_gettime(clock, &t) != 0) {
-    return -1;
-  }
-  return std::int64_t{t.tv_sec} * 1'000'000'000 + t.tv_nsec;
+  const bool known =
+      local && name == "syncd" && clock_getcpuclockid(static_cast<pid_t>(pid), &clock) == 0;
+  return known ? clock_ns(clock) : -1;
 }
 
 class Load {

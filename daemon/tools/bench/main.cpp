@@ -56,38 +56,30 @@ int main(int argc, char** argv) try {
   app.footer(footer());
   app.set_version_flag("--version", "syncbench " SYNCD_VERSION);
   ctl::add_connection_options(app, connection);
-  app.add_option("--workers", options.workers, "How many workers")
-      ->check(CLI::Range(1, 100'000))
-      ->capture_default_str();
-  app.add_option("--connections", options.connections, "Over how many connections, by turns")
-      ->check(CLI::Range(1, 1000))
-      ->capture_default_str();
-  app.add_option("--policy", options.policy, "Any policy, such as ssp:3 or hop:ring")
-      ->capture_default_str();
+  const auto add = [&app](const char* name, auto& value, const char* help) {
+    return app.add_option(name, value, help)->capture_default_str();
+  };
+  add("--workers", options.workers, "How many workers")->check(CLI::Range(1, 100'000));
+  add("--connections", options.connections, "Over how many connections, by turns")
+      ->check(CLI::Range(1, 1000));
+  add("--policy", options.policy, "Any policy, such as ssp:3 or hop:ring");
   app.add_option("--job", options.job, "Name of the job, which must be new (default: a fresh one)");
-  app.add_option("--iteration-time", options.iteration_time,
-                 "How long workers compute: see below; 0: not at all")
-      ->capture_default_str();
-  app.add_option("--slowdown", options.slowdown, "What slows some of them: see below")
-      ->capture_default_str();
-  app.add_option("--seed", options.seed, "Another seed, other draws")->capture_default_str();
-  CLI::Option* seconds = app.add_option("--seconds", options.seconds, "For how long to measure")
-                             ->check(CLI::Range(0.01, 86'400.0))
-                             ->capture_default_str();
+  add("--iteration-time", options.iteration_time,
+      "How long workers compute: see below; 0: not at all");
+  add("--slowdown", options.slowdown, "What slows some of them: see below");
+  add("--seed", options.seed, "Another seed, other draws");
+  CLI::Option* seconds = add("--seconds", options.seconds, "For how long to measure")
+                             ->check(CLI::Range(0.01, 86'400.0));
   app.add_option("--iterations", options.iterations, "So many of each worker, instead of a time")
       ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{1'000'000'000}))
       ->excludes(seconds);
-  app.add_option("--ask", options.ask,
-                 "What is asked aside: explain, members, phase, status, jobs, workers, history, or "
-                 "several of them with commas")
-      ->capture_default_str();
-  app.add_option("--ask-share", options.ask_share, "In what share of iterations (0 to 1) they do")
-      ->check(CLI::Range(0.0, 1.0))
-      ->capture_default_str();
-  app.add_option("--member-bytes", options.member_bytes,
-                 "Bytes of data that each worker shows to the others")
-      ->check(CLI::Range(std::size_t{0}, kMemberDataBytesMax))
-      ->capture_default_str();
+  add("--ask", options.ask,
+      "What is asked aside: explain, members, phase, status, jobs, workers, history, or several of "
+      "them with commas");
+  add("--ask-share", options.ask_share, "In what share of iterations (0 to 1) they do")
+      ->check(CLI::Range(0.0, 1.0));
+  add("--member-bytes", options.member_bytes, "Bytes of data that each worker shows to the others")
+      ->check(CLI::Range(std::size_t{0}, kMemberDataBytesMax));
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
