@@ -38,53 +38,46 @@ std::optional<IterationTime> parse_iteration_time(std::string_view text, std::st
     error = fmt::format("iteration time '{}': {}", text, what);
     return std::nullopt;
   };
-  const std::string range =
-      fmt::format("times are milliseconds from 0.001 to {}", limits::kSpanMax / 1000);
+  // "FIRST<at>SECOND", both milliseconds if `unit_us` is 1000. False: `expected` was not met.
   IterationTime time;
+  const auto take_two = [&](char at, double unit_us, double least, double most) {
+    const auto [one, other] = split(rest, at);
+    const auto first = time_of(one);
+    const auto second = number(other);
+    if (!first || !second || *second < least || *second * unit_us > most) return false;
+    time.first_us = *first;
+    time.second = *second * unit_us;
+    return true;
+  };
+  const auto expected = [&](const std::string& form) {
+    return wrong(fmt::format("expected is {}; times are milliseconds from 0.001 to {}", form,
+                             limits::kSpanMax / 1000));
+  };
+  constexpr auto kSpanMost = static_cast<double>(limits::kSpanMax);
+  using Kind = IterationTime::Kind;
   if (name == "constant") {
-    const auto ms = time_of(rest);
-    if (!ms) return wrong("expected is constant:MS, such as constant:1000; " + range);
-    time.first_us = *ms;
+    const auto us = time_of(rest);
+    if (!us) return expected("constant:MS, such as constant:1000");
+    time.first_us = *us;
   } else if (name == "uniform" || name == "uniform_each") {
-    time.kind =
-        name == "uniform" ? IterationTime::Kind::kUniform : IterationTime::Kind::kUniformEach;
-    const auto [low, high] = split(rest, '-');
-    const auto first = time_of(low);
-    const auto second = time_of(high);
-    if (!first || !second) {
-      return wrong(fmt::format("expected is {0}:A-B, such as {0}:1000-1500; {1}", name, range));
+    time.kind = name == "uniform" ? Kind::kUniform : Kind::kUniformEach;
+    if (!take_two('-', 1000, 0.001, kSpanMost)) {
+      return expected(fmt::format("{0}:A-B, such as {0}:1000-1500", name));
     }
-    if (*first > *second) return wrong("the first time is above the second");
-    time.first_us = *first;
-    time.second = *second;
+    if (time.first_us > time.second) return wrong("the first time is above the second");
   } else if (name == "normal") {
-    time.kind = IterationTime::Kind::kNormal;
-    const auto [mean, deviation] = split(rest, ',');
-    const auto first = time_of(mean);
-    const auto second = number(deviation);
-    if (!first || !second || *second < 0 ||
-        *second * 1000 > static_cast<double>(limits::kSpanMax)) {
-      return wrong(
-          "expected is normal:MEAN,DEVIATION, such as normal:1000,100, with a deviation from 0; " +
-          range);
+    time.kind = Kind::kNormal;
+    if (!take_two(',', 1000, 0, kSpanMost)) {
+      return expected("normal:MEAN,DEVIATION, such as normal:1000,100, with a deviation from 0");
     }
-    time.first_us = *first;
-    time.second = *second * 1000;
   } else if (name == "lognormal") {
-    time.kind = IterationTime::Kind::kLognormal;
-    const auto [median, sigma] = split(rest, ',');
-    const auto first = time_of(median);
-    const auto second = number(sigma);
-    if (!first || !second || *second < 0 || *second > 10) {
-      return wrong(
-          "expected is lognormal:MEDIAN,SIGMA, such as lognormal:1000,0.3, with a sigma "
-          "from 0 to 10; " +
-          range);
+    time.kind = Kind::kLognormal;
+    if (!take_two(',', 1, 0, 10)) {
+      return expected(
+          "lognormal:MEDIAN,SIGMA, such as lognormal:1000,0.3, with a sigma from 0 to 10");
     }
-    time.first_us = *first;
-    time.second = *second;
   } else if (name == "trace") {
-    time.kind = IterationTime::Kind::kTrace;
+    time.kind = Kind::kTrace;
     std::string why;
     if (rest.empty()) return wrong("expected is trace:FILE");
     time.trace = read_trace_file(std::string(rest), why);

@@ -38,53 +38,37 @@ class Simulation::Impl {
   bool next() {
     // Of equal times the earliest planned comes first; the script was planned before all else, and
     // the engine's timers come last: what happens at a deadline has happened by then.
-    enum class Source { kNone, kScript, kMessage, kCompute, kPlan };
-    Source source = Source::kNone;
+    void (Impl::*handle)() = nullptr;
     Micros at = kNever;
     std::uint64_t order = 0;
-    const auto offer = [&](Source from, Micros when, std::uint64_t number) {
+    const auto offer = [&](void (Impl::*what)(), Micros when, std::uint64_t number) {
       if (when > at || (when == at && number >= order)) return;
-      source = from;
+      handle = what;
       at = when;
       order = number;
     };
     if (script_at_ < world_.options.events.size()) {
-      offer(Source::kScript, world_.options.events[script_at_].at, 0);
+      offer(&Impl::follow_script, world_.options.events[script_at_].at, 0);
     }
     if (!world_.messages.empty()) {
-      offer(Source::kMessage, world_.messages.front().at, world_.messages.front().order);
+      offer(&Impl::deliver, world_.messages.front().at, world_.messages.front().order);
     }
-    if (const auto* end = workers_.next_end()) offer(Source::kCompute, end->at, end->order);
-    if (const auto* plan = daemon_.next_plan()) offer(Source::kPlan, plan->at, plan->order);
+    if (const auto* end = workers_.next_end()) offer(&Impl::end_computing, end->at, end->order);
+    if (const auto* plan = daemon_.next_plan()) offer(&Impl::take_plan, plan->at, plan->order);
 
     const Micros deadline = daemon_.engine().next_deadline();
     if (deadline < at) {
       if (deadline > world_.options.duration_us) return false;
-      if (source == Source::kNone && deadline - world_.progress_at > world_.options.stall_us)
+      if (handle == nullptr && deadline - world_.progress_at > world_.options.stall_us)
         return stall();
       world_.now = std::max(world_.now, deadline);
       daemon_.tick();
       return true;
     }
-    if (source == Source::kNone) return stall();
+    if (handle == nullptr) return stall();
     if (at > world_.options.duration_us) return false;
     world_.now = at;
-    switch (source) {
-      case Source::kNone:
-        break;
-      case Source::kScript:
-        workers_.happens(script_at_++);
-        break;
-      case Source::kMessage:
-        deliver();
-        break;
-      case Source::kCompute:
-        workers_.compute_ended();
-        break;
-      case Source::kPlan:
-        daemon_.plan_ready();
-        break;
-    }
+    (this->*handle)();
     return true;
   }
 
@@ -101,6 +85,9 @@ class Simulation::Impl {
     return false;
   }
 
+  void follow_script() { workers_.happens(script_at_++); }
+  void end_computing() { workers_.compute_ended(); }
+  void take_plan() { daemon_.plan_ready(); }
   void deliver() {
     Message& message = world_.messages.front();
     if (message.to_daemon) {

@@ -15,11 +15,6 @@ double seconds(double us) {
   return us / 1e6;
 }
 
-std::optional<double> mean(double sum, std::uint64_t count, double unit = 1) {
-  if (count == 0) return std::nullopt;
-  return sum / static_cast<double>(count) / unit;
-}
-
 }  // namespace
 
 Tally::Tally(const Options& options) {
@@ -39,14 +34,8 @@ Tally::Tally(const Options& options) {
 }
 
 void Tally::barrier(const Record& record) {
-  if (record.predicted_wait_us >= 0) {
-    predicted_us_ += static_cast<double>(record.predicted_wait_us);
-    ++predicted_;
-  }
-  if (record.wait_us >= 0) {
-    actual_us_ += static_cast<double>(record.wait_us);
-    ++actual_;
-  }
+  if (record.predicted_wait_us >= 0) predicted_us_.add(record.predicted_wait_us);
+  if (record.wait_us >= 0) actual_us_.add(record.wait_us);
 }
 
 void Tally::note(const Record& record) {
@@ -84,12 +73,12 @@ Result Tally::finish(std::span<const SimWorker> workers, const Engine& engine) {
     result_.wasted_share = wasted_us_ / presence_us_;
     result_.skipped_per_s_per_worker = static_cast<double>(skipped_) / present_s;
   }
-  result_.staleness_mean = mean(staleness_, grants_).value_or(0);
-  result_.missed_updates_mean = mean(static_cast<double>(missed_), pushes_).value_or(0);
-  result_.updates_per_restart_mean = mean(static_cast<double>(restart_updates_), restart_pulls_);
+  result_.staleness_mean = staleness_.in(1).value_or(0);
+  result_.missed_updates_mean = missed_.in(1).value_or(0);
+  result_.updates_per_restart_mean = restart_updates_.in(1);
   for (const JobId job : engine.job_ids()) result_.barriers += engine.barriers(job);
-  result_.predicted_wait_ms_mean = mean(predicted_us_, predicted_, 1000);
-  result_.actual_wait_ms_mean = mean(actual_us_, actual_, 1000);
+  result_.predicted_wait_ms_mean = predicted_us_.in(1000);
+  result_.actual_wait_ms_mean = actual_us_.in(1000);
   return std::move(result_);
 }
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <optional>
 #include <span>
 
 #include "daemon/core/engine/record.h"
@@ -28,8 +29,7 @@ class Tally {
   }
   void granted(const wire::Granted& granted) {
     if ((granted.flags & wire::kStepStop) != 0) return;
-    ++grants_;
-    staleness_ += static_cast<double>(granted.staleness);
+    staleness_.add(granted.staleness);
     result_.staleness_max = std::max(result_.staleness_max, granted.staleness);
   }
   void refused(Micros now, const wire::Error& error);
@@ -37,12 +37,11 @@ class Tally {
   // ---- freshness. A worker sees at its pull what the others have pushed by then.
   void pulled(SimWorker& worker) { worker.others_at_pull = pushes_ - worker.own_pushes; }
   void pulled_again(SimWorker& worker) {
-    restart_updates_ += pushes_ - worker.own_pushes - worker.others_at_pull;
-    ++restart_pulls_;
+    restart_updates_.add(others_since_pull(worker));
     pulled(worker);
   }
   void pushed(SimWorker& worker) {
-    missed_ += pushes_ - worker.own_pushes - worker.others_at_pull;
+    missed_.add(others_since_pull(worker));
     ++pushes_;
     ++worker.own_pushes;
   }
@@ -62,6 +61,21 @@ class Tally {
   Result finish(std::span<const SimWorker> workers, const Engine& engine);
 
  private:
+  struct Mean {
+    void add(std::int64_t value) {
+      sum += static_cast<double>(value);
+      ++count;
+    }
+    std::optional<double> in(double unit) const {
+      return count == 0 ? std::nullopt : std::optional(sum / static_cast<double>(count) / unit);
+    }
+    double sum = 0;
+    std::uint64_t count = 0;
+  };
+
+  std::int64_t others_since_pull(const SimWorker& worker) const {
+    return static_cast<std::int64_t>(pushes_ - worker.own_pushes - worker.others_at_pull);
+  }
   void barrier(const Record& record);
   void note(const Record& record);
 
@@ -69,17 +83,13 @@ class Tally {
   double presence_us_ = 0;
   double waiting_us_ = 0;
   double wasted_us_ = 0;
-  double staleness_ = 0;
-  std::uint64_t grants_ = 0;
   std::uint64_t skipped_ = 0;
   std::uint64_t pushes_ = 0;
-  std::uint64_t missed_ = 0;
-  std::uint64_t restart_pulls_ = 0;
-  std::uint64_t restart_updates_ = 0;
-  double predicted_us_ = 0;
-  double actual_us_ = 0;
-  std::uint64_t predicted_ = 0;
-  std::uint64_t actual_ = 0;
+  Mean staleness_;
+  Mean missed_;
+  Mean restart_updates_;
+  Mean predicted_us_;
+  Mean actual_us_;
 };
 
 }  // namespace syncd::sim
