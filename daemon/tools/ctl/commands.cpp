@@ -16,6 +16,7 @@
 #include "daemon/tools/ctl/daemon_link.h"
 #include "daemon/tools/ctl/fields_json.h"
 #include "daemon/tools/ctl/table.h"
+#include "daemon/tools/ctl/top_view.h"
 #include "proto/base/plain_text.h"
 
 namespace syncd::ctl {
@@ -131,16 +132,10 @@ int run_jobs(const Options& options) {
   print_all(
       options, reply.jobs, [](const wire::JobStatus& j) { return fields_json(j); },
       {"ID", "JOB", "POLICY", "STATE", "WORKERS", "CLOCKS", "PUSHES", "WAITING", "NOTE"},
-      [](const wire::JobStatus& j) -> std::vector<std::string> {
-        return {fmt::format("#{}", j.id),
-                j.name,
-                j.policy,
-                j.state,
-                fmt::format("{}/{}", j.active_workers, j.expected_workers),
-                fmt::format("{}..{}", j.clock_min, j.clock_max),
-                fmt::to_string(j.pushes),
-                fmt::to_string(j.waiting),
-                or_dash(j.note)};
+      [](const wire::JobStatus& j) {
+        std::vector<std::string> cells = job_cells(j);
+        cells.back() = or_dash(j.note);
+        return cells;
       });
   return kExitOk;
 }

@@ -207,8 +207,9 @@ Json rounded(const std::optional<double>& value) {
   return value ? rounded(*value) : Json(nullptr);
 }
 
-std::string fixed(double value, int digits) {
-  return fmt::format("{:.{}f}", value, digits);
+template <class T>
+std::string fixed(T value, int digits) {
+  return fmt::format("{:.{}f}", static_cast<double>(value), digits);
 }
 
 std::string fixed(const std::optional<double>& value, int digits) {
@@ -333,39 +334,33 @@ std::string simulate_table(const SimulateAnswer& answer, std::size_t columns) {
   std::vector<std::string> header = {"POLICY"};
   std::vector<std::vector<std::string>> rows;
   for (const sim::Result& result : answer.results) rows.push_back({result.policy});
-  const auto add = [&](const char* title, auto cell) {
+  using R = sim::Result;
+  const auto add = [&](const char* title, auto member, int digits) {
     header.emplace_back(title);
-    for (std::size_t i = 0; i < rows.size(); ++i) rows[i].push_back(cell(answer.results[i]));
+    for (std::size_t i = 0; i < rows.size(); ++i) {
+      rows[i].push_back(fixed(answer.results[i].*member, digits));
+    }
   };
   // Left out where no policy has anything to say in it.
-  const auto add_if_any = [&](const char* title, auto value, auto cell) {
-    const bool any =
-        std::any_of(answer.results.begin(), answer.results.end(),
-                    [&](const sim::Result& result) { return static_cast<bool>(value(result)); });
-    if (any) add(title, [&](const sim::Result& result) { return cell(value(result)); });
+  const auto add_if_any = [&](const char* title, auto member, int digits) {
+    const auto has_it = [&](const R& result) { return static_cast<bool>(result.*member); };
+    if (std::ranges::any_of(answer.results, has_it)) add(title, member, digits);
   };
-  const auto share = [](double value) { return fixed(value, 4); };
-  const auto whole = [](auto value) { return fmt::to_string(value); };
-  const auto ms = [](const std::optional<double>& value) { return fixed(value, 1); };
-  add("IT/S", [&](const sim::Result& r) { return share(r.iterations_per_s_per_worker); });
-  add("WAITING", [&](const sim::Result& r) { return share(r.waiting_share); });
-  add("STALE", [&](const sim::Result& r) { return fixed(r.staleness_mean, 2); });
-  add("MAX", [&](const sim::Result& r) { return whole(r.staleness_max); });
-  add_if_any(
-      "WASTED", [](const sim::Result& r) { return r.wasted_share; }, share);
-  add_if_any(
-      "SKIPPED/S", [](const sim::Result& r) { return r.skipped_per_s_per_worker; }, share);
-  add("BARRIERS", [&](const sim::Result& r) { return whole(r.barriers); });
-  add_if_any(
-      "FORESEEN", [](const sim::Result& r) { return r.predicted_wait_ms_mean; }, ms);
-  add_if_any(
-      "WAITED", [](const sim::Result& r) { return r.actual_wait_ms_mean; }, ms);
+  add("IT/S", &R::iterations_per_s_per_worker, 4);
+  add("WAITING", &R::waiting_share, 4);
+  add("STALE", &R::staleness_mean, 2);
+  add("MAX", &R::staleness_max, 0);
+  add_if_any("WASTED", &R::wasted_share, 4);
+  add_if_any("SKIPPED/S", &R::skipped_per_s_per_worker, 4);
+  add("BARRIERS", &R::barriers, 0);
+  add_if_any("FORESEEN", &R::predicted_wait_ms_mean, 1);
+  add_if_any("WAITED", &R::actual_wait_ms_mean, 1);
   const bool waits_told = header.back() == "WAITED";
   if (freshness) {
-    add("RESYNCS", [&](const sim::Result& r) { return whole(r.resyncs); });
-    add("RESTARTS", [&](const sim::Result& r) { return whole(r.restarts); });
-    add("MISSED", [](const sim::Result& r) { return fixed(r.missed_updates_mean, 2); });
-    add("FRESH", [](const sim::Result& r) { return fixed(r.updates_per_restart_mean, 2); });
+    add("RESYNCS", &R::resyncs, 0);
+    add("RESTARTS", &R::restarts, 0);
+    add("MISSED", &R::missed_updates_mean, 2);
+    add("FRESH", &R::updates_per_restart_mean, 2);
   }
   if (swept) {
     header.emplace_back("GAIN");

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "daemon/core/engine/record.h"
+#include "proto/base/fields.h"
 
 namespace syncd::ctl {
 
@@ -32,6 +33,8 @@ struct StragglerShare {
   std::uint64_t moments =
       0;  // how many times it let others go (under bsp: barriers it was last at)
 };
+
+SYNCD_FIELDS(StragglerShare, rank, name, host, lost_us, alone_us, longest_us, waits, moments)
 
 class Stragglers {
  public:

@@ -12,8 +12,6 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <ostream>
 #include <stdexcept>
 #include <system_error>
@@ -34,11 +32,8 @@ constexpr std::int64_t kDayS = 86'400;
 constexpr std::int64_t kAuthorityDays = 3650;
 constexpr std::size_t kKeyBytesMax = 64 * 1024;
 
-// What goes wrong on the way, with the exit code that it means.
-struct Failure {
-  int code;
-  std::string text;
-};
+// Below, std::invalid_argument is a mistake on the command line, std::runtime_error a file that
+// cannot be read or made.
 
 std::string joined(const std::string& directory, const std::string& name) {
   return directory + "/" + name;
@@ -47,17 +42,17 @@ std::string joined(const std::string& directory, const std::string& name) {
 void write_new(const std::string& path, const std::string& text, mode_t mode) {
   UniqueFd fd(open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, mode));
   if (!fd) {
-    throw Failure{kExitStore, path + ": " + std::strerror(errno) +
-                                  (errno == EEXIST ? "; nothing is written over: remove it, or "
-                                                     "choose another directory or name"
-                                                   : "")};
+    throw std::runtime_error(path + ": " + std::strerror(errno) +
+                             (errno == EEXIST ? "; nothing is written over: remove it, or "
+                                                "choose another directory or name"
+                                              : ""));
   }
   const bool written = write_all(fd.get(), text) == text.size() && fsync(fd.get()) == 0;
   const int code = errno;
   if (close(fd.release()) == 0 && written) return;
   const int reason = written ? errno : code;
   unlink(path.c_str());
-  throw Failure{kExitStore, path + ": " + std::strerror(reason)};
+  throw std::runtime_error(path + ": " + std::strerror(reason));
 }
 
 struct NewFile {
@@ -66,7 +61,7 @@ struct NewFile {
   mode_t mode;
 };
 
-// All of them or, with a Failure, none: what was made would stand in the way of the next try.
+// All of them or, if one fails, none: what was made would stand in the way of the next try.
 void write_files(const std::string& directory, const std::vector<NewFile>& files) {
   std::vector<std::string> made;
   try {
@@ -75,9 +70,9 @@ void write_files(const std::string& directory, const std::vector<NewFile>& files
       made.push_back(joined(directory, file.name));
     }
     if (!sync_to_disk(directory)) {
-      throw Failure{kExitStore, directory + ": " + std::strerror(errno)};
+      throw std::runtime_error(directory + ": " + std::strerror(errno));
     }
-  } catch (const Failure&) {
+  } catch (...) {
     for (const std::string& path : made) unlink(path.c_str());
     throw;
   }
@@ -94,9 +89,9 @@ void check_name(const std::string& name) {
   const bool numeric = inet_pton(AF_INET, name.c_str(), &address) == 1;
   const bool taken = name == "ca" || name == "server" || name == "syncd" || name.starts_with('.');
   if (!is_name(name) || taken || numeric) {
-    throw Failure{kExitUsage, "'" + name +
-                                  "' cannot name a client; allowed: 1 to 64 of A-Z a-z 0-9 . _ -, "
-                                  "not ca, server or syncd, not an address, no dot at the start"};
+    throw std::invalid_argument("'" + name +
+                                "' cannot name a client; allowed: 1 to 64 of A-Z a-z 0-9 . _ -, "
+                                "not ca, server or syncd, not an address, no dot at the start");
   }
 }
 
@@ -134,15 +129,15 @@ void init(const TlsOptions& options, std::ostream& out) {
   check_name(options.name);
   const std::string directory = std::filesystem::absolute(options.directory).lexically_normal();
   if (directory.find_first_of("\"\\") != std::string::npos || !is_plain(directory)) {
-    throw Failure{kExitUsage, "'" + directory + "' cannot be written into a configuration file"};
+    throw std::invalid_argument("'" + directory + "' cannot be written into a configuration file");
   }
   std::vector<std::string> hosts = options.hosts;
   if (hosts.empty()) hosts.push_back(this_host());
   for (const std::string& host : hosts) {
     if ((is_host_name(host) && !host.empty()) || is_ipv6_address(host)) continue;
-    throw Failure{kExitUsage, "--host '" + plain(host) +
-                                  "' is no host; allowed: a DNS name or a numeric address, without "
-                                  "a port"};
+    throw std::invalid_argument("--host '" + plain(host) +
+                                "' is no host; allowed: a DNS name or a numeric address, without "
+                                "a port");
   }
   const std::string first = hosts.front();
   // Tools on the same machine name it so.
@@ -162,15 +157,15 @@ void init(const TlsOptions& options, std::ostream& out) {
   std::error_code ignored;  // what matters of it shows below
   std::filesystem::create_directories(std::filesystem::path(directory).parent_path(), ignored);
   if (mkdir(directory.c_str(), 0700) != 0 && errno != EEXIST) {
-    throw Failure{kExitStore, directory + ": " + std::strerror(errno)};
+    throw std::runtime_error(directory + ": " + std::strerror(errno));
   }
   struct stat found {};
   if (stat(directory.c_str(), &found) == 0 &&
       ((found.st_mode & (S_IWGRP | S_IWOTH)) != 0 || found.st_uid != geteuid())) {
-    throw Failure{kExitStore, directory +
-                                  ": others may write in it, and could replace the authority; "
-                                  "allowed: a directory of your own, of mode 0700 or "
-                                  "0755"};
+    throw std::runtime_error(directory +
+                             ": others may write in it, and could replace the authority; "
+                             "allowed: a directory of your own, of mode 0700 or "
+                             "0755");
   }
   std::vector<NewFile> files;
   add_pair(files, "ca", authority);
@@ -196,10 +191,10 @@ CertificateAndKey read_authority(const std::string& directory) {
   CertificateAndKey authority;
   std::string error;
   if (!read_secret_file(joined(directory, "ca.key"), kKeyBytesMax, authority.key, error)) {
-    throw Failure{kExitStore, error};
+    throw std::runtime_error(error);
   }
   if (!read_file(joined(directory, "ca.crt"), authority.certificate)) {
-    throw Failure{kExitStore, joined(directory, "ca.crt") + " cannot be read"};
+    throw std::runtime_error(joined(directory, "ca.crt") + " cannot be read");
   }
   return authority;
 }
@@ -218,9 +213,6 @@ int run(void (*what)(const TlsOptions&, std::ostream&), const TlsOptions& option
   try {
     what(options, out);
     return kExitOk;
-  } catch (const Failure& failure) {
-    err << "syncctl: " << failure.text << "\n";
-    return failure.code;
   } catch (const std::invalid_argument& wrong) {
     err << "syncctl: " << wrong.what() << "\n";
     return kExitUsage;

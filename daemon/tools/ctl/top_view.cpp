@@ -168,33 +168,24 @@ std::vector<std::size_t> worker_order(const TopView& view,
   const std::vector<wire::WorkerStatus>& workers = view.now->workers;
   std::vector<std::size_t> order(workers.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
-  // Those that are gone come last in every order but that of ranks.
-  const auto by = [&](const auto& less) {
-    std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
-      if (present(workers[a]) != present(workers[b])) return present(workers[a]);
-      return less(a, b);
-    });
-  };
-  switch (view.sort) {
-    case TopSort::kRank:
-      break;
-    case TopSort::kClock:
-      by([&](std::size_t a, std::size_t b) { return workers[a].clock < workers[b].clock; });
-      break;
-    case TopSort::kWaiting:
-      by([&](std::size_t a, std::size_t b) {
-        return workers[a].waiting_us > workers[b].waiting_us;
-      });
-      break;
-    case TopSort::kRate:
-      by([&](std::size_t a, std::size_t b) {
+  if (view.sort == TopSort::kRank) return order;
+  const auto is_before = [&](std::size_t a, std::size_t b) {
+    const wire::WorkerStatus& one = workers[a];
+    const wire::WorkerStatus& other = workers[b];
+    // Those that are gone come last.
+    if (present(one) != present(other)) return present(one);
+    switch (view.sort) {
+      case TopSort::kClock:
+        return one.clock < other.clock;
+      case TopSort::kWaiting:
+        return one.waiting_us > other.waiting_us;
+      case TopSort::kRate:
         return rates[a].value_or(1e300) < rates[b].value_or(1e300);
-      });
-      break;
-    case TopSort::kHost:
-      by([&](std::size_t a, std::size_t b) { return workers[a].host < workers[b].host; });
-      break;
-  }
+      default:
+        return one.host < other.host;
+    }
+  };
+  std::ranges::stable_sort(order, is_before);
   return order;
 }
 
@@ -259,17 +250,9 @@ void add_jobs(const TopView& view, std::vector<std::string>& lines) {
                                       {"WAITING", true, 7, 7, 65},  {"NOTE", false, 8, 200, 20}};
   table.rows = jobs.size();
   table.cells = [&](std::size_t row) -> std::vector<std::string> {
-    const wire::JobStatus& j = jobs[row];
-    return {fmt::format("#{}", j.id),
-            j.name,
-            j.policy,
-            j.state,
-            fmt::format("{}/{}", j.active_workers, j.expected_workers),
-            fmt::format("{}..{}", j.clock_min, j.clock_max),
-            rate_text(job_rate(view, j, before)),
-            fmt::to_string(j.pushes),
-            fmt::to_string(j.waiting),
-            j.note};
+    std::vector<std::string> cells = job_cells(jobs[row]);
+    cells.insert(cells.begin() + 6, rate_text(job_rate(view, jobs[row], before)));
+    return cells;
   };
   table.tone = [&](std::size_t row) {
     return jobs[row].state == "stopped" ? Tone::kGone : Tone::kPlain;
@@ -334,6 +317,18 @@ std::string keys(const TopView& view) {
 }
 
 }  // namespace
+
+std::vector<std::string> job_cells(const wire::JobStatus& j) {
+  return {fmt::format("#{}", j.id),
+          j.name,
+          j.policy,
+          j.state,
+          fmt::format("{}/{}", j.active_workers, j.expected_workers),
+          fmt::format("{}..{}", j.clock_min, j.clock_max),
+          fmt::to_string(j.pushes),
+          fmt::to_string(j.waiting),
+          j.note};
+}
 
 std::string_view to_string(TopSort sort) {
   return kSortNames[static_cast<std::size_t>(sort)];

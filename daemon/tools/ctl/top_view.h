@@ -26,6 +26,9 @@ TopSort next_sort(TopSort sort);
 // False: there is no such order; `sort` is then untouched.
 bool parse_sort(std::string_view text, TopSort& sort);
 
+// A row of a job: ID, JOB, POLICY, STATE, WORKERS, CLOCKS, PUSHES, WAITING, NOTE.
+std::vector<std::string> job_cells(const wire::JobStatus& job);
+
 struct TopView {
   const TopSample* before = nullptr;  // an earlier sample, for rates; null: none yet
   const TopSample* now = nullptr;     // null: nothing has come yet

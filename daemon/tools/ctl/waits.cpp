@@ -29,13 +29,11 @@ std::string share(Micros part, Micros whole) {
   return fmt::format("{:.1f}", 100.0 * static_cast<double>(part) / static_cast<double>(whole));
 }
 
-nlohmann::json to_json(const StragglerShare& s) {
-  nlohmann::json out = {{"host", s.host},         {"lost_us", s.lost_us},
-                        {"alone_us", s.alone_us}, {"longest_us", s.longest_us},
-                        {"waits", s.waits},       {"moments", s.moments}};
-  if (s.rank >= 0) {
-    out["rank"] = s.rank;
-    out["name"] = s.name;
+nlohmann::json to_json(const StragglerShare& share) {
+  nlohmann::json out = fields_json(share);
+  if (share.rank == kNoRank) {
+    out.erase("rank");
+    out.erase("name");
   }
   return out;
 }
