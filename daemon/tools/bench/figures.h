@@ -77,7 +77,7 @@ struct Figures {
   std::size_t workers = 0;
   std::size_t connections = 0;
   double join_s = 0;  // from the first join to the last one's answer
-  // While all were at it: neither joining nor leaving.
+  // While all workers iterated: none was joining or leaving.
   double seconds = 0;
   std::uint64_t iterations = 0;  // pushes that were acknowledged
   std::uint64_t requests = 0;    // those below that were answered

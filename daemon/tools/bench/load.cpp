@@ -453,10 +453,9 @@ Routine Load::live(std::size_t index) {
   ++left_;
 }
 
-// Hands out what has come, and lets those go on whose computing is over. Waits until `until` at
-// most.
+// Resumes the workers that were answered, or whose computing is over. Waits until `until` at most.
 void Load::pump(Clock::time_point until) {
-  // Not for ever, which some libraries cannot count to.
+  // Some libraries overflow on time_point::max().
   until = std::min(until, Clock::now() + std::chrono::seconds(1));
   if (!timers_.empty()) {
     const Clock::time_point due{std::chrono::nanoseconds(timers_.top().first)};
@@ -523,7 +522,7 @@ Figures Load::run() {
   const auto job = own_job();
   if (!job) throw LoadError(ctl::kExitRefused, "the daemon knows nothing of job " + figures_.job);
   figures_.counted_pushes = job->pushes;
-  // A daemon that lets only others stop a job keeps it open.
+  // It stays open if this client may not stop jobs.
   wire::Ok ok;
   static_cast<void>(link_.call(wire::StopJobRequest{figures_.job, "syncbench has ended"}, ok));
   return figures_;

@@ -10,7 +10,7 @@
 
 namespace syncd::ctl {
 
-// Both in PEM. Whoever has the key of an authority can make certificates that are trusted.
+// Both in PEM. The key of an authority can sign any certificate: keep it secret.
 struct CertificateAndKey {
   std::string certificate;
   std::string key;
@@ -28,7 +28,8 @@ struct CertificateOptions {
 
 // One that may sign others and nothing else.
 CertificateAndKey make_authority(const std::string& common_name, std::int64_t valid_s);
-// Signed by `authority`. Throws std::invalid_argument, naming it, on a name that is none.
+// Signed by `authority`. Throws std::invalid_argument that names an alternative name which is not
+// valid.
 CertificateAndKey make_certificate(const CertificateAndKey& authority,
                                    const CertificateOptions& options);
 

@@ -24,7 +24,7 @@ class DaemonLink {
  public:
   enum class Failure {
     kNone,
-    kUnreachable,  // nobody answered, or the connection broke
+    kUnreachable,  // no daemon answered, or the connection broke
     kRefused,      // the daemon answered with an error
   };
 

@@ -21,7 +21,7 @@ bool decode_into(HistoryPage& page, Sequence sequence, std::span<const std::uint
   return false;
 }
 
-// Completes a record of which `left` bytes did not fit the answer.
+// Reads the last `left` bytes of a record that did not fit one answer.
 bool read_rest(DaemonLink& link, const std::string& job, wire::StoredRecord& record,
                std::uint64_t left, Sequence& next, std::string& error) {
   while (left > 0) {

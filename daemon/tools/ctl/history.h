@@ -14,7 +14,7 @@ namespace syncd::ctl {
 
 struct HistoryPage {
   std::vector<Record> records;
-  Sequence next = 0;  // where to go on; 0: the end
+  Sequence next = 0;  // where the next page begins; 0: the end
 };
 
 // Records from a sequence on, at most records_max and perhaps fewer. False: `error` says why.

@@ -24,7 +24,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// A sweep runs once per pair: more take hours, and nobody reads the table.
+// A sweep runs once per pair: more would take hours and fill no readable table.
 constexpr std::size_t kSweepPairsMax = 1000;
 
 // As short as it can be told exactly: "0.000001", "2592000"; "nan".
@@ -192,7 +192,7 @@ double gain_over(const sim::Result& base, const sim::Result& result) {
              (base.iterations_per_s_per_worker / result.iterations_per_s_per_worker - 1);
 }
 
-// Where workers start over to see more of the others' updates, it is to be seen what that gains.
+// If a policy restarts iterations, the output shows what that gains.
 bool tells_freshness(const SimulateAnswer& answer) {
   return std::any_of(answer.results.begin(), answer.results.end(),
                      [](const sim::Result& result) { return result.speculates; });
@@ -341,7 +341,7 @@ std::string simulate_table(const SimulateAnswer& answer, std::size_t columns) {
       rows[i].push_back(fixed(answer.results[i].*member, digits));
     }
   };
-  // Left out where no policy has anything to say in it.
+  // Left out if no policy has a value.
   const auto add_if_any = [&](const char* title, auto member, int digits) {
     const auto has_it = [&](const R& result) { return static_cast<bool>(result.*member); };
     if (std::ranges::any_of(answer.results, has_it)) add(title, member, digits);

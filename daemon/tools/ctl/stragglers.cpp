@@ -41,7 +41,7 @@ void Stragglers::add(const Record& record) {
     }
   }
   last_us_[record.rank] = record.time_us;
-  // A late push lets nobody go: they had gone on without it.
+  // A late push ends no wait: the others had continued without it.
   if (!record.late) note(record);
 }
 

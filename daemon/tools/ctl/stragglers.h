@@ -1,13 +1,13 @@
 // Who made the others wait, and for how long, out of a job's history. Pure; one thread.
 //
 // A push record says when its iteration was granted (its time less its span) and how long the
-// worker had been held in begin before (waited_us). Whoever was granted at a moment T was granted
-// in the same step of the daemon in which what it waited for happened: a wait that ended at T is
-// charged, whole, to the worker whose push, leave or loss has the time T (of several, the last).
-// So under bsp the last worker of a barrier is charged with all that the others waited there.
-// Where nothing of a worker's happened at T the wait was ended by something else (the start of the
-// job, a change of policy, a planner's time) and is charged to nobody. Waits of 0 count nowhere,
-// nor do those of iterations that were not pushed (yet).
+// worker had been held in begin before (waited_us). A worker that was granted at a moment T was
+// granted in the same step of the daemon in which what it waited for happened: a wait that ended at
+// T is charged, whole, to the worker whose push, leave or loss has the time T (of several, the
+// last). So under bsp the last worker of a barrier is charged with all that the others waited
+// there. Where nothing of a worker's happened at T the wait was ended by something else (the start
+// of the job, a change of policy, a planner's time) and is charged to nobody. Waits of 0 count
+// nowhere, nor do those of iterations that were not pushed (yet).
 #pragma once
 
 #include <cstdint>

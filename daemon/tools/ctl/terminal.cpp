@@ -29,8 +29,8 @@ void on_signal(int number) {
   errno = saved;
 }
 
-// False: the terminal takes no more, or a signal to end came, which is not to wait until ^Q lets
-// output go on.
+// False: the terminal takes no more, or a signal to end came. That signal must not wait for ^Q,
+// which continues stopped output.
 bool write_all(std::string_view text) {
   while (!text.empty()) {
     if (ending) return false;
@@ -72,7 +72,7 @@ Terminal::Terminal() {
   ending = false;
   for (std::size_t i = 0; i < kSignals.size(); ++i) {
     sigaction(kSignals[i], nullptr, &handlers_[i]);
-    // Whoever started it may want it to outlive some (nohup).
+    // The caller may have set a signal to be ignored (nohup).
     if (handlers_[i].sa_handler != SIG_IGN) handle(kSignals[i], on_signal);
   }
   enter();
@@ -101,7 +101,7 @@ void Terminal::leave() {
   if (!entered_) return;
   entered_ = false;
   if (ending.exchange(false)) {
-    // ^S may have stopped the output. Only what was stopped in the same way can be let go on.
+    // ^S may have stopped the output. TCOON only continues what TCOOFF has stopped.
     tcflow(STDOUT_FILENO, TCOOFF);
     tcflow(STDOUT_FILENO, TCOON);
   }

@@ -36,10 +36,10 @@ class Terminal {
   // Replaces what the screen shows, as far as there are lines.
   void show(const std::vector<std::string>& lines);
 
-  // Gives the terminal back and stops the process, as ^Z does; returns once it goes on, or at once
-  // where no shell is there that could let it go on.
+  // Gives the terminal back and stops the process, as ^Z does. Returns when a shell continues the
+  // process, or at once if there is no such shell.
   void suspend();
-  // Takes the terminal again, after somebody else has stopped the process and let it go on.
+  // Takes the terminal again, after another process has stopped and continued this one.
   void resume();
 
  private:

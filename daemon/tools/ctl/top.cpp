@@ -1,5 +1,5 @@
 // `syncctl top`: a table of a job, or of all jobs, that keeps itself fresh. A thread asks the
-// daemon, so that the keys work also while nobody answers.
+// daemon, so that the keys work also while no answer comes.
 #include "daemon/tools/ctl/commands.h"
 
 #include <fmt/format.h>
@@ -34,7 +34,7 @@ constexpr Micros kIntervalMaxUs = 3'600'000'000;
 // Rates are taken over so long at least, so that they do not jump with every sample.
 constexpr Micros kRateSpanUs = 5'000'000;
 
-// An answer that takes so much longer than the interval is said to be missing.
+// top reports an answer as missing if it takes so much longer than the interval.
 constexpr Micros kLateUs = 2'000'000;
 constexpr int kLookMs = 1000;  // how often it is looked whether one is
 

@@ -17,7 +17,7 @@ using Stage = SimWorker::Stage;
 EngineOptions engine_options(const Options& options) {
   EngineOptions engine;
   engine.defaults = job_spec(options);
-  engine.snapshot_every_records = UINT64_MAX;  // nobody restores from them
+  engine.snapshot_every_records = UINT64_MAX;  // no restart reads them
   return engine;
 }
 
@@ -119,7 +119,7 @@ void DaemonSide::route(Reply& reply) {
         } else if constexpr (std::is_same_v<T, wire::Pushed>) {
           if (!body.late && !body.duplicate) world_.tally.pushed(*worker);
         }
-        // Nobody waits for an Ok.
+        // No worker waits for an Ok.
         if constexpr (!std::is_same_v<T, wire::Ok>) {
           world_.to_worker(worker->connection, std::move(body));
         }

@@ -1,4 +1,4 @@
-// A model that the workers of a simulation train, for whoever runs real training in virtual time.
+// A model that the workers of a simulation train: the trainer runs real training in virtual time.
 // One thread at a time.
 #pragma once
 

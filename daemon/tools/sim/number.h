@@ -17,7 +17,7 @@ inline std::optional<double> number(std::string_view text) {
   return value;
 }
 
-// What lies before and behind the first `at`; nothing behind where there is none.
+// The text before and after the first `at`. Without one, all is before it.
 inline std::pair<std::string_view, std::string_view> split(std::string_view text, char at) {
   const std::size_t position = text.find(at);
   if (position == std::string_view::npos) return {text, {}};

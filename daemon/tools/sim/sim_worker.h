@@ -13,7 +13,7 @@ namespace syncd::sim {
 
 // The updates that one neighbour has sent and this worker keeps, by iteration.
 struct Inbox {
-  // Far more than any bound on the gap between two neighbours lets pile up.
+  // Far more than any policy's bound on the gap between two neighbours allows.
   static constexpr std::size_t kKept = 4096;
   std::vector<Iteration> received;  // rising
 
@@ -52,7 +52,7 @@ struct SimWorker {
   std::uint32_t compute_token = 0;
   bool computed = false;  // decentralized: in this iteration, already
   bool begun = false;     // an iteration was granted in this life
-  bool late = false;      // its latest update came too late, and is in its parameters alone
+  bool late = false;      // its latest push was LATE: the update is only in its own parameters
 
   std::unordered_map<Rank, Inbox> inboxes;  // looked up only, never walked through
   Iteration consumed = kNoIteration;

@@ -72,7 +72,7 @@ class Simulation::Impl {
     return true;
   }
 
-  // Nothing is left that could wake anybody up. False, for next().
+  // No event is left that could wake a worker. False, for next().
   bool stall() {
     const bool waiting = std::any_of(
         world_.workers.begin(), world_.workers.end(),

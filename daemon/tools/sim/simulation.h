@@ -50,7 +50,7 @@ struct Options {
   // (papers: serial and parallel order). NOTIFY-ACK always computes first.
   bool serial = false;
   Micros worker_grace_us = 10'000'000;  // how long the daemon keeps the place of one that failed
-  // With nothing left but timers of the daemon, so long without an answer to anybody is a stall.
+  // A stall: only timers of the daemon are left, and no worker was answered for so long.
   Micros stall_us = 600'000'000;
   std::vector<TimedEvent> events;  // in any order; equal times in the order given
   Observer* observer = nullptr;
@@ -129,7 +129,7 @@ class Simulation {
 
   const Engine& engine() const;
   Micros now() const;
-  // Whoever waits now and why. Changes nothing; also for observers, while it runs.
+  // The workers that wait now, and why. Changes nothing; observers may call it during run().
   std::vector<WaitReport> waits();
 
  private:

@@ -32,7 +32,7 @@ JobSpec job_spec(const Options& options) {
   spec.graph_file = options.graph_file;
   spec.expected_workers = options.workers;
   spec.worker_grace_us = options.worker_grace_us;
-  // An iteration takes as long as it is drawn: nobody is given up for being slow.
+  // An iteration takes as long as it is drawn: no worker is evicted for being slow.
   spec.warn_after_us = 0;
   spec.evict_after_us = 0;
   return spec;

@@ -35,7 +35,7 @@ const char* known_slowdowns();
 // slowdown; empty: it can.
 std::string slowdown_problem(const Slowdown& slowdown, std::uint32_t workers, std::uint32_t ranks);
 
-// How many times as long each iteration takes: a function of seed, worker and iteration alone, so
+// How many times as long each iteration takes: a function of seed, worker and iteration only, so
 // that all policies of a comparison meet the same slow iterations.
 class SlowFactors {
  public:

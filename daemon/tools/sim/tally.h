@@ -54,7 +54,7 @@ class Tally {
   }
   void wasted(Micros us) { wasted_us_ += static_cast<double>(us); }
   void skipped(Iteration iterations) { skipped_ += static_cast<std::uint64_t>(iterations); }
-  // The collected updates, of which those that the worker does not have are missing.
+  // The collected updates. Those that the worker does not have count as missing.
   void reduced(Rank rank, const SimWorker& worker, const std::vector<wire::PeerUpdate>& updates);
 
   // Of the whole run, once: everybody's time has been counted to the end.

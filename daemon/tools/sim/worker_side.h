@@ -14,7 +14,7 @@ namespace syncd::sim {
 
 class WorkerSide {
  public:
-  // The end of a worker's computing. `token` tells it from one that was given up since.
+  // The end of a worker's computing. `token` differs if the worker dropped that computation.
   struct ComputeEnd {
     Micros at = 0;
     std::uint64_t order = 0;
@@ -27,10 +27,10 @@ class WorkerSide {
 
   explicit WorkerSide(World& world);
 
-  void finish();  // counts everybody's time up to now
-  // The next end; null: nobody computes.
+  void finish();  // counts every worker's time up to now
+  // The next end; null: no worker computes.
   const ComputeEnd* next_end() const { return computing_.empty() ? nullptr : &computing_.top(); }
-  void compute_ended();                  // precondition: somebody computes
+  void compute_ended();                  // precondition: a worker computes
   void deliver(const Message& message);  // precondition: one to a worker
   void happens(std::size_t index);       // the event of this index in the options
   void start_process(Rank rank);

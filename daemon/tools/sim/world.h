@@ -20,8 +20,8 @@
 
 namespace syncd::sim {
 
-// A worker's update, which another sends it; that all have it to whom it was sent; and that a
-// connection is closed.
+// Data: a worker's update reaches a neighbour. DataArrived: it has reached all of them. Cut: a
+// connection closes.
 struct Data {
   Rank from = 0;
   Iteration iteration = 0;
@@ -29,7 +29,7 @@ struct Data {
 struct DataArrived {};
 struct Cut {};
 
-// The frequent ones lie in the message itself: no memory is asked for.
+// The frequent bodies lie in the message itself, so that it needs no memory of its own.
 using Payload = std::variant<wire::Begin, wire::Granted, wire::Push, wire::Pushed, wire::Targets,
                              wire::TargetsReply, wire::Collect, wire::CollectReply, wire::Consumed,
                              Data, DataArrived, Cut, std::unique_ptr<wire::Body>>;
