@@ -100,6 +100,7 @@ class Routine {
     void unhandled_exception() { throw; }
   };
   Routine() = default;
+  Routine(Routine&& other) noexcept : handle_(std::exchange(other.handle_, nullptr)) {}
   Routine& operator=(Routine&& other) noexcept {
     std::swap(handle_, other.handle_);
     return *this;
