@@ -75,10 +75,11 @@ void Session::wake(Worker& worker) {
   }
 }
 
-// The same for one request, where all others were sent before.
+// The same for one request, where all others were sent before but for a phase, which may begin or
+// end with it.
 void Session::wake(Worker& worker, Kind slot) {
   const bool joined = worker.membership == Membership::kJoined && link_.usable();
-  if (!joined || in_phase(worker)) return wake(worker);
+  if (!joined || in_phase(worker) || worker[kPhase].is_unsent()) return wake(worker);
   Pending& pending = worker[slot];
   if (pending.is_unsent()) {
     pending.request = send(worker.id, slot, body_of(worker, pending));

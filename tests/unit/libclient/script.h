@@ -229,9 +229,9 @@ class Script {
     const auto* result = std::get_if<Result>(&completion.result);
     return result != nullptr ? *result : none;
   }
-  Step step(OpId op) const { return result<Step>(op, {-99, -99, 0}); }
+  Step step(OpId op) const { return result<Step>(op, {-99, 0, -99}); }
   std::vector<std::uint32_t> ranks(OpId op) const {
-    return result<TargetsResult>(op, {{999}}).ranks;
+    return result<TargetsResult>(op, {-1, {999}}).ranks;
   }
   std::vector<wire::PeerUpdate> updates(OpId op) const { return result<CollectResult>(op).updates; }
   MembersResult list(OpId op) const { return result<MembersResult>(op); }
