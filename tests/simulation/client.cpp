@@ -23,7 +23,6 @@ bool is_passing(Status status) {
     case Status::kUnreachable:
     case Status::kStore:
     case Status::kRankTaken:
-    case Status::kShutdown:
     case Status::kCancelled:
       return true;
     default:
