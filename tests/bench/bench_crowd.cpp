@@ -31,13 +31,6 @@ struct Case {
   std::uint32_t jobs = 0;     // of workers / jobs each
 };
 
-double resident_mb(pid_t pid) {
-  const std::string status = test::read_file("/proc/" + std::to_string(pid) + "/status");
-  const auto at = status.find("VmRSS:");
-  if (at == std::string::npos) fail("/proc/" + std::to_string(pid) + "/status has no VmRSS");
-  return std::stod(status.substr(at + 6)) * 1024 / 1e6;
-}
-
 class Crowd {
  public:
   Crowd(const Case& size, const std::string& address) : size_(size) {

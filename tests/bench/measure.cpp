@@ -46,6 +46,15 @@ std::int64_t process_cpu_ns(pid_t pid) {
   return read_clock_ns(clock);
 }
 
+double resident_mb(pid_t pid) {
+  const std::string name = "/proc/" + std::to_string(pid) + "/status";
+  std::ifstream status(name);
+  for (std::string line; std::getline(status, line);) {
+    if (line.starts_with("VmRSS:")) return std::stod(line.substr(6)) * 1024 / 1e6;
+  }
+  fail(name + " has no VmRSS");
+}
+
 double percentile(std::vector<double>& values, double share) {
   if (values.empty()) return 0;
   const auto last = static_cast<double>(values.size() - 1);

@@ -16,6 +16,7 @@ std::int64_t now_ns();
 // Processor time of all threads of a process so far, ended ones included, in nanoseconds (user and
 // system). Ends the benchmark if there is no such process.
 std::int64_t process_cpu_ns(pid_t pid);
+double resident_mb(pid_t pid);
 
 // The value below which `share` (0 to 1) of the values lie. Reorders `values`. 0 if there is none.
 double percentile(std::vector<double>& values, double share);

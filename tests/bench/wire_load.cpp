@@ -88,12 +88,12 @@ void WireLoad::join() {
 
   for (std::size_t i = 0; i < workers_.size(); ++i) {
     wire::Join join;
-    join.job = "bench";
+    join.job = "bench-" + std::to_string(i % options_.jobs);
     join.policy = options_.policy;
     join.name = "worker-" + std::to_string(i);
     join.host = "bench";
-    join.rank = static_cast<std::int32_t>(i);
-    join.world_size = static_cast<std::uint32_t>(workers_.size());
+    join.rank = static_cast<std::int32_t>(i / options_.jobs);
+    join.world_size = static_cast<std::uint32_t>(workers_.size() / options_.jobs);
     send(i, 0, std::move(join));
   }
   await_answers();

@@ -19,6 +19,7 @@ struct WireLoadOptions {
   std::size_t connections = 64;
   std::size_t depth = 16;
   std::string policy = "asp";
+  std::size_t jobs = 1;  // which the workers join by turns
   // Of a floor, which answers with what it was sent. There is no handshake and no join.
   bool is_echo = false;
   // Of a floor: each worker sends one frame, a begin, where it would send a push and a begin.
