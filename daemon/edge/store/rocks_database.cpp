@@ -75,11 +75,13 @@ class Listener final : public rocksdb::EventListener {
 
 // RocksDB's own log: warnings and errors only, in the file LOG of the store, of bounded size. Not
 // RocksDB's logger, whose next line after one that the disk refused ends the process where the
-// library was built with assertions, as distributions do.
+// library was built with assertions, as distributions do. Of a store that is only read, and on a
+// test's disk, it writes nothing.
 class InfoLog final : public rocksdb::Logger {
  public:
-  explicit InfoLog(const std::string& directory) : rocksdb::Logger(rocksdb::WARN_LEVEL) {
-    const std::string path = directory + "/LOG";
+  explicit InfoLog(const Options& store) : rocksdb::Logger(rocksdb::WARN_LEVEL) {
+    if (store.read_only || store.env != nullptr) return;
+    const std::string path = store.path + "/LOG";
     struct stat info {};
     if (stat(path.c_str(), &info) == 0 && info.st_size > kBytesMax / 2) {
       std::rename(path.c_str(), (path + ".old").c_str());
@@ -89,13 +91,14 @@ class InfoLog final : public rocksdb::Logger {
 
   using rocksdb::Logger::Logv;
   void Logv(const char* format, va_list arguments) override {
+    if (!fd_) return;
     char line[1024];
     std::size_t length = utc_text(wall_clock_us()).append(" ").copy(line, sizeof line);
     const int wanted = std::vsnprintf(line + length, sizeof line - length, format, arguments);
     if (wanted < 0) return;
     length = std::min(length + static_cast<std::size_t>(wanted), sizeof line - 2);
     line[length++] = '\n';
-    if (!fd_ || written_.fetch_add(static_cast<long>(length)) > kBytesMax / 2) return;
+    if (written_.fetch_add(static_cast<long>(length)) > kBytesMax / 2) return;
     // A log that cannot be written is no reason to fail.
     if (::write(fd_.get(), line, length) < 0) return;
   }
@@ -104,13 +107,6 @@ class InfoLog final : public rocksdb::Logger {
   static constexpr long kBytesMax = 1024 * 1024;
   UniqueFd fd_;
   std::atomic<long> written_{0};
-};
-
-class NoLog final : public rocksdb::Logger {
- public:
-  NoLog() : rocksdb::Logger(rocksdb::FATAL_LEVEL) {}
-  using rocksdb::Logger::Logv;
-  void Logv(const char*, va_list) override {}
 };
 
 rocksdb::Env* env_of(const Options& options) {
@@ -137,11 +133,7 @@ rocksdb::Options make_options(const Options& store) {
   options.max_background_jobs = 2;
   options.stats_dump_period_sec = 0;
   options.stats_persist_period_sec = 0;
-  if (store.read_only || store.env != nullptr) {
-    options.info_log = std::make_shared<NoLog>();
-  } else {
-    options.info_log = std::make_shared<InfoLog>(store.path);
-  }
+  options.info_log = std::make_shared<InfoLog>(store);
   rocksdb::BlockBasedTableOptions table;
   table.block_cache = rocksdb::NewLRUCache(2 * 1024 * 1024);
   options.table_factory.reset(rocksdb::NewBlockBasedTableFactory(table));
@@ -260,6 +252,12 @@ std::string_view family_name(ColumnFamily family) {
   return kFamilyNames[family];
 }
 
+std::optional<ColumnFamily> family_called(std::string_view name) {
+  const auto found = std::find(kFamilyNames.begin(), kFamilyNames.end(), name);
+  if (found == kFamilyNames.end()) return {};
+  return static_cast<ColumnFamily>(found - kFamilyNames.begin());
+}
+
 bool upgrade_format(Database& database, const std::string& path, std::string& error) {
   if (database.format == kFormatVersion) return true;
   rocksdb::WriteBatch batch;
@@ -354,7 +352,7 @@ bool is_ours(const rocksdb::Options& rocks, const Options& options, std::string&
   std::vector<std::string> names;
   if (!rocksdb::DB::ListColumnFamilies(rocks, options.path, &names).ok()) return true;
   for (const std::string& name : names) {
-    if (std::find(kFamilyNames.begin(), kFamilyNames.end(), name) != kFamilyNames.end()) continue;
+    if (family_called(name)) continue;
     error = newer_store(options.path,
                         "has column families that this version does not know (" + name + ")");
     return false;

@@ -58,6 +58,7 @@ bool upgrade_format(Database& database, const std::string& path, std::string& er
 // The sentence for a store that `has` something that this version does not know.
 std::string newer_store(const std::string& path, const std::string& has);
 std::string_view family_name(ColumnFamily family);
+std::optional<ColumnFamily> family_called(std::string_view name);
 
 // Whether a file can be made, written and synced in the store's directory; if not, why.
 bool probe_directory(const Options& options, std::string& error);

@@ -496,40 +496,43 @@ class Examination {
   std::string unknown_;
 };
 
-bool is_whole_and_used(const std::string& name, const std::string& data) {
+// Of a log by itself.
+struct LogContent {
+  bool is_whole = false;
+  bool is_used = false;  // it has writes
+};
+
+LogContent content_of(const std::string& name, const std::string& data) {
   LogReport report;
-  bool used = false;
+  LogContent content;
   Examination examination(report, {},
-                          [&](const LoggedBatch& entry) { used |= entry.has_writes(); });
+                          [&](const LoggedBatch& entry) { content.is_used |= entry.has_writes(); });
   examination.file(name, data);
   examination.finish();
-  return used && report.state == LogState::kWhole;
+  content.is_whole = report.state == LogState::kWhole;
+  return content;
 }
 
 }  // namespace
 
 bool note_files(rocksdb::Env* env, const std::string& path) {
   std::string sizes;
-  for (const std::string& name : files(env, path, is_log)) {
+  const auto is_noted = [](const std::string& name) {
+    return is_log(name) || is_manifest(name) || is_table(name);
+  };
+  for (const std::string& name : files(env, path, is_noted)) {
+    const std::string file = path + "/" + name;
+    if (is_table(name)) {
+      std::uint64_t bytes = 0;
+      if (!env->GetFileSize(file, &bytes).ok()) return false;
+      sizes += name + " " + std::to_string(bytes) + "\n";
+      continue;
+    }
     std::string data;
-    if (!rocksdb::ReadFileToString(env, path + "/" + name, &data).ok()) return false;
-    LogReport report;
-    Examination examination(report, {});
-    examination.file(name, data);
-    examination.finish();
-    // One that ends in a commit which the disk refused never was whole.
-    if (report.state != LogState::kWhole) continue;
+    if (!rocksdb::ReadFileToString(env, file, &data).ok()) return false;
+    // A log that ends in a commit which the disk refused never was whole.
+    if (is_log(name) && !content_of(name, data).is_whole) continue;
     sizes += note_line(name, data);
-  }
-  for (const std::string& name : files(env, path, is_manifest)) {
-    std::string data;
-    if (!rocksdb::ReadFileToString(env, path + "/" + name, &data).ok()) return false;
-    sizes += note_line(name, data);
-  }
-  for (const std::string& name : files(env, path, is_table)) {
-    std::uint64_t bytes = 0;
-    if (!env->GetFileSize(path + "/" + name, &bytes).ok()) return false;
-    sizes += name + " " + std::to_string(bytes) + "\n";
   }
   return write_note(env, path + kClosedNote, sizes).ok();
 }
@@ -651,7 +654,8 @@ bool examine_log(rocksdb::Env* env, const std::string& path, LogReport& report,
     examination.file(name, data);
     // Logs that are not whole are not in the note. While it opens a store, RocksDB writes nothing
     // to its new log.
-    if (is_closed && !closed.contains(name) && is_whole_and_used(name, data)) {
+    if (!is_closed || closed.contains(name)) continue;
+    if (const LogContent content = content_of(name, data); content.is_whole && content.is_used) {
       mixed = "its log " + name + " is none of those which it had when it was closed in good order";
     }
   }

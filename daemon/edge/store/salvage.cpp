@@ -329,11 +329,7 @@ std::unique_ptr<Database> open_damaged(const std::string& path, const std::strin
   std::vector<std::string> families;
   if (shown == nullptr && rocksdb::DB::ListColumnFamilies({}, path, &families).ok()) {
     for (const std::string& family : families) {
-      bool known = false;
-      for (std::size_t one = 0; one < kFamilies; ++one) {
-        known |= family_name(static_cast<ColumnFamily>(one)) == family;
-      }
-      if (known) continue;
+      if (family_called(family)) continue;
       error = newer_store(path, "has the column family '" + family + "'");
       return nullptr;
     }

@@ -57,7 +57,7 @@ class Collection {
       lost_.push_back(name + ": it does not say what it holds");
       return true;
     }
-    const auto family = family_of(properties->column_family_name);
+    const auto family = family_called(properties->column_family_name);
     if (!family) {
       problem_ =
           newer_store(path_, "has the column family '" + properties->column_family_name + "'");
@@ -97,15 +97,6 @@ class Collection {
   static std::string first_text(Searching& it) {
     if (it->key().size() != 12) return key_text(it->key());
     return key_text(record_key(job_of(it->key()), first_in(it->key(), it->value())));
-  }
-
-  static std::optional<ColumnFamily> family_of(const std::string& name) {
-    for (std::size_t family = 0; family < kFamilies; ++family) {
-      if (family_name(static_cast<ColumnFamily>(family)) == name) {
-        return static_cast<ColumnFamily>(family);
-      }
-    }
-    return {};
   }
 
   void take(const LoggedWrite& write) {
