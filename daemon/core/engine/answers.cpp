@@ -28,17 +28,16 @@ void Answers::log(LogLevel level, std::string event, const Worker* worker, Field
   effects_->log.push_back(std::move(line));
 }
 
-Worker* Answers::check(const Caller& caller, const wire::WorkerRef& ref) {
-  Worker* worker = roster_.find(ref.rank);
+void Answers::refuse_worker(const Caller& caller, const wire::WorkerRef& ref) {
+  const Worker* worker = roster_.find(ref.rank);
   if (worker == nullptr) {
-    refuse(caller, Status::kUnknownWorker, "job '{}' has no worker {}", spec_.name, ref.rank);
-    return nullptr;
+    return refuse(caller, Status::kUnknownWorker, "job '{}' has no worker {}", spec_.name,
+                  ref.rank);
   }
   if (ref.epoch != recorder_.epoch()) {
-    refuse(caller, Status::kFenced,
-           "the request is of epoch {} of job '{}', which is in epoch {}: join again", ref.epoch,
-           spec_.name, recorder_.epoch());
-    return nullptr;
+    return refuse(caller, Status::kFenced,
+                  "the request is of epoch {} of job '{}', which is in epoch {}: join again",
+                  ref.epoch, spec_.name, recorder_.epoch());
   }
   std::string why;
   if (ref.incarnation < worker->incarnation) {
@@ -46,33 +45,15 @@ Worker* Answers::check(const Caller& caller, const wire::WorkerRef& ref) {
   } else if (ref.incarnation > worker->incarnation) {
     why = fmt::format("is unknown here, where it is incarnation {}", worker->incarnation);
   } else if (!is_member(worker->state) && !worker->dismissal.empty()) {
-    refuse_dismissed(caller, *worker);
-    return nullptr;
+    return refuse_dismissed(caller, *worker);
   } else if (!is_member(worker->state)) {
     why = std::string("is ") + to_string(worker->state);
-  } else if (caller.connection != worker->connection) {
+  } else {
     // A frame that a cut connection still had must not get in the way of those of the present one.
     why = "did not join over this connection";
-  } else {
-    worker->predecessor = 0;
-    return worker;
   }
   refuse(caller, Status::kFenced, "incarnation {} of {} {}: join again", ref.incarnation,
          label(*worker), why);
-  return nullptr;
-}
-
-bool Answers::refuses_as_ended(const Caller& caller) {
-  if (roster_.state() != JobState::kStopped) return false;
-  refuse(caller, Status::kStopped, ended());
-  return true;
-}
-
-bool Answers::refuses_store(const Caller& caller) {
-  const std::string* why = engine_.store_refusal();
-  if (why == nullptr) return false;
-  refuse(caller, Status::kStore, "the daemon cannot write its history now: {}", *why);
-  return true;
 }
 
 void Answers::refuse_dismissed(const Caller& caller, const Worker& worker) {

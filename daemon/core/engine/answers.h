@@ -44,12 +44,10 @@ class Answers {
   template <class Body>
   void reply(const Caller& caller, Body&& body, bool after_records = false) {
     if (effects_ == nullptr || caller.connection == 0) return;
-    Reply& reply = effects_->replies.emplace_back();
-    reply.to = caller;
     // The end of a job must be on disk before a worker hears of it. Otherwise the job would be live
     // again after a crash, and wait for a worker that has ended its loop.
-    reply.after_records = after_records || roster_.state() == JobState::kStopped;
-    reply.body.emplace<std::decay_t<Body>>(std::forward<Body>(body));
+    after_records = after_records || roster_.state() == JobState::kStopped;
+    effects_->replies.emplace_back(caller, after_records, std::forward<Body>(body));
   }
   [[gnu::cold]] void refuse(const Caller& caller, Status status, std::string text);
   template <class... Args>
@@ -63,17 +61,39 @@ class Answers {
 
   // ---- checks of a request. They answer it if they fail.
   // The worker that asks; null: it may not.
-  Worker* check(const Caller& caller, const wire::WorkerRef& ref);
+  Worker* check(const Caller& caller, const wire::WorkerRef& ref) {
+    Worker* worker = roster_.find(ref.rank);
+    const bool may_ask = worker != nullptr && ref.epoch == recorder_.epoch() &&
+                         ref.incarnation == worker->incarnation &&
+                         caller.connection == worker->connection && is_member(worker->state);
+    if (!may_ask) {
+      refuse_worker(caller, ref);
+      return nullptr;
+    }
+    worker->predecessor = 0;
+    return worker;
+  }
   // True: the job has ended.
-  bool refuses_as_ended(const Caller& caller);
+  bool refuses_as_ended(const Caller& caller) {
+    if (roster_.state() != JobState::kStopped) return false;
+    refuse(caller, Status::kStopped, ended());
+    return true;
+  }
   // True: the store takes no records now.
-  bool refuses_store(const Caller& caller);
+  bool refuses_store(const Caller& caller) {
+    const std::string* why = engine_.store_refusal();
+    if (why == nullptr) return false;
+    refuse(caller, Status::kStore, "the daemon cannot write its history now: {}", *why);
+    return true;
+  }
   // To the process of a worker that an operator sent away. It waits for the disk: after a crash the
   // worker would be a member again, and no process would run its loop.
   void refuse_dismissed(const Caller& caller, const Worker& worker);
   std::string ended() const;  // "job 'a' has ended: ..."
 
  private:
+  [[gnu::cold]] void refuse_worker(const Caller& caller, const wire::WorkerRef& ref);
+
   EngineServices engine_;
   const JobSpec& spec_;
   Roster& roster_;

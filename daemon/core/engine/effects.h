@@ -81,13 +81,21 @@ struct Effects {
 
   // Empties everything and keeps the memory, so that a loop over events does not allocate.
   void clear() {
+    // Mostly the owner has done so already.
+    const bool is_clear = (keeps_records || records.empty()) && replies.empty() &&
+                          notifications.empty() && snapshots.empty() && plans.empty() &&
+                          log.empty();
+    if (!is_clear) clear_now();
+  }
+
+ private:
+  [[gnu::noinline]] void clear_now() {
     if (!keeps_records) records.clear();
     replies.clear();
-    // Mostly there are none, and a test is cheaper than a call.
-    if (!snapshots.empty()) snapshots.clear();
-    if (!notifications.empty()) notifications.clear();
-    if (!plans.empty()) plans.clear();
-    if (!log.empty()) log.clear();
+    notifications.clear();
+    snapshots.clear();
+    plans.clear();
+    log.clear();
   }
 };
 

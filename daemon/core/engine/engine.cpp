@@ -255,8 +255,7 @@ void Engine::handle(Request& request, Effects& effects) {
       request.body);
 }
 
-Job* Engine::job_of(const Caller& caller, const wire::WorkerRef& worker, Effects& effects) {
-  if (last_job_ != nullptr && worker.job == last_asked_) return last_job_;
+Job* Engine::find_job_of(const Caller& caller, const wire::WorkerRef& worker, Effects& effects) {
   const auto it = jobs_.find(worker.job);
   if (it == jobs_.end()) {
     refuse(caller, Status::kUnknownJob, no_such_job(worker.job), effects);

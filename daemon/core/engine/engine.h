@@ -148,7 +148,11 @@ class Engine {
   bool forget_oldest_stopped();
   // False: there are as many workers as are allowed, and no job that has ended can be forgotten.
   bool has_room_for_worker();
-  Job* job_of(const Caller& caller, const wire::WorkerRef& worker, Effects& effects);
+  Job* job_of(const Caller& caller, const wire::WorkerRef& worker, Effects& effects) {
+    if (last_job_ != nullptr && worker.job == last_asked_) return last_job_;
+    return find_job_of(caller, worker, effects);
+  }
+  Job* find_job_of(const Caller& caller, const wire::WorkerRef& worker, Effects& effects);
   bool store_refuses(const Caller& caller, Effects& effects) const;
   // The job of this name; 0 if there is none, which the caller has then been told.
   JobId named(const Caller& caller, const std::string& name, Effects& effects) const;

@@ -130,7 +130,7 @@ void Job::apply_joined(const Record& record) {
   if (worker.incarnation != record.incarnation) {
     worker.forget_grant();  // a new process has pulled nothing yet
     worker.warned = false;
-    worker.spans.clear();
+    worker.spans = {};
     worker.longest_us = 0;
     worker.span_of = kNoIteration;
     worker.dismissal.clear();

@@ -13,34 +13,36 @@
 
 namespace syncd {
 
-// The latest spans of one worker, and what is usual for it. O(1): the window is small, and looked
-// through once in kSpansPerLook iterations.
+// What is usual for a worker, as of the latest look at its spans.
+struct UsualSpan {
+  std::uint32_t spans = 0;  // so many were looked at; 0: nothing is known yet
+  Micros median_us = 0;
+  Micros spread_us = 0;  // MAD: the median of the distances from the median
+};
+
+// The latest spans of one worker. They count from one look to the next, every kSpansPerLook
+// iterations, so that the thresholds do not move all the time. add() is a few instructions; usual()
+// sorts a small window, and only what is in doubt asks for it.
 class RecentSpans {
  public:
-  void add(Micros span_us);
-  void clear() {
-    const std::uint32_t looks = looks_;
-    *this = {};
-    looks_ = looks + 1;
+  void add(Micros span_us) {
+    spans_[next_] = span_us;
+    if (++next_ == spans_.size()) next_ = 0;
+    if (count_ < limits::kSpansKept) ++count_;
+    if (count_ < limits::kSpansFewest) return;
+    if (looked_at_ > 0 && ++since_look_ < limits::kSpansPerLook) return;
+    since_look_ = 0;
+    looked_at_ = count_;
   }
-  // Changes with all that follows.
-  std::uint32_t looks() const { return looks_; }
-
-  bool known() const { return looked_at_ > 0; }
-  Micros median_us() const { return median_us_; }  // at the latest look; precondition: known()
-  Micros spread_us() const { return spread_us_; }  // the median of the distances from the median
-  std::uint32_t looked_at() const { return looked_at_; }  // so many spans it was
+  UsualSpan usual() const;
 
  private:
-  std::array<Micros, limits::kSpansKept> spans_{};   // as they came, in a ring
-  std::array<Micros, limits::kSpansKept> sorted_{};  // the same
-  std::uint32_t count_ = 0;                          // in the window
-  std::uint32_t next_ = 0;                           // where the next one goes
+  // A ring: the window of the latest look, and the spans since then.
+  std::array<Micros, limits::kSpansKept + limits::kSpansPerLook> spans_{};
+  std::uint32_t next_ = 0;
+  std::uint32_t count_ = 0;  // in the window that the next look would have
   std::uint32_t since_look_ = 0;
   std::uint32_t looked_at_ = 0;
-  std::uint32_t looks_ = 0;
-  Micros median_us_ = 0;
-  Micros spread_us_ = 0;
 };
 
 struct Lateness {
@@ -54,6 +56,10 @@ struct Lateness {
 // fewer than kSpansFewest spans are known, kWarnAfterUnknown and kEvictAfterCeiling. A warning is
 // never later than the eviction. O(1).
 Lateness lateness(const JobSpec& spec, const RecentSpans& spans);
+
+// The least that passes, whatever its spans, from a worker's last sign of progress until a warning
+// or an eviction can be due; kNever: neither ever is.
+Micros least_patience(const JobSpec& spec);
 
 // How the thresholds were chosen, for people: "auto: 4 x median 1.2 s + 8 x spread 50 ms of its
 // last 16 iterations, evict at 5 times that". Empty if both are given in numbers.

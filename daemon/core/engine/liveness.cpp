@@ -4,18 +4,6 @@
 #include <algorithm>
 
 namespace syncd {
-namespace {
-
-// How long a worker may be silent before something is said or done.
-Micros patience(const Lateness& late, bool warned) {
-  Micros least = kNever;
-  if (late.warn_after_us > 0 && !warned) least = late.warn_after_us;
-  if (late.evict_after_us > 0) least = std::min(least, late.evict_after_us);
-  return least;
-}
-
-}  // namespace
-
 // Since when a sign of life is overdue. -1: none is expected.
 Micros Liveness::silent_since(const Worker& worker) const {
   if (roster_.state() == JobState::kStopped || !is_member(worker.state)) return -1;
@@ -28,16 +16,14 @@ Micros Liveness::deadline(const Worker& worker) const {
   if (silent < 0) return kNever;
   const Micros since = silent + engine_.stalled_since(silent);
   if (worker.disconnected_at >= 0) return since + spec_.worker_grace_us;
-  const Micros least = patience(lateness(spec_, worker.spans), worker.warned);
-  return least == kNever ? kNever : since + least;
+  const Lateness late = lateness(spec_, worker.spans);
+  Micros at = kNever;
+  if (late.warn_after_us > 0 && !worker.warned) at = since + late.warn_after_us;
+  if (late.evict_after_us > 0) at = std::min(at, since + late.evict_after_us);
+  return at;
 }
 
 void Liveness::arm_anew(Worker& worker) {
-  if (worker.disconnected_at < 0) {
-    worker.patience_of = worker.spans.looks();
-    worker.patience_us = patience(lateness(spec_, worker.spans), false);
-    if (worker.liveness_at - worker.active_at <= worker.patience_us) return;
-  }
   const Micros at = deadline(worker);
   if (at >= worker.liveness_at) return;
   worker.liveness_at = at;

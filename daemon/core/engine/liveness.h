@@ -19,7 +19,12 @@ class Liveness {
  public:
   Liveness(const EngineServices& engine, const JobSpec& spec, const Roster& roster,
            Answers& answers, Membership& membership)
-      : engine_(engine), spec_(spec), roster_(roster), answers_(answers), membership_(membership) {}
+      : engine_(engine),
+        spec_(spec),
+        roster_(roster),
+        answers_(answers),
+        membership_(membership),
+        least_patience_us_(least_patience(spec)) {}
 
   // The worker has shown a sign of life.
   void progressed(Worker& worker) {
@@ -28,10 +33,8 @@ class Liveness {
   // Its deadline may be earlier than before. Nearly always the timer that is set fires before the
   // worker can be late, and stays as it is.
   void arm(Worker& worker) {
-    const bool is_early = worker.disconnected_at < 0 &&
-                          worker.patience_of == worker.spans.looks() &&
-                          worker.liveness_at - worker.active_at <= worker.patience_us;
-    if (!is_early) arm_anew(worker);
+    const bool is_early = worker.liveness_at - worker.active_at <= least_patience_us_;
+    if (!is_early || worker.disconnected_at >= 0) arm_anew(worker);
   }
   void disarm(Worker& worker);
   // Its timer has fired. `in_iteration`: it was granted an iteration and has not ended it.
@@ -57,6 +60,7 @@ class Liveness {
   const Roster& roster_;
   Answers& answers_;
   Membership& membership_;
+  Micros least_patience_us_;
 };
 
 }  // namespace syncd

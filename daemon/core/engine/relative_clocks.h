@@ -13,6 +13,10 @@ namespace syncd {
 
 class RelativeClocks {
  public:
+  RelativeClocks() = default;
+  RelativeClocks(const RelativeClocks&) = delete;
+  RelativeClocks& operator=(const RelativeClocks&) = delete;
+
   void add(Clock q) {
     ++counts_[q];
     ++size_;
@@ -22,25 +26,24 @@ class RelativeClocks {
   void remove(Clock q) {
     const auto it = counts_.find(q);
     SYNCD_CHECK(it != counts_.end());
-    if (--it->second == 0) counts_.erase(it);
+    if (--it->second == 0) erase(it);
     --size_;
     ++changes_;
   }
-  // Precondition: as remove()'s. Mostly to the next value, which lies beside it.
+  // Precondition: as remove()'s. Workers mostly go to the next value, one after the other.
   void move(Clock from, Clock to) {
-    const auto it = counts_.find(from);
-    SYNCD_CHECK(it != counts_.end());
-    const auto next = std::next(it);
-    if (next != counts_.end() && next->first == to) {
-      ++next->second;
-    } else {
-      ++counts_[to];
+    if (from_ == counts_.end() || from_->first != from || to_->first != to) {
+      from_ = counts_.find(from);
+      SYNCD_CHECK(from_ != counts_.end());
+      to_ = counts_.try_emplace(to).first;
     }
-    if (--it->second == 0) counts_.erase(it);
+    ++to_->second;
+    if (--from_->second == 0) erase(from_);
     ++changes_;
   }
   void clear() {
     counts_.clear();
+    from_ = counts_.end();
     size_ = 0;
     ++changes_;
   }
@@ -71,7 +74,16 @@ class RelativeClocks {
   }
 
  private:
-  std::map<Clock, std::uint32_t> counts_;
+  using Counts = std::map<Clock, std::uint32_t>;
+
+  void erase(Counts::iterator it) {
+    counts_.erase(it);
+    from_ = counts_.end();
+  }
+
+  Counts counts_;
+  // Of the latest move, as long as no value has gone since; from_ == end(): not known.
+  Counts::iterator from_ = counts_.end(), to_;
   std::uint32_t size_ = 0;
   std::uint64_t changes_ = 0;
 };

@@ -75,9 +75,6 @@ struct Worker : WorkerSnapshot {
   Micros disconnected_at = -1;
   bool warned = false;          // the log has named it as slow in this iteration
   Micros liveness_at = kNever;  // when its liveness timer fires; never later than it must
-  // How long it may be silent at least, by the spans of this look.
-  Micros patience_us = 0;
-  std::uint32_t patience_of = UINT32_MAX;
 
   Clock relative() const { return clock - base; }
   // An operator said that it is in this phase, and it may know nothing of it.

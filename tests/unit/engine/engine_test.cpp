@@ -692,11 +692,11 @@ TEST(Lateness, IsUnknownUntilEnoughIterationsAre) {
   const JobSpec spec;
   RecentSpans spans;
   for (int i = 1; i < 8; ++i) spans.add(kSecond);
-  EXPECT_FALSE(spans.known());
+  EXPECT_EQ(spans.usual().spans, 0U);
   EXPECT_EQ(lateness(spec, spans).warn_after_us, 60 * kSecond);
   EXPECT_EQ(lateness(spec, spans).evict_after_us, 3600 * kSecond);
   spans.add(kSecond);
-  EXPECT_TRUE(spans.known());
+  EXPECT_EQ(spans.usual().spans, 8U);
   EXPECT_EQ(lateness(spec, spans).warn_after_us, 5 * kSecond);    // 4 s, less than the floor
   EXPECT_EQ(lateness(spec, spans).evict_after_us, 60 * kSecond);  // 20 s, likewise
 }
@@ -704,8 +704,8 @@ TEST(Lateness, IsUnknownUntilEnoughIterationsAre) {
 TEST(Lateness, IsFourMediansAndEightSpreads) {
   const RecentSpans spans = spans_of({4 * kSecond, 5 * kSecond, 6 * kSecond, 4 * kSecond,
                                       5 * kSecond, 6 * kSecond, 5 * kSecond, 900 * kSecond});
-  EXPECT_EQ(spans.median_us(), 5 * kSecond);
-  EXPECT_EQ(spans.spread_us(), 1 * kSecond);
+  EXPECT_EQ(spans.usual().median_us, 5 * kSecond);
+  EXPECT_EQ(spans.usual().spread_us, 1 * kSecond);
   const Lateness late = lateness({}, spans);
   EXPECT_EQ(late.warn_after_us, (4 * 5 + 8 * 1) * kSecond);
   EXPECT_EQ(late.evict_after_us, 5 * (4 * 5 + 8 * 1) * kSecond);
@@ -718,8 +718,21 @@ TEST(Lateness, ForgetsWhatIsLongAgo) {
   RecentSpans spans;
   for (int i = 0; i < 100; ++i) spans.add(10 * kMs);
   for (int i = 0; i < 20; ++i) spans.add(20 * kSecond);
-  EXPECT_EQ(spans.median_us(), 20 * kSecond);
-  EXPECT_EQ(spans.looked_at(), 16U);
+  EXPECT_EQ(spans.usual().median_us, 20 * kSecond);
+  EXPECT_EQ(spans.usual().spans, 16U);
+}
+
+// What is usual changes only with a look, every four iterations.
+TEST(Lateness, CountsFromOneLookToTheNext) {
+  RecentSpans spans;
+  for (int i = 0; i < 20; ++i) spans.add(10 * kMs);
+  for (int i = 1; i <= 11; ++i) {
+    EXPECT_EQ(spans.usual().median_us, 10 * kMs) << i;
+    spans.add(kSecond);
+  }
+  EXPECT_EQ(spans.usual().spans, 16U);
+  spans.add(kSecond);  // the third look: twelve of its sixteen spans are long
+  EXPECT_EQ(spans.usual().median_us, kSecond);
 }
 
 // Whoever takes longer than the ceiling for every iteration is not late in each of them.
