@@ -12,12 +12,12 @@ void Answers::refuse(const Caller& caller, Status status, std::string text) {
 }
 
 void Answers::notify(ConnectionId connection, wire::Body body, bool after_records) {
-  if (effects_ == nullptr || connection == 0) return;
-  effects_->notifications.push_back({connection, std::move(body), after_records});
+  if (engine_.effects() == nullptr || connection == 0) return;
+  engine_.effects()->notifications.push_back({connection, std::move(body), after_records});
 }
 
 void Answers::log(LogLevel level, std::string event, const Worker* worker, Fields fields) {
-  if (effects_ == nullptr) return;
+  if (engine_.effects() == nullptr) return;
   LogLine line{level, std::move(event), {{"job", spec_.name}}};
   if (worker != nullptr) {
     line.fields.emplace_back("worker", std::to_string(worker->rank));
@@ -25,7 +25,7 @@ void Answers::log(LogLevel level, std::string event, const Worker* worker, Field
     line.fields.emplace_back("name", worker->name);
   }
   for (auto& field : fields) line.fields.push_back(std::move(field));
-  effects_->log.push_back(std::move(line));
+  engine_.effects()->log.push_back(std::move(line));
 }
 
 void Answers::refuse_worker(const Caller& caller, const wire::WorkerRef& ref) {

@@ -32,22 +32,18 @@ class Answers {
           const Recorder& recorder)
       : engine_(engine), spec_(spec), roster_(roster), recorder_(recorder) {}
 
-  // From before an event until after it. Null: nobody listens.
-  void bind(Effects* effects) { effects_ = effects; }
-  bool is_bound() const { return effects_ != nullptr; }
-  Effects& effects() { return *effects_; }  // precondition: bound
-
   wire::WorkerRef ref(const Worker& worker) const {
     return {engine_.job(), worker.rank, recorder_.epoch(), worker.incarnation};
   }
 
   template <class Body>
   void reply(const Caller& caller, Body&& body, bool after_records = false) {
-    if (effects_ == nullptr || caller.connection == 0) return;
+    Effects* effects = engine_.effects();
+    if (effects == nullptr || caller.connection == 0) return;
     // The end of a job must be on disk before a worker hears of it. Otherwise the job would be live
     // again after a crash, and wait for a worker that has ended its loop.
     after_records = after_records || roster_.state() == JobState::kStopped;
-    effects_->replies.emplace_back(caller, after_records, std::forward<Body>(body));
+    effects->replies.emplace_back(caller, after_records, std::forward<Body>(body));
   }
   [[gnu::cold]] void refuse(const Caller& caller, Status status, std::string text);
   template <class... Args>
@@ -98,7 +94,6 @@ class Answers {
   const JobSpec& spec_;
   Roster& roster_;
   const Recorder& recorder_;
-  Effects* effects_ = nullptr;
 };
 
 }  // namespace syncd

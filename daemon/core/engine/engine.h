@@ -130,39 +130,46 @@ class Engine {
   Micros last_time() const { return state_.now; }  // the latest time seen, also in restored records
 
  private:
-  void handle(Request& request, Effects& effects);
+  // The beginning and the end of an event.
+  void begin(Micros now, Effects& effects);
+  void finish();
+
+  void handle(Request& request);
   template <class Body>
-  void route(const Caller& caller, const Body& body, Effects& effects);
-  void on_join(Request& request, wire::Join& join, Effects& effects);
-  void on_create(Request& request, wire::CreateJobRequest& create, Effects& effects);
-  void on_stop(const Caller& caller, wire::StopJobRequest& stop, Effects& effects);
-  void on_set_policy(const Caller& caller, wire::SetPolicyRequest& request, Effects& effects);
-  void on_manage(const Caller& caller, const wire::ManageWorkerRequest& request, Effects& effects);
+  void route(const Caller& caller, const Body& body);
+  void on_join(Request& request, wire::Join& join);
+  void on_create(Request& request, wire::CreateJobRequest& create);
+  void on_stop(const Caller& caller, wire::StopJobRequest& stop);
+  void on_set_policy(const Caller& caller, wire::SetPolicyRequest& request);
+  void on_manage(const Caller& caller, const wire::ManageWorkerRequest& request);
+  void on_workers(const Caller& caller, const wire::WorkersRequest& request) const;
+  void on_disconnected(const Disconnected& event);
+
+  template <class Body>
+  void reply(const Caller& caller, Body body, bool after_records = false) const {
+    state_.effects->replies.emplace_back(caller, after_records, std::move(body));
+  }
+  void refuse(const Caller& caller, Status status, std::string text) const;
+  // True: something is wrong, and the caller hears of it.
+  bool refuses(const Caller& caller, Status status, std::string wrong) const;
+  bool refuses_store(const Caller& caller) const;
+  bool refuses_new_job(const Caller& caller, const JobSpec& spec) const;
+  // The job of this name; null if there is none, which the caller has then been told.
+  Job* named(const Caller& caller, const std::string& name) const;
+
+  Job* find(JobId job) const;  // null: there is none
   std::string too_large(const JobSpec& spec) const;
-  void on_workers(const Caller& caller, const wire::WorkersRequest& request,
-                  Effects& effects) const;
-  void on_disconnected(const Disconnected& event, Effects& effects);
-  // Its epoch is the one after that of the last job by its name, and `epoch_least` at least.
-  Job* create_job(const JobSpec& spec, Effects& effects, std::string& error, Epoch epoch_least = 1);
+  // Its epoch is the one after that of the last job by its name, and `epoch_least` at least. Null:
+  // `error` says why.
+  Job* create_job(const JobSpec& spec, std::string& error, Epoch epoch_least = 1);
   bool makes_job(const wire::Join& join) const;
   bool forget_oldest_stopped();
   // False: there are as many workers as are allowed, and no job that has ended can be forgotten.
   bool has_room_for_worker();
-  Job* job_of(const Caller& caller, const wire::WorkerRef& worker, Effects& effects) {
-    if (last_job_ != nullptr && worker.job == last_asked_) return last_job_;
-    return find_job_of(caller, worker, effects);
-  }
-  Job* find_job_of(const Caller& caller, const wire::WorkerRef& worker, Effects& effects);
-  bool store_refuses(const Caller& caller, Effects& effects) const;
-  // The job of this name; 0 if there is none, which the caller has then been told.
-  JobId named(const Caller& caller, const std::string& name, Effects& effects) const;
-  bool must_finish() const {
-    return !state_.touched.empty() ||
-           state_.tails > limits::kReplayFactor * state_.options.snapshot_every_records;
-  }
-  void finish(Effects& effects);
-  void take_snapshot(Job& job, Effects& effects);
-  void shorten_tails(Effects& effects);
+  void take_snapshot(Job& job);
+  void shorten_tails();
+  template <class F>
+  void each_live_first(F f) const;
 
   EngineState state_;
   bool shutting_down_ = false;

@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "daemon/core/engine/effects.h"
 #include "daemon/core/engine/engine_options.h"
 #include "daemon/core/engine/event.h"
 #include "daemon/core/engine/store_stalls.h"
@@ -23,7 +24,8 @@ namespace syncd {
 // What all jobs have in common. Only the engine touches it as it is.
 struct EngineState {
   EngineOptions options;
-  Micros now = 0;  // of the event that is handled; never goes back
+  Micros now = 0;              // of the event that is handled; never goes back
+  Effects* effects = nullptr;  // of that event; null during recovery, when nobody listens
   StoreState store;
   StoreStalls store_stalls;
   TimerQueue timers;
@@ -60,6 +62,9 @@ class EngineServices {
   }
   // Those of this kind and above.
   void cancel_timers(std::uint32_t first_kind = 0) { engine_.timers.cancel_job(job_, first_kind); }
+
+  // Null: nobody listens.
+  Effects* effects() const { return engine_.effects; }
 
   // ---- the store
   // Null, or why it takes no records now.

@@ -233,7 +233,7 @@ void Job::listen(Worker& worker, std::uint32_t notices) {
 // one notice each, not a thousand.
 void Job::members_changed() {
   members_version_ = std::max(members_version_ + 1, static_cast<std::uint64_t>(engine_.now()));
-  if (!answers_.is_bound()) return;
+  if (engine_.effects() == nullptr) return;
   for (const Rank rank : members_notice_pending_) {
     const Worker& worker = roster_.at(rank);
     answers_.notify(worker.connection, wire::MembersNotice{answers_.ref(worker), members_version_});
@@ -394,7 +394,7 @@ void Job::manage(const Caller& caller, const wire::ManageWorkerRequest& request)
         return;
       }
       answers_.reply(caller, wire::Ok{}, true);
-      Record record = recorder_.make(RecordKind::kWorkerLeased, *worker);
+      Record record = recorder_.make(RecordKind::kWorkerLeased, worker);
       record.name = request.text;
       record.span_us = request.lease_us;
       commit(std::move(record));

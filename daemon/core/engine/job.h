@@ -31,7 +31,6 @@ class Job final : private Membership {
 
   Job(const EngineServices& engine, JobSpec spec, std::unique_ptr<Policy> policy, Epoch epoch = 1);
 
-  Answers& answers() { return answers_; }
   Loop& loop() { return loop_; }
   const Admission& admission() const { return admission_; }
 

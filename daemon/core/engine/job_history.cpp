@@ -23,19 +23,18 @@ void Job::record_creation() {
 }
 
 void Job::commit(Record&& record) {
-  recorder_.commit(answers_.effects(), std::move(record),
-                   [this](const Record& made) { apply(made); });
+  recorder_.commit(std::move(record), [this](const Record& made) { apply(made); });
 }
 
 void Job::commit(RecordKind kind, const Worker& worker, const std::string& reason) {
-  Record record = recorder_.make(kind, worker);
+  Record record = recorder_.make(kind, &worker);
   record.reason = reason;
   commit(std::move(record));
 }
 
 // A member as it is, which enters or comes back.
 Record Job::joined(const Worker& worker) const {
-  Record record = recorder_.make(RecordKind::kWorkerJoined, worker);
+  Record record = recorder_.make(RecordKind::kWorkerJoined, &worker);
   record.name = worker.name;
   record.host = worker.host;
   record.data = worker.data;
@@ -49,42 +48,31 @@ Record Job::joined(const Worker& worker) const {
 void Job::apply(const Record& record) {
   switch (record.kind) {
     case RecordKind::kNone:
-      break;
+      return;
     case RecordKind::kJobCreated:
-      recorder_.apply_created(record);
-      break;
+      return recorder_.apply_created(record);
     case RecordKind::kJobStarted:
-      apply_started(record);
-      break;
+      return apply_started(record);
     case RecordKind::kJobStopped:
-      apply_stopped(record);
-      break;
+      return apply_stopped(record);
     case RecordKind::kWorkerJoined:
-      apply_joined(record);
-      break;
+      return apply_joined(record);
     case RecordKind::kWorkerLeft:
-      apply_exit(record, WorkerState::kLeft);
-      break;
+      return apply_exit(record, WorkerState::kLeft);
     case RecordKind::kWorkerLost:
-      apply_exit(record, WorkerState::kLost);
-      break;
+      return apply_exit(record, WorkerState::kLost);
     case RecordKind::kWorkerDraining:
-      apply_draining(record);
-      break;
+      return apply_draining(record);
     case RecordKind::kWorkerLeased:
-      apply_leased(record);
-      break;
+      return apply_leased(record);
     case RecordKind::kPush:
-      loop_.apply_push(record);
-      break;
+      return loop_.apply_push(record);
     case RecordKind::kPolicySwitched:
-      apply_switched(record);
-      break;
+      return apply_switched(record);
     case RecordKind::kBarrier:
     case RecordKind::kPlan:
     case RecordKind::kPolicyNote:
-      loop_.apply_note(record);
-      break;
+      return loop_.apply_note(record);
   }
 }
 

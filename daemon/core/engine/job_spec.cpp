@@ -1,6 +1,8 @@
 // Checks and stored form of a job's settings. No thread, no state.
 #include "daemon/core/engine/job_spec.h"
 
+#include <fmt/core.h>
+
 #include "daemon/core/engine/limits.h"
 #include "daemon/core/engine/policy.h"
 #include "proto/base/names.h"
@@ -26,32 +28,33 @@ constexpr SpanField kSpans[] = {
 
 std::string validate_stored(const JobSpec& spec) {
   if (!is_name(spec.name, limits::kJobNameBytesMax)) {
-    return "job name '" + spec.name + "': allowed are 1 to " +
-           std::to_string(limits::kJobNameBytesMax) + " of A-Z a-z 0-9 . _ -";
+    return fmt::format("job name '{}': allowed are 1 to {} of A-Z a-z 0-9 . _ -", spec.name,
+                       limits::kJobNameBytesMax);
   }
   std::string error;
   const auto policy = make_policy(spec.policy, error);
   if (!policy) return error;
   if (spec.expected_workers < 1 || spec.expected_workers > limits::kWorkersPerJobMax) {
-    return "expected_workers " + std::to_string(spec.expected_workers) + ": allowed are 1 to " +
-           std::to_string(limits::kWorkersPerJobMax);
+    return fmt::format("expected_workers {}: allowed are 1 to {}", spec.expected_workers,
+                       limits::kWorkersPerJobMax);
   }
   if (spec.min_workers > spec.expected_workers) {
-    return "min_workers " + std::to_string(spec.min_workers) + " is more than expected_workers " +
-           std::to_string(spec.expected_workers);
+    return fmt::format("min_workers {} is more than expected_workers {}", spec.min_workers,
+                       spec.expected_workers);
   }
   for (const SpanField& span : kSpans) {
     if (span.may_be_auto && spec.*span.field == kAutoSpan) continue;
     if (spec.*span.field < 0 || spec.*span.field > limits::kSpanMax) {
-      return std::string(span.key) + " " + std::to_string(spec.*span.field) +
-             ": allowed are 0 to " + std::to_string(limits::kSpanMax);
+      return fmt::format("{} {}: allowed are 0 to {}", span.key, spec.*span.field,
+                         limits::kSpanMax);
     }
   }
   if (spec.warn_after_us > 0 && spec.evict_after_us > 0 &&
       spec.warn_after_us > spec.evict_after_us) {
-    return "warn_after (" + std::to_string(spec.warn_after_us) +
-           " us) is later than evict_after (" + std::to_string(spec.evict_after_us) +
-           " us): a worker would be evicted before anybody was warned";
+    return fmt::format(
+        "warn_after ({} us) is later than evict_after ({} us): a worker would be evicted before "
+        "anybody was warned",
+        spec.warn_after_us, spec.evict_after_us);
   }
   return {};
 }
@@ -68,8 +71,8 @@ std::string config_text(const JobSpec& spec) {
   std::string text;
   for (const SpanField& span : kSpans) {
     const bool is_auto = span.may_be_auto && spec.*span.field == kAutoSpan;
-    text += std::string(span.key) + "=";
-    text += (is_auto ? std::string(kAuto) : std::to_string(spec.*span.field)) + "\n";
+    text += fmt::format("{}={}\n", span.key,
+                        is_auto ? std::string(kAuto) : std::to_string(spec.*span.field));
   }
   return text;
 }

@@ -244,7 +244,7 @@ void Loop::on(const Caller& caller, const wire::Push& push) {
   if (!decentralized() && k < worker->clock) {
     verdict = {true, std::max(worker->clock, verdict.late ? verdict.clock : worker->clock)};
   }
-  Record& record = recorder_.append(answers_.effects(), RecordKind::kPush, *worker);
+  Record& record = recorder_.append(RecordKind::kPush, *worker);
   record.iteration = k;
   record.late = verdict.late;
   record.clock = verdict.clock;
@@ -264,7 +264,7 @@ void Loop::on(const Caller& caller, const wire::Push& push) {
   }
   engine_.count_push();
   answers_.reply(caller, wire::Pushed{k, verdict.late, false}, true);
-  recorder_.commit_last(answers_.effects(), [this](const Record& made) { apply_push(made); });
+  recorder_.commit_last([this](const Record& made) { apply_push(made); });
   // A decentralized worker still collects what it was sent, and its slots must stay as they are.
   if (worker->state == WorkerState::kDraining && !decentralized()) {
     membership_.drain_out(*worker, worker->dismissal);
@@ -327,7 +327,7 @@ void Loop::advance(Rank rank, Clock clock) {
 
 bool Loop::resync(Rank rank) {
   Worker& worker = roster_.at(rank);
-  if (!answers_.is_bound() || worker.connection == 0 || !worker.computing()) return false;
+  if (engine_.effects() == nullptr || worker.connection == 0 || !worker.computing()) return false;
   worker.resync = true;
   ++counters_.resyncs;
   answers_.notify(worker.connection, wire::ResyncNotice{answers_.ref(worker), worker.granted});
@@ -481,29 +481,22 @@ void Loop::cancel_timer(std::int64_t rank, std::uint32_t kind) {
 std::uint64_t Loop::request_plan(std::shared_ptr<const PlanWork> work) {
   const std::uint64_t plan = next_plan_++;
   // During replay the request goes nowhere; on_restored() asks again.
-  if (answers_.is_bound()) {
-    answers_.effects().plans.push_back({engine_.job(), plan, std::move(work)});
+  if (engine_.effects() != nullptr) {
+    engine_.effects()->plans.push_back({engine_.job(), plan, std::move(work)});
   }
   return plan;
 }
 
 void Loop::note(Fact fact) {
   if (replaying()) return;
-  Record record = fact.rank == kNoRank
-                      ? recorder_.make(fact.kind)
-                      : recorder_.make(fact.kind, worker(static_cast<Rank>(fact.rank)));
-  record.reason = std::move(fact.reason);
-  record.superstep = fact.superstep;
-  record.predicted_us = fact.predicted_us;
-  record.predicted_wait_us = fact.predicted_wait_us;
-  record.wait_us = fact.wait_us;
-  record.values = std::move(fact.values);
+  Record& record = fact;
+  recorder_.begin(record, fact.kind,
+                  fact.rank == kNoRank ? nullptr : &worker(static_cast<Rank>(fact.rank)));
   if (record.kind == RecordKind::kPlan) announce(record);
   if (record.kind == RecordKind::kBarrier && record.predicted_us >= 0) {
     counters_.plan_error.add(std::abs(now() - record.predicted_us));
   }
-  recorder_.commit(answers_.effects(), std::move(record),
-                   [this](const Record& made) { apply_note(made); });
+  recorder_.commit(std::move(record), [this](const Record& made) { apply_note(made); });
 }
 
 void Loop::apply_note(const Record& record) {

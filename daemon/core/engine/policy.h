@@ -42,16 +42,11 @@ struct Reason {
 
 using wire::PeerUpdate;  // rank, iteration, weight
 
-// Something for the history that a policy knows: on_note() gives it back after a crash.
-struct Fact {
-  RecordKind kind = RecordKind::kPolicyNote;  // or kPlan, or kBarrier
-  std::int64_t rank = kNoRank;
-  std::string reason;
-  std::int64_t superstep = -1;
-  Micros predicted_us = -1;
-  Micros predicted_wait_us = -1;
-  Micros wait_us = -1;
-  std::vector<std::int64_t> values;
+// Something for the history that a policy knows: on_note() gives it back after a crash. The policy
+// fills kind (also kPlan or kBarrier), rank, reason, values and a plan's numbers; the engine the
+// rest.
+struct Fact : Record {
+  Fact() { kind = RecordKind::kPolicyNote; }
 };
 
 // What a policy may ask and do. The engine's job implements it; an overlay wraps it, to see or to

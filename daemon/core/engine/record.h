@@ -2,6 +2,7 @@
 // form. The engine makes them, the store keeps them, recovery hands them back. No thread.
 #pragma once
 
+#include <iterator>
 #include <optional>
 #include <string>
 #include <vector>
@@ -30,37 +31,22 @@ inline constexpr std::uint8_t kRecordKindMax = 13;
 
 // "job_created" and so on: the names that history and its exports show.
 constexpr const char* to_string(RecordKind kind) {
-  switch (kind) {
-    case RecordKind::kNone:
-      return "none";
-    case RecordKind::kJobCreated:
-      return "job_created";
-    case RecordKind::kJobStarted:
-      return "job_started";
-    case RecordKind::kJobStopped:
-      return "job_stopped";
-    case RecordKind::kWorkerJoined:
-      return "worker_joined";
-    case RecordKind::kWorkerLeft:
-      return "worker_left";
-    case RecordKind::kWorkerLost:
-      return "worker_lost";
-    case RecordKind::kPush:
-      return "push";
-    case RecordKind::kBarrier:
-      return "barrier";
-    case RecordKind::kPolicySwitched:
-      return "policy_switched";
-    case RecordKind::kPlan:
-      return "plan";
-    case RecordKind::kPolicyNote:
-      return "policy_note";
-    case RecordKind::kWorkerDraining:
-      return "worker_draining";
-    case RecordKind::kWorkerLeased:
-      return "worker_leased";
-  }
-  return "?";
+  constexpr const char* kNames[] = {"none",
+                                    "job_created",
+                                    "job_started",
+                                    "job_stopped",
+                                    "worker_joined",
+                                    "worker_left",
+                                    "worker_lost",
+                                    "push",
+                                    "barrier",
+                                    "policy_switched",
+                                    "plan",
+                                    "policy_note",
+                                    "worker_draining",
+                                    "worker_leased"};
+  static_assert(std::size(kNames) == kRecordKindMax + 1);
+  return kind <= RecordKind{kRecordKindMax} ? kNames[static_cast<std::size_t>(kind)] : "?";
 }
 
 inline constexpr std::int64_t kNoRank = -1;
@@ -110,31 +96,31 @@ struct Record {
   bool operator==(const Record&) const = default;
 };
 
-// What is kept of a worker. Of one that the engine has now: see Worker, which adds the rest.
+// What outlives the daemon of a worker. First what every push touches, so that it lies in few lines
+// of the cache.
 struct WorkerSnapshot {
   Rank rank = 0;
-  std::string name;
-  std::string host;
   WorkerState state = WorkerState::kRegistered;
   Incarnation incarnation = 0;
-  Clock clock = 0;                      // c_i; never goes down (see Family)
-  Clock base = 0;                       // base_i: the relative clock q_i is clock minus base
-  Iteration granted = kNoIteration;     // the latest begin that was granted
-  Iteration pushed = kNoIteration;      // the latest push that counted
-  Iteration late = kNoIteration;        // the latest push that was answered LATE
-  std::uint64_t own_pushes = 0;         // that counted
-  Micros last_push_us = -1;             // when it pushed; -1: never
-  Micros previous_push_us = -1;         // and before that
+  Clock clock = 0;                   // c_i; never goes down (see Family)
+  Clock base = 0;                    // base_i: the relative clock q_i is clock minus base
+  Iteration granted = kNoIteration;  // the latest begin that was granted
+  Iteration pushed = kNoIteration;   // the latest push that counted
+  Iteration late = kNoIteration;     // the latest push that was answered LATE
+  std::uint64_t own_pushes = 0;      // that counted
+  Micros last_push_us = -1;          // when it pushed; -1: never
+  Micros previous_push_us = -1;      // and before that
+  // Decentralized: the clock that its present life began with: all up to it is answered.
+  Clock entered = kNoIteration;
+  Micros phase_us = 0;  // since when it has been in the long phase that an operator set
+  Micros phase_lease_us = 0;
+  std::string leased_phase = {};  // that phase; empty: none
+  std::string name;
+  std::string host;
   std::vector<std::uint8_t> data = {};  // what it shows to the others
   // Why an operator sent it away: while it drains, and, until a new process has its place, after it
   // has left or was kicked.
   std::string dismissal = {};
-  // The long phase that an operator said it is in; empty: none.
-  std::string leased_phase = {};
-  Micros phase_us = 0;  // since when
-  Micros phase_lease_us = 0;
-  // Decentralized: the clock that its present life began with: all up to it is answered.
-  Clock entered = kNoIteration;
 
   bool operator==(const WorkerSnapshot&) const = default;
 };

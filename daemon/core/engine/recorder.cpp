@@ -2,6 +2,8 @@
 // thread.
 #include "daemon/core/engine/recorder.h"
 
+#include <fmt/core.h>
+
 #include <initializer_list>
 
 #include "daemon/core/engine/limits.h"
@@ -14,8 +16,8 @@ std::string out_of_range(const char* what, std::int64_t lowest,
                          std::initializer_list<std::int64_t> numbers) {
   for (const std::int64_t number : numbers) {
     if (number >= lowest && number <= limits::kStoredMax) continue;
-    return std::string(what) + " " + std::to_string(number) + " is impossible: allowed are " +
-           std::to_string(lowest) + " to " + std::to_string(limits::kStoredMax);
+    return fmt::format("{} {} is impossible: allowed are {} to {}", what, number, lowest,
+                       limits::kStoredMax);
   }
   return {};
 }
@@ -30,7 +32,7 @@ std::string wrong_clock(std::initializer_list<Clock> clocks) {
 
 std::string Recorder::check(const Record& record) const {
   if (record.sequence != sequence_ + 1) {
-    return "sequence " + std::to_string(record.sequence) + " follows " + std::to_string(sequence_);
+    return fmt::format("sequence {} follows {}", record.sequence, sequence_);
   }
   std::string wrong =
       wrong_time({record.time_us, record.span_us, record.waited_us, record.wasted_us});
@@ -39,7 +41,7 @@ std::string Recorder::check(const Record& record) const {
 
 std::string Recorder::check(const WorkerSnapshot& worker) {
   if (worker.rank >= limits::kWorkersPerJobMax) {
-    return "its snapshot has an impossible rank " + std::to_string(worker.rank);
+    return fmt::format("its snapshot has an impossible rank {}", worker.rank);
   }
   std::string wrong = wrong_time(
       {worker.last_push_us, worker.previous_push_us, worker.phase_us, worker.phase_lease_us});
@@ -48,7 +50,7 @@ std::string Recorder::check(const WorkerSnapshot& worker) {
         {worker.clock, worker.base, worker.granted, worker.pushed, worker.late, worker.entered});
   }
   if (wrong.empty()) return {};
-  return "its snapshot of worker " + std::to_string(worker.rank) + ": " + wrong;
+  return fmt::format("its snapshot of worker {}: {}", worker.rank, wrong);
 }
 
 void Recorder::save(JobSnapshot& out) const {

@@ -34,36 +34,41 @@ class Recorder {
   std::uint64_t tail() const { return sequence_ - snapshot_sequence_; }
 
   // ---- making records
-  Record make(RecordKind kind) const {
-    Record record;
-    begin(record, kind);
-    return record;
+  // `worker`: whom the record is about; null: the whole job.
+  void begin(Record& record, RecordKind kind, const Worker* worker = nullptr) const {
+    record.kind = kind;
+    record.job = engine_.job();
+    record.time_us = engine_.now();
+    record.epoch = epoch_;
+    if (worker == nullptr) return;
+    record.rank = worker->rank;
+    record.incarnation = worker->incarnation;
   }
-  Record make(RecordKind kind, const Worker& worker) const {
+  Record make(RecordKind kind, const Worker* worker = nullptr) const {
     Record record;
     begin(record, kind, worker);
     return record;
   }
   // For a push, of which there are many: begun where it leaves, to be filled, and then committed by
   // commit_last() without a copy.
-  Record& append(Effects& effects, RecordKind kind, const Worker& worker) const {
-    Record& record = effects.records.emplace_back();
-    begin(record, kind, worker);
+  Record& append(RecordKind kind, const Worker& worker) const {
+    Record& record = engine_.effects()->records.emplace_back();
+    begin(record, kind, &worker);
     return record;
   }
 
   // ---- committing them. `apply(record)` may make further records.
   template <class Apply>
-  void commit(Effects& effects, Record&& record, Apply apply) {
+  void commit(Record&& record, Apply apply) {
     record.sequence = ++sequence_;
-    effects.records.push_back(record);  // a copy: further records may move the vector
+    engine_.effects()->records.push_back(record);  // a copy: further records may move the vector
     apply(record);
     count();
   }
   // `apply` may not look at the record any more once it has made another.
   template <class Apply>
-  void commit_last(Effects& effects, Apply apply) {
-    Record& record = effects.records.back();
+  void commit_last(Apply apply) {
+    Record& record = engine_.effects()->records.back();
     record.sequence = ++sequence_;
     apply(record);
     count();
@@ -100,17 +105,6 @@ class Recorder {
   void snapshot_taken() { snapshot_sequence_ = sequence_; }
 
  private:
-  void begin(Record& record, RecordKind kind) const {
-    record.kind = kind;
-    record.job = engine_.job();
-    record.time_us = engine_.now();
-    record.epoch = epoch_;
-  }
-  void begin(Record& record, RecordKind kind, const Worker& worker) const {
-    begin(record, kind);
-    record.rank = worker.rank;
-    record.incarnation = worker.incarnation;
-  }
   void count() {
     engine_.count_record();
     if (tail() >= engine_.options().snapshot_every_records) engine_.request_snapshot();

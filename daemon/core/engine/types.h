@@ -1,6 +1,7 @@
 // Identifiers and times of the engine. Plain data, no thread.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 namespace syncd {
@@ -43,32 +44,12 @@ constexpr bool is_member(WorkerState state) {
 }
 
 constexpr const char* to_string(WorkerState state) {
-  switch (state) {
-    case WorkerState::kRegistered:
-      return "registered";
-    case WorkerState::kReady:
-      return "ready";
-    case WorkerState::kRunning:
-      return "running";
-    case WorkerState::kDraining:
-      return "draining";
-    case WorkerState::kLeft:
-      return "left";
-    case WorkerState::kLost:
-      return "lost";
-  }
-  return "?";
+  constexpr const char* kNames[] = {"registered", "ready", "running", "draining", "left", "lost"};
+  return state <= WorkerState::kLost ? kNames[static_cast<std::size_t>(state)] : "?";
 }
 constexpr const char* to_string(JobState state) {
-  switch (state) {
-    case JobState::kWaiting:
-      return "waiting";
-    case JobState::kRunning:
-      return "running";
-    case JobState::kStopped:
-      return "stopped";
-  }
-  return "?";
+  constexpr const char* kNames[] = {"waiting", "running", "stopped"};
+  return state <= JobState::kStopped ? kNames[static_cast<std::size_t>(state)] : "?";
 }
 
 }  // namespace syncd

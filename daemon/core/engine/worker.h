@@ -39,12 +39,11 @@ struct Worker : WorkerSnapshot {
   Iteration after_jump = kNoIteration;
   Iteration asked = kNoIteration;  // what that grant was asked for: granted, or less before a jump
 
-  // Decentralized: the latest iteration of which each call was answered, and the answers.
+  // Decentralized: the latest iteration of which each call was answered; `targets` and `updates`
+  // are the answers.
   Iteration targeted = kNoIteration;
   Iteration collected = kNoIteration;
   Iteration consumed = kNoIteration;
-  std::vector<Rank> targets;
-  std::vector<wire::PeerUpdate> updates;
 
   Micros granted_at = -1;            // its last pull: the latest grant or, after a re-sync, restart
   Micros active_at = 0;              // the latest sign of progress
@@ -61,10 +60,6 @@ struct Worker : WorkerSnapshot {
   std::uint32_t restarts = 0;  // work dropped after a re-sync
   Micros wasted_us = 0;        // computed and dropped
 
-  // The long phase that it has announced, in which it is not late; empty: none. Once the lease is
-  // over, its lateness counts from there. It began at phase_us.
-  std::string phase;
-
   // How long it is usually silent within an iteration: its longest stretch in each.
   RecentSpans spans;
   Micros longest_us = 0;             // in this iteration so far
@@ -75,6 +70,11 @@ struct Worker : WorkerSnapshot {
   Micros disconnected_at = -1;
   bool warned = false;          // the log has named it as slow in this iteration
   Micros liveness_at = kNever;  // when its liveness timer fires; never later than it must
+  // The long phase that it has announced, in which it is not late; empty: none. Once the lease is
+  // over, its lateness counts from there. It began at phase_us.
+  std::string phase;
+  std::vector<Rank> targets;
+  std::vector<wire::PeerUpdate> updates;
 
   Clock relative() const { return clock - base; }
   // An operator said that it is in this phase, and it may know nothing of it.
