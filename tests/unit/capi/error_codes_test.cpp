@@ -575,7 +575,7 @@ TEST(MemoryThatRunsOut, InACallThatDoesNotWaitFailsThatCallAlone) {
     run([&](auto** error) { return syncd_worker_restarted(worker.get(), iteration, 0, error); });
     ASSERT_EQ(syncd_push(worker.get(), iteration, nullptr, 30'000, nullptr, nullptr), SYNCD_OK);
   }
-  EXPECT_GT(failed, 6);
+  EXPECT_GE(failed, 3);  // a phase's name each time; the other two calls take no memory of their own
 }
 
 // Of what the client does under its lock, and what the library makes of the answer: whichever
