@@ -17,6 +17,7 @@
 #include <utility>
 
 #include "proto/base/check.h"
+#include "proto/base/thread.h"
 
 namespace syncd::client {
 namespace {
@@ -311,22 +312,11 @@ void Driver::close_loop() noexcept {
 
 bool Driver::start(std::string& error) {
   if (!open_loop(error)) return false;
-  // The loop thread takes no signals: they are the program's, and a write to a socket that the peer
-  // has closed must not raise SIGPIPE in anybody.
-  sigset_t all;
-  sigset_t before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
-  bool started = true;
-  try {
-    thread_ = std::thread([this] { run(); });
-  } catch (const std::system_error& failure) {
-    error = failure.what();
-    started = false;
-  }
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  if (!started) close_loop();
-  return started;
+  if (start_without_signals(
+          thread_, [this] { run(); }, error))
+    return true;
+  close_loop();
+  return false;
 }
 
 bool Driver::on_loop_thread() const noexcept {

@@ -9,6 +9,7 @@
 #include "proto/base/defaults.h"
 #include "proto/base/names.h"
 #include "proto/base/number.h"
+#include "proto/base/text.h"
 
 namespace syncd::client {
 namespace {
@@ -18,13 +19,6 @@ constexpr const char* kAllowed =
 
 // A longer path would be cut off silently by the system's socket address.
 constexpr std::size_t kUnixPathBytesMax = sizeof(sockaddr_un::sun_path) - 1;
-
-std::string_view trim(std::string_view text) {
-  constexpr std::string_view kBlank = " \t\r\n";
-  const std::size_t first = text.find_first_not_of(kBlank);
-  if (first == std::string_view::npos) return {};
-  return text.substr(first, text.find_last_not_of(kBlank) - first + 1);
-}
 
 // What is wrong with an address.
 struct Wrong {
@@ -96,7 +90,7 @@ bool parse_endpoints(std::string_view list, std::vector<Endpoint>& endpoints, st
   std::vector<Endpoint> parsed;
   for (std::size_t at = 0; at <= list.size();) {
     const std::size_t end = std::min(list.find(',', at), list.size());
-    const std::string_view item = trim(list.substr(at, end - at));
+    const std::string_view item = trimmed(list.substr(at, end - at));
     try {
       parsed.push_back(parse_one(item));
     } catch (const Wrong& wrong) {

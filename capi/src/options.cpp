@@ -117,12 +117,6 @@ void check_shown(const char* field, std::string_view value, std::size_t bytes_ma
   if (std::string wrong = check_plain(field, value); !wrong.empty()) refuse(std::move(wrong));
 }
 
-std::string this_host() {
-  char name[kHostBytesMax + 1] = {};
-  if (gethostname(name, sizeof(name) - 1) != 0 || name[0] == '\0') return "localhost";
-  return name;
-}
-
 // What started this process says which of how many it is. Rank and size come from the same starter:
 // a job step started inside another one sees the variables of both.
 struct Starter {

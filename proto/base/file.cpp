@@ -48,6 +48,12 @@ bool read_file(const std::string& path, std::string& text) {
   return false;
 }
 
+std::string parent_of(const std::string& path) {
+  const std::size_t slash = path.rfind('/', path.find_last_not_of('/'));
+  if (slash == std::string::npos) return ".";
+  return slash == 0 ? "/" : path.substr(0, slash);
+}
+
 bool sync_to_disk(const std::string& path) {
   const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   return fd && ::fsync(fd.get()) == 0;

@@ -44,6 +44,9 @@ ssize_t read_all(int fd, std::span<char> to);
 // The whole of a file, which may be a pipe.
 bool read_file(const std::string& path, std::string& text);
 
+// "/a" of "/a/b" and of "/a/b/", "/" of "/a", "." of "a".
+std::string parent_of(const std::string& path);
+
 // Waits until a file or a directory is on the disk.
 bool sync_to_disk(const std::string& path);
 

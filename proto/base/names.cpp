@@ -2,6 +2,7 @@
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <string>
@@ -18,6 +19,11 @@ bool is_name(std::string_view text, std::size_t bytes_max) {
       "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-_";
   return !text.empty() && text.size() <= bytes_max &&
          text.find_first_not_of(kCharacters) == std::string_view::npos;
+}
+
+std::string this_host() {
+  char name[kHostBytesMax + 1] = {};
+  return gethostname(name, sizeof name - 1) == 0 && name[0] != '\0' ? name : "localhost";
 }
 
 bool is_host_name(std::string_view host) {

@@ -37,6 +37,7 @@ constexpr std::uint64_t kKeyUpdatesFree = 16;
 constexpr std::uint64_t kKeyUpdateBytes = 1024 * 1024;
 
 constexpr unsigned char kAlpn[] = {7, 's', 'y', 'n', 'c', 'd', '/', '1'};
+constexpr unsigned char kHttpAlpn[] = {8, 'h', 't', 't', 'p', '/', '1', '.', '1'};
 
 using X509Pointer = std::unique_ptr<X509, decltype(&X509_free)>;
 using KeyPointer = std::unique_ptr<EVP_PKEY, decltype(&EVP_PKEY_free)>;
@@ -58,47 +59,37 @@ int no_password(char*, int, int, void*) {
   return -1;
 }
 
+// Who speaks HTTP may name nothing.
+template <bool kIsHttp>
 int choose_protocol(SSL*, const unsigned char** out, unsigned char* length,
                     const unsigned char* offered, unsigned int offered_length, void*) {
+  std::span<const unsigned char> ours = kAlpn;
+  if (kIsHttp) ours = kHttpAlpn;
   unsigned char* chosen = nullptr;
-  if (SSL_select_next_proto(&chosen, length, kAlpn, sizeof kAlpn, offered, offered_length) !=
-      OPENSSL_NPN_NEGOTIATED) {
-    return SSL_TLSEXT_ERR_ALERT_FATAL;
+  if (SSL_select_next_proto(&chosen, length, ours.data(), static_cast<unsigned>(ours.size()),
+                            offered, offered_length) != OPENSSL_NPN_NEGOTIATED) {
+    return kIsHttp ? SSL_TLSEXT_ERR_NOACK : SSL_TLSEXT_ERR_ALERT_FATAL;
   }
   *out = chosen;
   return SSL_TLSEXT_ERR_OK;
 }
 
-// Those who speak HTTP may name nothing.
-int choose_http(SSL*, const unsigned char** out, unsigned char* length,
-                const unsigned char* offered, unsigned int offered_length, void*) {
-  constexpr unsigned char kHttp[] = {8, 'h', 't', 't', 'p', '/', '1', '.', '1'};
-  unsigned char* chosen = nullptr;
-  if (SSL_select_next_proto(&chosen, length, kHttp, sizeof kHttp, offered, offered_length) !=
-      OPENSSL_NPN_NEGOTIATED) {
-    return SSL_TLSEXT_ERR_NOACK;
-  }
-  *out = chosen;
-  return SSL_TLSEXT_ERR_OK;
-}
-
-// Or the library would wait for somebody to write to a pipe.
-bool is_regular_file(const std::string& path, std::string& error) {
+// Has the library `read` a PEM file, which it says 1 to.
+bool load_pem(SSL_CTX* context, const std::string& what, const std::string& path,
+              int (*read)(SSL_CTX*, const char*), std::string& error) {
   struct stat found {};
-  // One that is not there is for the library to name.
-  if (::stat(path.c_str(), &found) != 0 || S_ISREG(found.st_mode)) return true;
-  error = path + ": it is not a regular file";
+  // A pipe, where the library would wait for a writer. It names itself a file that is not there.
+  if (::stat(path.c_str(), &found) == 0 && !S_ISREG(found.st_mode)) {
+    error = what + " " + path + ": it is not a regular file";
+    return false;
+  }
+  if (read(context, path.c_str()) == 1) return true;
+  error = what + " " + path + ": it cannot be read as a PEM file: " + library_reason();
   return false;
 }
 
 bool load_certificate(SSL_CTX* context, const std::string& path, std::string& error) {
-  if (!is_regular_file(path, error)) {
-    error = "certificate " + error;
-    return false;
-  }
-  if (SSL_CTX_use_certificate_chain_file(context, path.c_str()) == 1) return true;
-  error = "certificate " + path + ": it cannot be read as a PEM file: " + library_reason();
-  return false;
+  return load_pem(context, "certificate", path, SSL_CTX_use_certificate_chain_file, error);
 }
 
 bool load_key(SSL_CTX* context, const std::string& path, const std::string& certificate,
@@ -126,16 +117,9 @@ bool load_key(SSL_CTX* context, const std::string& path, const std::string& cert
 }
 
 bool load_authorities(SSL_CTX* context, const std::string& path, std::string& error) {
-  if (!is_regular_file(path, error)) {
-    error = "certificate authority " + error;
-    return false;
-  }
   // Each is trusted as it is named, an intermediate one without the one above it, too.
   X509_VERIFY_PARAM_set_flags(SSL_CTX_get0_param(context), X509_V_FLAG_PARTIAL_CHAIN);
-  if (SSL_CTX_load_verify_file(context, path.c_str()) == 1) return true;
-  error =
-      "certificate authority " + path + ": it cannot be read as a PEM file: " + library_reason();
-  return false;
+  return load_pem(context, "certificate authority", path, SSL_CTX_load_verify_file, error);
 }
 
 using MessageCallback = void (*)(int, int, int, const void*, std::size_t, SSL*, void*);
@@ -158,23 +142,25 @@ ContextPointer new_context(const SSL_METHOD* method, MessageCallback on_message)
   return context;
 }
 
-using Names = std::unique_ptr<GENERAL_NAMES, decltype(&GENERAL_NAMES_free)>;
-
-// Null: there are none.
-Names alternative_names(X509* certificate) {
-  return {static_cast<GENERAL_NAMES*>(
-              X509_get_ext_d2i(certificate, NID_subject_alt_name, nullptr, nullptr)),
-          GENERAL_NAMES_free};
+// Calls visit(type, value) for each alternative name.
+template <class Visit>
+void for_each_name(X509* certificate, Visit visit) {
+  const std::unique_ptr<GENERAL_NAMES, decltype(&GENERAL_NAMES_free)> all(
+      static_cast<GENERAL_NAMES*>(
+          X509_get_ext_d2i(certificate, NID_subject_alt_name, nullptr, nullptr)),
+      GENERAL_NAMES_free);
+  for (int i = 0; i < sk_GENERAL_NAME_num(all.get()); ++i) {
+    int type = 0;
+    const void* value = GENERAL_NAME_get0_value(sk_GENERAL_NAME_value(all.get(), i), &type);
+    visit(type, value);
+  }
 }
 
 std::vector<std::string> names_of(X509* certificate) {
   std::vector<std::string> names;
-  const Names all = alternative_names(certificate);
-  for (int i = 0; i < sk_GENERAL_NAME_num(all.get()); ++i) {
-    int type = 0;
-    const auto* value = static_cast<const ASN1_STRING*>(
-        GENERAL_NAME_get0_value(sk_GENERAL_NAME_value(all.get(), i), &type));
-    if (type != GEN_DNS && type != GEN_EMAIL && type != GEN_URI) continue;
+  for_each_name(certificate, [&](int type, const void* found) {
+    if (type != GEN_DNS && type != GEN_EMAIL && type != GEN_URI) return;
+    const auto* value = static_cast<const ASN1_STRING*>(found);
     const std::string name(reinterpret_cast<const char*>(ASN1_STRING_get0_data(value)),
                            static_cast<std::size_t>(ASN1_STRING_length(value)));
     // Whatever an authority signs: a name with a zero or a line break in it would be read as
@@ -183,7 +169,7 @@ std::vector<std::string> names_of(X509* certificate) {
     if (!name.empty() && name.size() <= 255 && std::all_of(name.begin(), name.end(), plain)) {
       names.push_back(name);
     }
-  }
+  });
   return names;
 }
 
@@ -217,13 +203,11 @@ std::string subject_of(X509* certificate) {
 }
 
 bool names_a_host(X509* certificate) {
-  const Names all = alternative_names(certificate);
-  for (int i = 0; i < sk_GENERAL_NAME_num(all.get()); ++i) {
-    int type = 0;
-    GENERAL_NAME_get0_value(sk_GENERAL_NAME_value(all.get(), i), &type);
-    if (type == GEN_DNS || type == GEN_IPADD) return true;
-  }
-  return false;
+  bool found = false;
+  for_each_name(certificate, [&](int type, const void*) {
+    found = found || type == GEN_DNS || type == GEN_IPADD;
+  });
+  return found;
 }
 
 void examine_certificate(SSL_CTX* context, const std::string& path, ServerFacts& facts) {
@@ -319,7 +303,8 @@ std::shared_ptr<Context> Context::server(const ServerSettings& settings, std::st
             (settings.require_client_certificate ? SSL_VERIFY_FAIL_IF_NO_PEER_CERT : 0),
         nullptr);
   }
-  SSL_CTX_set_alpn_select_cb(context.get(), settings.http ? choose_http : choose_protocol, nullptr);
+  SSL_CTX_set_alpn_select_cb(
+      context.get(), settings.http ? choose_protocol<true> : choose_protocol<false>, nullptr);
   // Tickets hold the session; the daemon remembers nothing of it.
   SSL_CTX_set_session_cache_mode(context.get(), SSL_SESS_CACHE_OFF);
   SSL_CTX_set_num_tickets(context.get(), 1);

@@ -12,21 +12,16 @@
 #include "daemon/core/topology/graph_spec.h"
 #include "proto/base/file.h"
 #include "proto/base/number.h"
+#include "proto/base/text.h"
 
 namespace syncd::topology {
 namespace {
 
 constexpr std::string_view kBlanks = " \t\r";
 
-std::string_view trimmed(std::string_view text) {
-  const std::size_t first = text.find_first_not_of(kBlanks);
-  if (first == std::string_view::npos) return {};
-  return text.substr(first, text.find_last_not_of(kBlanks) - first + 1);
-}
-
 // The next word of `rest`, which it is taken from; empty at the end.
 std::string_view take_word(std::string_view& rest) {
-  rest = trimmed(rest);
+  rest = trimmed(rest, kBlanks);
   const std::string_view word = rest.substr(0, rest.find_first_of(kBlanks));
   rest.remove_prefix(word.size());
   return word;
@@ -49,7 +44,7 @@ class GraphReader {
       ++line_;
       std::string_view line = text.substr(0, text.find('\n'));
       text.remove_prefix(std::min(text.size(), line.size() + 1));
-      line = trimmed(line.substr(0, line.find('#')));
+      line = trimmed(line.substr(0, line.find('#')), kBlanks);
       if (line.empty()) continue;
       if (!started_)
         matrix_ = line.find(',') != std::string_view::npos || line == "0" || line == "1";
@@ -88,7 +83,7 @@ class GraphReader {
     std::size_t column = 0;
     for (std::string_view rest = line; true; ++column) {
       const std::string_view raw = rest.substr(0, rest.find(','));
-      const std::string_view cell = trimmed(raw);
+      const std::string_view cell = trimmed(raw, kBlanks);
       if (cell != "0" && cell != "1") {
         return fail(fmt::format("column {} is {}, allowed are 0 and 1", column + 1,
                                 quoted(cell, "something else")));
@@ -110,7 +105,7 @@ class GraphReader {
     std::string_view rest = line;
     const std::string_view first = take_word(rest);
     const std::string_view second = take_word(rest);
-    if (!trimmed(rest).empty() || second.empty()) {
+    if (!trimmed(rest, kBlanks).empty() || second.empty()) {
       return fail(quoted(line, "it") + " is no edge: FROM TO, two numbers");
     }
     if (first == "nodes") return read_nodes(second);

@@ -9,10 +9,8 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <csignal>
 #include <cstring>
 #include <exception>
-#include <system_error>
 #include <unordered_map>
 #include <utility>
 
@@ -21,6 +19,7 @@
 #include "daemon/edge/net/listener.h"
 #include "daemon/edge/net/loop_guard.h"
 #include "proto/base/clock.h"
+#include "proto/base/thread.h"
 
 namespace syncd::admin {
 
@@ -130,20 +129,11 @@ bool AdminServer::open(uv_loop_t* loop, std::string& error) {
   uv_async_init(loop, &ask_, net::guarded([](uv_async_t* handle) {
                   static_cast<AdminServer*>(handle->data)->on_asked();
                 }));
-  // Signals are for the daemon's loop.
-  sigset_t all;
-  sigset_t before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
-  bool good = true;
-  try {
-    thread_ = std::thread([this] { run(); });
-  } catch (const std::system_error& failure) {
-    error = std::string("cannot start the admin listener's thread: ") + failure.what();
-    good = false;
-  }
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  return good;
+  if (start_without_signals(
+          thread_, [this] { run(); }, error))
+    return true;
+  error = "cannot start the admin listener's thread: " + error;
+  return false;
 }
 
 void AdminServer::on_asked() {

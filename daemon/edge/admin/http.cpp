@@ -5,34 +5,26 @@
 
 #include <algorithm>
 
+#include "proto/base/text.h"
+
 namespace syncd::admin {
 namespace {
 
-bool is_token_byte(char c) {
-  constexpr std::string_view kOthers = "!#$%&'*+-.^_`|~";
-  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
-         kOthers.find(c) != std::string_view::npos;
-}
+constexpr std::string_view kBlanks = " \t";
+
 bool is_token(std::string_view text) {
-  return !text.empty() && std::all_of(text.begin(), text.end(), is_token_byte);
+  return !text.empty() && text.find_first_not_of(
+                              "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
+                              "!#$%&'*+-.^_`|~") == std::string_view::npos;
 }
-// Of a path or a header's value: no control bytes.
-bool is_visible(std::string_view text) {
-  return std::all_of(text.begin(), text.end(), [](char c) {
-    return static_cast<unsigned char>(c) >= 0x20 && static_cast<unsigned char>(c) != 0x7f;
-  });
+// A path or a header's value.
+bool has_control_byte(std::string_view text) {
+  return std::ranges::any_of(text, [](unsigned char c) { return c < 0x20 || c == 0x7f; });
 }
 
 bool equal_ignoring_case(std::string_view a, std::string_view b) {
   const auto lower = [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; };
-  return std::equal(a.begin(), a.end(), b.begin(), b.end(),
-                    [&](char x, char y) { return lower(x) == lower(y); });
-}
-
-std::string_view trimmed(std::string_view text) {
-  while (!text.empty() && (text.front() == ' ' || text.front() == '\t')) text.remove_prefix(1);
-  while (!text.empty() && (text.back() == ' ' || text.back() == '\t')) text.remove_suffix(1);
-  return text;
+  return std::ranges::equal(a, b, {}, lower, lower);
 }
 
 // Takes a line off the front of `rest`, without its end.
@@ -59,7 +51,7 @@ bool parse_request_line(std::string_view line, HttpRequest& request, int& status
     return false;
   }
   if (target.empty() || target[0] != '/' || target.find(' ') != std::string_view::npos ||
-      !is_visible(target)) {
+      has_control_byte(target)) {
     why = "the path does not begin with /";
     return false;
   }
@@ -75,17 +67,15 @@ bool parse_header(std::string_view line, HttpRequest& request, std::string& why)
     return false;
   }
   const std::string_view name = line.substr(0, colon);
-  const std::string_view value = trimmed(line.substr(colon + 1));
-  if (!std::all_of(value.begin(), value.end(), [](char c) {
-        return c == '\t' || is_visible({&c, 1});
-      })) {
+  const std::string_view value = trimmed(line.substr(colon + 1), kBlanks);
+  if (std::ranges::any_of(split(value, '\t'), has_control_byte)) {  // but for tabs
     why = "a header has a control byte";
     return false;
   }
   if (equal_ignoring_case(name, "authorization")) {
     constexpr std::string_view kScheme = "bearer ";
     if (equal_ignoring_case(value.substr(0, kScheme.size()), kScheme)) {
-      request.bearer = trimmed(value.substr(kScheme.size()));
+      request.bearer = trimmed(value.substr(kScheme.size()), kBlanks);
     }
   } else if (equal_ignoring_case(name, "transfer-encoding") ||
              (equal_ignoring_case(name, "content-length") && value != "0")) {

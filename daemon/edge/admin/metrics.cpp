@@ -151,7 +151,7 @@ constexpr Metric kMetrics[] = {
     {"syncd_loop_turn_seconds", "histogram", "",
      "How long the event loop was busy between two waits for events; an event waits at most so "
      "long.",
-     [](const All& all, Samples& samples) { samples.add_spans(all.snapshot.loop.turn); }},
+     [](const All& all, Samples& samples) { samples.add_spans(all.snapshot.loop_turns); }},
     {"syncd_config_reload_success", "gauge", "",
      "Whether the latest reading of the configuration was good (1) or left everything as it was "
      "(0).",

@@ -63,7 +63,7 @@ bool Pages::serve(const config::Config& config, std::string& error) {
 
 std::shared_ptr<const Snapshot> Pages::snapshot() const {
   return std::make_shared<Snapshot>(
-      Snapshot{server_.view(kJobsExportedMax), monitor_.figures(), reloads_});
+      Snapshot{server_.view(kJobsExportedMax), monitor_.turns(), reloads_});
 }
 
 void Pages::secure(AdminSecurity security) {

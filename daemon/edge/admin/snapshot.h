@@ -11,11 +11,6 @@
 
 namespace syncd::admin {
 
-// How long the loop was busy between two waits for events: for so long at most, an event has lain.
-struct LoopFigures {
-  SpanHistogram turn;
-};
-
 struct ReloadFigures {
   bool last_good = true;
   Micros last_good_us = 0;  // of the wall clock; the start counts as one
@@ -25,7 +20,8 @@ struct ReloadFigures {
 
 struct Snapshot {
   server::ServerView server;
-  LoopFigures loop;
+  // How long the loop was busy between two waits for events: an event has lain no longer.
+  SpanHistogram loop_turns;
   ReloadFigures reload;
 };
 

@@ -5,6 +5,10 @@
 
 #include <array>
 #include <cstdint>
+#include <vector>
+
+#include "proto/base/number.h"
+#include "proto/base/text.h"
 
 namespace syncd::config {
 namespace {
@@ -21,10 +25,6 @@ constexpr std::array<Unit, 6> kUnits = {{{"d", 86'400'000'000},
                                          {"ms", 1'000},
                                          {"us", 1}}};
 
-bool is_digit(char c) {
-  return c >= '0' && c <= '9';
-}
-
 }  // namespace
 
 bool parse_duration(std::string_view text, Micros& us) {
@@ -32,27 +32,20 @@ bool parse_duration(std::string_view text, Micros& us) {
     us = 0;
     return true;
   }
-  std::size_t at = 0;
-  // Nine digits and six decimals in microseconds of a day stay below 2^63.
+  const std::string_view number = text.substr(0, text.find_first_not_of("0123456789."));
+  const std::vector<std::string_view> parts = split(number, '.');
+  std::string decimals(parts.size() > 1 ? parts[1] : "0");
   std::int64_t whole = 0;
-  while (at < text.size() && is_digit(text[at])) {
-    if (at >= 9) return false;
-    whole = whole * 10 + (text[at++] - '0');
-  }
-  if (at == 0) return false;
   std::int64_t millionths = 0;
-  if (at < text.size() && text[at] == '.') {
-    const std::size_t first = ++at;
-    std::int64_t scale = 100'000;
-    while (at < text.size() && is_digit(text[at])) {
-      if (scale == 0) return false;
-      millionths += (text[at++] - '0') * scale;
-      scale /= 10;
-    }
-    if (at == first) return false;
+  // Nine digits and six decimals in microseconds of a day stay below 2^63.
+  if (parts.size() > 2 || parts[0].size() > 9 || decimals.empty() || decimals.size() > 6 ||
+      !parse_number(parts[0], whole)) {
+    return false;
   }
+  decimals.resize(6, '0');
+  parse_number(decimals, millionths);
   for (const Unit& unit : kUnits) {
-    if (text.substr(at) != unit.name) continue;
+    if (text.substr(number.size()) != unit.name) continue;
     if (whole > INT64_MAX / 2 / unit.us) return false;
     us = whole * unit.us + millionths * (unit.us / 1000) / 1000;
     return true;

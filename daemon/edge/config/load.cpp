@@ -15,18 +15,13 @@
 #include "daemon/edge/config/settings.h"
 #include "daemon/edge/config/suggest.h"
 #include "daemon/edge/config/toml_file.h"
+#include "proto/base/file.h"
 
 namespace syncd::config {
 namespace {
 
 using Errors = std::vector<std::string>;
 using Sources = std::map<std::string, std::string>;  // setting key -> where its value stands
-
-std::string wrong_value(const std::string& where, const std::string& key, const RawValue& value,
-                        const std::string& why, const std::string& allowed) {
-  return fmt::format("{}: {} = {}: {}; allowed: {}", where, key, value.shown(),
-                     why.empty() ? "not allowed" : why, allowed);
-}
 
 RawValue text_value(std::string text, std::string where) {
   return {.text = std::move(text), .list = {}, .where = std::move(where)};
@@ -84,6 +79,12 @@ std::string what_is_missing(const Config& config) {
                             : "there is neither TLS nor authentication";
 }
 
+const Setting* find_by_variable(const std::vector<Setting>& rows, const std::string& name) {
+  const auto found =
+      std::ranges::find(rows, name, [](const Setting& row) { return environment_name(row.key); });
+  return found != rows.end() ? &*found : nullptr;
+}
+
 class Loader {
  public:
   // Writes to `loaded` what is no mistake of the configuration.
@@ -94,27 +95,342 @@ class Loader {
     loaded.warnings.clear();
   }
 
-  void file(const std::string& path);
-  void embedded(const Embedded& sources);
-  void environment(const Environment& environment);
-  void flags(const Flags& flags);
-  void inherited(const InheritedSockets& sockets);
-  void check();
-  std::string effective() const;
+  void file(const std::string& path) {
+    TomlFile toml;
+    std::string error;
+    if (!read_toml_file(path, toml, error)) {
+      errors_.push_back(error);
+      return;
+    }
+    take(std::move(toml));
+  }
+
+  void environment(const Environment& environment) {
+    std::vector<std::string> known;
+    for (const Setting& setting : settings()) known.push_back(environment_name(setting.key));
+    for (const auto& [name, text] : environment) {
+      const RawValue value = text_value(text, "environment variable " + name);
+      if (const Setting* setting = find_by_variable(settings(), name)) {
+        apply(*setting, value);
+        continue;
+      }
+      if (const Setting* limit = find_by_variable(test_limits(), name)) {
+        warn_retired(*limit, value);
+        continue;
+      }
+      // Other names with our prefix are the client library's; but a name that begins like a section
+      // of ours is meant for us.
+      for (const std::string& section : section_names()) {
+        if (!name.starts_with(environment_name(section + ".")) || section == "job") continue;
+        const std::string near = nearest(name, known);
+        errors_.push_back(fmt::format(
+            "{} is unknown; {}", value.where,
+            near.empty() ? "syncd --help lists them" : fmt::format("did you mean {}?", near)));
+      }
+    }
+  }
+
+  void flags(const Flags& flags) {
+    for (const auto& [key, text] : flags.settings) {
+      const Setting* setting = find_setting(key);
+      apply(*setting, text_value(text, fmt::format("flag {}", setting->flag)));
+    }
+    for (const std::string& given : flags.test_limits) {
+      const std::string key = given.substr(0, given.find('='));
+      const RawValue value =
+          text_value(given.substr(std::min(given.size(), key.size() + 1)), "flag --test-limit");
+      if (const Setting* limit = find_test_limit(key)) {
+        apply(*limit, value);
+      } else {
+        errors_.push_back(fmt::format("{}: there is no limit {}", value.where, key));
+      }
+    }
+  }
+
+  void inherited(const InheritedSockets& sockets) {
+    const char* where = "sockets that syncd was started with";
+    if (sockets.workers) {
+      config_.tcp = sockets.workers->tcp;
+      config_.unix_path = sockets.workers->unix_path;
+      sources_["listen.tcp"] = sources_["listen.unix"] = where;
+    }
+    if (sockets.control) {
+      config_.control = *sockets.control;
+      sources_["listen.control"] = where;
+    }
+  }
+
+  void embedded(const Embedded& sources) {
+    TomlFile toml;
+    std::string error;
+    if (!read_toml_text(sources.toml, sources.toml_name, toml, error)) {
+      errors_.push_back(error);
+      return;
+    }
+    for (const auto& [key, why] : sources.refused) {
+      std::erase_if(toml.entries, [&, &key = key, &why = why](const Entry& entry) {
+        if (entry.key != key) return false;
+        errors_.push_back(fmt::format("{}: {}: {}", entry.value.where, key, why));
+        return true;
+      });
+    }
+    take(std::move(toml));
+    for (const Embedded::Given& given : sources.set) {
+      apply(*find_setting(given.key), text_value(given.text, given.where));
+    }
+  }
+
+  void check() {
+    config_.admin_is_default = !sources_.contains("listen.admin");
+    config_.store_path_is_default = !sources_.contains("store.path");
+    check_tls();
+    check_auth();
+    check_listeners();
+    check_store();
+    check_thresholds();
+    for (const TomlFile::Table& table : job_tables_) job(table);
+  }
+
+  std::string effective() const {
+    std::string text;
+    std::string section;
+    for (const Setting& setting : settings()) {
+      if (setting.section() != section) {
+        section = setting.section();
+        text += fmt::format("{}[{}]\n", text.empty() ? "" : "\n", section);
+      }
+      text +=
+          fmt::format("{} = {}  # {}\n", setting.name(), setting.show(config_), where(setting.key));
+    }
+    for (const JobSpec& spec : config_.jobs) {
+      text += fmt::format("\n[[job]]  # {}\n", job_where_.at(spec.name));
+      for (const JobSetting& setting : job_settings()) {
+        text += fmt::format("{} = {}\n", setting.key, setting.show(spec));
+      }
+    }
+    return text;
+  }
 
  private:
-  void take(TomlFile&& toml);
-  void apply(const Setting& setting, const RawValue& value);
-  void warn_retired(const Setting& limit, const RawValue& value);
-  void job(const TomlFile::Table& table);
-  bool job_key(const Entry& entry, JobSpec& spec, std::set<std::string>& seen);
-  void check_listeners();
-  void check_admin();
-  void check_tls();
-  void check_auth();
-  void check_store();
-  void check_thresholds();
-  std::string where(const std::string& key) const;
+  template <class Owner>
+  bool read(const Row<Owner>& row, const char* table, const RawValue& value, Owner& owner) {
+    std::string why;
+    if (row.read(value, owner, why)) return true;
+    errors_.push_back(fmt::format("{}: {}{} = {}: {}; allowed: {}", value.where, table, row.key,
+                                  value.shown(), why.empty() ? "not allowed" : why, row.allowed));
+    return false;
+  }
+
+  void apply(const Setting& setting, const RawValue& value) {
+    if (read(setting, "", value, config_)) sources_[setting.key] = value.where;
+  }
+
+  void warn_retired(const Setting& limit, const RawValue& value) {
+    loaded_.warnings.push_back(
+        fmt::format("{}: {} no longer does anything: remove it; the next release refuses it",
+                    value.where, limit.key));
+  }
+
+  void take(TomlFile&& toml) {
+    std::set<std::string> unknown_sections;
+    for (const auto& [section, where] : toml.sections) {
+      if (!keys_of_section(section).empty()) continue;
+      unknown_sections.insert(section);
+      errors_.push_back(unknown_section(where, section));
+    }
+    for (const Entry& entry : toml.entries) {
+      if (unknown_sections.contains(entry.key.substr(0, entry.key.find('.')))) continue;
+      if (const Setting* setting = find_setting(entry.key)) {
+        apply(*setting, entry.value);
+      } else if (const Setting* limit = find_test_limit(entry.key)) {
+        warn_retired(*limit, entry.value);
+      } else {
+        errors_.push_back(unknown_key(entry.value.where, entry.key));
+      }
+    }
+    // Jobs take the thresholds that they do not set from [timeouts], which the environment may
+    // change yet: they are read last.
+    job_tables_ = std::move(toml.jobs);
+  }
+
+  bool job_key(const Entry& entry, JobSpec& spec, std::set<std::string>& seen) {
+    std::vector<std::string> known;
+    for (const JobSetting& setting : job_settings()) {
+      known.emplace_back(setting.key);
+      if (entry.key != setting.key) continue;
+      seen.insert(entry.key);
+      return read(setting, "job.", entry.value, spec);
+    }
+    const std::string near = nearest(entry.key, known);
+    errors_.push_back(fmt::format("{}: unknown key job.{}; {}", entry.value.where, entry.key,
+                                  near.empty()
+                                      ? fmt::format("[[job]] has {}", fmt::join(known, ", "))
+                                      : fmt::format("did you mean job.{}?", near)));
+    return false;
+  }
+
+  void job(const TomlFile::Table& table) {
+    JobSpec spec = config_.engine.defaults;
+    spec.name.clear();
+    std::set<std::string> seen;
+    bool good = true;
+    for (const Entry& entry : table.entries) good = job_key(entry, spec, seen) && good;
+    for (const char* required : {"name", "expected_workers"}) {
+      if (seen.contains(required)) continue;
+      errors_.push_back(
+          fmt::format("{}: [[job]] without {}: every job needs one", table.where, required));
+      good = false;
+    }
+    if (!good) return;
+    spec.graph_file = read_graph_file(spec.policy);
+    if (std::string error = validate(spec); !error.empty()) {
+      errors_.push_back(fmt::format("{}: [[job]] \"{}\": {}", table.where, spec.name, error));
+      return;
+    }
+    const auto [first, is_new] = job_where_.emplace(spec.name, table.where);
+    if (is_new) {
+      config_.jobs.push_back(std::move(spec));
+    } else {
+      errors_.push_back(fmt::format(
+          "{}: job.name = \"{}\" is used at {} already; allowed: a name that no other job has",
+          table.where, spec.name, first->second));
+    }
+  }
+
+  std::string where(const std::string& key) const {
+    const auto found = sources_.find(key);
+    return found == sources_.end() ? "default" : found->second;
+  }
+
+  void check_listeners() {
+    if (config_.tcp.empty() && config_.unix_path.empty()) {
+      wrong("listen.tcp",
+            "listen.tcp and listen.unix are both \"off\": nobody could connect; allowed: at least "
+            "one of them");
+    }
+    if (!config_.insecure && config_.open_to_anybody()) {
+      const auto complain = [&](const std::string& key, const net::TcpAddress& address) {
+        if (address.is_loopback()) return;
+        wrong(
+            key,
+            fmt::format(
+                "{} = \"{}\" can be reached from other machines, and {}: anyone there could join, "
+                "push and stop jobs; allowed: TLS (tls.certificate and tls.key, which syncctl tls "
+                "init makes) with authentication (tls.client_ca or auth.token_file), a localhost "
+                "address (127.0.0.1:{}), or listen.insecure = true (--insecure) on a network where "
+                "you trust everyone",
+                key, address.text(), what_is_missing(config_), address.port));
+      };
+      for (const net::TcpAddress& address : config_.tcp) complain("listen.tcp", address);
+      for (const net::TcpAddress& address : config_.control.tcp) {
+        complain("listen.control", address);
+      }
+    }
+    if (!config_.control.empty() && config_.control.unix_path == config_.unix_path) {
+      wrong("listen.control",
+            fmt::format("listen.control = \"{}\" is listen.unix, too; allowed: another path",
+                        config_.unix_path));
+    }
+    check_admin();
+    if (!sources_.contains("listen.auto_create")) {
+      config_.engine.auto_create = config_.local_only() && config_.control.empty();
+    }
+  }
+
+  void check_admin() {
+    if (!config_.admin || config_.admin->is_loopback() || config_.insecure) return;
+    if (config_.has_tls() && config_.has_auth()) return;
+    wrong("listen.admin",
+          fmt::format(
+              "listen.admin = \"{}\" can be reached from other machines, and {}: anyone there "
+              "could read what jobs run; allowed: TLS (tls.certificate and tls.key) with "
+              "auth.token_file or tls.client_ca, a localhost address (127.0.0.1:{}), or "
+              "listen.insecure = true",
+              config_.admin->text(), what_is_missing(config_), config_.admin->port));
+  }
+
+  void check_tls() {
+    tls::ServerSettings& tls = config_.tls;
+    if (!sources_.contains("tls.require_client_certificate")) {
+      tls.require_client_certificate = !tls.client_ca_file.empty();
+    }
+    const auto needs = [&](const char* key, bool given, const char* other, bool other_given) {
+      if (!given || other_given) return true;
+      wrong(key, fmt::format("{} is set, but {} is not; allowed: both, or neither", key, other));
+      return false;
+    };
+    const bool certificate = config_.has_tls();
+    const bool key = !tls.key_file.empty();
+    const bool authority = !tls.client_ca_file.empty();
+    if (!needs("tls.certificate", certificate, "tls.key", key) ||
+        !needs("tls.key", key, "tls.certificate", certificate) ||
+        !needs("tls.client_ca", authority, "tls.certificate", certificate) ||
+        !needs("tls.require_client_certificate", tls.require_client_certificate, "tls.client_ca",
+               authority) ||
+        !certificate) {
+      return;
+    }
+    std::string error;
+    const auto context = tls::Context::server(tls, error);
+    if (context != nullptr) error = context->facts().unfit;
+    if (!error.empty()) {
+      return wrong("tls.certificate", "[tls]: " + error);
+    }
+    const auto now_s = static_cast<std::int64_t>(std::time(nullptr));
+    const tls::ServerFacts& facts = context->facts();
+    if (std::string why = tls::why_not_in_force(facts.certificate, now_s); !why.empty()) {
+      loaded_.certificate_problem =
+          fmt::format("{}: certificate {} {}", where("tls.certificate"), tls.certificate_file, why);
+    } else if (authority) {
+      why = tls::why_not_in_force(tls::best_of(facts.authorities, now_s), now_s);
+      if (why.empty()) return;
+      loaded_.certificate_problem = fmt::format("{}: certificate authority {} {}",
+                                                where("tls.client_ca"), tls.client_ca_file, why);
+    }
+  }
+
+  void check_auth() {
+    std::string error;
+    if (net::Admission::make(config_.auth, error) != nullptr) return;
+    // Somebody who puts the token in the place of the file's name must not find it in the log.
+    const std::filesystem::path file = config_.auth.token_file;
+    std::error_code ignored;
+    if (!std::filesystem::exists(file, ignored) &&
+        file.parent_path() == std::filesystem::current_path(ignored)) {
+      error = fmt::format(
+          "there is no such file in {} (its name is not repeated, for it might be a token); "
+          "allowed: "
+          "the path of a file with one token a line",
+          file.parent_path().string());
+    }
+    wrong("auth.token_file", "auth.token_file: " + error);
+  }
+
+  void check_store() {
+    // The default's parents are made at the start; a path that somebody chose may be a typing
+    // error.
+    if (config_.store_in_memory() || config_.store_path_is_default) return;
+    const std::string parent = parent_of(config_.store_path);
+    struct stat found {};
+    const bool there = stat(parent.c_str(), &found) == 0;
+    if (there && S_ISDIR(found.st_mode)) return;
+    loaded_.store_problem = fmt::format(
+        "{}: store.path = \"{}\": its parent {} {}; allowed: a directory whose parent exists, or "
+        "\"memory\"",
+        where("store.path"), config_.store_path, parent,
+        there || errno == ENOTDIR ? "is not a directory" : "does not exist");
+  }
+
+  void check_thresholds() {
+    JobSpec defaults = config_.engine.defaults;
+    defaults.name = "defaults";
+    if (const std::string error = validate(defaults); !error.empty()) {
+      wrong(
+          sources_.contains("timeouts.warn_after") ? "timeouts.warn_after" : "timeouts.evict_after",
+          "[timeouts]: " + error);
+    }
+  }
+
   // A mistake in what the setting `key` says.
   void wrong(const std::string& key, const std::string& what) {
     errors_.push_back(fmt::format("{}: {}", where(key), what));
@@ -124,359 +440,9 @@ class Loader {
   Errors& errors_;
   Loaded& loaded_;
   Sources sources_;
-  std::vector<std::string> job_where_;
+  Sources job_where_;  // by name
   std::vector<TomlFile::Table> job_tables_;
 };
-
-void Loader::apply(const Setting& setting, const RawValue& value) {
-  std::string why;
-  if (setting.read(value, config_, why)) {
-    sources_[setting.key] = value.where;
-  } else {
-    errors_.push_back(wrong_value(value.where, setting.key, value, why, setting.allowed));
-  }
-}
-
-void Loader::warn_retired(const Setting& limit, const RawValue& value) {
-  loaded_.warnings.push_back(
-      fmt::format("{}: {} no longer does anything: remove it; the next release refuses it",
-                  value.where, limit.key));
-}
-
-// ---- the file
-// -------------------------------------------------------------------------------------
-
-void Loader::file(const std::string& path) {
-  TomlFile toml;
-  std::string error;
-  if (!read_toml_file(path, toml, error)) {
-    errors_.push_back(error);
-    return;
-  }
-  take(std::move(toml));
-}
-
-void Loader::take(TomlFile&& toml) {
-  std::set<std::string> unknown_sections;
-  for (std::size_t i = 0; i < toml.sections.size(); ++i) {
-    if (!keys_of_section(toml.sections[i]).empty()) continue;
-    unknown_sections.insert(toml.sections[i]);
-    errors_.push_back(unknown_section(toml.section_where[i], toml.sections[i]));
-  }
-  for (const Entry& entry : toml.entries) {
-    if (unknown_sections.contains(entry.key.substr(0, entry.key.find('.')))) continue;
-    if (const Setting* setting = find_setting(entry.key)) {
-      apply(*setting, entry.value);
-    } else if (const Setting* limit = find_test_limit(entry.key)) {
-      warn_retired(*limit, entry.value);
-    } else {
-      errors_.push_back(unknown_key(entry.value.where, entry.key));
-    }
-  }
-  // Jobs take the thresholds that they do not set from [timeouts], which the environment may change
-  // yet: they are read last.
-  job_tables_ = std::move(toml.jobs);
-}
-
-bool Loader::job_key(const Entry& entry, JobSpec& spec, std::set<std::string>& seen) {
-  std::vector<std::string> known;
-  for (const JobSetting& setting : job_settings()) {
-    known.emplace_back(setting.key);
-    if (entry.key != setting.key) continue;
-    seen.insert(entry.key);
-    std::string why;
-    if (setting.read(entry.value, spec, why)) return true;
-    errors_.push_back(
-        wrong_value(entry.value.where, "job." + entry.key, entry.value, why, setting.allowed));
-    return false;
-  }
-  const std::string near = nearest(entry.key, known);
-  errors_.push_back(fmt::format("{}: unknown key job.{}; {}", entry.value.where, entry.key,
-                                near.empty() ? fmt::format("[[job]] has {}", fmt::join(known, ", "))
-                                             : fmt::format("did you mean job.{}?", near)));
-  return false;
-}
-
-void Loader::job(const TomlFile::Table& table) {
-  JobSpec spec = config_.engine.defaults;
-  spec.name.clear();
-  std::set<std::string> seen;
-  bool good = true;
-  for (const Entry& entry : table.entries) good = job_key(entry, spec, seen) && good;
-  for (const char* required : {"name", "expected_workers"}) {
-    if (seen.contains(required)) continue;
-    errors_.push_back(
-        fmt::format("{}: [[job]] without {}: every job needs one", table.where, required));
-    good = false;
-  }
-  if (!good) return;
-  spec.graph_file = read_graph_file(spec.policy);
-  if (std::string error = validate(spec); !error.empty()) {
-    errors_.push_back(fmt::format("{}: [[job]] \"{}\": {}", table.where, spec.name, error));
-    return;
-  }
-  for (std::size_t i = 0; i < config_.jobs.size(); ++i) {
-    if (config_.jobs[i].name != spec.name) continue;
-    errors_.push_back(fmt::format(
-        "{}: job.name = \"{}\" is used at {} already; allowed: a name that no other job has",
-        table.where, spec.name, job_where_[i]));
-    return;
-  }
-  config_.jobs.push_back(std::move(spec));
-  job_where_.push_back(table.where);
-}
-
-// ---- environment and flags
-// --------------------------------------------------------------------------
-
-void Loader::environment(const Environment& environment) {
-  std::vector<std::string> known;
-  for (const Setting& setting : settings()) known.push_back(environment_name(setting.key));
-  for (const auto& [name, text] : environment) {
-    const RawValue value = text_value(text, "environment variable " + name);
-    const auto has_name = [&name = name](const Setting& row) {
-      return environment_name(row.key) == name;
-    };
-    if (const auto found = std::ranges::find_if(settings(), has_name); found != settings().end()) {
-      apply(*found, value);
-      continue;
-    }
-    if (const auto found = std::ranges::find_if(test_limits(), has_name);
-        found != test_limits().end()) {
-      warn_retired(*found, value);
-      continue;
-    }
-    // Other names with our prefix are the client library's; but a name that begins like a section
-    // of ours is meant for us.
-    for (const std::string& section : section_names()) {
-      if (!name.starts_with(environment_name(section + ".")) || section == "job") continue;
-      const std::string near = nearest(name, known);
-      errors_.push_back(fmt::format(
-          "{} is unknown; {}", value.where,
-          near.empty() ? "syncd --help lists them" : fmt::format("did you mean {}?", near)));
-    }
-  }
-}
-
-void Loader::flags(const Flags& flags) {
-  for (const auto& [key, text] : flags.settings) {
-    const Setting* setting = find_setting(key);
-    apply(*setting, text_value(text, fmt::format("flag {}", setting->flag)));
-  }
-  for (const std::string& given : flags.test_limits) {
-    const std::string key = given.substr(0, given.find('='));
-    const RawValue value =
-        text_value(given.substr(std::min(given.size(), key.size() + 1)), "flag --test-limit");
-    if (const Setting* limit = find_test_limit(key)) {
-      apply(*limit, value);
-    } else {
-      errors_.push_back(fmt::format("{}: there is no limit {}", value.where, key));
-    }
-  }
-}
-
-void Loader::inherited(const InheritedSockets& sockets) {
-  const char* where = "sockets that syncd was started with";
-  if (sockets.workers) {
-    config_.tcp = sockets.workers->tcp;
-    config_.unix_path = sockets.workers->unix_path;
-    sources_["listen.tcp"] = sources_["listen.unix"] = where;
-  }
-  if (sockets.control) {
-    config_.control = *sockets.control;
-    sources_["listen.control"] = where;
-  }
-}
-
-// ---- from an embedding program
-// ----------------------------------------------------------------------
-
-void Loader::embedded(const Embedded& sources) {
-  TomlFile toml;
-  std::string error;
-  if (!read_toml_text(sources.toml, sources.toml_name, toml, error)) {
-    errors_.push_back(error);
-    return;
-  }
-  for (const auto& [key, why] : sources.refused) {
-    std::erase_if(toml.entries, [&, &key = key, &why = why](const Entry& entry) {
-      if (entry.key != key) return false;
-      errors_.push_back(fmt::format("{}: {}: {}", entry.value.where, key, why));
-      return true;
-    });
-  }
-  take(std::move(toml));
-  for (const Embedded::Given& given : sources.set) {
-    apply(*find_setting(given.key), text_value(given.text, given.where));
-  }
-}
-
-// ---- the whole
-// -----------------------------------------------------------------------------------------
-
-std::string Loader::where(const std::string& key) const {
-  const auto found = sources_.find(key);
-  return found == sources_.end() ? "default" : found->second;
-}
-
-void Loader::check_listeners() {
-  if (config_.tcp.empty() && config_.unix_path.empty()) {
-    wrong(
-        "listen.tcp",
-        "listen.tcp and listen.unix are both \"off\": nobody could connect; allowed: at least one "
-        "of them");
-  }
-  if (!config_.insecure && config_.open_to_anybody()) {
-    const auto complain = [&](const std::string& key, const net::TcpAddress& address) {
-      if (address.is_loopback()) return;
-      wrong(key,
-            fmt::format(
-                "{} = \"{}\" can be reached from other machines, and {}: anyone there could join, "
-                "push and stop jobs; allowed: TLS (tls.certificate and tls.key, which syncctl tls "
-                "init makes) with authentication (tls.client_ca or auth.token_file), a localhost "
-                "address (127.0.0.1:{}), or listen.insecure = true (--insecure) on a network where "
-                "you trust everyone",
-                key, address.text(), what_is_missing(config_), address.port));
-    };
-    for (const net::TcpAddress& address : config_.tcp) complain("listen.tcp", address);
-    for (const net::TcpAddress& address : config_.control.tcp) complain("listen.control", address);
-  }
-  if (!config_.control.empty() && config_.control.unix_path == config_.unix_path) {
-    wrong("listen.control",
-          fmt::format("listen.control = \"{}\" is listen.unix, too; allowed: another path",
-                      config_.unix_path));
-  }
-  check_admin();
-  if (!sources_.contains("listen.auto_create")) {
-    config_.engine.auto_create = config_.local_only() && config_.control.empty();
-  }
-}
-
-void Loader::check_admin() {
-  if (!config_.admin || config_.admin->is_loopback() || config_.insecure) return;
-  if (config_.has_tls() && config_.has_auth()) return;
-  wrong(
-      "listen.admin",
-      fmt::format("listen.admin = \"{}\" can be reached from other machines, and {}: anyone there "
-                  "could read what jobs run; allowed: TLS (tls.certificate and tls.key) with "
-                  "auth.token_file or tls.client_ca, a localhost address (127.0.0.1:{}), or "
-                  "listen.insecure = true",
-                  config_.admin->text(), what_is_missing(config_), config_.admin->port));
-}
-
-void Loader::check_tls() {
-  tls::ServerSettings& tls = config_.tls;
-  if (!sources_.contains("tls.require_client_certificate")) {
-    tls.require_client_certificate = !tls.client_ca_file.empty();
-  }
-  const auto needs = [&](const char* key, bool given, const char* other, bool other_given) {
-    if (!given || other_given) return true;
-    wrong(key, fmt::format("{} is set, but {} is not; allowed: both, or neither", key, other));
-    return false;
-  };
-  const bool certificate = config_.has_tls();
-  const bool key = !tls.key_file.empty();
-  const bool authority = !tls.client_ca_file.empty();
-  if (!needs("tls.certificate", certificate, "tls.key", key) ||
-      !needs("tls.key", key, "tls.certificate", certificate) ||
-      !needs("tls.client_ca", authority, "tls.certificate", certificate) ||
-      !needs("tls.require_client_certificate", tls.require_client_certificate, "tls.client_ca",
-             authority) ||
-      !certificate) {
-    return;
-  }
-  std::string error;
-  const auto context = tls::Context::server(tls, error);
-  if (context != nullptr) error = context->facts().unfit;
-  if (!error.empty()) {
-    return wrong("tls.certificate", "[tls]: " + error);
-  }
-  const auto now_s = static_cast<std::int64_t>(std::time(nullptr));
-  const tls::ServerFacts& facts = context->facts();
-  if (std::string why = tls::why_not_in_force(facts.certificate, now_s); !why.empty()) {
-    loaded_.certificate_problem =
-        fmt::format("{}: certificate {} {}", where("tls.certificate"), tls.certificate_file, why);
-  } else if (authority) {
-    why = tls::why_not_in_force(tls::best_of(facts.authorities, now_s), now_s);
-    if (why.empty()) return;
-    loaded_.certificate_problem = fmt::format("{}: certificate authority {} {}",
-                                              where("tls.client_ca"), tls.client_ca_file, why);
-  }
-}
-
-void Loader::check_auth() {
-  std::string error;
-  if (net::Admission::make(config_.auth, error) != nullptr) return;
-  // Somebody who puts the token in the place of the file's name must not find it in the log.
-  const std::filesystem::path file = config_.auth.token_file;
-  std::error_code ignored;
-  if (!std::filesystem::exists(file, ignored) &&
-      file.parent_path() == std::filesystem::current_path(ignored)) {
-    error = fmt::format(
-        "there is no such file in {} (its name is not repeated, for it might be a token); allowed: "
-        "the path of a file with one token a line",
-        file.parent_path().string());
-  }
-  wrong("auth.token_file", "auth.token_file: " + error);
-}
-
-void Loader::check_store() {
-  // The default's parents are made at the start; a path that somebody chose may be a typing error.
-  if (config_.store_in_memory() || config_.store_path_is_default) return;
-  std::string path = config_.store_path;
-  while (path.size() > 1 && path.back() == '/') path.pop_back();
-  const std::size_t slash = path.rfind('/');
-  std::string parent = slash == std::string::npos ? "." : path.substr(0, slash);
-  if (parent.empty()) parent = "/";
-  struct stat found {};
-  const bool there = stat(parent.c_str(), &found) == 0;
-  if (there && S_ISDIR(found.st_mode)) return;
-  loaded_.store_problem = fmt::format(
-      "{}: store.path = \"{}\": its parent {} {}; allowed: a directory whose parent exists, or "
-      "\"memory\"",
-      where("store.path"), config_.store_path, parent,
-      there || errno == ENOTDIR ? "is not a directory" : "does not exist");
-}
-
-void Loader::check_thresholds() {
-  JobSpec defaults = config_.engine.defaults;
-  defaults.name = "defaults";
-  if (const std::string error = validate(defaults); !error.empty()) {
-    wrong(sources_.contains("timeouts.warn_after") ? "timeouts.warn_after" : "timeouts.evict_after",
-          "[timeouts]: " + error);
-  }
-}
-
-void Loader::check() {
-  config_.admin_is_default = !sources_.contains("listen.admin");
-  config_.store_path_is_default = !sources_.contains("store.path");
-  check_tls();
-  check_auth();
-  check_listeners();
-  check_store();
-  check_thresholds();
-  for (const TomlFile::Table& table : job_tables_) job(table);
-}
-
-std::string Loader::effective() const {
-  std::string text;
-  std::string section;
-  for (const Setting& setting : settings()) {
-    if (setting.section() != section) {
-      section = setting.section();
-      text += fmt::format("{}[{}]\n", text.empty() ? "" : "\n", section);
-    }
-    text +=
-        fmt::format("{} = {}  # {}\n", setting.name(), setting.show(config_), where(setting.key));
-  }
-  for (std::size_t i = 0; i < config_.jobs.size(); ++i) {
-    text += fmt::format("\n[[job]]  # {}\n", job_where_[i]);
-    for (const JobSetting& setting : job_settings()) {
-      text += fmt::format("{} = {}\n", setting.key, setting.show(config_.jobs[i]));
-    }
-  }
-  return text;
-}
 
 bool finish(Loader& loader, Config& config, Loaded& loaded, const Errors& errors) {
   // What depends on several settings can only be judged if each of them is understood.

@@ -1,6 +1,11 @@
 // The table of settings; see the header.
 #include "daemon/edge/config/settings.h"
 
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cctype>
+
 #include "daemon/core/topology/graph_spec.h"
 #include "daemon/edge/config/value_types.h"
 
@@ -253,10 +258,8 @@ std::vector<Setting> make_test_limits() {
 }
 
 const Setting* find(const std::vector<Setting>& rows, std::string_view key) {
-  for (const Setting& row : rows) {
-    if (row.key == key) return &row;
-  }
-  return nullptr;
+  const auto found = std::ranges::find(rows, key, &Setting::key);
+  return found != rows.end() ? &*found : nullptr;
 }
 
 }  // namespace
@@ -285,10 +288,10 @@ const Setting* find_test_limit(std::string_view key) {
 }
 
 std::string environment_name(std::string_view key) {
-  std::string name = "SYNCD_";
-  for (const char c : key) {
-    name += c == '.' ? '_' : static_cast<char>(c >= 'a' && c <= 'z' ? c - 'a' + 'A' : c);
-  }
+  std::string name = fmt::format("SYNCD_{}", key);
+  std::ranges::transform(name, name.begin(), [](char c) {
+    return c == '.' ? '_' : static_cast<char>(std::toupper(c));
+  });
   return name;
 }
 

@@ -7,9 +7,9 @@
 // 2. Add its row to settings(). Choose its type from value_types.h. Mark it with reloads() if a
 //    running daemon can take it on: LoadTest.AReloadTakesExactlyWhatReloads lists those that do.
 // 3. Add a wrong value to LoadTest.EveryWrongValueIsNamedWithItsLine, which names rows without one.
-// 4. Test what it does: nothing else can tell that a member is read by nobody. What lies in a
-//    struct of the network or the engine reaches it by itself, the rest by server_options()
-//    (from_config.cpp).
+// 4. Test what it does. packaging.rooms fails if nothing outside this room reads the member. What
+//    lies in a struct of the network or the engine reaches it by itself, the rest by
+//    server_options() (from_config.cpp).
 // 5. If a manual page should say more than the row's help, say it there: packaging.documents
 //    checks that what a page names exists.
 #pragma once

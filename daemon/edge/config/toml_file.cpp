@@ -100,8 +100,7 @@ bool read_toml_text(const std::string& text, const std::string& path, TomlFile& 
       if (name == "job") {
         if (!read_jobs(node, path, file, error)) return false;
       } else if (const toml::table* section = node.as_table()) {
-        file.sections.push_back(name);
-        file.section_where.push_back(place(path, section->source()));
+        file.sections.emplace_back(name, place(path, section->source()));
         read_table(*section, name + ".", path, file.entries);
       } else {
         file.entries.push_back({name, raw(node, path)});

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "daemon/edge/config/raw_value.h"
@@ -13,10 +14,9 @@ struct TomlFile {
     std::string where;  // of its header
     std::vector<Entry> entries;
   };
-  std::vector<Entry> entries;         // "section.key"
-  std::vector<std::string> sections;  // also empty ones: "listen"
-  std::vector<std::string> section_where;
-  std::vector<Table> jobs;  // [[job]]
+  std::vector<Entry> entries;                                 // "section.key"
+  std::vector<std::pair<std::string, std::string>> sections;  // and where: also empty ones
+  std::vector<Table> jobs;                                    // [[job]]
 };
 
 // False, with the cause in `error`, if the file cannot be read or is not TOML.

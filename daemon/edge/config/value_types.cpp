@@ -10,6 +10,7 @@
 
 #include "daemon/edge/config/duration.h"
 #include "proto/base/number.h"
+#include "proto/base/text.h"
 
 namespace syncd::config {
 namespace {
@@ -30,30 +31,17 @@ std::string absolute(const std::string& path) {
   return code ? path : full.lexically_normal().string();
 }
 
-std::vector<std::string> split(const std::string& text) {
-  std::vector<std::string> parts;
-  std::size_t at = 0;
-  while (at <= text.size()) {
-    std::size_t comma = text.find(',', at);
-    if (comma == std::string::npos) comma = text.size();
-    std::string part = text.substr(at, comma - at);
-    part.erase(0, part.find_first_not_of(' '));
-    part.erase(part.find_last_not_of(' ') + 1);
-    parts.push_back(std::move(part));
-    at = comma + 1;
-  }
-  return parts;
-}
-
 bool read_list(const RawValue& value, std::vector<std::string>& out) {
   if (value.kind == RawValue::Kind::kList) {
     out = value.list;
   } else if (!is_text(value)) {
     return false;
-  } else if (is_off(value.text)) {
-    out.clear();
+  } else if (value.typed) {
+    out.assign(is_off(value.text) ? 0 : 1, value.text);
   } else {
-    out = value.typed ? std::vector<std::string>{value.text} : split(value.text);
+    out.clear();
+    if (is_off(value.text)) return true;
+    for (const std::string_view one : split(value.text, ',')) out.emplace_back(trimmed(one, " "));
   }
   return true;
 }

@@ -9,14 +9,6 @@
 #include "proto/base/number.h"
 
 namespace syncd::net {
-namespace {
-
-std::string describe(std::string_view text, const std::string& what) {
-  return "'" + std::string(text) + "': " + what +
-         "; expected HOST:PORT, such as 127.0.0.1:7117 or [::1]:7117";
-}
-
-}  // namespace
 
 std::string TcpAddress::text() const {
   const bool bracket = host.find(':') != std::string::npos;
@@ -45,50 +37,39 @@ bool numeric_address(const sockaddr* address, socklen_t length, TcpAddress& nume
 }
 
 bool parse_tcp_address(std::string_view text, TcpAddress& address, std::string& error) {
+  const auto complain = [&](const std::string& what) {
+    error = "'" + std::string(text) + "': " + what +
+            "; expected HOST:PORT, such as 127.0.0.1:7117 or [::1]:7117";
+    return false;
+  };
   TcpAddress parsed;
   std::string_view port;
   if (text.starts_with('[')) {
     const std::size_t close = text.find(']');
-    if (close == std::string_view::npos) {
-      error = describe(text, "the closing ] is missing");
-      return false;
-    }
+    if (close == std::string_view::npos) return complain("the closing ] is missing");
     parsed.host = text.substr(1, close - 1);
     if (!is_ipv6_address(parsed.host)) {
-      error = describe(text, "'" + parsed.host + "' is not an IPv6 address");
-      return false;
+      return complain("'" + parsed.host + "' is not an IPv6 address");
     }
     port = text.substr(close + 1);
-    if (!port.starts_with(':')) {
-      error = describe(text, "the port is missing");
-      return false;
-    }
+    if (!port.starts_with(':')) return complain("the port is missing");
     port.remove_prefix(1);
   } else {
     const std::size_t colon = text.rfind(':');
-    if (colon == std::string_view::npos) {
-      error = describe(text, "the port is missing");
-      return false;
-    }
+    if (colon == std::string_view::npos) return complain("the port is missing");
     parsed.host = text.substr(0, colon);
     port = text.substr(colon + 1);
     if (parsed.host.find(':') != std::string::npos) {
-      error = describe(text, "an IPv6 address stands in brackets");
-      return false;
+      return complain("an IPv6 address stands in brackets");
     }
     if (!is_host_name(parsed.host)) {
-      error = describe(text, "'" + parsed.host + "' is not a host name or address");
-      return false;
+      return complain("'" + parsed.host + "' is not a host name or address");
     }
-    if (parsed.host.empty()) {
-      error = describe(text, "the host is missing");
-      return false;
-    }
+    if (parsed.host.empty()) return complain("the host is missing");
   }
   unsigned number = 0;
   if (!parse_number(port, number) || number > 65535) {
-    error = describe(text, "'" + std::string(port) + "' is not a port (0 to 65535)");
-    return false;
+    return complain("'" + std::string(port) + "' is not a port (0 to 65535)");
   }
   parsed.port = static_cast<std::uint16_t>(number);
   address = std::move(parsed);

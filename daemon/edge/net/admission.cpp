@@ -24,9 +24,13 @@ bool matches(const std::string& pattern, const std::string& text) {
   return fnmatch(pattern.c_str(), text.c_str(), FNM_NOESCAPE) == 0;
 }
 
+bool has_any(const auto& listed, const auto& one) {
+  return std::ranges::find(listed, one) != listed.end();
+}
+
 bool matches_any(const std::string& pattern, const Identity& identity) {
-  return std::any_of(identity.names.begin(), identity.names.end(),
-                     [&](const std::string& name) { return matches(pattern, name); });
+  return std::ranges::any_of(identity.names,
+                             [&](const std::string& name) { return matches(pattern, name); });
 }
 
 // Cuts "[NAME] " off. False: it begins like one and is none.
@@ -127,8 +131,7 @@ bool Admission::read_tokens(std::vector<Token>& tokens, std::string& error) cons
       return complain(number, "more than " + std::to_string(kTokensMax) + " tokens");
     }
     const Digest digest = digest_of(line);
-    const auto same = std::find_if(tokens.begin(), tokens.end(),
-                                   [&](const Token& token) { return token.digest == digest; });
+    const auto same = std::ranges::find(tokens, digest, &Token::digest);
     if (same != tokens.end()) {
       return complain(number, "the token stands in the file already, as " + same->identity +
                                   "; allowed is each once");
@@ -154,30 +157,22 @@ const Admission::Token* Admission::find_token(std::string_view token) const {
 // ---- Admission ---------------------------------------------------------------------------------
 
 bool Admission::is_listed(const Applicant& applicant) const {
-  return std::find(rules_.unix_users.begin(), rules_.unix_users.end(), applicant.uid) !=
-             rules_.unix_users.end() ||
-         is_listed_group(applicant.gid) ||
-         std::any_of(applicant.groups.begin(), applicant.groups.end(),
-                     [&](gid_t group) { return is_listed_group(group); });
-}
-
-bool Admission::is_listed_group(gid_t group) const {
-  return std::find(rules_.unix_groups.begin(), rules_.unix_groups.end(), group) !=
-         rules_.unix_groups.end();
+  return has_any(rules_.unix_users, applicant.uid) || has_any(rules_.unix_groups, applicant.gid) ||
+         std::ranges::any_of(applicant.groups,
+                             [&](gid_t group) { return has_any(rules_.unix_groups, group); });
 }
 
 // Those that nothing names are left out: what the log says of somebody stays short.
 void Admission::add_groups(const Applicant& applicant, Identity& identity) const {
   const auto is_named = [&](const std::string& name) {
     const auto names_it = [&](const std::string& pattern) { return matches(pattern, name); };
-    return std::any_of(rules_.admin.begin(), rules_.admin.end(), names_it) ||
-           std::any_of(rules_.metrics.begin(), rules_.metrics.end(), names_it) ||
-           std::any_of(rules_.allow.begin(), rules_.allow.end(),
-                       [&](const AdmissionRules::Allow& rule) { return names_it(rule.who); });
+    return std::ranges::any_of(rules_.admin, names_it) ||
+           std::ranges::any_of(rules_.metrics, names_it) ||
+           std::ranges::any_of(rules_.allow, names_it, &AdmissionRules::Allow::who);
   };
   for (const gid_t group : applicant.groups) {
     const std::string name = "gid:" + std::to_string(group);
-    if (group != applicant.gid && (is_listed_group(group) || is_named(name))) {
+    if (group != applicant.gid && (has_any(rules_.unix_groups, group) || is_named(name))) {
       identity.names.push_back(name);
     }
   }
@@ -237,8 +232,8 @@ std::vector<std::string> Admission::jobs_of(const Identity& identity) const {
 }
 
 bool Admission::is_one_of(const std::vector<std::string>& patterns, const std::string& job) {
-  return std::any_of(patterns.begin(), patterns.end(),
-                     [&](const std::string& pattern) { return matches(pattern, job); });
+  return std::ranges::any_of(patterns,
+                             [&](const std::string& pattern) { return matches(pattern, job); });
 }
 
 std::string Admission::may_not_use(const Identity& identity, const std::string& job) {
@@ -246,9 +241,8 @@ std::string Admission::may_not_use(const Identity& identity, const std::string& 
 }
 
 bool Admission::is_named_admin(const Identity& identity) const {
-  if (identity.is_owner) return true;
-  return std::any_of(rules_.admin.begin(), rules_.admin.end(),
-                     [&](const std::string& who) { return matches_any(who, identity); });
+  const auto names = [&](const std::string& who) { return matches_any(who, identity); };
+  return identity.is_owner || std::ranges::any_of(rules_.admin, names);
 }
 
 bool Admission::may_change(const Identity& identity, const std::string& job,
@@ -279,10 +273,9 @@ bool Admission::may_name_files(const Identity& identity, bool is_here, std::stri
 
 bool Admission::may_watch(const Identity& identity, std::string& why) const {
   if (rules_.metrics.empty() && is_admin(identity)) return true;
-  for (const auto* rules : {&rules_.metrics, &rules_.admin}) {
-    for (const std::string& who : *rules) {
-      if (matches_any(who, identity)) return true;
-    }
+  const auto names = [&](const std::string& who) { return matches_any(who, identity); };
+  if (std::ranges::any_of(rules_.metrics, names) || std::ranges::any_of(rules_.admin, names)) {
+    return true;
   }
   why = "'" + identity.text() + "' may not read the metrics (auth.metrics, auth.admin)";
   return false;

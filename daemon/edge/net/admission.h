@@ -119,7 +119,6 @@ class Admission {
   explicit Admission(AdmissionRules rules) : rules_(std::move(rules)) {}
   const Token* find_token(std::string_view token) const;
   bool is_listed(const Applicant& applicant) const;
-  bool is_listed_group(gid_t group) const;
   void add_groups(const Applicant& applicant, Identity& identity) const;
   static Digest digest_of(std::string_view token);
   bool read_tokens(std::vector<Token>& tokens, std::string& error) const;

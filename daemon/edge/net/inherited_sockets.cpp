@@ -13,6 +13,7 @@
 
 #include "proto/base/environment.h"
 #include "proto/base/number.h"
+#include "proto/base/text.h"
 
 namespace syncd::net {
 namespace {
@@ -23,16 +24,6 @@ constexpr int kMost = 64;  // more than anybody needs to listen on
 int number_of(const std::string& text) {
   int number = -1;
   return parse_number(text, number) ? number : -1;
-}
-
-std::vector<std::string> names_in(const std::string& text) {
-  std::vector<std::string> names;
-  for (std::size_t at = 0; at <= text.size();) {
-    const std::size_t colon = std::min(text.find(':', at), text.size());
-    names.push_back(text.substr(at, colon - at));
-    at = colon + 1;
-  }
-  return names;
 }
 
 int option_of(int fd, int name) {
@@ -100,13 +91,13 @@ bool take_inherited_sockets(std::vector<InheritedSocket>& sockets, std::string& 
     error = "LISTEN_FDS=" + count_text + ": allowed: 0 to " + std::to_string(kMost) + " sockets";
     return false;
   }
-  const std::vector<std::string> names = names_in(names_text);
+  const std::vector<std::string_view> names = split(names_text, ':');
   for (int i = 0; i < count; ++i) {
     const int fd = kFirst + i;
     // Nobody else's business, even if it is refused below.
     fcntl(fd, F_SETFD, FD_CLOEXEC);
     const auto index = static_cast<std::size_t>(i);
-    const std::string name = index < names.size() ? names[index] : "";
+    const std::string name(index < names.size() ? names[index] : "");
     const std::string called = "the socket '" + name +
                                "' that syncd was started with (descriptor " + std::to_string(fd) +
                                ", LISTEN_FDS) ";

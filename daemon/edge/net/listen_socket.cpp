@@ -67,12 +67,6 @@ int listen_on(const addrinfo& info, ListenSocket& socket) {
   return 0;
 }
 
-std::string parent_of(const std::string& path) {
-  const std::size_t slash = path.rfind('/');
-  if (slash == std::string::npos) return ".";
-  return slash == 0 ? "/" : path.substr(0, slash);
-}
-
 // In a directory such as /tmp anybody may make the parent first and so take the socket's place.
 bool check_parent_owner(const std::string& parent, const std::string& path, std::string& error) {
   struct stat grandparent {};
@@ -101,39 +95,34 @@ bool prepare_parent(const std::string& path, std::string& error) {
 
 // Takes away a socket file that nobody listens on. False: it is in use, or no socket at all.
 bool clear_path(const sockaddr_un& address, const std::string& path, std::string& error) {
+  const auto fail = [&](const std::string& what) {
+    error = what;
+    return false;
+  };
   struct stat existing {};
   if (lstat(path.c_str(), &existing) != 0) {
-    if (errno == ENOENT) return true;
-    error = "cannot look at " + path + ": " + reason(errno);
-    return false;
+    return errno == ENOENT || fail("cannot look at " + path + ": " + reason(errno));
   }
   if (!S_ISSOCK(existing.st_mode)) {
-    error =
-        path +
-        " exists and is not a socket: remove it, or choose another path (listen.unix, --unix PATH)";
-    return false;
+    return fail(path +
+                " exists and is not a socket: remove it, or choose another path (listen.unix, "
+                "--unix PATH)");
   }
   UniqueFd probe(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  if (probe.get() < 0) {
-    error = "cannot make a socket: " + reason(errno);
-    return false;
-  }
+  if (!probe) return fail("cannot make a socket: " + reason(errno));
   // EAGAIN means a full backlog, so somebody listens there as well.
   if (connect(probe.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0 ||
       errno == EAGAIN || errno == EINPROGRESS) {
-    error = "another process listens on " + path +
-            " already (perhaps another syncd): stop it, or choose another path (listen.unix, "
-            "--unix PATH)";
-    return false;
+    return fail("another process listens on " + path +
+                " already (perhaps another syncd): stop it, or choose another path (listen.unix, "
+                "--unix PATH)");
   }
   if (errno == ENOENT) return true;
   if (errno != ECONNREFUSED) {
-    error = "cannot tell whether " + path + " is in use: " + reason(errno);
-    return false;
+    return fail("cannot tell whether " + path + " is in use: " + reason(errno));
   }
   if (unlink(path.c_str()) == 0 || errno == ENOENT) return true;
-  error = "cannot remove the left-over socket " + path + ": " + reason(errno);
-  return false;
+  return fail("cannot remove the left-over socket " + path + ": " + reason(errno));
 }
 
 // False: errno is EWOULDBLOCK where somebody else has it.

@@ -12,6 +12,7 @@
 #include "daemon/edge/net/loop_guard.h"
 #include "daemon/edge/server/from_config.h"
 #include "proto/base/check.h"
+#include "proto/base/thread.h"
 
 namespace syncd::server {
 
@@ -28,19 +29,11 @@ ServerThread::~ServerThread() {
 }
 
 Status ServerThread::start(std::string& error) {
-  sigset_t all;
-  sigset_t before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
-  Status status = Status::kOk;
-  try {
-    thread_ = std::thread([this] { run(); });
-  } catch (const std::system_error& failure) {
-    error = std::string("cannot start a thread: ") + failure.what();
-    status = Status::kLimit;
+  if (!start_without_signals(
+          thread_, [this] { run(); }, error)) {
+    error = "cannot start a thread: " + error;
+    return Status::kLimit;
   }
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  if (status != Status::kOk) return status;
   started_.get_future().wait();
   if (status_ == Status::kOk) return status_;
   join();

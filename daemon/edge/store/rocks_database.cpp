@@ -319,13 +319,6 @@ std::string directory_name(const std::string& path) {
   return end == std::string::npos ? path.substr(0, 1) : path.substr(0, end + 1);
 }
 
-std::string parent_of(const std::string& path) {
-  const std::size_t end = path.find_last_not_of('/');
-  const std::size_t slash = path.find_last_of('/', end);
-  if (slash == std::string::npos) return ".";
-  return slash == 0 ? "/" : path.substr(0, slash);
-}
-
 bool is_mount_point(const std::string& path) {
   struct statx info {};
   return statx(AT_FDCWD, path.c_str(), 0, 0, &info) == 0 &&

@@ -71,8 +71,6 @@ inline std::string after_damage() {
 
 // A directory's name without slashes at its end: what is added to it then names a neighbour.
 std::string directory_name(const std::string& path);
-// Of the directory that a file or directory is in.
-std::string parent_of(const std::string& path);
 // Whether something is mounted there: such a directory cannot be put in another's place, nor
 // another in its.
 bool is_mount_point(const std::string& path);

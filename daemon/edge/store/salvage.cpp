@@ -19,6 +19,7 @@
 #include "daemon/edge/store/rocks_database.h"
 #include "daemon/edge/store/rocks_log.h"
 #include "daemon/edge/store/salvage_files.h"
+#include "proto/base/file.h"
 
 namespace syncd::store {
 namespace {

@@ -7,6 +7,8 @@
 #include <bit>
 #include <cmath>
 
+#include "proto/base/text.h"
+
 namespace syncd::bench {
 
 std::size_t Spans::class_of(std::int64_t ns) {
@@ -57,16 +59,13 @@ void BarrierTimes::granted(std::int64_t iteration, std::int64_t now_ns) {
 
 bool parse_questions(std::string_view text, std::vector<Question>& questions, std::string& error) {
   questions.clear();
-  for (std::size_t at = 0; at <= text.size();) {
-    const std::size_t comma = std::min(text.find(',', at), text.size());
-    const std::string_view word = text.substr(at, comma - at);
+  for (const std::string_view word : split(text, ',')) {
     const auto* found = std::find(kQuestionNames.begin(), kQuestionNames.end(), word);
     if (found == kQuestionNames.end()) {
       error = fmt::format("'{}' is no question; allowed: {}", word, fmt::join(kQuestionNames, " "));
       return false;
     }
     questions.push_back(static_cast<Question>(found - kQuestionNames.begin()));
-    at = comma + 1;
   }
   return true;
 }

@@ -95,11 +95,6 @@ void check_name(const std::string& name) {
   }
 }
 
-std::string this_host() {
-  char name[256] = {};
-  return gethostname(name, sizeof name - 1) == 0 && name[0] != '\0' ? name : "localhost";
-}
-
 CertificateAndKey client_certificate(const CertificateAndKey& authority,
                                      const TlsOptions& options) {
   CertificateOptions wanted;
