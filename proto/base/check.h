@@ -1,7 +1,7 @@
 // A check of what the code itself must keep, such as a function's precondition. It stays in release
-// builds, where assert() is gone. SYNCD_CHECK throws InternalError, and whoever runs the thread's
-// loop ends it: syncd logs it and aborts, an embedded daemon stops with SYNCD_E_INTERNAL, and so
-// does a client.
+// builds, where assert() is gone. SYNCD_CHECK throws InternalError, and the code that runs the
+// thread's loop ends it: syncd logs it and aborts, an embedded daemon stops with SYNCD_E_INTERNAL,
+// and so does a client.
 //
 // Bytes from outside or from a disk never reach a check: what they may be wrong in is an error with
 // a sentence of its own. No destructor and no noexcept function has a check: there, it would end

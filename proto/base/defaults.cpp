@@ -24,7 +24,7 @@ std::string home() {
   return found->pw_dir;
 }
 
-// A service can write within its state directory alone, and salvaging a store makes others beside
+// A service can write only within its state directory, and salvaging a store makes others beside
 // it. What was a store itself, before there was a folder for it, still is.
 std::string store_within(const std::string& directory) {
   return access((directory + "/CURRENT").c_str(), F_OK) == 0 ? directory : directory + "/store";

@@ -1,5 +1,5 @@
-// What daemon, client and tools agree on when nobody says anything: ports, paths, limits of the
-// protocol. Reads the environment only in the functions below. Thread-safe.
+// What daemon, client and tools use by default: ports, paths, limits of the protocol. Reads the
+// environment only in the functions below. Thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -18,7 +18,7 @@ inline constexpr std::uint16_t kProtocolMax = 1;  // newest one
 inline constexpr std::size_t kDefaultMaxFrameBytes = 64 * 1024;
 
 // $XDG_RUNTIME_DIR/syncd.sock; for root, or where that is unset, /run/syncd/syncd.sock (root) or
-// /tmp/syncd-<uid>/syncd.sock (anybody else).
+// /tmp/syncd-<uid>/syncd.sock (others).
 std::string default_unix_socket_path();
 
 // $STATE_DIRECTORY/store (systemd), for root /var/lib/syncd/store (either without "store" if that

@@ -1,4 +1,4 @@
-// What may be a name, or stand for a host in an address. Pure functions; any thread.
+// What may be a name, or the host in an address. Pure functions; any thread.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,4 @@
-// Threads of a program that is not ours alone. Any thread.
+// Threads in a program that may have others of its own. Any thread.
 #pragma once
 
 #include <signal.h>

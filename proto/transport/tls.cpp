@@ -22,7 +22,7 @@
 namespace syncd::tls {
 namespace {
 
-// A chain of certificates in a handshake, from a peer that may be anybody.
+// A chain of certificates in a handshake, from a peer that is not known yet.
 constexpr long kCertificateBytesMax = 32 * 1024;
 constexpr std::size_t kKeyFileBytesMax = 64 * 1024;
 // How long a session may be resumed: no longer does a client get by with a certificate that the
@@ -54,7 +54,7 @@ std::string library_reason() {
   return text != nullptr ? text : "error " + std::to_string(ERR_GET_REASON(code));
 }
 
-// Nobody sits at the terminal to be asked.
+// There is no person at the terminal to ask.
 int no_password(char*, int, int, void*) {
   return -1;
 }
@@ -242,7 +242,7 @@ void examine_authorities(SSL_CTX* context, const std::string& path, ServerFacts&
     X509* authority = X509_OBJECT_get0_X509(sk_X509_OBJECT_value(all, i));
     if (authority == nullptr) continue;  // a revocation list
     facts.authorities.push_back(validity_of(authority));
-    // One that has signed itself may stand for itself.
+    // A self-signed one may be trusted for itself.
     if (X509_check_ca(authority) == 0 && X509_self_signed(authority, 0) != 1) {
       facts.unfit = "certificate authority " + path + ": " + subject_of(authority) +
                     " is no authority's certificate, so that it could vouch for nobody; allowed: "
@@ -389,7 +389,7 @@ void Context::on_message(int is_written, int, int type, const void* bytes, std::
   if (channel->is_flooded()) channel->wire_.in = {};
 }
 
-// Each is used once: whoever watches cannot tell that two connections come from one client.
+// Each is used once, so that an observer cannot link two connections of one client.
 SSL_SESSION* Context::take_session(const std::string& peer) {
   const std::lock_guard lock(mutex_);
   const auto found = sessions_.find(peer);
@@ -614,7 +614,7 @@ bool Channel::fail(Status status, std::string error) {
   return false;
 }
 
-// From what the library says, which is written for programmers, to what somebody can act on.
+// Turns the library's reason, written for programmers, into one that a user can act on.
 bool Channel::fail() {
   const bool server = is_server();
   const std::string peer = server ? "the client" : "the daemon";

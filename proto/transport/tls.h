@@ -23,7 +23,7 @@ struct x509_st;
 
 namespace syncd::tls {
 
-// What both sides must name (ALPN), so that nobody speaks another protocol by mistake. The number
+// What both sides must name (ALPN), so that neither speaks another protocol by mistake. The number
 // is the major version of the wire protocol.
 inline constexpr const char* kProtocolName = "syncd/1";
 
@@ -56,8 +56,8 @@ struct Validity {
 // What the daemon's files are good for.
 struct ServerFacts {
   Validity certificate;  // the daemon's own
-  // While all are in force that stand behind it in its file, on the way to its authority; until_s
-  // is 0 where there are none. A client may know another way.
+  // While all certificates that follow it in its file, up to its authority, are in force; until_s
+  // is 0 if there are none. A client may know another chain.
   Validity chain;
   std::vector<Validity> authorities;  // of client_ca_file, one by one
   // Why no client would accept the certificate, or nobody could have one of these authorities,
@@ -137,8 +137,8 @@ class Channel {
   // kAuth: a certificate is missing or not accepted, on either side; kProtocol: anything else.
   Status status() const { return status_; }
   const std::string& error() const { return error_; }
-  // The DNS names, e-mail addresses and URIs for which the peer's certificate is made out, once
-  // established; empty if it has shown none. The daemon's end alone.
+  // The DNS names, e-mail addresses and URIs of the peer's certificate, once established; empty if
+  // it has shown none. Only at the daemon's end.
   const std::vector<std::string>& peer_names() const { return peer_names_; }
   // Of a certificate that has no such name: its SHA-256 in hexadecimal. Else empty.
   const std::string& peer_digest() const { return peer_digest_; }

@@ -30,7 +30,7 @@ struct Shown {
 };
 struct Page {
   const char* path;
-  bool is_open;  // whoever connects may read it
+  bool is_open;  // needs no credential
   HttpAnswer (*make)(const Shown& shown);
 };
 

@@ -66,7 +66,7 @@ class AdminServer {
 
   // For connections from now on.
   void secure(AdminSecurity security);
-  // Cuts off whoever is connected and ends the thread; the object may be destroyed once the loop
+  // Closes all connections and ends the thread; the object may be destroyed once the loop
   // has closed the handle, after which it calls back.
   void stop(std::function<void()> on_stopped);
 

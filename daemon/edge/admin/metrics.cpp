@@ -32,7 +32,7 @@ struct All {
   const AdminFigures& admin;
 };
 
-// As short as it can be told exactly.
+// The shortest text that reads back as the same number.
 void append_number(std::string& out, double value) {
   char digits[64];
   out.append(digits, std::to_chars(digits, digits + sizeof digits, value).ptr);

@@ -44,7 +44,7 @@ void ServiceManager::tell(std::string_view lines) const {
   to.sun_family = AF_UNIX;
   std::memcpy(to.sun_path, address_.data(), address_.size());
   const auto length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + address_.size());
-  // A manager whose queue is full misses this one: better than a loop that stands still.
+  // A manager whose queue is full misses this one: better than a stalled loop.
   (void)!sendto(fd_.get(), lines.data(), lines.size(), MSG_NOSIGNAL | MSG_DONTWAIT,
                 reinterpret_cast<const sockaddr*>(&to), length);
 }

@@ -1,5 +1,5 @@
-// What the service manager is told, and what it hands over: the datagrams of sd_notify(3) and the
-// sockets of sd_listen_fds(3). Own code, since both are a documented, stable protocol of a few
+// Datagrams to the service manager (sd_notify(3)); net/inherited_sockets.h takes its sockets
+// (sd_listen_fds(3)). Own code, since both are a documented, stable protocol of a few
 // lines, and a network daemon need not load libsystemd with its compressors for them: so that the
 // same code also runs in a build without that library. Any thread.
 #pragma once
@@ -21,7 +21,7 @@ class ServiceManager {
   // How often at least it wants to hear WATCHDOG=1; 0: never.
   std::uint64_t watchdog_us() const { return watchdog_us_; }
 
-  // Lines such as "READY=1\nSTATUS=...". Does nothing if nobody listens; never blocks.
+  // Lines such as "READY=1\nSTATUS=...". Does nothing without a manager; never blocks.
   void tell(std::string_view lines) const;
   // RELOADING=1 with the time that it must carry.
   void tell_reloading() const;

@@ -12,13 +12,13 @@ bool make_security(const config::Config& config, AdminSecurity& security, std::s
   if (config.has_tls()) {
     tls::ServerSettings settings = config.tls;
     settings.http = true;
-    // Whoever asks for /healthz need not show one; for the other pages it is asked for below.
+    // /healthz needs no certificate; AdminServer asks for one on the other pages.
     security.wants_certificate = std::exchange(settings.require_client_certificate, false);
     security.handshakes_per_machine_per_s = config.network.handshakes_per_machine_per_s;
     security.tls = tls::Context::server(settings, error);
     if (security.tls == nullptr) return false;
   }
-  // Every rule holds for the pages, too; without any, whoever comes may read them.
+  // Every rule holds for the pages, too. Without any, all clients may read them.
   security.admission = net::Admission::make(config.auth, error);
   return security.admission != nullptr;
 }

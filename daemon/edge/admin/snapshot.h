@@ -1,5 +1,5 @@
-// What the admin pages show, copied on the loop thread at one moment: nobody reads the daemon's own
-// state from another thread. Plain data.
+// What the admin pages show, copied on the loop thread at one moment: no other thread reads the
+// daemon's own state. Plain data.
 #pragma once
 
 #include <cstdint>

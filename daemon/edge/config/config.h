@@ -35,8 +35,8 @@ struct Config {
   unsigned unix_mode = 0600;
   bool insecure = false;
   std::optional<net::TcpAddress> admin = net::TcpAddress{"127.0.0.1", kDefaultAdminPort};
-  bool admin_is_default = true;  // nobody asked for it: a taken port is no failure
-  // Where alone administrative requests are accepted; none: wherever workers connect.
+  bool admin_is_default = true;  // no source sets it: a busy port is only a warning
+  // The only place for administrative requests; none: wherever workers connect.
   Addresses control;
 
   // [tls]
@@ -45,7 +45,7 @@ struct Config {
 
   // [auth]
   net::AdmissionRules auth;
-  // Whether somebody from elsewhere needs a credential.
+  // Whether clients on other machines need a credential.
   bool has_auth() const { return !auth.token_file.empty() || tls.require_client_certificate; }
 
   // [store]
@@ -79,14 +79,14 @@ struct Config {
   bool open_to_anybody() const { return !local_only() && !(has_tls() && has_auth()); }
 };
 
-// Sockets that the daemon was started with. Those for workers stand in place of listen.tcp and
-// listen.unix, those for control in place of listen.control, whatever any source says of these.
+// Sockets that the daemon was started with. Those for workers replace listen.tcp and listen.unix,
+// those for control replace listen.control, whatever the other sources say.
 struct InheritedSockets {
   std::optional<Addresses> workers;
   std::optional<Addresses> control;
 };
 
-// What the command line said. A setting's value stands under its key, such as "store.mode".
+// What the command line said. A setting's value is found by its key, such as "store.mode".
 struct Flags {
   std::string config_file;
   std::string ready_file;  // where to write, once it listens, where
@@ -138,7 +138,7 @@ struct Embedded {
     std::string text;
     std::string where;
   };
-  Config defaults;         // what holds for a setting that nobody gives
+  Config defaults;         // for settings that are not given
   std::string toml;        // like a configuration file
   std::string toml_name;   // in the place of a file's name in messages
   std::vector<Given> set;  // wins over the text
@@ -146,7 +146,7 @@ struct Embedded {
   std::vector<std::pair<std::string, std::string>> refused;
 };
 
-// The same as load() for these sources; the environment and files are left alone.
+// The same as load() for these sources. It reads neither environment nor files.
 bool load_embedded(const Embedded& sources, Loaded& loaded, std::vector<std::string>& errors);
 
 }  // namespace syncd::config

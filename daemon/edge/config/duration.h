@@ -8,7 +8,7 @@
 
 namespace syncd::config {
 
-// A whole number or a decimal fraction with a unit (us, ms, s, m, h, d), or 0 alone. False for
+// A whole number or a decimal fraction with a unit (us, ms, s, m, h, d), or only 0. False for
 // anything else, also for a span that does not fit; `us` is then untouched.
 bool parse_duration(std::string_view text, Micros& us);
 

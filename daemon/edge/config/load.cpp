@@ -21,7 +21,7 @@ namespace syncd::config {
 namespace {
 
 using Errors = std::vector<std::string>;
-using Sources = std::map<std::string, std::string>;  // setting key -> where its value stands
+using Sources = std::map<std::string, std::string>;  // setting key -> where its value was found
 
 RawValue text_value(std::string text, std::string where) {
   return {.text = std::move(text), .list = {}, .where = std::move(where)};

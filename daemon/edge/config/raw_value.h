@@ -1,4 +1,4 @@
-// A setting's value before it has been understood, and where it stands. Plain data.
+// A setting's value before it is parsed, and where it was found. Plain data.
 #pragma once
 
 #include <cstdint>

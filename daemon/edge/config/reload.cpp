@@ -63,7 +63,7 @@ bool plan_reload(const Config& in_force, const Config& wanted, Reload& reload, s
   if (text_of(wanted.jobs) != text_of(in_force.jobs)) needs_restart.emplace_back("[[job]]");
   reload.changed = fmt::format("{}", fmt::join(changed, ", "));
   reload.needs_restart = fmt::format("{}", fmt::join(needs_restart, ", "));
-  // Half of it could leave what stays open to whoever the other half was to keep out.
+  // Rules without their addresses could admit clients that the new configuration keeps out.
   if (!rules.empty() && !doors.empty()) {
     error = fmt::format(
         "{} cannot be taken on without {}, which needs a restart: restart it, or change one at "

@@ -17,8 +17,8 @@ struct Reload {
   std::string needs_restart;  // the keys of what was wanted and cannot change
 };
 
-// False, with a sentence in `error`: half of it would leave the daemon open to somebody whom the
-// whole keeps out.
+// False, with a sentence in `error`: applied by half, it would admit clients that the whole keeps
+// out.
 bool plan_reload(const Config& in_force, const Config& wanted, Reload& reload, std::string& error);
 
 // By the key of the setting that names a file ("tls.key"), a hash of what is in it. Those that

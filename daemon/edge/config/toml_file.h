@@ -22,7 +22,7 @@ struct TomlFile {
 // False, with the cause in `error`, if the file cannot be read or is not TOML.
 bool read_toml_file(const std::string& path, TomlFile& file, std::string& error);
 
-// The same for a text that is at hand; `name` stands for the file's in messages.
+// The same for a text in memory; messages use `name` as the file's name.
 bool read_toml_text(const std::string& text, const std::string& name, TomlFile& file,
                     std::string& error);
 

@@ -79,7 +79,7 @@ void Log::write(const LogLine& line) {
     return;
   }
   if (catch_up() && append(text)) return;
-  // Of several lost lines, standard error hears of the first: somebody might look there.
+  // Reports the first of several lost lines on standard error, where a person may look.
   if (lost_++ == 0) {
     const LogLine first = {
         LogLevel::kError,

@@ -23,7 +23,7 @@ struct TcpAddress {
   bool operator==(const TcpAddress&) const = default;
 };
 
-// Parses "HOST:PORT"; an IPv6 address stands in brackets. False, with a sentence in `error` that
+// Parses "HOST:PORT"; an IPv6 address is in brackets. False, with a sentence in `error` that
 // names the text and what is allowed, if it is anything else; `address` is then untouched.
 bool parse_tcp_address(std::string_view text, TcpAddress& address, std::string& error);
 

@@ -162,7 +162,7 @@ bool Admission::is_listed(const Applicant& applicant) const {
                              [&](gid_t group) { return has_any(rules_.unix_groups, group); });
 }
 
-// Those that nothing names are left out: what the log says of somebody stays short.
+// Leaves out groups that no rule names, so that a log line's identity stays short.
 void Admission::add_groups(const Applicant& applicant, Identity& identity) const {
   const auto is_named = [&](const std::string& name) {
     const auto names_it = [&](const std::string& pattern) { return matches(pattern, name); };

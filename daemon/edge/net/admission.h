@@ -20,21 +20,21 @@ struct AdmissionRules {
   // is asked for.
   std::string token_file;
   // Who may use the Unix socket without a token, beside root and the daemon's own user. Unless both
-  // are empty, or there are tokens, nobody else may.
+  // are empty, or there are tokens, no other user may.
   std::vector<uid_t> unix_users;
   std::vector<gid_t> unix_groups;
   // Patterns (of *, ? and [...], as in a shell) of an identity and of the jobs that it may use.
-  // None: whoever is admitted may use every job.
+  // None: all admitted clients may use every job.
   struct Allow {
     std::string who;
     std::string job;
   };
   std::vector<Allow> allow;
-  // Patterns of the identities that may create, stop and change jobs. None: whoever is admitted, if
+  // Patterns of the identities that may create, stop and change jobs. None: all admitted, if
   // `allow` is empty too.
   std::vector<std::string> admin;
   // Patterns of those that may read the metrics and the status of all jobs, beside `admin`. None:
-  // whoever is admitted, if `admin` and `allow` are empty too.
+  // all admitted, if `admin` and `allow` are empty too.
   std::vector<std::string> metrics;
 
   bool empty() const {
@@ -57,7 +57,7 @@ struct Applicant {
   std::string_view token;
 };
 
-// Who somebody is: "cert:NAME" for each name in a certificate, "cert-sha256:DIGEST" for one that
+// Who a client is: "cert:NAME" for each name in a certificate, "cert-sha256:DIGEST" for one that
 // has none, "token:NAME" or "token", "uid:1000", and "gid:1000" for the user's own group and for
 // each other of the user's that a rule may name.
 struct Identity {
@@ -84,7 +84,7 @@ class Admission {
 
   // False: `why` says what is missing or wrong.
   bool admit(const Applicant& applicant, Identity& identity, std::string& why) const;
-  // Whether somebody who was admitted may join a job and read of it.
+  // Whether an admitted client may join a job and read of it.
   bool may_use(const Identity& identity, const std::string& job, std::string& why) const;
   // Patterns of the jobs that may_use() admits, for who asks about thousands of jobs: the rules are
   // looked through once.
@@ -100,11 +100,12 @@ class Admission {
   // Whether they may read the metrics and the status of all jobs.
   bool may_watch(const Identity& identity, std::string& why) const;
   // Whether they may have the daemon open a file of their choice: an administrator that auth.admin
-  // names or, where there are no rules at all, whoever `is_here`, on the daemon's machine.
+  // names or, where there are no rules at all, every client that `is_here`, on the daemon's
+  // machine.
   bool may_name_files(const Identity& identity, bool is_here, std::string& why) const;
   // Whether they may have the daemon write a copy of its store: the same ones.
   bool may_copy_store(const Identity& identity, bool is_here, std::string& why) const;
-  // Whether somebody unknown is asked for a token.
+  // Whether unknown clients need a token.
   bool wants_token() const { return !rules_.token_file.empty(); }
 
  private:

@@ -44,7 +44,7 @@ class HandshakeBudget {
     if (found != buckets_.end()) return found->second;
     if (buckets_.size() >= kMachinesMax && now_ms >= swept_ms_ + 1000) {
       swept_ms_ = now_ms;
-      // Whoever was silent for so long has a full bucket, as somebody new has.
+      // A machine that was silent for so long has a full bucket, like a new one.
       std::erase_if(buckets_,
                     [&](const auto& entry) { return now_ms - entry.second.at_ms >= kFullMs; });
     }

@@ -19,7 +19,7 @@ namespace syncd::net {
 namespace {
 
 constexpr int kFirst = 3;  // SD_LISTEN_FDS_START
-constexpr int kMost = 64;  // more than anybody needs to listen on
+constexpr int kMost = 64;  // more than any daemon needs
 
 int number_of(const std::string& text) {
   int number = -1;
@@ -94,7 +94,7 @@ bool take_inherited_sockets(std::vector<InheritedSocket>& sockets, std::string& 
   const std::vector<std::string_view> names = split(names_text, ':');
   for (int i = 0; i < count; ++i) {
     const int fd = kFirst + i;
-    // Nobody else's business, even if it is refused below.
+    // No child inherits it, even if it is refused below.
     fcntl(fd, F_SETFD, FD_CLOEXEC);
     const auto index = static_cast<std::size_t>(i);
     const std::string name(index < names.size() ? names[index] : "");

@@ -1,4 +1,4 @@
-// Listening sockets that whoever started the daemon made for it: the protocol of sd_listen_fds(3)
+// Listening sockets that the daemon's parent made for it: the protocol of sd_listen_fds(3)
 // (LISTEN_PID, LISTEN_FDS, LISTEN_FDNAMES), by which systemd hands over what a .socket unit listens
 // on. Own code for the reason that daemon/edge/admin/notify.h gives. No state; once at start,
 // before there is a second thread.

@@ -67,7 +67,7 @@ int listen_on(const addrinfo& info, ListenSocket& socket) {
   return 0;
 }
 
-// In a directory such as /tmp anybody may make the parent first and so take the socket's place.
+// In a directory such as /tmp any user may make the parent first and so take the socket's place.
 bool check_parent_owner(const std::string& parent, const std::string& path, std::string& error) {
   struct stat grandparent {};
   struct stat own {};
@@ -93,7 +93,7 @@ bool prepare_parent(const std::string& path, std::string& error) {
   return check_parent_owner(parent, path, error);
 }
 
-// Takes away a socket file that nobody listens on. False: it is in use, or no socket at all.
+// Removes a socket file without a listener. False: it is in use, or no socket at all.
 bool clear_path(const sockaddr_un& address, const std::string& path, std::string& error) {
   const auto fail = [&](const std::string& what) {
     error = what;
@@ -110,7 +110,7 @@ bool clear_path(const sockaddr_un& address, const std::string& path, std::string
   }
   UniqueFd probe(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!probe) return fail("cannot make a socket: " + reason(errno));
-  // EAGAIN means a full backlog, so somebody listens there as well.
+  // EAGAIN means a full backlog, so there is a listener as well.
   if (connect(probe.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0 ||
       errno == EAGAIN || errno == EINPROGRESS) {
     return fail("another process listens on " + path +
@@ -125,7 +125,7 @@ bool clear_path(const sockaddr_un& address, const std::string& path, std::string
   return fail("cannot remove the left-over socket " + path + ": " + reason(errno));
 }
 
-// False: errno is EWOULDBLOCK where somebody else has it.
+// False: errno is EWOULDBLOCK if another process has it.
 bool lock_in_time(int fd, int wait_ms) {
   constexpr int kPauseMs = 20;
   constexpr timespec kPause{0, kPauseMs * 1'000'000};
@@ -195,7 +195,7 @@ bool open_unix_socket(const std::string& path, mode_t mode, ListenSocket& socket
 
   // Two daemons that start in the same moment must not remove each other's socket: the look, the
   // removal and the bind happen under a lock on the directory, which leaves no file behind.
-  // Whoever may read the directory can hold that lock, too, and is not waited for very long.
+  // Every process that may read the directory can hold that lock, so the wait for it is short.
   const UniqueFd directory(open(parent_of(path).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (directory.get() < 0 || !lock_in_time(directory.get(), lock_wait_ms)) {
     error = "cannot lock the directory of " + path + ": " +
@@ -206,7 +206,7 @@ bool open_unix_socket(const std::string& path, mode_t mode, ListenSocket& socket
 
   UniqueFd fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   struct stat made {};
-  // Until listen() nobody can connect, so the permissions are in force before the first client.
+  // Until listen() no client can connect, so the permissions are in force before the first client.
   if (fd.get() < 0 || bind(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) ||
       chmod(path.c_str(), mode) != 0 || listen(fd.get(), kBacklog) != 0 ||
       lstat(path.c_str(), &made) != 0) {

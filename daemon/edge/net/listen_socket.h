@@ -35,7 +35,7 @@ bool open_tcp_sockets(const TcpAddress& address, std::vector<ListenSocket>& sock
                       std::string& error);
 
 // Listens on a Unix socket with the given permissions (0600 or 0660). Makes the parent directory
-// (0700) if it is missing. A socket file that nobody answers any more is replaced; one that a
+// (0700) if it is missing. A socket file without a listener is replaced; one that a
 // living process listens on, or a file of another kind, is an error.
 // `lock_wait_ms`: for how long another daemon may be doing the same in that directory.
 bool open_unix_socket(const std::string& path, mode_t mode, ListenSocket& socket,

@@ -16,7 +16,7 @@
 
 namespace syncd::net {
 
-// A connection that was accepted and nobody owns yet.
+// A connection that was accepted and has no owner yet.
 struct Accepted {
   UniqueFd fd;
   bool is_tcp = true;

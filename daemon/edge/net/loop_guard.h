@@ -59,7 +59,7 @@ inline void run_loop(uv_loop_t* loop) {
   if (loop_failure != nullptr) std::rethrow_exception(loop_failure);
 }
 
-// After run_loop() has thrown: closes every handle, and its socket, without a call of anybody's, so
+// After run_loop() has thrown: closes every handle, and its socket, without any callback, so
 // that clients see the end. What owns the handles must stay in memory.
 void close_all_handles(uv_loop_t* loop);
 
