@@ -1,15 +1,14 @@
 // The table of metrics; see the header. Any thread.
 //
-// To add a metric:
-//  1. If the engine counts it: a field of JobCounters (core/engine/counters.h), counted where it
-//     happens. If the network or the store does: NetworkStats, StoreFigures.
-//  2. One row in the table kMetrics below: name, type, labels, help, how it is written.
-//  metrics_test fails if
-//     the name and type are not what is written, or the labels are not those of the row.
-//  3. One row in packaging/doc/metrics.md, which metrics_test compares with this table.
-//  4. If people should look at it: a panel in packaging/grafana or an alert in
-//  packaging/prometheus.
-//     metrics_test fails if they ask for a metric that is not here.
+// To add a metric, and what fails if a step is forgotten:
+// 1. If the engine counts it, add a field to JobCounters (core/engine/counters.h); if the network
+//    or the store does, to NetworkStats or StoreFigures. The row does not compile without it.
+//    Count it where it happens, with a test: no other test can tell that it stays 0.
+// 2. Add one row to kMetrics below: name, type, labels, help, how it is written. metrics_test fails
+//    if no sample has the name and type, or if the labels differ from the row's.
+// 3. Add one row to packaging/doc/metrics.md, which metrics_test compares with this table.
+// 4. If people should look at it, add a panel in packaging/grafana or an alert in
+//    packaging/prometheus. metrics_test fails if they ask for a metric that is not here.
 #include "daemon/edge/admin/metrics.h"
 
 #include <fmt/format.h>
