@@ -106,11 +106,14 @@ concept HasFields = requires {
   typename FieldsOf<T>;
 };
 
+// What a loop over fields costs if it stays a function: more than the fields.
+#define SYNCD_INLINE __attribute__((always_inline))
+
 // Calls visit(field, value) for each field of `object`, in order.
 template <class T, class Visit>
-void for_each_field(T& object, const Visit& visit) {
+SYNCD_INLINE inline void for_each_field(T& object, const Visit& visit) {
   using List = FieldsOf<std::remove_const_t<T>>;
-  [&]<std::size_t... I>(std::index_sequence<I...>) {
+  [&]<std::size_t... I>(std::index_sequence<I...>) SYNCD_INLINE {
     (visit(typename List::template At<I>{}, object.*(List::template At<I>::member)), ...);
   }
   (std::make_index_sequence<List::count>{});
