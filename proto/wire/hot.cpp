@@ -111,17 +111,16 @@ class Layout {
     if (place(value) != 0) std::memcpy(payload + place(value), &number, sizeof number);
   }
 
-  // Returns the payload, with 0 where values are.
-  std::uint8_t* append_to(std::vector<std::uint8_t>& out) const {
-    const std::size_t before = out.size();
-    out.resize(before + sizeof size_ + size_);
-    std::memcpy(out.data() + before, &size_, sizeof size_);
-    std::uint8_t* payload = out.data() + before + sizeof size_;
+  std::size_t frame_size() const { return sizeof size_ + size_; }
+  // Writes the frame with 0 where values are; returns its payload.
+  std::uint8_t* write(std::uint8_t* to) const {
+    std::memcpy(to, &size_, sizeof size_);
+    to += sizeof size_;
     for (std::size_t i = 0; i * sizeof(Chunk) < last(); ++i) {
-      std::memcpy(payload + i * sizeof(Chunk), &frame_[i], sizeof(Chunk));
+      std::memcpy(to + i * sizeof(Chunk), &frame_[i], sizeof(Chunk));
     }
-    std::memcpy(payload + last(), &last_frame_, sizeof(Chunk));
-    return payload;
+    std::memcpy(to + last(), &last_frame_, sizeof(Chunk));
+    return to;
   }
 
  private:
@@ -171,7 +170,8 @@ Body sample(unsigned set, std::uint8_t x) {
 
 // Which fields are not left out; kAlways: it has too long a list.
 template <class M>
-unsigned set_of(const M& message) {
+unsigned set_of(const Body& body) {
+  const M& message = *std::get_if<M>(&body);
   unsigned set = 0;
   for_each_value(message, [&](const auto& field, std::size_t, unsigned bit) {
     using T = std::decay_t<decltype(field)>;
@@ -196,7 +196,8 @@ unsigned count_sets() {
 }
 
 template <class M>
-void read(const Layout& layout, unsigned set, const std::uint8_t* payload, M& message) {
+SYNCD_INLINE inline void read(const Layout& layout, unsigned set, const std::uint8_t* payload,
+                              M& message) {
   for_each_value(message,
                  [&](auto& field, std::size_t value, [[maybe_unused]] unsigned bit) SYNCD_INLINE {
                    using T = std::decay_t<decltype(field)>;
@@ -218,7 +219,8 @@ void read(const Layout& layout, unsigned set, const std::uint8_t* payload, M& me
 }
 
 template <class M>
-void write(const Layout& layout, const M& message, std::uint8_t* payload) {
+void write(const Layout& layout, const Body& body, std::uint8_t* payload) {
+  const M& message = *std::get_if<M>(&body);
   for_each_value(message, [&](const auto& field, std::size_t value, unsigned) SYNCD_INLINE {
     using T = std::decay_t<decltype(field)>;
     if constexpr (kIsVector<T>) {
@@ -241,9 +243,7 @@ void write(const Layout& layout, const M& message, std::uint8_t* payload) {
 }
 
 // A layout, and whose it is.
-struct Known {
-  std::size_t type;
-  unsigned set;
+struct Known : HotFrame {
   Layout layout;
 };
 
@@ -252,12 +252,11 @@ struct Type {
   std::size_t index;  // of Body
   unsigned (*count_sets)();
   Body (*sample)(unsigned set, std::uint8_t x);
-  bool (*append)(std::uint64_t id, const Body& body, std::vector<std::uint8_t>& out);
+  unsigned (*set_of)(const Body& body);
+  void (*write)(const Layout& layout, const Body& body, std::uint8_t* payload);
   void (*read)(const Known& known, const std::uint8_t* payload, Body& body);
 };
 
-template <class M>
-bool append_as(std::uint64_t id, const Body& body, std::vector<std::uint8_t>& out);
 template <class M>
 void read_as(const Known& known, const std::uint8_t* payload, Body& body) {
   read(known.layout, known.set, payload, body.emplace<M>());
@@ -273,7 +272,7 @@ template <class... M>
 struct TypeList {
   static constexpr std::size_t count = sizeof...(M);
   static constexpr std::array<Type, count> types = {
-      Type{index_of<M>(kBodies), count_sets<M>, sample<M>, append_as<M>, read_as<M>}...};
+      Type{index_of<M>(kBodies), count_sets<M>, sample<M>, set_of<M>, write<M>, read_as<M>}...};
 };
 // First those of Hot.
 using Hots = TypeList<Push, Begin, Targets, Collect, Consumed, Pushed, Granted, Ok, TargetsReply,
@@ -293,13 +292,13 @@ class Layouts {
     for (std::size_t type = 0; type < Hots::count; ++type) {
       first_[type] = all_.size();
       for (unsigned set = 0; set < Hots::types[type].count_sets(); ++set) {
-        all_.push_back({type, set, Layout([&](std::uint8_t x) {
-                          std::vector<std::uint8_t> frame;
-                          Encoder().append_generic(
-                              static_cast<std::uint64_t>(x) * (UINT64_MAX / 255),
-                              Hots::types[type].sample(set, x), frame);
-                          return frame;
-                        })});
+        const Layout layout([&](std::uint8_t x) {
+          std::vector<std::uint8_t> frame;
+          Encoder().append_generic(filled<std::uint64_t>(x), Hots::types[type].sample(set, x),
+                                   frame);
+          return frame;
+        });
+        all_.push_back({{layout.frame_size(), type, set}, layout});
       }
     }
     while (!has_types_at(type_place_)) SYNCD_CHECK(++type_place_ < Layout::kBytesMax);
@@ -311,9 +310,9 @@ class Layouts {
   }
   Layouts(const Layouts&) = delete;
 
-  const Layout& of(std::size_t type, unsigned set) const { return all_[first_[type] + set].layout; }
+  const Known& of(std::size_t type, unsigned set) const { return all_[first_[type] + set]; }
   // Null: none has this.
-  const Known* find(std::span<const std::uint8_t> payload) const {
+  SYNCD_INLINE inline const Known* find(std::span<const std::uint8_t> payload) const {
     if (payload.size() <= type_place_ || payload.size() >= Layout::kBytesMax) return nullptr;
     const std::size_t number = payload[type_place_];
     if (number >= kTypeOf.size() || kTypeOf[number] == Hots::count) return nullptr;
@@ -332,7 +331,8 @@ class Layouts {
   // FlatBuffers makes each frame's length a multiple of its largest number's.
   static constexpr std::size_t kSizeStep = 8;
 
-  static const Known* find_in(const Group& group, std::span<const std::uint8_t> payload) {
+  [[gnu::noinline]] static const Known* find_in(const Group& group,
+                                                std::span<const std::uint8_t> payload) {
     for (const Known* known : group.known) {
       if (!known->layout.matches(payload.data())) continue;
       group.latest.store(known, std::memory_order_relaxed);
@@ -368,18 +368,6 @@ inline const Layouts& layouts() {
   return *all;
 }
 
-template <class M>
-bool append_as(std::uint64_t id, const Body& body, std::vector<std::uint8_t>& out) {
-  const M& message = *std::get_if<M>(&body);
-  const unsigned set = set_of(message);
-  if (set == kAlways) return false;
-  const Layout& layout = layouts().of(kTypeOf[index_of<M>(kBodies)], set);
-  std::uint8_t* payload = layout.append_to(out);
-  layout.set(kId, id, payload);
-  write(layout, message, payload);
-  return true;
-}
-
 }  // namespace
 
 Hot read_hot(std::span<const std::uint8_t> payload, std::uint64_t& id, Push& push) {
@@ -399,9 +387,18 @@ bool decode_hot(std::span<const std::uint8_t> payload, Message& message) {
   return true;
 }
 
-bool append_hot(std::uint64_t id, const Body& body, std::vector<std::uint8_t>& out) {
+const HotFrame* find_hot_frame(std::uint64_t id, const Body& body) {
   const std::size_t type = kTypeOf[body.index()];
-  return type != Hots::count && id != 0 && Hots::types[type].append(id, body, out);
+  if (type == Hots::count || id == 0) return nullptr;
+  const unsigned set = Hots::types[type].set_of(body);
+  return set == kAlways ? nullptr : &layouts().of(type, set);
+}
+
+void write_hot(const HotFrame& frame, std::uint64_t id, const Body& body, std::uint8_t* to) {
+  const Layout& layout = static_cast<const Known&>(frame).layout;
+  std::uint8_t* payload = layout.write(to);
+  layout.set(kId, id, payload);
+  Hots::types[frame.type].write(layout, body, payload);
 }
 
 }  // namespace syncd::wire

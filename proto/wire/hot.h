@@ -44,8 +44,15 @@ void visit_hot(Hot kind, const Push& push, const Take& take) {
 // The same for all types that have a short cut, into a message.
 bool decode_hot(std::span<const std::uint8_t> payload, Message& message);
 
-// Appends the frame that the generic encoder makes. False, and nothing is appended: the message is
-// of another type, its id is 0, or it has a long list.
-bool append_hot(std::uint64_t id, const Body& body, std::vector<std::uint8_t>& out);
+// A layout that frames are written in.
+struct HotFrame {
+  std::size_t bytes;  // of a frame
+  std::size_t type;
+  unsigned set;  // of the fields that are not left out
+};
+// Null: the message has no short cut: it is of another type, its id is 0, or it has a long list.
+const HotFrame* find_hot_frame(std::uint64_t id, const Body& body);
+// Writes the bytes that the generic encoder makes.
+void write_hot(const HotFrame& frame, std::uint64_t id, const Body& body, std::uint8_t* to);
 
 }  // namespace syncd::wire

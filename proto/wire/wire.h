@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "proto/base/defaults.h"
+#include "proto/base/out_buffer.h"
 #include "proto/base/status.h"
 #include "proto/wire/explanation.h"
 
@@ -397,10 +398,13 @@ class Encoder {
     append(message.id, message.body, out);
   }
   void append(std::uint64_t id, const Body& body, std::vector<std::uint8_t>& out);
+  void append(std::uint64_t id, const Body& body, OutBuffer& out);
   // The same bytes, without the short cuts of hot.h.
   void append_generic(std::uint64_t id, const Body& body, std::vector<std::uint8_t>& out);
 
  private:
+  std::span<const std::uint8_t> encode(std::uint64_t id, const Body& body);
+
   struct Impl;
   Impl* impl_;
 };

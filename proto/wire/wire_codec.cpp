@@ -108,12 +108,28 @@ Encoder& Encoder::operator=(Encoder&& other) noexcept {
   return *this;
 }
 
+void Encoder::append(std::uint64_t id, const Body& message, OutBuffer& out) {
+  if (const HotFrame* hot = find_hot_frame(id, message)) {
+    return write_hot(*hot, id, message, out.extend(hot->bytes));
+  }
+  const std::span<const std::uint8_t> frame = encode(id, message);
+  std::memcpy(out.extend(frame.size()), frame.data(), frame.size());
+}
+
 void Encoder::append(std::uint64_t id, const Body& message, std::vector<std::uint8_t>& out) {
-  if (!append_hot(id, message, out)) append_generic(id, message, out);
+  const HotFrame* hot = find_hot_frame(id, message);
+  if (hot == nullptr) return append_generic(id, message, out);
+  out.resize(out.size() + hot->bytes);
+  write_hot(*hot, id, message, out.data() + out.size() - hot->bytes);
 }
 
 void Encoder::append_generic(std::uint64_t id, const Body& message,
                              std::vector<std::uint8_t>& out) {
+  const std::span<const std::uint8_t> frame = encode(id, message);
+  out.insert(out.end(), frame.begin(), frame.end());
+}
+
+std::span<const std::uint8_t> Encoder::encode(std::uint64_t id, const Body& message) {
   SYNCD_CHECK(!std::holds_alternative<Unknown>(message));
   flatbuffers::FlatBufferBuilder& b = impl_->builder;
   b.Clear();
@@ -127,7 +143,7 @@ void Encoder::append_generic(std::uint64_t id, const Body& message,
       message);
   const auto type = static_cast<fb::Body>(message.index());
   b.FinishSizePrefixed(fb::CreateMessage(b, id, type, body), fb::MessageIdentifier());
-  out.insert(out.end(), b.GetBufferPointer(), b.GetBufferPointer() + b.GetSize());
+  return {b.GetBufferPointer(), b.GetSize()};
 }
 
 bool decode(std::span<const std::uint8_t> payload, Message& message, std::string& error) {

@@ -9,9 +9,10 @@
 namespace syncd::simulation {
 namespace {
 
-constexpr Micros kTurnUs = 100;          // of a loop that has something to do, about
-constexpr Micros kPlanUs = 20'000;       // of a plan on the pool, at most
-constexpr Micros kDrainCheckUs = 1'000;  // of a daemon that stops
+constexpr Micros kTurnUs = 100;            // of a loop that has something to do, about
+constexpr Micros kPlanUs = 20'000;         // of a plan on the pool, at most
+constexpr Micros kDrainCheckUs = 1'000;    // of a daemon that stops
+constexpr std::size_t kAnswersAtOnce = 2;  // so that small jobs are answered in slices, too
 constexpr ConnectionId kOperator = UINT64_MAX;
 constexpr std::uint64_t kAskEvery = 3;  // turns
 constexpr RequestId kFirstQuestion = RequestId{1} << 62;
@@ -57,7 +58,7 @@ Daemon::Daemon(Agenda& agenda, test::Random& random, Network& network, Disk& dis
   store_ = std::make_unique<WatchedStore>(
       std::make_unique<SimStore>(agenda, disk, random, options_.mode, awake), watcher);
   server::Core::Host& host = *this;
-  core_ = std::make_unique<server::Core>(options_.engine, *store_, host);
+  core_ = std::make_unique<server::Core>(options_.engine, *store_, host, kAnswersAtOnce);
   server::Core::Recovered recovered;
   std::string error;
   const auto go_on_from = [this](Micros latest) {

@@ -93,6 +93,8 @@ class Admission {
   static std::string may_not_use(const Identity& identity, const std::string& job);
   // Whether they may create, stop or change it.
   bool may_change(const Identity& identity, const std::string& job, std::string& why) const;
+  // Whether there are jobs that somebody who was admitted may not use.
+  bool hides_jobs() const { return !rules_.allow.empty(); }
   // Whether they are an administrator: may change every job.
   bool is_admin(const Identity& identity) const {
     return (rules_.admin.empty() && rules_.allow.empty()) || is_named_admin(identity);

@@ -25,6 +25,15 @@ void release_if_large(std::vector<std::uint8_t>& buffer) {
   buffer.clear();
   if (buffer.capacity() > kKeptBytes) std::vector<std::uint8_t>().swap(buffer);
 }
+void release_if_large(OutBuffer& buffer) {
+  buffer.shrink(0);
+  if (buffer.capacity() > kKeptBytes) buffer.release();
+}
+
+uv_buf_t to_uv(std::span<const std::uint8_t> bytes) {
+  return uv_buf_init(reinterpret_cast<char*>(const_cast<std::uint8_t*>(bytes.data())),
+                     static_cast<unsigned>(bytes.size()));
+}
 
 std::uint32_t length_prefix(std::span<const std::uint8_t> bytes) {
   return static_cast<std::uint32_t>(bytes[0]) | static_cast<std::uint32_t>(bytes[1]) << 8 |
@@ -91,9 +100,7 @@ std::string Connection::certificate_digest() const {
 // ---- reading ------------------------------------------------------------------------------------
 
 void Connection::on_allocate(uv_handle_t* handle, size_t, uv_buf_t* buffer) {
-  const auto shared = static_cast<Connection*>(handle->data)->host_.read_buffer();
-  *buffer =
-      uv_buf_init(reinterpret_cast<char*>(shared.data()), static_cast<unsigned>(shared.size()));
+  *buffer = to_uv(static_cast<Connection*>(handle->data)->host_.read_buffer());
 }
 
 void Connection::on_read(uv_stream_t* stream, ssize_t count, const uv_buf_t* buffer) {
@@ -233,15 +240,10 @@ void Connection::lose(const std::string& reason) {
 // ---- writing
 // --------------------------------------------------------------------------------------
 
-std::size_t Connection::outbound_bytes() const {
-  return out_.size() + sealed_.size() +
-         (write_in_flight_ ? uv_stream_get_write_queue_size(stream()) : 0);
-}
-
 // Puts what is in out_ where it can leave. False: it cannot, and the connection is lost.
 bool Connection::seal() {
   if (!out_.empty() && tls_->established()) {
-    if (!tls_->failed() && !tls_->send(out_, sealed_)) {
+    if (!tls_->failed() && !tls_->send(out_.bytes(), sealed_)) {
       lose(tls_->error());
       return false;
     }
@@ -258,33 +260,34 @@ bool Connection::seal() {
 void Connection::flush() {
   if (state_ == State::kClosed || write_in_flight_) return;
   if (tls_ != nullptr && !seal()) return;
-  std::vector<std::uint8_t>& ready = tls_ != nullptr ? sealed_ : out_;
+  const std::span<const std::uint8_t> ready = tls_ != nullptr ? sealed_ : out_.bytes();
   if (!ready.empty()) {
-    uv_buf_t buffer =
-        uv_buf_init(reinterpret_cast<char*>(ready.data()), static_cast<unsigned>(ready.size()));
+    uv_buf_t buffer = to_uv(ready);
     int done = uv_try_write(stream(), &buffer, 1);
     if (done == UV_EAGAIN) done = 0;
     if (done < 0) {
       lose(std::string("writing failed: ") + uv_strerror(done));
       return;
     }
-    if (static_cast<std::size_t>(done) < ready.size()) {
-      write_rest(ready, static_cast<std::size_t>(done));
-      return;
+    const auto rest = ready.subspan(static_cast<std::size_t>(done));
+    if (!rest.empty()) write_later(rest);
+    if (tls_ != nullptr) {
+      release_if_large(sealed_);
+    } else {
+      release_if_large(out_);
     }
-    release_if_large(ready);
+    if (!rest.empty()) return;
   }
   if (state_ == State::kFinishing) half_close();
 }
 
-void Connection::write_rest(std::vector<std::uint8_t>& buffered, std::size_t done) {
-  writing_.swap(buffered);
+void Connection::write_later(std::span<const std::uint8_t> bytes) {
+  writing_.assign(bytes.begin(), bytes.end());
   write_.data = this;
   write_in_flight_ = true;
   write_progress_ms_ = now_ms();
-  write_left_ = writing_.size() - done;
-  uv_buf_t buffer = uv_buf_init(reinterpret_cast<char*>(writing_.data() + done),
-                                static_cast<unsigned>(write_left_));
+  write_left_ = writing_.size();
+  uv_buf_t buffer = to_uv(writing_);
   const int code = uv_write(&write_, stream(), &buffer, 1, on_written);
   if (code != 0) {
     write_in_flight_ = false;
@@ -362,7 +365,7 @@ std::uint64_t Connection::deadline_ms() const {
 Connection::Expired Connection::expired(std::uint64_t now_ms) {
   if (write_in_flight_) {
     // libuv reports only a write's end: that less is left than before shows that the peer reads.
-    const std::size_t left = uv_stream_get_write_queue_size(stream());
+    const std::size_t left = bytes_in_flight();
     if (left < write_left_) {
       write_left_ = left;
       write_progress_ms_ = now_ms;

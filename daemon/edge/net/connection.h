@@ -15,6 +15,7 @@
 #include "daemon/edge/net/listener.h"
 #include "daemon/edge/net/network_limits.h"
 #include "daemon/edge/net/turn_budget.h"
+#include "proto/base/out_buffer.h"
 #include "proto/transport/tls.h"
 #include "proto/wire/wire.h"
 
@@ -80,9 +81,11 @@ class Connection {
   bool usable() const { return state_ == State::kHandshake || state_ == State::kOpen; }
 
   // Encode frames into this; they are written by the next flush().
-  std::vector<std::uint8_t>& out() { return out_; }
+  OutBuffer& out() { return out_; }
   // Bytes that the peer has not taken yet, in memory of this process.
-  std::size_t outbound_bytes() const;
+  std::size_t outbound_bytes() const {
+    return out_.size() + sealed_.size() + (write_in_flight_ ? bytes_in_flight() : 0);
+  }
   // Memory of its buffers, in both directions.
   std::size_t buffered_bytes() const {
     return partial_.held_bytes() + out_.capacity() + sealed_.capacity() + writing_.capacity();
@@ -129,6 +132,7 @@ class Connection {
   uv_stream_t* stream() { return reinterpret_cast<uv_stream_t*>(&handle_); }
   const uv_stream_t* stream() const { return reinterpret_cast<const uv_stream_t*>(&handle_); }
   std::uint64_t now_ms() const { return uv_now(handle_.tcp.loop); }
+  std::size_t bytes_in_flight() const { return uv_stream_get_write_queue_size(stream()); }
 
   std::size_t frame_bytes_max() const {
     return was_established_ ? limits_.frame_bytes_max : limits_.hello_bytes_max;
@@ -147,7 +151,7 @@ class Connection {
   void read_on();
   void end_with_tls();
   void lose(const std::string& reason);
-  void write_rest(std::vector<std::uint8_t>& buffered, std::size_t done);
+  void write_later(std::span<const std::uint8_t> bytes);
   bool seal();
   void half_close();
 
@@ -173,7 +177,7 @@ class Connection {
   std::size_t sealed_before_hello_ = 0;
   bool tls_closed_ = false;           // its end has been said
   std::vector<std::uint8_t> sealed_;  // what tls_ has made of out_, and says by itself
-  std::vector<std::uint8_t> out_;
+  OutBuffer out_;
   std::vector<std::uint8_t> writing_;  // handed to libuv
 
   std::uint64_t opened_ms_ = 0;

@@ -14,9 +14,6 @@ namespace syncd::net {
 namespace {
 
 constexpr std::size_t kReadBufferBytes = 64 * 1024;
-constexpr unsigned kSlotBits = 20;
-constexpr ConnectionId kSlotMask = (ConnectionId{1} << kSlotBits) - 1;
-static_assert(limits::kConnectionsMax < kSlotMask);
 
 // How long accepting pauses when descriptors have run out.
 constexpr std::uint64_t kAcceptPauseMs = 250;
@@ -24,7 +21,6 @@ constexpr std::uint64_t kAcceptPauseMs = 250;
 // than for a connection, whose ids are larger.
 constexpr std::uint64_t kResumeEntry = 0;
 constexpr std::uint64_t kWarningsEntry = 1;
-static_assert(kWarningsEntry <= kSlotMask);
 constexpr std::uint64_t kWarningsMs = 1000;
 // Some hundred microseconds' work.
 constexpr std::size_t kChargedTogether = 128;
@@ -103,12 +99,6 @@ std::vector<std::string> Network::endpoints(bool control) const {
 // ---- newcomers
 // ------------------------------------------------------------------------------------
 
-Connection* Network::find(ConnectionId id) const {
-  const std::size_t slot = id & kSlotMask;
-  if (slot >= slots_.size() || slots_[slot] == nullptr || slots_[slot]->id() != id) return nullptr;
-  return slots_[slot];
-}
-
 ConnectionId Network::take_slot() {
   if (free_slots_.empty()) {
     free_slots_.push_back(static_cast<std::uint32_t>(slots_.size()));
@@ -164,25 +154,16 @@ void Network::resume_accepting() {
 // ---- frames in
 // --------------------------------------------------------------------------------------
 
+// Many hot messages are charged for at once, unless one has many answers: it may have released a
+// barrier.
 bool Network::on_payload(Connection& connection, std::span<const std::uint8_t> payload) {
   ++stats_.frames_in;
   stats_.bytes_in += payload.size() + sizeof(std::uint32_t);
-  if (connection.client_share == nullptr) {
-    if (decode(connection, payload)) shake_hands(connection, message_);
-    return true;
-  }
-  std::uint64_t id = 0;
+  RequestId id = 0;
   const wire::Hot kind = wire::read_hot(payload, id, push_);
-  if (kind != wire::Hot::kNone && id != 0) return take_hot(connection, id, kind);
-  if (uncharged_ == 0) meter_.begin();
-  if (decode(connection, payload)) dispatch(connection);
-  charge(connection);
-  return true;
-}
-
-// What is in push_. Many are charged for at once, unless one has many answers: it may have released
-// a barrier.
-bool Network::take_hot(Connection& connection, RequestId id, wire::Hot kind) {
+  if (kind == wire::Hot::kNone || id == 0 || connection.client_share == nullptr) {
+    return take_message(connection, payload);
+  }
   if (uncharged_++ == 0) {
     meter_.begin();
     frames_out_before_ = stats_.frames_out;
@@ -192,6 +173,17 @@ bool Network::take_hot(Connection& connection, RequestId id, wire::Hot kind) {
       stats_.frames_out - frames_out_before_ <= 2 * kChargedTogether) {
     return false;
   }
+  charge(connection);
+  return true;
+}
+
+bool Network::take_message(Connection& connection, std::span<const std::uint8_t> payload) {
+  if (connection.client_share == nullptr) {
+    if (decode(connection, payload)) shake_hands(connection, message_);
+    return true;
+  }
+  if (uncharged_ == 0) meter_.begin();
+  if (decode(connection, payload)) dispatch(connection);
   charge(connection);
   return true;
 }
@@ -382,34 +374,40 @@ void Network::send(ConnectionId to, RequestId id, const wire::Body& body) {
 }
 
 void Network::append(Connection& connection, RequestId id, const wire::Body& body) {
-  std::vector<std::uint8_t>& out = connection.out();
+  OutBuffer& out = connection.out();
   const std::size_t before = out.size();
   const std::size_t capacity = out.capacity();
   encoder_.append(id, body, out);
-  const std::size_t payload = out.size() - before - sizeof(std::uint32_t);
-  if (payload > options_.connection.frame_bytes_max) {
-    const std::string text = "the answer has " + std::to_string(payload) +
-                             " bytes, more than the " +
-                             std::to_string(options_.connection.frame_bytes_max) +
-                             " that a frame may have: ask for less at once";
-    out.resize(before);
-    encoder_.append(id, wire::Error{Status::kLimit, text}, out);
-    log(LogLevel::kWarn, "answer_too_large", &connection,
-        {{"type", std::string(wire::body_name(body))}, {"bytes", std::to_string(payload)}});
+  if (out.size() - before > options_.connection.frame_bytes_max + sizeof(std::uint32_t)) {
+    replace_too_large(connection, id, body, before);
   }
   ++stats_.frames_out;
   stats_.bytes_out += out.size() - before;
-  if (connection.outbound_bytes() > options_.outbound_bytes_max) {
-    count(Refusal::kSlowReader);
-    end(connection,
-        "slow reader: " + std::to_string(connection.outbound_bytes()) +
-            " bytes wait to be read by it, allowed are " +
-            std::to_string(options_.outbound_bytes_max),
-        LogLevel::kWarn);
-    return;
-  }
+  if (connection.outbound_bytes() > options_.outbound_bytes_max) return end_slow_reader(connection);
   if (out.capacity() != capacity) on_buffered(connection);
-  if (connection.usable()) on_output(connection);
+  if (!connection.dirty && connection.usable()) on_output(connection);
+}
+
+void Network::replace_too_large(Connection& connection, RequestId id, const wire::Body& body,
+                                std::size_t before) {
+  OutBuffer& out = connection.out();
+  const std::size_t payload = out.size() - before - sizeof(std::uint32_t);
+  const std::string text = "the answer has " + std::to_string(payload) + " bytes, more than the " +
+                           std::to_string(options_.connection.frame_bytes_max) +
+                           " that a frame may have: ask for less at once";
+  out.shrink(before);
+  encoder_.append(id, wire::Error{Status::kLimit, text}, out);
+  log(LogLevel::kWarn, "answer_too_large", &connection,
+      {{"type", std::string(wire::body_name(body))}, {"bytes", std::to_string(payload)}});
+}
+
+void Network::end_slow_reader(Connection& connection) {
+  count(Refusal::kSlowReader);
+  end(connection,
+      "slow reader: " + std::to_string(connection.outbound_bytes()) +
+          " bytes wait to be read by it, allowed are " +
+          std::to_string(options_.outbound_bytes_max),
+      LogLevel::kWarn);
 }
 
 // A connection within the floor is never closed for what other connections hold.
@@ -461,7 +459,7 @@ void Network::fail(Connection& connection, Status status, const std::string& tex
   count(why);
   log(LogLevel::kWarn, "connection_rejected", &connection,
       {{"status", std::string(status_name(status))}, {"reason", text}});
-  encoder_.append({0, wire::Error{status, text}}, connection.out());
+  encoder_.append(0, wire::Error{status, text}, connection.out());
   ++stats_.frames_out;
   // Answers to earlier requests of the same turn lie in the same buffer: they may go only after the
   // handler has had its say.
@@ -572,7 +570,7 @@ void Network::on_expired(Connection& connection, Connection::Expired what) {
     case Connection::Expired::kIdle: {
       const std::string text = "nothing came for " + seconds(options_.connection.idle_timeout_ms) +
                                " (timeouts.heartbeat_timeout)";
-      encoder_.append({0, wire::Error{Status::kTimeout, text}}, connection.out());
+      encoder_.append(0, wire::Error{Status::kTimeout, text}, connection.out());
       connection.flush();
       end(connection, text, LogLevel::kWarn);
       return;
@@ -613,7 +611,7 @@ void Network::shutdown(const std::string& message, std::uint64_t timeout_ms,
     Connection* connection = slots_[slot];
     if (connection == nullptr || !connection->usable()) continue;
     if (connection->state() == Connection::State::kOpen) {
-      encoder_.append({0, wire::ShutdownNotice{message}}, connection->out());
+      encoder_.append(0, wire::ShutdownNotice{message}, connection->out());
       ++stats_.frames_out;
     }
     connection->finish(deadline);

@@ -193,12 +193,15 @@ class Network final : private ConnectionHost {
   void make_room();
   bool admit(Connection& connection, const wire::Hello& hello);
   bool has_room_for(Connection& connection);
-  bool take_hot(Connection& connection, RequestId id, wire::Hot kind);
+  bool take_message(Connection& connection, std::span<const std::uint8_t> payload);
   void charge(Connection& connection);
   bool decode(Connection& connection, std::span<const std::uint8_t> payload);
   void shake_hands(Connection& connection, const wire::Message& message);
   void dispatch(Connection& connection);
   void append(Connection& connection, RequestId id, const wire::Body& body);
+  void replace_too_large(Connection& connection, RequestId id, const wire::Body& body,
+                         std::size_t before);
+  void end_slow_reader(Connection& connection);
   void fail(Connection& connection, Status status, const std::string& text,
             Refusal why = Refusal::kProtocol);
   void end(Connection& connection, const std::string& reason, LogLevel level);
@@ -208,7 +211,12 @@ class Network final : private ConnectionHost {
   void arm_timer();
   void resume_accepting();
   void close_own_handles_if_done();
-  Connection* find(ConnectionId id) const;
+  Connection* find(ConnectionId id) const {
+    const std::size_t slot = id & kSlotMask;
+    if (slot >= slots_.size()) return nullptr;
+    Connection* connection = slots_[slot];
+    return connection != nullptr && connection->id() == id ? connection : nullptr;
+  }
   ConnectionId take_slot();
   void log(LogLevel level, std::string event, const Connection* connection,
            std::vector<std::pair<std::string, std::string>> fields);
@@ -249,6 +257,9 @@ class Network final : private ConnectionHost {
   std::size_t listeners_closing_ = 0;
 
   // A connection's id is a serial number and, in its low bits, its place in this array.
+  static constexpr unsigned kSlotBits = 20;
+  static constexpr ConnectionId kSlotMask = (ConnectionId{1} << kSlotBits) - 1;
+  static_assert(limits::kConnectionsMax < kSlotMask);
   std::vector<Connection*> slots_;
   std::vector<std::uint32_t> free_slots_;
   std::uint64_t next_serial_ = 1;

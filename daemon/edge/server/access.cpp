@@ -59,11 +59,11 @@ bool Access::may_see_paths(ConnectionId connection) const {
   return !is_restricted(connection) && (!has_control() || network_.over_control(connection));
 }
 
-bool Access::hides(const net::Identity& client, JobId job) const {
-  if (admission_ == nullptr || admission_->is_admin(client)) return false;
+bool Access::is_hidden(const net::Identity& client, JobId job) const {
   const std::string* name = engine_.job_name(job);
   std::string ignored;
-  return name != nullptr && !admission_->may_use(client, *name, ignored);
+  return name != nullptr && !admission_->is_admin(client) &&
+         !admission_->may_use(client, *name, ignored);
 }
 
 Engine::Visible Access::visible_to(ConnectionId connection) const {

@@ -34,10 +34,13 @@ class Access {
   bool is_restricted(ConnectionId connection) const;
   Engine::Visible visible_to(ConnectionId connection) const;
   // Whether this one is none of those that the client may see.
-  bool hides(const net::Identity& client, JobId job) const;
+  bool hides(const net::Identity& client, JobId job) const {
+    return admission_ != nullptr && admission_->hides_jobs() && is_hidden(client, job);
+  }
 
  private:
   bool may_use(const net::Identity& identity, const std::string& job, std::string& why) const;
+  bool is_hidden(const net::Identity& client, JobId job) const;
   bool counts_as_here(ConnectionId connection) const;
   bool has_control() const;
 

@@ -18,9 +18,6 @@ void move_all(std::vector<T>& from, std::vector<T>& to) {
   from.clear();
 }
 
-bool is_push(const Reply& reply) {
-  return std::holds_alternative<wire::Pushed>(reply.body);
-}
 wire::Error not_stored_yet() {
   return {Status::kStore, std::string("the daemon cannot write its history now: ") +
                               kReasonForClients +
@@ -35,27 +32,25 @@ void CommitGate::take_new(Effects& effects) {
   if (!effects.snapshots.empty()) move_all(effects.snapshots, open_snapshots_);
 }
 
-void CommitGate::pass(Reply&& reply) {
-  // Tickets rise with time, so the latest one covers every record that was taken before.
-  const Ticket needed = open_has_content() ? next_ticket_ : submitted_;
-  const bool queues = reply.after_records && must_settle_again();
-  if (!queues && (!reply.after_records || needed <= committed_)) {
-    release_(std::move(reply));
-    return;
-  }
+bool CommitGate::must_hold() const {
+  return latest() > committed_ || must_settle_again();
+}
+
+void CommitGate::hold(Reply&& reply) {
+  const auto* pushed = std::get_if<wire::Pushed>(&reply.body);
   if (held_count() >= kHeldMax) {
-    reply.body = wire::Error{Status::kStore, "the daemon cannot write its history fast enough: " +
-                                                 std::to_string(held_count()) +
-                                                 " answers wait for the disk already"};
-    release_(std::move(reply));
-    return;
+    release_(reply.to,
+             wire::Error{Status::kStore, "the daemon cannot write its history fast enough: " +
+                                             std::to_string(held_count()) +
+                                             " answers wait for the disk already"});
+  } else if (pushed == nullptr) {
+    held_.push_back(
+        {latest(), now_, reply.to, {}, std::make_unique<wire::Body>(std::move(reply.body))});
+  } else if (store_error_.empty()) {
+    held_.push_back({latest(), now_, reply.to, *pushed, nullptr});
+  } else {
+    release_(reply.to, not_stored_yet());
   }
-  if (!store_error_.empty() && is_push(reply)) {
-    reply.body = not_stored_yet();
-    release_(std::move(reply));
-    return;
-  }
-  held_.push_back({needed, now_, std::move(reply)});
 }
 
 void CommitGate::submit(Effects& effects) {
@@ -137,24 +132,17 @@ void CommitGate::settle() {
 }
 
 void CommitGate::refuse_pushes() {
-  std::vector<Held> pushes;
-  std::vector<Held> others;
-  for (std::size_t i = held_first_; i < held_.size(); ++i) {
-    const bool refused = is_push(held_[i].reply) && held_[i].ticket > committed_;
-    (refused ? pushes : others).push_back(std::move(held_[i]));
-  }
-  held_ = std::move(others);
-  held_first_ = 0;
-  for (Held& push : pushes) {
-    push.reply.body = not_stored_yet();
-    release_(std::move(push.reply));
-  }
+  const auto first = std::stable_partition(
+      held_.begin() + static_cast<std::ptrdiff_t>(held_first_), held_.end(),
+      [this](const Held& held) { return held.other != nullptr || held.ticket <= committed_; });
+  for (auto push = first; push != held_.end(); ++push) release_(push->to, not_stored_yet());
+  held_.erase(first, held_.end());
 }
 
 void CommitGate::release_committed() {
   for (std::size_t left = kReleasedAtOnce; left > 0 && must_settle_again(); --left) {
-    Reply reply = std::move(held_[held_first_++].reply);
-    release_(std::move(reply));
+    const Held& held = held_[held_first_++];
+    release_(held.to, held.other != nullptr ? std::move(*held.other) : wire::Body(held.pushed));
   }
   // What was released is dropped once it is the larger part, so that each answer moves O(1) times.
   if (held_first_ * 2 <= held_.size()) return;

@@ -10,8 +10,10 @@
 #include <deque>
 #include <exception>
 #include <functional>
+#include <memory>
 #include <mutex>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "daemon/core/engine/counters.h"
@@ -41,7 +43,7 @@ struct StoreFigures {
 
 class CommitGate {
  public:
-  using Release = std::function<void(Reply&&)>;
+  using Release = std::function<void(const Caller& to, wire::Body&& answer)>;
 
   // `release` sends an answer that is free to go.
   CommitGate(store::Store& store, Release release) : store_(store), release_(std::move(release)) {}
@@ -56,7 +58,10 @@ class CommitGate {
   // Sends the answer now, or when everything taken so far is committed. When too many are held
   // already (the disk stands still and clients keep repeating themselves), it is answered with an
   // Error STORE instead; so is a push, which may be made again, when the store cannot write.
-  void pass(Reply&& reply);
+  void pass(Reply&& reply) {
+    if (reply.after_records && must_hold()) return hold(std::move(reply));
+    release_(reply.to, std::move(reply.body));
+  }
   // Hands what was taken to the store, as one batch, with the records that have gathered.
   void submit(Effects& effects);
 
@@ -101,12 +106,19 @@ class CommitGate {
     Ticket ticket;
     store::Batch batch;
   };
+  // Most are of pushes: these are kept without what other answers need.
   struct Held {
     Ticket ticket;
     Micros since;
-    Reply reply;
+    Caller to;
+    wire::Pushed pushed;
+    std::unique_ptr<wire::Body> other;  // null: it is `pushed`
   };
   void take_new(Effects& effects);
+  // Tickets rise with time, so the latest one covers every record that was taken before.
+  Ticket latest() const { return open_has_content() ? next_ticket_ : submitted_; }
+  bool must_hold() const;
+  void hold(Reply&& reply);
   std::size_t held_count() const { return held_.size() - held_first_; }
   void release_committed();
   void refuse_pushes();

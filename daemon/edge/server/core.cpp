@@ -15,6 +15,10 @@ namespace {
 // disk on which every commit takes long puts a deadline off and does not lift it.
 constexpr Micros kStandstillUs = 1'000'000;
 
+Reply as_reply(Notification&& notice) {
+  return {{notice.connection, 0}, notice.after_records, std::move(notice.body)};
+}
+
 EngineOptions with_durability(EngineOptions options, const store::Store& store) {
   options.durable = store.mode() == store::Mode::kDurable;
   return options;
@@ -22,13 +26,15 @@ EngineOptions with_durability(EngineOptions options, const store::Store& store) 
 
 }  // namespace
 
-Core::Core(EngineOptions options, store::Store& store, Host& host)
+Core::Core(EngineOptions options, store::Store& store, Host& host, std::size_t answers_at_once)
     : store_(store),
       host_(host),
       engine_(with_durability(std::move(options), store)),
-      gate_(store, [this](Reply&& reply) {
-        host_.send(reply.to.connection, reply.to.request, std::move(reply.body));
-      }) {
+      gate_(store,
+            [this](const Caller& to, wire::Body&& answer) {
+              host_.send(to.connection, to.request, std::move(answer));
+            }),
+      answers_at_once_(answers_at_once) {
   effects_.keeps_records = true;
 }
 
@@ -82,7 +88,7 @@ void Core::close_next() {
 }
 
 Micros Core::next_deadline() const {
-  if (!closing_.empty() || gate_.must_settle_again()) return 0;
+  if (!closing_.empty() || !releases_.empty() || gate_.must_settle_again()) return 0;
   return std::min(engine_.next_deadline(), standstill_at());
 }
 
@@ -103,9 +109,10 @@ void Core::step(Event event) {
 }
 
 void Core::fire_timers() {
+  release_some();
   if (!closing_.empty()) close_next();
   const Micros at = host_.now();
-  if (is_due(at)) fire_timers(at);
+  if (is_due(at) || (standstill_at() <= at && !ticked_)) fire_timers(at);
 }
 
 void Core::fire_timers(Micros at) {
@@ -124,13 +131,60 @@ void Core::fire_timers(Micros at) {
 // before any of the answers queued here is written.
 void Core::apply() {
   gate_.take(effects_);
-  for (Reply& reply : effects_.replies) gate_.pass(std::move(reply));
-  for (Notification& notice : effects_.notifications) {
-    gate_.pass({{notice.connection, 0}, notice.after_records, std::move(notice.body)});
+  const std::size_t answers = effects_.replies.size() + effects_.notifications.size();
+  if (!releases_.empty() || answers > answers_at_once_) {
+    queue_answers(answers);
+  } else {
+    for (Reply& reply : effects_.replies) gate_.pass(std::move(reply));
+    for (Notification& notice : effects_.notifications) gate_.pass(as_reply(std::move(notice)));
   }
   for (Plan& plan : effects_.plans) host_.start_plan(std::move(plan));
   for (LogLine& line : effects_.log) host_.log(std::move(line));
-  effects_.clear();
+}
+
+// Many are a release of their own. A few go out at once, but for those to connections that have
+// some in the queue.
+void Core::queue_answers(std::size_t answers) {
+  if (answers > answers_at_once_) {
+    Release& release = releases_.emplace_back();
+    release.replies.swap(effects_.replies);
+    release.notifications.swap(effects_.notifications);
+    for (const Reply& reply : release.replies) ++queued_[reply.to.connection];
+    for (const Notification& notice : release.notifications) ++queued_[notice.connection];
+    if (releases_.size() == 1) release_some();
+    return;
+  }
+  for (Reply& reply : effects_.replies) pass_behind(std::move(reply));
+  for (Notification& notice : effects_.notifications) pass_behind(as_reply(std::move(notice)));
+}
+
+void Core::pass_behind(Reply&& reply) {
+  const auto queued = queued_.find(reply.to.connection);
+  if (queued == queued_.end()) return gate_.pass(std::move(reply));
+  ++queued->second;
+  if (!releases_.back().notifications.empty()) releases_.emplace_back();
+  releases_.back().replies.push_back(std::move(reply));
+}
+
+void Core::release_some() {
+  for (std::size_t left = answers_at_once_; left > 0 && !releases_.empty(); --left) {
+    Release& release = releases_.front();
+    const std::size_t at = release.next++;
+    Reply reply = at < release.replies.size()
+                      ? std::move(release.replies[at])
+                      : as_reply(std::move(release.notifications[at - release.replies.size()]));
+    const auto queued = queued_.find(reply.to.connection);
+    if (--queued->second == 0) queued_.erase(queued);
+    gate_.pass(std::move(reply));
+    if (release.next == release.replies.size() + release.notifications.size()) {
+      releases_.pop_front();
+    }
+  }
+}
+
+void Core::submit_rest() {
+  while (!releases_.empty()) release_some();
+  gate_.submit(effects_);
 }
 
 void Core::end_turn() {

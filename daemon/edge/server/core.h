@@ -10,6 +10,8 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <unordered_map>
+#include <vector>
 
 #include "daemon/core/engine/effects.h"
 #include "daemon/core/engine/engine.h"
@@ -34,8 +36,13 @@ class Core {
     virtual void log(LogLine&& line) = 0;
   };
 
+  // What one event may have answered goes out so many at a time (one may release all workers of a
+  // job): a few milliseconds' work. Other clients are served between two slices.
+  static constexpr std::size_t kAnswersAtOnce = 4'096;
+
   // `store` and `host` must outlive it. EngineOptions::durable is set from the store.
-  Core(EngineOptions options, store::Store& store, Host& host);
+  Core(EngineOptions options, store::Store& store, Host& host,
+       std::size_t answers_at_once = kAnswersAtOnce);
 
   // Hands the engine what the store has, before store.start(). Then `clock` gives the time to go on
   // from (host.now() is not asked before), from the latest time in the store; and the engine goes
@@ -81,10 +88,11 @@ class Core {
   void report(const store::CommitReport& report) { gate_.report(report); }
   void settle();
 
-  // Nothing waits for the store.
-  bool idle() const { return gate_.idle(); }
-  // Hands over what end_turn() was not called for, when nobody is answered any more.
-  void submit_rest() { gate_.submit(effects_); }
+  // Nothing waits for the store, and no answer for its slice.
+  bool idle() const { return gate_.idle() && releases_.empty(); }
+  // The last call: sends all answers that need not wait for the store, and hands over what
+  // end_turn() was not called for.
+  void submit_rest();
   // What clients are told: pushes are refused while this is false.
   bool writable() const { return told_writable_; }
   const Engine& engine() const { return engine_; }
@@ -106,11 +114,12 @@ class Core {
   void step(Event event);
   void close_next();
   // Whether a timer is, and this turn has not had its part of them.
-  bool is_due(Micros at) const {
-    return !ticked_ && (engine_.next_deadline() <= at || standstill_at() <= at);
-  }
+  bool is_due(Micros at) const { return engine_.next_deadline() <= at && !ticked_; }
   void fire_timers(Micros at);  // for whom something is due
   void apply();
+  void queue_answers(std::size_t answers);
+  void pass_behind(Reply&& reply);
+  void release_some();
   bool tell_store_state();
   void note_standstill(Micros at);
   // When the log is to say that the store stands still; a store that reports errors has said so.
@@ -123,10 +132,20 @@ class Core {
   void tell_removed();
   bool take_wanted_snapshots();
 
+  // What is left of the answers of one event.
+  struct Release {
+    std::vector<Reply> replies;
+    std::vector<Notification> notifications;
+    std::size_t next = 0;  // of the replies, and then of the notifications
+  };
+
   store::Store& store_;
   Host& host_;
   Engine engine_;
   CommitGate gate_;
+  const std::size_t answers_at_once_;
+  std::deque<Release> releases_;
+  std::unordered_map<ConnectionId, std::size_t> queued_;  // answers in them, of each connection
   std::deque<Disconnected> closing_;  // connections that are gone, and some of their workers not
   Effects effects_;
   bool told_writable_ = true;

@@ -11,6 +11,7 @@
 #include "daemon/core/topology/graph_spec.h"
 #include "daemon/edge/net/connection.h"
 #include "daemon/edge/server/commit_gate.h"
+#include "daemon/edge/server/core.h"
 #include "daemon/edge/server/history_reads.h"
 #include "daemon/edge/store/store.h"
 
@@ -41,7 +42,7 @@ inline constexpr std::uint64_t kTlsBytes = 32 * 1024;
 inline constexpr std::uint64_t kJobBytes = 8 * 1024;
 inline constexpr std::uint64_t kWorkerBytes = 5 * 1024;  // with the longest names, data and reason
 inline constexpr std::uint64_t kEdgeBytes = 128;
-inline constexpr std::uint64_t kHeldAnswerBytes = 2 * 304 + limits::kPolicyBytesMax;
+inline constexpr std::uint64_t kHeldAnswerBytes = 2 * 64 + 304 + limits::kPolicyBytesMax;
 inline constexpr std::uint64_t kHistoryReadBytes = 4 * limits::kHistoryReplyBytesMax;
 inline constexpr std::uint64_t kChangeBytes = 4 * 1024;
 
@@ -99,6 +100,7 @@ struct PieceRow {
 inline constexpr std::array kPieceTable = {
     PieceRow{"a job's start", "limits.workers_per_job_max", limits::kWorkersPerJobDefault, 1'500},
     PieceRow{"a barrier", "limits.workers_per_job_max", limits::kWorkersPerJobDefault, 800},
+    PieceRow{"a slice of a release", "Core::kAnswersAtOnce", Core::kAnswersAtOnce, 1'000},
     PieceRow{"a job's end, with its snapshot", "limits.workers_per_job_max",
              limits::kWorkersPerJobDefault, 1'500},
     PieceRow{"a policy's change", "limits.workers_per_job_max", limits::kWorkersPerJobDefault,

@@ -201,18 +201,16 @@ Micros Server::now() const {
   return at(uv_hrtime());
 }
 
-Micros Server::at(std::uint64_t monotonic_ns) const {
-  return epoch_us_ + static_cast<Micros>((monotonic_ns - started_ns_) / 1000);
-}
-
 void Server::send(ConnectionId connection, RequestId id, wire::Body&& body) {
   if (!audits_.empty()) audits_.end({connection, id}, body);
-  auto* error = std::get_if<wire::Error>(&body);
-  if (error != nullptr && error->status == Status::kStore && access_.may_see_paths(connection)) {
-    const std::string reason = core_.store_reason();
-    if (!reason.empty()) error->message += " (" + reason + ")";
-  }
+  if (auto* error = std::get_if<wire::Error>(&body)) add_store_reason(connection, *error);
   network_.send(connection, id, body);
+}
+
+void Server::add_store_reason(ConnectionId connection, wire::Error& error) const {
+  if (error.status != Status::kStore || !access_.may_see_paths(connection)) return;
+  const std::string reason = core_.store_reason();
+  if (!reason.empty()) error.message += " (" + reason + ")";
 }
 
 bool Server::reconfigure(const ServerOptions& options, std::string& error) {

@@ -114,8 +114,12 @@ class Server final : private net::FrameHandler, private Core::Host {
 
   // Core::Host
   Micros now() const override;
-  Micros at(std::uint64_t monotonic_ns) const;  // engine time at a reading of uv_hrtime()
+  // Engine time at a reading of uv_hrtime().
+  Micros at(std::uint64_t monotonic_ns) const {
+    return epoch_us_ + static_cast<Micros>((monotonic_ns - started_ns_) / 1000);
+  }
   void send(ConnectionId connection, RequestId id, wire::Body&& body) override;
+  void add_store_reason(ConnectionId connection, wire::Error& error) const;
   void start_plan(Plan&& plan) override;
   void log(LogLine&& line) override { log_(line); }
 
@@ -130,7 +134,7 @@ class Server final : private net::FrameHandler, private Core::Host {
   // The way of a request, in server_requests.cpp.
   template <class Message>
   void receive(const Caller& caller, Message& body);
-  bool hides_job(const Caller& caller, const net::Identity* client, const wire::WorkerRef& worker);
+  void hide_job(const Caller& caller, const wire::WorkerRef& worker);
   bool begin_audit(const Caller& caller, const wire::Body& done, Audits::Fields what);
   void refuse_asker(const Caller& caller, std::string_view request, std::string why);
   void refuse(const Caller& caller, Status status, std::string why);

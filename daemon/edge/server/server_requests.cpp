@@ -23,7 +23,7 @@ const std::string& job_of(const Message& body) {
 void Server::on_hot(ConnectionId connection, const net::Identity& identity, RequestId id,
                     wire::Hot kind, const wire::Push& push, std::uint64_t at_ns) {
   const Caller caller{connection, id};
-  if (hides_job(caller, &identity, push.worker)) return;
+  if (access_.hides(identity, push.worker.job)) return hide_job(caller, push.worker);
   wire::visit_hot(kind, push, [&](const auto& call) { core_.on_call(caller, call, at(at_ns)); });
 }
 
@@ -45,7 +45,10 @@ void Server::receive(const Caller& caller, Message& body) {
       }
     }
     if constexpr (row.asker == Asker::kItsWorker) {
-      if (hides_job(caller, network_.identity(caller.connection), body.worker)) return;
+      const net::Identity* client = network_.identity(caller.connection);
+      if (client != nullptr && access_.hides(*client, body.worker.job)) {
+        return hide_job(caller, body.worker);
+      }
     }
     if constexpr (row.answerer == Answerer::kEngine) {
       core_.on_request({caller, std::move(body)});
@@ -56,11 +59,8 @@ void Server::receive(const Caller& caller, Message& body) {
 }
 
 // A worker of a job that its client may not know of is answered as if the job were not there.
-bool Server::hides_job(const Caller& caller, const net::Identity* client,
-                       const wire::WorkerRef& worker) {
-  if (client == nullptr || !access_.hides(*client, worker.job)) return false;
+void Server::hide_job(const Caller& caller, const wire::WorkerRef& worker) {
   refuse(caller, Status::kUnknownJob, Engine::no_such_job(worker.job));
-  return true;
 }
 
 // False: too many requests wait for the store, and this one is refused.

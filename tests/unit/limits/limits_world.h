@@ -6,8 +6,8 @@
 #include <utility>
 #include <vector>
 
-#include "daemon/edge/net/cost_meter.h"
 #include "daemon/edge/server/core.h"
+#include "proto/base/clock.h"
 #include "tests/unit/server/fake_store.h"
 
 namespace syncd::server {
@@ -64,14 +64,14 @@ class LimitsWorld final : private Core::Host {
   const std::vector<wire::Body>& answers() const { return answers_; }
   void pass(Micros span) { now_ += span; }
   // From now on time also passes as the work takes it.
-  void run_clock() { runs_since_ns_ = net::clock_ns(CLOCK_THREAD_CPUTIME_ID); }
+  void run_clock() { runs_since_ns_ = clock_ns(CLOCK_THREAD_CPUTIME_ID); }
 
  private:
   // Core::Host
   Micros now() const override {
     if (runs_since_ns_ == 0) return now_;
-    const std::uint64_t ns = net::clock_ns(CLOCK_THREAD_CPUTIME_ID) - runs_since_ns_;
-    return now_ + static_cast<Micros>(ns / 1'000);
+    const std::int64_t ns = clock_ns(CLOCK_THREAD_CPUTIME_ID) - runs_since_ns_;
+    return now_ + ns / 1'000;
   }
   void send(ConnectionId, RequestId id, wire::Body&& body) override {
     out_.clear();
@@ -82,7 +82,7 @@ class LimitsWorld final : private Core::Host {
   void log(LogLine&&) override {}
 
   Micros now_ = 1'000'000;
-  std::uint64_t runs_since_ns_ = 0;
+  std::int64_t runs_since_ns_ = 0;
   FakeStore store_;
   wire::Encoder encoder_;
   std::vector<std::uint8_t> out_;

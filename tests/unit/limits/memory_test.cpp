@@ -151,7 +151,7 @@ TEST(GraphMemory, AnEdgeTakesWhatTheTableSays) {
 
 TEST(HeldAnswerMemory, AnAnswerTakesWhatTheTableSays) {
   FakeStore store;
-  CommitGate gate(store, [](Reply&&) {});
+  CommitGate gate(store, [](const Caller&, wire::Body&&) {});
   Effects effects;
   effects.records.emplace_back();
   gate.take(effects);

@@ -53,6 +53,14 @@ std::vector<Message> hot_messages() {
   return all;
 }
 
+bool append_hot(std::uint64_t id, const Body& body, Bytes& out) {
+  const HotFrame* frame = find_hot_frame(id, body);
+  if (frame == nullptr) return false;
+  out.resize(out.size() + frame->bytes);
+  write_hot(*frame, id, body, out.data() + out.size() - frame->bytes);
+  return true;
+}
+
 template <class... Types>
 bool is_one_of(const Body& body) {
   return (std::holds_alternative<Types>(body) || ...);
@@ -94,6 +102,9 @@ TEST(Hot, WritesTheGenericBytes) {
     Encoder().append_generic(message.id, message.body, generic);
     ASSERT_TRUE(append_hot(message.id, message.body, hot)) << body_name(message.body);
     ASSERT_EQ(Bytes(hot.begin() + 1, hot.end()), generic) << body_name(message.body);
+    OutBuffer buffer;
+    Encoder().append(message.id, message.body, buffer);
+    EXPECT_EQ(Bytes(buffer.bytes().begin(), buffer.bytes().end()), generic);
     Message read;
     ASSERT_TRUE(decode_hot(payload_of(generic), read)) << body_name(message.body);
     expect_same(payload_of(generic));

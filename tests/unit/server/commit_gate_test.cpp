@@ -12,7 +12,10 @@ namespace {
 
 class CommitGateTest : public ::testing::Test {
  protected:
-  CommitGateTest() : gate_(store_, [this](Reply&& reply) { sent_.push_back(std::move(reply)); }) {
+  CommitGateTest()
+      : gate_(store_, [this](const Caller& to, wire::Body&& answer) {
+          sent_.push_back({to, false, std::move(answer)});
+        }) {
     store_.callback = [this](const store::CommitReport& report) { gate_.report(report); };
   }
   void take_record() {

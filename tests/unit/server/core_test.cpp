@@ -4,6 +4,9 @@
 
 #include <gmock/gmock.h>
 
+#include <algorithm>
+#include <map>
+
 #include "tests/unit/server/fake_store.h"
 
 namespace syncd::server {
@@ -162,6 +165,160 @@ TEST_F(CoreWithAStore, ManyWorkersOfOneConnectionGoInSlices) {
   pass(0);
   EXPECT_EQ(lost_.size(), 2 * kWorkers);
 }
+
+// ---- releases in slices
+
+constexpr std::size_t kSlice = 4;
+
+// A core that answers four at a time, and a job of `workers` under bsp: rank r on the connection
+// r % connections + 1. All but the last one have pushed, and wait in begin for its push.
+class CoreInSlices : public ::testing::Test, protected Core::Host {
+ protected:
+  CoreInSlices() {
+    store_.start([this](const store::CommitReport& report) { core_.report(report); });
+  }
+
+  void start_job(Rank workers, Rank connections) {
+    connections_ = connections;
+    wire::Join join;
+    join.job = "job";
+    join.policy = "bsp";
+    join.world_size = workers;
+    for (Rank rank = 0; rank < workers; ++rank) {
+      join.name = "w" + std::to_string(rank);
+      join.rank = static_cast<std::int32_t>(rank);
+      ask(rank % connections + 1, join);
+      workers_.push_back(std::get<wire::Joined>(sent_.back().body).worker);
+    }
+    for (Rank rank = 0; rank < workers; ++rank) begin(rank, 0);
+    run();
+    EXPECT_EQ(count<wire::Granted>(), workers);
+    for (Rank rank = 0; rank + 1 < workers; ++rank) push(rank, 0);
+    for (Rank rank = 0; rank + 1 < workers; ++rank) begin(rank, 1);
+    run();
+    sent_.clear();
+  }
+  RequestId ask(ConnectionId connection, wire::Body body) {
+    core_.on_request({{connection, ++request_}, std::move(body)});
+    core_.end_turn();
+    store_.commit_all();
+    core_.end_turn();
+    return request_;
+  }
+  RequestId begin(Rank rank, Iteration k) {
+    return ask(rank % connections_ + 1, wire::Begin{workers_[rank], k});
+  }
+  void push(Rank rank, Iteration k) {
+    ask(rank % connections_ + 1, wire::Push{workers_[rank], k, {}, 1, 1});
+  }
+  // One turn, as a loop's timer makes it.
+  void turn() {
+    core_.fire_timers();
+    core_.end_turn();
+    store_.commit_all();
+    core_.end_turn();
+  }
+  void run() {
+    while (core_.next_deadline() == 0) turn();
+  }
+  template <class M>
+  std::size_t count() const {
+    return static_cast<std::size_t>(std::count_if(sent_.begin(), sent_.end(), [](const auto& one) {
+      return std::holds_alternative<M>(one.body);
+    }));
+  }
+
+  struct Sent {
+    ConnectionId to;
+    RequestId id;
+    wire::Body body;
+  };
+  Micros now() const override { return kSecond; }
+  void send(ConnectionId to, RequestId id, wire::Body&& body) override {
+    sent_.push_back({to, id, std::move(body)});
+  }
+  void start_plan(Plan&&) override {}
+  void log(LogLine&&) override {}
+
+  FakeStore store_;
+  Core core_{{}, store_, *this, kSlice};
+  Rank connections_ = 1;
+  RequestId request_ = 0;
+  std::vector<wire::WorkerRef> workers_;
+  std::vector<Sent> sent_;
+};
+
+TEST_F(CoreInSlices, ABarrierLetsAnotherClientsAnswerOutBetweenTwoSlices) {
+  start_job(10, 5);
+  push(9, 0);
+  EXPECT_EQ(sent_.size(), kSlice) << "the push's own answer, and grants";
+  EXPECT_EQ(core_.next_deadline(), 0) << "at once";
+  EXPECT_FALSE(core_.idle());
+  ask(77, wire::JobsRequest{});
+  ASSERT_EQ(sent_.size(), kSlice + 1);
+  EXPECT_EQ(sent_.back().to, 77U);
+  turn();
+  EXPECT_EQ(sent_.size(), 2 * kSlice + 1);
+  turn();
+  EXPECT_EQ(count<wire::Granted>(), 9U);
+  EXPECT_TRUE(core_.idle());
+  EXPECT_GT(core_.next_deadline(), 0);
+}
+
+TEST_F(CoreInSlices, ALaterAnswerStaysBehindThoseOfItsConnection) {
+  start_job(10, 5);
+  push(9, 0);
+  // Ranks 0 to 2 have their grants: connection 1 waits for rank 5's, and 4 for two.
+  const RequestId behind = ask(1, wire::JobsRequest{});
+  const RequestId behind_too = ask(4, wire::JobsRequest{});
+  EXPECT_EQ(sent_.size(), kSlice);
+  run();
+  EXPECT_EQ(sent_.size(), 12U);
+  std::map<ConnectionId, std::vector<RequestId>> of;
+  for (const Sent& one : sent_) of[one.to].push_back(one.id);
+  EXPECT_EQ(of[1].back(), behind);
+  EXPECT_EQ(of[4].back(), behind_too);
+  for (const ConnectionId connection : {1U, 2U, 3U, 4U}) {
+    EXPECT_TRUE(std::is_sorted(of[connection].begin(), of[connection].end())) << connection;
+  }
+}
+
+TEST_F(CoreInSlices, AnEndedConnectionAndAShutdownInTheMiddleLoseNoOthersAnswer) {
+  start_job(10, 5);
+  push(9, 0);
+  core_.on_closed(3);
+  core_.shutdown("the test wants it");
+  EXPECT_FALSE(core_.idle());
+  const RequestId refused = ask(1, wire::JobsRequest{});
+  EXPECT_EQ(sent_.size(), kSlice);
+  run();
+  EXPECT_EQ(count<wire::Granted>(), 9U) << "those to connection 3 are the host's to skip";
+  EXPECT_EQ(sent_.back().id, refused);
+  EXPECT_TRUE(core_.idle());
+}
+
+TEST_F(CoreInSlices, NoticesComeBehindTheAnswersOfTheirConnection) {
+  start_job(10, 5);
+  ask(77, wire::StopJobRequest{"job", "enough"});
+  EXPECT_EQ(sent_.size(), kSlice);
+  run();
+  EXPECT_EQ(count<wire::Granted>(), 9U) << "who waits in begin hears of the end there";
+  EXPECT_EQ(count<wire::Ok>(), 1U);
+  EXPECT_GT(count<wire::StopNotice>(), 0U);
+  const auto last =
+      std::find_if(sent_.rbegin(), sent_.rend(), [](const Sent& one) { return one.to == 5; });
+  ASSERT_NE(last, sent_.rend());
+  EXPECT_TRUE(std::holds_alternative<wire::StopNotice>(last->body)) << "of rank 9, after rank 4's";
+}
+
+TEST_F(CoreInSlices, WhatIsLeftAtTheEndGoesOut) {
+  start_job(10, 5);
+  push(9, 0);
+  core_.submit_rest();
+  EXPECT_EQ(count<wire::Granted>(), 9U);
+}
+
+// ---- a store that stands still
 
 TEST_F(CoreWithAStore, WhoseAnswerWaitsForTheDiskIsNotLate) {
   two_in_an_iteration();
