@@ -11,7 +11,8 @@
 //  3. All other replies and notifications may be sent at once: a grant need not wait for the push
 //     that caused it, because an unacknowledged push is sent again after a crash.
 //  4. Replies and notifications to one connection keep their order among those that are free to go;
-//     one that is held may be overtaken.
+//     one that is held may be overtaken. The owner may send many of them in slices, and handle other
+//     events in between: later answers to a connection that has some left then wait behind them.
 //  5. `plans` are worked on off the loop thread, in any order; each comes back as PlanReady.
 //  6. `log` lines may be written at any time after the records are submitted.
 #pragma once
