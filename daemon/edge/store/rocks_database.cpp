@@ -127,6 +127,8 @@ rocksdb::Options make_options(const Options& store) {
   options.arena_block_size = 64 * 1024;
   options.max_write_buffer_number = 3;
   options.max_total_wal_size = 32 * 1024 * 1024;
+  // A flush writes what compaction soon writes again, and compresses then.
+  options.compression_per_level = {rocksdb::kNoCompression, options.compression};
   // Read whole after each flush (note_while_open()).
   options.max_manifest_file_size = 1024 * 1024;
   options.max_open_files = 256;
