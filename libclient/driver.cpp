@@ -26,14 +26,6 @@ namespace {
 // socket and is read before time is held against it.
 constexpr TimeUs kSuspendedUs = 1'000'000;
 
-// A call that begins so soon after the one before follows it at once. After so many of those the
-// loop leaves the socket to the calls. It looks whether they go on after as long as they have so
-// far, within these two.
-constexpr TimeUs kBurstGapUs = 500;
-constexpr unsigned kBurstCalls = 8;
-constexpr TimeUs kBurstLookMinUs = 1'000;
-constexpr TimeUs kBurstLookMaxUs = 20'000;
-
 // Whose loop this thread runs.
 thread_local const Driver* running = nullptr;
 
@@ -94,10 +86,7 @@ class Driver::WaitedCall final : public Call {
 
 void Driver::submit(Call& call, const MakeCall& make) {
   const std::lock_guard lock(mutex_);
-  const TimeUs now = now_us();
-  take(call, make, {op_of(call), {}, now});
-  // Its answer is not to wait for the end of a burst.
-  if (reader_ == nullptr && watch_at_us_ != kNever) watch_again();
+  take(call, make, {op_of(call), {}, now_us()});
 }
 
 Completion Driver::perform(const MakeCall& make, TimeUs timeout_us) {
@@ -116,13 +105,6 @@ Completion Driver::perform(const MakeCall& make, TimeUs timeout_us) {
 void Driver::wait_for(WaitedCall& call, const MakeCall& make, TimeUs timeout_us) {
   const TimeUs now = now_us();
   std::unique_lock lock(mutex_);
-  if (now - latest_us_ < kBurstGapUs) {
-    burst_ += 1;
-  } else {
-    burst_ = 0;
-    burst_since_us_ = now;
-  }
-  latest_us_ = now;
   // Before the request goes out: its answer is not to wake the loop.
   const bool reads = refused_ == Status::kOk && reader_ == nullptr && stream_ != nullptr &&
                      !stream_->is_connecting() && session_.wish().number == connection_;
@@ -200,30 +182,7 @@ void Driver::read_for(WaitedCall& call, std::unique_lock<std::mutex>& lock) {
     if (wanted[0].revents != 0 && !read_once()) break;
   }
   reader_ = nullptr;
-  if (same_connection()) leave_reading();
-}
-
-// Leaves the socket to the loop; or to the next call, where calls follow each other at once: it
-// takes two system calls a call if the loop watches it in between. The loop watches again when the
-// burst is over, which its timer says, or when another call waits for it to read.
-void Driver::leave_reading() noexcept {
-  if (burst_ < kBurstCalls || calls_ != nullptr) return watch_again();
-  if (watch_at_us_ != kNever) return;
-  watch_at_us_ = latest_us_ + kBurstLookMinUs;
-  if (watch_at_us_ < timer_at_us_) wake_loop();
-}
-
-void Driver::look_at_burst(TimeUs now) noexcept {
-  const bool goes_on = now - latest_us_ < kBurstGapUs;
-  const TimeUs span_us = std::clamp(now - burst_since_us_, kBurstLookMinUs, kBurstLookMaxUs);
-  watch_at_us_ = goes_on ? now + span_us : kNever;
-  // A call that reads for longer says when it leaves.
-  if (!goes_on && reader_ == nullptr) watch_again();
-}
-
-void Driver::watch_again() noexcept {
-  watch_at_us_ = kNever;
-  stream_->watch_reading(true);
+  if (same_connection()) stream_->watch_reading(true);
 }
 
 // False: the loop must see to the connection.
@@ -231,8 +190,7 @@ bool Driver::read_once() {
   try {
     std::span<const std::uint8_t> bytes;
     if (!stream_->read(bytes)) return false;
-    latest_us_ = now_us();
-    session_.on_bytes(connection_, bytes, latest_us_);
+    session_.on_bytes(connection_, bytes, now_us());
     settle_away();
     return session_.wish().number == connection_;
   } catch (...) {
@@ -381,7 +339,6 @@ void Driver::take_time() {
   const bool suspended = now - timer_at_us_ > kSuspendedUs;
   timer_at_us_ = kNever;
   if (suspended) return start_timer(now + 1000);
-  if (now >= watch_at_us_) look_at_burst(now);
   if (now < session_.next_deadline()) return arm_timer();
   session_.on_time(now);
   settle();
@@ -484,7 +441,7 @@ void Driver::settle_away() {
   if (session_.wish().number == connection_) flush();
   deliver();
   const bool events = !session_.events().empty();
-  if (events || session_.wish().number != connection_ || next_deadline() < timer_at_us_) {
+  if (events || session_.wish().number != connection_ || session_.next_deadline() < timer_at_us_) {
     wake_loop();
   }
 }
@@ -556,7 +513,6 @@ void Driver::drop_connection() noexcept {
   if (stream_ != nullptr) std::exchange(stream_, nullptr)->close();
   if (looking_up_ != nullptr) (*std::exchange(looking_up_, nullptr))->notify(nullptr);
   addresses_.clear();
-  watch_at_us_ = kNever;
 }
 
 void Driver::flush() {
@@ -582,7 +538,7 @@ void Driver::finish(Call& call, Completion&& completion) noexcept {
 // A timer that is due too early only looks again, so that the usual exchange, which moves the next
 // heartbeat a little, does not touch the timer at all.
 void Driver::arm_timer() {
-  const TimeUs at_us = next_deadline();
+  const TimeUs at_us = session_.next_deadline();
   if (at_us < timer_at_us_) start_timer(at_us);
 }
 

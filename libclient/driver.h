@@ -143,14 +143,10 @@ class Driver final {
   void finish(Call& call, Completion&& completion) noexcept;
   void read_for(WaitedCall& call, std::unique_lock<std::mutex>& lock);
   bool read_once();
-  void leave_reading() noexcept;
-  void look_at_burst(TimeUs now) noexcept;
-  void watch_again() noexcept;
   void wake_loop() noexcept;
   void wake_reader() noexcept;
   void fail_inside() noexcept;
   void finish_all(Status status, const char* reason) noexcept;
-  TimeUs next_deadline() const { return std::min(session_.next_deadline(), watch_at_us_); }
 
   const ForkMark fork_mark_;
   std::vector<Endpoint> endpoints_;
@@ -181,11 +177,6 @@ class Driver final {
   WaitedCall* reader_ = nullptr;  // the call whose thread reads the socket; null: the loop does
   bool reader_sleeps_ = false;
   UniqueFd reader_wake_;  // eventfd, readable when that thread is to look again
-  // While calls follow each other at once, the loop leaves the socket to them; see leave_reading().
-  unsigned burst_ = 0;  // how many have
-  TimeUs burst_since_us_ = 0;
-  TimeUs latest_us_ = 0;         // when the latest began, or read
-  TimeUs watch_at_us_ = kNever;  // when the loop looks whether that is over
 
   std::thread thread_;
 };
