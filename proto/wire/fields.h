@@ -18,7 +18,8 @@ SYNCD_FIELDS(Welcome, protocol, session, server_version, max_frame_bytes, heartb
 SYNCD_FIELDS(Error, status, message)
 SYNCD_FIELDS(Ok)
 SYNCD_FIELDS(Join, job, policy, name, host, rank, world_size, incarnation, granted, pushed,
-             collected, consumed, phase, phase_left_us, data, notices, epoch)
+             collected, consumed, phase, phase_left_us, data, notices, epoch, launch, launch_number,
+             resume, resume_at)
 SYNCD_FIELDS(Joined, worker, iteration, policy, world_size, durable, resumed, members_version,
              worker_grace_us)
 SYNCD_FIELDS(Leave, worker)

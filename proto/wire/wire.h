@@ -31,6 +31,7 @@ inline constexpr std::uint32_t kStepPull = 1;
 inline constexpr std::uint32_t kStepBarrier = 2;
 inline constexpr std::uint32_t kStepSkip = 4;
 inline constexpr std::uint32_t kStepStop = 8;
+inline constexpr std::uint32_t kStepResumed = 16;
 
 // What a worker may want to be told: bits of Join::notices.
 inline constexpr std::uint32_t kNoticeMembers = 1;
@@ -61,6 +62,9 @@ struct Error {
 struct Ok {
   bool operator==(const Ok&) const = default;
 };
+// What a first join begins with, where its job waits for a new group of workers.
+enum class Resume : std::uint8_t { kAuto = 0, kNew = 1, kContinue = 2 };
+
 struct Join {
   std::string job;
   std::string policy;
@@ -77,7 +81,11 @@ struct Join {
   std::int64_t phase_left_us = 0;
   std::vector<std::uint8_t> data;
   std::uint32_t notices = 0;
+  Resume resume = Resume::kAuto;
   std::uint64_t epoch = 0;
+  std::string launch;
+  std::uint64_t launch_number = 0;
+  std::int64_t resume_at = -1;
   bool operator==(const Join&) const = default;
 };
 struct Joined {

@@ -47,7 +47,21 @@ void Checks::on_records(const std::vector<Record>& records) {
 }
 
 void Checks::apply(const Record& record) {
-  if (record.kind == RecordKind::kJobStarted) started_.insert(record.job);
+  if (record.kind == RecordKind::kJobReassembling) {
+    require(record.epoch > epochs_[record.job], "an epoch is given twice");
+    epochs_[record.job] = record.epoch;
+    started_.erase(record.job);
+    started_again_.insert(record.job);
+    for (const auto& [key, member] : members_) {
+      require(key.first != record.job || !member.takes_part,
+              "a job waits for another start although rank " + std::to_string(key.second) +
+                  " takes part");
+    }
+  }
+  if (record.kind == RecordKind::kJobStarted) {
+    started_.insert(record.job);
+    if (started_again_.contains(record.job)) begin_again(record);
+  }
   const bool switched = record.kind == RecordKind::kPolicySwitched;
   if (switched) policies_[record.job] = record.policy;
   if (switched || (record.kind == RecordKind::kBarrier && rule_of(record.job).renews)) {
@@ -67,6 +81,7 @@ void Checks::apply(const Record& record) {
       member.clock = record.clock;
       member.base = record.base;
       member.gone = false;
+      if (!record.resumed) member.returned = record.returned;
       return;
     case RecordKind::kWorkerLeft:
     case RecordKind::kWorkerLost:
@@ -83,6 +98,19 @@ void Checks::apply(const Record& record) {
   }
 }
 
+// The group goes on where those are that have come back, or all begin anew.
+void Checks::begin_again(const Record& record) {
+  for (auto& [key, member] : members_) {
+    if (key.first != record.job || member.gone) continue;
+    if (!record.resumed) member.clock = record.clock;
+    if (record.resumed && !member.returned) member.clock = std::max(member.clock, record.clock);
+    require(record.resumed || !member.returned,
+            "rank " + std::to_string(key.second) + " has come back, and the job begins anew");
+    member.base = member.clock;
+    member.returned = false;
+  }
+}
+
 void Checks::on_granted(const wire::WorkerRef& worker, const wire::Granted& granted) {
   ++counts_["granted"];
   if (trace_) {
@@ -94,6 +122,8 @@ void Checks::on_granted(const wire::WorkerRef& worker, const wire::Granted& gran
   if ((granted.flags & wire::kStepStop) != 0) return;
   // A life that has gone on elsewhere may be told of its end only.
   if (worker.incarnation != member.incarnation) return;
+  require(started_.contains(worker.job),
+          "rank " + std::to_string(worker.rank) + " is granted an iteration of a job that waits");
   require(granted.iteration >= member.granted,
           "rank " + std::to_string(worker.rank) + " is granted " +
               std::to_string(granted.iteration) + " after " + std::to_string(member.granted));
@@ -200,6 +230,8 @@ void Checks::on_collected(std::uint32_t rank, std::int64_t iteration,
 void Checks::on_restart(const Disk& disk) {
   members_.clear();
   started_.clear();
+  started_again_.clear();
+  epochs_.clear();
   policies_.clear();
   for (const JobId job : disk.jobs()) {
     for (const Record& record : disk.history(job)) apply(record);

@@ -8,6 +8,8 @@
 //  - Granted iterations of a worker rise within a life, none is granted that it has pushed, and a
 //    grant keeps the staleness bound of the policy of that time against everybody who is known to
 //    take part.
+//  - No worker is granted anything while its job waits for a start, its first or another one. A job
+//    waits for another start only when no worker takes part.
 //  - Whoever waits is told why, and for nobody who has left or was given up.
 //  - Nobody is advised to drop an iteration that was not granted, and no trainer is told to drop
 //    another iteration than the one that the advice was for.
@@ -88,8 +90,10 @@ class Checks final : public DaemonWatcher, public ClientWatcher {
     Iteration granted = kNoIteration;
     bool takes_part = false;  // has been granted something in this life, and has not gone
     bool gone = false;
+    bool returned = false;  // to a job that reassembles
   };
   void apply(const Record& record);
+  void begin_again(const Record& record);
 
   const Rule& rule_of(JobId job) const;
   void check_staleness(JobId job, Rank rank, const Member& member) const;
@@ -99,6 +103,8 @@ class Checks final : public DaemonWatcher, public ClientWatcher {
   std::function<void(const std::string&)> trace_;
   std::map<std::pair<JobId, Rank>, Member> members_;
   std::set<JobId> started_;
+  std::set<JobId> started_again_;          // or waiting for it
+  std::map<JobId, Epoch> epochs_;          // of jobs that reassembled
   std::map<JobId, std::string> policies_;  // of jobs of which it was changed
   // Of all lives of the daemon: the latest grant of each life of a worker, and what iterations of a
   // rank were advised to be dropped.

@@ -215,15 +215,29 @@ class World {
     daemon_->operate(wire::SetPolicyRequest{"job", rule.policy});
   }
 
-  void kill_client() {
-    Client& client = any_client();
-    if (!client.running()) return;
-    checks_.count("fault client killed");
+  // All processes are killed, and a launcher starts them again, some sooner than others.
+  void relaunch() {
+    checks_.count("fault all clients killed");
+    const Micros away = span(20 * kSecond);
+    for (auto& client : clients_) {
+      if (client->running()) restart_later(*client, away + span(5 * kSecond));
+    }
+  }
+
+  void restart_later(Client& client, Micros away) {
     client.kill(chance(3));
-    agenda_.in(chance(3) ? span(15 * kSecond) : span(500 * kMs), [this, &client] {
+    agenda_.in(away, [this, &client] {
       if (!client.running()) client.start();
       if (calm_) client.calm();
     });
+  }
+
+  void kill_client() {
+    if (chance(8)) return relaunch();
+    Client& client = any_client();
+    if (!client.running()) return;
+    checks_.count("fault client killed");
+    restart_later(client, chance(3) ? span(15 * kSecond) : span(500 * kMs));
   }
 
   void spoil_disk() {

@@ -116,6 +116,12 @@ std::string text_of(const wire::Join& join) {
       .quoted("data", bytes_text(join.data))
       .number("notices", join.notices, 0)
       .number("epoch", join.epoch, 0)
+      .plain("launch", join.launch)
+      .number("launch_number", join.launch_number, 0)
+      .plain("resume", join.resume == wire::Resume::kAuto  ? ""
+                       : join.resume == wire::Resume::kNew ? "new"
+                                                           : "continue")
+      .number("at", join.resume_at, kNoIteration)
       .take();
 }
 std::string text_of(const wire::Begin& begin) {
@@ -306,6 +312,7 @@ std::string worker_line(const WorkerSnapshot& worker) {
       .time("phase_at", worker.phase_us, 0)
       .time("phase_lease", worker.phase_lease_us, 0)
       .number("entered", worker.entered, kNoIteration)
+      .flag("returned", worker.returned)
       .take();
 }
 
@@ -328,7 +335,8 @@ std::string flags_text(std::uint32_t flags) {
   constexpr std::pair<std::uint32_t, const char*> kNames[] = {{wire::kStepPull, "PULL"},
                                                               {wire::kStepBarrier, "BARRIER"},
                                                               {wire::kStepSkip, "SKIP"},
-                                                              {wire::kStepStop, "STOP"}};
+                                                              {wire::kStepStop, "STOP"},
+                                                              {wire::kStepResumed, "RESUMED"}};
   std::string text;
   for (const auto& [bit, name] : kNames) {
     if ((flags & bit) == 0) continue;
@@ -377,6 +385,7 @@ std::string to_text(const Record& r, Micros now) {
       .time("wasted", r.wasted_us, silent.wasted_us)
       .flag("DECLINED", r.declined)
       .plain("values", values_text(r.values))
+      .flag("returned", r.returned)
       .take();
 }
 
@@ -393,6 +402,12 @@ std::string to_text(const JobSnapshot& snapshot, Micros now) {
                          .plain("policy", snapshot.policy)
                          .plain("policy_state", values_text(snapshot.policy_state))
                          .quoted("stop_reason", snapshot.stop_reason)
+                         .number("expected", snapshot.expected_workers, 0)
+                         .number("left", snapshot.left, 0)
+                         .flag("reassembling", snapshot.reassembling)
+                         .number("group_epoch", snapshot.group_epoch, 0)
+                         .plain("launch", snapshot.launch)
+                         .number("launch_number", snapshot.launch_number, 0)
                          .take();
   for (const WorkerSnapshot& worker : snapshot.workers) text += "\n" + worker_line(worker);
   return text;

@@ -39,9 +39,16 @@ bool Admission::refuses(const Caller& caller, const wire::Join& join) const {
 
 bool Admission::refuses_epoch(const Caller& caller, const wire::Join& join) const {
   const Epoch epoch = recorder_.epoch();
-  if (join.incarnation == 0 || join.epoch == 0 || join.epoch == epoch) return false;
+  if (join.incarnation == 0 || join.epoch == 0) return false;
+  if (join.epoch >= group_.epoch() && join.epoch <= epoch) return false;
   // To a job that no worker has joined yet, it brings the epoch that the store has lost.
   if (join.epoch > epoch && roster_.known() == 0) return false;
+  // A member since before the present group began, which was granted nothing until then.
+  const Worker* known = roster_.find(join.name, join.host);
+  if (join.epoch < epoch && known != nullptr && is_member(known->state) &&
+      known->incarnation == join.incarnation) {
+    return false;
+  }
   answers_.refuse(
       caller, Status::kFenced,
       "worker '{}' is of epoch {} of job '{}', which is in epoch {} (#{}): {}; a new process may "
@@ -99,7 +106,9 @@ std::string Admission::check_world(const wire::Join& join) const {
   if (join.world_size == 0 || join.incarnation != 0) return {};
   const std::string who =
       fmt::format("worker '{}' is of a group of {} (its world size)", join.name, join.world_size);
-  if (join.world_size != spec_.expected_workers) {
+  if (group_.opened_by(join)) {
+    if (std::string wrong = group_.cannot_have(join.world_size); !wrong.empty()) return wrong;
+  } else if (join.world_size != spec_.expected_workers) {
     return fmt::format("{}, but job '{}' expects {} workers{}", who, spec_.name,
                        spec_.expected_workers, second_group_hint());
   }

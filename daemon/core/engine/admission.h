@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "daemon/core/engine/answers.h"
+#include "daemon/core/engine/group.h"
 #include "daemon/core/engine/liveness.h"
 #include "daemon/core/engine/loop.h"
 
@@ -15,13 +16,15 @@ namespace syncd {
 class Admission {
  public:
   Admission(const EngineServices& engine, const JobSpec& spec, const Roster& roster,
-            const Recorder& recorder, const Liveness& liveness, const Loop& loop, Answers& answers)
+            const Recorder& recorder, const Liveness& liveness, const Loop& loop,
+            const Group& group, Answers& answers)
       : engine_(engine),
         spec_(spec),
         roster_(roster),
         recorder_(recorder),
         liveness_(liveness),
         loop_(loop),
+        group_(group),
         answers_(answers) {}
 
   // ---- Each answers the joiner when it says no.
@@ -52,6 +55,7 @@ class Admission {
   const Recorder& recorder_;
   const Liveness& liveness_;
   const Loop& loop_;
+  const Group& group_;
   Answers& answers_;
 };
 

@@ -34,7 +34,7 @@ void Answers::refuse_worker(const Caller& caller, const wire::WorkerRef& ref) {
     return refuse(caller, Status::kUnknownWorker, "job '{}' has no worker {}", spec_.name,
                   ref.rank);
   }
-  if (ref.epoch != recorder_.epoch()) {
+  if (ref.epoch != recorder_.epoch() && ref.epoch != worker->told_epoch) {
     return refuse(caller, Status::kFenced,
                   "the request is of epoch {} of job '{}', which is in epoch {}: join again",
                   ref.epoch, spec_.name, recorder_.epoch());

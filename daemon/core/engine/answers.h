@@ -25,6 +25,8 @@ class Answers {
   // What the reason of a loss begins with that an operator asked for. The history stores it, and a
   // restart recognises it by this very text.
   static constexpr const char* kKickedReason = "kicked by an operator";
+  // Likewise of a loss because the worker's launch was started again.
+  static constexpr const char* kSupersededReason = "superseded by a later start of launch";
 
   using Fields = std::vector<std::pair<std::string, std::string>>;
 
@@ -33,7 +35,8 @@ class Answers {
       : engine_(engine), spec_(spec), roster_(roster), recorder_(recorder) {}
 
   wire::WorkerRef ref(const Worker& worker) const {
-    return {engine_.job(), worker.rank, recorder_.epoch(), worker.incarnation};
+    const Epoch told = worker.told_epoch != 0 ? worker.told_epoch : recorder_.epoch();
+    return {engine_.job(), worker.rank, told, worker.incarnation};
   }
 
   template <class Body>
@@ -59,7 +62,8 @@ class Answers {
   // The worker that asks; null: it may not.
   Worker* check(const Caller& caller, const wire::WorkerRef& ref) {
     Worker* worker = roster_.find(ref.rank);
-    const bool may_ask = worker != nullptr && ref.epoch == recorder_.epoch() &&
+    const bool may_ask = worker != nullptr &&
+                         (ref.epoch == recorder_.epoch() || ref.epoch == worker->told_epoch) &&
                          ref.incarnation == worker->incarnation &&
                          caller.connection == worker->connection && is_member(worker->state);
     if (!may_ask) {

@@ -61,6 +61,26 @@ std::string check_claims(const wire::Join& join, Incarnation incarnation_known, 
   return join.phase.empty() ? std::string{} : check_phase(join.phase, join.phase_left_us);
 }
 
+// What it says of its launch, and of the model that it begins with.
+std::string check_launch(const wire::Join& join) {
+  std::string wrong = check_shown("the launch's name", join.launch, limits::kLaunchNameBytesMax);
+  if (!wrong.empty()) return wrong;
+  if (join.launch.empty() && join.launch_number != 0) {
+    return "launch number " + std::to_string(join.launch_number) + " has no launch: give its name";
+  }
+  if (join.resume > wire::Resume::kContinue) {
+    return "resume " + std::to_string(static_cast<int>(join.resume)) +
+           " is unknown: allowed are 0 (auto), 1 (new) and 2 (continue)";
+  }
+  const bool continues = join.resume == wire::Resume::kContinue;
+  if (continues && (join.resume_at < 0 || join.resume_at > limits::kIterationMax)) {
+    return "iteration " + std::to_string(join.resume_at) +
+           " to continue at is out of range: allowed are 0 to " +
+           std::to_string(limits::kIterationMax);
+  }
+  return {};
+}
+
 }  // namespace
 
 std::string job_name_too_long(const std::string& job) {
@@ -274,6 +294,7 @@ void Engine::on_join(Request& request, wire::Join& join) {
   if (wrong.empty()) {
     wrong = check_length("the member's data", join.data, limits::kMemberDataBytesMax);
   }
+  if (wrong.empty()) wrong = check_launch(join);
   if (wrong.empty()) {
     wrong = job == nullptr ? check_claims(join, 0, 0)
                            : check_claims(join, job->recorder().next_incarnation() - 1,
@@ -282,6 +303,8 @@ void Engine::on_join(Request& request, wire::Join& join) {
   if (wrong.empty() && join.name.empty()) wrong = "the worker's name is empty: give it one";
   if (refuses(caller, Status::kInvalid, std::move(wrong))) return;
   if (makes_job(join)) {
+    // Nor may what is left of an earlier launch begin what a later one has finished.
+    if (job != nullptr && job->group().refuses_launch(caller, join)) return;
     const auto declared = declared_.find(join.job);
     if (declared == declared_.end() && !state_.options.auto_create) {
       return refuse(

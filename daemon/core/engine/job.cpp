@@ -18,14 +18,24 @@ Job::Job(const EngineServices& engine, JobSpec spec, std::unique_ptr<Policy> pol
       answers_(engine, spec_, roster_, recorder_),
       liveness_(engine, spec_, roster_, answers_, *this),
       loop_(engine, roster_, recorder_, answers_, liveness_, *this, counters_, std::move(policy)),
-      admission_(engine, spec_, roster_, recorder_, liveness_, loop_, answers_) {}
+      group_(engine, spec_, roster_, recorder_, loop_, answers_),
+      admission_(engine, spec_, roster_, recorder_, liveness_, loop_, group_, answers_) {}
 
 // ---- joining
 // ------------------------------------------------------------------------------------------
 
 void Job::join(const Caller& caller, const wire::Join& join) {
   if (answers_.refuses_as_ended(caller)) return;
-  if (admission_.refuses_epoch(caller, join) || admission_.refuses(caller, join)) return;
+  if (group_.refuses_launch(caller, join) || admission_.refuses_epoch(caller, join) ||
+      admission_.refuses(caller, join)) {
+    return;
+  }
+  const bool supersedes = group_.superseded_by(join);
+  if (supersedes || group_.restarted_by(join)) {
+    if (answers_.refuses_store(caller)) return;
+    end_group(join, supersedes);
+  }
+  if (group_.refuses_beginning(caller, join)) return;
   const auto rank = admission_.place_for(caller, join);
   if (!rank) return;
   Worker* holder = roster_.find(*rank);
@@ -56,7 +66,9 @@ bool Job::resume(const Caller& caller, const wire::Join& join, Worker& worker) {
   const bool ahead = own > worker.clock || join.pushed > worker.answered();
   const bool news = ahead || join.data != worker.data;
   // It was granted something: the job had started, and the daemon died before that was on disk.
-  const bool had_started = state() == JobState::kWaiting && join.granted != kNoIteration;
+  // A worker that has come back may have been granted it before that.
+  const bool had_started =
+      state() == JobState::kWaiting && join.granted != kNoIteration && !worker.returned;
   if ((news || had_started) && answers_.refuses_store(caller)) return true;
   loop_.refuse_pending(worker, Status::kCancelled, "the worker reconnected");
   if (had_started) start({});
@@ -126,6 +138,7 @@ void Job::enter_anew(const Caller& caller, const wire::Join& join, Rank rank) {
   // What was answered LATE did not count, whatever the worker makes of it.
   const bool news = join.incarnation != 0 && (!same || join.pushed > known->answered());
   record.iteration = news ? join.pushed : kNoIteration;
+  group_.fill_joined(record, join);
   members_notice_pending_.erase(rank);
   ++counters_.joins;
   commit(std::move(record));
@@ -147,9 +160,9 @@ void Job::enter_anew(const Caller& caller, const wire::Join& join, Rank rank) {
   reply_joined(caller, worker, false, true);
 }
 
-void Job::reply_joined(const Caller& caller, const Worker& worker, bool resumed,
-                       bool after_records) {
+void Job::reply_joined(const Caller& caller, Worker& worker, bool resumed, bool after_records) {
   wire::Joined joined;
+  worker.told_epoch = recorder_.epoch();
   joined.worker = answers_.ref(worker);
   joined.iteration = loop_.in_iteration(worker) ? worker.granted : loop_.due(worker);
   joined.policy = loop_.policy().name();
@@ -198,11 +211,18 @@ void Job::start(std::vector<std::int64_t> left_out) {
   Record record = recorder_.make(RecordKind::kJobStarted);
   record.expected_workers = roster_.members() - static_cast<std::uint32_t>(left_out.size());
   record.values = std::move(left_out);
+  group_.fill_started(record);
+  Answers::Fields begins;
+  if (group_.reassembling()) {
+    begins = {{"resumed", record.resumed ? "yes" : "no"}, {"clock", std::to_string(record.clock)}};
+  }
   engine_.cancel_timer(kNoRank, kTimerStart);
+  start_at_ = kNever;
   commit(std::move(record));
-  answers_.log(
-      LogLevel::kInfo, "job_started", nullptr,
-      {{"policy", loop_.policy().name()}, {"workers", std::to_string(roster_.active().size())}});
+  Answers::Fields fields = {{"policy", loop_.policy().name()},
+                            {"workers", std::to_string(roster_.active().size())}};
+  fields.insert(fields.end(), begins.begin(), begins.end());
+  answers_.log(LogLevel::kInfo, "job_started", nullptr, std::move(fields));
   loop_.ask_again();
 }
 
@@ -279,13 +299,53 @@ void Job::on(const Caller& caller, const wire::Leave& leave) {
   answers_.log(
       LogLevel::kInfo, "worker_left", worker,
       {{"clock", std::to_string(worker->clock)}, {"members", std::to_string(roster_.members())}});
-  finish_if_over();
+  after_exit(*worker);
 }
 
-// A job is over when its last worker leaves in good order. If the last one is lost, the job stays:
-// a lost worker may come back.
-void Job::finish_if_over() {
-  if (roster_.members() == 0 && roster_.running()) stop(kFinishedReason);
+// A job is over when its last worker leaves in good order. While one of them is only lost, the job
+// stays: others may come.
+void Job::after_exit(const Worker& gone) {
+  if (!is_live()) return;
+  const bool took_part = roster_.running() || gone.returned;
+  if (gone.state == WorkerState::kLeft && took_part && roster_.members() == 0) {
+    stop(kFinishedReason);
+  } else if (roster_.running()) {
+    if (roster_.active().empty()) reassemble();
+  } else if (group_.reassembling() && roster_.missing().ready() > 0 &&
+             roster_.missing().count() == 0) {
+    start(roster_.not_begun());  // it is waited for no more
+  }
+}
+
+// No worker is active any more: the job waits for another start.
+void Job::reassemble() {
+  Record record = recorder_.make(RecordKind::kJobReassembling);
+  record.epoch = recorder_.epoch() + 1;
+  commit(std::move(record));
+  answers_.log(LogLevel::kWarn, "job_reassembling", nullptr,
+               {{"epoch", std::to_string(recorder_.epoch())},
+                {"members", std::to_string(roster_.members())},
+                {"wanted", std::to_string(group_.wanted())}});
+}
+
+// A group is started again. If its launch says so, the members of the one before end, connected or
+// not. Otherwise those end that are not connected: if a process still runs, it comes back.
+void Job::end_group(const wire::Join& join, bool supersedes) {
+  std::vector<Rank> members;
+  roster_.each([&](const Worker& worker) {
+    if (is_member(worker.state) && (supersedes || worker.connection == 0)) {
+      members.push_back(worker.rank);
+    }
+  });
+  const std::string reason =
+      supersedes
+          ? fmt::format("{} '{}': number {} was started after {}", Answers::kSupersededReason,
+                        join.launch, join.launch_number, group_.launch().number)
+          : fmt::format("no worker was connected when '{}' ({}) was started", join.name, join.host);
+  for (const Rank rank : members) {
+    loop_.stop_pending(roster_.at(rank));
+    lose(roster_.at(rank), reason);
+  }
 }
 
 void Job::lose(Worker& worker, const std::string& reason) {
@@ -298,7 +358,12 @@ void Job::lose(Worker& worker, const std::string& reason) {
                {{"reason", reason},
                 {"clock", std::to_string(worker.clock)},
                 {"active", std::to_string(roster_.active().size())}});
-  answers_.notify(connection, wire::FencedNotice{gone, "declared lost: " + reason});
+  if (reason.starts_with(Answers::kSupersededReason)) {
+    answers_.notify(connection, wire::StopNotice{gone, reason}, true);
+  } else {
+    answers_.notify(connection, wire::FencedNotice{gone, "declared lost: " + reason});
+  }
+  after_exit(worker);
 }
 
 void Job::disconnected(Rank rank, const Disconnected& event) {
@@ -433,7 +498,7 @@ void Job::drain_out(Worker& worker, const std::string& reason) {
                {{"reason", worker.dismissal},
                 {"clock", std::to_string(worker.clock)},
                 {"members", std::to_string(roster_.members())}});
-  finish_if_over();
+  after_exit(worker);
 }
 
 void Job::stop(const std::string& reason) {
@@ -492,6 +557,8 @@ void Job::timer(const TimerKey& key) {
   } else if (!roster_.running()) {
     return;
   } else if (key.kind == kTimerRestored) {
+    // An older daemon left jobs running whose last worker was lost.
+    if (roster_.active().empty()) return reassemble();
     loop_.policy().on_restored(loop_);
   } else if (key.kind >= kPolicyTimerKinds) {
     loop_.policy().on_timer(loop_, key.rank, key.kind - kPolicyTimerKinds);

@@ -15,6 +15,7 @@
 #include "daemon/core/engine/answers.h"
 #include "daemon/core/engine/counters.h"
 #include "daemon/core/engine/engine_services.h"
+#include "daemon/core/engine/group.h"
 #include "daemon/core/engine/liveness.h"
 #include "daemon/core/engine/loop.h"
 #include "daemon/core/engine/membership.h"
@@ -33,6 +34,7 @@ class Job final : private Membership {
 
   Loop& loop() { return loop_; }
   const Admission& admission() const { return admission_; }
+  const Group& group() const { return group_; }
 
   // ---- a worker's requests beside its loop's. Each is answered exactly once.
   void join(const Caller& caller, const wire::Join& join);
@@ -84,13 +86,15 @@ class Job final : private Membership {
   bool resume(const Caller& caller, const wire::Join& join, Worker& worker);
   void enter_anew(const Caller& caller, const wire::Join& join, Rank rank);
   void adopt_claims(Worker& worker, const wire::Join& join);
-  void reply_joined(const Caller& caller, const Worker& worker, bool resumed, bool after_records);
+  void reply_joined(const Caller& caller, Worker& worker, bool resumed, bool after_records);
   void attach(Worker& worker, const Caller& caller);
   void listen(Worker& worker, std::uint32_t notices);
   void members_changed();
   void start(std::vector<std::int64_t> left_out);
   void drain(Worker& worker, const std::string& reason);
-  void finish_if_over();
+  void end_group(const wire::Join& join, bool supersedes);
+  void reassemble();
+  void after_exit(const Worker& gone);
   Worker* find_by_rank_or_name(const std::string& text, std::string& error);
 
   // job_history.cpp
@@ -121,6 +125,7 @@ class Job final : private Membership {
   Answers answers_;
   Liveness liveness_;
   Loop loop_;
+  Group group_;
   Admission admission_;
   Micros start_at_ = kNever;  // when min_workers are enough; set when the first worker is ready
   std::uint64_t members_version_ = 0;      // a time, so that it grows over a restart

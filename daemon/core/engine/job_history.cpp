@@ -50,7 +50,8 @@ void Job::apply(const Record& record) {
     case RecordKind::kNone:
       return;
     case RecordKind::kJobCreated:
-      return recorder_.apply_created(record);
+      recorder_.apply_created(record);
+      return group_.apply_created(record);
     case RecordKind::kJobStarted:
       return apply_started(record);
     case RecordKind::kJobStopped:
@@ -69,6 +70,9 @@ void Job::apply(const Record& record) {
       return loop_.apply_push(record);
     case RecordKind::kPolicySwitched:
       return apply_switched(record);
+    case RecordKind::kJobReassembling:
+      start_at_ = kNever;
+      return group_.apply_reassembling(record);
     case RecordKind::kBarrier:
     case RecordKind::kPlan:
     case RecordKind::kPolicyNote:
@@ -77,10 +81,12 @@ void Job::apply(const Record& record) {
 }
 
 void Job::apply_started(const Record& record) {
+  group_.apply_started(record);
   roster_.start(record.values, engine_.now());
   // The policy sees them all at once: one after the other, the first would look like the whole job,
   // and what it has reached (after an empty store, say) like what all have reached.
   for (const Rank rank : roster_.active()) {
+    roster_.at(rank).returned = false;
     loop_.policy().on_enter(loop_, rank);
     liveness_.arm(roster_.at(rank));
   }
@@ -95,6 +101,7 @@ void Job::apply_stopped(const Record& record) {
 }
 
 void Job::apply_joined(const Record& record) {
+  group_.apply_joined(record);
   const auto rank = static_cast<Rank>(record.rank);
   const bool fresh = roster_.find(rank) == nullptr;
   Worker& worker = fresh ? roster_.add(rank) : roster_.at(rank);
@@ -129,6 +136,8 @@ void Job::apply_joined(const Record& record) {
   }
   worker.data = record.data;
   worker.incarnation = record.incarnation;
+  if (!record.resumed) worker.returned = record.returned;
+  if (roster_.running()) worker.returned = false;
   if (changed) members_changed();
   // Pushes of it were lost with the end of a history that was not synced.
   const bool forgotten = record.resumed && record.iteration > worker.answered();
@@ -159,7 +168,9 @@ void Job::apply_exit(const Record& record, WorkerState state) {
   if (!is_member(worker.state)) return;
   const bool was_active = worker.active();
   roster_.remove(worker, state);
-  if (state == WorkerState::kLeft || record.reason.starts_with(Answers::kKickedReason)) {
+  if (state == WorkerState::kLeft) group_.apply_left(worker);
+  if (state == WorkerState::kLeft || record.reason.starts_with(Answers::kKickedReason) ||
+      record.reason.starts_with(Answers::kSupersededReason)) {
     worker.dismissal = record.reason;
   }
   worker.disconnected_at = -1;
@@ -204,9 +215,16 @@ std::string Job::check_record(const Record& record) const {
       return record.sequence == 1 ? "" : "the job was created before";
     case RecordKind::kJobStarted:
       return state() == JobState::kWaiting ? "" : "the job was started before";
+    case RecordKind::kJobReassembling:
+      if (!roster_.running()) return "the job does not run";
+      return roster_.active().empty() ? "" : "workers are active";
     case RecordKind::kWorkerJoined:
       if (record.rank < 0 || record.rank >= limits::kWorkersPerJobMax)
         return "its rank is impossible";
+      if (record.expected_workers > limits::kWorkersPerJobMax) return "its group is too large";
+      if (Launch launch; !record.config.empty() && !Launch::parse(record.config, launch)) {
+        return "its launch is malformed";
+      }
       return {};
     case RecordKind::kWorkerLeft:
     case RecordKind::kWorkerLost:
@@ -253,6 +271,7 @@ JobSnapshot Job::snapshot() const {
     if (w.state == WorkerState::kReady) stored.state = WorkerState::kRegistered;
     if (!w.leased()) stored.phase_us = stored.phase_lease_us = 0;
   });
+  group_.save(out);
   out.policy = loop_.policy().name();
   out.policy_state = loop_.policy().save();
   return out;
@@ -262,6 +281,8 @@ bool Job::restore_snapshot(const JobSnapshot& snapshot, std::string& error) {
   error = recorder_.restore(snapshot);
   if (!error.empty()) return false;
   roster_.restore(snapshot.state);
+  error = group_.restore(snapshot);
+  if (!error.empty()) return false;
   loop_.restore(snapshot.pushes);
   for (const WorkerSnapshot& stored : snapshot.workers) {
     error = Recorder::check(stored);

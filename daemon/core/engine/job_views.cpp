@@ -58,8 +58,11 @@ Explanation Job::explain(const Worker& worker) const {
 
 Reason Job::explain_start() const {
   Reason reason;
-  reason.text = fmt::format("{} of {} expected workers are ready", roster_.missing().ready(),
-                            spec_.expected_workers);
+  if (group_.reassembling()) {
+    reason.text = "no worker that had begun is left, so the job waits for its workers again: ";
+  }
+  reason.text += fmt::format("{} of {} expected workers are ready", roster_.missing().ready(),
+                             group_.wanted());
   if (spec_.min_workers > 0) {
     reason.text += fmt::format(" ({} are enough after {})", spec_.min_workers,
                                format_duration(spec_.start_timeout_us));
@@ -124,8 +127,8 @@ wire::JobStatus Job::status() const {
   out.created_us = recorder_.creation().time_us;
   out.note = recorder_.stop_reason();
   if (state() == JobState::kWaiting) {
-    out.note = fmt::format("waiting for {} of {}: {}", roster_.missing().count(),
-                           spec_.expected_workers, missing().text());
+    out.note = fmt::format("waiting for {} of {}{}: {}", roster_.missing().count(), group_.wanted(),
+                           group_.reassembling() ? " to start again" : "", missing().text());
   }
   return out;
 }

@@ -12,6 +12,7 @@ namespace syncd::limits {
 
 // A name is shown in tables, logs and metrics labels. Longer: the request is refused.
 inline constexpr std::size_t kJobNameBytesMax = 64;
+inline constexpr std::size_t kLaunchNameBytesMax = 64;
 inline constexpr std::size_t kWorkerNameBytesMax = 128;
 inline constexpr std::size_t kHostNameBytesMax = 255;  // DNS's own limit
 inline constexpr std::size_t kPolicyBytesMax = 512;

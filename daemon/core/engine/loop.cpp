@@ -105,6 +105,7 @@ void Loop::grant(Rank rank, const Grant& grant) {
   const std::uint64_t others = pushes_ - worker.own_pushes;
   if (worker.granted_at < 0 || others > worker.others_at_pull) flags |= wire::kStepPull;
   worker.others_at_pull = others;
+  if (std::exchange(worker.tells_resumed, false)) flags |= wire::kStepResumed;
 
   if (decentralized()) roster_.set_clock(worker, iteration);
   worker.granted = iteration;
@@ -187,6 +188,16 @@ void Loop::ask_again() {
   for (const auto& [since, rank] : order) {
     if (roster_.at(rank).waiting) policy_->on_begin(*this, rank);
   }
+}
+
+void Loop::renew_policy() {
+  engine_.cancel_timers(kPolicyTimerKinds);
+  if (decentralized()) return policy_->on_disband(*this);
+  std::string error;
+  auto policy = make_policy(policy_->name(), error);
+  if (!policy) return;  // this very text has made it
+  barriers_before_ += policy_->barriers();
+  policy_ = std::move(policy);
 }
 
 void Loop::switch_to(std::unique_ptr<Policy> policy) {
@@ -274,7 +285,7 @@ void Loop::on(const Caller& caller, const wire::Push& push) {
 void Loop::apply_push(const Record& record) {
   Worker& worker = roster_.at(static_cast<Rank>(record.rank));
   worker.granted = std::max(worker.granted, record.iteration);
-  worker.resync = false;
+  worker.resync = worker.tells_resumed = false;
   worker.restarts = 0;
   worker.wasted_us = 0;
   worker.span_us = record.span_us;

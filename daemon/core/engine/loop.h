@@ -47,6 +47,8 @@ class Loop final : public PolicyHost {
   const Policy& policy() const { return *policy_; }
   bool decentralized() const { return policy_->family() == Family::kDecentralized; }
   void switch_to(std::unique_ptr<Policy> policy);
+  // It forgets what workers have done, of which none is active.
+  void renew_policy();
 
   // ---- recorded facts, live or replayed
   void apply_push(const Record& record);

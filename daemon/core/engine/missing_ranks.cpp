@@ -81,6 +81,18 @@ void MissingRanks::leave(Rank rank) {
   if (full || rank >= free_end_) free_end_ = held_.first_outside(free_end_) + 1;
 }
 
+void MissingRanks::expect(std::uint32_t workers) {
+  if (workers == expected_) return;
+  MissingRanks other(workers);
+  for (const auto& [first, last] : held_.ranges()) {
+    for (Rank rank = first; rank <= last; ++rank) other.join(rank);
+  }
+  for (const auto& [first, last] : held_ready_.ranges()) {
+    for (Rank rank = first; rank <= last; ++rank) other.ready(rank);
+  }
+  *this = std::move(other);
+}
+
 std::vector<RankRange> MissingRanks::first(std::size_t ranges_max) const {
   std::vector<RankRange> out;
   if (count() == 0) return out;

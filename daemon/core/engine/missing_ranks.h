@@ -32,10 +32,11 @@ class MissingRanks {
  public:
   explicit MissingRanks(std::uint32_t expected) : expected_(expected), free_end_(expected) {}
 
-  void join(Rank rank);     // a member has it from now on
-  void ready(Rank rank);    // that member asks to begin
-  void unready(Rank rank);  // and has withdrawn that
-  void leave(Rank rank);    // the member, which is not ready, has gone
+  void join(Rank rank);                // a member has it from now on
+  void ready(Rank rank);               // that member asks to begin
+  void unready(Rank rank);             // and has withdrawn that
+  void leave(Rank rank);               // the member, which is not ready, has gone
+  void expect(std::uint32_t workers);  // so many from now on; O(n)
   void clear() { *this = MissingRanks(expected_); }
 
   std::uint32_t ready() const { return ready_; }

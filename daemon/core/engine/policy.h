@@ -192,6 +192,9 @@ class Policy {
   // The job starts under this policy, or goes over to it: on_enter was called for every active
   // worker, on_begin for none yet.
   virtual void on_start(PolicyHost& host) { (void)host; }
+  // No worker is active any more, and the job waits for another start. Only of a decentralized
+  // policy: one with a parameter server is made anew.
+  virtual void on_disband(PolicyHost& host) { (void)host; }
   // After a restart of the daemon and the last replayed record, if the job runs: timers are to be
   // set and plans to be asked for again. No worker waits yet.
   virtual void on_restored(PolicyHost& host) { (void)host; }

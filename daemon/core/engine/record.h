@@ -26,8 +26,9 @@ enum class RecordKind : std::uint8_t {
   kPolicyNote = 11,
   kWorkerDraining = 12,
   kWorkerLeased = 13,
+  kJobReassembling = 14,
 };
-inline constexpr std::uint8_t kRecordKindMax = 13;
+inline constexpr std::uint8_t kRecordKindMax = 14;
 
 // "job_created" and so on: the names that history and its exports show.
 constexpr const char* to_string(RecordKind kind) {
@@ -44,7 +45,8 @@ constexpr const char* to_string(RecordKind kind) {
                                     "plan",
                                     "policy_note",
                                     "worker_draining",
-                                    "worker_leased"};
+                                    "worker_leased",
+                                    "job_reassembling"};
   static_assert(std::size(kNames) == kRecordKindMax + 1);
   return kind <= RecordKind{kRecordKindMax} ? kNames[static_cast<std::size_t>(kind)] : "?";
 }
@@ -62,11 +64,14 @@ struct Record {
   Incarnation incarnation = 0;
   Iteration iteration = kNoIteration;
 
-  std::string name;      // joined: the worker's; created: the job's; leased: the phase's
-  std::string host;      // joined
-  Clock clock = 0;       // joined: the clock it enters with. push: the clock after it
-  Clock base = 0;        // joined: clock minus relative clock
-  bool resumed = false;  // joined: a return with the same incarnation
+  std::string name;  // joined: the worker's; created: the job's; leased: the phase's
+  std::string host;  // joined
+  // joined: the clock it enters with. push: the clock after it. started again: where the group, or
+  // else those that are new in it, begin
+  Clock clock = 0;
+  Clock base = 0;  // joined: clock minus relative clock
+  // joined: a return with the same incarnation; started again: the job goes on
+  bool resumed = false;
   std::vector<std::uint8_t> data = {};  // joined: what the worker shows to the others
 
   bool late = false;           // push: the others had gone on without it
@@ -80,10 +85,12 @@ struct Record {
   Micros wasted_us = 0;        // push: computed and dropped then
   bool declined = false;       // push: the last re-sync was not followed
 
-  std::string policy;  // created, switched
-  std::uint32_t expected_workers = 0;
+  std::string policy;                  // created, switched
+  std::uint32_t expected_workers = 0;  // joined: of the group that it is the first of; 0: as before
   std::uint32_t min_workers = 0;
-  std::string config;  // created: the other settings, "key=value" lines
+  // created: the other settings, "key=value" lines. joined: its launch, where the job was of
+  // another
+  std::string config;
 
   std::string reason;  // stopped, lost, note, draining; left: of a drained worker
 
@@ -92,6 +99,8 @@ struct Record {
   Micros predicted_wait_us = -1;     // the wait of the first to arrive, as foreseen
   Micros wait_us = -1;               // barrier: as it came to be
   std::vector<std::int64_t> values;  // plan; note
+
+  bool returned = false;  // joined: to a job that reassembles, in which it took part
 
   bool operator==(const Record&) const = default;
 };
@@ -121,6 +130,8 @@ struct WorkerSnapshot {
   // Why an operator sent it away: while it drains, and, until a new process has its place, after it
   // has left or was kicked.
   std::string dismissal = {};
+  // It has come back to a job that reassembles, with iterations that it was granted before.
+  bool returned = false;
 
   bool operator==(const WorkerSnapshot&) const = default;
 };
@@ -139,6 +150,12 @@ struct JobSnapshot {
   std::string policy;
   std::vector<std::int64_t> policy_state;
   std::string stop_reason;
+  std::uint32_t expected_workers = 0;  // of the present group; 0: as created
+  bool reassembling = false;           // it waits for another start than its first
+  std::uint32_t left = 0;              // reassembling: workers that are not waited for again
+  Epoch group_epoch = 0;               // in which its iterations began to count; 0: epoch
+  std::string launch;
+  std::uint64_t launch_number = 0;
 
   bool operator==(const JobSnapshot&) const = default;
 };

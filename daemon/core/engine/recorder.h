@@ -85,6 +85,8 @@ class Recorder {
   }
   void apply_stopped(const Record& record) { stop_reason_ = record.reason; }
 
+  void raise_epoch(Epoch epoch) { epoch_ = std::max(epoch_, epoch); }
+
   // ---- recovery
   bool replaying() const { return replaying_; }
   // Empty, or what makes a stored record or worker impossible by its numbers alone. The store has

@@ -67,6 +67,19 @@ void Roster::start(std::span<const std::int64_t> left_out, Micros now) {
   });
 }
 
+void Roster::wait() {
+  state_ = JobState::kWaiting;
+  each([&](const Worker& worker) {
+    idle_clocks_.add(worker.clock);
+    if (is_member(worker.state)) missing_.join(worker.rank);
+  });
+}
+
+void Roster::expect(std::uint32_t workers) {
+  expected_ = workers;
+  missing_.expect(workers);
+}
+
 void Roster::stop() {
   state_ = JobState::kStopped;
   missing_.clear();
@@ -176,6 +189,15 @@ void Roster::rebase() {
     worker.base = worker.clock;
     if (worker.active()) clocks_.add(0);
   });
+}
+
+void Roster::begin_anew(Worker& worker, Clock clock) {
+  set_clock(worker, clock, 0);
+  worker.granted = worker.pushed = worker.late = kNoIteration;
+  worker.before_jump = worker.after_jump = kNoIteration;
+  worker.own_pushes = 0;
+  worker.last_push_us = worker.previous_push_us = -1;
+  worker.forget_grant();
 }
 
 // ---- recovery

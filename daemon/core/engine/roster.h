@@ -96,6 +96,8 @@ class Roster {
   // ---- the job's state
   // Members become active, except those of `left_out` (in rank order).
   void start(std::span<const std::int64_t> left_out, Micros now);
+  void wait();                         // for another start; nobody is active
+  void expect(std::uint32_t workers);  // so many from now on
   void stop();
 
   // ---- members
@@ -119,6 +121,9 @@ class Roster {
   }
   void set_clock(Worker& worker, Clock clock, Clock base);
   void rebase();  // every relative clock is 0 from now on
+  // Its place begins anew with this clock: of what was granted and pushed in it nothing counts. Of
+  // a worker that is not active.
+  void begin_anew(Worker& worker, Clock clock);
 
   // ---- recovery: before anything else, the state, then every worker
   void restore(JobState state) { state_ = state; }

@@ -57,6 +57,7 @@ struct Worker : WorkerSnapshot {
 
   // SpecSync, in the iteration that it is in.
   bool resync = false;         // was sent, and not followed yet
+  bool tells_resumed = false;  // of any policy: its next grant says that the job goes on
   std::uint32_t restarts = 0;  // work dropped after a re-sync
   Micros wasted_us = 0;        // computed and dropped
 
@@ -73,6 +74,7 @@ struct Worker : WorkerSnapshot {
   // The long phase that it has announced, in which it is not late; empty: none. Once the lease is
   // over, its lateness counts from there. It began at phase_us.
   std::string phase;
+  Epoch told_epoch = 0;  // in the answer to its join; 0: there was none in this life of the daemon
   std::vector<Rank> targets;
   std::vector<wire::PeerUpdate> updates;
 

@@ -53,6 +53,10 @@ void DecentralizedPolicy::on_start(PolicyHost& host) {
   rebuild(host);
 }
 
+void DecentralizedPolicy::on_disband(PolicyHost&) {
+  started_ = false;
+}
+
 void DecentralizedPolicy::on_note(PolicyHost& host, const Record& record) {
   if (record.reason != kGraphFile || !graph_.set_file_edges(record.values)) return;
   // In an older history it may come after the start.

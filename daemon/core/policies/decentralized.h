@@ -25,6 +25,7 @@ class DecentralizedPolicy : public Policy {
 
   void on_created(PolicyHost& host) final;
   void on_start(PolicyHost& host) final;
+  void on_disband(PolicyHost& host) final;
   void on_note(PolicyHost& host, const Record& record) final;
   void on_enter(PolicyHost& host, Rank rank) final;
   void on_exit(PolicyHost& host, Rank rank) final;

@@ -85,6 +85,7 @@ class OverlayPolicy : public Policy {
   void on_return(PolicyHost& host, Rank rank) override { base_->on_return(under(host), rank); }
   void on_created(PolicyHost& host) override { base_->on_created(under(host)); }
   void on_start(PolicyHost& host) override { base_->on_start(under(host)); }
+  void on_disband(PolicyHost& host) override { base_->on_disband(under(host)); }
   void on_restored(PolicyHost& host) override { base_->on_restored(under(host)); }
   void on_begin(PolicyHost& host, Rank rank) override { base_->on_begin(under(host), rank); }
   void on_cancel(PolicyHost& host, Rank rank) override { base_->on_cancel(under(host), rank); }

@@ -42,7 +42,7 @@ inline constexpr std::uint64_t kTlsBytes = 32 * 1024;
 inline constexpr std::uint64_t kJobBytes = 8 * 1024;
 inline constexpr std::uint64_t kWorkerBytes = 5 * 1024;  // with the longest names, data and reason
 inline constexpr std::uint64_t kEdgeBytes = 128;
-inline constexpr std::uint64_t kHeldAnswerBytes = 2 * 64 + 304 + limits::kPolicyBytesMax;
+inline constexpr std::uint64_t kHeldAnswerBytes = 2 * 64 + 352 + limits::kPolicyBytesMax;
 inline constexpr std::uint64_t kHistoryReadBytes = 4 * limits::kHistoryReplyBytesMax;
 inline constexpr std::uint64_t kChangeBytes = 4 * 1024;
 

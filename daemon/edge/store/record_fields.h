@@ -9,12 +9,13 @@ namespace syncd {
 SYNCD_FIELDS(Record, kind, job, sequence, time_us, epoch, rank, incarnation, iteration, name, host,
              clock, base, resumed, late, span_us, waited_us, staleness, loss, samples, bytes,
              policy, expected_workers, min_workers, config, reason, superstep, predicted_us,
-             wait_us, values, restarts, wasted_us, declined, predicted_wait_us, data)
+             wait_us, values, restarts, wasted_us, declined, predicted_wait_us, data, returned)
 SYNCD_FIELDS(WorkerSnapshot, rank, name, host, state, incarnation, clock, base, granted, pushed,
              late, own_pushes, last_push_us, previous_push_us, data, dismissal, leased_phase,
-             phase_us, phase_lease_us, entered)
+             phase_us, phase_lease_us, entered, returned)
 SYNCD_FIELDS(JobSnapshot, created, sequence, time_us, state, epoch, next_incarnation, pushes,
-             highest_clock, workers, policy, policy_state, stop_reason)
+             highest_clock, workers, policy, policy_state, stop_reason, expected_workers,
+             reassembling, left, group_epoch, launch, launch_number)
 
 template <>
 inline constexpr Layout kLayout<Record> = Layout::kInOrder;

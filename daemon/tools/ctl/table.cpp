@@ -256,20 +256,30 @@ const std::vector<RecordColumn>& record_columns() {
   constexpr Kinds kPushes = bit(kPush);
   constexpr Kinds kJoins = bit(kWorkerJoined);
   constexpr Kinds kCreations = bit(kJobCreated);
-  constexpr Kinds kSizes = kCreations | bit(kJobStarted);
+  constexpr Kinds kStarts = bit(kJobStarted);
+  constexpr Kinds kSizes = kCreations | kStarts;
   static const std::vector<RecordColumn> columns = {
       {"sequence", "number of the record within its job, from 1 without gaps", kAll},
       {"time_us", "when, in microseconds since the Unix epoch", kAll},
       {"time", "the same, in UTC (ISO 8601)"},
       {"kind", "what happened: job_created, worker_joined, push, ...", kAll},
-      {"epoch", "the job's life: 1, and one more each time that its name is used anew", kAll},
+      {"epoch",
+       "the job's life: 1, and one more each time that its name is used anew or it reassembles",
+       kAll},
       {"rank", "the worker; absent if the record is about the whole job"},
       {"incarnation", "the worker's life: raised at every join that is not a return", 0, 0},
       {"iteration", "the iteration that the record is about, from 0"},
-      {"clock", "the worker's clock after it (push, worker_joined)", kPushes | kJoins, 0},
+      {"clock",
+       "the worker's clock after it (push, worker_joined); where a group that was started again "
+       "begins (job_started)",
+       kPushes | kJoins, kStarts},
       {"base", "clock minus relative clock (worker_joined)", kJoins, 0},
       {"late", "the others had gone on without this push", kPushes, 0},
-      {"resumed", "the worker came back with the same incarnation (worker_joined)", kJoins, 0},
+      {"resumed",
+       "the worker came back with the same incarnation (worker_joined); the job was started again "
+       "and goes on (job_started)",
+       kJoins, kStarts},
+      {"returned", "the worker came back to a job that reassembles (worker_joined)", 0, kJoins},
       {"span_us", "from the grant to the push", bit(kWorkerLeased), kPushes},
       {"waited_us", "how long begin was held before that grant", kPushes, 0},
       {"staleness",
@@ -282,8 +292,11 @@ const std::vector<RecordColumn>& record_columns() {
       {"host", "of the worker"},
       {"data", "what the worker shows to the others, each byte as two hexadecimal digits"},
       {"policy", "of the job (job_created, policy_switched)"},
-      {"expected_workers", "of the job (job_created); those that were ready (job_started)", kSizes,
-       0},
+      {"expected_workers",
+       "of the job (job_created); those that were ready (job_started); of the group that the "
+       "worker "
+       "is the first of (worker_joined)",
+       kSizes, kJoins},
       {"min_workers", "of the job (job_created)", kCreations, 0},
       {"superstep", "barrier, plan"},
       {"predicted_us", "when the plan foresaw the barrier, since the Unix epoch (barrier, plan)"},
@@ -294,7 +307,9 @@ const std::vector<RecordColumn>& record_columns() {
       {"declined", "the last re-sync of the iteration was not followed (push)", 0, kPushes},
       {"values", "whole numbers of the kind's own (CSV: separated by blanks)"},
       {"reason", "of a stop, a loss, a note"},
-      {"config", "the job's other settings, as key=value lines (job_created)"},
+      {"config",
+       "the job's other settings (job_created), the worker's launch if that is new "
+       "(worker_joined), as key=value lines"},
       {"job", "the job's id", kAll},
   };
   return columns;

@@ -52,6 +52,7 @@ Record everything(RecordKind kind) {
   r.restarts = 1;
   r.wasted_us = 13;
   r.declined = true;
+  r.returned = true;
   r.values = {1, -2, 3};
   return r;
 }

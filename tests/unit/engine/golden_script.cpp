@@ -289,6 +289,16 @@ class Script {
     words.take_integer("notices", join.notices);
     words.take("phase", join.phase);
     words.take_micros("left", join.phase_left_us);
+    std::string launch;
+    if (words.take("launch", launch)) {
+      const std::size_t slash = launch.find('/');
+      join.launch = launch.substr(0, slash);
+      join.launch_number = slash == std::string::npos
+                               ? 0
+                               : static_cast<std::uint64_t>(to_integer(launch.substr(slash + 1)));
+    }
+    words.take_integer("resume", join.resume);
+    if (words.take_integer("at", join.resume_at)) join.resume = wire::Resume::kContinue;
     std::string other;
     if (words.take("on", other)) {
       process.connection = known(other).connection;

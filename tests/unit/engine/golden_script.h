@@ -25,6 +25,7 @@
 //   declare JOB [<job setting>...]      create JOB [policy=P] [expected=N] [min=N]
 //   join W [job=J] [policy=P] [rank=R] [world=N] [name=N] [host=H] [inc=I] [granted=K] [pushed=K]
 //          [data=TEXT] [notices=BITS] [on=W2]         on=W2: over W2's connection
+//          [launch=NAME/NUMBER] [resume=N] [at=K]     at=K: continues at iteration K
 //   rejoin W [granted=K] [pushed=K] [inc=I] [rank=R] [phase=NAME left=T]
 //                                      as before, and with the incarnation it got
 //   begin W K   push W K [loss=X] [samples=N] [bytes=N]   cancel W K   leave W   explain W

@@ -101,6 +101,9 @@ void Model::observe_declared(Micros now, const Effects& effects) {
 // What must hold after every event.
 void Model::end_event(Micros next_deadline) {
   take_records();
+  // It would be granted iterations alone that the others have left it.
+  require(state_ != JobState::kRunning || !active().empty(),
+          "the job runs without an active worker: it must wait for another start");
   release();
   take_held_grants();
   for (const Reply& reply : effects_->replies) {
@@ -116,6 +119,7 @@ void Model::end_event(Micros next_deadline) {
   check_nobody_overdue(next_deadline);
   effects_ = nullptr;
   joining_ = nullptr;
+  restarting_ = false;
   kicked_.reset();
 }
 
@@ -251,7 +255,8 @@ void Model::check_grant(ModelWorker& worker, const wire::Granted& granted) {
   const bool skip = granted.iteration != wait.iteration;
   const std::uint64_t others = pushes_ - worker.own_pushes;
   const bool pull = skip || !worker.last_grant || others != worker.others_at_pull;
-  const std::uint32_t flags = (skip ? wire::kStepSkip : 0) | (pull ? wire::kStepPull : 0);
+  const std::uint32_t flags = (skip ? wire::kStepSkip : 0) | (pull ? wire::kStepPull : 0) |
+                              (std::exchange(worker.tells, false) ? wire::kStepResumed : 0);
   require(granted.flags == flags, who + ": expected flags " + flags_text(flags));
   // Another's jump in the same event may have come before it or after it.
   require(
@@ -305,11 +310,12 @@ std::optional<Status> Model::refusal(const Caller& caller, const wire::WorkerRef
   if (ref.job != 1) return Status::kUnknownJob;
   if (find(ref.rank) == nullptr) return Status::kUnknownWorker;
   ModelWorker* worker = &at(ref.rank);
-  if (ref.epoch == 1 && ref.incarnation == worker->incarnation && !is_member(worker->state) &&
+  const bool in_time = ref.epoch == epoch_ || ref.epoch == worker->told_epoch;
+  if (in_time && ref.incarnation == worker->incarnation && !is_member(worker->state) &&
       worker->dismissed) {
     return worker->dismissed;
   }
-  if (ref.epoch != 1 || ref.incarnation != worker->incarnation || !is_member(worker->state) ||
+  if (!in_time || ref.incarnation != worker->incarnation || !is_member(worker->state) ||
       caller.connection != worker->connection) {
     return Status::kFenced;
   }
@@ -538,12 +544,22 @@ void Model::on_leave(const Caller& caller, const wire::Leave& leave) {
   expect_exit({}, leave.worker.rank);
 }
 
-// After the records of these kinds the worker has left; the last one to leave ends the job.
+// After the records of these kinds the worker has left; the last one to leave ends the job. If only
+// workers stay that have not begun, it waits for another start; one that waits for less may start.
 void Model::expect_exit(std::vector<RecordKind> kinds, Rank rank) {
+  const ModelWorker& leaver = this->at(rank);
   const std::size_t at = kinds.size();
   kinds.push_back(RecordKind::kWorkerLeft);
-  if (state_ == JobState::kRunning && members().size() == 1) {
+  const bool runs = state_ == JobState::kRunning;
+  const auto ready = std::count_if(workers_.begin(), workers_.end(), [](const auto& entry) {
+    return entry.second.state == WorkerState::kReady;
+  });
+  if ((runs || leaver.returned) && members().size() == 1) {
     kinds.push_back(RecordKind::kJobStopped);
+  } else if (runs && leaver.active() && active().size() == 1) {
+    kinds.push_back(RecordKind::kJobReassembling);
+  } else if (leaver.returned && ready > 0 && ready >= std::max<std::int64_t>(1, wanted() - 1)) {
+    kinds.push_back(RecordKind::kJobStarted);
   }
   expect_records(kinds);
   require(effects_->records[at].rank == rank, "another worker has left");
@@ -571,6 +587,9 @@ void Model::on_manage(const Caller& caller, const wire::ManageWorkerRequest& req
     case wire::WorkerAction::kKick:
       kicked_ = worker.rank;
       take_back(worker, Status::kFenced);
+      if (state_ == JobState::kRunning && worker.active() && active().size() == 1) {
+        return expect_records({RecordKind::kWorkerLost, RecordKind::kJobReassembling});
+      }
       return expect_records({RecordKind::kWorkerLost});
     case wire::WorkerAction::kLease:
       expect_records({RecordKind::kWorkerLeased});
@@ -620,20 +639,33 @@ void Model::on_explain(const Caller& caller, const wire::Explain& explain) {
 
 void Model::on_join(const Caller& caller, const wire::Join& join) {
   joining_ = &join;
+  const auto all = active();
+  restarting_ = join.incarnation == 0 && state_ == JobState::kRunning && !all.empty() &&
+                std::all_of(all.begin(), all.end(), [](const ModelWorker* worker) {
+                  return worker->connection == 0 && worker->told_epoch != 0;
+                });
   // Whether a member has the name or the rank that it asks for, and its latest life.
   bool held = false;
   bool held_by_other = false;
   Incarnation latest = 0;
   bool dismissed = false;  // an operator has sent this very life away
+  bool same_life = false;  // it is a member, since an earlier epoch perhaps
   for (const auto& [rank, worker] : workers_) {
     const bool same = worker.name == join.name && worker.host == join.host;
     if (!same && static_cast<std::int64_t>(rank) != join.rank) continue;
     held = held || is_member(worker.state);
     held_by_other = held_by_other || (!same && is_member(worker.state));
     latest = std::max(latest, worker.incarnation);
-    dismissed = dismissed || (same && worker.dismissed && !is_member(worker.state) &&
-                              join.incarnation != 0 && join.incarnation >= worker.incarnation);
+    same_life = same_life || (same && is_member(worker.state) && join.epoch < epoch_ &&
+                              join.incarnation == worker.incarnation);
+    dismissed =
+        dismissed ||
+        (same && worker.dismissed && !is_member(worker.state) && join.incarnation != 0 &&
+         (join.incarnation >= worker.incarnation || join.incarnation == worker.predecessor));
   }
+  const bool other_epoch =
+      join.incarnation != 0 && join.epoch != 0 && !same_life &&
+      (join.epoch < group_epoch_ || (join.epoch > epoch_ && !workers_.empty()));
   const bool error = std::any_of(effects_->replies.begin(), effects_->replies.end(), [&](auto& r) {
     return r.to == caller && std::holds_alternative<wire::Error>(r.body);
   });
@@ -645,6 +677,7 @@ void Model::on_join(const Caller& caller, const wire::Join& join) {
                       (refused.status == Status::kRankTaken && held) ||
                       (refused.status == Status::kStopped && dismissed) ||
                       (refused.status == Status::kFenced && dismissed) ||
+                      (refused.status == Status::kFenced && other_epoch) ||
                       (refused.status == Status::kFenced && join.incarnation < latest) ||
                       (refused.status == Status::kFenced && join.incarnation != 0 && held_by_other);
     return require(fits, "a join is refused without cause: " + refused.message);
@@ -655,6 +688,7 @@ void Model::on_join(const Caller& caller, const wire::Join& join) {
   }
   require(reply != nullptr, "a join is not answered");
   require(!dismissed, "one that an operator has sent away is taken back");
+  require(!other_epoch, "one of another group is taken in");
   answered_.insert(reply);
   const auto& joined = std::get<wire::Joined>(reply->body);
   const Rank rank = joined.worker.rank;
@@ -671,7 +705,7 @@ void Model::on_join(const Caller& caller, const wire::Join& join) {
     const bool news = std::max(join.pushed + 1, join.granted) > known->clock ||
                       join.pushed > std::max(known->pushed, known->late) ||
                       join.data != known->data;
-    const bool had_started = state_ == JobState::kWaiting && join.granted >= 0;
+    const bool had_started = state_ == JobState::kWaiting && join.granted >= 0 && !known->returned;
     if (had_started && news) expect_records({RecordKind::kJobStarted, RecordKind::kWorkerJoined});
     if (had_started && !news) expect_records({RecordKind::kJobStarted});
     if (!had_started) {
@@ -684,7 +718,18 @@ void Model::on_join(const Caller& caller, const wire::Join& join) {
     require(known == nullptr || join.incarnation == 0 || join.incarnation >= known->incarnation ||
                 join.incarnation == known->predecessor,
             "one whose place was given to another is taken back");
-    expect_records({RecordKind::kWorkerJoined});
+    std::vector<RecordKind> kinds;
+    if (restarting_) {
+      // Its group was started again: the members that are not connected go.
+      std::size_t still_active = active().size();
+      for (const ModelWorker* member : members()) {
+        if (member->connection != 0) continue;
+        kinds.push_back(RecordKind::kWorkerLost);
+        if (member->active() && --still_active == 0) kinds.push_back(RecordKind::kJobReassembling);
+      }
+    }
+    kinds.push_back(RecordKind::kWorkerJoined);
+    expect_records(kinds);
     if (known != nullptr) require(!known->waiting, "a waiting worker is replaced");
   }
   untold_.erase(rank);
@@ -699,6 +744,7 @@ void Model::on_join(const Caller& caller, const wire::Join& join) {
   }
   if (join.incarnation != 0) worker.granted = std::max(worker.granted, join.granted);
   if (!joined.resumed) worker.predecessor = join.incarnation;
+  worker.told_epoch = epoch_;
   worker.connection = caller.connection;
   worker.disconnected_at.reset();
   worker.progress_at = now_;
@@ -710,7 +756,8 @@ void Model::on_join(const Caller& caller, const wire::Join& join) {
     worker.warned = false;
   }
   const Iteration next = worker.computing() ? worker.granted : worker.clock;
-  require(joined.iteration == next && joined.worker.incarnation == worker.incarnation,
+  require(joined.iteration == next && joined.worker.incarnation == worker.incarnation &&
+              joined.worker.epoch == epoch_ && joined.world_size == expected_,
           "Joined names a wrong iteration or life: " + to_text(reply->body));
 }
 

@@ -68,6 +68,9 @@ struct ModelWorker {
   bool listens = false;  // wants to be told of changes of membership
   // What its process hears once it is no member any more, if an operator has sent it away.
   std::optional<Status> dismissed;
+  bool returned = false;  // it came back to a job that reassembles, with iterations of its own
+  bool tells = false;     // its next grant says that the job goes on
+  Epoch told_epoch = 0;   // with the answer to its join, in this life of the daemon
 
   Clock q() const { return clock - base; }
   bool active() const { return is_active(state); }
@@ -78,7 +81,8 @@ struct ModelWorker {
 
 class Model {
  public:
-  Model(Rules rules, JobSpec spec) : rules_(std::move(rules)), spec_(std::move(spec)) {}
+  Model(Rules rules, JobSpec spec)
+      : rules_(std::move(rules)), spec_(std::move(spec)), expected_(spec_.expected_workers) {}
 
   // One event and what the engine said to it. `next_deadline` is the engine's, after it.
   void observe(const Event& event, Micros now, const Effects& effects, Micros next_deadline);
@@ -114,10 +118,15 @@ class Model {
   // ---- records
   void apply(const Record& record);  // believes them: replay
   void apply_joined(const Record& record);
+  void apply_reassembling(const Record& record);
+  void apply_started(const Record& record);
+  static void begin_anew(ModelWorker& worker, Clock clock);
+  std::int64_t wanted() const;              // so many the start waits for
   void check_record(const Record& record);  // against the rules, before it is applied
   void check_joined(const Record& record) const;
   void check_lost(const Record& record) const;
   void check_started(const Record& record) const;
+  void check_beginning(const Record& record) const;
 
   // ---- events
   std::optional<Status> refusal(const Caller& caller, const wire::WorkerRef& ref);
@@ -163,6 +172,11 @@ class Model {
   Rules rules_;
   JobSpec spec_;
   JobState state_ = JobState::kWaiting;
+  std::int64_t expected_ = 0;
+  bool reassembling_ = false;  // waits for another start than its first
+  std::int64_t left_ = 0;      // ... but not for these, which have done their part
+  Epoch epoch_ = 1;
+  Epoch group_epoch_ = 1;  // in which its iterations began to count
   Sequence sequence_ = 0;
   std::map<Rank, ModelWorker> workers_;
   std::int64_t superstep_ = 0;  // B
@@ -176,6 +190,7 @@ class Model {
   Micros now_ = 0;
   const Effects* effects_ = nullptr;
   const wire::Join* joining_ = nullptr;
+  bool restarting_ = false;  // a whole group, of which it is the first
   std::optional<Rank> kicked_;
   std::set<const Reply*> answered_;
   std::size_t records_taken_ = 0;

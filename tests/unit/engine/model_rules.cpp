@@ -65,7 +65,7 @@ bool Model::allows(const ModelWorker& worker) const {
 std::set<Rank> Model::waited_for(const ModelWorker& worker) const {
   std::set<Rank> out;
   if (state_ == JobState::kWaiting) {
-    std::size_t missing = spec_.expected_workers;
+    auto missing = static_cast<std::size_t>(wanted());
     for (const auto& [rank, other] : workers_) missing -= other.state == WorkerState::kReady;
     for (const auto& [rank, other] : workers_) {
       if (out.size() < missing && other.state == WorkerState::kRegistered) out.insert(rank);
@@ -128,7 +128,8 @@ void Model::check_state(Micros next_deadline) const {
   std::size_t ready = 0;
   for (const auto& [rank, worker] : workers_) ready += worker.state == WorkerState::kReady;
   if (state_ != JobState::kWaiting || ready == 0) return;
-  require(ready < spec_.expected_workers, "the job must start: enough workers are ready");
+  require(static_cast<std::int64_t>(ready) < wanted(),
+          "the job must start: enough workers are ready");
   if (spec_.min_workers == 0) return;
   require(now_ < *start_at_ || ready < spec_.min_workers, "the job must start: it is time");
   require(now_ >= *start_at_ || next_deadline <= *start_at_, "the start's timer is not set");
@@ -137,7 +138,9 @@ void Model::check_state(Micros next_deadline) const {
 // ---- records
 
 void Model::check_record(const Record& record) {
-  require(record.sequence == sequence_ + 1 && record.job == 1 && record.epoch == 1,
+  const bool raises = record.kind == RecordKind::kJobReassembling;
+  require(record.sequence == sequence_ + 1 && record.job == 1 &&
+              record.epoch == epoch_ + (raises ? 1 : 0),
           "a record out of order: " + to_text(record, now_));
   require(state_ != JobState::kStopped, "a record of a stopped job: " + to_text(record, now_));
   switch (record.kind) {
@@ -145,6 +148,9 @@ void Model::check_record(const Record& record) {
       return require(sequence_ == 0, "a job is created twice");
     case RecordKind::kJobStarted:
       return check_started(record);
+    case RecordKind::kJobReassembling:
+      return require(state_ == JobState::kRunning && active().empty(),
+                     "a job that can go on waits for another start");
     case RecordKind::kWorkerJoined:
       return check_joined(record);
     case RecordKind::kWorkerLost:
@@ -159,7 +165,23 @@ void Model::check_record(const Record& record) {
   }
 }
 
+// Another start than the first: the job goes on exactly if a worker has come back to it.
+void Model::check_beginning(const Record& record) const {
+  std::optional<Clock> returned, others;
+  for (const ModelWorker* member : members()) {
+    std::optional<Clock>& lowest = member->returned ? returned : others;
+    lowest = std::min(lowest.value_or(member->clock), member->clock);
+  }
+  require(record.resumed == returned.has_value(), "a group begins anew, or not, wrongly");
+  require(record.clock == returned.value_or(others.value_or(0)), "a group begins elsewhere");
+}
+
 void Model::check_started(const Record& record) const {
+  if (reassembling_) {
+    check_beginning(record);
+  } else {
+    require(!record.resumed && record.clock == 0, "a first start that says otherwise");
+  }
   if (joining_ != nullptr) {  // by what one says that comes back after the start was lost
     require(joining_->incarnation != 0 && joining_->granted >= 0, "a join starts the job");
     return require(record.values.empty(), "a start that is made up for leaves somebody out");
@@ -173,7 +195,7 @@ void Model::check_started(const Record& record) const {
             "the start leaves the wrong workers out");
   }
   const bool in_time = spec_.min_workers > 0 && start_at_ && now_ >= *start_at_;
-  require(ready >= spec_.expected_workers || (in_time && ready >= spec_.min_workers),
+  require(static_cast<std::int64_t>(ready) >= wanted() || (in_time && ready >= spec_.min_workers),
           "the job starts too early");
 }
 
@@ -181,6 +203,7 @@ void Model::check_lost(const Record& record) const {
   const ModelWorker* worker = find(static_cast<Rank>(record.rank));
   require(worker != nullptr && is_member(worker->state), "one that is no member is lost");
   require(!record.reason.empty(), "lost for no reason");
+  if (restarting_) return require(worker->connection == 0, "lost although it is connected");
   if (kicked_) return require(kicked_ == worker->rank, "another one is kicked");
   if (worker->disconnected_at) {
     return require(now_ >= *worker->disconnected_at + spec_.worker_grace_us,
@@ -216,8 +239,16 @@ void Model::check_joined(const Record& record) const {
   }
   require(record.data == (joining_ != nullptr ? joining_->data : known->data),
           "another thing is shown to the others: " + to_text(record, now_));
+  const bool returns = joining_ != nullptr && joining_->incarnation != 0 && joining_->granted >= 0;
+  const bool anew = reassembling_ && !record.resumed;
+  require(record.returned == (anew && returns),
+          "it has come back, or not: " + to_text(record, now_));
+  require(record.expected_workers == (anew && !returns && members().empty() ? wanted() : 0),
+          "another size of the group: " + to_text(record, now_));
   std::pair<Clock, Clock> expected;
-  if (state_ == JobState::kWaiting) {
+  if (anew && !returns) {
+    expected = {0, 0};
+  } else if (state_ == JobState::kWaiting) {
     expected = {own, 0};
   } else if (active) {
     expected = {own, known_base};
@@ -244,14 +275,10 @@ void Model::apply(const Record& record) {
   sequence_ = record.sequence;
   switch (record.kind) {
     case RecordKind::kJobStarted:
-      state_ = JobState::kRunning;
-      for (auto& [rank, worker] : workers_) {
-        const bool left_out =
-            std::find(record.values.begin(), record.values.end(), rank) != record.values.end();
-        if (!is_member(worker.state) || left_out) continue;
-        worker.state = WorkerState::kRunning;
-        worker.progress_at = record.time_us;
-      }
+      apply_started(record);
+      break;
+    case RecordKind::kJobReassembling:
+      apply_reassembling(record);
       break;
     case RecordKind::kJobStopped:
       state_ = JobState::kStopped;
@@ -263,6 +290,7 @@ void Model::apply(const Record& record) {
     case RecordKind::kWorkerLost: {
       ModelWorker& worker = at(static_cast<Rank>(record.rank));
       require(!worker.waiting, "a worker that waits goes without an answer");
+      left_ += reassembling_ && worker.returned && record.kind == RecordKind::kWorkerLeft;
       worker.state =
           record.kind == RecordKind::kWorkerLeft ? WorkerState::kLeft : WorkerState::kLost;
       worker.connection = 0;
@@ -297,6 +325,7 @@ void Model::apply(const Record& record) {
       worker.phase_until.reset();
       worker.leased = false;
       worker.warned = false;
+      worker.tells = false;
       if (record.late) {
         worker.late = record.iteration;
       } else {
@@ -312,12 +341,81 @@ void Model::apply(const Record& record) {
   raise_superstep();
 }
 
+// So many that an earlier group had, and that are not wanted again, have left with their work done.
+std::int64_t Model::wanted() const {
+  return reassembling_ ? std::max<std::int64_t>(1, expected_ - left_) : expected_;
+}
+
+void Model::begin_anew(ModelWorker& worker, Clock clock) {
+  worker.clock = worker.recorded_clock = clock;
+  worker.base = 0;
+  worker.granted = worker.pushed = worker.late = kNoIteration;
+  worker.before_jump = worker.after_jump = kNoIteration;
+  worker.own_pushes = 0;
+  worker.last_grant.reset();
+}
+
+void Model::apply_reassembling(const Record& record) {
+  epoch_ = record.epoch;
+  state_ = JobState::kWaiting;
+  reassembling_ = true;
+  left_ = 0;
+  superstep_ = 0;
+  start_at_.reset();
+  for (auto& [rank, worker] : workers_) {
+    left_ += worker.state == WorkerState::kLeft && std::max(worker.pushed, worker.late) >= 0;
+    if (is_member(worker.state) && !worker.returned) begin_anew(worker, 0);
+  }
+}
+
+void Model::apply_started(const Record& record) {
+  const bool again = reassembling_;
+  if (again && !record.resumed) {
+    expected_ = wanted();
+    group_epoch_ = epoch_;
+    counted_.clear();
+  }
+  state_ = JobState::kRunning;
+  reassembling_ = false;
+  start_at_.reset();
+  for (auto& [rank, worker] : workers_) {
+    const bool left_out =
+        std::find(record.values.begin(), record.values.end(), rank) != record.values.end();
+    const bool member = is_member(worker.state);
+    if (again) {
+      if (!record.resumed) begin_anew(worker, record.clock);
+      if (record.resumed && member && !worker.returned) {
+        worker.clock = worker.recorded_clock = std::max(worker.clock, record.clock);
+      }
+      worker.base = worker.clock;
+      if (member) worker.tells = record.resumed || record.clock > 0;
+    }
+    if (!member || left_out) continue;
+    worker.returned = false;
+    worker.state = WorkerState::kRunning;
+    worker.progress_at = record.time_us;
+  }
+}
+
 void Model::apply_joined(const Record& record) {
   const Rank rank = static_cast<Rank>(record.rank);
+  if (record.expected_workers != 0) {
+    expected_ = record.expected_workers;
+    left_ = 0;
+    for (auto& [other, worker] : workers_) {
+      if (worker.state == WorkerState::kLeft) begin_anew(worker, record.clock);
+    }
+  }
   ModelWorker& worker = workers_[rank];
   const bool fresh = worker.name.empty();
   worker.rank = rank;
+  if (reassembling_ && !record.returned && !record.resumed) {
+    begin_anew(worker, record.clock);
+    std::erase_if(counted_, [&](const auto& push) { return push.first == rank; });
+  }
   require(record.clock >= worker.clock, "a clock goes down");  // I1
+  if (!record.resumed) worker.returned = record.returned;
+  if (state_ == JobState::kRunning) worker.returned = false;
   const bool member = !fresh && is_member(worker.state);
   if (!fresh && (worker.name != record.name || worker.host != record.host)) {
     worker.granted = worker.pushed = worker.late = kNoIteration;
@@ -365,6 +463,7 @@ void Model::restart(std::span<const Record> records, const JobSnapshot* snapshot
     for (const WorkerSnapshot& stored : snapshot->workers) {
       at(stored.rank).granted = stored.granted;
       at(stored.rank).clock = stored.clock;
+      at(stored.rank).tells = false;
       // Nor does one tell of the begin that has ended a lease.
       at(stored.rank).leased = !stored.leased_phase.empty();
       at(stored.rank).phase_until.reset();
@@ -385,6 +484,12 @@ void Model::check_snapshot(const JobSnapshot& snapshot) const {
               snapshot.pushes == pushes_ && snapshot.next_incarnation == highest_incarnation_ + 1 &&
               snapshot.workers.size() == workers_.size(),
           "a snapshot differs from the records: " + to_text(snapshot, now_));
+  const std::int64_t created = snapshot.created.expected_workers;
+  require(snapshot.epoch == epoch_ && snapshot.reassembling == reassembling_ &&
+              snapshot.group_epoch == (group_epoch_ == epoch_ ? 0 : group_epoch_) &&
+              snapshot.expected_workers == (expected_ == created ? 0 : expected_) &&
+              (!reassembling_ || snapshot.left == left_),
+          "a snapshot's group differs from the records: " + to_text(snapshot, now_));
   if (rules_.kind == Rules::Kind::kBsp) {
     require(snapshot.policy_state == std::vector<std::int64_t>{superstep_},
             "another superstep is open: " + to_text(snapshot, now_));
@@ -397,7 +502,8 @@ void Model::check_snapshot(const JobSnapshot& snapshot) const {
     require(stored.name == worker->name && stored.host == worker->host && stored.state == state &&
                 stored.incarnation == worker->incarnation && stored.base == worker->base &&
                 stored.pushed == worker->pushed && stored.late == worker->late &&
-                stored.own_pushes == worker->own_pushes && stored.data == worker->data,
+                stored.own_pushes == worker->own_pushes && stored.data == worker->data &&
+                stored.returned == worker->returned,
             "a snapshot differs from the records: " + to_text(snapshot, now_));
   }
 }

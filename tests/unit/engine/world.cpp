@@ -108,7 +108,7 @@ void World::note_effects() {
 void World::count_effects() {
   for (const Record& record : effects_.records) {
     ++counts_[std::string(to_string(record.kind)) + (record.late ? " LATE" : "") +
-              (record.resumed ? " resumed" : "")];
+              (record.resumed ? " resumed" : "") + (record.returned ? " returned" : "")];
   }
   for (const Reply& reply : effects_.replies) {
     std::string kind(wire::body_name(reply.body));

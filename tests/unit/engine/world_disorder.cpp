@@ -160,7 +160,7 @@ void World::send_stale(Process& process) {
   const ModelWorker* worker = model_.find(ref.rank);
   switch (random_.below(3)) {
     case 0:
-      ref.epoch += static_cast<Epoch>(random_.between(1, 3));
+      ref.epoch += static_cast<Epoch>(random_.between(1'000, 1'003));
       break;
     case 1:
       if (old_refs_.empty()) return;

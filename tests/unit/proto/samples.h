@@ -34,7 +34,24 @@ inline std::vector<Message> sample_messages() {
       Welcome{1, 0x1122334455667788, "0.1.0", 65536, 1500, 5000},
       Error{Status::kPolicyMismatch, "job 'a' runs policy 'bsp', not 'asp'"},
       Ok{},
-      Join{"cifar", "ssp:3", "worker-3", "node-a", 3, 16, 40, 12, 11, 10, 9, {}, 0, {}},
+      Join{"cifar",
+           "ssp:3",
+           "worker-3",
+           "node-a",
+           3,
+           16,
+           40,
+           12,
+           11,
+           10,
+           9,
+           {},
+           0,
+           {},
+           0,
+           Resume::kAuto,
+           0,
+           {}},
       Joined{ref, 13, "ssp:3", 16, true, true},
       Leave{ref},
       Begin{ref, 12},
@@ -124,7 +141,8 @@ inline std::vector<Message> sample_messages() {
 // Messages whose tables have grown since their sample was stored above, with the new fields too; by
 // the name of their golden file.
 inline std::vector<std::pair<std::string, Message>> grown_messages() {
-  Join join{"cifar", "ssp:3", "worker-3", "node-a", 3, 16, 40, 12, 11, 10, 9, {}, 0, {}};
+  Join join{"cifar", "ssp:3", "worker-3", "node-a",      3, 16, 40, 12, 11, 10, 9, {},
+            0,       {},      0,          Resume::kAuto, 0, {}};
   join.phase = "checkpoint";
   join.phase_left_us = 48'000'000;
   join.data = {10, 0, 0, 7, 255};
@@ -134,6 +152,11 @@ inline std::vector<std::pair<std::string, Message>> grown_messages() {
   HistoryRequest history{"cifar", 77, 500, 49'152};
   Join join_of_epoch = join;
   join_of_epoch.epoch = 2;
+  Join join_of_launch = join_of_epoch;
+  join_of_launch.launch = "llm";
+  join_of_launch.launch_number = 3;
+  join_of_launch.resume = Resume::kContinue;
+  join_of_launch.resume_at = 300;
   Joined joined_with_grace = joined;
   joined_with_grace.worker_grace_us = 10'000'000;
   WorkersReply workers{{{3,
@@ -177,7 +200,8 @@ inline std::vector<std::pair<std::string, Message>> grown_messages() {
           {"Joined.3", {2007, joined_with_grace}},
           {"WorkersReply.2", {2009, workers}},
           {"WorkersReply.3", {2010, who}},
-          {"WorkersRequest.2", {2011, WorkersRequest{"cifar", 100, true}}}};
+          {"WorkersRequest.2", {2011, WorkersRequest{"cifar", 100, true}}},
+          {"Join.4", {2012, join_of_launch}}};
 }
 
 }  // namespace syncd::wire

@@ -134,7 +134,7 @@ TEST(RecordCodec, AKindOfANewerVersionIsRefused) {
   Record decoded;
   std::string error;
   EXPECT_FALSE(decode_record(encode(record), decoded, error));
-  EXPECT_NE(error.find("kind 14"), std::string::npos) << error;
+  EXPECT_NE(error.find("kind 15"), std::string::npos) << error;
 }
 
 TEST(RecordCodec, EverySingleBitFlipIsFound) {
@@ -210,6 +210,26 @@ JobSnapshot entered_snapshot() {
   return snapshot;
 }
 
+// Of a job that reassembles: a worker has come back, and brought a launch.
+Record returned_record() {
+  Record record = grown_record();
+  record.config = "launch=llm\nlaunch_number=3\n";
+  record.expected_workers = 4;
+  record.returned = true;
+  return record;
+}
+JobSnapshot reassembling_snapshot() {
+  JobSnapshot snapshot = entered_snapshot();
+  snapshot.workers[1].returned = true;
+  snapshot.expected_workers = 4;
+  snapshot.reassembling = true;
+  snapshot.left = 1;
+  snapshot.group_epoch = 2;
+  snapshot.launch = "llm";
+  snapshot.launch_number = 3;
+  return snapshot;
+}
+
 TEST(RecordCodec, WhatWasAddedLaterComesBackToo) {
   Record record;
   JobSnapshot snapshot;
@@ -222,6 +242,10 @@ TEST(RecordCodec, WhatWasAddedLaterComesBackToo) {
   EXPECT_EQ(snapshot, managed_snapshot());
   ASSERT_TRUE(decode_snapshot(encode(entered_snapshot()), snapshot, error)) << error;
   EXPECT_EQ(snapshot, entered_snapshot());
+  ASSERT_TRUE(decode_record(encode(returned_record()), record, error)) << error;
+  EXPECT_EQ(record, returned_record());
+  ASSERT_TRUE(decode_snapshot(encode(reassembling_snapshot()), snapshot, error)) << error;
+  EXPECT_EQ(snapshot, reassembling_snapshot());
 }
 
 TEST(RecordCodec, GoldenFilesStillMeanTheSame) {
@@ -231,6 +255,8 @@ TEST(RecordCodec, GoldenFilesStillMeanTheSame) {
   check_golden("snapshot.2.bin", grown_snapshot());
   check_golden("snapshot.3.bin", managed_snapshot());
   check_golden("snapshot.4.bin", entered_snapshot());
+  check_golden("record.3.bin", returned_record());
+  check_golden("snapshot.5.bin", reassembling_snapshot());
 }
 
 // The engine counts on it.

@@ -81,8 +81,28 @@ inline JobSnapshot sample_snapshot(JobId job, Sequence sequence) {
   s.next_incarnation = 9;
   s.pushes = 120;
   s.highest_clock = 33;
-  s.workers = {{0, "w0", "a", WorkerState::kRunning, 1, 30, 2, 30, 29, 7, 28, 100, 90},
-               {1, "w1", "b", WorkerState::kLost, 2, 31, 0, 31, 30, -1, 31, -1, -1}};
+  s.workers = {{.rank = 0,
+                .state = WorkerState::kRunning,
+                .incarnation = 1,
+                .clock = 30,
+                .base = 2,
+                .granted = 30,
+                .pushed = 29,
+                .late = 7,
+                .own_pushes = 28,
+                .last_push_us = 100,
+                .previous_push_us = 90,
+                .name = "w0",
+                .host = "a"},
+               {.rank = 1,
+                .state = WorkerState::kLost,
+                .incarnation = 2,
+                .clock = 31,
+                .granted = 31,
+                .pushed = 30,
+                .own_pushes = 31,
+                .name = "w1",
+                .host = "b"}};
   s.policy = "bsp:5";
   s.policy_state = {6, -1};
   s.stop_reason = "none";

@@ -288,24 +288,26 @@ TEST(Weight, CountsAllBytesOfRecordsAndSnapshots) {
     auto& [kind, job, sequence, time, epoch, rank, incarnation, iteration, name, host, clock, base,
            resumed, data, late, span, waited, staleness, loss, samples, bytes, restarts, wasted,
            declined, policy, expected, least, config, reason, superstep, predicted, predicted_wait,
-           wait, values] = *record;
+           wait, values, returned] = *record;
     expect_all_counted(weigh, kind, job, sequence, time, epoch, rank, incarnation, iteration, name,
                        host, clock, base, resumed, data, late, span, waited, staleness, loss,
                        samples, bytes, restarts, wasted, declined, policy, expected, least, config,
-                       reason, superstep, predicted, predicted_wait, wait, values);
+                       reason, superstep, predicted, predicted_wait, wait, values, returned);
   }
   {
     auto& [rank, name, host, state, incarnation, clock, base, granted, pushed, late, own_pushes,
-           last, previous, data, dismissal, leased, phase, lease, entered] =
+           last, previous, data, dismissal, leased, phase, lease, entered, returned] =
         batch.snapshots[0].workers[0];
     expect_all_counted(weigh, rank, name, host, state, incarnation, clock, base, granted, pushed,
                        late, own_pushes, last, previous, data, dismissal, leased, phase, lease,
-                       entered);
+                       entered, returned);
   }
   auto& [created, sequence, time, state, epoch, next, pushes, highest, workers, policy,
-         policy_state, stop_reason] = batch.snapshots[0];
+         policy_state, stop_reason, expected, reassembling, left, group_epoch, launch,
+         launch_number] = batch.snapshots[0];
   expect_all_counted(weigh, created, sequence, time, state, epoch, next, pushes, highest, workers,
-                     policy, policy_state, stop_reason);
+                     policy, policy_state, stop_reason, expected, reassembling, left, group_epoch,
+                     launch, launch_number);
 }
 
 TEST(RocksStore, HistoryIsReadByAnotherThreadWhileItGrows) {
