@@ -35,6 +35,7 @@ struct Options {
   std::string format;
   std::string output;
   // stragglers
+  std::string input;      // an exported history, instead of a job; empty: none
   std::string since;      // a duration; empty: all
   std::uint32_t top = 0;  // 0: all
   // top

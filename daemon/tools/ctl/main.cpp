@@ -61,8 +61,13 @@ push of any other worker; being as fast as the next-slowest would save it. LONGE
 WAITS: how many. MOMENTS: how often it let others continue (bsp: barriers at which it was last).
 JSON keys: lost_us, elsewhere_us, computed_us (the pushed iterations), workers and hosts, each a list of
 objects with rank and name (workers), host, lost_us, alone_us, longest_us, waits, moments.
+With --input no job is asked about. A worker is slow for a while if its iterations take longer than the
+median of the others', beyond what is usual for it, in several iterations; a single slow one does not
+count. FACTOR: how many times longer. It takes 16 iterations to know what is usual, and 5 workers.
+JSON: a list of objects with rank, from and to (iterations; to is null: until the end), factor.
 Examples: syncctl stragglers my-job --since 10m --top 5
-          syncctl stragglers my-job --store /var/lib/syncd/store --json)";
+          syncctl stragglers my-job --store /var/lib/syncd/store --json
+          syncctl stragglers --input history.jsonl)";
 constexpr const char* kTopHelp =
     R"(Keys: q quit; j, k, arrows, page up and down, g, G scroll; s changes the order: by rank, clock
 (lowest first), waiting (longest first), rate (slowest first), host. NO_COLOR is respected.
@@ -108,8 +113,8 @@ struct Commands {
   std::function<int()> run;
 };
 
-void add_job(CLI::App* command, Options& options) {
-  command->add_option("JOB", options.job, "Job name or #ID")->required();
+CLI::Option* add_job(CLI::App* command, Options& options) {
+  return command->add_option("JOB", options.job, "Job name or #ID")->required();
 }
 
 std::string record_help() {
@@ -295,8 +300,9 @@ void add_simulate(Commands& commands, SimulateQuery& query) {
 // What a daemon's history, or that of a store, is asked.
 void add_history(Commands& commands, Options& options) {
   const auto add_store_option = [&](CLI::App* sub) {
-    sub->add_option("--store", options.store,
-                    "Read this store directory while its daemon is down, instead of asking one");
+    return sub->add_option(
+        "--store", options.store,
+        "Read this store directory while its daemon is down, instead of asking one");
   };
   const auto filters = [&](CLI::App* sub) {
     constexpr std::uint64_t kMost = INT64_MAX;
@@ -342,13 +348,20 @@ void add_history(Commands& commands, Options& options) {
       commands.app, "stragglers",
       "Who made the others wait: time lost per worker and per host, out of the history",
       run_stragglers, options, kStragglersHelp);
-  add_job(stragglers, options);
-  stragglers->add_option(
+  CLI::Option* job = add_job(stragglers, options)->required(false);
+  CLI::Option* since = stragglers->add_option(
       "--since", options.since,
       "Only waits that ended at most this long ago, by this machine's clock: 90s, "
       "10m, 2h");
   stragglers->add_option("--top", options.top, "Only the N worst workers and hosts (0: all)");
-  add_store_option(stragglers);
+  CLI::Option* store = add_store_option(stragglers);
+  stragglers
+      ->add_option("--input", options.input,
+                   "Show when workers were slow for a while, out of this file: what history export "
+                   "wrote as csv or jsonl")
+      ->excludes(job)
+      ->excludes(store)
+      ->excludes(since);
 }
 
 // What a running daemon is asked, or told to do, about its jobs.

@@ -111,4 +111,16 @@ std::vector<StragglerShare> Stragglers::by_host() const {
   return found;
 }
 
+void SlowEpisodes::add(std::int64_t rank, Iteration iteration, Micros span_us) {
+  const auto verdict = detector_.push(static_cast<Rank>(rank), span_us);
+  if (!verdict) return;
+  const auto before = iteration - static_cast<Iteration>(verdict->pushes);
+  if (verdict->is_straggler) {
+    open_[rank] = found_.size();
+    found_.push_back({rank, before + 1, std::nullopt, verdict->factor});
+  } else {
+    found_[open_.at(rank)].to = before;
+  }
+}
+
 }  // namespace syncd::ctl

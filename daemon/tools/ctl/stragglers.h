@@ -13,10 +13,12 @@
 #include <cstdint>
 #include <deque>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "daemon/core/engine/record.h"
+#include "daemon/core/planners/straggler_detector.h"
 #include "proto/base/fields.h"
 
 namespace syncd::ctl {
@@ -75,6 +77,27 @@ class Stragglers {
   Micros lost_us_ = 0;
   Micros other_us_ = 0;
   Micros computed_us_ = 0;
+};
+
+// A stretch of iterations in which a worker was slower than is usual for it.
+struct SlowEpisode {
+  std::int64_t rank = 0;
+  Iteration from = 0;
+  std::optional<Iteration> to;  // the last one; empty: it has not recovered
+  double factor = 0;            // how many times longer its iterations took, when that was noticed
+};
+
+// Finds them in the pushes of a job, in the order of its history (planners::StragglerDetector).
+class SlowEpisodes {
+ public:
+  void add(std::int64_t rank, Iteration iteration, Micros span_us);
+  // In the order in which they were noticed.
+  const std::vector<SlowEpisode>& found() const { return found_; }
+
+ private:
+  planners::StragglerDetector detector_;
+  std::vector<SlowEpisode> found_;
+  std::map<std::int64_t, std::size_t> open_;  // of found_, by rank
 };
 
 }  // namespace syncd::ctl

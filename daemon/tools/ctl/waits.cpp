@@ -14,6 +14,7 @@
 #include "daemon/tools/ctl/fields_json.h"
 #include "daemon/tools/ctl/stragglers.h"
 #include "daemon/tools/ctl/table.h"
+#include "daemon/tools/sim/trace.h"
 #include "proto/base/clock.h"
 #include "proto/base/plain_text.h"
 
@@ -173,7 +174,37 @@ bool since_time(const std::string& since, std::int64_t now_us, std::int64_t& sin
   return true;
 }
 
+// What `stragglers --input` shows.
+int show_episodes(const Options& options) {
+  SlowEpisodes episodes;
+  const auto add = [&](const sim::RecordedPush& push) {
+    episodes.add(push.rank, push.iteration, push.span_us);
+  };
+  std::string error;
+  if (!sim::read_pushes_file(options.input, add, error)) return complain(kExitStore, error);
+  nlohmann::json out = nlohmann::json::array();
+  std::vector<std::vector<std::string>> rows;
+  for (const SlowEpisode& e : episodes.found()) {
+    out.push_back({{"rank", e.rank}, {"from", e.from}, {"to", nullptr}, {"factor", e.factor}});
+    if (e.to) out.back()["to"] = *e.to;
+    rows.push_back({fmt::to_string(e.rank), fmt::to_string(e.from),
+                    e.to ? fmt::to_string(*e.to) : "-", fmt::format("{:.2f}", e.factor)});
+  }
+  if (options.json) {
+    std::cout << json_text(out);
+  } else if (rows.empty()) {
+    std::cout << "no worker was slow for a while\n";
+  } else {
+    std::cout << format_table({"RANK", "FROM", "TO", "FACTOR"}, rows);
+  }
+  return kExitOk;
+}
+
 int run_stragglers(const Options& options) {
+  if (!options.input.empty()) return show_episodes(options);
+  if (options.job.empty()) {
+    return complain(kExitUsage, "stragglers needs a job or --input FILE: syncctl stragglers JOB");
+  }
   const std::int64_t now_us = wall_clock_us();
   std::int64_t since_us = 0;
   if (!options.since.empty() && !since_time(options.since, now_us, since_us)) {

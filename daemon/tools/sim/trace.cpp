@@ -24,23 +24,21 @@ std::string why() {
 
 class Reader {
  public:
-  Reader(std::istream& in, const std::string& name) : in_(in), name_(name) {}
+  Reader(std::istream& in, const std::string& name,
+         const std::function<void(const RecordedPush&)>& on_push)
+      : in_(in), name_(name), on_push_(on_push) {}
 
-  std::shared_ptr<const Trace> read(std::string& error) {
+  bool read(std::string& error) {
     const int first = (in_ >> std::ws).peek();
     const bool read = !in_.bad() && (first == '{' ? read_json_lines() : read_csv());
     if (in_.bad()) {
       error_ = name_ + ": cannot be read: " + why();
-    } else if (read && spans_.empty()) {
+    } else if (read && counts_.empty()) {
       error_ = name_ + ": no push with a span_us is in it";
     }
-    if (!error_.empty()) {
-      error = error_;
-      return nullptr;
-    }
-    auto trace = std::make_shared<Trace>();
-    for (auto& [rank, spans] : spans_) trace->spans.push_back(std::move(spans));
-    return trace;
+    if (error_.empty()) return true;
+    error = error_;
+    return false;
   }
 
  private:
@@ -49,7 +47,8 @@ class Reader {
     return false;
   }
 
-  bool add(std::size_t line, std::int64_t rank, std::int64_t span) {
+  bool add(std::size_t line, std::int64_t rank, std::int64_t span,
+           std::optional<std::int64_t> iteration) {
     if (rank < 0 || rank >= static_cast<std::int64_t>(limits::kWorkersPerJobMax)) {
       return fail(line, fmt::format("rank is {}, allowed are 0 to {}", rank,
                                     limits::kWorkersPerJobMax - 1));
@@ -57,7 +56,8 @@ class Reader {
     if (span < 0 || span > limits::kSpanMax) {
       return fail(line, fmt::format("span_us is {}, allowed are 0 to {}", span, limits::kSpanMax));
     }
-    spans_[rank].push_back(std::max<Micros>(span, 1));
+    const std::int64_t before = counts_[rank]++;
+    on_push_({rank, iteration.value_or(before), std::max<Micros>(span, 1)});
     return true;
   }
 
@@ -75,7 +75,10 @@ class Reader {
         return fail(line, "rank of this push is missing or not a whole number");
       }
       if (!span->is_number_integer()) return fail(line, "span_us is not a whole number");
-      if (!add(line, rank->get<std::int64_t>(), span->get<std::int64_t>())) return false;
+      const auto iteration = json.find("iteration");
+      std::optional<std::int64_t> k;
+      if (iteration != json.end() && iteration->is_number_integer()) k = *iteration;
+      if (!add(line, rank->get<std::int64_t>(), span->get<std::int64_t>(), k)) return false;
     }
     return true;
   }
@@ -126,6 +129,7 @@ class Reader {
     const std::size_t kind = column("kind");
     const std::size_t rank = column("rank");
     const std::size_t span = column("span_us");
+    const std::size_t iteration = column("iteration");
     for (const auto& [at, name] : {std::pair{kind, "kind"}, {rank, "rank"}, {span, "span_us"}}) {
       if (at == width) {
         return fail(1, std::string("no column '") + name +
@@ -141,8 +145,11 @@ class Reader {
       if (cells[kind] != "push" || cells[span].empty()) continue;
       std::int64_t worker = 0;
       std::int64_t us = 0;
+      std::int64_t k = 0;
+      const bool has_iteration = iteration < width && !cells[iteration].empty();
       if (!number(cells[rank], "rank", worker) || !number(cells[span], "span_us", us) ||
-          !add(row_line_, worker, us)) {
+          (has_iteration && !number(cells[iteration], "iteration", k)) ||
+          !add(row_line_, worker, us, has_iteration ? std::optional(k) : std::nullopt)) {
         return false;
       }
     }
@@ -153,25 +160,51 @@ class Reader {
   const std::string& name_;
   std::size_t line_ = 1;
   std::size_t row_line_ = 1;
-  std::map<std::int64_t, std::vector<Micros>> spans_;
+  const std::function<void(const RecordedPush&)>& on_push_;
+  std::map<std::int64_t, std::int64_t> counts_;
   std::string error_;
 };
 
+// f(stream) of an opened file; false, with a sentence in `error`, if it cannot be opened.
+template <class F>
+bool with_file(const std::string& path, std::string& error, F f) {
+  errno = 0;
+  std::ifstream in(path, std::ios::binary);
+  if (in) return f(in);
+  error = path + ": cannot be opened: " + why();
+  return false;
+}
+
 }  // namespace
+
+bool read_pushes(std::istream& in, const std::string& name,
+                 const std::function<void(const RecordedPush&)>& on_push, std::string& error) {
+  return Reader(in, name, on_push).read(error);
+}
+
+bool read_pushes_file(const std::string& path,
+                      const std::function<void(const RecordedPush&)>& on_push, std::string& error) {
+  return with_file(path, error,
+                   [&](std::istream& in) { return read_pushes(in, path, on_push, error); });
+}
 
 std::shared_ptr<const Trace> read_trace(std::istream& in, const std::string& name,
                                         std::string& error) {
-  return Reader(in, name).read(error);
+  std::map<std::int64_t, std::vector<Micros>> spans;
+  const auto add = [&](const RecordedPush& push) { spans[push.rank].push_back(push.span_us); };
+  if (!read_pushes(in, name, add, error)) return nullptr;
+  auto trace = std::make_shared<Trace>();
+  for (auto& [rank, own] : spans) trace->spans.push_back(std::move(own));
+  return trace;
 }
 
 std::shared_ptr<const Trace> read_trace_file(const std::string& path, std::string& error) {
-  errno = 0;
-  std::ifstream in(path, std::ios::binary);
-  if (!in) {
-    error = path + ": cannot be opened: " + why();
-    return nullptr;
-  }
-  return read_trace(in, path, error);
+  std::shared_ptr<const Trace> trace;
+  with_file(path, error, [&](std::istream& in) {
+    trace = read_trace(in, path, error);
+    return trace != nullptr;
+  });
+  return trace;
 }
 
 }  // namespace syncd::sim

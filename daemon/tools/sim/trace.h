@@ -1,6 +1,7 @@
 // Iteration times taken from a recorded run. No thread.
 #pragma once
 
+#include <functional>
 #include <istream>
 #include <memory>
 #include <string>
@@ -16,9 +17,24 @@ struct Trace {
   std::vector<std::vector<Micros>> spans;
 };
 
+struct RecordedPush {
+  std::int64_t rank = 0;
+  std::int64_t iteration = 0;  // as recorded, or else how many pushes of this rank came before
+  Micros span_us = 0;          // 1 at least
+};
+
 // Reads what `syncctl history export` writes, CSV (with its line of column names) or JSON lines,
-// whichever it looks like: the span_us of every push. Other records, and pushes whose span is not
-// known, are left out. Null: `error` says what is wrong, with `name` and the line.
+// whichever it looks like, and hands over every push in the file's order. Other records, and pushes
+// whose span is not known, are left out. False: `error` says what is wrong, with the file's `name`
+// and the line.
+bool read_pushes(std::istream& in, const std::string& name,
+                 const std::function<void(const RecordedPush&)>& on_push, std::string& error);
+
+// The same from a file.
+bool read_pushes_file(const std::string& path,
+                      const std::function<void(const RecordedPush&)>& on_push, std::string& error);
+
+// Likewise each worker's spans. Null: see above.
 std::shared_ptr<const Trace> read_trace(std::istream& in, const std::string& name,
                                         std::string& error);
 

@@ -143,5 +143,24 @@ TEST(Stragglers, ForgetsNothingThatIsStillNeeded) {
   EXPECT_EQ(s.elsewhere_us(), 0);
 }
 
+TEST(SlowEpisodes, AreNamedWithTheirIterationsAndFactor) {
+  SlowEpisodes episodes;
+  for (Iteration k = 0; k < 80; ++k) {
+    for (std::int64_t rank = 0; rank < 6; ++rank) {
+      const bool slow = (rank == 2 && k >= 30 && k < 50) || (rank == 4 && k >= 70);
+      episodes.add(rank, k, slow ? 300'000 : 100'000);
+    }
+  }
+  ASSERT_EQ(episodes.found().size(), 2U);
+  const SlowEpisode& first = episodes.found()[0];
+  EXPECT_EQ(first.rank, 2);
+  EXPECT_EQ(first.from, 30);
+  EXPECT_EQ(first.to, 49);
+  EXPECT_NEAR(first.factor, 3, 0.01);
+  EXPECT_EQ(episodes.found()[1].rank, 4);
+  EXPECT_EQ(episodes.found()[1].from, 70);
+  EXPECT_FALSE(episodes.found()[1].to);
+}
+
 }  // namespace
 }  // namespace syncd::ctl
