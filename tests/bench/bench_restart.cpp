@@ -59,20 +59,17 @@ JobSnapshot snapshot_at(const Record& created, Sequence sequence, Micros time_us
   for (Rank rank = 0; rank < kWorkers; ++rank) {
     const auto clock = static_cast<Clock>(sequence / kWorkers);
     s.highest_clock = clock;
-    s.workers.push_back({rank,
-                         "worker-" + std::to_string(rank),
-                         "node",
-                         WorkerState::kRunning,
-                         rank + 1,
-                         clock - 1,
-                         0,
-                         clock - 2,
-                         clock - 2,
-                         kNoIteration,
-                         static_cast<std::uint64_t>(clock),
-                         time_us,
-                         time_us - 20'000,
-                         {}});
+    s.workers.push_back({.rank = rank,
+                         .state = WorkerState::kRunning,
+                         .incarnation = rank + 1,
+                         .clock = clock - 1,
+                         .granted = clock - 2,
+                         .pushed = clock - 2,
+                         .own_pushes = static_cast<std::uint64_t>(clock),
+                         .last_push_us = time_us,
+                         .previous_push_us = time_us - 20'000,
+                         .name = "worker-" + std::to_string(rank),
+                         .host = "node"});
   }
   return s;
 }

@@ -94,6 +94,12 @@ void restore(const JobSnapshot* snapshot, const std::vector<Record>& records) {
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   if (size < 2) return 0;
+  const auto decode_snapshot = [](auto bytes, JobSnapshot& value, std::string& error) {
+    return store::decode_snapshot(bytes, value, error);
+  };
+  const auto decode_record = [](auto bytes, Record& value, std::string& error) {
+    return store::decode_record(bytes, value, error);
+  };
   const bool with_snapshot = (data[0] & 1) != 0;
   const std::size_t count = std::min<std::size_t>(data[1] % 16, (size - 2) / 2);
   std::span<const std::uint8_t> rest(data + 2 + 2 * count, size - 2 - 2 * count);
@@ -105,12 +111,12 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     const auto piece = rest.first(std::min(wanted, rest.size()));
     rest = rest.subspan(piece.size());
     if (i == 0 && with_snapshot) {
-      has_snapshot = read(piece, snapshot, store::decode_snapshot);
+      has_snapshot = read(piece, snapshot, decode_snapshot);
       if (!has_snapshot) return 0;
       continue;
     }
     Record record;
-    if (read(piece, record, store::decode_record)) records.push_back(std::move(record));
+    if (read(piece, record, decode_record)) records.push_back(std::move(record));
   }
   if (has_snapshot || !records.empty()) restore(has_snapshot ? &snapshot : nullptr, records);
   return 0;
