@@ -112,7 +112,7 @@ void Driver::wait_for(WaitedCall& call, const MakeCall& make, TimeUs timeout_us)
     reader_ = &call;
     stream_->watch_reading(false);
   }
-  take(call, make, {op_of(call), Timeout::after(timeout_us, now), now});
+  take(call, make, {op_of(call), Timeout::after(timeout_us, now), now_us()});
   if (reads) read_for(call, lock);
   if (!call.done()) call.wait(lock);
 }

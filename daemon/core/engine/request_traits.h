@@ -1,12 +1,15 @@
 // Every message has a row here: who may send it, where it names its job and who answers it. The
 // session, the server, the engine and the fuzz targets go by it. To add a message:
 //  1. proto/wire/wire.fbs and wire.h: last of Body. Its fields, in proto/wire/fields.h, or nothing
-//     compiles. proto_test compares them with the schema and asks for a sample.
+//     compiles. proto_test compares them with the schema and asks for a sample in
+//     tests/unit/proto/samples.h; SYNCD_REWRITE_GOLDEN=1 makes its golden bytes.
 //  2. A row below. Without it nothing that includes this file compiles.
 //  3. If the server sees it: Server::handle(), in a file handle_*.cpp. The compiler asks for it.
-//  4. If the engine answers it: Engine::handle(). A static_assert asks for it.
+//  4. If the engine answers it: Engine::handle(), for which a static_assert asks. One of a worker
+//     (Asker::kItsWorker) goes to on() of the job or its loop, which Engine::route() calls.
 //  5. If it is audited: audit_fields(), in audit.cpp. The compiler asks for it.
-//  6. A row of the table in tests/unit/server/messages_test.cpp, which fails without.
+//  6. A row of the table in tests/unit/server/messages_test.cpp, with which server_test fails
+//     otherwise.
 #pragma once
 
 #include <array>

@@ -2,15 +2,17 @@
 //
 // To add a policy x, and what fails if a step is forgotten:
 //  1. Write x.h and x.cpp in this folder, which builds every .cpp: a class, which hands its traits
-//     to Policy's constructor, and make_x(). rooms_test names what it must not include.
-//  2. Add a row to kPolicies. policy_page_test fails for a page without a row.
+//     to Policy's constructor, and make_x(), which reads parameters with parse_parameter()
+//     (policy_text.h). packaging.rooms names what it must not include.
+//  2. Include x.h here and add a row to kPolicies. policy_page_test fails for a page without a row.
 //  3. Add its page: in README.md here a section with a picture (doc/draw) and a row of the table, a
 //     row in the top level's README.md, an item in packaging/man/syncd.8.md. policy_page_test fails
 //     for a row without each of these, and if an example of the section does not behave as its
 //     traits say.
 //  4. Add its test, tests/golden/engine/x.txt. policy_page_test fails without one.
 //  5. Add it to the policies that tests/unit/engine/event_list.cpp draws from and that
-//     effect_hashes_test.cpp expects. Nothing fails without that.
+//     effect_hashes_test.cpp expects, and make the hashes anew (SYNCD_REWRITE_EFFECT_HASHES=1).
+//     Nothing fails without that.
 //  6. Run engine_golden_test, once with SYNCD_REWRITE_GOLDEN=1: refusals that list all policies are
 //     made anew. Without that it fails.
 #include "daemon/core/policies/registry.h"

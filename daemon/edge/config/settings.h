@@ -5,7 +5,7 @@
 // 1. Add its member, with its default, to Config (config.h) or to the struct that uses it. The row
 //    does not compile without it.
 // 2. Add its row to settings(). Choose its type from value_types.h. Mark it with reloads() if a
-//    running daemon can take it on: LoadTest.AReloadTakesExactlyWhatReloads lists those that do.
+//    running daemon can take it on: LoadTest.AReloadTakesExactlyWhatReloads lists those that do not.
 // 3. Add a wrong value to LoadTest.EveryWrongValueIsNamedWithItsLine, which names rows without one.
 // 4. Test what it does. packaging.rooms fails if nothing outside this room reads the member. What
 //    lies in a struct of the network or the engine reaches it by itself, the rest by

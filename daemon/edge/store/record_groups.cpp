@@ -46,8 +46,8 @@ RecordIterator::RecordIterator(const Database& database, std::optional<JobId> jo
             database.db->NewIterator(options, database.families[kRecords]));
       }) {}
 
-bool RecordIterator::seek(JobId job, Sequence from) {
-  const bool readable = it_.seek(record_key(job, from));
+bool RecordIterator::seek(JobId job, Sequence key_from, Sequence from) {
+  const bool readable = it_.seek(record_key(job, key_from));
   enter();
   while (valid_ && job_ == job && sequence_ < from) step();
   return readable;

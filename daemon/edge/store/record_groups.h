@@ -85,7 +85,9 @@ class RecordIterator {
   RecordIterator& operator=(const RecordIterator&) = delete;
 
   // To the first record from this one on. False: what lies there cannot be read.
-  bool seek(JobId job, Sequence from);
+  bool seek(JobId job, Sequence from) { return seek(job, from, from); }
+  // The same, where values whose key is below `key_from` are left out unread.
+  bool seek(JobId job, Sequence key_from, Sequence from);
   bool valid() const { return valid_; }
   void next();
   rocksdb::Status status() { return it_->status(); }

@@ -194,7 +194,8 @@ class Salvage {
     note(due, it.status().ToString());
     highest_ = std::max(highest_, due);
     Sequence n = 0;
-    const auto seek = [&](Sequence step) { return it.seek(id, due + step); };
+    // The first value that can be read may begin with records before its key: all of it counts.
+    const auto seek = [&](Sequence step) { return it.seek(id, due + step, due); };
     if (!seek_beyond(seek, n)) return false;
     due += n;
     return true;
