@@ -22,6 +22,7 @@ OPTION = re.compile(r"(?<![\w-])--[a-z][a-z0-9-]*")
 OTHERS = {
     "apt": {"--install-suggests"},
     "cmake": {"--preset", "--build", "--install", "--prefix", "--parallel", "--target", "--component"},
+    "valgrind": {"--tool", "--callgrind-out-file", "--collect-atstart", "--toggle-collect"},
     "compilers and pkg-config": {"--cflags", "--libs", "--static"},
     "ctest": {"--output-on-failure", "--parallel"},
     "git": {"--recursive"},
