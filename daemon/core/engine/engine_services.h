@@ -25,7 +25,7 @@ namespace syncd {
 struct EngineState {
   EngineOptions options;
   Micros now = 0;              // of the event that is handled; never goes back
-  Effects* effects = nullptr;  // of that event; null during recovery, when nobody listens
+  Effects* effects = nullptr;  // of that event; null during recovery, which sends nothing
   StoreState store;
   StoreStalls store_stalls;
   TimerQueue timers;
@@ -63,7 +63,7 @@ class EngineServices {
   // Those of this kind and above.
   void cancel_timers(std::uint32_t first_kind = 0) { engine_.timers.cancel_job(job_, first_kind); }
 
-  // Null: nobody listens.
+  // Null: during recovery, which sends nothing.
   Effects* effects() const { return engine_.effects; }
 
   // ---- the store

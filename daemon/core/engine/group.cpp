@@ -202,7 +202,7 @@ void Group::apply_reassembling(const Record& record) {
   loop_.renew_policy();
 }
 
-// The group goes on if a worker has come back. The others begin at the lowest of their clocks.
+// The group continues if a worker has come back. The others begin at the lowest of their clocks.
 void Group::fill_started(Record& record) const {
   if (!reassembling_) {
     // At the first start, too, they may continue what another job has begun.

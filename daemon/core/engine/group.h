@@ -4,7 +4,7 @@
 // A job whose last active worker is lost reassembles: it waits for a whole group, as at its first
 // start, so that no worker trains alone on what the others have left. Its epoch rises. Workers come
 // back to it, or processes that were started again join it. If one worker has come back by the
-// start, the job goes on; otherwise the group begins anew, where its workers say.
+// start, the job continues; otherwise the group begins anew, where its workers say.
 //
 // What always holds:
 // - No worker of a job that reassembles is active, so none is granted anything.

@@ -70,7 +70,7 @@ struct Record {
   // else those that are new in it, begin
   Clock clock = 0;
   Clock base = 0;  // joined: clock minus relative clock
-  // joined: a return with the same incarnation; started again: the job goes on
+  // joined: a return with the same incarnation; started again: the job continues
   bool resumed = false;
   std::vector<std::uint8_t> data = {};  // joined: what the worker shows to the others
 

@@ -57,7 +57,7 @@ struct Worker : WorkerSnapshot {
 
   // SpecSync, in the iteration that it is in.
   bool resync = false;         // was sent, and not followed yet
-  bool tells_resumed = false;  // of any policy: its next grant says that the job goes on
+  bool tells_resumed = false;  // of any policy: its next grant says that the job continues
   std::uint32_t restarts = 0;  // work dropped after a re-sync
   Micros wasted_us = 0;        // computed and dropped
 
