@@ -19,10 +19,10 @@ SYNCD_FIELDS(Error, status, message)
 SYNCD_FIELDS(Ok)
 SYNCD_FIELDS(Join, job, policy, name, host, rank, world_size, incarnation, granted, pushed,
              collected, consumed, phase, phase_left_us, data, notices, epoch, launch, launch_number,
-             resume, resume_at)
+             resume, resume_at, views)
 SYNCD_FIELDS(Joined, worker, iteration, policy, world_size, durable, resumed, members_version,
-             worker_grace_us)
-SYNCD_FIELDS(Leave, worker)
+             worker_grace_us, views, round, round_gone, round_room, heartbeat_timeout_ms)
+SYNCD_FIELDS(Leave, worker, kind, reason)
 SYNCD_FIELDS(Begin, worker, iteration)
 SYNCD_FIELDS(Granted, iteration, flags, staleness)
 SYNCD_FIELDS(Push, worker, iteration, loss, samples, bytes)
@@ -69,6 +69,13 @@ SYNCD_FIELDS(MembersNotice, worker, version)
 SYNCD_FIELDS(PlanNotice, worker, iteration, wait_us)
 SYNCD_FIELDS(ManageWorkerRequest, job, worker, action, text, lease_us)
 SYNCD_FIELDS(CheckpointRequest, path)
+SYNCD_FIELDS(Arrive, worker, iteration, data)
+SYNCD_FIELDS(ViewGranted, iteration, flags, staleness, view, rank, size, data, reason)
+SYNCD_FIELDS(ViewRequest, worker, view, first_rank)
+SYNCD_FIELDS(ViewMember, rank, name, host, data)
+SYNCD_FIELDS(ViewReply, view, size, reason, members, next_rank)
+SYNCD_FIELDS(RoundNotice, worker, round, gone, room)
+SYNCD_FIELDS(ExcludeRequest, job, host, undo, force, reason)
 
 }  // namespace wire
 

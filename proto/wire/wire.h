@@ -86,6 +86,7 @@ struct Join {
   std::string launch;
   std::uint64_t launch_number = 0;
   std::int64_t resume_at = -1;
+  bool views = false;
   bool operator==(const Join&) const = default;
 };
 struct Joined {
@@ -97,10 +98,18 @@ struct Joined {
   bool resumed = false;
   std::uint64_t members_version = 0;
   std::int64_t worker_grace_us = -1;
+  bool views = false;
+  std::uint64_t round = 0;
+  std::uint32_t round_gone = 0;
+  std::uint32_t round_room = 0;
+  std::uint32_t heartbeat_timeout_ms = 0;  // 0: as Welcome says
   bool operator==(const Joined&) const = default;
 };
+enum class LeaveKind : std::uint8_t { kLeft = 0, kFinished = 1, kFailed = 2, kPreempted = 3 };
 struct Leave {
   WorkerRef worker;
+  LeaveKind kind = LeaveKind::kLeft;
+  std::string reason = {};
   bool operator==(const Leave&) const = default;
 };
 struct Begin {
@@ -368,6 +377,60 @@ struct ManageWorkerRequest {
   bool operator==(const ManageWorkerRequest&) const = default;
 };
 
+struct Arrive {
+  WorkerRef worker;
+  std::int64_t iteration = 0;
+  std::vector<std::uint8_t> data;
+  bool operator==(const Arrive&) const = default;
+};
+struct ViewGranted {
+  std::int64_t iteration = 0;
+  std::uint32_t flags = 0;
+  std::int64_t staleness = 0;
+  std::uint64_t view = 0;
+  std::uint32_t rank = 0;
+  std::uint32_t size = 0;
+  std::vector<std::uint8_t> data;
+  std::string reason;
+  bool operator==(const ViewGranted&) const = default;
+};
+struct ViewRequest {
+  WorkerRef worker;
+  std::uint64_t view = 0;
+  std::uint32_t first_rank = 0;
+  bool operator==(const ViewRequest&) const = default;
+};
+struct ViewMember {
+  std::uint32_t rank = 0;
+  std::string name;
+  std::string host;
+  std::vector<std::uint8_t> data;
+  bool operator==(const ViewMember&) const = default;
+};
+struct ViewReply {
+  std::uint64_t view = 0;
+  std::uint32_t size = 0;
+  std::string reason;
+  std::vector<ViewMember> members;
+  std::int64_t next_rank = -1;
+  bool operator==(const ViewReply&) const = default;
+};
+struct RoundNotice {
+  WorkerRef worker;
+  std::uint64_t round = 0;
+  std::uint32_t gone = 0;
+  std::uint32_t room = 0;
+  bool operator==(const RoundNotice&) const = default;
+};
+struct ExcludeRequest {
+  std::string job;
+  std::string host;
+  bool undo = false;
+  bool force = false;
+  std::string reason;
+  bool operator==(const ExcludeRequest&) const = default;
+};
+
 // A verified message of a type that this build does not know (a newer peer's).
 struct Unknown {
   std::uint8_t type = 0;
@@ -381,7 +444,8 @@ using Body =
                  JobsReply, WorkersRequest, WorkersReply, HistoryRequest, HistoryReply,
                  CreateJobRequest, StopJobRequest, Restarted, Targets, TargetsReply, Collect,
                  CollectReply, Consumed, SetPolicyRequest, Phase, MembersRequest, MembersReply,
-                 MembersNotice, PlanNotice, ManageWorkerRequest, CheckpointRequest>;
+                 MembersNotice, PlanNotice, ManageWorkerRequest, CheckpointRequest, Arrive,
+                 ViewGranted, ViewRequest, ViewReply, RoundNotice, ExcludeRequest>;
 
 struct Message {
   std::uint64_t id = 0;

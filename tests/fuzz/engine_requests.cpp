@@ -232,8 +232,14 @@ class World final : public server::Core::Host {
         join.notices = static_cast<std::uint32_t>(choices_.below(4));
         return join;
       }
-      case 3:
-        return wire::Leave{worker().ref};
+      case 3: {
+        wire::Leave leave{worker().ref};
+        if (choices_.one_in(4)) {
+          leave.kind = static_cast<wire::LeaveKind>(choices_.below(5));
+          leave.reason.assign(choices_.below(2000), 'z');
+        }
+        return leave;
+      }
       case 4:
       case 5:
       case 6: {
@@ -312,9 +318,21 @@ class World final : public server::Core::Host {
     if (choices_.one_in(8)) manage.text.assign(choices_.below(1200), 'y');
     return manage;
   }
-  // Of these the engine knows nothing.
+  // Of most of these the engine knows nothing.
   wire::Body edge_request() {
-    switch (choices_.below(3)) {
+    switch (choices_.below(6)) {
+      case 3: {
+        const KnownWorker known = worker();
+        return wire::Arrive{known.ref, number(known.next),
+                            std::vector<std::uint8_t>(choices_.below(1200), 7)};
+      }
+      case 4:
+        return wire::ViewRequest{worker().ref, static_cast<std::uint64_t>(number(1)),
+                                 static_cast<std::uint32_t>(number(0))};
+      case 5: {
+        const bool undo = choices_.one_in(2), force = choices_.one_in(2);
+        return wire::ExcludeRequest{job(), "h", undo, force, "y"};
+      }
       case 0:
         return wire::StatusRequest{};
       case 1:

@@ -391,7 +391,13 @@ class World {
       }
       case 5:
         if (choices_.one_in(2)) return wire::Leave{worker().ref};
-        return wire::Explain{worker().ref};
+        if (choices_.one_in(2)) return wire::Explain{worker().ref};
+        if (choices_.one_in(3)) return wire::ExcludeRequest{job(), "h", false, true, ""};
+        if (choices_.one_in(2)) return wire::ViewRequest{worker().ref, 1, 0};
+        {
+          const Known known = worker();
+          return wire::Arrive{known.ref, known.next, {1}};
+        }
       case 6:
         return wire::MembersRequest{worker().ref, static_cast<std::uint32_t>(number(0))};
       case 7:

@@ -122,6 +122,7 @@ std::string text_of(const wire::Join& join) {
                        : join.resume == wire::Resume::kNew ? "new"
                                                            : "continue")
       .number("at", join.resume_at, kNoIteration)
+      .flag("views", join.views)
       .take();
 }
 std::string text_of(const wire::Begin& begin) {
@@ -134,7 +135,11 @@ std::string text_of(const wire::CancelBegin& cancel) {
   return "cancel_begin " + std::to_string(cancel.iteration) + " " + text_of(cancel.worker);
 }
 std::string text_of(const wire::Leave& leave) {
-  return "leave " + text_of(leave.worker);
+  constexpr const char* kKinds[] = {"", "finished", "failed", "preempted"};
+  return Line("leave " + text_of(leave.worker))
+      .plain("kind", kKinds[static_cast<std::size_t>(leave.kind) % 4])
+      .quoted("reason", leave.reason)
+      .take();
 }
 std::string text_of(const wire::Explain& explain) {
   return "explain " + text_of(explain.worker);
@@ -164,6 +169,11 @@ std::string text_of(const wire::Joined& joined) {
       .flag("resumed", joined.resumed)
       .number("members_version", joined.members_version, 0)
       .time("grace", joined.worker_grace_us, JobSpec{}.worker_grace_us)
+      .flag("views", joined.views)
+      .number("round", static_cast<std::int64_t>(joined.round), 0)
+      .number("gone", joined.round_gone, 0)
+      .number("room", joined.round_room, 0)
+      .number("heartbeat_timeout_ms", joined.heartbeat_timeout_ms, 0)
       .take();
 }
 std::string text_of(const wire::Granted& granted) {
@@ -218,6 +228,51 @@ std::string text_of(const wire::PlanNotice& notice) {
   return Line("plan_notice " + text_of(notice.worker))
       .number("k", notice.iteration)
       .time("wait", notice.wait_us, -1)
+      .take();
+}
+std::string text_of(const wire::Arrive& arrive) {
+  return Line("arrive " + std::to_string(arrive.iteration) + " " + text_of(arrive.worker))
+      .quoted("data", bytes_text(arrive.data))
+      .take();
+}
+std::string text_of(const wire::ViewGranted& granted) {
+  return Line("view_granted " + std::to_string(granted.iteration))
+      .word(flags_text(granted.flags))
+      .number("staleness", granted.staleness, 0)
+      .number("view", static_cast<std::int64_t>(granted.view))
+      .number("rank", granted.rank)
+      .number("size", granted.size)
+      .quoted("data", bytes_text(granted.data))
+      .quoted("reason", granted.reason)
+      .take();
+}
+std::string text_of(const wire::ViewRequest& request) {
+  return Line("view_request " + text_of(request.worker))
+      .number("view", static_cast<std::int64_t>(request.view))
+      .number("first", request.first_rank, 0)
+      .take();
+}
+std::string text_of(const wire::ViewReply& reply) {
+  std::string text = "view " + std::to_string(reply.view);
+  for (const wire::ViewMember& member : reply.members) {
+    text += Line(" [" + std::to_string(member.rank))
+                .word(member.name)
+                .word(member.host)
+                .quoted("data", bytes_text(member.data))
+                .take() +
+            "]";
+  }
+  return Line(text)
+      .number("size", reply.size)
+      .quoted("reason", reply.reason)
+      .number("next_rank", reply.next_rank, -1)
+      .take();
+}
+std::string text_of(const wire::RoundNotice& notice) {
+  return Line("round_notice " + text_of(notice.worker))
+      .number("round", static_cast<std::int64_t>(notice.round))
+      .number("gone", notice.gone)
+      .number("room", notice.room)
       .take();
 }
 std::string text_of(const wire::MembersRequest& request) {

@@ -245,6 +245,8 @@ void Engine::handle(Request& request) {
           on_set_policy(caller, body);
         } else if constexpr (std::is_same_v<T, wire::ManageWorkerRequest>) {
           on_manage(caller, body);
+        } else if constexpr (std::is_same_v<T, wire::ExcludeRequest>) {
+          on_exclude(caller, body);
         } else {
           static_assert(!kTraits<T>.reaches_engine(), "a branch for it is missing");
           refuse(caller, Status::kUnsupported,
@@ -473,6 +475,19 @@ void Engine::on_manage(const Caller& caller, const wire::ManageWorkerRequest& re
     return;
   }
   job->manage(caller, request);
+}
+
+void Engine::on_exclude(const Caller& caller, const wire::ExcludeRequest& request) {
+  Job* job = named(caller, request.job);
+  if (job == nullptr ||
+      refuses(caller, Status::kInvalid,
+              check_shown("the host's name", request.host, limits::kHostNameBytesMax)) ||
+      refuses(caller, Status::kInvalid,
+              check_shown("the reason", request.reason, limits::kReasonBytesMax)) ||
+      refuses_store(caller)) {
+    return;
+  }
+  job->exclude(caller, request);
 }
 
 void Engine::on_set_policy(const Caller& caller, wire::SetPolicyRequest& request) {

@@ -42,10 +42,13 @@ class Job final : private Membership {
   void on(const Caller& caller, const wire::Leave& leave);
   void on(const Caller& caller, const wire::MembersRequest& request);
   void on(const Caller& caller, const wire::Explain& explain);
+  void on(const Caller& caller, const wire::Arrive& arrive);
+  void on(const Caller& caller, const wire::ViewRequest& request);
 
   // ---- other events
   void stop(const std::string& reason);
   void manage(const Caller& caller, const wire::ManageWorkerRequest& request);
+  void exclude(const Caller& caller, const wire::ExcludeRequest& request);
   // Empty, or why the job cannot go over to this policy.
   std::string check_switch(const Policy& policy) const;
   void switch_policy(const Policy& policy);

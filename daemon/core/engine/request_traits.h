@@ -77,7 +77,7 @@ inline constexpr auto kRequestTable = [] {
       Alike<MessageFacts{kNotAllowed}, Welcome, Error, Ok, Joined, Granted, Pushed, Explanation,
             StopNotice, FencedNotice, ResyncNotice, ShutdownNotice, StatusReply, JobsReply,
             WorkersReply, HistoryReply, TargetsReply, CollectReply, MembersReply, MembersNotice,
-            PlanNotice>(),
+            PlanNotice, ViewGranted, ViewReply, RoundNotice>(),
       RequestTraits<Unknown>{{kUnsupported}},
       RequestTraits<Hello>{{kHandshake}},
       RequestTraits<Heartbeat>{{kHeartbeat}},
@@ -85,8 +85,8 @@ inline constexpr auto kRequestTable = [] {
 
       RequestTraits<Join>{{kServerFirst, kJobUser, kChanges}, &Join::job},
       Alike<MessageFacts{kEngine, kItsWorker, kChanges}, Leave, Begin, Push, CancelBegin, Restarted,
-            Phase, Targets, Collect, Consumed>(),
-      Alike<MessageFacts{kEngine, kItsWorker, kReads}, Explain, MembersRequest>(),
+            Phase, Targets, Collect, Consumed, Arrive>(),
+      Alike<MessageFacts{kEngine, kItsWorker, kReads}, Explain, MembersRequest, ViewRequest>(),
 
       RequestTraits<StatusRequest>{{kServer}},
       RequestTraits<JobsRequest>{{kServerFirst}},
@@ -102,6 +102,8 @@ inline constexpr auto kRequestTable = [] {
       RequestTraits<ManageWorkerRequest>{
           {kEngine, kAdministrator, kChanges, "_worker"},  // drain_worker, kick_worker, ...
           &ManageWorkerRequest::job},
+      RequestTraits<ExcludeRequest>{{kEngine, kAdministrator, kChanges, "exclude_host"},
+                                    &ExcludeRequest::job},
       RequestTraits<CheckpointRequest>{{kStore, kOwner, kReads, "copy_store"}},
   };
 }();

@@ -119,4 +119,12 @@ Audits::Fields audit_fields(const wire::CheckpointRequest& copy) {
   return {{"action", kAction<wire::CheckpointRequest>}, {"path", shown(copy.path, kPathShownMax)}};
 }
 
+Audits::Fields audit_fields(const wire::ExcludeRequest& exclude) {
+  return {{"action", exclude.undo ? "undo_" + std::string(kAction<wire::ExcludeRequest>)
+                                  : kAction<wire::ExcludeRequest>},
+          {"job", job_shown(exclude.job)},
+          {"host", shown(exclude.host, limits::kHostNameBytesMax)},
+          {"reason", shown(exclude.reason, limits::kReasonBytesMax)}};
+}
+
 }  // namespace syncd::server

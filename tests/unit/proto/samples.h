@@ -131,6 +131,16 @@ inline std::vector<Message> sample_messages() {
       PlanNotice{ref, 17, 40'000},
       CheckpointRequest{"/backup/syncd-1"},
       ManageWorkerRequest{"cifar", "worker-3", WorkerAction::kLease, "evaluation", 60'000'000},
+      Arrive{ref, 5, {10, 0, 0, 7, 255}},
+      ViewGranted{5, kStepBarrier, 0, 6, 1, 3, {10, 0, 0, 1, 255}, "'node-c' was lost"},
+      ViewRequest{ref, 6, 1},
+      ViewReply{6,
+                3,
+                "'node-c' was lost",
+                {{1, "worker-3", "node-a", {10, 0, 0, 7, 255}}, {2, "worker-4", "node-b", {}}},
+                3},
+      RoundNotice{ref, 6, 1, 2},
+      ExcludeRequest{"cifar", "node-c", true, true, "its memory has errors"},
   };
   std::vector<Message> messages;
   std::uint64_t id = 1000;
@@ -159,6 +169,14 @@ inline std::vector<std::pair<std::string, Message>> grown_messages() {
   join_of_launch.resume_at = 300;
   Joined joined_with_grace = joined;
   joined_with_grace.worker_grace_us = 10'000'000;
+  Join join_with_views = join_of_launch;
+  join_with_views.views = true;
+  Joined joined_with_views = joined_with_grace;
+  joined_with_views.views = true;
+  joined_with_views.round = 6;
+  joined_with_views.round_gone = 1;
+  joined_with_views.round_room = 2;
+  joined_with_views.heartbeat_timeout_ms = 2'000;
   WorkersReply workers{{{3,
                          "worker-3",
                          "node-a",
@@ -201,7 +219,11 @@ inline std::vector<std::pair<std::string, Message>> grown_messages() {
           {"WorkersReply.2", {2009, workers}},
           {"WorkersReply.3", {2010, who}},
           {"WorkersRequest.2", {2011, WorkersRequest{"cifar", 100, true}}},
-          {"Join.4", {2012, join_of_launch}}};
+          {"Join.4", {2012, join_of_launch}},
+          {"Join.5", {2013, join_with_views}},
+          {"Joined.4", {2014, joined_with_views}},
+          {"Leave.2",
+           {2015, Leave{{7, 3, 2, 41}, LeaveKind::kFailed, "ValueError: loss is not finite"}}}};
 }
 
 }  // namespace syncd::wire

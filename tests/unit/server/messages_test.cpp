@@ -70,6 +70,12 @@ constexpr auto kRows = std::to_array<Row>({
     {"PlanNotice", kOfTheDaemon},
     {"ManageWorkerRequest", "Error SYNCD_E_UNKNOWN_JOB", true},
     {"CheckpointRequest", "Error SYNCD_E_INVALID", true},
+    {"Arrive", "Error SYNCD_E_UNKNOWN_JOB"},
+    {"ViewGranted", kOfTheDaemon},
+    {"ViewRequest", "Error SYNCD_E_UNKNOWN_JOB"},
+    {"ViewReply", kOfTheDaemon},
+    {"RoundNotice", kOfTheDaemon},
+    {"ExcludeRequest", "Error SYNCD_E_UNKNOWN_JOB", true},
 });
 
 // One of each type that can be sent, in the order of the rows.
