@@ -247,6 +247,13 @@ void Link::welcomed(const wire::Welcome& welcome, TimeUs now) {
   listener_.link_up();
 }
 
+// As the daemon's own figures: a quarter of it between heartbeats.
+void Link::lower_heartbeat_timeout(std::uint32_t timeout_ms) {
+  if (timeout_ms == 0) return;
+  heartbeat_after_us_ = std::min(heartbeat_after_us_, us(timeout_ms) / 4);
+  dead_after_us_ = std::min(dead_after_us_, us(timeout_ms));
+}
+
 void Link::refused(Status status, const std::string& message, TimeUs now) {
   // Whoever is shutting down is not refusing us; it is as good as gone.
   if (status != Status::kShutdown && status != Status::kUnreachable) {

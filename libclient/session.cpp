@@ -241,10 +241,12 @@ void Session::begin(const Ask& ask, WorkerId id) {
     check_stays(worker);
     const bool ready = worker.stopped || worker.grant_ready;
     if (!ready) {
-      check_begin(worker);
+      if (!worker.rounds) check_begin(worker);
       check_link();
+      if (worker.rounds) end_round(worker);
     }
     Pending& wait = worker[kWait];
+    if (!wait.active) worker.shown = worker.data;
     end_phase(worker, !wait.active && !worker.grant_ready);
     wait.kind = kBegin;
     if (!ready) return this->wait(worker, op, kBegin, worker.next);
@@ -438,14 +440,39 @@ void Session::ask_aside(const Ask& ask, WorkerId id, Kind kind) {
 }
 
 // With an empty `op` no caller waits for the answer.
-void Session::send_aside(Worker& worker, Kind kind, Op op, std::int64_t iteration) {
+void Session::send_aside(Worker& worker, Kind kind, Op op, std::int64_t iteration,
+                         std::uint64_t view) {
   Side& side = worker.sides.emplace_back();
+  side.view.view = view;
   side.kind = kind;
   side.active = true;
   side.iteration = iteration;
   side.op = op;
   if (op.id != 0) arm(op);
   wake(worker);
+}
+
+void Session::check_views(const Worker& worker) {
+  if (worker.views) return;
+  throw Refused{Status::kUnsupported, "job '" + worker.params.job + "' has no views"};
+}
+
+void Session::set_data(const Ask& ask, WorkerId id, std::vector<std::uint8_t> data) {
+  call(ask, id, kData, -1, [&](Worker& worker, Op& op) {
+    check_views(worker);
+    worker.data = std::move(data);
+    complete_ok(op);
+  });
+}
+
+void Session::view(const Ask& ask, WorkerId id, std::uint64_t number) {
+  call(ask, id, kView, -1, [&](Worker& worker, Op op) {
+    check_views(worker);
+    if (number == 0) number = worker.round.number;
+    if (number == 0) refuse_state("no view was granted yet; begin comes first");
+    check_link();
+    send_aside(worker, kView, op, 0, number);
+  });
 }
 
 void Session::cancel_begin(const Ask& ask, WorkerId id) {

@@ -83,11 +83,19 @@ struct SessionOptions {
 
 // Something that a worker did not ask for.
 struct Event {
-  enum class Kind : std::uint8_t { kResync, kMembers, kPlan, kStop };
+  enum class Kind : std::uint8_t { kResync, kMembers, kPlan, kStop, kRound };
   Kind kind = Kind::kResync;
   std::int64_t iteration = -1;  // kResync, kPlan
-  std::uint64_t version = 0;    // kMembers
+  std::uint64_t version = 0;    // kMembers; kRound: the round's number
   std::int64_t wait_us = -1;    // kPlan
+};
+
+// What is known of the last round, or view, that a worker was granted. See wire::RoundNotice.
+struct RoundState {
+  std::uint64_t number = 0;  // 0: none was granted
+  std::uint32_t gone = 0;
+  std::uint32_t room = 0;
+  bool operator==(const RoundState&) const = default;
 };
 
 // What other threads, and other devices, learn without asking the session. A flag in memory, here
@@ -109,6 +117,15 @@ class WorkerSignals {
     if (flag_ != nullptr) {
       std::atomic_ref(*flag_).store(advised ? 1 : 0, std::memory_order_relaxed);
     }
+  }
+  // Any thread.
+  void set_round(const RoundState& round) {
+    const std::lock_guard lock(mutex_);
+    round_ = round;
+  }
+  RoundState round() {
+    const std::lock_guard lock(mutex_);
+    return round_;
   }
   // Whether it was made with a function. Any thread.
   bool listens() const { return listens_; }
@@ -138,6 +155,7 @@ class WorkerSignals {
   std::mutex mutex_;
   std::uint32_t own_ = 0;
   std::uint32_t* flag_;
+  RoundState round_;
 
   const bool listens_;
   std::mutex event_mutex_;  // held while the function is called
@@ -172,12 +190,22 @@ struct JoinResult {
   std::string policy;
   bool durable = false;
   bool resumed = false;
+  bool views = false;
 };
-using Step = wire::Granted;
+// Without views, the parts about them are empty. `reason` of a stop: why the job has ended.
+using Step = wire::ViewGranted;
+inline Step make_step(std::int64_t iteration, std::uint32_t flags, std::int64_t staleness = 0) {
+  Step step;
+  step.iteration = iteration;
+  step.flags = flags;
+  step.staleness = staleness;
+  return step;
+}
 using PushResult = wire::Pushed;
 using TargetsResult = wire::TargetsReply;
 using CollectResult = wire::CollectReply;
 using MembersResult = wire::MembersReply;  // all of them, in rank order
+using ViewResult = wire::ViewReply;        // likewise
 
 struct ConnectResult {
   std::string endpoint;  // the one that answered
@@ -197,7 +225,7 @@ struct Completion {
   Status status = Status::kOk;
   std::string message;  // empty on success
   std::variant<std::monostate, JoinResult, Step, PushResult, Explanation, TargetsResult,
-               CollectResult, MembersResult, ConnectResult, AskResult>
+               CollectResult, MembersResult, ConnectResult, AskResult, ViewResult>
       result;
 };
 
@@ -244,6 +272,11 @@ class Session final : private Link::Listener {
   // Who takes part. All changes up to the answer's version are in it; one that comes later is told
   // of by an event again.
   void members(const Ask& ask, WorkerId worker);
+  // Jobs with views: what the next begin shows to the others of its view. A begin that is pending
+  // keeps what it was made with.
+  void set_data(const Ask& ask, WorkerId worker, std::vector<std::uint8_t> data);
+  // Who is in a view that was granted to this worker: the latest (0), or the one before.
+  void view(const Ask& ask, WorkerId worker, std::uint64_t number);
   // Withdraws the pending begin, targets or collect; an operation that waits on it completes with
   // kCancelled.
   void cancel_begin(const Ask& ask, WorkerId worker);
@@ -306,7 +339,9 @@ class Session final : private Link::Listener {
     // Beside the loop; any number of them.
     kExplain,
     kCancel,
-    kMembers
+    kMembers,
+    kView,
+    kData  // has no request: a name in texts
   };
   static constexpr Kind kWait = kBegin;
 
@@ -326,13 +361,14 @@ class Session final : private Link::Listener {
     bool active = false;
     bool sent_before = false;     // on some earlier connection
     std::uint64_t request = 0;    // its id on this connection; 0: not sent on it
-    std::int64_t iteration = -1;  // that it is about; kMembers: the rank where the list goes on
+    std::int64_t iteration = -1;  // that it is about; kMembers, kView: where the list goes on
     Op op = {};
 
     bool is_unsent() const { return active && request == 0; }
   };
   struct Side : Pending {
     MembersResult members;  // what is there of them: they come in parts
+    ViewResult view;        // likewise, and which one
   };
   struct Worker {
     WorkerId id = kNoWorker;
@@ -374,6 +410,13 @@ class Session final : private Link::Listener {
     PushInfo push_info;
     bool members_told = false;  // an event has said that they changed, and nobody has asked since
 
+    bool views = false;   // begins by Arrive
+    bool rounds = false;  // policy gather: no pushes; a begin ends the round
+    std::vector<std::uint8_t> data;   // what the next begin shows
+    std::vector<std::uint8_t> shown;  // what the latest begin shows
+    RoundState round;                 // of the latest view that was granted
+    RoundState early_round;           // of a later one, whose grant is under way
+
     Worker() {
       for (std::size_t i = 0; i < kSlots; ++i) pending[i].kind = static_cast<Kind>(i);
     }
@@ -413,7 +456,7 @@ class Session final : private Link::Listener {
   static void drop_granted(Worker& worker);
   static void end_wait(Worker& worker);
   void on_new_life(Worker& worker);
-  void on_granted(Worker& worker, const wire::Granted& granted);
+  void on_granted(Worker& worker, Step granted);
   void on_pushed(Worker& worker, bool late);
   void on_noted(Worker& worker, Pending& notice);
   template <typename Reply>
@@ -428,6 +471,15 @@ class Session final : private Link::Listener {
   void tell_event(const Worker& worker, Event event);
   void tell_members(Worker& worker, std::uint64_t version);
   void on_members_notice(const wire::MembersNotice& notice);
+  // Views and rounds (session_views.cpp)
+  void take_views(Worker& worker, const wire::Joined& joined);
+  void adopt_round(Worker& worker, const wire::Joined& joined);
+  void end_round(Worker& worker);
+  void enter_view(Worker& worker, std::uint64_t number);
+  void on_round(Worker& worker, const RoundState& round);
+  void set_round(Worker& worker, const RoundState& round);
+  void break_round(Worker& worker);
+  void on_view_page(Worker& worker, Side& side, const wire::ViewReply& page);
   void on_fenced(Worker& worker, const std::string& message);
   void on_fenced_notice(Worker& worker, const std::string& message);
   void on_stopped(Worker& worker, std::string_view why);
@@ -453,7 +505,9 @@ class Session final : private Link::Listener {
     return !worker.phase.empty() && now_ < worker.phase_until_us;
   }
   void ask_aside(const Ask& ask, WorkerId worker, Kind kind);
-  void send_aside(Worker& worker, Kind kind, Op op, std::int64_t iteration);
+  void send_aside(Worker& worker, Kind kind, Op op, std::int64_t iteration,
+                  std::uint64_t view = 0);
+  static void check_views(const Worker& worker);
   Worker* find_namesake(const JoinRequest& request, bool& same_name);
   Worker* join_slot(Op& op, JoinRequest& request);
   bool take_over(Worker& worker, JoinRequest& request);

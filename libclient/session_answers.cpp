@@ -84,7 +84,15 @@ void Session::on_answer(Worker& worker, Pending& pending, const wire::Body& body
     if (&pending == &worker[kWait] && (granted->flags & wire::kStepStop) != 0) {
       return on_stopped(worker, {});
     }
-    if (kind == kBegin) return on_granted(worker, *granted);
+    if (kind == kBegin) {
+      return on_granted(worker,
+                        make_step(granted->iteration, granted->flags, granted->staleness));
+    }
+  } else if (const auto* view = std::get_if<wire::ViewGranted>(&body)) {
+    if (&pending == &worker[kWait] && (view->flags & wire::kStepStop) != 0) {
+      return on_stopped(worker, view->reason);
+    }
+    if (kind == kBegin) return on_granted(worker, *view);
   } else if (const auto* pushed = std::get_if<wire::Pushed>(&body)) {
     if (kind == kPush) return on_pushed(worker, pushed->late);
   } else if (std::holds_alternative<wire::Ok>(body)) {
@@ -99,6 +107,8 @@ void Session::on_answer(Worker& worker, Pending& pending, const wire::Body& body
     if (kind == kCollect) return on_peer_answer(worker, worker.collected = *collected);
   } else if (const auto* page = std::get_if<wire::MembersReply>(&body)) {
     if (kind == kMembers) return on_page(worker, static_cast<Side&>(pending), *page);
+  } else if (const auto* members = std::get_if<wire::ViewReply>(&body)) {
+    if (kind == kView) return on_view_page(worker, static_cast<Side&>(pending), *members);
   } else if (const auto* given = std::get_if<Explanation>(&body)) {
     if (kind == kExplain) return end_side(worker, pending, *given);
     // Of iteration -1: the grant or the request is under way, so that there is nobody to name.
@@ -167,6 +177,7 @@ void Session::on_joined(Worker& worker, const wire::Joined& joined) {
   worker.ref = joined.worker;
   worker.joined_at = joined.iteration;
   worker.grace_us = joined.worker_grace_us;
+  take_views(worker, joined);
   by_rank_[rank_key(worker.ref)] = worker.id;
   const auto early = early_notices_.find(rank_key(worker.ref));
   if (early != early_notices_.end() && early->second.worker == worker.ref) {
@@ -182,13 +193,17 @@ void Session::on_joined(Worker& worker, const wire::Joined& joined) {
     worker.due = worker.next = joined.iteration;
     complete_ok(join.op,
                 JoinResult{worker.id, joined.worker.rank, joined.world_size, joined.iteration,
-                           joined.policy, joined.durable, joined.resumed});
+                           joined.policy, joined.durable, joined.resumed, joined.views});
     // Whoever asked has given up: the others must not wait for a worker that nobody runs.
     if (worker.released) worker[kLeave].active = true;
   } else {
     worker.end_is_lost = worker.stopped;
     if (!joined.resumed) on_new_life(worker);
-    adopt_iteration(worker, joined.iteration);
+    if (worker.rounds) {
+      adopt_round(worker, joined);
+    } else {
+      adopt_iteration(worker, joined.iteration);
+    }
   }
   send_pending(worker);
 }
@@ -298,6 +313,7 @@ void Session::on_fenced(Worker& worker, const std::string& message) {
 // with its next call.
 void Session::on_fenced_notice(Worker& worker, const std::string& message) {
   if (worker.membership != Membership::kJoined) return;
+  if (worker.rounds) break_round(worker);
   if (has_pending(worker)) return on_fenced(worker, message);
   if (worker.released) return erase(worker.id);
   worker.membership = Membership::kDetached;
@@ -349,15 +365,18 @@ void Session::on_peer_answer(Worker& worker, Reply& kept) {
   if (wait.op.id != 0) deliver_peer_answer(worker, wait.op, wait.kind);
 }
 
-void Session::on_granted(Worker& worker, const wire::Granted& granted) {
+void Session::on_granted(Worker& worker, Step granted) {
   worker.fences = 0;
   end_wait(worker);
   worker.granted = granted.iteration;
   worker.next = granted.iteration;
-  worker.grant = granted;
   // The daemon says SKIP for a jump that it made within this request; only this side knows of one
-  // that happened while this worker was away.
-  if (granted.iteration != worker.due) worker.grant.flags |= wire::kStepSkip | wire::kStepPull;
+  // that happened while this worker was away. Rounds are no steps of a clock.
+  if (granted.iteration != worker.due && !worker.rounds) {
+    granted.flags |= wire::kStepSkip | wire::kStepPull;
+  }
+  worker.grant = std::move(granted);
+  if (worker.grant.view != 0) enter_view(worker, worker.grant.view);
   worker.grant_ready = true;
   clear_resync(worker);
   if (worker[kWait].op.id != 0) deliver_grant(worker);
@@ -366,6 +385,7 @@ void Session::on_granted(Worker& worker, const wire::Granted& granted) {
 void Session::on_stopped(Worker& worker, std::string_view why) {
   if (!std::exchange(worker.stopped, true)) tell_event(worker, {.kind = Event::Kind::kStop});
   if (!why.empty()) worker.ending = why;
+  if (worker.rounds) break_round(worker);  // so that its caller begins, and learns of it
   end_wait(worker);
   deliver_stop(worker);
 }
@@ -466,6 +486,10 @@ void Session::notice(const wire::Body& body) {
       tell_event(
           *worker,
           {.kind = Event::Kind::kPlan, .iteration = plan->iteration, .wait_us = plan->wait_us});
+    }
+  } else if (const auto* round = std::get_if<wire::RoundNotice>(&body)) {
+    if (Worker* worker = find_ref(round->worker)) {
+      on_round(*worker, {round->round, round->gone, round->room});
     }
   } else if (const auto* shutdown = std::get_if<wire::ShutdownNotice>(&body)) {
     link_.drain(shutdown->message, now_);

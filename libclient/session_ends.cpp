@@ -30,7 +30,9 @@ void Session::deliver_stop(Worker& worker) {
   Pending& wait = worker[kWait];
   if (wait.op.id == 0) return;
   if (wait.kind == kBegin) {
-    complete_ok(wait.op, Step{worker.next, wire::kStepStop});
+    Step stop = make_step(worker.next, wire::kStepStop);
+    stop.reason = ended_text(worker);
+    complete_ok(wait.op, std::move(stop));
   } else {
     complete(wait.op, Status::kStopped, call_text(wait, worker) + ": " + ended_text(worker));
   }

@@ -25,8 +25,10 @@ void Session::forget_requests(Worker& worker) {
     if (std::exchange(pending.request, 0) != 0) pending.sent_before = true;
   });
   for (Side& side : worker.sides) {
-    if (side.kind == kMembers) side.iteration = 0;  // the parts of a list are of one daemon
+    if (side.kind != kMembers && side.kind != kView) continue;
+    side.iteration = 0;  // the parts of a list are of one daemon
     side.members = {};
+    side.view.members.clear();
   }
 }
 
@@ -81,6 +83,7 @@ wire::Body Session::body_of(const Worker& worker, const Pending& pending) const 
       return wire::Push{ref, pending.iteration, info.loss, info.samples, info.bytes};
     }
     case kBegin:
+      if (worker.views) return wire::Arrive{ref, pending.iteration, worker.shown};
       return wire::Begin{ref, pending.iteration};
     case kTargets:
       return wire::Targets{ref, pending.iteration};
@@ -93,6 +96,10 @@ wire::Body Session::body_of(const Worker& worker, const Pending& pending) const 
       return wire::CancelBegin{ref, pending.iteration};
     case kMembers:
       return wire::MembersRequest{ref, static_cast<std::uint32_t>(pending.iteration)};
+    case kView: {
+      const auto& side = static_cast<const Side&>(pending);
+      return wire::ViewRequest{ref, side.view.view, static_cast<std::uint32_t>(side.iteration)};
+    }
     case kLeave:
       return wire::Leave{ref};
     default:

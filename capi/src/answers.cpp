@@ -38,6 +38,19 @@ std::unique_ptr<syncd_members> make_members(client::MembersResult given) {
   return made;
 }
 
+static_assert(sizeof(void*) != 8 || sizeof(syncd_view_member) == 40, "its layout never changes");
+
+std::unique_ptr<syncd_view> make_view(client::ViewResult given) {
+  auto made = std::make_unique<syncd_view>();
+  made->given = std::move(given);
+  made->list.reserve(made->given.members.size());
+  for (const wire::ViewMember& member : made->given.members) {
+    made->list.push_back({member.rank, 0, member.name.c_str(), member.host.c_str(),
+                          member.data.empty() ? nullptr : member.data.data(), member.data.size()});
+  }
+  return made;
+}
+
 }  // namespace syncd::capi
 
 extern "C" {
@@ -89,6 +102,24 @@ size_t syncd_members_list(const syncd_members* members, const syncd_member** lis
 
 void syncd_members_free(syncd_members* members) {
   delete members;
+}
+
+uint64_t syncd_view_number(const syncd_view* view) {
+  return view != nullptr ? view->given.view : 0;
+}
+
+const char* syncd_view_reason(const syncd_view* view) {
+  return view != nullptr ? view->given.reason.c_str() : "";
+}
+
+size_t syncd_view_list(const syncd_view* view, const syncd_view_member** list) {
+  const size_t count = view != nullptr ? view->list.size() : 0;
+  if (list != nullptr) *list = count > 0 ? view->list.data() : nullptr;
+  return count;
+}
+
+void syncd_view_free(syncd_view* view) {
+  delete view;
 }
 
 }  // extern "C"

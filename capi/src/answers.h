@@ -20,9 +20,15 @@ struct syncd_members {
   std::vector<syncd_member> list;  // their strings and data are those of `given`
 };
 
+struct syncd_view {
+  syncd::client::ViewResult given;
+  std::vector<syncd_view_member> list;  // their strings and data are those of `given`
+};
+
 namespace syncd::capi {
 
 std::unique_ptr<syncd_explanation> make_explanation(Explanation given);
 std::unique_ptr<syncd_members> make_members(client::MembersResult given);
+std::unique_ptr<syncd_view> make_view(client::ViewResult given);
 
 }  // namespace syncd::capi

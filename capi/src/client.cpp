@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cerrno>
 #include <cmath>
+#include <cstring>
 #include <memory>
 #include <optional>
 #include <string>
@@ -67,17 +68,20 @@ struct syncd_worker {
   std::uint32_t world_size = 0;
   std::string job;
   std::string policy;
+  syncd::client::Step step;  // that begin gave last: syncd_step points into it
 };
 
 static_assert(SYNCD_EVENT_RESYNC == static_cast<int>(syncd::client::Event::Kind::kResync) + 1);
 static_assert(SYNCD_EVENT_MEMBERS == static_cast<int>(syncd::client::Event::Kind::kMembers) + 1);
 static_assert(SYNCD_EVENT_PLAN == static_cast<int>(syncd::client::Event::Kind::kPlan) + 1);
 static_assert(SYNCD_EVENT_STOP == static_cast<int>(syncd::client::Event::Kind::kStop) + 1);
+static_assert(SYNCD_EVENT_ROUND == static_cast<int>(syncd::client::Event::Kind::kRound) + 1);
 
 namespace {
 
 // What the structs were in 0.1.0: up to the field named here, whatever is added after it.
 constexpr std::size_t kStepFirstSize = SYNCD_SIZE_UP_TO(syncd_step, reserved);
+constexpr std::size_t kRoundFirstSize = SYNCD_SIZE_UP_TO(syncd_round, room);
 constexpr std::size_t kPushInfoFirstSize = SYNCD_SIZE_UP_TO(syncd_push_info, bytes);
 static_assert(sizeof(void*) != 8 || kStepFirstSize == 32, "released layout");
 static_assert(sizeof(void*) != 8 || kPushInfoFirstSize == 32, "released layout");
@@ -156,13 +160,23 @@ void check_step(const char* call, const syncd_step* step) {
 }
 
 // What begin was answered, given to the caller.
-Outcome give_step(const char* call, Completion& completion, syncd_step* step) {
-  return give<syncd::client::Step>(call, completion, [&](const syncd::client::Step& granted) {
-    // The caller's own struct_size stays: it may know more, or one day fewer, fields than we do.
-    step->iteration = granted.iteration;
-    step->staleness = granted.staleness;
-    step->flags = granted.flags;
-    step->reserved = 0;
+Outcome give_step(const char* call, syncd_worker& worker, Completion& completion,
+                  syncd_step* step) {
+  return give<syncd::client::Step>(call, completion, [&](syncd::client::Step& granted) {
+    worker.step = std::move(granted);
+    const syncd::client::Step& now = worker.step;
+    const syncd_step made = {step->struct_size,  // the caller's own: it may know more fields, or fewer
+                             now.iteration,
+                             now.staleness,
+                             now.flags,
+                             0,
+                             now.view,
+                             now.rank,
+                             now.size,
+                             now.data.empty() ? nullptr : now.data.data(),
+                             now.data.size(),
+                             now.reason.empty() ? nullptr : now.reason.c_str()};
+    std::memcpy(step, &made, std::min(step->struct_size, sizeof made));
   });
 }
 
@@ -316,7 +330,7 @@ syncd_status syncd_begin(syncd_worker* worker, int64_t timeout_ms, syncd_step* s
     const bool arrived = worker->arrival->asked() && !driver.forked() && !driver.on_loop_thread();
     Completion completion =
         arrived ? wait_for_arrival(*worker, timeout_us) : ask(*worker, timeout_us, &Session::begin);
-    return give_step(call, completion, step);
+    return give_step(call, *worker, completion, step);
   });
 }
 
@@ -344,7 +358,7 @@ syncd_status syncd_worker_poll(syncd_worker* worker, int32_t* ready, syncd_step*
     }
     std::optional<Completion> completion = worker->arrival->take();
     Outcome outcome;
-    if (completion) outcome = give_step(call, *completion, step);
+    if (completion) outcome = give_step(call, *worker, *completion, step);
     if (outcome.status == Status::kOk) *ready = completion ? 1 : 0;
     return outcome;
   });
@@ -472,6 +486,42 @@ syncd_status syncd_worker_members(const syncd_worker* worker, int64_t timeout_ms
       *list = syncd::capi::make_members(std::move(given)).release();
     };
     return request<syncd::client::MembersResult>(call, worker, timeout_ms, take, &Session::members);
+  });
+}
+
+syncd_status syncd_worker_set_data(syncd_worker* worker, const void* data, size_t data_size,
+                                   syncd_error** error) {
+  return guarded(__func__, error, [&](const char* call) {
+    need(worker, call, "worker");
+    return request(call, worker, SYNCD_WAIT_FOREVER, &Session::set_data,
+                   syncd::capi::take_member_data(call, data, data_size));
+  });
+}
+
+syncd_status syncd_worker_view(const syncd_worker* worker, uint64_t number, int64_t timeout_ms,
+                               syncd_view** view, syncd_error** error) {
+  return guarded(__func__, error, [&](const char* call) {
+    need(worker, call, "worker");
+    need(view, call, "view");
+    const auto take = [&](syncd::client::ViewResult& given) {
+      *view = syncd::capi::make_view(std::move(given)).release();
+    };
+    return request<syncd::client::ViewResult>(call, worker, timeout_ms, take, &Session::view,
+                                              number);
+  });
+}
+
+syncd_status syncd_worker_round(const syncd_worker* worker, syncd_round* round,
+                                syncd_error** error) {
+  return guarded(__func__, error, [&](const char* call) {
+    need(worker, call, "worker");
+    need(round, call, "round");
+    syncd::capi::check_struct(round, kRoundFirstSize, sizeof *round, "syncd_round");
+    refuse_forked(*worker);
+    const syncd::client::RoundState now = worker->signals->round();
+    round->number = now.number;
+    round->gone = now.gone;
+    round->room = now.room;
   });
 }
 

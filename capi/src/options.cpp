@@ -170,16 +170,18 @@ std::string next_name(const client::JoinRequest& request) {
   return request.host.substr(0, kWorkerNameBytesMax - tail.size()) + tail;
 }
 
-void take_data(const syncd_join_options& known, client::JoinRequest& request) {
-  if (known.data_size > kMemberDataBytesMax) {
-    refuse("syncd_join_options.data_size is " + std::to_string(known.data_size) +
-           "; allowed: at most " + std::to_string(kMemberDataBytesMax));
+// `owner` is what has the two: "syncd_join_options.".
+std::vector<std::uint8_t> take_bytes(const std::string& owner, const void* data,
+                                     std::size_t size) {
+  if (size > kMemberDataBytesMax) {
+    refuse(owner + "data_size is " + std::to_string(size) + "; allowed: at most " +
+           std::to_string(kMemberDataBytesMax));
   }
-  if (known.data == nullptr && known.data_size > 0) {
-    refuse("syncd_join_options.data is NULL, but data_size is " + std::to_string(known.data_size));
+  if (data == nullptr && size > 0) {
+    refuse(owner + "data is NULL, but data_size is " + std::to_string(size));
   }
-  const auto* bytes = static_cast<const std::uint8_t*>(known.data);
-  request.data.assign(bytes, bytes + known.data_size);
+  const auto* bytes = static_cast<const std::uint8_t*>(data);
+  return {bytes, bytes + size};
 }
 
 void check_join(const client::JoinRequest& request) {
@@ -221,6 +223,10 @@ std::size_t check_struct(const void* given, std::size_t first_size, std::size_t 
              " bytes, and a later one is set, which it cannot honour");
   }
   return std::min(size, known_size);
+}
+
+std::vector<std::uint8_t> take_member_data(const char* call, const void* data, std::size_t size) {
+  return take_bytes(std::string(call) + ": ", data, size);
 }
 
 client::TimeUs make_timeout(const char* call, std::int64_t timeout_ms,
@@ -285,7 +291,11 @@ JoinSettings make_join_settings(const syncd_join_options* options) {
   }
   settings.on_event = known.on_event;
   settings.user_data = known.user_data;
-  take_data(known, request);
+  request.data = take_bytes("syncd_join_options.", known.data, known.data_size);
+  if (known.views > 1) {
+    refuse("syncd_join_options.views is " + std::to_string(known.views) + "; allowed: 0 or 1");
+  }
+  request.views = known.views != 0;
   check_join(request);
   return settings;
 }

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <cstring>
 #include <string>
+#include <vector>
 
 #include "error.h"
 #include "libclient/driver.h"
@@ -47,6 +48,9 @@ struct JoinSettings {
 // `options` may be null. What is wrong in them, or in the environment, is thrown.
 ClientSettings make_client_settings(const syncd_client_options* options);
 JoinSettings make_join_settings(const syncd_join_options* options);
+
+// What a worker shows to the others, of a call's arguments `data` and `data_size`.
+std::vector<std::uint8_t> take_member_data(const char* call, const void* data, std::size_t size);
 
 // A call's timeout_ms, where `otherwise_us` is what SYNCD_TIMEOUT_DEFAULT means.
 client::TimeUs make_timeout(const char* call, std::int64_t timeout_ms, client::TimeUs otherwise_us);

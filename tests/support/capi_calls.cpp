@@ -75,7 +75,7 @@ void CapiCalls::call() {
 }
 
 void CapiCalls::call_worker(syncd_client*& client, syncd_worker*& worker) {
-  switch (choices_.below(22)) {
+  switch (choices_.below(23)) {
     case 0:
       return choices_.one_in(4) ? close_and_free(client) : open(client);
     case 1:
@@ -120,6 +120,8 @@ void CapiCalls::call_worker(syncd_client*& client, syncd_worker*& worker) {
       return phase(worker);
     case 20:
       return members(worker);
+    case 21:
+      return views(worker);
     default:
       if (choices_.one_in(4)) leave(worker);
   }
@@ -299,6 +301,25 @@ void CapiCalls::phase(syncd_worker* worker) {
   if (choices_.one_in(10)) lease_ms = choices_.between(-1, 1) * 100'000'000;
   check("phase",
         [&](auto** error) { return syncd_worker_phase(worker, name, lease_ms, timeout(), error); });
+}
+
+void CapiCalls::views(syncd_worker* worker) {
+  const std::string data(choices_.below(1100), 'x');
+  check("set_data", [&](auto** error) {
+    return syncd_worker_set_data(worker, data.data(), data.size(), error);
+  });
+  check("view", [&](auto** error) {
+    syncd_view* view = nullptr;
+    const auto status = syncd_worker_view(worker, choices_.below(3), timeout(), &view, error);
+    expect((status == SYNCD_OK) == (view != nullptr), "view", "a view, or none");
+    expect((syncd_view_list(view, nullptr) > 0) == (view != nullptr), "view", "an empty view");
+    syncd_view_free(view);
+    return status;
+  });
+  check("round", [&](auto** error) {
+    syncd_round round = SYNCD_ROUND_INIT;
+    return syncd_worker_round(worker, &round, error);
+  });
 }
 
 void CapiCalls::members(syncd_worker* worker) {

@@ -61,6 +61,7 @@ class CapiCalls {
   void explain(syncd_worker* worker);
   void phase(syncd_worker* worker);
   void members(syncd_worker* worker);
+  void views(syncd_worker* worker);
   void accessors(syncd_worker* worker);
   void leave(syncd_worker* worker);
 

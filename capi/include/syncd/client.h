@@ -33,7 +33,7 @@
  *    live until that object is freed.
  *  - A syncd_client may be used from any number of threads at once. A syncd_worker may be used by
  *    one thread at a time, except syncd_should_resync(), syncd_worker_explain(),
- *    syncd_worker_members() and the accessors syncd_worker_rank(), ..._world_size(), ..._job(),
+ *    syncd_worker_members(), syncd_worker_view(), syncd_worker_round() and the accessors syncd_worker_rank(), ..._world_size(), ..._job(),
  *    ..._policy() and ..._resync_flag(), which any thread may call at any time until the worker is
  *    freed.
  *  - A thread that is in one of these functions must not be ended by pthread_cancel(), nor leave it by
@@ -226,8 +226,11 @@ enum {
   SYNCD_EVENT_PLAN = 3,    /* the policy (elastic_bsp) has planned when all meet next: this worker
                               after its push of `iteration`; `wait_us` is how long the first to
                               arrive there waits, as foreseen. A later plan takes its place */
-  SYNCD_EVENT_STOP = 4     /* the job was stopped or has finished, or this worker was drained
+  SYNCD_EVENT_STOP = 4,    /* the job was stopped or has finished, or this worker was drained
                               (syncctl drain); told once */
+  SYNCD_EVENT_ROUND = 5    /* jobs with views: members are gone from this worker's round, or others could
+                              be taken into the next, as syncd_worker_round() now says; `version` is
+                              the round's number */
 };
 
 /* An event. The library makes it, and it may be longer in later versions: struct_size is the size
@@ -238,7 +241,8 @@ typedef struct syncd_event {
   uint32_t reserved;  /* 0 */
   int64_t iteration;  /* RESYNC, PLAN; else -1 */
   int64_t wait_us;    /* PLAN: microseconds, or -1 if they are not known; else -1 */
-  uint64_t version;   /* MEMBERS: it grows with every change, over restarts of the daemon, too; else 0 */
+  uint64_t version;   /* MEMBERS: it grows with every change, over restarts of the daemon, too; ROUND:
+                         the round's number; else 0 */
 } syncd_event;
 
 /* Is called on the client's own thread, one call at a time for all workers of a client, in the order
@@ -284,11 +288,14 @@ typedef struct syncd_join_options {
   size_t data_size;     /* bytes of `data`, at most 1024 */
   syncd_event_callback on_event; /* NULL: none, and nothing is sent for it */
   void *user_data;      /* for on_event; must stay valid as long as that may be called */
+  uint32_t views;       /* 1: a job that this join makes has views (see below); policies bsp and
+                           elastic_bsp. 0: it has none, or has them by its policy (gather) */
+  uint32_t reserved;    /* 0 */
 } syncd_join_options;
 
 #define SYNCD_JOIN_OPTIONS_INIT                                                               \
   { sizeof(syncd_join_options), NULL, NULL, NULL, NULL, SYNCD_RANK_ANY, 0, 0, NULL, NULL, 0, \
-    NULL, NULL }
+    NULL, NULL, 0, 0 }
 
 /* Joins a job. Does not wait for the other workers: the first syncd_begin() does.
  *
@@ -317,10 +324,21 @@ typedef struct syncd_step {
   int64_t staleness;  /* iterations by which this worker is ahead of the slowest active one */
   uint32_t flags;     /* SYNCD_STEP_... */
   uint32_t reserved;  /* 0 */
+  /* Jobs with views; see there. Else 0 and NULL. */
+  uint64_t view;            /* its number, from 1 */
+  uint32_t view_rank;       /* this worker's place in it, from 0 */
+  uint32_t view_size;       /* how many are in it */
+  const void *view_data;    /* what the view's first gave to syncd_worker_set_data(), at any alignment;
+                               NULL: nothing. It and `reason` are valid until this worker's next
+                               syncd_begin() or syncd_worker_poll() that gives a step, or its end */
+  size_t view_data_size;
+  const char *reason;       /* for people. With SYNCD_STEP_STOP: why; it begins with "finished" where the
+                               others have ended their work. Else: why the view is another than before.
+                               NULL: nothing to say */
 } syncd_step;
 
 #define SYNCD_STEP_INIT \
-  { sizeof(syncd_step), 0, 0, 0, 0 }
+  { sizeof(syncd_step), 0, 0, 0, 0, 0, 0, 0, NULL, 0, NULL }
 
 /* Asks to start this worker's next iteration and waits until the job's policy grants it.
  *
@@ -607,6 +625,79 @@ SYNCD_API uint64_t syncd_members_version(const syncd_members *members);
 SYNCD_API size_t syncd_members_list(const syncd_members *members, const syncd_member **list);
 /* Takes NULL. */
 SYNCD_API void syncd_members_free(syncd_members *members);
+
+/* ---- Views: who trains together ---------------------------------------------------------------
+ *
+ * A job under gather:MIN-MAX, or one under bsp or elastic_bsp whose first joiner set
+ * syncd_join_options.views, has views. A view is the group of workers that were granted together: each
+ * gets the same number, the same size, and its own place in it, so that they can make a process group,
+ * or anything else among them, without asking anybody. What the first of them gave to
+ * syncd_worker_set_data(), such as the address at which it listens, all get with the grant.
+ *
+ * Under gather a view is a round: syncd_begin() says "ready for the next round" and ends this worker's
+ * part in the present one; there are no pushes. While it trains, syncd_worker_round() says whether the
+ * round is broken, or workers wait that could be taken into the next: then all begin anew. */
+
+/* What the next syncd_begin() or syncd_worker_arrive() shows to the others of its view: any bytes, which
+ * are copied; they stay until this is called again. One that has timed out keeps what it was made with.
+ * data_size: at most 1024. Never blocks for long: nothing is sent.
+ * Errors: SYNCD_E_UNSUPPORTED (the job has no views), SYNCD_E_FENCED, SYNCD_E_STATE (in an event's
+ * callback), SYNCD_E_CANCELLED, SYNCD_E_CLOSED, SYNCD_E_FORKED. */
+SYNCD_API syncd_status syncd_worker_set_data(syncd_worker *worker, const void *data,
+                                             size_t data_size, syncd_error **error);
+
+/* A view: immutable, so that any thread may read it. What it gives lives until it is freed. */
+typedef struct syncd_view syncd_view;
+
+/* One worker of a view. Its layout never changes. */
+typedef struct syncd_view_member {
+  uint32_t rank;     /* its place in the view */
+  uint32_t reserved; /* 0 */
+  const char *name;
+  const char *host;
+  const void *data; /* what it gave to syncd_worker_set_data(), at any alignment; NULL: nothing */
+  size_t data_size;
+} syncd_view_member;
+
+/* Asks the daemon who is in a view of this worker's: `number` is syncd_step.view; 0: the latest that was
+ * granted. The daemon keeps the last two. Changes nothing.
+ *
+ * Blocks until the daemon has answered, with a long list in several parts. Ownership: *view is freed
+ * with syncd_view_free(). Thread-safe, but for syncd_worker_free() of the same worker.
+ * Errors: SYNCD_E_INVALID (a view that is not kept; those that are, are named), SYNCD_E_UNSUPPORTED (the
+ * job has no views), SYNCD_E_STATE (none was granted yet, or in an event's callback), SYNCD_E_TIMEOUT,
+ * SYNCD_E_UNREACHABLE, SYNCD_E_FENCED, SYNCD_E_CANCELLED, SYNCD_E_CLOSED, SYNCD_E_FORKED. */
+SYNCD_API syncd_status syncd_worker_view(const syncd_worker *worker, uint64_t number,
+                                         int64_t timeout_ms, syncd_view **view,
+                                         syncd_error **error);
+
+/* The accessors take NULL and then answer 0 and "". */
+SYNCD_API uint64_t syncd_view_number(const syncd_view *view);
+/* Why it is another than the one before, for people. */
+SYNCD_API const char *syncd_view_reason(const syncd_view *view);
+/* In the order of their places: returns how many, and *list receives them (NULL if there is none). `list`
+ * may be NULL. */
+SYNCD_API size_t syncd_view_list(const syncd_view *view, const syncd_view_member **list);
+/* Takes NULL. */
+SYNCD_API void syncd_view_free(syncd_view *view);
+
+typedef struct syncd_round {
+  size_t struct_size; /* set by SYNCD_ROUND_INIT, read by the library */
+  uint64_t number;    /* the latest view that was granted to this worker; 0: none */
+  uint32_t gone;      /* members of it that were lost, failed, were preempted, left, were excluded or made
+                         spare, or began anew: it is broken. Finished ones are not counted */
+  uint32_t room;      /* workers that wait and could be taken into the next */
+} syncd_round;
+
+#define SYNCD_ROUND_INIT \
+  { sizeof(syncd_round), 0, 0, 0 }
+
+/* What has become of this worker's round, as far as the library has been told. Asks nobody and never
+ * blocks. A worker that the daemon has given up and taken back reads its old round as broken until it
+ * begins. In a job without views all are 0. Any thread.
+ * Errors: SYNCD_E_FORKED. */
+SYNCD_API syncd_status syncd_worker_round(const syncd_worker *worker, syncd_round *round,
+                                          syncd_error **error);
 
 /* ---- The end of a worker ---------------------------------------------------------------------- */
 

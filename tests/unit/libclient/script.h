@@ -229,7 +229,7 @@ class Script {
     const auto* result = std::get_if<Result>(&completion.result);
     return result != nullptr ? *result : none;
   }
-  Step step(OpId op) const { return result<Step>(op, {-99, 0, -99}); }
+  Step step(OpId op) const { return result<Step>(op, make_step(-99, 0, -99)); }
   std::vector<std::uint32_t> ranks(OpId op) const {
     return result<TargetsResult>(op, {-1, {999}}).ranks;
   }

@@ -86,7 +86,8 @@ enum {
   SYNCD_EVENT_RESYNC = 1,
   SYNCD_EVENT_MEMBERS = 2,
   SYNCD_EVENT_PLAN = 3,
-  SYNCD_EVENT_STOP = 4
+  SYNCD_EVENT_STOP = 4,
+  SYNCD_EVENT_ROUND = 5
 };
 
 typedef struct syncd_event {
@@ -114,6 +115,8 @@ typedef struct syncd_join_options {
   size_t data_size;
   syncd_event_callback on_event;
   void *user_data;
+  uint32_t views;
+  uint32_t reserved;
 } syncd_join_options;
 
 syncd_status syncd_join(syncd_client *client, const syncd_join_options *options,
@@ -132,6 +135,13 @@ typedef struct syncd_step {
   int64_t staleness;
   uint32_t flags;
   uint32_t reserved;
+
+  uint64_t view;
+  uint32_t view_rank;
+  uint32_t view_size;
+  const void *view_data;
+  size_t view_data_size;
+  const char *reason;
 } syncd_step;
 
 syncd_status syncd_begin(syncd_worker *worker, int64_t timeout_ms, syncd_step *step,
@@ -236,6 +246,41 @@ uint64_t syncd_members_version(const syncd_members *members);
 
 size_t syncd_members_list(const syncd_members *members, const syncd_member **list);
 void syncd_members_free(syncd_members *members);
+
+syncd_status syncd_worker_set_data(syncd_worker *worker, const void *data, size_t data_size,
+    syncd_error **error);
+
+typedef struct syncd_view syncd_view;
+
+typedef struct syncd_view_member {
+  uint32_t rank;
+  uint32_t reserved;
+  const char *name;
+  const char *host;
+  const void *data;
+  size_t data_size;
+} syncd_view_member;
+
+syncd_status syncd_worker_view(const syncd_worker *worker, uint64_t number, int64_t timeout_ms,
+    syncd_view **view, syncd_error **error);
+
+uint64_t syncd_view_number(const syncd_view *view);
+
+const char *syncd_view_reason(const syncd_view *view);
+
+size_t syncd_view_list(const syncd_view *view, const syncd_view_member **list);
+
+void syncd_view_free(syncd_view *view);
+
+typedef struct syncd_round {
+  size_t struct_size;
+  uint64_t number;
+  uint32_t gone;
+  uint32_t room;
+} syncd_round;
+
+syncd_status syncd_worker_round(const syncd_worker *worker, syncd_round *round,
+    syncd_error **error);
 
 syncd_status syncd_leave(syncd_worker *worker, int64_t timeout_ms, syncd_error **error);
 

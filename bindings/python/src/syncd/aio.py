@@ -38,7 +38,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, AsyncIterator, Callable, TypeVar
 
 from . import client as _client
-from .client import Explanation, Members, Pushed, Step, Update
+from .client import Explanation, Members, Pushed, Round, Step, Update, View
 from .errors import Status, Timeout, error_of
 
 _Result = TypeVar("_Result")
@@ -220,17 +220,17 @@ class Worker:
         """As syncd.Worker.should_resync(); needs no await."""
         return self.sync.should_resync()
 
-    async def begin(self, timeout: float | None = None) -> Step:
+    async def begin(self, timeout: float | None = None, data: bytes | None = None) -> Step:
         """As syncd.Worker.begin(). Takes no thread while it waits."""
         self._check_open()
         if self._beginning:
             raise error_of(Status.E_STATE, f"worker {self.rank} is in a begin() of another task")
         total_s = self.sync._client._begin_timeout_s if timeout is None else timeout
         if not total_s >= 0:
-            return await self._call(self.sync.begin, timeout)  # which says what is wrong with it
+            return await self._call(self.sync.begin, timeout, data)  # which says what is wrong with it
         self._beginning = True
         try:
-            self.sync.arrive()
+            self.sync.arrive(data)
             answered = await self._readable(total_s)
         finally:
             self._beginning = False
@@ -301,6 +301,14 @@ class Worker:
         """As syncd.Worker.members(): also while a task waits in begin(). When it is cancelled, its
         thread ends with the answer, `timeout` or close()."""
         return await asyncio.to_thread(self.sync.members, timeout)
+
+    async def view(self, number: int | None = None, timeout: float | None = None) -> View:
+        """As syncd.Worker.view(). When it is cancelled, its thread ends as members()' does."""
+        return await asyncio.to_thread(self.sync.view, number, timeout)
+
+    def round(self) -> Round:
+        """As syncd.Worker.round(); needs no await."""
+        return self.sync.round()
 
     async def steps(self, iterations: int | None = None) -> AsyncIterator[Step]:
         """As syncd.Worker.steps()."""

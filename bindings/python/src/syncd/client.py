@@ -51,6 +51,50 @@ class Step(NamedTuple):
     """The job has ended: do not compute, leave."""
     staleness: int
     """Iterations by which this worker is ahead of the slowest active one."""
+    view: int = 0
+    """Jobs with views, as are the next three: the view's number, from 1. Else 0."""
+    view_rank: int = 0
+    """This worker's place in it, from 0."""
+    view_size: int = 0
+    """How many are in it."""
+    view_data: bytes = b""
+    """What the view's first gave to begin(data=...)."""
+    reason: str = ""
+    """For people. With `stop`: why; it begins with "finished" where the others have ended their work.
+    Else: why the view is another than before."""
+
+
+class ViewMember(NamedTuple):
+    """One worker of a view."""
+
+    rank: int
+    """Its place in the view."""
+    name: str
+    host: str
+    data: bytes
+    """What it gave to begin(data=...)."""
+
+
+class View(NamedTuple):
+    """Workers that were granted together."""
+
+    number: int
+    reason: str
+    """Why it is another than the one before, for people."""
+    members: tuple[ViewMember, ...]
+    """In the order of their places."""
+
+
+class Round(NamedTuple):
+    """What has become of the latest view that was granted to a worker."""
+
+    number: int
+    """0: none was granted."""
+    gone: int
+    """Members of it that were lost, failed, were preempted, left, were excluded or made spare, or began
+    anew: it is broken. Finished ones are not counted."""
+    room: int
+    """Workers that wait and could be taken into the next."""
 
 
 class Pushed(NamedTuple):
@@ -155,6 +199,8 @@ class EventKind(enum.IntEnum):
     """elastic_bsp has planned when all meet next: this worker after its push of `iteration`."""
     STOP = 4
     """The job was stopped or has finished."""
+    ROUND = 5
+    """round() has news of the round `version`."""
 
 
 _EVENT_KINDS = frozenset(EventKind)
@@ -169,7 +215,7 @@ class Event(NamedTuple):
     wait: float | None
     """PLAN: for how many seconds the first to arrive waits, as foreseen; None: not known."""
     version: int | None
-    """MEMBERS: of the list as it is now."""
+    """MEMBERS: of the list as it is now. ROUND: the round's number."""
 
 
 # Clients whose thread may call into Python: that must be over before the interpreter ends.
@@ -343,6 +389,10 @@ def connect(
     return Client(lib, made[0], default_s or math.inf)
 
 
+def _bytes(data: Any, size: int) -> bytes:
+    return bytes(ffi.buffer(data, size)) if size else b""
+
+
 def _decoded(characters: Any) -> str:
     text: str = ffi.string(characters).decode(errors="replace")
     return text
@@ -372,6 +422,7 @@ class Client:
         data: bytes = b"",
         on_event: Callable[[Event], object] | None = None,
         timeout: float | None = None,
+        views: bool = False,
     ) -> Worker:
         """Joins a job, without waiting for the other workers: the first begin() does that.
 
@@ -389,6 +440,8 @@ class Client:
                     threading.Event, call loop.call_soon_threadsafe()). It may close this client,
                     and drop the last reference to it or to a worker; other methods of this client's
                     that may wait raise Error (SYNCD_E_STATE) in it
+        views       a job that this join makes has views: a barrier of bsp or elastic_bsp grants the
+                    same view to all that it releases. (gather always has them)
 
         Raises Invalid, Timeout, Unreachable, Stopped, Cancelled, Closed and Error (another policy, a
         rank that is taken, a limit that is reached).
@@ -412,6 +465,7 @@ class Client:
         keep.append(ffi.from_buffer(data))
         options.data = keep[-1] if data else ffi.NULL
         options.data_size = len(data)
+        options.views = bool(views)
         callback = None
         if on_event is not None:
             callback = options.on_event = _event_callback(weakref.ref(self), on_event)
@@ -536,8 +590,11 @@ class Worker:
 
     # ---- The loop
 
-    def begin(self, timeout: float | None = None) -> Step:
+    def begin(self, timeout: float | None = None, data: bytes | None = None) -> Step:
         """Asks to start the next iteration and waits until the job's policy grants it.
+
+        data: in a job with views, what this and the next begins show to the others of the view, at most
+        1024 bytes; None: what the last one did.
 
         Survives a lost connection and a restart of the daemon. Timeout says the rule, its numbers
         and who is waited for (`error.missing`), and the request stays standing: begin() again waits
@@ -545,8 +602,16 @@ class Worker:
         Raises Timeout, Unreachable, Error (SYNCD_E_STATE: the iteration before was not pushed),
         Fenced, Cancelled, Closed.
         """
+        self._set_data(data)
         self._wait("timeout", timeout, self._begin)
         return self._take_step()
+
+    def _set_data(self, data: bytes | None) -> None:
+        if data is None:
+            return
+        if not isinstance(data, bytes):
+            raise TypeError(f"data is of type {type(data).__name__}; allowed: bytes")
+        self._call(self._lib.syncd_worker_set_data, ffi.from_buffer(data), len(data))
 
     def _take_step(self) -> Step:
         raw = self._step
@@ -558,6 +623,11 @@ class Worker:
             flags & 4 != 0,
             flags & 8 != 0,
             raw.staleness,
+            raw.view,
+            raw.view_rank,
+            raw.view_size,
+            _bytes(raw.view_data, raw.view_data_size),
+            _decoded(raw.reason) if raw.reason else "",
         )
         if not step.stop:
             self._granted = step.iteration
@@ -565,9 +635,10 @@ class Worker:
 
     # ---- Beginning without blocking
 
-    def arrive(self) -> None:
+    def arrive(self, data: bytes | None = None) -> None:
         """Asks to start the next iteration, as begin() does, and does not wait. poll() takes the
         answer; so does begin(), which waits for it."""
+        self._set_data(data)
         self._call(self._lib.syncd_worker_arrive)
 
     def poll(self) -> Step | None:
@@ -782,11 +853,57 @@ class Worker:
                     one.clock,
                     _decoded(one.name),
                     _decoded(one.host),
-                    bytes(ffi.buffer(one.data, one.data_size)) if one.data_size else b"",
+                    _bytes(one.data, one.data_size),
                 )
                 for one in (listed[0][0:count] if count else ())
             ),
         )
+
+    # ---- Views
+
+    def view(self, number: int | None = None, timeout: float | None = None) -> View:
+        """Who is in a view of this worker's: the latest that was granted, or the one before, by its
+        number.
+
+        Any thread. Raises Invalid (a view that is not kept), Unsupported (the job has no views), Error
+        (SYNCD_E_STATE: none was granted yet), Timeout, Unreachable, Fenced, Cancelled, Closed.
+        """
+        lib = self._lib
+        which = 0 if number is None else _number("number", number, 1, 2**64 - 1)
+        found = ffi.new("syncd_view **")
+        error = ffi.new("syncd_error **")
+        status = lib.syncd_worker_view(
+            self._handle, which, _timeout_ms("timeout", timeout), found, error
+        )
+        if status:
+            raise take_error(lib, status, error)
+        given = ffi.gc(found[0], lib.syncd_view_free)
+        listed = ffi.new("syncd_view_member **")
+        count = lib.syncd_view_list(given, listed)
+        return View(
+            lib.syncd_view_number(given),
+            _decoded(lib.syncd_view_reason(given)),
+            tuple(
+                ViewMember(
+                    one.rank,
+                    _decoded(one.name),
+                    _decoded(one.host),
+                    _bytes(one.data, one.data_size),
+                )
+                for one in (listed[0][0:count] if count else ())
+            ),
+        )
+
+    def round(self) -> Round:
+        """What has become of this worker's round, as far as the library was told. Asks nobody. Any
+        thread."""
+        found = ffi.new("syncd_round *")
+        found.struct_size = ffi.sizeof("syncd_round")
+        error = ffi.new("syncd_error **")
+        status = self._lib.syncd_worker_round(self._handle, found, error)
+        if status:
+            raise take_error(self._lib, status, error)
+        return Round(found.number, found.gone, found.room)
 
     # ---- Ends
 
