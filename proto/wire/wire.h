@@ -87,6 +87,7 @@ struct Join {
   std::uint64_t launch_number = 0;
   std::int64_t resume_at = -1;
   bool views = false;
+  std::int64_t exit_grace_us = -1;
   bool operator==(const Join&) const = default;
 };
 struct Joined {
@@ -103,6 +104,7 @@ struct Joined {
   std::uint32_t round_gone = 0;
   std::uint32_t round_room = 0;
   std::uint32_t heartbeat_timeout_ms = 0;  // 0: as Welcome says
+  std::int64_t exit_grace_us = -1;
   bool operator==(const Joined&) const = default;
 };
 enum class LeaveKind : std::uint8_t { kLeft = 0, kFinished = 1, kFailed = 2, kPreempted = 3 };

@@ -151,7 +151,7 @@ class World final : public server::Core::Host {
         const ConnectionId gone = 1 + choices_.below(3);
         standing_.erase(gone);
         watch_->closed(gone);
-        core_->on_closed(gone);
+        core_->on_closed(gone, {}, gone % 2 == 0);
         return;
       }
       case 3:

@@ -96,6 +96,10 @@ void EngineWatch::look() {
     require(jobs.contains(id), "a job is lost", was.created.name);
     compare(was, jobs.at(id));
   }
+  std::erase_if(acknowledged_, [&](const auto& push) {
+    const JobSnapshot& job = jobs.at(std::get<0>(push.first));
+    return job.reassembling;  // none of it may count any more
+  });
   for (const auto& [life, iteration] : acknowledged_) {
     const auto& [job, rank, incarnation] = life;
     const WorkerSnapshot* worker = worker_of(jobs.at(job), rank);
@@ -120,8 +124,10 @@ void EngineWatch::compare(const JobSnapshot& was, const JobSnapshot& is) const {
     const WorkerSnapshot* worker = worker_of(is, old.rank);
     require(worker != nullptr, "a worker is lost", job);
     const std::string who = text_of(is, old);
-    require(worker->clock >= old.clock, "a clock goes down", who);
     require(worker->incarnation >= old.incarnation, "an incarnation goes down", who);
+    // A group that is started again may begin anew.
+    if (was.reassembling || is.reassembling || was.epoch != is.epoch) continue;
+    require(worker->clock >= old.clock, "a clock goes down", who);
     if (worker->incarnation != old.incarnation) continue;
     require(worker->pushed >= old.pushed && worker->own_pushes >= old.own_pushes,
             "a worker's pushes are lost", who);
@@ -157,8 +163,8 @@ std::optional<Status> EngineWatch::refusal(ConnectionId connection,
     return Status::kFenced;
   }
   if (!is_member(worker->state)) {
-    const bool drained = worker->dismissal.starts_with(kDrained);
-    return drained ? Status::kStopped : Status::kFenced;
+    const bool is_over = !worker->dismissal.empty() && !worker->dismissal.starts_with(kKicked);
+    return is_over ? Status::kStopped : Status::kFenced;
   }
   const auto at = attached_.find({ref.job, ref.rank});
   const bool here =

@@ -121,17 +121,17 @@ void Daemon::on_bytes(ConnectionKey connection, std::span<const std::uint8_t> by
 }
 
 void Daemon::on_end(ConnectionKey connection, const std::string&) {
-  input([this, connection] { drop(connection); });
+  input([this, connection] { drop(connection, true); });
 }
 
-void Daemon::drop(ConnectionKey connection) {
+void Daemon::drop(ConnectionKey connection, bool by_peer) {
   const auto found = sessions_.find(connection);
   if (found == sessions_.end()) return;
   const bool was_open = found->second.open;
   sessions_.erase(found);
   network_.close(connection, false);
   if (!was_open) return;
-  core_->on_closed(connection);
+  core_->on_closed(connection, {}, by_peer);
   end_turn_soon();
 }
 
@@ -205,7 +205,7 @@ void Daemon::check_idle(ConnectionKey connection) {
       const auto found = sessions_.find(connection);
       if (found == sessions_.end()) return;
       if (agenda_.now() - found->second.last_read >= options_.idle_timeout_us) {
-        drop(connection);
+        drop(connection, false);
       } else {
         check_idle(connection);
       }

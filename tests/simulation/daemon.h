@@ -94,7 +94,7 @@ class Daemon final : public Endpoint, private server::Core::Host {
   void handle_inputs();
   void handle(ConnectionKey connection, const std::vector<std::uint8_t>& bytes);
   bool on_message(ConnectionKey connection, Session& session, wire::Message&& message);
-  void drop(ConnectionKey connection);
+  void drop(ConnectionKey connection, bool by_peer);
   void end_turn_soon();
   void end_turn();
   void ask_who_waits();

@@ -86,6 +86,9 @@ class World {
       job.start_timeout_us = 3 * kSecond;
     }
     job.worker_grace_us = random_.between(500, 10'000) * kMs;
+    // By numbers of their own, so that earlier seeds mean what they meant.
+    test::Random exits(random_);
+    if (exits.one_in(2)) job.exit_grace_us = exits.between(0, 5'000) * kMs;
     job.evict_after_us = chance(2) ? random_.between(3'000, 20'000) * kMs : 0;
     job.warn_after_us = job.evict_after_us / 2;
     if (chance(3)) job.warn_after_us = job.evict_after_us = kAutoSpan;

@@ -122,6 +122,7 @@ std::string text_of(const wire::Join& join) {
                        : join.resume == wire::Resume::kNew ? "new"
                                                            : "continue")
       .number("at", join.resume_at, kNoIteration)
+      .time("exit_grace", join.exit_grace_us, -1)
       .flag("views", join.views)
       .take();
 }
@@ -169,6 +170,7 @@ std::string text_of(const wire::Joined& joined) {
       .flag("resumed", joined.resumed)
       .number("members_version", joined.members_version, 0)
       .time("grace", joined.worker_grace_us, JobSpec{}.worker_grace_us)
+      .time("exit_grace", joined.exit_grace_us, -1)
       .flag("views", joined.views)
       .number("round", static_cast<std::int64_t>(joined.round), 0)
       .number("gone", joined.round_gone, 0)
@@ -463,6 +465,7 @@ std::string to_text(const JobSnapshot& snapshot, Micros now) {
                          .number("group_epoch", snapshot.group_epoch, 0)
                          .plain("launch", snapshot.launch)
                          .number("launch_number", snapshot.launch_number, 0)
+                         .quoted("failure", snapshot.failure)
                          .take();
   for (const WorkerSnapshot& worker : snapshot.workers) text += "\n" + worker_line(worker);
   return text;

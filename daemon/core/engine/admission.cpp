@@ -142,7 +142,7 @@ std::optional<Rank> Admission::place_for(const Caller& caller, const wire::Join&
   }
   if (join.rank >= 0) {
     const Rank rank = static_cast<Rank>(join.rank);
-    // Also while its connection is gone: the place is kept for worker_grace.
+    // Also while its connection is gone: the place is kept for a while.
     const Worker* holder = roster_.find(rank);
     const bool held = holder != nullptr && is_member(holder->state);
     if (join.incarnation != 0 && holder != nullptr &&
@@ -160,7 +160,7 @@ std::optional<Rank> Admission::place_for(const Caller& caller, const wire::Join&
         label(*holder),
         holder->disconnected_at >= 0
             ? fmt::format(", {}: its place is kept for {}", liveness_.describe(*holder, false),
-                          format_duration(spec_.worker_grace_us))
+                          format_duration(holder->grace_us))
             : second_group_hint());
     return std::nullopt;
   }

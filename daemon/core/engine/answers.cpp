@@ -1,7 +1,16 @@
 // See answers.h.
 #include "daemon/core/engine/answers.h"
 
+#include <algorithm>
+#include <iterator>
+
+#include "daemon/core/engine/exit_reason.h"
+
 namespace syncd {
+
+// What a worker has done; all else was done to it.
+static constexpr wire::LeaveKind kActive[] = {wire::LeaveKind::kLeft, wire::LeaveKind::kFinished,
+                                              wire::LeaveKind::kFailed};
 
 std::string label(const Worker& worker) {
   return fmt::format("worker {} ({}, {})", worker.rank, worker.host, worker.name);
@@ -59,9 +68,13 @@ void Answers::refuse_worker(const Caller& caller, const wire::WorkerRef& ref) {
 void Answers::refuse_dismissed(const Caller& caller, const Worker& worker) {
   // A drained worker has done its part.
   const bool kicked = worker.dismissal.starts_with(kKickedReason);
+  using wire::LeaveKind;
+  const bool was = std::none_of(std::begin(kActive), std::end(kActive), [&](LeaveKind kind) {
+    return says(worker.dismissal, to_string(kind));
+  });
   reply(caller,
         wire::Error{kicked ? Status::kFenced : Status::kStopped,
-                    label(worker) + " was " + worker.dismissal},
+                    label(worker) + (was ? " was " : " has ") + worker.dismissal},
         true);
 }
 

@@ -61,8 +61,13 @@ std::string check_claims(const wire::Join& join, Incarnation incarnation_known, 
   return join.phase.empty() ? std::string{} : check_phase(join.phase, join.phase_left_us);
 }
 
-// What it says of its launch, and of the model that it begins with.
+// What it says of its launch, of the model that it begins with, and of its end.
 std::string check_launch(const wire::Join& join) {
+  if (join.exit_grace_us < kAutoSpan || join.exit_grace_us > limits::kPhaseLeaseMax) {
+    return "exit_grace of " + std::to_string(join.exit_grace_us) +
+           " us is out of range: allowed are -1 (as the job says) and 0 to " +
+           std::to_string(limits::kPhaseLeaseMax);
+  }
   std::string wrong = check_shown("the launch's name", join.launch, limits::kLaunchNameBytesMax);
   if (!wrong.empty()) return wrong;
   if (join.launch.empty() && join.launch_number != 0) {
@@ -271,7 +276,11 @@ bool Engine::refuses_new_job(const Caller& caller, const JobSpec& spec) const {
 // A name whose job has run to its end may be used again; a worker of the ended job may not.
 bool Engine::makes_job(const wire::Join& join) const {
   const JobId id = find_job(join.job);
-  return id == 0 || (jobs_.at(id)->finished() && join.incarnation == 0);
+  if (id == 0) return true;
+  const Job& job = *jobs_.at(id);
+  if (join.incarnation != 0) return false;
+  // What is left of a launch that has failed must not begin it again.
+  return job.finished() || (job.failed() && !job.group().is_of_launch(join));
 }
 
 const std::string* Engine::policy_to_make(const wire::Join& join) const {

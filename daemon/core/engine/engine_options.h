@@ -12,6 +12,8 @@ struct EngineOptions {
   bool auto_create = true;  // a join may create a job that does not exist
   bool durable = true;      // told to joiners
   JobSpec defaults;         // for jobs made by a join or a request: thresholds, policy
+  // Of a job that sets none: as long as a client may need to notice, and to come back.
+  Micros exit_grace_us = 3'500'000;
   std::uint64_t snapshot_every_records = 100'000;
   std::uint32_t workers_per_job_max = limits::kWorkersPerJobMax;  // members at once
   std::uint32_t graph_edges_max = limits::kGraphEdgesDefault;     // of a job that is made or grows

@@ -35,10 +35,11 @@ struct Request {
 };
 
 // A connection is gone: its standing requests are withdrawn and its workers' places are kept for
-// their job's worker_grace.
+// their job's worker_grace, or exit_grace if the other side has closed it.
 struct Disconnected {
   ConnectionId connection = 0;
   std::string reason = {};  // for the log; may be empty
+  bool by_peer = false;     // closed or reset by the other side; false: it was silent, or cut here
 };
 
 // Work that a policy asked for in Effects::plans is done.

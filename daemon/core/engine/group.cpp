@@ -187,6 +187,7 @@ void Group::apply_left(const Worker& worker) {
 void Group::apply_reassembling(const Record& record) {
   recorder_.raise_epoch(record.epoch);
   reassembling_ = true;
+  failure_ = record.reason;
   left_ = 0;
   roster_.each([&](const Worker& worker) {
     left_ += worker.state == WorkerState::kLeft && worker.answered() != kNoIteration;
@@ -231,6 +232,7 @@ void Group::apply_started(const Record& record) {
   }
   if (!record.resumed) spec_.expected_workers = wanted();
   reassembling_ = false;
+  failure_.clear();
   left_ = 0;
   roster_.expect(spec_.expected_workers);
   const bool tells = record.resumed || record.clock > (loop_.decentralized() ? -1 : 0);
@@ -258,6 +260,7 @@ void Group::save(JobSnapshot& out) const {
   out.group_epoch = epoch_ == recorder_.epoch() ? 0 : epoch_;
   out.launch = launch_.name;
   out.launch_number = launch_.number;
+  out.failure = failure_;
 }
 
 std::string Group::restore(const JobSnapshot& snapshot) {
@@ -268,6 +271,7 @@ std::string Group::restore(const JobSnapshot& snapshot) {
   left_ = snapshot.left;
   reassembling_ = snapshot.reassembling;
   launch_ = {snapshot.launch, snapshot.launch_number};
+  failure_ = snapshot.failure;
   epoch_ = snapshot.group_epoch != 0 ? snapshot.group_epoch : recorder_.epoch();
   roster_.expect(wanted());
   return {};

@@ -57,6 +57,10 @@ class Group {
     return !launch_.name.empty() && join.launch == launch_.name &&
            join.launch_number > launch_.number;
   }
+  // It was started together with the job's workers.
+  bool is_of_launch(const wire::Join& join) const {
+    return !launch_.name.empty() && launch_ == Launch{join.launch, join.launch_number};
+  }
   // It was started when every active worker had lost its connection: so was its whole group.
   bool restarted_by(const wire::Join& join) const;
   // It is the first of a group, and says how large that is.
@@ -81,6 +85,8 @@ class Group {
 
   // ---- views
   const Launch& launch() const { return launch_; }
+  // Empty, or of a job that reassembles because its last member failed: who, and why.
+  const std::string& failure() const { return failure_; }
   bool reassembling() const { return reassembling_; }
   bool waits_again() const { return reassembling_ && roster_.state() == JobState::kWaiting; }
   // How many the start waits for: those that have done their part are not waited for.
@@ -102,6 +108,7 @@ class Group {
   // Of a job that reassembles: workers that have pushed iterations and left in good order.
   std::uint32_t left_ = 0;
   Epoch epoch_;
+  std::string failure_;
 };
 
 }  // namespace syncd

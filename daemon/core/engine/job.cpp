@@ -5,8 +5,10 @@
 #include <algorithm>
 #include <tuple>
 
+#include "daemon/core/engine/exit_reason.h"
 #include "daemon/core/engine/limits.h"
 #include "proto/base/number.h"
+#include "proto/base/plain_text.h"
 
 namespace syncd {
 
@@ -88,6 +90,7 @@ bool Job::resume(const Caller& caller, const wire::Join& join, Worker& worker) {
     commit(std::move(record));
   }
   const bool was_cut_off = worker.disconnected_at >= 0;
+  worker.exit_grace_us = join.exit_grace_us;
   attach(worker, caller);
   if (was_cut_off) members_changed();
   listen(worker, join.notices);
@@ -150,6 +153,7 @@ void Job::enter_anew(const Caller& caller, const wire::Join& join, Rank rank) {
   // The same process may ask again under the life that it remembers, if this answer gets lost.
   worker.predecessor = join.incarnation;
   liveness_.set_phase(worker, join.phase, join.phase_left_us);
+  worker.exit_grace_us = join.exit_grace_us;
   attach(worker, caller);
   listen(worker, join.notices);
   answers_.log(LogLevel::kInfo, was_member ? "worker_replaced" : "worker_joined", &worker,
@@ -170,11 +174,15 @@ void Job::reply_joined(const Caller& caller, Worker& worker, bool resumed, bool 
   joined.durable = engine_.options().durable;
   joined.resumed = resumed;
   joined.worker_grace_us = spec_.worker_grace_us;
+  const bool is_set = worker.exit_grace_us != kAutoSpan || spec_.exit_grace_us != kAutoSpan;
+  if (is_set) joined.exit_grace_us = exit_grace(worker);
   if ((worker.notices & wire::kNoticeMembers) != 0) joined.members_version = members_version_;
   answers_.reply(caller, std::move(joined), after_records);
 }
 
 void Job::attach(Worker& worker, const Caller& caller) {
+  connections_.detach(worker.connection);
+  connections_.attach(caller.connection);
   worker.connection = caller.connection;
   worker.disconnected_at = -1;
   worker.active_at = engine_.now();
@@ -285,20 +293,45 @@ void Job::on(const Caller& caller, const wire::MembersRequest& request) {
 // ---- leaving, and being lost
 // ------------------------------------------------------------------------------
 
+static std::string check_leave(const wire::Leave& leave) {
+  if (leave.kind > wire::LeaveKind::kPreempted) {
+    return fmt::format(
+        "kind {} is unknown: allowed are 0 (left), 1 (finished), 2 (failed) and 3 (preempted)",
+        static_cast<int>(leave.kind));
+  }
+  if (leave.reason.size() > limits::kLeaveReasonBytesMax) {
+    return fmt::format("the reason is {} bytes long: at most {} are allowed", leave.reason.size(),
+                       limits::kLeaveReasonBytesMax);
+  }
+  return check_plain("the reason", leave.reason);
+}
+
 void Job::on(const Caller& caller, const wire::Leave& leave) {
   Worker* worker = answers_.check(caller, leave.worker);
   if (worker == nullptr) return;
+  if (std::string wrong = check_leave(leave); !wrong.empty()) {
+    return answers_.refuse(caller, Status::kInvalid, "leave of {}: {}", label(*worker), wrong);
+  }
   if (is_live()) {
     if (answers_.refuses_store(caller)) return;
     loop_.refuse_pending(*worker, Status::kClosed, "the worker has left");
   }
   answers_.reply(caller, wire::Ok{}, true);
   if (!is_live()) return;
-  ++counters_.left;
-  commit(RecordKind::kWorkerLeft, *worker, {});
-  answers_.log(
-      LogLevel::kInfo, "worker_left", worker,
-      {{"clock", std::to_string(worker->clock)}, {"members", std::to_string(roster_.members())}});
+  const bool unfinished = is_unfinished(leave.kind);
+  const std::string reason = exit_reason(leave.kind, leave.reason);
+  ++(unfinished ? counters_.lost : counters_.left);
+  commit(unfinished ? RecordKind::kWorkerLost : RecordKind::kWorkerLeft, *worker, reason);
+  Answers::Fields fields;
+  if (!reason.empty()) fields.emplace_back("reason", reason);
+  fields.emplace_back("clock", std::to_string(worker->clock));
+  fields.emplace_back("members", std::to_string(roster_.members()));
+  answers_.log(unfinished ? LogLevel::kWarn : LogLevel::kInfo,
+               unfinished ? "worker_lost" : "worker_left", worker, std::move(fields));
+  if (leave.kind == wire::LeaveKind::kFailed && spec_.stops_on_failure) {
+    return stop(fmt::format("{}: {}{}", kFailedReason, label(*worker),
+                            reason.substr(kExitFailed.size())));
+  }
   after_exit(*worker);
 }
 
@@ -310,22 +343,27 @@ void Job::after_exit(const Worker& gone) {
   if (gone.state == WorkerState::kLeft && took_part && roster_.members() == 0) {
     stop(kFinishedReason);
   } else if (roster_.running()) {
-    if (roster_.active().empty()) reassemble();
+    if (roster_.active().empty()) reassemble(&gone);
   } else if (group_.reassembling() && roster_.missing().ready() > 0 &&
              roster_.missing().count() == 0) {
     start(roster_.not_begun());  // it is waited for no more
   }
 }
 
-// No worker is active any more: the job waits for another start.
-void Job::reassemble() {
+// No worker is active any more: the job waits for another start. `last`: who has gone; null: it is
+// not known.
+void Job::reassemble(const Worker* last) {
   Record record = recorder_.make(RecordKind::kJobReassembling);
   record.epoch = recorder_.epoch() + 1;
+  if (last != nullptr && says(last->dismissal, kExitFailed)) {
+    record.reason = label(*last) + " " + last->dismissal;
+  }
   commit(std::move(record));
-  answers_.log(LogLevel::kWarn, "job_reassembling", nullptr,
-               {{"epoch", std::to_string(recorder_.epoch())},
-                {"members", std::to_string(roster_.members())},
-                {"wanted", std::to_string(group_.wanted())}});
+  Answers::Fields fields = {{"epoch", std::to_string(recorder_.epoch())},
+                            {"members", std::to_string(roster_.members())},
+                            {"wanted", std::to_string(group_.wanted())}};
+  if (!group_.failure().empty()) fields.emplace_back("failed", group_.failure());
+  answers_.log(LogLevel::kWarn, "job_reassembling", nullptr, std::move(fields));
 }
 
 // A group is started again. If its launch says so, the members of the one before end, connected or
@@ -370,16 +408,46 @@ void Job::disconnected(Rank rank, const Disconnected& event) {
   Worker& worker = roster_.at(rank);
   if (worker.connection != event.connection) return;  // it has come back over another one
   worker.connection = 0;
+  connections_.detach(event.connection);
   if (!is_member(worker.state) || !is_live()) return;
   worker.disconnected_at = engine_.now();
+  set_grace(worker, event);
   loop_.withdraw(worker);
   members_changed();
   Answers::Fields fields;
   if (!event.reason.empty()) fields.emplace_back("reason", event.reason);
   fields.emplace_back("clock", std::to_string(worker.clock));
-  fields.emplace_back("grace", format_duration(spec_.worker_grace_us));
+  fields.emplace_back("grace", format_duration(worker.grace_us));
   answers_.log(LogLevel::kInfo, "worker_disconnected", &worker, std::move(fields));
   liveness_.arm(worker);
+}
+
+Micros Job::exit_grace(const Worker& worker) const {
+  if (worker.exit_grace_us != kAutoSpan) return worker.exit_grace_us;
+  if (spec_.exit_grace_us != kAutoSpan) return spec_.exit_grace_us;
+  return std::min(engine_.options().exit_grace_us, spec_.worker_grace_us);
+}
+
+// A connection that its client has closed is mostly a process that has ended. Many of them together
+// are not: then all have as long to come back as one that is silent.
+void Job::set_grace(Worker& worker, const Disconnected& event) {
+  worker.closed = event.by_peer;
+  worker.grace_us = event.by_peer ? exit_grace(worker) : spec_.worker_grace_us;
+  if (!event.by_peer) return;
+  const bool before = std::exchange(close_together_,
+                                    connections_.closed(event.connection, engine_.now()));
+  if (!close_together_) return;
+  const auto extend = [&](Worker& gone) {
+    gone.grace_us = std::max(gone.grace_us, spec_.worker_grace_us);
+  };
+  extend(worker);
+  if (before) return;
+  roster_.each([&](Worker& other) {
+    const bool together = engine_.now() - other.disconnected_at <= ConnectionEnds::kTogetherUs;
+    if (is_member(other.state) && other.disconnected_at >= 0 && other.closed && together) {
+      extend(other);
+    }
+  });
 }
 
 void Job::on(const Caller& caller, const wire::Phase& request) {
@@ -558,7 +626,7 @@ void Job::timer(const TimerKey& key) {
     return;
   } else if (key.kind == kTimerRestored) {
     // An older daemon left jobs running whose last worker was lost.
-    if (roster_.active().empty()) return reassemble();
+    if (roster_.active().empty()) return reassemble(nullptr);
     loop_.policy().on_restored(loop_);
   } else if (key.kind >= kPolicyTimerKinds) {
     loop_.policy().on_timer(loop_, key.rank, key.kind - kPolicyTimerKinds);

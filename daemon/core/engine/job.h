@@ -13,6 +13,7 @@
 
 #include "daemon/core/engine/admission.h"
 #include "daemon/core/engine/answers.h"
+#include "daemon/core/engine/connection_ends.h"
 #include "daemon/core/engine/counters.h"
 #include "daemon/core/engine/engine_services.h"
 #include "daemon/core/engine/group.h"
@@ -29,6 +30,8 @@ class Job final : private Membership {
   // The reason that a job carries which ended because its last worker left. The history stores it,
   // and a restart recognises it by this very text.
   static constexpr const char* kFinishedReason = "finished: every worker has left";
+  // Likewise what the reason begins with of one that a failed worker has stopped.
+  static constexpr const char* kFailedReason = "failed";
 
   Job(const EngineServices& engine, JobSpec spec, std::unique_ptr<Policy> policy, Epoch epoch = 1);
 
@@ -72,8 +75,9 @@ class Job final : private Membership {
   const Loop& loop() const { return loop_; }
   JobState state() const { return roster_.state(); }
   bool is_live() const { return state() != JobState::kStopped; }
-  // Its last worker has left: a join may make a new job by its name.
+  // Its last worker has left, or one has failed: a join may make a new job by its name.
   bool finished() const { return !is_live() && recorder_.stop_reason() == kFinishedReason; }
+  bool failed() const;
   JobFigures figures() const;  // O(1), but for its text
   wire::JobStatus status() const;
   wire::WorkerStatus worker_status(const Worker& worker) const;
@@ -91,12 +95,14 @@ class Job final : private Membership {
   void adopt_claims(Worker& worker, const wire::Join& join);
   void reply_joined(const Caller& caller, Worker& worker, bool resumed, bool after_records);
   void attach(Worker& worker, const Caller& caller);
+  Micros exit_grace(const Worker& worker) const;
+  void set_grace(Worker& worker, const Disconnected& event);
   void listen(Worker& worker, std::uint32_t notices);
   void members_changed();
   void start(std::vector<std::int64_t> left_out);
   void drain(Worker& worker, const std::string& reason);
   void end_group(const wire::Join& join, bool supersedes);
-  void reassemble();
+  void reassemble(const Worker* last);
   void after_exit(const Worker& gone);
   Worker* find_by_rank_or_name(const std::string& text, std::string& error);
 
@@ -130,6 +136,8 @@ class Job final : private Membership {
   Loop loop_;
   Group group_;
   Admission admission_;
+  ConnectionEnds connections_;
+  bool close_together_ = false;  // as of the last one that closed
   Micros start_at_ = kNever;  // when min_workers are enough; set when the first worker is ready
   std::uint64_t members_version_ = 0;      // a time, so that it grows over a restart
   std::set<Rank> members_notice_pending_;  // will be told of the next change of membership

@@ -2,6 +2,7 @@
 // snapshot bring them back after a crash. Runs on the engine's thread.
 #include <algorithm>
 
+#include "daemon/core/engine/exit_reason.h"
 #include "daemon/core/engine/job.h"
 #include "daemon/core/engine/limits.h"
 
@@ -170,10 +171,12 @@ void Job::apply_exit(const Record& record, WorkerState state) {
   roster_.remove(worker, state);
   if (state == WorkerState::kLeft) group_.apply_left(worker);
   if (state == WorkerState::kLeft || record.reason.starts_with(Answers::kKickedReason) ||
-      record.reason.starts_with(Answers::kSupersededReason)) {
+      record.reason.starts_with(Answers::kSupersededReason) || says(record.reason, kExitFailed) ||
+      says(record.reason, to_string(wire::LeaveKind::kPreempted))) {
     worker.dismissal = record.reason;
   }
   worker.disconnected_at = -1;
+  connections_.detach(worker.connection);
   engine_.detach(std::exchange(worker.connection, 0), worker.rank);
   liveness_.disarm(worker);
   members_changed();
@@ -309,6 +312,8 @@ void Job::finish_restore() {
     if (!is_member(worker.state)) return;
     worker.connection = 0;
     worker.disconnected_at = engine_.now();
+    worker.closed = false;
+    worker.grace_us = spec_.worker_grace_us;
     worker.active_at = engine_.now();
     worker.longest_us = 0;
     liveness_.disarm(worker);

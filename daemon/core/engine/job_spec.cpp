@@ -15,13 +15,15 @@ struct SpanField {
   const char* key;
   Micros JobSpec::*field;
   bool may_be_auto;
+  bool is_stored_always = true;  // else only if it is not auto
 };
-constexpr std::string_view kAuto = "auto";
+constexpr std::string_view kAuto = "auto", kOnFailure = "on_failure", kStop = "stop";
 constexpr SpanField kSpans[] = {
     {"start_timeout_us", &JobSpec::start_timeout_us, false},
     {"worker_grace_us", &JobSpec::worker_grace_us, false},
     {"warn_after_us", &JobSpec::warn_after_us, true},
     {"evict_after_us", &JobSpec::evict_after_us, true},
+    {"exit_grace_us", &JobSpec::exit_grace_us, true, false},
 };
 
 }  // namespace
@@ -71,9 +73,11 @@ std::string config_text(const JobSpec& spec) {
   std::string text;
   for (const SpanField& span : kSpans) {
     const bool is_auto = span.may_be_auto && spec.*span.field == kAutoSpan;
+    if (is_auto && !span.is_stored_always) continue;
     text += fmt::format("{}={}\n", span.key,
                         is_auto ? std::string(kAuto) : std::to_string(spec.*span.field));
   }
+  if (spec.stops_on_failure) text += fmt::format("{}={}\n", kOnFailure, kStop);
   return text;
 }
 
@@ -84,6 +88,10 @@ bool parse_config_text(std::string_view text, JobSpec& spec) {
     text = end == std::string_view::npos ? std::string_view{} : text.substr(end + 1);
     const std::size_t equals = line.find('=');
     if (equals == std::string_view::npos) return false;
+    if (line.substr(0, equals) == kOnFailure) {
+      spec.stops_on_failure = line.substr(equals + 1) == kStop;
+      continue;
+    }
     for (const SpanField& span : kSpans) {
       if (line.substr(0, equals) != span.key) continue;
       const std::string_view value = line.substr(equals + 1);

@@ -23,12 +23,18 @@ struct JobSpec {
   std::uint32_t expected_workers = 1;    // the job starts when so many are ready
   std::uint32_t min_workers = 0;         // ... or so many after start_timeout; 0: never with fewer
   Micros start_timeout_us = 60'000'000;  // from the first worker's being ready
-  Micros worker_grace_us = 10'000'000;   // how long a dropped connection keeps a worker's place
+  Micros worker_grace_us = 10'000'000;   // how long a worker that is silent keeps its place
   // In one iteration before the log names the worker, and before it is lost; 0: never.
   Micros warn_after_us = kAutoSpan;
   Micros evict_after_us = kAutoSpan;
   // What the file that the policy names says (read_graph_file); null: it names none.
   std::shared_ptr<const topology::GraphFile> graph_file = nullptr;
+
+  // How long a worker keeps its place once its connection has closed; kAutoSpan: as
+  // EngineOptions says, but not longer than worker_grace.
+  Micros exit_grace_us = kAutoSpan;
+  // A worker that leaves as failed stops the job; else it goes on without it.
+  bool stops_on_failure = false;
 
   bool operator==(const JobSpec&) const = default;
 };

@@ -2,9 +2,14 @@
 // thread.
 #include <algorithm>
 
+#include "daemon/core/engine/exit_reason.h"
 #include "daemon/core/engine/job.h"
 
 namespace syncd {
+
+bool Job::failed() const {
+  return !is_live() && says(recorder_.stop_reason(), kFailedReason);
+}
 
 void Job::on(const Caller& caller, const wire::Explain& request) {
   const Worker* worker = answers_.check(caller, request.worker);
@@ -129,6 +134,10 @@ wire::JobStatus Job::status() const {
   if (state() == JobState::kWaiting) {
     out.note = fmt::format("waiting for {} of {}{}: {}", roster_.missing().count(), group_.wanted(),
                            group_.reassembling() ? " to start again" : "", missing().text());
+    if (!group_.failure().empty()) {
+      out.state = "failed";
+      out.note += "; " + group_.failure();
+    }
   }
   return out;
 }

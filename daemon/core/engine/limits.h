@@ -17,6 +17,7 @@ inline constexpr std::size_t kWorkerNameBytesMax = 128;
 inline constexpr std::size_t kHostNameBytesMax = 255;  // DNS's own limit
 inline constexpr std::size_t kPolicyBytesMax = 512;
 inline constexpr std::size_t kReasonBytesMax = 512;
+inline constexpr std::size_t kLeaveReasonBytesMax = 1024;  // a worker's own: an error's first line
 
 // Jobs keep their workers and counters in memory. At the limit the stopped job with the lowest id
 // is forgotten (its history stays in the store); if none is stopped, a new job is refused.

@@ -15,7 +15,7 @@ Micros Liveness::deadline(const Worker& worker) const {
   const Micros silent = silent_since(worker);
   if (silent < 0) return kNever;
   const Micros since = silent + engine_.stalled_since(silent);
-  if (worker.disconnected_at >= 0) return since + spec_.worker_grace_us;
+  if (worker.disconnected_at >= 0) return since + worker.grace_us;
   const Lateness late = lateness(spec_, worker.spans);
   Micros at = kNever;
   if (late.warn_after_us > 0 && !worker.warned) at = since + late.warn_after_us;
@@ -46,9 +46,15 @@ void Liveness::check(Worker& worker, bool in_iteration) {
   const std::string besides =
       excused_us > 0 ? " besides " + format_duration(excused_us) + " of the store's" : "";
   if (worker.disconnected_at >= 0) {
-    membership_.lose(worker, fmt::format("disconnected for {}{}, worker_grace is {}",
-                                         format_duration(now - worker.disconnected_at - excused_us),
-                                         besides, format_duration(spec_.worker_grace_us)));
+    const std::string gone = format_duration(now - worker.disconnected_at - excused_us);
+    const std::string grace = format_duration(worker.grace_us);
+    const bool is_exit = worker.closed && worker.grace_us != spec_.worker_grace_us;
+    membership_.lose(worker, worker.closed
+                                 ? fmt::format("its connection closed {} ago{}, {} is {}", gone,
+                                               besides, is_exit ? "exit_grace" : "worker_grace",
+                                               grace)
+                                 : fmt::format("disconnected for {}{}, worker_grace is {}", gone,
+                                               besides, grace));
     return;
   }
   const Micros quiet = now - worker.quiet_since() - excused_us;
@@ -98,7 +104,8 @@ std::string Liveness::describe(const Worker& worker, bool in_iteration) const {
   const Micros now = engine_.now();
   std::string text;
   if (worker.disconnected_at >= 0) {
-    text = fmt::format("disconnected {} ago", format_duration(now - worker.disconnected_at));
+    text = fmt::format("{} {} ago", worker.closed ? "its connection closed" : "disconnected",
+                       format_duration(now - worker.disconnected_at));
   } else if (worker.waiting) {
     text = std::string("waiting in ") + to_string(worker.waiting->call);
   } else if (!worker.phase.empty()) {

@@ -92,7 +92,9 @@ struct Record {
   // another
   std::string config;
 
-  std::string reason;  // stopped, lost, note, draining; left: of a drained worker
+  // stopped, lost, note, draining; left: if it was drained, or said why (exit_reason.h);
+  // reassembling: whose failure
+  std::string reason;
 
   std::int64_t superstep = -1;       // barrier, plan
   Micros predicted_us = -1;          // when the plan foresaw the barrier; -1: no plan
@@ -128,7 +130,7 @@ struct WorkerSnapshot {
   std::string host;
   std::vector<std::uint8_t> data = {};  // what it shows to the others
   // Why an operator sent it away: while it drains, and, until a new process has its place, after it
-  // has left or was kicked.
+  // has left or was kicked. Likewise what it said itself when it left (exit_reason.h).
   std::string dismissal = {};
   // It has come back to a job that reassembles, with iterations that it was granted before.
   bool returned = false;
@@ -156,6 +158,7 @@ struct JobSnapshot {
   Epoch group_epoch = 0;               // in which its iterations began to count; 0: epoch
   std::string launch;
   std::uint64_t launch_number = 0;
+  std::string failure;  // of a job that reassembles because its last member failed
 
   bool operator==(const JobSnapshot&) const = default;
 };

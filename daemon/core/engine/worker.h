@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "daemon/core/engine/event.h"
+#include "daemon/core/engine/job_spec.h"
 #include "daemon/core/engine/lateness.h"
 #include "daemon/core/engine/record.h"
 #include "daemon/core/engine/types.h"
@@ -69,6 +70,9 @@ struct Worker : WorkerSnapshot {
   std::optional<Waiting> waiting;
   ConnectionId connection = 0;  // 0: not connected
   Micros disconnected_at = -1;
+  Micros exit_grace_us = kAutoSpan;  // as its join asked; kAutoSpan: as the job says
+  Micros grace_us = 0;               // how long its place is kept since disconnected_at
+  bool closed = false;               // the other side closed its connection then
   bool warned = false;          // the log has named it as slow in this iteration
   Micros liveness_at = kNever;  // when its liveness timer fires; never later than it must
   // The long phase that it has announced, in which it is not late; empty: none. Once the lease is

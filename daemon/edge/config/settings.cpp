@@ -197,7 +197,12 @@ std::vector<Setting> make_settings() {
           "enough to start it"),
       of_new_jobs<&JobSpec::worker_grace_us>(
           "timeouts.worker_grace", job_span(),
-          "How long syncd keeps a worker's place after its connection drops"),
+          "How long syncd keeps the place of a worker that it no longer hears"),
+      of_new_jobs<&JobSpec::exit_grace_us>(
+          "timeouts.exit_grace", exit_grace(),
+          "How long syncd keeps a worker's place after the other side closed its connection. If "
+          "more than a quarter of a job's connections (at least 3) close within a second, "
+          "worker_grace holds for them"),
       of_new_jobs<&JobSpec::warn_after_us>(
           "timeouts.warn_after", lateness(),
           "How long one iteration may take before the log names the worker"),
@@ -234,6 +239,10 @@ std::vector<JobSetting> make_job_settings() {
       job_row<&JobSpec::worker_grace_us>("worker_grace", job_span()),
       job_row<&JobSpec::warn_after_us>("warn_after", lateness()),
       job_row<&JobSpec::evict_after_us>("evict_after", lateness()),
+      job_row<&JobSpec::exit_grace_us>("exit_grace", exit_grace()),
+      job_row<&JobSpec::stops_on_failure>(
+          "on_failure", choice<bool>({{"continue", false}, {"stop", true}},
+                                     "\"continue\" or \"stop\"")),
   };
 }
 

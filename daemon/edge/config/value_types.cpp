@@ -198,15 +198,28 @@ Type<Micros> job_span() {
   return span(0, limits::kSpanMax, nullptr, "\"500ms\" or \"10s\"");
 }
 
-Type<Micros> lateness() {
-  const Type<Micros> set = span(0, limits::kSpanMax, "never", "\"90s\" or \"10m\"");
-  return {"\"auto\" (by the worker's own latest iterations), or " + set.allowed,
+namespace {
+
+Type<Micros> or_auto(const Type<Micros>& set, const std::string& meaning) {
+  return {"\"auto\" (" + meaning + "), or " + set.allowed,
           [set](const RawValue& value, Micros& out, std::string& why) {
             if (!is_text(value) || value.text != "auto") return set.read(value, out, why);
             out = kAutoSpan;
             return true;
           },
           [set](Micros us) { return us == kAutoSpan ? toml_string("auto") : set.show(us); }};
+}
+
+}  // namespace
+
+Type<Micros> lateness() {
+  return or_auto(span(0, limits::kSpanMax, "never", "\"90s\" or \"10m\""),
+                 "by the worker's own latest iterations");
+}
+
+Type<Micros> exit_grace() {
+  return or_auto(span(0, limits::kSpanMax, nullptr, "\"500ms\" or \"10s\""),
+                 "half of heartbeat_timeout and 1 s, at most worker_grace");
 }
 
 Type<std::string> text(std::string allowed, TextRules rules) {

@@ -72,7 +72,8 @@ Type<Micros> span(Micros low, Micros high, const char* zero = nullptr,
                   const char* examples = nullptr);
 Type<std::uint64_t> span_ms(Micros low, Micros high);  // kept in milliseconds
 Type<Micros> job_span();                               // of a job's thresholds
-Type<Micros> lateness();  // likewise, or "auto": kAutoSpan, the daemon chooses
+Type<Micros> lateness();    // likewise, or "auto": kAutoSpan, the daemon chooses
+Type<Micros> exit_grace();  // likewise
 
 struct TextRules {
   std::string none = {};  // how an empty one is written, beside ""

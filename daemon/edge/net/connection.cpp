@@ -111,9 +111,8 @@ void Connection::on_read(uv_stream_t* stream, ssize_t count, const uv_buf_t* buf
 void Connection::take_read(ssize_t count, const char* base) {
   if (count == 0 || state_ == State::kClosed) return;
   if (count < 0) {
-    lose(count == UV_EOF ? "the client closed it"
-                         : std::string("reading failed: ") + uv_strerror(static_cast<int>(count)));
-    return;
+    if (count == UV_EOF) return lose("the client closed it", true);
+    return lose_by("reading failed: ", static_cast<int>(count));
   }
   last_read_ms_ = now_ms();
   if (state_ == State::kFinishing) return;
@@ -161,7 +160,7 @@ void Connection::end_with_tls() {
   if (tls_->failed()) {
     host_.on_broken(*this, tls_->status(), tls_->error());
   } else if (tls_->ended()) {
-    lose("the client closed it");
+    lose("the client closed it", true);
   }
 }
 
@@ -228,13 +227,19 @@ void Connection::read_on() {
   held_ = false;
   last_read_ms_ = now_ms();  // nobody has listened until now
   const int code = uv_read_start(stream(), on_allocate, on_read);
-  if (code != 0) lose(std::string("reading failed: ") + uv_strerror(code));
+  if (code != 0) lose_by("reading failed: ", code);
 }
 
-void Connection::lose(const std::string& reason) {
+void Connection::lose(const std::string& reason, bool by_peer) {
   if (state_ == State::kClosed) return;
   close();
-  host_.on_lost(*this, reason);
+  host_.on_lost(*this, reason, by_peer);
+}
+
+// Another failure, such as a time that is over, is the network's.
+void Connection::lose_by(const char* what, int code) {
+  const bool by_peer = code == UV_ECONNRESET || code == UV_EPIPE || code == UV_ECONNABORTED;
+  lose(std::string(what) + uv_strerror(code), by_peer);
 }
 
 // ---- writing
@@ -244,7 +249,7 @@ void Connection::lose(const std::string& reason) {
 bool Connection::seal() {
   if (!out_.empty() && tls_->established()) {
     if (!tls_->failed() && !tls_->send(out_.bytes(), sealed_)) {
-      lose(tls_->error());
+      lose(tls_->error(), false);
       return false;
     }
     release_if_large(out_);
@@ -266,7 +271,7 @@ void Connection::flush() {
     int done = uv_try_write(stream(), &buffer, 1);
     if (done == UV_EAGAIN) done = 0;
     if (done < 0) {
-      lose(std::string("writing failed: ") + uv_strerror(done));
+      lose_by("writing failed: ", done);
       return;
     }
     const auto rest = ready.subspan(static_cast<std::size_t>(done));
@@ -291,7 +296,7 @@ void Connection::write_later(std::span<const std::uint8_t> bytes) {
   const int code = uv_write(&write_, stream(), &buffer, 1, on_written);
   if (code != 0) {
     write_in_flight_ = false;
-    lose(std::string("writing failed: ") + uv_strerror(code));
+    lose_by("writing failed: ", code);
     return;
   }
   host_.on_deadline_moved(*this);
@@ -307,7 +312,7 @@ void Connection::end_write(int status) {
   release_if_large(writing_);
   if (state_ == State::kClosed) return;
   if (status < 0) {
-    lose(std::string("writing failed: ") + uv_strerror(status));
+    lose_by("writing failed: ", status);
     return;
   }
   flush();

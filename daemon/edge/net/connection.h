@@ -44,8 +44,9 @@ class ConnectionHost {
   virtual void on_buffered(Connection& connection) = 0;
   // TLS has something to say by itself: flush() is to be called at the end of this turn.
   virtual void on_output(Connection& connection) = 0;
-  // The connection has closed itself (the peer has gone, or a write failed).
-  virtual void on_lost(Connection& connection, const std::string& reason) = 0;
+  // The connection has closed itself (the peer has gone, or a write failed). `by_peer`: the other
+  // side closed or reset it.
+  virtual void on_lost(Connection& connection, const std::string& reason, bool by_peer) = 0;
   // Its next deadline may be earlier now than it was.
   virtual void on_deadline_moved(Connection& connection) = 0;
   // The last call: the handle is gone and the object will be.
@@ -124,6 +125,7 @@ class Connection {
   bool dirty = false;
   std::uint64_t scheduled_ms = 0;
   std::string closed_why;
+  bool closed_by_peer = false;
 
  private:
   Connection(ConnectionHost& host, const ConnectionLimits& limits, ConnectionId id,
@@ -150,7 +152,8 @@ class Connection {
   void hold_if_due();
   void read_on();
   void end_with_tls();
-  void lose(const std::string& reason);
+  void lose(const std::string& reason, bool by_peer);
+  void lose_by(const char* what, int code);
   void write_later(std::span<const std::uint8_t> bytes);
   bool seal();
   void half_close();

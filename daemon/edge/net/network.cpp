@@ -473,9 +473,10 @@ void Network::end(Connection& connection, const std::string& reason, LogLevel le
   connection.close();
 }
 
-void Network::on_lost(Connection& connection, const std::string& reason) {
+void Network::on_lost(Connection& connection, const std::string& reason, bool by_peer) {
   log(LogLevel::kDebug, "connection_closed", &connection, {{"reason", reason}});
   connection.closed_why = reason;
+  connection.closed_by_peer = by_peer;
 }
 
 void Network::close(ConnectionId id, const std::string& reason) {
@@ -503,7 +504,7 @@ void Network::on_gone(Connection& connection) {
         per_identity_.erase(found);
       }
     }
-    handler_.on_closed(id, connection.closed_why);
+    handler_.on_closed(id, connection.closed_why, connection.closed_by_peer);
   }
   close_own_handles_if_done();
 }

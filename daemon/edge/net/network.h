@@ -46,7 +46,8 @@ class FrameHandler {
     wire::visit_hot(kind, push, [&](const auto& call) { on_message(connection, {id, call}); });
   }
   // An established session is over, `reason` in words; nothing sent to it from now on arrives.
-  virtual void on_closed(ConnectionId connection, const std::string& reason) = 0;
+  // `by_peer`: the other side closed or reset it.
+  virtual void on_closed(ConnectionId connection, const std::string& reason, bool by_peer) = 0;
   // Everything that could be read in this turn of the loop has been handed over, and answers are
   // about to be written. What must happen before an answer can leave is done here at the latest.
   virtual void on_turn_end() = 0;
@@ -180,7 +181,7 @@ class Network final : private ConnectionHost {
   void on_broken(Connection& connection, Status status, const std::string& text) override;
   void on_buffered(Connection& connection) override;
   void on_output(Connection& connection) override;
-  void on_lost(Connection& connection, const std::string& reason) override;
+  void on_lost(Connection& connection, const std::string& reason, bool by_peer) override;
   void on_deadline_moved(Connection& connection) override;
   void on_gone(Connection& connection) override;
 

@@ -76,8 +76,8 @@ void Core::on_request(Request request) {
   step(std::move(request));
 }
 
-void Core::on_closed(ConnectionId connection, const std::string& reason) {
-  closing_.push_back({connection, reason});
+void Core::on_closed(ConnectionId connection, const std::string& reason, bool by_peer) {
+  closing_.push_back({connection, reason, by_peer});
   if (closing_.size() == 1) close_next();
 }
 

@@ -69,7 +69,8 @@ class Core {
     engine_.call(caller, call, at, effects_);
     apply();
   }
-  void on_closed(ConnectionId connection, const std::string& reason = {});
+  // `by_peer`: see Disconnected.
+  void on_closed(ConnectionId connection, const std::string& reason = {}, bool by_peer = false);
   void on_plan(PlanReady&& ready);
   // The daemon is going away: what stands is answered.
   void shutdown(const std::string& reason);

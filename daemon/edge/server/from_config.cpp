@@ -133,6 +133,9 @@ ServerOptions server_options(const config::Config& config, std::string version) 
   options.version = std::move(version);
   options.engine = config.engine;
   options.engine.workers_max = std::max(limits::kWorkersMax, config.engine.workers_per_job_max);
+  // Two of a client's heartbeats, and a second.
+  options.engine.exit_grace_us =
+      static_cast<Micros>(config.connection.idle_timeout_ms) * 1000 / 2 + 1'000'000;
   options.jobs_per_identity_max = config.jobs_per_identity_max;
   options.jobs = config.jobs;
   static_cast<net::NetworkLimits&>(options.network) = config.network;

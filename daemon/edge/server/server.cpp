@@ -274,9 +274,9 @@ void Server::arm_timer() {
                  to_ms(next - now()), 0);
 }
 
-void Server::on_closed(ConnectionId connection, const std::string& reason) {
+void Server::on_closed(ConnectionId connection, const std::string& reason, bool by_peer) {
   audits_.on_closed(connection);
-  if (phase_ != Phase::kClosing) core_.on_closed(connection, reason);
+  if (phase_ != Phase::kClosing) core_.on_closed(connection, reason, by_peer);
 }
 
 void Server::on_turn_end() {

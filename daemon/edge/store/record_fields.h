@@ -15,7 +15,7 @@ SYNCD_FIELDS(WorkerSnapshot, rank, name, host, state, incarnation, clock, base, 
              phase_us, phase_lease_us, entered, returned)
 SYNCD_FIELDS(JobSnapshot, created, sequence, time_us, state, epoch, next_incarnation, pushes,
              highest_clock, workers, policy, policy_state, stop_reason, expected_workers,
-             reassembling, left, group_epoch, launch, launch_number)
+             reassembling, left, group_epoch, launch, launch_number, failure)
 
 template <>
 inline constexpr Layout kLayout<Record> = Layout::kInOrder;

@@ -75,6 +75,7 @@ heartbeat_timeout = "1500ms"
 shutdown_timeout = "3s"
 start_timeout = "4s"
 worker_grace = "5s"
+exit_grace = "2s"
 warn_after = "6s"
 evict_after = "7s"
 [log]
@@ -86,6 +87,8 @@ policy = "ssp:3"
 expected_workers = 8
 min_workers = 2
 evict_after = "1h"
+exit_grace = "0s"
+on_failure = "stop"
 [[job]]
 name = "b"
 expected_workers = 1
@@ -103,9 +106,12 @@ expected_workers = 1
   EXPECT_EQ(config.log_level, LogLevel::kDebug);
   EXPECT_EQ(config.log_file, "/tmp/x.log");
   ASSERT_EQ(config.jobs.size(), 2U);
-  const JobSpec a{"a", "ssp:3", 8, 2, 4'000'000, 5'000'000, 6'000'000, 3'600'000'000};
+  JobSpec a{"a", "ssp:3", 8, 2, 4'000'000, 5'000'000, 6'000'000, 3'600'000'000};
+  a.exit_grace_us = 0;
+  a.stops_on_failure = true;
   EXPECT_EQ(config.jobs[0], a);
-  const JobSpec b{"b", "bsp", 1, 0, 4'000'000, 5'000'000, 6'000'000, 7'000'000};
+  JobSpec b{"b", "bsp", 1, 0, 4'000'000, 5'000'000, 6'000'000, 7'000'000};
+  b.exit_grace_us = 2'000'000;
   EXPECT_EQ(config.jobs[1], b);
 }
 
@@ -210,6 +216,7 @@ TEST_F(LoadTest, EveryWrongValueIsNamedWithItsLine) {
       {"timeouts.shutdown_timeout", "\"1d\""},
       {"timeouts.start_timeout", "\"-1s\""},
       {"timeouts.worker_grace", "\"soon\""},
+      {"timeouts.exit_grace", "\"31d\""},
       {"timeouts.warn_after", "true"},
       {"timeouts.evict_after", "\"31d\""},
       {"log.level", "\"verbose\""},
@@ -482,6 +489,10 @@ TEST_F(LoadTest, JobsAreChecked) {
        {"warn_after", "evict_after"}},
       {"[[job]]\nname = \"a\"\nexpected_workers = 1\n[[job]]\nname = \"a\"\nexpected_workers = 1\n",
        {":4: job.name = \"a\"", ":1 already"}},
+      {"[[job]]\nname = \"a\"\nexpected_workers = 1\non_failure = \"restart\"\n",
+       {":4: job.on_failure = \"restart\"", "\"continue\" or \"stop\""}},
+      {"[[job]]\nname = \"a\"\nexpected_workers = 1\nexit_grace = \"never\"\n",
+       {":4: job.exit_grace = \"never\"", "\"auto\""}},
       {"[job]\nname = \"a\"\n", {":1: job is a list of tables", "[[job]]"}},
   };
   for (const auto& [text, parts] : cases) {

@@ -51,6 +51,7 @@ void blank(Record& record) {
 
 void blank(JobSnapshot& snapshot) {
   blank_text(snapshot.stop_reason);
+  blank_text(snapshot.failure);
   for (WorkerSnapshot& worker : snapshot.workers) blank_text(worker.dismissal);
 }
 

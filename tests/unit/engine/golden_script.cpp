@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "daemon/core/engine/engine.h"
+#include "daemon/core/engine/exit_reason.h"
 #include "golden_fold.h"
 #include "tests/support/effects_text.h"
 
@@ -134,6 +135,9 @@ void take_settings(Words& words, JobSpec& spec) {
   words.take_micros("grace", spec.worker_grace_us);
   words.take_lateness("warn", spec.warn_after_us);
   words.take_lateness("evict", spec.evict_after_us);
+  words.take_lateness("exit_grace", spec.exit_grace_us);
+  std::string on_failure;
+  if (words.take("on_failure", on_failure)) spec.stops_on_failure = on_failure == "stop";
 }
 
 // A worker's process, as the script calls it.
@@ -218,9 +222,9 @@ class Script {
       said_ += "  " + (at == kNever ? std::string("none") : seconds_text(at)) + "\n";
       return;
     }
-    if (verb == "cut") {
+    if (verb == "cut" || verb == "close") {  // close: its own side has closed it
       Process& process = known(words.next("the worker"));
-      return step(Disconnected{std::exchange(process.connection, 0)});
+      return step(Disconnected{std::exchange(process.connection, 0), {}, verb == "close"});
     }
     if (verb == "plan") return plan(words);
     if (verb == "shutdown") return step(Shutdown{words.next("the reason")});
@@ -298,6 +302,7 @@ class Script {
                                : static_cast<std::uint64_t>(to_integer(launch.substr(slash + 1)));
     }
     words.take_integer("resume", join.resume);
+    words.take_micros("exit_grace", join.exit_grace_us);
     if (words.take_integer("at", join.resume_at)) join.resume = wire::Resume::kContinue;
     std::string other;
     if (words.take("on", other)) {
@@ -320,7 +325,17 @@ class Script {
     words.take_integer("inc", ref.incarnation);
     std::string other;
     if (words.take("from", other)) connection = known(other).connection;
-    if (verb == "leave") return request(connection, label + " leave", wire::Leave{ref});
+    if (verb == "leave") {
+      wire::Leave leave{ref};
+      std::string kind;
+      if (words.take("kind", kind)) {
+        while (leave.kind <= wire::LeaveKind::kPreempted && to_string(leave.kind) != kind) {
+          leave.kind = static_cast<wire::LeaveKind>(static_cast<int>(leave.kind) + 1);
+        }
+      }
+      words.take("reason", leave.reason);
+      return request(connection, label + " leave", leave);
+    }
     if (verb == "members") {
       wire::MembersRequest members{ref, 0};
       words.take_integer("first", members.first_rank);

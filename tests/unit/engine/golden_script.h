@@ -26,21 +26,25 @@
 //   join W [job=J] [policy=P] [rank=R] [world=N] [name=N] [host=H] [inc=I] [granted=K] [pushed=K]
 //          [data=TEXT] [notices=BITS] [on=W2]         on=W2: over W2's connection
 //          [launch=NAME/NUMBER] [resume=N] [at=K]     at=K: continues at iteration K
+//          [exit_grace=T]
 //   rejoin W [granted=K] [pushed=K] [inc=I] [rank=R] [phase=NAME left=T]
 //                                      as before, and with the incarnation it got
-//   begin W K   push W K [loss=X] [samples=N] [bytes=N]   cancel W K   leave W   explain W
+//   begin W K   push W K [loss=X] [samples=N] [bytes=N]   cancel W K   explain W
+//   leave W [kind=finished|failed|preempted] [reason="..."]
 //   phase W NAME lease=T   phase W end   members W [first=R]
 //   restarted W K   targets W K   collect W K   consumed W K
 //     each with [job=#] [rank=R] [epoch=E] [inc=I] [from=W2] in place of what W was given
 //   set_policy JOB [policy=]POLICY
 //   plan [again=N]      the oldest pending plan is ready, or plan N once more
-//   cut W       stop JOB [reason="..."]      jobs      workers JOB [first=R]      hello
+//   cut W       close W (its own side has closed it)
+//   stop JOB [reason="..."]      jobs      workers JOB [first=R]      hello
 //   store down "why"      store up      shutdown "why"      pass
 //   restart [keep=N] [snapshot]   a new engine from the first N records, or the last snapshot on
 //   restart empty                 a new engine that knows nothing
 //   state JOB      deadline
 //
-// A job setting is policy=P, expected=N, min=N, start_timeout=T, grace=T, warn=T or evict=T.
+// A job setting is policy=P, expected=N, min=N, start_timeout=T, grace=T, exit_grace=T, warn=T,
+// evict=T or on_failure=stop.
 #pragma once
 
 #include <string>

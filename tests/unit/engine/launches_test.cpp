@@ -171,7 +171,7 @@ class Launches {
     const ConnectionId connection = std::exchange(p.connection, 0);
     p.joined = p.begun = false;
     if (connection == 0) return;
-    engine_->step(Disconnected{connection}, now_, effects_);
+    engine_->step(Disconnected{connection, {}, random_.one_in(2)}, now_, effects_);
     absorb();
   }
 

@@ -34,6 +34,7 @@ class FakeHandler final : public FrameHandler {
   std::vector<Received> received;
   std::vector<ConnectionId> closed;
   std::string closed_why;  // the last one
+  bool closed_by_peer = false;  // likewise
   std::vector<LogLine> lines;
   std::function<void(ConnectionId, const wire::Message&)> answer;
   std::function<void()> turn_end;
@@ -42,9 +43,10 @@ class FakeHandler final : public FrameHandler {
     received.push_back({connection, std::move(message)});
     if (answer) answer(connection, received.back().message);
   }
-  void on_closed(ConnectionId connection, const std::string& reason) override {
+  void on_closed(ConnectionId connection, const std::string& reason, bool by_peer) override {
     closed.push_back(connection);
     closed_why = reason;
+    closed_by_peer = by_peer;
   }
   void on_turn_end() override {
     if (turn_end) turn_end();

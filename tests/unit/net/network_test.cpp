@@ -76,6 +76,7 @@ TEST_F(NetworkTest, TellsTheHandlerWhenAClientGoes) {
   client.reset();
   ASSERT_TRUE(run_until([&] { return !handler_.closed.empty(); }));
   EXPECT_EQ(handler_.closed.size(), 1U);
+  EXPECT_TRUE(handler_.closed_by_peer);
   EXPECT_EQ(network_->stats().sessions, 1U);
   // Its id is not given to anybody else, and sending to it harms nobody.
   const ConnectionId gone = handler_.closed[0];
@@ -258,6 +259,7 @@ TEST_F(NetworkTest, HandlerMayCloseTheConnectionItIsServing) {
   ASSERT_TRUE(run_until([&] { return handler_.closed.size() == 1; }));
   EXPECT_EQ(handler_.logged("connection_closed", "reason"), "because");
   EXPECT_EQ(handler_.closed_why, "because");
+  EXPECT_FALSE(handler_.closed_by_peer);
 }
 
 TEST_F(NetworkTest, ShutdownTellsEverybodyAndFlushes) {

@@ -177,6 +177,10 @@ inline std::vector<std::pair<std::string, Message>> grown_messages() {
   joined_with_views.round_gone = 1;
   joined_with_views.round_room = 2;
   joined_with_views.heartbeat_timeout_ms = 2'000;
+  Join join_with_grace = join_of_launch;
+  join_with_grace.exit_grace_us = 0;
+  Joined joined_with_exit_grace = joined_with_grace;
+  joined_with_exit_grace.exit_grace_us = 3'500'000;
   WorkersReply workers{{{3,
                          "worker-3",
                          "node-a",
@@ -222,6 +226,8 @@ inline std::vector<std::pair<std::string, Message>> grown_messages() {
           {"Join.4", {2012, join_of_launch}},
           {"Join.5", {2013, join_with_views}},
           {"Joined.4", {2014, joined_with_views}},
+          {"Join.6", {2016, join_with_grace}},
+          {"Joined.5", {2017, joined_with_exit_grace}},
           {"Leave.2",
            {2015, Leave{{7, 3, 2, 41}, LeaveKind::kFailed, "ValueError: loss is not finite"}}}};
 }

@@ -230,6 +230,14 @@ JobSnapshot reassembling_snapshot() {
   return snapshot;
 }
 
+// Of a job whose last member has failed.
+JobSnapshot failed_snapshot() {
+  JobSnapshot snapshot = reassembling_snapshot();
+  snapshot.workers[1].dismissal = "failed: ValueError: loss is not finite";
+  snapshot.failure = "worker 1 (node-b, b) failed: ValueError: loss is not finite";
+  return snapshot;
+}
+
 TEST(RecordCodec, WhatWasAddedLaterComesBackToo) {
   Record record;
   JobSnapshot snapshot;
@@ -246,6 +254,8 @@ TEST(RecordCodec, WhatWasAddedLaterComesBackToo) {
   EXPECT_EQ(record, returned_record());
   ASSERT_TRUE(decode_snapshot(encode(reassembling_snapshot()), snapshot, error)) << error;
   EXPECT_EQ(snapshot, reassembling_snapshot());
+  ASSERT_TRUE(decode_snapshot(encode(failed_snapshot()), snapshot, error)) << error;
+  EXPECT_EQ(snapshot, failed_snapshot());
 }
 
 TEST(RecordCodec, GoldenFilesStillMeanTheSame) {
@@ -257,6 +267,7 @@ TEST(RecordCodec, GoldenFilesStillMeanTheSame) {
   check_golden("snapshot.4.bin", entered_snapshot());
   check_golden("record.3.bin", returned_record());
   check_golden("snapshot.5.bin", reassembling_snapshot());
+  check_golden("snapshot.6.bin", failed_snapshot());
 }
 
 // The engine counts on it.

@@ -304,10 +304,10 @@ TEST(Weight, CountsAllBytesOfRecordsAndSnapshots) {
   }
   auto& [created, sequence, time, state, epoch, next, pushes, highest, workers, policy,
          policy_state, stop_reason, expected, reassembling, left, group_epoch, launch,
-         launch_number] = batch.snapshots[0];
+         launch_number, failure] = batch.snapshots[0];
   expect_all_counted(weigh, created, sequence, time, state, epoch, next, pushes, highest, workers,
                      policy, policy_state, stop_reason, expected, reassembling, left, group_epoch,
-                     launch, launch_number);
+                     launch, launch_number, failure);
 }
 
 TEST(RocksStore, HistoryIsReadByAnotherThreadWhileItGrows) {
