@@ -19,10 +19,10 @@ SYNCD_FIELDS(Error, status, message)
 SYNCD_FIELDS(Ok)
 SYNCD_FIELDS(Join, job, policy, name, host, rank, world_size, incarnation, granted, pushed,
              collected, consumed, phase, phase_left_us, data, notices, epoch, launch, launch_number,
-             resume, resume_at, views, exit_grace_us)
+             resume, resume_at, views, exit_grace_us, hang_after_us)
 SYNCD_FIELDS(Joined, worker, iteration, policy, world_size, durable, resumed, members_version,
              worker_grace_us, views, round, round_gone, round_room, heartbeat_timeout_ms,
-             exit_grace_us)
+             exit_grace_us, hang_after_us)
 SYNCD_FIELDS(Leave, worker, kind, reason)
 SYNCD_FIELDS(Begin, worker, iteration)
 SYNCD_FIELDS(Granted, iteration, flags, staleness)
@@ -42,7 +42,7 @@ SYNCD_FIELDS(StatusReply, server_version, pid, started_us, now_us, store, mode, 
              commit_failures, records_removed)
 SYNCD_FIELDS(JobsRequest)
 SYNCD_FIELDS(JobStatus, id, name, policy, state, epoch, expected_workers, active_workers, clock_min,
-             clock_max, pushes, waiting, note, created_us)
+             clock_max, pushes, waiting, note, created_us, hang, hang_ranks)
 SYNCD_FIELDS(JobsReply, jobs, omitted)
 SYNCD_FIELDS(WorkersRequest, job, first_rank, with_data)
 SYNCD_FIELDS(WorkerStatus, rank, name, host, state, incarnation, clock, granted, last_push_us,
@@ -77,6 +77,12 @@ SYNCD_FIELDS(ViewMember, rank, name, host, data)
 SYNCD_FIELDS(ViewReply, view, size, reason, members, next_rank)
 SYNCD_FIELDS(RoundNotice, worker, round, gone, room)
 SYNCD_FIELDS(ExcludeRequest, job, host, undo, force, reason)
+SYNCD_FIELDS(Exchanging, worker, iteration, for_us)
+SYNCD_FIELDS(HangNotice, worker, rank, iteration, waiting_us, text)
+SYNCD_FIELDS(InspectNotice, worker, number)
+SYNCD_FIELDS(Inspected, worker, number, text)
+SYNCD_FIELDS(InspectRequest, job, worker, stored)
+SYNCD_FIELDS(InspectReply, rank, name, host, state, stacks, failure, at_us)
 
 }  // namespace wire
 

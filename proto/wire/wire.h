@@ -36,6 +36,8 @@ inline constexpr std::uint32_t kStepResumed = 16;
 // What a worker may want to be told: bits of Join::notices.
 inline constexpr std::uint32_t kNoticeMembers = 1;
 inline constexpr std::uint32_t kNoticePlan = 2;
+inline constexpr std::uint32_t kNoticeHang = 4;
+inline constexpr std::uint32_t kNoticeInspect = 8;
 
 struct Hello {
   std::uint16_t protocol_min = 0;
@@ -88,6 +90,7 @@ struct Join {
   std::int64_t resume_at = -1;
   bool views = false;
   std::int64_t exit_grace_us = -1;
+  std::int64_t hang_after_us = 0;
   bool operator==(const Join&) const = default;
 };
 struct Joined {
@@ -105,6 +108,7 @@ struct Joined {
   std::uint32_t round_room = 0;
   std::uint32_t heartbeat_timeout_ms = 0;  // 0: as Welcome says
   std::int64_t exit_grace_us = -1;
+  std::int64_t hang_after_us = 0;
   bool operator==(const Joined&) const = default;
 };
 enum class LeaveKind : std::uint8_t { kLeft = 0, kFinished = 1, kFailed = 2, kPreempted = 3 };
@@ -213,6 +217,8 @@ struct JobStatus {
   std::uint32_t waiting = 0;
   std::string note;
   std::int64_t created_us = 0;
+  std::string hang = {};
+  std::string hang_ranks = {};
   bool operator==(const JobStatus&) const = default;
 };
 struct JobsReply {
@@ -432,6 +438,47 @@ struct ExcludeRequest {
   std::string reason;
   bool operator==(const ExcludeRequest&) const = default;
 };
+struct Exchanging {
+  WorkerRef worker;
+  std::int64_t iteration = 0;
+  std::int64_t for_us = 0;
+  bool operator==(const Exchanging&) const = default;
+};
+struct HangNotice {
+  WorkerRef worker;
+  std::int32_t rank = -1;
+  std::int64_t iteration = -1;
+  std::int64_t waiting_us = 0;
+  std::string text;
+  bool operator==(const HangNotice&) const = default;
+};
+struct InspectNotice {
+  WorkerRef worker;
+  std::uint64_t number = 0;
+  bool operator==(const InspectNotice&) const = default;
+};
+struct Inspected {
+  WorkerRef worker;
+  std::uint64_t number = 0;
+  std::vector<std::uint8_t> text;
+  bool operator==(const Inspected&) const = default;
+};
+struct InspectRequest {
+  std::string job;
+  std::string worker;
+  bool stored = false;
+  bool operator==(const InspectRequest&) const = default;
+};
+struct InspectReply {
+  std::uint32_t rank = 0;
+  std::string name;
+  std::string host;
+  std::string state;
+  std::string stacks;
+  std::string failure;
+  std::int64_t at_us = -1;
+  bool operator==(const InspectReply&) const = default;
+};
 
 // A verified message of a type that this build does not know (a newer peer's).
 struct Unknown {
@@ -447,7 +494,8 @@ using Body =
                  CreateJobRequest, StopJobRequest, Restarted, Targets, TargetsReply, Collect,
                  CollectReply, Consumed, SetPolicyRequest, Phase, MembersRequest, MembersReply,
                  MembersNotice, PlanNotice, ManageWorkerRequest, CheckpointRequest, Arrive,
-                 ViewGranted, ViewRequest, ViewReply, RoundNotice, ExcludeRequest>;
+                 ViewGranted, ViewRequest, ViewReply, RoundNotice, ExcludeRequest, Exchanging,
+                 HangNotice, InspectNotice, Inspected, InspectRequest, InspectReply>;
 
 struct Message {
   std::uint64_t id = 0;

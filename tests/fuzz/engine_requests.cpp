@@ -320,7 +320,16 @@ class World final : public server::Core::Host {
   }
   // Of most of these the engine knows nothing.
   wire::Body edge_request() {
-    switch (choices_.below(6)) {
+    switch (choices_.below(9)) {
+      case 6: {
+        const KnownWorker known = worker();
+        return wire::Exchanging{known.ref, number(known.in), number(1'000'000)};
+      }
+      case 7:
+        return wire::Inspected{worker().ref, static_cast<std::uint64_t>(number(1)),
+                               std::vector<std::uint8_t>(choices_.below(40'000), 255)};
+      case 8:
+        return wire::InspectRequest{job(), std::to_string(choices_.below(4)), choices_.one_in(2)};
       case 3: {
         const KnownWorker known = worker();
         return wire::Arrive{known.ref, number(known.next),

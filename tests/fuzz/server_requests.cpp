@@ -393,6 +393,9 @@ class World {
         if (choices_.one_in(2)) return wire::Leave{worker().ref};
         if (choices_.one_in(2)) return wire::Explain{worker().ref};
         if (choices_.one_in(3)) return wire::ExcludeRequest{job(), "h", false, true, ""};
+        if (choices_.one_in(4)) return wire::InspectRequest{job(), "p", choices_.one_in(2)};
+        if (choices_.one_in(4)) return wire::Inspected{worker().ref, 1, {255}};
+        if (choices_.one_in(4)) return wire::Exchanging{worker().ref, 1, number(1)};
         if (choices_.one_in(2)) return wire::ViewRequest{worker().ref, 1, 0};
         {
           const Known known = worker();

@@ -124,6 +124,7 @@ std::string text_of(const wire::Join& join) {
       .number("at", join.resume_at, kNoIteration)
       .time("exit_grace", join.exit_grace_us, -1)
       .flag("views", join.views)
+      .time("hang_after", join.hang_after_us, 0)
       .take();
 }
 std::string text_of(const wire::Begin& begin) {
@@ -176,6 +177,7 @@ std::string text_of(const wire::Joined& joined) {
       .number("gone", joined.round_gone, 0)
       .number("room", joined.round_room, 0)
       .number("heartbeat_timeout_ms", joined.heartbeat_timeout_ms, 0)
+      .time("hang_after", joined.hang_after_us, 0)
       .take();
 }
 std::string text_of(const wire::Granted& granted) {
@@ -277,6 +279,27 @@ std::string text_of(const wire::RoundNotice& notice) {
       .number("room", notice.room)
       .take();
 }
+std::string text_of(const wire::HangNotice& notice) {
+  return Line("hang_notice " + text_of(notice.worker))
+      .number("rank", notice.rank, -1)
+      .number("k", notice.iteration, kNoIteration)
+      .time("waiting", notice.waiting_us, 0)
+      .quoted("text", notice.text)
+      .take();
+}
+std::string text_of(const wire::InspectNotice& notice) {
+  return Line("inspect_notice " + text_of(notice.worker)).number("number", notice.number).take();
+}
+std::string text_of(const wire::InspectReply& reply) {
+  return Line("inspect [" + std::to_string(reply.rank))
+      .word(reply.name)
+      .word(reply.host)
+      .quoted("state", reply.state)
+      .quoted("stacks", reply.stacks)
+      .quoted("failure", reply.failure)
+      .time("at", reply.at_us, -1)
+      .take() + "]";
+}
 std::string text_of(const wire::MembersRequest& request) {
   return Line("members_request " + text_of(request.worker))
       .number("first", request.first_rank, 0)
@@ -316,6 +339,8 @@ std::string text_of(const wire::JobsReply& reply) {
                 .number("waiting", job.waiting, 0)
                 .quoted("note", job.note)
                 .time("created", job.created_us, -1)
+                .quoted("hang", job.hang)
+                .plain("hang_ranks", job.hang_ranks)
                 .take() +
             "]";
   }

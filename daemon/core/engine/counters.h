@@ -54,6 +54,7 @@ struct JobCounters {
   std::uint64_t reconnects = 0;  // workers that came back over a new connection
   std::uint64_t left = 0;
   std::uint64_t lost = 0;
+  std::uint64_t hangs = 0;     // workers waited for longer than hang_after, once a hang
   SpanHistogram begin_wait;    // from the begin to its grant
   SpanHistogram barrier_wait;  // of those, the ones that ended with a barrier
   SpanHistogram plan_error;    // between a planned barrier and the real one, either way

@@ -61,6 +61,12 @@ std::string check_claims(const wire::Join& join, Incarnation incarnation_known, 
   return join.phase.empty() ? std::string{} : check_phase(join.phase, join.phase_left_us);
 }
 
+std::string check_hang_after(Micros hang_after_us) {
+  if (hang_after_us >= kAutoSpan && hang_after_us <= limits::kSpanMax) return {};
+  return fmt::format("hang_after is {} us: allowed are 0 (off) to {}, and -1 (auto)",
+                     hang_after_us, limits::kSpanMax);
+}
+
 // What it says of its launch, of the model that it begins with, and of its end.
 std::string check_launch(const wire::Join& join) {
   if (join.exit_grace_us < kAutoSpan || join.exit_grace_us > limits::kPhaseLeaseMax) {
@@ -252,6 +258,8 @@ void Engine::handle(Request& request) {
           on_manage(caller, body);
         } else if constexpr (std::is_same_v<T, wire::ExcludeRequest>) {
           on_exclude(caller, body);
+        } else if constexpr (std::is_same_v<T, wire::InspectRequest>) {
+          on_inspect(caller, body);
         } else {
           static_assert(!kTraits<T>.reaches_engine(), "a branch for it is missing");
           refuse(caller, Status::kUnsupported,
@@ -306,6 +314,7 @@ void Engine::on_join(Request& request, wire::Join& join) {
     wrong = check_length("the member's data", join.data, limits::kMemberDataBytesMax);
   }
   if (wrong.empty()) wrong = check_launch(join);
+  if (wrong.empty()) wrong = check_hang_after(join.hang_after_us);
   if (wrong.empty()) {
     wrong = job == nullptr ? check_claims(join, 0, 0)
                            : check_claims(join, job->recorder().next_incarnation() - 1,
@@ -333,6 +342,9 @@ void Engine::on_join(Request& request, wire::Join& join) {
       spec.graph_file = std::move(request.graph_file);
       if (!join.policy.empty()) spec.policy = join.policy;
       if (join.world_size != 0) spec.expected_workers = join.world_size;
+      spec.hang_after_us = join.hang_after_us;
+      // It is asked to observe: a long evaluation is named, and costs no worker its place.
+      if (spec.hang_after_us != 0 && spec.evict_after_us == kAutoSpan) spec.evict_after_us = 0;
     }
     if (refuses_new_job(caller, spec)) return;
     if (!has_room_for_worker()) {
@@ -499,6 +511,16 @@ void Engine::on_exclude(const Caller& caller, const wire::ExcludeRequest& reques
   job->exclude(caller, request);
 }
 
+void Engine::on_inspect(const Caller& caller, const wire::InspectRequest& request) {
+  Job* job = named(caller, request.job);
+  if (job == nullptr ||
+      refuses(caller, Status::kInvalid,
+              check_length("the worker's name", request.worker, limits::kWorkerNameBytesMax))) {
+    return;
+  }
+  job->inspect(caller, request);
+}
+
 void Engine::on_set_policy(const Caller& caller, wire::SetPolicyRequest& request) {
   Job* job = named(caller, request.job);
   if (job == nullptr) return;
@@ -563,7 +585,8 @@ wire::JobsReply Engine::jobs(const Visible& visible) const {
       return;
     }
     wire::JobStatus status = job.status();
-    bytes += 192 + status.name.size() + status.policy.size() + status.note.size();
+    bytes += 192 + status.name.size() + status.policy.size() + status.note.size() +
+             status.hang.size() + status.hang_ranks.size();
     reply.jobs.push_back(std::move(status));
   });
   std::sort(reply.jobs.begin(), reply.jobs.end(),

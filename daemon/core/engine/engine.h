@@ -143,6 +143,7 @@ class Engine {
   void on_set_policy(const Caller& caller, wire::SetPolicyRequest& request);
   void on_manage(const Caller& caller, const wire::ManageWorkerRequest& request);
   void on_exclude(const Caller& caller, const wire::ExcludeRequest& request);
+  void on_inspect(const Caller& caller, const wire::InspectRequest& request);
   void on_workers(const Caller& caller, const wire::WorkersRequest& request) const;
   void on_disconnected(const Disconnected& event);
 

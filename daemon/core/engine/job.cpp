@@ -21,7 +21,9 @@ Job::Job(const EngineServices& engine, JobSpec spec, std::unique_ptr<Policy> pol
       liveness_(engine, spec_, roster_, answers_, *this),
       loop_(engine, roster_, recorder_, answers_, liveness_, *this, counters_, std::move(policy)),
       group_(engine, spec_, roster_, recorder_, loop_, answers_),
-      admission_(engine, spec_, roster_, recorder_, liveness_, loop_, group_, answers_) {}
+      admission_(engine, spec_, roster_, recorder_, liveness_, loop_, group_, answers_),
+      watch_(engine, spec_, roster_, recorder_, answers_, liveness_, loop_, counters_),
+      inspections_(engine, spec_, roster_, answers_, liveness_, loop_) {}
 
 // ---- joining
 // ------------------------------------------------------------------------------------------
@@ -176,6 +178,7 @@ void Job::reply_joined(const Caller& caller, Worker& worker, bool resumed, bool 
   joined.worker_grace_us = spec_.worker_grace_us;
   const bool is_set = worker.exit_grace_us != kAutoSpan || spec_.exit_grace_us != kAutoSpan;
   if (is_set) joined.exit_grace_us = exit_grace(worker);
+  joined.hang_after_us = spec_.hang_after_us;
   if ((worker.notices & wire::kNoticeMembers) != 0) joined.members_version = members_version_;
   answers_.reply(caller, std::move(joined), after_records);
 }
@@ -613,6 +616,30 @@ void Job::switch_policy(const Policy& policy) {
   loop_.ask_again();
 }
 
+void Job::on(const Caller& caller, const wire::Exchanging& exchanging) {
+  const Worker* worker = answers_.check(caller, exchanging.worker);
+  if (worker == nullptr) return;
+  answers_.reply(caller, wire::Ok{});
+  if (is_live()) watch_.exchanging(*worker, exchanging.iteration, exchanging.for_us);
+}
+
+void Job::on(const Caller& caller, const wire::Inspected& inspected) {
+  const Worker* worker = answers_.check(caller, inspected.worker);
+  if (worker != nullptr) inspections_.answered(caller, *worker, inspected);
+}
+
+void Job::inspect(const Caller& caller, const wire::InspectRequest& request) {
+  std::string error;
+  const Worker* worker = find_by_rank_or_name(request.worker, error);
+  if (worker == nullptr) {
+    answers_.refuse(caller, Status::kUnknownWorker, std::move(error));
+  } else if (request.stored) {
+    inspections_.show_kept(caller, *worker);
+  } else {
+    inspections_.ask(caller, *worker);
+  }
+}
+
 // ---- timers and plans
 // ----------------------------------------------------------------------------------------------
 
@@ -622,6 +649,12 @@ void Job::timer(const TimerKey& key) {
     liveness_.check(worker, loop_.in_iteration(worker));
   } else if (key.kind == kTimerStart && state() == JobState::kWaiting) {
     if (roster_.missing().ready() >= spec_.min_workers) start(roster_.not_begun());
+  } else if (key.kind == kTimerInspect) {
+    inspections_.look();
+  } else if (key.kind == kTimerWatch) {
+    if (is_live() && watch_.look() && spec_.inspect_on_hang) {
+      inspections_.keep(watch_.hang()->ranks);
+    }
   } else if (!roster_.running()) {
     return;
   } else if (key.kind == kTimerRestored) {

@@ -17,11 +17,13 @@
 #include "daemon/core/engine/counters.h"
 #include "daemon/core/engine/engine_services.h"
 #include "daemon/core/engine/group.h"
+#include "daemon/core/engine/inspections.h"
 #include "daemon/core/engine/liveness.h"
 #include "daemon/core/engine/loop.h"
 #include "daemon/core/engine/membership.h"
 #include "daemon/core/engine/recorder.h"
 #include "daemon/core/engine/roster.h"
+#include "daemon/core/engine/watch.h"
 
 namespace syncd {
 
@@ -47,11 +49,14 @@ class Job final : private Membership {
   void on(const Caller& caller, const wire::Explain& explain);
   void on(const Caller& caller, const wire::Arrive& arrive);
   void on(const Caller& caller, const wire::ViewRequest& request);
+  void on(const Caller& caller, const wire::Exchanging& exchanging);
+  void on(const Caller& caller, const wire::Inspected& inspected);
 
   // ---- other events
   void stop(const std::string& reason);
   void manage(const Caller& caller, const wire::ManageWorkerRequest& request);
   void exclude(const Caller& caller, const wire::ExcludeRequest& request);
+  void inspect(const Caller& caller, const wire::InspectRequest& request);
   // Empty, or why the job cannot go over to this policy.
   std::string check_switch(const Policy& policy) const;
   void switch_policy(const Policy& policy);
@@ -88,6 +93,10 @@ class Job final : private Membership {
   void admit(Worker& worker) override;
   void drain_out(Worker& worker, const std::string& reason) override;
   void lose(Worker& worker, const std::string& reason) override;
+  Micros keeps_until(const Worker& worker) const override { return watch_.keeps_until(worker); }
+  bool exchanges(const Worker& worker) const override {
+    return watch_.exchanging_since(worker) >= 0;
+  }
 
   // job.cpp
   bool resume(const Caller& caller, const wire::Join& join, Worker& worker);
@@ -138,6 +147,8 @@ class Job final : private Membership {
   Admission admission_;
   ConnectionEnds connections_;
   bool close_together_ = false;  // as of the last one that closed
+  Watch watch_;
+  Inspections inspections_;
   Micros start_at_ = kNever;  // when min_workers are enough; set when the first worker is ready
   std::uint64_t members_version_ = 0;      // a time, so that it grows over a restart
   std::set<Rank> members_notice_pending_;  // will be told of the next change of membership

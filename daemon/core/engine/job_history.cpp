@@ -17,6 +17,7 @@ void Job::record_creation() {
   record.config = config_text(spec_);
   commit(std::move(record));
   loop_.policy().on_created(loop_);
+  watch_.start();
   answers_.log(LogLevel::kInfo, "job_created", nullptr,
                {{"id", std::to_string(engine_.job())},
                 {"policy", loop_.policy().name()},
@@ -49,6 +50,7 @@ Record Job::joined(const Worker& worker) const {
 void Job::apply(const Record& record) {
   switch (record.kind) {
     case RecordKind::kNone:
+    case RecordKind::kHang:  // for the history alone
       return;
     case RecordKind::kJobCreated:
       recorder_.apply_created(record);
@@ -175,6 +177,7 @@ void Job::apply_exit(const Record& record, WorkerState state) {
       says(record.reason, to_string(wire::LeaveKind::kPreempted))) {
     worker.dismissal = record.reason;
   }
+  watch_.gone(worker, record.reason);
   worker.disconnected_at = -1;
   connections_.detach(worker.connection);
   engine_.detach(std::exchange(worker.connection, 0), worker.rank);
@@ -306,6 +309,7 @@ bool Job::restore_snapshot(const JobSnapshot& snapshot, std::string& error) {
 
 void Job::finish_restore() {
   if (!is_live()) return;
+  watch_.start();
   // The policy may want something done, which only an event can: the next one.
   engine_.set_timer(kNoRank, kTimerRestored, engine_.now());
   roster_.each([&](Worker& worker) {

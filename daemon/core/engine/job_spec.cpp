@@ -16,14 +16,17 @@ struct SpanField {
   Micros JobSpec::*field;
   bool may_be_auto;
   bool is_stored_always = true;  // else only if it is not auto
+  bool left_out_if_0 = false;    // of the stored text
 };
-constexpr std::string_view kAuto = "auto", kOnFailure = "on_failure", kStop = "stop";
+constexpr std::string_view kAuto = "auto", kOnFailure = "on_failure", kStop = "stop",
+                           kInspectOnHang = "inspect_on_hang";
 constexpr SpanField kSpans[] = {
     {"start_timeout_us", &JobSpec::start_timeout_us, false},
     {"worker_grace_us", &JobSpec::worker_grace_us, false},
     {"warn_after_us", &JobSpec::warn_after_us, true},
     {"evict_after_us", &JobSpec::evict_after_us, true},
     {"exit_grace_us", &JobSpec::exit_grace_us, true, false},
+    {"hang_after_us", &JobSpec::hang_after_us, true, true, true},
 };
 
 }  // namespace
@@ -51,6 +54,9 @@ std::string validate_stored(const JobSpec& spec) {
                          limits::kSpanMax);
     }
   }
+  if (spec.inspect_on_hang && spec.hang_after_us == 0) {
+    return "inspect_on_hang is set, but hang_after is off: set hang_after, such as \"30s\"";
+  }
   if (spec.warn_after_us > 0 && spec.evict_after_us > 0 &&
       spec.warn_after_us > spec.evict_after_us) {
     return fmt::format(
@@ -72,12 +78,14 @@ std::string validate(const JobSpec& spec) {
 std::string config_text(const JobSpec& spec) {
   std::string text;
   for (const SpanField& span : kSpans) {
+    if (span.left_out_if_0 && spec.*span.field == 0) continue;
     const bool is_auto = span.may_be_auto && spec.*span.field == kAutoSpan;
     if (is_auto && !span.is_stored_always) continue;
     text += fmt::format("{}={}\n", span.key,
                         is_auto ? std::string(kAuto) : std::to_string(spec.*span.field));
   }
   if (spec.stops_on_failure) text += fmt::format("{}={}\n", kOnFailure, kStop);
+  if (spec.inspect_on_hang) text += fmt::format("{}=1\n", kInspectOnHang);
   return text;
 }
 
@@ -92,6 +100,7 @@ bool parse_config_text(std::string_view text, JobSpec& spec) {
       spec.stops_on_failure = line.substr(equals + 1) == kStop;
       continue;
     }
+    if (line.substr(0, equals) == kInspectOnHang) spec.inspect_on_hang = line.ends_with("=1");
     for (const SpanField& span : kSpans) {
       if (line.substr(0, equals) != span.key) continue;
       const std::string_view value = line.substr(equals + 1);

@@ -27,6 +27,10 @@ struct JobSpec {
   // In one iteration before the log names the worker, and before it is lost; 0: never.
   Micros warn_after_us = kAutoSpan;
   Micros evict_after_us = kAutoSpan;
+  // Observation: so long workers may wait, or exchange, before they are told who is at fault; 0: it
+  // is off, kAutoSpan: by their own iterations (watch.h).
+  Micros hang_after_us = 0;
+  bool inspect_on_hang = false;  // the stacks of those at fault are then asked for and kept
   // What the file that the policy names says (read_graph_file); null: it names none.
   std::shared_ptr<const topology::GraphFile> graph_file = nullptr;
 

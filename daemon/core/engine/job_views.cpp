@@ -30,6 +30,9 @@ WaitedFor Job::describe(Rank rank) const {
   out.clock = worker->clock;
   if (worker->last_push_us >= 0) out.last_push_age_us = engine_.now() - worker->last_push_us;
   out.state = liveness_.describe(*worker, loop_.in_iteration(*worker));
+  if (const Micros since = watch_.exchanging_since(*worker); since >= 0) {
+    out.state += ", exchanging for " + format_duration(engine_.now() - since);
+  }
   return out;
 }
 
@@ -138,6 +141,12 @@ wire::JobStatus Job::status() const {
       out.state = "failed";
       out.note += "; " + group_.failure();
     }
+  }
+  if (const auto& hang = watch_.hang(); hang && is_live()) {
+    out.hang = hang->text;
+    RankList ranks;
+    for (const Rank rank : hang->ranks) ranks.push_back(rank);
+    out.hang_ranks = ranks.text();
   }
   return out;
 }

@@ -132,6 +132,30 @@ inline constexpr Micros kEvictAfterCeiling = Micros{60} * 60 * 1'000'000;
 // Of a worker of which nothing is known yet: a first iteration may load data and compile kernels.
 inline constexpr Micros kWarnAfterUnknown = Micros{60} * 1'000'000;
 
+// hang_after that is left to the daemon (watch.h): of the worker whose threshold is the highest, so
+// many times what would warn of it as late. A spike of ten times is no hang; a wait of half a minute
+// is not worth an alarm. While a worker's iterations are unknown, it may load data and compile.
+inline constexpr Micros kHangPerWarn = 3;
+inline constexpr Micros kHangAfterFloor = Micros{30} * 1'000'000;
+inline constexpr Micros kHangAfterCeiling = Micros{30} * 60 * 1'000'000;
+inline constexpr Micros kHangAfterUnknown = Micros{10} * 60 * 1'000'000;
+// A hang's text names so many workers, its record so many ranks.
+inline constexpr std::size_t kHangNamedMax = 8;
+inline constexpr std::size_t kHangRanksMax = 64;
+// During a hang the job is looked at so often: others may be at fault meanwhile, or it is over.
+inline constexpr Micros kHangLookUs = 1'000'000;
+// A worker that exchanges says so every quarter of hang_after, in these bounds. One that has not said
+// so for three of these times is silent.
+inline constexpr Micros kExchangeSaidMinUs = 50'000;
+inline constexpr Micros kExchangeSaidMaxUs = 1'000'000;
+
+// What a worker's process says of its stacks. A longer text is cut.
+inline constexpr std::size_t kStacksBytesMax = 16 * 1024;
+// How long an inspected process has to answer, and how many may be asked of one job at once: each
+// keeps its answer until then. Beyond: the request is refused.
+inline constexpr Micros kInspectTimeoutUs = 2'000'000;
+inline constexpr std::size_t kInspectionsPerJobMax = 64;
+
 // What a worker shows to the others of itself: an address, or a few. It lies in the record of its
 // join, in snapshots and in lists of a thousand members. Longer: the join is refused.
 inline constexpr std::size_t kMemberDataBytesMax = syncd::kMemberDataBytesMax;

@@ -42,10 +42,23 @@ void Liveness::check(Worker& worker, bool in_iteration) {
     arm(worker);
     return;
   }
+  const auto look_again = [&](Micros at) {
+    worker.liveness_at = at;
+    engine_.set_timer(worker.rank, kTimerLiveness, at);
+  };
+  const auto is_kept = [&] {
+    const Micros until = membership_.keeps_until(worker);
+    if (until > now) look_again(until);
+    return until > now;
+  };
+  if (worker.disconnected_at < 0 && membership_.exchanges(worker)) {
+    return look_again(now + limits::kWarnAfterFloor);
+  }
   const Micros excused_us = engine_.stalled_since(silent_since(worker));
   const std::string besides =
       excused_us > 0 ? " besides " + format_duration(excused_us) + " of the store's" : "";
   if (worker.disconnected_at >= 0) {
+    if (!worker.closed && is_kept()) return;
     const std::string gone = format_duration(now - worker.disconnected_at - excused_us);
     const std::string grace = format_duration(worker.grace_us);
     const bool is_exit = worker.closed && worker.grace_us != spec_.worker_grace_us;
@@ -67,6 +80,7 @@ void Liveness::check(Worker& worker, bool in_iteration) {
   const Lateness late = lateness(spec_, worker.spans);
   const std::string rule = lateness_rule(spec_, worker.spans);
   if (late.evict_after_us > 0 && quiet >= late.evict_after_us) {
+    if (is_kept()) return;
     membership_.lose(worker,
                      fmt::format("{} for {}{}, evict_after is {}{}", phase, format_duration(quiet),
                                  besides, format_duration(late.evict_after_us),

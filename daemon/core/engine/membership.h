@@ -19,6 +19,10 @@ class Membership {
   virtual void drain_out(Worker& worker, const std::string& reason) = 0;
   // The worker is declared lost.
   virtual void lose(Worker& worker, const std::string& reason) = 0;
+  // A worker that is about to be lost is kept until then all the same; 0: it is not.
+  virtual Micros keeps_until(const Worker& worker) const = 0;
+  // The worker, which has not pushed yet, waits for others in a collective: it is not late.
+  virtual bool exchanges(const Worker& worker) const = 0;
 };
 
 }  // namespace syncd

@@ -27,8 +27,9 @@ enum class RecordKind : std::uint8_t {
   kWorkerDraining = 12,
   kWorkerLeased = 13,
   kJobReassembling = 14,
+  kHang = 15,
 };
-inline constexpr std::uint8_t kRecordKindMax = 14;
+inline constexpr std::uint8_t kRecordKindMax = 15;
 
 // "job_created" and so on: the names that history and its exports show.
 constexpr const char* to_string(RecordKind kind) {
@@ -46,7 +47,8 @@ constexpr const char* to_string(RecordKind kind) {
                                     "policy_note",
                                     "worker_draining",
                                     "worker_leased",
-                                    "job_reassembling"};
+                                    "job_reassembling",
+                                    "hang"};
   static_assert(std::size(kNames) == kRecordKindMax + 1);
   return kind <= RecordKind{kRecordKindMax} ? kNames[static_cast<std::size_t>(kind)] : "?";
 }
@@ -92,15 +94,15 @@ struct Record {
   // another
   std::string config;
 
-  // stopped, lost, note, draining; left: if it was drained, or said why (exit_reason.h);
+  // stopped, lost, note, draining, hang; left: if it was drained, or said why (exit_reason.h);
   // reassembling: whose failure
   std::string reason;
 
   std::int64_t superstep = -1;       // barrier, plan
   Micros predicted_us = -1;          // when the plan foresaw the barrier; -1: no plan
   Micros predicted_wait_us = -1;     // the wait of the first to arrive, as foreseen
-  Micros wait_us = -1;               // barrier: as it came to be
-  std::vector<std::int64_t> values;  // plan; note
+  Micros wait_us = -1;               // barrier: as it came to be; hang: the longest wait
+  std::vector<std::int64_t> values;  // plan; note; hang: the ranks at fault
 
   bool returned = false;  // joined: to a job that reassembles, in which it took part
 

@@ -77,7 +77,8 @@ inline constexpr auto kRequestTable = [] {
       Alike<MessageFacts{kNotAllowed}, Welcome, Error, Ok, Joined, Granted, Pushed, Explanation,
             StopNotice, FencedNotice, ResyncNotice, ShutdownNotice, StatusReply, JobsReply,
             WorkersReply, HistoryReply, TargetsReply, CollectReply, MembersReply, MembersNotice,
-            PlanNotice, ViewGranted, ViewReply, RoundNotice>(),
+            PlanNotice, ViewGranted, ViewReply, RoundNotice, HangNotice, InspectNotice,
+            InspectReply>(),
       RequestTraits<Unknown>{{kUnsupported}},
       RequestTraits<Hello>{{kHandshake}},
       RequestTraits<Heartbeat>{{kHeartbeat}},
@@ -85,7 +86,7 @@ inline constexpr auto kRequestTable = [] {
 
       RequestTraits<Join>{{kServerFirst, kJobUser, kChanges}, &Join::job},
       Alike<MessageFacts{kEngine, kItsWorker, kChanges}, Leave, Begin, Push, CancelBegin, Restarted,
-            Phase, Targets, Collect, Consumed, Arrive>(),
+            Phase, Targets, Collect, Consumed, Arrive, Exchanging, Inspected>(),
       Alike<MessageFacts{kEngine, kItsWorker, kReads}, Explain, MembersRequest, ViewRequest>(),
 
       RequestTraits<StatusRequest>{{kServer}},
@@ -105,6 +106,8 @@ inline constexpr auto kRequestTable = [] {
       RequestTraits<ExcludeRequest>{{kEngine, kAdministrator, kChanges, "exclude_host"},
                                     &ExcludeRequest::job},
       RequestTraits<CheckpointRequest>{{kStore, kOwner, kReads, "copy_store"}},
+      RequestTraits<InspectRequest>{{kServerFirst, kAdministrator, kReads, "inspect"},
+                                    &InspectRequest::job},
   };
 }();
 

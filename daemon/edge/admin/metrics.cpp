@@ -319,6 +319,9 @@ constexpr Metric kMetrics[] = {
      count_per_job<&JobCounters::left>},
     {"syncd_job_workers_lost_total", "counter", "job_name", "Workers that were given up.",
      count_per_job<&JobCounters::lost>},
+    {"syncd_job_hangs_total", "counter", "job_name",
+     "Hangs: workers waited for longer than the job's hang_after. Each counts once.",
+     count_per_job<&JobCounters::hangs>},
 
     // ---- the process
     {"process_cpu_seconds_total", "counter", "", "Total user and system CPU time spent in seconds.",

@@ -243,6 +243,8 @@ std::vector<JobSetting> make_job_settings() {
       job_row<&JobSpec::stops_on_failure>(
           "on_failure", choice<bool>({{"continue", false}, {"stop", true}},
                                      "\"continue\" or \"stop\"")),
+      job_row<&JobSpec::hang_after_us>("hang_after", lateness()),
+      job_row<&JobSpec::inspect_on_hang>("inspect_on_hang", boolean()),
   };
 }
 

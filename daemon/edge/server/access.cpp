@@ -43,6 +43,10 @@ bool Access::counts_as_here(ConnectionId connection) const {
   return network_.is_here(connection) && options_.tls.client_ca_file.empty();
 }
 
+bool Access::is_overheard(ConnectionId connection) const {
+  return !network_.is_here(connection) && options_.tls.certificate_file.empty();
+}
+
 bool Access::may_name_file(ConnectionId connection, std::string& why) const {
   const net::Identity* identity = network_.identity(connection);
   return identity != nullptr && admission_ != nullptr &&

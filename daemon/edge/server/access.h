@@ -28,6 +28,8 @@ class Access {
                std::string& why) const;
   // Whether the daemon opens a file that it names, with the daemon's rights.
   bool may_name_file(ConnectionId connection, std::string& why) const;
+  // Whether it comes from another machine in plain text.
+  bool is_overheard(ConnectionId connection) const;
   // Whether it may know where the store is and what is wrong with it.
   bool may_see_paths(ConnectionId connection) const;
   // Whether it may see some jobs only, and which these are.

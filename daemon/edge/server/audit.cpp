@@ -115,6 +115,12 @@ Audits::Fields audit_fields(const wire::ManageWorkerRequest& manage) {
   return what;
 }
 
+Audits::Fields audit_fields(const wire::InspectRequest& inspect) {
+  return {{"action", kAction<wire::InspectRequest>},
+          {"job", job_shown(inspect.job)},
+          {"worker", shown(inspect.worker, limits::kWorkerNameBytesMax)}};
+}
+
 Audits::Fields audit_fields(const wire::CheckpointRequest& copy) {
   return {{"action", kAction<wire::CheckpointRequest>}, {"path", shown(copy.path, kPathShownMax)}};
 }

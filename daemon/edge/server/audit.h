@@ -48,6 +48,7 @@ Audits::Fields audit_fields(const wire::SetPolicyRequest& set);
 Audits::Fields audit_fields(const wire::ManageWorkerRequest& manage);
 Audits::Fields audit_fields(const wire::CheckpointRequest& copy);
 Audits::Fields audit_fields(const wire::ExcludeRequest& exclude);
+Audits::Fields audit_fields(const wire::InspectRequest& inspect);
 // Of a join that makes its job.
 Audits::Fields audit_fields(const wire::Join& join, const std::string& policy);
 

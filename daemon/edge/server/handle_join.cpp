@@ -12,6 +12,8 @@
 namespace syncd::server {
 
 void Server::handle(const Caller& caller, wire::Join& join) {
+  // Stacks are not sent in plain text over a network.
+  if (access_.is_overheard(caller.connection)) join.notices &= ~wire::kNoticeInspect;
   const std::string* policy = core_.engine().policy_to_make(join);
   // Whoever joins a job that is there needs neither a file nor room for another job.
   if (policy == nullptr) return core_.on_request({caller, std::move(join)});

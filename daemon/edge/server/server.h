@@ -151,6 +151,7 @@ class Server final : private net::FrameHandler, private Core::Host {
   void handle(const Caller& caller, const wire::JobsRequest& request);
   void handle(const Caller& caller, const wire::HistoryRequest& request);
   void handle(const Caller& caller, const wire::CheckpointRequest& request);
+  void handle(const Caller& caller, wire::InspectRequest& request);
 
   void stop_network_if_drained();
   void stop_network();

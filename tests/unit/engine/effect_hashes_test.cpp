@@ -120,6 +120,8 @@ void expect_coverage(const Counts& counts) {
     for (const std::string_view name : names) expect(kind, name);
   }
   for (std::uint8_t kind = 1; kind <= kRecordKindMax; ++kind) {
+    // No job of the lists is under observation: watch_test has such.
+    if (RecordKind{kind} == RecordKind::kHang) continue;
     expect("record", to_string(static_cast<RecordKind>(kind)));
   }
   for (const Status status :

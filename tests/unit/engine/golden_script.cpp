@@ -138,6 +138,8 @@ void take_settings(Words& words, JobSpec& spec) {
   words.take_lateness("exit_grace", spec.exit_grace_us);
   std::string on_failure;
   if (words.take("on_failure", on_failure)) spec.stops_on_failure = on_failure == "stop";
+  words.take_lateness("hang", spec.hang_after_us);
+  spec.inspect_on_hang = words.take_switch("inspect", spec.inspect_on_hang);
 }
 
 // A worker's process, as the script calls it.
@@ -301,6 +303,7 @@ class Script {
                                ? 0
                                : static_cast<std::uint64_t>(to_integer(launch.substr(slash + 1)));
     }
+    words.take_lateness("hang", join.hang_after_us);
     words.take_integer("resume", join.resume);
     words.take_micros("exit_grace", join.exit_grace_us);
     if (words.take_integer("at", join.resume_at)) join.resume = wire::Resume::kContinue;
@@ -349,8 +352,16 @@ class Script {
       return request(connection, title, phase);
     }
     if (verb == "explain") return request(connection, label + " explain", wire::Explain{ref});
+    if (verb == "inspected") {
+      wire::Inspected inspected{ref, 0, {}};
+      words.take_integer("number", inspected.number);
+      std::string text;
+      words.take("text", text);
+      inspected.text.assign(text.begin(), text.end());
+      return request(connection, label + " inspected", inspected);
+    }
     static const std::set<std::string> kAboutIterations = {
-        "begin", "push", "cancel", "restarted", "targets", "collect", "consumed"};
+        "begin", "push", "cancel", "restarted", "targets", "collect", "consumed", "exchange"};
     if (!kAboutIterations.contains(verb)) throw Malformed("event '" + verb + "' is unknown");
     const std::string k_text = words.next("the iteration");
     const Iteration k = to_integer(k_text);
@@ -361,6 +372,11 @@ class Script {
     if (verb == "targets") return request(connection, title, wire::Targets{ref, k});
     if (verb == "collect") return request(connection, title, wire::Collect{ref, k});
     if (verb == "consumed") return request(connection, title, wire::Consumed{ref, k});
+    if (verb == "exchange") {
+      wire::Exchanging exchanging{ref, k, 0};
+      words.take_micros("for", exchanging.for_us);
+      return request(connection, title, exchanging);
+    }
     wire::Push push{ref, k, {}, 0, 0};
     std::string loss;
     if (words.take("loss", loss)) push.loss = std::strtod(loss.c_str(), nullptr);
@@ -397,6 +413,12 @@ class Script {
       words.take("phase", manage.text);
       words.take_micros("lease", manage.lease_us);
       request(kOperatorConnection, verb + " " + manage.worker, manage);
+    } else if (verb == "inspect") {
+      wire::InspectRequest inspect;
+      inspect.job = words.next("the job");
+      inspect.worker = words.next("the worker");
+      inspect.stored = words.take_word("stored");
+      request(kOperatorConnection, "inspect " + inspect.worker, inspect);
     } else if (verb == "create") {
       wire::CreateJobRequest create;
       create.name = words.next("the job");

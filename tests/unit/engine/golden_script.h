@@ -32,19 +32,21 @@
 //   begin W K   push W K [loss=X] [samples=N] [bytes=N]   cancel W K   explain W
 //   leave W [kind=finished|failed|preempted] [reason="..."]
 //   phase W NAME lease=T   phase W end   members W [first=R]
-//   restarted W K   targets W K   collect W K   consumed W K
+//   restarted W K   targets W K   collect W K   consumed W K   exchange W K [for=T]
+//   inspected W [number=N] [text=TEXT]
 //     each with [job=#] [rank=R] [epoch=E] [inc=I] [from=W2] in place of what W was given
 //   set_policy JOB [policy=]POLICY
 //   plan [again=N]      the oldest pending plan is ready, or plan N once more
 //   cut W       close W (its own side has closed it)
 //   stop JOB [reason="..."]      jobs      workers JOB [first=R]      hello
+//   inspect JOB WORKER [stored]
 //   store down "why"      store up      shutdown "why"      pass
 //   restart [keep=N] [snapshot]   a new engine from the first N records, or the last snapshot on
 //   restart empty                 a new engine that knows nothing
 //   state JOB      deadline
 //
 // A job setting is policy=P, expected=N, min=N, start_timeout=T, grace=T, exit_grace=T, warn=T,
-// evict=T or on_failure=stop.
+// evict=T, hang=T, inspect=on or on_failure=stop.
 #pragma once
 
 #include <string>

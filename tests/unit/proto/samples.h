@@ -141,6 +141,12 @@ inline std::vector<Message> sample_messages() {
                 3},
       RoundNotice{ref, 6, 1, 2},
       ExcludeRequest{"cifar", "node-c", true, true, "its memory has errors"},
+      Exchanging{ref, 20, 1'000'000},
+      HangNotice{ref, 3, 20, 31'000'000, "waiting for worker 3 (node-b)"},
+      InspectNotice{ref, 5},
+      Inspected{ref, 5, {'m', 'a', 'i', 'n', 255}},
+      InspectRequest{"cifar", "worker-3", true},
+      InspectReply{3, "worker-3", "node-b", "in iteration 20 for 31.0 s", "main", "no", 5},
   };
   std::vector<Message> messages;
   std::uint64_t id = 1000;
@@ -181,6 +187,13 @@ inline std::vector<std::pair<std::string, Message>> grown_messages() {
   join_with_grace.exit_grace_us = 0;
   Joined joined_with_exit_grace = joined_with_grace;
   joined_with_exit_grace.exit_grace_us = 3'500'000;
+  Join observing_join = join_of_launch;
+  observing_join.hang_after_us = 30'000'000;
+  JobsReply hanging{{{1, "cifar", "ssp:3", "running", 2, 16, 15, 8, 12, 160, 3, "note", 1'000'003}}, 0};
+  hanging.jobs[0].hang = "waiting for worker 3 (node-b)";
+  hanging.jobs[0].hang_ranks = "3";
+  Joined observed = joined_with_grace;
+  observed.hang_after_us = -1;
   WorkersReply workers{{{3,
                          "worker-3",
                          "node-a",
@@ -229,7 +242,10 @@ inline std::vector<std::pair<std::string, Message>> grown_messages() {
           {"Join.6", {2016, join_with_grace}},
           {"Joined.5", {2017, joined_with_exit_grace}},
           {"Leave.2",
-           {2015, Leave{{7, 3, 2, 41}, LeaveKind::kFailed, "ValueError: loss is not finite"}}}};
+           {2015, Leave{{7, 3, 2, 41}, LeaveKind::kFailed, "ValueError: loss is not finite"}}},
+          {"Join.7", {2018, observing_join}},
+          {"Joined.6", {2019, observed}},
+          {"JobsReply.2", {2020, hanging}}};
 }
 
 }  // namespace syncd::wire

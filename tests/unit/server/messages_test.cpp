@@ -76,6 +76,12 @@ constexpr auto kRows = std::to_array<Row>({
     {"ViewReply", kOfTheDaemon},
     {"RoundNotice", kOfTheDaemon},
     {"ExcludeRequest", "Error SYNCD_E_UNKNOWN_JOB", true},
+    {"Exchanging", "Error SYNCD_E_UNKNOWN_JOB"},
+    {"HangNotice", kOfTheDaemon},
+    {"InspectNotice", kOfTheDaemon},
+    {"Inspected", "Error SYNCD_E_UNKNOWN_JOB"},
+    {"InspectRequest", "Error SYNCD_E_UNKNOWN_JOB", true},
+    {"InspectReply", kOfTheDaemon},
 });
 
 // One of each type that can be sent, in the order of the rows.

@@ -134,7 +134,7 @@ TEST(RecordCodec, AKindOfANewerVersionIsRefused) {
   Record decoded;
   std::string error;
   EXPECT_FALSE(decode_record(encode(record), decoded, error));
-  EXPECT_NE(error.find("kind 15"), std::string::npos) << error;
+  EXPECT_NE(error.find("kind 16"), std::string::npos) << error;
 }
 
 TEST(RecordCodec, EverySingleBitFlipIsFound) {
