@@ -40,6 +40,8 @@ constexpr Row kRows[] = {
     {Status::kNoUpdate, "SYNCD_E_NO_UPDATE", Then::kRetry},
     {Status::kOverwritten, "SYNCD_E_OVERWRITTEN"},
     {Status::kTorn, "SYNCD_E_TORN", Then::kRetry},
+    {Status::kBroken, "SYNCD_E_BROKEN"},
+    {Status::kCheckpoint, "SYNCD_E_CHECKPOINT", Then::kRetry},
 };
 
 Row row_of(Status status) {

@@ -38,6 +38,8 @@ enum class Status : std::int32_t {
   kNoUpdate = -26,
   kOverwritten = -27,
   kTorn = -28,
+  kBroken = -29,
+  kCheckpoint = -30,
 };
 
 // "SYNCD_E_TIMEOUT" and the like; "SYNCD_E_?" for a number that this build does not know.

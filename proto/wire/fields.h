@@ -25,7 +25,7 @@ SYNCD_FIELDS(Joined, worker, iteration, policy, world_size, durable, resumed, me
              exit_grace_us, hang_after_us)
 SYNCD_FIELDS(Leave, worker, kind, reason)
 SYNCD_FIELDS(Begin, worker, iteration)
-SYNCD_FIELDS(Granted, iteration, flags, staleness)
+SYNCD_FIELDS(Granted, iteration, flags, staleness, checkpoint)
 SYNCD_FIELDS(Push, worker, iteration, loss, samples, bytes)
 SYNCD_FIELDS(Pushed, iteration, late, duplicate)
 SYNCD_FIELDS(Explain, worker)
@@ -71,7 +71,8 @@ SYNCD_FIELDS(PlanNotice, worker, iteration, wait_us)
 SYNCD_FIELDS(ManageWorkerRequest, job, worker, action, text, lease_us)
 SYNCD_FIELDS(CheckpointRequest, path)
 SYNCD_FIELDS(Arrive, worker, iteration, data)
-SYNCD_FIELDS(ViewGranted, iteration, flags, staleness, view, rank, size, data, reason)
+SYNCD_FIELDS(ViewGranted, iteration, flags, staleness, view, rank, size, data, reason,
+             checkpoint)
 SYNCD_FIELDS(ViewRequest, worker, view, first_rank)
 SYNCD_FIELDS(ViewMember, rank, name, host, data)
 SYNCD_FIELDS(ViewReply, view, size, reason, members, next_rank)
@@ -83,6 +84,14 @@ SYNCD_FIELDS(InspectNotice, worker, number)
 SYNCD_FIELDS(Inspected, worker, number, text)
 SYNCD_FIELDS(InspectRequest, job, worker, stored)
 SYNCD_FIELDS(InspectReply, rank, name, host, state, stacks, failure, at_us)
+SYNCD_FIELDS(AskCheckpoint, worker, reason, unless_broken)
+SYNCD_FIELDS(OrderCheckpoint, job, reason)
+SYNCD_FIELDS(CheckpointAsked, number)
+SYNCD_FIELDS(Checkpointed, worker, number, shard, shards, location)
+SYNCD_FIELDS(LatestCheckpoint, job, first_shard)
+SYNCD_FIELDS(CheckpointShard, shard, rank, iteration, location)
+SYNCD_FIELDS(LatestCheckpointReply, number, epoch, iteration, completed_us, shards, saved,
+             next_shard, open, open_text, closed, closed_reason)
 
 }  // namespace wire
 

@@ -32,12 +32,14 @@ inline constexpr std::uint32_t kStepBarrier = 2;
 inline constexpr std::uint32_t kStepSkip = 4;
 inline constexpr std::uint32_t kStepStop = 8;
 inline constexpr std::uint32_t kStepResumed = 16;
+inline constexpr std::uint32_t kStepCheckpoint = 32;
 
 // What a worker may want to be told: bits of Join::notices.
 inline constexpr std::uint32_t kNoticeMembers = 1;
 inline constexpr std::uint32_t kNoticePlan = 2;
 inline constexpr std::uint32_t kNoticeHang = 4;
 inline constexpr std::uint32_t kNoticeInspect = 8;
+inline constexpr std::uint32_t kNoticeCheckpoint = 16;
 
 struct Hello {
   std::uint16_t protocol_min = 0;
@@ -127,6 +129,7 @@ struct Granted {
   std::int64_t iteration = 0;
   std::uint32_t flags = 0;
   std::int64_t staleness = 0;
+  std::uint64_t checkpoint = 0;
   bool operator==(const Granted&) const = default;
 };
 struct Push {
@@ -400,6 +403,7 @@ struct ViewGranted {
   std::uint32_t size = 0;
   std::vector<std::uint8_t> data;
   std::string reason;
+  std::uint64_t checkpoint = 0;
   bool operator==(const ViewGranted&) const = default;
 };
 struct ViewRequest {
@@ -480,6 +484,57 @@ struct InspectReply {
   bool operator==(const InspectReply&) const = default;
 };
 
+// ---- agreed checkpoints
+struct AskCheckpoint {
+  WorkerRef worker;
+  std::string reason;
+  bool unless_broken = false;
+  bool operator==(const AskCheckpoint&) const = default;
+};
+struct OrderCheckpoint {
+  std::string job;
+  std::string reason;
+  bool operator==(const OrderCheckpoint&) const = default;
+};
+struct CheckpointAsked {
+  std::uint64_t number = 0;
+  bool operator==(const CheckpointAsked&) const = default;
+};
+struct Checkpointed {
+  WorkerRef worker;
+  std::uint64_t number = 0;
+  std::uint32_t shard = 0;
+  std::uint32_t shards = 0;
+  std::string location;
+  bool operator==(const Checkpointed&) const = default;
+};
+struct LatestCheckpoint {
+  std::string job;
+  std::uint32_t first_shard = 0;
+  bool operator==(const LatestCheckpoint&) const = default;
+};
+struct CheckpointShard {
+  std::uint32_t shard = 0;
+  std::uint32_t rank = 0;
+  std::int64_t iteration = 0;
+  std::string location;
+  bool operator==(const CheckpointShard&) const = default;
+};
+struct LatestCheckpointReply {
+  std::uint64_t number = 0;
+  std::uint64_t epoch = 0;
+  std::int64_t iteration = 0;
+  std::int64_t completed_us = 0;
+  std::uint32_t shards = 0;
+  std::vector<CheckpointShard> saved;
+  std::int64_t next_shard = -1;
+  std::uint64_t open = 0;
+  std::string open_text;
+  std::uint64_t closed = 0;
+  std::string closed_reason;
+  bool operator==(const LatestCheckpointReply&) const = default;
+};
+
 // A verified message of a type that this build does not know (a newer peer's).
 struct Unknown {
   std::uint8_t type = 0;
@@ -495,7 +550,9 @@ using Body =
                  CollectReply, Consumed, SetPolicyRequest, Phase, MembersRequest, MembersReply,
                  MembersNotice, PlanNotice, ManageWorkerRequest, CheckpointRequest, Arrive,
                  ViewGranted, ViewRequest, ViewReply, RoundNotice, ExcludeRequest, Exchanging,
-                 HangNotice, InspectNotice, Inspected, InspectRequest, InspectReply>;
+                 HangNotice, InspectNotice, Inspected, InspectRequest, InspectReply, AskCheckpoint,
+                 OrderCheckpoint, CheckpointAsked, Checkpointed, LatestCheckpoint,
+                 LatestCheckpointReply>;
 
 struct Message {
   std::uint64_t id = 0;

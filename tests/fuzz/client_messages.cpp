@@ -263,7 +263,7 @@ class World {
       case 0:
         return wire::Ok{};
       case 1:
-        return wire::Granted{iteration(), static_cast<std::uint32_t>(below(16)), iteration()};
+        return wire::Granted{iteration(), static_cast<std::uint32_t>(below(64)), iteration(), below(4)};
       case 2:
         return wire::Pushed{iteration(), below(2) == 0, below(2) == 0};
       case 3:

@@ -206,7 +206,7 @@ class World final : public server::Core::Host {
   std::string policy() { return choices_.pick(kPolicies); }
 
   wire::Body make_body() {
-    switch (choices_.below(23)) {
+    switch (choices_.below(26)) {
       case 0:
       case 1:
       case 2: {
@@ -229,7 +229,7 @@ class World final : public server::Core::Host {
           join.phase = "checkpoint";
           join.phase_left_us = number(1'000'000);
         }
-        join.notices = static_cast<std::uint32_t>(choices_.below(4));
+        join.notices = static_cast<std::uint32_t>(choices_.below(32));
         return join;
       }
       case 3: {
@@ -289,9 +289,27 @@ class World final : public server::Core::Host {
         return manage_request();
       case 21:
         return edge_request();
+      case 22:
+        return wire::AskCheckpoint{worker().ref, std::string(choices_.one_in(16) ? 600 : 3, 'r'),
+                                   choices_.one_in(4)};
+      case 23:
+        return saved();
+      case 24:
+        if (choices_.one_in(2)) return wire::OrderCheckpoint{job(), "enough"};
+        return wire::LatestCheckpoint{job(), static_cast<std::uint32_t>(number(0))};
       default:
         return operator_request();
     }
+  }
+  wire::Body saved() {
+    wire::Checkpointed saved;
+    saved.worker = worker().ref;
+    saved.number = static_cast<std::uint64_t>(choices_.one_in(8) ? number(1) : 1 + choices_.below(3));
+    saved.shards = static_cast<std::uint32_t>(choices_.below(4));
+    saved.shard = static_cast<std::uint32_t>(choices_.below(3));
+    if (choices_.one_in(16)) saved.shards = static_cast<std::uint32_t>(number(1));
+    saved.location.assign(choices_.one_in(16) ? 1100 : saved.shards, '/');
+    return saved;
   }
   wire::Body manage_request() {
     wire::ManageWorkerRequest manage;

@@ -184,6 +184,33 @@ std::string text_of(const wire::Granted& granted) {
   return Line("granted " + std::to_string(granted.iteration))
       .word(flags_text(granted.flags))
       .number("staleness", granted.staleness, 0)
+      .number("checkpoint", granted.checkpoint, 0)
+      .take();
+}
+std::string text_of(const wire::CheckpointAsked& asked) {
+  return "checkpoint " + std::to_string(asked.number);
+}
+std::string text_of(const wire::LatestCheckpointReply& reply) {
+  std::string text = Line("latest checkpoint " + std::to_string(reply.number))
+                         .number("epoch", reply.epoch, 0)
+                         .number("k", reply.iteration, 0)
+                         .time("at", reply.completed_us, 0)
+                         .number("shards", reply.shards, 0)
+                         .take();
+  for (const wire::CheckpointShard& shard : reply.saved) {
+    text += Line(" [" + std::to_string(shard.shard))
+                .number("rank", shard.rank)
+                .number("k", shard.iteration)
+                .quoted("location", shard.location)
+                .take() +
+            "]";
+  }
+  return Line(text)
+      .number("next_shard", reply.next_shard, -1)
+      .number("open", reply.open, 0)
+      .quoted("text", reply.open_text)
+      .number("closed", reply.closed, 0)
+      .quoted("reason", reply.closed_reason)
       .take();
 }
 std::string text_of(const wire::Pushed& pushed) {
@@ -398,6 +425,28 @@ std::string worker_line(const WorkerSnapshot& worker) {
       .take();
 }
 
+std::string checkpoint_line(const CheckpointSnapshot& checkpoint) {
+  constexpr const char* kStates[] = {"queued", "open", "complete"};
+  std::string text = Line("  checkpoint " + std::to_string(checkpoint.number))
+                         .word(kStates[static_cast<std::size_t>(checkpoint.state)])
+                         .number("epoch", checkpoint.epoch)
+                         .time("since", checkpoint.since_us, -1)
+                         .quoted("reason", checkpoint.reason)
+                         .flag("fixed", checkpoint.fixed)
+                         .plain("members", values_text(checkpoint.members))
+                         .number("shards", checkpoint.shards, 0)
+                         .take();
+  for (const SavedShard& shard : checkpoint.saved) {
+    text += Line(" [" + std::to_string(shard.shard))
+                .number("rank", shard.rank)
+                .number("k", shard.iteration)
+                .quoted("location", shard.location)
+                .take() +
+            "]";
+  }
+  return text;
+}
+
 }  // namespace
 
 std::string seconds_text(Micros us) {
@@ -418,7 +467,8 @@ std::string flags_text(std::uint32_t flags) {
                                                               {wire::kStepBarrier, "BARRIER"},
                                                               {wire::kStepSkip, "SKIP"},
                                                               {wire::kStepStop, "STOP"},
-                                                              {wire::kStepResumed, "RESUMED"}};
+                                                              {wire::kStepResumed, "RESUMED"},
+                                                              {wire::kStepCheckpoint, "CHECKPOINT"}};
   std::string text;
   for (const auto& [bit, name] : kNames) {
     if ((flags & bit) == 0) continue;
@@ -468,6 +518,10 @@ std::string to_text(const Record& r, Micros now) {
       .flag("DECLINED", r.declined)
       .plain("values", values_text(r.values))
       .flag("returned", r.returned)
+      .number("checkpoint", r.checkpoint, silent.checkpoint)
+      .number("shard", r.shard, silent.shard)
+      .number("shards", r.shards, silent.shards)
+      .quoted("location", r.location)
       .take();
 }
 
@@ -491,7 +545,14 @@ std::string to_text(const JobSnapshot& snapshot, Micros now) {
                          .plain("launch", snapshot.launch)
                          .number("launch_number", snapshot.launch_number, 0)
                          .quoted("failure", snapshot.failure)
+                         .number("checkpoints_asked", snapshot.checkpoints_asked, 0)
+                         .number("checkpoint_clock", snapshot.checkpoint_clock, 0)
+                         .number("closed", snapshot.checkpoint_closed, 0)
+                         .quoted("closed_reason", snapshot.checkpoint_closed_reason)
                          .take();
+  for (const CheckpointSnapshot& checkpoint : snapshot.checkpoints) {
+    text += "\n" + checkpoint_line(checkpoint);
+  }
   for (const WorkerSnapshot& worker : snapshot.workers) text += "\n" + worker_line(worker);
   return text;
 }

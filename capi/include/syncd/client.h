@@ -104,7 +104,9 @@ enum {
   SYNCD_E_LISTEN = -25,         /* an embedded daemon cannot listen where it was told to */
   SYNCD_E_NO_UPDATE = -26,      /* an update queue does not hold this update (yet) */
   SYNCD_E_OVERWRITTEN = -27,    /* its slot in the update queue is a later iteration's already */
-  SYNCD_E_TORN = -28            /* it is half-written, and stays so */
+  SYNCD_E_TORN = -28,           /* it is half-written, and stays so */
+  SYNCD_E_BROKEN = -29,         /* the job has lost a worker and cannot be saved whole */
+  SYNCD_E_CHECKPOINT = -30      /* not left: a checkpoint is wanted of this worker first */
 };
 
 /* The name of a status code, such as "SYNCD_E_TIMEOUT"; "SYNCD_E_?" for an unknown one. Never

@@ -55,6 +55,9 @@ struct JobCounters {
   std::uint64_t left = 0;
   std::uint64_t lost = 0;
   std::uint64_t hangs = 0;     // workers waited for longer than hang_after, once a hang
+  std::uint64_t checkpoints_asked = 0;
+  std::uint64_t checkpoints_complete = 0;
+  std::uint64_t checkpoints_incomplete = 0;  // that were given up
   SpanHistogram begin_wait;    // from the begin to its grant
   SpanHistogram barrier_wait;  // of those, the ones that ended with a barrier
   SpanHistogram plan_error;    // between a planned barrier and the real one, either way
@@ -77,6 +80,8 @@ struct JobFigures {
   Clock lag = 0;  // of the relative clocks, which is what policies bound
   std::uint64_t pushes = 0;
   std::uint64_t barriers = 0;
+  Micros checkpoint_open_us = -1;      // since when one is open; -1: none is
+  Micros checkpoint_complete_us = -1;  // when the latest was complete; -1: none was
   JobCounters counters;
 };
 

@@ -260,6 +260,10 @@ void Engine::handle(Request& request) {
           on_exclude(caller, body);
         } else if constexpr (std::is_same_v<T, wire::InspectRequest>) {
           on_inspect(caller, body);
+        } else if constexpr (std::is_same_v<T, wire::OrderCheckpoint>) {
+          on_order(caller, body);
+        } else if constexpr (std::is_same_v<T, wire::LatestCheckpoint>) {
+          on_latest(caller, body);
         } else {
           static_assert(!kTraits<T>.reaches_engine(), "a branch for it is missing");
           refuse(caller, Status::kUnsupported,
@@ -393,11 +397,14 @@ Job* Engine::create_job(const JobSpec& spec, std::string& error, Epoch epoch_lea
   const auto named = by_name_.find(spec.name);
   const Epoch last =
       named == by_name_.end() ? epoch_forgotten_ : jobs_.at(named->second)->recorder().epoch();
+  const CheckpointSnapshot* before =
+      named == by_name_.end() ? nullptr : jobs_.at(named->second)->checkpoints().latest();
   const JobId id = next_job_++;
   by_name_[spec.name] = id;
   auto& job = jobs_[id] = std::make_unique<Job>(EngineServices(state_, id), spec, std::move(policy),
                                                 std::max(last + 1, epoch_least));
   job->record_creation();
+  if (before != nullptr) job->checkpoints().inherit(*before);
   return job.get();
 }
 
@@ -426,6 +433,7 @@ bool Engine::forget(JobId stopped) {
   forget_epochs(it->second->recorder().epoch());
   state_.tails -= it->second->recorder().tail();
   state_.workers -= it->second->roster().known();
+  it->second->checkpoints().forget();
   jobs_.erase(it);
   last_job_ = nullptr;
   return true;
@@ -519,6 +527,15 @@ void Engine::on_inspect(const Caller& caller, const wire::InspectRequest& reques
     return;
   }
   job->inspect(caller, request);
+}
+
+void Engine::on_order(const Caller& caller, const wire::OrderCheckpoint& order) {
+  if (Job* job = named(caller, order.job)) job->checkpoints().order(caller, order);
+}
+
+void Engine::on_latest(const Caller& caller, const wire::LatestCheckpoint& request) const {
+  const Job* job = named(caller, request.job);
+  if (job != nullptr) reply(caller, job->checkpoints().latest(request.first_shard));
 }
 
 void Engine::on_set_policy(const Caller& caller, wire::SetPolicyRequest& request) {

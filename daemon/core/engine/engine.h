@@ -141,6 +141,8 @@ class Engine {
   void on_create(Request& request, wire::CreateJobRequest& create);
   void on_stop(const Caller& caller, wire::StopJobRequest& stop);
   void on_set_policy(const Caller& caller, wire::SetPolicyRequest& request);
+  void on_order(const Caller& caller, const wire::OrderCheckpoint& order);
+  void on_latest(const Caller& caller, const wire::LatestCheckpoint& request) const;
   void on_manage(const Caller& caller, const wire::ManageWorkerRequest& request);
   void on_exclude(const Caller& caller, const wire::ExcludeRequest& request);
   void on_inspect(const Caller& caller, const wire::InspectRequest& request);

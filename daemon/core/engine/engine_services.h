@@ -15,6 +15,7 @@
 #include "daemon/core/engine/effects.h"
 #include "daemon/core/engine/engine_options.h"
 #include "daemon/core/engine/event.h"
+#include "daemon/core/engine/limits.h"
 #include "daemon/core/engine/store_stalls.h"
 #include "daemon/core/engine/timer_queue.h"
 #include "daemon/core/engine/types.h"
@@ -36,6 +37,7 @@ struct EngineState {
   std::uint64_t pushes = 0;    // accepted
   std::uint64_t grants = 0;    // given
   std::uint64_t workers = 0;   // of all jobs, with those that are gone
+  std::int64_t shards = 0;     // of checkpoints of all jobs
   std::vector<JobId> touched;  // jobs whose snapshot may be due after this event
   // True: one more worker is allowed. May forget jobs that have ended, to make room.
   std::function<bool()> has_room_for_worker;
@@ -83,6 +85,12 @@ class EngineServices {
            " workers of all jobs already, the most allowed: a job must end first";
   }
   void count_worker() { ++engine_.workers; }
+  // Shards of checkpoints that the job keeps, more or fewer.
+  void count_shards(std::int64_t more) { engine_.shards += more; }
+  bool has_room_for_shards(std::size_t more) const {
+    return engine_.shards + static_cast<std::int64_t>(more) <=
+           static_cast<std::int64_t>(limits::kCheckpointShardsMax);
+  }
   // The engine tells the job once the connection is cut.
   void attach(ConnectionId connection, Rank rank) {
     engine_.connections[connection].emplace(job_, rank);

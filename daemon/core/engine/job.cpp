@@ -19,7 +19,9 @@ Job::Job(const EngineServices& engine, JobSpec spec, std::unique_ptr<Policy> pol
       recorder_(engine, epoch),
       answers_(engine, spec_, roster_, recorder_),
       liveness_(engine, spec_, roster_, answers_, *this),
-      loop_(engine, roster_, recorder_, answers_, liveness_, *this, counters_, std::move(policy)),
+      checkpoints_(engine, spec_, roster_, recorder_, answers_, counters_),
+      loop_(engine, roster_, recorder_, answers_, liveness_, *this, checkpoints_, counters_,
+            std::move(policy)),
       group_(engine, spec_, roster_, recorder_, loop_, answers_),
       admission_(engine, spec_, roster_, recorder_, liveness_, loop_, group_, answers_),
       watch_(engine, spec_, roster_, recorder_, answers_, liveness_, loop_, counters_),
@@ -100,6 +102,8 @@ bool Job::resume(const Caller& caller, const wire::Join& join, Worker& worker) {
   answers_.log(LogLevel::kInfo, "worker_resumed", &worker,
                {{"clock", std::to_string(worker.clock)}});
   reply_joined(caller, worker, true, news || had_started);
+  checkpoints_.claimed(worker);
+  checkpoints_.settle();
   return true;
 }
 
@@ -164,6 +168,8 @@ void Job::enter_anew(const Caller& caller, const wire::Join& join, Rank rank) {
                 {"members", std::to_string(roster_.members())},
                 {"expected", std::to_string(spec_.expected_workers)}});
   reply_joined(caller, worker, false, true);
+  checkpoints_.check();
+  checkpoints_.settle();
 }
 
 void Job::reply_joined(const Caller& caller, Worker& worker, bool resumed, bool after_records) {
@@ -309,6 +315,16 @@ static std::string check_leave(const wire::Leave& leave) {
   return check_plain("the reason", leave.reason);
 }
 
+void Job::on(const Caller& caller, const wire::AskCheckpoint& request) {
+  Worker* worker = answers_.check(caller, request.worker);
+  if (worker != nullptr) checkpoints_.ask(caller, *worker, request);
+}
+
+void Job::on(const Caller& caller, const wire::Checkpointed& answer) {
+  const Worker* worker = answers_.check(caller, answer.worker);
+  if (worker != nullptr) checkpoints_.saved(caller, *worker, answer);
+}
+
 void Job::on(const Caller& caller, const wire::Leave& leave) {
   Worker* worker = answers_.check(caller, leave.worker);
   if (worker == nullptr) return;
@@ -317,6 +333,8 @@ void Job::on(const Caller& caller, const wire::Leave& leave) {
   }
   if (is_live()) {
     if (answers_.refuses_store(caller)) return;
+    const bool may_save = leave.kind <= wire::LeaveKind::kFinished;
+    if (may_save && checkpoints_.holds_leave(caller, *worker, loop_.due(*worker))) return;
     loop_.refuse_pending(*worker, Status::kClosed, "the worker has left");
   }
   answers_.reply(caller, wire::Ok{}, true);
@@ -342,11 +360,16 @@ void Job::on(const Caller& caller, const wire::Leave& leave) {
 // stays: others may come.
 void Job::after_exit(const Worker& gone) {
   if (!is_live()) return;
+  checkpoints_.check();
   const bool took_part = roster_.running() || gone.returned;
   if (gone.state == WorkerState::kLeft && took_part && roster_.members() == 0) {
     stop(kFinishedReason);
   } else if (roster_.running()) {
-    if (roster_.active().empty()) reassemble(&gone);
+    if (roster_.active().empty()) {
+      reassemble(&gone);
+    } else {
+      checkpoints_.settle();
+    }
   } else if (group_.reassembling() && roster_.missing().ready() > 0 &&
              roster_.missing().count() == 0) {
     start(roster_.not_begun());  // it is waited for no more
@@ -356,6 +379,7 @@ void Job::after_exit(const Worker& gone) {
 // No worker is active any more: the job waits for another start. `last`: who has gone; null: it is
 // not known.
 void Job::reassemble(const Worker* last) {
+  checkpoints_.close_all("no worker is left that could save");
   Record record = recorder_.make(RecordKind::kJobReassembling);
   record.epoch = recorder_.epoch() + 1;
   if (last != nullptr && says(last->dismissal, kExitFailed)) {
@@ -580,6 +604,7 @@ void Job::stop(const std::string& reason) {
     members.push_back(worker.rank);
     loop_.stop_pending(worker);
   });
+  checkpoints_.close_all("the job has ended: " + reason);
   Record record = recorder_.make(RecordKind::kJobStopped);
   record.reason = reason;
   commit(std::move(record));
@@ -613,6 +638,7 @@ void Job::switch_policy(const Policy& policy) {
   commit(std::move(record));
   answers_.log(LogLevel::kInfo, "policy_switched", nullptr,
                {{"from", before}, {"to", loop_.policy().name()}});
+  checkpoints_.settle();
   loop_.ask_again();
 }
 
@@ -657,10 +683,13 @@ void Job::timer(const TimerKey& key) {
     }
   } else if (!roster_.running()) {
     return;
+  } else if (key.kind == kTimerCheckpoint) {
+    checkpoints_.timed_out();
   } else if (key.kind == kTimerRestored) {
     // An older daemon left jobs running whose last worker was lost.
     if (roster_.active().empty()) return reassemble(nullptr);
     loop_.policy().on_restored(loop_);
+    checkpoints_.check();  // where the end of the history is lost
   } else if (key.kind >= kPolicyTimerKinds) {
     loop_.policy().on_timer(loop_, key.rank, key.kind - kPolicyTimerKinds);
   }

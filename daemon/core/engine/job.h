@@ -13,6 +13,7 @@
 
 #include "daemon/core/engine/admission.h"
 #include "daemon/core/engine/answers.h"
+#include "daemon/core/engine/checkpoints.h"
 #include "daemon/core/engine/connection_ends.h"
 #include "daemon/core/engine/counters.h"
 #include "daemon/core/engine/engine_services.h"
@@ -40,6 +41,8 @@ class Job final : private Membership {
   Loop& loop() { return loop_; }
   const Admission& admission() const { return admission_; }
   const Group& group() const { return group_; }
+  Checkpoints& checkpoints() { return checkpoints_; }
+  const Checkpoints& checkpoints() const { return checkpoints_; }
 
   // ---- a worker's requests beside its loop's. Each is answered exactly once.
   void join(const Caller& caller, const wire::Join& join);
@@ -51,6 +54,8 @@ class Job final : private Membership {
   void on(const Caller& caller, const wire::ViewRequest& request);
   void on(const Caller& caller, const wire::Exchanging& exchanging);
   void on(const Caller& caller, const wire::Inspected& inspected);
+  void on(const Caller& caller, const wire::AskCheckpoint& request);
+  void on(const Caller& caller, const wire::Checkpointed& answer);
 
   // ---- other events
   void stop(const std::string& reason);
@@ -142,6 +147,7 @@ class Job final : private Membership {
   Recorder recorder_;
   Answers answers_;
   Liveness liveness_;
+  Checkpoints checkpoints_;
   Loop loop_;
   Group group_;
   Admission admission_;

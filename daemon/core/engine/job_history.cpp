@@ -80,11 +80,18 @@ void Job::apply(const Record& record) {
     case RecordKind::kPlan:
     case RecordKind::kPolicyNote:
       return loop_.apply_note(record);
+    case RecordKind::kCheckpointAsked:
+    case RecordKind::kCheckpointFixed:
+    case RecordKind::kCheckpointSaved:
+    case RecordKind::kCheckpointComplete:
+    case RecordKind::kCheckpointIncomplete:
+      return checkpoints_.apply(record);
   }
 }
 
 void Job::apply_started(const Record& record) {
   group_.apply_started(record);
+  checkpoints_.apply_started(loop_.decentralized() ? record.clock + 1 : record.clock);
   roster_.start(record.values, engine_.now());
   // The policy sees them all at once: one after the other, the first would look like the whole job,
   // and what it has reached (after an empty store, say) like what all have reached.
@@ -111,6 +118,8 @@ void Job::apply_joined(const Record& record) {
   if (fresh) engine_.count_worker();
   const bool was_member = !fresh && is_member(worker.state);
   const bool new_life = !fresh && worker.incarnation != record.incarnation;
+  if (new_life) checkpoints_.apply_exit(rank);
+  checkpoints_.apply_lost(false, rank);
   const bool changed = fresh || !was_member || new_life || worker.data != record.data;
   if (new_life && loop_.decentralized() && worker.active()) {
     // Nobody may wait for the update of the iteration that it was in.
@@ -170,6 +179,8 @@ void Job::apply_exit(const Record& record, WorkerState state) {
   Worker& worker = roster_.at(static_cast<Rank>(record.rank));
   if (!is_member(worker.state)) return;
   const bool was_active = worker.active();
+  checkpoints_.apply_exit(worker.rank);
+  checkpoints_.apply_lost(state == WorkerState::kLost, worker.rank);
   roster_.remove(worker, state);
   if (state == WorkerState::kLeft) group_.apply_left(worker);
   if (state == WorkerState::kLeft || record.reason.starts_with(Answers::kKickedReason) ||
@@ -249,6 +260,12 @@ std::string Job::check_record(const Record& record) const {
       std::string error;
       return make_policy(record.policy, error) ? std::string{} : error;
     }
+    case RecordKind::kCheckpointAsked:
+    case RecordKind::kCheckpointFixed:
+    case RecordKind::kCheckpointSaved:
+    case RecordKind::kCheckpointComplete:
+    case RecordKind::kCheckpointIncomplete:
+      return checkpoints_.check(record);
     default:
       return {};
   }
@@ -278,6 +295,7 @@ JobSnapshot Job::snapshot() const {
     if (!w.leased()) stored.phase_us = stored.phase_lease_us = 0;
   });
   group_.save(out);
+  checkpoints_.save(out);
   out.policy = loop_.policy().name();
   out.policy_state = loop_.policy().save();
   return out;
@@ -301,6 +319,8 @@ bool Job::restore_snapshot(const JobSnapshot& snapshot, std::string& error) {
     worker.phase = worker.leased_phase;
     if (loop_.decentralized()) loop_.begin_life(worker, worker.entered);
   }
+  error = checkpoints_.restore(snapshot);
+  if (!error.empty()) return false;
   const bool loaded = loop_.policy().load(snapshot.policy_state);
   if (!loaded)
     error = "its snapshot's policy state does not fit policy '" + loop_.policy().name() + "'";
@@ -323,6 +343,7 @@ void Job::finish_restore() {
     liveness_.disarm(worker);
     liveness_.arm(worker);
   });
+  checkpoints_.finish_restore();
   members_changed();  // all of them are cut off
 }
 

@@ -14,20 +14,21 @@ namespace {
 struct SpanField {
   const char* key;
   Micros JobSpec::*field;
-  bool may_be_auto;
-  bool is_stored_always = true;  // else only if it is not auto
-  bool left_out_if_0 = false;    // of the stored text
+  bool may_be_auto = false;
+  bool is_stored_always = true;  // else only where it differs from the default
 };
 constexpr std::string_view kAuto = "auto", kOnFailure = "on_failure", kStop = "stop",
                            kInspectOnHang = "inspect_on_hang";
 constexpr SpanField kSpans[] = {
-    {"start_timeout_us", &JobSpec::start_timeout_us, false},
-    {"worker_grace_us", &JobSpec::worker_grace_us, false},
+    {"start_timeout_us", &JobSpec::start_timeout_us},
+    {"worker_grace_us", &JobSpec::worker_grace_us},
     {"warn_after_us", &JobSpec::warn_after_us, true},
     {"evict_after_us", &JobSpec::evict_after_us, true},
     {"exit_grace_us", &JobSpec::exit_grace_us, true, false},
-    {"hang_after_us", &JobSpec::hang_after_us, true, true, true},
+    {"hang_after_us", &JobSpec::hang_after_us, true, false},
+    {"checkpoint_timeout_us", &JobSpec::checkpoint_timeout_us, false, false},
 };
+constexpr std::string_view kCheckpointEvery = "checkpoint_every";
 
 }  // namespace
 
@@ -57,6 +58,10 @@ std::string validate_stored(const JobSpec& spec) {
   if (spec.inspect_on_hang && spec.hang_after_us == 0) {
     return "inspect_on_hang is set, but hang_after is off: set hang_after, such as \"30s\"";
   }
+  if (spec.checkpoint_every < 0 || spec.checkpoint_every > limits::kIterationMax) {
+    return fmt::format("checkpoint_every {}: allowed are 0 to {}", spec.checkpoint_every,
+                       limits::kIterationMax);
+  }
   if (spec.warn_after_us > 0 && spec.evict_after_us > 0 &&
       spec.warn_after_us > spec.evict_after_us) {
     return fmt::format(
@@ -78,14 +83,16 @@ std::string validate(const JobSpec& spec) {
 std::string config_text(const JobSpec& spec) {
   std::string text;
   for (const SpanField& span : kSpans) {
-    if (span.left_out_if_0 && spec.*span.field == 0) continue;
+    if (!span.is_stored_always && spec.*span.field == JobSpec{}.*span.field) continue;
     const bool is_auto = span.may_be_auto && spec.*span.field == kAutoSpan;
-    if (is_auto && !span.is_stored_always) continue;
     text += fmt::format("{}={}\n", span.key,
                         is_auto ? std::string(kAuto) : std::to_string(spec.*span.field));
   }
   if (spec.stops_on_failure) text += fmt::format("{}={}\n", kOnFailure, kStop);
   if (spec.inspect_on_hang) text += fmt::format("{}=1\n", kInspectOnHang);
+  if (spec.checkpoint_every != 0) {
+    text += fmt::format("{}={}\n", kCheckpointEvery, spec.checkpoint_every);
+  }
   return text;
 }
 
@@ -96,6 +103,10 @@ bool parse_config_text(std::string_view text, JobSpec& spec) {
     text = end == std::string_view::npos ? std::string_view{} : text.substr(end + 1);
     const std::size_t equals = line.find('=');
     if (equals == std::string_view::npos) return false;
+    if (line.substr(0, equals) == kCheckpointEvery &&
+        !parse_number(line.substr(equals + 1), spec.checkpoint_every)) {
+      return false;
+    }
     if (line.substr(0, equals) == kOnFailure) {
       spec.stops_on_failure = line.substr(equals + 1) == kStop;
       continue;

@@ -31,6 +31,10 @@ struct JobSpec {
   // is off, kAutoSpan: by their own iterations (watch.h).
   Micros hang_after_us = 0;
   bool inspect_on_hang = false;  // the stacks of those at fault are then asked for and kept
+  // The job asks for a checkpoint of itself every so many iterations; 0: never.
+  Iteration checkpoint_every = 0;
+  // After which one that is not complete is given up; 0: never.
+  Micros checkpoint_timeout_us = 1'800'000'000;
   // What the file that the policy names says (read_graph_file); null: it names none.
   std::shared_ptr<const topology::GraphFile> graph_file = nullptr;
 

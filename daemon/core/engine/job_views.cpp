@@ -110,6 +110,8 @@ JobFigures Job::figures() const {
   out.waiting = loop_.pending();
   out.pushes = loop_.pushes();
   out.barriers = loop_.barriers();
+  out.checkpoint_open_us = checkpoints_.open_since();
+  out.checkpoint_complete_us = checkpoints_.complete_since();
   out.counters = counters_;
   return out;
 }
@@ -134,6 +136,7 @@ wire::JobStatus Job::status() const {
   out.waiting = loop_.pending();
   out.created_us = recorder_.creation().time_us;
   out.note = recorder_.stop_reason();
+  if (roster_.running()) out.note = checkpoints_.note();
   if (state() == JobState::kWaiting) {
     out.note = fmt::format("waiting for {} of {}{}: {}", roster_.missing().count(), group_.wanted(),
                            group_.reassembling() ? " to start again" : "", missing().text());
@@ -174,6 +177,9 @@ wire::WorkerStatus Job::worker_status(const Worker& worker) const {
     out.reason = describe(worker.rank).state;
   } else {
     out.reason = worker.dismissal;
+  }
+  if (const std::uint64_t checkpoint = checkpoints_.expected_of(worker.rank); checkpoint != 0) {
+    out.reason += fmt::format(", has not saved checkpoint {}", checkpoint);
   }
   if (is_member(worker.state)) {
     const Lateness late = lateness(spec_, worker.spans);

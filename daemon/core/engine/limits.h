@@ -160,4 +160,10 @@ inline constexpr std::size_t kInspectionsPerJobMax = 64;
 // join, in snapshots and in lists of a thousand members. Longer: the join is refused.
 inline constexpr std::size_t kMemberDataBytesMax = syncd::kMemberDataBytesMax;
 
+// Where a shard of a checkpoint lies: a path or an address. Longer: the answer is refused.
+inline constexpr std::size_t kCheckpointLocationBytesMax = 1'024;
+// Shards that all jobs keep together, of the latest complete checkpoint of each and of the open
+// one: two for each worker. At the limit an answer about one more is refused.
+inline constexpr std::size_t kCheckpointShardsMax = 2 * kWorkersMax;
+
 }  // namespace syncd::limits

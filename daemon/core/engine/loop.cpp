@@ -8,16 +8,19 @@
 namespace syncd {
 
 Loop::Loop(const EngineServices& engine, Roster& roster, Recorder& recorder, Answers& answers,
-           Liveness& liveness, Membership& membership, JobCounters& counters,
-           std::unique_ptr<Policy> policy)
+           Liveness& liveness, Membership& membership, Checkpoints& checkpoints,
+           JobCounters& counters, std::unique_ptr<Policy> policy)
     : engine_(engine),
       roster_(roster),
       recorder_(recorder),
       answers_(answers),
       liveness_(liveness),
       membership_(membership),
+      checkpoints_(checkpoints),
       counters_(counters),
-      policy_(std::move(policy)) {}
+      policy_(std::move(policy)) {
+  checkpoints_.follow(policy_->traits());
+}
 
 // ---- begin
 // ------------------------------------------------------------------------------------------
@@ -27,7 +30,9 @@ wire::Granted Loop::repeat_grant(const Worker& worker) const {
     return worker.last_grant;
   }
   // Granted in an earlier life of the daemon, whose answer is not kept: a pull is always safe.
-  return {worker.granted, wire::kStepPull, 0};
+  const std::uint64_t checkpoint = checkpoints_.flagged(worker);
+  const std::uint32_t save = checkpoint != 0 ? wire::kStepCheckpoint : 0;
+  return {worker.granted, wire::kStepPull | save, 0, checkpoint};
 }
 
 void Loop::on(const Caller& caller, const wire::Begin& begin) {
@@ -44,7 +49,9 @@ void Loop::on(const Caller& caller, const wire::Begin& begin) {
                                         : worker->computing() && k > worker->answered();
   if (repeated && k <= worker->granted) {
     liveness_.end_phase(*worker);
-    answers_.reply(caller, repeat_grant(*worker));
+    wire::Granted again = repeat_grant(*worker);
+    const bool after_records = again.checkpoint != 0;
+    answers_.reply(caller, std::move(again), after_records);
     return;
   }
   const Iteration next = due(*worker);
@@ -106,6 +113,8 @@ void Loop::grant(Rank rank, const Grant& grant) {
   if (worker.granted_at < 0 || others > worker.others_at_pull) flags |= wire::kStepPull;
   worker.others_at_pull = others;
   if (std::exchange(worker.tells_resumed, false)) flags |= wire::kStepResumed;
+  const std::uint64_t checkpoint = checkpoints_.flag(worker, iteration);
+  if (checkpoint != 0) flags |= wire::kStepCheckpoint;
 
   if (decentralized()) roster_.set_clock(worker, iteration);
   worker.granted = iteration;
@@ -114,13 +123,15 @@ void Loop::grant(Rank rank, const Grant& grant) {
   worker.waited_us = now() - waiting.since;
   worker.last_grant.iteration = iteration;
   worker.last_grant.flags = flags;
+  worker.last_grant.checkpoint = checkpoint;
   worker.last_grant.staleness =
       grant.staleness.value_or(worker.relative() - roster_.clocks().min());
   engine_.count_grant();
   ++counters_.grants;
   counters_.begin_wait.add(worker.waited_us);
   if ((flags & wire::kStepBarrier) != 0) counters_.barrier_wait.add(worker.waited_us);
-  answers_.reply(waiting.caller, worker.last_grant);
+  // Where the others save must be on the disk first: a daemon that dies must not fix it twice.
+  answers_.reply(waiting.caller, worker.last_grant, checkpoint != 0);
   liveness_.arm(worker);
 }
 
@@ -198,12 +209,14 @@ void Loop::renew_policy() {
   if (!policy) return;  // this very text has made it
   barriers_before_ += policy_->barriers();
   policy_ = std::move(policy);
+  checkpoints_.follow(policy_->traits());
 }
 
 void Loop::switch_to(std::unique_ptr<Policy> policy) {
   engine_.cancel_timers(kPolicyTimerKinds);
   barriers_before_ += policy_->barriers();
   policy_ = std::move(policy);
+  checkpoints_.follow(policy_->traits());
   roster_.rebase();
   for (const Rank rank : roster_.active()) policy_->on_enter(*this, rank);
   if (roster_.running()) policy_->on_start(*this);
@@ -255,6 +268,7 @@ void Loop::on(const Caller& caller, const wire::Push& push) {
   if (!decentralized() && k < worker->clock) {
     verdict = {true, std::max(worker->clock, verdict.late ? verdict.clock : worker->clock)};
   }
+  checkpoints_.pushing(decentralized() ? worker->clock + 1 : verdict.clock);
   Record& record = recorder_.append(RecordKind::kPush, *worker);
   record.iteration = k;
   record.late = verdict.late;

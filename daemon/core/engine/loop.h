@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "daemon/core/engine/answers.h"
+#include "daemon/core/engine/checkpoints.h"
 #include "daemon/core/engine/counters.h"
 #include "daemon/core/engine/engine_services.h"
 #include "daemon/core/engine/liveness.h"
@@ -23,8 +24,8 @@ namespace syncd {
 class Loop final : public PolicyHost {
  public:
   Loop(const EngineServices& engine, Roster& roster, Recorder& recorder, Answers& answers,
-       Liveness& liveness, Membership& membership, JobCounters& counters,
-       std::unique_ptr<Policy> policy);
+       Liveness& liveness, Membership& membership, Checkpoints& checkpoints,
+       JobCounters& counters, std::unique_ptr<Policy> policy);
 
   // ---- requests. Each is answered exactly once, now or later.
   void on(const Caller& caller, const wire::Begin& begin);
@@ -80,6 +81,9 @@ class Loop final : public PolicyHost {
   std::uint64_t pushes() const override { return pushes_; }
   std::uint64_t pushes_by_others_since_pull(Rank rank) const override;
   void grant(Rank rank, const Grant& grant) override;
+  void barrier(Clock q) override {
+    if (!replaying()) checkpoints_.barrier(q);
+  }
   void advance(Rank rank, Clock clock) override;
   bool resync(Rank rank) override;
   void answer_targets(Rank rank, std::vector<Rank> targets) override;
@@ -105,6 +109,7 @@ class Loop final : public PolicyHost {
   Answers& answers_;
   Liveness& liveness_;
   Membership& membership_;
+  Checkpoints& checkpoints_;
   JobCounters& counters_;
   std::unique_ptr<Policy> policy_;
   std::uint64_t barriers_before_ = 0;  // under the policies before this one

@@ -75,6 +75,10 @@ class PolicyHost {
   virtual Micros grant_delay() const { return 0; }
   virtual void grant(Rank rank, const Grant& grant) = 0;  // does nothing if it does not wait there
 
+  // A barrier opens: from now on workers are granted relative clock q and beyond. All that they
+  // pushed before is behind it. Before the grants.
+  virtual void barrier(Clock q) { (void)q; }
+
   // ---- decisions about clocks
   virtual void advance(Rank rank, Clock clock) = 0;  // c_i := clock, which must not be lower
 

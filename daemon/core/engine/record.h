@@ -2,6 +2,7 @@
 // form. The engine makes them, the store keeps them, recovery hands them back. No thread.
 #pragma once
 
+#include <cstddef>
 #include <iterator>
 #include <optional>
 #include <string>
@@ -28,8 +29,13 @@ enum class RecordKind : std::uint8_t {
   kWorkerLeased = 13,
   kJobReassembling = 14,
   kHang = 15,
+  kCheckpointAsked = 16,
+  kCheckpointFixed = 17,
+  kCheckpointSaved = 18,
+  kCheckpointComplete = 19,
+  kCheckpointIncomplete = 20,
 };
-inline constexpr std::uint8_t kRecordKindMax = 15;
+inline constexpr std::uint8_t kRecordKindMax = 20;
 
 // "job_created" and so on: the names that history and its exports show.
 constexpr const char* to_string(RecordKind kind) {
@@ -48,9 +54,19 @@ constexpr const char* to_string(RecordKind kind) {
                                     "worker_draining",
                                     "worker_leased",
                                     "job_reassembling",
-                                    "hang"};
+                                    "hang",
+                                    "checkpoint_asked",
+                                    "checkpoint_fixed",
+                                    "checkpoint_saved",
+                                    "checkpoint_complete",
+                                    "checkpoint_incomplete"};
   static_assert(std::size(kNames) == kRecordKindMax + 1);
   return kind <= RecordKind{kRecordKindMax} ? kNames[static_cast<std::size_t>(kind)] : "?";
+}
+
+// Whether an answer that follows from it leaves only when it is on the disk, in mode fast too.
+constexpr bool is_synced_always(RecordKind kind) {
+  return kind == RecordKind::kCheckpointFixed;
 }
 
 inline constexpr std::int64_t kNoRank = -1;
@@ -106,6 +122,12 @@ struct Record {
 
   bool returned = false;  // joined: to a job that reassembles, in which it took part
 
+  // Of a checkpoint; `resumed` if it, complete, comes from the job that had the name before.
+  std::uint64_t checkpoint = 0;  // its number within the job
+  std::uint32_t shard = 0;       // saved: this one of `shards`
+  std::uint32_t shards = 0;      // saved, complete. saved: 0: the worker has nothing to save
+  std::string location = {};     // saved
+
   bool operator==(const Record&) const = default;
 };
 
@@ -140,6 +162,32 @@ struct WorkerSnapshot {
   bool operator==(const WorkerSnapshot&) const = default;
 };
 
+inline constexpr std::size_t kCheckpointMemberValues = 4;
+enum class CheckpointState : std::uint8_t { kQueued = 0, kOpen = 1, kComplete = 2 };
+
+struct SavedShard {
+  std::uint32_t shard = 0;
+  Rank rank = 0;
+  Iteration iteration = 0;  // the worker's next one
+  std::string location;
+
+  bool operator==(const SavedShard&) const = default;
+};
+
+struct CheckpointSnapshot {
+  std::uint64_t number = 0;
+  CheckpointState state = CheckpointState::kQueued;
+  Epoch epoch = 0;
+  Micros since_us = 0;  // open, or complete
+  std::string reason;
+  bool fixed = false;
+  std::vector<std::int64_t> members;  // of an open one, in rank order: see Checkpoints::Member
+  std::uint32_t shards = 0;           // 0: not known yet
+  std::vector<SavedShard> saved;      // in the order of shards
+
+  bool operator==(const CheckpointSnapshot&) const = default;
+};
+
 // A job after its record `sequence`; the records that follow it lead to the present.
 struct JobSnapshot {
   Record created;
@@ -161,6 +209,11 @@ struct JobSnapshot {
   std::string launch;
   std::uint64_t launch_number = 0;
   std::string failure;  // of a job that reassembles because its last member failed
+  std::vector<CheckpointSnapshot> checkpoints;  // the latest complete one, the open, the queued one
+  std::uint64_t checkpoints_asked = 0;          // so many numbers were given
+  Clock checkpoint_clock = 0;  // of the job when the latest one was asked for or fixed
+  std::uint64_t checkpoint_closed = 0;   // the latest that is complete or was given up
+  std::string checkpoint_closed_reason;  // why it was given up
 
   bool operator==(const JobSnapshot&) const = default;
 };

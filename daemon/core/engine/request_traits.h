@@ -77,8 +77,8 @@ inline constexpr auto kRequestTable = [] {
       Alike<MessageFacts{kNotAllowed}, Welcome, Error, Ok, Joined, Granted, Pushed, Explanation,
             StopNotice, FencedNotice, ResyncNotice, ShutdownNotice, StatusReply, JobsReply,
             WorkersReply, HistoryReply, TargetsReply, CollectReply, MembersReply, MembersNotice,
-            PlanNotice, ViewGranted, ViewReply, RoundNotice, HangNotice, InspectNotice,
-            InspectReply>(),
+            PlanNotice, ViewGranted, ViewReply, RoundNotice, HangNotice, InspectNotice, InspectReply,
+            CheckpointAsked, LatestCheckpointReply>(),
       RequestTraits<Unknown>{{kUnsupported}},
       RequestTraits<Hello>{{kHandshake}},
       RequestTraits<Heartbeat>{{kHeartbeat}},
@@ -86,7 +86,8 @@ inline constexpr auto kRequestTable = [] {
 
       RequestTraits<Join>{{kServerFirst, kJobUser, kChanges}, &Join::job},
       Alike<MessageFacts{kEngine, kItsWorker, kChanges}, Leave, Begin, Push, CancelBegin, Restarted,
-            Phase, Targets, Collect, Consumed, Arrive, Exchanging, Inspected>(),
+            Phase, Targets, Collect, Consumed, Arrive, Exchanging, Inspected, AskCheckpoint,
+            Checkpointed>(),
       Alike<MessageFacts{kEngine, kItsWorker, kReads}, Explain, MembersRequest, ViewRequest>(),
 
       RequestTraits<StatusRequest>{{kServer}},
@@ -108,6 +109,10 @@ inline constexpr auto kRequestTable = [] {
       RequestTraits<CheckpointRequest>{{kStore, kOwner, kReads, "copy_store"}},
       RequestTraits<InspectRequest>{{kServerFirst, kAdministrator, kReads, "inspect"},
                                     &InspectRequest::job},
+
+      RequestTraits<OrderCheckpoint>{{kEngine, kAdministrator, kChanges, "order_checkpoint"},
+                                     &OrderCheckpoint::job},
+      RequestTraits<LatestCheckpoint>{{kEngine, kJobUser}, &LatestCheckpoint::job},
   };
 }();
 

@@ -163,6 +163,7 @@ class Bsp final : public Policy {
     const std::int64_t reached = host.clocks().nth_largest(needed(host)) / every_;
     if (reached <= open_) return;
     open_ = reached;
+    host.barrier(open_ * every_);
     for (const Rank rank : waiters_.take_due(open_)) {
       catch_up(host, rank);
       host.grant(rank, {});

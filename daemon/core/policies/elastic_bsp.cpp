@@ -517,6 +517,7 @@ class ElasticBsp final : public Policy {
       fact.wait_us = host.now() - first;
     }
     host.note(std::move(fact));
+    host.barrier(0);  // all relative clocks are 0 now
     begin_superstep(host, superstep_ + 1);
     for (const Rank rank : bounded_.take_due(INT64_MAX)) {
       held_.add(rank, 0, host.worker(rank).waiting->since);

@@ -33,6 +33,7 @@ class ForwardingHost : public PolicyHost {
   RankList active_below(Clock q) const override { return inner_->active_below(q); }
   Micros grant_delay() const override { return inner_->grant_delay(); }
   void grant(Rank rank, const Grant& grant) override { inner_->grant(rank, grant); }
+  void barrier(Clock q) override { inner_->barrier(q); }
   void advance(Rank rank, Clock clock) override { inner_->advance(rank, clock); }
   bool resync(Rank rank) override { return inner_->resync(rank); }
   void answer_targets(Rank rank, std::vector<Rank> targets) override {

@@ -245,6 +245,9 @@ std::vector<JobSetting> make_job_settings() {
                                      "\"continue\" or \"stop\"")),
       job_row<&JobSpec::hang_after_us>("hang_after", lateness()),
       job_row<&JobSpec::inspect_on_hang>("inspect_on_hang", boolean()),
+      job_row<&JobSpec::checkpoint_every>(
+          "checkpoint_every", number<Iteration>(0, limits::kIterationMax, "never")),
+      job_row<&JobSpec::checkpoint_timeout_us>("checkpoint_timeout", job_span()),
   };
 }
 

@@ -121,6 +121,12 @@ Audits::Fields audit_fields(const wire::InspectRequest& inspect) {
           {"worker", shown(inspect.worker, limits::kWorkerNameBytesMax)}};
 }
 
+Audits::Fields audit_fields(const wire::OrderCheckpoint& order) {
+  return {{"action", kAction<wire::OrderCheckpoint>},
+          {"job", job_shown(order.job)},
+          {"reason", shown(order.reason, limits::kReasonBytesMax)}};
+}
+
 Audits::Fields audit_fields(const wire::CheckpointRequest& copy) {
   return {{"action", kAction<wire::CheckpointRequest>}, {"path", shown(copy.path, kPathShownMax)}};
 }

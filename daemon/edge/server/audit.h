@@ -46,6 +46,7 @@ Audits::Fields audit_fields(const wire::CreateJobRequest& create);
 Audits::Fields audit_fields(const wire::StopJobRequest& stop);
 Audits::Fields audit_fields(const wire::SetPolicyRequest& set);
 Audits::Fields audit_fields(const wire::ManageWorkerRequest& manage);
+Audits::Fields audit_fields(const wire::OrderCheckpoint& order);
 Audits::Fields audit_fields(const wire::CheckpointRequest& copy);
 Audits::Fields audit_fields(const wire::ExcludeRequest& exclude);
 Audits::Fields audit_fields(const wire::InspectRequest& inspect);

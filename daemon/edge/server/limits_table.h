@@ -42,6 +42,8 @@ inline constexpr std::uint64_t kTlsBytes = 32 * 1024;
 inline constexpr std::uint64_t kJobBytes = 8 * 1024;
 inline constexpr std::uint64_t kWorkerBytes = 5 * 1024;  // with the longest names, data and reason
 inline constexpr std::uint64_t kEdgeBytes = 128;
+// One of a checkpoint, and the place of the worker that saves it.
+inline constexpr std::uint64_t kShardBytes = 256 + limits::kCheckpointLocationBytesMax;
 inline constexpr std::uint64_t kHeldAnswerBytes = 2 * 64 + 352 + limits::kPolicyBytesMax;
 inline constexpr std::uint64_t kHistoryReadBytes = 4 * limits::kHistoryReplyBytesMax;
 inline constexpr std::uint64_t kChangeBytes = 4 * 1024;
@@ -61,6 +63,8 @@ inline constexpr std::array kMemoryTable = {
     MemoryRow{"larger buffers", "kBufferedBytesMax", Per::kDaemon, 1, limits::kBufferedBytesMax},
     MemoryRow{"jobs", "kJobsMax", Per::kDaemon, limits::kJobsMax, kJobBytes},
     MemoryRow{"workers", "kWorkersMax", Per::kDaemon, limits::kWorkersMax, kWorkerBytes},
+    MemoryRow{"shards of checkpoints", "kCheckpointShardsMax", Per::kDaemon,
+              limits::kCheckpointShardsMax, kShardBytes},
     MemoryRow{"edges of graphs", "limits.graph_edges_max", Per::kJob,
               limits::kWorkersMax* kEdgesPerWorkerMax, kEdgeBytes},
     MemoryRow{"answers that wait for the disk", "kHeldAnswersMax", Per::kDaemon,

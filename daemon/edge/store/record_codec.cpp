@@ -23,9 +23,10 @@ using flatbuffers::Offset;
 
 constexpr std::size_t kHeaderBytes = 8;  // checksum, length
 
-// A snapshot has a table a worker, up to limits::kWorkersPerJobMax of them.
+// A snapshot has a table a worker, up to limits::kWorkersPerJobMax of them, and so many shards of
+// two checkpoints.
 constexpr flatbuffers::uoffset_t kDepthMax = 8;
-constexpr flatbuffers::uoffset_t kTablesMax = 2'000'000;
+constexpr flatbuffers::uoffset_t kTablesMax = 4'000'000;
 
 // Refuses what no engine writes. The creation record is a snapshot's first field, its workers come
 // after that.
@@ -40,6 +41,13 @@ struct Reader : table::Reader {
     if (job_state <= JobState::kStopped) return true;
     return refuse("its job state " + std::to_string(static_cast<std::uint8_t>(job_state)) +
                   " is unknown");
+  }
+
+  bool accept(const CheckpointSnapshot& c) {
+    if (c.state <= CheckpointState::kComplete && c.members.size() % kCheckpointMemberValues == 0) {
+      return true;
+    }
+    return refuse("its checkpoint " + std::to_string(c.number) + " is malformed");
   }
 
   bool accept(const WorkerSnapshot& w) {

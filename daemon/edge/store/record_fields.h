@@ -9,13 +9,18 @@ namespace syncd {
 SYNCD_FIELDS(Record, kind, job, sequence, time_us, epoch, rank, incarnation, iteration, name, host,
              clock, base, resumed, late, span_us, waited_us, staleness, loss, samples, bytes,
              policy, expected_workers, min_workers, config, reason, superstep, predicted_us,
-             wait_us, values, restarts, wasted_us, declined, predicted_wait_us, data, returned)
+             wait_us, values, restarts, wasted_us, declined, predicted_wait_us, data, returned,
+             checkpoint, shard, shards, location)
 SYNCD_FIELDS(WorkerSnapshot, rank, name, host, state, incarnation, clock, base, granted, pushed,
              late, own_pushes, last_push_us, previous_push_us, data, dismissal, leased_phase,
              phase_us, phase_lease_us, entered, returned)
+SYNCD_FIELDS(SavedShard, shard, rank, iteration, location)
+SYNCD_FIELDS(CheckpointSnapshot, number, state, epoch, since_us, reason, fixed, members, shards,
+             saved)
 SYNCD_FIELDS(JobSnapshot, created, sequence, time_us, state, epoch, next_incarnation, pushes,
              highest_clock, workers, policy, policy_state, stop_reason, expected_workers,
-             reassembling, left, group_epoch, launch, launch_number, failure)
+             reassembling, left, group_epoch, launch, launch_number, failure, checkpoints,
+             checkpoints_asked, checkpoint_clock, checkpoint_closed, checkpoint_closed_reason)
 
 template <>
 inline constexpr Layout kLayout<Record> = Layout::kInOrder;
@@ -27,6 +32,12 @@ template <>
 inline constexpr bool kWrittenEmpty<&Record::values> = false;
 template <>
 inline constexpr bool kContentsLast<&Record::values> = true;
+template <>
+inline constexpr bool kWrittenEmpty<&JobSnapshot::checkpoints> = false;
+template <>
+inline constexpr bool kWrittenEmpty<&CheckpointSnapshot::members> = false;
+template <>
+inline constexpr bool kWrittenEmpty<&CheckpointSnapshot::saved> = false;
 template <>
 inline constexpr auto kAbsent<&JobSnapshot::next_incarnation> = Incarnation{0};
 

@@ -100,7 +100,8 @@ class RocksStore final : public Store {
     const bool fits = queued_records_ + records <= options_.queue_records_max &&
                       queued_bytes_ + bytes <= options_.queue_bytes_max;
     if (!fits && queued_batches_ > 0) return false;  // one batch always fits an empty queue
-    Queued queued{ticket, records, bytes, std::move(batch), {}};
+    const bool is_synced = has_synced(batch);
+    Queued queued{ticket, records, bytes, std::move(batch), {}, is_synced};
     if (may_write_at_once(queued) && write_at_once(queued)) return true;
     ++queued_batches_;
     queued_records_ += records;
@@ -190,13 +191,19 @@ class RocksStore final : public Store {
     Batch batch;
     // What it becomes in the database, if it was tried to write it at once.
     std::optional<rocksdb::WriteBatch> encoded;
+    bool is_synced = false;  // in fast mode too
   };
+  bool has_synced(const Batch& batch) const {
+    return options_.mode == Mode::kFast &&
+           std::ranges::any_of(batch.records, is_synced_always, &Record::kind);
+  }
 
   // ---- the short way: in fast mode a small batch is in the system's cache after one write(),
   // which takes less than waking the writer and being woken by it. With mutex_ held.
 
   bool may_write_at_once(const Queued& queued) const {
-    return options_.mode == Mode::kFast && queued.records <= kAtOnceRecordsMax &&
+    return options_.mode == Mode::kFast && !queued.is_synced &&
+           queued.records <= kAtOnceRecordsMax &&
            queued.batch.snapshots.empty() && !writer_works_ && queued_batches_ == 0 &&
            database_ != nullptr && !write_failed_ && callback_ != nullptr &&
            queued.ticket > slow_until_;
@@ -430,7 +437,9 @@ class RocksStore final : public Store {
     for (const Queued& queued : taken) report.records += queued.records;
     rocksdb::WriteBatch batch(report.records * kPushBytes);
     GroupWriter groups(*database_, batch);
+    bool is_synced = false;
     for (const Queued& queued : taken) {
+      is_synced |= queued.is_synced;
       if (queued.encoded) {
         batch = *queued.encoded;
       } else {
@@ -444,7 +453,7 @@ class RocksStore final : public Store {
     for (const std::chrono::microseconds most(options_.retry_after_max_us);;
          wait = std::min(2 * wait, most)) {
       const std::int64_t begun_ns = clock_ns(CLOCK_MONOTONIC);
-      const bool written = write(batch);
+      const bool written = write(batch, is_synced);
       report.commit_us = (clock_ns(CLOCK_MONOTONIC) - begun_ns) / 1000;
       if (written) {
         committed_ = report.committed;

@@ -258,6 +258,9 @@ const std::vector<RecordColumn>& record_columns() {
   constexpr Kinds kCreations = bit(kJobCreated);
   constexpr Kinds kStarts = bit(kJobStarted);
   constexpr Kinds kSizes = kCreations | kStarts;
+  constexpr Kinds kSaves = bit(kCheckpointSaved);
+  constexpr Kinds kCheckpoints = bit(kCheckpointAsked) | bit(kCheckpointFixed) | kSaves |
+                                 bit(kCheckpointComplete) | bit(kCheckpointIncomplete);
   static const std::vector<RecordColumn> columns = {
       {"sequence", "number of the record within its job, from 1 without gaps", kAll},
       {"time_us", "when, in microseconds since the Unix epoch", kAll},
@@ -306,7 +309,15 @@ const std::vector<RecordColumn>& record_columns() {
       {"wasted_us", "how long was computed and dropped then (push)", 0, kPushes},
       {"declined", "the last re-sync of the iteration was not followed (push)", 0, kPushes},
       {"values", "whole numbers of the kind's own (CSV: separated by blanks)"},
-      {"reason", "of a stop, a loss, a note"},
+      {"reason",
+       "of a stop, a loss, a note; why a checkpoint was asked for, or given up "
+       "(checkpoint_asked, checkpoint_incomplete)"},
+      {"checkpoint", "number of the checkpoint within its job (checkpoint_...)", kCheckpoints},
+      {"shard", "the shard that the worker has saved (checkpoint_saved)", kSaves, 0},
+      {"shards",
+       "how many the checkpoint has; 0: the worker has nothing to save (checkpoint_saved)", kSaves,
+       bit(kCheckpointComplete)},
+      {"location", "where the shard lies (checkpoint_saved)", 0, kSaves},
       {"config",
        "the job's other settings (job_created), the worker's launch if that is new "
        "(worker_joined), as key=value lines"},
@@ -408,6 +419,11 @@ std::string record_details(const Record& r) {
   if (r.kind == RecordKind::kWorkerLeased) {
     add("phase", r.name);
     add("lease", format_duration(r.span_us));
+  }
+  if (r.checkpoint != 0) add("checkpoint", r.checkpoint);
+  if (r.kind == RecordKind::kCheckpointSaved) {
+    add("shard", fmt::format("{}/{}", r.shard, r.shards));
+    add("location", r.location);
   }
   if (!r.policy.empty()) add("policy", r.policy);
   if (r.expected_workers > 0) add("workers", r.expected_workers);

@@ -54,6 +54,10 @@ Record everything(RecordKind kind) {
   r.declined = true;
   r.returned = true;
   r.values = {1, -2, 3};
+  r.checkpoint = 7;
+  r.shard = 1;
+  r.shards = 2;
+  r.location = "/c/7/1";
   return r;
 }
 

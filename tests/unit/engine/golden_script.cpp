@@ -140,6 +140,8 @@ void take_settings(Words& words, JobSpec& spec) {
   if (words.take("on_failure", on_failure)) spec.stops_on_failure = on_failure == "stop";
   words.take_lateness("hang", spec.hang_after_us);
   spec.inspect_on_hang = words.take_switch("inspect", spec.inspect_on_hang);
+  words.take_integer("checkpoint_every", spec.checkpoint_every);
+  words.take_micros("checkpoint_timeout", spec.checkpoint_timeout_us);
 }
 
 // A worker's process, as the script calls it.
@@ -339,6 +341,21 @@ class Script {
       words.take("reason", leave.reason);
       return request(connection, label + " leave", leave);
     }
+    if (verb == "ask_checkpoint") {
+      wire::AskCheckpoint ask{ref, {}, words.take_word("unless_broken")};
+      words.take("reason", ask.reason);
+      return request(connection, label + " ask_checkpoint", ask);
+    }
+    if (verb == "checkpointed") {
+      wire::Checkpointed saved;
+      saved.worker = ref;
+      saved.number = static_cast<std::uint64_t>(to_integer(words.next("the checkpoint")));
+      saved.shards = 1;
+      words.take_integer("shard", saved.shard);
+      words.take_integer("shards", saved.shards);
+      if (!words.take("at", saved.location) && saved.shards > 0) saved.location = "/c/" + label;
+      return request(connection, label + " checkpointed", saved);
+    }
     if (verb == "members") {
       wire::MembersRequest members{ref, 0};
       words.take_integer("first", members.first_rank);
@@ -394,6 +411,14 @@ class Script {
       wire::WorkersRequest workers{words.next("the job"), 0};
       words.take_integer("first", workers.first_rank);
       request(kOperatorConnection, "workers", workers);
+    } else if (verb == "order_checkpoint") {
+      wire::OrderCheckpoint order{words.next("the job"), {}};
+      words.take("reason", order.reason);
+      request(kOperatorConnection, "order_checkpoint", order);
+    } else if (verb == "latest_checkpoint") {
+      wire::LatestCheckpoint latest{words.next("the job"), 0};
+      words.take_integer("first", latest.first_shard);
+      request(kOperatorConnection, "latest_checkpoint", latest);
     } else if (verb == "stop") {
       wire::StopJobRequest stop{words.next("the job"), {}};
       words.take("reason", stop.reason);

@@ -147,6 +147,22 @@ inline std::vector<Message> sample_messages() {
       Inspected{ref, 5, {'m', 'a', 'i', 'n', 255}},
       InspectRequest{"cifar", "worker-3", true},
       InspectReply{3, "worker-3", "node-b", "in iteration 20 for 31.0 s", "main", "no", 5},
+      AskCheckpoint{ref, "SIGTERM", true},
+      OrderCheckpoint{"cifar", "before the night"},
+      CheckpointAsked{7},
+      Checkpointed{ref, 7, 3, 16, "/scratch/cifar/7/3"},
+      LatestCheckpoint{"cifar", 16},
+      LatestCheckpointReply{7,
+                            2,
+                            300,
+                            1'700'000'000'000'000,
+                            16,
+                            {{3, 4, 300, "/scratch/cifar/7/3"}, {4, 5, 301, "s3://a/4"}},
+                            5,
+                            8,
+                            "3 of 16 shards are saved",
+                            7,
+                            "worker 3 went before it had saved"},
   };
   std::vector<Message> messages;
   std::uint64_t id = 1000;
@@ -224,6 +240,8 @@ inline std::vector<std::pair<std::string, Message>> grown_messages() {
   status.store_error_since_us = 1'999'999;
   status.commit_failures = 12;
   status.records_removed = 200'000;
+  ViewGranted view_of_checkpoint{5, kStepCheckpoint, 0, 6, 1, 3, {10, 0}, "'node-c' was lost"};
+  view_of_checkpoint.checkpoint = 7;
   HistoryReply page{{{77, {1, 2, 3, 250}}, {78, {}}}, 79};
   page.first_sequence = 51;
   return {{"StatusReply.2", {2004, status}},
@@ -245,7 +263,9 @@ inline std::vector<std::pair<std::string, Message>> grown_messages() {
            {2015, Leave{{7, 3, 2, 41}, LeaveKind::kFailed, "ValueError: loss is not finite"}}},
           {"Join.7", {2018, observing_join}},
           {"Joined.6", {2019, observed}},
-          {"JobsReply.2", {2020, hanging}}};
+          {"JobsReply.2", {2020, hanging}},
+          {"Granted.2", {2021, Granted{12, kStepCheckpoint, 4, 7}}},
+          {"ViewGranted.2", {2022, view_of_checkpoint}}};
 }
 
 }  // namespace syncd::wire

@@ -20,17 +20,17 @@ namespace {
 
 TEST(Status, EveryCodeHasANameOfItsOwn) {
   std::set<std::string_view> names;
-  for (int code = 0; code >= -28; --code) {
+  for (int code = 0; code >= -30; --code) {
     const auto name = status_name(static_cast<Status>(code));
     EXPECT_NE(name, "SYNCD_E_?") << code;
     EXPECT_TRUE(names.insert(name).second) << name;
   }
-  EXPECT_EQ(status_name(static_cast<Status>(-29)), "SYNCD_E_?");
+  EXPECT_EQ(status_name(static_cast<Status>(-31)), "SYNCD_E_?");
   EXPECT_EQ(status_name(static_cast<Status>(1)), "SYNCD_E_?");
 }
 
 TEST(Status, NothingIsBothRetriableAndFatal) {
-  for (int code = 0; code >= -28; --code) {
+  for (int code = 0; code >= -30; --code) {
     const auto status = static_cast<Status>(code);
     EXPECT_FALSE(status_is_retriable(status) && status_is_fatal(status)) << status_name(status);
   }

@@ -82,6 +82,12 @@ constexpr auto kRows = std::to_array<Row>({
     {"Inspected", "Error SYNCD_E_UNKNOWN_JOB"},
     {"InspectRequest", "Error SYNCD_E_UNKNOWN_JOB", true},
     {"InspectReply", kOfTheDaemon},
+    {"AskCheckpoint", "Error SYNCD_E_UNKNOWN_JOB"},
+    {"OrderCheckpoint", "Error SYNCD_E_UNKNOWN_JOB", true},
+    {"CheckpointAsked", kOfTheDaemon},
+    {"Checkpointed", "Error SYNCD_E_UNKNOWN_JOB"},
+    {"LatestCheckpoint", "Error SYNCD_E_UNKNOWN_JOB"},
+    {"LatestCheckpointReply", kOfTheDaemon},
 });
 
 // One of each type that can be sent, in the order of the rows.

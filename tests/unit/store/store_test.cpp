@@ -288,11 +288,12 @@ TEST(Weight, CountsAllBytesOfRecordsAndSnapshots) {
     auto& [kind, job, sequence, time, epoch, rank, incarnation, iteration, name, host, clock, base,
            resumed, data, late, span, waited, staleness, loss, samples, bytes, restarts, wasted,
            declined, policy, expected, least, config, reason, superstep, predicted, predicted_wait,
-           wait, values, returned] = *record;
+           wait, values, returned, checkpoint, shard, shards, location] = *record;
     expect_all_counted(weigh, kind, job, sequence, time, epoch, rank, incarnation, iteration, name,
                        host, clock, base, resumed, data, late, span, waited, staleness, loss,
                        samples, bytes, restarts, wasted, declined, policy, expected, least, config,
-                       reason, superstep, predicted, predicted_wait, wait, values, returned);
+                       reason, superstep, predicted, predicted_wait, wait, values, returned,
+                       checkpoint, shard, shards, location);
   }
   {
     auto& [rank, name, host, state, incarnation, clock, base, granted, pushed, late, own_pushes,
@@ -304,10 +305,21 @@ TEST(Weight, CountsAllBytesOfRecordsAndSnapshots) {
   }
   auto& [created, sequence, time, state, epoch, next, pushes, highest, workers, policy,
          policy_state, stop_reason, expected, reassembling, left, group_epoch, launch,
-         launch_number, failure] = batch.snapshots[0];
+         launch_number, failure, checkpoints, asked, clock, closed, closed_reason] =
+      batch.snapshots[0];
   expect_all_counted(weigh, created, sequence, time, state, epoch, next, pushes, highest, workers,
                      policy, policy_state, stop_reason, expected, reassembling, left, group_epoch,
-                     launch, launch_number, failure);
+                     launch, launch_number, failure, checkpoints, asked, clock, closed,
+                     closed_reason);
+  checkpoints.resize(1);
+  {
+    auto& [number, of_state, of_epoch, since, reason, fixed, members, shards, saved] =
+        checkpoints[0];
+    saved.resize(1);
+    expect_all_counted(weigh, saved[0].location);
+    expect_all_counted(weigh, number, of_state, of_epoch, since, reason, fixed, members, shards,
+                       saved);
+  }
 }
 
 TEST(RocksStore, HistoryIsReadByAnotherThreadWhileItGrows) {
