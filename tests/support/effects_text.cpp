@@ -401,6 +401,18 @@ std::string text_of(const Other&) {
   return {};  // the caller falls back on the message's name
 }
 
+// "3/i41/pull,barrier/worker-3@node-a=DATA,...": rank, incarnation, flags, name, host and data.
+std::string members_text(const std::vector<ViewMember>& members) {
+  std::string text;
+  for (const ViewMember& member : members) {
+    text += (text.empty() ? "" : ",") + std::to_string(member.rank) + "/i" +
+            std::to_string(member.incarnation) + "/" + flags_text(member.flags) + "/" +
+            member.name + "@" + member.host;
+    if (!member.data.empty()) text += "=" + bytes_text(member.data);
+  }
+  return text;
+}
+
 std::string worker_line(const WorkerSnapshot& worker) {
   return Line("  " + std::to_string(worker.rank))
       .word(worker.name)
@@ -522,6 +534,7 @@ std::string to_text(const Record& r, Micros now) {
       .number("shard", r.shard, silent.shard)
       .number("shards", r.shards, silent.shards)
       .quoted("location", r.location)
+      .plain("members", members_text(r.members))
       .take();
 }
 
@@ -549,11 +562,18 @@ std::string to_text(const JobSnapshot& snapshot, Micros now) {
                          .number("checkpoint_clock", snapshot.checkpoint_clock, 0)
                          .number("closed", snapshot.checkpoint_closed, 0)
                          .quoted("closed_reason", snapshot.checkpoint_closed_reason)
+                         .quoted("policy_text", snapshot.policy_text)
                          .take();
   for (const CheckpointSnapshot& checkpoint : snapshot.checkpoints) {
     text += "\n" + checkpoint_line(checkpoint);
   }
   for (const WorkerSnapshot& worker : snapshot.workers) text += "\n" + worker_line(worker);
+  for (const View& view : snapshot.views) {
+    text += Line("\n  view " + std::to_string(view.number))
+                .quoted("reason", view.reason)
+                .plain("members", members_text(view.members))
+                .take();
+  }
   return text;
 }
 

@@ -15,7 +15,9 @@ bool Admission::refuses(const Caller& caller, const wire::Join& join) const {
       answers_.refuse(caller, Status::kInvalid, error);
       return true;
     }
-    if (wanted->name() != loop_.policy().name()) {
+    // MIN and MAX of a round may have been changed since.
+    const bool same_kind = loop_.gathers() && wanted->family() == Family::kGather;
+    if (!same_kind && wanted->name() != loop_.policy().name()) {
       answers_.refuse(caller, Status::kPolicyMismatch,
                       "job '{}' runs policy '{}', not '{}' as worker '{}' asks", spec_.name,
                       loop_.policy().name(), wanted->name(), join.name);
@@ -125,6 +127,7 @@ std::string Admission::second_group_hint() const {
 }
 
 std::optional<Rank> Admission::place_for(const Caller& caller, const wire::Join& join) const {
+  if (loop_.gathers() && refuses_second_name(caller, join)) return std::nullopt;
   const Worker* known = roster_.find(join.name, join.host);
   if (known != nullptr && (join.rank < 0 || static_cast<Rank>(join.rank) == known->rank)) {
     if (join.incarnation != 0 || !is_member(known->state) || known->connection == 0) {
@@ -182,6 +185,19 @@ std::optional<Rank> Admission::place_for(const Caller& caller, const wire::Join&
   return std::nullopt;
 }
 
+// Members of a round are known by their names.
+bool Admission::refuses_second_name(const Caller& caller, const wire::Join& join) const {
+  const Worker* living = roster_.find_member(join.name);
+  if (living == nullptr) return false;
+  const bool comes_back = join.incarnation != 0 || living->connection == 0;
+  if (living->host == join.host && comes_back) return false;
+  answers_.refuse(caller, Status::kRankTaken,
+                  "worker '{}' of job '{}' is a member already, on host '{}': each needs a name of "
+                  "its own",
+                  join.name, spec_.name, living->host);
+  return true;
+}
+
 Clock Admission::own_clock(const Worker* known, const wire::Join& join) const {
   const Clock before = known != nullptr ? known->clock : Clock{loop_.decentralized() ? -1 : 0};
   if (join.incarnation == 0) return before;
@@ -192,6 +208,7 @@ Clock Admission::own_clock(const Worker* known, const wire::Join& join) const {
 
 std::pair<Clock, Clock> Admission::entry_clocks(Clock own, Clock base, bool returns) const {
   const RelativeClocks& clocks = roster_.absolute_clocks();
+  if (loop_.gathers()) return {std::max<Clock>(own, loop_.due_round() - 1), 0};
   if (loop_.decentralized()) {
     // Its first grant is the lowest iteration that any worker is in, or the first that no worker
     // was in; it counts as being just before that.

@@ -48,6 +48,7 @@ class Admission {
   std::string too_many_edges(const std::string& host) const;
   std::string check_world(const wire::Join& join) const;
   std::string second_group_hint() const;
+  bool refuses_second_name(const Caller& caller, const wire::Join& join) const;
 
   EngineServices engine_;
   const JobSpec& spec_;

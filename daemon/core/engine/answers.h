@@ -27,6 +27,8 @@ class Answers {
   static constexpr const char* kKickedReason = "kicked by an operator";
   // Likewise of a loss because the worker's launch was started again.
   static constexpr const char* kSupersededReason = "superseded by a later start of launch";
+  // Of a loss because the others of a round could wait no longer.
+  static constexpr const char* kFencedReason = "fenced: ";
 
   using Fields = std::vector<std::pair<std::string, std::string>>;
 

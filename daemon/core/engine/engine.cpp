@@ -92,6 +92,14 @@ std::string check_launch(const wire::Join& join) {
   return {};
 }
 
+// A job whose workers form rounds has no start, and nobody is late in it.
+void fit_to_rounds(const PolicyTraits& traits, JobSpec& spec) {
+  spec.expected_workers = traits.round_max;
+  spec.min_workers = 0;
+  if (spec.exit_grace_us == kAutoSpan) spec.exit_grace_us = Job::kGatherGraceUs;
+  spec.warn_after_us = spec.evict_after_us = 0;
+}
+
 }  // namespace
 
 std::string job_name_too_long(const std::string& job) {
@@ -122,7 +130,11 @@ void Engine::step(Event event, Micros now, Effects& effects) {
         } else if constexpr (std::is_same_v<T, PlanReady>) {
           if (Job* job = find(e.job)) job->plan_ready(e);
         } else if constexpr (std::is_same_v<T, StoreState>) {
+          const bool resumed = !state_.store.writable && e.writable;
           state_.store = std::move(e);
+          if (resumed) {
+            for (auto& [id, job] : jobs_) job->look_at_rounds();
+          }
         } else if constexpr (std::is_same_v<T, Shutdown>) {
           shutting_down_ = true;
           for (auto& [id, job] : jobs_) {
@@ -361,7 +373,8 @@ void Engine::on_join(Request& request, wire::Join& join) {
                     make_policy(spec.policy, error, spec.graph_file));
     if (trial.admission().refuses(caller, join)) return;
     // One that comes back to a daemon whose store is empty brings its job's epoch with it.
-    job = create_job(spec, error, join.epoch);
+    const auto round_seen = static_cast<std::uint64_t>(std::max<Iteration>(join.granted, 0));
+    job = create_job(spec, error, join.epoch, round_seen);
     if (job == nullptr) return refuse(caller, Status::kLimit, std::move(error));
   }
   job->join(caller, join);
@@ -378,6 +391,12 @@ std::string Engine::too_large(const JobSpec& spec) const {
   }
   std::string error;
   const auto policy = make_policy(spec.policy, error, spec.graph_file);
+  if (policy->traits().round_max > options.workers_per_job_max) {
+    return fmt::format(
+        "job '{}' is to have rounds of {} workers: this daemon allows {} per job "
+        "(limits.workers_per_job_max)",
+        spec.name, policy->traits().round_max, options.workers_per_job_max);
+  }
   const std::size_t edges = policy->dense_edges(spec.expected_workers, nullptr);
   if (edges <= options.graph_edges_max) return {};
   return fmt::format(
@@ -386,7 +405,9 @@ std::string Engine::too_large(const JobSpec& spec) const {
       spec.name, edges, options.graph_edges_max);
 }
 
-Job* Engine::create_job(const JobSpec& spec, std::string& error, Epoch epoch_least) {
+Job* Engine::create_job(const JobSpec& asked, std::string& error, Epoch epoch_least,
+                        std::uint64_t round_least) {
+  JobSpec spec = asked;
   if (jobs_.size() >= limits::kJobsMax && !forget_oldest_stopped()) {
     error = fmt::format("this daemon runs {} jobs already, the most allowed: stop one first",
                         jobs_.size());
@@ -399,11 +420,16 @@ Job* Engine::create_job(const JobSpec& spec, std::string& error, Epoch epoch_lea
       named == by_name_.end() ? epoch_forgotten_ : jobs_.at(named->second)->recorder().epoch();
   const CheckpointSnapshot* before =
       named == by_name_.end() ? nullptr : jobs_.at(named->second)->checkpoints().latest();
+  std::uint64_t round = std::max(round_forgotten_, round_least);
+  if (named != by_name_.end()) {
+    round = std::max(round, jobs_.at(named->second)->loop().policy().round().round);
+  }
+  if (policy->family() == Family::kGather) fit_to_rounds(policy->traits(), spec);
   const JobId id = next_job_++;
   by_name_[spec.name] = id;
   auto& job = jobs_[id] = std::make_unique<Job>(EngineServices(state_, id), spec, std::move(policy),
                                                 std::max(last + 1, epoch_least));
-  job->record_creation();
+  job->record_creation(round);
   if (before != nullptr) job->checkpoints().inherit(*before);
   return job.get();
 }
@@ -431,6 +457,7 @@ bool Engine::forget(JobId stopped) {
   const auto named = by_name_.find(it->second->spec().name);
   if (named != by_name_.end() && named->second == it->first) by_name_.erase(named);
   forget_epochs(it->second->recorder().epoch());
+  round_forgotten_ = std::max(round_forgotten_, it->second->loop().policy().round().round);
   state_.tails -= it->second->recorder().tail();
   state_.workers -= it->second->roster().known();
   it->second->checkpoints().forget();

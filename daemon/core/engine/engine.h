@@ -165,7 +165,9 @@ class Engine {
   std::string too_large(const JobSpec& spec) const;
   // Its epoch is the one after that of the last job by its name, and `epoch_least` at least. Null:
   // `error` says why.
-  Job* create_job(const JobSpec& spec, std::string& error, Epoch epoch_least = 1);
+  // Likewise the number of its last round.
+  Job* create_job(const JobSpec& spec, std::string& error, Epoch epoch_least = 1,
+                  std::uint64_t round_least = 0);
   bool makes_job(const wire::Join& join) const;
   bool forget_oldest_stopped();
   // False: there are as many workers as are allowed, and no job that has ended can be forgotten.
@@ -183,6 +185,7 @@ class Engine {
   JobId last_asked_ = 0;
   Job* last_job_ = nullptr;
   std::map<std::string, JobId, std::less<>> by_name_;  // of several by one name, the latest
+  std::uint64_t round_forgotten_ = 0;  // likewise of rounds
   Epoch epoch_forgotten_ = 0;  // the highest of a job that is forgotten: no new one is below it
   std::map<std::string, JobSpec, std::less<>> declared_;  // by the configuration
   JobId shortened_ = 0;  // the last job whose long tail was shortened

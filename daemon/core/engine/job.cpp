@@ -20,7 +20,7 @@ Job::Job(const EngineServices& engine, JobSpec spec, std::unique_ptr<Policy> pol
       answers_(engine, spec_, roster_, recorder_),
       liveness_(engine, spec_, roster_, answers_, *this),
       checkpoints_(engine, spec_, roster_, recorder_, answers_, counters_),
-      loop_(engine, roster_, recorder_, answers_, liveness_, *this, checkpoints_, counters_,
+      loop_(engine, spec_, roster_, recorder_, answers_, liveness_, *this, checkpoints_, counters_,
             std::move(policy)),
       group_(engine, spec_, roster_, recorder_, loop_, answers_),
       admission_(engine, spec_, roster_, recorder_, liveness_, loop_, group_, answers_),
@@ -32,12 +32,17 @@ Job::Job(const EngineServices& engine, JobSpec spec, std::unique_ptr<Policy> pol
 
 void Job::join(const Caller& caller, const wire::Join& join) {
   if (answers_.refuses_as_ended(caller)) return;
+  if (loop_.gathers()) return join_with(caller, without_claims(join), join.granted);
+  join_with(caller, join, join.granted);
+}
+
+void Job::join_with(const Caller& caller, const wire::Join& join, Iteration seen) {
   if (group_.refuses_launch(caller, join) || admission_.refuses_epoch(caller, join) ||
       admission_.refuses(caller, join)) {
     return;
   }
   const bool supersedes = group_.superseded_by(join);
-  if (supersedes || group_.restarted_by(join)) {
+  if (supersedes || (!loop_.gathers() && group_.restarted_by(join))) {
     if (answers_.refuses_store(caller)) return;
     end_group(join, supersedes);
   }
@@ -45,14 +50,14 @@ void Job::join(const Caller& caller, const wire::Join& join) {
   const auto rank = admission_.place_for(caller, join);
   if (!rank) return;
   Worker* holder = roster_.find(*rank);
-  if (holder != nullptr && resume(caller, join, *holder)) return;
+  if (holder != nullptr && resume(caller, join, *holder, seen)) return;
   if (admission_.refuses_one_more(caller, join, holder)) return;
   if (answers_.refuses_store(caller)) return;
   enter_anew(caller, join, *rank);
 }
 
 // A worker that reconnects and was never given up keeps its place and its life. True: answered.
-bool Job::resume(const Caller& caller, const wire::Join& join, Worker& worker) {
+bool Job::resume(const Caller& caller, const wire::Join& join, Worker& worker, Iteration seen) {
   if (join.incarnation == 0 || worker.name != join.name || worker.host != join.host) return false;
   const bool lost_answer = join.incarnation == worker.predecessor;
   if (join.incarnation < worker.incarnation && !lost_answer) {
@@ -101,7 +106,7 @@ bool Job::resume(const Caller& caller, const wire::Join& join, Worker& worker) {
   if (!news && worker.active()) loop_.policy().on_return(loop_, worker.rank);
   answers_.log(LogLevel::kInfo, "worker_resumed", &worker,
                {{"clock", std::to_string(worker.clock)}});
-  reply_joined(caller, worker, true, news || had_started);
+  reply_joined(caller, worker, true, news || had_started, seen);
   checkpoints_.claimed(worker);
   checkpoints_.settle();
   return true;
@@ -122,6 +127,7 @@ void Job::adopt_claims(Worker& worker, const wire::Join& join) {
 }
 
 void Job::enter_anew(const Caller& caller, const wire::Join& join, Rank rank) {
+  if (loop_.gathers() && state() == JobState::kWaiting) start({});
   Worker* known = roster_.find(rank);
   if (known != nullptr) loop_.refuse_pending(*known, Status::kFenced, "the worker joined again");
   const bool was_member = known != nullptr && is_member(known->state);
@@ -167,16 +173,22 @@ void Job::enter_anew(const Caller& caller, const wire::Join& join, Rank rank) {
                 {"clock", std::to_string(worker.clock)},
                 {"members", std::to_string(roster_.members())},
                 {"expected", std::to_string(spec_.expected_workers)}});
-  reply_joined(caller, worker, false, true);
+  reply_joined(caller, worker, false, true, kNoIteration);
   checkpoints_.check();
   checkpoints_.settle();
 }
 
-void Job::reply_joined(const Caller& caller, Worker& worker, bool resumed, bool after_records) {
+void Job::reply_joined(const Caller& caller, Worker& worker, bool resumed, bool after_records,
+                       Iteration seen) {
   wire::Joined joined;
   worker.told_epoch = recorder_.epoch();
   joined.worker = answers_.ref(worker);
-  joined.iteration = loop_.in_iteration(worker) ? worker.granted : loop_.due(worker);
+  // Of a round whose grant it has not seen it asks for that grant again.
+  const bool asks_again = loop_.gathers()
+                              ? loop_.policy().in_round(worker.rank) && seen < worker.granted
+                              : loop_.in_iteration(worker);
+  joined.iteration = asks_again ? worker.granted : loop_.due(worker);
+  fill_round(joined);
   joined.policy = loop_.policy().name();
   joined.world_size = spec_.expected_workers;
   joined.durable = engine_.options().durable;
@@ -361,6 +373,11 @@ void Job::on(const Caller& caller, const wire::Leave& leave) {
 void Job::after_exit(const Worker& gone) {
   if (!is_live()) return;
   checkpoints_.check();
+  if (loop_.gathers()) {
+    // The policy has seen to the rest.
+    if (gone.state == WorkerState::kLeft && roster_.members() == 0) stop(kFinishedReason);
+    return;
+  }
   const bool took_part = roster_.running() || gone.returned;
   if (gone.state == WorkerState::kLeft && took_part && roster_.members() == 0) {
     stop(kFinishedReason);
@@ -408,7 +425,7 @@ void Job::end_group(const wire::Join& join, bool supersedes) {
                         join.launch, join.launch_number, group_.launch().number)
           : fmt::format("no worker was connected when '{}' ({}) was started", join.name, join.host);
   for (const Rank rank : members) {
-    loop_.stop_pending(roster_.at(rank));
+    loop_.stop_pending(roster_.at(rank), reason);
     lose(roster_.at(rank), reason);
   }
 }
@@ -423,7 +440,8 @@ void Job::lose(Worker& worker, const std::string& reason) {
                {{"reason", reason},
                 {"clock", std::to_string(worker.clock)},
                 {"active", std::to_string(roster_.active().size())}});
-  if (reason.starts_with(Answers::kSupersededReason)) {
+  if (reason.starts_with(Answers::kSupersededReason) ||
+      reason.starts_with(Answers::kFencedReason)) {
     answers_.notify(connection, wire::StopNotice{gone, reason}, true);
   } else {
     answers_.notify(connection, wire::FencedNotice{gone, "declared lost: " + reason});
@@ -459,7 +477,9 @@ Micros Job::exit_grace(const Worker& worker) const {
 // are not: then all have as long to come back as one that is silent.
 void Job::set_grace(Worker& worker, const Disconnected& event) {
   worker.closed = event.by_peer;
-  worker.grace_us = event.by_peer ? exit_grace(worker) : spec_.worker_grace_us;
+  // Members of a round are missed at once.
+  const Micros of_silence = loop_.gathers() ? 0 : spec_.worker_grace_us;
+  worker.grace_us = event.by_peer ? exit_grace(worker) : of_silence;
   if (!event.by_peer) return;
   const bool before = std::exchange(close_together_,
                                     connections_.closed(event.connection, engine_.now()));
@@ -587,7 +607,7 @@ void Job::drain(Worker& worker, const std::string& reason) {
 // Its process hears of it by its next request, whose answer waits for the disk: otherwise the
 // worker would be a member again after a crash, and the others would wait for it.
 void Job::drain_out(Worker& worker, const std::string& reason) {
-  loop_.stop_pending(worker);
+  loop_.stop_pending(worker, reason);
   commit(RecordKind::kWorkerLeft, worker, reason);
   answers_.log(LogLevel::kInfo, "worker_left", &worker,
                {{"reason", worker.dismissal},
@@ -602,7 +622,7 @@ void Job::stop(const std::string& reason) {
   roster_.each([&](Worker& worker) {
     if (!is_member(worker.state)) return;
     members.push_back(worker.rank);
-    loop_.stop_pending(worker);
+    loop_.stop_pending(worker, reason);
   });
   checkpoints_.close_all("the job has ended: " + reason);
   Record record = recorder_.make(RecordKind::kJobStopped);
@@ -640,6 +660,7 @@ void Job::switch_policy(const Policy& policy) {
                {{"from", before}, {"to", loop_.policy().name()}});
   checkpoints_.settle();
   loop_.ask_again();
+  look_at_rounds();
 }
 
 void Job::on(const Caller& caller, const wire::Exchanging& exchanging) {
@@ -687,7 +708,7 @@ void Job::timer(const TimerKey& key) {
     checkpoints_.timed_out();
   } else if (key.kind == kTimerRestored) {
     // An older daemon left jobs running whose last worker was lost.
-    if (roster_.active().empty()) return reassemble(nullptr);
+    if (roster_.active().empty() && !loop_.gathers()) return reassemble(nullptr);
     loop_.policy().on_restored(loop_);
     checkpoints_.check();  // where the end of the history is lost
   } else if (key.kind >= kPolicyTimerKinds) {

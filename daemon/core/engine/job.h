@@ -35,6 +35,12 @@ class Job final : private Membership {
   static constexpr const char* kFinishedReason = "finished: every worker has left";
   // Likewise what the reason begins with of one that a failed worker has stopped.
   static constexpr const char* kFailedReason = "failed";
+  // Likewise of every reason of an end by which the work is done.
+  static constexpr const char* kFinished = "finished: ";
+  // Members of a round are missed early, and not right after a restart.
+  static constexpr std::uint32_t kGatherHeartbeatTimeoutMs = 2'000;
+  static constexpr Micros kGatherGraceUs = 2'000'000;
+  static constexpr Micros kAmnestyUs = 30'000'000;
 
   Job(const EngineServices& engine, JobSpec spec, std::unique_ptr<Policy> policy, Epoch epoch = 1);
 
@@ -50,7 +56,6 @@ class Job final : private Membership {
   void on(const Caller& caller, const wire::Leave& leave);
   void on(const Caller& caller, const wire::MembersRequest& request);
   void on(const Caller& caller, const wire::Explain& explain);
-  void on(const Caller& caller, const wire::Arrive& arrive);
   void on(const Caller& caller, const wire::ViewRequest& request);
   void on(const Caller& caller, const wire::Exchanging& exchanging);
   void on(const Caller& caller, const wire::Inspected& inspected);
@@ -68,10 +73,12 @@ class Job final : private Membership {
   void disconnected(Rank rank, const Disconnected& event);
   void timer(const TimerKey& key);
   void plan_ready(const PlanReady& ready);
+  void look_at_rounds();
   void refuse_all_pending(Status status, const std::string& text);
 
   // ---- history
-  void record_creation();
+  // `round`: the last one of the job by this name before; 0: none.
+  void record_creation(std::uint64_t round = 0);
   bool replay(const Record& record, std::string& error);
   bool restore_snapshot(const JobSnapshot& snapshot, std::string& error);
   void finish_restore();
@@ -85,8 +92,8 @@ class Job final : private Membership {
   const Loop& loop() const { return loop_; }
   JobState state() const { return roster_.state(); }
   bool is_live() const { return state() != JobState::kStopped; }
-  // Its last worker has left, or one has failed: a join may make a new job by its name.
-  bool finished() const { return !is_live() && recorder_.stop_reason() == kFinishedReason; }
+  // Its work is done, or a worker has failed: a join may make a new job by its name.
+  bool finished() const { return !is_live() && recorder_.stop_reason().starts_with(kFinished); }
   bool failed() const;
   JobFigures figures() const;  // O(1), but for its text
   wire::JobStatus status() const;
@@ -102,12 +109,17 @@ class Job final : private Membership {
   bool exchanges(const Worker& worker) const override {
     return watch_.exchanging_since(worker) >= 0;
   }
+  void end_job(const std::string& reason) override;
+  void end_amnesty() override;
 
   // job.cpp
-  bool resume(const Caller& caller, const wire::Join& join, Worker& worker);
+  bool resume(const Caller& caller, const wire::Join& join, Worker& worker, Iteration seen);
   void enter_anew(const Caller& caller, const wire::Join& join, Rank rank);
+  void join_with(const Caller& caller, const wire::Join& join, Iteration seen);
   void adopt_claims(Worker& worker, const wire::Join& join);
-  void reply_joined(const Caller& caller, Worker& worker, bool resumed, bool after_records);
+  // `seen`: the latest grant that the worker says it has.
+  void reply_joined(const Caller& caller, Worker& worker, bool resumed, bool after_records,
+                    Iteration seen);
   void attach(Worker& worker, const Caller& caller);
   Micros exit_grace(const Worker& worker) const;
   void set_grace(Worker& worker, const Disconnected& event);
@@ -119,6 +131,11 @@ class Job final : private Membership {
   void reassemble(const Worker* last);
   void after_exit(const Worker& gone);
   Worker* find_by_rank_or_name(const std::string& text, std::string& error);
+
+  // job_rounds.cpp
+  static wire::Join without_claims(const wire::Join& join);
+  void fill_round(wire::Joined& joined) const;
+  void begin_amnesty();
 
   // job_history.cpp
   Record joined(const Worker& worker) const;

@@ -8,8 +8,9 @@
 
 namespace syncd {
 
-void Job::record_creation() {
+void Job::record_creation(std::uint64_t round) {
   Record record = recorder_.make(RecordKind::kJobCreated);
+  if (loop_.gathers() && round > 0) record.iteration = static_cast<Iteration>(round);
   record.name = spec_.name;
   record.policy = loop_.policy().name();
   record.expected_workers = spec_.expected_workers;
@@ -54,6 +55,9 @@ void Job::apply(const Record& record) {
       return;
     case RecordKind::kJobCreated:
       recorder_.apply_created(record);
+      if (record.iteration > 0) {
+        loop_.policy().number_from(static_cast<std::uint64_t>(record.iteration));
+      }
       return group_.apply_created(record);
     case RecordKind::kJobStarted:
       return apply_started(record);
@@ -79,6 +83,7 @@ void Job::apply(const Record& record) {
     case RecordKind::kBarrier:
     case RecordKind::kPlan:
     case RecordKind::kPolicyNote:
+    case RecordKind::kView:
       return loop_.apply_note(record);
     case RecordKind::kCheckpointAsked:
     case RecordKind::kCheckpointFixed:
@@ -111,7 +116,7 @@ void Job::apply_stopped(const Record& record) {
 }
 
 void Job::apply_joined(const Record& record) {
-  group_.apply_joined(record);
+  if (!loop_.gathers()) group_.apply_joined(record);
   const auto rank = static_cast<Rank>(record.rank);
   const bool fresh = roster_.find(rank) == nullptr;
   Worker& worker = fresh ? roster_.add(rank) : roster_.at(rank);
@@ -136,6 +141,7 @@ void Job::apply_joined(const Record& record) {
   if (!fresh && !was_member) roster_.readmit(worker);
   if (worker.incarnation != record.incarnation) {
     worker.forget_grant();  // a new process has pulled nothing yet
+    worker.view = 0;
     worker.warned = false;
     worker.spans = {};
     worker.longest_us = 0;
@@ -194,7 +200,7 @@ void Job::apply_exit(const Record& record, WorkerState state) {
   engine_.detach(std::exchange(worker.connection, 0), worker.rank);
   liveness_.disarm(worker);
   members_changed();
-  if (was_active) loop_.policy().on_exit(loop_, worker.rank);
+  if (was_active) loop_.policy().on_gone(loop_, record);
 }
 
 void Job::apply_draining(const Record& record) {
@@ -215,6 +221,7 @@ void Job::apply_switched(const Record& record) {
   auto policy = make_policy(record.policy, error);
   if (!policy) return;  // check_record() has refused such a record
   spec_.policy = policy->name();
+  if (policy->traits().round_max > 0) spec_.expected_workers = policy->traits().round_max;
   loop_.switch_to(std::move(policy));
 }
 
@@ -256,6 +263,8 @@ std::string Job::check_record(const Record& record) const {
         return fmt::format("it would turn back the clock of worker {}", record.rank);
       }
       return {};
+    case RecordKind::kView:
+      return loop_.views().check(record);
     case RecordKind::kPolicySwitched: {
       std::string error;
       return make_policy(record.policy, error) ? std::string{} : error;
@@ -298,6 +307,8 @@ JobSnapshot Job::snapshot() const {
   checkpoints_.save(out);
   out.policy = loop_.policy().name();
   out.policy_state = loop_.policy().save();
+  out.policy_text = loop_.policy().save_text();
+  loop_.views().save(out);
   return out;
 }
 
@@ -320,8 +331,10 @@ bool Job::restore_snapshot(const JobSnapshot& snapshot, std::string& error) {
     if (loop_.decentralized()) loop_.begin_life(worker, worker.entered);
   }
   error = checkpoints_.restore(snapshot);
+  if (error.empty()) error = loop_.restore_views(snapshot);
   if (!error.empty()) return false;
-  const bool loaded = loop_.policy().load(snapshot.policy_state);
+  const bool loaded = loop_.policy().load(snapshot.policy_state) &&
+                      loop_.policy().load_text(snapshot.policy_text);
   if (!loaded)
     error = "its snapshot's policy state does not fit policy '" + loop_.policy().name() + "'";
   return loaded;
@@ -332,12 +345,13 @@ void Job::finish_restore() {
   watch_.start();
   // The policy may want something done, which only an event can: the next one.
   engine_.set_timer(kNoRank, kTimerRestored, engine_.now());
+  if (loop_.gathers()) begin_amnesty();
   roster_.each([&](Worker& worker) {
     if (!is_member(worker.state)) return;
     worker.connection = 0;
     worker.disconnected_at = engine_.now();
     worker.closed = false;
-    worker.grace_us = spec_.worker_grace_us;
+    worker.grace_us = loop_.gathers() ? exit_grace(worker) : spec_.worker_grace_us;
     worker.active_at = engine_.now();
     worker.longest_us = 0;
     liveness_.disarm(worker);

@@ -18,7 +18,7 @@ struct SpanField {
   bool is_stored_always = true;  // else only where it differs from the default
 };
 constexpr std::string_view kAuto = "auto", kOnFailure = "on_failure", kStop = "stop",
-                           kInspectOnHang = "inspect_on_hang";
+                           kInspectOnHang = "inspect_on_hang", kViews = "views";
 constexpr SpanField kSpans[] = {
     {"start_timeout_us", &JobSpec::start_timeout_us},
     {"worker_grace_us", &JobSpec::worker_grace_us},
@@ -93,6 +93,7 @@ std::string config_text(const JobSpec& spec) {
   if (spec.checkpoint_every != 0) {
     text += fmt::format("{}={}\n", kCheckpointEvery, spec.checkpoint_every);
   }
+  if (spec.views) text += std::string(kViews) + "=1\n";
   return text;
 }
 
@@ -112,6 +113,7 @@ bool parse_config_text(std::string_view text, JobSpec& spec) {
       continue;
     }
     if (line.substr(0, equals) == kInspectOnHang) spec.inspect_on_hang = line.ends_with("=1");
+    if (line.substr(0, equals) == kViews) spec.views = line.ends_with("=1");
     for (const SpanField& span : kSpans) {
       if (line.substr(0, equals) != span.key) continue;
       const std::string_view value = line.substr(equals + 1);

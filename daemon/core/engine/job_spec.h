@@ -37,6 +37,7 @@ struct JobSpec {
   Micros checkpoint_timeout_us = 1'800'000'000;
   // What the file that the policy names says (read_graph_file); null: it names none.
   std::shared_ptr<const topology::GraphFile> graph_file = nullptr;
+  bool views = false;  // barriers open with the last begin, and grants name who goes on together
 
   // How long a worker keeps its place once its connection has closed; kAutoSpan: as
   // EngineOptions says, but not longer than worker_grace.

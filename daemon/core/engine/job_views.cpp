@@ -33,6 +33,10 @@ WaitedFor Job::describe(Rank rank) const {
   if (const Micros since = watch_.exchanging_since(*worker); since >= 0) {
     out.state += ", exchanging for " + format_duration(engine_.now() - since);
   }
+  if (loop_.gathers() && worker->connection != 0 && !worker->waiting) {
+    const std::string round = loop_.policy().describe(loop_, rank);
+    if (!round.empty()) out.state = round;
+  }
   return out;
 }
 
@@ -41,6 +45,8 @@ Explanation Job::explain(const Worker& worker) const {
   out.rule = loop_.policy().name();
   if (!worker.waiting) {
     out.text = label(worker) + " is not waiting";
+    const std::string also = loop_.policy().describe(loop_, worker.rank);
+    if (!also.empty()) out.text += ": " + also;
     return out;
   }
   out.iteration = worker.waiting->iteration;
@@ -136,7 +142,9 @@ wire::JobStatus Job::status() const {
   out.waiting = loop_.pending();
   out.created_us = recorder_.creation().time_us;
   out.note = recorder_.stop_reason();
-  if (roster_.running()) out.note = checkpoints_.note();
+  if (roster_.running()) {
+    out.note = loop_.gathers() ? loop_.policy().describe(loop_) : checkpoints_.note();
+  }
   if (state() == JobState::kWaiting) {
     out.note = fmt::format("waiting for {} of {}{}: {}", roster_.missing().count(), group_.wanted(),
                            group_.reassembling() ? " to start again" : "", missing().text());
@@ -180,6 +188,9 @@ wire::WorkerStatus Job::worker_status(const Worker& worker) const {
   }
   if (const std::uint64_t checkpoint = checkpoints_.expected_of(worker.rank); checkpoint != 0) {
     out.reason += fmt::format(", has not saved checkpoint {}", checkpoint);
+  }
+  if (loop_.gathers() && !is_member(worker.state) && out.reason.empty()) {
+    out.reason = loop_.policy().describe(loop_, worker.rank);
   }
   if (is_member(worker.state)) {
     const Lateness late = lateness(spec_, worker.spans);

@@ -19,6 +19,10 @@ inline constexpr std::size_t kPolicyBytesMax = 512;
 inline constexpr std::size_t kReasonBytesMax = 512;
 inline constexpr std::size_t kLeaveReasonBytesMax = 1024;  // a worker's own: an error's first line
 
+// Hosts that are kept out of one job's rounds: a job that trusts fewer of its hosts than that needs
+// others. Beyond it: the request is refused.
+inline constexpr std::size_t kExcludedHostsMax = 1'024;
+
 // Jobs keep their workers and counters in memory. At the limit the stopped job with the lowest id
 // is forgotten (its history stays in the store); if none is stopped, a new job is refused.
 inline constexpr std::uint32_t kJobsMax = 10'000;

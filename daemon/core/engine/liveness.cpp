@@ -15,7 +15,7 @@ Micros Liveness::deadline(const Worker& worker) const {
   const Micros silent = silent_since(worker);
   if (silent < 0) return kNever;
   const Micros since = silent + engine_.stalled_since(silent);
-  if (worker.disconnected_at >= 0) return since + worker.grace_us;
+  if (worker.disconnected_at >= 0) return std::max(since, amnesty_until_) + worker.grace_us;
   const Lateness late = lateness(spec_, worker.spans);
   Micros at = kNever;
   if (late.warn_after_us > 0 && !worker.warned) at = since + late.warn_after_us;
@@ -61,13 +61,17 @@ void Liveness::check(Worker& worker, bool in_iteration) {
     if (!worker.closed && is_kept()) return;
     const std::string gone = format_duration(now - worker.disconnected_at - excused_us);
     const std::string grace = format_duration(worker.grace_us);
-    const bool is_exit = worker.closed && worker.grace_us != spec_.worker_grace_us;
-    membership_.lose(worker, worker.closed
-                                 ? fmt::format("its connection closed {} ago{}, {} is {}", gone,
-                                               besides, is_exit ? "exit_grace" : "worker_grace",
-                                               grace)
-                                 : fmt::format("disconnected for {}{}, worker_grace is {}", gone,
-                                               besides, grace));
+    if (worker.grace_us == 0 && !worker.closed) {
+      return membership_.lose(worker, "its connection was silent, or the daemon has cut it");
+    }
+    const char* rule =
+        worker.grace_us != spec_.worker_grace_us ? "exit_grace" : "worker_grace";
+    membership_.lose(worker,
+                     worker.closed
+                         ? fmt::format("its connection closed {} ago{}, {} is {}", gone, besides,
+                                       rule, grace)
+                         : fmt::format("disconnected for {}{}, {} is {}", gone, besides, rule,
+                                       grace));
     return;
   }
   const Micros quiet = now - worker.quiet_since() - excused_us;

@@ -49,6 +49,9 @@ class Liveness {
   // What the worker is doing, for people.
   std::string describe(const Worker& worker, bool in_iteration) const;
 
+  // A worker that is not connected has its grace from then on, if that is later.
+  void set_amnesty(Micros until) { amnesty_until_ = until; }
+
  private:
   Micros silent_since(const Worker& worker) const;
   Micros deadline(const Worker& worker) const;
@@ -61,6 +64,7 @@ class Liveness {
   Answers& answers_;
   Membership& membership_;
   Micros least_patience_us_;
+  Micros amnesty_until_ = 0;
 };
 
 }  // namespace syncd

@@ -7,10 +7,11 @@
 
 namespace syncd {
 
-Loop::Loop(const EngineServices& engine, Roster& roster, Recorder& recorder, Answers& answers,
-           Liveness& liveness, Membership& membership, Checkpoints& checkpoints,
+Loop::Loop(const EngineServices& engine, const JobSpec& spec, Roster& roster, Recorder& recorder,
+           Answers& answers, Liveness& liveness, Membership& membership, Checkpoints& checkpoints,
            JobCounters& counters, std::unique_ptr<Policy> policy)
     : engine_(engine),
+      spec_(spec),
       roster_(roster),
       recorder_(recorder),
       answers_(answers),
@@ -63,6 +64,12 @@ void Loop::on(const Caller& caller, const wire::Begin& begin) {
                  : fmt::format("the iteration that is due is {}", next));
     return;
   }
+  if (has_views()) {
+    answers_.refuse(caller, Status::kUnsupported,
+                    "begin({}) of {}: its job has views, which this client does not know", k,
+                    label(*worker));
+    return;
+  }
   if (decentralized() && in_iteration(*worker)) {
     answers_.refuse(caller, Status::kState, "begin({}) of {}: collect({}) must be answered first",
                     k, label(*worker), worker->clock);
@@ -104,7 +111,7 @@ void Loop::grant(Rank rank, const Grant& grant) {
 
   const Iteration iteration = grant.iteration.value_or(due(worker));
   std::uint32_t flags = grant.flags;
-  if (iteration != waiting.iteration) {
+  if (iteration != waiting.iteration && !gathers()) {
     flags |= wire::kStepSkip | wire::kStepPull;
     worker.before_jump = waiting.iteration - 1;
     worker.after_jump = iteration;
@@ -130,8 +137,12 @@ void Loop::grant(Rank rank, const Grant& grant) {
   ++counters_.grants;
   counters_.begin_wait.add(worker.waited_us);
   if ((flags & wire::kStepBarrier) != 0) counters_.barrier_wait.add(worker.waited_us);
-  // Where the others save must be on the disk first: a daemon that dies must not fix it twice.
-  answers_.reply(waiting.caller, worker.last_grant, checkpoint != 0);
+  if (waiting.arrives) {
+    answers_.reply(waiting.caller, view_grant(worker), true);
+  } else {
+    // Where the others save must be on the disk first: a daemon that dies must not fix it twice.
+    answers_.reply(waiting.caller, worker.last_grant, checkpoint != 0);
+  }
   liveness_.arm(worker);
 }
 
@@ -181,10 +192,14 @@ void Loop::refuse_pending(Worker& worker, Status status, std::string text) {
   withdraw(worker);
 }
 
-void Loop::stop_pending(Worker& worker) {
+void Loop::stop_pending(Worker& worker, const std::string& reason) {
   if (!worker.waiting) return;
-  answers_.reply(worker.waiting->caller,
-                 wire::Granted{worker.waiting->iteration, wire::kStepStop, 0}, true);
+  const Waiting& waiting = *worker.waiting;
+  if (waiting.arrives) {
+    answers_.reply(waiting.caller, view_stop(waiting.iteration, reason), true);
+  } else {
+    answers_.reply(waiting.caller, wire::Granted{waiting.iteration, wire::kStepStop, 0}, true);
+  }
   withdraw(worker);
 }
 
@@ -214,6 +229,10 @@ void Loop::renew_policy() {
 
 void Loop::switch_to(std::unique_ptr<Policy> policy) {
   engine_.cancel_timers(kPolicyTimerKinds);
+  if (policy->take_over(*this, *policy_)) {
+    policy_ = std::move(policy);
+    return;
+  }
   barriers_before_ += policy_->barriers();
   policy_ = std::move(policy);
   checkpoints_.follow(policy_->traits());
@@ -243,6 +262,12 @@ void Loop::on(const Caller& caller, const wire::Push& push) {
     return;
   }
   if (answers_.refuses_as_ended(caller)) return;
+  if (gathers()) {
+    answers_.refuse(caller, Status::kUnsupported,
+                    "push({}) of {}: policy '{}' has rounds of members, and no pushes", k,
+                    label(*worker), policy_->name());
+    return;
+  }
   if (worker->granted == kNoIteration) {
     answers_.refuse(caller, Status::kState, "push({}) of {}: no iteration was granted yet", k,
                     label(*worker));
@@ -518,6 +543,7 @@ void Loop::note(Fact fact) {
   recorder_.begin(record, fact.kind,
                   fact.rank == kNoRank ? nullptr : &worker(static_cast<Rank>(fact.rank)));
   if (record.kind == RecordKind::kPlan) announce(record);
+  if (record.kind == RecordKind::kView) fill_view(record);
   if (record.kind == RecordKind::kBarrier && record.predicted_us >= 0) {
     counters_.plan_error.add(std::abs(now() - record.predicted_us));
   }
@@ -526,6 +552,7 @@ void Loop::note(Fact fact) {
 
 void Loop::apply_note(const Record& record) {
   if (record.kind == RecordKind::kBarrier) roster_.rebase();
+  if (record.kind == RecordKind::kView) apply_view(record);
   if (recorder_.replaying()) policy_->on_note(*this, record);
 }
 

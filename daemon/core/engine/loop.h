@@ -18,13 +18,14 @@
 #include "daemon/core/engine/policy.h"
 #include "daemon/core/engine/recorder.h"
 #include "daemon/core/engine/roster.h"
+#include "daemon/core/engine/views.h"
 
 namespace syncd {
 
 class Loop final : public PolicyHost {
  public:
-  Loop(const EngineServices& engine, Roster& roster, Recorder& recorder, Answers& answers,
-       Liveness& liveness, Membership& membership, Checkpoints& checkpoints,
+  Loop(const EngineServices& engine, const JobSpec& spec, Roster& roster, Recorder& recorder,
+       Answers& answers, Liveness& liveness, Membership& membership, Checkpoints& checkpoints,
        JobCounters& counters, std::unique_ptr<Policy> policy);
 
   // ---- requests. Each is answered exactly once, now or later.
@@ -35,11 +36,12 @@ class Loop final : public PolicyHost {
   void on(const Caller& caller, const wire::Targets& targets);
   void on(const Caller& caller, const wire::Collect& collect);
   void on(const Caller& caller, const wire::Consumed& consumed);
+  void on(const Caller& caller, const wire::Arrive& arrive);
 
   // ---- pending requests. Each of these does nothing if the worker has none.
   void withdraw(Worker& worker);  // nothing is answered
   void refuse_pending(Worker& worker, Status status, std::string text);
-  void stop_pending(Worker& worker);  // the worker's loop ends
+  void stop_pending(Worker& worker, const std::string& reason);  // the worker's loop ends
   // The policy sees all that wait in begin once more, in the order in which they asked.
   void ask_again();
 
@@ -47,6 +49,7 @@ class Loop final : public PolicyHost {
   Policy& policy() { return *policy_; }
   const Policy& policy() const { return *policy_; }
   bool decentralized() const { return policy_->family() == Family::kDecentralized; }
+  bool gathers() const { return policy_->family() == Family::kGather; }
   void switch_to(std::unique_ptr<Policy> policy);
   // It forgets what workers have done, of which none is active.
   void renew_policy();
@@ -57,9 +60,11 @@ class Loop final : public PolicyHost {
   // All up to `clock` is over for the worker.
   void begin_life(Worker& worker, Clock clock);
   void restore(std::uint64_t pushes) { pushes_ = pushes; }
+  std::string restore_views(const JobSnapshot& snapshot);  // empty, or what is impossible in it
 
   // ---- views
   Iteration due(const Worker& worker) const {  // the iteration whose begin is next
+    if (gathers()) return due_round();
     return decentralized() ? worker.clock + 1 : worker.clock;
   }
   // With a parameter server from the grant to the push, otherwise to the answer of collect.
@@ -67,6 +72,9 @@ class Loop final : public PolicyHost {
     if (!decentralized()) return worker.computing();
     return worker.granted == worker.clock && worker.collected < worker.granted;
   }
+  Iteration due_round() const { return static_cast<Iteration>(policy_->round().round) + 1; }
+  const Views& views() const { return views_; }
+  bool has_views() const { return gathers() || spec_.views; }
   std::uint32_t pending() const { return pending_; }
   std::uint64_t barriers() const { return barriers_before_ + policy_->barriers(); }
 
@@ -93,6 +101,13 @@ class Loop final : public PolicyHost {
   void cancel_timer(std::int64_t rank, std::uint32_t kind) override;
   std::uint64_t request_plan(std::shared_ptr<const PlanWork> work) override;
   void note(Fact fact) override;
+  const View* view() const override { return views_.latest(); }
+  bool can_note() const override { return engine_.store_refusal() == nullptr; }
+  void stop_begin(Rank rank, const std::string& reason) override;
+  void fence(Rank rank, const std::string& reason) override;
+  void end_job(const std::string& reason) override { membership_.end_job(reason); }
+  void tell_round(Rank rank, const RoundState& state) override;
+  void end_amnesty() override { membership_.end_amnesty(); }
 
  private:
   Worker* check_peer_call(const Caller& caller, const wire::WorkerRef& ref, const char* call,
@@ -102,8 +117,16 @@ class Loop final : public PolicyHost {
   bool set_pending(Worker& worker, const Caller& caller, Iteration iteration, Call call);
   Waiting end_pending(Worker& worker);
   void announce(const Record& plan);
+  // loop_views.cpp
+  void arrive_in_round(Worker& worker, const Caller& caller, const wire::Arrive& arrive);
+  wire::ViewGranted view_grant(const Worker& worker) const;
+  static wire::ViewGranted view_stop(Iteration iteration, const std::string& reason);
+  void fill_view(Record& record) const;
+  void apply_view(const Record& record);
+  void see_view(const View& view);
 
   EngineServices engine_;
+  const JobSpec& spec_;
   Roster& roster_;
   Recorder& recorder_;
   Answers& answers_;
@@ -112,6 +135,7 @@ class Loop final : public PolicyHost {
   Checkpoints& checkpoints_;
   JobCounters& counters_;
   std::unique_ptr<Policy> policy_;
+  Views views_;
   std::uint64_t barriers_before_ = 0;  // under the policies before this one
   std::uint64_t pushes_ = 0;
   std::uint32_t pending_ = 0;

@@ -23,6 +23,10 @@ class Membership {
   virtual Micros keeps_until(const Worker& worker) const = 0;
   // The worker, which has not pushed yet, waits for others in a collective: it is not late.
   virtual bool exchanges(const Worker& worker) const = 0;
+  // The job is over.
+  virtual void end_job(const std::string& reason) = 0;
+  // From now on workers are lost again that have not come back since a restart of the daemon.
+  virtual void end_amnesty() = 0;
 };
 
 }  // namespace syncd

@@ -34,6 +34,15 @@ struct Grant {
   std::optional<std::int64_t> staleness;  // decentralized; else the engine gives q_i - q_min
 };
 
+// The last round of a job whose workers form rounds, as they hear of it.
+struct RoundState {
+  std::uint64_t round = 0;  // 0: there was none
+  std::uint32_t gone = 0;   // members that are gone from it, or have begun anew
+  std::uint32_t room = 0;   // workers that wait and could be taken into the next
+
+  bool operator==(const RoundState&) const = default;
+};
+
 // Why a worker's request is not granted yet (invariant I7).
 struct Reason {
   std::string text;  // the rule's numbers, without a final stop
@@ -101,6 +110,21 @@ class PolicyHost {
   // ---- history. A barrier also makes base_i := c_i for all. During replay this does nothing,
   // because the stored record follows and reaches the policy by on_note().
   virtual void note(Fact fact) = 0;
+
+  // ---- rounds: of these an overlay passes none on.
+  // The latest view that was noted: a fact of kind kView, whose iteration is the view's number and
+  // whose values are the ranks in order. Null: none.
+  virtual const View* view() const { return nullptr; }
+  // Whether the store takes records now.
+  virtual bool can_note() const { return true; }
+  // The worker that waits in begin is answered STOP, and why.
+  virtual void stop_begin(Rank rank, const std::string& reason) { (void)rank, (void)reason; }
+  // The worker is lost, and hears that its work is no longer wanted.
+  virtual void fence(Rank rank, const std::string& reason) { (void)rank, (void)reason; }
+  virtual void end_job(const std::string& reason) { (void)reason; }
+  virtual void tell_round(Rank rank, const RoundState& state) { (void)rank, (void)state; }
+  // After a restart of the daemon no worker is lost before this, or before it is over by itself.
+  virtual void end_amnesty() {}
 };
 
 // What becomes of a push before it counts.
@@ -141,6 +165,8 @@ struct PolicyTraits {
   bool may_resync = false;
   // Workers that are left behind may go on without iterations that they have not pushed.
   bool jumps = false;
+  // Of Family::kGather: so many are in a round at most.
+  std::uint32_t round_max = 0;
   PeerLoop peer_loop = {};  // decentralized policies only
 
   friend bool operator==(const PolicyTraits&, const PolicyTraits&) = default;
@@ -187,6 +213,10 @@ class Policy {
   }
   virtual void on_enter(PolicyHost& host, Rank rank) { (void)host, (void)rank; }
   virtual void on_exit(PolicyHost& host, Rank rank) { (void)host, (void)rank; }
+  // The same, for a policy to which it matters how: `record` is of kind kWorkerLeft or kWorkerLost.
+  virtual void on_gone(PolicyHost& host, const Record& record) {
+    on_exit(host, static_cast<Rank>(record.rank));
+  }
   // The job was made, under this policy. Nobody has joined.
   virtual void on_created(PolicyHost& host) { (void)host; }
   // An active worker came back in its own place: a new connection or, with a parameter server, a
@@ -248,6 +278,34 @@ class Policy {
   virtual std::vector<std::int64_t> save() const { return {}; }
   // False: not a state that save() made.
   virtual bool load(std::span<const std::int64_t> state) { return state.empty(); }
+  // Likewise what is no number.
+  virtual std::string save_text() const { return {}; }
+  virtual bool load_text(std::string_view text) { return text.empty(); }
+
+  // ---- Family::kGather
+  // The job is the next by its name; rounds are numbered on from this one.
+  virtual void number_from(std::uint64_t round) { (void)round; }
+  virtual RoundState round() const { return {}; }
+  // True: the worker is in the last round, with its grant, and has not begun anew since.
+  virtual bool in_round(Rank rank) const { return (void)rank, false; }
+  // Takes the state of the policy before over, which is of the same family, and this one's settings
+  // apply. False: it cannot, so that the job begins with this policy as with a new one.
+  virtual bool take_over(PolicyHost& host, const Policy& before) {
+    return (void)host, (void)before, false;
+  }
+  // Keeps a host's workers out of rounds, or no longer. Empty, or why not.
+  virtual std::string exclude(PolicyHost& host, const wire::ExcludeRequest& request) {
+    (void)host, (void)request;
+    return "hosts can be excluded only under gather";
+  }
+  // For people: the job's rounds, and what the worker is in them. Empty: nothing to add.
+  virtual std::string describe(const PolicyHost& host) const { return (void)host, std::string{}; }
+  virtual std::string describe(const PolicyHost& host, Rank rank) const {
+    return (void)host, (void)rank, std::string{};
+  }
+
+ protected:
+  void set_traits(const PolicyTraits& traits) { traits_ = traits; }
 
  private:
   PolicyTraits traits_;

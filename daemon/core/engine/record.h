@@ -34,8 +34,9 @@ enum class RecordKind : std::uint8_t {
   kCheckpointSaved = 18,
   kCheckpointComplete = 19,
   kCheckpointIncomplete = 20,
+  kView = 21,
 };
-inline constexpr std::uint8_t kRecordKindMax = 20;
+inline constexpr std::uint8_t kRecordKindMax = 21;
 
 // "job_created" and so on: the names that history and its exports show.
 constexpr const char* to_string(RecordKind kind) {
@@ -59,17 +60,39 @@ constexpr const char* to_string(RecordKind kind) {
                                     "checkpoint_fixed",
                                     "checkpoint_saved",
                                     "checkpoint_complete",
-                                    "checkpoint_incomplete"};
+                                    "checkpoint_incomplete",
+                                    "view"};
   static_assert(std::size(kNames) == kRecordKindMax + 1);
   return kind <= RecordKind{kRecordKindMax} ? kNames[static_cast<std::size_t>(kind)] : "?";
 }
 
 // Whether an answer that follows from it leaves only when it is on the disk, in mode fast too.
 constexpr bool is_synced_always(RecordKind kind) {
-  return kind == RecordKind::kCheckpointFixed;
+  return kind == RecordKind::kCheckpointFixed || kind == RecordKind::kView;
 }
 
 inline constexpr std::int64_t kNoRank = -1;
+
+// Who is in a view, at its place in the list.
+struct ViewMember {
+  Rank rank = 0;  // of the worker in the job
+  Incarnation incarnation = 0;
+  std::uint32_t flags = 0;  // of its grant
+  std::string name;
+  std::string host;
+  std::vector<std::uint8_t> data;  // what it showed to the others
+
+  bool operator==(const ViewMember&) const = default;
+};
+
+// Those who go on together from a barrier on, or from the beginning of a round.
+struct View {
+  std::uint64_t number = 0;
+  std::string reason;  // why it is another than the one before
+  std::vector<ViewMember> members;
+
+  bool operator==(const View&) const = default;
+};
 
 // One struct for every kind; the comments say which kinds use a field. Others keep the default.
 struct Record {
@@ -127,6 +150,7 @@ struct Record {
   std::uint32_t shard = 0;       // saved: this one of `shards`
   std::uint32_t shards = 0;      // saved, complete. saved: 0: the worker has nothing to save
   std::string location = {};     // saved
+  std::vector<ViewMember> members = {};  // view; its number is the iteration
 
   bool operator==(const Record&) const = default;
 };
@@ -214,6 +238,8 @@ struct JobSnapshot {
   Clock checkpoint_clock = 0;  // of the job when the latest one was asked for or fixed
   std::uint64_t checkpoint_closed = 0;   // the latest that is complete or was given up
   std::string checkpoint_closed_reason;  // why it was given up
+  std::vector<View> views;  // the latest two
+  std::string policy_text;  // what policy_state cannot hold: lines of the policy's own
 
   bool operator==(const JobSnapshot&) const = default;
 };

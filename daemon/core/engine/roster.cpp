@@ -23,6 +23,14 @@ std::pair<const Worker*, const Worker*> Roster::named(const std::string& name) c
   return found;
 }
 
+const Worker* Roster::find_member(const std::string& name) const {
+  for (auto it = by_name_.lower_bound({name, {}}); it != by_name_.end() && it->first.first == name;
+       ++it) {
+    if (const Worker& worker = at(it->second); is_member(worker.state)) return &worker;
+  }
+  return nullptr;
+}
+
 Clock Roster::highest_clock(Clock least) const {
   each([&](const Worker& worker) { least = std::max(least, worker.clock); });
   return least;

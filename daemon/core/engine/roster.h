@@ -56,6 +56,7 @@ class Roster {
   const Worker* find(const std::string& name, const std::string& host) const;
   // The first two by this name, in the order of their hosts; null: there are not so many.
   std::pair<const Worker*, const Worker*> named(const std::string& name) const;
+  const Worker* find_member(const std::string& name) const;  // of any host; null: none
   // f(worker) for all in rank order.
   template <class F>
   void each(F f) {

@@ -22,8 +22,9 @@ inline constexpr Iteration kNoIteration = -1;
 inline constexpr Micros kNever = INT64_MAX;
 
 // Whether a clock counts iterations completed (a parameter server's view) or names the iteration
-// that a worker is in (decentralized; -1 before the first). A policy declares which it needs.
-enum class Family : std::uint8_t { kParameterServer, kDecentralized };
+// that a worker is in (decentralized; -1 before the first). Or it is the number of the round that a
+// worker was last in, from 1 (gather). A policy declares which it needs.
+enum class Family : std::uint8_t { kParameterServer, kDecentralized, kGather };
 
 enum class WorkerState : std::uint8_t {
   kRegistered = 0,  // joined, has not asked to begin yet

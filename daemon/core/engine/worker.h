@@ -26,6 +26,7 @@ struct Waiting {
   Iteration iteration = 0;  // as it was asked for
   Micros since = 0;
   Call call = Call::kBegin;
+  bool arrives = false;  // in a job with views: the answer is a ViewGranted
 };
 
 // What outlives the daemon is a WorkerSnapshot; the rest is of this life of it.
@@ -81,6 +82,10 @@ struct Worker : WorkerSnapshot {
   Epoch told_epoch = 0;  // in the answer to its join; 0: there was none in this life of the daemon
   std::vector<Rank> targets;
   std::vector<wire::PeerUpdate> updates;
+  std::vector<std::uint8_t> shown;  // to the others of its next view, by its latest Arrive
+  // Its latest view, of which it has the grant, and its place there; 0: none in this life.
+  std::uint64_t view = 0;
+  std::uint32_t view_rank = 0;
 
   Clock relative() const { return clock - base; }
   // An operator said that it is in this phase, and it may know nothing of it.

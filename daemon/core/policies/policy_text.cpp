@@ -6,6 +6,16 @@
 #include <set>
 
 namespace syncd {
+namespace {
+
+struct SpanUnit {
+  std::string_view name;
+  Micros us;
+};
+constexpr SpanUnit kSpanUnits[] = {
+    {"h", 3'600'000'000}, {"m", 60'000'000}, {"s", 1'000'000}, {"ms", 1'000}, {"us", 1}};
+
+}  // namespace
 
 PolicyText split_policy_text(std::string_view text) {
   PolicyText out;
@@ -68,6 +78,33 @@ std::optional<std::int64_t> parse_policy_integer(const PolicyText& text, std::st
   error = policy_error(text, fmt::format("{} is '{}', allowed are whole numbers from {} to {}",
                                          what, value, lowest, highest));
   return std::nullopt;
+}
+
+std::optional<Micros> parse_policy_span(const PolicyText& text, std::string_view what,
+                                        std::string_view value, std::string& error) {
+  constexpr Micros kDay = Micros{24} * 3600 * 1'000'000;
+  const char* const end = value.data() + value.size();
+  std::int64_t number = 0;
+  const auto [rest, code] = std::from_chars(value.data(), end, number);
+  if (code == std::errc{} && number >= 0) {
+    const std::string_view unit(rest, static_cast<std::size_t>(end - rest));
+    if (unit.empty() && number == 0) return 0;
+    for (const SpanUnit& one : kSpanUnits) {
+      if (unit == one.name && number <= kDay / one.us) return number * one.us;
+    }
+  }
+  error = policy_error(text, fmt::format("{} is '{}', allowed are spans of time from 0 to 24h, such "
+                                         "as 2s or 500ms",
+                                         what, value));
+  return std::nullopt;
+}
+
+std::string span_text(Micros us) {
+  if (us == 0) return "0";
+  for (const SpanUnit& one : kSpanUnits) {
+    if (us % one.us == 0) return fmt::format("{}{}", us / one.us, one.name);
+  }
+  return fmt::format("{}us", us);
 }
 
 }  // namespace syncd

@@ -24,6 +24,7 @@
 #include "daemon/core/policies/bsp_asp_ssp.h"
 #include "daemon/core/policies/dssp.h"
 #include "daemon/core/policies/elastic_bsp.h"
+#include "daemon/core/policies/gather.h"
 #include "daemon/core/policies/hop.h"
 #include "daemon/core/policies/naive_wait.h"
 #include "daemon/core/policies/notify_ack.h"
@@ -45,6 +46,7 @@ constexpr PolicyRow kPolicies[] = {
      "[,force=1]",
      make_hop},
     {"notify_ack", "notify_ack:GRAPH[,every=N][,force=1]", make_notify_ack},
+    {"gather", "gather:MIN[-MAX][,last_call=T][,regroup_wait=T][,straggle_wait=T]", make_gather},
     {"naive_wait", "naive_wait:MS+BASE", nullptr, make_naive_wait},
     {"specsync",
      "specsync[:adaptive[,scope=job|worker][,cap=span|authors]|:fixed,ABORT_TIME_MS,ABORT_RATE]"
@@ -91,6 +93,12 @@ std::unique_ptr<Policy> make_policy(std::string_view text, std::string& error,
       return nullptr;
     }
     auto base = make_policy(text.substr(plus + 1), error, std::move(graph_file));
+    if (base && base->family() == Family::kGather) {
+      error = policy_error(first, fmt::format("nothing can be laid over '{}', whose workers push "
+                                              "nothing",
+                                              base->name()));
+      return nullptr;
+    }
     return base ? row->lay_over(first, std::move(base), error) : nullptr;
   }
   if (plus != std::string_view::npos) {

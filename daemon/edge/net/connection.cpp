@@ -359,7 +359,7 @@ void Connection::close() {
 std::uint64_t Connection::deadline_ms() const {
   std::uint64_t at = UINT64_MAX;
   if (state_ == State::kHandshake) at = opened_ms_ + limits_.handshake_timeout_ms;
-  if (state_ == State::kOpen && !held_) at = last_read_ms_ + limits_.idle_timeout_ms;
+  if (state_ == State::kOpen && !held_) at = last_read_ms_ + idle_timeout_ms();
   if (state_ == State::kFinishing) at = finish_ms_;
   if (usable() && write_in_flight_) {
     at = std::min(at, write_progress_ms_ + limits_.write_timeout_ms);
@@ -387,7 +387,7 @@ Connection::Expired Connection::expired(std::uint64_t now_ms) {
     case State::kOpen:
       break;
   }
-  return now_ms >= last_read_ms_ + limits_.idle_timeout_ms ? Expired::kIdle : Expired::kWrite;
+  return now_ms >= last_read_ms_ + idle_timeout_ms() ? Expired::kIdle : Expired::kWrite;
 }
 
 }  // namespace syncd::net

@@ -4,6 +4,7 @@
 
 #include <uv.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -110,6 +111,9 @@ class Connection {
   // The earliest moment, on the loop's clock, at which expired() may answer something; UINT64_MAX:
   // never.
   std::uint64_t deadline_ms() const;
+  std::uint64_t idle_timeout_ms() const { return std::min(limits_.idle_timeout_ms, idle_most_ms_); }
+  // From now on it ends after less silence, if that is less.
+  void lower_idle_timeout(std::uint64_t ms) { idle_most_ms_ = std::min(idle_most_ms_, ms); }
   Expired expired(std::uint64_t now_ms);
 
   // Whether it waits for resume(), which goes on with what has been read, and then reads again.
@@ -188,6 +192,7 @@ class Connection {
   std::uint64_t write_progress_ms_ = 0;
   std::size_t write_left_ = 0;  // at write_progress_ms_
   std::uint64_t finish_ms_ = UINT64_MAX;
+  std::uint64_t idle_most_ms_ = UINT64_MAX;  // what its workers ask for
 };
 
 }  // namespace syncd::net

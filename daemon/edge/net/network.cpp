@@ -334,6 +334,13 @@ bool Network::is_here(ConnectionId id) const {
   return !connection->accepted().is_tcp || peer.starts_with("127.") || peer.starts_with("[::1]");
 }
 
+void Network::lower_idle_timeout(ConnectionId id, std::uint64_t ms) {
+  Connection* connection = find(id);
+  if (connection == nullptr) return;
+  connection->lower_idle_timeout(ms);
+  on_deadline_moved(*connection);
+}
+
 std::string Network::peer(ConnectionId id) const {
   const Connection* connection = find(id);
   return connection != nullptr ? connection->peer() : std::string{};
@@ -569,8 +576,10 @@ void Network::on_expired(Connection& connection, Connection::Expired what) {
            Refusal::kHandshakeTimeout);
       return;
     case Connection::Expired::kIdle: {
-      const std::string text = "nothing came for " + seconds(options_.connection.idle_timeout_ms) +
-                               " (timeouts.heartbeat_timeout)";
+      const bool as_set = connection.idle_timeout_ms() == options_.connection.idle_timeout_ms;
+      const std::string text = "nothing came for " + seconds(connection.idle_timeout_ms()) +
+                               (as_set ? " (timeouts.heartbeat_timeout)"
+                                       : ", which its workers' jobs allow at most");
       encoder_.append(0, wire::Error{Status::kTimeout, text}, connection.out());
       connection.flush();
       end(connection, text, LogLevel::kWarn);

@@ -119,6 +119,8 @@ class Network final : private ConnectionHost {
   const Identity* identity(ConnectionId connection) const;
   // "127.0.0.1:53114"; empty if it is gone.
   std::string peer(ConnectionId connection) const;
+  // The connection ends after so long a silence from now on, if that is less than before.
+  void lower_idle_timeout(ConnectionId connection, std::uint64_t ms);
   // Whether it came in by a control socket.
   bool over_control(ConnectionId connection) const;
   // Whether the client is on this machine: over the Unix socket, or to a loopback address.

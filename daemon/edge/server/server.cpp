@@ -204,6 +204,10 @@ Micros Server::now() const {
 void Server::send(ConnectionId connection, RequestId id, wire::Body&& body) {
   if (!audits_.empty()) audits_.end({connection, id}, body);
   if (auto* error = std::get_if<wire::Error>(&body)) add_store_reason(connection, *error);
+  if (const auto* joined = std::get_if<wire::Joined>(&body);
+      joined != nullptr && joined->heartbeat_timeout_ms != 0) {
+    network_.lower_idle_timeout(connection, joined->heartbeat_timeout_ms);
+  }
   network_.send(connection, id, body);
 }
 

@@ -267,6 +267,11 @@ int run_phase(const Options& options) {
                                          options.phase, lease_us});
 }
 
+int run_exclude(const Options& options) {
+  return order(options, wire::ExcludeRequest{options.job, options.host, options.undo, options.force,
+                                             options.reason});
+}
+
 int run_checkpoint(const Options& options) {
   // As long as the disk takes.
   Options patient = options;

@@ -51,6 +51,10 @@ struct Options {
   std::string worker;
   std::string phase;
   std::string lease;
+  // exclude
+  std::string host;
+  bool undo = false;
+  bool force = false;
 };
 
 int run_status(const Options& options);
@@ -65,6 +69,7 @@ int run_set_policy(const Options& options);
 int run_drain(const Options& options);
 int run_kick(const Options& options);
 int run_phase(const Options& options);
+int run_exclude(const Options& options);
 int run_stragglers(const Options& options);
 int run_explain(const Options& options);
 // Until `q`, or until a signal ends the process; the terminal is then as it was before.

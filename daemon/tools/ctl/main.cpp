@@ -410,6 +410,16 @@ notify_ack keeps its policy.)");
                "That process may\n"
                "not come back; a new one may.")
       ->add_option("--reason", options.reason, "Shown to the worker and kept in the history");
+  CLI::App* exclude = commands.add(
+      commands.app, "exclude", "Keep a host's workers out of a job's rounds", run_exclude, options,
+      R"(For jobs under gather. The present round breaks and forms again without the host. Its workers stay
+in the job and wait until --undo. syncd refuses to leave a round with fewer members than MIN, unless
+--force is given.)");
+  add_job(exclude, options);
+  exclude->add_option("HOST", options.host, "As syncctl workers shows it")->required();
+  exclude->add_flag("--undo", options.undo, "Take its workers into rounds again");
+  exclude->add_flag("--force", options.force, "Even if fewer than MIN members are left");
+  exclude->add_option("--reason", options.reason, "Kept in the history and the log");
   CLI::App* phase =
       about_worker("phase", "Grant a worker a long phase in which it is not late", run_phase,
                    "As if the worker had announced it itself: until its next begin or push, and "

@@ -271,7 +271,7 @@ const std::vector<RecordColumn>& record_columns() {
        kAll},
       {"rank", "the worker; absent if the record is about the whole job"},
       {"incarnation", "the worker's life: raised at every join that is not a return", 0, 0},
-      {"iteration", "the iteration that the record is about, from 0"},
+      {"iteration", "the iteration that the record is about, from 0; the number of a view"},
       {"clock",
        "the worker's clock after it (push, worker_joined); where a group that was started again "
        "begins (job_started)",
@@ -321,6 +321,7 @@ const std::vector<RecordColumn>& record_columns() {
       {"config",
        "the job's other settings (job_created), the worker's launch if that is new "
        "(worker_joined), as key=value lines"},
+      {"members", "of a view, in its order: rank, incarnation, flags, name, host, data", 0, bit(kView)},
       {"job", "the job's id", kAll},
   };
   return columns;
@@ -345,6 +346,16 @@ nlohmann::json record_json(const Record& record) {
       to = to_string(value);
     } else if constexpr (std::is_same_v<typename F::Type, std::vector<std::uint8_t>>) {
       to = hexadecimal(value);
+    } else if constexpr (std::is_same_v<typename F::Type, std::vector<ViewMember>>) {
+      to = nlohmann::json::array();
+      for (const ViewMember& member : value) {
+        to.push_back({{"rank", member.rank},
+                      {"incarnation", member.incarnation},
+                      {"flags", member.flags},
+                      {"name", member.name},
+                      {"host", member.host},
+                      {"data", hexadecimal(member.data)}});
+      }
     } else if constexpr (kIsOptional<typename F::Type>) {
       if (value) to = *value;
     } else {
@@ -428,6 +439,10 @@ std::string record_details(const Record& r) {
   if (!r.policy.empty()) add("policy", r.policy);
   if (r.expected_workers > 0) add("workers", r.expected_workers);
   if (r.superstep >= 0) add("superstep", r.superstep);
+  if (r.kind == RecordKind::kView) {
+    add("view", r.iteration);
+    add("members", r.members.size());
+  }
   if (r.predicted_wait_us >= 0) add("predicted_wait", format_duration(r.predicted_wait_us));
   if (r.wait_us >= 0) add("wait", format_duration(r.wait_us));
   if (!r.reason.empty()) add("reason", "\"" + r.reason + "\"");

@@ -62,6 +62,10 @@ std::string check_options(const Options& options) {
   if (std::string wrong = validate(job_spec(options)); !wrong.empty()) return wrong;
   std::string error;
   const auto policy = make_policy(options.policy, error);
+  if (policy->family() == Family::kGather) {
+    return "policy '" + options.policy +
+           "': rounds of members have no iterations that could be simulated";
+  }
   if (options.serial && policy->family() == Family::kParameterServer) {
     return "policy '" + options.policy +
            "': only decentralized policies have an order of sending and computing";

@@ -295,6 +295,7 @@ class Script {
     std::string data;
     if (words.take("data", data)) join.data.assign(data.begin(), data.end());
     words.take_integer("notices", join.notices);
+    join.views = words.take_switch("views", join.views);
     words.take("phase", join.phase);
     words.take_micros("left", join.phase_left_us);
     std::string launch;
@@ -356,6 +357,11 @@ class Script {
       if (!words.take("at", saved.location) && saved.shards > 0) saved.location = "/c/" + label;
       return request(connection, label + " checkpointed", saved);
     }
+    if (verb == "view") {
+      wire::ViewRequest view{ref, static_cast<std::uint64_t>(to_integer(words.next("the view"))), 0};
+      words.take_integer("first", view.first_rank);
+      return request(connection, label + " view", view);
+    }
     if (verb == "members") {
       wire::MembersRequest members{ref, 0};
       words.take_integer("first", members.first_rank);
@@ -378,12 +384,18 @@ class Script {
       return request(connection, label + " inspected", inspected);
     }
     static const std::set<std::string> kAboutIterations = {
-        "begin", "push", "cancel", "restarted", "targets", "collect", "consumed", "exchange"};
+        "begin", "arrive",  "push", "cancel", "restarted", "targets", "collect", "consumed", "exchange"};
     if (!kAboutIterations.contains(verb)) throw Malformed("event '" + verb + "' is unknown");
     const std::string k_text = words.next("the iteration");
     const Iteration k = to_integer(k_text);
     const std::string title = label + " " + verb + "(" + k_text + ")";
     if (verb == "begin") return request(connection, title, wire::Begin{ref, k});
+    if (verb == "arrive") {
+      wire::Arrive arrive{ref, k, {}};
+      std::string data;
+      if (words.take("data", data)) arrive.data.assign(data.begin(), data.end());
+      return request(connection, title, arrive);
+    }
     if (verb == "cancel") return request(connection, title, wire::CancelBegin{ref, k});
     if (verb == "restarted") return request(connection, title, wire::Restarted{ref, k});
     if (verb == "targets") return request(connection, title, wire::Targets{ref, k});
@@ -444,6 +456,14 @@ class Script {
       inspect.worker = words.next("the worker");
       inspect.stored = words.take_word("stored");
       request(kOperatorConnection, "inspect " + inspect.worker, inspect);
+    } else if (verb == "exclude") {
+      wire::ExcludeRequest exclude;
+      exclude.job = words.next("the job");
+      exclude.host = words.next("the host");
+      exclude.undo = words.take_word("undo");
+      exclude.force = words.take_word("force");
+      words.take("reason", exclude.reason);
+      request(kOperatorConnection, "exclude " + exclude.host, exclude);
     } else if (verb == "create") {
       wire::CreateJobRequest create;
       create.name = words.next("the job");

@@ -68,7 +68,7 @@ Record record_of_numbers(std::uint64_t set, std::uint64_t seed) {
     set >>= 1;
     if (!is_set) return;
     if constexpr (std::is_same_v<T, bool>) value = true;
-    if constexpr (std::is_enum_v<T>) value = RecordKind::kPush;
+    if constexpr (std::is_enum_v<T>) value = static_cast<T>(1);
     if constexpr (std::is_integral_v<T> && !std::is_same_v<T, bool>) {
       value = static_cast<T>(F::name == "rank" ? number >> 32 : number);
     }
@@ -275,6 +275,21 @@ JobSnapshot checkpoints_snapshot() {
   return snapshot;
 }
 
+// Of a job whose workers form rounds.
+Record view_record() {
+  Record record = sample_record(RecordKind::kView, 7, 99);
+  record.members = {{3, 41, 3, "worker-3", "node-a", {10, 0, 0, 7, 255}},
+                    {0, 12, 19, "worker-4", "node-b", {}}};
+  return record;
+}
+JobSnapshot view_snapshot() {
+  JobSnapshot snapshot = checkpoints_snapshot();
+  snapshot.views = {{5, "the first round", {{0, 1, 3, "w0", "a", {7}}}},
+                    {6, "'w1' joined", {{0, 1, 3, "w0", "a", {7}}, {1, 2, 3, "w1", "b", {}}}}};
+  snapshot.policy_text = "excluded node-c\n";
+  return snapshot;
+}
+
 TEST(RecordCodec, WhatWasAddedLaterComesBackToo) {
   Record record;
   JobSnapshot snapshot;
@@ -297,6 +312,10 @@ TEST(RecordCodec, WhatWasAddedLaterComesBackToo) {
   EXPECT_EQ(record, saved_record());
   ASSERT_TRUE(decode_snapshot(encode(checkpoints_snapshot()), snapshot, error)) << error;
   EXPECT_EQ(snapshot, checkpoints_snapshot());
+  ASSERT_TRUE(decode_record(encode(view_record()), record, error)) << error;
+  EXPECT_EQ(record, view_record());
+  ASSERT_TRUE(decode_snapshot(encode(view_snapshot()), snapshot, error)) << error;
+  EXPECT_EQ(snapshot, view_snapshot());
 }
 
 TEST(RecordCodec, GoldenFilesStillMeanTheSame) {
@@ -311,6 +330,8 @@ TEST(RecordCodec, GoldenFilesStillMeanTheSame) {
   check_golden("snapshot.6.bin", failed_snapshot());
   check_golden("record.4.bin", saved_record());
   check_golden("snapshot.7.bin", checkpoints_snapshot());
+  check_golden("record.5.bin", view_record());
+  check_golden("snapshot.8.bin", view_snapshot());
 }
 
 // The engine counts on it.

@@ -288,12 +288,12 @@ TEST(Weight, CountsAllBytesOfRecordsAndSnapshots) {
     auto& [kind, job, sequence, time, epoch, rank, incarnation, iteration, name, host, clock, base,
            resumed, data, late, span, waited, staleness, loss, samples, bytes, restarts, wasted,
            declined, policy, expected, least, config, reason, superstep, predicted, predicted_wait,
-           wait, values, returned, checkpoint, shard, shards, location] = *record;
+           wait, values, returned, checkpoint, shard, shards, location, members] = *record;
     expect_all_counted(weigh, kind, job, sequence, time, epoch, rank, incarnation, iteration, name,
                        host, clock, base, resumed, data, late, span, waited, staleness, loss,
                        samples, bytes, restarts, wasted, declined, policy, expected, least, config,
                        reason, superstep, predicted, predicted_wait, wait, values, returned,
-                       checkpoint, shard, shards, location);
+                       checkpoint, shard, shards, location, members);
   }
   {
     auto& [rank, name, host, state, incarnation, clock, base, granted, pushed, late, own_pushes,
@@ -305,12 +305,13 @@ TEST(Weight, CountsAllBytesOfRecordsAndSnapshots) {
   }
   auto& [created, sequence, time, state, epoch, next, pushes, highest, workers, policy,
          policy_state, stop_reason, expected, reassembling, left, group_epoch, launch,
-         launch_number, failure, checkpoints, asked, clock, closed, closed_reason] =
+         launch_number, failure, checkpoints, asked, clock, closed, closed_reason, views,
+         policy_text] =
       batch.snapshots[0];
   expect_all_counted(weigh, created, sequence, time, state, epoch, next, pushes, highest, workers,
                      policy, policy_state, stop_reason, expected, reassembling, left, group_epoch,
                      launch, launch_number, failure, checkpoints, asked, clock, closed,
-                     closed_reason);
+                     closed_reason, views, policy_text);
   checkpoints.resize(1);
   {
     auto& [number, of_state, of_epoch, since, reason, fixed, members, shards, saved] =
