@@ -74,7 +74,7 @@ struct Member {
   bool spared = false;  // MAX was lowered, or its host excluded: it has no place in the next round
   bool anew = false;    // it has begun since
   bool waits = false;
-  Micros since = 0;    // waits: since when
+  Micros since = 0;    // since when it waits, or no longer does
   Micros gone_at = 0;  // fate: since when
   std::string cause;
 
@@ -173,10 +173,14 @@ class Gather final : public Policy {
     }
     update(host);
   }
+  // It may be on its way out of the job, or be cut off: what follows comes with the next turn.
   void on_cancel(PolicyHost& host, Rank rank) override {
     waiters_.erase(rank);
-    if (Member* member = find(rank)) member->waits = false;
-    update(host);
+    if (Member* member = find(rank)) {
+      member->waits = false;
+      member->since = host.now();
+    }
+    host.set_timer(kNoRank, kCheck, host.now());
   }
 
   void on_timer(PolicyHost& host, std::int64_t, std::uint32_t) override { update(host); }
@@ -407,6 +411,7 @@ class Gather final : public Policy {
     RankList blocking;           // living, and they neither wait nor have ended
     Micros first_since = kNever;  // since when the first of them has waited for the others
     Rank first = 0;
+    Micros fence_at = kNever;  // when the first of `blocking` has taken too long
     Micros regroup_until = 0;
     std::size_t eligible = 0;  // for the next
     Micros latest_arrival = 0;
@@ -521,6 +526,9 @@ class Gather final : public Policy {
     }
     std::sort(blocking.begin(), blocking.end());
     out.blocking = RankList(blocking);
+    for (const Rank rank : blocking) {
+      if (out.first_since != kNever) out.fence_at = std::min(out.fence_at, fence_at(*find(rank), out));
+    }
     if (!finished_.empty()) return out;
     for (const auto& [rank, waiter] : waiters_) {
       if (is_excluded(host, rank)) continue;
@@ -538,19 +546,22 @@ class Gather final : public Policy {
     return nullptr;
   }
 
+  // One that has waited meanwhile begins anew to be waited for.
+  Micros fence_at(const Member& member, const Count& count) const {
+    return std::max(count.first_since, member.since) + settings_.straggle_wait;
+  }
+
   // True: some were, and all is to be looked at again.
   bool fence_stragglers(PolicyHost& host, const Count& count) {
-    if (count.blocking.size() == 0 || count.first_since == kNever ||
-        host.now() < count.first_since + settings_.straggle_wait) {
-      return false;
-    }
+    if (host.now() < count.fence_at) return false;
     const std::string reason =
         fmt::format("it has not begun round {} within {} of '{}' (straggle_wait)",
                     state_.round + 1, format_duration(settings_.straggle_wait),
                     host.worker(count.first).name);
     std::vector<Rank> stragglers;
     for (const Member& member : members_) {
-      if (member.living() && !member.waits) stragglers.push_back(member.rank);
+      if (!member.living() || member.waits) continue;
+      if (host.now() >= fence_at(member, count)) stragglers.push_back(member.rank);
     }
     for (const Rank rank : stragglers) host.fence(rank, reason);
     again_ = true;
@@ -721,9 +732,7 @@ class Gather final : public Policy {
     const auto not_before = [&](Micros time) {
       if (time > now) at = std::min(at, time);
     };
-    if (count.blocking.size() > 0 && count.first_since != kNever) {
-      not_before(count.first_since + settings_.straggle_wait);
-    }
+    if (count.fence_at != kNever) not_before(count.fence_at);
     if (count.eligible > 0) {
       not_before(count.regroup_until);
       not_before(count.latest_arrival + settings_.last_call);

@@ -180,6 +180,7 @@ class Rounds {
         leave.kind = finishes ? wire::LeaveKind::kFinished
                               : static_cast<wire::LeaveKind>(random_.one_in(2) ? 0 : 2);
         agent.leaves = true;
+        agent.waits = false;  // a leave withdraws it
         return request(agent, leave);
       }
       case 5: {
