@@ -84,7 +84,11 @@ void Link::end_connection(std::string_view reason, TimeUs now) {
   if (!useful) wish_.endpoint = (wish_.endpoint + 1) % options_.endpoints.size();
   drain_reason_.clear();
   tried_in_round_ = 0;
-  wait_for_retry(next_delay_us(), now);
+  // The daemon keeps the place of a worker whose connection has closed for a short while only. Not
+  // again and again, for a daemon that takes us and drops us.
+  const bool at_once = useful && now - last_at_once_us_ >= kBackoffMaxUs;
+  if (at_once) last_at_once_us_ = now;
+  wait_for_retry(at_once ? 0 : next_delay_us(), now);
   listener_.link_down();
 }
 

@@ -27,7 +27,8 @@ inline TimeUs add(TimeUs time_us, TimeUs span_us) {
 }
 
 // The delay before the n-th attempt in a row grows from the first to the second of these; a random
-// half of it is taken off, so that the workers of a cluster do not all come back at once.
+// half of it is taken off, so that the workers of a cluster do not all come back at once. A
+// connection that was of use is first made again without delay, once in kBackoffMaxUs.
 inline constexpr TimeUs kBackoffMinUs = 50'000;
 inline constexpr TimeUs kBackoffMaxUs = 2'000'000;
 // An attempt that has not ended with a Welcome by then is given up.
@@ -162,7 +163,8 @@ class Link {
   TimeUs down_since_us_ = 0;
   bool progress_ = false;
 
-  unsigned failures_ = 0;           // in a row: the back-off's exponent
+  TimeUs last_at_once_us_ = -kBackoffMaxUs;  // a connection was made again without back-off
+  unsigned failures_ = 0;                    // in a row: the back-off's exponent
   std::size_t tried_in_round_ = 0;  // endpoints tried since the last delay
   bool tried_all_ = false;
   std::vector<std::string> errors_;  // per endpoint, the latest; "": none

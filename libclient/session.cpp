@@ -220,6 +220,8 @@ void Session::wait(Worker& worker, Op op, Kind kind, std::int64_t iteration) {
     wait.sent_before = false;
     wait.kind = kind;
     wait.iteration = iteration;
+    worker.wait_since_us = now_;
+    plan_telling(worker);
   }
   wake(worker, kWait);
 }
@@ -413,10 +415,18 @@ void Session::push(const Ask& ask, WorkerId id, std::int64_t iteration, const Pu
 // ---- Leave and the rest ------------------------------------------------------------------------
 
 void Session::leave(const Ask& ask, WorkerId id) {
+  leave_as(ask, id, wire::LeaveKind::kLeft, {});
+}
+
+void Session::leave_as(const Ask& ask, WorkerId id, wire::LeaveKind kind, std::string reason) {
   call(ask, id, kLeave, -1, [&](Worker& worker, Op op) {
     Pending& leave = worker[kLeave];
     if (leave.op.id != 0) refuse_state("another leave is under way");
     check_link();
+    if (!leave.active) {  // one that is sent stays what it was
+      worker.leave_kind = kind;
+      worker.leave_reason = std::move(reason);
+    }
     leave.op = op;
     arm(op);
     leave.active = true;

@@ -39,6 +39,10 @@ inline constexpr WorkerId kNoWorker = 0;
 inline constexpr TimeUs kExplainTimeoutUs = 1'000'000;
 // How often a join asks again while its place is held by an earlier connection of our own.
 inline constexpr TimeUs kRankRetryUs = 200'000;
+// How often a worker that wants to know is told for what its call waits.
+inline constexpr TimeUs kTellWaitUs = 10'000'000;
+// How long a begin waits for the job's start.
+inline constexpr TimeUs kJoinTimeoutUs = 600'000'000;
 
 // How long a caller waits: until `deadline_us`, which is `allowed_us` after it called. It says the
 // latter when it fails, so that the caller finds its own number in the message.
@@ -83,11 +87,12 @@ struct SessionOptions {
 
 // Something that a worker did not ask for.
 struct Event {
-  enum class Kind : std::uint8_t { kResync, kMembers, kPlan, kStop, kRound };
+  enum class Kind : std::uint8_t { kResync, kMembers, kPlan, kStop, kRound, kWait };
   Kind kind = Kind::kResync;
   std::int64_t iteration = -1;  // kResync, kPlan
   std::uint64_t version = 0;    // kMembers; kRound: the round's number
-  std::int64_t wait_us = -1;    // kPlan
+  std::int64_t wait_us = -1;    // kPlan; kWait: since when a call waits
+  std::string text = {};        // kWait: for what, for people
 };
 
 // What is known of the last round, or view, that a worker was granted. See wire::RoundNotice.
@@ -100,15 +105,19 @@ struct RoundState {
 
 // What other threads, and other devices, learn without asking the session. A flag in memory, here
 // or the caller's own, that is 1 while the daemon advises to drop the current iteration and start
-// it anew, else 0; and a function that is called with events, if there is one.
+// it anew, else 0; and functions that are called with events, and with what a call waits for, if
+// there are any.
 class WorkerSignals {
  public:
   // `flag`: memory of the caller's, valid until disown() has returned; null: here.
   explicit WorkerSignals(std::uint32_t* flag = nullptr,
-                         std::function<void(const Event&)> on_event = {})
+                         std::function<void(const Event&)> on_event = {},
+                         std::function<void(const Event&)> on_wait = {})
       : flag_(flag != nullptr ? flag : &own_),
         listens_(on_event != nullptr),
-        on_event_(std::move(on_event)) {
+        hears_waits_(on_wait != nullptr),
+        on_event_(std::move(on_event)),
+        on_wait_(std::move(on_wait)) {
     set_resync(false);
   }
   // Any thread.
@@ -129,12 +138,13 @@ class WorkerSignals {
   }
   // Whether it was made with a function. Any thread.
   bool listens() const { return listens_; }
+  bool hears_waits() const { return hears_waits_; }
   // One thread, again and again.
   void deliver(const Event& event) {
     const std::lock_guard lock(event_mutex_);
     if (disowned_) return;
     delivering_ = std::this_thread::get_id();
-    on_event_(event);
+    (event.kind == Event::Kind::kWait ? on_wait_ : on_event_)(event);
     delivering_ = std::thread::id();
   }
   // From its return on, nothing is written any more, and the function is not called; while it is
@@ -158,8 +168,10 @@ class WorkerSignals {
   RoundState round_;
 
   const bool listens_;
+  const bool hears_waits_;
   std::mutex event_mutex_;  // held while the function is called
   std::function<void(const Event&)> on_event_;
+  std::function<void(const Event&)> on_wait_;
   std::atomic<bool> disowned_{false};
   std::atomic<std::thread::id> delivering_{};
 };
@@ -172,8 +184,10 @@ struct PendingEvent {
 
 struct JoinRequest : wire::Join {          // with what a first join may say
   std::shared_ptr<WorkerSignals> signals;  // may be null
+  TimeUs join_timeout_us = kJoinTimeoutUs;
 
   bool listens() const { return signals != nullptr && signals->listens(); }
+  bool hears_waits() const { return signals != nullptr && signals->hears_waits(); }
 };
 
 struct PushInfo {
@@ -268,6 +282,8 @@ class Session final : private Link::Listener {
   // name.
   void phase(const Ask& ask, WorkerId worker, std::string name, TimeUs lease_us);
   void leave(const Ask& ask, WorkerId worker);
+  // Precondition: the reason is plain text, of at most kLeaveReasonBytesMax.
+  void leave_as(const Ask& ask, WorkerId worker, wire::LeaveKind kind, std::string reason);
   void explain(const Ask& ask, WorkerId worker);
   // Who takes part. All changes up to the answer's version are in it; one that comes later is told
   // of by an event again.
@@ -341,7 +357,8 @@ class Session final : private Link::Listener {
     kCancel,
     kMembers,
     kView,
-    kData  // has no request: a name in texts
+    kData,  // has no request: a name in texts
+    kTellWait
   };
   static constexpr Kind kWait = kBegin;
 
@@ -417,6 +434,12 @@ class Session final : private Link::Listener {
     RoundState round;                 // of the latest view that was granted
     RoundState early_round;           // of a later one, whose grant is under way
 
+    std::uint32_t world_size = 0;  // as the latest Joined says
+    TimeUs wait_since_us = 0;      // since when begin, targets or collect is pending
+    TimeUs tell_wait_us = kNever;  // when the daemon is to be asked next for what
+    wire::LeaveKind leave_kind = wire::LeaveKind::kLeft;
+    std::string leave_reason;
+
     Worker() {
       for (std::size_t i = 0; i < kSlots; ++i) pending[i].kind = static_cast<Kind>(i);
     }
@@ -471,6 +494,11 @@ class Session final : private Link::Listener {
   void tell_event(const Worker& worker, Event event);
   void tell_members(Worker& worker, std::uint64_t version);
   void on_members_notice(const wire::MembersNotice& notice);
+  // What a call waits for (session_waits.cpp)
+  void plan_telling(Worker& worker);
+  void ask_wait(Worker& worker);
+  void on_wait_explained(Worker& worker, const Explanation& given);
+  void tell_wait(const Worker& worker, std::string text);
   // Views and rounds (session_views.cpp)
   void take_views(Worker& worker, const wire::Joined& joined);
   void adopt_round(Worker& worker, const wire::Joined& joined);

@@ -117,6 +117,10 @@ void Session::on_answer(Worker& worker, Pending& pending, const wire::Body& body
       return finish_wait_timeout(worker,
                                  is_late ? "the daemon was about to answer" : to_text(*given));
     }
+    if (kind == kTellWait) {
+      on_wait_explained(worker, *given);
+      return end_side(worker, pending, std::monostate{});
+    }
   }
   // A defect of the daemon. The call fails rather than the connection, which would only bring the
   // same answer again.
@@ -177,6 +181,7 @@ void Session::on_joined(Worker& worker, const wire::Joined& joined) {
   worker.ref = joined.worker;
   worker.joined_at = joined.iteration;
   worker.grace_us = joined.worker_grace_us;
+  worker.world_size = joined.world_size;
   take_views(worker, joined);
   by_rank_[rank_key(worker.ref)] = worker.id;
   const auto early = early_notices_.find(rank_key(worker.ref));
@@ -353,6 +358,7 @@ void Session::drop_granted(Worker& worker) {
 void Session::end_wait(Worker& worker) {
   worker[kWait].active = false;
   worker[kWait].request = 0;
+  worker.tell_wait_us = kNever;
   worker[kWhy] = {kWhy};
 }
 

@@ -49,6 +49,7 @@ void Session::deliver_peer_answer(Worker& worker, Op& op, Kind kind) {
 
 void Session::leave_done(Worker& worker) {
   worker.membership = Membership::kLeft;
+  worker.tell_wait_us = kNever;
   worker[kLeave].active = false;
   forget_requests(worker);
   complete_ok(worker[kLeave].op);
@@ -67,10 +68,12 @@ void Session::fail_waiting(Worker& worker, Status status, const std::string& rea
   drop_unread_sides(worker);
 }
 
-// Those that are over. A withdrawal is still sent without a caller; another answer has no reader.
+// Those that are over. A withdrawal, and what is to be told, is still sent without a caller; another
+// answer has no reader.
 void Session::drop_unread_sides(Worker& worker) {
   std::erase_if(worker.sides, [](const Side& side) {
-    return !side.active || (side.kind != kCancel && side.op.id == 0);
+    const bool has_reader = side.kind == kCancel || side.kind == kTellWait || side.op.id != 0;
+    return !side.active || !has_reader;
   });
 }
 
@@ -78,6 +81,7 @@ void Session::fail_for_good(Worker& worker, const std::string& reason) {
   worker.failure =
       label(worker) + " of job '" + worker.params.job + "' is no longer a member: " + reason;
   worker.membership = Membership::kFenced;
+  worker.tell_wait_us = kNever;
   forget_requests(worker);
   fail_waiting(worker, Status::kFenced, worker.failure);
   if (worker.released) erase(worker.id);
@@ -133,7 +137,7 @@ void Session::expire() {
   for (auto at = workers_.begin(); at != workers_.end();) {
     Worker& worker = (at++)->second;
     expire_worker(worker);
-    scan_at_us_ = std::min(scan_at_us_, worker.join_again_us);
+    scan_at_us_ = std::min({scan_at_us_, worker.join_again_us, worker.tell_wait_us});
     for_each_pending(worker, [&](const Pending& pending) {
       if (pending.op.id != 0) arm(pending.op);
     });
@@ -165,6 +169,7 @@ void Session::expire_worker(Worker& worker) {
     if (pending.kind == kJoin) orphan_join(worker);
   });
   if (worker.join_again_us <= now_) send_join(worker);
+  if (worker.tell_wait_us <= now_) ask_wait(worker);
   drop_unread_sides(worker);
 }
 

@@ -101,7 +101,7 @@ wire::Body Session::body_of(const Worker& worker, const Pending& pending) const 
       return wire::ViewRequest{ref, side.view.view, static_cast<std::uint32_t>(side.iteration)};
     }
     case kLeave:
-      return wire::Leave{ref};
+      return wire::Leave{ref, worker.leave_kind, worker.leave_reason};
     default:
       return wire::Explain{ref};
   }

@@ -13,7 +13,8 @@ std::string Session::label(const Worker& worker) {
 const char* Session::name_of(Kind kind) {
   constexpr const char* kNames[] = {"join",    "restarted",       "consumed", "push",    "begin",
                                     "phase",   "leave",           "",         "targets", "collect",
-                                    "explain", "cancel of begin", "members", "view", "set_data"};
+                                    "explain", "cancel of begin", "members", "view",    "set_data",
+                                    ""};
   return kNames[kind];
 }
 

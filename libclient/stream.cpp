@@ -3,12 +3,38 @@
 
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <pthread.h>
 #include <sys/un.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <mutex>
 
 namespace syncd::client {
+namespace {
+
+// Those that have sockets, for a child of fork(): the lock is held over the fork, so that the list
+// is whole there.
+std::mutex streams_mutex;
+Stream* streams = nullptr;
+
+void lock_streams() {
+  streams_mutex.lock();
+}
+void unlock_streams() {
+  streams_mutex.unlock();
+}
+
+}  // namespace
+
+// Only closes descriptors, which is allowed there. Nobody in the child uses the streams.
+void Stream::close_in_child() {
+  for (Stream* stream = streams; stream != nullptr; stream = stream->next_) {
+    ::close(stream->socket_.get());
+  }
+  streams = nullptr;
+  unlock_streams();
+}
 
 // ---- Connecting and closing: loop thread -------------------------------------------------------
 
@@ -24,8 +50,17 @@ Stream* Stream::connect(uv_loop_t& loop, const sockaddr_storage& address, OnRead
 
 // 0, or the system's number of what went wrong; nothing is watched then.
 int Stream::start(uv_loop_t& loop, const sockaddr_storage& address) {
-  socket_.reset(socket(address.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
-  if (!socket_) return errno;
+  static const int watches_forks = pthread_atfork(lock_streams, unlock_streams, close_in_child);
+  static_cast<void>(watches_forks);  // without memory for it, children keep their copies
+  {
+    const std::lock_guard lock(streams_mutex);
+    socket_.reset(socket(address.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+    if (!socket_) return errno;
+    next_ = streams;
+    previous_ = &streams;
+    if (next_ != nullptr) next_->previous_ = &next_;
+    streams = this;
+  }
   // A frame is small and the peer waits for it. A Unix socket has no such option, nor a delay.
   const int on = 1;
   setsockopt(socket_.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
@@ -42,6 +77,13 @@ int Stream::start(uv_loop_t& loop, const sockaddr_storage& address) {
     if (self->owner_ != nullptr) self->on_ready_(self->owner_);
   });
   return 0;
+}
+
+Stream::~Stream() {
+  const std::lock_guard lock(streams_mutex);
+  if (previous_ != nullptr) *previous_ = next_;
+  if (next_ != nullptr) next_->previous_ = previous_;
+  socket_.reset();
 }
 
 bool Stream::finish_connect() {

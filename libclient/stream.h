@@ -1,6 +1,7 @@
 // One connection, TCP (with TLS or without) or Unix socket. The loop makes it and closes it, and
 // watches it while no other thread does; whoever holds the owner's lock reads and writes bytes, on
-// any thread. It frees itself after close().
+// any thread. It frees itself after close(). A child of fork() closes its copy of the socket at
+// once, so that the daemon sees the parent's end.
 #pragma once
 
 #include <sys/epoll.h>
@@ -65,13 +66,17 @@ class Stream {
 
  private:
   Stream(OnReady on_ready, void* owner) : on_ready_(on_ready), owner_(owner) {}
+  ~Stream();
   int start(uv_loop_t& loop, const sockaddr_storage& address);
+  static void close_in_child();
   bool receive(std::span<const std::uint8_t>& bytes);
   int watch(int operation = EPOLL_CTL_MOD) noexcept;
 
   const OnReady on_ready_;
   void* owner_;  // null once closed
   UniqueFd socket_;
+  Stream* next_ = nullptr;  // among those whose sockets a child of fork() closes
+  Stream** previous_ = nullptr;
   int descriptor_ = -1;  // the socket, while it is connected
   // The loop watches this epoll, which watches the socket: what it looks for may be changed from
   // any thread, which a libuv handle does not allow.

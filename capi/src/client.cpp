@@ -29,6 +29,10 @@ static_assert(SYNCD_STEP_PULL == syncd::wire::kStepPull);
 static_assert(SYNCD_STEP_BARRIER == syncd::wire::kStepBarrier);
 static_assert(SYNCD_STEP_SKIP == syncd::wire::kStepSkip);
 static_assert(SYNCD_STEP_STOP == syncd::wire::kStepStop);
+static_assert(SYNCD_STEP_RESUMED == syncd::wire::kStepResumed);
+static_assert(SYNCD_LEAVE_PREEMPTED == static_cast<int>(syncd::wire::LeaveKind::kPreempted));
+static_assert(SYNCD_LEAVE_FAILED == static_cast<int>(syncd::wire::LeaveKind::kFailed));
+static_assert(SYNCD_RESUME_CONTINUE == static_cast<int>(syncd::wire::Resume::kContinue));
 static_assert(sizeof(syncd_update) == 24, "its layout never changes");
 
 using syncd::Status;
@@ -69,6 +73,8 @@ struct syncd_worker {
   std::string job;
   std::string policy;
   syncd::client::Step step;  // that begin gave last: syncd_step points into it
+  std::atomic<bool> resumed = false;
+  std::atomic<std::int64_t> start_iteration = -1;
 };
 
 static_assert(SYNCD_EVENT_RESYNC == static_cast<int>(syncd::client::Event::Kind::kResync) + 1);
@@ -154,6 +160,24 @@ std::function<void(const syncd::client::Event&)> make_listener(
   };
 }
 
+std::function<void(const syncd::client::Event&)> make_wait_listener(
+    const syncd::capi::JoinSettings& settings) {
+  if (settings.on_wait == nullptr) return {};
+  return [on_wait = settings.on_wait,
+          user_data = settings.user_data](const syncd::client::Event& event) {
+    on_wait(event.text.c_str(), event.wait_us, user_data);
+  };
+}
+
+// Where it begins: with its first step, or anew with its group.
+void note_start(syncd_worker& worker, const syncd::client::Step& step) {
+  if ((step.flags & SYNCD_STEP_STOP) != 0) return;
+  const bool resumed = (step.flags & SYNCD_STEP_RESUMED) != 0;
+  if (!resumed && worker.start_iteration >= 0) return;
+  worker.start_iteration = step.iteration;
+  worker.resumed = resumed;
+}
+
 void check_step(const char* call, const syncd_step* step) {
   need(step, call, "step");
   syncd::capi::check_struct(step, kStepFirstSize, sizeof *step, "syncd_step");
@@ -165,6 +189,7 @@ Outcome give_step(const char* call, syncd_worker& worker, Completion& completion
   return give<syncd::client::Step>(call, completion, [&](syncd::client::Step& granted) {
     worker.step = std::move(granted);
     const syncd::client::Step& now = worker.step;
+    note_start(worker, now);
     const syncd_step made = {step->struct_size,  // the caller's own: it may know more fields, or fewer
                              now.iteration,
                              now.staleness,
@@ -301,7 +326,8 @@ syncd_status syncd_join(syncd_client* client, const syncd_join_options* options,
     const TimeUs timeout_us = make_timeout("syncd_join_options.timeout_ms", settings.timeout_ms,
                                            made->shared->request_timeout_us);
     made->signals = std::make_shared<syncd::client::WorkerSignals>(settings.resync_flag,
-                                                                   make_listener(settings));
+                                                                   make_listener(settings),
+                                                                   make_wait_listener(settings));
     made->resync_flag = made->signals->flag();
     made->arrival = std::make_shared<syncd::capi::Arrival>();
     made->job = settings.request.job;
@@ -532,6 +558,20 @@ syncd_status syncd_leave(syncd_worker* worker, int64_t timeout_ms, syncd_error**
   });
 }
 
+syncd_status syncd_leave_as(syncd_worker* worker, int32_t kind, const char* reason,
+                            int64_t timeout_ms, syncd_error** error) {
+  return guarded(__func__, error, [&](const char* call) {
+    need(worker, call, "worker");
+    if (kind < SYNCD_LEAVE_LEFT || kind > SYNCD_LEAVE_PREEMPTED) {
+      refuse(call, "kind " + std::to_string(kind) + "; allowed: SYNCD_LEAVE_LEFT (0) to "
+                                                    "SYNCD_LEAVE_PREEMPTED (3)");
+    }
+    const std::string why = syncd::capi::shown_reason(reason != nullptr ? reason : "");
+    return request(call, worker, timeout_ms, &Session::leave_as,
+                   static_cast<syncd::wire::LeaveKind>(kind), why);
+  });
+}
+
 void syncd_worker_free(syncd_worker* worker) {
   if (worker == nullptr) return;
   if (!worker->shared->driver->forked()) {  // where a thread of the parent's held its locks
@@ -556,6 +596,14 @@ const char* syncd_worker_job(const syncd_worker* worker) {
 
 const char* syncd_worker_policy(const syncd_worker* worker) {
   return worker != nullptr ? worker->policy.c_str() : "";
+}
+
+int32_t syncd_worker_resumed(const syncd_worker* worker) {
+  return worker != nullptr && worker->resumed ? 1 : 0;
+}
+
+int64_t syncd_worker_start_iteration(const syncd_worker* worker) {
+  return worker != nullptr ? worker->start_iteration.load() : -1;
 }
 
 }  // extern "C"

@@ -31,6 +31,8 @@ constexpr std::size_t kWorkerNameBytesMax = 128;
 constexpr std::size_t kHostBytesMax = 255;
 constexpr std::size_t kPolicyBytesMax = 512;
 constexpr std::size_t kClientNameBytesMax = 128;
+constexpr std::size_t kLaunchBytesMax = 64;
+constexpr std::size_t kLeaveReasonBytesMax = 1024;
 // A larger struct_size is garbage: no options struct will ever be as large.
 constexpr std::size_t kStructBytesMax = 4096;
 constexpr double kSecondsMax = 1e9;  // 31 years
@@ -184,6 +186,92 @@ std::vector<std::uint8_t> take_bytes(const std::string& owner, const void* data,
   return {bytes, bytes + size};
 }
 
+// ---- Launches
+
+void check_launch(const char* what, std::string_view name) {
+  check_length(what, name, kLaunchBytesMax);
+  if (std::string wrong = check_plain(what, name); !wrong.empty()) refuse(std::move(wrong));
+}
+
+// "NAME" or "NAME/NUMBER".
+void take_launch_text(std::string_view text, client::JoinRequest& request) {
+  const std::size_t slash = text.rfind('/');
+  request.launch = text.substr(0, slash);
+  const bool has_number = slash != std::string_view::npos;
+  if (request.launch.empty() ||
+      (has_number && !parse_number(text.substr(slash + 1), request.launch_number))) {
+    refuse("SYNCD_LAUNCH=" + quote(plain(text)) +
+           "; allowed: NAME or NAME/NUMBER, such as 'llm/3'");
+  }
+  check_launch("the name in SYNCD_LAUNCH", request.launch);
+}
+
+// A variable that another program has set for its own purposes is not worth an error.
+std::string foreign_name(std::string_view text) {
+  std::string name(text.substr(0, kLaunchBytesMax));
+  return check_plain("", name).empty() ? name : std::string();
+}
+
+std::uint32_t foreign_number(const char* variable) {
+  std::uint32_t number = 0;
+  const auto text = environment(variable);
+  if (text && !parse_number(*text, number)) number = 0;
+  return number;
+}
+
+void take_launch(const syncd_join_options& known, client::JoinRequest& request) {
+  if (known.launch != nullptr) {
+    request.launch = known.launch;
+    request.launch_number = known.launch_number;
+    if (request.launch.empty() && known.launch_number != 0) {
+      refuse("syncd_join_options.launch_number is " + std::to_string(known.launch_number) +
+             ", but the launch has no name");
+    }
+    return check_launch("syncd_join_options.launch", request.launch);
+  }
+  if (known.launch_number != 0) {
+    refuse("syncd_join_options.launch_number is " + std::to_string(known.launch_number) +
+           ", but launch is NULL; give the name, too");
+  }
+  const auto torch_run = environment("TORCHELASTIC_RUN_ID");
+  if (const auto own = environment("SYNCD_LAUNCH")) {
+    take_launch_text(*own, request);
+  } else if (torch_run && *torch_run != "none") {  // what torchrun says without --rdzv-id
+    request.launch = foreign_name(*torch_run);
+  } else if (const auto slurm = environment("SLURM_JOB_ID")) {
+    request.launch = foreign_name(*slurm);
+    // A job that is requeued begins its steps anew.
+    request.launch_number = (std::uint64_t{foreign_number("SLURM_RESTART_COUNT")} << 32) |
+                            foreign_number("SLURM_STEP_ID");
+    if (request.launch.empty()) request.launch_number = 0;
+  }
+}
+
+void take_resume(const syncd_join_options& known, client::JoinRequest& request) {
+  if (known.resume > SYNCD_RESUME_CONTINUE) {
+    refuse("syncd_join_options.resume is " + std::to_string(known.resume) +
+           "; allowed: SYNCD_RESUME_AUTO (0), SYNCD_RESUME_NEW (1) and SYNCD_RESUME_CONTINUE (2)");
+  }
+  const bool continues = known.resume == SYNCD_RESUME_CONTINUE;
+  if (continues ? known.resume_at < 0 : known.resume_at != 0) {
+    refuse("syncd_join_options.resume_at is " + std::to_string(known.resume_at) +
+           (continues ? "; allowed: an iteration from 0"
+                      : "; allowed: 0, unless resume is SYNCD_RESUME_CONTINUE"));
+  }
+  request.resume = static_cast<wire::Resume>(known.resume);
+  if (continues) request.resume_at = known.resume_at;
+}
+
+void take_exit_grace(std::int64_t ms, client::JoinRequest& request) {
+  constexpr std::int64_t kMsMax = kPhaseLeaseUsMax / 1000;  // a day
+  if (ms < SYNCD_EXIT_GRACE_NONE || ms > kMsMax) {
+    refuse("syncd_join_options.exit_grace_ms is " + std::to_string(ms) +
+           "; allowed: 1 to " + std::to_string(kMsMax) +
+           ", 0 (as the job says) or SYNCD_EXIT_GRACE_NONE (-1)");
+  }
+  if (ms != 0) request.exit_grace_us = std::max<std::int64_t>(ms, 0) * 1000;
+}
+
 void check_join(const client::JoinRequest& request) {
   if (request.name.empty()) {
     refuse("syncd_join_options.name is empty; allowed: 1 to " +
@@ -241,6 +329,25 @@ client::TimeUs make_timeout(const char* call, std::int64_t timeout_ms,
              " ms; allowed: 0 or more, SYNCD_WAIT_FOREVER (-1) or SYNCD_TIMEOUT_DEFAULT (-2)");
 }
 
+std::string shown_reason(std::string_view reason) {
+  std::string shown;
+  while (!reason.empty()) {
+    const TextCharacter next = first_text_character(reason);
+    std::string piece;
+    if (is_plain(next)) {
+      piece = reason.substr(0, next.bytes);
+    } else {
+      append_escaped(next, piece);
+    }
+    if (shown.size() + piece.size() > kLeaveReasonBytesMax) break;
+    shown += piece;
+    reason.remove_prefix(next.bytes);
+  }
+  shown.erase(shown.find_last_not_of(' ') + 1);
+  shown.erase(0, shown.find_first_not_of(' '));
+  return shown;
+}
+
 ClientSettings make_client_settings(const syncd_client_options* options) {
   syncd_client_options known = SYNCD_CLIENT_OPTIONS_INIT;
   if (options != nullptr) {
@@ -296,6 +403,12 @@ JoinSettings make_join_settings(const syncd_join_options* options) {
     refuse("syncd_join_options.views is " + std::to_string(known.views) + "; allowed: 0 or 1");
   }
   request.views = known.views != 0;
+  take_launch(known, request);
+  take_resume(known, request);
+  take_exit_grace(known.exit_grace_ms, request);
+  take_timeout("syncd_join_options.join_timeout_ms", known.join_timeout_ms,
+               "SYNCD_JOIN_TIMEOUT_SEC", request.join_timeout_us);
+  settings.on_wait = known.on_wait;
   check_join(request);
   return settings;
 }

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <cstring>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "error.h"
@@ -42,8 +43,13 @@ struct JoinSettings {
   std::int64_t timeout_ms = SYNCD_TIMEOUT_DEFAULT;
   std::uint32_t* resync_flag = nullptr;
   syncd_event_callback on_event = nullptr;
+  syncd_wait_callback on_wait = nullptr;
   void* user_data = nullptr;
 };
+
+// As the daemon takes it from a worker that leaves: escaped where it is no plain text, without blanks
+// around it, and cut.
+std::string shown_reason(std::string_view reason);
 
 // `options` may be null. What is wrong in them, or in the environment, is thrown.
 ClientSettings make_client_settings(const syncd_client_options* options);

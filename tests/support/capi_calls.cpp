@@ -349,6 +349,14 @@ void CapiCalls::accessors(syncd_worker* worker) {
 }
 
 void CapiCalls::leave(syncd_worker* worker) {
+  if (choices_.one_in(2)) {
+    const std::string reason(choices_.below(1200), 'r');
+    check("leave_as", [&](auto** error) {
+      return syncd_leave_as(worker, static_cast<std::int32_t>(choices_.below(6)) - 1,
+                            choices_.one_in(4) ? nullptr : reason.c_str(), timeout(), error);
+    });
+    return;
+  }
   check("leave", [&](auto** error) { return syncd_leave(worker, timeout(), error); });
 }
 

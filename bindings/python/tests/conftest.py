@@ -17,7 +17,7 @@ HERE = pathlib.Path(__file__).parent
 PATIENCE_S = 60
 _libc = ctypes.CDLL(None)
 
-for _variable in [name for name in os.environ if name.startswith(("SLURM_", "OMPI_"))] + [
+for _variable in [name for name in os.environ if name.startswith(("SLURM_", "OMPI_", "TORCHELASTIC_"))] + [
     "RANK",
     "WORLD_SIZE",
     "SYNCD_JOB",
@@ -31,6 +31,8 @@ for _variable in [name for name in os.environ if name.startswith(("SLURM_", "OMP
     "SYNCD_REQUEST_TIMEOUT_SEC",
     "SYNCD_CONNECT_TIMEOUT_SEC",
     "SYNCD_RECONNECT_TIMEOUT_SEC",
+    "SYNCD_JOIN_TIMEOUT_SEC",
+    "SYNCD_LAUNCH",
 ]:
     os.environ.pop(_variable, None)
 

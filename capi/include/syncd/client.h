@@ -47,11 +47,12 @@
  * Environment. The environment wins over what the code passes, because a framework often owns the
  * code: SYNCD_ADDR, SYNCD_JOB, SYNCD_TOKEN_FILE, SYNCD_CA_FILE, SYNCD_CERTIFICATE_FILE,
  * SYNCD_KEY_FILE, SYNCD_SERVER_NAME, SYNCD_CONNECT_TIMEOUT_SEC, SYNCD_RECONNECT_TIMEOUT_SEC,
- * SYNCD_BEGIN_TIMEOUT_SEC, SYNCD_REQUEST_TIMEOUT_SEC. Times are numbers of seconds such as 2.5; 0
+ * SYNCD_BEGIN_TIMEOUT_SEC, SYNCD_REQUEST_TIMEOUT_SEC, SYNCD_JOIN_TIMEOUT_SEC. Times are numbers of seconds such as 2.5; 0
  * means the built-in default, as it does in the options. A variable that is set to nothing counts as unset; a wrong value is SYNCD_E_INVALID. The rank and
  * the world size default from RANK / WORLD_SIZE, SLURM_PROCID / SLURM_NTASKS, or
  * OMPI_COMM_WORLD_RANK / OMPI_COMM_WORLD_SIZE, in this order and both from one pair, where the code
- * leaves them unset; a rank that is not below its world size is SYNCD_E_INVALID.
+ * leaves them unset; a rank that is not below its world size is SYNCD_E_INVALID. Likewise the launch, from
+ * SYNCD_LAUNCH and others: see syncd_join_options.launch.
  *
  * Since-version of everything in this file: 0.1.0.
  */
@@ -201,7 +202,7 @@ SYNCD_API syncd_status syncd_client_open(const syncd_client_options *options,
 
 /* Closes the client: calls blocked in it return SYNCD_E_CANCELLED, its connection is closed, also
  * where a child of fork() has inherited it, and its thread ends. Workers of this client that have
- * not left are treated by the daemon as disconnected (it keeps their place for its worker_grace).
+ * not left are treated by the daemon as disconnected (it keeps their place for exit_grace).
  * Worker handles stay valid and must still be freed; every call on them then answers
  * SYNCD_E_CLOSED. The client's own handle is freed: calls on it may be under way, but none may
  * begin after this one. Takes NULL. May be called from any thread, once; blocks until the client's
@@ -260,6 +261,25 @@ typedef struct syncd_event {
  * SYNCD_E_STATE there. */
 typedef void (*syncd_event_callback)(const syncd_event *event, void *user_data);
 
+/* Is told every 10 s what a call of this worker that is blocked waits for (syncd_begin(),
+ * syncd_worker_targets(), syncd_worker_collect(), or what syncd_worker_arrive() asked for): `text` is a
+ * sentence such as "waiting for 1 of 4 workers: 3 (3 of 4 expected workers are ready)", or says since
+ * when there is no daemon. waiting_us: microseconds since the call was made. The text is valid during
+ * the call alone.
+ * Is called where syncd_event_callback is, under the same rules: on the client's own thread, and not on
+ * one that waits. */
+typedef void (*syncd_wait_callback)(const char *text, int64_t waiting_us, void *user_data);
+
+/* With which model a process begins where its job waits for a group of workers. (One that joins workers
+ * that live enters where they are, whatever it says.) */
+enum {
+  SYNCD_RESUME_AUTO = 0,     /* as NEW */
+  SYNCD_RESUME_NEW = 1,      /* a fresh one: the group begins at iteration 0 */
+  SYNCD_RESUME_CONTINUE = 2  /* one that it has loaded: the group begins at resume_at */
+};
+
+#define SYNCD_EXIT_GRACE_NONE (-1)
+
 typedef struct syncd_join_options {
   size_t struct_size;   /* set by SYNCD_JOIN_OPTIONS_INIT */
   const char *job;      /* the job's name: 1-64 of [A-Za-z0-9._-]. NULL: SYNCD_JOB, else "default" */
@@ -293,11 +313,29 @@ typedef struct syncd_join_options {
   uint32_t views;       /* 1: a job that this join makes has views (see below); policies bsp and
                            elastic_bsp. 0: it has none, or has them by its policy (gather) */
   uint32_t reserved;    /* 0 */
+  /* What started this process: a name that all its processes have, at most 64 bytes of plain text, and a
+   * number that is higher each time they are started again. Members of a lower number of that name get
+   * STOP. One of another name is refused while a member of the present launch lives.
+   * NULL: from the environment: SYNCD_LAUNCH ("NAME" or "NAME/NUMBER"), else TORCHELASTIC_RUN_ID without
+   * a number, else SLURM_JOB_ID with a number made of SLURM_RESTART_COUNT and SLURM_STEP_ID, else none.
+   * "": none */
+  const char *launch;
+  uint64_t launch_number;
+  uint32_t resume;          /* SYNCD_RESUME_...; all processes of a group must say the same */
+  uint32_t reserved2;       /* 0 */
+  int64_t resume_at;        /* CONTINUE: the next iteration of the model that was loaded, from 0; else 0 */
+  int64_t exit_grace_ms;    /* how long the daemon keeps this worker's place once its connection has
+                               closed without syncd_leave(): 1 to 86400000, or SYNCD_EXIT_GRACE_NONE. 0:
+                               as the job says (3.5 s). A silent connection is kept for worker_grace */
+  int64_t join_timeout_ms;  /* how long a syncd_begin() waits for the job's start before it answers
+                               SYNCD_E_TIMEOUT, even with SYNCD_WAIT_FOREVER; calling again waits on. 0:
+                               SYNCD_JOIN_TIMEOUT_SEC, else 600 s. Or SYNCD_WAIT_FOREVER */
+  syncd_wait_callback on_wait; /* NULL: none. user_data is that of on_event */
 } syncd_join_options;
 
 #define SYNCD_JOIN_OPTIONS_INIT                                                               \
   { sizeof(syncd_join_options), NULL, NULL, NULL, NULL, SYNCD_RANK_ANY, 0, 0, NULL, NULL, 0, \
-    NULL, NULL, 0, 0 }
+    NULL, NULL, 0, 0, NULL, 0, 0, 0, 0, 0, 0, NULL }
 
 /* Joins a job. Does not wait for the other workers: the first syncd_begin() does.
  *
@@ -316,8 +354,10 @@ enum {
   SYNCD_STEP_PULL = 1,    /* parameters changed since this worker's last pull: renew them */
   SYNCD_STEP_BARRIER = 2, /* a planned global synchronization has just happened */
   SYNCD_STEP_SKIP = 4,    /* iteration moved ahead of the one that was due: renew parameters first */
-  SYNCD_STEP_STOP = 8     /* the job has ended, or this worker was drained (syncctl drain): do not
+  SYNCD_STEP_STOP = 8,    /* the job has ended, or this worker was drained (syncctl drain): do not
                              compute, leave */
+  SYNCD_STEP_RESUMED = 16 /* in the first step of a group that was started again, if it goes on at an
+                             iteration beyond 0: begin with the model of that iteration */
 };
 
 typedef struct syncd_step {
@@ -548,7 +588,7 @@ typedef struct syncd_waited_for {
   int64_t last_push_age_us; /* microseconds since its last push; -1: it has not pushed yet */
   const char *name;
   const char *host;
-  const char *state; /* for people: "in iteration 8 for 41.2 s", "disconnected 3.2 s ago", ... */
+  const char *state; /* for people: "in iteration 8 for 41.2 s", "its connection closed 3.2 s ago", ... */
 } syncd_waited_for;
 
 /* Asks the daemon why this worker's syncd_begin(), syncd_worker_targets() or syncd_worker_collect()
@@ -590,7 +630,7 @@ typedef struct syncd_members syncd_members;
 
 enum {
   SYNCD_MEMBER_ACTIVE = 0,       /* connected */
-  SYNCD_MEMBER_DISCONNECTED = 1, /* its connection is gone; its place is kept for worker_grace */
+  SYNCD_MEMBER_DISCONNECTED = 1, /* its connection is gone; its place is kept for a while */
   SYNCD_MEMBER_LEFT = 2,         /* its place is free */
   SYNCD_MEMBER_LOST = 3          /* given up; its place is free, and it may come back */
 };
@@ -709,6 +749,22 @@ SYNCD_API syncd_status syncd_worker_round(const syncd_worker *worker, syncd_roun
  * SYNCD_E_FENCED, SYNCD_E_CANCELLED, SYNCD_E_CLOSED, SYNCD_E_FORKED. */
 SYNCD_API syncd_status syncd_leave(syncd_worker *worker, int64_t timeout_ms, syncd_error **error);
 
+/* How a worker leaves. One that has failed or was preempted counts as lost: if no other is left, the job
+ * waits for it. With [[job]] on_failure = "stop" one that has failed stops the job. */
+enum {
+  SYNCD_LEAVE_LEFT = 0,
+  SYNCD_LEAVE_FINISHED = 1, /* its work is done */
+  SYNCD_LEAVE_FAILED = 2,
+  SYNCD_LEAVE_PREEMPTED = 3 /* its machine is taken away */
+};
+
+/* As syncd_leave(), and says how and why, which the history keeps and syncctl shows.
+ * kind: SYNCD_LEAVE_... reason: NULL: none. Characters that cannot be shown are escaped, and at most 1024
+ * bytes are kept. A call that waits on for an earlier leave does not change what that one said.
+ * Errors: SYNCD_E_INVALID (the kind), and those of syncd_leave(). */
+SYNCD_API syncd_status syncd_leave_as(syncd_worker *worker, int32_t kind, const char *reason,
+                                      int64_t timeout_ms, syncd_error **error);
+
 /* Frees the handle; waits while on_event is being called for it, but not within that call. A worker
  * that has not left keeps its place at the daemon until the client is closed; a join under its name
  * and host goes on where it was. Takes NULL. No other call on this worker may be under way. */
@@ -719,6 +775,12 @@ SYNCD_API int32_t syncd_worker_rank(const syncd_worker *worker);
 SYNCD_API uint32_t syncd_worker_world_size(const syncd_worker *worker); /* workers expected */
 SYNCD_API const char *syncd_worker_job(const syncd_worker *worker);
 SYNCD_API const char *syncd_worker_policy(const syncd_worker *worker);
+/* Whether this worker's group goes on at an iteration beyond 0 since it was started, or started again:
+ * 1 if a step had SYNCD_STEP_RESUMED, else 0. Any thread, never blocks. */
+SYNCD_API int32_t syncd_worker_resumed(const syncd_worker *worker);
+/* The iteration of this worker's first step, or of the latest with SYNCD_STEP_RESUMED; -1 before the first
+ * step. Any thread, never blocks. */
+SYNCD_API int64_t syncd_worker_start_iteration(const syncd_worker *worker);
 
 #ifdef __cplusplus
 }

@@ -352,7 +352,14 @@ void Job::on(const Caller& caller, const wire::Leave& leave) {
   answers_.reply(caller, wire::Ok{}, true);
   if (!is_live()) return;
   const bool unfinished = is_unfinished(leave.kind);
+  const bool stops = leave.kind == wire::LeaveKind::kFailed && spec_.stops_on_failure;
   const std::string reason = exit_reason(leave.kind, leave.reason);
+  std::string end;
+  if (stops) {
+    end = fmt::format("{}: {}{}", kFailedReason, label(*worker), reason.substr(kExitFailed.size()));
+    // First: that it goes is to release nobody.
+    roster_.each([&](Worker& other) { loop_.stop_pending(other, end); });
+  }
   ++(unfinished ? counters_.lost : counters_.left);
   commit(unfinished ? RecordKind::kWorkerLost : RecordKind::kWorkerLeft, *worker, reason);
   Answers::Fields fields;
@@ -361,10 +368,7 @@ void Job::on(const Caller& caller, const wire::Leave& leave) {
   fields.emplace_back("members", std::to_string(roster_.members()));
   answers_.log(unfinished ? LogLevel::kWarn : LogLevel::kInfo,
                unfinished ? "worker_lost" : "worker_left", worker, std::move(fields));
-  if (leave.kind == wire::LeaveKind::kFailed && spec_.stops_on_failure) {
-    return stop(fmt::format("{}: {}{}", kFailedReason, label(*worker),
-                            reason.substr(kExitFailed.size())));
-  }
+  if (stops) return stop(end);
   after_exit(*worker);
 }
 

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <syncd/client.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -591,17 +592,31 @@ TEST_F(Capi, ClosingCancelsAJoinThatIsBlocked) {
   blocked.join();
 }
 
+int connected_sockets() {
+  int count = 0;
+  for (int fd = 0; fd < 1024; ++fd) {
+    sockaddr_storage peer;
+    socklen_t size = sizeof peer;
+    if (getpeername(fd, reinterpret_cast<sockaddr*>(&peer), &size) == 0) ++count;
+  }
+  return count;
+}
+
 TEST_F(Capi, AChildOfForkIsToldSo) {
   join();
+  const int sockets = connected_sockets();
   const pid_t child = fork();
   if (child == 0) {
     alarm(60);
+    // The daemon is to see the parent's end.
+    if (connected_sockets() != sockets - 1) _exit(7);
     syncd_step step = SYNCD_STEP_INIT;
     syncd_worker* worker = nullptr;
     const syncd_join_options given = join_options();
     if (syncd_begin(worker_, SYNCD_WAIT_FOREVER, &step, nullptr) != SYNCD_E_FORKED) _exit(1);
     if (syncd_push(worker_, 0, nullptr, -1, nullptr, nullptr) != SYNCD_E_FORKED) _exit(2);
     if (syncd_leave(worker_, -1, nullptr) != SYNCD_E_FORKED) _exit(3);
+    if (syncd_leave_as(worker_, SYNCD_LEAVE_FAILED, "", -1, nullptr) != SYNCD_E_FORKED) _exit(8);
     if (syncd_join(client_, &given, &worker, nullptr) != SYNCD_E_FORKED) _exit(4);
     if (syncd_should_resync(worker_) != 0) _exit(5);
     syncd_client_close(client_);

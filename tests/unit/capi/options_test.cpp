@@ -30,7 +30,8 @@ class Options : public testing::Test {
           "SYNCD_KEY_FILE", "SYNCD_SERVER_NAME", "SYNCD_CONNECT_TIMEOUT_SEC",
           "SYNCD_RECONNECT_TIMEOUT_SEC", "SYNCD_BEGIN_TIMEOUT_SEC", "SYNCD_REQUEST_TIMEOUT_SEC",
           "RANK", "WORLD_SIZE", "SLURM_PROCID", "SLURM_NTASKS", "OMPI_COMM_WORLD_RANK",
-          "OMPI_COMM_WORLD_SIZE"}) {
+          "OMPI_COMM_WORLD_SIZE", "SYNCD_LAUNCH", "TORCHELASTIC_RUN_ID", "SLURM_JOB_ID",
+          "SLURM_RESTART_COUNT", "SLURM_STEP_ID", "SYNCD_JOIN_TIMEOUT_SEC"}) {
       unsetenv(name);
     }
   }
@@ -380,6 +381,105 @@ TEST_F(Options, TimeoutsAreMillisecondsOrOneOfTwoWords) {
   EXPECT_EQ(error_of([&] { timeout(-3); }),
             "call: a timeout of -3 ms; allowed: 0 or more, SYNCD_WAIT_FOREVER (-1) or "
             "SYNCD_TIMEOUT_DEFAULT (-2)");
+}
+
+// ---- Launches -----------------------------------------------------------------------------------
+
+TEST_F(Options, TheLaunchComesFromWhoeverStartedTheProcess) {
+  const auto expect = [](const std::string& name, std::uint64_t number) {
+    const JoinSettings settings = join();
+    EXPECT_EQ(settings.request.launch, name);
+    EXPECT_EQ(settings.request.launch_number, number);
+  };
+  expect("", 0);
+  set("SLURM_JOB_ID", "4711");
+  expect("4711", 0);
+  // Two steps of one job are two launches, and so is the job when it is requeued.
+  set("SLURM_STEP_ID", "1");
+  expect("4711", 1);
+  set("SLURM_RESTART_COUNT", "2");
+  expect("4711", (std::uint64_t{2} << 32) + 1);
+  set("TORCHELASTIC_RUN_ID", "none");  // torchrun without --rdzv-id
+  expect("4711", (std::uint64_t{2} << 32) + 1);
+  set("TORCHELASTIC_RUN_ID", "llm");
+  expect("llm", 0);
+  set("TORCHELASTIC_RUN_ID", std::string(100, 'x').c_str());
+  expect(std::string(64, 'x'), 0);
+  set("SYNCD_LAUNCH", "team/llm/7");
+  expect("team/llm", 7);
+  set("SYNCD_LAUNCH", "plain");
+  expect("plain", 0);
+  // What the program says itself wins.
+  syncd_join_options options = SYNCD_JOIN_OPTIONS_INIT;
+  options.launch = "mine";
+  options.launch_number = 9;
+  EXPECT_EQ(join(&options).request.launch, "mine");
+  EXPECT_EQ(join(&options).request.launch_number, 9U);
+  options.launch = "";
+  options.launch_number = 0;
+  EXPECT_EQ(join(&options).request.launch, "");
+}
+
+TEST_F(Options, AWrongLaunchIsNamed) {
+  for (const char* wrong : {"a/b", "/3", "a/-1", "a/"}) {
+    set("SYNCD_LAUNCH", wrong);
+    EXPECT_THAT(join_error(), HasSubstr("NAME/NUMBER")) << wrong;
+  }
+  set("SYNCD_LAUNCH", std::string(65, 'x').c_str());
+  EXPECT_THAT(join_error(), HasSubstr("SYNCD_LAUNCH has 65 bytes; allowed: at most 64"));
+  set("SYNCD_LAUNCH", "a\x1b/3");
+  EXPECT_THAT(join_error(), HasSubstr("control and invisible"));
+  unsetenv("SYNCD_LAUNCH");
+  syncd_join_options options = SYNCD_JOIN_OPTIONS_INIT;
+  options.launch_number = 3;
+  EXPECT_THAT(join_error(&options), HasSubstr("launch is NULL"));
+  options.launch = "";
+  EXPECT_THAT(join_error(&options), HasSubstr("has no name"));
+}
+
+TEST_F(Options, WhereAGroupBegins) {
+  syncd_join_options options = SYNCD_JOIN_OPTIONS_INIT;
+  EXPECT_EQ(join(&options).request.resume, wire::Resume::kAuto);
+  EXPECT_EQ(join(&options).request.resume_at, -1);
+  options.resume = SYNCD_RESUME_CONTINUE;
+  options.resume_at = 300;
+  EXPECT_EQ(join(&options).request.resume, wire::Resume::kContinue);
+  EXPECT_EQ(join(&options).request.resume_at, 300);
+  options.resume_at = -1;
+  EXPECT_THAT(join_error(&options), HasSubstr("resume_at is -1; allowed: an iteration from 0"));
+  options.resume = SYNCD_RESUME_NEW;
+  options.resume_at = 5;
+  EXPECT_THAT(join_error(&options), HasSubstr("unless resume is SYNCD_RESUME_CONTINUE"));
+  options.resume = 3;
+  EXPECT_THAT(join_error(&options), HasSubstr("resume is 3"));
+}
+
+TEST_F(Options, HowLongAPlaceIsKeptAndAStartIsWaitedFor) {
+  syncd_join_options options = SYNCD_JOIN_OPTIONS_INIT;
+  EXPECT_EQ(join(&options).request.exit_grace_us, -1);
+  EXPECT_EQ(join(&options).request.join_timeout_us, 600'000'000);
+  options.exit_grace_ms = SYNCD_EXIT_GRACE_NONE;
+  options.join_timeout_ms = 1500;
+  EXPECT_EQ(join(&options).request.exit_grace_us, 0);
+  EXPECT_EQ(join(&options).request.join_timeout_us, 1'500'000);
+  options.exit_grace_ms = 250;
+  options.join_timeout_ms = SYNCD_WAIT_FOREVER;
+  EXPECT_EQ(join(&options).request.exit_grace_us, 250'000);
+  EXPECT_EQ(join(&options).request.join_timeout_us, client::kNever);
+  set("SYNCD_JOIN_TIMEOUT_SEC", "20");
+  EXPECT_EQ(join(&options).request.join_timeout_us, 20'000'000);
+  options.exit_grace_ms = -2;
+  EXPECT_THAT(join_error(&options), HasSubstr("exit_grace_ms is -2; allowed: 1 to 86400000"));
+  options.exit_grace_ms = 86'400'001;
+  EXPECT_THAT(join_error(&options), HasSubstr("exit_grace_ms is 86400001"));
+}
+
+TEST_F(Options, AReasonIsMadeToBeShown) {
+  EXPECT_EQ(shown_reason("  ValueError: a\nb\x80  "), "ValueError: a\\nb\\x80");
+  EXPECT_EQ(shown_reason(std::string(2000, 'x')), std::string(1024, 'x'));
+  // Never half a character.
+  EXPECT_EQ(shown_reason(std::string(1023, 'x') + "\xc3\xa4"), std::string(1023, 'x'));
+  EXPECT_EQ(shown_reason("   "), "");
 }
 
 }  // namespace

@@ -213,6 +213,7 @@ TEST(Unreachable, ABeginThatTimesOutMeanwhileSaysSo) {
   JoinedScript script;
   script.advance(3 * kSecond);
   script.cut("connection reset by peer");
+  script.cut("connection refused");  // the first attempt follows at once
   const OpId op = script.begin(kSecond / 4);
   const TimeUs start = script.now;
   while (!script.done(op)) {

@@ -101,6 +101,16 @@ typedef struct syncd_event {
 
 typedef void (*syncd_event_callback)(const syncd_event *event, void *user_data);
 
+typedef void (*syncd_wait_callback)(const char *text, int64_t waiting_us, void *user_data);
+
+enum {
+  SYNCD_RESUME_AUTO = 0,
+  SYNCD_RESUME_NEW = 1,
+  SYNCD_RESUME_CONTINUE = 2
+};
+
+#define SYNCD_EXIT_GRACE_NONE -1
+
 typedef struct syncd_join_options {
   size_t struct_size;
   const char *job;
@@ -117,6 +127,15 @@ typedef struct syncd_join_options {
   void *user_data;
   uint32_t views;
   uint32_t reserved;
+
+  const char *launch;
+  uint64_t launch_number;
+  uint32_t resume;
+  uint32_t reserved2;
+  int64_t resume_at;
+  int64_t exit_grace_ms;
+  int64_t join_timeout_ms;
+  syncd_wait_callback on_wait;
 } syncd_join_options;
 
 syncd_status syncd_join(syncd_client *client, const syncd_join_options *options,
@@ -126,7 +145,8 @@ enum {
   SYNCD_STEP_PULL = 1,
   SYNCD_STEP_BARRIER = 2,
   SYNCD_STEP_SKIP = 4,
-  SYNCD_STEP_STOP = 8
+  SYNCD_STEP_STOP = 8,
+  SYNCD_STEP_RESUMED = 16
 };
 
 typedef struct syncd_step {
@@ -284,10 +304,24 @@ syncd_status syncd_worker_round(const syncd_worker *worker, syncd_round *round,
 
 syncd_status syncd_leave(syncd_worker *worker, int64_t timeout_ms, syncd_error **error);
 
+enum {
+  SYNCD_LEAVE_LEFT = 0,
+  SYNCD_LEAVE_FINISHED = 1,
+  SYNCD_LEAVE_FAILED = 2,
+  SYNCD_LEAVE_PREEMPTED = 3
+};
+
+syncd_status syncd_leave_as(syncd_worker *worker, int32_t kind, const char *reason,
+    int64_t timeout_ms, syncd_error **error);
+
 void syncd_worker_free(syncd_worker *worker);
 
 int32_t syncd_worker_rank(const syncd_worker *worker);
 uint32_t syncd_worker_world_size(const syncd_worker *worker);
 const char *syncd_worker_job(const syncd_worker *worker);
 const char *syncd_worker_policy(const syncd_worker *worker);
+
+int32_t syncd_worker_resumed(const syncd_worker *worker);
+
+int64_t syncd_worker_start_iteration(const syncd_worker *worker);
 """

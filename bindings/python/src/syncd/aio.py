@@ -14,7 +14,7 @@ connection of its own. The event loop is never blocked, and such a call costs a 
 and back more than it does without asyncio. Cancelling one is real, and final: its worker's
 connection is closed, which ends the blocked call in the library within milliseconds
 (SYNCD_E_CANCELLED there), so that no thread is left behind. The worker can then be used no more;
-the daemon keeps its place for worker_grace, and a join under the same name goes on where it was. To
+the daemon keeps its place for exit_grace, and a join under the same name goes on where it was. To
 give up such a wait and keep the worker, pass `timeout=` instead of using asyncio.wait_for(). A join
 that is cancelled ends in the same way.
 
@@ -216,6 +216,16 @@ class Worker:
     def policy(self) -> str:
         return self.sync.policy
 
+    @property
+    def resumed(self) -> bool:
+        """As syncd.Worker.resumed."""
+        return self.sync.resumed
+
+    @property
+    def start_iteration(self) -> int | None:
+        """As syncd.Worker.start_iteration."""
+        return self.sync.start_iteration
+
     def should_resync(self) -> bool:
         """As syncd.Worker.should_resync(); needs no await."""
         return self.sync.should_resync()
@@ -255,10 +265,19 @@ class Worker:
                 ready.set_result(None)
 
         loop.add_reader(descriptor, answered)
+        end = loop.time() + timeout_s
         try:
-            await asyncio.wait_for(ready, None if math.isinf(timeout_s) else timeout_s)
-        except asyncio.TimeoutError:
-            return False
+            while True:
+                left_s = end - loop.time()
+                piece_s = left_s if self.sync._on_wait is None else min(left_s, _client._SAY_S)
+                done, _ = await asyncio.wait(
+                    [ready], timeout=None if math.isinf(piece_s) else max(piece_s, 0.0)
+                )
+                if done:
+                    break
+                if piece_s >= left_s:
+                    return False
+                await asyncio.to_thread(self.sync._say_wait)
         finally:
             loop.remove_reader(descriptor)
         return True
@@ -276,8 +295,11 @@ class Worker:
         """As syncd.Worker.push(), with its arguments."""
         return await self._call(lambda: self.sync.push(*arguments, **options))
 
-    async def leave(self, timeout: float | None = None) -> None:
-        await self._call(self.sync.leave, timeout)
+    async def leave(
+        self, timeout: float | None = None, *, kind: str = "left", reason: str = ""
+    ) -> None:
+        """As syncd.Worker.leave()."""
+        await self._call(lambda: self.sync.leave(timeout, kind=kind, reason=reason))
 
     async def targets(
         self, iteration: int | None = None, timeout: float | None = None

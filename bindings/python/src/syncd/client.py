@@ -6,9 +6,11 @@ made in pieces, so that Ctrl-C and other signal handlers of Python run between t
 
 from __future__ import annotations
 
+import asyncio
 import atexit
 import contextlib
 import enum
+import logging
 import math
 import os
 import re
@@ -34,6 +36,13 @@ _NOT_ENTERED = 2
 # which is why they grow.
 _SLICE_S_FIRST = 1.0
 _SLICE_S_MAX = 4.0
+# How often a call that waits says for what.
+_SAY_S = 10.0
+
+_LEAVE_KINDS = ("left", "finished", "failed", "preempted")
+_RESUMES = ("auto", "new", "continue")
+
+_log = logging.getLogger("syncd")
 
 
 class Step(NamedTuple):
@@ -62,6 +71,9 @@ class Step(NamedTuple):
     reason: str = ""
     """For people. With `stop`: why; it begins with "finished" where the others have ended their work.
     Else: why the view is another than before."""
+    resumed: bool = False
+    """The first step of a group that was started again, which goes on at this iteration, beyond 0: begin
+    with the model of that iteration."""
 
 
 class ViewMember(NamedTuple):
@@ -158,7 +170,7 @@ class MemberState(enum.IntEnum):
     ACTIVE = 0
     """Connected."""
     DISCONNECTED = 1
-    """Its connection is gone; its place is kept for the job's worker_grace."""
+    """Its connection is gone; its place is kept for exit_grace, or worker_grace if it was silent."""
     LEFT = 2
     """Its place is free."""
     LOST = 3
@@ -323,6 +335,51 @@ def _number(what: str, value: int, low: int, high: int) -> int:
     return number
 
 
+def _take_launch(
+    options: Any, launch: str | tuple[str, int] | None, keep: list[Any]
+) -> None:
+    if launch is None:
+        return
+    name, number = (launch, 0) if isinstance(launch, str) else launch
+    options.launch = _text("launch", name, keep)
+    options.launch_number = _number("the launch's number", number, 0, 2**64 - 1)
+
+
+def _take_resume(options: Any, resume: str, resume_at: int | None) -> None:
+    if resume not in _RESUMES:
+        raise error_of(
+            Status.E_INVALID, f"resume={resume!r}; allowed: " + ", ".join(map(repr, _RESUMES))
+        )
+    if resume_at is None:
+        if resume == "continue":
+            raise error_of(
+                Status.E_INVALID, 'resume="continue" without resume_at; allowed: an iteration from 0'
+            )
+    elif resume == "new":
+        raise error_of(Status.E_INVALID, f'resume="new" with resume_at={resume_at}; allowed: one of them')
+    else:
+        resume = "continue"
+        options.resume_at = _number("resume_at", resume_at, 0, _INT64_MAX)
+    options.resume = _RESUMES.index(resume)
+
+
+def _is_failure(error: BaseException | None) -> bool:
+    """Whether an exception that ends a worker's loop says that its work is not done."""
+    if isinstance(error, SystemExit):
+        return error.code not in (None, 0)
+    return error is not None and not isinstance(error, (GeneratorExit, asyncio.CancelledError))
+
+
+def _first_line(error: BaseException | None) -> str:
+    """The type and first line of an exception."""
+    kind = type(error).__name__
+    try:
+        text = str(error).strip().splitlines()[:1]
+    except Exception:  # its __str__ is the user's
+        text = []
+    return f"{kind}: {text[0]}" if text else kind
+
+
 def connect(
     address: str | Sequence[str] | None = None,
     *,
@@ -423,6 +480,12 @@ class Client:
         on_event: Callable[[Event], object] | None = None,
         timeout: float | None = None,
         views: bool = False,
+        launch: str | tuple[str, int] | None = None,
+        resume: str = "auto",
+        resume_at: int | None = None,
+        exit_grace: float | None = None,
+        join_timeout: float | None = None,
+        on_wait: Callable[[str], object] | None = _log.info,
     ) -> Worker:
         """Joins a job, without waiting for the other workers: the first begin() does that.
 
@@ -442,6 +505,21 @@ class Client:
                     that may wait raise Error (SYNCD_E_STATE) in it
         views       a job that this join makes has views: a barrier of bsp or elastic_bsp grants the
                     same view to all that it releases. (gather always has them)
+        launch      what started this process: a name that all its processes have (at most 64 bytes), or
+                    (name, number) with a number that is higher each time they are started again.
+                    Members of a lower number get STOP. None: from SYNCD_LAUNCH ("NAME/NUMBER"), else
+                    TORCHELASTIC_RUN_ID or SLURM_JOB_ID; "": none
+        resume      with which model this process begins where its job waits for a group of workers:
+                    "new", at iteration 0; "continue", one that it has loaded; "auto": as "new"
+        resume_at   the next iteration of the model that was loaded; means resume="continue"
+        exit_grace  seconds that the daemon keeps this worker's place once its connection has closed
+                    without leave(); 0: none. None: as the job says (3.5)
+        join_timeout
+                    seconds that begin() waits for the job's start before it raises Timeout, whatever its
+                    own timeout; None: SYNCD_JOIN_TIMEOUT_SEC, else 600; math.inf: for ever
+        on_wait     is called every 10 s, in the thread that waits in begin(), targets() or collect(),
+                    with a sentence that says for what: "waiting for 1 of 4 workers: 3 (...)". By
+                    default it goes to the logger "syncd", at level INFO. None: nothing is said
 
         Raises Invalid, Timeout, Unreachable, Stopped, Cancelled, Closed and Error (another policy, a
         rank that is taken, a limit that is reached).
@@ -466,6 +544,14 @@ class Client:
         options.data = keep[-1] if data else ffi.NULL
         options.data_size = len(data)
         options.views = bool(views)
+        _take_launch(options, launch, keep)
+        _take_resume(options, resume, resume_at)
+        if exit_grace is not None:
+            none = exit_grace == 0 and not isinstance(exit_grace, bool)
+            options.exit_grace_ms = -1 if none else _timeout_ms("exit_grace", exit_grace)
+            if exit_grace == math.inf:
+                raise error_of(Status.E_INVALID, "exit_grace=inf; allowed: at most 86400 seconds")
+        options.join_timeout_ms = _option_ms("join_timeout", join_timeout)
         callback = None
         if on_event is not None:
             callback = options.on_event = _event_callback(weakref.ref(self), on_event)
@@ -489,12 +575,12 @@ class Client:
                 self._lib.syncd_client_close(left)
         if status:
             raise take_error(self._lib, status, error)
-        return Worker(self, made[0], (flag, callback))
+        return Worker(self, made[0], (flag, callback), on_wait)
 
     def close(self) -> None:
         """Closes the connection: joins and calls of its workers that are blocked in other threads
         raise Cancelled within milliseconds, whatever their timeouts, and later ones Closed. Workers
-        that have not left keep their place at the daemon for its worker_grace.
+        that have not left keep their place at the daemon for its exit_grace.
 
         May be called from any thread, in on_event, and again. Returns when no on_event of this
         client's is being called any more; in on_event, at once, and
@@ -543,7 +629,13 @@ class Worker:
     closes the client raises Cancelled within milliseconds.
     """
 
-    def __init__(self, client: Client, handle: Any, lent: Any = None) -> None:
+    def __init__(
+        self,
+        client: Client,
+        handle: Any,
+        lent: Any = None,
+        on_wait: Callable[[str], object] | None = None,
+    ) -> None:
         lib = client._lib
         self._client = client  # keeps the connection alive
         self._lib = lib
@@ -567,6 +659,7 @@ class Worker:
         self._world_size: int = lib.syncd_worker_world_size(handle)
         self._job: str = ffi.string(lib.syncd_worker_job(handle)).decode()
         self._policy: str = ffi.string(lib.syncd_worker_policy(handle)).decode()
+        self._on_wait = on_wait
         self._granted: int | None = None  # the iteration granted last
         self._collected: int | None = None
 
@@ -587,6 +680,18 @@ class Worker:
     def policy(self) -> str:
         """The job's policy, as the daemon told at the join."""
         return self._policy
+
+    @property
+    def resumed(self) -> bool:
+        """Whether this worker's group goes on at an iteration beyond 0 since it was started, or started
+        again: a step said so. Ask after the first step."""
+        return bool(self._lib.syncd_worker_resumed(self._handle))
+
+    @property
+    def start_iteration(self) -> int | None:
+        """The iteration of the first step, or of the latest with `resumed`; None before the first."""
+        start = int(self._lib.syncd_worker_start_iteration(self._handle))
+        return None if start < 0 else start
 
     # ---- The loop
 
@@ -628,6 +733,7 @@ class Worker:
             raw.view_size,
             _bytes(raw.view_data, raw.view_data_size),
             _decoded(raw.reason) if raw.reason else "",
+            flags & 16 != 0,
         )
         if not step.stop:
             self._granted = step.iteration
@@ -734,9 +840,33 @@ class Worker:
         self._call(self._lib.syncd_push, which, info, timeout_ms, self._flags)
         return Pushed(which, self._flags[0] & 1 != 0)
 
-    def leave(self, timeout: float | None = None) -> None:
-        """Leaves the job: the others no longer wait for this worker."""
-        self._call(self._lib.syncd_leave, _timeout_ms("timeout", timeout))
+    def leave(
+        self, timeout: float | None = None, *, kind: str = "left", reason: str = ""
+    ) -> None:
+        """Leaves the job: the others no longer wait for this worker.
+
+        kind, reason  how and why, which the history keeps and syncctl shows: "left", "finished" (its
+                      work is done), "failed", "preempted" (its machine is taken away). One that has
+                      failed or was preempted counts as lost: if no other is left, the job waits for it.
+                      With on_failure = "stop" in its [[job]] table, one that has failed stops the job.
+                      At most 1024 bytes of the reason are kept.
+
+        The worker's `with` statement leaves as "failed", with its type and first line, if an exception
+        ends it.
+        """
+        if kind not in _LEAVE_KINDS:
+            raise error_of(
+                Status.E_INVALID, f"kind={kind!r}; allowed: " + ", ".join(map(repr, _LEAVE_KINDS))
+            )
+        keep: list[Any] = []
+        # Ones that UTF-8 does not have are shown as they are escaped.
+        text = reason.replace("\0", "\\x00").encode("utf-8", "backslashreplace").decode()
+        self._call(
+            self._lib.syncd_leave_as,
+            _LEAVE_KINDS.index(kind),
+            _text("reason", text, keep),
+            _timeout_ms("timeout", timeout),
+        )
 
     def steps(self, iterations: int | None = None) -> Iterator[Step]:
         """begin() again and again, until the job ends or the next step is `iterations` or later.
@@ -913,11 +1043,14 @@ class Worker:
     def __exit__(
         self,
         kind: type[BaseException] | None,
-        _error: BaseException | None,
+        error: BaseException | None,
         _trace: TracebackType | None,
     ) -> None:
         try:
-            self.leave()
+            if _is_failure(error):
+                self.leave(kind="failed", reason=_first_line(error))
+            else:
+                self.leave()
         except Closed:
             pass  # it has left already, or its client was closed
         except Error:
@@ -974,21 +1107,43 @@ class Worker:
                 continue
             return found[0 : self._count[0]]
 
+    def _say_wait(self) -> None:
+        """Says for what a call waits that is still pending."""
+        if self._on_wait is None:
+            return
+        try:
+            why = self.explain(timeout=1.0)
+        except Error as error:
+            text = error.message
+        else:
+            if why is None:
+                return  # it was answered meanwhile
+            text = str(why)
+            if why.rule == "start":
+                world = max(self._world_size, why.count)
+                text = f"waiting for {why.count} of {world} workers: {why.ranks} ({text})"
+        self._on_wait(f"job {self._job!r}, worker {self._rank}: {text}")
+
     def _wait(self, what: str, seconds: float | None, call: Callable[[int], None]) -> None:
-        """Makes a call that may wait for long, in the main thread in pieces."""
+        """Makes a call that may wait for long in pieces: in the main thread in short ones, elsewhere so
+        that it can be said for what it waits."""
         timeout_ms = _timeout_ms(what, seconds)
-        if threading.current_thread() is not threading.main_thread():
-            return call(timeout_ms)
+        in_main = threading.current_thread() is threading.main_thread()
+        slice_s, slice_s_max = _SLICE_S_FIRST, _SLICE_S_MAX
+        if not in_main:
+            slice_s = slice_s_max = math.inf if self._on_wait is None else _SAY_S
         total_s = self._client._begin_timeout_s if seconds is None else seconds
-        if total_s <= _SLICE_S_FIRST:
+        if total_s <= slice_s:
             return call(timeout_ms)
         end = time.monotonic() + total_s
-        slice_s = _SLICE_S_FIRST
+        say_at = time.monotonic() + _SAY_S
         while True:
             left_s = end - time.monotonic()
             try:
                 return call(_timeout_ms(what, max(0.0, min(slice_s, left_s))))
             except Timeout as error:
+                if "(join_timeout): " in error.message:
+                    raise
                 if left_s <= slice_s:
                     # The library knows of the last piece alone.
                     after = f" after {total_s:.1f} s: "
@@ -996,4 +1151,7 @@ class Worker:
                     raise Timeout(
                         text, error.code, error.name, error.retriable, error.fatal
                     ) from None
-            slice_s = min(2 * slice_s, _SLICE_S_MAX)
+            slice_s = min(2 * slice_s, slice_s_max)
+            if time.monotonic() >= say_at:
+                say_at = time.monotonic() + _SAY_S
+                self._say_wait()
