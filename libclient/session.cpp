@@ -338,6 +338,7 @@ void Session::restarted(const Ask& ask, WorkerId id, std::int64_t iteration) {
     }
     check_link();
     clear_resync(worker);
+    set_computing_since(worker, now_);
     tell(worker, kRestarted, op, iteration);
   });
 }
@@ -407,6 +408,8 @@ void Session::push(const Ask& ask, WorkerId id, std::int64_t iteration, const Pu
       push.sent_before = false;
       push.iteration = iteration;
       worker.push_info = info;
+      const auto& signals = worker.params.signals;
+      worker.computed_us = signals != nullptr ? signals->computed_us() : -1;
     }
     wake(worker, kPush);
   });

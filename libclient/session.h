@@ -87,12 +87,13 @@ struct SessionOptions {
 
 // Something that a worker did not ask for.
 struct Event {
-  enum class Kind : std::uint8_t { kResync, kMembers, kPlan, kStop, kRound, kWait };
+  enum class Kind : std::uint8_t { kResync, kMembers, kPlan, kStop, kRound, kStraggler, kWait };
   Kind kind = Kind::kResync;
   std::int64_t iteration = -1;  // kResync, kPlan
   std::uint64_t version = 0;    // kMembers; kRound: the round's number
   std::int64_t wait_us = -1;    // kPlan; kWait: since when a call waits
-  std::string text = {};        // kWait: for what, for people
+  std::string text = {};  // kWait: for what, for people
+  wire::StragglerNotice straggler = {};  // kStraggler
 };
 
 // What is known of the last round, or view, that a worker was granted. See wire::RoundNotice.
@@ -161,11 +162,33 @@ class WorkerSignals {
   // Where it is. It stays there: ask once, before disown().
   std::uint32_t* flag() const { return flag_; }
 
+  // ---- the mark of a worker that has computed its iteration. No lock: the session says when an
+  // iteration begins and ends, the worker's thread marks.
+  // The worker computes since then; kNever: it has no iteration.
+  void set_computing_since(TimeUs since) {
+    marked_us_.store(kNever, std::memory_order_relaxed);
+    since_us_.store(since, std::memory_order_relaxed);
+  }
+  // Any thread. The last mark of an iteration counts. False: it has none.
+  bool mark_computed(TimeUs now) {
+    if (since_us_.load(std::memory_order_relaxed) == kNever) return false;
+    marked_us_.store(now, std::memory_order_relaxed);
+    return true;
+  }
+  // How long it has computed until the mark; -1: there is none.
+  TimeUs computed_us() const {
+    const TimeUs marked = marked_us_.load(std::memory_order_relaxed);
+    const TimeUs since = since_us_.load(std::memory_order_relaxed);
+    return marked == kNever || since == kNever ? -1 : std::max<TimeUs>(marked - since, 0);
+  }
+
  private:
   std::mutex mutex_;
   std::uint32_t own_ = 0;
   std::uint32_t* flag_;
   RoundState round_;
+  std::atomic<TimeUs> since_us_{kNever};
+  std::atomic<TimeUs> marked_us_{kNever};
 
   const bool listens_;
   const bool hears_waits_;
@@ -414,6 +437,8 @@ class Session final : private Link::Listener {
     bool advised = false;      // its resync signal is on
     bool pushed_late = false;
     Step grant;
+    TimeUs granted_at_us = kNever;  // when it arrived
+    TimeUs computed_us = -1;        // of the push that is pending
     // The latest answers of targets and collect.
     TargetsResult targets{-1, {}};
     CollectResult collected{-1, {}};
@@ -427,8 +452,8 @@ class Session final : private Link::Listener {
     PushInfo push_info;
     bool members_told = false;  // an event has said that they changed, and nobody has asked since
 
-    bool views = false;   // begins by Arrive
-    bool rounds = false;  // policy gather: no pushes; a begin ends the round
+    bool views = false;               // begins by Arrive
+    bool rounds = false;              // policy gather: no pushes; a begin ends the round
     std::vector<std::uint8_t> data;   // what the next begin shows
     std::vector<std::uint8_t> shown;  // what the latest begin shows
     RoundState round;                 // of the latest view that was granted
@@ -477,6 +502,7 @@ class Session final : private Link::Listener {
   void on_resume_refused(Worker& worker, const wire::Error& error);
   void on_wait_refused(Worker& worker, const wire::Error& error);
   static void drop_granted(Worker& worker);
+  static void set_computing_since(Worker& worker, TimeUs since);
   static void end_wait(Worker& worker);
   void on_new_life(Worker& worker);
   void on_granted(Worker& worker, Step granted);
@@ -533,8 +559,7 @@ class Session final : private Link::Listener {
     return !worker.phase.empty() && now_ < worker.phase_until_us;
   }
   void ask_aside(const Ask& ask, WorkerId worker, Kind kind);
-  void send_aside(Worker& worker, Kind kind, Op op, std::int64_t iteration,
-                  std::uint64_t view = 0);
+  void send_aside(Worker& worker, Kind kind, Op op, std::int64_t iteration, std::uint64_t view = 0);
   static void check_views(const Worker& worker);
   Worker* find_namesake(const JoinRequest& request, bool& same_name);
   Worker* join_slot(Op& op, JoinRequest& request);

@@ -85,8 +85,7 @@ void Session::on_answer(Worker& worker, Pending& pending, const wire::Body& body
       return on_stopped(worker, {});
     }
     if (kind == kBegin) {
-      return on_granted(worker,
-                        make_step(granted->iteration, granted->flags, granted->staleness));
+      return on_granted(worker, make_step(granted->iteration, granted->flags, granted->staleness));
     }
   } else if (const auto* view = std::get_if<wire::ViewGranted>(&body)) {
     if (&pending == &worker[kWait] && (view->flags & wire::kStepStop) != 0) {
@@ -239,6 +238,7 @@ void Session::on_new_life(Worker& worker) {
   if (!wait.active || wait.kind == kBegin) return;
   end_wait(worker);
   worker.open = false;  // what was granted can never be pushed any more
+  set_computing_since(worker, kNever);
   complete(wait.op, Status::kWrongIteration,
            call_text(wait, worker) +
                ": the daemon had given this worker up meanwhile, and the others went on without "
@@ -351,7 +351,12 @@ void Session::on_wait_refused(Worker& worker, const wire::Error& error) {
 // The granted iteration can never be pushed any more, so the way is free for the next begin.
 void Session::drop_granted(Worker& worker) {
   worker.open = false;
+  set_computing_since(worker, kNever);
   worker.next = std::max(worker.next, worker.joined_at);
+}
+
+void Session::set_computing_since(Worker& worker, TimeUs since) {
+  if (worker.params.signals != nullptr) worker.params.signals->set_computing_since(since);
 }
 
 // The request is pending no more; its caller, if there is one, is still to be told.
@@ -376,6 +381,7 @@ void Session::on_granted(Worker& worker, Step granted) {
   end_wait(worker);
   worker.granted = granted.iteration;
   worker.next = granted.iteration;
+  worker.granted_at_us = now_;
   // The daemon says SKIP for a jump that it made within this request; only this side knows of one
   // that happened while this worker was away. Rounds are no steps of a clock.
   if (granted.iteration != worker.due && !worker.rounds) {
@@ -403,6 +409,7 @@ void Session::on_pushed(Worker& worker, bool late) {
   worker.fences = 0;
   push.active = false;
   worker.open = false;
+  set_computing_since(worker, kNever);
   worker.pushed = push.iteration;
   worker.pushed_late = late;
   worker.due = worker.next = push.iteration + 1;
@@ -443,7 +450,7 @@ void Session::on_page(Worker& worker, Side& side, const wire::MembersReply& page
 // ---- Events ------------------------------------------------------------------------------------
 
 void Session::tell_event(const Worker& worker, Event event) {
-  if (worker.params.listens()) events_.push_back({worker.params.signals, event});
+  if (worker.params.listens()) events_.push_back({worker.params.signals, std::move(event)});
 }
 
 // Once, until the worker has asked who is there.
@@ -496,6 +503,10 @@ void Session::notice(const wire::Body& body) {
   } else if (const auto* round = std::get_if<wire::RoundNotice>(&body)) {
     if (Worker* worker = find_ref(round->worker)) {
       on_round(*worker, {round->round, round->gone, round->room});
+    }
+  } else if (const auto* straggler = std::get_if<wire::StragglerNotice>(&body)) {
+    if (const Worker* worker = find_ref(straggler->worker)) {
+      tell_event(*worker, {.kind = Event::Kind::kStraggler, .straggler = *straggler});
     }
   } else if (const auto* shutdown = std::get_if<wire::ShutdownNotice>(&body)) {
     link_.drain(shutdown->message, now_);

@@ -20,6 +20,7 @@ void Session::deliver_grant(Worker& worker) {
   SYNCD_CHECK(worker.grant_ready && worker[kWait].op.id != 0);
   worker.grant_ready = false;
   worker.open = true;
+  set_computing_since(worker, worker.granted_at_us);
   worker.due = worker.grant.iteration;
   clear_resync(worker);
   complete_ok(worker[kWait].op, worker.grant);

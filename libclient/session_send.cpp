@@ -44,7 +44,9 @@ void Session::send_join(Worker& worker) {
   if (!link_.usable()) return;
   wire::Join join = worker.params;
   if (worker.any_policy) join.policy.clear();
-  if (worker.params.listens()) join.notices = wire::kNoticeMembers | wire::kNoticePlan;
+  if (worker.params.listens()) {
+    join.notices = wire::kNoticeMembers | wire::kNoticePlan | wire::kNoticeStragglers;
+  }
   if (worker.membership != Membership::kJoining) {
     worker.membership = Membership::kResuming;
     join.rank = static_cast<std::int32_t>(worker.ref.rank);
@@ -80,7 +82,8 @@ wire::Body Session::body_of(const Worker& worker, const Pending& pending) const 
       return wire::Consumed{ref, pending.iteration};
     case kPush: {
       const PushInfo& info = worker.push_info;
-      return wire::Push{ref, pending.iteration, info.loss, info.samples, info.bytes};
+      return wire::Push{ref,          pending.iteration, info.loss,
+                        info.samples, info.bytes,        worker.computed_us};
     }
     case kBegin:
       if (worker.views) return wire::Arrive{ref, pending.iteration, worker.shown};

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cerrno>
 #include <cmath>
+#include <cstdio>
 #include <cstring>
 #include <memory>
 #include <optional>
@@ -82,6 +83,8 @@ static_assert(SYNCD_EVENT_MEMBERS == static_cast<int>(syncd::client::Event::Kind
 static_assert(SYNCD_EVENT_PLAN == static_cast<int>(syncd::client::Event::Kind::kPlan) + 1);
 static_assert(SYNCD_EVENT_STOP == static_cast<int>(syncd::client::Event::Kind::kStop) + 1);
 static_assert(SYNCD_EVENT_ROUND == static_cast<int>(syncd::client::Event::Kind::kRound) + 1);
+static_assert(SYNCD_EVENT_STRAGGLER ==
+              static_cast<int>(syncd::client::Event::Kind::kStraggler) + 1);
 
 namespace {
 
@@ -144,18 +147,45 @@ void refuse_forked(const syncd_worker& worker) {
   if (worker.shared->driver->forked()) throw Outcome{Status::kForked, syncd::client::kForkedText};
 }
 
+// "worker 3 (worker-3 on node-b) takes 2.1 times its usual time; 3 of 4 workers of ... are slow"
+void describe(const syncd::wire::StragglerNotice& of, char* text, std::size_t size) {
+  const char* before_note = of.host_note.empty() ? "" : "; ";
+  if (of.recovered) {
+    std::snprintf(text, size, "worker %u (%s on %s) takes its usual time again%s%s", of.rank,
+                  of.name.c_str(), of.host.c_str(), before_note, of.host_note.c_str());
+  } else {
+    std::snprintf(text, size, "worker %u (%s on %s) takes %.1f times its usual time%s%s", of.rank,
+                  of.name.c_str(), of.host.c_str(), of.factor, before_note, of.host_note.c_str());
+  }
+}
+
 // The caller's function, as the client calls it; none: nobody listens.
 std::function<void(const syncd::client::Event&)> make_listener(
     const syncd::capi::JoinSettings& settings) {
   if (settings.on_event == nullptr) return {};
   return [on_event = settings.on_event,
           user_data = settings.user_data](const syncd::client::Event& event) {
-    const syncd_event made = {sizeof(syncd_event),
-                              static_cast<std::int32_t>(event.kind) + 1,
-                              0,
-                              event.iteration,
-                              event.wait_us,
-                              event.version};
+    syncd_event made = {sizeof(syncd_event),
+                        static_cast<std::int32_t>(event.kind) + 1,
+                        0,
+                        event.iteration,
+                        event.wait_us,
+                        event.version,
+                        -1,
+                        0,
+                        0,
+                        -1,
+                        nullptr};
+    char text[1024];  // no memory is taken here, where nobody could be told that there is none
+    if (event.kind == syncd::client::Event::Kind::kStraggler) {
+      const syncd::wire::StragglerNotice& straggler = event.straggler;
+      made.rank = static_cast<std::int32_t>(straggler.rank);
+      made.recovered = straggler.recovered ? 1 : 0;
+      made.factor = straggler.factor;
+      made.since_us = straggler.since_us;
+      describe(straggler, text, sizeof text);
+      made.text = text;
+    }
     on_event(&made, user_data);
   };
 }
@@ -452,6 +482,19 @@ syncd_status syncd_worker_restarted(syncd_worker* worker, int64_t iteration, int
                                     syncd_error** error) {
   return guarded(__func__, error, [&](const char* call) {
     return tell(call, worker, iteration, timeout_ms, &Session::restarted);
+  });
+}
+
+syncd_status syncd_worker_mark(syncd_worker* worker, int32_t mark, syncd_error** error) {
+  return guarded(__func__, error, [&](const char* call) -> Outcome {
+    need(worker, call, "worker");
+    if (mark != SYNCD_MARK_COMPUTED) {
+      refuse(call, "mark " + std::to_string(mark) + "; allowed: SYNCD_MARK_COMPUTED (1)");
+    }
+    refuse_forked(*worker);
+    if (worker->signals->mark_computed(Driver::now_us())) return {};
+    return {Status::kState, std::string(call) + ": worker " + std::to_string(worker->rank) +
+                                " computes no iteration now; syncd_begin() comes first"};
   });
 }
 

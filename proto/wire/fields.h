@@ -26,7 +26,7 @@ SYNCD_FIELDS(Joined, worker, iteration, policy, world_size, durable, resumed, me
 SYNCD_FIELDS(Leave, worker, kind, reason)
 SYNCD_FIELDS(Begin, worker, iteration)
 SYNCD_FIELDS(Granted, iteration, flags, staleness, checkpoint)
-SYNCD_FIELDS(Push, worker, iteration, loss, samples, bytes)
+SYNCD_FIELDS(Push, worker, iteration, loss, samples, bytes, computed_us)
 SYNCD_FIELDS(Pushed, iteration, late, duplicate)
 SYNCD_FIELDS(Explain, worker)
 SYNCD_FIELDS(CancelBegin, worker, iteration)
@@ -42,12 +42,12 @@ SYNCD_FIELDS(StatusReply, server_version, pid, started_us, now_us, store, mode, 
              commit_failures, records_removed)
 SYNCD_FIELDS(JobsRequest)
 SYNCD_FIELDS(JobStatus, id, name, policy, state, epoch, expected_workers, active_workers, clock_min,
-             clock_max, pushes, waiting, note, created_us, hang, hang_ranks)
+             clock_max, pushes, waiting, note, created_us, hang, hang_ranks, stragglers)
 SYNCD_FIELDS(JobsReply, jobs, omitted)
 SYNCD_FIELDS(WorkersRequest, job, first_rank, with_data)
 SYNCD_FIELDS(WorkerStatus, rank, name, host, state, incarnation, clock, granted, last_push_us,
              connected, waiting_us, waiting_for, reason, warn_after_us, evict_after_us, late_rule,
-             heard_us, data)
+             heard_us, data, computed_us, exchange_us, straggler_since_us, straggler_factor)
 SYNCD_FIELDS(WorkersReply, workers, next_rank, now_us)
 SYNCD_FIELDS(HistoryRequest, job, from_sequence, records_max, from_byte)
 SYNCD_FIELDS(StoredRecord, sequence, bytes)
@@ -71,8 +71,7 @@ SYNCD_FIELDS(PlanNotice, worker, iteration, wait_us)
 SYNCD_FIELDS(ManageWorkerRequest, job, worker, action, text, lease_us)
 SYNCD_FIELDS(CheckpointRequest, path)
 SYNCD_FIELDS(Arrive, worker, iteration, data)
-SYNCD_FIELDS(ViewGranted, iteration, flags, staleness, view, rank, size, data, reason,
-             checkpoint)
+SYNCD_FIELDS(ViewGranted, iteration, flags, staleness, view, rank, size, data, reason, checkpoint)
 SYNCD_FIELDS(ViewRequest, worker, view, first_rank)
 SYNCD_FIELDS(ViewMember, rank, name, host, data)
 SYNCD_FIELDS(ViewReply, view, size, reason, members, next_rank)
@@ -92,6 +91,7 @@ SYNCD_FIELDS(LatestCheckpoint, job, first_shard)
 SYNCD_FIELDS(CheckpointShard, shard, rank, iteration, location)
 SYNCD_FIELDS(LatestCheckpointReply, number, epoch, iteration, completed_us, shards, saved,
              next_shard, open, open_text, closed, closed_reason)
+SYNCD_FIELDS(StragglerNotice, worker, rank, name, host, recovered, factor, since_us, host_note)
 
 }  // namespace wire
 

@@ -22,22 +22,33 @@ constexpr std::size_t kItemsMax = 8;  // longer lists take the generic way
 // The values of a message are its id and its fields, each field of a worker by itself. So the calls
 // of a worker have the same numbers for the same values, and all are read as a Push.
 constexpr std::size_t kId = 0;
-constexpr std::size_t kValuesMax = 9;
+constexpr std::size_t kValuesMax = 10;
 constexpr unsigned kAlways = UINT32_MAX;
 
-// Calls visit(field, value's number, bit), where the bit says in a set that the field is not left
-// out. Of a list, the bits from there on are its length.
+// Calls visit(field, value, its number, bit), where the bit says in a set that the field is not
+// left out. Of a list, the bits from there on are its length.
 template <class M, class Visit>
 SYNCD_INLINE inline void for_each_value(M& message, const Visit& visit) {
-  std::size_t value = kId;
+  std::size_t number = kId;
   unsigned bit = 0;
-  for_each_field(message, [&](auto, auto& field) SYNCD_INLINE {
-    if constexpr (std::is_same_v<std::decay_t<decltype(field)>, WorkerRef>) {
-      for_each_field(field, [&](auto, auto& part) SYNCD_INLINE { visit(part, ++value, kAlways); });
+  for_each_field(message, [&](auto field, auto& value) SYNCD_INLINE {
+    if constexpr (std::is_same_v<std::decay_t<decltype(value)>, WorkerRef>) {
+      for_each_field(value, [&](auto part, auto& of_it)
+                                SYNCD_INLINE { visit(part, of_it, ++number, kAlways); });
     } else {
-      visit(field, ++value, bit++);
+      visit(field, value, ++number, bit++);
     }
   });
+}
+// What a field is that is left out.
+template <class F>
+SYNCD_INLINE inline typename F::Type absent() {
+  if constexpr (std::is_arithmetic_v<typename F::Type>) {
+    constexpr typename F::Type value = typename F::Owner{}.*F::member;
+    return value;
+  } else {
+    return {};
+  }
 }
 
 // Two words that are looked at as one, where the processor can.
@@ -103,8 +114,8 @@ class Layout {
   // Where a value is in the payload; 0: it is left out.
   std::size_t place(std::size_t value) const { return at_[value]; }
   template <class T>
-  void get(std::size_t value, const std::uint8_t* payload, T& number) const {
-    number = place(value) != 0 ? load<T>(payload + place(value)) : T{};
+  void get(std::size_t value, const std::uint8_t* payload, T& number, T absent = {}) const {
+    number = place(value) != 0 ? load<T>(payload + place(value)) : absent;
   }
   template <class T>
   void set(std::size_t value, T number, std::uint8_t* payload) const {
@@ -152,7 +163,7 @@ T filled(std::uint8_t byte) {
 template <class M>
 Body sample(unsigned set, std::uint8_t x) {
   M message;
-  for_each_value(message, [&](auto& field, std::size_t value, unsigned bit) {
+  for_each_value(message, [&](auto, auto& field, std::size_t value, unsigned bit) {
     using T = std::decay_t<decltype(field)>;
     const auto byte = static_cast<std::uint8_t>(x ^ value);
     if constexpr (kIsVector<T>) {
@@ -173,13 +184,13 @@ template <class M>
 unsigned set_of(const Body& body) {
   const M& message = *std::get_if<M>(&body);
   unsigned set = 0;
-  for_each_value(message, [&](const auto& field, std::size_t, unsigned bit) {
+  for_each_value(message, [&](auto of, const auto& field, std::size_t, unsigned bit) {
     using T = std::decay_t<decltype(field)>;
     if constexpr (kIsVector<T>) {
       const auto items = static_cast<unsigned>(field.size());
       set = field.size() > kItemsMax ? kAlways : set | items << bit;
     } else {
-      if (bit != kAlways) set |= static_cast<unsigned>(field != T{}) << bit;
+      if (bit != kAlways) set |= static_cast<unsigned>(field != absent<decltype(of)>()) << bit;
     }
   });
   return set;
@@ -189,7 +200,7 @@ template <class M>
 unsigned count_sets() {
   unsigned sets = 1;
   const M message{};
-  for_each_value(message, [&](const auto& field, std::size_t, unsigned bit) {
+  for_each_value(message, [&](auto, const auto& field, std::size_t, unsigned bit) {
     if (bit != kAlways) sets *= kIsVector<std::decay_t<decltype(field)>> ? kItemsMax + 1 : 2;
   });
   return sets;
@@ -198,30 +209,30 @@ unsigned count_sets() {
 template <class M>
 SYNCD_INLINE inline void read(const Layout& layout, unsigned set, const std::uint8_t* payload,
                               M& message) {
-  for_each_value(message,
-                 [&](auto& field, std::size_t value, [[maybe_unused]] unsigned bit) SYNCD_INLINE {
-                   using T = std::decay_t<decltype(field)>;
-                   if constexpr (kIsVector<T>) {
-                     field.resize(set >> bit);
-                     if (!field.empty()) {  // items lie there as in memory
-                       std::memcpy(field.data(), payload + layout.place(value),
-                                   field.size() * sizeof(typename T::value_type));
-                     }
-                   } else if constexpr (std::is_same_v<T, bool>) {
-                     field = (set >> bit & 1) != 0;
-                   } else if constexpr (kIsOptional<T>) {
-                     field.reset();
-                     if (layout.place(value) != 0) layout.get(value, payload, field.emplace());
-                   } else {
-                     layout.get(value, payload, field);
-                   }
-                 });
+  for_each_value(message, [&](auto of, auto& field, std::size_t value,
+                              [[maybe_unused]] unsigned bit) SYNCD_INLINE {
+    using T = std::decay_t<decltype(field)>;
+    if constexpr (kIsVector<T>) {
+      field.resize(set >> bit);
+      if (!field.empty()) {  // items lie there as in memory
+        std::memcpy(field.data(), payload + layout.place(value),
+                    field.size() * sizeof(typename T::value_type));
+      }
+    } else if constexpr (std::is_same_v<T, bool>) {
+      field = (set >> bit & 1) != 0;
+    } else if constexpr (kIsOptional<T>) {
+      field.reset();
+      if (layout.place(value) != 0) layout.get(value, payload, field.emplace());
+    } else {
+      layout.get(value, payload, field, absent<decltype(of)>());
+    }
+  });
 }
 
 template <class M>
 void write(const Layout& layout, const Body& body, std::uint8_t* payload) {
   const M& message = *std::get_if<M>(&body);
-  for_each_value(message, [&](const auto& field, std::size_t value, unsigned) SYNCD_INLINE {
+  for_each_value(message, [&](auto, const auto& field, std::size_t value, unsigned) SYNCD_INLINE {
     using T = std::decay_t<decltype(field)>;
     if constexpr (kIsVector<T>) {
       std::uint8_t* at = payload + layout.place(value);

@@ -40,6 +40,7 @@ inline constexpr std::uint32_t kNoticePlan = 2;
 inline constexpr std::uint32_t kNoticeHang = 4;
 inline constexpr std::uint32_t kNoticeInspect = 8;
 inline constexpr std::uint32_t kNoticeCheckpoint = 16;
+inline constexpr std::uint32_t kNoticeStragglers = 32;
 
 struct Hello {
   std::uint16_t protocol_min = 0;
@@ -138,6 +139,7 @@ struct Push {
   std::optional<double> loss;
   std::uint64_t samples = 0;
   std::uint64_t bytes = 0;
+  std::int64_t computed_us = -1;  // from the grant until its own computing was done; -1: not said
   bool operator==(const Push&) const = default;
 };
 struct Pushed {
@@ -222,6 +224,7 @@ struct JobStatus {
   std::int64_t created_us = 0;
   std::string hang = {};
   std::string hang_ranks = {};
+  std::uint32_t stragglers = 0;
   bool operator==(const JobStatus&) const = default;
 };
 struct JobsReply {
@@ -253,6 +256,10 @@ struct WorkerStatus {
   std::string late_rule;
   std::int64_t heard_us = -1;
   std::vector<std::uint8_t> data = {};
+  std::int64_t computed_us = -1;
+  std::int64_t exchange_us = -1;
+  std::int64_t straggler_since_us = -1;
+  double straggler_factor = 0;
   bool operator==(const WorkerStatus&) const = default;
 };
 struct WorkersReply {
@@ -535,24 +542,34 @@ struct LatestCheckpointReply {
   bool operator==(const LatestCheckpointReply&) const = default;
 };
 
+struct StragglerNotice {
+  WorkerRef worker;
+  std::uint32_t rank = 0;
+  std::string name;
+  std::string host;
+  bool recovered = false;
+  double factor = 0;
+  std::int64_t since_us = -1;
+  std::string host_note;
+  bool operator==(const StragglerNotice&) const = default;
+};
+
 // A verified message of a type that this build does not know (a newer peer's).
 struct Unknown {
   std::uint8_t type = 0;
   bool operator==(const Unknown&) const = default;
 };
 
-using Body =
-    std::variant<Unknown, Hello, Welcome, Error, Ok, Join, Joined, Leave, Begin, Granted, Push,
-                 Pushed, Explain, Explanation, CancelBegin, StopNotice, FencedNotice, ResyncNotice,
-                 ShutdownNotice, Heartbeat, HeartbeatAck, StatusRequest, StatusReply, JobsRequest,
-                 JobsReply, WorkersRequest, WorkersReply, HistoryRequest, HistoryReply,
-                 CreateJobRequest, StopJobRequest, Restarted, Targets, TargetsReply, Collect,
-                 CollectReply, Consumed, SetPolicyRequest, Phase, MembersRequest, MembersReply,
-                 MembersNotice, PlanNotice, ManageWorkerRequest, CheckpointRequest, Arrive,
-                 ViewGranted, ViewRequest, ViewReply, RoundNotice, ExcludeRequest, Exchanging,
-                 HangNotice, InspectNotice, Inspected, InspectRequest, InspectReply, AskCheckpoint,
-                 OrderCheckpoint, CheckpointAsked, Checkpointed, LatestCheckpoint,
-                 LatestCheckpointReply>;
+using Body = std::variant<
+    Unknown, Hello, Welcome, Error, Ok, Join, Joined, Leave, Begin, Granted, Push, Pushed, Explain,
+    Explanation, CancelBegin, StopNotice, FencedNotice, ResyncNotice, ShutdownNotice, Heartbeat,
+    HeartbeatAck, StatusRequest, StatusReply, JobsRequest, JobsReply, WorkersRequest, WorkersReply,
+    HistoryRequest, HistoryReply, CreateJobRequest, StopJobRequest, Restarted, Targets,
+    TargetsReply, Collect, CollectReply, Consumed, SetPolicyRequest, Phase, MembersRequest,
+    MembersReply, MembersNotice, PlanNotice, ManageWorkerRequest, CheckpointRequest, Arrive,
+    ViewGranted, ViewRequest, ViewReply, RoundNotice, ExcludeRequest, Exchanging, HangNotice,
+    InspectNotice, Inspected, InspectRequest, InspectReply, AskCheckpoint, OrderCheckpoint,
+    CheckpointAsked, Checkpointed, LatestCheckpoint, LatestCheckpointReply, StragglerNotice>;
 
 struct Message {
   std::uint64_t id = 0;

@@ -114,6 +114,7 @@ class World {
           nullptr, below(2) == 0 ? std::function<void(const client::Event&)>()
                                  : [](const client::Event&) {});
       const client::OpId id = op();
+      joining_[id] = request.signals;
       session_.join({id, timeout(), now_}, std::move(request));
       return;
     }
@@ -129,6 +130,7 @@ class World {
         return session_.begin({op(), timeout(), now_}, worker);
       case 5:
       case 6:
+        if (iteration % 2 == 0) signals_.at(worker)->mark_computed(now_);
         ++iteration;
         return session_.push({op(), timeout(), now_}, worker, k, {});
       case 7:
@@ -175,6 +177,7 @@ class World {
       if (const auto* joined = std::get_if<client::JoinResult>(&done.result)) {
         workers_.push_back(joined->worker);
         iterations_[joined->worker] = joined->iteration;
+        signals_[joined->worker] = joining_.at(done.op);
       }
     }
     for (const client::PendingEvent& event : std::exchange(session_.events(), {})) {
@@ -195,6 +198,9 @@ class World {
       if (result == wire::FrameSplitter::Result::kNeedMore) return;
       wire::Message message;
       fuzz::require(wire::decode(payload, message, error), "a broken message", error);
+      if (const auto* push = std::get_if<wire::Push>(&message.body)) {
+        fuzz::require(push->computed_us >= -1, "a mark before its iteration");
+      }
       if (std::holds_alternative<wire::Hello>(message.body)) {
         requests_.clear();
         if (below(8) != 0) say({message.id, wire::Welcome{1, 5, "0.1.0", 65536, 1500, 5000}});
@@ -263,7 +269,8 @@ class World {
       case 0:
         return wire::Ok{};
       case 1:
-        return wire::Granted{iteration(), static_cast<std::uint32_t>(below(64)), iteration(), below(4)};
+        return wire::Granted{iteration(), static_cast<std::uint32_t>(below(64)), iteration(),
+                             below(4)};
       case 2:
         return wire::Pushed{iteration(), below(2) == 0, below(2) == 0};
       case 3:
@@ -295,6 +302,9 @@ class World {
       case 4:
         return say({0, wire::MembersNotice{ref(), below(8)}});
       case 5:
+        if (below(2) == 0) {
+          return say({0, wire::StragglerNotice{ref(), 2, "w", "h", below(2) == 0, 2.5, 7, ""}});
+        }
         return say({0, wire::PlanNotice{ref(), iteration(), iteration()}});
       default:
         return say({below(2), wire::HeartbeatAck{}});
@@ -325,6 +335,8 @@ class World {
   std::size_t joins_ = 0;
   std::vector<client::WorkerId> workers_;
   std::map<client::WorkerId, std::int64_t> iterations_;
+  std::map<client::OpId, std::shared_ptr<client::WorkerSignals>> joining_;
+  std::map<client::WorkerId, std::shared_ptr<client::WorkerSignals>> signals_;
 };
 
 }  // namespace

@@ -251,6 +251,7 @@ class World final : public server::Core::Host {
       case 9: {
         const KnownWorker known = worker();
         wire::Push push{known.ref, number(known.next), std::nullopt, 1, 1};
+        if (known.next % 2 != 0) push.computed_us = number(known.next * 1000);
         if (choices_.one_in(4)) push.loss = static_cast<double>(number(1)) / 3;
         return push;
       }
@@ -304,7 +305,8 @@ class World final : public server::Core::Host {
   wire::Body saved() {
     wire::Checkpointed saved;
     saved.worker = worker().ref;
-    saved.number = static_cast<std::uint64_t>(choices_.one_in(8) ? number(1) : 1 + choices_.below(3));
+    saved.number =
+        static_cast<std::uint64_t>(choices_.one_in(8) ? number(1) : 1 + choices_.below(3));
     saved.shards = static_cast<std::uint32_t>(choices_.below(4));
     saved.shard = static_cast<std::uint32_t>(choices_.below(3));
     if (choices_.one_in(16)) saved.shards = static_cast<std::uint32_t>(number(1));
@@ -411,6 +413,8 @@ class World final : public server::Core::Host {
                       "a worker changes", job);
         fuzz::require(was.state == is.state && was.dismissal == is.dismissal,
                       "one that was sent away is as if it had not been", job);
+        fuzz::require(was.slow_since_us == is.slow_since_us && was.exchange_us == is.exchange_us,
+                      "who is slow is forgotten", job);
         // A worker may have ended its lease, which no record says: one that follows may then seem
         // to go on from before. When it ends is known.
         fuzz::require(is.leased_phase.empty() ||

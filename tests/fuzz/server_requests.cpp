@@ -387,7 +387,9 @@ class World {
       }
       case 4: {
         const Known known = worker();
-        return wire::Push{known.ref, known.next, std::nullopt, 1, 1};
+        const std::int64_t computed_us =
+            choices_.one_in(2) ? -1 : static_cast<std::int64_t>(choices_.below(200)) - 20;
+        return wire::Push{known.ref, known.next, std::nullopt, 1, 1, computed_us};
       }
       case 5:
         if (choices_.one_in(2)) return wire::Leave{worker().ref};

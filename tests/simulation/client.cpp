@@ -272,6 +272,7 @@ void Client::call(Trainer& trainer) {
     case Phase::kPush:
       // What is pushed can be read by then.
       if (plan_.decentralized) watcher_.on_published(trainer.rank, trainer.iteration);
+      if (trainer.iteration % 2 != 0) trainer.signals->mark_computed(now());
       return session_->push(ask, worker, trainer.iteration, {0.5, 32, 1024});
     case Phase::kCollect:
       return session_->collect(ask, worker, trainer.iteration);

@@ -21,7 +21,7 @@ constexpr std::array<char, 1025> kShown{'a', 'b', '\0', 'd'};
 
 void count_event(const syncd_event* event, void* events) {
   const bool known = event->struct_size == sizeof(syncd_event) &&
-                     event->kind >= SYNCD_EVENT_RESYNC && event->kind <= SYNCD_EVENT_STOP;
+                     event->kind >= SYNCD_EVENT_RESYNC && event->kind <= SYNCD_EVENT_STRAGGLER;
   if (known) ++*static_cast<std::atomic<std::uint64_t>*>(events);
 }
 
@@ -343,6 +343,10 @@ void CapiCalls::members(syncd_worker* worker) {
 
 void CapiCalls::accessors(syncd_worker* worker) {
   syncd_should_resync(worker);
+  if (worker != nullptr) {
+    check("mark",
+          [&](auto** error) { return syncd_worker_mark(worker, SYNCD_MARK_COMPUTED, error); });
+  }
   syncd_worker_resync_flag(worker);
   expect(syncd_worker_job(worker) != nullptr, "job", "NULL");
   expect(syncd_worker_policy(worker) != nullptr, "policy", "NULL");

@@ -91,6 +91,12 @@ std::string bytes_text(const std::vector<std::uint8_t>& bytes) {
   return text;
 }
 
+std::string ratio_text(double ratio) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.3f", ratio);
+  return text;
+}
+
 std::string loss_text(const std::optional<double>& loss) {
   if (!loss) return {};
   char text[32];
@@ -255,6 +261,17 @@ std::string text_of(const wire::ResyncNotice& notice) {
 std::string text_of(const wire::MembersNotice& notice) {
   return Line("members_notice " + text_of(notice.worker)).number("version", notice.version).take();
 }
+std::string text_of(const wire::StragglerNotice& notice) {
+  return Line("straggler_notice " + text_of(notice.worker))
+      .number("rank", notice.rank)
+      .plain("name", notice.name)
+      .plain("host", notice.host)
+      .flag("recovered", notice.recovered)
+      .plain("factor", ratio_text(notice.factor))
+      .time("since", notice.since_us, -1)
+      .quoted("host_note", notice.host_note)
+      .take();
+}
 std::string text_of(const wire::PlanNotice& notice) {
   return Line("plan_notice " + text_of(notice.worker))
       .number("k", notice.iteration)
@@ -319,13 +336,14 @@ std::string text_of(const wire::InspectNotice& notice) {
 }
 std::string text_of(const wire::InspectReply& reply) {
   return Line("inspect [" + std::to_string(reply.rank))
-      .word(reply.name)
-      .word(reply.host)
-      .quoted("state", reply.state)
-      .quoted("stacks", reply.stacks)
-      .quoted("failure", reply.failure)
-      .time("at", reply.at_us, -1)
-      .take() + "]";
+             .word(reply.name)
+             .word(reply.host)
+             .quoted("state", reply.state)
+             .quoted("stacks", reply.stacks)
+             .quoted("failure", reply.failure)
+             .time("at", reply.at_us, -1)
+             .take() +
+         "]";
 }
 std::string text_of(const wire::MembersRequest& request) {
   return Line("members_request " + text_of(request.worker))
@@ -365,6 +383,7 @@ std::string text_of(const wire::JobsReply& reply) {
                 .number("pushes", job.pushes)
                 .number("waiting", job.waiting, 0)
                 .quoted("note", job.note)
+                .number("stragglers", job.stragglers, 0)
                 .time("created", job.created_us, -1)
                 .quoted("hang", job.hang)
                 .plain("hang_ranks", job.hang_ranks)
@@ -391,6 +410,11 @@ std::string text_of(const wire::WorkersReply& reply) {
                 .time("warn_after", worker.warn_after_us, -1)
                 .time("evict_after", worker.evict_after_us, -1)
                 .quoted("late_rule", worker.late_rule)
+                .time("computed", worker.computed_us, -1)
+                .time("exchange", worker.exchange_us, -1)
+                .time("straggler_since", worker.straggler_since_us, -1)
+                .plain("straggler_factor",
+                       worker.straggler_factor != 0 ? ratio_text(worker.straggler_factor) : "")
                 .take() +
             "]";
   }
@@ -434,6 +458,10 @@ std::string worker_line(const WorkerSnapshot& worker) {
       .time("phase_lease", worker.phase_lease_us, 0)
       .number("entered", worker.entered, kNoIteration)
       .flag("returned", worker.returned)
+      .time("exchange", worker.exchange_us, -1)
+      .time("slow_since", worker.slow_since_us, -1)
+      .plain("slow_factor", worker.slow_factor != 0 ? ratio_text(worker.slow_factor) : "")
+      .plain("usual", worker.usual ? ratio_text(*worker.usual) : "")
       .take();
 }
 
@@ -475,12 +503,10 @@ std::string seconds_text(Micros us) {
 }
 
 std::string flags_text(std::uint32_t flags) {
-  constexpr std::pair<std::uint32_t, const char*> kNames[] = {{wire::kStepPull, "PULL"},
-                                                              {wire::kStepBarrier, "BARRIER"},
-                                                              {wire::kStepSkip, "SKIP"},
-                                                              {wire::kStepStop, "STOP"},
-                                                              {wire::kStepResumed, "RESUMED"},
-                                                              {wire::kStepCheckpoint, "CHECKPOINT"}};
+  constexpr std::pair<std::uint32_t, const char*> kNames[] = {
+      {wire::kStepPull, "PULL"},       {wire::kStepBarrier, "BARRIER"},
+      {wire::kStepSkip, "SKIP"},       {wire::kStepStop, "STOP"},
+      {wire::kStepResumed, "RESUMED"}, {wire::kStepCheckpoint, "CHECKPOINT"}};
   std::string text;
   for (const auto& [bit, name] : kNames) {
     if ((flags & bit) == 0) continue;
@@ -511,6 +537,7 @@ std::string to_text(const Record& r, Micros now) {
       .flag("resumed", r.resumed)
       .flag("LATE", r.late)
       .time("span", r.span_us, silent.span_us)
+      .time("computed", r.computed_us, silent.computed_us)
       .time("waited", r.waited_us, silent.waited_us)
       .number("staleness", r.staleness, silent.staleness)
       .plain("loss", loss_text(r.loss))
@@ -535,6 +562,8 @@ std::string to_text(const Record& r, Micros now) {
       .number("shards", r.shards, silent.shards)
       .quoted("location", r.location)
       .plain("members", members_text(r.members))
+      .flag("in_phase", r.in_phase)
+      .plain("factor", r.factor != 0 ? ratio_text(r.factor) : "")
       .take();
 }
 

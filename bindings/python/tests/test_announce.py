@@ -229,3 +229,29 @@ def test_asyncio_has_them_too(daemon):
                 assert [one.data for one in (await worker.members()).members] == [b"x"]
 
     asyncio.run(main())
+
+
+def test_a_mark_parts_computing_from_exchange(daemon):
+    with syncd.connect(daemon.address) as client, client.join("marked", "asp") as worker:
+        with pytest.raises(syncd.Error, match="computes no iteration now; syncd_begin"):
+            worker.mark()
+        worker.begin()
+        worker.mark()
+        worker.push()
+        worker.begin()
+        worker.push()
+    pushes = daemon.syncctl("history", "show", "marked", "--kind", "push")
+    assert pushes.count("computed=") == 1
+    assert pushes.count("exchange=") == 1
+
+
+def test_an_asyncio_worker_marks_too(daemon):
+    async def train():
+        async with await syncd.aio.connect(daemon.address) as client:
+            async with await client.join("marked-too", "asp") as worker:
+                await worker.begin()
+                worker.mark()
+                await worker.push()
+
+    asyncio.run(train())
+    assert "computed=" in daemon.syncctl("history", "show", "marked-too", "--kind", "push")

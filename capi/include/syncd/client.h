@@ -231,9 +231,12 @@ enum {
                               arrive there waits, as foreseen. A later plan takes its place */
   SYNCD_EVENT_STOP = 4,    /* the job was stopped or has finished, or this worker was drained
                               (syncctl drain); told once */
-  SYNCD_EVENT_ROUND = 5    /* jobs with views: members are gone from this worker's round, or others could
+  SYNCD_EVENT_ROUND = 5,   /* jobs with views: members are gone from this worker's round, or others could
                               be taken into the next, as syncd_worker_round() now says; `version` is
                               the round's number */
+  SYNCD_EVENT_STRAGGLER = 6 /* a worker's iterations have become longer than is usual for it, beside
+                              the others', or are as usual again. Told to that worker, and to the
+                              one of lowest rank that has an on_event */
 };
 
 /* An event. The library makes it, and it may be longer in later versions: struct_size is the size
@@ -246,6 +249,13 @@ typedef struct syncd_event {
   int64_t wait_us;    /* PLAN: microseconds, or -1 if they are not known; else -1 */
   uint64_t version;   /* MEMBERS: it grows with every change, over restarts of the daemon, too; ROUND:
                          the round's number; else 0 */
+  /* STRAGGLER; else -1, 0 and NULL. */
+  int32_t rank;       /* whose iterations they are */
+  int32_t recovered;  /* 1: they are as usual again */
+  double factor;      /* how many times its usual time they take */
+  int64_t since_us;   /* since when, in microseconds since the Unix epoch */
+  const char *text;   /* as a sentence, with the worker's name and host; if most workers of that host
+                         have become slow, that too */
 } syncd_event;
 
 /* Is called on the client's own thread, one call at a time for all workers of a client, in the order
@@ -456,6 +466,30 @@ SYNCD_API const uint32_t *syncd_worker_resync_flag(const syncd_worker *worker);
  * SYNCD_E_STOPPED, SYNCD_E_FENCED, SYNCD_E_CANCELLED, SYNCD_E_CLOSED, SYNCD_E_FORKED. */
 SYNCD_API syncd_status syncd_worker_restarted(syncd_worker *worker, int64_t iteration,
                                               int64_t timeout_ms, syncd_error **error);
+
+/* What a worker marks in its iteration. */
+enum {
+  SYNCD_MARK_COMPUTED = 1 /* its own computing is done; what follows until the push is exchange */
+};
+
+/* Marks a moment of the iteration that this worker computes. For a loop that exchanges gradients
+ * with the others before it pushes, by an all-reduce for instance: there every worker's time from
+ * the grant to the push is that of the slowest, and only the mark tells whose computing it was.
+ *
+ *     syncd_begin(worker, ..., &step, ...);
+ *     ... forward and backward ...
+ *     syncd_worker_mark(worker, SYNCD_MARK_COMPUTED, NULL);
+ *     ... all-reduce; apply ...
+ *     syncd_push(worker, step.iteration, ...);
+ *
+ * With an accelerator, mark when its work is done, not when it is queued. The push carries the time
+ * from the grant's arrival (of an iteration that was started again: from syncd_worker_restarted()) to
+ * the mark; the last mark counts. Lateness, forecasts, the detection of stragglers and what operators
+ * are shown then go by it. Sends nothing, reads one clock, never blocks. In a decentralized job the
+ * mark comes before the push, too: elsewhere it has no effect.
+ * Errors: SYNCD_E_STATE (no iteration was granted yet, or it was pushed), SYNCD_E_INVALID (another
+ * mark), SYNCD_E_FORKED. */
+SYNCD_API syncd_status syncd_worker_mark(syncd_worker *worker, int32_t mark, syncd_error **error);
 
 /* Tells the daemon that this worker is in a long phase, such as an evaluation or a checkpoint, in
  * which it is not late: it is neither warned of nor given up before `lease_ms` milliseconds are over,

@@ -54,10 +54,14 @@ struct JobCounters {
   std::uint64_t reconnects = 0;  // workers that came back over a new connection
   std::uint64_t left = 0;
   std::uint64_t lost = 0;
-  std::uint64_t hangs = 0;     // workers waited for longer than hang_after, once a hang
+  std::uint64_t hangs = 0;  // workers waited for longer than hang_after, once a hang
   std::uint64_t checkpoints_asked = 0;
   std::uint64_t checkpoints_complete = 0;
   std::uint64_t checkpoints_incomplete = 0;  // that were given up
+  std::uint64_t stragglers = 0;  // verdicts that a worker has become slower than the others
+  // Of pushes: until the worker's mark, or the push if it does not mark that; and after its mark.
+  Micros computed_us = 0;
+  Micros exchange_us = 0;
   SpanHistogram begin_wait;    // from the begin to its grant
   SpanHistogram barrier_wait;  // of those, the ones that ended with a barrier
   SpanHistogram plan_error;    // between a planned barrier and the real one, either way
@@ -73,8 +77,9 @@ struct JobFigures {
   std::uint32_t expected = 0;
   // By WorkerState, members alone.
   std::array<std::uint32_t, 4> members{};
-  std::uint32_t waiting = 0;  // in any call
-  bool has_clocks = false;    // some worker is active: what follows means something
+  std::uint32_t waiting = 0;     // in any call
+  std::uint32_t stragglers = 0;  // now
+  bool has_clocks = false;       // some worker is active: what follows means something
   Clock clock_min = 0;
   Clock clock_max = 0;
   Clock lag = 0;  // of the relative clocks, which is what policies bound

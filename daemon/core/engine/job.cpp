@@ -20,8 +20,9 @@ Job::Job(const EngineServices& engine, JobSpec spec, std::unique_ptr<Policy> pol
       answers_(engine, spec_, roster_, recorder_),
       liveness_(engine, spec_, roster_, answers_, *this),
       checkpoints_(engine, spec_, roster_, recorder_, answers_, counters_),
-      loop_(engine, spec_, roster_, recorder_, answers_, liveness_, *this, checkpoints_, counters_,
-            std::move(policy)),
+      stragglers_(engine, roster_, recorder_, answers_, counters_),
+      loop_(engine, spec_, roster_, recorder_, answers_, liveness_, stragglers_, *this,
+            checkpoints_, counters_, std::move(policy)),
       group_(engine, spec_, roster_, recorder_, loop_, answers_),
       admission_(engine, spec_, roster_, recorder_, liveness_, loop_, group_, answers_),
       watch_(engine, spec_, roster_, recorder_, answers_, liveness_, loop_, counters_),
@@ -485,8 +486,8 @@ void Job::set_grace(Worker& worker, const Disconnected& event) {
   const Micros of_silence = loop_.gathers() ? 0 : spec_.worker_grace_us;
   worker.grace_us = event.by_peer ? exit_grace(worker) : of_silence;
   if (!event.by_peer) return;
-  const bool before = std::exchange(close_together_,
-                                    connections_.closed(event.connection, engine_.now()));
+  const bool before =
+      std::exchange(close_together_, connections_.closed(event.connection, engine_.now()));
   if (!close_together_) return;
   const auto extend = [&](Worker& gone) {
     gone.grace_us = std::max(gone.grace_us, spec_.worker_grace_us);

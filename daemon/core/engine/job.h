@@ -24,6 +24,7 @@
 #include "daemon/core/engine/membership.h"
 #include "daemon/core/engine/recorder.h"
 #include "daemon/core/engine/roster.h"
+#include "daemon/core/engine/straggler_watch.h"
 #include "daemon/core/engine/watch.h"
 
 namespace syncd {
@@ -165,6 +166,7 @@ class Job final : private Membership {
   Answers answers_;
   Liveness liveness_;
   Checkpoints checkpoints_;
+  StragglerWatch stragglers_;
   Loop loop_;
   Group group_;
   Admission admission_;

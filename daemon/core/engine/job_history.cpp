@@ -91,6 +91,9 @@ void Job::apply(const Record& record) {
     case RecordKind::kCheckpointComplete:
     case RecordKind::kCheckpointIncomplete:
       return checkpoints_.apply(record);
+    case RecordKind::kStragglerDetected:
+    case RecordKind::kStragglerRecovered:
+      return stragglers_.apply(record);
   }
 }
 
@@ -136,10 +139,12 @@ void Job::apply_joined(const Record& record) {
     worker.pushed = worker.late = worker.granted = kNoIteration;
     worker.before_jump = worker.after_jump = kNoIteration;
     worker.last_push_us = worker.previous_push_us = -1;
+    roster_.set_exchange(worker, -1);
   }
   roster_.rename(worker, record.name, record.host);
   if (!fresh && !was_member) roster_.readmit(worker);
   if (worker.incarnation != record.incarnation) {
+    stragglers_.forget(worker);
     worker.forget_grant();  // a new process has pulled nothing yet
     worker.view = 0;
     worker.warned = false;
@@ -187,6 +192,7 @@ void Job::apply_exit(const Record& record, WorkerState state) {
   const bool was_active = worker.active();
   checkpoints_.apply_exit(worker.rank);
   checkpoints_.apply_lost(state == WorkerState::kLost, worker.rank);
+  stragglers_.forget(worker);
   roster_.remove(worker, state);
   if (state == WorkerState::kLeft) group_.apply_left(worker);
   if (state == WorkerState::kLeft || record.reason.starts_with(Answers::kKickedReason) ||
@@ -255,6 +261,8 @@ std::string Job::check_record(const Record& record) const {
     case RecordKind::kWorkerDraining:
     case RecordKind::kWorkerLeased:
     case RecordKind::kPush:
+    case RecordKind::kStragglerDetected:
+    case RecordKind::kStragglerRecovered:
       if (record.rank < 0 || roster_.find(static_cast<Rank>(record.rank)) == nullptr) {
         return fmt::format("its worker {} never joined", record.rank);
       }
@@ -302,9 +310,11 @@ JobSnapshot Job::snapshot() const {
     // Readiness is the present request's, which does not outlive the daemon.
     if (w.state == WorkerState::kReady) stored.state = WorkerState::kRegistered;
     if (!w.leased()) stored.phase_us = stored.phase_lease_us = 0;
+    stored.usual = w.active() ? w.speed.usual() : std::nullopt;
   });
   group_.save(out);
   checkpoints_.save(out);
+  stragglers_.save(out);
   out.policy = loop_.policy().name();
   out.policy_state = loop_.policy().save();
   out.policy_text = loop_.policy().save_text();
@@ -319,6 +329,7 @@ bool Job::restore_snapshot(const JobSnapshot& snapshot, std::string& error) {
   error = group_.restore(snapshot);
   if (!error.empty()) return false;
   loop_.restore(snapshot.pushes);
+  stragglers_.restore(snapshot.noise);
   for (const WorkerSnapshot& stored : snapshot.workers) {
     error = Recorder::check(stored);
     if (error.empty() && roster_.find(stored.rank) != nullptr) {
@@ -328,13 +339,14 @@ bool Job::restore_snapshot(const JobSnapshot& snapshot, std::string& error) {
     Worker& worker = roster_.restore(stored);
     engine_.count_worker();
     worker.phase = worker.leased_phase;
+    stragglers_.restore(worker);
     if (loop_.decentralized()) loop_.begin_life(worker, worker.entered);
   }
   error = checkpoints_.restore(snapshot);
   if (error.empty()) error = loop_.restore_views(snapshot);
   if (!error.empty()) return false;
-  const bool loaded = loop_.policy().load(snapshot.policy_state) &&
-                      loop_.policy().load_text(snapshot.policy_text);
+  const bool loaded =
+      loop_.policy().load(snapshot.policy_state) && loop_.policy().load_text(snapshot.policy_text);
   if (!loaded)
     error = "its snapshot's policy state does not fit policy '" + loop_.policy().name() + "'";
   return loaded;

@@ -114,6 +114,7 @@ JobFigures Job::figures() const {
     out.lag = roster_.clocks().max() - roster_.clocks().min();
   }
   out.waiting = loop_.pending();
+  if (is_live()) out.stragglers = stragglers_.count();
   out.pushes = loop_.pushes();
   out.barriers = loop_.barriers();
   out.checkpoint_open_us = checkpoints_.open_since();
@@ -143,7 +144,9 @@ wire::JobStatus Job::status() const {
   out.created_us = recorder_.creation().time_us;
   out.note = recorder_.stop_reason();
   if (roster_.running()) {
+    out.stragglers = stragglers_.count();
     out.note = loop_.gathers() ? loop_.policy().describe(loop_) : checkpoints_.note();
+    if (out.stragglers > 0) out.note += (out.note.empty() ? "" : "; ") + stragglers_.text();
   }
   if (state() == JobState::kWaiting) {
     out.note = fmt::format("waiting for {} of {}{}: {}", roster_.missing().count(), group_.wanted(),
@@ -176,6 +179,14 @@ wire::WorkerStatus Job::worker_status(const Worker& worker) const {
   const Micros asked_at = worker.waiting ? worker.waiting->since : worker.active_at;
   const Micros heard = std::max({asked_at, worker.last_push_us, worker.disconnected_at});
   out.heard_us = heard > 0 ? heard : -1;
+  if (worker.exchange_us >= 0 && worker.span_us >= worker.exchange_us) {
+    out.computed_us = worker.span_us - worker.exchange_us;
+    out.exchange_us = worker.exchange_us;
+  }
+  if (is_live()) {
+    out.straggler_since_us = worker.slow_since_us;
+    out.straggler_factor = worker.slow_factor;
+  }
   if (worker.waiting) {
     const Explanation why = explain(worker);
     out.waiting_us = why.waiting_us;

@@ -50,7 +50,8 @@ Lateness lateness(const JobSpec& spec, const RecentSpans& spans) {
     out.evict_after_us = limits::kEvictAfterCeiling;
     if (usual.spans > 0) {
       out.evict_after_us = within(limits::kEvictPerWarn * slow_us, limits::kEvictAfterFloor,
-                                  limits::kEvictAfterCeiling, usual.median_us);
+                                  limits::kEvictAfterCeiling, usual.median_us) +
+                           spans.exchange_us();
     }
     out.evict_after_us = std::max(out.evict_after_us, spec.warn_after_us);
   }
@@ -58,7 +59,8 @@ Lateness lateness(const JobSpec& spec, const RecentSpans& spans) {
     out.warn_after_us = limits::kWarnAfterUnknown;
     if (usual.spans > 0) {
       out.warn_after_us =
-          within(slow_us, limits::kWarnAfterFloor, limits::kWarnAfterCeiling, usual.median_us);
+          within(slow_us, limits::kWarnAfterFloor, limits::kWarnAfterCeiling, usual.median_us) +
+          spans.exchange_us();
     }
     if (out.evict_after_us > 0) out.warn_after_us = std::min(out.warn_after_us, out.evict_after_us);
   }
@@ -95,6 +97,9 @@ std::string lateness_rule(const JobSpec& spec, const RecentSpans& spans) {
   if (evicts) {
     bound("evict", limits::kEvictPerWarn * slow_us, limits::kEvictAfterFloor,
           limits::kEvictAfterCeiling);
+  }
+  if (spans.exchange_us() > 0) {
+    text += fmt::format("; {} of exchange on top", format_duration(spans.exchange_us()));
   }
   return text;
 }

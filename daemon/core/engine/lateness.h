@@ -3,6 +3,7 @@
 // daemon ("auto"). Pure values, no thread.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <string>
@@ -36,6 +37,17 @@ class RecentSpans {
   }
   UsualSpan usual() const;
 
+  // What came after the worker's own computing in its latest iteration; -1: it does not say. The
+  // longest lately counts, which fades.
+  void note_exchange(Micros exchange_us) {
+    if (exchange_us < 0) {
+      exchange_us_ = 0;
+    } else {
+      exchange_us_ = std::max(exchange_us, exchange_us_ - exchange_us_ / 8);
+    }
+  }
+  Micros exchange_us() const { return exchange_us_; }
+
  private:
   // A ring: the window of the latest look, and the spans since then.
   std::array<Micros, limits::kSpansKept + limits::kSpansPerLook> spans_{};
@@ -43,6 +55,7 @@ class RecentSpans {
   std::uint32_t count_ = 0;  // in the window that the next look would have
   std::uint32_t since_look_ = 0;
   std::uint32_t looked_at_ = 0;
+  Micros exchange_us_ = 0;
 };
 
 struct Lateness {
@@ -54,7 +67,9 @@ struct Lateness {
 // leaves to the daemon is usual = 4 medians + 8 spreads for the warning and five times that for
 // the eviction, within limits.h's floors and ceilings, though never below twice the median; while
 // fewer than kSpansFewest spans are known, kWarnAfterUnknown and kEvictAfterCeiling. A warning is
-// never later than the eviction. O(1).
+// never later than the eviction. Of a worker that marks when it has computed, spans end there, and
+// what its exchange usually takes is added: a worker that waits for another's computing in it is
+// not late. O(1).
 Lateness lateness(const JobSpec& spec, const RecentSpans& spans);
 
 // The least that passes, whatever its spans, from a worker's last sign of progress until a warning

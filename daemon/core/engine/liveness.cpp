@@ -64,14 +64,11 @@ void Liveness::check(Worker& worker, bool in_iteration) {
     if (worker.grace_us == 0 && !worker.closed) {
       return membership_.lose(worker, "its connection was silent, or the daemon has cut it");
     }
-    const char* rule =
-        worker.grace_us != spec_.worker_grace_us ? "exit_grace" : "worker_grace";
-    membership_.lose(worker,
-                     worker.closed
-                         ? fmt::format("its connection closed {} ago{}, {} is {}", gone, besides,
-                                       rule, grace)
-                         : fmt::format("disconnected for {}{}, {} is {}", gone, besides, rule,
-                                       grace));
+    const char* rule = worker.grace_us != spec_.worker_grace_us ? "exit_grace" : "worker_grace";
+    membership_.lose(worker, worker.closed ? fmt::format("its connection closed {} ago{}, {} is {}",
+                                                         gone, besides, rule, grace)
+                                           : fmt::format("disconnected for {}{}, {} is {}", gone,
+                                                         besides, rule, grace));
     return;
   }
   const Micros quiet = now - worker.quiet_since() - excused_us;
@@ -109,6 +106,7 @@ void Liveness::set_phase(Worker& worker, const std::string& name, Micros lease_u
     return;
   }
   const Micros now = engine_.now();
+  worker.had_phase = true;
   if (worker.phase != name || now > worker.phase_us + worker.phase_lease_us) {
     worker.phase = name;
     worker.phase_us = now;
@@ -138,6 +136,10 @@ std::string Liveness::describe(const Worker& worker, bool in_iteration) const {
     text = worker.active() ? "has not asked to begin" : to_string(worker.state);
   }
   if (worker.state == WorkerState::kDraining) text += ", draining";
+  if (worker.slow_since_us >= 0) {
+    text += fmt::format(", slow for {} ({:.1f} times its usual time)",
+                        format_duration(now - worker.slow_since_us), worker.slow_factor);
+  }
   if (worker.warned) {
     text += ", late after " + format_duration(lateness(spec_, worker.spans).warn_after_us);
   }

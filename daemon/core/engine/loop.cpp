@@ -5,17 +5,20 @@
 #include <cmath>
 #include <cstdlib>
 
+#include "daemon/core/engine/limits.h"
+
 namespace syncd {
 
 Loop::Loop(const EngineServices& engine, const JobSpec& spec, Roster& roster, Recorder& recorder,
-           Answers& answers, Liveness& liveness, Membership& membership, Checkpoints& checkpoints,
-           JobCounters& counters, std::unique_ptr<Policy> policy)
+           Answers& answers, Liveness& liveness, StragglerWatch& stragglers, Membership& membership,
+           Checkpoints& checkpoints, JobCounters& counters, std::unique_ptr<Policy> policy)
     : engine_(engine),
       spec_(spec),
       roster_(roster),
       recorder_(recorder),
       answers_(answers),
       liveness_(liveness),
+      stragglers_(stragglers),
       membership_(membership),
       checkpoints_(checkpoints),
       counters_(counters),
@@ -127,6 +130,7 @@ void Loop::grant(Rank rank, const Grant& grant) {
   worker.granted = iteration;
   worker.asked = waiting.iteration;
   worker.granted_at = now();
+  worker.had_phase = !worker.phase.empty();
   worker.waited_us = now() - waiting.since;
   worker.last_grant.iteration = iteration;
   worker.last_grant.flags = flags;
@@ -285,6 +289,12 @@ void Loop::on(const Caller& caller, const wire::Push& push) {
                     label(*worker));
     return;
   }
+  if (push.computed_us < -1 || push.computed_us > limits::kSpanMax) {
+    answers_.refuse(caller, Status::kInvalid,
+                    "push({}) of {}: computed_us is {}; allowed: 0 to {}, or -1 for not marked", k,
+                    label(*worker), push.computed_us, limits::kSpanMax);
+    return;
+  }
   if (answers_.refuses_store(caller)) return;
 
   PushVerdict verdict = policy_->judge_push(*this, worker->rank, k);
@@ -307,6 +317,12 @@ void Loop::on(const Caller& caller, const wire::Push& push) {
   record.loss = push.loss;
   record.samples = push.samples;
   record.bytes = push.bytes;
+  // By the worker's clock, which need not run as this one does.
+  record.computed_us =
+      record.span_us >= 0 ? std::min(push.computed_us, record.span_us) : push.computed_us;
+  record.in_phase = worker->had_phase && stragglers_.compares(push.computed_us, decentralized());
+  counters_.computed_us += std::max<Micros>(record.own_span_us(), 0);
+  counters_.exchange_us += std::max<Micros>(record.exchange_us(), 0);
   if (verdict.late) {
     worker->before_jump = k;
     worker->after_jump = verdict.clock;
@@ -315,6 +331,7 @@ void Loop::on(const Caller& caller, const wire::Push& push) {
   engine_.count_push();
   answers_.reply(caller, wire::Pushed{k, verdict.late, false}, true);
   recorder_.commit_last([this](const Record& made) { apply_push(made); });
+  stragglers_.announce(*worker, k);
   // A decentralized worker still collects what it was sent, and its slots must stay as they are.
   if (worker->state == WorkerState::kDraining && !decentralized()) {
     membership_.drain_out(*worker, worker->dismissal);
@@ -332,7 +349,13 @@ void Loop::apply_push(const Record& record) {
   worker.loss = record.loss;
   worker.previous_push_us = worker.last_push_us;
   worker.last_push_us = record.time_us;
-  worker.progressed(record.time_us, 0);
+  Micros exchange_us = 0;
+  if (record.computed_us >= 0 || worker.exchange_us >= 0) {
+    roster_.set_exchange(worker, record.exchange_us());
+    worker.spans.note_exchange(worker.exchange_us);
+    exchange_us = std::max<Micros>(worker.exchange_us, 0);
+  }
+  worker.progressed(record.time_us, exchange_us);
   worker.phase.clear();
   worker.leased_phase.clear();
   worker.warned = false;
@@ -351,6 +374,7 @@ void Loop::apply_push(const Record& record) {
   }
   roster_.set_clock(worker, record.clock);
   liveness_.arm(worker);  // a warning may be due again, which comes before the eviction
+  stragglers_.note_push(worker, record, decentralized());
   // The policy may make records, which may move this one.
   if (worker.active()) policy_->on_push(*this, worker.rank, record.late);
 }

@@ -18,6 +18,7 @@
 #include "daemon/core/engine/policy.h"
 #include "daemon/core/engine/recorder.h"
 #include "daemon/core/engine/roster.h"
+#include "daemon/core/engine/straggler_watch.h"
 #include "daemon/core/engine/views.h"
 
 namespace syncd {
@@ -25,8 +26,8 @@ namespace syncd {
 class Loop final : public PolicyHost {
  public:
   Loop(const EngineServices& engine, const JobSpec& spec, Roster& roster, Recorder& recorder,
-       Answers& answers, Liveness& liveness, Membership& membership, Checkpoints& checkpoints,
-       JobCounters& counters, std::unique_ptr<Policy> policy);
+       Answers& answers, Liveness& liveness, StragglerWatch& stragglers, Membership& membership,
+       Checkpoints& checkpoints, JobCounters& counters, std::unique_ptr<Policy> policy);
 
   // ---- requests. Each is answered exactly once, now or later.
   void on(const Caller& caller, const wire::Begin& begin);
@@ -85,6 +86,7 @@ class Loop final : public PolicyHost {
   const std::vector<Rank>& active() const override { return roster_.active(); }
   const RelativeClocks& clocks() const override { return roster_.clocks(); }
   Clock highest_relative() const override { return roster_.highest_relative(); }
+  const RelativeClocks& exchanges() const override { return roster_.exchanges(); }
   RankList active_below(Clock q) const override { return roster_.active_below(q); }
   std::uint64_t pushes() const override { return pushes_; }
   std::uint64_t pushes_by_others_since_pull(Rank rank) const override;
@@ -131,6 +133,7 @@ class Loop final : public PolicyHost {
   Recorder& recorder_;
   Answers& answers_;
   Liveness& liveness_;
+  StragglerWatch& stragglers_;
   Membership& membership_;
   Checkpoints& checkpoints_;
   JobCounters& counters_;

@@ -72,7 +72,14 @@ class PolicyHost {
   virtual const std::vector<Rank>& active() const = 0;  // in rank order
   virtual const RelativeClocks& clocks() const = 0;     // of the active workers
   virtual Clock highest_relative() const = 0;           // of all there ever were; O(n)
-  virtual std::uint64_t pushes() const = 0;             // by all, late ones left out
+  // Of the latest iterations of active workers that mark it, in microseconds.
+  virtual const RelativeClocks& exchanges() const = 0;
+  // What the worker's latest iteration took beyond its computing and the shortest exchange of all:
+  // it waited for another there. 0 if it does not mark its computing.
+  Micros exchange_wait_us(const Worker& worker) const {
+    return worker.active() && worker.exchange_us >= 0 ? worker.exchange_us - exchanges().min() : 0;
+  }
+  virtual std::uint64_t pushes() const = 0;  // by all, late ones left out
   // Pushes by others since this worker's last pull: a difference of two counters.
   virtual std::uint64_t pushes_by_others_since_pull(Rank rank) const = 0;
 

@@ -35,8 +35,10 @@ enum class RecordKind : std::uint8_t {
   kCheckpointComplete = 19,
   kCheckpointIncomplete = 20,
   kView = 21,
+  kStragglerDetected = 22,
+  kStragglerRecovered = 23,
 };
-inline constexpr std::uint8_t kRecordKindMax = 21;
+inline constexpr std::uint8_t kRecordKindMax = 23;
 
 // "job_created" and so on: the names that history and its exports show.
 constexpr const char* to_string(RecordKind kind) {
@@ -61,7 +63,9 @@ constexpr const char* to_string(RecordKind kind) {
                                     "checkpoint_saved",
                                     "checkpoint_complete",
                                     "checkpoint_incomplete",
-                                    "view"};
+                                    "view",
+                                    "straggler_detected",
+                                    "straggler_recovered"};
   static_assert(std::size(kNames) == kRecordKindMax + 1);
   return kind <= RecordKind{kRecordKindMax} ? kNames[static_cast<std::size_t>(kind)] : "?";
 }
@@ -115,8 +119,9 @@ struct Record {
   bool resumed = false;
   std::vector<std::uint8_t> data = {};  // joined: what the worker shows to the others
 
-  bool late = false;           // push: the others had gone on without it
-  Micros span_us = -1;         // push: from the grant; leased: the lease; -1: not known
+  bool late = false;  // push: the others had gone on without it
+  // push: from the grant; leased: the lease; straggler: how long it has been so; -1: not known
+  Micros span_us = -1;
   Micros waited_us = 0;        // push: held in begin before that grant
   std::int64_t staleness = 0;  // push: at that grant
   std::optional<double> loss;
@@ -152,6 +157,19 @@ struct Record {
   std::string location = {};     // saved
   std::vector<ViewMember> members = {};  // view; its number is the iteration
 
+  // push: from the grant until the worker's own computing was done; -1: it did not mark that
+  Micros computed_us = -1;
+  // push: a long phase was announced in the iteration, which says nothing of the worker's speed
+  bool in_phase = false;
+  double factor = 0;  // straggler: how many times its usual time its iterations took
+
+  // push: what its own speed is told by; -1: not known
+  Micros own_span_us() const { return computed_us >= 0 ? computed_us : span_us; }
+  // push: after its computing, until the push; -1: not known
+  Micros exchange_us() const {
+    return computed_us >= 0 && span_us >= computed_us ? span_us - computed_us : -1;
+  }
+
   bool operator==(const Record&) const = default;
 };
 
@@ -182,6 +200,11 @@ struct WorkerSnapshot {
   std::string dismissal = {};
   // It has come back to a job that reassembles, with iterations that it was granted before.
   bool returned = false;
+  Micros exchange_us = -1;  // of its latest push: from the mark on; -1: not known
+  // It is slower than is usual for it: since when (-1: it is not), and how many times.
+  Micros slow_since_us = -1;
+  double slow_factor = 0;
+  std::optional<double> usual = {};  // see StragglerDetector; in snapshots alone
 
   bool operator==(const WorkerSnapshot&) const = default;
 };
@@ -235,11 +258,12 @@ struct JobSnapshot {
   std::string failure;  // of a job that reassembles because its last member failed
   std::vector<CheckpointSnapshot> checkpoints;  // the latest complete one, the open, the queued one
   std::uint64_t checkpoints_asked = 0;          // so many numbers were given
-  Clock checkpoint_clock = 0;  // of the job when the latest one was asked for or fixed
+  Clock checkpoint_clock = 0;            // of the job when the latest one was asked for or fixed
   std::uint64_t checkpoint_closed = 0;   // the latest that is complete or was given up
   std::string checkpoint_closed_reason;  // why it was given up
-  std::vector<View> views;  // the latest two
-  std::string policy_text;  // what policy_state cannot hold: lines of the policy's own
+  std::vector<View> views;               // the latest two
+  std::string policy_text;               // what policy_state cannot hold: lines of the policy's own
+  double noise = 0;                      // see StragglerDetector; 0: not known
 
   bool operator==(const JobSnapshot&) const = default;
 };

@@ -4,6 +4,7 @@
 
 #include <fmt/core.h>
 
+#include <cmath>
 #include <initializer_list>
 
 #include "daemon/core/engine/limits.h"
@@ -28,26 +29,39 @@ std::string wrong_clock(std::initializer_list<Clock> clocks) {
   return out_of_range("its clock", -limits::kStoredMax, clocks);
 }
 
+// Of times; exp() of what the detector can come to is below that by far.
+constexpr double kFactorMax = 1e15;
+std::string wrong_ratio(const char* what, double ratio, double most) {
+  if (ratio >= 0 && ratio <= most) return {};
+  return fmt::format("{} {} is impossible: allowed are 0 to {:g}", what, ratio, most);
+}
+
 }  // namespace
 
 std::string Recorder::check(const Record& record) const {
   if (record.sequence != sequence_ + 1) {
     return fmt::format("sequence {} follows {}", record.sequence, sequence_);
   }
-  std::string wrong =
-      wrong_time({record.time_us, record.span_us, record.waited_us, record.wasted_us});
-  return wrong.empty() ? wrong_clock({record.clock, record.base, record.iteration}) : wrong;
+  std::string wrong = wrong_time(
+      {record.time_us, record.span_us, record.waited_us, record.wasted_us, record.computed_us});
+  if (wrong.empty()) wrong = wrong_clock({record.clock, record.base, record.iteration});
+  if (wrong.empty()) wrong = wrong_ratio("its factor", record.factor, kFactorMax);
+  return wrong;
 }
 
 std::string Recorder::check(const WorkerSnapshot& worker) {
   if (worker.rank >= limits::kWorkersPerJobMax) {
     return fmt::format("its snapshot has an impossible rank {}", worker.rank);
   }
-  std::string wrong = wrong_time(
-      {worker.last_push_us, worker.previous_push_us, worker.phase_us, worker.phase_lease_us});
+  std::string wrong = wrong_time({worker.last_push_us, worker.previous_push_us, worker.phase_us,
+                                  worker.phase_lease_us, worker.exchange_us, worker.slow_since_us});
   if (wrong.empty()) {
     wrong = wrong_clock(
         {worker.clock, worker.base, worker.granted, worker.pushed, worker.late, worker.entered});
+  }
+  if (wrong.empty()) wrong = wrong_ratio("its factor", worker.slow_factor, kFactorMax);
+  if (wrong.empty() && worker.usual) {
+    wrong = wrong_ratio("its usual ratio", std::abs(*worker.usual), StragglerDetector::kOffsetMax);
   }
   if (wrong.empty()) return {};
   return fmt::format("its snapshot of worker {}: {}", worker.rank, wrong);
@@ -64,6 +78,10 @@ void Recorder::save(JobSnapshot& out) const {
 
 std::string Recorder::restore(const JobSnapshot& snapshot) {
   if (const std::string wrong = wrong_time({snapshot.time_us}); !wrong.empty()) {
+    return "its snapshot: " + wrong;
+  }
+  if (const std::string wrong = wrong_ratio("its noise", snapshot.noise, kFactorMax);
+      !wrong.empty()) {
     return "its snapshot: " + wrong;
   }
   creation_ = snapshot.created;

@@ -177,11 +177,19 @@ void Roster::set_draining(Worker& worker, bool draining) {
 void Roster::count(const Worker& worker) {
   clocks_.add(worker.relative());
   absolute_clocks_.add(worker.clock);
+  if (worker.exchange_us >= 0) exchanges_.add(worker.exchange_us);
 }
 
 void Roster::uncount(const Worker& worker) {
   clocks_.remove(worker.relative());
   absolute_clocks_.remove(worker.clock);
+  if (worker.exchange_us >= 0) exchanges_.remove(worker.exchange_us);
+}
+
+void Roster::change_exchange(Worker& worker, Micros exchange_us) {
+  if (worker.active() && worker.exchange_us >= 0) exchanges_.remove(worker.exchange_us);
+  worker.exchange_us = exchange_us;
+  if (worker.active() && exchange_us >= 0) exchanges_.add(exchange_us);
 }
 
 void Roster::set_clock(Worker& worker, Clock clock, Clock base) {
@@ -205,6 +213,7 @@ void Roster::begin_anew(Worker& worker, Clock clock) {
   worker.before_jump = worker.after_jump = kNoIteration;
   worker.own_pushes = 0;
   worker.last_push_us = worker.previous_push_us = -1;
+  set_exchange(worker, -1);
   worker.forget_grant();
 }
 

@@ -3,13 +3,15 @@
 // The roster keeps the count and decides nothing: it knows no policy, sends nothing, records
 // nothing and reads no clock. Only the job changes it, and only what a record says; whether a
 // worker is ready is the exception, for that does not outlive the daemon. Of a Worker it alone
-// changes `rank`, `name`, `host`, `state`, `clock` and `base`, because its figures depend on them.
+// changes `rank`, `name`, `host`, `state`, `clock`, `base` and `exchange_us`, because its figures
+// depend on them.
 //
 // What always holds:
 // - Workers are never removed: one that has gone keeps its rank until another process gets it.
 // - members() counts those that have neither left nor are lost; the ranks of the others are vacant.
 // - active() has the ranks of active workers, in order; clocks() their relative clocks,
-//   absolute_clocks() their clocks, and draining() counts those among them that drain.
+//   absolute_clocks() their clocks, exchanges() the exchanges of those that mark them, and
+//   draining() counts those among them that drain.
 // - While the job waits for its start, missing() knows each member and who of them is ready. Later
 //   it is empty.
 // - idle_clocks() has the clock of every worker while the job does not run, and is empty while it
@@ -83,6 +85,7 @@ class Roster {
   const RelativeClocks& clocks() const { return clocks_; }
   const RelativeClocks& absolute_clocks() const { return absolute_clocks_; }
   const RelativeClocks& idle_clocks() const { return idle_clocks_; }
+  const RelativeClocks& exchanges() const { return exchanges_; }  // in microseconds
   // Of all workers there ever were, but never below `least`.
   Clock highest_clock(Clock least) const;
   Clock highest_relative() const;  // likewise of relative clocks; never below 0
@@ -122,6 +125,10 @@ class Roster {
   }
   void set_clock(Worker& worker, Clock clock, Clock base);
   void rebase();  // every relative clock is 0 from now on
+  // How long its latest iteration exchanged; -1: not known.
+  void set_exchange(Worker& worker, Micros exchange_us) {
+    if (exchange_us != worker.exchange_us) change_exchange(worker, exchange_us);
+  }
   // Its place begins anew with this clock: of what was granted and pushed in it nothing counts. Of
   // a worker that is not active.
   void begin_anew(Worker& worker, Clock clock);
@@ -131,6 +138,7 @@ class Roster {
   Worker& restore(const WorkerSnapshot& stored);  // of a rank that is not known yet
 
  private:
+  void change_exchange(Worker& worker, Micros exchange_us);
   Worker& make(Rank rank);
   void count(const Worker& worker);
   void uncount(const Worker& worker);
@@ -152,6 +160,7 @@ class Roster {
   mutable KnownLists below_;  // of active_below(), while clocks_ does not change
   RelativeClocks absolute_clocks_;
   RelativeClocks idle_clocks_;
+  RelativeClocks exchanges_;
   MissingRanks missing_;
 };
 

@@ -11,6 +11,7 @@
 #include "daemon/core/engine/job_spec.h"
 #include "daemon/core/engine/lateness.h"
 #include "daemon/core/engine/record.h"
+#include "daemon/core/engine/straggler_detector.h"
 #include "daemon/core/engine/types.h"
 
 namespace syncd {
@@ -68,14 +69,19 @@ struct Worker : WorkerSnapshot {
   Micros longest_us = 0;             // in this iteration so far
   Iteration span_of = kNoIteration;  // the latest granted iteration that `spans` has
 
+  // Its own speed beside the others' (StragglerWatch), and when it began to turn.
+  StragglerDetector::Track speed;
+  Micros turned_at = 0;
+  bool had_phase = false;  // in the iteration that it is in
+
   std::optional<Waiting> waiting;
   ConnectionId connection = 0;  // 0: not connected
   Micros disconnected_at = -1;
   Micros exit_grace_us = kAutoSpan;  // as its join asked; kAutoSpan: as the job says
   Micros grace_us = 0;               // how long its place is kept since disconnected_at
   bool closed = false;               // the other side closed its connection then
-  bool warned = false;          // the log has named it as slow in this iteration
-  Micros liveness_at = kNever;  // when its liveness timer fires; never later than it must
+  bool warned = false;               // the log has named it as slow in this iteration
+  Micros liveness_at = kNever;       // when its liveness timer fires; never later than it must
   // The long phase that it has announced, in which it is not late; empty: none. Once the lease is
   // over, its lateness counts from there. It began at phase_us.
   std::string phase;

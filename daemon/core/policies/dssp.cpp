@@ -128,6 +128,12 @@ class Dssp final : public Policy {
     return 0;
   }
 
+  // As if it had not waited for another in its latest exchange.
+  static planners::PushTimes pushes_of(const PolicyHost& host, const Worker& worker) {
+    const Micros previous = worker.previous_push_us + host.exchange_wait_us(worker);
+    return {worker.last_push_us, std::min(previous, worker.last_push_us)};
+  }
+
   // The number of iterations, this one included, that the worker may begin now.
   std::int64_t ask_controller(const PolicyHost& host, Rank rank, std::int64_t gap) {
     build_order(host);
@@ -143,8 +149,7 @@ class Dssp final : public Policy {
     }
     std::string error;
     const auto extra = planners::dssp_extra_iterations(
-        {worker.last_push_us, worker.previous_push_us},
-        {slowest.last_push_us, slowest.previous_push_us}, most, host.now(), error);
+        pushes_of(host, worker), pushes_of(host, slowest), most, host.now(), error);
     return extra && extra->extra > 0 ? extra->extra : refuse(rank, Refusal::kNoGain, fastest);
   }
 

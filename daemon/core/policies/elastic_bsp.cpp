@@ -161,8 +161,10 @@ class ElasticBsp final : public Policy {
     if (place.takes_part && !late) {
       const Worker& worker = host.worker(rank);
       if (place.pushes > 0) {
-        place.predictor.observe(
-            std::max<Micros>(worker.last_push_us - place.last_push_at - worker.held_us, 0));
+        // Exchange in which it waited for another is no forecast: make_inputs() adds the shortest.
+        const Micros exchange = std::max<Micros>(worker.exchange_us, 0);
+        place.predictor.observe(std::max<Micros>(
+            worker.last_push_us - place.last_push_at - worker.held_us - exchange, 0));
       }
       place.last_push_at = worker.last_push_us;
       place.granted_at = -1;
@@ -462,7 +464,8 @@ class ElasticBsp final : public Policy {
       // What an overlay holds back every time is part of each iteration to come; what this policy
       // held back is not.
       const Micros delay = host.grant_delay();
-      const Micros interval = place.predictor.predict().value_or(0) + delay;
+      const Micros exchange = worker.exchange_us >= 0 ? host.exchanges().min() : 0;
+      const Micros interval = place.predictor.predict().value_or(0) + exchange + delay;
       Micros from = place.last_push_at;
       if (worker.waits_in(Call::kBegin)) {
         const Micros since = worker.waiting->since;

@@ -26,6 +26,7 @@ class ForwardingHost : public PolicyHost {
   const std::vector<Rank>& active() const override { return inner_->active(); }
   const RelativeClocks& clocks() const override { return inner_->clocks(); }
   Clock highest_relative() const override { return inner_->highest_relative(); }
+  const RelativeClocks& exchanges() const override { return inner_->exchanges(); }
   std::uint64_t pushes() const override { return inner_->pushes(); }
   std::uint64_t pushes_by_others_since_pull(Rank rank) const override {
     return inner_->pushes_by_others_since_pull(rank);

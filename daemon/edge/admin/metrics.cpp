@@ -322,6 +322,17 @@ constexpr Metric kMetrics[] = {
     {"syncd_job_hangs_total", "counter", "job_name",
      "Hangs: workers waited for longer than the job's hang_after. Each counts once.",
      count_per_job<&JobCounters::hangs>},
+    {"syncd_job_stragglers", "gauge", "job_name",
+     "Workers that are slower than is usual for them, beside the others.",
+     per_job<[](const JobFigures& job) { return job.stragglers; }>},
+    {"syncd_job_stragglers_detected_total", "counter", "job_name",
+     "Times that a worker has become such a one.", count_per_job<&JobCounters::stragglers>},
+    {"syncd_job_computing_seconds_total", "counter", "job_name",
+     "Time from grants to pushes, of workers that mark when they have computed to their marks.",
+     per_job<[](const JobFigures& job) { return seconds(job.counters.computed_us); }>},
+    {"syncd_job_exchange_seconds_total", "counter", "job_name",
+     "Time from marks to pushes, of workers that mark when they have computed.",
+     per_job<[](const JobFigures& job) { return seconds(job.counters.exchange_us); }>},
 
     // ---- the process
     {"process_cpu_seconds_total", "counter", "", "Total user and system CPU time spent in seconds.",

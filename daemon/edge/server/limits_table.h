@@ -4,10 +4,12 @@
 // measures the costs and prints both tables. Constants only.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 
 #include "daemon/core/engine/limits.h"
+#include "daemon/core/engine/straggler_detector.h"
 #include "daemon/core/topology/graph_spec.h"
 #include "daemon/edge/net/connection.h"
 #include "daemon/edge/server/commit_gate.h"
@@ -41,6 +43,8 @@ inline constexpr std::uint64_t kConnectionBytes = 4 * 1024;
 inline constexpr std::uint64_t kTlsBytes = 32 * 1024;
 inline constexpr std::uint64_t kJobBytes = 8 * 1024;
 inline constexpr std::uint64_t kWorkerBytes = 5 * 1024;  // with the longest names, data and reason
+// Of a job with as many workers as can be compared (StragglerDetector).
+inline constexpr std::uint64_t kSpeedsBytes = 12 * 1024;
 inline constexpr std::uint64_t kEdgeBytes = 128;
 // One of a checkpoint, and the place of the worker that saves it.
 inline constexpr std::uint64_t kShardBytes = 256 + limits::kCheckpointLocationBytesMax;
@@ -65,6 +69,10 @@ inline constexpr std::array kMemoryTable = {
     MemoryRow{"workers", "kWorkersMax", Per::kDaemon, limits::kWorkersMax, kWorkerBytes},
     MemoryRow{"shards of checkpoints", "kCheckpointShardsMax", Per::kDaemon,
               limits::kCheckpointShardsMax, kShardBytes},
+    MemoryRow{"speeds of a job's workers", "kJobsMax", Per::kDaemon,
+              std::min<std::uint64_t>(limits::kJobsMax,
+                                      limits::kWorkersMax / (StragglerDetector::kOthersMin + 1)),
+              kSpeedsBytes},
     MemoryRow{"edges of graphs", "limits.graph_edges_max", Per::kJob,
               limits::kWorkersMax* kEdgesPerWorkerMax, kEdgeBytes},
     MemoryRow{"answers that wait for the disk", "kHeldAnswersMax", Per::kDaemon,
@@ -116,6 +124,8 @@ inline constexpr std::array kPieceTable = {
              1'500},
     PieceRow{"a commit's answers", "CommitGate::kReleasedAtOnce", CommitGate::kReleasedAtOnce,
              1'000},
+    PieceRow{"a verdict on a straggler, beside its host", "limits.workers_per_job_max",
+             limits::kWorkersPerJobDefault, 200},
     PieceRow{"a list of jobs", "kJobsMax", limits::kJobsMax, 1'000},
     PieceRow{"a graph made anew", "limits.graph_edges_max", limits::kGraphEdgesDefault, 250},
     PieceRow{"a graph's file", "limits.graph_edges_max",

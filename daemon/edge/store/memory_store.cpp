@@ -49,7 +49,7 @@ struct KeptPush {
   Fields<&Record::time_us, &Record::epoch, &Record::rank, &Record::incarnation, &Record::iteration,
          &Record::clock, &Record::base, &Record::span_us, &Record::waited_us, &Record::staleness,
          &Record::loss, &Record::samples, &Record::bytes, &Record::wasted_us, &Record::restarts,
-         &Record::late, &Record::declined>
+         &Record::late, &Record::declined, &Record::computed_us, &Record::in_phase>
       fields;
 };
 

@@ -12,18 +12,19 @@ SYNCD_FIELDS(Record, kind, job, sequence, time_us, epoch, rank, incarnation, ite
              clock, base, resumed, late, span_us, waited_us, staleness, loss, samples, bytes,
              policy, expected_workers, min_workers, config, reason, superstep, predicted_us,
              wait_us, values, restarts, wasted_us, declined, predicted_wait_us, data, returned,
-             checkpoint, shard, shards, location, members)
+             checkpoint, shard, shards, location, members, computed_us, in_phase, factor)
 SYNCD_FIELDS(WorkerSnapshot, rank, name, host, state, incarnation, clock, base, granted, pushed,
              late, own_pushes, last_push_us, previous_push_us, data, dismissal, leased_phase,
-             phase_us, phase_lease_us, entered, returned)
+             phase_us, phase_lease_us, entered, returned, exchange_us, slow_since_us, slow_factor,
+             usual)
 SYNCD_FIELDS(SavedShard, shard, rank, iteration, location)
 SYNCD_FIELDS(CheckpointSnapshot, number, state, epoch, since_us, reason, fixed, members, shards,
              saved)
 SYNCD_FIELDS(JobSnapshot, created, sequence, time_us, state, epoch, next_incarnation, pushes,
              highest_clock, workers, policy, policy_state, stop_reason, expected_workers,
              reassembling, left, group_epoch, launch, launch_number, failure, checkpoints,
-             checkpoints_asked, checkpoint_clock, checkpoint_closed, checkpoint_closed_reason, views,
-             policy_text)
+             checkpoints_asked, checkpoint_clock, checkpoint_closed, checkpoint_closed_reason,
+             views, policy_text, noise)
 
 template <>
 inline constexpr Layout kLayout<Record> = Layout::kInOrder;

@@ -110,7 +110,18 @@ void ChromeTrace::add_push(const Record& record) {
                        {"samples", record.samples},   {"bytes", record.bytes}};
   if (record.loss) iteration["args"]["loss"] = *record.loss;
   if (record.span_us < 0) iteration["args"]["span"] = "not known";
+  // Within the iteration's slice: what it computed itself, and what followed.
+  const Micros marked = granted + std::max<Micros>(record.computed_us, 0);
+  const bool is_marked = record.exchange_us() >= 0 && marked <= end;
+  if (is_marked) {
+    iteration["args"]["computed_us"] = record.computed_us;
+    iteration["args"]["exchange_us"] = record.exchange_us();
+  }
   event(iteration);
+  if (is_marked && granted < marked) {
+    event(slice(record, "computing", "computing", granted, marked));
+  }
+  if (is_marked && marked < end) event(slice(record, "exchange", "exchange", marked, end));
   its.end_us = end;
   its.pushed = record.iteration;
   if (record.restarts > 0) {

@@ -151,7 +151,9 @@ int run_workers(const Options& options) {
               return {fmt::to_string(w.rank),
                       w.host,
                       w.name,
-                      w.state,
+                      w.straggler_since_us < 0
+                          ? w.state
+                          : fmt::format("{}, slow x{:.1f}", w.state, w.straggler_factor),
                       fmt::to_string(w.clock),
                       format_age(now_us, w.last_push_us),
                       w.waiting_us < 0 ? "-" : format_duration(w.waiting_us),

@@ -34,12 +34,17 @@ constexpr const char* kStatusKeys =
 constexpr const char* kJobsKeys =
     "JSON: a list of objects with the keys id, name, policy, state (waiting, running, stopped), "
     "epoch,\nexpected_workers, active_workers, clock_min, clock_max, pushes, waiting, note, "
-    "created_us.";
+    "created_us,\nstragglers (workers that are slower than is usual for them, beside the others).";
 constexpr const char* kWorkersKeys =
     "JSON: a list of objects with the keys rank, name, host, state, incarnation, clock, granted,\n"
     "connected, last_push_us (null: none yet), waiting_us (null: not waiting), waiting_for, "
     "reason,\nwarn_after_us and evict_after_us (how long in one iteration before the log names it, "
-    "before it\nis lost; 0: never), late_rule (how the two were chosen).";
+    "before it\nis lost; 0: never), late_rule (how the two were chosen), computed_us and "
+    "exchange_us "
+    "(of its latest\niteration, until its mark and after it; null: not marked), straggler_since_us "
+    "and straggler_factor\n(since when it is slower than is usual for it, beside the others, and "
+    "how "
+    "many times; null: it is not).";
 
 constexpr const char* kMembersHelp =
     R"(`syncctl workers` shows how far each worker is and whom it waits for. A worker that left or was lost
@@ -56,14 +61,18 @@ constexpr const char* kStragglersHelp =
 wait is charged to the worker whose push, leave or loss ended it. So under bsp the last worker of each
 barrier is charged with all that the others waited there. If something else ended the wait (the start
 of the job, a change of policy, a planner's time), no worker is charged.
+If workers mark when they have computed (syncd_worker_mark), their waits in the exchange before the push
+count too: the worker with the shortest exchange of an iteration came last, and is charged with what the
+exchange of each other worker takes longer.
 LOST: the sum of the charged waits. SHARE: of all charged waits. ALONE: the part of LOST after the last
 push of any other worker; being as fast as the next-slowest would save it. LONGEST: the longest wait.
 WAITS: how many. MOMENTS: how often it let others continue (bsp: barriers at which it was last).
-JSON keys: lost_us, elsewhere_us, computed_us (the pushed iterations), workers and hosts, each a list of
+JSON keys: lost_us, elsewhere_us, computed_us (the pushed iterations, up to the mark), exchange_us (after
+it, without the waits), workers and hosts, each a list of
 objects with rank and name (workers), host, lost_us, alone_us, longest_us, waits, moments.
-With --input no job is asked about. A worker is slow for a while if its iterations take longer than the
-median of the others', beyond what is usual for it, in several iterations; a single slow one does not
-count. FACTOR: how many times longer. It takes 16 iterations to know what is usual, and 5 workers.
+With --input no job is asked about. A worker is slow for a while if its iterations (up to the mark) take
+longer than the median of the others', beyond what is usual for it, in several iterations; a single slow
+one does not count. FACTOR: how many times longer. It takes 16 iterations to know what is usual, and 5 workers.
 JSON: a list of objects with rank, from and to (iterations; to is null: until the end), factor.
 Examples: syncctl stragglers my-job --since 10m --top 5
           syncctl stragglers my-job --store /var/lib/syncd/store --json
@@ -73,7 +82,8 @@ constexpr const char* kTopHelp =
 (lowest first), waiting (longest first), rate (slowest first), host. NO_COLOR is respected.
 IT/S: iterations per second over about the last 5 s. AHEAD: iterations ahead of the slowest worker
 that is present. WAITED: how long it has waited so far, FOR whom (ranks). away: its connection is
-cut. If the daemon does not answer, top keeps showing the last answer and asks again.
+cut. slow x2.0: its iterations take twice its usual time, beside the others'. COMPUTES, EXCHANGE: its
+latest iteration until its mark (syncd_worker_mark), and after it. If the daemon does not answer, top keeps showing the last answer and asks again.
 Examples: syncctl top my-job --sort waiting
           syncctl top --once)";
 constexpr const char* kExplainHelp =
@@ -332,7 +342,9 @@ void add_history(Commands& commands, Options& options) {
       run_export, options,
       record_help() +
           "chrome: a job is a process, a worker a track, an iteration a slice from its grant to "
-          "the arrival of its\npush, with the wait before it and, under hop and notify_ack, what "
+          "the arrival of its\npush, with computing and exchange in it if the worker marks the "
+          "one's "
+          "end, the wait before it and, under hop and notify_ack, what "
           "the worker did after it; everything\nelse is an instant on the job's own track.");
   add_job(exported, options);
   exported

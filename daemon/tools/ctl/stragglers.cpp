@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <iterator>
 #include <tuple>
+#include <utility>
 
 namespace syncd::ctl {
 namespace {
@@ -33,9 +34,12 @@ void Stragglers::add(const Record& record) {
   if (record.kind != RecordKind::kPush) return;
   if (record.span_us >= 0) {
     const Micros granted_us = record.time_us - record.span_us;
-    if (record.time_us >= since_us_) {
-      computed_us_ += record.time_us - std::max(granted_us, since_us_);
+    const bool is_marked = record.exchange_us() >= 0;
+    const Micros computed_at_us = is_marked ? granted_us + record.computed_us : record.time_us;
+    if (computed_at_us >= since_us_) {
+      computed_us_ += computed_at_us - std::max(granted_us, since_us_);
     }
+    if (is_marked && computed_at_us >= since_us_ && !record.late) add_exchange(record);
     if (record.waited_us > 0 && granted_us >= since_us_) {
       charge(granted_us - record.waited_us, granted_us);
     }
@@ -77,6 +81,60 @@ void Stragglers::charge(Micros begun_us, Micros ended_us) {
   share.sum.alone_us += ended_us - others_us;
 }
 
+void Stragglers::add_exchange(const Record& record) {
+  std::vector<Exchange>& round = rounds_[record.iteration];
+  round.push_back({record.exchange_us(), record.rank});
+  const bool is_complete = round.size() >= last_us_.size();
+  if (!is_complete && rounds_.size() <= kRoundsMax) return;
+  const auto ended = is_complete ? rounds_.find(record.iteration) : rounds_.begin();
+  charge_round(ended->second);
+  rounds_.erase(ended);
+}
+
+void Stragglers::charge_round(const std::vector<Exchange>& round) {
+  const auto shorter = [](const Exchange& a, const Exchange& b) {
+    return std::tie(a.us, a.rank) < std::tie(b.us, b.rank);
+  };
+  const Exchange last = *std::min_element(round.begin(), round.end(), shorter);
+  Micros next_us = INT64_MAX;  // of the one who came last but one
+  for (const Exchange& one : round) {
+    if (one.rank != last.rank) next_us = std::min(next_us, one.us);
+  }
+  StragglerShare charged;
+  for (const Exchange& one : round) {
+    exchange_us_ += last.us;
+    const Micros waited_us = one.us - last.us;
+    if (waited_us == 0 || one.rank == last.rank) continue;
+    charged.lost_us += waited_us;
+    charged.alone_us += next_us - last.us;
+    charged.longest_us = std::max(charged.longest_us, waited_us);
+    ++charged.waits;
+  }
+  if (charged.waits == 0) return;
+  StragglerShare& sum = shares_[last.rank].sum;
+  sum.rank = last.rank;
+  sum.lost_us += charged.lost_us;
+  sum.alone_us += charged.alone_us;
+  sum.longest_us = std::max(sum.longest_us, charged.longest_us);
+  sum.waits += charged.waits;
+  ++sum.moments;
+  lost_us_ += charged.lost_us;
+}
+
+Stragglers Stragglers::with_open_rounds() const {
+  Stragglers all = *this;
+  for (const auto& [iteration, round] : std::exchange(all.rounds_, {})) all.charge_round(round);
+  return all;
+}
+
+Micros Stragglers::lost_us() const {
+  return rounds_.empty() ? lost_us_ : with_open_rounds().lost_us_;
+}
+
+Micros Stragglers::exchange_us() const {
+  return rounds_.empty() ? exchange_us_ : with_open_rounds().exchange_us_;
+}
+
 void Stragglers::forget_old() {
   Micros needed_us = events_.back().time_us;
   for (const auto& [rank, time_us] : last_us_) needed_us = std::min(needed_us, time_us);
@@ -85,6 +143,7 @@ void Stragglers::forget_old() {
 }
 
 std::vector<StragglerShare> Stragglers::by_worker() const {
+  if (!rounds_.empty()) return with_open_rounds().by_worker();
   std::vector<StragglerShare> found;
   for (const auto& [rank, share] : shares_) {
     if (share.sum.waits > 0) found.push_back(share.sum);
@@ -94,6 +153,7 @@ std::vector<StragglerShare> Stragglers::by_worker() const {
 }
 
 std::vector<StragglerShare> Stragglers::by_host() const {
+  if (!rounds_.empty()) return with_open_rounds().by_host();
   std::map<std::string, StragglerShare> hosts;
   for (const auto& [rank, share] : shares_) {
     if (share.sum.waits == 0) continue;
@@ -112,14 +172,16 @@ std::vector<StragglerShare> Stragglers::by_host() const {
 }
 
 void SlowEpisodes::add(std::int64_t rank, Iteration iteration, Micros span_us) {
-  const auto verdict = detector_.push(static_cast<Rank>(rank), span_us);
+  const auto open = open_.find(rank);
+  const auto verdict = detector_.push(tracks_[rank], open != open_.end(), span_us);
   if (!verdict) return;
   const auto before = iteration - static_cast<Iteration>(verdict->pushes);
   if (verdict->is_straggler) {
     open_[rank] = found_.size();
     found_.push_back({rank, before + 1, std::nullopt, verdict->factor});
   } else {
-    found_[open_.at(rank)].to = before;
+    found_[open->second].to = before;
+    open_.erase(open);
   }
 }
 

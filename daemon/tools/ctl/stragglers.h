@@ -8,6 +8,10 @@
 // there. Where nothing of a worker's happened at T the wait was ended by something else (the start
 // of the job, a change of policy, a planner's time) and is charged to nobody. Waits of 0 count
 // nowhere, nor do those of iterations that were not pushed (yet).
+//
+// Workers that mark when they have computed (computed_us) and exchange with each other before they
+// push wait in that exchange. The worker with the shortest exchange of an iteration came last: it
+// is charged with what the exchange of each other one exceeds its own by.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +22,7 @@
 #include <vector>
 
 #include "daemon/core/engine/record.h"
-#include "daemon/core/planners/straggler_detector.h"
+#include "daemon/core/engine/straggler_detector.h"
 #include "proto/base/fields.h"
 
 namespace syncd::ctl {
@@ -45,16 +49,19 @@ class Stragglers {
 
   // Records of one job, in the order of their sequence numbers and without gaps from the first one
   // on. O(log n) each, n the pushes since the slowest worker's last one, which is also what is
-  // kept.
+  // kept; of marked pushes, kRoundsMax iterations at most.
   void add(const Record& record);
 
   // Those who were charged, the most lost first; equal ones by rank, or by name.
   std::vector<StragglerShare> by_worker() const;
   std::vector<StragglerShare> by_host() const;
 
-  Micros lost_us() const { return lost_us_; }          // charged to workers
-  Micros elsewhere_us() const { return other_us_; }    // ended by something else
-  Micros computed_us() const { return computed_us_; }  // spans of the pushes, for comparison
+  Micros lost_us() const;                            // charged to workers
+  Micros elsewhere_us() const { return other_us_; }  // ended by something else
+  // For comparison: spans of the pushes, of marked ones up to the mark.
+  Micros computed_us() const { return computed_us_; }
+  // What marked ones exchanged, without what they waited for others in it.
+  Micros exchange_us() const;
 
  private:
   struct Event {
@@ -64,6 +71,17 @@ class Stragglers {
   void note(const Record& record);
   void charge(Micros begun_us, Micros ended_us);
   void forget_old();
+
+  // The marked pushes of an iteration, as long as some are to come.
+  static constexpr std::size_t kRoundsMax = 64;
+  struct Exchange {
+    Micros us = 0;
+    std::int64_t rank = kNoRank;
+  };
+  using Rounds = std::map<Iteration, std::vector<Exchange>>;
+  void add_exchange(const Record& record);
+  void charge_round(const std::vector<Exchange>& round);
+  Stragglers with_open_rounds() const;
 
   Micros since_us_;
   std::deque<Event> events_;  // pushes that counted, leaves and losses; times never decrease
@@ -77,6 +95,8 @@ class Stragglers {
   Micros lost_us_ = 0;
   Micros other_us_ = 0;
   Micros computed_us_ = 0;
+  Micros exchange_us_ = 0;
+  Rounds rounds_;
 };
 
 // A stretch of iterations in which a worker was slower than is usual for it.
@@ -87,7 +107,7 @@ struct SlowEpisode {
   double factor = 0;            // how many times longer its iterations took, when that was noticed
 };
 
-// Finds them in the pushes of a job, in the order of its history (planners::StragglerDetector).
+// Finds them in the pushes of a job, in the order of its history (StragglerDetector).
 class SlowEpisodes {
  public:
   void add(std::int64_t rank, Iteration iteration, Micros span_us);
@@ -95,7 +115,8 @@ class SlowEpisodes {
   const std::vector<SlowEpisode>& found() const { return found_; }
 
  private:
-  planners::StragglerDetector detector_;
+  StragglerDetector detector_;
+  std::map<std::int64_t, StragglerDetector::Track> tracks_;
   std::vector<SlowEpisode> found_;
   std::map<std::int64_t, std::size_t> open_;  // of found_, by rank
 };

@@ -257,6 +257,7 @@ const std::vector<RecordColumn>& record_columns() {
   constexpr Kinds kJoins = bit(kWorkerJoined);
   constexpr Kinds kCreations = bit(kJobCreated);
   constexpr Kinds kStarts = bit(kJobStarted);
+  constexpr Kinds kVerdicts = bit(kStragglerDetected) | bit(kStragglerRecovered);
   constexpr Kinds kSizes = kCreations | kStarts;
   constexpr Kinds kSaves = bit(kCheckpointSaved);
   constexpr Kinds kCheckpoints = bit(kCheckpointAsked) | bit(kCheckpointFixed) | kSaves |
@@ -283,7 +284,23 @@ const std::vector<RecordColumn>& record_columns() {
        "and goes on (job_started)",
        kJoins, kStarts},
       {"returned", "the worker came back to a job that reassembles (worker_joined)", 0, kJoins},
-      {"span_us", "from the grant to the push", bit(kWorkerLeased), kPushes},
+      {"span_us",
+       "from the grant to the push; the lease (worker_leased); how long the worker had been "
+       "slower, "
+       "or as usual again, then (straggler_detected, straggler_recovered)",
+       bit(kWorkerLeased) | kVerdicts, kPushes},
+      {"computed_us",
+       "from the grant until the worker had computed, if it marks that; the rest of span_us is "
+       "exchange (push)",
+       0, kPushes},
+      {"in_phase",
+       "a long phase was announced in the iteration, which says nothing of the worker's speed "
+       "(push)",
+       0, kPushes},
+      {"factor",
+       "how many times its usual time its iterations took (straggler_detected, "
+       "straggler_recovered)",
+       kVerdicts},
       {"waited_us", "how long begin was held before that grant", kPushes, 0},
       {"staleness",
        "iterations ahead of the slowest, or of the slowest in-neighbour, at that grant", kPushes,
@@ -321,7 +338,8 @@ const std::vector<RecordColumn>& record_columns() {
       {"config",
        "the job's other settings (job_created), the worker's launch if that is new "
        "(worker_joined), as key=value lines"},
-      {"members", "of a view, in its order: rank, incarnation, flags, name, host, data", 0, bit(kView)},
+      {"members", "of a view, in its order: rank, incarnation, flags, name, host, data", 0,
+       bit(kView)},
       {"job", "the job's id", kAll},
   };
   return columns;
@@ -414,6 +432,8 @@ std::string record_details(const Record& r) {
   if (r.kind == RecordKind::kPush) {
     if (r.late) add("late", "yes");
     if (r.span_us >= 0) add("span", format_duration(r.span_us));
+    if (r.computed_us >= 0) add("computed", format_duration(r.computed_us));
+    if (r.exchange_us() >= 0) add("exchange", format_duration(r.exchange_us()));
     if (r.waited_us > 0) add("waited", format_duration(r.waited_us));
     add("staleness", r.staleness);
     if (r.restarts > 0) add("restarts", r.restarts);
@@ -427,6 +447,12 @@ std::string record_details(const Record& r) {
     add("clock", r.clock);
   }
   if (r.kind == RecordKind::kJobCreated) add("name", r.name);
+  if (r.kind == RecordKind::kStragglerDetected || r.kind == RecordKind::kStragglerRecovered) {
+    add("name", r.name);
+    add("host", r.host);
+    add("factor", fmt::format("{:.2f}", r.factor));
+    add("for", format_duration(r.span_us));
+  }
   if (r.kind == RecordKind::kWorkerLeased) {
     add("phase", r.name);
     add("lease", format_duration(r.span_us));

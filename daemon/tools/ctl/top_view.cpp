@@ -199,27 +199,41 @@ void add_workers(const TopView& view, std::vector<std::string>& lines) {
       {"RANK", true, 4, 10, 100},  {"NAME", false, 6, 28, 20}, {"HOST", false, 6, 28, 40},
       {"STATE", false, 7, 12, 60}, {"CLOCK", true, 7, 12, 90}, {"IT/S", true, 6, 8, 80},
       {"AHEAD", true, 5, 8, 50},   {"WAITED", true, 6, 7, 70}, {"FOR", false, 6, 60, 65}};
+  // Of workers that mark when they have computed.
+  const bool marked =
+      std::ranges::any_of(workers, [](const wire::WorkerStatus& w) { return w.exchange_us >= 0; });
+  if (marked) {
+    table.columns.push_back({"COMPUTES", true, 8, 8, 77});
+    table.columns.push_back({"EXCHANGE", true, 8, 8, 76});
+  }
   table.rows = workers.size();
   table.cells = [&](std::size_t row) -> std::vector<std::string> {
     const std::size_t i = order[row];
     const wire::WorkerStatus& w = workers[i];
     const bool waiting = w.waiting_us >= 0;
-    return {fmt::to_string(w.rank),
-            w.name,
-            w.host,
-            waiting                      ? "waiting"
-            : w.connected || !present(w) ? w.state
-                                         : "away",
-            fmt::to_string(w.clock),
-            rate_text(rates[i]),
-            present(w) ? fmt::to_string(w.clock - lowest) : "-",
-            waiting ? short_duration(w.waiting_us) : "-",
-            waiting ? w.waiting_for : ""};
+    std::vector<std::string> cells = {fmt::to_string(w.rank),
+                                      w.name,
+                                      w.host,
+                                      w.straggler_since_us >= 0
+                                          ? fmt::format("slow x{:.1f}", w.straggler_factor)
+                                      : waiting                    ? "waiting"
+                                      : w.connected || !present(w) ? w.state
+                                                                   : "away",
+                                      fmt::to_string(w.clock),
+                                      rate_text(rates[i]),
+                                      present(w) ? fmt::to_string(w.clock - lowest) : "-",
+                                      waiting ? short_duration(w.waiting_us) : "-",
+                                      waiting ? w.waiting_for : ""};
+    if (marked) {
+      cells.push_back(w.exchange_us >= 0 ? short_duration(w.computed_us) : "-");
+      cells.push_back(w.exchange_us >= 0 ? short_duration(w.exchange_us) : "-");
+    }
+    return cells;
   };
   table.tone = [&](std::size_t row) {
     const wire::WorkerStatus& w = workers[order[row]];
     if (!present(w)) return Tone::kGone;
-    if (!w.connected) return Tone::kAway;
+    if (!w.connected || w.straggler_since_us >= 0) return Tone::kAway;
     return w.waiting_us >= 0 ? Tone::kWaiting : Tone::kPlain;
   };
   add_table(table, view, lines);

@@ -178,7 +178,7 @@ bool since_time(const std::string& since, std::int64_t now_us, std::int64_t& sin
 int show_episodes(const Options& options) {
   SlowEpisodes episodes;
   const auto add = [&](const sim::RecordedPush& push) {
-    episodes.add(push.rank, push.iteration, push.span_us);
+    if (!push.in_phase) episodes.add(push.rank, push.iteration, push.own_span_us());
   };
   std::string error;
   if (!sim::read_pushes_file(options.input, add, error)) return complain(kExitStore, error);
@@ -219,23 +219,25 @@ int run_stragglers(const Options& options) {
   cut(workers, options.top);
   cut(hosts, options.top);
   if (options.json) {
-    nlohmann::json out = {{"lost_us", stragglers.lost_us()},
-                          {"elsewhere_us", stragglers.elsewhere_us()},
-                          {"computed_us", stragglers.computed_us()},
-                          {"workers", nlohmann::json::array()},
-                          {"hosts", nlohmann::json::array()}};
+    nlohmann::json out = {
+        {"lost_us", stragglers.lost_us()},         {"elsewhere_us", stragglers.elsewhere_us()},
+        {"computed_us", stragglers.computed_us()}, {"exchange_us", stragglers.exchange_us()},
+        {"workers", nlohmann::json::array()},      {"hosts", nlohmann::json::array()}};
     for (const StragglerShare& s : workers) out["workers"].push_back(to_json(s));
     for (const StragglerShare& s : hosts) out["hosts"].push_back(to_json(s));
     std::cout << json_text(out);
     return kExitOk;
   }
-  const Micros whole_us =
-      stragglers.computed_us() + stragglers.lost_us() + stragglers.elsewhere_us();
+  const Micros whole_us = stragglers.computed_us() + stragglers.exchange_us() +
+                          stragglers.lost_us() + stragglers.elsewhere_us();
   std::cout << fmt::format(
       "waiting for workers {} s ({} % of the workers' time), for anything else {} s, computing {} "
-      "s\n",
+      "s{}\n",
       seconds(stragglers.lost_us()), share(stragglers.lost_us(), whole_us),
-      seconds(stragglers.elsewhere_us()), seconds(stragglers.computed_us()));
+      seconds(stragglers.elsewhere_us()), seconds(stragglers.computed_us()),
+      stragglers.exchange_us() > 0
+          ? fmt::format(", exchanging {} s", seconds(stragglers.exchange_us()))
+          : "");
   if (workers.empty()) {
     std::cout << "no worker made another wait\n";
     return kExitOk;

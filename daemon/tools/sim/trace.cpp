@@ -48,7 +48,7 @@ class Reader {
   }
 
   bool add(std::size_t line, std::int64_t rank, std::int64_t span,
-           std::optional<std::int64_t> iteration) {
+           std::optional<std::int64_t> iteration, std::int64_t computed, bool in_phase) {
     if (rank < 0 || rank >= static_cast<std::int64_t>(limits::kWorkersPerJobMax)) {
       return fail(line, fmt::format("rank is {}, allowed are 0 to {}", rank,
                                     limits::kWorkersPerJobMax - 1));
@@ -56,8 +56,12 @@ class Reader {
     if (span < 0 || span > limits::kSpanMax) {
       return fail(line, fmt::format("span_us is {}, allowed are 0 to {}", span, limits::kSpanMax));
     }
+    if (computed < -1 || computed > limits::kSpanMax) {
+      return fail(
+          line, fmt::format("computed_us is {}, allowed are 0 to {}", computed, limits::kSpanMax));
+    }
     const std::int64_t before = counts_[rank]++;
-    on_push_({rank, iteration.value_or(before), std::max<Micros>(span, 1)});
+    on_push_({rank, iteration.value_or(before), std::max<Micros>(span, 1), computed, in_phase});
     return true;
   }
 
@@ -78,7 +82,16 @@ class Reader {
       const auto iteration = json.find("iteration");
       std::optional<std::int64_t> k;
       if (iteration != json.end() && iteration->is_number_integer()) k = *iteration;
-      if (!add(line, rank->get<std::int64_t>(), span->get<std::int64_t>(), k)) return false;
+      std::int64_t computed_us = -1;
+      if (const auto computed = json.find("computed_us"); computed != json.end()) {
+        if (!computed->is_number_integer()) return fail(line, "computed_us is not a whole number");
+        computed_us = *computed;
+      }
+      const bool in_phase = json.value("in_phase", nlohmann::json()) == true;
+      if (!add(line, rank->get<std::int64_t>(), span->get<std::int64_t>(), k, computed_us,
+               in_phase)) {
+        return false;
+      }
     }
     return true;
   }
@@ -130,6 +143,8 @@ class Reader {
     const std::size_t rank = column("rank");
     const std::size_t span = column("span_us");
     const std::size_t iteration = column("iteration");
+    const std::size_t computed = column("computed_us");
+    const std::size_t phase = column("in_phase");
     for (const auto& [at, name] : {std::pair{kind, "kind"}, {rank, "rank"}, {span, "span_us"}}) {
       if (at == width) {
         return fail(1, std::string("no column '") + name +
@@ -146,10 +161,14 @@ class Reader {
       std::int64_t worker = 0;
       std::int64_t us = 0;
       std::int64_t k = 0;
+      std::int64_t computed_us = -1;
+      const bool is_marked = computed < width && !cells[computed].empty();
       const bool has_iteration = iteration < width && !cells[iteration].empty();
       if (!number(cells[rank], "rank", worker) || !number(cells[span], "span_us", us) ||
           (has_iteration && !number(cells[iteration], "iteration", k)) ||
-          !add(row_line_, worker, us, has_iteration ? std::optional(k) : std::nullopt)) {
+          (is_marked && !number(cells[computed], "computed_us", computed_us)) ||
+          !add(row_line_, worker, us, has_iteration ? std::optional(k) : std::nullopt, computed_us,
+               phase < width && cells[phase] == "true")) {
         return false;
       }
     }

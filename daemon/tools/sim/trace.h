@@ -21,6 +21,11 @@ struct RecordedPush {
   std::int64_t rank = 0;
   std::int64_t iteration = 0;  // as recorded, or else how many pushes of this rank came before
   Micros span_us = 0;          // 1 at least
+  Micros computed_us = -1;     // of it, until the worker's mark; -1: not marked
+  bool in_phase = false;       // it says nothing of the worker's speed
+
+  // What the worker's own speed is told by.
+  Micros own_span_us() const { return computed_us >= 0 ? computed_us : span_us; }
 };
 
 // Reads what `syncctl history export` writes, CSV (with its line of column names) or JSON lines,

@@ -216,6 +216,28 @@ TEST_F(Capi, ARestartEndsTheAdvice) {
   EXPECT_EQ(syncd_worker_restarted(worker_, 0, 0, nullptr), SYNCD_E_WRONG_ITERATION);
 }
 
+TEST_F(Capi, AMarkGoesWithThePushOfItsIteration) {
+  join();
+  syncd_error* error = nullptr;
+  EXPECT_EQ(syncd_worker_mark(worker_, SYNCD_MARK_COMPUTED, &error), SYNCD_E_STATE);
+  EXPECT_EQ(Failure(error).message(), "syncd_worker_mark: worker " +
+                                          std::to_string(syncd_worker_rank(worker_)) +
+                                          " computes no iteration now; syncd_begin() comes first");
+  begin();
+  EXPECT_EQ(syncd_worker_mark(worker_, 2, &error), SYNCD_E_INVALID);
+  EXPECT_EQ(Failure(error).message(),
+            "syncd_worker_mark: mark 2; allowed: SYNCD_MARK_COMPUTED (1)");
+  EXPECT_EQ(syncd_worker_mark(worker_, SYNCD_MARK_COMPUTED, nullptr), SYNCD_OK);
+  EXPECT_EQ(syncd_worker_mark(worker_, SYNCD_MARK_COMPUTED, nullptr), SYNCD_OK);
+  ASSERT_EQ(syncd_push(worker_, 0, nullptr, SYNCD_TIMEOUT_DEFAULT, nullptr, nullptr), SYNCD_OK);
+  EXPECT_GE(server_.last_push().computed_us, 0);
+  EXPECT_EQ(syncd_worker_mark(worker_, SYNCD_MARK_COMPUTED, nullptr), SYNCD_E_STATE);
+  begin();
+  ASSERT_EQ(syncd_push(worker_, 1, nullptr, SYNCD_TIMEOUT_DEFAULT, nullptr, nullptr), SYNCD_OK);
+  EXPECT_EQ(server_.last_push().computed_us, -1) << "a mark is of its own iteration";
+  EXPECT_EQ(syncd_worker_mark(nullptr, SYNCD_MARK_COMPUTED, nullptr), SYNCD_E_INVALID);
+}
+
 TEST_F(Capi, ALongPhaseIsAnnouncedAndEnded) {
   join();
   begin();

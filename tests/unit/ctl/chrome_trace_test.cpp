@@ -68,6 +68,20 @@ TEST(ChromeTrace, APushIsASliceFromItsGrantWithTheWaitBefore) {
   EXPECT_EQ(slices[1].at("pid"), 7);
 }
 
+TEST(ChromeTrace, AMarkPartsAnIterationIntoComputingAndExchange) {
+  Record marked = push(1, 1000, 3, 400, 0);
+  marked.computed_us = 150;
+  const auto slices = of_phase(trace_of({marked}), "X");
+  ASSERT_EQ(slices.size(), 3u);
+  EXPECT_EQ(slices[0].at("args").at("exchange_us"), 250);
+  EXPECT_EQ(slices[1].at("name"), "computing");
+  EXPECT_EQ(slices[1].at("ts"), 600);
+  EXPECT_EQ(slices[1].at("dur"), 150);
+  EXPECT_EQ(slices[2].at("name"), "exchange");
+  EXPECT_EQ(slices[2].at("ts"), 750);
+  EXPECT_EQ(slices[2].at("dur"), 250);
+}
+
 // Under hop a push comes right after its grant, and computing after that.
 TEST(ChromeTrace, InADecentralizedJobWhatFollowsAPushIsASlice) {
   Record created = record(RecordKind::kJobCreated, 1, 10);

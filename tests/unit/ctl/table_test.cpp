@@ -58,6 +58,10 @@ Record everything(RecordKind kind) {
   r.shard = 1;
   r.shards = 2;
   r.location = "/c/7/1";
+  r.computed_us = 900'000;
+  r.in_phase = true;
+  r.factor = 2.5;
+  r.members = {{3, 41, 3, "w", "h", {7}}};
   return r;
 }
 

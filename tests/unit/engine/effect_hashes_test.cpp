@@ -111,10 +111,15 @@ void expect_coverage(const Counts& counts) {
       {"flag", {"pull", "barrier", "skip", "stop", "late", "duplicate", "resumed"}},
       {"effect", {"snapshot", "plan", "warning"}},
   };
+  // Of few workers, whose iterations last as they like; stragglers_test makes many more of them.
+  const std::map<std::string_view, std::uint64_t> seldom = {{"straggler_detected", 20},
+                                                            {"straggler_recovered", 3}};
   const auto expect = [&](std::string_view kind, std::string_view name) {
     const auto at = counts.find({kind, name});
     const std::uint64_t count = at == counts.end() ? 0 : at->second;
-    EXPECT_GE(count, 50U) << "too seldom in the lists: " << kind << " " << name;
+    const auto fewer = seldom.find(name);
+    EXPECT_GE(count, fewer == seldom.end() ? 50U : fewer->second)
+        << "too seldom in the lists: " << kind << " " << name;
   };
   for (const auto& [kind, names] : wanted) {
     for (const std::string_view name : names) expect(kind, name);

@@ -52,6 +52,9 @@ class Crowd {
   }
   const Effects& begin(Rank rank, Iteration k) { return ask(wire::Begin{refs_[rank], k}); }
   const Effects& push(Rank rank, Iteration k) { return ask(wire::Push{refs_[rank], k, {}, 0, 0}); }
+  const Effects& push_marked(Rank rank, Iteration k, Micros computed_us) {
+    return ask(wire::Push{refs_[rank], k, {}, 0, 0, computed_us});
+  }
   Engine& engine() { return engine_; }
   const std::vector<Record>& records() const { return records_; }
   Micros now_ = 0;

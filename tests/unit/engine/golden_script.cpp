@@ -358,7 +358,8 @@ class Script {
       return request(connection, label + " checkpointed", saved);
     }
     if (verb == "view") {
-      wire::ViewRequest view{ref, static_cast<std::uint64_t>(to_integer(words.next("the view"))), 0};
+      wire::ViewRequest view{ref, static_cast<std::uint64_t>(to_integer(words.next("the view"))),
+                             0};
       words.take_integer("first", view.first_rank);
       return request(connection, label + " view", view);
     }
@@ -383,8 +384,9 @@ class Script {
       inspected.text.assign(text.begin(), text.end());
       return request(connection, label + " inspected", inspected);
     }
-    static const std::set<std::string> kAboutIterations = {
-        "begin", "arrive",  "push", "cancel", "restarted", "targets", "collect", "consumed", "exchange"};
+    static const std::set<std::string> kAboutIterations = {"begin",   "arrive",    "push",
+                                                           "cancel",  "restarted", "targets",
+                                                           "collect", "consumed",  "exchange"};
     if (!kAboutIterations.contains(verb)) throw Malformed("event '" + verb + "' is unknown");
     const std::string k_text = words.next("the iteration");
     const Iteration k = to_integer(k_text);
@@ -411,6 +413,7 @@ class Script {
     if (words.take("loss", loss)) push.loss = std::strtod(loss.c_str(), nullptr);
     words.take_integer("samples", push.samples);
     words.take_integer("bytes", push.bytes);
+    words.take_micros("computed", push.computed_us);
     request(connection, title, push);
   }
 

@@ -29,7 +29,7 @@
 //          [exit_grace=T]
 //   rejoin W [granted=K] [pushed=K] [inc=I] [rank=R] [phase=NAME left=T]
 //                                      as before, and with the incarnation it got
-//   begin W K   push W K [loss=X] [samples=N] [bytes=N]   cancel W K   explain W
+//   begin W K   push W K [loss=X] [samples=N] [bytes=N] [computed=T]   cancel W K   explain W
 //   leave W [kind=finished|failed|preempted] [reason="..."]
 //   phase W NAME lease=T   phase W end   members W [first=R]
 //   restarted W K   targets W K   collect W K   consumed W K   exchange W K [for=T]

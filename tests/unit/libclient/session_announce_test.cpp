@@ -261,6 +261,7 @@ TEST(Members, FailuresAreTold) {
 // ---------------------------------------------------------------------------------------
 
 using Kind = Event::Kind;
+constexpr std::uint32_t kAll = wire::kNoticeMembers | wire::kNoticePlan | wire::kNoticeStragglers;
 
 // A worker that listens.
 struct ListeningScript : Script {
@@ -301,10 +302,10 @@ TEST(Events, OnlyOneThatListensAsksForNotices) {
 
   ListeningScript script;
   script.start_listening();
-  EXPECT_EQ(script.take<wire::Join>().notices, wire::kNoticeMembers | wire::kNoticePlan);
+  EXPECT_EQ(script.take<wire::Join>().notices, kAll);
   script.answer(Script::joined());
   script.cut();
-  EXPECT_EQ(script.resumed(0).notices, wire::kNoticeMembers | wire::kNoticePlan);
+  EXPECT_EQ(script.resumed(0).notices, kAll);
 }
 
 TEST(Events, AChangeOfMembershipIsToldOnceUntilTheListIsAskedFor) {
@@ -377,6 +378,20 @@ TEST(Events, APlanAndAnAdviceNameTheirIteration) {
   EXPECT_EQ(events[1].kind, Kind::kResync);
   EXPECT_EQ(events[1].iteration, 0);
   EXPECT_EQ(*script.signals->flag(), 1U);
+}
+
+TEST(Events, AStragglerIsToldAsTheDaemonSaysIt) {
+  JoinedListeningScript script;
+  const wire::StragglerNotice notice{
+      Script::joined().worker, 5, "w5", "h", false, 2.5, 7, "1 of 2"};
+  script.notify(notice);
+  const Event event = script.heard_once();
+  EXPECT_EQ(event.kind, Kind::kStraggler);
+  EXPECT_EQ(event.straggler, notice);
+  wire::StragglerNotice other = notice;
+  ++other.worker.incarnation;
+  script.notify(other);
+  EXPECT_TRUE(script.heard().empty()) << "of an earlier life";
 }
 
 TEST(Events, TheEndOfTheJobIsToldOnce) {

@@ -1,5 +1,7 @@
 // What the table of limits says of memory, against what the things take.
+#include <array>
 #include <cstdio>
+#include <vector>
 
 #include "daemon/edge/server/limits_table.h"
 #include "proto/transport/tls.h"
@@ -125,6 +127,21 @@ TEST(WorkerMemory, AWorkerTakesWhatTheTableSays) {
     });
     EXPECT_EQ(world.core().engine().stats().workers, kCount);
   }
+}
+
+TEST(SpeedsMemory, AJobsTakeWhatTheTableSays) {
+  constexpr std::size_t kCount = 200;
+  std::vector<StragglerDetector> detectors;
+  detectors.reserve(kCount);
+  expect_each_within("speeds", kCount, kSpeedsBytes, [&] {
+    for (std::size_t i = 0; i < kCount; ++i) {
+      StragglerDetector& detector = detectors.emplace_back();
+      std::array<StragglerDetector::Track, StragglerDetector::kOthersMin + 1> tracks;
+      for (std::size_t k = 0; k < 2 * StragglerDetector::kRecent; ++k) {
+        detector.push(tracks[k % tracks.size()], false, static_cast<Micros>(100 + k));
+      }
+    }
+  });
 }
 
 TEST(GraphMemory, AnEdgeTakesWhatTheTableSays) {

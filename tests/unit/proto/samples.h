@@ -163,6 +163,8 @@ inline std::vector<Message> sample_messages() {
                             "3 of 16 shards are saved",
                             7,
                             "worker 3 went before it had saved"},
+      StragglerNotice{ref, 5, "worker-5", "node-b", true, 2.125, 1'700'000'000'000'000,
+                      "3 of 4 workers of host node-b are slow"},
   };
   std::vector<Message> messages;
   std::uint64_t id = 1000;
@@ -205,7 +207,8 @@ inline std::vector<std::pair<std::string, Message>> grown_messages() {
   joined_with_exit_grace.exit_grace_us = 3'500'000;
   Join observing_join = join_of_launch;
   observing_join.hang_after_us = 30'000'000;
-  JobsReply hanging{{{1, "cifar", "ssp:3", "running", 2, 16, 15, 8, 12, 160, 3, "note", 1'000'003}}, 0};
+  JobsReply hanging{{{1, "cifar", "ssp:3", "running", 2, 16, 15, 8, 12, 160, 3, "note", 1'000'003}},
+                    0};
   hanging.jobs[0].hang = "waiting for worker 3 (node-b)";
   hanging.jobs[0].hang_ranks = "3";
   Joined observed = joined_with_grace;
@@ -242,6 +245,17 @@ inline std::vector<std::pair<std::string, Message>> grown_messages() {
   status.records_removed = 200'000;
   ViewGranted view_of_checkpoint{5, kStepCheckpoint, 0, 6, 1, 3, {10, 0}, "'node-c' was lost"};
   view_of_checkpoint.checkpoint = 7;
+  WorkersReply slow = who;
+  slow.workers[0].computed_us = 20'000;
+  slow.workers[0].exchange_us = 5'000;
+  slow.workers[0].straggler_since_us = 1'800'000;
+  slow.workers[0].straggler_factor = 2.125;
+  JobsReply with_stragglers{{{1, "cifar", "ssp:3", "running", 2, 16, 15, 8, 12, 160, 3,
+                              "slow: 3 (2.1 times)", 1'000'003}},
+                            0};
+  with_stragglers.jobs[0].stragglers = 1;
+  Push marked{{7, 3, 2, 41}, 12, 0.125, 128, 4096};
+  marked.computed_us = 20'000;
   HistoryReply page{{{77, {1, 2, 3, 250}}, {78, {}}}, 79};
   page.first_sequence = 51;
   return {{"StatusReply.2", {2004, status}},
@@ -265,7 +279,10 @@ inline std::vector<std::pair<std::string, Message>> grown_messages() {
           {"Joined.6", {2019, observed}},
           {"JobsReply.2", {2020, hanging}},
           {"Granted.2", {2021, Granted{12, kStepCheckpoint, 4, 7}}},
-          {"ViewGranted.2", {2022, view_of_checkpoint}}};
+          {"ViewGranted.2", {2022, view_of_checkpoint}},
+          {"Push.2", {2023, marked}},
+          {"WorkersReply.4", {2024, slow}},
+          {"JobsReply.3", {2025, with_stragglers}}};
 }
 
 }  // namespace syncd::wire

@@ -88,6 +88,7 @@ constexpr auto kRows = std::to_array<Row>({
     {"Checkpointed", "Error SYNCD_E_UNKNOWN_JOB"},
     {"LatestCheckpoint", "Error SYNCD_E_UNKNOWN_JOB"},
     {"LatestCheckpointReply", kOfTheDaemon},
+    {"StragglerNotice", kOfTheDaemon},
 });
 
 // One of each type that can be sent, in the order of the rows.

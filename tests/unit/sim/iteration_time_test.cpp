@@ -236,6 +236,25 @@ TEST(Trace, ReadsJsonLines) {
   EXPECT_EQ(read->spans, (std::vector<std::vector<Micros>>{{1}, {20}}));
 }
 
+TEST(Trace, ReadsMarksAndPhases) {
+  for (const std::string text :
+       {"kind,rank,span_us,computed_us,in_phase\r\npush,1,20,5,false\r\npush,2,20,,true\r\n",
+        "{\"kind\":\"push\",\"rank\":1,\"span_us\":20,\"computed_us\":5}\n"
+        "{\"kind\":\"push\",\"rank\":2,\"span_us\":20,\"in_phase\":true}\n"}) {
+    std::istringstream in(text);
+    std::string error;
+    std::vector<RecordedPush> pushes;
+    ASSERT_TRUE(read_pushes(
+        in, "run", [&](const RecordedPush& push) { pushes.push_back(push); }, error))
+        << error;
+    ASSERT_EQ(pushes.size(), 2U);
+    EXPECT_EQ(pushes[0].own_span_us(), 5);
+    EXPECT_FALSE(pushes[0].in_phase);
+    EXPECT_EQ(pushes[1].own_span_us(), 20);
+    EXPECT_TRUE(pushes[1].in_phase);
+  }
+}
+
 TEST(Trace, ErrorsNameFileAndLine) {
   const auto error_of = [](const std::string& text) {
     std::string error;
@@ -254,6 +273,10 @@ TEST(Trace, ErrorsNameFileAndLine) {
   EXPECT_THAT(error_of("{\"kind\":\"push\",\"rank\":1,\"span_us\":20}\n{]\n"),
               HasSubstr("run.csv:2: not a JSON object"));
   EXPECT_THAT(error_of("{\"kind\":\"push\",\"span_us\":20}\n"), HasSubstr("run.csv:1: rank"));
+  EXPECT_THAT(error_of("kind,rank,span_us,computed_us\r\npush,1,5,-2\r\n"),
+              HasSubstr("run.csv:2: computed_us is -2, allowed are 0 to"));
+  EXPECT_THAT(error_of("{\"kind\":\"push\",\"rank\":1,\"span_us\":20,\"computed_us\":\"x\"}\n"),
+              HasSubstr("run.csv:1: computed_us is not a whole number"));
   EXPECT_THAT(error_of("{\"kind\":\"push\",\"rank\":1,\"span_us\":\"x\"}\n"),
               HasSubstr("run.csv:1: span_us"));
 }

@@ -290,6 +290,24 @@ JobSnapshot view_snapshot() {
   return snapshot;
 }
 
+// Of a worker that marks when it has computed, and has become slow.
+Record marked_record() {
+  Record record = returned_record();
+  record.computed_us = 1000;
+  record.in_phase = true;
+  record.factor = 2.125;
+  return record;
+}
+JobSnapshot marked_snapshot() {
+  JobSnapshot snapshot = view_snapshot();
+  snapshot.workers[0].exchange_us = 234;
+  snapshot.workers[0].slow_since_us = 1'700'000'000'000'000;
+  snapshot.workers[0].slow_factor = 2.125;
+  snapshot.workers[0].usual = -0.125;
+  snapshot.noise = 1.5;
+  return snapshot;
+}
+
 TEST(RecordCodec, WhatWasAddedLaterComesBackToo) {
   Record record;
   JobSnapshot snapshot;
@@ -316,6 +334,10 @@ TEST(RecordCodec, WhatWasAddedLaterComesBackToo) {
   EXPECT_EQ(record, view_record());
   ASSERT_TRUE(decode_snapshot(encode(view_snapshot()), snapshot, error)) << error;
   EXPECT_EQ(snapshot, view_snapshot());
+  ASSERT_TRUE(decode_record(encode(marked_record()), record, error)) << error;
+  EXPECT_EQ(record, marked_record());
+  ASSERT_TRUE(decode_snapshot(encode(marked_snapshot()), snapshot, error)) << error;
+  EXPECT_EQ(snapshot, marked_snapshot());
 }
 
 TEST(RecordCodec, GoldenFilesStillMeanTheSame) {
@@ -332,6 +354,8 @@ TEST(RecordCodec, GoldenFilesStillMeanTheSame) {
   check_golden("snapshot.7.bin", checkpoints_snapshot());
   check_golden("record.5.bin", view_record());
   check_golden("snapshot.8.bin", view_snapshot());
+  check_golden("record.6.bin", marked_record());
+  check_golden("snapshot.9.bin", marked_snapshot());
 }
 
 // The engine counts on it.

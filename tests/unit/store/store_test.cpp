@@ -288,30 +288,30 @@ TEST(Weight, CountsAllBytesOfRecordsAndSnapshots) {
     auto& [kind, job, sequence, time, epoch, rank, incarnation, iteration, name, host, clock, base,
            resumed, data, late, span, waited, staleness, loss, samples, bytes, restarts, wasted,
            declined, policy, expected, least, config, reason, superstep, predicted, predicted_wait,
-           wait, values, returned, checkpoint, shard, shards, location, members] = *record;
+           wait, values, returned, checkpoint, shard, shards, location, members, computed, in_phase,
+           factor] = *record;
     expect_all_counted(weigh, kind, job, sequence, time, epoch, rank, incarnation, iteration, name,
                        host, clock, base, resumed, data, late, span, waited, staleness, loss,
                        samples, bytes, restarts, wasted, declined, policy, expected, least, config,
                        reason, superstep, predicted, predicted_wait, wait, values, returned,
-                       checkpoint, shard, shards, location, members);
+                       checkpoint, shard, shards, location, members, computed, in_phase, factor);
   }
   {
     auto& [rank, name, host, state, incarnation, clock, base, granted, pushed, late, own_pushes,
-           last, previous, data, dismissal, leased, phase, lease, entered, returned] =
-        batch.snapshots[0].workers[0];
+           last, previous, data, dismissal, leased, phase, lease, entered, returned, exchange,
+           slow_since, slow_factor, usual] = batch.snapshots[0].workers[0];
     expect_all_counted(weigh, rank, name, host, state, incarnation, clock, base, granted, pushed,
                        late, own_pushes, last, previous, data, dismissal, leased, phase, lease,
-                       entered, returned);
+                       entered, returned, exchange, slow_since, slow_factor, usual);
   }
   auto& [created, sequence, time, state, epoch, next, pushes, highest, workers, policy,
          policy_state, stop_reason, expected, reassembling, left, group_epoch, launch,
          launch_number, failure, checkpoints, asked, clock, closed, closed_reason, views,
-         policy_text] =
-      batch.snapshots[0];
+         policy_text, noise] = batch.snapshots[0];
   expect_all_counted(weigh, created, sequence, time, state, epoch, next, pushes, highest, workers,
                      policy, policy_state, stop_reason, expected, reassembling, left, group_epoch,
                      launch, launch_number, failure, checkpoints, asked, clock, closed,
-                     closed_reason, views, policy_text);
+                     closed_reason, views, policy_text, noise);
   checkpoints.resize(1);
   {
     auto& [number, of_state, of_epoch, since, reason, fixed, members, shards, saved] =

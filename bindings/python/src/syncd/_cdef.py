@@ -87,7 +87,8 @@ enum {
   SYNCD_EVENT_MEMBERS = 2,
   SYNCD_EVENT_PLAN = 3,
   SYNCD_EVENT_STOP = 4,
-  SYNCD_EVENT_ROUND = 5
+  SYNCD_EVENT_ROUND = 5,
+  SYNCD_EVENT_STRAGGLER = 6
 };
 
 typedef struct syncd_event {
@@ -97,6 +98,11 @@ typedef struct syncd_event {
   int64_t iteration;
   int64_t wait_us;
   uint64_t version;
+  int32_t rank;
+  int32_t recovered;
+  double factor;
+  int64_t since_us;
+  const char *text;
 } syncd_event;
 
 typedef void (*syncd_event_callback)(const syncd_event *event, void *user_data);
@@ -181,6 +187,12 @@ const uint32_t *syncd_worker_resync_flag(const syncd_worker *worker);
 
 syncd_status syncd_worker_restarted(syncd_worker *worker, int64_t iteration, int64_t timeout_ms,
     syncd_error **error);
+
+enum {
+  SYNCD_MARK_COMPUTED = 1
+};
+
+syncd_status syncd_worker_mark(syncd_worker *worker, int32_t mark, syncd_error **error);
 
 syncd_status syncd_worker_phase(syncd_worker *worker, const char *name, int64_t lease_ms,
     int64_t timeout_ms, syncd_error **error);

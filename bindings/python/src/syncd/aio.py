@@ -230,6 +230,10 @@ class Worker:
         """As syncd.Worker.should_resync(); needs no await."""
         return self.sync.should_resync()
 
+    def mark(self) -> None:
+        """As syncd.Worker.mark(); needs no await."""
+        self.sync.mark()
+
     async def begin(self, timeout: float | None = None, data: bytes | None = None) -> Step:
         """As syncd.Worker.begin(). Takes no thread while it waits."""
         self._check_open()

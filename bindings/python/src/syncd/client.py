@@ -27,6 +27,7 @@ from .errors import Closed, Error, Status, Timeout, error_of, take_error
 _WAIT_FOREVER = -1
 _TIMEOUT_DEFAULT = -2
 _RANK_ANY = -1
+_MARK_COMPUTED = 1
 _INT64_MAX = 2**63 - 1
 # What a join's re-sync flag holds until the library has written its first 0 into it. It does that in
 # the caller's call, when it has taken hold of the client and no longer needs the handle.
@@ -213,6 +214,10 @@ class EventKind(enum.IntEnum):
     """The job was stopped or has finished."""
     ROUND = 5
     """round() has news of the round `version`."""
+    STRAGGLER = 6
+    """The iterations of a worker, `rank`, take `factor` times their usual time, beside the others',
+    or their usual time again (`recovered`). Told to that worker, and to the one of lowest rank that
+    has an on_event."""
 
 
 _EVENT_KINDS = frozenset(EventKind)
@@ -228,6 +233,23 @@ class Event(NamedTuple):
     """PLAN: for how many seconds the first to arrive waits, as foreseen; None: not known."""
     version: int | None
     """MEMBERS: of the list as it is now. ROUND: the round's number."""
+    rank: int | None = None
+    """STRAGGLER: of whom."""
+    recovered: bool = False
+    """STRAGGLER: it computes as usual again."""
+    factor: float | None = None
+    """STRAGGLER: how many times its usual time its iterations take."""
+    since: float | None = None
+    """STRAGGLER: since when, as time.time() counts."""
+    text: str | None = None
+    """STRAGGLER: as a sentence, with the worker's name and host."""
+
+
+def _straggler(raw: Any) -> tuple[Any, ...]:
+    """What an event of kind STRAGGLER says besides."""
+    if raw.kind != EventKind.STRAGGLER:
+        return ()
+    return raw.rank, raw.recovered != 0, raw.factor, raw.since_us / 1e6, _decoded(raw.text)
 
 
 # Clients whose thread may call into Python: that must be over before the interpreter ends.
@@ -268,6 +290,7 @@ def _event_callback(client: weakref.ref[Client], on_event: Callable[[Event], obj
                     None if raw.iteration < 0 else raw.iteration,
                     None if raw.wait_us < 0 else raw.wait_us / 1e6,
                     None if raw.version == 0 else raw.version,
+                    *_straggler(raw),
                 )
             )
         except BaseException:  # nobody is there who could catch it
@@ -769,6 +792,23 @@ class Worker:
     def restarted(self, iteration: int | None = None, timeout: float | None = None) -> None:
         """Tells that this worker followed should_resync(). Call it before the pull."""
         self._tell(self._lib.syncd_worker_restarted, self._which(iteration), timeout)
+
+    def mark(self) -> None:
+        """Marks that this worker has computed its iteration; what follows until push() is exchange
+        with the others. For a loop with an all-reduce between begin() and push(): without the mark,
+        all workers look as slow as the slowest.
+
+            step = worker.begin()
+            loss.backward()
+            torch.cuda.synchronize()  # on a GPU: mark when it has computed
+            worker.mark()
+            all_reduce(gradients)
+            worker.push()
+
+        Sends nothing and reads one clock; the last mark of an iteration counts.
+        Raises Error (SYNCD_E_STATE) before begin() and after push().
+        """
+        self._call(self._lib.syncd_worker_mark, _MARK_COMPUTED)
 
     def phase(
         self, name: str | None, lease: float = 0, timeout: float | None = None

@@ -7,10 +7,10 @@
 #include <string>
 #include <vector>
 
-#include "daemon/core/planners/straggler_detector.h"
+#include "daemon/core/engine/straggler_detector.h"
 #include "tests/support/property_runs.h"
 
-namespace syncd::planners {
+namespace syncd {
 namespace {
 
 // 64 workers, lognormal noise of sigma 0.1, one iteration in 64 six times as long, permanent speeds
@@ -43,14 +43,18 @@ void run_trace(std::uint64_t seed, double spread, double factor, Score& score) {
     ++score.recoverable;
   }
   StragglerDetector detector;
+  std::vector<StragglerDetector::Track> tracks(kWorkers);
+  std::vector<bool> is_straggler(kWorkers);
   for (int k = 0; k < kIterations; ++k) {
     for (Rank rank = 0; rank < kWorkers; ++rank) {
       Episode& episode = episodes[rank];
       const bool is_slow = k >= episode.from && k < episode.to;
       const double spike = random() % 64 == 0 ? 6 : 1;
       const double span = speed[rank] * noise(random) * spike * (is_slow ? episode.factor : 1);
-      const auto verdict = detector.push(rank, static_cast<Micros>(span));
+      const auto verdict =
+          detector.push(tracks[rank], is_straggler[rank], static_cast<Micros>(span));
       if (!verdict) continue;
+      is_straggler[rank] = verdict->is_straggler;
       if (!verdict->is_straggler) {
         if (episode.flagged && k >= episode.to && !episode.recovered) {
           episode.recovered = true;
@@ -94,4 +98,4 @@ INSTANTIATE_TEST_SUITE_P(StragglerDetector, Traces,
                          [](const auto& tested) { return std::to_string(tested.index); });
 
 }  // namespace
-}  // namespace syncd::planners
+}  // namespace syncd

@@ -1,0 +1,155 @@
+// See straggler_detector.h.
+#include "daemon/core/engine/straggler_detector.h"
+
+#include <bit>
+#include <cmath>
+#include <iterator>
+#include <utility>
+
+namespace syncd {
+namespace {
+
+constexpr float kLn2 = 0.693147180559945F;
+
+// Reorders the values.
+float median_of(float* begin, float* end) {
+  float* const middle = begin + (end - begin) / 2;
+  std::nth_element(begin, middle, end);
+  if ((end - begin) % 2 != 0) return *middle;
+  return (*middle + *std::max_element(begin, middle)) / 2;
+}
+
+// The binary logarithm, within 1e-4, in a few instructions: by the exponent, and a series for the
+// mantissa.
+float log2_of(Micros span_us) {
+  const auto bits = std::bit_cast<std::uint64_t>(static_cast<double>(span_us));
+  const auto exponent = static_cast<std::int32_t>(bits >> 52) - 1023;
+  const auto mantissa = static_cast<float>(
+      std::bit_cast<double>((bits & 0xf'ffff'ffff'ffff) | std::uint64_t{1023} << 52));
+  const float t = (mantissa - 1) / (mantissa + 1);
+  const float square = t * t;
+  const float series = t * (1 + square * (1.0F / 3 + square * (1.0F / 5 + square * (1.0F / 7))));
+  return static_cast<float>(exponent) + 2 / kLn2 * series;
+}
+
+}  // namespace
+
+// ---- the median
+
+void StragglerDetector::Median::settle() {
+  const std::int32_t wanted = (size_ - 1) / 2;
+  while (below_ > wanted) below_ -= counts_[static_cast<std::size_t>(--middle_)];
+  while (below_ + counts_[static_cast<std::size_t>(middle_)] <= wanted) {
+    below_ += counts_[static_cast<std::size_t>(middle_++)];
+  }
+}
+
+void StragglerDetector::Median::add(std::int32_t bucket) {
+  if (counts_.empty()) counts_.resize(kBuckets);
+  ++counts_[static_cast<std::size_t>(bucket)];
+  ++size_;
+  if (bucket < middle_) ++below_;
+  settle();
+}
+
+void StragglerDetector::Median::remove(std::int32_t bucket) {
+  --counts_[static_cast<std::size_t>(bucket)];
+  --size_;
+  if (bucket < middle_) --below_;
+  if (size_ > 0) settle();
+}
+
+// Those of a bucket lie evenly in it.
+float StragglerDetector::Median::place(std::int32_t bucket, std::int32_t below,
+                                       std::int32_t wanted) const {
+  const auto count = static_cast<float>(counts_[static_cast<std::size_t>(bucket)]);
+  const float within = (static_cast<float>(wanted - below) + 0.5F) / count;
+  return (static_cast<float>(bucket) + within) * (kLn2 / kPerOctave);
+}
+
+float StragglerDetector::Median::value() const {
+  const std::int32_t lower = (size_ - 1) / 2, upper = size_ / 2;
+  const float first = place(middle_, below_, lower);
+  if (upper == lower) return first;
+  std::int32_t bucket = middle_, below = below_;
+  while (below + counts_[static_cast<std::size_t>(bucket)] <= upper) {
+    below += counts_[static_cast<std::size_t>(bucket++)];
+  }
+  return (first + place(bucket, below, upper)) / 2;
+}
+
+// ---- the workers
+
+void StragglerDetector::leave_out(Track& track) {
+  if (track.latest == Track::kNone) return;
+  latest_.remove(std::exchange(track.latest, Track::kNone));
+}
+
+void StragglerDetector::restore(Track& track, double usual) {
+  track.seen = kFirst;
+  track.offset = std::clamp(static_cast<float>(usual), -kOffsetMax, kOffsetMax);
+}
+
+void StragglerDetector::note_noise(float excess) {
+  if (recent_.size() < kRecent) {
+    recent_.push_back(excess);
+  } else {
+    recent_[next_recent_] = excess;
+  }
+  next_recent_ = (next_recent_ + 1) % kRecent;
+  if (next_recent_ % (kRecent / 4) != 0) return;
+  std::vector<float> values = recent_;
+  float* const end = values.data() + values.size();
+  const float middle = median_of(values.data(), end);
+  for (float& value : values) value = std::abs(value - middle);
+  // Of a normal distribution: sigma.
+  unit_ = std::max(1.0F, 1.4826F * median_of(values.data(), end) / kNoise);
+}
+
+std::optional<StragglerVerdict> StragglerDetector::push(Track& track, bool is_straggler,
+                                                        Micros span_us) {
+  if (span_us <= 0) return {};
+  leave_out(track);
+  const float octaves = log2_of(span_us);
+  const bool has_reference = latest_.size() >= kOthersMin;
+  const float reference = has_reference ? latest_.value() : 0;
+  track.latest =
+      std::clamp(static_cast<std::int32_t>(octaves * Median::kPerOctave), 0, Median::kBuckets - 1);
+  latest_.add(track.latest);
+  if (!has_reference) return {};
+
+  const float x = octaves * kLn2 - reference;
+  if (track.seen < kFirst) {
+    track.values[track.seen] = x;
+    if (++track.seen == kFirst) {
+      const float usual = median_of(track.values.data(), track.values.data() + kFirst);
+      track.offset = std::clamp(usual, -kOffsetMax, kOffsetMax);
+      track.values.fill(0);
+    }
+    return {};
+  }
+  const float excess = x - track.offset;
+  note_noise(excess);
+  track.values[track.seen++ % 4] = excess;
+  if (track.seen == 0) track.seen = kFirst;  // it has wrapped around
+  const float step = std::clamp(excess - kSlack * unit_, -kStepMax * unit_, kStepMax * unit_);
+  track.slower = std::max(0.0F, track.slower + (is_straggler ? -step : step));
+  if (track.slower == 0) {
+    track.since = 0;
+    if (!is_straggler) {
+      track.offset = std::clamp(track.offset + std::clamp(excess, -kOffsetStep, kOffsetStep),
+                                -kOffsetMax, kOffsetMax);
+    }
+    return {};
+  }
+  ++track.since;
+  if (track.slower < kThreshold * unit_) return {};
+  track.slower = 0;
+  std::array<float, 4> latest{};
+  std::copy_n(track.values.begin(), latest.size(), latest.begin());
+  const float middle = median_of(latest.data(), latest.data() + latest.size());
+  return StragglerVerdict{!is_straggler, std::exp(static_cast<double>(middle)),
+                          std::exchange(track.since, 0)};
+}
+
+}  // namespace syncd

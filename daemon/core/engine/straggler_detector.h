@@ -1,0 +1,103 @@
+// Finds workers that have become slower than the others, while one slow iteration is no verdict: a
+// two-sided CUSUM over log ratios of iteration times. Deterministic, no clock; one thread at a
+// time.
+//
+// For each push, x is the logarithm of the worker's span over the median of the others' latest
+// spans. A worker's offset (the median of its first kFirst x, within +-kOffsetMax, then moved by at
+// most kOffsetStep a push) is what is usual for it: a machine that is a little slower for good is
+// no straggler. What x exceeds the offset by is summed up, in steps that are cut off at +-kStepMax,
+// less kSlack; at kThreshold the worker is flagged, and in the other direction it has recovered.
+// Steps and threshold grow with the job's own noise beyond a standard deviation of kNoise.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "daemon/core/engine/types.h"
+
+namespace syncd {
+
+struct StragglerVerdict {
+  bool is_straggler = false;  // false: it has recovered
+  double factor = 0;          // how many times its usual time it takes: median of its latest four
+  std::uint32_t pushes = 0;   // of this worker, since it began to be slower (or to recover)
+};
+
+class StragglerDetector {
+ public:
+  static constexpr std::size_t kOthersMin = 4;  // fewer others: no verdict
+  static constexpr std::size_t kFirst = 16;     // pushes of a worker before there is a verdict
+  static constexpr float kOffsetMax = 0.25F;
+  static constexpr float kOffsetStep = 0.005F;
+  static constexpr float kNoise = 0.1F;
+  static constexpr float kSlack = 0.18F;
+  static constexpr float kStepMax = 0.1F;
+  static constexpr float kThreshold = 0.31F;
+  // Excesses of the job that its noise is estimated from.
+  static constexpr std::size_t kRecent = 1024;
+
+  // What it knows of one worker, whose owner keeps it.
+  struct Track {
+    static constexpr std::int32_t kNone = -1;
+
+    std::int32_t latest = kNone;  // its latest span's bucket, which is among the median's
+    std::uint32_t seen = 0;       // pushes that had a reference
+    std::uint32_t since = 0;      // pushes since `slower` was 0
+    float offset = 0;
+    float slower = 0;  // the sum towards a flag, or towards recovery
+    // Its first x; then, by turns in the first four, the latest x less the offset.
+    std::array<float, kFirst> values{};
+
+    // What is usual for it: nothing before it has shown that.
+    std::optional<double> usual() const {
+      return seen >= kFirst ? std::optional<double>(offset) : std::nullopt;
+    }
+  };
+
+  // A push whose iteration took `span_us`; spans of 0 and less are left out. `is_straggler`: as the
+  // latest verdict said. O(1), but for O(kRecent) each kRecent / 4 pushes, and for the buckets
+  // between one median and the next.
+  std::optional<StragglerVerdict> push(Track& track, bool is_straggler, Micros span_us);
+  // The worker has gone, or its iteration says nothing about its speed: its latest span is no
+  // reference any more. What is usual for it is kept.
+  void leave_out(Track& track);
+
+  // Of a worker that was known before.
+  static void restore(Track& track, double usual);
+  void restore_noise(double noise) { unit_ = std::max(1.0F, static_cast<float>(noise)); }
+  // Of the excesses, as a multiple of kNoise; at least 1.
+  double noise() const { return unit_; }
+
+ private:
+  // Counts of logarithms of spans by bucket, whose median moves with them.
+  class Median {
+   public:
+    static constexpr std::int32_t kPerOctave = 32;
+    static constexpr std::int32_t kBuckets = 48 * kPerOctave;  // up to 8 years
+
+    void add(std::int32_t bucket);
+    void remove(std::int32_t bucket);  // precondition: it was added and not removed since
+    std::size_t size() const { return static_cast<std::size_t>(size_); }
+    float value() const;  // a natural logarithm; precondition: it is not empty
+
+   private:
+    void settle();
+    float place(std::int32_t bucket, std::int32_t below, std::int32_t wanted) const;
+
+    std::vector<std::int32_t> counts_;  // made by the first add()
+    std::int32_t size_ = 0;
+    std::int32_t middle_ = 0;  // has the lower one of the two in the middle
+    std::int32_t below_ = 0;   // how many are in lower buckets
+  };
+  void note_noise(float excess);
+
+  Median latest_;
+  std::vector<float> recent_;  // a ring
+  std::size_t next_recent_ = 0;
+  float unit_ = 1;  // max(1, sigma / kNoise)
+};
+
+}  // namespace syncd
