@@ -2,7 +2,7 @@
  * it waits for, and how it ends.
  *
  *     cc -std=c99 launch.c -lsyncclient
- *     SYNCD_LAUNCH=demo/1 ./a.out LOADED ITERATIONS      LOADED: the next iteration of its model, or 0
+ *     SYNCD_LAUNCH=demo/1 ./a.out LOADED ITERATIONS    LOADED: its model's next iteration, or 0
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,7 +21,8 @@ int main(int argc, char **argv) {
   const int64_t loaded = argc > 1 ? atoi(argv[1]) : 0, iterations = argc > 2 ? atoi(argv[2]) : 10;
   join.job = "launch-c", join.on_wait = waits;
   join.resume = loaded > 0 ? SYNCD_RESUME_CONTINUE : SYNCD_RESUME_NEW, join.resume_at = loaded;
-  if (syncd_client_open(NULL, &client, &error) || syncd_join(client, &join, &worker, &error)) goto done;
+  if (syncd_client_open(NULL, &client, &error)) goto done;
+  if (syncd_join(client, &join, &worker, &error)) goto done;
   for (;;) {
     if (syncd_begin(worker, SYNCD_WAIT_FOREVER, &step, &error)) goto done;
     if ((step.flags & SYNCD_STEP_STOP) || step.iteration >= iterations) break;
