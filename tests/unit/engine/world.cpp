@@ -68,7 +68,10 @@ JobSnapshot comparable(JobSnapshot snapshot) {
     // No record tells of the begin, or of the worker's own word, that has ended a lease.
     worker.leased_phase.clear();
     worker.phase_us = worker.phase_lease_us = 0;
+    // Sums on their way begin anew after a snapshot.
+    worker.usual.reset();
   }
+  snapshot.noise = 0;
   return snapshot;
 }
 
