@@ -58,7 +58,7 @@ TEST_F(LostWorker, OneThatIsKilledIsLostAfterItsGraceAndTheOthersFinish) {
   EXPECT_EQ(history.pushes(kVictim), (std::vector<std::int64_t>{0, 1, 2, 3}));
   EXPECT_EQ(history.of_kind("push").size(), 15U * 20U + 4U);
   EXPECT_THAT(reason_of_loss(history),
-              AllOf(HasSubstr("its connection closed"), HasSubstr("worker_grace is 500.0 ms")));
+              AllOf(HasSubstr("its connection closed"), HasSubstr("worker_grace is 500 ms")));
   EXPECT_TRUE(daemon_.logged("worker_lost"));
 }
 

@@ -22,7 +22,7 @@ namespace {
 
 // Snapshots often, so that a kill may come in the middle of one and recovery begins from them; and
 // no worker is given up because a busy machine keeps it away for long.
-constexpr const char* kConfig = "[timeouts]\nworker_grace = \"5m\"\n";
+constexpr const char* kConfig = "[timeouts]\nworker_grace = \"5m\"\nexit_grace = \"5m\"\n";
 const std::string kSnapshots = "limits.snapshot_every_records=500";
 
 // Starts the daemon and kills it again as soon as it has logged so many lines: "starting" alone, or

@@ -12,7 +12,7 @@ using ::testing::ElementsAre;
 
 TEST(Members, WhatAWorkerShowsOutlivesTheDaemon) {
   const TempDir directory;
-  Daemon daemon(directory, {.config = "[timeouts]\nworker_grace = \"120s\"\n"});
+  Daemon daemon(directory, {.config = "[timeouts]\nworker_grace = \"120s\"\nexit_grace = \"120s\"\n"});
   ApiClient gone(daemon.address());
   ApiClient client(daemon.address());
   const std::string bytes("10.0.0.7:4000\0\xff", 15);

@@ -56,7 +56,7 @@ TEST(DaemonKilledTwoHundredTimes, UnderSixtyFourWorkersOfWhichSomeAreKilledToo) 
   Random random(seed);
   TempDir directory;
   // Snapshots often, so that a kill may come in the middle of one and recovery begins from them.
-  Daemon daemon(directory, {.config = "[timeouts]\nworker_grace = \"10m\"\n",
+  Daemon daemon(directory, {.config = "[timeouts]\nworker_grace = \"10m\"\nexit_grace = \"10m\"\n",
                             .test_limits = {"limits.snapshot_every_records=2000"}});
   Pushers pushers({.address = daemon.address(),
                    .policy = "ssp:16",

@@ -34,7 +34,7 @@ class Announce : public testing::Test {
   }
 
   const EmbeddedServer server_{
-      {.config = "[timeouts]\nworker_grace = \"60s\"\n", .store = "memory"}};
+      {.config = "[timeouts]\nworker_grace = \"60s\"\nexit_grace = \"60s\"\n", .store = "memory"}};
   ApiClient client_{server_.address()};
   ApiClient other_{server_.address()};
   Inbox inbox_;
