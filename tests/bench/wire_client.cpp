@@ -76,6 +76,10 @@ std::size_t WireClient::add(const std::string& address) {
   return peers_.size() - 1;
 }
 
+void WireClient::drop(std::size_t connection) {
+  peers_[connection].reset();
+}
+
 void WireClient::send(std::size_t connection, const wire::Message& message) {
   Peer& peer = *peers_[connection];
   encoder_.append(message, peer.out);

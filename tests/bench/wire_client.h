@@ -28,6 +28,8 @@ class WireClient {
   // Connects once more, to "unix:PATH". Returns the connection's number, from 0.
   std::size_t add(const std::string& address);
   std::size_t connections() const { return peers_.size(); }
+  // Closes it, without a word. It keeps its number.
+  void drop(std::size_t connection);
 
   // Appends a frame to what the next flush() sends.
   void send(std::size_t connection, const wire::Message& message);
