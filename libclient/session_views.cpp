@@ -1,5 +1,5 @@
-// The session's views: who trains together, as grants and notices say, and what a worker shows to the
-// others of its view. Same thread as the session.
+// The session's views: who trains together, as grants and notices say, and what a worker shows to
+// the others of its view. Same thread as the session.
 #include <algorithm>
 #include <cstdint>
 #include <string>
@@ -19,9 +19,9 @@ void Session::take_views(Worker& worker, const wire::Joined& joined) {
   if (joined.resumed) on_round(worker, round);
 }
 
-// Taken back. A begin that is pending asks for the same round again: its grant may have been lost. Where
-// the daemon had given the worker up, it is no member of its round any more, though its caller still is
-// in it.
+// Taken back. A begin that is pending asks for the same round again: its grant may have been lost.
+// Where the daemon had given the worker up, it is no member of its round any more, though its
+// caller still is in it.
 void Session::adopt_round(Worker& worker, const wire::Joined& joined) {
   if (joined.resumed) return;
   break_round(worker);
@@ -44,8 +44,8 @@ void Session::enter_view(Worker& worker, std::uint64_t number) {
   set_round(worker, is_known ? worker.early_round : RoundState{number, 0, 0});
 }
 
-// What is said of a round may overtake its grant, which waits for the daemon's disk. Of an earlier one it
-// says nothing any more.
+// What is said of a round may overtake its grant, which waits for the daemon's disk. Of an earlier
+// one it says nothing any more.
 void Session::on_round(Worker& worker, const RoundState& round) {
   if (round.number == worker.round.number) return set_round(worker, round);
   if (round.number > worker.round.number) worker.early_round = round;

@@ -129,7 +129,7 @@ set(_python "${PROJECT_SOURCE_DIR}/bindings/python")
 install(DIRECTORY "${_python}/src/syncd" DESTINATION "${SYNCD_PYTHON_DIR}" COMPONENT python
   EXCLUDE_FROM_ALL FILES_MATCHING PATTERN "*.py" PATTERN "py.typed" PATTERN "__pycache__" EXCLUDE)
 configure_file(cpack/METADATA.in "${CMAKE_CURRENT_BINARY_DIR}/METADATA" @ONLY)
-install(FILES "${CMAKE_CURRENT_BINARY_DIR}/METADATA" COMPONENT python EXCLUDE_FROM_ALL
+install(FILES "${CMAKE_CURRENT_BINARY_DIR}/METADATA" cpack/entry_points.txt COMPONENT python EXCLUDE_FROM_ALL
   DESTINATION "${SYNCD_PYTHON_DIR}/syncd-${PROJECT_VERSION}.dist-info")
 
 include(cpack/deb.cmake)

@@ -27,6 +27,8 @@ OTHERS = {
     "ctest": {"--output-on-failure", "--parallel"},
     "git": {"--recursive"},
     "systemd": {"--offline", "--user", "--now", "--system"},
+    "torchrun and srun": {"--nnodes", "--nproc-per-node", "--max-restarts", "--rdzv-backend", "--rdzv-endpoint",
+                          "--rdzv-id", "--rdzv-conf", "--local-addr", "--nodes", "--ntasks-per-node"},
     "python -m venv and pip": {"--no-build-isolation", "--system-site-packages"},
 }
 # What looks like a setting and is the name of a file.

@@ -115,7 +115,8 @@ TEST(Views, ABeginIsAskedAgainWithItsDataOverReconnects) {
   script.welcome();
   EXPECT_EQ(script.take<wire::Join>().incarnation, 11U);
   script.answer(Gather::kept(0));
-  EXPECT_EQ(script.take<wire::Arrive>().data, bytes("a")) << "the data of the begin that is pending";
+  EXPECT_EQ(script.take<wire::Arrive>().data, bytes("a"))
+      << "the data of the begin that is pending";
   script.answer(grant(1));
   EXPECT_EQ(script.step(op).view, 1U);
   script.begin();
@@ -237,7 +238,8 @@ TEST(Rounds, NewsAreAnEventForWhoListens) {
   Gather script;
   JoinRequest asked = Script::request("other", 2);
   asked.policy = "gather:2-4";
-  asked.signals = std::make_shared<WorkerSignals>(nullptr, [&](const Event& e) { heard.push_back(e); });
+  asked.signals =
+      std::make_shared<WorkerSignals>(nullptr, [&](const Event& e) { heard.push_back(e); });
   script.start_join(std::move(asked));
   script.take<wire::Join>();
   wire::Joined joined = Gather::here(0);

@@ -6,7 +6,8 @@
             ...                           # compute, make the update visible to the others
             worker.push(loss=loss)
 
-syncd.aio has the same for asyncio, syncd.torch an adapter for PyTorch.
+syncd.aio has the same for asyncio, syncd.torch an adapter for PyTorch, syncd.torchrun a rendezvous for
+torchrun.
 """
 
 from ._library import LibraryNotFound, library_version

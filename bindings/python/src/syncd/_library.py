@@ -37,7 +37,12 @@ def load() -> Any:
         if _loaded is None:
             path = os.environ.get("SYNCD_LIBRARY", "")
             try:
-                _loaded = ffi.dlopen(path or SONAME)
+                found = ffi.dlopen(path or SONAME)
+                # What finalizers call: cffi looks a name up at its first use, under a lock in which
+                # the garbage collector may be running them.
+                for name in ("syncd_worker_free", "syncd_client_close"):
+                    getattr(found, name)
+                _loaded = found
             except OSError as error:
                 if path:
                     hint = f"SYNCD_LIBRARY={path} cannot be loaded"
