@@ -431,6 +431,8 @@ void Session::leave_as(const Ask& ask, WorkerId id, wire::LeaveKind kind, std::s
       worker.leave_reason = std::move(reason);
     }
     leave.op = op;
+    if (kind > wire::LeaveKind::kFinished) worker.must_save.reset();  // it cannot save any more
+    if (worker.must_save) return deliver_must_save(worker);
     arm(op);
     leave.active = true;
     wake(worker, kLeave);
@@ -452,17 +454,31 @@ void Session::ask_aside(const Ask& ask, WorkerId id, Kind kind) {
   });
 }
 
+void Session::request(const Ask& ask, WorkerId id, const char* name, wire::Body body) {
+  call(ask, id, kRequest, -1, [&](Worker& worker, Op op) {
+    check_link();
+    Side& side = add_side(worker, kRequest, op, -1);
+    side.name = name;
+    side.body = std::move(body);
+    wake(worker);
+  });
+}
+
 // With an empty `op` no caller waits for the answer.
 void Session::send_aside(Worker& worker, Kind kind, Op op, std::int64_t iteration,
                          std::uint64_t view) {
+  add_side(worker, kind, op, iteration).view.view = view;
+  wake(worker);
+}
+
+Session::Side& Session::add_side(Worker& worker, Kind kind, Op op, std::int64_t iteration) {
   Side& side = worker.sides.emplace_back();
-  side.view.view = view;
   side.kind = kind;
   side.active = true;
   side.iteration = iteration;
   side.op = op;
   if (op.id != 0) arm(op);
-  wake(worker);
+  return side;
 }
 
 void Session::check_views(const Worker& worker) {

@@ -304,6 +304,8 @@ class Session final : private Link::Listener {
   // or its next push; an empty name ends it. As consumed. Precondition: check_phase(), if it has a
   // name.
   void phase(const Ask& ask, WorkerId worker, std::string name, TimeUs lease_us);
+  // It may be answered that the worker must save a checkpoint first: the call fails with
+  // kCheckpoint, has a Step that names it, and the worker is still a member.
   void leave(const Ask& ask, WorkerId worker);
   // Precondition: the reason is plain text, of at most kLeaveReasonBytesMax.
   void leave_as(const Ask& ask, WorkerId worker, wire::LeaveKind kind, std::string reason);
@@ -316,6 +318,9 @@ class Session final : private Link::Listener {
   void set_data(const Ask& ask, WorkerId worker, std::vector<std::uint8_t> data);
   // Who is in a view that was granted to this worker: the latest (0), or the one before.
   void view(const Ask& ask, WorkerId worker, std::uint64_t number);
+  // Any other request of the worker's, beside its loop; its WorkerRef is filled in. It is sent again
+  // after each reconnect until it is answered: AskResult. `name`: what a message calls it.
+  void request(const Ask& ask, WorkerId worker, const char* name, wire::Body body);
   // Withdraws the pending begin, targets or collect; an operation that waits on it completes with
   // kCancelled.
   void cancel_begin(const Ask& ask, WorkerId worker);
@@ -381,7 +386,8 @@ class Session final : private Link::Listener {
     kMembers,
     kView,
     kData,  // has no request: a name in texts
-    kTellWait
+    kTellWait,
+    kRequest
   };
   static constexpr Kind kWait = kBegin;
 
@@ -409,6 +415,8 @@ class Session final : private Link::Listener {
   struct Side : Pending {
     MembersResult members;  // what is there of them: they come in parts
     ViewResult view;        // likewise, and which one
+    const char* name = "";  // kRequest: what it is called
+    wire::Body body;        // kRequest
   };
   struct Worker {
     WorkerId id = kNoWorker;
@@ -439,6 +447,7 @@ class Session final : private Link::Listener {
     Step grant;
     TimeUs granted_at_us = kNever;  // when it arrived
     TimeUs computed_us = -1;        // of the push that is pending
+    std::optional<Step> must_save;  // a leave was answered so while nobody waited for it
     // The latest answers of targets and collect.
     TargetsResult targets{-1, {}};
     CollectResult collected{-1, {}};
@@ -559,7 +568,9 @@ class Session final : private Link::Listener {
     return !worker.phase.empty() && now_ < worker.phase_until_us;
   }
   void ask_aside(const Ask& ask, WorkerId worker, Kind kind);
-  void send_aside(Worker& worker, Kind kind, Op op, std::int64_t iteration, std::uint64_t view = 0);
+  Side& add_side(Worker& worker, Kind kind, Op op, std::int64_t iteration);
+  void send_aside(Worker& worker, Kind kind, Op op, std::int64_t iteration,
+                  std::uint64_t view = 0);
   static void check_views(const Worker& worker);
   Worker* find_namesake(const JoinRequest& request, bool& same_name);
   Worker* join_slot(Op& op, JoinRequest& request);
@@ -586,6 +597,8 @@ class Session final : private Link::Listener {
   void deliver_stop(Worker& worker);
   void deliver_peer_answer(Worker& worker, Op& op, Kind kind);
   void leave_done(Worker& worker);
+  void on_leave_held(Worker& worker, const Step& step);
+  void deliver_must_save(Worker& worker);
   void fail_waiting(Worker& worker, Status status, const std::string& reason);
   void fail_for_good(Worker& worker, const std::string& reason);
   void orphan_join(Worker& worker);
@@ -607,9 +620,7 @@ class Session final : private Link::Listener {
   static std::string label(const Worker& worker);
   static const char* name_of(Kind kind);
   static std::string call_text(Kind kind, std::int64_t iteration, const Worker& worker);
-  static std::string call_text(const Pending& pending, const Worker& worker) {
-    return call_text(pending.kind, pending.iteration, worker);
-  }
+  static std::string call_text(const Pending& pending, const Worker& worker);
   static std::string join_text(const JoinRequest& request);
   static std::string ended_text(const Worker& worker);
   std::string link_text() const;

@@ -79,13 +79,19 @@ void Session::on_answer(Worker& worker, Pending& pending, const wire::Body& body
     return on_refused(worker, pending, {failure_of(*error), error->message});
   }
   link_.note_progress();
+  if (kind == kRequest) {
+    return end_side(worker, pending, AskResult{std::make_shared<wire::Body>(body)});
+  }
   if (const auto* granted = std::get_if<wire::Granted>(&body)) {
     // The end of the job is said so to whatever waits.
     if (&pending == &worker[kWait] && (granted->flags & wire::kStepStop) != 0) {
       return on_stopped(worker, {});
     }
-    if (kind == kBegin) {
-      return on_granted(worker, make_step(granted->iteration, granted->flags, granted->staleness));
+    Step step = make_step(granted->iteration, granted->flags, granted->staleness);
+    step.checkpoint = granted->checkpoint;
+    if (kind == kBegin) return on_granted(worker, std::move(step));
+    if (kind == kLeave && (step.flags & wire::kStepCheckpoint) != 0) {
+      return on_leave_held(worker, step);
     }
   } else if (const auto* view = std::get_if<wire::ViewGranted>(&body)) {
     if (&pending == &worker[kWait] && (view->flags & wire::kStepStop) != 0) {

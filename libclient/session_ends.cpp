@@ -59,6 +59,32 @@ void Session::leave_done(Worker& worker) {
   if (worker.released) erase(worker.id);
 }
 
+// The worker is still a member: it saves, and leaves again. One whose handle was freed cannot.
+void Session::on_leave_held(Worker& worker, const Step& step) {
+  Pending& leave = worker[kLeave];
+  if (worker.released) {
+    leave.request = 0;
+    return send_pending(worker);
+  }
+  leave.active = false;
+  worker.must_save = step;
+  deliver_must_save(worker);
+}
+
+// To the leave that waits; if none does, the next one.
+void Session::deliver_must_save(Worker& worker) {
+  Op& op = worker[kLeave].op;
+  if (op.id == 0) return;
+  Completion& made = completions_.emplace_back(
+      op.id, Status::kCheckpoint,
+      call_text(kLeave, -1, worker) + ": checkpoint " +
+          std::to_string(worker.must_save->checkpoint) +
+          " is wanted of this worker first: save, say so, and leave again");
+  made.result = *worker.must_save;
+  op.id = 0;
+  worker.must_save.reset();
+}
+
 // Ends every call that waits on this worker; what is pending stays so.
 void Session::fail_waiting(Worker& worker, Status status, const std::string& reason) {
   for_each_pending(worker, [&](Pending& pending) {

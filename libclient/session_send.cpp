@@ -45,7 +45,7 @@ void Session::send_join(Worker& worker) {
   wire::Join join = worker.params;
   if (worker.any_policy) join.policy.clear();
   if (worker.params.listens()) {
-    join.notices = wire::kNoticeMembers | wire::kNoticePlan | wire::kNoticeStragglers;
+    join.notices |= wire::kNoticeMembers | wire::kNoticePlan | wire::kNoticeStragglers;
   }
   if (worker.membership != Membership::kJoining) {
     worker.membership = Membership::kResuming;
@@ -102,6 +102,15 @@ wire::Body Session::body_of(const Worker& worker, const Pending& pending) const 
     case kView: {
       const auto& side = static_cast<const Side&>(pending);
       return wire::ViewRequest{ref, side.view.view, static_cast<std::uint32_t>(side.iteration)};
+    }
+    case kRequest: {
+      wire::Body body = static_cast<const Side&>(pending).body;
+      std::visit(
+          [&](auto& made) {
+            if constexpr (requires { made.worker = ref; }) made.worker = ref;
+          },
+          body);
+      return body;
     }
     case kLeave:
       return wire::Leave{ref, worker.leave_kind, worker.leave_reason};

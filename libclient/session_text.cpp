@@ -14,7 +14,8 @@ const char* Session::name_of(Kind kind) {
   constexpr const char* kNames[] = {"join",    "restarted",       "consumed", "push",    "begin",
                                     "phase",   "leave",           "",         "targets", "collect",
                                     "explain", "cancel of begin", "members", "view",    "set_data",
-                                    ""};
+                                    "",
+                                    "request"};
   return kNames[kind];
 }
 
@@ -24,6 +25,11 @@ std::string Session::call_text(Kind kind, std::int64_t iteration, const Worker& 
   std::string text = name_of(kind);
   if (iteration >= 0 && kind < kExplain) text += "(" + std::to_string(iteration) + ")";
   return text + " of " + label(worker);
+}
+
+std::string Session::call_text(const Pending& pending, const Worker& worker) {
+  if (pending.kind != kRequest) return call_text(pending.kind, pending.iteration, worker);
+  return std::string(static_cast<const Side&>(pending).name) + " of " + label(worker);
 }
 
 std::string Session::join_text(const JoinRequest& request) {

@@ -51,9 +51,62 @@ std::unique_ptr<syncd_view> make_view(client::ViewResult given) {
   return made;
 }
 
+static_assert(sizeof(void*) != 8 || sizeof(syncd_checkpoint_shard) == 24,
+              "its layout never changes");
+
+std::unique_ptr<syncd_checkpoint> make_checkpoint(wire::LatestCheckpointReply given) {
+  auto made = std::make_unique<syncd_checkpoint>();
+  made->given = std::move(given);
+  made->list.reserve(made->given.saved.size());
+  for (const wire::CheckpointShard& shard : made->given.saved) {
+    made->list.push_back({shard.shard, static_cast<std::int32_t>(shard.rank), shard.iteration,
+                          shard.location.c_str()});
+  }
+  return made;
+}
+
 }  // namespace syncd::capi
 
 extern "C" {
+
+uint64_t syncd_checkpoint_number(const syncd_checkpoint* checkpoint) {
+  return checkpoint != nullptr ? checkpoint->given.number : 0;
+}
+
+uint64_t syncd_checkpoint_epoch(const syncd_checkpoint* checkpoint) {
+  return checkpoint != nullptr ? checkpoint->given.epoch : 0;
+}
+
+int64_t syncd_checkpoint_iteration(const syncd_checkpoint* checkpoint) {
+  return checkpoint != nullptr && checkpoint->given.number != 0 ? checkpoint->given.iteration : -1;
+}
+
+int64_t syncd_checkpoint_completed_us(const syncd_checkpoint* checkpoint) {
+  return checkpoint != nullptr ? checkpoint->given.completed_us : 0;
+}
+
+size_t syncd_checkpoint_list(const syncd_checkpoint* checkpoint,
+                             const syncd_checkpoint_shard** list) {
+  const size_t count = checkpoint != nullptr ? checkpoint->list.size() : 0;
+  if (list != nullptr) *list = count > 0 ? checkpoint->list.data() : nullptr;
+  return count;
+}
+
+uint64_t syncd_checkpoint_open(const syncd_checkpoint* checkpoint) {
+  return checkpoint != nullptr ? checkpoint->given.open : 0;
+}
+
+uint64_t syncd_checkpoint_closed(const syncd_checkpoint* checkpoint) {
+  return checkpoint != nullptr ? checkpoint->given.closed : 0;
+}
+
+const char* syncd_checkpoint_closed_reason(const syncd_checkpoint* checkpoint) {
+  return checkpoint != nullptr ? checkpoint->given.closed_reason.c_str() : "";
+}
+
+void syncd_checkpoint_free(syncd_checkpoint* checkpoint) {
+  delete checkpoint;
+}
 
 const char* syncd_explanation_text(const syncd_explanation* explanation) {
   return explanation != nullptr ? explanation->text.c_str() : "";

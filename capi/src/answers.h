@@ -25,7 +25,14 @@ struct syncd_view {
   std::vector<syncd_view_member> list;  // their strings and data are those of `given`
 };
 
+struct syncd_checkpoint {
+  syncd::wire::LatestCheckpointReply given;
+  std::vector<syncd_checkpoint_shard> list;  // their strings are those of `given`
+};
+
 namespace syncd::capi {
+
+std::unique_ptr<syncd_checkpoint> make_checkpoint(wire::LatestCheckpointReply given);
 
 std::unique_ptr<syncd_explanation> make_explanation(Explanation given);
 std::unique_ptr<syncd_members> make_members(client::MembersResult given);

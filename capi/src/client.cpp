@@ -34,6 +34,7 @@ static_assert(SYNCD_STEP_RESUMED == syncd::wire::kStepResumed);
 static_assert(SYNCD_LEAVE_PREEMPTED == static_cast<int>(syncd::wire::LeaveKind::kPreempted));
 static_assert(SYNCD_LEAVE_FAILED == static_cast<int>(syncd::wire::LeaveKind::kFailed));
 static_assert(SYNCD_RESUME_CONTINUE == static_cast<int>(syncd::wire::Resume::kContinue));
+static_assert(SYNCD_STEP_CHECKPOINT == syncd::wire::kStepCheckpoint);
 static_assert(sizeof(syncd_update) == 24, "its layout never changes");
 
 using syncd::Status;
@@ -76,6 +77,7 @@ struct syncd_worker {
   syncd::client::Step step;  // that begin gave last: syncd_step points into it
   std::atomic<bool> resumed = false;
   std::atomic<std::int64_t> start_iteration = -1;
+  std::atomic<std::uint64_t> checkpoint{0};  // that it was told of last
 };
 
 static_assert(SYNCD_EVENT_RESYNC == static_cast<int>(syncd::client::Event::Kind::kResync) + 1);
@@ -218,6 +220,7 @@ Outcome give_step(const char* call, syncd_worker& worker, Completion& completion
                   syncd_step* step) {
   return give<syncd::client::Step>(call, completion, [&](syncd::client::Step& granted) {
     worker.step = std::move(granted);
+    if (worker.step.checkpoint != 0) worker.checkpoint = worker.step.checkpoint;
     const syncd::client::Step& now = worker.step;
     note_start(worker, now);
     const syncd_step made = {step->struct_size,  // the caller's own: it may know more fields, or fewer
@@ -280,6 +283,23 @@ Outcome ask_peers(const char* call, syncd_worker* worker, std::int64_t iteration
     }
     for (const auto& item : items) *buffer++ = fill(item);
   });
+}
+
+// Of either kind; the worker may be told of a checkpoint instead.
+template <typename Method, typename... Given>
+Outcome leave(const char* call, syncd_worker& worker, std::int64_t timeout_ms, Method method,
+              const Given&... given) {
+  const TimeUs timeout_us = make_timeout(call, timeout_ms, worker.shared->request_timeout_us);
+  Completion completion = ask(worker, timeout_us, method, given...);
+  if (const auto* step = std::get_if<syncd::client::Step>(&completion.result)) {
+    worker.checkpoint = step->checkpoint;
+  }
+  return give<std::monostate>(call, completion, [](auto&) {});
+}
+
+Outcome wrong_answer(const char* call, const syncd::wire::Body& body) {
+  return {Status::kProtocol, std::string(call) + ": the daemon answered with " +
+                                 std::string(syncd::wire::body_name(body))};
 }
 
 // Consumed and restarted.
@@ -594,10 +614,93 @@ syncd_status syncd_worker_round(const syncd_worker* worker, syncd_round* round,
   });
 }
 
+syncd_status syncd_worker_request_checkpoint(syncd_worker* worker, const char* reason,
+                                             uint32_t flags, int64_t timeout_ms, uint64_t* number,
+                                             syncd_error** error) {
+  return guarded(__func__, error, [&](const char* call) {
+    need(worker, call, "worker");
+    if ((flags & ~std::uint32_t{SYNCD_CHECKPOINT_LEAVING}) != 0) {
+      refuse(call, "flags " + std::to_string(flags) + "; allowed: SYNCD_CHECKPOINT_LEAVING");
+    }
+    syncd::wire::AskCheckpoint body;
+    if (reason != nullptr) body.reason = reason;
+    body.unless_broken = flags != 0;
+    const auto take = [&](const syncd::client::AskResult& result) {
+      const auto* asked = std::get_if<syncd::wire::CheckpointAsked>(result.answer.get());
+      if (asked == nullptr) throw wrong_answer(call, *result.answer);
+      if (number != nullptr) *number = asked->number;
+    };
+    return request<syncd::client::AskResult>(call, worker, timeout_ms, take, &Session::request,
+                                             "request_checkpoint", syncd::wire::Body(body));
+  });
+}
+
+uint64_t syncd_worker_checkpoint(const syncd_worker* worker) {
+  return worker != nullptr ? worker->checkpoint.load(std::memory_order_relaxed) : 0;
+}
+
+syncd_status syncd_worker_checkpointed(syncd_worker* worker, uint64_t number, uint32_t shard,
+                                       uint32_t shards, const char* location, int64_t timeout_ms,
+                                       syncd_error** error) {
+  return guarded(__func__, error, [&](const char* call) {
+    need(worker, call, "worker");
+    syncd::wire::Checkpointed body;
+    body.number = number;
+    body.shard = shard;
+    body.shards = shards;
+    if (location != nullptr) body.location = location;
+    const auto take = [&](const syncd::client::AskResult& result) {
+      if (!std::holds_alternative<syncd::wire::Ok>(*result.answer)) {
+        throw wrong_answer(call, *result.answer);
+      }
+    };
+    return request<syncd::client::AskResult>(call, worker, timeout_ms, take, &Session::request,
+                                             "checkpointed", syncd::wire::Body(body));
+  });
+}
+
+syncd_status syncd_latest_checkpoint(syncd_client* client, const char* job, int64_t timeout_ms,
+                                     syncd_checkpoint** checkpoint, syncd_error** error) {
+  return guarded(__func__, error, [&](const char* call) -> Outcome {
+    need(client, call, "client");
+    need(checkpoint, call, "checkpoint");
+    const std::shared_ptr<Shared> shared = client->shared;
+    const TimeUs timeout_us = make_timeout(call, timeout_ms, shared->request_timeout_us);
+    syncd::wire::LatestCheckpointReply all;
+    syncd::wire::LatestCheckpoint body{syncd::capi::job_name(job), 0};
+    for (bool is_whole = false; !is_whole;) {
+      Completion completion = shared->driver->perform(
+          [&](Session& session, const Ask& ask) { session.ask(ask, body); }, timeout_us);
+      const auto take = [&](const syncd::client::AskResult& result) {
+        const auto* page = std::get_if<syncd::wire::LatestCheckpointReply>(result.answer.get());
+        if (page == nullptr) throw wrong_answer(call, *result.answer);
+        // A later one was complete meanwhile: that one, from its beginning.
+        const bool goes_on = page->number == all.number && page->epoch == all.epoch;
+        if (body.first_shard != 0 && !goes_on) {
+          body.first_shard = 0;
+          return;
+        }
+        const auto first = body.first_shard;
+        std::vector<syncd::wire::CheckpointShard> saved = std::move(all.saved);
+        if (first == 0) saved.clear();
+        all = *page;
+        all.saved.insert(all.saved.begin(), std::make_move_iterator(saved.begin()),
+                         std::make_move_iterator(saved.end()));
+        is_whole = page->next_shard <= first;
+        body.first_shard = static_cast<std::uint32_t>(std::max<std::int64_t>(page->next_shard, 0));
+      };
+      Outcome outcome = give<syncd::client::AskResult>(call, completion, take);
+      if (outcome.status != Status::kOk) return outcome;
+    }
+    *checkpoint = syncd::capi::make_checkpoint(std::move(all)).release();
+    return {};
+  });
+}
+
 syncd_status syncd_leave(syncd_worker* worker, int64_t timeout_ms, syncd_error** error) {
   return guarded(__func__, error, [&](const char* call) {
     need(worker, call, "worker");
-    return request(call, worker, timeout_ms, &Session::leave);
+    return leave(call, *worker, timeout_ms, &Session::leave);
   });
 }
 
@@ -610,8 +713,8 @@ syncd_status syncd_leave_as(syncd_worker* worker, int32_t kind, const char* reas
                                                     "SYNCD_LEAVE_PREEMPTED (3)");
     }
     const std::string why = syncd::capi::shown_reason(reason != nullptr ? reason : "");
-    return request(call, worker, timeout_ms, &Session::leave_as,
-                   static_cast<syncd::wire::LeaveKind>(kind), why);
+    return leave(call, *worker, timeout_ms, &Session::leave_as,
+                 static_cast<syncd::wire::LeaveKind>(kind), why);
   });
 }
 

@@ -348,6 +348,10 @@ std::string shown_reason(std::string_view reason) {
   return shown;
 }
 
+std::string job_name(const char* job) {
+  return make_job(job);
+}
+
 ClientSettings make_client_settings(const syncd_client_options* options) {
   syncd_client_options known = SYNCD_CLIENT_OPTIONS_INIT;
   if (options != nullptr) {
@@ -409,6 +413,11 @@ JoinSettings make_join_settings(const syncd_join_options* options) {
   take_timeout("syncd_join_options.join_timeout_ms", known.join_timeout_ms,
                "SYNCD_JOIN_TIMEOUT_SEC", request.join_timeout_us);
   settings.on_wait = known.on_wait;
+  if (known.checkpoints > 1) {
+    refuse("syncd_join_options.checkpoints is " + std::to_string(known.checkpoints) +
+           "; allowed: 0 or 1");
+  }
+  if (known.checkpoints != 0) request.notices |= wire::kNoticeCheckpoint;
   check_join(request);
   return settings;
 }

@@ -58,6 +58,9 @@ JoinSettings make_join_settings(const syncd_join_options* options);
 // What a worker shows to the others, of a call's arguments `data` and `data_size`.
 std::vector<std::uint8_t> take_member_data(const char* call, const void* data, std::size_t size);
 
+// A job's name; null: what the environment says.
+std::string job_name(const char* job);
+
 // A call's timeout_ms, where `otherwise_us` is what SYNCD_TIMEOUT_DEFAULT means.
 client::TimeUs make_timeout(const char* call, std::int64_t timeout_ms, client::TimeUs otherwise_us);
 

@@ -292,6 +292,7 @@ std::string text_of(const wire::ViewGranted& granted) {
       .number("size", granted.size)
       .quoted("data", bytes_text(granted.data))
       .quoted("reason", granted.reason)
+      .number("checkpoint", granted.checkpoint, 0)
       .take();
 }
 std::string text_of(const wire::ViewRequest& request) {

@@ -341,11 +341,14 @@ typedef struct syncd_join_options {
                                SYNCD_E_TIMEOUT, even with SYNCD_WAIT_FOREVER; calling again waits on. 0:
                                SYNCD_JOIN_TIMEOUT_SEC, else 600 s. Or SYNCD_WAIT_FOREVER */
   syncd_wait_callback on_wait; /* NULL: none. user_data is that of on_event */
+  uint32_t checkpoints; /* 1: this worker saves when a step says SYNCD_STEP_CHECKPOINT. 0: it takes
+                           no part in agreed checkpoints */
+  uint32_t reserved_2;  /* 0 */
 } syncd_join_options;
 
 #define SYNCD_JOIN_OPTIONS_INIT                                                               \
   { sizeof(syncd_join_options), NULL, NULL, NULL, NULL, SYNCD_RANK_ANY, 0, 0, NULL, NULL, 0, \
-    NULL, NULL, 0, 0, NULL, 0, 0, 0, 0, 0, 0, NULL }
+    NULL, NULL, 0, 0, NULL, 0, 0, 0, 0, 0, 0, NULL, 0, 0 }
 
 /* Joins a job. Does not wait for the other workers: the first syncd_begin() does.
  *
@@ -366,8 +369,11 @@ enum {
   SYNCD_STEP_SKIP = 4,    /* iteration moved ahead of the one that was due: renew parameters first */
   SYNCD_STEP_STOP = 8,    /* the job has ended, or this worker was drained (syncctl drain): do not
                              compute, leave */
-  SYNCD_STEP_RESUMED = 16 /* in the first step of a group that was started again, if it goes on at an
+  SYNCD_STEP_RESUMED = 16, /* in the first step of a group that was started again, if it goes on at an
                              iteration beyond 0: begin with the model of that iteration */
+  SYNCD_STEP_CHECKPOINT = 32 /* save the parameters as they are now, before this iteration (after a
+                             SKIP: once they are renewed), as the others do at theirs; see
+                             syncd_worker_checkpointed(). Only where the join said `checkpoints` */
 };
 
 typedef struct syncd_step {
@@ -775,10 +781,114 @@ typedef struct syncd_round {
 SYNCD_API syncd_status syncd_worker_round(const syncd_worker *worker, syncd_round *round,
                                           syncd_error **error);
 
+/* ---- Agreed checkpoints -------------------------------------------------------------------------
+ *
+ * The workers of a job save their parameters at iterations that fit together: with barriers all save
+ * the same ones. A checkpoint is asked for by a worker, by an operator (syncctl checkpoint) or by the
+ * job itself (checkpoint_every). Then one step of each worker that takes part
+ * (syncd_join_options.checkpoints) carries SYNCD_STEP_CHECKPOINT:
+ *
+ *     if (step.flags & SYNCD_STEP_CHECKPOINT) {
+ *       uint64_t number = syncd_worker_checkpoint(worker);
+ *       ... save the parameters to `path`, here or beside the next iterations ...
+ *       syncd_worker_checkpointed(worker, number, 0, 1, path, SYNCD_TIMEOUT_DEFAULT, &error);
+ *     }
+ *
+ * It is complete when all of its shards are there, and incomplete when a worker goes before it has
+ * saved, or after checkpoint_timeout (30 minutes). Announce a long save with syncd_worker_phase(). */
+
+enum {
+  SYNCD_CHECKPOINT_LEAVING = 1 /* this worker is about to go: one that is open, or was complete less
+                                  than 20 s ago, is meant; none while the job has lost a worker */
+};
+
+/* Asks for a checkpoint, for instance when this machine is about to go. If one is open, it is meant;
+ * if this worker has come to that already, the next one. `reason` is for people, at most 512 bytes;
+ * NULL: none. `flags`: SYNCD_CHECKPOINT_... bits, or 0. *number receives its number; may be NULL.
+ *
+ * Blocks until the daemon has it on disk. From any thread, also while syncd_begin() is blocked.
+ * Errors: SYNCD_E_INVALID, SYNCD_E_STATE (this worker takes no part in checkpoints, or the job waits
+ * for its start), SYNCD_E_BROKEN (the job has lost a worker, and `flags` says so), SYNCD_E_TIMEOUT and
+ * SYNCD_E_UNREACHABLE (calling again is safe), SYNCD_E_STORE, SYNCD_E_UNSUPPORTED (the daemon is older
+ * than this function), SYNCD_E_STOPPED, SYNCD_E_FENCED, SYNCD_E_CANCELLED, SYNCD_E_CLOSED,
+ * SYNCD_E_FORKED. */
+SYNCD_API syncd_status syncd_worker_request_checkpoint(syncd_worker *worker, const char *reason,
+                                                       uint32_t flags, int64_t timeout_ms,
+                                                       uint64_t *number, syncd_error **error);
+
+/* The number of the checkpoint that this worker was told of last, by a step or by syncd_leave();
+ * 0: none. Any thread, never blocks. */
+SYNCD_API uint64_t syncd_worker_checkpoint(const syncd_worker *worker);
+
+/* Says that this worker has saved its part of checkpoint `number`: shard `shard` of `shards`, where
+ * `location` says (a path or an address, 1 to 1024 bytes of UTF-8 without control and invisible
+ * characters). All workers must say the same `shards`: 1 if each saves all of the parameters (one
+ * copy suffices); as many as there are parts otherwise. shards 0, with shard 0 and location NULL: this
+ * worker has nothing to save. Once for each checkpoint, at that step or any number of steps later;
+ * the same once more has no effect.
+ *
+ * Blocks until the daemon has it on disk. Thread-safe, but for syncd_worker_free() of the same worker.
+ * Errors: SYNCD_E_INVALID (what is wrong is named, and what is allowed), SYNCD_E_STATE (this checkpoint
+ * was given up, the worker was not told of it or has answered something else), SYNCD_E_LIMIT,
+ * SYNCD_E_TIMEOUT and SYNCD_E_UNREACHABLE (calling again is safe), SYNCD_E_STORE, SYNCD_E_UNSUPPORTED,
+ * SYNCD_E_STOPPED, SYNCD_E_FENCED, SYNCD_E_CANCELLED, SYNCD_E_CLOSED, SYNCD_E_FORKED. */
+SYNCD_API syncd_status syncd_worker_checkpointed(syncd_worker *worker, uint64_t number,
+                                                 uint32_t shard, uint32_t shards,
+                                                 const char *location, int64_t timeout_ms,
+                                                 syncd_error **error);
+
+/* What is known of a job's checkpoints: immutable, so that any thread may read it. What it gives
+ * lives until it is freed. */
+typedef struct syncd_checkpoint syncd_checkpoint;
+
+/* One shard of the latest complete checkpoint. Its layout never changes. */
+typedef struct syncd_checkpoint_shard {
+  uint32_t shard;
+  int32_t rank;        /* of the worker that saved it */
+  int64_t iteration;   /* the one that this worker was about to begin: where to continue */
+  const char *location;
+} syncd_checkpoint_shard;
+
+/* The latest complete checkpoint of the job by this name: also of one that has ended, or of the one
+ * that had the name before, so that a new launch finds what to load. `job` NULL: SYNCD_JOB, else
+ * "default".
+ *
+ * Blocks until the daemon has answered, with a long list in several parts; it is not sent again over
+ * a lost connection. Ownership: *checkpoint is freed with syncd_checkpoint_free().
+ * Errors: SYNCD_E_INVALID, SYNCD_E_UNKNOWN_JOB (no job has or had this name), SYNCD_E_AUTH,
+ * SYNCD_E_TIMEOUT and SYNCD_E_UNREACHABLE (calling again is safe), SYNCD_E_UNSUPPORTED,
+ * SYNCD_E_CANCELLED, SYNCD_E_CLOSED, SYNCD_E_FORKED. */
+SYNCD_API syncd_status syncd_latest_checkpoint(syncd_client *client, const char *job,
+                                               int64_t timeout_ms, syncd_checkpoint **checkpoint,
+                                               syncd_error **error);
+
+/* The accessors take NULL and then answer 0, "" and -1.
+ * number: within its epoch, from 1; 0: none is complete. Checkpoints are in the order of (epoch,
+ * number). */
+SYNCD_API uint64_t syncd_checkpoint_number(const syncd_checkpoint *checkpoint);
+SYNCD_API uint64_t syncd_checkpoint_epoch(const syncd_checkpoint *checkpoint);
+/* The lowest iteration of its shards; -1: none is complete. */
+SYNCD_API int64_t syncd_checkpoint_iteration(const syncd_checkpoint *checkpoint);
+/* When it was complete: microseconds since the Unix epoch. */
+SYNCD_API int64_t syncd_checkpoint_completed_us(const syncd_checkpoint *checkpoint);
+/* In the order of shards, each once: returns how many, and *list receives them (NULL if there is
+ * none). `list` may be NULL. */
+SYNCD_API size_t syncd_checkpoint_list(const syncd_checkpoint *checkpoint,
+                                       const syncd_checkpoint_shard **list);
+/* The checkpoint that workers save now; 0: none. */
+SYNCD_API uint64_t syncd_checkpoint_open(const syncd_checkpoint *checkpoint);
+/* The latest one that is complete or was given up, and why it was given up ("": it is complete). */
+SYNCD_API uint64_t syncd_checkpoint_closed(const syncd_checkpoint *checkpoint);
+SYNCD_API const char *syncd_checkpoint_closed_reason(const syncd_checkpoint *checkpoint);
+/* Takes NULL. */
+SYNCD_API void syncd_checkpoint_free(syncd_checkpoint *checkpoint);
+
 /* ---- The end of a worker ---------------------------------------------------------------------- */
 
 /* Leaves the job: the others no longer wait for this worker. The handle must still be freed. After
  * it has succeeded a second call answers SYNCD_E_CLOSED. Blocks until the daemon has answered.
+ * SYNCD_E_CHECKPOINT: not yet; a checkpoint is wanted of this worker (syncd_worker_checkpoint()), which
+ * has come to its last iteration before. It saves, says so and leaves again; it is told once.
  * Errors: SYNCD_E_TIMEOUT and SYNCD_E_UNREACHABLE (calling again waits on), SYNCD_E_STORE,
  * SYNCD_E_FENCED, SYNCD_E_CANCELLED, SYNCD_E_CLOSED, SYNCD_E_FORKED. */
 SYNCD_API syncd_status syncd_leave(syncd_worker *worker, int64_t timeout_ms, syncd_error **error);

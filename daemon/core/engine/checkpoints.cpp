@@ -9,6 +9,10 @@
 namespace syncd {
 namespace {
 
+// A worker that is about to go asks for no other one than a complete one of this age: a machine
+// that is taken away gives its processes no longer.
+constexpr Micros kFreshUs = 20'000'000;
+
 // Empty if the text may be kept and shown; else a sentence.
 std::string check_text(const char* what, const std::string& text, std::size_t bytes_max) {
   if (text.size() > bytes_max) {
@@ -99,10 +103,20 @@ void Checkpoints::ask(const Caller& caller, Worker& worker, const wire::AskCheck
                     spec_.name, workers_word(lost_.size()), RankList(lost_).text());
     return;
   }
+  // A worker that goes asks no others to save once more: what is open will do, or just was
+  // complete.
+  if (request.unless_broken) {
+    const bool is_fresh = latest_ && closed_ == latest_->number && closed_reason_.empty() &&
+                          engine_.now() - latest_->since_us < kFreshUs;
+    if (open_ || is_fresh) {
+      const std::uint64_t number = open_ ? open_->facts.number : latest_->number;
+      return answers_.reply(caller, wire::CheckpointAsked{number}, true);
+    }
+  }
   // One that it has come to already, or does not take part in, is none for this request.
   const Member* member = find(worker.rank);
-  const bool is_past = open_ && (member != nullptr ? member->flagged != kNoIteration
-                                                   : open_->facts.fixed);
+  const bool is_past =
+      open_ && (member != nullptr ? member->flagged != kNoIteration : open_->facts.fixed);
   std::uint64_t number = open_ ? open_->facts.number : 0;
   if (!open_ || (is_past && !queued_)) {
     number = ask(worker.rank, request.reason, highest_next());
@@ -231,9 +245,9 @@ void Checkpoints::claimed(const Worker& worker) {
 bool Checkpoints::holds_leave(const Caller& caller, const Worker& worker, Iteration due) {
   if (!open_ || !worker.active() || !takes_part(worker)) return false;
   const Member* member = find(worker.rank);
-  const bool must_save = member != nullptr ? member->answer == kUnanswered &&
-                                                 member->flagged == kNoIteration
-                                           : !open_->facts.fixed;
+  const bool must_save = member != nullptr
+                             ? member->answer == kUnanswered && member->flagged == kNoIteration
+                             : !open_->facts.fixed;
   if (!must_save) return false;
   Record record = make(RecordKind::kCheckpointFixed, &worker);
   record.values = {static_cast<std::int64_t>(worker.rank), due};
@@ -285,8 +299,8 @@ void Checkpoints::saved(const Caller& caller, const Worker& worker,
                                       : "it is closed");
   }
   if (answer.number > open_->facts.number) {
-    return refuse(Status::kState, fmt::format("it is the next one; {} is open",
-                                              open_->facts.number));
+    return refuse(Status::kState,
+                  fmt::format("it is the next one; {} is open", open_->facts.number));
   }
   const Member* member = find(worker.rank);
   if (member == nullptr || member->answer == kGone) {
@@ -295,8 +309,8 @@ void Checkpoints::saved(const Caller& caller, const Worker& worker,
   const std::int64_t said = answer.shards == 0 ? kNothing : answer.shard;
   if (member->answer != kUnanswered) {
     const auto before = std::ranges::find(open_->facts.saved, worker.rank, &SavedShard::rank);
-    const bool same = member->answer == said && (before == open_->facts.saved.end() ||
-                                                 before->location == answer.location);
+    const bool same = member->answer == said &&
+                      (before == open_->facts.saved.end() || before->location == answer.location);
     if (same) return answers_.reply(caller, wire::Ok{}, true);
     return refuse(Status::kState,
                   member->answer == kNothing
@@ -304,8 +318,8 @@ void Checkpoints::saved(const Caller& caller, const Worker& worker,
                       : fmt::format("it has said already where its shard {} lies", member->answer));
   }
   if (member->flagged == kNoIteration) {
-    return refuse(Status::kState, fmt::format("it has not come there: it saves at iteration {}",
-                                              member->from));
+    return refuse(Status::kState,
+                  fmt::format("it has not come there: it saves at iteration {}", member->from));
   }
   const std::uint32_t known = open_->facts.shards;
   if (answer.shards != 0 && known != 0 && answer.shards != known) {
@@ -315,9 +329,9 @@ void Checkpoints::saved(const Caller& caller, const Worker& worker,
   }
   const std::size_t members = open_->members.size();
   if (open_->facts.fixed && answer.shards > members) {
-    return refuse(Status::kInvalid, fmt::format("it says {} shards, but only {} {} part in it",
-                                                answer.shards, members,
-                                                members == 1 ? "worker takes" : "workers take"));
+    return refuse(Status::kInvalid,
+                  fmt::format("it says {} shards, but only {} {} part in it", answer.shards,
+                              members, members == 1 ? "worker takes" : "workers take"));
   }
   if (answers_.refuses_store(caller)) return;
   if (answer.shards != 0 && !engine_.has_room_for_shards(1)) {
@@ -346,9 +360,9 @@ RankList Checkpoints::ranks_with(std::initializer_list<std::int64_t> answers) co
 
 std::string Checkpoints::shards_text() const {
   const CheckpointSnapshot& facts = open_->facts;
-  return facts.shards == 0 ? std::string("no shard is saved")
-                           : fmt::format("{} of {} shards are saved", facts.saved.size(),
-                                         facts.shards);
+  return facts.shards == 0
+             ? std::string("no shard is saved")
+             : fmt::format("{} of {} shards are saved", facts.saved.size(), facts.shards);
 }
 
 void Checkpoints::check() {
@@ -374,8 +388,8 @@ void Checkpoints::timed_out() {
   if (!open_->facts.fixed) {
     text += has_barriers() ? "no barrier has come" : "not all workers have come back";
   } else {
-    text += fmt::format("{}; waiting for {} {}", shards_text(), workers_word(late.size()),
-                        late.text());
+    text +=
+        fmt::format("{}; waiting for {} {}", shards_text(), workers_word(late.size()), late.text());
   }
   close(text);
 }
@@ -400,7 +414,8 @@ void Checkpoints::complete() {
 void Checkpoints::close(const std::string& reason) {
   Record record = make(RecordKind::kCheckpointIncomplete);
   for (const Member& member : open_->members) {
-    if (member.answer == kUnanswered || member.answer == kGone) record.values.push_back(member.rank);
+    if (member.answer == kUnanswered || member.answer == kGone)
+      record.values.push_back(member.rank);
   }
   record.reason = reason;
   Answers::Fields fields = {{"checkpoint", std::to_string(record.checkpoint)},
@@ -504,8 +519,8 @@ void Checkpoints::apply(const Record& record) {
       facts.shards = record.shards;
       const auto at = std::ranges::lower_bound(facts.saved, record.shard, {}, &SavedShard::shard);
       if (at != facts.saved.end() && at->shard == record.shard) return;  // another copy
-      facts.saved.insert(at, {record.shard, static_cast<Rank>(record.rank), record.iteration,
-                              record.location});
+      facts.saved.insert(
+          at, {record.shard, static_cast<Rank>(record.rank), record.iteration, record.location});
       engine_.count_shards(1);
       return;
     }
@@ -593,8 +608,8 @@ std::string Checkpoints::check(const Record& record) const {
         return fmt::format("{} is not to be saved by worker {}", name, record.rank);
       }
       const std::uint32_t shards = open_->facts.shards;
-      if (record.shards == 0 || (record.shard < record.shards &&
-                                 (shards == 0 || record.shards == shards))) {
+      if (record.shards == 0 ||
+          (record.shard < record.shards && (shards == 0 || record.shards == shards))) {
         return {};
       }
       return fmt::format("{} has an impossible shard {} of {}", name, record.shard, record.shards);
@@ -704,8 +719,8 @@ std::string Checkpoints::note() const {
   if (!open_->facts.fixed) {
     const RankList away = not_back();
     if (away.size() > 0) {
-      return text + fmt::format("waiting for {} {} to come back", workers_word(away.size()),
-                                away.text());
+      return text +
+             fmt::format("waiting for {} {} to come back", workers_word(away.size()), away.text());
     }
     return text + "waiting for the next barrier";
   }

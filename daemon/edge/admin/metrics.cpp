@@ -333,6 +333,29 @@ constexpr Metric kMetrics[] = {
     {"syncd_job_exchange_seconds_total", "counter", "job_name",
      "Time from marks to pushes, of workers that mark when they have computed.",
      per_job<[](const JobFigures& job) { return seconds(job.counters.exchange_us); }>},
+    {"syncd_job_checkpoints_total", "counter", "job_name, result",
+     "Agreed checkpoints that ended: complete, or incomplete (given up).",
+     [](const All& all, Samples& samples) {
+       for (const JobFigures& job : all.snapshot.server.jobs) {
+         samples.add(job.counters.checkpoints_complete,
+                     {{"job_name", job.name}, {"result", "complete"}});
+         samples.add(job.counters.checkpoints_incomplete,
+                     {{"job_name", job.name}, {"result", "incomplete"}});
+       }
+     }},
+    {"syncd_job_checkpoint_open", "gauge", "job_name",
+     "Whether the job's workers are to save an agreed checkpoint now.",
+     per_job<[](const JobFigures& job) { return job.checkpoint_open_us >= 0 ? 1 : 0; }>},
+    {"syncd_job_checkpoint_timestamp_seconds", "gauge", "job_name",
+     "When the job's latest agreed checkpoint was complete, in seconds since the Unix epoch; "
+     "absent: "
+     "never.",
+     [](const All& all, Samples& samples) {
+       for (const JobFigures& job : all.snapshot.server.jobs) {
+         if (job.checkpoint_complete_us < 0) continue;
+         samples.add(seconds(job.checkpoint_complete_us), {{"job_name", job.name}});
+       }
+     }},
 
     // ---- the process
     {"process_cpu_seconds_total", "counter", "", "Total user and system CPU time spent in seconds.",

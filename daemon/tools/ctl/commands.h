@@ -55,6 +55,9 @@ struct Options {
   std::string host;
   bool undo = false;
   bool force = false;
+  // checkpoint
+  bool wait = false;
+  bool latest = false;
 };
 
 int run_status(const Options& options);
@@ -74,6 +77,8 @@ int run_stragglers(const Options& options);
 int run_explain(const Options& options);
 // Until `q`, or until a signal ends the process; the terminal is then as it was before.
 int run_top(const Options& options);
+// An agreed checkpoint of a job's workers.
+int run_agreed_checkpoint(const Options& options);
 // Lets the daemon copy its store to a directory on its machine.
 int run_checkpoint(const Options& options);
 // To a store whose daemon is down.

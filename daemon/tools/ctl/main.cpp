@@ -401,6 +401,24 @@ notify_ack keeps its policy.)");
   add_job(set_policy, options);
   set_policy->add_option("POLICY", options.policy, "One of " + syncd::known_policies())->required();
 
+  CLI::App* checkpoint = commands.add(
+      commands.app, "checkpoint", "Let the workers of a job save a checkpoint", run_agreed_checkpoint,
+      options,
+      R"(The workers that take part (syncd_join_options.checkpoints) save at iterations that fit together: under
+bsp and elastic_bsp at the next barrier. One that is open already is joined. A checkpoint is complete
+when all of its shards are saved, and given up when a worker goes before, or after checkpoint_timeout.
+JSON keys: checkpoint (its number); with --wait and --latest also epoch, iteration, completed_us, shards
+(a list of objects with shard, rank, iteration, location), open, open_text, closed, closed_reason.
+Examples: syncctl checkpoint my-job --wait
+          syncctl checkpoint my-job --latest --json)");
+  add_job(checkpoint, options);
+  checkpoint->add_option("--reason", options.reason, "Shown in the log and kept in the history");
+  CLI::Option* waits = checkpoint->add_flag(
+      "--wait", options.wait, "Until it is complete, or given up (exit code 1)");
+  checkpoint
+      ->add_flag("--latest", options.latest, "Ask for none: show the latest complete one, and what is open")
+      ->excludes(waits);
+
   const auto about_worker = [&](const char* name, const char* what, int (*function)(const Options&),
                                 const char* footer) {
     CLI::App* sub = commands.add(commands.app, name, what, function, options, footer);

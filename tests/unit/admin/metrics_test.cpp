@@ -39,6 +39,9 @@ Snapshot snapshot_of(std::size_t jobs) {
     job.lag = 5;
     job.members[2] = 7;
     job.counters.wasted_us = 1'500'000;
+    job.counters.checkpoints_complete = 4;
+    job.counters.checkpoints_incomplete = 1;
+    job.checkpoint_complete_us = 1'700'000'000'500'000;
     job.counters.begin_wait.add(100);
     job.counters.begin_wait.add(101);
     job.counters.begin_wait.add(3'600'000'000);
@@ -56,6 +59,11 @@ TEST(MetricsTest, ShowsAJob) {
   EXPECT_THAT(text, HasSubstr("syncd_job_clock_lag{job_name=\"job-0\"} 5\n"));
   EXPECT_THAT(text, HasSubstr("syncd_job_members{job_name=\"job-0\",state=\"running\"} 7\n"));
   EXPECT_THAT(text, HasSubstr("syncd_job_wasted_compute_seconds_total{job_name=\"job-0\"} 1.5\n"));
+  EXPECT_THAT(
+      text, HasSubstr("syncd_job_checkpoints_total{job_name=\"job-0\",result=\"incomplete\"} 1\n"));
+  EXPECT_THAT(text, HasSubstr("syncd_job_checkpoint_open{job_name=\"job-0\"} 0\n"));
+  EXPECT_THAT(
+      text, HasSubstr("syncd_job_checkpoint_timestamp_seconds{job_name=\"job-0\"} 1700000000.5\n"));
   EXPECT_THAT(text, HasSubstr("policy=\"hop:file:/a\\\"b\\\\c\\nd\""));
 }
 

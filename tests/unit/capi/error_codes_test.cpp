@@ -294,6 +294,56 @@ Answer job_exists() {
   return fake_refusal_of_join(Status::kJobExists);
 }
 
+// A worker of a job under asp that has begun iteration 0 and takes part in checkpoints.
+struct Saving {
+  Saving() {
+    syncd_join_options join = SYNCD_JOIN_OPTIONS_INIT;
+    join.job = "saving";
+    join.policy = "asp";
+    join.rank = 0;
+    join.world_size = 1;
+    join.checkpoints = 1;
+    EXPECT_TRUE(answered([&](auto** error) {
+                  return syncd_join(client.get(), &join, &worker, error);
+                }).ok());
+    syncd_step step = SYNCD_STEP_INIT;
+    EXPECT_TRUE(answered([&](auto** error) {
+                  return syncd_begin(worker, SYNCD_WAIT_FOREVER, &step, error);
+                }).ok());
+  }
+  ~Saving() { syncd_worker_free(worker); }
+  Answer request(std::uint32_t flags) {
+    return answered([&](auto** error) {
+      return syncd_worker_request_checkpoint(worker, "a test", flags, SYNCD_WAIT_FOREVER, nullptr,
+                                             error);
+    });
+  }
+
+  EmbeddedServer server{{.store = "memory"}};
+  ApiClient client{server.address()};
+  syncd_worker* worker = nullptr;
+};
+
+Answer broken() {
+  Saving saving;
+  ApiWorker other = saving.client.join({.job = "saving", .name = "other", .rank = 1});
+  syncd_step step = SYNCD_STEP_INIT;
+  EXPECT_TRUE(other.begin(step).ok());
+  RawClient raw(saving.server.address().substr(std::strlen("tcp:")));
+  raw.hello();
+  raw.call_for<wire::Ok>(
+      wire::ManageWorkerRequest{"saving", "1", wire::WorkerAction::kKick, "a test", 0});
+  return saving.request(SYNCD_CHECKPOINT_LEAVING);
+}
+
+Answer must_save() {
+  Saving saving;
+  EXPECT_TRUE(saving.request(0).ok());
+  return answered([&](auto** error) {
+    return syncd_leave(saving.worker, SYNCD_WAIT_FOREVER, error);
+  });
+}
+
 Answer buffer() {
   Site site("hop:ring");
   ApiWorker other = site.second();
@@ -446,6 +496,8 @@ const std::vector<Case>& cases() {
       {SYNCD_E_NO_UPDATE, no_update, {"iteration 3 on edge 0", "newest is -1"}, true},
       {SYNCD_E_OVERWRITTEN, overwritten, {"iteration 3 on edge 0", "newest is 4"}},
       {SYNCD_E_TORN, torn, {"iteration 3 on edge 0", "half-written"}, true},
+      {SYNCD_E_BROKEN, broken, {"request_checkpoint of worker 0", "has lost worker 1"}},
+      {SYNCD_E_CHECKPOINT, must_save, {"leave of worker 0", "checkpoint 1 is wanted"}, true},
   };
   return all;
 }

@@ -4,7 +4,8 @@
 //
 //  - With barriers all workers that are told to save a checkpoint save at the same one.
 //  - A worker that takes part is told at its first grant at or beyond its iteration, whatever dies.
-//  - A checkpoint is complete if each of its shards was said to be saved by a worker, and then only.
+//  - A checkpoint is complete if each of its shards was said to be saved by a worker, and then
+//  only.
 //  - Records, and a snapshot with the records after it, give the same.
 //  - Once failures end, no checkpoint stays open.
 //
@@ -46,9 +47,10 @@ struct Policies {
   const char* policy;
   bool has_one_iteration;  // at which all save
 };
-constexpr Policies kPolicies[] = {
-    {"asp", false},   {"bsp", true},           {"bsp:2", true},     {"bsp,backup=1", false},
-    {"ssp:2", false}, {"elastic_bsp:3", false}, {"dssp:1-3", false}, {"naive_wait:20+bsp", true}};
+constexpr Policies kPolicies[] = {{"asp", false},      {"bsp", true},
+                                  {"bsp:2", true},     {"bsp,backup=1", false},
+                                  {"ssp:2", false},    {"elastic_bsp:3", false},
+                                  {"dssp:1-3", false}, {"naive_wait:20+bsp", true}};
 
 struct Process {
   std::string name;
@@ -146,11 +148,11 @@ class Checkpointing {
     if (connection != 0) step(Disconnected{connection});
   }
 
-  // What was not committed may be lost, from some record on; nobody has heard of what waited for it.
+  // What was not committed may be lost, from some record on; nobody has heard of what waited for
+  // it.
   void restart() {
-    const auto keep = static_cast<std::size_t>(
-        random_.between(static_cast<std::int64_t>(committed_),
-                        static_cast<std::int64_t>(stored_.size())));
+    const auto keep = static_cast<std::size_t>(random_.between(
+        static_cast<std::int64_t>(committed_), static_cast<std::int64_t>(stored_.size())));
     if (keep == 0) return;
     stored_.resize(keep);
     if (snapshot_ && snapshot_->sequence > keep) snapshot_.reset();
@@ -245,8 +247,8 @@ class Checkpointing {
         saved.shards = p.ref.rank == *owners_[number].begin() ? 1 : 0;
       }
       if (saved.shards > 0) {
-        saved.location = "/" + p.name + "/" + std::to_string(number) + "/" +
-                         std::to_string(iteration);
+        saved.location =
+            "/" + p.name + "/" + std::to_string(number) + "/" + std::to_string(iteration);
         locations_[number].insert(saved.location);
       }
       saying_ = {&p, number};
@@ -298,7 +300,8 @@ class Checkpointing {
       stored_.push_back(record);
       ++counts_[to_string(record.kind)];
       learn(record);
-      if (record.kind == RecordKind::kCheckpointFixed && rule_.has_one_iteration) check_fixed(record);
+      if (record.kind == RecordKind::kCheckpointFixed && rule_.has_one_iteration)
+        check_fixed(record);
     }
     for (const JobSnapshot& snapshot : effects_.snapshots) {
       snapshot_ = std::make_unique<JobSnapshot>(snapshot);
@@ -532,9 +535,9 @@ TEST(Checkpoints, AreSavedAtOnePlaceAndCompleteOrGivenUp) {
     for (const auto& [what, count] : job.counts()) counts[what] += count;
   }
   if (runs == 1) return;
-  for (const char* what : {"checkpoint_asked", "checkpoint_fixed", "checkpoint_saved",
-                           "checkpoint_complete", "checkpoint_incomplete", "restart", "told",
-                           "complete seen"}) {
+  for (const char* what :
+       {"checkpoint_asked", "checkpoint_fixed", "checkpoint_saved", "checkpoint_complete",
+        "checkpoint_incomplete", "restart", "told", "complete seen"}) {
     EXPECT_GE(counts[what], 100) << what << " is too seldom";
   }
 }

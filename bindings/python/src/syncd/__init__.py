@@ -7,11 +7,13 @@
             worker.push(loss=loss)
 
 syncd.aio has the same for asyncio, syncd.torch an adapter for PyTorch, syncd.torchrun a rendezvous for
-torchrun.
+torchrun, syncd.checkpoint agreed checkpoints.
 """
 
 from ._library import LibraryNotFound, library_version
 from .client import (
+    Checkpoint,
+    CheckpointShard,
     Client,
     Event,
     EventKind,
@@ -47,6 +49,8 @@ __version__ = "0.1.0"
 
 __all__ = [
     "Cancelled",
+    "Checkpoint",
+    "CheckpointShard",
     "Client",
     "Closed",
     "Error",

@@ -39,7 +39,9 @@ enum {
   SYNCD_E_LISTEN = -25,
   SYNCD_E_NO_UPDATE = -26,
   SYNCD_E_OVERWRITTEN = -27,
-  SYNCD_E_TORN = -28
+  SYNCD_E_TORN = -28,
+  SYNCD_E_BROKEN = -29,
+  SYNCD_E_CHECKPOINT = -30
 };
 
 const char *syncd_strerror(syncd_status status);
@@ -142,6 +144,8 @@ typedef struct syncd_join_options {
   int64_t exit_grace_ms;
   int64_t join_timeout_ms;
   syncd_wait_callback on_wait;
+  uint32_t checkpoints;
+  uint32_t reserved_2;
 } syncd_join_options;
 
 syncd_status syncd_join(syncd_client *client, const syncd_join_options *options,
@@ -152,7 +156,8 @@ enum {
   SYNCD_STEP_BARRIER = 2,
   SYNCD_STEP_SKIP = 4,
   SYNCD_STEP_STOP = 8,
-  SYNCD_STEP_RESUMED = 16
+  SYNCD_STEP_RESUMED = 16,
+  SYNCD_STEP_CHECKPOINT = 32
 };
 
 typedef struct syncd_step {
@@ -313,6 +318,41 @@ typedef struct syncd_round {
 
 syncd_status syncd_worker_round(const syncd_worker *worker, syncd_round *round,
     syncd_error **error);
+
+enum {
+  SYNCD_CHECKPOINT_LEAVING = 1
+};
+
+syncd_status syncd_worker_request_checkpoint(syncd_worker *worker, const char *reason,
+    uint32_t flags, int64_t timeout_ms, uint64_t *number, syncd_error **error);
+
+uint64_t syncd_worker_checkpoint(const syncd_worker *worker);
+
+syncd_status syncd_worker_checkpointed(syncd_worker *worker, uint64_t number, uint32_t shard,
+    uint32_t shards, const char *location, int64_t timeout_ms, syncd_error **error);
+
+typedef struct syncd_checkpoint syncd_checkpoint;
+
+typedef struct syncd_checkpoint_shard {
+  uint32_t shard;
+  int32_t rank;
+  int64_t iteration;
+  const char *location;
+} syncd_checkpoint_shard;
+
+syncd_status syncd_latest_checkpoint(syncd_client *client, const char *job, int64_t timeout_ms,
+    syncd_checkpoint **checkpoint, syncd_error **error);
+
+uint64_t syncd_checkpoint_number(const syncd_checkpoint *checkpoint);
+uint64_t syncd_checkpoint_epoch(const syncd_checkpoint *checkpoint);
+int64_t syncd_checkpoint_iteration(const syncd_checkpoint *checkpoint);
+int64_t syncd_checkpoint_completed_us(const syncd_checkpoint *checkpoint);
+size_t syncd_checkpoint_list(const syncd_checkpoint *checkpoint,
+    const syncd_checkpoint_shard **list);
+uint64_t syncd_checkpoint_open(const syncd_checkpoint *checkpoint);
+uint64_t syncd_checkpoint_closed(const syncd_checkpoint *checkpoint);
+const char *syncd_checkpoint_closed_reason(const syncd_checkpoint *checkpoint);
+void syncd_checkpoint_free(syncd_checkpoint *checkpoint);
 
 syncd_status syncd_leave(syncd_worker *worker, int64_t timeout_ms, syncd_error **error);
 

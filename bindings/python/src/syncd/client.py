@@ -75,6 +75,38 @@ class Step(NamedTuple):
     resumed: bool = False
     """The first step of a group that was started again, which goes on at this iteration, beyond 0: begin
     with the model of that iteration."""
+    checkpoint: int = 0
+    """Save the parameters as they are now, before this iteration, as this checkpoint; 0: do not."""
+
+
+class CheckpointShard(NamedTuple):
+    """One part of a checkpoint."""
+
+    shard: int
+    rank: int
+    """Of the worker that saved it."""
+    iteration: int
+    """The one that this worker was about to begin: where to continue."""
+    location: str
+
+
+class Checkpoint(NamedTuple):
+    """The latest complete checkpoint of a job."""
+
+    number: int
+    """Within its epoch, from 1; 0: none is complete."""
+    epoch: int
+    iteration: int
+    """The lowest of its shards'; -1: none is complete."""
+    completed: float
+    """When, in seconds since the Unix epoch."""
+    shards: tuple[CheckpointShard, ...]
+    open: int
+    """The checkpoint that workers save now; 0: none."""
+    closed: int
+    """The latest one that is complete or was given up; 0: none."""
+    closed_reason: str
+    """Why it was given up; empty: it is complete."""
 
 
 class ViewMember(NamedTuple):
@@ -509,6 +541,7 @@ class Client:
         exit_grace: float | None = None,
         join_timeout: float | None = None,
         on_wait: Callable[[str], object] | None = _log.info,
+        checkpoints: bool = False,
     ) -> Worker:
         """Joins a job, without waiting for the other workers: the first begin() does that.
 
@@ -543,6 +576,7 @@ class Client:
         on_wait     is called every 10 s, in the thread that waits in begin(), targets() or collect(),
                     with a sentence that says for what: "waiting for 1 of 4 workers: 3 (...)". By
                     default it goes to the logger "syncd", at level INFO. None: nothing is said
+        checkpoints this worker saves when a step says so (step.checkpoint; syncd.checkpoint.Saver)
 
         Raises Invalid, Timeout, Unreachable, Stopped, Cancelled, Closed and Error (another policy, a
         rank that is taken, a limit that is reached).
@@ -575,6 +609,7 @@ class Client:
             if exit_grace == math.inf:
                 raise error_of(Status.E_INVALID, "exit_grace=inf; allowed: at most 86400 seconds")
         options.join_timeout_ms = _option_ms("join_timeout", join_timeout)
+        options.checkpoints = bool(checkpoints)
         callback = None
         if on_event is not None:
             callback = options.on_event = _event_callback(weakref.ref(self), on_event)
@@ -599,6 +634,43 @@ class Client:
         if status:
             raise take_error(self._lib, status, error)
         return Worker(self, made[0], (flag, callback), on_wait)
+
+    def latest_checkpoint(self, job: str | None = None, timeout: float | None = None) -> Checkpoint:
+        """The latest complete checkpoint of the job by this name, also of one that has ended, or of
+        the one that had the name before.
+
+        Any thread. Raises Error (SYNCD_E_UNKNOWN_JOB: no job has or had this name), Timeout,
+        Unreachable, Unsupported (an older daemon), Invalid, Cancelled, Closed.
+        """
+        keep: list[Any] = []
+        found = ffi.new("syncd_checkpoint **")
+        error = ffi.new("syncd_error **")
+        lib = self._lib
+        with self._lock:
+            handle = self._handle
+        if handle is None:
+            raise error_of(Status.E_CLOSED, "latest_checkpoint: this client is closed")
+        status = lib.syncd_latest_checkpoint(
+            handle, _text("job", job, keep), _timeout_ms("timeout", timeout), found, error
+        )
+        if status:
+            raise take_error(lib, status, error)
+        given = ffi.gc(found[0], lib.syncd_checkpoint_free)
+        listed = ffi.new("syncd_checkpoint_shard **")
+        count = lib.syncd_checkpoint_list(given, listed)
+        return Checkpoint(
+            lib.syncd_checkpoint_number(given),
+            lib.syncd_checkpoint_epoch(given),
+            lib.syncd_checkpoint_iteration(given),
+            lib.syncd_checkpoint_completed_us(given) / 1e6,
+            tuple(
+                CheckpointShard(one.shard, one.rank, one.iteration, _decoded(one.location))
+                for one in (listed[0][0:count] if count else ())
+            ),
+            lib.syncd_checkpoint_open(given),
+            lib.syncd_checkpoint_closed(given),
+            _decoded(lib.syncd_checkpoint_closed_reason(given)),
+        )
 
     def close(self) -> None:
         """Closes the connection: joins and calls of its workers that are blocked in other threads
@@ -684,7 +756,12 @@ class Worker:
         self._policy: str = ffi.string(lib.syncd_worker_policy(handle)).decode()
         self._on_wait = on_wait
         self._granted: int | None = None  # the iteration granted last
+        self._going = 0  # the thread that ends this process
         self._collected: int | None = None
+
+    @property
+    def client(self) -> Client:
+        return self._client
 
     @property
     def rank(self) -> int:
@@ -757,6 +834,7 @@ class Worker:
             _bytes(raw.view_data, raw.view_data_size),
             _decoded(raw.reason) if raw.reason else "",
             flags & 16 != 0,
+            self._lib.syncd_worker_checkpoint(self._handle) if flags & 32 else 0,
         )
         if not step.stop:
             self._granted = step.iteration
@@ -891,6 +969,9 @@ class Worker:
                       With on_failure = "stop" in its [[job]] table, one that has failed stops the job.
                       At most 1024 bytes of the reason are kept.
 
+        Raises Error (SYNCD_E_CHECKPOINT) if `checkpoint` is wanted before of a worker that left or
+        finished: it saves, says so, and leaves again.
+
         The worker's `with` statement leaves as "failed", with its type and first line, if an exception
         ends it.
         """
@@ -995,6 +1076,78 @@ class Worker:
             ),
         )
 
+    # ---- Agreed checkpoints. Any thread.
+
+    def request_checkpoint(
+        self, reason: str = "", leaving: bool = False, timeout: float | None = None
+    ) -> int:
+        """Asks for a checkpoint and returns its number. If one is open, it is meant; if this worker has
+        come to that already, the next one.
+
+        leaving: this worker is about to go. One that is open, or was complete less than 20 s ago, is
+        meant; raises Error (SYNCD_E_BROKEN) while the job has lost a worker.
+        Raises Error (SYNCD_E_STATE: join(checkpoints=True) was not said, or the job waits for its
+        start), Invalid, Timeout, Unreachable, Unsupported, Stopped, Fenced, Cancelled, Closed.
+        """
+        keep: list[Any] = []
+        number = ffi.new("uint64_t *")
+        self._ask(
+            self._lib.syncd_worker_request_checkpoint,
+            _text("reason", reason, keep),
+            1 if leaving else 0,
+            _timeout_ms("timeout", timeout),
+            number,
+        )
+        return int(number[0])
+
+    def checkpointed(
+        self,
+        number: int,
+        location: str | os.PathLike[str],
+        shard: int = 0,
+        shards: int = 1,
+        timeout: float | None = None,
+    ) -> None:
+        """Says that this worker has saved shard `shard` of `shards` of this checkpoint at `location`.
+        All workers must say the same `shards`; 1: one copy suffices. shards 0, with an empty location:
+        it has nothing to save. At that step, or any number of steps later.
+
+        Raises Error (SYNCD_E_STATE: the checkpoint was given up, or another answer was made), Invalid,
+        Timeout, Unreachable, Unsupported, Stopped, Fenced, Cancelled, Closed.
+        """
+        keep: list[Any] = []
+        self._ask(
+            self._lib.syncd_worker_checkpointed,
+            _number("number", number, 0, 2**64 - 1),
+            _number("shard", shard, 0, 2**32 - 1),
+            _number("shards", shards, 0, 2**32 - 1),
+            _text("location", location, keep),
+            _timeout_ms("timeout", timeout),
+        )
+
+    @property
+    def checkpoint(self) -> int:
+        """The checkpoint that this worker was told of last, by a step or by a leave() that raised Error
+        (SYNCD_E_CHECKPOINT); 0: none."""
+        return int(self._lib.syncd_worker_checkpoint(self._handle))
+
+    def _leave_preempted(self, reason: str) -> None:
+        keep: list[Any] = []
+        self._ask(
+            self._lib.syncd_leave_as,
+            _LEAVE_KINDS.index("preempted"),
+            _text("reason", reason, keep),
+            _timeout_ms("timeout", 5.0),
+        )
+
+    def _ask(self, function: Callable[..., int], *arguments: Any) -> None:
+        """A call that may be made beside another thread's."""
+        error = ffi.new("syncd_error **")
+        status = function(self._handle, *arguments, error)
+        if status:
+            self._await_end()
+            raise take_error(self._lib, status, error)
+
     # ---- Who takes part
 
     def members(self, timeout: float | None = None) -> Members:
@@ -1093,8 +1246,10 @@ class Worker:
                 self.leave()
         except Closed:
             pass  # it has left already, or its client was closed
-        except Error:
-            if kind is None:
+        except Error as refused:
+            if refused.code == Status.E_CHECKPOINT:
+                self.leave()  # what was not saved is given up
+            elif kind is None:
                 raise  # else the exception on its way says more
 
     def __repr__(self) -> str:
@@ -1117,9 +1272,15 @@ class Worker:
         try:
             status = function(self._handle, *arguments, self._error)
             if status:
+                self._await_end()
                 raise take_error(self._lib, status, self._error)
         finally:
             self._busy.release()
+
+    def _await_end(self) -> None:
+        """A call fails because the process is being ended: its caller must not look as if it had."""
+        if self._going not in (0, threading.get_ident()):
+            threading.Event().wait()
 
     def _begin(self, timeout_ms: int) -> None:
         self._call(self._lib.syncd_begin, timeout_ms, self._step)

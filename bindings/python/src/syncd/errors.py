@@ -41,6 +41,8 @@ class Status(enum.IntEnum):
     E_NO_UPDATE = -26
     E_OVERWRITTEN = -27
     E_TORN = -28
+    E_BROKEN = -29
+    E_CHECKPOINT = -30
 
 
 class Error(Exception):

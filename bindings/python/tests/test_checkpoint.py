@@ -1,0 +1,161 @@
+"""Agreed checkpoints: what is asked for, saved, found again, and what a SIGTERM brings about."""
+
+import json
+import signal
+
+import pytest
+
+import syncd
+
+from conftest import HERE
+
+WORKERS = 8
+
+
+@pytest.fixture
+def group(daemon, run, tmp_path):
+    """Starts the workers of checkpoint_worker.py, which train."""
+
+    def start(kind, count=WORKERS):
+        started = [
+            run(
+                "checkpoint_worker.py",
+                tmp_path / "saved",
+                kind,
+                env={"SYNCD_ADDR": daemon.address, "RANK": str(rank), "WORLD_SIZE": str(count)},
+            )
+            for rank in range(count)
+        ]
+        for process in started:
+            process.wait_for("trains")
+        return started
+
+    return start
+
+
+def latest(daemon):
+    with syncd.connect(daemon.address) as client:
+        return client.latest_checkpoint("saved")
+
+
+def test_an_operator_asks_and_all_save_the_same_iteration(daemon, group):
+    workers = group("sharded")
+    said = json.loads(daemon.syncctl("checkpoint", "saved", "--wait", "--json"))
+    assert said["checkpoint"] == 1 and len(said["shards"]) == WORKERS
+    found = latest(daemon)
+    assert [shard.location for shard in found.shards] == [one["location"] for one in said["shards"]]
+    for shard in found.shards:
+        with open(shard.location) as file:
+            state = json.load(file)
+        assert state == {"iteration": found.iteration, "rank": shard.rank}
+        assert shard.iteration == found.iteration
+    assert len(workers) == WORKERS
+
+
+def test_one_copy_suffices_and_is_found_by_a_later_launch(daemon, group):
+    group("whole", 2)
+    daemon.syncctl("checkpoint", "saved", "--wait")
+    found = latest(daemon)
+    assert len(found.shards) == 1 and found.shards[0].rank == 0
+    assert daemon.syncctl("checkpoint", "saved", "--latest").count(found.shards[0].location) == 1
+    daemon.syncctl("job", "stop", "saved")
+    with syncd.connect(daemon.address) as client:
+        assert client.latest_checkpoint("saved") == found._replace(open=0)
+        with pytest.raises(syncd.Error) as error:
+            client.latest_checkpoint("nothing")
+        assert error.value.code == syncd.Status.E_UNKNOWN_JOB
+
+
+@pytest.mark.parametrize("number", [0, *(pytest.param(n, marks=pytest.mark.slow) for n in range(1, 100))])
+def test_sigterm_to_all_of_them_saves_one_common_step(daemon, group, number):
+    workers = group("sharded")
+    for worker in workers:
+        worker.child.send_signal(signal.SIGTERM)
+    for worker in workers:
+        code, _, err = worker.finish()
+        assert code == 128 + signal.SIGTERM, err
+        assert "preempted by SIGTERM" in err
+    found = latest(daemon)
+    assert found.number >= 1 and found.open == 0
+    assert {shard.iteration for shard in found.shards} == {found.iteration}
+    assert len(found.shards) == WORKERS
+
+
+def test_sigterm_while_a_worker_is_lost_ends_at_once(daemon, group):
+    workers = group("sharded", 3)
+    daemon.syncctl("kick", "saved", "2")
+    workers[0].child.send_signal(signal.SIGTERM)
+    code, _, err = workers[0].finish()
+    assert code == 128 + signal.SIGTERM
+    assert "has lost worker 2" in err
+
+
+def test_what_is_wrong_is_named(daemon):
+    with syncd.connect(daemon.address) as client:
+        with client.join("alone", "asp", checkpoints=True, world_size=1) as worker:
+            with pytest.raises(syncd.Error, match="waits for its start"):
+                worker.request_checkpoint()
+            worker.begin()
+            worker.push()
+            assert worker.request_checkpoint("a test") == 1
+            step = worker.begin()
+            assert step.checkpoint == worker.checkpoint == 1
+            with pytest.raises(syncd.Invalid, match="shard 3 of 2"):
+                worker.checkpointed(1, "/x", 3, 2)
+            with pytest.raises(syncd.Invalid, match="the latest one that was asked for is 1"):
+                worker.checkpointed(2, "/x")
+            with pytest.raises(syncd.Invalid, match="the location is 1025 bytes long"):
+                worker.checkpointed(1, "x" * 1025)
+            worker.checkpointed(1, "/x")
+            worker.checkpointed(1, "/x")
+            worker.push()
+            # Its last iteration is granted: it is told when it leaves, once.
+            worker.begin()
+            assert worker.request_checkpoint() == 2
+            worker.push()
+            with pytest.raises(syncd.Error) as error:
+                worker.leave()
+            assert error.value.code == syncd.Status.E_CHECKPOINT and worker.checkpoint == 2
+            worker.checkpointed(2, "/y")
+        assert [shard.location for shard in client.latest_checkpoint("alone").shards] == ["/y"]
+        with client.join("other", "asp", world_size=1) as worker:
+            worker.begin()
+            with pytest.raises(syncd.Error, match="no worker of job 'other' takes part"):
+                worker.request_checkpoint()
+            worker.push()
+
+
+def test_the_torch_example_goes_on_with_the_same_losses(start_daemon, run, tmp_path):
+    pytest.importorskip("torch")
+    example = HERE.parent / "examples" / "agreed_checkpoint.py"
+
+    def start(daemon, directory, iterations):
+        return [
+            run(
+                example,
+                tmp_path / directory,
+                iterations,
+                env={"SYNCD_ADDR": daemon.address, "RANK": str(rank), "WORLD_SIZE": "2"},
+            )
+            for rank in range(2)
+        ]
+
+    def ends(workers):
+        for worker in workers:
+            code, out, err = worker.finish()
+            assert code == 0, err
+        return out
+
+    daemon = start_daemon()
+    workers = start(daemon, "killed", 100000)
+    with syncd.connect(daemon.address) as client:
+        while "agreed" not in daemon.syncctl("jobs") or "running" not in daemon.syncctl("jobs"):
+            pass
+        daemon.syncctl("checkpoint", "agreed", "--wait")
+        at = client.latest_checkpoint("agreed").iteration
+    for worker in workers:
+        worker.kill()  # SIGKILL, all of them
+    again = ends(start(daemon, "killed", at + 40))
+    assert again.startswith(f"from {at}: loss ")
+    straight = ends(start(start_daemon(), "straight", at + 40))
+    assert straight.split("loss ")[1] == again.split("loss ")[1]
