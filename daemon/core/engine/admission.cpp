@@ -215,11 +215,14 @@ std::pair<Clock, Clock> Admission::entry_clocks(Clock own, Clock base, bool retu
     return {std::max(clocks.empty() ? roster_.highest_clock(-1) : clocks.min() - 1, own), 0};
   }
   // A worker that returns resumes its clock if the policy's bound still allows that.
-  if (returns && loop_.policy().keeps_clock(loop_, own - base)) return {own, base};
+  if (returns && !spec_.views && loop_.policy().keeps_clock(loop_, own - base)) return {own, base};
   // Otherwise it enters at the minimum clock or, if no worker is active, at the highest ever
   // reached. Invariant I1: a place's clock never goes down.
-  const Clock clock = std::max(clocks.empty() ? roster_.highest_clock(0) : clocks.min(), own);
-  return {clock, clock - loop_.policy().entry_clock(loop_)};
+  Clock clock = std::max(clocks.empty() ? roster_.highest_clock(0) : clocks.min(), own);
+  // Where the others form views, it enters with the next one.
+  const Clock ahead = spec_.views ? loop_.policy().traits().barrier_every : 0;
+  clock += ahead;
+  return {clock, clock - loop_.policy().entry_clock(loop_) - ahead};
 }
 
 }  // namespace syncd

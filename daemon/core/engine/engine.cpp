@@ -92,10 +92,25 @@ std::string check_launch(const wire::Join& join) {
   return {};
 }
 
+// Empty, or why a job like that has no views.
+std::string no_views(const JobSpec& spec) {
+  if (!spec.views) return {};
+  std::string error;
+  const auto policy = make_policy(spec.policy, error, spec.graph_file);
+  if (!policy || policy->family() == Family::kGather || Loop::may_have_views(policy->traits())) {
+    return error;
+  }
+  return fmt::format(
+      "job '{}' cannot have views under policy '{}', which has no barriers at which all workers "
+      "meet: allowed are gather, bsp without backup and elastic_bsp",
+      spec.name, spec.policy);
+}
+
 // A job whose workers form rounds has no start, and nobody is late in it.
 void fit_to_rounds(const PolicyTraits& traits, JobSpec& spec) {
   spec.expected_workers = traits.round_max;
   spec.min_workers = 0;
+  spec.views = false;  // it has them anyway
   if (spec.exit_grace_us == kAutoSpan) spec.exit_grace_us = Job::kGatherGraceUs;
   spec.warn_after_us = spec.evict_after_us = 0;
 }
@@ -358,11 +373,12 @@ void Engine::on_join(Request& request, wire::Join& join) {
       spec.graph_file = std::move(request.graph_file);
       if (!join.policy.empty()) spec.policy = join.policy;
       if (join.world_size != 0) spec.expected_workers = join.world_size;
+      spec.views = join.views;
       spec.hang_after_us = join.hang_after_us;
       // It is asked to observe: a long evaluation is named, and costs no worker its place.
       if (spec.hang_after_us != 0 && spec.evict_after_us == kAutoSpan) spec.evict_after_us = 0;
     }
-    if (refuses_new_job(caller, spec)) return;
+    if (refuses_new_job(caller, spec) || refuses(caller, Status::kInvalid, no_views(spec))) return;
     if (!has_room_for_worker()) {
       return refuse(caller, Status::kLimit, EngineServices(state_, 0).no_room_for_worker());
     }

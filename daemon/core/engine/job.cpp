@@ -135,7 +135,7 @@ void Job::enter_anew(const Caller& caller, const wire::Join& join, Rank rank) {
   const bool same = known != nullptr && known->name == join.name && known->host == join.host;
   const Clock own = admission_.own_clock(known, join);
   auto [clock, base] = std::pair(own, Clock{0});
-  if (known != nullptr && known->active()) {
+  if (known != nullptr && known->active() && !spec_.views) {
     base = known->base;
   } else if (roster_.running()) {
     const bool returns = same || (join.incarnation != 0 && join.granted != kNoIteration);
@@ -645,6 +645,12 @@ void Job::stop(const std::string& reason) {
 
 std::string Job::check_switch(const Policy& policy) const {
   if (!is_live()) return answers_.ended();
+  if (spec_.views && !Loop::may_have_views(policy.traits())) {
+    return fmt::format(
+        "job '{}' has views, and policy '{}' has no barriers at which all workers meet: allowed are "
+        "bsp without backup and elastic_bsp",
+        spec_.name, policy.name());
+  }
   if (policy.family() != loop_.policy().family() || loop_.decentralized()) {
     return fmt::format(
         "job '{}' cannot go from policy '{}' to '{}': a job keeps to parameter-server policies or "

@@ -129,8 +129,8 @@ void Job::apply_joined(const Record& record) {
   if (new_life) checkpoints_.apply_exit(rank);
   checkpoints_.apply_lost(false, rank);
   const bool changed = fresh || !was_member || new_life || worker.data != record.data;
-  if (new_life && loop_.decentralized() && worker.active()) {
-    // Nobody may wait for the update of the iteration that it was in.
+  // Nobody may wait for the update of the iteration that it was in, nor may it go on in its view.
+  if (new_life && (loop_.decentralized() || spec_.views) && worker.active()) {
     roster_.deactivate(worker);
     loop_.policy().on_exit(loop_, worker.rank);
   }
@@ -206,7 +206,10 @@ void Job::apply_exit(const Record& record, WorkerState state) {
   engine_.detach(std::exchange(worker.connection, 0), worker.rank);
   liveness_.disarm(worker);
   members_changed();
-  if (was_active) loop_.policy().on_gone(loop_, record);
+  if (was_active) {
+    loop_.policy().on_gone(loop_, record);
+    loop_.try_view();
+  }
 }
 
 void Job::apply_draining(const Record& record) {

@@ -72,6 +72,7 @@ void Job::fill_round(wire::Joined& joined) const {
 // Something has changed of which the policy is not told otherwise.
 void Job::look_at_rounds() {
   if (roster_.running() && loop_.gathers()) loop_.policy().on_timer(loop_, kNoRank, 0);
+  if (roster_.running()) loop_.try_view();
 }
 
 // ---- after a restart of the daemon

@@ -56,7 +56,8 @@ Explanation Job::explain(const Worker& worker) const {
     out.rule = "start";
     reason = explain_start();
   } else {
-    reason = loop_.policy().explain(loop_, worker.rank);
+    reason = loop_.waits_for_view(worker) ? loop_.explain_view()
+                                          : loop_.policy().explain(loop_, worker.rank);
   }
   out.text = std::move(reason.text);
   out.waited_for_count = static_cast<std::uint32_t>(reason.waiting_for.size());

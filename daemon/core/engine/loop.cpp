@@ -110,6 +110,14 @@ void Loop::on(const Caller& caller, const wire::CancelBegin& cancel) {
 void Loop::grant(Rank rank, const Grant& grant) {
   Worker& worker = roster_.at(rank);
   if (!worker.waits_in(Call::kBegin)) return;
+  if (spec_.views && opens_view(worker, grant)) {
+    held_[rank] = grant;
+    return try_view();
+  }
+  give(worker, grant);
+}
+
+void Loop::give(Worker& worker, const Grant& grant) {
   const Waiting waiting = end_pending(worker);
 
   const Iteration iteration = grant.iteration.value_or(due(worker));
@@ -182,6 +190,7 @@ Waiting Loop::end_pending(Worker& worker) {
 
 void Loop::withdraw(Worker& worker) {
   if (!worker.waiting) return;
+  held_.erase(worker.rank);
   worker.waiting.reset();
   --pending_;
   if (worker.state == WorkerState::kReady) membership_.set_ready(worker, false);

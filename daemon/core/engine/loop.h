@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <vector>
 
@@ -62,6 +63,16 @@ class Loop final : public PolicyHost {
   void begin_life(Worker& worker, Clock clock);
   void restore(std::uint64_t pushes) { pushes_ = pushes; }
   std::string restore_views(const JobSnapshot& snapshot);  // empty, or what is impossible in it
+  // ---- views of a policy with barriers: the next one opens once every active worker waits for it.
+  // Does so if that is so now.
+  void try_view();
+  // The worker waits for that, and no longer for the policy.
+  bool waits_for_view(const Worker& worker) const { return held_.contains(worker.rank); }
+  Reason explain_view() const;
+  // Whether the policy has barriers at which all meet.
+  static bool may_have_views(const PolicyTraits& traits) {
+    return traits.family == Family::kParameterServer && (traits.all_meet || traits.tells_barriers);
+  }
 
   // ---- views
   Iteration due(const Worker& worker) const {  // the iteration whose begin is next
@@ -118,6 +129,7 @@ class Loop final : public PolicyHost {
   // False: it took the place of an equal one.
   bool set_pending(Worker& worker, const Caller& caller, Iteration iteration, Call call);
   Waiting end_pending(Worker& worker);
+  void give(Worker& worker, const Grant& grant);  // of one that waits in begin
   void announce(const Record& plan);
   // loop_views.cpp
   void arrive_in_round(Worker& worker, const Caller& caller, const wire::Arrive& arrive);
@@ -126,6 +138,10 @@ class Loop final : public PolicyHost {
   void fill_view(Record& record) const;
   void apply_view(const Record& record);
   void see_view(const View& view);
+  bool opens_view(const Worker& worker, const Grant& grant) const;
+  void begin_in_view(Worker& worker, const Caller& caller, const wire::Arrive& arrive);
+  bool may_open_view() const;
+  std::string view_reason() const;
 
   EngineServices engine_;
   const JobSpec& spec_;
@@ -139,6 +155,7 @@ class Loop final : public PolicyHost {
   JobCounters& counters_;
   std::unique_ptr<Policy> policy_;
   Views views_;
+  std::map<Rank, Grant> held_;  // granted by the policy, until the view opens
   std::uint64_t barriers_before_ = 0;  // under the policies before this one
   std::uint64_t pushes_ = 0;
   std::uint32_t pending_ = 0;

@@ -92,6 +92,7 @@ struct Worker : WorkerSnapshot {
   // Its latest view, of which it has the grant, and its place there; 0: none in this life.
   std::uint64_t view = 0;
   std::uint32_t view_rank = 0;
+  Iteration view_first = kNoIteration;  // the first one that it was granted in that view
 
   Clock relative() const { return clock - base; }
   // An operator said that it is in this phase, and it may know nothing of it.
