@@ -172,6 +172,8 @@ TEST(Export, EveryFieldIsExportedBySomeKind) {
   EXPECT_EQ(cell(everything(RecordKind::kWorkerJoined), "resumed"), "true");
   EXPECT_EQ(cell(everything(RecordKind::kWorkerJoined), "data"), "0aff");
   EXPECT_EQ(cell(everything(RecordKind::kJobCreated), "config"), "a=1\nb=2\n");
+  EXPECT_EQ(cell(everything(RecordKind::kView), "members"),
+            R"({"data":"07","flags":3,"host":"h","incarnation":41,"name":"w","rank":3})");
 }
 
 TEST(Table, WhatHasNoRoomFollowsBelow) {
