@@ -297,6 +297,8 @@ void Driver::stop() noexcept {
     wake_loop();
   }
   thread_.join();
+  events_thread_.stop();
+  inspect_thread_.stop();
 }
 
 // ---- Libuv callbacks ---------------------------------------------------------------------------
@@ -313,23 +315,50 @@ void Driver::on_event(void* driver) noexcept {
 }
 
 void Driver::take_wake() {
+  std::vector<PendingEvent> events;
+  std::vector<PendingInspection> inspections;
   {
     const std::lock_guard lock(mutex_);
     if (broken_) return close_if_broken();
     if (stopping_) return shut_down();
     take_looked_up();
     settle();
-    delivering_events_.swap(session_.events());
+    events.swap(session_.events());
+    inspections.swap(session_.inspections());
   }
-  deliver_events();
+  // Where there is no thread to be had, this one tells of events, as a matter of need.
+  if (!events.empty()) {
+    auto told = std::make_shared<const std::vector<PendingEvent>>(std::move(events));
+    if (!events_thread_.post([this, told] { deliver(*told); })) deliver(*told);
+  }
+  for (PendingInspection& one : inspections) {
+    static_cast<void>(
+        inspect_thread_.post([this, inspection = std::move(one)] { inspect(inspection); }));
+  }
 }
 
 // Without the lock: what is called may take it, in a call of this client that does not block.
-void Driver::deliver_events() noexcept {
-  for (const PendingEvent& pending : delivering_events_) {
+void Driver::deliver(const std::vector<PendingEvent>& events) noexcept {
+  const Driver* const before = std::exchange(running, this);
+  for (const PendingEvent& pending : events) {
     if (!silent_) pending.signals->deliver(pending.event);
   }
-  delivering_events_.clear();
+  running = before;
+}
+
+void Driver::inspect(const PendingInspection& inspection) noexcept {
+  try {
+    running = this;
+    const std::string text = silent_ ? std::string() : inspection.signals->inspect(now_us());
+    running = nullptr;
+    perform(
+        [&](Session& session, const Ask& ask) {
+          session.inspected(ask, inspection.worker, inspection.number, text);
+        },
+        0);
+  } catch (...) {  // there is no memory to answer with
+    running = nullptr;
+  }
 }
 
 void Driver::take_time() {
@@ -440,7 +469,7 @@ void Driver::close_handles() noexcept {
 void Driver::settle_away() {
   if (session_.wish().number == connection_) flush();
   deliver();
-  const bool events = !session_.events().empty();
+  const bool events = !session_.events().empty() || !session_.inspections().empty();
   if (events || session_.wish().number != connection_ || session_.next_deadline() < timer_at_us_) {
     wake_loop();
   }
@@ -454,7 +483,8 @@ void Driver::settle() {
   } while (session_.wish().number != connection_);
   deliver();
   arm_timer();
-  if (!session_.events().empty()) wake_loop();  // they are delivered from there, without the lock
+  // They are delivered from there, without the lock.
+  if (!session_.events().empty() || !session_.inspections().empty()) wake_loop();
 }
 
 void Driver::apply_wish() {

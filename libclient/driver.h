@@ -10,6 +10,7 @@
 #include <uv.h>
 
 #include <algorithm>
+#include <atomic>
 #include <condition_variable>
 #include <cstdint>
 #include <memory>
@@ -19,6 +20,7 @@
 #include <thread>
 #include <vector>
 
+#include "libclient/callback_thread.h"
 #include "libclient/endpoint.h"
 #include "libclient/fork_mark.h"
 #include "libclient/lookup.h"
@@ -92,9 +94,9 @@ class Driver final {
   // anything.
   void stop() noexcept;
 
-  // Loop thread, in an event's callback: none is delivered any more.
+  // In a callback: none is called any more.
   void silence() { silent_ = true; }
-  // Whether this is the loop's thread, on which events are delivered: it must not wait.
+  // Whether this is the loop's thread, or one on which callbacks are called: it must not wait.
   bool on_loop_thread() const noexcept;
   // True in a child of the process that made this driver.
   bool forked() const noexcept { return fork_mark_.forked(); }
@@ -116,7 +118,8 @@ class Driver final {
   void take_wake();
   void take_time();
   void take_ready();
-  void deliver_events() noexcept;
+  void deliver(const std::vector<PendingEvent>& events) noexcept;
+  void inspect(const PendingInspection& inspection) noexcept;
   void shut_down();
   void close_handles() noexcept;
   void close_if_broken() noexcept;
@@ -170,8 +173,7 @@ class Driver final {
   std::vector<std::shared_ptr<Lookup>> lookups_;
   std::shared_ptr<Lookup>* looking_up_ = nullptr;  // the one that this connection waits for
   std::vector<sockaddr_storage> addresses_;        // that were not tried yet
-  std::vector<PendingEvent> delivering_events_;  // these two are the loop's: used without the lock
-  bool silent_ = false;
+  std::atomic<bool> silent_{false};
   Call* calls_ = nullptr;  // in the session: a list through the calls
 
   WaitedCall* reader_ = nullptr;  // the call whose thread reads the socket; null: the loop does
@@ -179,6 +181,9 @@ class Driver final {
   UniqueFd reader_wake_;  // eventfd, readable when that thread is to look again
 
   std::thread thread_;
+  // What events and inspections call may wait for as long as it likes.
+  CallbackThread events_thread_{"syncd-events"};
+  CallbackThread inspect_thread_{"syncd-inspect"};
 };
 
 }  // namespace syncd::client

@@ -447,6 +447,18 @@ void Session::members(const Ask& ask, WorkerId worker) {
   ask_aside(ask, worker, kMembers);
 }
 
+void Session::inspected(const Ask& ask, WorkerId id, std::uint64_t number, std::string_view text) {
+  now_ = ask.now;
+  const auto found = workers_.find(id);
+  if (found != workers_.end() && found->second.membership == Membership::kJoined &&
+      link_.usable()) {
+    // Nobody waits for its answer.
+    send(id, kSlots, wire::Inspected{found->second.ref, number, {text.begin(), text.end()}});
+  }
+  Op op{ask.op, ask.timeout};
+  complete_ok(op);
+}
+
 void Session::ask_aside(const Ask& ask, WorkerId id, Kind kind) {
   call(ask, id, kind, -1, [&](Worker& worker, Op op) {
     check_link();
@@ -572,6 +584,7 @@ void Session::on_time(TimeUs now) {
   if (now >= link_.next_deadline()) link_.on_time(now);
   check_refusal();
   if (now >= scan_at_us_) expire();
+  if (now >= say_at_us_) say_exchanges();
   if (!reported_unreachable_ && now >= unreachable_due_us()) fail_unreachable();
 }
 

@@ -87,13 +87,14 @@ struct SessionOptions {
 
 // Something that a worker did not ask for.
 struct Event {
-  enum class Kind : std::uint8_t { kResync, kMembers, kPlan, kStop, kRound, kStraggler, kWait };
+  enum class Kind : std::uint8_t { kResync, kMembers, kPlan, kStop, kRound, kStraggler, kHang, kWait };
   Kind kind = Kind::kResync;
   std::int64_t iteration = -1;  // kResync, kPlan
   std::uint64_t version = 0;    // kMembers; kRound: the round's number
   std::int64_t wait_us = -1;    // kPlan; kWait: since when a call waits
   std::string text = {};  // kWait: for what, for people
   wire::StragglerNotice straggler = {};  // kStraggler
+  wire::HangNotice hang = {};            // kHang
 };
 
 // What is known of the last round, or view, that a worker was granted. See wire::RoundNotice.
@@ -113,12 +114,15 @@ class WorkerSignals {
   // `flag`: memory of the caller's, valid until disown() has returned; null: here.
   explicit WorkerSignals(std::uint32_t* flag = nullptr,
                          std::function<void(const Event&)> on_event = {},
-                         std::function<void(const Event&)> on_wait = {})
+                         std::function<void(const Event&)> on_wait = {},
+                         std::function<std::string()> on_inspect = {})
       : flag_(flag != nullptr ? flag : &own_),
         listens_(on_event != nullptr),
         hears_waits_(on_wait != nullptr),
         on_event_(std::move(on_event)),
-        on_wait_(std::move(on_wait)) {
+        on_wait_(std::move(on_wait)),
+        inspects_(on_inspect != nullptr),
+        on_inspect_(std::move(on_inspect)) {
     set_resync(false);
   }
   // Any thread.
@@ -148,6 +152,11 @@ class WorkerSignals {
     (event.kind == Event::Kind::kWait ? on_wait_ : on_event_)(event);
     delivering_ = std::thread::id();
   }
+  // How long it has exchanged with the others since the mark; -1: it has not marked its iteration.
+  TimeUs exchanging_us(TimeUs now) const {
+    const TimeUs marked = marked_us_.load(std::memory_order_relaxed);
+    return marked == kNever ? -1 : std::max<TimeUs>(now - marked, 0);
+  }
   // From its return on, nothing is written any more, and the function is not called; while it is
   // being called, this waits, but in that call itself.
   void disown() {
@@ -156,8 +165,25 @@ class WorkerSignals {
       flag_ = nullptr;
     }
     disowned_ = true;
-    if (delivering_ == std::this_thread::get_id()) return;
-    const std::lock_guard wait(event_mutex_);
+    if (delivering_ != std::this_thread::get_id()) {
+      const std::lock_guard wait(event_mutex_);
+    }
+    if (inspecting_ != std::this_thread::get_id()) {
+      const std::lock_guard wait(inspect_mutex_);
+    }
+  }
+  // Whether it was made with a function that says where the process is. Any thread.
+  bool inspects() const { return inspects_; }
+  // What that function says, or has said less than a second ago. One thread, again and again.
+  std::string inspect(TimeUs now) {
+    const std::lock_guard lock(inspect_mutex_);
+    if (disowned_) return {};
+    if (inspected_at_us_ != kNever && now - inspected_at_us_ < 1'000'000) return inspected_;
+    inspecting_ = std::this_thread::get_id();
+    inspected_ = on_inspect_();
+    inspecting_ = std::thread::id();
+    inspected_at_us_ = now;
+    return inspected_;
   }
   // Where it is. It stays there: ask once, before disown().
   std::uint32_t* flag() const { return flag_; }
@@ -197,6 +223,13 @@ class WorkerSignals {
   std::function<void(const Event&)> on_wait_;
   std::atomic<bool> disowned_{false};
   std::atomic<std::thread::id> delivering_{};
+
+  const bool inspects_;
+  std::mutex inspect_mutex_;  // held while its function is called
+  std::function<std::string()> on_inspect_;
+  std::string inspected_;
+  TimeUs inspected_at_us_ = kNever;
+  std::atomic<std::thread::id> inspecting_{};
 };
 
 // An event on its way to its worker's function.
@@ -205,12 +238,20 @@ struct PendingEvent {
   Event event;
 };
 
+// A question where a worker's process is, on its way to the worker's function.
+struct PendingInspection {
+  std::shared_ptr<WorkerSignals> signals;
+  WorkerId worker = kNoWorker;
+  std::uint64_t number = 0;
+};
+
 struct JoinRequest : wire::Join {          // with what a first join may say
   std::shared_ptr<WorkerSignals> signals;  // may be null
   TimeUs join_timeout_us = kJoinTimeoutUs;
 
   bool listens() const { return signals != nullptr && signals->listens(); }
   bool hears_waits() const { return signals != nullptr && signals->hears_waits(); }
+  bool inspects() const { return signals != nullptr && signals->inspects(); }
 };
 
 struct PushInfo {
@@ -321,6 +362,9 @@ class Session final : private Link::Listener {
   // Any other request of the worker's, beside its loop; its WorkerRef is filled in. It is sent again
   // after each reconnect until it is answered: AskResult. `name`: what a message calls it.
   void request(const Ask& ask, WorkerId worker, const char* name, wire::Body body);
+  // Where the worker's process is, in the answer to an inspection. Sent once, if there is a
+  // connection; completes at once.
+  void inspected(const Ask& ask, WorkerId worker, std::uint64_t number, std::string_view text);
   // Withdraws the pending begin, targets or collect; an operation that waits on it completes with
   // kCancelled.
   void cancel_begin(const Ask& ask, WorkerId worker);
@@ -347,13 +391,15 @@ class Session final : private Link::Listener {
   TimeUs next_deadline() const {
     if (closed_) return kNever;
     const TimeUs unreachable_us = reported_unreachable_ ? kNever : unreachable_due_us();
-    return std::min({link_.next_deadline(), scan_at_us_, unreachable_us});
+    return std::min({link_.next_deadline(), scan_at_us_, unreachable_us, say_at_us_});
   }
 
   // What completed; the driver takes it and leaves it empty.
   std::vector<Completion>& completions() { return completions_; }
   // What is to be told to workers that listen, in order; the driver takes it and leaves it empty.
   std::vector<PendingEvent>& events() { return events_; }
+  // Likewise, of workers that are to say where they are.
+  std::vector<PendingInspection>& inspections() { return inspections_; }
 
   bool connected() const { return link_.up(); }
 
@@ -426,6 +472,7 @@ class Session final : private Link::Listener {
     bool stopped = false;      // the job has ended
     bool end_is_lost = false;  // and the daemon, which has taken it back since, knows nothing of it
     TimeUs grace_us = -1;     // how long the daemon keeps its place while it is away; -1: not known
+    TimeUs say_every_us = 0;  // under observation: how often it says that it exchanges; 0: it is not
     bool any_policy = false;  // the job's policy was switched: resume under whatever it has
     unsigned fences = 0;      // in a row without an answer of another kind
     std::string failure;      // why it is kFenced
@@ -550,6 +597,11 @@ class Session final : private Link::Listener {
   void notice(const wire::Body& body);
   Worker* find_ref(const wire::WorkerRef& ref);
 
+  // Jobs under observation (session_observed.cpp)
+  void observe(Worker& worker, TimeUs hang_after_us);
+  void expect_exchange(const Worker& worker);
+  void say_exchanges();
+
   // Operations (session.cpp)
   template <typename Act>
   void call(const Ask& ask, WorkerId worker, Kind kind, std::int64_t iteration, const Act& act);
@@ -633,6 +685,7 @@ class Session final : private Link::Listener {
   std::unordered_map<std::uint64_t, wire::MembersNotice> early_notices_;
   std::vector<Completion> completions_;
   std::vector<PendingEvent> events_;
+  std::vector<PendingInspection> inspections_;
   Op connect_op_;
   std::map<std::uint64_t, Op> asked_;  // by request
   std::uint64_t requests_ = 0;         // sent so far
@@ -641,6 +694,7 @@ class Session final : private Link::Listener {
   // No operation's deadline is earlier than this. It is only a bound: an operation that completes
   // leaves it, so that the usual case costs nothing, and the scan at that time finds the next one.
   TimeUs scan_at_us_ = kNever;
+  TimeUs say_at_us_ = kNever;  // when workers are asked whether they exchange for long
   bool reported_unreachable_ = false;
   bool closed_ = false;
   Link link_;  // last: it calls link_up() and the others of the parts above

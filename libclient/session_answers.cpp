@@ -187,6 +187,7 @@ void Session::on_joined(Worker& worker, const wire::Joined& joined) {
   worker.joined_at = joined.iteration;
   worker.grace_us = joined.worker_grace_us;
   worker.world_size = joined.world_size;
+  observe(worker, joined.hang_after_us);
   take_views(worker, joined);
   by_rank_[rank_key(worker.ref)] = worker.id;
   const auto early = early_notices_.find(rank_key(worker.ref));
@@ -513,6 +514,18 @@ void Session::notice(const wire::Body& body) {
   } else if (const auto* straggler = std::get_if<wire::StragglerNotice>(&body)) {
     if (const Worker* worker = find_ref(straggler->worker)) {
       tell_event(*worker, {.kind = Event::Kind::kStraggler, .straggler = *straggler});
+    }
+  } else if (const auto* hang = std::get_if<wire::HangNotice>(&body)) {
+    if (const Worker* worker = find_ref(hang->worker)) {
+      tell_event(*worker, {.kind = Event::Kind::kHang,
+                           .iteration = hang->iteration,
+                           .wait_us = hang->waiting_us,
+                           .hang = *hang});
+    }
+  } else if (const auto* inspect = std::get_if<wire::InspectNotice>(&body)) {
+    const Worker* worker = find_ref(inspect->worker);
+    if (worker != nullptr && worker->params.inspects()) {
+      inspections_.push_back({worker->params.signals, worker->id, inspect->number});
     }
   } else if (const auto* shutdown = std::get_if<wire::ShutdownNotice>(&body)) {
     link_.drain(shutdown->message, now_);

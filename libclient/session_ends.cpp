@@ -22,6 +22,7 @@ void Session::deliver_grant(Worker& worker) {
   worker.open = true;
   set_computing_since(worker, worker.granted_at_us);
   worker.due = worker.grant.iteration;
+  expect_exchange(worker);
   clear_resync(worker);
   complete_ok(worker[kWait].op, worker.grant);
 }

@@ -87,8 +87,12 @@ static_assert(SYNCD_EVENT_STOP == static_cast<int>(syncd::client::Event::Kind::k
 static_assert(SYNCD_EVENT_ROUND == static_cast<int>(syncd::client::Event::Kind::kRound) + 1);
 static_assert(SYNCD_EVENT_STRAGGLER ==
               static_cast<int>(syncd::client::Event::Kind::kStraggler) + 1);
+static_assert(SYNCD_EVENT_HANG == static_cast<int>(syncd::client::Event::Kind::kHang) + 1);
 
 namespace {
+
+// What an inspection takes; syncd_inspect_callback names it, too.
+constexpr std::size_t kInspectBytesMax = 16 * 1024;
 
 // What the structs were in 0.1.0: up to the field named here, whatever is added after it.
 constexpr std::size_t kStepFirstSize = SYNCD_SIZE_UP_TO(syncd_step, reserved);
@@ -187,6 +191,9 @@ std::function<void(const syncd::client::Event&)> make_listener(
       made.since_us = straggler.since_us;
       describe(straggler, text, sizeof text);
       made.text = text;
+    } else if (event.kind == syncd::client::Event::Kind::kHang) {
+      made.rank = event.hang.rank;
+      made.text = event.hang.text.c_str();
     }
     on_event(&made, user_data);
   };
@@ -208,6 +215,16 @@ void note_start(syncd_worker& worker, const syncd::client::Step& step) {
   if (!resumed && worker.start_iteration >= 0) return;
   worker.start_iteration = step.iteration;
   worker.resumed = resumed;
+}
+
+// Likewise the function that says where the process is.
+std::function<std::string()> make_inspector(const syncd::capi::JoinSettings& settings) {
+  if (settings.on_inspect == nullptr) return {};
+  return [on_inspect = settings.on_inspect, user_data = settings.user_data] {
+    std::string text(kInspectBytesMax, '\0');
+    text.resize(std::min(on_inspect(text.data(), text.size(), user_data), text.size()));
+    return text;
+  };
 }
 
 void check_step(const char* call, const syncd_step* step) {
@@ -377,7 +394,8 @@ syncd_status syncd_join(syncd_client* client, const syncd_join_options* options,
                                            made->shared->request_timeout_us);
     made->signals = std::make_shared<syncd::client::WorkerSignals>(settings.resync_flag,
                                                                    make_listener(settings),
-                                                                   make_wait_listener(settings));
+                                                                   make_wait_listener(settings),
+                                                                   make_inspector(settings));
     made->resync_flag = made->signals->flag();
     made->arrival = std::make_shared<syncd::capi::Arrival>();
     made->job = settings.request.job;

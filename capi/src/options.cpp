@@ -272,6 +272,15 @@ void take_exit_grace(std::int64_t ms, client::JoinRequest& request) {
   if (ms != 0) request.exit_grace_us = std::max<std::int64_t>(ms, 0) * 1000;
 }
 
+void take_hang_after(std::int64_t ms, client::JoinRequest& request) {
+  constexpr std::int64_t kMsMax = std::int64_t{30} * 24 * 3600 * 1000;
+  if (ms < SYNCD_HANG_AUTO || ms > kMsMax) {
+    refuse("syncd_join_options.hang_after_ms is " + std::to_string(ms) +
+           "; allowed: 0 (off) to " + std::to_string(kMsMax) + ", or SYNCD_HANG_AUTO (-1)");
+  }
+  request.hang_after_us = ms == SYNCD_HANG_AUTO ? -1 : ms * 1000;
+}
+
 void check_join(const client::JoinRequest& request) {
   if (request.name.empty()) {
     refuse("syncd_join_options.name is empty; allowed: 1 to " +
@@ -418,6 +427,8 @@ JoinSettings make_join_settings(const syncd_join_options* options) {
            "; allowed: 0 or 1");
   }
   if (known.checkpoints != 0) request.notices |= wire::kNoticeCheckpoint;
+  settings.on_inspect = known.on_inspect;
+  take_hang_after(known.hang_after_ms, request);
   check_join(request);
   return settings;
 }

@@ -45,6 +45,7 @@ struct JoinSettings {
   syncd_event_callback on_event = nullptr;
   syncd_wait_callback on_wait = nullptr;
   void* user_data = nullptr;
+  syncd_inspect_callback on_inspect = nullptr;
 };
 
 // As the daemon takes it from a worker that leaves: escaped where it is no plain text, without blanks

@@ -32,6 +32,14 @@ def test_a_group_that_is_started_again_goes_on(daemon, run, tmp_path):
             assert f"finished with {iterations}.0" in out
 
 
+def test_which_rank_hangs(daemon, run):
+    process = run(EXAMPLES / "which_rank_hangs.py", 3, env={"SYNCD_ADDR": daemon.address})
+    code, out, err = process.finish()
+    assert code == 0, err
+    assert "rank 0 hears: waiting for worker 2 (" in out
+    assert "still computing" in out
+
+
 def test_each_fits_a_page():
     for example in EXAMPLES.glob("*.py"):
         assert len(example.read_text().splitlines()) <= 66

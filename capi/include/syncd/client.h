@@ -189,8 +189,8 @@ typedef struct syncd_client_options {
  * options: NULL for all defaults. Blocks for at most connect_timeout_ms. Starts one thread (and one
  * more for each look-up of a host name, while it lasts), which connects, keeps the connection alive
  * and listens while no call does: a thread that is blocked in a call reads the answers itself, also
- * those of others. Of the caller's functions this thread runs syncd_join_options.on_event alone; it
- * takes no signals.
+ * those of others. It runs none of the caller's functions: on_event and on_inspect each get a thread
+ * when they are first called. None of these threads takes signals.
  * Ownership: *client is closed with syncd_client_close().
  * Errors: SYNCD_E_INVALID (an address that cannot be parsed, a file of a token, certificate or key
  * that cannot be used, a wrong struct_size), SYNCD_E_UNREACHABLE, SYNCD_E_PROTOCOL (both sides'
@@ -234,9 +234,13 @@ enum {
   SYNCD_EVENT_ROUND = 5,   /* jobs with views: members are gone from this worker's round, or others could
                               be taken into the next, as syncd_worker_round() now says; `version` is
                               the round's number */
-  SYNCD_EVENT_STRAGGLER = 6 /* a worker's iterations have become longer than is usual for it, beside
+  SYNCD_EVENT_STRAGGLER = 6, /* a worker's iterations have become longer than is usual for it, beside
                               the others', or are as usual again. Told to that worker, and to the
                               one of lowest rank that has an on_event */
+  SYNCD_EVENT_HANG = 7     /* a worker of a job under observation has waited for hang_after: `text`
+                              says for whom, `rank` is the first of them (-1: nobody differs from the
+                              others), `iteration` and `wait_us` are of the longest wait. Told to all,
+                              and again when others are at fault than before */
 };
 
 /* An event. The library makes it, and it may be longer in later versions: struct_size is the size
@@ -245,11 +249,11 @@ typedef struct syncd_event {
   size_t struct_size;
   int32_t kind;       /* SYNCD_EVENT_...; skip one that you do not know */
   uint32_t reserved;  /* 0 */
-  int64_t iteration;  /* RESYNC, PLAN; else -1 */
-  int64_t wait_us;    /* PLAN: microseconds, or -1 if they are not known; else -1 */
+  int64_t iteration;  /* RESYNC, PLAN, HANG; else -1 */
+  int64_t wait_us;    /* PLAN: microseconds, or -1 if they are not known; HANG; else -1 */
   uint64_t version;   /* MEMBERS: it grows with every change, over restarts of the daemon, too; ROUND:
                          the round's number; else 0 */
-  /* STRAGGLER; else -1, 0 and NULL. */
+  /* STRAGGLER; `rank` and `text` also HANG; else -1, 0 and NULL. */
   int32_t rank;       /* whose iterations they are */
   int32_t recovered;  /* 1: they are as usual again */
   double factor;      /* how many times its usual time they take */
@@ -258,16 +262,15 @@ typedef struct syncd_event {
                          have become slow, that too */
 } syncd_event;
 
-/* Is called on the client's own thread, one call at a time for all workers of a client, in the order
+/* Is called on a thread of the client's, one call at a time for all workers of a client, in the order
  * in which the daemon told of the events; the first may come shortly before syncd_join() returns.
  * Once syncd_worker_free() has returned, it is not called for that worker any more, nor for any of
  * the client's once syncd_client_close() has.
- * It must return within a few milliseconds, since this thread also keeps the connection alive: hand
- * the event to a thread of your own (set a flag, write to a pipe, signal a condition).
+ * While it runs, later events wait; the connection does not.
  * It may call the accessors, syncd_should_resync(), syncd_worker_arrive() and syncd_worker_poll()
  * (not while the worker's own thread is in a call), syncd_worker_free(), and syncd_client_close(),
  * which then does not wait: the client ends soon after the callback has returned.
- * It must not block, throw or longjmp() out. The functions of this client that may block answer
+ * It must not throw or longjmp() out. The functions of this client that may block answer
  * SYNCD_E_STATE there. */
 typedef void (*syncd_event_callback)(const syncd_event *event, void *user_data);
 
@@ -289,6 +292,16 @@ enum {
 };
 
 #define SYNCD_EXIT_GRACE_NONE (-1)
+/* Says where this process is, for people: the stacks of its threads, for instance. An administrator
+ * asked (syncctl inspect), or the daemon because others wait for this worker (inspect_on_hang). Writes
+ * at most `capacity` (16384) bytes to `text` and returns how many; what is no UTF-8 is escaped before
+ * it is shown. Is called on a thread of its own, at most once a second for a worker. The daemon waits
+ * for 2 seconds and then tells that there is no answer, so that a function that needs a lock which the
+ * process holds forever says something, too. Calls, and when it is called no more: as
+ * syncd_event_callback. */
+typedef size_t (*syncd_inspect_callback)(char *text, size_t capacity, void *user_data);
+
+#define SYNCD_HANG_AUTO ((int64_t)-1)
 
 typedef struct syncd_join_options {
   size_t struct_size;   /* set by SYNCD_JOIN_OPTIONS_INIT */
@@ -319,7 +332,7 @@ typedef struct syncd_join_options {
                            what it then says. NULL: nothing */
   size_t data_size;     /* bytes of `data`, at most 1024 */
   syncd_event_callback on_event; /* NULL: none, and nothing is sent for it */
-  void *user_data;      /* for on_event; must stay valid as long as that may be called */
+  void *user_data;      /* for on_event and on_inspect; must stay valid as long as they may be called */
   uint32_t views;       /* 1: a job that this join makes has views (see below); policies bsp and
                            elastic_bsp. 0: it has none, or has them by its policy (gather) */
   uint32_t reserved;    /* 0 */
@@ -344,11 +357,18 @@ typedef struct syncd_join_options {
   uint32_t checkpoints; /* 1: this worker saves when a step says SYNCD_STEP_CHECKPOINT. 0: it takes
                            no part in agreed checkpoints */
   uint32_t reserved_2;  /* 0 */
+  int64_t hang_after_ms; /* of a job that this join makes: it is under observation. Once a worker has
+                           waited for so many milliseconds, in syncd_begin() or between
+                           syncd_worker_mark(COMPUTED) and its push, all are told who is at fault
+                           (SYNCD_EVENT_HANG), and no worker is evicted for being slow unless the
+                           daemon's evict_after is a number. SYNCD_HANG_AUTO: the daemon chooses, by
+                           the workers' own iterations. 0: it is not under observation */
+  syncd_inspect_callback on_inspect; /* NULL: this process does not answer inspections */
 } syncd_join_options;
 
 #define SYNCD_JOIN_OPTIONS_INIT                                                               \
   { sizeof(syncd_join_options), NULL, NULL, NULL, NULL, SYNCD_RANK_ANY, 0, 0, NULL, NULL, 0, \
-    NULL, NULL, 0, 0, NULL, 0, 0, 0, 0, 0, 0, NULL, 0, 0 }
+    NULL, NULL, 0, 0, NULL, 0, 0, 0, 0, 0, 0, NULL, 0, 0, 0, NULL }
 
 /* Joins a job. Does not wait for the other workers: the first syncd_begin() does.
  *

@@ -159,9 +159,9 @@ wire::JobStatus Job::status() const {
   }
   if (const auto& hang = watch_.hang(); hang && is_live()) {
     out.hang = hang->text;
-    RankList ranks;
-    for (const Rank rank : hang->ranks) ranks.push_back(rank);
-    out.hang_ranks = ranks.text();
+    std::vector<Rank> ranks = hang->ranks;
+    std::sort(ranks.begin(), ranks.end());
+    out.hang_ranks = RankList(ranks).text();
   }
   return out;
 }

@@ -224,6 +224,17 @@ std::vector<Rank> Watch::find_gone() const {
       ranks.push_back(rank);
     }
   }
+  if (ranks.empty()) return ranks;
+  // One whose connection has closed may be what made the others go.
+  for (const Rank rank : roster_.active()) {
+    if (roster_.at(rank).disconnected_at >= 0) ranks.push_back(rank);
+  }
+  const auto since = [&](Rank rank) {
+    const Worker& worker = roster_.at(rank);
+    return is_member(worker.state) ? worker.disconnected_at : seen_.at(rank).gone_at;
+  };
+  std::stable_sort(ranks.begin(), ranks.end(),
+                   [&](Rank a, Rank b) { return since(a) < since(b); });
   return ranks;
 }
 

@@ -4,7 +4,8 @@
 //
 // Who is at fault, in this order:
 // - who has left or was lost since a worker that exchanges was granted its iteration, and has not
-//   done its part in it. That wait can never be met, so that it is said at once;
+//   done its part in it. That wait can never be met, so that it is said at once; who is cut off
+//   then, too, and who went first is named first;
 // - before the job's start, who has not asked to begin;
 // - of those that exchange, the minority by iteration and state: where one waits in another
 //   collective than the rest, that one. If no state has the majority, who is least advanced. Who is
@@ -47,8 +48,8 @@ class Watch {
         counters_(counters) {}
 
   struct Hang {
-    std::vector<Rank> ranks;  // at fault; the first limits::kHangRanksMax of `count`
-    std::size_t count = 0;    // 0: nobody differs from the others
+    std::vector<Rank> ranks;  // at fault, whoever was so first; at most limits::kHangRanksMax
+    std::size_t count = 0;    // how many there are; 0: nobody differs from the others
     std::string causes;       // the same, while the same are at fault for the same reason
     std::string text;         // "waiting for worker 3 (node-b), in iteration 20 for 31.0 s, ..."
     Iteration iteration = kNoIteration;  // of the longest wait

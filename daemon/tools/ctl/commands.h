@@ -58,6 +58,9 @@ struct Options {
   // checkpoint
   bool wait = false;
   bool latest = false;
+  // inspect
+  bool hanging = false;
+  bool stored = false;
 };
 
 int run_status(const Options& options);
@@ -75,6 +78,7 @@ int run_phase(const Options& options);
 int run_exclude(const Options& options);
 int run_stragglers(const Options& options);
 int run_explain(const Options& options);
+int run_inspect(const Options& options);
 // Until `q`, or until a signal ends the process; the terminal is then as it was before.
 int run_top(const Options& options);
 // An agreed checkpoint of a job's workers.

@@ -34,7 +34,8 @@ constexpr const char* kStatusKeys =
 constexpr const char* kJobsKeys =
     "JSON: a list of objects with the keys id, name, policy, state (waiting, running, stopped), "
     "epoch,\nexpected_workers, active_workers, clock_min, clock_max, pushes, waiting, note, "
-    "created_us,\nstragglers (workers that are slower than is usual for them, beside the others).";
+    "created_us,\nstragglers (workers that are slower than is usual for them, beside the others), "
+    "hang (who is at\nfault while workers wait for longer than hang_after) and hang_ranks.";
 constexpr const char* kWorkersKeys =
     "JSON: a list of objects with the keys rank, name, host, state, incarnation, clock, granted,\n"
     "connected, last_push_us (null: none yet), waiting_us (null: not waiting), waiting_for, "
@@ -89,8 +90,23 @@ Examples: syncctl top my-job --sort waiting
 constexpr const char* kExplainHelp =
     "Also says who waits for it. JSON keys: rank, name, host, state, clock, policy, waiting_us "
     "(null: not\nwaiting), reason, waiting_for, waits_for and waited_for_by (lists of objects).\n"
-    "Examples: syncctl explain my-job 3\n"
+    "Without WORKER: who is at fault while workers of a job under observation wait for longer than its\n"
+    "hang_after. JSON keys: name, state, waiting, note, hang and hang_ranks (empty: nobody).\n"
+    "Examples: syncctl explain my-job\n"
+    "          syncctl explain my-job 3\n"
     "          syncctl explain my-job trainer-a --json";
+
+constexpr const char* kInspectHelp =
+    R"(Asks the processes of the job's connected workers, one after the other. Each answers by a thread of
+its own, also while it hangs: a Python worker with the stacks of all its threads and torch's flight
+recorder, a C program with what its on_inspect says, at most 16 KiB. No answer within 2 s says that the
+interpreter's lock is held, or that the process is stopped. You need the rights of auth.admin. Neither
+you nor the worker may be connected in plain text from another machine.
+With inspect_on_hang in its [[job]], syncd asks those at fault by itself, once a hang, and keeps what
+they say in memory until the next one: --stored.
+JSON: a list of objects with rank, name, host, state, stacks, failure (why there are none), at_us.
+Examples: syncctl inspect my-job 3
+          syncctl inspect my-job --hanging)";
 
 // The tree of commands, and what the chosen one does.
 struct Commands {
@@ -426,8 +442,14 @@ Examples: syncctl checkpoint my-job --wait
     sub->add_option("WORKER", options.worker, "The worker's rank, or its name")->required();
     return sub;
   };
-  about_worker("explain", "Why a worker waits: the rule, its numbers, for whom", run_explain,
-               kExplainHelp);
+  about_worker("explain", "Why a worker waits, or who makes a job hang", run_explain, kExplainHelp)
+      ->get_option("WORKER")
+      ->required(false);
+  CLI::App* inspect = about_worker("inspect", "Where workers' processes are: their stacks",
+                                   run_inspect, kInspectHelp);
+  inspect->get_option("WORKER")->required(false);
+  inspect->add_flag("--hanging", options.hanging, "Only those that a hang's verdict names");
+  inspect->add_flag("--stored", options.stored, "What they said during the latest hang");
   about_worker("drain", "Let a worker finish its iteration and leave", run_drain,
                "The worker gets no further iteration: its next begin returns STOP. The others wait "
                "for it until its\n"

@@ -167,6 +167,15 @@ std::string explain_text(const std::vector<wire::WorkerStatus>& workers,
   return out;
 }
 
+std::string explain_job_text(const wire::JobStatus& job) {
+  if (!job.hang.empty()) return plain(job.hang) + "\n";
+  std::string out = fmt::format("nobody has waited for longer than the hang_after of job '{}'{}\n",
+                                plain(job.name),
+                                job.waiting > 0 ? fmt::format("; {} wait now", job.waiting) : "");
+  if (!job.note.empty()) out += plain(job.note) + "\n";
+  return out;
+}
+
 bool since_time(const std::string& since, std::int64_t now_us, std::int64_t& since_us) {
   Micros back_us = 0;
   if (!config::parse_duration(since, back_us)) return false;
@@ -257,6 +266,17 @@ int run_explain(const Options& options) {
   if (!read_workers(link, options.job, workers, now_us)) return failed(link);
   wire::JobsReply jobs;
   if (!link.read(wire::JobsRequest{}, jobs)) return failed(link);
+  if (options.worker.empty()) {
+    const wire::JobStatus* found = find_job(jobs.jobs, options.job);
+    if (found == nullptr) {
+      return complain(kExitRefused, fmt::format("there is no job '{}'", options.job));
+    }
+    std::cout << (options.json
+                      ? json_text(fields_json(*found, {"name", "state", "waiting", "note", "hang",
+                                                       "hang_ranks"}))
+                      : explain_job_text(*found));
+    return kExitOk;
+  }
   const wire::WorkerStatus* worker = find_worker(workers, options.worker);
   if (worker == nullptr) {
     return complain(

@@ -23,6 +23,9 @@ std::string explain_text(const std::vector<wire::WorkerStatus>& workers,
                          const wire::WorkerStatus& worker, const std::string& policy,
                          std::int64_t now_us);
 
+// What `explain` says of a job: who is at fault while workers wait for too long. Pure.
+std::string explain_job_text(const wire::JobStatus& job);
+
 // What of --since is the earliest time that counts: so long before `now_us`. False: it is no
 // duration.
 bool since_time(const std::string& since, std::int64_t now_us, std::int64_t& since_us);

@@ -11,6 +11,7 @@ torchrun, syncd.checkpoint agreed checkpoints.
 """
 
 from ._library import LibraryNotFound, library_version
+from ._observe import Observer, observe
 from .client import (
     Checkpoint,
     CheckpointShard,
@@ -63,6 +64,7 @@ __all__ = [
     "Member",
     "MemberState",
     "Members",
+    "Observer",
     "Pushed",
     "Round",
     "Status",
@@ -79,4 +81,5 @@ __all__ = [
     "WrongIteration",
     "connect",
     "library_version",
+    "observe",
 ]

@@ -90,7 +90,8 @@ enum {
   SYNCD_EVENT_PLAN = 3,
   SYNCD_EVENT_STOP = 4,
   SYNCD_EVENT_ROUND = 5,
-  SYNCD_EVENT_STRAGGLER = 6
+  SYNCD_EVENT_STRAGGLER = 6,
+  SYNCD_EVENT_HANG = 7
 };
 
 typedef struct syncd_event {
@@ -118,6 +119,8 @@ enum {
 };
 
 #define SYNCD_EXIT_GRACE_NONE -1
+#define SYNCD_HANG_AUTO -1
+typedef size_t (*syncd_inspect_callback)(char *text, size_t capacity, void *user_data);
 
 typedef struct syncd_join_options {
   size_t struct_size;
@@ -146,6 +149,8 @@ typedef struct syncd_join_options {
   syncd_wait_callback on_wait;
   uint32_t checkpoints;
   uint32_t reserved_2;
+  int64_t hang_after_ms;
+  syncd_inspect_callback on_inspect;
 } syncd_join_options;
 
 syncd_status syncd_join(syncd_client *client, const syncd_join_options *options,

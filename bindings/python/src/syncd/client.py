@@ -19,9 +19,10 @@ import threading
 import time
 import weakref
 from types import TracebackType
-from typing import Any, Callable, Iterator, NamedTuple, Sequence
+from typing import Any, Callable, Iterator, Literal, NamedTuple, Sequence
 
 from ._library import ffi, load
+from ._stacks import stacks
 from .errors import Closed, Error, Status, Timeout, error_of, take_error
 
 _WAIT_FOREVER = -1
@@ -250,6 +251,10 @@ class EventKind(enum.IntEnum):
     """The iterations of a worker, `rank`, take `factor` times their usual time, beside the others',
     or their usual time again (`recovered`). Told to that worker, and to the one of lowest rank that
     has an on_event."""
+    HANG = 7
+    """A worker of a job under observation has waited for hang_after: `text` says for whom, `rank` is
+    the first of them (None: nobody differs from the others). Told to all, and again when others are
+    at fault than before."""
 
 
 _EVENT_KINDS = frozenset(EventKind)
@@ -260,13 +265,13 @@ class Event(NamedTuple):
 
     kind: EventKind
     iteration: int | None
-    """RESYNC, PLAN."""
+    """RESYNC, PLAN, HANG."""
     wait: float | None
     """PLAN: for how many seconds the first to arrive waits, as foreseen; None: not known."""
     version: int | None
     """MEMBERS: of the list as it is now. ROUND: the round's number."""
     rank: int | None = None
-    """STRAGGLER: of whom."""
+    """STRAGGLER: of whom. HANG: who is at fault, or the first of them."""
     recovered: bool = False
     """STRAGGLER: it computes as usual again."""
     factor: float | None = None
@@ -274,11 +279,13 @@ class Event(NamedTuple):
     since: float | None = None
     """STRAGGLER: since when, as time.time() counts."""
     text: str | None = None
-    """STRAGGLER: as a sentence, with the worker's name and host."""
+    """STRAGGLER, HANG: as a sentence, with the worker's name and host."""
 
 
-def _straggler(raw: Any) -> tuple[Any, ...]:
-    """What an event of kind STRAGGLER says besides."""
+def _about_others(raw: Any) -> tuple[Any, ...]:
+    """What an event of kind STRAGGLER or HANG says besides."""
+    if raw.kind == EventKind.HANG:
+        return None if raw.rank < 0 else raw.rank, False, None, None, _decoded(raw.text)
     if raw.kind != EventKind.STRAGGLER:
         return ()
     return raw.rank, raw.recovered != 0, raw.factor, raw.since_us / 1e6, _decoded(raw.text)
@@ -322,7 +329,7 @@ def _event_callback(client: weakref.ref[Client], on_event: Callable[[Event], obj
                     None if raw.iteration < 0 else raw.iteration,
                     None if raw.wait_us < 0 else raw.wait_us / 1e6,
                     None if raw.version == 0 else raw.version,
-                    *_straggler(raw),
+                    *_about_others(raw),
                 )
             )
         except BaseException:  # nobody is there who could catch it
@@ -335,6 +342,44 @@ def _event_callback(client: weakref.ref[Client], on_event: Callable[[Event], obj
                 del _telling[thread]
 
     return ffi.callback("syncd_event_callback", take)
+
+
+def _inspect_callback(on_inspect: Callable[[], str]) -> Any:
+    """`on_inspect` as the library calls it. What it raises is the answer."""
+
+    def take(text: Any, capacity: int, _: Any) -> int:
+        thread = threading.get_ident()
+        _telling[thread] = None
+        try:
+            try:
+                said = on_inspect()
+            except BaseException as error:
+                said = f"on_inspect raised {type(error).__name__}: {error}"
+            data = said.encode(errors="replace")[:capacity]
+            ffi.memmove(text, data, len(data))
+            return len(data)
+        finally:
+            if thread in _telling:
+                del _telling[thread]
+
+    return ffi.callback("syncd_inspect_callback", take, error=0)
+
+
+def _hang_after_ms(seconds: float | Literal["auto"] | None) -> int:
+    if seconds is None:
+        return 0
+    if seconds == "auto":
+        return -1
+    if isinstance(seconds, bool) or not isinstance(seconds, (int, float)):
+        kind = type(seconds).__name__
+        raise TypeError(f'hang_after is of type {kind}; allowed: a number of seconds, "auto" or None')
+    if not 0 < seconds <= 2_592_000:
+        raise error_of(
+            Status.E_INVALID,
+            f'hang_after={seconds!r}; allowed: more than 0 and at most 2592000 s (30 days), "auto" '
+            "or None",
+        )
+    return math.ceil(seconds * 1000)
 
 
 def _timeout_ms(what: str, seconds: float | None) -> int:
@@ -542,6 +587,8 @@ class Client:
         join_timeout: float | None = None,
         on_wait: Callable[[str], object] | None = _log.info,
         checkpoints: bool = False,
+        hang_after: float | Literal["auto"] | None = None,
+        on_inspect: Callable[[], str] | None = stacks,
     ) -> Worker:
         """Joins a job, without waiting for the other workers: the first begin() does that.
 
@@ -554,9 +601,8 @@ class Client:
         name, host  a worker that joins again under both gets its rank back
         data        what this worker shows to the others in members(), such as the address at which
                     it takes their updates; at most 1024 bytes
-        on_event    is called with an Event on the client's own thread, one call at a time. It must
-                    return within a few milliseconds (put the event into a queue, set a
-                    threading.Event, call loop.call_soon_threadsafe()). It may close this client,
+        on_event    is called with an Event on a thread of the client's, one call at a time; later
+                    events wait meanwhile, and the connection does not. It may close this client,
                     and drop the last reference to it or to a worker; other methods of this client's
                     that may wait raise Error (SYNCD_E_STATE) in it
         views       a job that this join makes has views: a barrier of bsp or elastic_bsp grants the
@@ -577,6 +623,12 @@ class Client:
                     with a sentence that says for what: "waiting for 1 of 4 workers: 3 (...)". By
                     default it goes to the logger "syncd", at level INFO. None: nothing is said
         checkpoints this worker saves when a step says so (step.checkpoint; syncd.checkpoint.Saver)
+        hang_after  of a job that this join makes: once a worker has waited for so many seconds, in
+                    begin() or between mark() and push(), all hear who is at fault
+                    (EventKind.HANG). "auto": the daemon chooses; None: nobody watches
+        on_inspect  says where this process is when an administrator asks (syncctl inspect), or when
+                    it hangs; on a thread of its own. By default: the stacks of all threads. None:
+                    it does not say
 
         Raises Invalid, Timeout, Unreachable, Stopped, Cancelled, Closed and Error (another policy, a
         rank that is taken, a limit that is reached).
@@ -613,7 +665,12 @@ class Client:
         callback = None
         if on_event is not None:
             callback = options.on_event = _event_callback(weakref.ref(self), on_event)
+        inspector = None
+        if on_inspect is not None:
+            inspector = options.on_inspect = _inspect_callback(on_inspect)
+        if on_event is not None or on_inspect is not None:
             _listening.add(self)
+        options.hang_after_ms = _hang_after_ms(hang_after)
         flag = options.resync_flag = ffi.new("uint32_t *", _NOT_ENTERED)
         made = ffi.new("syncd_worker **")
         error = ffi.new("syncd_error **")
@@ -633,7 +690,7 @@ class Client:
                 self._lib.syncd_client_close(left)
         if status:
             raise take_error(self._lib, status, error)
-        return Worker(self, made[0], (flag, callback), on_wait)
+        return Worker(self, made[0], (flag, callback, inspector), on_wait)
 
     def latest_checkpoint(self, job: str | None = None, timeout: float | None = None) -> Checkpoint:
         """The latest complete checkpoint of the job by this name, also of one that has ended, or of
