@@ -239,7 +239,7 @@ def test_a_failed_worker_without_restarts_is_told_as_failed(start, daemon):
     run.train(200, "crash=1@10")
     run.start("a"), run.start("b")
     assert 1 in codes(run)
-    assert "how=failed" in daemon.log()
+    assert 'reason="failed: ' in daemon.log()
     assert "ChildFailedError" in daemon.log()
 
 
@@ -253,7 +253,7 @@ def test_a_sigterm_is_told_as_a_preemption(start, daemon):
     run.agents[0].child.send_signal(signal.SIGTERM)
     assert run.agents[0].wait() != 0
     run.wait_for(1, "trains", since=at, WORLD_SIZE=1)
-    assert "how=preempted" in daemon.log()
+    assert 'reason="preempted: ' in daemon.log()
     assert "SignalException" in daemon.log()
 
 
