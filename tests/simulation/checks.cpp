@@ -280,10 +280,12 @@ void Checks::check_recovery(const Disk& disk, const EngineOptions& options) {
     const PolicyTraits traits = traits_or_none(one.policy);
     const bool jumps = traits.jumps || traits.family == Family::kDecentralized;
     for (JobSnapshot* job : {&one, &other}) {
+      job->noise = 0;  // sums on their way to a verdict on a straggler begin anew after a snapshot
       if (jumps) job->policy_state.clear();
       if (jumps) job->highest_clock = 0;
       for (WorkerSnapshot& worker : job->workers) {
         worker.granted = worker.pushed;
+        worker.usual.reset();
         if (jumps) worker.clock = worker.base = 0;
         if (worker.state == WorkerState::kReady) worker.state = WorkerState::kRegistered;
       }

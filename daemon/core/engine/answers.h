@@ -14,6 +14,7 @@
 #include "daemon/core/engine/job_spec.h"
 #include "daemon/core/engine/recorder.h"
 #include "daemon/core/engine/roster.h"
+#include "proto/base/fields.h"
 
 namespace syncd {
 
@@ -62,7 +63,7 @@ class Answers {
 
   // ---- checks of a request. They answer it if they fail.
   // The worker that asks; null: it may not.
-  Worker* check(const Caller& caller, const wire::WorkerRef& ref) {
+  SYNCD_INLINE Worker* check(const Caller& caller, const wire::WorkerRef& ref) {
     Worker* worker = roster_.find(ref.rank);
     const bool may_ask = worker != nullptr &&
                          (ref.epoch == recorder_.epoch() || ref.epoch == worker->told_epoch) &&

@@ -218,7 +218,7 @@ void Checkpoints::fix(const At& at) {
   check();
 }
 
-std::uint64_t Checkpoints::flag(const Worker& worker, Iteration iteration) {
+std::uint64_t Checkpoints::flag_of_open(const Worker& worker, Iteration iteration) {
   Member* member = find(worker.rank);
   if (member == nullptr || member->answer == kGone || member->flagged != kNoIteration ||
       iteration < member->from) {

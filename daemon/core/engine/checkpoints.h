@@ -62,7 +62,9 @@ class Checkpoints {
   // A barrier opens: workers are granted relative clock q and beyond from now on. Live only.
   void barrier(Clock q);
   // The worker is granted an iteration. The checkpoint that it is to save then; 0: none.
-  std::uint64_t flag(const Worker& worker, Iteration iteration);
+  std::uint64_t flag(const Worker& worker, Iteration iteration) {
+    return open_ ? flag_of_open(worker, iteration) : 0;
+  }
   // Likewise of a grant that was given before.
   std::uint64_t flagged(const Worker& worker) const;
   // The worker has come back and said what it was granted.
@@ -98,6 +100,7 @@ class Checkpoints {
   Micros complete_since() const { return latest_ ? latest_->since_us : -1; }
 
  private:
+  std::uint64_t flag_of_open(const Worker& worker, Iteration iteration);
   // As a snapshot has it: kCheckpointMemberValues numbers.
   struct Member {
     Rank rank = 0;

@@ -141,10 +141,10 @@ void Job::apply_joined(const Record& record) {
     worker.last_push_us = worker.previous_push_us = -1;
     roster_.set_exchange(worker, -1);
   }
+  if (worker.incarnation != record.incarnation) stragglers_.forget(worker);
   roster_.rename(worker, record.name, record.host);
   if (!fresh && !was_member) roster_.readmit(worker);
   if (worker.incarnation != record.incarnation) {
-    stragglers_.forget(worker);
     worker.forget_grant();  // a new process has pulled nothing yet
     worker.view = 0;
     worker.warned = false;

@@ -138,6 +138,10 @@ void Roster::rename(Worker& worker, const std::string& name, const std::string& 
   const auto before = by_name_.find({worker.name, worker.host});
   if (before != by_name_.end() && before->second == worker.rank) by_name_.erase(before);
   by_name_[{name, host}] = worker.rank;
+  if (worker.active() && worker.host != host) {
+    leave_host(worker.host);
+    ++by_host_[host];
+  }
   worker.name = name;
   worker.host = host;
 }
@@ -155,14 +159,21 @@ void Roster::activate(Worker& worker, Micros now) {
   worker.state = WorkerState::kRunning;
   worker.active_at = now;
   active_.insert(std::lower_bound(active_.begin(), active_.end(), worker.rank), worker.rank);
+  ++by_host_[worker.host];
   count(worker);
 }
 
 void Roster::deactivate(Worker& worker) {
   active_.erase(std::lower_bound(active_.begin(), active_.end(), worker.rank));
+  leave_host(worker.host);
   if (worker.state == WorkerState::kDraining) --draining_;
   uncount(worker);
   worker.state = WorkerState::kRegistered;
+}
+
+void Roster::leave_host(const std::string& host) {
+  const auto known = by_host_.find(host);
+  if (--known->second == 0) by_host_.erase(known);
 }
 
 void Roster::set_draining(Worker& worker, bool draining) {
@@ -237,6 +248,7 @@ Worker& Roster::restore(const WorkerSnapshot& stored) {
   if (state_ == JobState::kWaiting) missing_.join(worker.rank);
   if (worker.active()) {
     active_.push_back(worker.rank);
+    ++by_host_[worker.host];
     count(worker);
     if (worker.state == WorkerState::kDraining) ++draining_;
   }

@@ -9,7 +9,7 @@
 // What always holds:
 // - Workers are never removed: one that has gone keeps its rank until another process gets it.
 // - members() counts those that have neither left nor are lost; the ranks of the others are vacant.
-// - active() has the ranks of active workers, in order; clocks() their relative clocks,
+// - active() has the ranks of active workers, in order; active_on() counts them by host; clocks() their relative clocks,
 //   absolute_clocks() their clocks, exchanges() the exchanges of those that mark them, and
 //   draining() counts those among them that drain.
 // - While the job waits for its start, missing() knows each member and who of them is ready. Later
@@ -27,6 +27,7 @@
 #include <set>
 #include <span>
 #include <string>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -81,6 +82,10 @@ class Roster {
   std::uint32_t members() const { return members_; }
   std::uint32_t draining() const { return draining_; }
   const std::vector<Rank>& active() const { return active_; }
+  std::uint32_t active_on(const std::string& host) const {
+    const auto known = by_host_.find(host);
+    return known == by_host_.end() ? 0 : known->second;
+  }
   const MissingRanks& missing() const { return missing_; }
   const RelativeClocks& clocks() const { return clocks_; }
   const RelativeClocks& absolute_clocks() const { return absolute_clocks_; }
@@ -139,6 +144,7 @@ class Roster {
 
  private:
   void change_exchange(Worker& worker, Micros exchange_us);
+  void leave_host(const std::string& host);
   Worker& make(Rank rank);
   void count(const Worker& worker);
   void uncount(const Worker& worker);
@@ -156,6 +162,7 @@ class Roster {
   Rank next_fresh_rank_ = 0;                                     // the lowest that was never used
   std::set<Rank> vacant_;
   std::vector<Rank> active_;
+  std::unordered_map<std::string, std::uint32_t> by_host_;  // active workers
   RelativeClocks clocks_;
   mutable KnownLists below_;  // of active_below(), while clocks_ does not change
   RelativeClocks absolute_clocks_;

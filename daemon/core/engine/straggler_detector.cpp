@@ -49,33 +49,20 @@ void StragglerDetector::Median::add(std::int32_t bucket) {
   ++counts_[static_cast<std::size_t>(bucket)];
   ++size_;
   if (bucket < middle_) ++below_;
-  settle();
 }
 
 void StragglerDetector::Median::remove(std::int32_t bucket) {
   --counts_[static_cast<std::size_t>(bucket)];
   --size_;
   if (bucket < middle_) --below_;
-  if (size_ > 0) settle();
 }
 
-// Those of a bucket lie evenly in it.
-float StragglerDetector::Median::place(std::int32_t bucket, std::int32_t below,
-                                       std::int32_t wanted) const {
-  const auto count = static_cast<float>(counts_[static_cast<std::size_t>(bucket)]);
-  const float within = (static_cast<float>(wanted - below) + 0.5F) / count;
-  return (static_cast<float>(bucket) + within) * (kLn2 / kPerOctave);
-}
-
-float StragglerDetector::Median::value() const {
-  const std::int32_t lower = (size_ - 1) / 2, upper = size_ / 2;
-  const float first = place(middle_, below_, lower);
-  if (upper == lower) return first;
-  std::int32_t bucket = middle_, below = below_;
-  while (below + counts_[static_cast<std::size_t>(bucket)] <= upper) {
-    below += counts_[static_cast<std::size_t>(bucket++)];
-  }
-  return (first + place(bucket, below, upper)) / 2;
+float StragglerDetector::Median::value() {
+  settle();
+  // Those of a bucket lie evenly in it.
+  const auto count = static_cast<float>(counts_[static_cast<std::size_t>(middle_)]);
+  const float within = (static_cast<float>((size_ - 1) / 2 - below_) + 0.5F) / count;
+  return (static_cast<float>(middle_) + within) * (kLn2 / kPerOctave);
 }
 
 // ---- the workers
@@ -91,6 +78,11 @@ void StragglerDetector::restore(Track& track, double usual) {
 }
 
 void StragglerDetector::note_noise(float excess) {
+  if (until_next_ > 0) {
+    --until_next_;
+    return;
+  }
+  until_next_ = 3;
   if (recent_.size() < kRecent) {
     recent_.push_back(excess);
   } else {
@@ -108,8 +100,8 @@ void StragglerDetector::note_noise(float excess) {
 
 std::optional<StragglerVerdict> StragglerDetector::push(Track& track, bool is_straggler,
                                                         Micros span_us) {
-  if (span_us <= 0) return {};
   leave_out(track);
+  if (span_us < kSpanMin) return {};
   const float octaves = log2_of(span_us);
   const bool has_reference = latest_.size() >= kOthersMin;
   const float reference = has_reference ? latest_.value() : 0;

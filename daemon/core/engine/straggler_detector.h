@@ -36,8 +36,10 @@ class StragglerDetector {
   static constexpr float kSlack = 0.18F;
   static constexpr float kStepMax = 0.1F;
   static constexpr float kThreshold = 0.31F;
-  // Excesses of the job that its noise is estimated from.
-  static constexpr std::size_t kRecent = 1024;
+  // Excesses of the job that its noise is estimated from: those of one push in four.
+  static constexpr std::size_t kRecent = 256;
+  // Shorter iterations say more about queues and schedulers than about who computes slowly.
+  static constexpr Micros kSpanMin = 1000;
 
   // What it knows of one worker, whose owner keeps it.
   struct Track {
@@ -57,8 +59,8 @@ class StragglerDetector {
     }
   };
 
-  // A push whose iteration took `span_us`; spans of 0 and less are left out. `is_straggler`: as the
-  // latest verdict said. O(1), but for O(kRecent) each kRecent / 4 pushes, and for the buckets
+  // A push whose iteration took `span_us`; one below kSpanMin is left out. `is_straggler`: as the
+  // latest verdict said. O(1), but for O(kRecent) each kRecent pushes, and for the buckets
   // between one median and the next.
   std::optional<StragglerVerdict> push(Track& track, bool is_straggler, Micros span_us);
   // The worker has gone, or its iteration says nothing about its speed: its latest span is no
@@ -81,22 +83,23 @@ class StragglerDetector {
     void add(std::int32_t bucket);
     void remove(std::int32_t bucket);  // precondition: it was added and not removed since
     std::size_t size() const { return static_cast<std::size_t>(size_); }
-    float value() const;  // a natural logarithm; precondition: it is not empty
+    // The lower one of the two in the middle, as a natural logarithm; precondition: it is not empty.
+    float value();
 
    private:
     void settle();
-    float place(std::int32_t bucket, std::int32_t below, std::int32_t wanted) const;
 
     std::vector<std::int32_t> counts_;  // made by the first add()
     std::int32_t size_ = 0;
-    std::int32_t middle_ = 0;  // has the lower one of the two in the middle
-    std::int32_t below_ = 0;   // how many are in lower buckets
+    std::int32_t middle_ = 0;  // after settle(): has the median
+    std::int32_t below_ = 0;   // how many are in lower buckets than that
   };
   void note_noise(float excess);
 
   Median latest_;
   std::vector<float> recent_;  // a ring
   std::size_t next_recent_ = 0;
+  std::uint32_t until_next_ = 0;  // pushes before one is noted
   float unit_ = 1;  // max(1, sigma / kNoise)
 };
 

@@ -16,22 +16,34 @@ void StragglerWatch::judge(Worker& worker, const Record& push) {
   if (worker.speed.since == 1) worker.turned_at = push.time_us - std::max(push.span_us, span_us);
 }
 
-// "3 of 4 workers of host node-b are slow": more than half of them, and at least two. O(n).
-std::string StragglerWatch::host_note(const Worker& worker, bool is_slow) const {
-  std::uint32_t all = 1, slow = is_slow ? 1 : 0;
-  for (const Rank rank : roster_.active()) {
-    const Worker& other = roster_.at(rank);
-    if (&other == &worker || other.host != worker.host) continue;
-    ++all;
-    if (other.slow_since_us >= 0) ++slow;
-  }
+// "3 of 4 workers of host node-b are slow": more than half of them, and at least two, once one more
+// is slow or has recovered.
+std::string StragglerWatch::host_note(const std::string& host, bool one_more) const {
+  const auto known = slow_on_.find(host);
+  const std::uint32_t before = known == slow_on_.end() ? 0 : known->second;
+  const std::uint32_t slow = one_more ? before + 1 : before - std::min(before, 1U);
+  const std::uint32_t all = roster_.active_on(host);
   if (slow < 2 || 2 * slow <= all) return {};
-  return fmt::format("{} of {} workers of host {} are slow", slow, all, worker.host);
+  return fmt::format("{} of {} workers of host {} are slow", slow, all, host);
+}
+
+void StragglerWatch::set_slow(Worker& worker, Micros since, double factor) {
+  worker.slow_since_us = since;
+  worker.slow_factor = factor;
+  if (slow_.insert(worker.rank).second) ++slow_on_[worker.host];
+}
+
+void StragglerWatch::set_usual(Worker& worker) {
+  worker.slow_since_us = -1;
+  worker.slow_factor = 0;
+  if (slow_.erase(worker.rank) == 0) return;
+  const auto on_host = slow_on_.find(worker.host);
+  if (--on_host->second == 0) slow_on_.erase(on_host);
 }
 
 void StragglerWatch::announce_verdict(Worker& worker, Iteration pushed) {
   const StragglerVerdict verdict = *std::exchange(verdict_, std::nullopt);
-  const std::string note = host_note(worker, verdict.is_straggler);
+  const std::string note = host_note(worker.host, verdict.is_straggler);
   const Micros since = std::min(worker.turned_at, engine_.now());
   Record record = recorder_.make(
       verdict.is_straggler ? RecordKind::kStragglerDetected : RecordKind::kStragglerRecovered,
@@ -75,27 +87,23 @@ void StragglerWatch::apply(const Record& verdict) {
   Worker& worker = roster_.at(static_cast<Rank>(verdict.rank));
   if (!worker.active()) return;
   if (verdict.kind == RecordKind::kStragglerDetected) {
-    worker.slow_since_us = verdict.time_us - std::max<Micros>(verdict.span_us, 0);
-    worker.slow_factor = verdict.factor;
-    slow_.insert(worker.rank);
+    set_slow(worker, verdict.time_us - std::max<Micros>(verdict.span_us, 0), verdict.factor);
   } else {
-    worker.slow_since_us = -1;
-    worker.slow_factor = 0;
-    slow_.erase(worker.rank);
+    set_usual(worker);
   }
 }
 
 void StragglerWatch::forget(Worker& worker) {
   detector_.leave_out(worker.speed);
   worker.speed = {};
-  worker.slow_since_us = -1;
-  worker.slow_factor = 0;
-  slow_.erase(worker.rank);
+  set_usual(worker);
 }
 
 void StragglerWatch::restore(Worker& worker) {
   if (worker.usual) StragglerDetector::restore(worker.speed, *worker.usual);
-  if (worker.active() && worker.slow_since_us >= 0) slow_.insert(worker.rank);
+  if (worker.active() && worker.slow_since_us >= 0) {
+    set_slow(worker, worker.slow_since_us, worker.slow_factor);
+  }
 }
 
 std::string StragglerWatch::text() const {

@@ -11,6 +11,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <set>
 #include <string>
@@ -69,7 +70,9 @@ class StragglerWatch {
  private:
   void judge(Worker& worker, const Record& push);
   void announce_verdict(Worker& worker, Iteration pushed);
-  std::string host_note(const Worker& worker, bool is_slow) const;
+  std::string host_note(const std::string& host, bool one_more) const;
+  void set_slow(Worker& worker, Micros since, double factor);
+  void set_usual(Worker& worker);
   void tell(const Worker& worker, const StragglerVerdict& verdict, Micros since,
             const std::string& host_note);
 
@@ -80,6 +83,7 @@ class StragglerWatch {
   JobCounters& counters_;
   StragglerDetector detector_;
   std::set<Rank> slow_;
+  std::map<std::string, std::uint32_t> slow_on_;  // those of a host
   std::optional<StragglerVerdict> verdict_;  // on the latest push
 };
 

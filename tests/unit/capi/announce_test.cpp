@@ -125,38 +125,6 @@ TEST_F(Announce, ABarrierPlanIsTold) {
   beside.join();
 }
 
-// Of five workers that all compute for 1 us, as they say, one does not say it: its iterations last
-// from its grant to its push.
-TEST_F(Announce, AWorkerThatIsSlowIsTold) {
-  const Worker a = listener();
-  syncd_step step = SYNCD_STEP_INIT;
-  ASSERT_EQ(syncd_begin(a.get(), 30'000, &step, nullptr), SYNCD_OK);
-  RawClient raw(server_.address().substr(4));
-  raw.hello();
-  std::vector<wire::WorkerRef> refs;
-  for (int i = 0; i < 5; ++i) {
-    wire::Join join;
-    join.job = "job";
-    join.name = "w" + std::to_string(i);
-    join.host = "h";
-    refs.push_back(raw.call_for<wire::Joined>(join).worker);
-  }
-  for (std::int64_t k = 0; k < 24; ++k) {
-    for (std::size_t i = 0; i < refs.size(); ++i) {
-      raw.call_for<wire::Granted>(wire::Begin{refs[i], k});
-      raw.call_for<wire::Pushed>(wire::Push{refs[i], k, {}, 0, 0, i == 4 ? -1 : 1});
-    }
-  }
-  syncd_event event = inbox_.next();
-  while (event.kind == SYNCD_EVENT_MEMBERS) event = inbox_.next();
-  EXPECT_EQ(event.kind, SYNCD_EVENT_STRAGGLER);
-  EXPECT_EQ(event.rank, static_cast<std::int32_t>(refs[4].rank));
-  EXPECT_EQ(event.recovered, 0);
-  EXPECT_GT(event.factor, 1.1);
-  EXPECT_GT(event.since_us, 0);
-  EXPECT_NE(event.text, nullptr);
-}
-
 // Two workers under SpecSync: the other's push, within 200 ms after this one's grant, makes the
 // daemon advise it to start again. A busy machine may let that moment pass, so it gets several.
 TEST_F(Announce, TheAdviceToRestartIsTold) {

@@ -9,8 +9,10 @@
 
 #include <atomic>
 #include <cmath>
+#include <future>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "../libclient/fake_server.h"
@@ -389,6 +391,26 @@ TEST_F(Capi, ACollectThatTimesOutSaysWhoIsWaitedForAndClosingCancelsIt) {
   syncd_client_close(client_);
   client_ = nullptr;
   blocked.join();
+}
+
+TEST_F(Capi, AWorkerThatHasBecomeSlowIsNamed) {
+  open();
+  std::promise<std::pair<syncd_event, std::string>> heard;
+  syncd_join_options given = join_options();
+  given.user_data = &heard;
+  given.on_event = [](const syncd_event* event, void* user_data) {
+    if (event->kind != SYNCD_EVENT_STRAGGLER) return;
+    static_cast<decltype(heard)*>(user_data)->set_value({*event, event->text});
+  };
+  ASSERT_EQ(syncd_join(client_, &given, &worker_, nullptr), SYNCD_OK);
+  server_.notify_all(wire::StragglerNotice{{1, 2, 1, 100}, 1, "w1", "node-b", false, 2.5, 7'000'000,
+                                           "2 of 2 workers of host node-b are slow"});
+  const auto [event, text] = heard.get_future().get();
+  EXPECT_EQ(event.rank, 1);
+  EXPECT_EQ(event.recovered, 0);
+  EXPECT_EQ(event.factor, 2.5);
+  EXPECT_EQ(event.since_us, 7'000'000);
+  EXPECT_THAT(text, HasSubstr("2 of 2 workers of host node-b are slow"));
 }
 
 TEST_F(Capi, AStopIsAStepAndNoError) {

@@ -90,7 +90,9 @@ TEST(Stragglers, TheLastOfAnExchangeIsChargedWithAllThatTheOthersWaited) {
     EXPECT_EQ(workers[0].longest_us, 600);
     EXPECT_EQ(workers[0].waits, is_whole ? 4U : 2U);
     EXPECT_EQ(workers[0].moments, is_whole ? 2U : 1U);
-    if (!is_whole) EXPECT_EQ(workers[1].lost_us, 400);
+    if (!is_whole) {
+      EXPECT_EQ(workers[1].lost_us, 400);
+    }
     EXPECT_EQ(s.lost_us() + s.computed_us() + s.exchange_us(), is_whole ? 6000 : 5000);
     EXPECT_EQ(s.by_host()[0].host, "b");
   }
