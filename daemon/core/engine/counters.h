@@ -57,7 +57,9 @@ struct JobCounters {
   std::uint64_t hangs = 0;  // workers waited for longer than hang_after, once a hang
   std::uint64_t checkpoints_asked = 0;
   std::uint64_t checkpoints_complete = 0;
-  std::uint64_t checkpoints_incomplete = 0;  // that were given up
+  std::uint64_t checkpoints_incomplete = 0;                 // that were given up
+  std::uint64_t views = 0;                                  // that were granted; rounds, too
+  std::array<std::uint64_t, kRoundBreaks> rounds_broken{};  // by RoundBreak, once a round
   std::uint64_t stragglers = 0;  // verdicts that a worker has become slower than the others
   // Of pushes: until the worker's mark, or the push if it does not mark that; and after its mark.
   Micros computed_us = 0;
@@ -82,7 +84,9 @@ struct JobFigures {
   bool has_clocks = false;       // some worker is active: what follows means something
   Clock clock_min = 0;
   Clock clock_max = 0;
-  Clock lag = 0;  // of the relative clocks, which is what policies bound
+  Clock lag = 0;            // of the relative clocks, which is what policies bound
+  bool has_rounds = false;  // its workers form rounds
+  RoundFigures rounds;
   std::uint64_t pushes = 0;
   std::uint64_t barriers = 0;
   Micros checkpoint_open_us = -1;      // since when one is open; -1: none is

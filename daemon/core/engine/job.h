@@ -96,7 +96,7 @@ class Job final : private Membership {
   // Its work is done, or a worker has failed: a join may make a new job by its name.
   bool finished() const { return !is_live() && recorder_.stop_reason().starts_with(kFinished); }
   bool failed() const;
-  JobFigures figures() const;  // O(1), but for its text
+  JobFigures figures() const;  // O(1), but for its text; under gather O(workers)
   wire::JobStatus status() const;
   wire::WorkerStatus worker_status(const Worker& worker) const;
 

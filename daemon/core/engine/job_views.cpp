@@ -116,6 +116,8 @@ JobFigures Job::figures() const {
   }
   out.waiting = loop_.pending();
   if (is_live()) out.stragglers = stragglers_.count();
+  out.has_rounds = loop_.gathers();
+  if (out.has_rounds && is_live()) out.rounds = loop_.policy().round_figures(loop_);
   out.pushes = loop_.pushes();
   out.barriers = loop_.barriers();
   out.checkpoint_open_us = checkpoints_.open_since();

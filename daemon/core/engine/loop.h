@@ -119,6 +119,9 @@ class Loop final : public PolicyHost {
   void stop_begin(Rank rank, const std::string& reason) override;
   void fence(Rank rank, const std::string& reason) override;
   void end_job(const std::string& reason) override { membership_.end_job(reason); }
+  void round_broken(RoundBreak why) override {
+    if (!replaying()) ++counters_.rounds_broken[static_cast<std::size_t>(why)];
+  }
   void tell_round(Rank rank, const RoundState& state) override;
   void end_amnesty() override { membership_.end_amnesty(); }
 

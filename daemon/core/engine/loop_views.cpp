@@ -205,6 +205,7 @@ void Loop::fill_view(Record& record) const {
 void Loop::apply_view(const Record& record) {
   const View& view = views_.apply(record);
   see_view(view);
+  if (!replaying()) ++counters_.views;
   if (!gathers()) {
     if (!view.reason.empty()) {
       answers_.log(LogLevel::kInfo, "view_changed", nullptr,

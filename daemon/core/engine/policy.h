@@ -129,6 +129,8 @@ class PolicyHost {
   // The worker is lost, and hears that its work is no longer wanted.
   virtual void fence(Rank rank, const std::string& reason) { (void)rank, (void)reason; }
   virtual void end_job(const std::string& reason) { (void)reason; }
+  // The last round is broken, by this first.
+  virtual void round_broken(RoundBreak why) { (void)why; }
   virtual void tell_round(Rank rank, const RoundState& state) { (void)rank, (void)state; }
   // After a restart of the daemon no worker is lost before this, or before it is over by itself.
   virtual void end_amnesty() {}
@@ -295,6 +297,10 @@ class Policy {
   virtual RoundState round() const { return {}; }
   // True: the worker is in the last round, with its grant, and has not begun anew since.
   virtual bool in_round(Rank rank) const { return (void)rank, false; }
+  // O(workers).
+  virtual RoundFigures round_figures(const PolicyHost& host) const {
+    return (void)host, RoundFigures{};
+  }
   // Takes the state of the policy before over, which is of the same family, and this one's settings
   // apply. False: it cannot, so that the job begins with this policy as with a new one.
   virtual bool take_over(PolicyHost& host, const Policy& before) {

@@ -1,6 +1,7 @@
 // Identifiers and times of the engine. Plain data, no thread.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 
@@ -37,6 +38,28 @@ enum class WorkerState : std::uint8_t {
 
 enum class JobState : std::uint8_t { kWaiting = 0, kRunning = 1, kStopped = 2 };
 
+// What broke a round first: a member that went, that others no longer wanted in it, or that began
+// anew, by itself or because a newcomer waited.
+enum class RoundBreak : std::uint8_t {
+  kLost = 0,
+  kFailed = 1,
+  kPreempted = 2,
+  kLeft = 3,
+  kRestarted = 4,
+  kNewcomer = 5,
+  kExcluded = 6,
+  kSpared = 7,
+};
+inline constexpr std::size_t kRoundBreaks = 8;
+
+// Where a worker of a job with rounds is. One that has not begun yet is nowhere.
+enum class RoundPart : std::uint8_t { kIn = 0, kWaiting = 1, kSpare = 2, kExcluded = 3 };
+inline constexpr std::size_t kRoundParts = 4;
+struct RoundFigures {
+  std::array<std::uint32_t, kRoundParts> workers{};  // by RoundPart
+  std::uint32_t excluded_hosts = 0;
+};
+
 constexpr bool is_active(WorkerState state) {
   return state == WorkerState::kRunning || state == WorkerState::kDraining;
 }
@@ -47,6 +70,15 @@ constexpr bool is_member(WorkerState state) {
 constexpr const char* to_string(WorkerState state) {
   constexpr const char* kNames[] = {"registered", "ready", "running", "draining", "left", "lost"};
   return state <= WorkerState::kLost ? kNames[static_cast<std::size_t>(state)] : "?";
+}
+constexpr const char* to_string(RoundBreak why) {
+  constexpr const char* kNames[kRoundBreaks] = {"lost",      "failed",   "preempted", "left",
+                                                "restarted", "newcomer", "excluded",  "spared"};
+  return kNames[static_cast<std::size_t>(why)];
+}
+constexpr const char* to_string(RoundPart part) {
+  constexpr const char* kNames[kRoundParts] = {"in_round", "waiting", "spare", "excluded"};
+  return kNames[static_cast<std::size_t>(part)];
 }
 constexpr const char* to_string(JobState state) {
   constexpr const char* kNames[] = {"waiting", "running", "stopped"};

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <set>
 #include <string_view>
 #include <utility>
@@ -55,6 +56,24 @@ Fate fate_of(const Record& record) {
   if (says(record.reason, to_string(wire::LeaveKind::kFailed))) return Fate::kFailed;
   if (says(record.reason, to_string(wire::LeaveKind::kPreempted))) return Fate::kPreempted;
   return record.kind == RecordKind::kWorkerLost ? Fate::kLost : Fate::kLeft;
+}
+
+// Empty: it breaks no round.
+std::optional<RoundBreak> break_of(Fate fate) {
+  switch (fate) {
+    case Fate::kIn:
+    case Fate::kFinished:
+      return {};
+    case Fate::kLeft:
+      return RoundBreak::kLeft;
+    case Fate::kFailed:
+      return RoundBreak::kFailed;
+    case Fate::kPreempted:
+      return RoundBreak::kPreempted;
+    case Fate::kLost:
+      return RoundBreak::kLost;
+  }
+  return {};
 }
 
 // What the reason says beside that.
@@ -140,7 +159,7 @@ class Gather final : public Policy {
     Member* member = find(rank);
     // Another process has its place.
     if (member != nullptr && member->incarnation != host.worker(rank).incarnation) {
-      end(*member, Fate::kLost, host.now(), "another process of its name joined");
+      end(host, *member, Fate::kLost, host.now(), "another process of its name joined");
     }
     update(host);
   }
@@ -150,7 +169,7 @@ class Gather final : public Policy {
     waiters_.erase(rank);
     const Fate fate = fate_of(record);
     if (Member* member = find(rank)) {
-      end(*member, fate, record.time_us, cut(cause_of(record, fate), kCauseBytesMax));
+      end(host, *member, fate, record.time_us, cut(cause_of(record, fate), kCauseBytesMax));
       if (fate == Fate::kFinished) finished_.push_back(host.worker(rank).name);
     }
     update(host);
@@ -166,6 +185,9 @@ class Gather final : public Policy {
       return;
     }
     if (Member* member = find(rank)) {
+      if (!member->anew) {
+        broken(host, told_.room > 0 ? RoundBreak::kNewcomer : RoundBreak::kRestarted);
+      }
       member->anew = member->waits = true;
       member->since = worker.waiting->since;
     } else {
@@ -268,7 +290,9 @@ class Gather final : public Policy {
     std::int64_t places = settings_.max;
     for (Member& member : members_) {
       if (!member.living() || member.spared || is_excluded(host, member.rank)) continue;
-      if (--places < 0) member.spared = true;  // the highest ranks
+      if (--places >= 0) continue;
+      member.spared = true;  // the highest ranks
+      broken(host, RoundBreak::kSpared);
     }
     return true;
   }
@@ -356,6 +380,28 @@ class Gather final : public Policy {
                         format_duration(std::max<Micros>(
                             0, count.latest_arrival + settings_.last_call - now))),
             {}};
+  }
+
+  RoundFigures round_figures(const PolicyHost& host) const override {
+    RoundFigures out;
+    out.excluded_hosts = static_cast<std::uint32_t>(excluded_.size());
+    const auto add = [&](Rank rank, RoundPart part) {
+      if (part != RoundPart::kIn && is_excluded(host, rank)) part = RoundPart::kExcluded;
+      ++out.workers[static_cast<std::size_t>(part)];
+    };
+    for (const Member& member : members_) {
+      if (!member.living()) continue;
+      if (!member.anew) {
+        add(member.rank, RoundPart::kIn);
+      } else if (member.waits) {
+        add(member.rank, member.spared ? RoundPart::kSpare : RoundPart::kWaiting);
+      }
+    }
+    const bool is_full = free_places() <= 0;
+    for (const auto& [rank, waiter] : waiters_) {
+      add(rank, waiter.turn != 0 || is_full ? RoundPart::kSpare : RoundPart::kWaiting);
+    }
+    return out;
   }
 
   std::string describe(const PolicyHost& host) const override {
@@ -448,7 +494,12 @@ class Gather final : public Policy {
     return view->members[at].name;
   }
 
-  void end(Member& member, Fate fate, Micros at, std::string cause) {
+  void broken(PolicyHost& host, RoundBreak why) {
+    if (!std::exchange(broken_, true)) host.round_broken(why);
+  }
+
+  void end(PolicyHost& host, Member& member, Fate fate, Micros at, std::string cause) {
+    if (const auto why = break_of(fate)) broken(host, *why);
     places_.erase(member.rank);
     member.fate = fate;
     member.gone_at = at;
@@ -464,16 +515,21 @@ class Gather final : public Policy {
     }
     state_ = told_ = {round, 0, 0};
     notice_at_ = 0;
+    broken_ = std::any_of(members_.begin(), members_.end(), [](const Member& member) {
+      return member.living() ? member.spared : break_of(member.fate).has_value();
+    });
   }
 
-  void apply_exclusion(const PolicyHost& host, const Record& record) {
+  void apply_exclusion(PolicyHost& host, const Record& record) {
     if (record.name == kAdmit) {
       excluded_.erase(record.host);
       return;
     }
     excluded_.insert(record.host);
     for (Member& member : members_) {
-      if (member.living() && host.worker(member.rank).host == record.host) member.spared = true;
+      if (!member.living() || host.worker(member.rank).host != record.host) continue;
+      member.spared = true;
+      broken(host, RoundBreak::kExcluded);
     }
   }
 
@@ -826,6 +882,7 @@ class Gather final : public Policy {
   // ---- of this life of the daemon
   RoundState state_;
   RoundState told_;  // as the members know it
+  bool broken_ = false;
   Micros notice_at_ = 0;
   std::map<Rank, Waiter> waiters_;
   std::uint64_t turn_ = 0;  // the latest spare's

@@ -319,6 +319,39 @@ constexpr Metric kMetrics[] = {
      count_per_job<&JobCounters::left>},
     {"syncd_job_workers_lost_total", "counter", "job_name", "Workers that were given up.",
      count_per_job<&JobCounters::lost>},
+    {"syncd_job_views_total", "counter", "job_name",
+     "Views that were granted; under gather each round is one.",
+     count_per_job<&JobCounters::views>},
+    {"syncd_job_rounds_broken_total", "counter", "job_name, reason",
+     "Rounds that broke, each by its first reason: a member was lost, failed, was preempted, left, "
+     "restarted (began anew by itself), began anew for a newcomer, was excluded, or became a spare "
+     "because MAX fell. Only under gather.",
+     [](const All& all, Samples& samples) {
+       for (const JobFigures& job : all.snapshot.server.jobs) {
+         for (std::size_t i = 0; job.has_rounds && i < kRoundBreaks; ++i) {
+           samples.add(job.counters.rounds_broken[i],
+                       {{"job_name", job.name}, {"reason", to_string(static_cast<RoundBreak>(i))}});
+         }
+       }
+     }},
+    {"syncd_job_round_workers", "gauge", "job_name, state",
+     "Workers that are in the round (in_round), or wait: for the next one, as a spare, or because "
+     "their host is excluded. Only under gather.",
+     [](const All& all, Samples& samples) {
+       for (const JobFigures& job : all.snapshot.server.jobs) {
+         for (std::size_t i = 0; job.has_rounds && i < kRoundParts; ++i) {
+           samples.add(job.rounds.workers[i],
+                       {{"job_name", job.name}, {"state", to_string(static_cast<RoundPart>(i))}});
+         }
+       }
+     }},
+    {"syncd_job_excluded_hosts", "gauge", "job_name",
+     "Hosts that syncctl exclude keeps out of the job's rounds. Only under gather.",
+     [](const All& all, Samples& samples) {
+       for (const JobFigures& job : all.snapshot.server.jobs) {
+         if (job.has_rounds) samples.add(job.rounds.excluded_hosts, {{"job_name", job.name}});
+       }
+     }},
     {"syncd_job_hangs_total", "counter", "job_name",
      "Hangs: workers waited for longer than the job's hang_after. Each counts once.",
      count_per_job<&JobCounters::hangs>},
@@ -348,8 +381,7 @@ constexpr Metric kMetrics[] = {
      per_job<[](const JobFigures& job) { return job.checkpoint_open_us >= 0 ? 1 : 0; }>},
     {"syncd_job_checkpoint_timestamp_seconds", "gauge", "job_name",
      "When the job's latest agreed checkpoint was complete, in seconds since the Unix epoch; "
-     "absent: "
-     "never.",
+     "absent: never.",
      [](const All& all, Samples& samples) {
        for (const JobFigures& job : all.snapshot.server.jobs) {
          if (job.checkpoint_complete_us < 0) continue;

@@ -39,6 +39,11 @@ Snapshot snapshot_of(std::size_t jobs) {
     job.lag = 5;
     job.members[2] = 7;
     job.counters.wasted_us = 1'500'000;
+    job.has_rounds = true;
+    job.rounds.workers[static_cast<std::size_t>(RoundPart::kSpare)] = 2;
+    job.rounds.excluded_hosts = 1;
+    job.counters.views = 6;
+    job.counters.rounds_broken[static_cast<std::size_t>(RoundBreak::kPreempted)] = 3;
     job.counters.checkpoints_complete = 4;
     job.counters.checkpoints_incomplete = 1;
     job.checkpoint_complete_us = 1'700'000'000'500'000;
@@ -65,6 +70,25 @@ TEST(MetricsTest, ShowsAJob) {
   EXPECT_THAT(
       text, HasSubstr("syncd_job_checkpoint_timestamp_seconds{job_name=\"job-0\"} 1700000000.5\n"));
   EXPECT_THAT(text, HasSubstr("policy=\"hop:file:/a\\\"b\\\\c\\nd\""));
+}
+
+TEST(MetricsTest, ShowsTheRoundsOfAJobThatHasSome) {
+  Snapshot snapshot = snapshot_of(1);
+  const std::string text = text_of(snapshot);
+  EXPECT_THAT(text, HasSubstr("syncd_job_views_total{job_name=\"job-0\"} 6\n"));
+  const std::string broken = "syncd_job_rounds_broken_total{job_name=\"job-0\",reason=";
+  EXPECT_THAT(text, HasSubstr(broken + "\"preempted\"} 3\n"));
+  EXPECT_THAT(text, HasSubstr(broken + "\"newcomer\"} 0\n"));
+  const std::string workers = "syncd_job_round_workers{job_name=\"job-0\",state=";
+  EXPECT_THAT(text, HasSubstr(workers + "\"in_round\"} 0\n"));
+  EXPECT_THAT(text, HasSubstr(workers + "\"spare\"} 2\n"));
+  EXPECT_THAT(text, HasSubstr("syncd_job_excluded_hosts{job_name=\"job-0\"} 1\n"));
+
+  snapshot.server.jobs[0].has_rounds = false;
+  const std::string without = text_of(snapshot);
+  EXPECT_THAT(without, Not(HasSubstr("syncd_job_rounds_broken_total{")));
+  EXPECT_THAT(without, Not(HasSubstr("syncd_job_round_workers{")));
+  EXPECT_THAT(without, Not(HasSubstr("syncd_job_excluded_hosts{")));
 }
 
 TEST(MetricsTest, HistogramsAreCumulative) {
