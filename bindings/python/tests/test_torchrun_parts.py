@@ -41,7 +41,7 @@ def test_settings_say_what_the_command_line_says(monkeypatch):
         )
     )
     assert settings.job == "rdzv.llm"
-    assert settings.policy == "gather:2-4,last_call=3s,straggle_wait=2min"
+    assert settings.policy == "gather:2-4,last_call=3s,straggle_wait=2m"
     assert settings.address == "host:7117"
     assert settings.name == "node-7"
     assert settings.files == {"token_file": "/t", "ca_file": "/ca"}

@@ -75,6 +75,8 @@ _FILE_KEYS = {
     "key": "key_file",
     "server_name": "server_name",
 }
+# The daemon's explanation of a round that cannot begin yet (policy gather).
+_LACKS_MEMBERS = re.compile(r"\bround [0-9]+ needs [0-9]+ members")
 _OTHER_KEYS = ("join_timeout", "confirm_timeout", "local_addr", "name")
 _IGNORED_KEYS = ("timeout",)
 _FILE_VARIABLES = {
@@ -101,7 +103,7 @@ def _duration(key: str, value: Any) -> str:
     if re.fullmatch(r"[0-9]+", text):
         return text + "s" if text != "0" else "0"
     if re.fullmatch(r"[0-9]+(\.[0-9]+)?(ms|s|min|h)", text):
-        return text
+        return text.replace("min", "m")  # as the policy has it
     raise ValueError(
         f"--rdzv-conf {key}={text!r}; allowed: a number of seconds, or one with a unit, such as 500ms, "
         "2s, 1min"
@@ -193,7 +195,8 @@ class Member:
 
     def begin(self, data: bytes) -> _client.Step:
         """Waits for the next round. Raises TimedOut, and errors of syncd's."""
-        start = said = time.monotonic()
+        said = time.monotonic()
+        self._lacking_since = said
         attempts = 0
         while True:
             worker = self._joined()
@@ -204,7 +207,7 @@ class Member:
                     select.select([worker.fileno()], [], [], 1.0)
                     if time.monotonic() - said >= _SAY_S:
                         said = time.monotonic()
-                        self._say(worker, said - start)
+                        self._say(worker)
                 return step
             except Timeout:
                 pass  # of the client's own limit: what was asked for stands
@@ -217,7 +220,7 @@ class Member:
                 if isinstance(error, Fenced):
                     self._worker = None
 
-    def _say(self, worker: _client.Worker, waited_s: float) -> None:
+    def _say(self, worker: _client.Worker) -> None:
         try:
             why = worker.explain(timeout=1)
         except Error as error:
@@ -226,9 +229,14 @@ class Member:
         if why is None:
             return
         _log.info("%s", why)
-        is_spare = "that has room" in why.text
-        if waited_s >= self._settings.join_timeout and not is_spare:
-            raise TimedOut(f"no round after {waited_s:.0f} s (join_timeout): {why}")
+        now = time.monotonic()
+        # join_timeout is for a round that lacks members. A spare, or one that waits until the others
+        # have ended their workers, is needed later: it waits on, and its time begins anew.
+        if not _LACKS_MEMBERS.search(why.text):
+            self._lacking_since = now
+        elif now - self._lacking_since >= self._settings.join_timeout:
+            waited = now - self._lacking_since
+            raise TimedOut(f"no round after {waited:.0f} s (join_timeout): {why}")
 
     def round(self) -> _client.Round:
         assert self._worker is not None

@@ -17,6 +17,7 @@ the default does.
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import pathlib
 import signal
@@ -30,6 +31,11 @@ from .client import MemberState, Step, Worker
 from .errors import Error, Status, error_of
 
 _POLL_S = 0.1
+
+_log = logging.getLogger("syncd")
+
+# What the daemon answers about a checkpoint that others have ended meanwhile, or no daemon does.
+_NOT_FATAL = (Status.E_STATE, Status.E_INVALID, Status.E_TIMEOUT, Status.E_UNREACHABLE)
 
 
 class Found(NamedTuple):
@@ -92,7 +98,11 @@ class Saver:
         self._files: list[tuple[int, pathlib.Path]] = []
 
     def save(self, step: Step) -> str | None:
-        """Saves if the step asks for it. Where it was saved; None: nothing was to be saved here."""
+        """Saves if the step asks for it. Where it was saved; None: nothing was to be saved here.
+
+        Training goes on when others have ended the checkpoint meanwhile, or the daemon is away: that
+        is logged. What save_to raises is raised.
+        """
         return self.save_as(step.checkpoint, step.iteration) if step.checkpoint else None
 
     def save_as(self, number: int, iteration: int) -> str | None:
@@ -115,9 +125,14 @@ class Saver:
             finally:
                 with contextlib.suppress(FileNotFoundError):
                     part.unlink()
-            worker.checkpointed(number, str(path), shard, shards)
-        self._files.append((number, path))
-        self._remove_older()
+            self._files.append((number, path))
+            try:
+                worker.checkpointed(number, str(path), shard, shards)
+                self._remove_older()
+            except Error as error:
+                if error.code not in _NOT_FATAL:
+                    raise
+                _log.warning("checkpoint %d: %s", number, error)
         return str(path)
 
     def load(self) -> Found | None:
@@ -205,5 +220,7 @@ def _preempted(worker: Worker, wait: float) -> None:
         worker._leave_preempted("SIGTERM")
     except Error:
         pass  # it is gone all the same
-    print(f"syncd: preempted by SIGTERM; {what}", file=sys.stderr, flush=True)
-    os._exit(128 + signal.SIGTERM)
+    try:
+        print(f"syncd: preempted by SIGTERM; {what}", file=sys.stderr, flush=True)
+    finally:  # whoever read that pipe may be gone
+        os._exit(128 + signal.SIGTERM)
