@@ -137,8 +137,9 @@ TEST(SpeedsMemory, AJobsTakeWhatTheTableSays) {
     for (std::size_t i = 0; i < kCount; ++i) {
       StragglerDetector& detector = detectors.emplace_back();
       std::array<StragglerDetector::Track, StragglerDetector::kOthersMin + 1> tracks;
-      for (std::size_t k = 0; k < 2 * StragglerDetector::kRecent; ++k) {
-        detector.push(tracks[k % tracks.size()], false, static_cast<Micros>(100 + k));
+      for (std::size_t k = 0; k < 8 * StragglerDetector::kRecent; ++k) {
+        detector.push(tracks[k % tracks.size()], false,
+                      StragglerDetector::kSpanMin + static_cast<Micros>(k));
       }
     }
   });
