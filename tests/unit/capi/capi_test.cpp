@@ -371,7 +371,7 @@ TEST_F(Capi, APolicyWithoutPeersSaysSo) {
   EXPECT_EQ(count, 99U);
 }
 
-TEST_F(Capi, ACollectThatTimesOutSaysWhoIsWaitedForAndClosingCancelsIt) {
+TEST_F(Capi, ACollectThatTimesOutSaysWhoIsWaitedForAndStands) {
   join("hop:ring");
   begin();
   ASSERT_EQ(syncd_push(worker_, 0, nullptr, SYNCD_TIMEOUT_DEFAULT, nullptr, nullptr), SYNCD_OK);
@@ -382,12 +382,22 @@ TEST_F(Capi, ACollectThatTimesOutSaysWhoIsWaitedForAndClosingCancelsIt) {
   EXPECT_EQ(syncd_worker_collect(worker_, 0, 0, &update, 1, &count, &error), SYNCD_E_TIMEOUT);
   EXPECT_EQ(syncd_error_is_retriable(error), 1);
   EXPECT_THAT(Failure(error).message(), HasSubstr("worker 9 (node-z"));
+  server_.cut();  // it is sent again, which shows that it stands
+  server_.await("Collect", 2);
+}
+
+TEST_F(Capi, ClosingCancelsACollect) {
+  join("hop:ring");
+  begin();
+  ASSERT_EQ(syncd_push(worker_, 0, nullptr, SYNCD_TIMEOUT_DEFAULT, nullptr, nullptr), SYNCD_OK);
+  server_.behave([](auto& behaviour) { behaviour.hold_collects = true; });
   std::thread blocked([&] {
+    syncd_update update = {};
+    std::size_t count = 0;
     EXPECT_EQ(syncd_worker_collect(worker_, 0, SYNCD_TIMEOUT_DEFAULT, &update, 1, &count, nullptr),
               SYNCD_E_CANCELLED);
   });
-  server_.cut();  // it is sent again, which shows that it stands
-  server_.await("Collect", 2);
+  server_.await("Collect", 1);
   syncd_client_close(client_);
   client_ = nullptr;
   blocked.join();
@@ -403,7 +413,13 @@ TEST_F(Capi, AWorkerThatHasBecomeSlowIsNamed) {
     static_cast<decltype(heard)*>(user_data)->set_value({*event, event->text});
   };
   ASSERT_EQ(syncd_join(client_, &given, &worker_, nullptr), SYNCD_OK);
-  server_.notify_all(wire::StragglerNotice{{1, 2, 1, 100}, 1, "w1", "node-b", false, 2.5, 7'000'000,
+  server_.notify_all(wire::StragglerNotice{{1, 2, 1, 100},
+                                           1,
+                                           "w1",
+                                           "node-b",
+                                           false,
+                                           2.5,
+                                           7'000'000,
                                            "2 of 2 workers of host node-b are slow"});
   const auto [event, text] = heard.get_future().get();
   EXPECT_EQ(event.rank, 1);
