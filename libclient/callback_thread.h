@@ -1,5 +1,5 @@
-// A thread that calls the caller's functions, started when the first is to be called: what they wait
-// for (a lock of an interpreter, for instance) does not hold up the connection.
+// A thread that calls the caller's functions, started when the first is to be called: what they
+// wait for (a lock of an interpreter, for instance) does not hold up the connection.
 #pragma once
 
 #include <condition_variable>

@@ -87,12 +87,21 @@ struct SessionOptions {
 
 // Something that a worker did not ask for.
 struct Event {
-  enum class Kind : std::uint8_t { kResync, kMembers, kPlan, kStop, kRound, kStraggler, kHang, kWait };
+  enum class Kind : std::uint8_t {
+    kResync,
+    kMembers,
+    kPlan,
+    kStop,
+    kRound,
+    kStraggler,
+    kHang,
+    kWait
+  };
   Kind kind = Kind::kResync;
-  std::int64_t iteration = -1;  // kResync, kPlan
-  std::uint64_t version = 0;    // kMembers; kRound: the round's number
-  std::int64_t wait_us = -1;    // kPlan; kWait: since when a call waits
-  std::string text = {};  // kWait: for what, for people
+  std::int64_t iteration = -1;           // kResync, kPlan
+  std::uint64_t version = 0;             // kMembers; kRound: the round's number
+  std::int64_t wait_us = -1;             // kPlan; kWait: since when a call waits
+  std::string text = {};                 // kWait: for what, for people
   wire::StragglerNotice straggler = {};  // kStraggler
   wire::HangNotice hang = {};            // kHang
 };
@@ -359,8 +368,8 @@ class Session final : private Link::Listener {
   void set_data(const Ask& ask, WorkerId worker, std::vector<std::uint8_t> data);
   // Who is in a view that was granted to this worker: the latest (0), or the one before.
   void view(const Ask& ask, WorkerId worker, std::uint64_t number);
-  // Any other request of the worker's, beside its loop; its WorkerRef is filled in. It is sent again
-  // after each reconnect until it is answered: AskResult. `name`: what a message calls it.
+  // Any other request of the worker's, beside its loop; its WorkerRef is filled in. It is sent
+  // again after each reconnect until it is answered: AskResult. `name`: what a message calls it.
   void request(const Ask& ask, WorkerId worker, const char* name, wire::Body body);
   // Where the worker's process is, in the answer to an inspection. Sent once, if there is a
   // connection; completes at once.
@@ -471,8 +480,9 @@ class Session final : private Link::Listener {
     bool released = false;     // the driver forgot it
     bool stopped = false;      // the job has ended
     bool end_is_lost = false;  // and the daemon, which has taken it back since, knows nothing of it
-    TimeUs grace_us = -1;     // how long the daemon keeps its place while it is away; -1: not known
-    TimeUs say_every_us = 0;  // under observation: how often it says that it exchanges; 0: it is not
+    TimeUs grace_us = -1;  // how long the daemon keeps its place while it is away; -1: not known
+    TimeUs say_every_us =
+        0;  // under observation: how often it says that it exchanges; 0: it is not
     bool any_policy = false;  // the job's policy was switched: resume under whatever it has
     unsigned fences = 0;      // in a row without an answer of another kind
     std::string failure;      // why it is kFenced
@@ -621,8 +631,7 @@ class Session final : private Link::Listener {
   }
   void ask_aside(const Ask& ask, WorkerId worker, Kind kind);
   Side& add_side(Worker& worker, Kind kind, Op op, std::int64_t iteration);
-  void send_aside(Worker& worker, Kind kind, Op op, std::int64_t iteration,
-                  std::uint64_t view = 0);
+  void send_aside(Worker& worker, Kind kind, Op op, std::int64_t iteration, std::uint64_t view = 0);
   static void check_views(const Worker& worker);
   Worker* find_namesake(const JoinRequest& request, bool& same_name);
   Worker* join_slot(Op& op, JoinRequest& request);

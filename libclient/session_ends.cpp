@@ -96,8 +96,8 @@ void Session::fail_waiting(Worker& worker, Status status, const std::string& rea
   drop_unread_sides(worker);
 }
 
-// Those that are over. A withdrawal, and what is to be told, is still sent without a caller; another
-// answer has no reader.
+// Those that are over. A withdrawal, and what is to be told, is still sent without a caller;
+// another answer has no reader.
 void Session::drop_unread_sides(Worker& worker) {
   std::erase_if(worker.sides, [](const Side& side) {
     const bool has_reader = side.kind == kCancel || side.kind == kTellWait || side.op.id != 0;

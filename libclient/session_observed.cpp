@@ -13,10 +13,10 @@ constexpr TimeUs kSayEveryMaxUs = 1'000'000;
 
 // Well before it has waited for hang_after. -1: the daemon chooses that, and it is long.
 void Session::observe(Worker& worker, TimeUs hang_after_us) {
-  worker.say_every_us = hang_after_us == 0  ? 0
-                        : hang_after_us < 0 ? kSayEveryMaxUs
-                                            : std::clamp(hang_after_us / 4, kSayEveryMinUs,
-                                                         kSayEveryMaxUs);
+  worker.say_every_us = hang_after_us == 0 ? 0
+                        : hang_after_us < 0
+                            ? kSayEveryMaxUs
+                            : std::clamp(hang_after_us / 4, kSayEveryMinUs, kSayEveryMaxUs);
   if (worker.open) expect_exchange(worker);
 }
 

@@ -45,8 +45,8 @@ void Session::send_join(Worker& worker) {
   wire::Join join = worker.params;
   if (worker.any_policy) join.policy.clear();
   if (worker.params.listens()) {
-    join.notices |= wire::kNoticeMembers | wire::kNoticePlan | wire::kNoticeStragglers |
-                    wire::kNoticeHang;
+    join.notices |=
+        wire::kNoticeMembers | wire::kNoticePlan | wire::kNoticeStragglers | wire::kNoticeHang;
   }
   if (worker.params.inspects()) join.notices |= wire::kNoticeInspect;
   if (worker.membership != Membership::kJoining) {

@@ -240,17 +240,13 @@ Outcome give_step(const char* call, syncd_worker& worker, Completion& completion
     if (worker.step.checkpoint != 0) worker.checkpoint = worker.step.checkpoint;
     const syncd::client::Step& now = worker.step;
     note_start(worker, now);
-    const syncd_step made = {step->struct_size,  // the caller's own: it may know more fields, or fewer
-                             now.iteration,
-                             now.staleness,
-                             now.flags,
-                             0,
-                             now.view,
-                             now.rank,
-                             now.size,
-                             now.data.empty() ? nullptr : now.data.data(),
-                             now.data.size(),
-                             now.reason.empty() ? nullptr : now.reason.c_str()};
+    const syncd_step made = {
+        step->struct_size,  // the caller's own: it may know more fields, or fewer
+        now.iteration,     now.staleness,
+        now.flags,         0,
+        now.view,          now.rank,
+        now.size,          now.data.empty() ? nullptr : now.data.data(),
+        now.data.size(),   now.reason.empty() ? nullptr : now.reason.c_str()};
     std::memcpy(step, &made, std::min(step->struct_size, sizeof made));
   });
 }
@@ -392,10 +388,9 @@ syncd_status syncd_join(syncd_client* client, const syncd_join_options* options,
     syncd::capi::JoinSettings settings = syncd::capi::make_join_settings(options);
     const TimeUs timeout_us = make_timeout("syncd_join_options.timeout_ms", settings.timeout_ms,
                                            made->shared->request_timeout_us);
-    made->signals = std::make_shared<syncd::client::WorkerSignals>(settings.resync_flag,
-                                                                   make_listener(settings),
-                                                                   make_wait_listener(settings),
-                                                                   make_inspector(settings));
+    made->signals = std::make_shared<syncd::client::WorkerSignals>(
+        settings.resync_flag, make_listener(settings), make_wait_listener(settings),
+        make_inspector(settings));
     made->resync_flag = made->signals->flag();
     made->arrival = std::make_shared<syncd::capi::Arrival>();
     made->job = settings.request.job;
@@ -727,8 +722,9 @@ syncd_status syncd_leave_as(syncd_worker* worker, int32_t kind, const char* reas
   return guarded(__func__, error, [&](const char* call) {
     need(worker, call, "worker");
     if (kind < SYNCD_LEAVE_LEFT || kind > SYNCD_LEAVE_PREEMPTED) {
-      refuse(call, "kind " + std::to_string(kind) + "; allowed: SYNCD_LEAVE_LEFT (0) to "
-                                                    "SYNCD_LEAVE_PREEMPTED (3)");
+      refuse(call, "kind " + std::to_string(kind) +
+                       "; allowed: SYNCD_LEAVE_LEFT (0) to "
+                       "SYNCD_LEAVE_PREEMPTED (3)");
     }
     const std::string why = syncd::capi::shown_reason(reason != nullptr ? reason : "");
     return leave(call, *worker, timeout_ms, &Session::leave_as,

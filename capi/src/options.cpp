@@ -173,8 +173,7 @@ std::string next_name(const client::JoinRequest& request) {
 }
 
 // `owner` is what has the two: "syncd_join_options.".
-std::vector<std::uint8_t> take_bytes(const std::string& owner, const void* data,
-                                     std::size_t size) {
+std::vector<std::uint8_t> take_bytes(const std::string& owner, const void* data, std::size_t size) {
   if (size > kMemberDataBytesMax) {
     refuse(owner + "data_size is " + std::to_string(size) + "; allowed: at most " +
            std::to_string(kMemberDataBytesMax));
@@ -265,9 +264,8 @@ void take_resume(const syncd_join_options& known, client::JoinRequest& request) 
 void take_exit_grace(std::int64_t ms, client::JoinRequest& request) {
   constexpr std::int64_t kMsMax = kPhaseLeaseUsMax / 1000;  // a day
   if (ms < SYNCD_EXIT_GRACE_NONE || ms > kMsMax) {
-    refuse("syncd_join_options.exit_grace_ms is " + std::to_string(ms) +
-           "; allowed: 1 to " + std::to_string(kMsMax) +
-           ", 0 (as the job says) or SYNCD_EXIT_GRACE_NONE (-1)");
+    refuse("syncd_join_options.exit_grace_ms is " + std::to_string(ms) + "; allowed: 1 to " +
+           std::to_string(kMsMax) + ", 0 (as the job says) or SYNCD_EXIT_GRACE_NONE (-1)");
   }
   if (ms != 0) request.exit_grace_us = std::max<std::int64_t>(ms, 0) * 1000;
 }
@@ -275,8 +273,8 @@ void take_exit_grace(std::int64_t ms, client::JoinRequest& request) {
 void take_hang_after(std::int64_t ms, client::JoinRequest& request) {
   constexpr std::int64_t kMsMax = std::int64_t{30} * 24 * 3600 * 1000;
   if (ms < SYNCD_HANG_AUTO || ms > kMsMax) {
-    refuse("syncd_join_options.hang_after_ms is " + std::to_string(ms) +
-           "; allowed: 0 (off) to " + std::to_string(kMsMax) + ", or SYNCD_HANG_AUTO (-1)");
+    refuse("syncd_join_options.hang_after_ms is " + std::to_string(ms) + "; allowed: 0 (off) to " +
+           std::to_string(kMsMax) + ", or SYNCD_HANG_AUTO (-1)");
   }
   request.hang_after_us = ms == SYNCD_HANG_AUTO ? -1 : ms * 1000;
 }

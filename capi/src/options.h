@@ -48,8 +48,8 @@ struct JoinSettings {
   syncd_inspect_callback on_inspect = nullptr;
 };
 
-// As the daemon takes it from a worker that leaves: escaped where it is no plain text, without blanks
-// around it, and cut.
+// As the daemon takes it from a worker that leaves: escaped where it is no plain text, without
+// blanks around it, and cut.
 std::string shown_reason(std::string_view reason);
 
 // `options` may be null. What is wrong in them, or in the environment, is thrown.

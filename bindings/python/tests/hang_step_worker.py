@@ -3,15 +3,12 @@
 Its exchange waits until all ranks have left a file for the iteration. In iteration 5 the guilty rank
 does FAULT: loop, gil, lock, collective, stop or kill. Each rank prints what it is told of a hang."""
 
-import ctypes
-import os
 import pathlib
-import signal
 import sys
-import threading
 import time
 
 import syncd
+from faults import misbehave
 
 rank, size, hang_after = int(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3])
 guilty, fault, folder = int(sys.argv[4]), sys.argv[5], pathlib.Path(sys.argv[6])
@@ -21,25 +18,6 @@ def meet(what):
     (folder / f"{what}.{rank}").touch()
     while not all((folder / f"{what}.{one}").exists() for one in range(size)):
         time.sleep(0.002)
-
-
-def misbehave():
-    print(f"hangs at {time.time()}", flush=True)
-    if fault == "loop":
-        while True:
-            pass
-    elif fault == "gil":
-        ctypes.PyDLL(None).sleep(3600)  # does not release the lock
-    elif fault == "lock":
-        lock = threading.Lock()
-        lock.acquire()
-        lock.acquire()
-    elif fault == "collective":
-        meet("alone")
-    elif fault == "stop":
-        os.kill(os.getpid(), signal.SIGSTOP)
-    elif fault == "kill":
-        os.kill(os.getpid(), signal.SIGKILL)
 
 
 def hear(event):
@@ -53,6 +31,7 @@ meet("start")
 for iteration in range(100_000):
     with obs.step():
         if rank == guilty and iteration == 5:
-            misbehave()
+            print(f"hangs at {time.time()}", flush=True)
+            misbehave(fault, lambda: meet("alone"))
         obs.computed()
         meet(iteration)

@@ -5,11 +5,7 @@ collective (one that the others do not call), stop (itself, by SIGSTOP), kill. E
 is told of a hang. FAULT none: it trains, for ITERATIONS, with and without the hook, and prints the
 seconds of both."""
 
-import ctypes
-import os
-import signal
 import sys
-import threading
 import time
 
 import torch
@@ -17,30 +13,12 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel as DDP
 
 import syncd.torch
+from faults import misbehave
 
 rank, size, hang_after = int(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3])
 guilty, fault, iterations = int(sys.argv[4]), sys.argv[5], int(sys.argv[6])
 torch.set_num_threads(1)
 dist.init_process_group("gloo", rank=rank, world_size=size)
-
-
-def misbehave():
-    print("hangs at", time.time(), flush=True)
-    if fault == "loop":
-        while True:
-            pass
-    elif fault == "gil":
-        ctypes.PyDLL(None).sleep(3600)  # does not release the lock
-    elif fault == "lock":
-        lock = threading.Lock()
-        lock.acquire()
-        lock.acquire()
-    elif fault == "collective":
-        dist.all_reduce(torch.ones(1), group=alone)
-    elif fault == "stop":
-        os.kill(os.getpid(), signal.SIGSTOP)
-    elif fault == "kill":
-        os.kill(os.getpid(), signal.SIGKILL)
 
 
 def train(model, count):
@@ -51,7 +29,8 @@ def train(model, count):
     for iteration in range(count):
         optimizer.zero_grad()
         if rank == guilty and iteration == 5:
-            misbehave()
+            print("hangs at", time.time(), flush=True)
+            misbehave(fault, lambda: dist.all_reduce(torch.ones(1), group=alone))
         torch.nn.functional.mse_loss(model(inputs), labels).backward()
         optimizer.step()
     return time.monotonic() - start

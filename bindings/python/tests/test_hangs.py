@@ -1,6 +1,7 @@
 """Who hangs is named to all others, whatever it does, and where it is. With real processes.
 
-SYNCD_HANG_RUNS=<n>  n runs of each fault; 1 where it is not set"""
+SYNCD_HANG_RUNS=<n>  n runs of each fault, for a machine that is idle: each must be named within
+                     hang_after + 1 s. Where it is not set: one run, in any time"""
 
 import os
 import threading
@@ -12,6 +13,7 @@ import syncd
 from conftest import PATIENCE_S
 from syncd._stacks import stacks
 
+MEASURED = "SYNCD_HANG_RUNS" in os.environ
 RUNS = range(int(os.environ.get("SYNCD_HANG_RUNS", "1")))
 FAULTS = ["loop", "gil", "lock", "collective", "stop", "kill"]
 
@@ -51,7 +53,8 @@ def find_the_guilty(daemon, start, size, guilty, fault, hang_after, job):
     for rank in others:
         line = ranks.first(rank, "told")
         assert f"of {guilty}: waiting for worker {guilty} (" in line
-        assert float(line.split()[2]) - began <= hang_after + 1, line
+        if MEASURED:
+            assert float(line.split()[2]) - began <= hang_after + 1, line
     if fault == "kill":
         return
     assert f"waiting for worker {guilty} (" in daemon.syncctl("explain", job)

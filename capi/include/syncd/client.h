@@ -396,8 +396,8 @@ enum {
                              first */
   SYNCD_STEP_STOP = 8,    /* the job has ended, or this worker was drained (syncctl drain): do not
                              compute, leave */
-  SYNCD_STEP_RESUMED = 16, /* in the first step of a group that was started again, if it goes on
-                             at an iteration beyond 0: begin with the model of that iteration */
+  SYNCD_STEP_RESUMED = 16, /* in the first step after a start, if the group continues at an
+                             iteration beyond 0: begin with the model of that iteration */
   SYNCD_STEP_CHECKPOINT = 32 /* save the parameters as they are now, before this iteration (after a
                              SKIP: once they are renewed), as the others do at theirs; see
                              syncd_worker_checkpointed(). Only where the join said `checkpoints` */
@@ -959,8 +959,8 @@ SYNCD_API int32_t syncd_worker_rank(const syncd_worker *worker);
 SYNCD_API uint32_t syncd_worker_world_size(const syncd_worker *worker); /* workers expected */
 SYNCD_API const char *syncd_worker_job(const syncd_worker *worker);
 SYNCD_API const char *syncd_worker_policy(const syncd_worker *worker);
-/* Whether this worker's group goes on at an iteration beyond 0 since it was started, or started
- * again: 1 if a step had SYNCD_STEP_RESUMED, else 0. Any thread, never blocks. */
+/* 1 if a step had SYNCD_STEP_RESUMED, which says that the group continued at an iteration beyond 0;
+ * else 0. Any thread, never blocks. */
 SYNCD_API int32_t syncd_worker_resumed(const syncd_worker *worker);
 /* The iteration of this worker's first step, or of the latest with SYNCD_STEP_RESUMED; -1 before
  * the first step. Any thread, never blocks. */

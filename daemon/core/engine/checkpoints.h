@@ -1,10 +1,10 @@
 // Agreed checkpoints of a job: its workers save their parameters at iterations that fit together,
 // each says where, and a checkpoint is complete once all of its shards are there.
 //
-// One checkpoint is open at a time, and one more may be queued. An open one is first asked for; then
-// it is fixed at which iteration K_i each worker saves: its first grant at or beyond K_i carries
-// kStepCheckpoint. With barriers K_i is the clock at the next barrier's release, so that all save the
-// same parameters. Otherwise it is just beyond what any worker was granted.
+// One checkpoint is open at a time, and one more may be queued. An open one is first asked for;
+// then it is fixed at which iteration K_i each worker saves: its first grant at or beyond K_i
+// carries kStepCheckpoint. With barriers K_i is the clock at the next barrier's release, so that
+// all save the same parameters. Otherwise it is just beyond what any worker was granted.
 //
 // What always holds:
 // - K_i is above all that the worker was granted when it was fixed, and it is stored before a grant
@@ -92,7 +92,7 @@ class Checkpoints {
 
   // ---- views
   const CheckpointSnapshot* latest() const { return latest_ ? &*latest_ : nullptr; }
-  std::string note() const;  // how far the open one is; empty: none is open
+  std::string note() const;                    // how far the open one is; empty: none is open
   std::uint64_t expected_of(Rank rank) const;  // the one that this worker has yet to save; 0: none
   wire::LatestCheckpointReply latest(std::uint32_t first_shard) const;
   bool is_open() const { return open_.has_value(); }
@@ -100,12 +100,11 @@ class Checkpoints {
   Micros complete_since() const { return latest_ ? latest_->since_us : -1; }
 
  private:
-  std::uint64_t flag_of_open(const Worker& worker, Iteration iteration);
   // As a snapshot has it: kCheckpointMemberValues numbers.
   struct Member {
     Rank rank = 0;
-    Iteration from = 0;                // K_i
-    Iteration flagged = kNoIteration;  // the grant that has told it; none yet
+    Iteration from = 0;                 // K_i
+    Iteration flagged = kNoIteration;   // the grant that has told it; none yet
     std::int64_t answer = kUnanswered;  // a shard's number, or one of these
   };
   static constexpr std::int64_t kUnanswered = -1, kNothing = -2, kGone = -3;
@@ -116,6 +115,7 @@ class Checkpoints {
     std::uint32_t pending = 0;    // of them, who may still answer
   };
 
+  std::uint64_t flag_of_open(const Worker& worker, Iteration iteration);
   bool refuses(const Caller& caller, const std::string& reason);
   std::uint64_t ask(std::int64_t rank, const std::string& reason, Iteration next);
   void ask_every(Iteration next);
@@ -157,8 +157,8 @@ class Checkpoints {
   std::string closed_reason_;                 // why it was given up
   // The highest next iteration of a worker when the latest one was asked for, or fixed.
   Iteration clock_ = 0;
-  Iteration due_ = kNever;   // when one is wanted by checkpoint_every
-  std::vector<Rank> lost_;   // workers of the present group, in rank order; not in a snapshot
+  Iteration due_ = kNever;  // when one is wanted by checkpoint_every
+  std::vector<Rank> lost_;  // workers of the present group, in rank order; not in a snapshot
 };
 
 }  // namespace syncd

@@ -158,7 +158,7 @@ class Loop final : public PolicyHost {
   JobCounters& counters_;
   std::unique_ptr<Policy> policy_;
   Views views_;
-  std::map<Rank, Grant> held_;  // granted by the policy, until the view opens
+  std::map<Rank, Grant> held_;         // granted by the policy, until the view opens
   std::uint64_t barriers_before_ = 0;  // under the policies before this one
   std::uint64_t pushes_ = 0;
   std::uint32_t pending_ = 0;

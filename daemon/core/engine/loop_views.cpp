@@ -80,7 +80,8 @@ void Loop::try_view() {
   if (!may_open_view()) return;
   Fact fact;
   fact.kind = RecordKind::kView;
-  fact.iteration = views_.latest() == nullptr ? 1 : static_cast<Iteration>(views_.latest()->number) + 1;
+  fact.iteration =
+      views_.latest() == nullptr ? 1 : static_cast<Iteration>(views_.latest()->number) + 1;
   for (const auto& [rank, grant] : held_) fact.values.push_back(rank);
   fact.reason = view_reason();
   note(std::move(fact));
@@ -110,7 +111,8 @@ std::string Loop::view_reason() const {
   const std::size_t joined = held_.size() - stayed;
   if (gone == 0 && joined == 0) return {};
   std::string text;
-  if (gone > 0) text = first_gone + (gone == 1 ? "" : fmt::format(" and {} more", gone - 1)) + " left";
+  if (gone > 0)
+    text = first_gone + (gone == 1 ? "" : fmt::format(" and {} more", gone - 1)) + " left";
   if (joined > 0) text += fmt::format("{}{} joined", gone > 0 ? "; " : "", joined);
   return text;
 }
@@ -121,9 +123,10 @@ Reason Loop::explain_view() const {
   for (const Rank rank : roster_.active()) {
     if (!held_.contains(rank)) missing.push_back(rank);
   }
-  reason.text = can_note() ? fmt::format("the next view opens when all {} workers have begun, {} so far",
-                                         roster_.active().size(), held_.size())
-                           : "the next view waits until the daemon can write its history (STORE)";
+  reason.text = can_note()
+                    ? fmt::format("the next view opens when all {} workers have begun, {} so far",
+                                  roster_.active().size(), held_.size())
+                    : "the next view waits until the daemon can write its history (STORE)";
   reason.waiting_for = std::move(missing);
   return reason;
 }

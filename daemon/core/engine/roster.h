@@ -9,9 +9,9 @@
 // What always holds:
 // - Workers are never removed: one that has gone keeps its rank until another process gets it.
 // - members() counts those that have neither left nor are lost; the ranks of the others are vacant.
-// - active() has the ranks of active workers, in order; active_on() counts them by host; clocks() their relative clocks,
-//   absolute_clocks() their clocks, exchanges() the exchanges of those that mark them, and
-//   draining() counts those among them that drain.
+// - active() has the ranks of active workers, in order, and active_on() counts them by host;
+//   clocks() has their relative clocks, absolute_clocks() their clocks, exchanges() the exchanges
+//   of those that mark them, and draining() counts those among them that drain.
 // - While the job waits for its start, missing() knows each member and who of them is ready. Later
 //   it is empty.
 // - idle_clocks() has the clock of every worker while the job does not run, and is empty while it
@@ -162,7 +162,8 @@ class Roster {
   Rank next_fresh_rank_ = 0;                                     // the lowest that was never used
   std::set<Rank> vacant_;
   std::vector<Rank> active_;
-  std::unordered_map<std::string, std::uint32_t> by_host_;  // active workers
+  std::unordered_map<std::string, std::uint32_t>
+      by_host_;  // active workers; looked up, never walked
   RelativeClocks clocks_;
   mutable KnownLists below_;  // of active_below(), while clocks_ does not change
   RelativeClocks absolute_clocks_;

@@ -83,7 +83,8 @@ class StragglerDetector {
     void add(std::int32_t bucket);
     void remove(std::int32_t bucket);  // precondition: it was added and not removed since
     std::size_t size() const { return static_cast<std::size_t>(size_); }
-    // The lower one of the two in the middle, as a natural logarithm; precondition: it is not empty.
+    // The lower one of the two in the middle, as a natural logarithm; precondition: it is not
+    // empty.
     float value();
 
    private:
@@ -100,7 +101,7 @@ class StragglerDetector {
   std::vector<float> recent_;  // a ring
   std::size_t next_recent_ = 0;
   std::uint32_t until_next_ = 0;  // pushes before one is noted
-  float unit_ = 1;  // max(1, sigma / kNoise)
+  float unit_ = 1;                // max(1, sigma / kNoise)
 };
 
 }  // namespace syncd

@@ -72,7 +72,7 @@ class StragglerWatch {
   void announce_verdict(Worker& worker, Iteration pushed);
   std::string host_note(const std::string& host, bool one_more) const;
   void set_slow(Worker& worker, Micros since, double factor);
-  void set_usual(Worker& worker);
+  void set_usual(Worker& worker);  // slow no longer
   void tell(const Worker& worker, const StragglerVerdict& verdict, Micros since,
             const std::string& host_note);
 
@@ -84,7 +84,7 @@ class StragglerWatch {
   StragglerDetector detector_;
   std::set<Rank> slow_;
   std::map<std::string, std::uint32_t> slow_on_;  // those of a host
-  std::optional<StragglerVerdict> verdict_;  // on the latest push
+  std::optional<StragglerVerdict> verdict_;       // on the latest push
 };
 
 }  // namespace syncd

@@ -86,8 +86,8 @@ void Watch::set_timer(Micros at) {
 void Watch::start() {
   if (!is_on()) return;
   hang_.reset();
-  set_timer(engine_.now() + (spec_.hang_after_us > 0 ? spec_.hang_after_us
-                                                     : limits::kHangAfterFloor));
+  set_timer(engine_.now() +
+            (spec_.hang_after_us > 0 ? spec_.hang_after_us : limits::kHangAfterFloor));
 }
 
 void Watch::exchanging(const Worker& worker, Iteration iteration, Micros for_us) {
@@ -139,7 +139,7 @@ bool Watch::look() {
   }
   bool is_hang = !ranks.empty();
   if (!is_hang && waiting != nullptr) {
-    ranks = !roster_.running()             ? find_not_begun()
+    ranks = !roster_.running()            ? find_not_begun()
             : waits.exchanging != nullptr ? find_minority()
                                           : find_waited_for(*waiting);
     Micros phase_end = kNever;
@@ -188,9 +188,8 @@ void Watch::tell(const char* event, const Hang& hang) {
                 {"why", hang.text}});
   roster_.each([&](const Worker& worker) {
     if (!is_member(worker.state) || (worker.notices & wire::kNoticeHang) == 0) return;
-    answers_.notify(
-        worker.connection,
-        wire::HangNotice{answers_.ref(worker), first, hang.iteration, hang.waiting_us, hang.text});
+    answers_.notify(worker.connection, wire::HangNotice{answers_.ref(worker), first, hang.iteration,
+                                                        hang.waiting_us, hang.text});
   });
 }
 
@@ -233,8 +232,7 @@ std::vector<Rank> Watch::find_gone() const {
     const Worker& worker = roster_.at(rank);
     return is_member(worker.state) ? worker.disconnected_at : seen_.at(rank).gone_at;
   };
-  std::stable_sort(ranks.begin(), ranks.end(),
-                   [&](Rank a, Rank b) { return since(a) < since(b); });
+  std::stable_sort(ranks.begin(), ranks.end(), [&](Rank a, Rank b) { return since(a) < since(b); });
   return ranks;
 }
 
@@ -282,9 +280,9 @@ std::vector<Rank> Watch::find_minority() const {
     return ranks;
   };
   const auto is_apart = [](const Place& place) { return place.stage >= Stage::kSilent; };
-  const auto most = std::max_element(counts.begin(), counts.end(), [](const auto& a, const auto& b) {
-    return a.second < b.second;
-  });
+  const auto most =
+      std::max_element(counts.begin(), counts.end(),
+                       [](const auto& a, const auto& b) { return a.second < b.second; });
   if (most != counts.end() && !is_apart(most->first) &&
       2 * most->second > roster_.active().size()) {
     return collect([&](const Place& place) { return place != most->first; });
@@ -363,8 +361,8 @@ std::string Watch::phrase(Rank rank, std::string& cause) const {
     if (worker->last_push_us < 0 || worker->answered() == kNoIteration) {
       return fmt::format("{}, which has not begun", who(*worker));
     }
-    return fmt::format("{}, which has not begun iteration {}, {} after its last push",
-                       who(*worker), loop_.due(*worker), ago(worker->last_push_us));
+    return fmt::format("{}, which has not begun iteration {}, {} after its last push", who(*worker),
+                       loop_.due(*worker), ago(worker->last_push_us));
   }
   const Micros since = exchanging_since(*worker);
   if (since >= 0) {
@@ -385,21 +383,20 @@ std::string Watch::phrase(Rank rank, std::string& cause) const {
 Watch::Hang Watch::describe(const std::vector<Rank>& ranks, const Worker& waiting) const {
   Hang hang;
   hang.count = ranks.size();
-  hang.ranks.assign(ranks.begin(),
-                    ranks.begin() + static_cast<std::ptrdiff_t>(
-                                        std::min(ranks.size(), limits::kHangRanksMax)));
+  hang.ranks.assign(ranks.begin(), ranks.begin() + static_cast<std::ptrdiff_t>(std::min(
+                                                       ranks.size(), limits::kHangRanksMax)));
   hang.iteration = waiting.waiting ? waiting.waiting->iteration : waiting.granted;
   hang.waiting_us = engine_.now() - waits_since(waiting);
   if (ranks.empty()) {
     hang.causes = "nobody differs";
-    hang.text = fmt::format("{} workers have {} iteration {} for {}, and nobody differs from them",
-                            roster_.active().size(),
-                            waiting.waiting ? "waited to begin" : "exchanged in", hang.iteration,
-                            format_duration(hang.waiting_us));
+    hang.text =
+        fmt::format("{} workers have {} iteration {} for {}, and nobody differs from them",
+                    roster_.active().size(), waiting.waiting ? "waited to begin" : "exchanged in",
+                    hang.iteration, format_duration(hang.waiting_us));
     return hang;
   }
-  hang.text = ranks.size() == 1 ? "waiting for "
-                                : fmt::format("waiting for {} workers: ", ranks.size());
+  hang.text =
+      ranks.size() == 1 ? "waiting for " : fmt::format("waiting for {} workers: ", ranks.size());
   for (std::size_t i = 0; i < hang.ranks.size(); ++i) {
     std::string cause;
     const std::string one = phrase(hang.ranks[i], cause);

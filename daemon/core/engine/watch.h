@@ -13,9 +13,9 @@
 // - of those that the policy waits for, who does not exchange.
 // A worker in a phase that it announced is not at fault before its lease is over.
 //
-// It looks when a wait can be over the threshold, at the earliest, and costs nothing in between. What
-// it knows does not outlive the daemon: after a restart workers wait, and say that they exchange,
-// anew. One thread at a time.
+// It looks when a wait can be over the threshold, at the earliest, and costs nothing in between.
+// What it knows does not outlive the daemon: after a restart workers wait, and say that they
+// exchange, anew. One thread at a time.
 #pragma once
 
 #include <cstdint>
@@ -48,8 +48,8 @@ class Watch {
         counters_(counters) {}
 
   struct Hang {
-    std::vector<Rank> ranks;  // at fault, whoever was so first; at most limits::kHangRanksMax
-    std::size_t count = 0;    // how many there are; 0: nobody differs from the others
+    std::vector<Rank> ranks;  // at fault, the first culprit first; at most limits::kHangRanksMax
+    std::size_t count = 0;    // how many there are; 0: all are in the same state
     std::string causes;       // the same, while the same are at fault for the same reason
     std::string text;         // "waiting for worker 3 (node-b), in iteration 20 for 31.0 s, ..."
     Iteration iteration = kNoIteration;  // of the longest wait

@@ -232,9 +232,9 @@ class Gather final : public Policy {
     std::vector<std::int64_t> out = {static_cast<std::int64_t>(state_.round),
                                      static_cast<std::int64_t>(members_.size())};
     for (const Member& member : members_) {
-      out.insert(out.end(), {member.rank, static_cast<std::int64_t>(member.incarnation),
-                             static_cast<std::int64_t>(member.fate), member.spared ? 1 : 0,
-                             member.gone_at});
+      out.insert(out.end(),
+                 {member.rank, static_cast<std::int64_t>(member.incarnation),
+                  static_cast<std::int64_t>(member.fate), member.spared ? 1 : 0, member.gone_at});
     }
     return out;
   }
@@ -301,9 +301,9 @@ class Gather final : public Policy {
     if (request.undo) {
       if (!excluded_.contains(request.host)) {
         return fmt::format("host '{}' is not excluded{}", request.host,
-                           excluded_.empty() ? ""
-                                             : ": excluded are " +
-                                                   list({excluded_.begin(), excluded_.end()}));
+                           excluded_.empty()
+                               ? ""
+                               : ": excluded are " + list({excluded_.begin(), excluded_.end()}));
       }
     } else {
       if (excluded_.contains(request.host)) {
@@ -377,8 +377,8 @@ class Gather final : public Policy {
     return {fmt::format("round {} has {} of {} members and begins without the rest in {}, unless "
                         "another arrives (last_call)",
                         next, eligible, settings_.max,
-                        format_duration(std::max<Micros>(
-                            0, count.latest_arrival + settings_.last_call - now))),
+                        format_duration(
+                            std::max<Micros>(0, count.latest_arrival + settings_.last_call - now))),
             {}};
   }
 
@@ -415,10 +415,10 @@ class Gather final : public Policy {
       ++in;
       anew += member.anew ? 1 : 0;
     }
-    std::string text = state_.round == 0 || members_.empty()
-                           ? std::string("no round yet")
-                           : fmt::format("round {}: {} of {} members", state_.round, in,
-                                         members_.size());
+    std::string text =
+        state_.round == 0 || members_.empty()
+            ? std::string("no round yet")
+            : fmt::format("round {}: {} of {} members", state_.round, in, members_.size());
     if (anew > 0) text += fmt::format(", {} of them began anew", anew);
     if (waiting > 0) text += fmt::format(", {} waiting", waiting);
     if (spares > 0) text += fmt::format(", {} spare{}", spares, spares == 1 ? "" : "s");
@@ -434,8 +434,8 @@ class Gather final : public Policy {
     for (std::size_t at = 0; at < members_.size(); ++at) {
       const Member& member = members_[at];
       if (member.rank != rank || member.incarnation != host.worker(rank).incarnation) continue;
-      std::string text = fmt::format("in round {}, rank {} of {}", state_.round, at,
-                                     members_.size());
+      std::string text =
+          fmt::format("in round {}, rank {} of {}", state_.round, at, members_.size());
       if (!member.living()) {
         text = fmt::format("{} ({})", text, verb(member.fate));
         if (!member.cause.empty()) text += ": " + member.cause;
@@ -452,9 +452,9 @@ class Gather final : public Policy {
  private:
   // Where the next round stands.
   struct Count {
-    std::size_t living = 0;      // of the last round
-    std::size_t unfinished = 0;  // of them, those with a place in the next
-    RankList blocking;           // living, and they neither wait nor have ended
+    std::size_t living = 0;       // of the last round
+    std::size_t unfinished = 0;   // of them, those with a place in the next
+    RankList blocking;            // living, and they neither wait nor have ended
     Micros first_since = kNever;  // since when the first of them has waited for the others
     Rank first = 0;
     Micros fence_at = kNever;  // when the first of `blocking` has taken too long
@@ -583,7 +583,8 @@ class Gather final : public Policy {
     std::sort(blocking.begin(), blocking.end());
     out.blocking = RankList(blocking);
     for (const Rank rank : blocking) {
-      if (out.first_since != kNever) out.fence_at = std::min(out.fence_at, fence_at(*find(rank), out));
+      if (out.first_since != kNever)
+        out.fence_at = std::min(out.fence_at, fence_at(*find(rank), out));
     }
     if (!finished_.empty()) return out;
     for (const auto& [rank, waiter] : waiters_) {
@@ -611,9 +612,8 @@ class Gather final : public Policy {
   bool fence_stragglers(PolicyHost& host, const Count& count) {
     if (host.now() < count.fence_at) return false;
     const std::string reason =
-        fmt::format("it has not begun round {} within {} of '{}' (straggle_wait)",
-                    state_.round + 1, format_duration(settings_.straggle_wait),
-                    host.worker(count.first).name);
+        fmt::format("it has not begun round {} within {} of '{}' (straggle_wait)", state_.round + 1,
+                    format_duration(settings_.straggle_wait), host.worker(count.first).name);
     std::vector<Rank> stragglers;
     for (const Member& member : members_) {
       if (!member.living() || member.waits) continue;
@@ -661,13 +661,12 @@ class Gather final : public Policy {
       if (member.living()) {
         if (is_excluded(host, member.rank)) continue;
         if (member.spared && !finished_.empty()) continue;
-        picks.push_back({member.rank, static_cast<std::int64_t>(at), member.spared ? 1 : 0,
-                         member.since, 0});
+        picks.push_back(
+            {member.rank, static_cast<std::int64_t>(at), member.spared ? 1 : 0, member.since, 0});
       } else if (member.fate == Fate::kLost && settings_.regroup_wait > 0 && finished_.empty()) {
         const auto* waiter = waiter_named(host, name_of(host, member));
         if (waiter == nullptr || !back.insert(waiter->first).second) continue;
-        picks.push_back(
-            {waiter->first, static_cast<std::int64_t>(at), 0, waiter->second.since, 0});
+        picks.push_back({waiter->first, static_cast<std::int64_t>(at), 0, waiter->second.since, 0});
       }
     }
     if (finished_.empty()) {
@@ -677,7 +676,8 @@ class Gather final : public Policy {
       }
     }
     const auto urgency = [](const Pick& pick) {
-      return std::tuple(pick.order, pick.turn, pick.order == 0 ? pick.place : pick.since, pick.rank);
+      return std::tuple(pick.order, pick.turn, pick.order == 0 ? pick.place : pick.since,
+                        pick.rank);
     };
     std::sort(picks.begin(), picks.end(),
               [&](const Pick& a, const Pick& b) { return urgency(a) < urgency(b); });
@@ -708,8 +708,8 @@ class Gather final : public Policy {
       members.push_back({.rank = pick.rank, .incarnation = worker.incarnation, .cause = {}});
       if (find(pick.rank) == nullptr) newcomers.push_back(worker.name);
     }
-    fact.reason = members_.empty() ? "the first round"
-                                   : change_text(describe_gone(host), newcomers);
+    fact.reason =
+        members_.empty() ? "the first round" : change_text(describe_gone(host), newcomers);
     // Nor are the excluded ones taken, and those that came after the first has finished.
     for (const Member& member : members_) {
       if (member.living() && member.waits) spares.try_emplace(member.rank, Waiter{member.since, 0});
@@ -737,8 +737,8 @@ class Gather final : public Policy {
   RoundState assess(const PolicyHost& host) const {
     RoundState out{state_.round, 0, 0};
     for (const Member& member : members_) {
-      const bool is_gone = member.living() ? member.anew || member.spared
-                                           : member.fate != Fate::kFinished;
+      const bool is_gone =
+          member.living() ? member.anew || member.spared : member.fate != Fate::kFinished;
       out.gone += is_gone ? 1 : 0;
     }
     if (members_.empty() || !finished_.empty()) return out;
@@ -820,9 +820,9 @@ class Gather final : public Policy {
       }
       if (!text.empty()) text += ", ";
       text += "'" + name_of(host, member) + "' ";
-      text += member.living() ? std::string(is_excluded(host, member.rank) ? "was excluded"
-                                                                            : "became a spare")
-                              : verb(member.fate);
+      text += member.living()
+                  ? std::string(is_excluded(host, member.rank) ? "was excluded" : "became a spare")
+                  : verb(member.fate);
       if (!member.living() && !member.cause.empty()) text += " (" + member.cause + ")";
     }
     if (left_out > 0) text += fmt::format(" and {} more", left_out);
@@ -866,8 +866,8 @@ class Gather final : public Policy {
                           state_.round, format_duration(settings_.last_call)),
               count.blocking};
     }
-    return {fmt::format("round {} waits for {}, which still {} workers, {}; then fenced at {}", next,
-                        list(names), names.size() == 1 ? "ends its" : "end their",
+    return {fmt::format("round {} waits for {}, which still {} workers, {}; then fenced at {}",
+                        next, list(names), names.size() == 1 ? "ends its" : "end their",
                         format_duration(host.now() - count.first_since),
                         format_duration(settings_.straggle_wait)),
             count.blocking};
@@ -875,7 +875,7 @@ class Gather final : public Policy {
 
   Settings settings_;
   // ---- what the records say
-  std::vector<Member> members_;  // of the last round, in its order
+  std::vector<Member> members_;         // of the last round, in its order
   std::map<Rank, std::size_t> places_;  // of its living members
   std::vector<std::string> finished_;   // also in earlier rounds
   std::set<std::string> excluded_;      // hosts
@@ -921,8 +921,9 @@ std::unique_ptr<Policy> make_gather(const PolicyText& text, std::string& error) 
   }
   for (std::size_t i = 1; i < text.arguments.size(); ++i) {
     const PolicyArgument& argument = text.arguments[i];
-    const auto* const span = std::find_if(std::begin(kSpans), std::end(kSpans),
-                                          [&](const Span& each) { return each.key == argument.key; });
+    const auto* const span =
+        std::find_if(std::begin(kSpans), std::end(kSpans),
+                     [&](const Span& each) { return each.key == argument.key; });
     if (span == std::end(kSpans)) {
       error = unknown_parameter(text, argument, kTakes);
       return nullptr;

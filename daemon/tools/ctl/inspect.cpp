@@ -16,8 +16,9 @@ namespace {
 
 // What a process said is plain but for its line breaks.
 std::string inspection_text(const wire::InspectReply& reply) {
-  std::string out = fmt::format("worker {} ({} on {}): {}\n", reply.rank, plain(or_dash(reply.name)),
-                                plain(or_dash(reply.host)), plain(reply.state));
+  std::string out =
+      fmt::format("worker {} ({} on {}): {}\n", reply.rank, plain(or_dash(reply.name)),
+                  plain(or_dash(reply.host)), plain(reply.state));
   if (!reply.failure.empty()) out += fmt::format("  {}\n", plain(reply.failure));
   std::string_view rest = reply.stacks;
   while (!rest.empty()) {

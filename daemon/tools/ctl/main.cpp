@@ -90,7 +90,8 @@ Examples: syncctl top my-job --sort waiting
 constexpr const char* kExplainHelp =
     "Also says who waits for it. JSON keys: rank, name, host, state, clock, policy, waiting_us "
     "(null: not\nwaiting), reason, waiting_for, waits_for and waited_for_by (lists of objects).\n"
-    "Without WORKER: who is at fault while workers of a job under observation wait for longer than its\n"
+    "Without WORKER: who is at fault while workers of a job under observation wait for longer than "
+    "its\n"
     "hang_after. JSON keys: name, state, waiting, note, hang and hang_ranks (empty: nobody).\n"
     "Examples: syncctl explain my-job\n"
     "          syncctl explain my-job 3\n"
@@ -418,8 +419,8 @@ notify_ack keeps its policy.)");
   set_policy->add_option("POLICY", options.policy, "One of " + syncd::known_policies())->required();
 
   CLI::App* checkpoint = commands.add(
-      commands.app, "checkpoint", "Let the workers of a job save a checkpoint", run_agreed_checkpoint,
-      options,
+      commands.app, "checkpoint", "Let the workers of a job save a checkpoint",
+      run_agreed_checkpoint, options,
       R"(The workers that take part (syncd_join_options.checkpoints) save at iterations that fit together: under
 bsp and elastic_bsp at the next barrier. One that is open already is joined. A checkpoint is complete
 when all of its shards are saved, and given up when a worker goes before, or after checkpoint_timeout.
@@ -429,10 +430,11 @@ Examples: syncctl checkpoint my-job --wait
           syncctl checkpoint my-job --latest --json)");
   add_job(checkpoint, options);
   checkpoint->add_option("--reason", options.reason, "Shown in the log and kept in the history");
-  CLI::Option* waits = checkpoint->add_flag(
-      "--wait", options.wait, "Until it is complete, or given up (exit code 1)");
+  CLI::Option* waits = checkpoint->add_flag("--wait", options.wait,
+                                            "Until it is complete, or given up (exit code 1)");
   checkpoint
-      ->add_flag("--latest", options.latest, "Ask for none: show the latest complete one, and what is open")
+      ->add_flag("--latest", options.latest,
+                 "Ask for none: show the latest complete one, and what is open")
       ->excludes(waits);
 
   const auto about_worker = [&](const char* name, const char* what, int (*function)(const Options&),

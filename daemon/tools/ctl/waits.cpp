@@ -271,10 +271,9 @@ int run_explain(const Options& options) {
     if (found == nullptr) {
       return complain(kExitRefused, fmt::format("there is no job '{}'", options.job));
     }
-    std::cout << (options.json
-                      ? json_text(fields_json(*found, {"name", "state", "waiting", "note", "hang",
-                                                       "hang_ranks"}))
-                      : explain_job_text(*found));
+    std::cout << (options.json ? json_text(fields_json(*found, {"name", "state", "waiting", "note",
+                                                                "hang", "hang_ranks"}))
+                               : explain_job_text(*found));
     return kExitOk;
   }
   const wire::WorkerStatus* worker = find_worker(workers, options.worker);

@@ -261,8 +261,8 @@ TEST(Members, FailuresAreTold) {
 // ---------------------------------------------------------------------------------------
 
 using Kind = Event::Kind;
-constexpr std::uint32_t kAll = wire::kNoticeMembers | wire::kNoticePlan | wire::kNoticeStragglers |
-                               wire::kNoticeHang;
+constexpr std::uint32_t kAll =
+    wire::kNoticeMembers | wire::kNoticePlan | wire::kNoticeStragglers | wire::kNoticeHang;
 
 // A worker that listens.
 struct ListeningScript : Script {

@@ -171,7 +171,7 @@ def observe(
                 obs.computed()
                 all_reduce(gradients)
 
-    job         as for join(); a job that this makes has policy asp, under which nobody waits
+    job         as for join(); a job that this call makes has the policy asp, which never holds a worker
     hang_after  seconds; "auto": the daemon chooses by the workers' own iterations
     on_hang     is called with an Event whose text says who is at fault; None: the logger "syncd" warns
     rank, world_size, name, address, policy  as for join() and connect(). policy=None: the job's

@@ -179,6 +179,7 @@ class Member:
         self._settings = settings
         self._client: _client.Client | None = None
         self._worker: _client.Worker | None = None
+        self._lacking_since = 0.0
 
     def _joined(self) -> _client.Worker:
         settings = self._settings
@@ -195,8 +196,7 @@ class Member:
 
     def begin(self, data: bytes) -> _client.Step:
         """Waits for the next round. Raises TimedOut, and errors of syncd's."""
-        said = time.monotonic()
-        self._lacking_since = said
+        said = self._lacking_since = time.monotonic()
         attempts = 0
         while True:
             worker = self._joined()
@@ -229,13 +229,11 @@ class Member:
         if why is None:
             return
         _log.info("%s", why)
-        now = time.monotonic()
-        # join_timeout is for a round that lacks members. A spare, or one that waits until the others
-        # have ended their workers, is needed later: it waits on, and its time begins anew.
+        # join_timeout limits how long a round may lack members. For any other reason, such as being a
+        # spare, the wait has no limit.
         if not _LACKS_MEMBERS.search(why.text):
-            self._lacking_since = now
-        elif now - self._lacking_since >= self._settings.join_timeout:
-            waited = now - self._lacking_since
+            self._lacking_since = time.monotonic()
+        elif (waited := time.monotonic() - self._lacking_since) >= self._settings.join_timeout:
             raise TimedOut(f"no round after {waited:.0f} s (join_timeout): {why}")
 
     def round(self) -> _client.Round:

@@ -100,8 +100,8 @@ class Saver:
     def save(self, step: Step) -> str | None:
         """Saves if the step asks for it. Where it was saved; None: nothing was to be saved here.
 
-        Training goes on when others have ended the checkpoint meanwhile, or the daemon is away: that
-        is logged. What save_to raises is raised.
+        If other workers have ended this checkpoint, or the daemon does not answer, that is logged and
+        no error is raised. Errors of save_to are raised.
         """
         return self.save_as(step.checkpoint, step.iteration) if step.checkpoint else None
 
@@ -222,5 +222,5 @@ def _preempted(worker: Worker, wait: float) -> None:
         pass  # it is gone all the same
     try:
         print(f"syncd: preempted by SIGTERM; {what}", file=sys.stderr, flush=True)
-    finally:  # whoever read that pipe may be gone
+    finally:  # the pipe of stderr may be closed
         os._exit(128 + signal.SIGTERM)

@@ -253,7 +253,7 @@ class EventKind(enum.IntEnum):
     has an on_event."""
     HANG = 7
     """A worker of a job under observation has waited for hang_after: `text` says for whom, `rank` is
-    the first of them (None: nobody differs from the others). Told to all, and again when others are
+    the first of them (None: all are in the same state). Told to all, and again when others are
     at fault than before."""
 
 
@@ -625,7 +625,7 @@ class Client:
         checkpoints this worker saves when a step says so (step.checkpoint; syncd.checkpoint.Saver)
         hang_after  of a job that this join makes: once a worker has waited for so many seconds, in
                     begin() or between mark() and push(), all hear who is at fault
-                    (EventKind.HANG). "auto": the daemon chooses; None: nobody watches
+                    (EventKind.HANG). "auto": the daemon chooses; None: there is no watch
         on_inspect  says where this process is when an administrator asks (syncctl inspect), or when
                     it hangs; on a thread of its own. By default: the stacks of all threads. None:
                     it does not say
@@ -840,8 +840,8 @@ class Worker:
 
     @property
     def resumed(self) -> bool:
-        """Whether this worker's group goes on at an iteration beyond 0 since it was started, or started
-        again: a step said so. Ask after the first step."""
+        """Whether a step said that the group continued at an iteration beyond 0. Ask after the first
+        step."""
         return bool(self._lib.syncd_worker_resumed(self._handle))
 
     @property
