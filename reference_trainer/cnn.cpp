@@ -99,6 +99,7 @@ class CnnStepper : public Stepper {
 
   std::span<float> replica() override { return replica_; }
   void replica_changed() override { backend_->parameters(replica_); }
+  std::span<float> state() override { return velocity_; }
 
   void start(BatchKey key) override {
     sampler_.start(key);

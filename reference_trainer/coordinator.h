@@ -38,7 +38,11 @@ struct Step {
   bool barrier = false;
   bool skip = false;
   bool stop = false;
+  std::uint64_t checkpoint = 0;  // save the parameters as this checkpoint first; 0: do not
 };
+
+// How a worker leaves its job.
+enum class LeaveKind { kLeft, kFailed, kPreempted };
 
 struct PushReport {
   double loss = 0;
@@ -70,6 +74,27 @@ class Coordinator {
   virtual bool push(std::int64_t iteration, const PushReport& report) = 0;
 
   virtual void leave() = 0;
+
+  // The same, and says how and why. False: it has not left, because the checkpoint
+  // wanted_checkpoint() is to be saved first.
+  virtual bool leave_as(LeaveKind, const std::string& /*reason*/) {
+    leave();
+    return true;
+  }
+
+  // Asks for a checkpoint and returns its number. `leaving`: because this worker is about to go.
+  virtual std::uint64_t request_checkpoint(const std::string& /*reason*/, bool /*leaving*/) {
+    return 0;
+  }
+  // The one that a step or a leave told of last.
+  virtual std::uint64_t wanted_checkpoint() const { return 0; }
+
+  // From here until checkpointed() or the next begin or push the worker is not late.
+  virtual void saving() {}
+
+  // This worker's shard, that of its rank, is saved there. No effect on a checkpoint that was given
+  // up.
+  virtual void checkpointed(std::uint64_t /*number*/, const std::string& /*location*/) {}
 };
 
 // One update to reduce.
@@ -104,6 +129,8 @@ struct JoinRequest {
   // Where the advice to start over is to be written, as syncd_join_options.resync_flag; null:
   // nowhere but where should_resync() looks. It lives as long as the coordinator.
   std::uint32_t* resync_flag = nullptr;
+  bool checkpoints = false;    // this worker saves where a step says so
+  std::int64_t resume_at = 0;  // the next iteration of the parameters that it has loaded; 0: fresh
 };
 
 // Opens a client, for a worker that is still to join. Throws CoordinatorError, which is meant for

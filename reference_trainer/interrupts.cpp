@@ -27,6 +27,12 @@ void watch_interrupts() {
   ::sigaction(SIGPIPE, &ignore, nullptr);
 }
 
+void watch_termination() {
+  struct sigaction action {};
+  action.sa_handler = note;
+  ::sigaction(SIGTERM, &action, nullptr);
+}
+
 int interrupt_signal() {
   return first_signal;
 }

@@ -13,6 +13,7 @@
 #include <limits>
 #include <stdexcept>
 
+#include "reference_trainer/checkpoint.h"
 #include "reference_trainer/clock.h"
 #include "reference_trainer/cnn_backends.h"
 #include "reference_trainer/daemon_process.h"
@@ -123,7 +124,8 @@ std::string job_name(const Options& options, const std::string& policy, std::siz
   return fmt::format("{}-{}-{}", base, run + 1, policy_slug(policy)).substr(0, kJobBytesMax);
 }
 
-RunSettings make_settings(const Options& options, const std::string& addresses, std::size_t run) {
+RunSettings make_settings(const Options& options, const CheckpointPlan* checkpoint,
+                          const std::string& addresses, std::size_t run) {
   const std::string& policy = options.policies[run];
   return {.workload = options.workload,
           .policy = policy,
@@ -138,7 +140,8 @@ RunSettings make_settings(const Options& options, const std::string& addresses, 
           .budget = options.budget,
           .seconds_max = options.seconds_max,
           .stop_at_loss = options.target_loss,
-          .verbose = options.verbose};
+          .verbose = options.verbose,
+          .checkpoint = checkpoint};
 }
 
 std::string summary(const RunResult& result) {
@@ -154,8 +157,8 @@ VirtualSettings virtual_settings(const Options& options) {
 
 // Trains under each policy in turn. Stops early only at a signal or when the daemon is gone.
 std::vector<RunResult> run_all(const Options& options, const Workload& workload,
-                               const SharedArrays& data, DaemonProcess* daemon,
-                               const std::string& addresses) {
+                               const SharedArrays& data, const CheckpointPlan* checkpoint,
+                               DaemonProcess* daemon, const std::string& addresses) {
   std::vector<RunResult> results;
   ProgressLine progress(STDERR_FILENO, wants_progress(options));
   const auto say_above = [&](const std::string& line) {
@@ -163,7 +166,7 @@ std::vector<RunResult> run_all(const Options& options, const Workload& workload,
     say(line);
   };
   for (std::size_t run = 0; run < options.policies.size() && interrupt_count() == 0; ++run) {
-    const RunSettings settings = make_settings(options, addresses, run);
+    const RunSettings settings = make_settings(options, checkpoint, addresses, run);
     const std::string label =
         fmt::format("[{}/{}] {}", run + 1, options.policies.size(), settings.policy);
     if (options.verbose && !options.virtual_time) {
@@ -261,6 +264,23 @@ void choose_workers(Options& options) {
   options.workers_as = WorkersAs::kThreads;
 }
 
+// What this start saves, and goes on from, which is told.
+CheckpointPlan plan_checkpoints(const Options& options, const CheckpointDirectory& directory,
+                                std::size_t parameters) {
+  const TrainingIdentity identity =
+      identity_of(options.workload, options.policies.front(), options.hop_order, parameters);
+  CheckpointPlan plan{.directory = directory.path(),
+                      .every = options.checkpoint_every,
+                      .start = directory.next_start(),
+                      .resume = directory.newest(identity, options.workload.workers, say)};
+  if (plan.resume && !options.quiet) {
+    say(fmt::format("going on at iteration {}, from checkpoint {} of start {} in {}",
+                    plan.resume->iteration, plan.resume->id.number, plan.resume->id.start,
+                    directory.path().string()));
+  }
+  return plan;
+}
+
 int train(Options options, const std::vector<std::string>& arguments) {
   if (const auto problem = backend_problem(options.workload.backend, options.workload.precision)) {
     throw std::runtime_error(*problem);
@@ -286,6 +306,12 @@ int train(Options options, const std::vector<std::string>& arguments) {
   check_output("--json-lines", options.json_lines);
   const ReportDetails details = describe_runs(options, arguments);
   check_memory(options, *workload);
+  std::optional<CheckpointDirectory> checkpoints;
+  std::optional<CheckpointPlan> plan;
+  if (options.checkpoint) {
+    checkpoints.emplace(*options.checkpoint);
+    plan = plan_checkpoints(options, *checkpoints, workload->layout().parameters);
+  }
   const ReportContext context = make_context(options, *workload, dataset.description);
   if (options.verbose) say(dataset.description);
   std::optional<DaemonProcess> daemon;
@@ -293,7 +319,8 @@ int train(Options options, const std::vector<std::string>& arguments) {
     daemon.emplace(DaemonOptions{options.store, options.verbose});
   const std::string addresses = daemon ? daemon->address() : options.daemon;
   const std::vector<RunResult> results =
-      run_all(options, *workload, dataset.arrays, daemon ? &*daemon : nullptr, addresses);
+      run_all(options, *workload, dataset.arrays, plan ? &*plan : nullptr,
+              daemon ? &*daemon : nullptr, addresses);
   const std::optional<std::string> daemon_problem = daemon ? daemon->stop() : std::nullopt;
 
   std::string text = options.json ? render_json(context, results) : render_report(context, results);

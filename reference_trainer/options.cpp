@@ -19,6 +19,7 @@ namespace {
 
 constexpr int kUsageError = 2;
 constexpr std::int64_t kDefaultIterations = 150;
+constexpr std::int64_t kCheckpointEvery = 50;
 constexpr double kMomentumMax = 0.999;
 
 constexpr const char* kDescription =
@@ -83,10 +84,10 @@ struct RawFlags {
                         precision = "float";
   std::string workers_as = "processes", store_in;
   std::string report, json_lines;
-  std::string data, data_dir, out, csv_dir, slowdown = "none", order = "parallel", daemon,
-                                            store = "memory", job;
+  std::string data, data_dir, checkpoint, out, csv_dir, slowdown = "none", order = "parallel",
+                                                        daemon, store = "memory", job;
   std::int32_t workers = 4, batch = 0;
-  std::int64_t iterations = 0, samples = 0;
+  std::int64_t iterations = 0, samples = 0, checkpoint_every = kCheckpointEvery;
   std::uint64_t seed = 1;
   double learning_rate = 0, seconds_max = 0, target_loss = 0, iteration_ms = 20;
   double momentum = kCnnMomentum, weight_decay = kCnnWeightDecay;
@@ -292,6 +293,19 @@ void add_daemon_flags(CLI::App& app, RawFlags& raw) {
                "(default: made up anew every time)");
 }
 
+void add_checkpoint_flags(CLI::App& app, RawFlags& raw) {
+  FlagGroup group(app, "Checkpoints");
+  group.option(
+      "--checkpoint", "DIR", raw.checkpoint,
+      "Save agreed checkpoints into this directory, which is made where there is none, and "
+      "go on from the newest complete one in it. SIGTERM saves one before the run ends");
+  group
+      .option("--checkpoint-every", "N", raw.checkpoint_every,
+              "With --checkpoint: ask for one every N iterations of a worker; 0: only syncctl "
+              "checkpoint and SIGTERM do (default 50)")
+      ->check(whole_number(0, 1'000'000'000));
+}
+
 void add_output_flags(CLI::App& app, RawFlags& raw) {
   FlagGroup group(app, "Output");
   group.option(
@@ -460,6 +474,25 @@ void read_virtual_time(const CLI::App& app, const RawFlags& raw, Options& option
   options.iteration_time = fmt::format("constant:{}", raw.iteration_ms);
 }
 
+void read_checkpoint(const CLI::App& app, const RawFlags& raw, Options& options) {
+  if (app.count("--checkpoint") == 0) {
+    if (app.count("--checkpoint-every") == 0) return;
+    throw FlagError{"--checkpoint-every: only used with --checkpoint"};
+  }
+  if (raw.checkpoint.empty()) {
+    throw FlagError{"--checkpoint: an empty name is not allowed; allowed: a directory"};
+  }
+  for (const char* flag : {"--compare", "--virtual-time"}) {
+    if (app.count(flag) > 0) throw FlagError{fmt::format("--checkpoint: not used with {}", flag)};
+  }
+  if (options.workload.backend != Backend::kCpu) {
+    throw FlagError{
+        fmt::format("--checkpoint: not used with --backend {}; allowed: cpu", raw.backend)};
+  }
+  options.checkpoint = raw.checkpoint;
+  options.checkpoint_every = raw.checkpoint_every;
+}
+
 // What to tell who uses a flag's old name.
 std::string renamed_flags(const CLI::App& app) {
   if (app.count("--csv-dir") == 0) return "";
@@ -490,6 +523,7 @@ Options to_options(const CLI::App& app, const RawFlags& raw) {
   if (app.count("--target-loss") > 0) options.target_loss = raw.target_loss;
   read_places(raw, options);
   read_virtual_time(app, raw, options);
+  read_checkpoint(app, raw, options);
   options.daemon = raw.daemon;
   options.store = raw.store;
   if (app.count("--store") > 0 && !raw.daemon.empty()) {
@@ -525,6 +559,7 @@ ParsedCommand parse_command(int argc, const char* const* argv) {
   add_virtual_flags(app, raw);
   add_data_flags(app, raw);
   add_daemon_flags(app, raw);
+  add_checkpoint_flags(app, raw);
   add_output_flags(app, raw);
   try {
     app.parse(argc, argv);

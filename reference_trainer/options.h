@@ -31,6 +31,8 @@ struct Options {
   std::string daemon;  // empty: start one
   std::string store = "memory";
   std::string job;                                  // empty: made up
+  std::optional<std::filesystem::path> checkpoint;  // the directory
+  std::int64_t checkpoint_every = 0;                // iterations; 0: only when somebody asks
   std::optional<std::filesystem::path> out;         // the directory for CSV files
   std::optional<std::filesystem::path> report;      // the HTML page
   std::optional<std::filesystem::path> json_lines;  // the series, a JSON object a line

@@ -25,11 +25,14 @@ void PeerLoop::start_over() {
   exchange_.publish();
 }
 
-bool PeerLoop::train(const Step& step) {
+bool PeerLoop::refresh(const Step& step) {
   // A worker that was lost and taken back unnoticed may repeat iterations.
   if (step.iteration <= last_sent_) start_over();
   // Jumped ahead: the parameters are renewed from what the others sent in the iteration before.
-  if (step.skip && !collect(step.iteration - 1)) return false;
+  return !step.skip || collect(step.iteration - 1);
+}
+
+bool PeerLoop::train(const Step& step) {
   const bool done = policy_.compute_first ? compute_and_exchange(step) : exchange_and_compute(step);
   if (!done) return false;
   exchange_.publish();

@@ -22,6 +22,7 @@ class PeerLoop : public WorkerLoop {
            Stepper& stepper, PeerCoordinator& coordinator, Clock& clock);
 
  private:
+  bool refresh(const Step& step) override;
   bool train(const Step& step) override;
   void start_over() override;
   void renew() override {}  // nothing fresher is to be had in the middle of an iteration

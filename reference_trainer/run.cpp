@@ -17,6 +17,7 @@
 #include "reference_trainer/peer_queues.h"
 #include "reference_trainer/slowdown.h"
 #include "reference_trainer/store_devices.h"
+#include "reference_trainer/worker_checkpoints.h"
 #include "reference_trainer/worker_process.h"
 #include "reference_trainer/worker_thread.h"
 
@@ -40,7 +41,11 @@ class Parameters {
  public:
   Parameters(const RunSettings& settings, const Workload& workload)
       : initial_(workload.layout().parameters) {
-    workload.initialize(initial_);
+    if (settings.checkpoint != nullptr && settings.checkpoint->resume) {
+      initial_ = settings.checkpoint->resume->parameters;
+    } else {
+      workload.initialize(initial_);
+    }
     const int workers = settings.workload.workers;
     const auto peers = peer_policy(settings.policy);
     if (settings.store_in == StoreIn::kDevice) {
@@ -83,7 +88,7 @@ class Parameters {
   // What became of the updates; nothing in a decentralized run.
   void count(RunResult& result) const {
     if (store_) {
-      result.updates = store_->updates();
+      result.updates = store_->updates() + result.earlier;
       result.rolled_back = store_->rolled_back_updates();
     } else if (!are_shared()) {
       result.updates = result.iterations;
@@ -117,6 +122,16 @@ BoardConfig board_config(const RunSettings& settings, const Parameters& paramete
   set_field(config.addresses, settings.addresses, "daemon's address");
   set_field(config.job, settings.job, "job's name");
   set_field(config.policy, settings.policy, "policy");
+  if (settings.checkpoint == nullptr) return config;
+  const CheckpointPlan& plan = *settings.checkpoint;
+  set_field(config.checkpoints, plan.directory.native(), "directory of checkpoints");
+  config.checkpoint_every = plan.every;
+  config.start = plan.start;
+  if (plan.resume) {
+    config.resume_start = plan.resume->id.start;
+    config.resume_number = plan.resume->id.number;
+    config.resume_at = plan.resume->iteration;
+  }
   return config;
 }
 
@@ -136,6 +151,12 @@ class Run {
     result_.policy = settings.policy;
     result_.job = settings.job;
     result_.workers.resize(static_cast<std::size_t>(settings.workload.workers));
+    if (settings.checkpoint == nullptr || !settings.checkpoint->resume) return;
+    const Checkpoint& resume = *settings.checkpoint->resume;
+    result_.earlier = resume.all_iterations();
+    for (int worker = 0; worker < board_.workers(); ++worker) {
+      board_.add_earlier(worker, resume.iterations[static_cast<std::size_t>(worker)]);
+    }
   }
 
   RunResult execute() {
@@ -197,6 +218,11 @@ class Run {
       if (!end) continue;
       worker.finished = end->finished;
       worker.end = end->text;
+      // Its own word is missing if it was killed.
+      if (!end->finished) {
+        board_.slot(static_cast<int>(i))
+            .state.store(static_cast<std::int32_t>(WorkerState::kFailed));
+      }
       if (!end->finished && !end->runs_on) close_shards(static_cast<int>(i));
       if (worker.finished || ending_) continue;
       observer_.notify(fmt::format("worker {} ended: {}", i, worker.end));
@@ -265,9 +291,18 @@ class Run {
   void watch_interrupts_and_limits() {
     if (interrupt_count() > 0 && !result_.interrupted) {
       result_.interrupted = true;
-      request_stop(StopLevel::kAbandon);
+      if (settings_.checkpoint != nullptr) {
+        board_.request_preemption();
+        ending_ = true;
+        kill_deadline_us_ = clock_.now_us() + kPreemptionWaitUs + kGraceUs;
+      } else {
+        request_stop(StopLevel::kAbandon);
+      }
     }
-    if (interrupt_count() > 1) kill_deadline_us_ = 0;
+    if (interrupt_count() > 1) {
+      board_.request_stop(StopLevel::kAbandon);
+      kill_deadline_us_ = 0;
+    }
     if (settings_.seconds_max > 0 && started() && !ending_ &&
         static_cast<double>(clock_.now_us() - start_us()) >= settings_.seconds_max * 1e6) {
       request_stop(StopLevel::kFinish);
@@ -329,7 +364,7 @@ class Run {
   // killed.
   void enforce_stop() {
     if (!ending_ || clock_.now_us() < kill_deadline_us_) return;
-    if (board_.stop() == StopLevel::kFinish) {
+    if (board_.stop() != StopLevel::kAbandon) {
       board_.request_stop(StopLevel::kAbandon);
       kill_deadline_us_ = clock_.now_us() + kGraceUs;
       return;
@@ -480,7 +515,7 @@ double RunResult::final_loss() const {
 }
 
 double RunResult::iterations_per_s() const {
-  return ratio(static_cast<double>(iterations), seconds);
+  return ratio(static_cast<double>(iterations - earlier), seconds);
 }
 
 double RunResult::waiting_share() const {

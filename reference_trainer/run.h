@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "reference_trainer/checkpoint.h"
 #include "reference_trainer/daemon_process.h"
 #include "reference_trainer/run_board.h"
 #include "reference_trainer/timeline.h"
@@ -35,7 +36,8 @@ struct RunSettings {
   std::optional<double> stop_at_loss;  // the run ends when the held-out loss is this low
   // How long no worker may finish an iteration before the run is given up. 0: never.
   double stall_seconds = 180;
-  bool verbose = false;  // notify of the start too
+  bool verbose = false;                        // notify of the start too
+  const CheckpointPlan* checkpoint = nullptr;  // null: no checkpoints; only with kHost
 };
 
 // The held-out loss at a moment. time_s counts from the first granted iteration of any worker.
@@ -96,6 +98,7 @@ struct RunResult {
   Timeline timeline;                    // some moments near the middle of the run
   double seconds = 0;                   // from the first grant to the last push
   std::int64_t iterations = 0;          // of all workers together
+  std::int64_t earlier = 0;             // of these, before the checkpoint that it went on from
   std::int64_t updates = 0;        // in the parameters; as many as iterations unless a worker died
   std::uint64_t rolled_back = 0;   // half-written updates of dead workers that were taken back
   std::uint64_t half_written = 0;  // likewise on a device, where what they had written stays

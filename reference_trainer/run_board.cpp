@@ -22,6 +22,7 @@ struct alignas(64) RunBoard::Header {
   std::uint64_t magic;
   BoardConfig config;
   std::atomic<std::int32_t> stop;
+  std::atomic<bool> preempted;
   std::atomic<std::int64_t> claimed_in_all;
   std::array<std::atomic<std::int64_t>, kWorkersMax> claimed_by_worker;
 };
@@ -100,6 +101,19 @@ void RunBoard::request_stop(StopLevel level) const {
 
 StopLevel RunBoard::stop() const {
   return static_cast<StopLevel>(header_->stop.load(std::memory_order_relaxed));
+}
+
+void RunBoard::request_preemption() const {
+  header_->preempted.store(true);
+}
+
+bool RunBoard::is_preempted() const {
+  return header_->preempted.load(std::memory_order_relaxed);
+}
+
+void RunBoard::add_earlier(int worker, std::int64_t iterations) const {
+  claimed(worker).fetch_add(iterations);
+  slot(worker).iterations.fetch_add(iterations);
 }
 
 std::atomic<std::int64_t>& RunBoard::claimed(int worker) const {

@@ -86,11 +86,20 @@ struct alignas(64) WorkerSlot {
   std::atomic<std::int64_t> rejoins;
   std::atomic<std::int64_t> retries;  // calls made again because their failure might pass
   std::atomic<double> last_loss;      // training loss of the latest minibatch
-  BoardText message;                  // why it failed
-  BoardText waiting_for;              // what a long begin said last, or why a call is tried again
-  BoardText trouble;                  // the latest failure that was met with another try
-  StalenessHistogram staleness;       // at the grants
-  SpanRing spans;                     // since the first grant
+  // Where the order of updates is fixed: one more than the iteration that it pulled for last, and
+  // than the one whose update it added last.
+  std::atomic<std::int64_t> pulled;
+  std::atomic<std::int64_t> added;
+  BoardText message;             // why it failed
+  BoardText waiting_for;         // what a long begin said last, or why a call is tried again
+  BoardText trouble;             // the latest failure that was met with another try
+  StalenessHistogram staleness;  // at the grants
+  SpanRing spans;                // since the first grant
+
+  bool has_ended() const {
+    const auto now = static_cast<WorkerState>(state.load(std::memory_order_acquire));
+    return now == WorkerState::kFinished || now == WorkerState::kFailed;
+  }
 };
 
 // Everything a worker process needs to know. Plain data of fixed size.
@@ -108,6 +117,13 @@ struct BoardConfig {
   std::array<char, 1024> addresses;
   std::array<char, 128> job;
   std::array<char, 256> policy;
+  // Agreed checkpoints.
+  std::array<char, 1024> checkpoints;  // the directory; empty: none
+  std::int64_t checkpoint_every;       // iterations; 0: only when somebody asks
+  std::uint64_t start;                 // of the trainer in this directory
+  std::uint64_t resume_start;          // the checkpoint to go on from; 0: none
+  std::uint64_t resume_number;
+  std::int64_t resume_at;  // the iteration to begin with
 };
 
 // Copies a text into a field of BoardConfig; throws std::invalid_argument, naming `what`, if it
@@ -126,6 +142,13 @@ class RunBoard {
 
   void request_stop(StopLevel level) const;  // never lowers the level
   StopLevel stop() const;
+
+  // The workers are to save an agreed checkpoint and to leave.
+  void request_preemption() const;
+  bool is_preempted() const;
+
+  // Counts iterations that a worker made in an earlier start. Before the workers start.
+  void add_earlier(int worker, std::int64_t iterations) const;
 
   // Takes one iteration of worker's budget; false if nothing is left of it. give_back() returns one
   // that was not used.

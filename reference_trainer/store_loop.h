@@ -14,14 +14,20 @@ class StoreLoop : public WorkerLoop {
             Coordinator& coordinator, Clock& clock);
 
  private:
+  bool refresh(const Step& step) override;
   bool train(const Step& step) override;
   void start_over() override { must_pull_ = true; }
   void renew() override;
+  void await_updates(std::int64_t iteration) override;
+  void await_turn(std::int64_t iteration);
+  void await_others(std::atomic<std::int64_t> WorkerSlot::*moment, int workers,
+                    std::int64_t iteration);
   std::optional<PushReport> add_update();
   bool report(const Step& step, const PushReport& update);
   void take_back();
 
   ParameterExchange& exchange_;
+  bool has_fixed_order_;
   bool must_pull_ = true;
 };
 

@@ -11,6 +11,9 @@
 namespace syncd::trainer {
 namespace {
 
+constexpr std::int64_t kSaveLeaseMs = 600'000;
+constexpr std::int64_t kAskTimeoutMs = 10'000;
+
 // An error object that frees itself, and its way into an exception.
 class ErrorHolder {
  public:
@@ -71,6 +74,11 @@ class SyncdCoordinator : public PeerCoordinator {
     options.rank = request_.worker;
     options.world_size = static_cast<std::uint32_t>(request_.workers);
     options.resync_flag = request_.resync_flag;
+    options.checkpoints = request_.checkpoints ? 1 : 0;
+    if (request_.resume_at > 0) {
+      options.resume = SYNCD_RESUME_CONTINUE;
+      options.resume_at = request_.resume_at;
+    }
     ErrorHolder error;
     const syncd_status status = syncd_join(client_, &options, &worker_, error.out());
     if (status != SYNCD_OK) {
@@ -93,7 +101,8 @@ class SyncdCoordinator : public PeerCoordinator {
                 .pull = (step.flags & SYNCD_STEP_PULL) != 0,
                 .barrier = (step.flags & SYNCD_STEP_BARRIER) != 0,
                 .skip = (step.flags & SYNCD_STEP_SKIP) != 0,
-                .stop = (step.flags & SYNCD_STEP_STOP) != 0};
+                .stop = (step.flags & SYNCD_STEP_STOP) != 0,
+                .checkpoint = (step.flags & SYNCD_STEP_CHECKPOINT) != 0 ? wanted_checkpoint() : 0};
   }
 
   std::string waiting_for() const override { return waiting_for_; }
@@ -157,6 +166,48 @@ class SyncdCoordinator : public PeerCoordinator {
     ErrorHolder error;
     const syncd_status status = syncd_leave(worker_, SYNCD_TIMEOUT_DEFAULT, error.out());
     if (status != SYNCD_OK) error.raise("leave", status);
+  }
+
+  bool leave_as(LeaveKind kind, const std::string& reason) override {
+    const std::int32_t how = kind == LeaveKind::kFailed      ? SYNCD_LEAVE_FAILED
+                             : kind == LeaveKind::kPreempted ? SYNCD_LEAVE_PREEMPTED
+                                                             : SYNCD_LEAVE_LEFT;
+    ErrorHolder error;
+    const syncd_status status =
+        syncd_leave_as(worker_, how, reason.empty() ? nullptr : reason.c_str(),
+                       SYNCD_TIMEOUT_DEFAULT, error.out());
+    if (status == SYNCD_E_CHECKPOINT) return false;
+    if (status != SYNCD_OK) error.raise("leave", status);
+    return true;
+  }
+
+  std::uint64_t request_checkpoint(const std::string& reason, bool leaving) override {
+    std::uint64_t number = 0;
+    ErrorHolder error;
+    const syncd_status status = syncd_worker_request_checkpoint(
+        worker_, reason.c_str(), leaving ? SYNCD_CHECKPOINT_LEAVING : 0, kAskTimeoutMs, &number,
+        error.out());
+    if (status != SYNCD_OK) error.raise("asking for a checkpoint", status);
+    return number;
+  }
+
+  std::uint64_t wanted_checkpoint() const override { return syncd_worker_checkpoint(worker_); }
+
+  void saving() override {
+    ErrorHolder error;
+    const syncd_status status =
+        syncd_worker_phase(worker_, "checkpoint", kSaveLeaseMs, 0, error.out());
+    if (status != SYNCD_OK) error.raise("phase", status);
+  }
+
+  void checkpointed(std::uint64_t number, const std::string& location) override {
+    ErrorHolder error;
+    const syncd_status status =
+        syncd_worker_checkpointed(worker_, number, static_cast<std::uint32_t>(request_.worker),
+                                  static_cast<std::uint32_t>(request_.workers), location.c_str(),
+                                  SYNCD_TIMEOUT_DEFAULT, error.out());
+    if (status != SYNCD_OK && status != SYNCD_E_STATE) error.raise("checkpointed", status);
+    syncd_worker_phase(worker_, nullptr, 0, 0, nullptr);
   }
 
  private:

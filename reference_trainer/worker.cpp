@@ -12,6 +12,7 @@
 #include "reference_trainer/peer_loop.h"
 #include "reference_trainer/store_devices.h"
 #include "reference_trainer/store_loop.h"
+#include "reference_trainer/worker_checkpoints.h"
 
 namespace syncd::trainer {
 namespace {
@@ -55,7 +56,9 @@ void train(int worker, const RunBoard& board, DeviceShares* shares) {
                         .policy = config.policy.data(),
                         .worker = worker,
                         .workers = board.workers(),
-                        .resync_flag = stepper->resync_flag()});
+                        .resync_flag = stepper->resync_flag(),
+                        .checkpoints = config.checkpoints[0] != '\0',
+                        .resume_at = config.resume_at});
   SystemClock clock;
   std::optional<DeviceShares> attached;
   if (config.device_fd >= 0 && shares == nullptr) {
@@ -71,6 +74,7 @@ void train(int worker, const RunBoard& board, DeviceShares* shares) {
     workload->initialize(stepper->replica());
     stepper->replica_changed();
   }
+  restore_shard(worker, board, *stepper);
   if (peers && shares != nullptr) {
     DevicePeerExchange exchange(worker, shares->queues->queues(), on_device(*stepper));
     train_among_peers(exchange);

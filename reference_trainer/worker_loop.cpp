@@ -1,7 +1,10 @@
 // The training loop of one worker: see worker_loop.h. Runs on the worker's only own thread.
 #include "reference_trainer/worker_loop.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <stdexcept>
 #include <thread>
 
 #include "reference_trainer/peer_policy.h"
@@ -43,11 +46,37 @@ WorkerLoop::WorkerLoop(int worker, const RunBoard& board, Stepper& stepper,
       clock_(clock),
       slot_(board.slot(worker)),
       coordinator_(coordinator),
+      checkpoints_(worker, board, stepper, coordinator),
       slow_(slow_factors(board.config().slowdown.data(), board.config().workload)) {
   stepper_.interruptible(may_start_over(board.config().policy.data()));
 }
 
 void WorkerLoop::run() {
+  try {
+    train_to_the_end();
+  } catch (const CoordinatorError& error) {
+    // Of the other kinds the daemon knows, or there is none.
+    if (error.kind() == CoordinatorError::Kind::kOther) leave_failed(error.what());
+    throw;
+  } catch (const std::exception& error) {
+    leave_failed(error.what());
+    throw;
+  }
+  if (!checkpoints_.is_going() || board_.is_preempted()) return;
+  throw std::runtime_error(checkpoints_.text());
+}
+
+void WorkerLoop::leave_failed(const std::string& reason) {
+  try {
+    if (!coordinator_.leave_as(LeaveKind::kFailed, reason)) {
+      coordinator_.leave_as(LeaveKind::kFailed, reason);  // a checkpoint is asked for once
+    }
+  } catch (const CoordinatorError&) {
+    // The failure that is reported is the first one.
+  }
+}
+
+void WorkerLoop::train_to_the_end() {
   bool left_by_job = false;
   persist(StopLevel::kFinish, [this] { coordinator_.join(); });
   for (;;) {
@@ -69,9 +98,21 @@ void WorkerLoop::leave(bool job_has_ended) {
   try {
     if (job_has_ended) {
       coordinator_.leave();
-    } else {
-      persist(StopLevel::kAbandon, [this] { coordinator_.leave(); });
+      return;
     }
+    const bool goes = checkpoints_.is_going();
+    bool has_left = false;
+    const auto call = [&] {
+      has_left = coordinator_.leave_as(goes ? LeaveKind::kPreempted : LeaveKind::kLeft,
+                                       goes ? "SIGTERM" : "");
+    };
+    persist(StopLevel::kAbandon, call);
+    if (has_left) return;
+    const std::int64_t next = next_iteration_ >= 0 ? next_iteration_ : board_.config().resume_at;
+    await_updates(next);
+    renew();
+    save(coordinator_.wanted_checkpoint(), next);
+    persist(StopLevel::kAbandon, call);
   } catch (const CoordinatorError& error) {
     // The daemon may have forgotten the worker when its job ended, which is what leaving is for.
     const bool gone = error.kind() == CoordinatorError::Kind::kStopped ||
@@ -110,19 +151,43 @@ void WorkerLoop::pause(const CoordinatorError& error, int failures, StopLevel gi
 
 // One turn of the loop; false if there is nothing more to do.
 bool WorkerLoop::iterate() {
-  if (board_.stop() != StopLevel::kNone || !board_.claim_iteration(worker_)) return false;
+  if (board_.stop() != StopLevel::kNone || checkpoints_.may_go(clock_.now_us()) ||
+      !board_.claim_iteration(worker_)) {
+    return false;
+  }
   Step step;
   bool counted = false;
   bool granted = false;
   try {
     granted = begin(step);
-    counted = granted && train(step);
+    counted = granted && refresh(step) && take_checkpoint(step) && train(step);
   } catch (...) {
     board_.give_back_iteration(worker_);
     throw;
   }
   if (!counted) board_.give_back_iteration(worker_);
   return granted;
+}
+
+// Saves where the step says so, and asks for the next checkpoint when it is time. False: the worker
+// is to leave now.
+bool WorkerLoop::take_checkpoint(const Step& step) {
+  if (step.checkpoint != 0) {
+    save(step.checkpoint, step.iteration);
+    if (checkpoints_.may_go(clock_.now_us())) return false;
+  }
+  if (checkpoints_.is_due(step.iteration)) {
+    persist(StopLevel::kFinish, [&] {
+      coordinator_.request_checkpoint(
+          fmt::format("every {} iterations", board_.config().checkpoint_every), false);
+    });
+  }
+  return true;
+}
+
+void WorkerLoop::save(std::uint64_t number, std::int64_t iteration) {
+  checkpoints_.save(number, iteration);
+  persist(StopLevel::kAbandon, [this] { checkpoints_.confirm(); });
 }
 
 void WorkerLoop::note(SpanKind kind, std::int64_t start_us, std::uint8_t flags) {
@@ -166,10 +231,11 @@ bool WorkerLoop::begin(Step& step) {
   std::optional<Step> granted;
   const std::int64_t start_us = clock_.now_us();
   const bool answered = ask(StopLevel::kFinish, [&] {
+    if (checkpoints_.may_go(clock_.now_us())) return true;
     granted = coordinator_.begin(kWaitSliceMs);
     return granted.has_value();
   });
-  if (!answered || granted->stop) return false;
+  if (!answered || !granted || granted->stop) return false;
   step = *granted;
   iteration_ = step.iteration;
   if (slot_.first_grant_us.load(std::memory_order_relaxed) == 0) {

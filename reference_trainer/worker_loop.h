@@ -12,6 +12,7 @@
 #include "reference_trainer/coordinator.h"
 #include "reference_trainer/run_board.h"
 #include "reference_trainer/slowdown.h"
+#include "reference_trainer/worker_checkpoints.h"
 #include "reference_trainer/workload.h"
 
 namespace syncd::trainer {
@@ -42,12 +43,16 @@ class WorkerLoop {
   WorkerLoop& operator=(const WorkerLoop&) = delete;
 
   // Joins, trains until the budget is used up, the parent asks to stop, or the job ends; then
-  // leaves the job. Throws CoordinatorError, StoreError or SharedMemoryError if it cannot go on;
-  // the caller reports it.
+  // leaves the job, with the reason where it has failed. Throws CoordinatorError, StoreError or
+  // SharedMemoryError if it cannot go on; the caller reports it.
   void run();
 
  protected:
   enum class Outcome { kDone, kStop };
+
+  // Brings the parameters to where the iteration that was granted begins. False: the run is to be
+  // abandoned.
+  virtual bool refresh(const Step& step) = 0;
 
   // Makes the iteration that was granted. False: it does not count.
   virtual bool train(const Step& step) = 0;
@@ -57,6 +62,9 @@ class WorkerLoop {
 
   // Renews the parameters, in the middle of an iteration.
   virtual void renew() = 0;
+
+  // Waits until what is to be in the parameters when `iteration` begins is there.
+  virtual void await_updates(std::int64_t /*iteration*/) {}
 
   // Computes a minibatch on the stepper's replica, starting over on renewed parameters whenever the
   // daemon advises it. `batch` says which one.
@@ -90,11 +98,16 @@ class WorkerLoop {
   bool compute_once(const Step& step, std::int64_t batch, bool& restart);
   bool await_device(bool all);
   bool pad_until(std::int64_t due_us);
+  void train_to_the_end();
+  bool take_checkpoint(const Step& step);
+  void save(std::uint64_t number, std::int64_t iteration);
   void rejoin();
   void leave(bool job_has_ended);
+  void leave_failed(const std::string& reason);
   void pause(const CoordinatorError& error, int failures, StopLevel give_up);
 
   Coordinator& coordinator_;
+  WorkerCheckpoints checkpoints_;
   sim::SlowFactors slow_;
   std::int64_t iteration_ = 0;        // the one that was granted last
   std::int64_t next_iteration_ = -1;  // what a begin without SKIP answers; -1: not known

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "reference_trainer/data_file.h"
+#include "reference_trainer/interrupts.h"
 #include "reference_trainer/process.h"
 
 namespace syncd::trainer {
@@ -50,6 +51,7 @@ int worker_main(int argc, const char* const* argv) {
     const RunBoard board = RunBoard::attach(static_cast<int>(*board_fd));
     if (*worker >= static_cast<std::uint64_t>(board.workers())) return 2;
     const auto index = static_cast<int>(*worker);
+    if (board.config().checkpoints[0] != '\0') watch_termination();
     return run_worker(index, board, nullptr) == WorkerState::kFinished ? 0 : kWorkerFailed;
   } catch (const std::exception& error) {
     std::fprintf(stderr, "reference_trainer worker: %s\n", error.what());

@@ -102,6 +102,10 @@ class Stepper {
   virtual std::span<float> replica() = 0;
   virtual void replica_changed() {}
 
+  // What it carries from one minibatch to the next beside the parameters, such as a velocity; a
+  // checkpoint has it too. Empty: nothing. Not of steppers whose memory is a device's.
+  virtual std::span<float> state() { return {}; }
+
   // Chooses the minibatch and forgets what was computed for an earlier one.
   virtual void start(BatchKey key) = 0;
 
