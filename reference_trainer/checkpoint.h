@@ -83,6 +83,7 @@ struct CheckpointPlan {
   std::filesystem::path directory;
   std::int64_t every = 0;  // iterations; 0: only when somebody asks
   std::uint64_t start = 1;
+  std::uint64_t launch = 0;  // as in JoinRequest
   std::optional<Checkpoint> resume;
 };
 

@@ -129,7 +129,8 @@ struct JoinRequest {
   // Where the advice to start over is to be written, as syncd_join_options.resync_flag; null:
   // nowhere but where should_resync() looks. It lives as long as the coordinator.
   std::uint32_t* resync_flag = nullptr;
-  bool checkpoints = false;    // this worker saves where a step says so
+  bool checkpoints = false;  // this worker saves where a step says so
+  std::uint64_t launch = 0;  // the number of this start of the trainer; 0: the environment says it
   std::int64_t resume_at = 0;  // the next iteration of the parameters that it has loaded; 0: fresh
 };
 

@@ -264,6 +264,16 @@ void choose_workers(Options& options) {
   options.workers_as = WorkersAs::kThreads;
 }
 
+// Tells this start's workers from those of an earlier one, which a daemon that was started again
+// would otherwise wait for. Where the environment has a launch: 0.
+std::uint64_t launch_number() {
+  const char* launch = std::getenv("SYNCD_LAUNCH");
+  if (launch != nullptr && *launch != '\0') return 0;
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  return static_cast<std::uint64_t>(
+      std::chrono::duration_cast<std::chrono::milliseconds>(now).count());
+}
+
 // What this start saves, and goes on from, which is told.
 CheckpointPlan plan_checkpoints(const Options& options, const CheckpointDirectory& directory,
                                 std::size_t parameters) {
@@ -272,6 +282,7 @@ CheckpointPlan plan_checkpoints(const Options& options, const CheckpointDirector
   CheckpointPlan plan{.directory = directory.path(),
                       .every = options.checkpoint_every,
                       .start = directory.next_start(),
+                      .launch = launch_number(),
                       .resume = directory.newest(identity, options.workload.workers, say)};
   if (plan.resume && !options.quiet) {
     say(fmt::format("going on at iteration {}, from checkpoint {} of start {} in {}",

@@ -127,6 +127,7 @@ BoardConfig board_config(const RunSettings& settings, const Parameters& paramete
   set_field(config.checkpoints, plan.directory.native(), "directory of checkpoints");
   config.checkpoint_every = plan.every;
   config.start = plan.start;
+  config.launch = plan.launch;
   if (plan.resume) {
     config.resume_start = plan.resume->id.start;
     config.resume_number = plan.resume->id.number;

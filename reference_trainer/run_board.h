@@ -121,6 +121,7 @@ struct BoardConfig {
   std::array<char, 1024> checkpoints;  // the directory; empty: none
   std::int64_t checkpoint_every;       // iterations; 0: only when somebody asks
   std::uint64_t start;                 // of the trainer in this directory
+  std::uint64_t launch;                // as in JoinRequest
   std::uint64_t resume_start;          // the checkpoint to go on from; 0: none
   std::uint64_t resume_number;
   std::int64_t resume_at;  // the iteration to begin with

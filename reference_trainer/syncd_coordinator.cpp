@@ -75,6 +75,10 @@ class SyncdCoordinator : public PeerCoordinator {
     options.world_size = static_cast<std::uint32_t>(request_.workers);
     options.resync_flag = request_.resync_flag;
     options.checkpoints = request_.checkpoints ? 1 : 0;
+    if (request_.launch != 0) {
+      options.launch = "reference_trainer";
+      options.launch_number = request_.launch;
+    }
     if (request_.resume_at > 0) {
       options.resume = SYNCD_RESUME_CONTINUE;
       options.resume_at = request_.resume_at;

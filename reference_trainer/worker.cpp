@@ -58,6 +58,7 @@ void train(int worker, const RunBoard& board, DeviceShares* shares) {
                         .workers = board.workers(),
                         .resync_flag = stepper->resync_flag(),
                         .checkpoints = config.checkpoints[0] != '\0',
+                        .launch = config.launch,
                         .resume_at = config.resume_at});
   SystemClock clock;
   std::optional<DeviceShares> attached;

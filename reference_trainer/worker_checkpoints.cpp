@@ -53,8 +53,9 @@ bool WorkerCheckpoints::is_due(std::int64_t iteration) const {
       (iteration + 1) % config.checkpoint_every != 0) {
     return false;
   }
-  for (int other = 0; other < worker_; ++other) {
-    if (!board_.slot(other).has_ended()) return false;
+  if (worker_ != 0) return false;
+  for (int other = 1; other < board_.workers(); ++other) {
+    if (board_.slot(other).has_ended()) return false;
   }
   return true;
 }

@@ -28,8 +28,8 @@ class WorkerCheckpoints {
   // All must outlive it.
   WorkerCheckpoints(int worker, const RunBoard& board, Stepper& stepper, Coordinator& coordinator);
 
-  // Whether a checkpoint is to be asked for in this iteration, by this worker: by the first that is
-  // still there.
+  // Whether this worker is to ask for a checkpoint in this iteration. One worker asks for all,
+  // while all are there: a checkpoint without a worker's shard is not complete.
   bool is_due(std::int64_t iteration) const;
 
   // Saves the stepper's parameters as they are, as those with which `iteration` begins. Throws

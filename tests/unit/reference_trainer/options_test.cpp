@@ -141,6 +141,34 @@ TEST_F(OptionsTest, WorkersAreProcessesAndParametersAreWhereIsComputed) {
               HasSubstr("--store-in: 'gpu' is not allowed; allowed: host, device"));
 }
 
+TEST_F(OptionsTest, CheckpointsAreOfOneRealRunOnTheCpu) {
+  const std::vector<const char*> mf{"--workload", "mf", "--generate"};
+  const auto with = [&](std::vector<const char*> more) {
+    more.insert(more.begin(), mf.begin(), mf.end());
+    return parse(more);
+  };
+  EXPECT_FALSE(with({}).options.checkpoint);
+  EXPECT_EQ(with({"--checkpoint", "/c"}).options.checkpoint, "/c");
+  EXPECT_EQ(with({"--checkpoint", "/c"}).options.checkpoint_every, 50);
+  EXPECT_EQ(with({"--checkpoint", "/c", "--checkpoint-every", "0"}).options.checkpoint_every, 0);
+  const auto error = [&](std::vector<const char*> more) {
+    const ParsedCommand parsed = with(more);
+    EXPECT_EQ(parsed.exit_status, 2);
+    return parsed.text;
+  };
+  EXPECT_THAT(error({"--checkpoint-every", "5"}),
+              HasSubstr("--checkpoint-every: only used with --checkpoint"));
+  EXPECT_THAT(error({"--checkpoint", "/c", "--checkpoint-every", "-1"}),
+              HasSubstr("--checkpoint-every: '-1' is not allowed; allowed: a whole number from 0"));
+  EXPECT_THAT(error({"--checkpoint", ""}), HasSubstr("--checkpoint: "));
+  EXPECT_THAT(error({"--checkpoint", "/c", "--compare", "bsp,asp"}),
+              HasSubstr("--checkpoint: not used with --compare"));
+  EXPECT_THAT(error({"--checkpoint", "/c", "--virtual-time"}),
+              HasSubstr("--checkpoint: not used with --virtual-time"));
+  EXPECT_THAT(error({"--checkpoint", "/c", "--backend", "cuda"}),
+              HasSubstr("--checkpoint: not used with --backend cuda; allowed: cpu"));
+}
+
 TEST_F(OptionsTest, ANetworkHasMomentumAndItsOwnFormats) {
   const Options standard = parse({"--workload", "cnn", "--generate"}).options;
   EXPECT_EQ(standard.workload.kind, WorkloadKind::kCnn);

@@ -11,8 +11,11 @@
 #include <functional>
 #include <mutex>
 #include <thread>
+#include <utility>
 
+#include "reference_trainer/checkpoint.h"
 #include "reference_trainer/host_exchange.h"
+#include "reference_trainer/process.h"
 #include "reference_trainer/random.h"
 #include "tests/unit/reference_trainer/loop_support.h"
 #include "tests/unit/reference_trainer/support.h"
@@ -40,6 +43,13 @@ class ScriptedCoordinator : public Coordinator {
   int left = 0;
   int joined = 0;
   std::int64_t next = 0;
+  // Checkpoints.
+  std::vector<std::pair<LeaveKind, std::string>> leaves_as;
+  std::vector<std::pair<std::string, bool>> requests;  // reason, leaving
+  std::vector<std::pair<std::uint64_t, std::string>> saved;
+  std::uint64_t wanted = 0;      // told with a step or a leave
+  bool leave_wants_one = false;  // the next leave is answered that `wanted` is to be saved
+  std::function<void()> on_request;
 
   void join() override {
     take(joins);
@@ -75,6 +85,21 @@ class ScriptedCoordinator : public Coordinator {
   void leave() override {
     take(leaves);
     ++left;
+  }
+  bool leave_as(LeaveKind kind, const std::string& reason) override {
+    if (std::exchange(leave_wants_one, false)) return false;
+    leaves_as.emplace_back(kind, reason);
+    leave();
+    return true;
+  }
+  std::uint64_t request_checkpoint(const std::string& reason, bool leaving) override {
+    requests.emplace_back(reason, leaving);
+    if (on_request) on_request();
+    return wanted + 1;
+  }
+  std::uint64_t wanted_checkpoint() const override { return wanted; }
+  void checkpointed(std::uint64_t number, const std::string& location) override {
+    saved.emplace_back(number, location);
   }
 
  private:
@@ -132,6 +157,156 @@ TEST_F(WorkerLoopTest, RunsItsBudgetAndLeaves) {
   EXPECT_EQ(coordinator.reports[0].loss, 0.25);
   EXPECT_EQ(coordinator.reports[0].samples, 8U);
   EXPECT_EQ(coordinator.reports[0].bytes, 8U);
+}
+
+TEST_F(WorkerLoopTest, OneThatFailsLeavesAsFailedWithTheReason) {
+  coordinator.pushes.push_back([]() -> bool { throw std::runtime_error("no memory"); });
+  EXPECT_EQ(testing::error_of<std::runtime_error>([&] { run(); }), "no memory");
+  EXPECT_THAT(coordinator.leaves_as,
+              ElementsAre(std::pair(LeaveKind::kFailed, std::string("no memory"))));
+}
+
+// With checkpoints in a directory of its own.
+class CheckpointingLoopTest : public WorkerLoopTest {
+ protected:
+  CheckpointingLoopTest() { start_board(0); }
+
+  void start_board(std::int64_t every) {
+    BoardConfig with = config();
+    set_field(with.checkpoints, place.path().string(), "directory");
+    with.checkpoint_every = every;
+    with.start = 7;
+    board = RunBoard::create(with);
+  }
+  void flag(std::int64_t iteration, std::uint64_t number) {
+    coordinator.begins.push_back([=, this] {
+      coordinator.wanted = number;
+      return Step{.iteration = iteration, .checkpoint = number};
+    });
+  }
+  Shard saved(CheckpointId id) const { return read_shard(find_shard(place.path(), id, 0)).shard; }
+
+  TemporaryDirectory place;
+};
+
+TEST_F(CheckpointingLoopTest, SavesWhereAStepSaysSoAndSaysWhere) {
+  coordinator.begins.push_back([] { return Step{.iteration = 0}; });
+  coordinator.begins.push_back([this] {
+    others_add(10);
+    coordinator.wanted = 4;
+    return Step{.iteration = 1, .checkpoint = 4};  // no PULL: it is renewed all the same
+  });
+  run();
+  const Shard shard = saved({7, 4});
+  EXPECT_EQ(shard.iteration, 1);
+  EXPECT_EQ(shard.iterations, 1);
+  EXPECT_THAT(shard.parameters, ElementsAre(11)) << "before the update of iteration 1";
+  EXPECT_THAT(
+      coordinator.saved,
+      ElementsAre(std::pair(std::uint64_t{4}, find_shard(place.path(), {7, 4}, 0).string())));
+  EXPECT_THAT(coordinator.pushed, ElementsAre(0, 1, 2));
+  EXPECT_THAT(coordinator.leaves_as, ElementsAre(std::pair(LeaveKind::kLeft, std::string())));
+}
+
+TEST_F(CheckpointingLoopTest, WorkerZeroAsksEveryNIterations) {
+  start_board(2);
+  run(0);
+  EXPECT_THAT(coordinator.requests,
+              ElementsAre(std::pair(std::string("every 2 iterations"), false)));
+  coordinator.requests.clear();
+  coordinator.next = 0;
+  run(1);
+  EXPECT_THAT(coordinator.requests, ::testing::IsEmpty());
+}
+
+TEST_F(CheckpointingLoopTest, NobodyAsksWhileAWorkerIsMissing) {
+  start_board(2);
+  board.slot(1).state.store(static_cast<std::int32_t>(WorkerState::kFailed));
+  run(0);
+  EXPECT_THAT(coordinator.requests, ::testing::IsEmpty());
+}
+
+TEST_F(CheckpointingLoopTest, ALeaveThatWantsACheckpointSavesAndLeavesAgain) {
+  coordinator.wanted = 2;
+  coordinator.leave_wants_one = true;
+  run();
+  EXPECT_EQ(saved({7, 2}).iteration, 3);
+  EXPECT_THAT(saved({7, 2}).parameters, ElementsAre(3));
+  EXPECT_EQ(coordinator.saved.size(), 1U);
+  EXPECT_EQ(coordinator.left, 1);
+}
+
+TEST_F(CheckpointingLoopTest, OneThatIsPreemptedSavesFirstAndLeavesAsPreempted) {
+  coordinator.begins.push_back([this] {
+    board.request_preemption();
+    return Step{.iteration = 0};
+  });
+  coordinator.begins.push_back([] { return Step{.iteration = 1}; });
+  flag(2, 1);
+  run();
+  EXPECT_THAT(coordinator.requests, ElementsAre(std::pair(std::string("SIGTERM"), true)));
+  EXPECT_THAT(coordinator.pushed, ElementsAre(0, 1)) << "it goes on until it has saved";
+  EXPECT_EQ(saved({7, 1}).iteration, 2);
+  EXPECT_THAT(saved({7, 1}).parameters, ElementsAre(2));
+  EXPECT_THAT(coordinator.leaves_as,
+              ElementsAre(std::pair(LeaveKind::kPreempted, std::string("SIGTERM"))));
+}
+
+TEST_F(CheckpointingLoopTest, OneThatIsPreemptedLeavesAtOnceWhereNoneCanBeSaved) {
+  coordinator.on_request = [] {
+    throw CoordinatorError(CoordinatorError::Kind::kOther, "SYNCD_E_BROKEN: lost worker 1");
+  };
+  coordinator.begins.push_back([this] {
+    board.request_preemption();
+    return Step{.iteration = 0};
+  });
+  run();
+  EXPECT_THAT(coordinator.pushed, ElementsAre(0));
+  EXPECT_THAT(coordinator.leaves_as,
+              ElementsAre(std::pair(LeaveKind::kPreempted, std::string("SIGTERM"))));
+}
+
+TEST_F(CheckpointingLoopTest, AWaitingWorkerIsPreemptedWithinASliceAndWaitsNoLongerThanAllowed) {
+  coordinator.begins.push_back([this]() -> std::optional<Step> {
+    board.request_preemption();
+    return std::nullopt;
+  });
+  coordinator.begins.push_back([this]() -> std::optional<Step> {
+    EXPECT_EQ(coordinator.requests.size(), 1U);
+    clock.sleep_us(kPreemptionWaitUs);
+    return std::nullopt;
+  });
+  run();
+  EXPECT_THAT(coordinator.pushed, ::testing::IsEmpty());
+  EXPECT_THAT(coordinator.leaves_as,
+              ElementsAre(std::pair(LeaveKind::kPreempted, std::string("SIGTERM"))));
+}
+
+// Under bsp: every worker adds in its turn, after all have pulled.
+TEST_F(CheckpointingLoopTest, UnderBspUpdatesAreAddedInTheOrderOfWorkers) {
+  BoardConfig with = board.config();
+  set_field(with.policy, "bsp", "policy");
+  board = RunBoard::create(with);
+  std::vector<float> at_turn;
+  int sleeps = 0;
+  // Padding is over before anything is waited for.
+  clock.on_sleep = [&] {
+    if (board.slot(1).pulled.load() != coordinator.next + 1) return;
+    ++sleeps;
+    at_turn.push_back(value());
+    // Worker 0 pulls, then adds.
+    if (board.slot(0).pulled.load() <= coordinator.next) {
+      board.slot(0).pulled.store(coordinator.next + 1);
+    } else if (board.slot(0).added.load() <= coordinator.next && stepper.parts_done.back() == 2) {
+      others_add(10);
+      board.slot(0).added.store(coordinator.next + 1);
+    }
+  };
+  run(1);
+  EXPECT_EQ(value(), 33);
+  EXPECT_EQ(board.slot(1).added.load(), 3);
+  EXPECT_GT(sleeps, 0);
+  EXPECT_THAT(stepper.seen, ElementsAre(0, 1, 2)) << "its own copy, as no step said PULL";
 }
 
 TEST_F(WorkerLoopTest, AnIterationIsPaddedToItsCostTimesTheSlowdown) {
