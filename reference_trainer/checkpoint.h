@@ -18,7 +18,7 @@
 #include <utility>
 #include <vector>
 
-#include "proto/base/file.h"
+#include "libclient/shared_memory.h"  // UniqueFd
 #include "reference_trainer/run_board.h"
 
 namespace syncd::trainer {
