@@ -77,25 +77,21 @@ void StragglerDetector::restore(Track& track, double usual) {
   track.offset = std::clamp(static_cast<float>(usual), -kOffsetMax, kOffsetMax);
 }
 
+float StragglerDetector::reference() {
+  if (until_looked_up_ == 0) {
+    reference_ = latest_.value();
+    until_looked_up_ = 1 + latest_.size() / kReferencePart;
+  }
+  --until_looked_up_;
+  return reference_;
+}
+
 void StragglerDetector::note_noise(float excess) {
-  if (until_next_ > 0) {
-    --until_next_;
-    return;
-  }
-  until_next_ = 3;
-  if (recent_.size() < kRecent) {
-    recent_.push_back(excess);
-  } else {
-    recent_[next_recent_] = excess;
-  }
-  next_recent_ = (next_recent_ + 1) % kRecent;
-  if (next_recent_ % (kRecent / 4) != 0) return;
-  std::vector<float> values = recent_;
-  float* const end = values.data() + values.size();
-  const float middle = median_of(values.data(), end);
-  for (float& value : values) value = std::abs(value - middle);
-  // Of a normal distribution: sigma.
-  unit_ = std::max(1.0F, 1.4826F * median_of(values.data(), end) / kNoise);
+  constexpr float kUnit = kNoise / 1.4826F;  // sigma is 1.4826 times that of a normal distribution
+  const float step = kNoiseStep * unit_;
+  const float above = excess - middle_;
+  middle_ += std::copysign(kUnit * step, above);
+  unit_ = std::max(1.0F, unit_ + std::copysign(step, std::abs(above) - kUnit * unit_));
 }
 
 std::optional<StragglerVerdict> StragglerDetector::push(Track& track, bool is_straggler,
@@ -104,18 +100,18 @@ std::optional<StragglerVerdict> StragglerDetector::push(Track& track, bool is_st
   if (span_us < kSpanMin) return {};
   const float octaves = log2_of(span_us);
   const bool has_reference = latest_.size() >= kOthersMin;
-  const float reference = has_reference ? latest_.value() : 0;
+  const float usual = has_reference ? reference() : 0;
   track.latest =
       std::clamp(static_cast<std::int32_t>(octaves * Median::kPerOctave), 0, Median::kBuckets - 1);
   latest_.add(track.latest);
   if (!has_reference) return {};
 
-  const float x = octaves * kLn2 - reference;
+  const float x = octaves * kLn2 - usual;
   if (track.seen < kFirst) {
     track.values[track.seen] = x;
     if (++track.seen == kFirst) {
-      const float usual = median_of(track.values.data(), track.values.data() + kFirst);
-      track.offset = std::clamp(usual, -kOffsetMax, kOffsetMax);
+      const float own = median_of(track.values.data(), track.values.data() + kFirst);
+      track.offset = std::clamp(own, -kOffsetMax, kOffsetMax);
       track.values.fill(0);
     }
     return {};

@@ -7,7 +7,9 @@
 // most kOffsetStep a push) is what is usual for it: a machine that is a little slower for good is
 // no straggler. What x exceeds the offset by is summed up, in steps that are cut off at +-kStepMax,
 // less kSlack; at kThreshold the worker is flagged, and in the other direction it has recovered.
-// Steps and threshold grow with the job's own noise beyond a standard deviation of kNoise.
+// Steps and threshold grow with the job's own noise beyond a standard deviation of kNoise: that is
+// estimated by two running medians, of what x exceeds the offset by, and of how far that is from
+// its own median; each push moves them by a small step towards itself.
 #pragma once
 
 #include <algorithm>
@@ -36,8 +38,11 @@ class StragglerDetector {
   static constexpr float kSlack = 0.18F;
   static constexpr float kStepMax = 0.1F;
   static constexpr float kThreshold = 0.31F;
-  // Excesses of the job that its noise is estimated from: those of one push in four.
-  static constexpr std::size_t kRecent = 256;
+  // Of the running medians, as a part of the spread: forgets within some 600 pushes, and is
+  // more exact than the median of 256.
+  static constexpr float kNoiseStep = 0.002F;
+  // A reference serves so many pushes: one in this many of the spans that it is the median of.
+  static constexpr std::size_t kReferencePart = 64;
   // Shorter iterations say more about queues and schedulers than about who computes slowly.
   static constexpr Micros kSpanMin = 1000;
 
@@ -60,8 +65,7 @@ class StragglerDetector {
   };
 
   // A push whose iteration took `span_us`; one below kSpanMin is left out. `is_straggler`: as the
-  // latest verdict said. O(1), but for O(kRecent) each kRecent pushes, and for the buckets
-  // between one median and the next.
+  // latest verdict said. O(1), but for the buckets between one median and the next.
   std::optional<StragglerVerdict> push(Track& track, bool is_straggler, Micros span_us);
   // The worker has gone, or its iteration says nothing about its speed: its latest span is no
   // reference any more. What is usual for it is kept.
@@ -70,7 +74,7 @@ class StragglerDetector {
   // Of a worker that was known before.
   static void restore(Track& track, double usual);
   void restore_noise(double noise) { unit_ = std::max(1.0F, static_cast<float>(noise)); }
-  // Of the excesses, as a multiple of kNoise; at least 1.
+  // The standard deviation of the excesses, as a multiple of kNoise; at least 1.
   double noise() const { return unit_; }
 
  private:
@@ -95,13 +99,14 @@ class StragglerDetector {
     std::int32_t middle_ = 0;  // after settle(): has the median
     std::int32_t below_ = 0;   // how many are in lower buckets than that
   };
+  float reference();  // precondition: there are latest spans
   void note_noise(float excess);
 
   Median latest_;
-  std::vector<float> recent_;  // a ring
-  std::size_t next_recent_ = 0;
-  std::uint32_t until_next_ = 0;  // pushes before one is noted
-  float unit_ = 1;                // max(1, sigma / kNoise)
+  float reference_ = 0;              // its value, as last looked up
+  std::size_t until_looked_up_ = 0;  // pushes
+  float middle_ = 0;                 // the running median of the excesses
+  float unit_ = 1;                   // and of their distances from it; 1 is that of kNoise
 };
 
 }  // namespace syncd

@@ -139,6 +139,24 @@ TEST(StragglerDetector, AShortIterationIsLeftOut) {
 }
 
 // Spans of all sizes, against a sorted list.
+TEST(StragglerDetector, ItsNoiseIsThatOfTheJobAndIsForgotten) {
+  Watched detector;
+  std::mt19937_64 random(1);
+  const auto run = [&](double sigma) {
+    std::lognormal_distribution<double> noise(0, sigma);
+    for (int k = 0; k < 400; ++k) {
+      for (Rank rank = 0; rank < 16; ++rank) {
+        detector.push(rank, static_cast<Micros>(100'000 * noise(random)));
+      }
+    }
+    return detector.detector().noise();
+  };
+  EXPECT_NEAR(run(0.05), 1, 0.01);  // kNoise at least
+  EXPECT_NEAR(run(0.3), 3, 0.3);
+  EXPECT_NEAR(run(0.2), 2, 0.2);
+  EXPECT_NEAR(run(0.05), 1, 0.01);
+}
+
 TEST(StragglerDetector, ItsMedianIsWithinABucketOfTheRealOne) {
   for (const Rank others : {4U, 5U, 7U, 64U}) {
     std::mt19937_64 random(others);

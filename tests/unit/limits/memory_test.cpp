@@ -137,7 +137,7 @@ TEST(SpeedsMemory, AJobsTakeWhatTheTableSays) {
     for (std::size_t i = 0; i < kCount; ++i) {
       StragglerDetector& detector = detectors.emplace_back();
       std::array<StragglerDetector::Track, StragglerDetector::kOthersMin + 1> tracks;
-      for (std::size_t k = 0; k < 8 * StragglerDetector::kRecent; ++k) {
+      for (std::size_t k = 0; k < 2'000U; ++k) {
         detector.push(tracks[k % tracks.size()], false,
                       StragglerDetector::kSpanMin + static_cast<Micros>(k));
       }
