@@ -80,12 +80,16 @@ struct Effects {
   // them.
   bool keeps_records = false;
 
+  // What most events end in: nothing but replies, and perhaps records.
+  bool has_replies_alone() const {
+    return notifications.empty() && snapshots.empty() && plans.empty() && log.empty();
+  }
+
   // Empties everything and keeps the memory, so that a loop over events does not allocate.
   void clear() {
     // Mostly the owner has done so already.
-    const bool is_clear = (keeps_records || records.empty()) && replies.empty() &&
-                          notifications.empty() && snapshots.empty() && plans.empty() &&
-                          log.empty();
+    const bool is_clear =
+        (keeps_records || records.empty()) && replies.empty() && has_replies_alone();
     if (!is_clear) clear_now();
   }
 
