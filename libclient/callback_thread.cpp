@@ -18,6 +18,7 @@ bool CallbackThread::post(std::function<void()> call) {
                                  thread_, [this] { run(); }, error)) {
     return false;
   }
+  if (calls_.size() >= kWaitingMax) return true;
   calls_.push_back(std::move(call));
   posted_.notify_one();
   return true;

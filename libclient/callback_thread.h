@@ -3,6 +3,7 @@
 #pragma once
 
 #include <condition_variable>
+#include <cstddef>
 #include <deque>
 #include <functional>
 #include <mutex>
@@ -17,8 +18,11 @@ class CallbackThread {
   CallbackThread& operator=(const CallbackThread&) = delete;
   ~CallbackThread() { stop(); }
 
-  // Any thread. After those that were posted before. False: the system starts no thread now, or
-  // stop() was called; it is not called then.
+  // So many wait at most, while one does not return.
+  static constexpr std::size_t kWaitingMax = 1024;
+
+  // Any thread. After those that were posted before; one more than kWaitingMax is dropped. False:
+  // the system starts no thread now, or stop() was called; it is not called then.
   bool post(std::function<void()> call);
   // What has not begun is not called any more; waits for what has. Not on this thread.
   void stop() noexcept;

@@ -11,6 +11,7 @@ import pytest
 
 import syncd
 from conftest import PATIENCE_S
+from syncd._observe import Observer, _Ear
 from syncd._stacks import stacks
 
 MEASURED = "SYNCD_HANG_RUNS" in os.environ
@@ -145,3 +146,46 @@ def test_a_wrong_hang_after_is_named(daemon, wrong):
             client.join("job", "asp", hang_after=wrong)
         with pytest.raises(TypeError, match="hang_after is of type str"):
             client.join("job", "asp", hang_after="30s")
+
+
+class StuckWorker:
+    """Its daemon does not answer until it may."""
+
+    job = "j"
+
+    def __init__(self):
+        self.may = threading.Event()
+        self.asked = threading.Event()
+        self.left = 0
+
+    def begin(self, timeout):
+        self.asked.set()
+        assert self.may.wait(PATIENCE_S)
+        raise syncd.Error("away", code=syncd.Status.E_UNREACHABLE, retriable=True)
+
+    def leave(self, timeout):
+        self.left += 1
+
+
+class NoClient:
+    def close(self):
+        pass
+
+
+def test_an_observer_whose_daemon_is_away_for_long_ends_its_observation(monkeypatch, caplog):
+    monkeypatch.setattr("syncd._observe._NOTES_MAX", 10)
+    worker = StuckWorker()
+    observer = Observer(NoClient(), worker, _Ear(None))
+    with observer.step():
+        assert worker.asked.wait(PATIENCE_S)
+    for _ in range(100):
+        with observer.step():
+            observer.computed()
+    assert observer._notes.qsize() == 10
+    assert [record.message for record in caplog.records] == [
+        "observation of job j ends: the daemon does not answer, and 10 notes wait for it"
+    ]
+    worker.may.set()
+    observer._thread.join(PATIENCE_S)
+    assert worker.left == 1
+    observer.close()

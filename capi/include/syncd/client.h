@@ -268,7 +268,8 @@ typedef struct syncd_event {
 /* Called on a thread of the client, one call at a time for all workers of the client, in the order
  * of the events; the first may come shortly before syncd_join() returns. No call follows once
  * syncd_worker_free() of that worker, or syncd_client_close(), has returned.
- * While it runs, later events wait; the connection does not.
+ * While it runs, later events wait, those of at most 1,024 messages, and any more are dropped; the
+ * connection does not wait.
  * It may call the accessors, syncd_should_resync(), syncd_worker_arrive() and syncd_worker_poll()
  * (not while the worker's own thread is in a call), syncd_worker_free(), and syncd_client_close(),
  * which then does not wait: the client ends soon after the callback has returned.

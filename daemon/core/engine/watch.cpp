@@ -18,10 +18,19 @@ std::string who(const Worker& worker) {
 // ---- waits
 // ---------------------------------------------------------------------------------------------
 
-// Left to the daemon: that of the worker whose iterations take longest. The others wait for it
-// each time.
 Micros Watch::threshold() const {
   if (spec_.hang_after_us > 0) return spec_.hang_after_us;
+  const Micros age = engine_.now() - threshold_at_;
+  if (threshold_at_ < 0 || age < 0 || age >= limits::kHangLookUs) {
+    threshold_us_ = find_threshold();
+    threshold_at_ = engine_.now();
+  }
+  return threshold_us_;
+}
+
+// Left to the daemon: that of the worker whose iterations take longest. The others wait for it
+// each time.
+Micros Watch::find_threshold() const {
   if (!roster_.running()) return limits::kHangAfterUnknown;
   Micros highest = limits::kHangAfterFloor;
   for (const Rank rank : roster_.active()) {
@@ -86,6 +95,7 @@ void Watch::set_timer(Micros at) {
 void Watch::start() {
   if (!is_on()) return;
   hang_.reset();
+  threshold_at_ = -1;
   set_timer(engine_.now() +
             (spec_.hang_after_us > 0 ? spec_.hang_after_us : limits::kHangAfterFloor));
 }
@@ -100,20 +110,21 @@ void Watch::exchanging(const Worker& worker, Iteration iteration, Micros for_us)
     seen.since = now - std::clamp<Micros>(for_us, 0, std::max<Micros>(longest, 0));
   }
   seen.heard = now;
-  const Micros due = find_gone().empty() ? seen.since + threshold() : now;
+  const bool alone = std::ranges::any_of(
+      gone_, [&](Rank rank) { return leaves_alone(worker, rank, seen_.at(rank)); });
+  const Micros due = alone && roster_.running() ? now : seen.since + threshold();
   if (due < timer_at_) set_timer(std::max(due, now));
 }
 
 void Watch::gone(const Worker& worker, const std::string& reason) {
   if (!is_on()) return;
-  std::size_t others = 0;
-  auto oldest = seen_.end();
-  for (auto it = seen_.begin(); it != seen_.end(); ++it) {
-    if (it->second.gone_at < 0 || it->first == worker.rank) continue;
-    ++others;
-    if (oldest == seen_.end() || it->second.gone_at < oldest->second.gone_at) oldest = it;
+  if (gone_.size() >= limits::kHangRanksMax && !gone_.contains(worker.rank)) {
+    const Rank oldest =
+        *std::ranges::min_element(gone_, {}, [this](Rank rank) { return seen_.at(rank).gone_at; });
+    seen_.erase(oldest);
+    gone_.erase(oldest);
   }
-  if (others >= limits::kHangRanksMax) seen_.erase(oldest);
+  gone_.insert(worker.rank);
   Seen& seen = seen_[worker.rank];
   seen = {};
   seen.gone_at = engine_.now();
@@ -213,14 +224,12 @@ bool Watch::leaves_alone(const Worker& worker, Rank gone, const Seen& seen) cons
 std::vector<Rank> Watch::find_gone() const {
   std::vector<Rank> ranks;
   if (!roster_.running()) return ranks;
-  // Nearly always nobody is gone.
-  for (const auto& [rank, seen] : seen_) {
-    if (seen.gone_at < 0 || is_member(roster_.at(rank).state)) continue;
-    const auto& active = roster_.active();
-    if (std::any_of(active.begin(), active.end(), [&, gone = rank, of = &seen](Rank one) {
-          return leaves_alone(roster_.at(one), gone, *of);
-        })) {
-      ranks.push_back(rank);
+  for (const Rank gone : gone_) {
+    if (is_member(roster_.at(gone).state)) continue;
+    const Seen& seen = seen_.at(gone);
+    if (std::ranges::any_of(roster_.active(),
+                            [&](Rank one) { return leaves_alone(roster_.at(one), gone, seen); })) {
+      ranks.push_back(gone);
     }
   }
   if (ranks.empty()) return ranks;

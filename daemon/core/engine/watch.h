@@ -21,6 +21,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -95,6 +96,7 @@ class Watch {
   };
 
   Micros threshold() const;
+  Micros find_threshold() const;
   Micros said_every() const;
   Micros waits_since(const Worker& worker) const;
   Waits find_waits(const Worker* but = nullptr) const;
@@ -123,6 +125,10 @@ class Watch {
   const Loop& loop_;
   JobCounters& counters_;
   std::map<Rank, Seen> seen_;  // of workers that have exchanged for long, or are gone
+  std::set<Rank> gone_;        // the latter, at most limits::kHangRanksMax
+  // What threshold() found, for it looks at every worker; good for limits::kHangLookUs.
+  mutable Micros threshold_us_ = 0;
+  mutable Micros threshold_at_ = -1;  // -1: not found yet
   std::optional<Hang> hang_;
   Micros timer_at_ = kNever;
 };

@@ -18,13 +18,14 @@ from .errors import Error, Status
 _log = logging.getLogger("syncd")
 _CLOSE_TIMEOUT_S = 2.0
 _RANK_TIMEOUT_S = 15.0
+_NOTES_MAX = 100_000  # some 10 MB; a daemon that is away is caught up with
 
 
 class Observer:
     """One worker of a job under observation. Made by observe() or syncd.torch.ddp().
 
     A thread of its own tells the daemon what the training's threads do; they only leave a note.
-    Any thread.
+    Observation ends with a warning when 100,000 notes wait for a daemon that is away. Any thread.
     """
 
     def __init__(
@@ -92,25 +93,34 @@ class Observer:
         self.close()
 
     def _note(self, what: str, ready: Any = None) -> None:
-        if not self._failed and not self._closed:
+        if self._failed or self._closed:
+            return
+        if self._notes.qsize() < _NOTES_MAX:
             self._notes.put((what, ready))
+            return
+        # Without some of its iterations this worker would seem to be behind the others for good.
+        self._failed = True
+        _log.warning(
+            "observation of job %s ends: the daemon does not answer, and %d notes wait for it",
+            self._worker.job,
+            _NOTES_MAX,
+        )
 
     def _tell(self) -> None:
-        while True:
-            note = self._notes.get()
-            if note is None:
-                return
-            what, ready = note
-            try:
+        try:
+            while (note := self._notes.get()) is not None and not self._failed:
+                what, ready = note
                 if ready is not None:
                     ready.synchronize()
                 if not self._tell_one(what):
                     return
-            except Exception as error:
-                if not self._closed:
-                    _log.warning("observation of job %s ends: %s", self._worker.job, error)
-                self._failed = True
-                return
+        except Exception as error:
+            if not self._closed and not self._failed:
+                _log.warning("observation of job %s ends: %s", self._worker.job, error)
+            self._failed = True
+        if self._failed and not self._closed:  # so that nobody takes it for one that hangs
+            with contextlib.suppress(Error):
+                self._worker.leave(timeout=_CLOSE_TIMEOUT_S)
 
     def _tell_one(self, what: str) -> bool:
         """False: the job was stopped."""
@@ -129,7 +139,7 @@ class Observer:
             try:
                 return call()
             except Error as error:
-                if self._closed or not error.retriable:
+                if self._closed or self._failed or not error.retriable:
                     raise
 
 
