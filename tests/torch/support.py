@@ -142,10 +142,10 @@ class Agent:
 class Run:
     """Agents of one run id."""
 
-    def __init__(self, directory, daemon, nodes="2:4", backend="syncd", restarts=20, conf=""):
+    def __init__(self, directory, daemon, nodes="2:4", backend="syncd", restarts=20, conf="", name="run"):
         self.directory = directory
         self.daemon = daemon
-        self.events_file = directory / f"events-{backend}"
+        self.events_file = directory / f"events-{backend}-{name}"
         self.agents = []
         self.backend = backend
         self.launcher = None
@@ -156,7 +156,7 @@ class Run:
             "--nproc_per_node=1",
             f"--rdzv_backend={backend}",
             f"--rdzv_endpoint={endpoint}",
-            "--rdzv_id=run",
+            f"--rdzv_id={name}",
             f"--max_restarts={restarts}",
             "--monitor_interval=0.1",
         ]
@@ -168,6 +168,11 @@ class Run:
     def train(self, iterations=60, *more):
         """What agents that are started after this run. The default: 3 s."""
         self.script = [str(HERE / "train.py"), str(self.events_file), str(iterations), "0.05", *more]
+
+    def resume(self, iterations, directory, stagger_s, crashes):
+        """Likewise, with checkpoints."""
+        words = (self.events_file, iterations, directory, stagger_s, crashes)
+        self.script = [str(HERE / "resume.py"), *map(str, words)]
 
     def start(self, name, more=()):
         """By torch's own launcher where it finds the backend, else by ours: torch 1.13's own does not

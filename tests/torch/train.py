@@ -9,21 +9,10 @@ import os
 import sys
 import time
 
+from events import say
+
 EVENTS, ITERATIONS, PAUSE_S = sys.argv[1], int(sys.argv[2]), float(sys.argv[3])
 OTHER = dict(word.split("=") for word in sys.argv[4:])
-
-
-def say(what, **more):
-    fields = {"t": f"{time.time():.3f}", "what": what, "pid": os.getpid(), **more}
-    fields["launch"] = os.environ.get("SYNCD_LAUNCH", "-")
-    for name in ("RANK", "WORLD_SIZE", "GROUP_RANK", "TORCHELASTIC_RESTART_COUNT"):
-        fields[name] = os.environ[name]
-    line = " ".join(f"{key}={value}" for key, value in fields.items()) + "\n"
-    descriptor = os.open(EVENTS, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
-    os.write(descriptor, line.encode())
-    os.close(descriptor)
-
-
 say("start")  # its first instruction
 
 import torch

@@ -17,17 +17,20 @@ torch.manual_seed(1)
 model = torch.nn.Linear(4, 1)
 sgd = torch.optim.SGD(model.parameters(), lr=0.05)
 truth = torch.tensor([[1.0], [-2.0], [3.0], [0.5]])
+at = 0  # iterations since the first start; those of a job begin anew at each
 with syncd.connect() as client, client.join("agreed", "bsp", checkpoints=True) as worker:
     on_sigterm(worker)
-    saver = Saver(worker, sys.argv[1], lambda: {"m": model.state_dict(), "o": sgd.state_dict()})
+    saver = Saver(
+        worker, sys.argv[1], lambda: {"m": model.state_dict(), "o": sgd.state_dict(), "at": at}
+    )
     found = saver.load()
     if found:
         model.load_state_dict(found.state["m"])
         sgd.load_state_dict(found.state["o"])
-    first = found.iteration if found else 0
+        at = found.state["at"]
+    first = at
     for step in worker:
         saver.save(step)
-        at = first + step.iteration
         if at >= int(sys.argv[2] if len(sys.argv) > 2 else 200):
             break
         inputs = torch.randn(16, 4, generator=torch.Generator().manual_seed(at))
@@ -36,4 +39,5 @@ with syncd.connect() as client, client.join("agreed", "bsp", checkpoints=True) a
         loss.backward()
         sgd.step()
         worker.push(loss=float(loss))
+        at += 1
 print(f"from {first}: loss {loss.item():.6f}")

@@ -147,14 +147,21 @@ def test_the_torch_example_goes_on_with_the_same_losses(start_daemon, run, tmp_p
         return out
 
     daemon = start_daemon()
-    workers = start(daemon, "killed", 100000)
-    with syncd.connect(daemon.address) as client:
-        while "agreed" not in daemon.syncctl("jobs") or "running" not in daemon.syncctl("jobs"):
-            pass
-        daemon.syncctl("checkpoint", "agreed", "--wait")
-        at = client.latest_checkpoint("agreed").iteration
-    for worker in workers:
-        worker.kill()  # SIGKILL, all of them
+    at = 0
+
+    def runs(epoch):
+        jobs = json.loads(daemon.syncctl("--json", "jobs"))
+        return [(job["state"], job["epoch"]) for job in jobs] == [("running", epoch)]
+
+    for epoch in (1, 2):
+        workers = start(daemon, "killed", 100000)
+        with syncd.connect(daemon.address) as client:
+            while not runs(epoch):
+                pass
+            daemon.syncctl("checkpoint", "agreed", "--wait")
+            at += client.latest_checkpoint("agreed").iteration
+        for worker in workers:
+            worker.kill()  # SIGKILL, all of them
     again = ends(start(daemon, "killed", at + 40))
     assert again.startswith(f"from {at}: loss ")
     straight = ends(start(start_daemon(), "straight", at + 40))

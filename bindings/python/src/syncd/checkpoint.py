@@ -43,7 +43,8 @@ class Found(NamedTuple):
 
     state: Any
     iteration: int
-    """Where to continue."""
+    """Where to continue, as the job that saved it counted: from 0 at each of its starts, unless join()
+    was given resume_at. A script that does not give it keeps its own count in the state."""
     number: int
     location: str
 

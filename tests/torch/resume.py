@@ -1,0 +1,62 @@
+"""A script that goes on from its job's latest complete checkpoint. Each event is a line in a file.
+
+usage: resume.py EVENTS ITERATIONS DIRECTORY STAGGER_S CRASHES
+
+Each process waits at random, up to STAGGER_S, before it joins. Rank 0 asks for a checkpoint in its
+10th iteration and crashes some iterations after it is complete, in so many starts.
+"""
+
+import os
+import random
+import sys
+import time
+
+from events import say
+
+ITERATIONS, DIRECTORY = int(sys.argv[2]), sys.argv[3]
+STAGGER_S, CRASHES = float(sys.argv[4]), int(sys.argv[5])
+
+say("start")
+import torch
+
+import syncd
+from syncd.checkpoint import Saver
+
+start = int(os.environ["SYNCD_LAUNCH"].rpartition("/")[2]) - 1
+chance = random.Random(f"{start} {os.environ['RANK']}")
+time.sleep(chance.uniform(0, STAGGER_S))
+torch.manual_seed(0)
+model = torch.nn.Linear(8, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+truth = torch.arange(8.0)
+at = 0
+with syncd.connect() as client, client.join("resume", "bsp", checkpoints=True) as worker:
+    saver = Saver(
+        worker, DIRECTORY, lambda: {"m": model.state_dict(), "o": optimizer.state_dict(), "at": at}
+    )
+    found = saver.load()
+    if found:
+        model.load_state_dict(found.state["m"])
+        optimizer.load_state_dict(found.state["o"])
+        at = found.state["at"]
+    say("loaded", at=at, members=worker.world_size)
+    crashes = start < CRASHES and worker.rank == 0
+    asked = 0
+    for step in worker:
+        if saver.save(step):
+            say("saved", at=at)
+        if at == ITERATIONS:
+            break
+        inputs = torch.randn(16, 8, generator=torch.Generator().manual_seed(at))
+        loss = ((model(inputs).squeeze(1) - inputs @ truth) ** 2).mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        worker.push()
+        at += 1
+        if crashes and step.iteration == 10:
+            asked = worker.request_checkpoint("a test's")
+        if asked and client.latest_checkpoint("resume").closed >= asked:
+            say("crash", at=at)
+            os._exit(3)
+say("done", at=at, loss=f"{loss.item():.6f}")
