@@ -44,7 +44,7 @@ inline constexpr std::uint64_t kTlsBytes = 32 * 1024;
 inline constexpr std::uint64_t kJobBytes = 8 * 1024;
 inline constexpr std::uint64_t kWorkerBytes = 5 * 1024;  // with the longest names, data and reason
 // Of a job with as many workers as can be compared (StragglerDetector).
-inline constexpr std::uint64_t kSpeedsBytes = 12 * 1024;
+inline constexpr std::uint64_t kSpeedsBytes = 8 * 1024;
 inline constexpr std::uint64_t kEdgeBytes = 128;
 // In the latest two views, and what it shows to the next.
 inline constexpr std::uint64_t kViewBytes =
