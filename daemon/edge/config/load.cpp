@@ -1,5 +1,6 @@
 // From sources to one checked configuration; see config.h. Any thread.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <sys/stat.h>
 
 #include <algorithm>

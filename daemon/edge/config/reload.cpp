@@ -2,6 +2,7 @@
 #include "daemon/edge/config/reload.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <functional>

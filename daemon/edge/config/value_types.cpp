@@ -2,6 +2,7 @@
 #include "daemon/edge/config/value_types.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <grp.h>
 #include <pwd.h>
 

@@ -2,6 +2,7 @@
 #include "daemon/tools/bench/figures.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <bit>

@@ -2,6 +2,7 @@
 #include "daemon/tools/ctl/table.h"
 
 #include <fmt/chrono.h>
+#include <fmt/ranges.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
