@@ -69,10 +69,14 @@ void Checks::apply(const Record& record) {
       if (key.first == record.job) member.base = member.clock;
     }
   }
+  if (record.kind == RecordKind::kView) {
+    rounds_[static_cast<std::uint64_t>(record.iteration)] = record.members;
+  }
   if (record.rank == kNoRank) return;
   Member& member = members_[{record.job, static_cast<Rank>(record.rank)}];
   switch (record.kind) {
     case RecordKind::kWorkerJoined:
+      names_[{record.job, static_cast<Rank>(record.rank)}] = record.name;
       if (record.incarnation != member.incarnation) {
         require(record.incarnation > member.incarnation, "an incarnation is given twice");
         member = {};
@@ -87,6 +91,8 @@ void Checks::apply(const Record& record) {
     case RecordKind::kWorkerLost:
       member.takes_part = false;
       member.gone = true;
+      gone_in_[names_[{record.job, static_cast<Rank>(record.rank)}]] =
+          rounds_.empty() ? 0 : rounds_.rbegin()->first;
       return;
     case RecordKind::kPush:
       require(record.incarnation == member.incarnation, "pushed in another life: " + text(record));
@@ -138,6 +144,47 @@ void Checks::on_granted(const wire::WorkerRef& worker, const wire::Granted& gran
           "rank " + std::to_string(worker.rank) + " is granted " +
               std::to_string(granted.iteration) + ", which it has pushed");
   check_staleness(worker.job, worker.rank, member);
+}
+
+void Checks::on_view_granted(const wire::WorkerRef& worker, const wire::ViewGranted& granted) {
+  ++counts_["view granted"];
+  const std::string what =
+      "round " + std::to_string(granted.view) + " of rank " + std::to_string(worker.rank);
+  if (trace_) trace_(what + " is granted");
+  const auto round = rounds_.find(granted.view);
+  require(round != rounds_.end(), what + " is granted and not recorded");
+  const std::vector<ViewMember>& members = round->second;
+  require(granted.size == members.size() && granted.rank < members.size() &&
+              members[granted.rank].rank == worker.rank,
+          what + " is granted with another place than it is recorded with");
+  const Rule& rule = rule_of(worker.job);
+  require(members.size() >= rule.members_min && members.size() <= rule.members_max,
+          what + " has " + std::to_string(members.size()) + " members");
+  const bool is_new = granted_rounds_.emplace(granted.view, members).second;
+  require(is_new || granted_rounds_.at(granted.view) == members,
+          what + " was granted before, with other members");
+  for (const auto& [name, trains_in] : training_) {
+    if (trains_in == 0 || trains_in >= granted.view) continue;
+    const auto gone = gone_in_.find(name);
+    require(gone != gone_in_.end() && gone->second >= trains_in,
+            what + " begins while " + name + " trains in round " + std::to_string(trains_in));
+  }
+}
+
+void Checks::on_members(const std::string& name, const wire::ViewReply& view) {
+  const auto granted = granted_rounds_.find(view.view);
+  require(granted != granted_rounds_.end() && granted->second.size() == view.members.size(),
+          name + " is told of other members than its round has");
+  for (std::size_t i = 0; i < view.members.size(); ++i) {
+    require(view.members[i].name == granted->second[i].name &&
+                view.members[i].data == granted->second[i].data,
+            name + " is told of another member than its round has");
+  }
+  ++counts_["members"];
+}
+
+void Checks::on_trains(const std::string& name, std::uint64_t round) {
+  training_[name] = round;
 }
 
 const Rule& Checks::rule_of(JobId job) const {
@@ -233,6 +280,9 @@ void Checks::on_restart(const Disk& disk) {
   started_again_.clear();
   epochs_.clear();
   policies_.clear();
+  rounds_.clear();
+  names_.clear();
+  gone_in_.clear();
   for (const JobId job : disk.jobs()) {
     for (const Record& record : disk.history(job)) apply(record);
   }
@@ -288,6 +338,9 @@ void Checks::check_recovery(const Disk& disk, const EngineOptions& options) {
         worker.usual.reset();
         if (jumps) worker.clock = worker.base = 0;
         if (worker.state == WorkerState::kReady) worker.state = WorkerState::kRegistered;
+        // A lease ends when it ends, whatever came between: a worker that rejoins says what is
+        // left.
+        worker.phase_lease_us += std::exchange(worker.phase_us, 0);
       }
     }
     // Nor is there a record of the begin that has ended an operator's lease.

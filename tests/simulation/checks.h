@@ -15,6 +15,9 @@
 //    another iteration than the one that the advice was for.
 //  - A reduce is told of updates alone that their workers had sent before, of each worker once, and
 //    of weights that sum to 1.
+//  - All who are in a round are told the same of it, also by another daemon; it has as many members
+//    as the policy allows. Nobody trains in a round when a later one begins, unless its job has
+//    given it up, or let it go, since.
 //  - The engine that comes of a snapshot and the records after it is the one that comes of all
 //    records.
 #pragma once
@@ -40,8 +43,9 @@ struct Rule {
   // The most that a granted iteration may be ahead of the slowest worker's clock, both counted from
   // the worker's base. Empty: there is no such bound.
   std::optional<std::int64_t> bound = {};
-  std::size_t backup = 0;  // so many may be further behind
-  bool renews = false;     // a barrier renews the bases
+  std::size_t backup = 0;                        // so many may be further behind
+  bool renews = false;                           // a barrier renews the bases
+  std::size_t members_min = 0, members_max = 0;  // of a round
 };
 
 class Checks final : public DaemonWatcher, public ClientWatcher {
@@ -55,6 +59,7 @@ class Checks final : public DaemonWatcher, public ClientWatcher {
   // DaemonWatcher
   void on_records(const std::vector<Record>& records) override;
   void on_granted(const wire::WorkerRef& worker, const wire::Granted& granted) override;
+  void on_view_granted(const wire::WorkerRef& worker, const wire::ViewGranted& granted) override;
   void on_advised(const wire::WorkerRef& worker, std::int64_t iteration) override;
   void on_waits(const wire::WorkerRef& worker, const Explanation& why) override;
   void on_log(const LogLine& line) override;
@@ -65,8 +70,11 @@ class Checks final : public DaemonWatcher, public ClientWatcher {
   void on_collected(std::uint32_t rank, std::int64_t iteration,
                     const std::vector<wire::PeerUpdate>& updates) override;
   void on_dropped(std::uint32_t rank, std::int64_t iteration) override;
-  void on_outcome(const std::string& call, Status status) override {
-    ++counts_[call + " " + std::to_string(static_cast<int>(status))];
+  void on_members(const std::string& name, const wire::ViewReply& view) override;
+  void on_trains(const std::string& name, std::uint64_t round) override;
+  void on_outcome(const std::string& name, const std::string& call, Status status) override {
+    ++counts_[call + " " + std::string(status_name(status))];
+    if (trace_) trace_(name + ": " + call + " " + std::string(status_name(status)));
   }
 
   // The daemon died: what is known of the job is what the disk has.
@@ -112,6 +120,12 @@ class Checks final : public DaemonWatcher, public ClientWatcher {
   std::set<std::pair<std::uint32_t, std::int64_t>> advised_;
   std::multiset<std::pair<std::uint32_t, std::int64_t>> acknowledged_;
   std::map<std::uint32_t, std::set<std::int64_t>> published_;
+  // Of rounds, by their numbers, which do not begin anew in another job of the name.
+  std::map<std::uint64_t, std::vector<ViewMember>> rounds_;          // recorded
+  std::map<std::uint64_t, std::vector<ViewMember>> granted_rounds_;  // of all lives of the daemon
+  std::map<std::pair<JobId, Rank>, std::string> names_;
+  std::map<std::string, std::uint64_t> gone_in_;   // the latest round when it left or was lost
+  std::map<std::string, std::uint64_t> training_;  // processes, and the round that they are in
   bool promised_ = true;
   std::map<std::string, std::uint64_t> counts_;
 };

@@ -15,6 +15,10 @@ using client::Timeout;
 
 constexpr Micros kThinkUs = 2'000;
 constexpr Micros kRetryUs = 200'000;
+// In the order of Client::Phase.
+constexpr const char* kPhases[] = {"join",      "begin", "renew",   "compute",
+                                   "targets",   "push",  "collect", "consumed",
+                                   "restarted", "view",  "leave",   "done"};
 
 // After these the same call is made again, some time later.
 bool is_passing(Status status) {
@@ -70,6 +74,7 @@ void Client::start() {
 }
 
 void Client::kill(bool silent) {
+  for (Trainer& trainer : trainers_) trains(trainer, false);
   if (alive_) *alive_ = false;
   if (connection_ != 0) network_.close(connection_, true, silent);
   connection_ = 0;
@@ -84,6 +89,12 @@ bool Client::finished() const {
                      [](const Trainer& trainer) { return trainer.phase == Phase::kDone; });
 }
 
+std::size_t Client::unfinished() const {
+  return static_cast<std::size_t>(
+      std::count_if(trainers_.begin(), trainers_.end(),
+                    [](const Trainer& trainer) { return trainer.phase != Phase::kDone; }));
+}
+
 bool Client::waits_to_start() const {
   return std::all_of(trainers_.begin(), trainers_.end(), [](const Trainer& trainer) {
     return trainer.phase == Phase::kDone || trainer.phase == Phase::kBegin;
@@ -91,9 +102,6 @@ bool Client::waits_to_start() const {
 }
 
 std::string Client::describe() const {
-  static constexpr const char* kPhases[] = {"join",      "begin", "renew",   "compute",
-                                            "targets",   "push",  "collect", "consumed",
-                                            "restarted", "leave", "done"};
   std::string text = "host " + std::to_string(host_) + (running() ? "" : " (not running)");
   for (const Trainer& trainer : trainers_) {
     text += ", " + trainer.name + " rank " + std::to_string(trainer.rank) + " in " +
@@ -219,6 +227,7 @@ void Client::arm_timer() {
 // ---- The trainers
 
 void Client::start_life_over(Trainer& trainer) {
+  trains(trainer, false);
   trainer.phase = Phase::kJoin;
   trainer.iteration = -1;
   trainer.worker = client::kNoWorker;
@@ -261,6 +270,7 @@ void Client::call(Trainer& trainer) {
       request.name = trainer.name;
       request.host = "host" + std::to_string(host_);
       request.signals = trainer.signals;
+      if (plan_.rounds) request.data.assign(trainer.name.begin(), trainer.name.end());
       return session_->join(ask, std::move(request));
     }
     case Phase::kBegin:
@@ -280,8 +290,11 @@ void Client::call(Trainer& trainer) {
       return session_->consumed(ask, worker, trainer.iteration);
     case Phase::kRestarted:
       return session_->restarted(ask, worker, trainer.iteration);
+    case Phase::kView:
+      return session_->view(ask, worker, 0);
     case Phase::kLeave:
-      return session_->leave(ask, worker);
+      if (!plan_.rounds) return session_->leave(ask, worker);
+      return session_->leave_as(ask, worker, wire::LeaveKind::kFinished, "");
     case Phase::kCompute:
     case Phase::kDone:
       break;
@@ -298,7 +311,10 @@ void Client::compute(std::size_t index) {
       Trainer& trainer = trainers_[index];
       if (trainer.phase != Phase::kCompute) return;
       const bool resync = std::atomic_ref(*trainer.signals->flag()).load() != 0;
-      if (resync) {
+      if (plan_.rounds) {
+        trainer.phase = after_iteration(trainer);
+        if (trainer.phase != Phase::kCompute) trains(trainer, false);
+      } else if (resync) {
         watcher_.on_dropped(trainer.rank, trainer.iteration);
         trainer.phase = Phase::kRestarted;
       } else if (plan_.decentralized) {
@@ -309,6 +325,21 @@ void Client::compute(std::size_t index) {
       act(index);
     });
   });
+}
+
+void Client::trains(Trainer& trainer, bool in_round) {
+  if (!plan_.rounds) return;
+  watcher_.on_trains(trainer.name, in_round ? static_cast<std::uint64_t>(trainer.iteration) : 0);
+}
+
+// As the agent of torchrun: it ends its part in a round that is broken or has room, or if its own
+// worker has crashed.
+Client::Phase Client::after_iteration(Trainer& trainer) {
+  if (++trainer.trained >= plan_.iterations) return Phase::kLeave;
+  const client::RoundState round = trainer.signals->round();
+  const bool anew = static_cast<std::int64_t>(round.number) != trainer.iteration ||
+                    round.gone > 0 || round.room > 0;
+  return anew || (!calm_ && random_.one_in(60)) ? Phase::kBegin : Phase::kCompute;
 }
 
 void Client::ended(std::size_t index, const Completion& completion) {
@@ -322,7 +353,7 @@ void Client::ended(std::size_t index, const Completion& completion) {
   }
   require(completion.op == trainer.op, "a completion belongs to nobody");
   trainer.op = 0;
-  watcher_.on_outcome(std::to_string(static_cast<int>(trainer.phase)), completion.status);
+  watcher_.on_outcome(trainer.name, kPhases[static_cast<int>(trainer.phase)], completion.status);
   if (completion.status == Status::kOk) return succeeded(index, completion);
   if (completion.status == Status::kStopped) {
     trainer.phase = Phase::kDone;
@@ -394,6 +425,10 @@ void Client::succeeded(std::size_t index, const Completion& completion) {
     case Phase::kRestarted:
       trainer.phase = Phase::kCompute;
       break;
+    case Phase::kView:
+      watcher_.on_members(trainer.name, std::get<client::ViewResult>(completion.result));
+      trainer.phase = Phase::kCompute;
+      break;
     case Phase::kLeave:
       session_->release(trainer.worker, now());
       trainer.phase = Phase::kDone;
@@ -407,8 +442,16 @@ void Client::succeeded(std::size_t index, const Completion& completion) {
 
 void Client::after_begin(Trainer& trainer, const client::Step& step) {
   if ((step.flags & wire::kStepStop) != 0) {
-    trainer.phase = Phase::kDone;
+    // Under gather it may be the worker alone whose part is over.
+    trainer.phase = plan_.rounds ? Phase::kLeave : Phase::kDone;
     return;
+  }
+  if (plan_.rounds) {
+    require(static_cast<std::int64_t>(step.view) > trainer.iteration,
+            trainer.name + " is granted a round twice");
+    trainer.iteration = static_cast<std::int64_t>(step.view);
+    trainer.phase = Phase::kView;
+    return trains(trainer, true);
   }
   require(step.iteration > trainer.iteration, trainer.name + " is granted iteration " +
                                                   std::to_string(step.iteration) + " after " +

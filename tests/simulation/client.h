@@ -30,13 +30,18 @@ class ClientWatcher {
                             const std::vector<wire::PeerUpdate>& updates) = 0;
   // The worker was told to drop the work of an iteration, and does.
   virtual void on_dropped(std::uint32_t rank, std::int64_t iteration) = 0;
-  virtual void on_outcome(const std::string& call, Status status) = 0;
+  // Rounds: a worker is told who is in its round.
+  virtual void on_members(const std::string& name, const wire::ViewReply& view) = 0;
+  // It trains in this round from now on; 0: in none.
+  virtual void on_trains(const std::string& name, std::uint64_t round) = 0;
+  virtual void on_outcome(const std::string& name, const std::string& call, Status status) = 0;
 };
 
 struct TrainerPlan {
   bool decentralized = false;
   bool compute_first = false;  // serial order, NOTIFY-ACK
   bool acknowledges = false;   // NOTIFY-ACK
+  bool rounds = false;         // gather: it trains in rounds, of as many iterations as it has left
   std::int64_t iterations = 10;
   Micros iteration_us = 20'000;   // about
   std::uint64_t slow_one_in = 0;  // iterations that take 50 times as long; 0: none
@@ -59,6 +64,7 @@ class Client final : public Endpoint {
   // From here on callers are patient.
   void calm() { calm_ = true; }
   std::string describe() const;
+  std::size_t unfinished() const;
 
   // Endpoint
   void on_open(ConnectionKey connection) override;
@@ -76,6 +82,7 @@ class Client final : public Endpoint {
     kCollect,
     kConsumed,
     kRestarted,
+    kView,  // rounds: who is in it
     kLeave,
     kDone
   };
@@ -86,7 +93,8 @@ class Client final : public Endpoint {
     client::OpId aside = 0;  // an explanation that was asked for
     client::WorkerId worker = client::kNoWorker;
     std::uint32_t rank = 0;
-    std::int64_t iteration = -1;
+    std::int64_t iteration = -1;  // rounds: the round
+    std::int64_t trained = 0;     // rounds: iterations, by all of its processes
     std::shared_ptr<client::WorkerSignals> signals;
   };
 
@@ -104,6 +112,8 @@ class Client final : public Endpoint {
   void act_later(std::size_t index, Micros span);
   void call(Trainer& trainer);
   void compute(std::size_t index);
+  void trains(Trainer& trainer, bool in_round);
+  Phase after_iteration(Trainer& trainer);
   void ended(std::size_t index, const client::Completion& completion);
   void succeeded(std::size_t index, const client::Completion& completion);
   void after_begin(Trainer& trainer, const client::Step& step);

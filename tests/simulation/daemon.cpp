@@ -173,10 +173,9 @@ bool Daemon::on_message(ConnectionKey connection, Session& session, wire::Messag
   switch (net::route(message, error)) {
     case net::Route::kHandler:
       if (const auto* begin = std::get_if<wire::Begin>(&message.body)) {
-        session.begins[message.id] = begin->worker;
-        // Of several by one worker, the last one waits.
-        no_longer_waits(begin->worker);
-        session.waiting[message.id] = begin->worker;
+        begins(session, message.id, begin->worker);
+      } else if (const auto* arrive = std::get_if<wire::Arrive>(&message.body)) {
+        begins(session, message.id, arrive->worker);
       } else if (const auto* cancel = std::get_if<wire::CancelBegin>(&message.body)) {
         no_longer_waits(cancel->worker);
       }
@@ -191,6 +190,13 @@ bool Daemon::on_message(ConnectionKey connection, Session& session, wire::Messag
       require(false, "the client breaks the rules: " + error);
       return false;
   }
+}
+
+// Of several by one worker, the last one waits.
+void Daemon::begins(Session& session, RequestId request, const wire::WorkerRef& worker) {
+  session.begins[request] = worker;
+  no_longer_waits(worker);
+  session.waiting[request] = worker;
 }
 
 void Daemon::no_longer_waits(const wire::WorkerRef& worker) {
@@ -240,6 +246,14 @@ void Daemon::send(ConnectionId connection, RequestId id, wire::Body&& body) {
     if (!stops) granted_.emplace_back(asked->second, *granted);
     if (begins) found->second.begins.erase(asked);
   }
+  if (const auto* granted = std::get_if<wire::ViewGranted>(&message.body)) {
+    const auto asked = found->second.begins.find(message.id);
+    require(asked != found->second.begins.end(), "a view answers something else than a begin");
+    if ((granted->flags & wire::kStepStop) == 0) {
+      views_granted_.emplace_back(asked->second, *granted);
+    }
+    found->second.begins.erase(asked);
+  }
   found->second.waiting.erase(message.id);
   if (const auto* notice = std::get_if<wire::ResyncNotice>(&message.body)) {
     advised_.push_back(*notice);
@@ -277,6 +291,9 @@ void Daemon::end_turn() {
   core_->end_turn();
   for (const auto& [worker, granted] : std::exchange(granted_, {})) {
     watcher_.on_granted(worker, granted);
+  }
+  for (const auto& [worker, granted] : std::exchange(views_granted_, {})) {
+    watcher_.on_view_granted(worker, granted);
   }
   for (const wire::ResyncNotice& notice : std::exchange(advised_, {})) {
     watcher_.on_advised(notice.worker, notice.iteration);

@@ -31,6 +31,8 @@ class DaemonWatcher {
   virtual void on_records(const std::vector<Record>& records) = 0;
   // A worker asked to begin and is granted; after the records of its turn.
   virtual void on_granted(const wire::WorkerRef& worker, const wire::Granted& granted) = 0;
+  // The same of a round, or of another view.
+  virtual void on_view_granted(const wire::WorkerRef& worker, const wire::ViewGranted& granted) = 0;
   // A worker is advised to drop the work of an iteration; after the grants of its turn.
   virtual void on_advised(const wire::WorkerRef& worker, std::int64_t iteration) = 0;
   // Between turns: why a worker that asked to begin has no answer yet.
@@ -99,6 +101,7 @@ class Daemon final : public Endpoint, private server::Core::Host {
   void end_turn();
   void ask_who_waits();
   void arm_timer();
+  void begins(Session& session, RequestId request, const wire::WorkerRef& worker);
   void no_longer_waits(const wire::WorkerRef& worker);
   void check_idle(ConnectionKey connection);
   void later(Micros span, std::function<void()> what);
@@ -115,8 +118,9 @@ class Daemon final : public Endpoint, private server::Core::Host {
 
   std::map<ConnectionKey, Session> sessions_;
   wire::Encoder encoder_;
-  std::vector<std::pair<wire::WorkerRef, wire::Granted>> granted_;  // in this turn
-  std::vector<wire::ResyncNotice> advised_;                         // likewise
+  std::vector<std::pair<wire::WorkerRef, wire::Granted>> granted_;            // in this turn
+  std::vector<std::pair<wire::WorkerRef, wire::ViewGranted>> views_granted_;  // likewise
+  std::vector<wire::ResyncNotice> advised_;                                   // likewise
   std::uint64_t turns_ = 0;
   std::map<RequestId, wire::WorkerRef> asked_why_;
   bool turn_ends_ = false;

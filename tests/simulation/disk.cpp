@@ -121,6 +121,7 @@ bool SimStore::submit(Ticket ticket, store::Batch&& batch) {
   queued.records = batch.records.size();
   for (const Record& record : batch.records) {
     queued.write.records.push_back({{record.job, record.sequence}, copy(encoder_.encode(record))});
+    queued.sync = queued.sync || is_synced_always(record.kind);
   }
   for (const JobSnapshot& snapshot : batch.snapshots) {
     queued.write.snapshots.push_back({snapshot.created.job, copy(encoder_.encode(snapshot))});
@@ -163,13 +164,15 @@ void SimStore::end_commit() {
 
 void SimStore::write_queued(std::size_t count) {
   Disk::Write all;
+  bool sync = mode_ == store::Mode::kDurable;
   for (std::size_t i = 0; i < count; ++i) {
     Disk::Write& one = queue_.front().write;
+    sync = sync || queue_.front().sync;
     std::move(one.records.begin(), one.records.end(), std::back_inserter(all.records));
     std::move(one.snapshots.begin(), one.snapshots.end(), std::back_inserter(all.snapshots));
     queue_.pop_front();
   }
-  disk_.write(std::move(all), mode_ == store::Mode::kDurable);
+  disk_.write(std::move(all), sync);
 }
 
 bool SimStore::close(std::int64_t, std::string& error) {

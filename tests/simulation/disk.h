@@ -78,6 +78,7 @@ class SimStore final : public store::Store {
     Ticket ticket = 0;
     Disk::Write write;
     std::uint64_t records = 0;
+    bool sync = false;  // whatever the mode
   };
   void start_commit();
   void end_commit();

@@ -68,7 +68,7 @@ TEST(SimulationItself, SeedsThatFailedOnceDoNotAnyMore) {
 }
 
 TEST(SimulationItself, IsTheSameForTheSameSeed) {
-  for (const std::size_t index : {1U, 9U, 12U, 16U, 17U}) {
+  for (const std::size_t index : {1U, 9U, 12U, 16U, 17U, 19U}) {
     const Workload& workload = workloads()[index];
     const Outcome one = run_world(workload, 7);
     const Outcome other = run_world(workload, 7);
@@ -118,6 +118,8 @@ TEST(SimulationItself, ComesAcrossEverything) {
                            "barrier",
                            "plan",
                            "push",
+                           "view granted",
+                           "members",
                            "log store_not_writable",
                            "log store_writable"}) {
     EXPECT_GT(counts[what], 0U) << "never came across: " << what;

@@ -58,6 +58,7 @@ class World {
     plan.decentralized = workload_.decentralized;
     plan.compute_first = workload_.compute_first;
     plan.acknowledges = workload_.acknowledges;
+    plan.rounds = workload_.rounds;
     plan.iteration_us = random_.between(2, 400) * kMs;
     // About as long as there are faults.
     calm_at_ = random_.between(1, 30) * kSecond;
@@ -81,7 +82,7 @@ class World {
     job.name = "job";
     job.policy = workload_.policies.front().policy;
     job.expected_workers = static_cast<std::uint32_t>(workers);
-    if (!workload_.decentralized && workers > 2 && chance(3)) {
+    if (!workload_.decentralized && !workload_.rounds && workers > 2 && chance(3)) {
       job.min_workers = 2;
       job.start_timeout_us = 3 * kSecond;
     }
@@ -203,6 +204,7 @@ class World {
     const std::size_t action = random_.below(3);
     checks_.count(kFaults[action]);
     drained_ = drained_ || kActions[action] == wire::WorkerAction::kDrain;
+    kicked_ = kicked_ || kActions[action] == wire::WorkerAction::kKick;
     wire::ManageWorkerRequest request;
     request.job = "job";
     request.worker = std::to_string(random_.below(options_.job.expected_workers));
@@ -286,6 +288,12 @@ class World {
     const bool made_again = jobs.size() > 1 &&
                             daemon_->engine().snapshot(jobs[jobs.size() - 2], first) &&
                             first.state == JobState::kStopped;
+    if (workload_.rounds) {
+      std::size_t left = 0;
+      for (const auto& client : clients_) left += client->unfinished();
+      return (made_again || drained_ || kicked_ || stopped_) &&
+             left < workload_.policies.front().members_min;
+    }
     const auto members = std::count_if(last.workers.begin(), last.workers.end(),
                                        [](const auto& worker) { return is_member(worker.state); });
     return (made_again || drained_ || end_lost_) && last.state == JobState::kWaiting &&
@@ -344,6 +352,7 @@ class World {
   Micros calm_at_ = 0;
   bool calm_ = false;
   bool drained_ = false;  // an operator has
+  bool kicked_ = false;   // likewise
   bool stopped_ = false;  // likewise
   bool end_lost_ = false;
   std::uint64_t events_ = 0;
@@ -359,11 +368,17 @@ const std::vector<Workload>& workloads() {
   const Rule asp = {"asp"}, spec = {"specsync+asp"}, naive = {"naive_wait:10+asp"};
   const Rule spec3 = {"specsync:fixed,20,0.5+ssp:3", 3};
   const auto alone = [](const Rule& rule, int workers_min = 1) {
-    return Workload{rule.policy, {rule}, false, false, false, workers_min};
+    return Workload{rule.policy, {rule}, false, false, false, false, workers_min};
   };
   const auto peers = [](const std::string& policy, bool compute_first, bool acknowledges,
                         int workers_min) {
-    return Workload{policy, {{policy}}, true, compute_first, acknowledges, workers_min};
+    return Workload{policy, {{policy}}, true, compute_first, acknowledges, false, workers_min};
+  };
+  const auto rounds = [](const std::string& policy, std::size_t least, std::size_t most) {
+    Workload workload{policy, {{policy, {}, 0, false, least, most}}};
+    workload.rounds = true;
+    workload.workers_min = static_cast<int>(least);
+    return workload;
   };
   static const std::vector<Workload> all = {
       alone(asp),
@@ -385,6 +400,8 @@ const std::vector<Workload>& workloads() {
       peers("hop:complete,max_ig=4,backup=1,skip=4,skip_trigger=2", false, false, 3),
       peers("notify_ack:ring_directed", true, true, 2),
       peers("notify_ack:star", true, true, 2),
+      rounds("gather:2-4", 2, 4),
+      rounds("gather:3", 3, 3),
   };
   return all;
 }

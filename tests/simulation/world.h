@@ -26,6 +26,7 @@ struct Workload {
   bool decentralized = false;
   bool compute_first = false;
   bool acknowledges = false;
+  bool rounds = false;
   int workers_min = 1;  // that its graph takes
 };
 const std::vector<Workload>& workloads();
