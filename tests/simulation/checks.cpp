@@ -72,6 +72,11 @@ void Checks::apply(const Record& record) {
   if (record.kind == RecordKind::kView) {
     rounds_[static_cast<std::uint64_t>(record.iteration)] = record.members;
   }
+  if (record.kind == RecordKind::kJobStopped) {
+    for (const auto& [key, name] : names_) {
+      if (key.first == record.job) note_gone(name);
+    }
+  }
   if (record.rank == kNoRank) return;
   Member& member = members_[{record.job, static_cast<Rank>(record.rank)}];
   switch (record.kind) {
@@ -91,8 +96,9 @@ void Checks::apply(const Record& record) {
     case RecordKind::kWorkerLost:
       member.takes_part = false;
       member.gone = true;
-      gone_in_[names_[{record.job, static_cast<Rank>(record.rank)}]] =
-          rounds_.empty() ? 0 : rounds_.rbegin()->first;
+      note_gone(names_[{record.job, static_cast<Rank>(record.rank)}]);
+      leaves_outside_ = leaves_outside_ || (record.kind == RecordKind::kWorkerLeft &&
+                                            !rounds_.empty() && !is_in_latest_round(record));
       return;
     case RecordKind::kPush:
       require(record.incarnation == member.incarnation, "pushed in another life: " + text(record));
@@ -102,6 +108,17 @@ void Checks::apply(const Record& record) {
     default:
       return;
   }
+}
+
+bool Checks::is_in_latest_round(const Record& record) const {
+  return std::ranges::any_of(rounds_.rbegin()->second, [&](const ViewMember& member) {
+    return static_cast<std::int64_t>(member.rank) == record.rank &&
+           member.incarnation == record.incarnation;
+  });
+}
+
+void Checks::note_gone(const std::string& name) {
+  gone_in_[name] = rounds_.empty() ? 0 : rounds_.rbegin()->first;
 }
 
 // The group goes on where those are that have come back, or all begin anew.

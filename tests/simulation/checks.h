@@ -87,6 +87,10 @@ class Checks final : public DaemonWatcher, public ClientWatcher {
   void check_history(const Disk& disk) const;
   static void check_recovery(const Disk& disk, const EngineOptions& options);
 
+  // A worker has left that was in no round: it was lost while it trained, and its work was done
+  // when it came back.
+  bool leaves_outside() const { return leaves_outside_; }
+
   void count(const std::string& what);
   // How often what happened.
   const std::map<std::string, std::uint64_t>& counts() const { return counts_; }
@@ -102,6 +106,8 @@ class Checks final : public DaemonWatcher, public ClientWatcher {
   };
   void apply(const Record& record);
   void begin_again(const Record& record);
+  void note_gone(const std::string& name);
+  bool is_in_latest_round(const Record& record) const;
 
   const Rule& rule_of(JobId job) const;
   void check_staleness(JobId job, Rank rank, const Member& member) const;
@@ -126,6 +132,7 @@ class Checks final : public DaemonWatcher, public ClientWatcher {
   std::map<std::pair<JobId, Rank>, std::string> names_;
   std::map<std::string, std::uint64_t> gone_in_;   // the latest round when it left or was lost
   std::map<std::string, std::uint64_t> training_;  // processes, and the round that they are in
+  bool leaves_outside_ = false;
   bool promised_ = true;
   std::map<std::string, std::uint64_t> counts_;
 };

@@ -371,7 +371,11 @@ void Client::ended(std::size_t index, const Completion& completion) {
     act_later(index, static_cast<Micros>(random_.below(kThinkUs)));
     return;
   }
-  if (completion.status == Status::kFenced) {
+  if (completion.status == Status::kInvalid && trainer.phase == Phase::kView) {
+    // It was lost meanwhile and taken in again, and its round is long over.
+    trains(trainer, false);
+    trainer.phase = Phase::kBegin;
+  } else if (completion.status == Status::kFenced) {
     // Declared lost: it comes back as somebody new.
     if (trainer.worker != client::kNoWorker) session_->release(trainer.worker, now());
     start_life_over(trainer);

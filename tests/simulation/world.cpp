@@ -280,7 +280,7 @@ class World {
   // for more workers than there are. So do those of a job of which an operator has drained a worker
   // before it started; also before its store knew that it had started, as in fast mode a power cut
   // may take that away. Workers that have heard of a job's end do not come back either, where the
-  // store has lost it.
+  // store has lost it. Nor do the others of a round end whose last members have finished unheard.
   bool is_stranded() const {
     const std::vector<JobId> jobs = daemon_->engine().job_ids();
     JobSnapshot first, last;
@@ -291,7 +291,7 @@ class World {
     if (workload_.rounds) {
       std::size_t left = 0;
       for (const auto& client : clients_) left += client->unfinished();
-      return (made_again || drained_ || kicked_ || stopped_) &&
+      return (made_again || drained_ || kicked_ || stopped_ || checks_.leaves_outside()) &&
              left < workload_.policies.front().members_min;
     }
     const auto members = std::count_if(last.workers.begin(), last.workers.end(),
