@@ -170,6 +170,43 @@ TEST(Store, OldHistoryIsRemovedAndTheRestIsServedAndStartsAgain) {
   EXPECT_TRUE(worker.iterate(10).ok());
 }
 
+// Its job is gone from the store, and a later launch goes on all the same.
+TEST(Store, ACheckpointIsFoundAfterRetentionHasRemovedItsJob) {
+  TempDir directory;
+  Daemon daemon(directory, {.config = "[store]\nretention = \"1s\"\n"});
+  {
+    RawClient client = greeted(daemon.address());
+    wire::Join join = join_of("job", 0, 1, "bsp");
+    join.notices = wire::kNoticeCheckpoint;
+    RawWorker worker(client, join);
+    worker.begin(0);
+    ASSERT_EQ(client.call_for<wire::CheckpointAsked>(wire::OrderCheckpoint{"job", ""}).number, 1U);
+    worker.push(0);
+    ASSERT_EQ(worker.begin(1).checkpoint, 1U);
+    client.call_for<wire::Ok>(wire::Checkpointed{worker.ref(), 1, 0, 1, "/c/1"});
+    client.call_for<wire::Ok>(wire::StopJobRequest{"job", ""});
+    // The latest job stays.
+    client.call_for<wire::Ok>(wire::CreateJobRequest{"other", "bsp", 1, 0});
+  }
+  wait_until("the job to be removed", [&] { return daemon.logged("job_removed"); });
+  EXPECT_TRUE(daemon.logged("keeps_checkpoint=1"));
+  for (const bool has_job : {false, true}) {
+    daemon.kill();
+    EXPECT_EQ(syncctl(directory, daemon, {"store", "check", daemon.store_path()}).ending,
+              exited(0));
+    daemon.start();
+    RawClient client = greeted(daemon.address());
+    const auto jobs = client.call_for<wire::JobsReply>(wire::JobsRequest{}).jobs;
+    EXPECT_EQ(jobs.size(), has_job ? 2U : 1U);
+    const auto found =
+        client.call_for<wire::LatestCheckpointReply>(wire::LatestCheckpoint{"job", 0});
+    EXPECT_EQ(found.number, 1U);
+    ASSERT_EQ(found.saved.size(), 1U);
+    EXPECT_EQ(found.saved[0].location, "/c/1");
+    if (!has_job) client.call_for<wire::Ok>(wire::CreateJobRequest{"job", "bsp", 1, 0});
+  }
+}
+
 TEST(Store, ADamagedStoreIsRefusedAndSalvagedOnDemand) {
   TempDir directory;
   Daemon daemon(directory);

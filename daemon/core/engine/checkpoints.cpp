@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "daemon/core/engine/kept_checkpoints.h"
 #include "daemon/core/engine/limits.h"
 #include "proto/base/plain_text.h"
 
@@ -432,13 +433,8 @@ void Checkpoints::close_all(const std::string& reason) {
   while (open_) close(reason);
 }
 
-void Checkpoints::inherit(const CheckpointSnapshot& from) {
-  if (!engine_.has_room_for_shards(from.saved.size())) {
-    answers_.log(LogLevel::kWarn, "checkpoint_forgotten", nullptr,
-                 {{"checkpoint", std::to_string(from.number)},
-                  {"reason", "the daemon keeps too many shards of checkpoints"}});
-    return;
-  }
+bool Checkpoints::inherit(const CheckpointSnapshot& from) {
+  if (!engine_.has_room_for_shards(from.saved.size())) return false;
   const auto base = [&](RecordKind kind) {
     Record record = recorder_.make(kind);
     record.checkpoint = from.number;
@@ -458,6 +454,7 @@ void Checkpoints::inherit(const CheckpointSnapshot& from) {
     record.location = shard.location;
     commit(std::move(record));
   }
+  return true;
 }
 
 // ---- recorded facts
@@ -734,29 +731,17 @@ std::uint64_t Checkpoints::expected_of(Rank rank) const {
   return member != nullptr && member->answer == kUnanswered ? open_->facts.number : 0;
 }
 
-wire::LatestCheckpointReply Checkpoints::latest(std::uint32_t first_shard) const {
+wire::LatestCheckpointReply Checkpoints::latest(const CheckpointSnapshot* kept,
+                                                std::uint32_t first_shard) const {
   wire::LatestCheckpointReply out;
   if (open_) out.open = open_->facts.number;
   out.open_text = note();
   out.closed = closed_;
   out.closed_reason = closed_reason_;
-  if (!latest_) return out;
-  out.number = latest_->number;
-  out.epoch = latest_->epoch;
-  out.completed_us = latest_->since_us;
-  out.shards = latest_->shards;
-  if (!latest_->saved.empty()) {
-    out.iteration = std::ranges::min(latest_->saved, {}, &SavedShard::iteration).iteration;
-  }
-  std::size_t bytes = out.open_text.size() + out.closed_reason.size();
-  auto at = std::ranges::lower_bound(latest_->saved, first_shard, {}, &SavedShard::shard);
-  for (; at != latest_->saved.end(); ++at) {
-    bytes += 64 + at->location.size();
-    if (bytes > limits::kHistoryReplyBytesMax && !out.saved.empty()) {
-      out.next_shard = at->shard;
-      break;
-    }
-    out.saved.push_back({at->shard, at->rank, at->iteration, at->location});
+  if (latest_) {
+    list_shards(*latest_, first_shard, out);
+  } else if (kept != nullptr) {
+    list_shards(*kept, first_shard, out);
   }
   return out;
 }

@@ -75,8 +75,8 @@ class Checkpoints {
   void check();   // a worker has gone: it may never be complete
   void close_all(const std::string& reason);
   void timed_out();
-  // Takes over what the job that had the name before has complete.
-  void inherit(const CheckpointSnapshot& from);
+  // Takes over what the job that had the name before has complete. False: there is no room for it.
+  bool inherit(const CheckpointSnapshot& from);
 
   // ---- recorded facts, live or replayed
   void apply(const Record& record);
@@ -94,7 +94,9 @@ class Checkpoints {
   const CheckpointSnapshot* latest() const { return latest_ ? &*latest_ : nullptr; }
   std::string note() const;                    // how far the open one is; empty: none is open
   std::uint64_t expected_of(Rank rank) const;  // the one that this worker has yet to save; 0: none
-  wire::LatestCheckpointReply latest(std::uint32_t first_shard) const;
+  // `kept`: of the job's name, or null: see KeptCheckpoints.
+  wire::LatestCheckpointReply latest(const CheckpointSnapshot* kept,
+                                     std::uint32_t first_shard) const;
   bool is_open() const { return open_.has_value(); }
   Micros open_since() const { return open_ ? open_->facts.since_us : -1; }
   Micros complete_since() const { return latest_ ? latest_->since_us : -1; }

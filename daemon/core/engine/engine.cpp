@@ -434,8 +434,7 @@ Job* Engine::create_job(const JobSpec& asked, std::string& error, Epoch epoch_le
   const auto named = by_name_.find(spec.name);
   const Epoch last =
       named == by_name_.end() ? epoch_forgotten_ : jobs_.at(named->second)->recorder().epoch();
-  const CheckpointSnapshot* before =
-      named == by_name_.end() ? nullptr : jobs_.at(named->second)->checkpoints().latest();
+  const CheckpointSnapshot* before = latest_checkpoint(spec.name);
   std::uint64_t round = std::max(round_forgotten_, round_least);
   if (named != by_name_.end()) {
     round = std::max(round, jobs_.at(named->second)->loop().policy().round().round);
@@ -446,8 +445,32 @@ Job* Engine::create_job(const JobSpec& asked, std::string& error, Epoch epoch_le
   auto& job = jobs_[id] = std::make_unique<Job>(EngineServices(state_, id), spec, std::move(policy),
                                                 std::max(last + 1, epoch_least));
   job->record_creation(round);
-  if (before != nullptr) job->checkpoints().inherit(*before);
+  if (before != nullptr && !job->checkpoints().inherit(*before)) {
+    keep_checkpoint(spec.name, CheckpointSnapshot(*before));
+  }
+  tell_forgotten_checkpoints();
   return job.get();
+}
+
+const CheckpointSnapshot* Engine::latest_checkpoint(const std::string& name) const {
+  const auto named = by_name_.find(name);
+  const CheckpointSnapshot* latest =
+      named == by_name_.end() ? nullptr : jobs_.at(named->second)->checkpoints().latest();
+  return latest != nullptr ? latest : kept_.find(name);
+}
+
+void Engine::keep_checkpoint(const std::string& job, const CheckpointSnapshot& checkpoint) {
+  kept_.add(job, checkpoint, checkpoints_gone_);
+}
+
+void Engine::tell_forgotten_checkpoints() {
+  for (const std::string& job : checkpoints_gone_) {
+    state_.effects->log.push_back(
+        {LogLevel::kWarn,
+         "checkpoint_forgotten",
+         {{"job", job}, {"reason", "too many checkpoints of jobs that are gone are kept"}}});
+  }
+  checkpoints_gone_.clear();
 }
 
 // Makes room for a new job. The forgotten one's history stays in the store.
@@ -476,6 +499,9 @@ bool Engine::forget(JobId stopped) {
   round_forgotten_ = std::max(round_forgotten_, it->second->loop().policy().round().round);
   state_.tails -= it->second->recorder().tail();
   state_.workers -= it->second->roster().known();
+  if (const auto* latest = it->second->checkpoints().latest()) {
+    keep_checkpoint(it->second->spec().name, *latest);
+  }
   it->second->checkpoints().forget();
   jobs_.erase(it);
   last_job_ = nullptr;
@@ -577,8 +603,16 @@ void Engine::on_order(const Caller& caller, const wire::OrderCheckpoint& order) 
 }
 
 void Engine::on_latest(const Caller& caller, const wire::LatestCheckpoint& request) const {
-  const Job* job = named(caller, request.job);
-  if (job != nullptr) reply(caller, job->checkpoints().latest(request.first_shard));
+  if (refuses(caller, Status::kInvalid, job_name_too_long(request.job))) return;
+  const Job* job = find(find_job(request.job));
+  const CheckpointSnapshot* kept = kept_.find(request.job);
+  if (job != nullptr) return reply(caller, job->checkpoints().latest(kept, request.first_shard));
+  if (kept == nullptr) {
+    return refuse(caller, Status::kUnknownJob, "there is no job '" + request.job + "'");
+  }
+  wire::LatestCheckpointReply out;
+  list_shards(*kept, request.first_shard, out);
+  reply(caller, std::move(out));
 }
 
 void Engine::on_set_policy(const Caller& caller, wire::SetPolicyRequest& request) {
@@ -780,7 +814,13 @@ bool Engine::restore(const JobSnapshot* snapshot, std::span<const Record> record
   if (!replayed) return false;
   // As when a job is created. Should all of them still go on, none may be dropped.
   if (jobs_.size() >= limits::kJobsMax) forget_oldest_stopped();
-  by_name_[spec.name] = created->job;
+  JobId& named = by_name_[spec.name];
+  if (named != 0 && job->checkpoints().latest() == nullptr) {
+    // It had no room for the one of the job that had the name before.
+    const auto* complete = jobs_.at(named)->checkpoints().latest();
+    if (complete != nullptr) keep_checkpoint(spec.name, *complete);
+  }
+  named = created->job;
   jobs_[created->job] = std::move(job);
   next_job_ = created->job + 1;
   return true;

@@ -23,6 +23,7 @@
 #include "daemon/core/engine/engine_services.h"
 #include "daemon/core/engine/event.h"
 #include "daemon/core/engine/job_spec.h"
+#include "daemon/core/engine/kept_checkpoints.h"
 #include "daemon/core/engine/limits.h"
 #include "daemon/core/engine/record.h"
 #include "daemon/core/engine/types.h"
@@ -105,6 +106,9 @@ class Engine {
   EngineStats stats(const Visible& visible) const;
   // The answer to wire::JobsRequest; O(workers).
   wire::JobsReply jobs(const Visible& visible) const;
+  // The latest complete checkpoint of a job that is known no more: for who asks for that name, and
+  // for the next job of it.
+  void keep_checkpoint(const std::string& job, const CheckpointSnapshot& checkpoint);
   // Jobs that are known no more had epochs up to this one: every new job's is above it.
   void forget_epochs(Epoch epoch) { epoch_forgotten_ = std::max(epoch_forgotten_, epoch); }
   // Whether workers speak over this connection; of one that has ended, that the step which was told
@@ -170,6 +174,9 @@ class Engine {
                   std::uint64_t round_least = 0);
   bool makes_job(const wire::Join& join) const;
   bool forget_oldest_stopped();
+  // Of the job by this name, or of an earlier one by it; null: there is none.
+  const CheckpointSnapshot* latest_checkpoint(const std::string& name) const;
+  void tell_forgotten_checkpoints();
   // False: there are as many workers as are allowed, and no job that has ended can be forgotten.
   bool has_room_for_worker();
   void take_snapshot(Job& job);
@@ -188,6 +195,8 @@ class Engine {
   std::uint64_t round_forgotten_ = 0;  // likewise of rounds
   Epoch epoch_forgotten_ = 0;  // the highest of a job that is forgotten: no new one is below it
   std::map<std::string, JobSpec, std::less<>> declared_;  // by the configuration
+  KeptCheckpoints kept_;
+  std::vector<std::string> checkpoints_gone_;  // of jobs by these names, which the log has yet to say
   JobId shortened_ = 0;  // the last job whose long tail was shortened
 };
 

@@ -169,5 +169,16 @@ inline constexpr std::size_t kCheckpointLocationBytesMax = 1'024;
 // Shards that all jobs keep together, of the latest complete checkpoint of each and of the open
 // one: two for each worker. At the limit an answer about one more is refused.
 inline constexpr std::size_t kCheckpointShardsMax = 2 * kWorkersMax;
+// The latest complete checkpoints of jobs that are forgotten (kept_checkpoints.h): one a name, as
+// many as there may be jobs, and so large together that the largest one fits. Beyond either number
+// the one goes first that has been complete for longest, which the log says.
+inline constexpr std::size_t kKeptCheckpointsMax = kJobsMax;
+inline constexpr std::size_t kKeptCheckpointsBytesMax = 256 * 1024 * 1024;
+// What one of them counts for, and each of its shards beside its location.
+inline constexpr std::size_t kKeptCheckpointBytes = 1'024;
+inline constexpr std::size_t kKeptShardBytes = 96;
+static_assert(kKeptCheckpointBytes +
+                  kCheckpointShardsMax * (kKeptShardBytes + kCheckpointLocationBytesMax) <=
+              kKeptCheckpointsBytesMax);
 
 }  // namespace syncd::limits

@@ -58,6 +58,9 @@ bool Core::recover(const std::function<void(Micros latest)>& clock, Recovered& r
   };
   if (!store_.load_each(restore, error)) return false;
   engine_.forget_epochs(store_.removed_epoch());
+  for (const KeptCheckpoint& kept : store_.take_kept_checkpoints()) {
+    engine_.keep_checkpoint(kept.job, kept.checkpoint);
+  }
   clock(engine_.last_time());
   engine_.finish_restore(host_.now());
   return true;
@@ -261,7 +264,15 @@ void Core::tell_removed() {
     if (removed.first != 0) {
       line.fields.emplace_back("first_sequence", std::to_string(removed.first));
     }
+    if (removed.checkpoint != 0) {
+      line.fields.emplace_back("keeps_checkpoint", std::to_string(removed.checkpoint));
+    }
     host_.log(std::move(line));
+    for (const std::string& job : removed.forgotten) {
+      host_.log({LogLevel::kWarn,
+                 "checkpoint_forgotten",
+                 {{"job", job}, {"reason", "too many checkpoints of removed jobs are kept"}}});
+    }
   }
 }
 

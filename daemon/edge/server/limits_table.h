@@ -74,6 +74,8 @@ inline constexpr std::array kMemoryTable = {
     MemoryRow{"workers in views", "kWorkersMax", Per::kDaemon, limits::kWorkersMax, kViewBytes},
     MemoryRow{"shards of checkpoints", "kCheckpointShardsMax", Per::kDaemon,
               limits::kCheckpointShardsMax, kShardBytes},
+    MemoryRow{"checkpoints of forgotten jobs", "kKeptCheckpointsBytesMax", Per::kDaemon, 1,
+              limits::kKeptCheckpointsBytesMax},
     MemoryRow{"speeds of a job's workers", "kJobsMax", Per::kDaemon,
               std::min<std::uint64_t>(limits::kJobsMax,
                                       limits::kWorkersMax / (StragglerDetector::kOthersMin + 1)),

@@ -43,6 +43,12 @@ class Checker {
       error = "store " + path_ + " cannot be read to its end: " + problem_ + ": restore a backup";
       return false;
     }
+    const auto take_kept = [&](KeptCheckpoint&& kept, const std::string& why) {
+      ++check.kept_checkpoints;
+      if (why.empty() || check.problems.size() == kProblemsMax) return;
+      check.problems.push_back("the checkpoint of removed job '" + kept.job + "': " + why);
+    };
+    if (!read_kept(database_, path_, take_kept, error)) return false;
     for (auto& [id, job] : jobs_) {
       if (job.name.empty()) blame(job, "its creation record is missing or damaged");
       const Sequence first = extents_[id].first;

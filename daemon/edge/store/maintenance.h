@@ -27,7 +27,10 @@ struct JobCheck {
 
 struct StoreCheck {
   std::vector<JobCheck> jobs;  // in order of their ids
+  std::size_t kept_checkpoints = 0;   // of jobs that were removed
+  std::vector<std::string> problems;  // of those
   bool sound() const {
+    if (!problems.empty()) return false;
     for (const JobCheck& job : jobs) {
       if (!job.problems.empty()) return false;
     }

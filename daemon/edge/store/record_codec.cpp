@@ -233,6 +233,14 @@ std::span<const std::uint8_t> RecordEncoder::encode(const JobSnapshot& snapshot)
   return impl_->frame(snapshot);
 }
 
+std::span<const std::uint8_t> RecordEncoder::encode(const KeptCheckpoint& kept) {
+  JobSnapshot snapshot;
+  snapshot.created.kind = RecordKind::kJobCreated;
+  snapshot.created.name = kept.job;
+  snapshot.checkpoints = {kept.checkpoint};
+  return encode(snapshot);
+}
+
 std::size_t record_bytes(std::span<const std::uint8_t> records) {
   if (records.size() < kHeaderBytes) return 0;
   const std::size_t length = flatbuffers::ReadScalar<std::uint32_t>(records.data() + 4);
@@ -257,6 +265,20 @@ bool decode_snapshot(std::span<const std::uint8_t> bytes, JobSnapshot& snapshot,
   Reader reader;
   reader.job_state = static_cast<JobState>(t->state());
   return read(t, snapshot, std::move(reader), error);
+}
+
+bool decode_kept(std::span<const std::uint8_t> bytes, KeptCheckpoint& kept, std::string& error) {
+  JobSnapshot snapshot;
+  if (!decode_snapshot(bytes, snapshot, error)) return false;
+  const bool is_one = snapshot.checkpoints.size() == 1 &&
+                      snapshot.checkpoints.front().state == CheckpointState::kComplete &&
+                      !snapshot.checkpoints.front().saved.empty();
+  if (!is_one) {
+    error = "it is not one complete checkpoint";
+    return false;
+  }
+  kept = {std::move(snapshot.created.name), std::move(snapshot.checkpoints.front())};
+  return true;
 }
 
 bool decode_creation(std::span<const std::uint8_t> bytes, JobId job, Record& record,

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "daemon/core/engine/kept_index.h"
 #include "daemon/core/engine/record.h"
 
 namespace syncd::store {
@@ -27,6 +28,8 @@ class RecordEncoder {
   // The stored form, valid until the next call.
   std::span<const std::uint8_t> encode(const Record& record);
   std::span<const std::uint8_t> encode(const JobSnapshot& snapshot);
+  // As a snapshot that has nothing else.
+  std::span<const std::uint8_t> encode(const KeptCheckpoint& kept);
 
  private:
   struct Impl;
@@ -40,6 +43,8 @@ std::size_t record_bytes(std::span<const std::uint8_t> records);
 bool decode_record(std::span<const std::uint8_t> bytes, Record& record, std::string& error);
 bool decode_snapshot(std::span<const std::uint8_t> bytes, JobSnapshot& snapshot,
                      std::string& error);
+
+bool decode_kept(std::span<const std::uint8_t> bytes, KeptCheckpoint& kept, std::string& error);
 
 // The same for what must be of this job: `error` also says that it is of another one.
 bool decode_creation(std::span<const std::uint8_t> bytes, JobId job, Record& record,

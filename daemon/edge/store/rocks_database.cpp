@@ -25,6 +25,7 @@
 #include <string_view>
 #include <utility>
 
+#include "daemon/edge/store/record_codec.h"
 #include "daemon/edge/store/rocks_log.h"
 #include "proto/base/clock.h"
 #include "proto/base/file.h"
@@ -454,6 +455,7 @@ namespace {
 
 constexpr std::string_view kFirstPrefix = "first";
 constexpr std::string_view kMarkPrefix = "mark";
+constexpr std::string_view kKeptPrefix = "kept";
 
 Sequence sequence_at(const rocksdb::Slice& key, std::size_t offset) {
   return read_big_endian(key.data() + offset, 8);
@@ -525,6 +527,35 @@ bool read_removed_epoch(const Database& database, const std::string& path, Epoch
   if (status.ok() && parse_number(value, epoch)) return true;
   error = called(path) + ": the last epoch of removed jobs cannot be read: " +
           (status.ok() ? "it is '" + value + "'" : status.ToString());
+  return false;
+}
+
+std::string kept_key(std::string_view job) {
+  return std::string(kKeptPrefix).append(job);
+}
+
+bool is_kept_key(std::string_view key) {
+  return key.starts_with(kKeptPrefix);
+}
+
+bool read_kept(const Database& database, const std::string& path, const TakeKept& take,
+               std::string& error) {
+  const rocksdb::Slice start(kKeptPrefix.data(), kKeptPrefix.size());
+  const std::unique_ptr<rocksdb::Iterator> it(
+      database.db->NewIterator({}, database.families[kMeta]));
+  for (it->Seek(start); it->Valid() && it->key().starts_with(start); it->Next()) {
+    const std::string job = it->key().ToString().substr(start.size());
+    KeptCheckpoint kept;
+    std::string why;
+    if (decode_kept(bytes_of(it->value()), kept, why) && kept.job != job) {
+      why = "it is one of job '" + kept.job + "'";
+    }
+    kept.job = job;
+    take(std::move(kept), why);
+  }
+  if (it->status().ok()) return true;
+  error = called(path) +
+          ": the checkpoints of removed jobs cannot be read: " + it->status().ToString();
   return false;
 }
 

@@ -3,7 +3,7 @@
 //
 // Column families: jobs (job id -> creation record), records (record_groups.h),
 // snapshots (job id -> latest snapshot), meta (format_version, created_by; what retention has left
-// of a job; the marks where it may cut). Keys are big-endian, so that they sort by number, and one
+// of a job; the marks where it may cut; the checkpoints of jobs that it has removed). Keys are big-endian, so that they sort by number, and one
 // job's records are one range.
 #pragma once
 
@@ -11,6 +11,7 @@
 
 #include <array>
 #include <atomic>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -102,6 +103,14 @@ bool read_extents(const Database& database, const std::string& path,
 inline constexpr const char* kRemovedEpochKey = "removed_epoch";
 bool read_removed_epoch(const Database& database, const std::string& path, Epoch& epoch,
                         std::string& error);
+// Also there: the latest complete checkpoint of each job that was removed. `take` is called for each;
+// `why` is empty, or says what is wrong with it, and then only its job's name is known. False: it
+// cannot be read.
+std::string kept_key(std::string_view job);
+bool is_kept_key(std::string_view key);
+using TakeKept = std::function<void(KeptCheckpoint&& kept, const std::string& why)>;
+bool read_kept(const Database& database, const std::string& path, const TakeKept& take,
+               std::string& error);
 // Whether a key of meta says what retention has removed: of two values the larger one is the later.
 bool says_what_was_removed(std::string_view key);
 // The first record that retention has left of a job; 1 if it has removed none.

@@ -73,7 +73,8 @@ class RocksStore final : public Store {
     std::vector<Record> created;
     if (!read_created(created, error) || !check_owners(created, error)) return false;
     if (!read_extents(*database_, options_.path, extents_, error) ||
-        !read_removed_epoch(*database_, options_.path, removed_epoch_, error)) {
+        !read_removed_epoch(*database_, options_.path, removed_epoch_, error) ||
+        !load_kept(error)) {
       return false;
     }
     for (const Record& creation : created) {
@@ -86,6 +87,10 @@ class RocksStore final : public Store {
   }
 
   Epoch removed_epoch() const override { return removed_epoch_; }
+
+  std::vector<KeptCheckpoint> take_kept_checkpoints() override {
+    return std::exchange(loaded_kept_, {});
+  }
 
   void start(CommitCallback callback) override {
     callback_ = std::move(callback);
@@ -287,6 +292,23 @@ class RocksStore final : public Store {
     }
     if (it->status().ok()) return true;
     error = called_ + ": its records cannot be read: " + cause(it->status());
+    return false;
+  }
+
+  bool load_kept(std::string& error) {
+    std::vector<std::string> ignored;
+    std::string damage;
+    const auto take = [&](KeptCheckpoint&& kept, const std::string& why) {
+      if (!why.empty()) {
+        damage = called_ + ": the checkpoint of removed job '" + kept.job + "': " + why;
+        return;
+      }
+      kept_.add(kept.job, kept.checkpoint, ignored);
+      loaded_kept_.push_back(std::move(kept));
+    };
+    if (!read_kept(*database_, options_.path, take, error)) return false;
+    if (damage.empty()) return true;
+    error = damage + after_damage();
     return false;
   }
 
@@ -608,6 +630,9 @@ class RocksStore final : public Store {
         decode_record(bytes_of(value), creation, ignored)) {
       removed.name = creation.name;
     }
+    rocksdb::WriteBatch batch;
+    KeptIndex kept = kept_;
+    if (!keep_checkpoint(job, removed, kept, batch)) return false;
     const std::string begin = record_key(job, 0);
     const std::string end = records_end(job);
     {
@@ -616,7 +641,6 @@ class RocksStore final : public Store {
       it->SeekToLast();
       if (it->Valid()) removed.records = sequence_of(it->key()) + 1 - extent.first;
     }
-    rocksdb::WriteBatch batch;
     batch.Delete(database_->families[kJobs], job_key(job));
     batch.Delete(database_->families[kSnapshots], job_key(job));
     batch.Delete(database_->families[kMeta], first_key(job));
@@ -628,6 +652,28 @@ class RocksStore final : public Store {
     batch.Put(database_->families[kMeta], kRemovedEpochKey, std::to_string(epoch));
     if (!remove_range(batch, begin, end)) return false;
     removed_epoch_ = epoch;
+    kept_ = std::move(kept);
+    return true;
+  }
+
+  // A later launch of that name goes on from its latest complete checkpoint, which its last snapshot
+  // has: a job leaves one when it ends. False: that is damaged, and nothing may be removed.
+  bool keep_checkpoint(JobId job, Removed& removed, KeptIndex& kept, rocksdb::WriteBatch& batch) {
+    RecoveredJob stored;
+    std::string ignored;
+    if (!load_snapshot(job, {}, stored, ignored)) return false;
+    if (!stored.snapshot) return true;
+    const auto latest = std::ranges::find(stored.snapshot->checkpoints, CheckpointState::kComplete,
+                                          &CheckpointSnapshot::state);
+    if (latest == stored.snapshot->checkpoints.end() || latest->saved.empty()) return true;
+    const std::string& name = stored.snapshot->created.name;
+    if (!kept.add(name, *latest, removed.forgotten)) return true;
+    removed.checkpoint = latest->number;
+    batch.Put(database_->families[kMeta], kept_key(name),
+              slice(encoder_.encode(KeptCheckpoint{name, std::move(*latest)})));
+    for (const std::string& gone : removed.forgotten) {
+      batch.Delete(database_->families[kMeta], kept_key(gone));
+    }
     return true;
   }
 
@@ -674,6 +720,8 @@ class RocksStore final : public Store {
   std::string last_error_;  // as reported last; empty: writing works
   Ticket committed_ = 0;
   Epoch removed_epoch_ = 0;
+  KeptIndex kept_;
+  std::vector<KeptCheckpoint> loaded_kept_;  // until it is taken
   bool write_failed_ = false;  // the last one: the log may end within it
   Ticket slow_until_ = 0;      // the writer takes all batches up to this one
   bool in_order_ = false;      // closed, with all of it committed

@@ -55,6 +55,10 @@ class Salvage {
         return false;
       }
     }
+    if (!salvage_kept()) {
+      error = problem_;
+      return false;
+    }
     if (lost_epoch_ == 0) return true;
     rocksdb::WriteBatch batch;
     batch.Put(to_.families[kMeta], kRemovedEpochKey, std::to_string(lost_epoch_));
@@ -64,6 +68,26 @@ class Salvage {
   }
 
  private:
+  // Checkpoints of jobs that retention has removed.
+  bool salvage_kept() {
+    bool good = true;
+    RecordEncoder encoder;
+    const auto take = [&](KeptCheckpoint&& kept, const std::string& why) {
+      if (!why.empty()) {
+        out_.files.push_back("the checkpoint of removed job '" + kept.job + "': " + why);
+        return;
+      }
+      const auto bytes = encoder.encode(kept);
+      rocksdb::WriteBatch batch;
+      batch.Put(to_.families[kMeta], kept_key(kept.job),
+                rocksdb::Slice(reinterpret_cast<const char*>(bytes.data()), bytes.size()));
+      good = good && write(batch);
+    };
+    std::string unreadable;
+    if (!read_kept(from_, "", take, unreadable)) out_.files.push_back(unreadable);
+    return good;
+  }
+
   Searching iterate(ColumnFamily family) {
     return Searching([this, family] {
       return std::unique_ptr<rocksdb::Iterator>(from_.db->NewIterator({}, from_.families[family]));

@@ -40,6 +40,7 @@ class Collection {
       batch_.Put(to_.families[kSnapshots], key, value.second);
     }
     for (const auto& [key, value] : removed_) batch_.Put(to_.families[kMeta], key, value);
+    for (const auto& [key, value] : kept_) batch_.Put(to_.families[kMeta], key, value.second);
     write();
     error = problem_;
     return problem_.empty();
@@ -108,6 +109,7 @@ class Collection {
       case LoggedWrite::Kind::kDelete:
         snapshots_.erase(family == kSnapshots ? write.key : std::string());
         removed_.erase(family == kMeta ? write.key : std::string());
+        kept_.erase(family == kMeta ? write.key : std::string());
         batch_.Delete(to_.families[family], write.key);
         break;
       case LoggedWrite::Kind::kDeleteRange:
@@ -127,6 +129,18 @@ class Collection {
       if (kept.empty() || snapshot.sequence > sequence) {
         sequence = snapshot.sequence;
         kept = value;
+      }
+      return;
+    }
+    if (family == kMeta && is_kept_key(key)) {
+      KeptCheckpoint kept;
+      std::string ignored;
+      if (!decode_kept(bytes_of(value), kept, ignored)) return;
+      const auto at = std::pair(kept.checkpoint.epoch, kept.checkpoint.number);
+      auto& [latest, bytes] = kept_[key];
+      if (bytes.empty() || at >= latest) {
+        latest = at;
+        bytes = value;
       }
       return;
     }
@@ -161,6 +175,8 @@ class Collection {
   rocksdb::WriteBatch batch_;
   std::map<std::string, std::pair<Sequence, std::string>> snapshots_;  // by key
   std::map<std::string, std::string> removed_;                         // of meta, by key
+  // Likewise the checkpoints of removed jobs.
+  std::map<std::string, std::pair<std::pair<Epoch, std::uint64_t>, std::string>> kept_;
   std::string problem_;
 };
 

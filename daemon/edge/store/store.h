@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "daemon/core/engine/kept_index.h"
 #include "daemon/core/engine/limits.h"
 #include "daemon/core/engine/record.h"
 #include "daemon/core/engine/types.h"
@@ -53,6 +54,9 @@ struct Removed {
   std::uint64_t records = 0;
   Sequence first = 0;     // the first record that is left, or 0: the whole job has gone
   std::string name = {};  // of a job that has gone
+  // Its latest complete checkpoint, which is kept (kept_checkpoints.h); 0: it had none.
+  std::uint64_t checkpoint = 0;
+  std::vector<std::string> forgotten = {};  // jobs whose checkpoints are kept no longer
 };
 
 // Everything handed over at once becomes visible at once, or not at all.
@@ -129,6 +133,9 @@ class Store {
 
   // The highest epoch of a job that is not there any more; 0: none. After load().
   virtual Epoch removed_epoch() const { return 0; }
+
+  // The latest complete checkpoints of jobs that are not there any more. After load(), once.
+  virtual std::vector<KeptCheckpoint> take_kept_checkpoints() { return {}; }
 
   // Starts the writer; `callback` is called after every commit, after every attempt to write that
   // has failed, and when something was removed (then `batches` is 0). Call once, after load().

@@ -230,7 +230,8 @@ void add_store(Commands& commands, Options& options) {
               run_store_check, options,
               R"(It also checks a store that a daemon has open, except for its latest commits.
 Exit status 4 if anything is wrong. JSON: sound, recovery (why a daemon would not start
-with it), and per job id, name, records, last_sequence, snapshot_sequence, bytes, problems.)"),
+with it), and per job id, name, records, last_sequence, snapshot_sequence, bytes, problems;
+kept_checkpoints (of removed jobs, how many) and problems (of those).)"),
           "The store");
   const auto back_up = [&options] {
     return options.store.empty() ? run_checkpoint(options) : run_store_backup(options);

@@ -54,7 +54,11 @@ nlohmann::json json_of(const store::StoreCheck& check, const std::string& recove
                     {"bytes", job.bytes},
                     {"problems", job.problems}});
   }
-  return {{"sound", check.sound() && recovery.empty()}, {"recovery", recovery}, {"jobs", jobs}};
+  return {{"sound", check.sound() && recovery.empty()},
+          {"recovery", recovery},
+          {"jobs", jobs},
+          {"kept_checkpoints", check.kept_checkpoints},
+          {"problems", check.problems}};
 }
 
 std::set<std::string> names_in(const std::string& path) {
@@ -80,6 +84,7 @@ void print(const store::StoreCheck& check, const std::string& recovery) {
       std::cout << "job #" << job.id << ": " << plain(problem) << '\n';
     }
   }
+  for (const std::string& problem : check.problems) std::cout << plain(problem) << '\n';
   if (!recovery.empty())
     std::cout << "a daemon would not start with it: " << plain(recovery) << '\n';
 }

@@ -3,6 +3,7 @@
 #include <cstdio>
 #include <vector>
 
+#include "daemon/core/engine/kept_checkpoints.h"
 #include "daemon/edge/server/limits_table.h"
 #include "proto/transport/tls.h"
 #include "tests/integration/support/files.h"
@@ -143,6 +144,30 @@ TEST(SpeedsMemory, AJobsTakeWhatTheTableSays) {
       }
     }
   });
+}
+
+// A large one, and many that have a name and one shard.
+TEST(KeptCheckpointMemory, TheyTakeWhatTheyCountFor) {
+  CheckpointSnapshot large;
+  large.reason.assign(limits::kReasonBytesMax, 'r');
+  for (std::uint32_t i = 0; i < 10'000; ++i) {
+    large.saved.push_back({i, i, 1, std::string(limits::kCheckpointLocationBytesMax, 'x')});
+  }
+  CheckpointSnapshot small = large;
+  small.saved.resize(1);
+  const std::uint64_t claimed = KeptIndex::bytes_of(large) + 1'000 * KeptIndex::bytes_of(small);
+  KeptCheckpoints kept;
+  std::vector<std::string> gone;
+  expect_each_within("kept checkpoints", 1, claimed, [&] {
+    kept.add("large", large, gone);
+    for (int i = 0; i < 1'000; ++i) {
+      std::string name = std::to_string(i);
+      name.resize(limits::kJobNameBytesMax, 'j');
+      kept.add(name, small, gone);
+    }
+  });
+  EXPECT_EQ(kept.index().bytes(), claimed);
+  EXPECT_TRUE(gone.empty());
 }
 
 TEST(GraphMemory, AnEdgeTakesWhatTheTableSays) {

@@ -8,6 +8,7 @@
 #include <filesystem>
 
 #include "daemon/edge/store/maintenance.h"
+#include "daemon/edge/store/salvage.h"
 #include "tests/unit/store/samples.h"
 #include "tests/unit/store/store_fixture.h"
 
@@ -221,6 +222,131 @@ TEST_F(RetainingStore, AJobThatEndedLongAgoGoesWholeUnlessItIsTheLatest) {
   EXPECT_EQ(store_->removed_epoch(), 7u) << "no later job may take it up";
   ASSERT_EQ(jobs_.size(), 1u);
   EXPECT_EQ(jobs_[0].snapshot->created.job, 2u);
+  EXPECT_TRUE(check().sound());
+}
+
+// ---- the checkpoints of jobs that have gone
+
+class KeepingStore : public RetainingStore {
+ protected:
+  static CheckpointSnapshot checkpoint(std::uint64_t number, Epoch epoch) {
+    CheckpointSnapshot made;
+    made.number = number;
+    made.state = CheckpointState::kComplete;
+    made.epoch = epoch;
+    made.since_us = time_of(15);
+    made.fixed = true;
+    made.shards = 2;
+    made.saved = {{0, 0, 40, "/c/0"}, {1, 1, 40, "/c/1"}};
+    return made;
+  }
+  // A job that has ended with this as its latest complete checkpoint, and with one that is not.
+  void end(JobId job, const CheckpointSnapshot& complete, const char* name = "cifar") {
+    Record created = creation(job, name);
+    Record stop = push(job, 2);
+    stop.kind = RecordKind::kJobStopped;
+    JobSnapshot snapshot = snapshot_at(job, 2);
+    snapshot.created = created;
+    snapshot.state = JobState::kStopped;
+    CheckpointSnapshot open = checkpoint(complete.number + 1, complete.epoch);
+    open.state = CheckpointState::kOpen;
+    snapshot.checkpoints = {complete, open};
+    ASSERT_TRUE(store_->submit(++ticket_, Batch{{created, stop}, {snapshot}}));
+    ASSERT_TRUE(reports_->wait_for(ticket_));
+  }
+  // Jobs go whole, but for the latest.
+  void retain_nothing(JobId last) {
+    now_ = now_ + 1'000'000'000;
+    await_removed(last, 0);
+  }
+  // What a start has of jobs that are gone.
+  std::vector<KeptCheckpoint> kept() {
+    open(0, 0);
+    auto taken = store_->take_kept_checkpoints();
+    close();
+    return taken;
+  }
+};
+
+TEST_F(KeepingStore, TheLatestCompleteOneOutlivesItsJobAndItsCopies) {
+  open(1'000'000, 0);
+  end(1, checkpoint(3, 1));
+  end(2, checkpoint(1, 9), "resnet");
+  end(3, {}, "without");
+  write(4, 1, 10);
+  retain_nothing(3);
+  close();
+  std::uint64_t told = 0;
+  for (const CommitReport& report : reports_->all()) {
+    for (const Removed& removed : report.removed) {
+      if (removed.job == 1) told = removed.checkpoint;
+    }
+  }
+  EXPECT_EQ(told, 3u);
+  const std::vector<KeptCheckpoint> both = {{"cifar", checkpoint(3, 1)},
+                                            {"resnet", checkpoint(1, 9)}};
+  EXPECT_EQ(kept(), both);
+  EXPECT_EQ(kept(), both) << "a start takes nothing away";
+  EXPECT_TRUE(check().sound());
+  EXPECT_EQ(check().kept_checkpoints, 2u);
+
+  std::string error;
+  ASSERT_TRUE(backup_store(dir_.store(), dir_.path() + "/backup", error)) << error;
+  std::filesystem::remove_all(dir_.store());
+  ASSERT_TRUE(restore_store(dir_.path() + "/backup", dir_.store(), error)) << error;
+  EXPECT_EQ(kept(), both);
+  std::uint64_t before = 0, after = 0;
+  ASSERT_TRUE(compact_store(dir_.store(), before, after, error)) << error;
+  EXPECT_EQ(kept(), both);
+}
+
+TEST_F(KeepingStore, ALaterOneOfItsNameTakesItsPlaceAndAnEarlierOneDoesNot) {
+  open(1'000'000, 0);
+  end(1, checkpoint(3, 2));
+  write(5, 1, 10);
+  retain_nothing(1);
+  end(6, checkpoint(7, 1));
+  write(7, 1, 10);
+  retain_nothing(6);
+  close();
+  EXPECT_EQ(kept(), (std::vector<KeptCheckpoint>{{"cifar", checkpoint(3, 2)}}));
+  open(1'000'000, 0);
+  end(8, checkpoint(1, 3));
+  write(9, 1, 10);
+  retain_nothing(8);
+  close();
+  EXPECT_EQ(kept(), (std::vector<KeptCheckpoint>{{"cifar", checkpoint(1, 3)}}));
+}
+
+TEST_F(KeepingStore, DamageToOneIsFoundAndSalvageKeepsTheOthers) {
+  open(1'000'000, 0);
+  end(1, checkpoint(3, 1));
+  end(2, checkpoint(1, 9), "resnet");
+  write(4, 1, 10);
+  retain_nothing(2);
+  close();
+  const std::string damaged = "damaged";
+  tamper(dir_.store(), "meta", "keptcifar", &damaged);
+  const StoreCheck found = check();
+  EXPECT_FALSE(found.sound());
+  ASSERT_EQ(found.problems.size(), 1u);
+  EXPECT_THAT(found.problems[0], HasSubstr("the checkpoint of removed job 'cifar'"));
+  Options options;
+  options.path = dir_.store();
+  std::string error;
+  {
+    const auto store = open_rocks_store(options, error);
+    ASSERT_NE(store, nullptr) << error;
+    EXPECT_FALSE(store->load(jobs_, error));
+    EXPECT_THAT(error, HasSubstr("'cifar'"));
+    EXPECT_THAT(error, HasSubstr("--store-salvage"));
+  }
+  Salvaged salvaged;
+  ASSERT_TRUE(salvage_store(dir_.store(), salvaged, error)) << error;
+  EXPECT_TRUE(salvaged.needed);
+  ASSERT_EQ(salvaged.files.size(), 1u);
+  EXPECT_THAT(salvaged.files[0], HasSubstr("'cifar'"));
+  EXPECT_EQ(kept(), (std::vector<KeptCheckpoint>{{"resnet", checkpoint(1, 9)}}));
   EXPECT_TRUE(check().sound());
 }
 
