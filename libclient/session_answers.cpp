@@ -89,6 +89,8 @@ void Session::on_answer(Worker& worker, Pending& pending, const wire::Body& body
     }
     Step step = make_step(granted->iteration, granted->flags, granted->staleness);
     step.checkpoint = granted->checkpoint;
+    step.shard = granted->shard;
+    step.shards = granted->shards;
     if (kind == kBegin) return on_granted(worker, std::move(step));
     if (kind == kLeave && (step.flags & wire::kStepCheckpoint) != 0) {
       return on_leave_held(worker, step);

@@ -17,13 +17,13 @@ static void check(syncd_status status, syncd_error *error) {
 }
 static void save(syncd_worker *worker, int32_t rank) {
   const uint64_t number = syncd_worker_checkpoint(worker);
+  uint32_t shards, shard = syncd_worker_checkpoint_shard(worker, number, &shards);
   syncd_error *error = NULL;
   char path[1000];
   snprintf(path, sizeof path, "%s/%" PRIu64 "-%d", directory, number, (int)rank);
   FILE *file = fopen(path, "w");
   if (!file || fprintf(file, "%" PRId64 "\n", sums[rank]) < 0 || fclose(file)) exit(1);
-  check(syncd_worker_checkpointed(worker, number, (uint32_t)rank, WORKERS, path, WAIT, &error),
-        error);
+  check(syncd_worker_checkpointed(worker, number, shard, shards, path, WAIT, &error), error);
 }
 static void *train(void *argument) {
   syncd_join_options join = SYNCD_JOIN_OPTIONS_INIT;

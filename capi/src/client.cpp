@@ -77,7 +77,22 @@ struct syncd_worker {
   syncd::client::Step step;  // that begin gave last: syncd_step points into it
   std::atomic<bool> resumed = false;
   std::atomic<std::int64_t> start_iteration = -1;
-  std::atomic<std::uint64_t> checkpoint{0};  // that it was told of last
+  // The checkpoint that it was told of last, and its part of that.
+  struct Told {
+    std::uint64_t checkpoint = 0;
+    std::uint32_t shard = 0;
+    std::uint32_t shards = 0;
+  };
+  void tell(const syncd::client::Step& now) {
+    const std::lock_guard lock(told_mutex);
+    told = {now.checkpoint, now.shard, now.shards};
+  }
+  Told what_was_told() const {
+    const std::lock_guard lock(told_mutex);
+    return told;
+  }
+  mutable std::mutex told_mutex;
+  Told told;
 };
 
 static_assert(SYNCD_EVENT_RESYNC == static_cast<int>(syncd::client::Event::Kind::kResync) + 1);
@@ -237,7 +252,7 @@ Outcome give_step(const char* call, syncd_worker& worker, Completion& completion
                   syncd_step* step) {
   return give<syncd::client::Step>(call, completion, [&](syncd::client::Step& granted) {
     worker.step = std::move(granted);
-    if (worker.step.checkpoint != 0) worker.checkpoint = worker.step.checkpoint;
+    if (worker.step.checkpoint != 0) worker.tell(worker.step);
     const syncd::client::Step& now = worker.step;
     note_start(worker, now);
     const syncd_step made = {
@@ -305,7 +320,7 @@ Outcome leave(const char* call, syncd_worker& worker, std::int64_t timeout_ms, M
   const TimeUs timeout_us = make_timeout(call, timeout_ms, worker.shared->request_timeout_us);
   Completion completion = ask(worker, timeout_us, method, given...);
   if (const auto* step = std::get_if<syncd::client::Step>(&completion.result)) {
-    worker.checkpoint = step->checkpoint;
+    worker.tell(*step);
   }
   return give<std::monostate>(call, completion, [](auto&) {});
 }
@@ -649,7 +664,16 @@ syncd_status syncd_worker_request_checkpoint(syncd_worker* worker, const char* r
 }
 
 uint64_t syncd_worker_checkpoint(const syncd_worker* worker) {
-  return worker != nullptr ? worker->checkpoint.load(std::memory_order_relaxed) : 0;
+  return worker != nullptr ? worker->what_was_told().checkpoint : 0;
+}
+
+uint32_t syncd_worker_checkpoint_shard(const syncd_worker* worker, uint64_t number,
+                                       uint32_t* shards) {
+  syncd_worker::Told told;
+  if (worker != nullptr) told = worker->what_was_told();
+  if (number == 0 || told.checkpoint != number) told = {};
+  if (shards != nullptr) *shards = told.shards;
+  return told.shard;
 }
 
 syncd_status syncd_worker_checkpointed(syncd_worker* worker, uint64_t number, uint32_t shard,

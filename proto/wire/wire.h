@@ -131,6 +131,8 @@ struct Granted {
   std::uint32_t flags = 0;
   std::int64_t staleness = 0;
   std::uint64_t checkpoint = 0;
+  std::uint32_t shard = 0;
+  std::uint32_t shards = 0;
   bool operator==(const Granted&) const = default;
 };
 struct Push {
@@ -411,6 +413,8 @@ struct ViewGranted {
   std::vector<std::uint8_t> data;
   std::string reason;
   std::uint64_t checkpoint = 0;
+  std::uint32_t shard = 0;
+  std::uint32_t shards = 0;
   bool operator==(const ViewGranted&) const = default;
 };
 struct ViewRequest {

@@ -186,11 +186,18 @@ std::string text_of(const wire::Joined& joined) {
       .time("hang_after", joined.hang_after_us, 0)
       .take();
 }
+// "0/3"; empty: it says none.
+template <class Granted>
+std::string shard_text(const Granted& granted) {
+  if (granted.shards == 0) return {};
+  return std::to_string(granted.shard) + "/" + std::to_string(granted.shards);
+}
 std::string text_of(const wire::Granted& granted) {
   return Line("granted " + std::to_string(granted.iteration))
       .word(flags_text(granted.flags))
       .number("staleness", granted.staleness, 0)
       .number("checkpoint", granted.checkpoint, 0)
+      .plain("shard", shard_text(granted))
       .take();
 }
 std::string text_of(const wire::CheckpointAsked& asked) {
@@ -293,6 +300,7 @@ std::string text_of(const wire::ViewGranted& granted) {
       .quoted("data", bytes_text(granted.data))
       .quoted("reason", granted.reason)
       .number("checkpoint", granted.checkpoint, 0)
+      .plain("shard", shard_text(granted))
       .take();
 }
 std::string text_of(const wire::ViewRequest& request) {

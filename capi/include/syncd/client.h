@@ -824,8 +824,10 @@ SYNCD_API syncd_status syncd_worker_round(const syncd_worker *worker, syncd_roun
  *
  *     if (step.flags & SYNCD_STEP_CHECKPOINT) {
  *       uint64_t number = syncd_worker_checkpoint(worker);
- *       ... save the parameters to `path`, here or beside the next iterations ...
- *       syncd_worker_checkpointed(worker, number, 0, 1, path, SYNCD_TIMEOUT_DEFAULT, &error);
+ *       uint32_t shards, shard = syncd_worker_checkpoint_shard(worker, number, &shards);
+ *       ... save this worker's parameters to `path`, here or beside the next iterations ...
+ *       syncd_worker_checkpointed(worker, number, shard, shards, path, SYNCD_TIMEOUT_DEFAULT,
+ *                                 &error);
  *     }
  *
  * It is complete when all of its shards are there, and incomplete when a worker goes before it has
@@ -856,6 +858,14 @@ SYNCD_API syncd_status syncd_worker_request_checkpoint(syncd_worker *worker, con
 /* The number of the latest checkpoint that a step or syncd_leave() asked of this worker; 0: none.
  * Any thread, never blocks. */
 SYNCD_API uint64_t syncd_worker_checkpoint(const syncd_worker *worker);
+
+/* Which shard of checkpoint `number` is this worker's, where each worker saves its own: returns it,
+ * from 0, and *shards receives how many there are. The daemon numbers the workers that it asks, so
+ * all of them agree, whoever joins or goes meanwhile. *shards 0: `number` is not what
+ * syncd_worker_checkpoint() answers, or the daemon is older than this function. `shards` may be
+ * NULL. Any thread, never blocks. */
+SYNCD_API uint32_t syncd_worker_checkpoint_shard(const syncd_worker *worker, uint64_t number,
+                                                 uint32_t *shards);
 
 /* Says that this worker has saved its part of checkpoint `number`: shard `shard` of `shards`, where
  * `location` says (a path or an address, 1 to 1024 bytes of UTF-8 without control and invisible

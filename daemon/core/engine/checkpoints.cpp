@@ -117,7 +117,7 @@ void Checkpoints::ask(const Caller& caller, Worker& worker, const wire::AskCheck
   // One that it has come to already, or does not take part in, is none for this request.
   const Member* member = find(worker.rank);
   const bool is_past =
-      open_ && (member != nullptr ? member->flagged != kNoIteration : open_->facts.fixed);
+      open_ && (member != nullptr ? member->flagged != kNoIteration : open_->has_members());
   std::uint64_t number = open_ ? open_->facts.number : 0;
   if (!open_ || (is_past && !queued_)) {
     number = ask(worker.rank, request.reason, highest_next());
@@ -203,42 +203,52 @@ void Checkpoints::fix(const At& at) {
   Record record = make(RecordKind::kCheckpointFixed);
   for (const Rank rank : roster_.active()) {
     const Worker& worker = roster_.at(rank);
-    if (!takes_part(worker) || find(rank) != nullptr) continue;
+    const Member* member = find(rank);
+    const bool is_open =
+        member != nullptr && member->from == kNoIteration && member->answer == kUnanswered;
+    if (!takes_part(worker) || !(is_open || open_->members.empty())) continue;
     record.values.insert(record.values.end(), {static_cast<std::int64_t>(rank), at(worker)});
   }
   if (record.values.empty() && open_->members.empty()) {
     close("no worker is left that takes part in checkpoints");
     return;
   }
-  const std::size_t workers = record.values.size() / 2 + open_->members.size();
   commit(std::move(record));
   answers_.log(LogLevel::kInfo, "checkpoint_fixed", nullptr,
                {{"checkpoint", std::to_string(open_->facts.number)},
-                {"workers", std::to_string(workers)},
+                {"workers", std::to_string(open_->members.size())},
                 {"iteration", std::to_string(clock_)}});
   check();
 }
 
-std::uint64_t Checkpoints::flag_of_open(const Worker& worker, Iteration iteration) {
-  Member* member = find(worker.rank);
-  if (member == nullptr || member->answer == kGone || member->flagged != kNoIteration ||
-      iteration < member->from) {
-    return 0;
-  }
-  member->flagged = iteration;
-  return open_->facts.number;
+Checkpoints::Flag Checkpoints::flag_for(const Member& member) const {
+  return {open_->facts.number, static_cast<std::uint32_t>(&member - open_->members.data()),
+          static_cast<std::uint32_t>(open_->members.size())};
 }
 
-std::uint64_t Checkpoints::flagged(const Worker& worker) const {
+Checkpoints::Flag Checkpoints::flag_of_open(const Worker& worker, Iteration iteration) {
+  Member* member = find(worker.rank);
+  if (member == nullptr || member->answer == kGone || member->flagged != kNoIteration ||
+      member->from == kNoIteration || iteration < member->from) {
+    return {};
+  }
+  member->flagged = iteration;
+  return flag_for(*member);
+}
+
+Checkpoints::Flag Checkpoints::flagged(const Worker& worker) const {
   const Member* member = find(worker.rank);
   const bool is_told = member != nullptr && member->answer != kGone &&
                        member->flagged != kNoIteration && member->flagged == worker.granted;
-  return is_told ? open_->facts.number : 0;
+  return is_told ? flag_for(*member) : Flag{};
 }
 
 void Checkpoints::claimed(const Worker& worker) {
   Member* member = find(worker.rank);
-  if (member == nullptr || member->answer == kGone || member->flagged != kNoIteration) return;
+  if (member == nullptr || member->answer == kGone || member->flagged != kNoIteration ||
+      member->from == kNoIteration) {
+    return;
+  }
   // Its first grant there, unless it jumped; it may have gone on since.
   if (worker.granted >= member->from) member->flagged = member->from;
 }
@@ -248,13 +258,20 @@ bool Checkpoints::holds_leave(const Caller& caller, const Worker& worker, Iterat
   const Member* member = find(worker.rank);
   const bool must_save = member != nullptr
                              ? member->answer == kUnanswered && member->flagged == kNoIteration
-                             : !open_->facts.fixed;
+                             : !open_->has_members();
   if (!must_save) return false;
   Record record = make(RecordKind::kCheckpointFixed, &worker);
   record.values = {static_cast<std::int64_t>(worker.rank), due};
-  const std::uint64_t number = record.checkpoint;
+  // The others save where that is fixed later.
+  for (const Rank rank : roster_.active()) {
+    if (open_->has_members() || rank == worker.rank || !takes_part(roster_.at(rank))) continue;
+    record.values.insert(record.values.end(), {static_cast<std::int64_t>(rank), kNoIteration});
+  }
   commit(std::move(record));
-  answers_.reply(caller, wire::Granted{due, wire::kStepCheckpoint, 0, number}, true);
+  wire::Granted granted;
+  granted.iteration = due;
+  flag_for(*find(worker.rank)).put(granted);
+  answers_.reply(caller, std::move(granted), true);
   return true;
 }
 
@@ -329,7 +346,7 @@ void Checkpoints::saved(const Caller& caller, const Worker& worker,
                                                 answer.shards, known));
   }
   const std::size_t members = open_->members.size();
-  if (open_->facts.fixed && answer.shards > members) {
+  if (answer.shards > members) {
     return refuse(Status::kInvalid,
                   fmt::format("it says {} shards, but only {} {} part in it", answer.shards,
                               members, members == 1 ? "worker takes" : "workers take"));
@@ -371,7 +388,7 @@ void Checkpoints::check() {
   const CheckpointSnapshot& facts = open_->facts;
   if (facts.shards != 0 && facts.saved.size() == facts.shards) return complete();
   const std::size_t missing = facts.shards == 0 ? 1 : facts.shards - facts.saved.size();
-  if (!facts.fixed || open_->pending >= missing) return;
+  if (!open_->has_members() || open_->pending >= missing) return;
   const RankList gone = ranks_with({kGone});
   if (gone.size() == 0) {
     return close(facts.shards == 0 ? "no worker had anything to save"
@@ -499,7 +516,8 @@ void Checkpoints::apply(const Record& record) {
           ++open_->pending;
         }
         member->from = record.values[i + 1];
-        if (record.rank != kNoRank) member->flagged = member->from;  // it was told to, as it left
+        // It was told to, as it left.
+        if (member->rank == record.rank) member->flagged = member->from;
         clock_ = std::max(clock_, member->from);
       }
       open_->facts.fixed |= record.rank == kNoRank;
@@ -728,7 +746,9 @@ std::string Checkpoints::note() const {
 
 std::uint64_t Checkpoints::expected_of(Rank rank) const {
   const Member* member = find(rank);
-  return member != nullptr && member->answer == kUnanswered ? open_->facts.number : 0;
+  const bool is_expected =
+      member != nullptr && member->answer == kUnanswered && member->from != kNoIteration;
+  return is_expected ? open_->facts.number : 0;
 }
 
 wire::LatestCheckpointReply Checkpoints::latest(const CheckpointSnapshot* kept,

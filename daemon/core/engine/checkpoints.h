@@ -9,7 +9,9 @@
 // What always holds:
 // - K_i is above all that the worker was granted when it was fixed, and it is stored before a grant
 //   at or beyond it leaves: such a grant carries the flag, whatever crashes.
-// - Who takes part is fixed with K; who comes later does not save.
+// - Who takes part is fixed with K, or when a worker that leaves before that is told to save first;
+//   who comes later does not save. So each has a shard of its own, its place among them, from the
+//   first flag on.
 // - A complete checkpoint has every shard once.
 //
 // One thread at a time.
@@ -61,12 +63,27 @@ class Checkpoints {
   }
   // A barrier opens: workers are granted relative clock q and beyond from now on. Live only.
   void barrier(Clock q);
-  // The worker is granted an iteration. The checkpoint that it is to save then; 0: none.
-  std::uint64_t flag(const Worker& worker, Iteration iteration) {
-    return open_ ? flag_of_open(worker, iteration) : 0;
+  // What a grant says of the checkpoint that the worker is to save then.
+  struct Flag {
+    std::uint64_t checkpoint = 0;  // 0: none
+    std::uint32_t shard = 0;       // its own, of `shards`
+    std::uint32_t shards = 0;
+    explicit operator bool() const { return checkpoint != 0; }
+    // Into a wire::Granted or wire::ViewGranted.
+    template <class Granted>
+    void put(Granted& granted) const {
+      granted.checkpoint = checkpoint;
+      granted.shard = shard;
+      granted.shards = shards;
+      if (*this) granted.flags |= wire::kStepCheckpoint;
+    }
+  };
+  // The worker is granted an iteration.
+  Flag flag(const Worker& worker, Iteration iteration) {
+    return open_ ? flag_of_open(worker, iteration) : Flag{};
   }
   // Likewise of a grant that was given before.
-  std::uint64_t flagged(const Worker& worker) const;
+  Flag flagged(const Worker& worker) const;
   // The worker has come back and said what it was granted.
   void claimed(const Worker& worker);
 
@@ -105,7 +122,7 @@ class Checkpoints {
   // As a snapshot has it: kCheckpointMemberValues numbers.
   struct Member {
     Rank rank = 0;
-    Iteration from = 0;                 // K_i
+    Iteration from = kNoIteration;      // K_i; not fixed yet
     Iteration flagged = kNoIteration;   // the grant that has told it; none yet
     std::int64_t answer = kUnanswered;  // a shard's number, or one of these
   };
@@ -115,9 +132,12 @@ class Checkpoints {
     CheckpointSnapshot facts;
     std::vector<Member> members;  // in rank order
     std::uint32_t pending = 0;    // of them, who may still answer
+
+    bool has_members() const { return facts.fixed || !members.empty(); }
   };
 
-  std::uint64_t flag_of_open(const Worker& worker, Iteration iteration);
+  Flag flag_of_open(const Worker& worker, Iteration iteration);
+  Flag flag_for(const Member& member) const;
   bool refuses(const Caller& caller, const std::string& reason);
   std::uint64_t ask(std::int64_t rank, const std::string& reason, Iteration next);
   void ask_every(Iteration next);

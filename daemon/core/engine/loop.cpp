@@ -34,9 +34,9 @@ wire::Granted Loop::repeat_grant(const Worker& worker) const {
     return worker.last_grant;
   }
   // Granted in an earlier life of the daemon, whose answer is not kept: a pull is always safe.
-  const std::uint64_t checkpoint = checkpoints_.flagged(worker);
-  const std::uint32_t save = checkpoint != 0 ? wire::kStepCheckpoint : 0;
-  return {worker.granted, wire::kStepPull | save, 0, checkpoint};
+  wire::Granted again{worker.granted, wire::kStepPull, 0};
+  checkpoints_.flagged(worker).put(again);
+  return again;
 }
 
 void Loop::on(const Caller& caller, const wire::Begin& begin) {
@@ -131,8 +131,7 @@ void Loop::give(Worker& worker, const Grant& grant) {
   if (worker.granted_at < 0 || others > worker.others_at_pull) flags |= wire::kStepPull;
   worker.others_at_pull = others;
   if (std::exchange(worker.tells_resumed, false)) flags |= wire::kStepResumed;
-  const std::uint64_t checkpoint = checkpoints_.flag(worker, iteration);
-  if (checkpoint != 0) flags |= wire::kStepCheckpoint;
+  const Checkpoints::Flag checkpoint = checkpoints_.flag(worker, iteration);
 
   if (decentralized()) roster_.set_clock(worker, iteration);
   worker.granted = iteration;
@@ -142,7 +141,7 @@ void Loop::give(Worker& worker, const Grant& grant) {
   worker.waited_us = now() - waiting.since;
   worker.last_grant.iteration = iteration;
   worker.last_grant.flags = flags;
-  worker.last_grant.checkpoint = checkpoint;
+  checkpoint.put(worker.last_grant);
   worker.last_grant.staleness =
       grant.staleness.value_or(worker.relative() - roster_.clocks().min());
   engine_.count_grant();
@@ -153,7 +152,7 @@ void Loop::give(Worker& worker, const Grant& grant) {
     answers_.reply(waiting.caller, view_grant(worker), true);
   } else {
     // Where the others save must be on the disk first: a daemon that dies must not fix it twice.
-    answers_.reply(waiting.caller, worker.last_grant, checkpoint != 0);
+    answers_.reply(waiting.caller, worker.last_grant, static_cast<bool>(checkpoint));
   }
   liveness_.arm(worker);
 }

@@ -176,8 +176,7 @@ wire::ViewGranted Loop::view_grant(const Worker& worker) const {
   granted.size = static_cast<std::uint32_t>(view->members.size());
   granted.data = view->members.front().data;
   granted.reason = view->reason;
-  granted.checkpoint = checkpoints_.flagged(worker);
-  if (granted.checkpoint != 0) granted.flags |= wire::kStepCheckpoint;
+  checkpoints_.flagged(worker).put(granted);
   return granted;
 }
 

@@ -3,6 +3,7 @@
 // model of its own knows what each process has heard.
 //
 //  - With barriers all workers that are told to save a checkpoint save at the same one.
+//  - All that are told of a checkpoint are told the same number of shards, each another shard.
 //  - A worker that takes part is told at its first grant at or beyond its iteration, whatever dies.
 //  - A checkpoint is complete if each of its shards was said to be saved by a worker, and then
 //  only.
@@ -60,7 +61,8 @@ struct Process {
   wire::WorkerRef ref;
   Iteration next = 0, granted = kNoIteration, pushed = kNoIteration;
   std::map<std::uint64_t, Iteration> told;  // by checkpoint: at which grant
-  std::set<std::uint64_t> said;             // that it has answered
+  std::map<std::uint64_t, std::pair<std::uint32_t, std::uint32_t>> shards;  // of how many
+  std::set<std::uint64_t> said;                                             // that it has answered
 };
 
 class Checkpointing {
@@ -238,13 +240,9 @@ class Checkpointing {
       saved.worker = p.ref;
       saved.number = number;
       if (sharded_) {
-        const std::set<Rank>& owners = owners_[number];
-        saved.shards = static_cast<std::uint32_t>(owners.size());
-        saved.shard =
-            static_cast<std::uint32_t>(std::distance(owners.begin(), owners.find(p.ref.rank)));
-        if (saved.shard >= saved.shards) saved.shard = saved.shards = 0;
+        std::tie(saved.shard, saved.shards) = p.shards.at(number);
       } else {
-        saved.shards = p.ref.rank == *owners_[number].begin() ? 1 : 0;
+        saved.shards = p.shards.at(number).first == 0 ? 1 : 0;
       }
       if (saved.shards > 0) {
         saved.location =
@@ -438,6 +436,14 @@ class Checkpointing {
     if (told) {
       ++counts_["told"];
       p.told.emplace(granted.checkpoint, granted.iteration);
+      p.shards[granted.checkpoint] = {granted.shard, granted.shards};
+      // One that lost records brought back may be fixed anew, with others.
+      const auto& owners = owners_[granted.checkpoint];
+      if (owners.contains(p.ref.rank)) {
+        const auto place = std::distance(owners.begin(), owners.find(p.ref.rank));
+        require(granted.shards == owners.size() && granted.shard == place,
+                p.name + " is told another shard than its place among all that save");
+      }
       const auto& members = members_[granted.checkpoint];
       const auto member = members.find(p.ref.rank);
       require(p.takes_part, p.name + " is told to save and takes no part");

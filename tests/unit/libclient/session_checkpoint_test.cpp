@@ -15,7 +15,7 @@ JoinRequest taking_part() {
 }
 
 wire::Granted told_at(std::int64_t iteration) {
-  return {iteration, wire::kStepCheckpoint, 0, 7};
+  return {iteration, wire::kStepCheckpoint, 0, 7, 1, 2};
 }
 
 OpId checkpointed(Script& script, TimeUs timeout_us = 60 * kSecond) {
@@ -44,6 +44,8 @@ TEST(Checkpoint, AStepNamesIt) {
   script.answer(told_at(0));
   EXPECT_EQ(script.step(op).flags, wire::kStepCheckpoint);
   EXPECT_EQ(script.step(op).checkpoint, 7U);
+  EXPECT_EQ(script.step(op).shard, 1U);
+  EXPECT_EQ(script.step(op).shards, 2U);
 }
 
 TEST(Checkpoint, AnAnswerIsSentAgainUntilItIsConfirmed) {
@@ -86,6 +88,7 @@ TEST(Checkpoint, ALeaveIsAnsweredOnceThatTheWorkerMustSaveFirst) {
       "leave of worker 3: checkpoint 7 is wanted of this worker first: save, say so, and leave "
       "again");
   EXPECT_EQ(std::get<Step>(script.end(first).result).checkpoint, 7U);
+  EXPECT_EQ(std::get<Step>(script.end(first).result).shards, 2U);
   const OpId saved = checkpointed(script);
   script.take<wire::Checkpointed>();
   script.answer(wire::Ok{});

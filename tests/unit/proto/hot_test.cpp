@@ -37,6 +37,8 @@ std::vector<Message> hot_messages() {
       all.push_back({u64, Collect{worker, iteration}});
       all.push_back({u64, Consumed{worker, iteration}});
       all.push_back({u64, Ok{}});
+      all.push_back({u64, Granted{iteration, is(1) ? u32 : 0, 0, is(2) ? u64 : 0, is(3) ? u32 : 0,
+                                  is(4) ? u32 : 0}});
       if (set > kListMax) continue;
       TargetsReply targets{i64, {}};
       CollectReply collected{large ? 0 : i64, {}};

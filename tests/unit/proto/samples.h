@@ -245,6 +245,9 @@ inline std::vector<std::pair<std::string, Message>> grown_messages() {
   status.records_removed = 200'000;
   ViewGranted view_of_checkpoint{5, kStepCheckpoint, 0, 6, 1, 3, {10, 0}, "'node-c' was lost"};
   view_of_checkpoint.checkpoint = 7;
+  ViewGranted view_with_shard = view_of_checkpoint;
+  view_with_shard.shard = 2;
+  view_with_shard.shards = 3;
   WorkersReply slow = who;
   slow.workers[0].computed_us = 20'000;
   slow.workers[0].exchange_us = 5'000;
@@ -282,7 +285,9 @@ inline std::vector<std::pair<std::string, Message>> grown_messages() {
           {"ViewGranted.2", {2022, view_of_checkpoint}},
           {"Push.2", {2023, marked}},
           {"WorkersReply.4", {2024, slow}},
-          {"JobsReply.3", {2025, with_stragglers}}};
+          {"JobsReply.3", {2025, with_stragglers}},
+          {"Granted.3", {2026, Granted{12, kStepCheckpoint, 4, 7, 2, 16}}},
+          {"ViewGranted.3", {2027, view_with_shard}}};
 }
 
 }  // namespace syncd::wire

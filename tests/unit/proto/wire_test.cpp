@@ -137,8 +137,8 @@ TEST(Wire, ANewerPeersExtraFieldIsSkipped) {
   flatbuffers::FlatBufferBuilder builder;
   const auto start = builder.StartTable();
   builder.AddElement<std::int64_t>(fb::Granted::VT_ITERATION, 9, 0);
-  // The fifth field of a table that has four today.
-  builder.AddElement<std::int64_t>(fb::Granted::VT_CHECKPOINT + 2, 77, 0);
+  // The seventh field of a table that has six today.
+  builder.AddElement<std::int64_t>(fb::Granted::VT_SHARDS + 2, 77, 0);
   const flatbuffers::Offset<void> body(builder.EndTable(start));
   builder.FinishSizePrefixed(fb::CreateMessage(builder, 6, fb::Body::Granted, body),
                              fb::MessageIdentifier());

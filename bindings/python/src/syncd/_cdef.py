@@ -333,6 +333,9 @@ syncd_status syncd_worker_request_checkpoint(syncd_worker *worker, const char *r
 
 uint64_t syncd_worker_checkpoint(const syncd_worker *worker);
 
+uint32_t syncd_worker_checkpoint_shard(const syncd_worker *worker, uint64_t number,
+    uint32_t *shards);
+
 syncd_status syncd_worker_checkpointed(syncd_worker *worker, uint64_t number, uint32_t shard,
     uint32_t shards, const char *location, int64_t timeout_ms, syncd_error **error);
 

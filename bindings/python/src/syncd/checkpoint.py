@@ -27,7 +27,7 @@ import threading
 import time
 from typing import Any, Callable, NamedTuple
 
-from .client import MemberState, Step, Worker
+from .client import Step, Worker
 from .errors import Error, Status, error_of
 
 _POLL_S = 0.1
@@ -73,6 +73,7 @@ class Saver:
     save_to    called with the state and a path; default: torch.save
     load_from  called with a path; default: torch.load, to the CPU
 
+    The daemon says with the step which shard is whose, so all agree also if workers join or go meanwhile.
     With `sharded` all workers of the job must take part. A file is complete when it has its name; of
     older checkpoints than the latest complete one save() removes this worker's files.
     """
@@ -110,7 +111,9 @@ class Saver:
         """The same of checkpoint `number`, with `iteration` as the next one: for a leave that was
         answered SYNCD_E_CHECKPOINT."""
         worker = self.worker
-        shard, shards = self._shard()
+        shard, shards = worker.checkpoint_shard(number)
+        if not self._sharded:
+            shard, shards = (0, 1) if shard == 0 else (0, 0)
         if shards == 0:
             worker.checkpointed(number, "", 0, 0)
             return None
@@ -155,17 +158,6 @@ class Saver:
             )
         state = self._load_from(shard.location)
         return Found(state, latest.iteration, latest.number, shard.location)
-
-    def _shard(self) -> tuple[int, int]:
-        worker = self.worker
-        members = [
-            one.rank
-            for one in worker.members().members
-            if one.state in (MemberState.ACTIVE, MemberState.DISCONNECTED)
-        ]
-        if not self._sharded:
-            return (0, 1) if worker.rank == min(members) else (0, 0)
-        return members.index(worker.rank), len(members)
 
     def _remove_older(self) -> None:
         complete = self.worker.client.latest_checkpoint(self.worker.job).number

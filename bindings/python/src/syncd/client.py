@@ -1188,6 +1188,30 @@ class Worker:
         (SYNCD_E_CHECKPOINT); 0: none."""
         return int(self._lib.syncd_worker_checkpoint(self._handle))
 
+    def checkpoint_shard(self, number: int) -> tuple[int, int]:
+        """Which shard of this checkpoint is this worker's, of how many, where each worker saves its own.
+        The daemon numbers the workers that it asks, so all of them agree, whoever joins or goes
+        meanwhile.
+
+        Raises Error (SYNCD_E_STATE: `checkpoint` is another one), Unsupported (an older daemon).
+        """
+        shards = ffi.new("uint32_t *")
+        which = _number("number", number, 0, 2**64 - 1)
+        shard = self._lib.syncd_worker_checkpoint_shard(self._handle, which, shards)
+        if shards[0] > 0:
+            return int(shard), int(shards[0])
+        told = self.checkpoint
+        if number == 0 or told != number:
+            raise error_of(
+                Status.E_STATE,
+                f"checkpoint {number}: this worker was "
+                + (f"told of checkpoint {told} last" if told else "told of none"),
+            )
+        raise error_of(
+            Status.E_UNSUPPORTED,
+            f"checkpoint {number}: this daemon does not say which shard is whose; update it",
+        )
+
     def _leave_preempted(self, reason: str) -> None:
         keep: list[Any] = []
         self._ask(
