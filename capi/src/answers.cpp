@@ -85,6 +85,10 @@ int64_t syncd_checkpoint_completed_us(const syncd_checkpoint* checkpoint) {
   return checkpoint != nullptr ? checkpoint->given.completed_us : 0;
 }
 
+uint32_t syncd_checkpoint_shards(const syncd_checkpoint* checkpoint) {
+  return checkpoint != nullptr ? checkpoint->given.shards : 0;
+}
+
 size_t syncd_checkpoint_list(const syncd_checkpoint* checkpoint,
                              const syncd_checkpoint_shard** list) {
   const size_t count = checkpoint != nullptr ? checkpoint->list.size() : 0;

@@ -696,41 +696,66 @@ syncd_status syncd_worker_checkpointed(syncd_worker* worker, uint64_t number, ui
   });
 }
 
+namespace {
+
+// From this shard on, at most so many; -1: all.
+Outcome find_checkpoint(const char* call, syncd_client* client, const char* job,
+                        std::uint32_t first_shard, std::int64_t shards_max, std::int64_t timeout_ms,
+                        syncd_checkpoint** checkpoint) {
+  need(client, call, "client");
+  need(checkpoint, call, "checkpoint");
+  const std::shared_ptr<Shared> shared = client->shared;
+  const TimeUs timeout_us = make_timeout(call, timeout_ms, shared->request_timeout_us);
+  syncd::wire::LatestCheckpointReply all;
+  const auto most = static_cast<std::uint64_t>(shards_max);  // of -1: no bound
+  syncd::wire::LatestCheckpoint body{syncd::capi::job_name(job), first_shard, shards_max};
+  for (bool is_whole = false; !is_whole;) {
+    Completion completion = shared->driver->perform(
+        [&](Session& session, const Ask& ask) { session.ask(ask, body); }, timeout_us);
+    const auto take = [&](const syncd::client::AskResult& result) {
+      const auto* page = std::get_if<syncd::wire::LatestCheckpointReply>(result.answer.get());
+      if (page == nullptr) throw wrong_answer(call, *result.answer);
+      // A later one was complete meanwhile: that one, from its beginning.
+      const bool goes_on = page->number == all.number && page->epoch == all.epoch;
+      if (body.first_shard != first_shard && !goes_on) {
+        body.first_shard = first_shard;
+        body.shards_max = shards_max;
+        return;
+      }
+      const auto first = body.first_shard;
+      std::vector<syncd::wire::CheckpointShard> saved = std::move(all.saved);
+      if (first == first_shard) saved.clear();
+      all = *page;
+      all.saved.insert(all.saved.begin(), std::make_move_iterator(saved.begin()),
+                       std::make_move_iterator(saved.end()));
+      // An older daemon knows no bound.
+      if (all.saved.size() > most) all.saved.resize(most);
+      is_whole = page->next_shard <= first || all.saved.size() == most;
+      body.first_shard = static_cast<std::uint32_t>(std::max<std::int64_t>(page->next_shard, 0));
+      if (shards_max >= 0) body.shards_max = static_cast<std::int64_t>(most - all.saved.size());
+    };
+    Outcome outcome = give<syncd::client::AskResult>(call, completion, take);
+    if (outcome.status != Status::kOk) return outcome;
+  }
+  *checkpoint = syncd::capi::make_checkpoint(std::move(all)).release();
+  return {};
+}
+
+}  // namespace
+
 syncd_status syncd_latest_checkpoint(syncd_client* client, const char* job, int64_t timeout_ms,
                                      syncd_checkpoint** checkpoint, syncd_error** error) {
-  return guarded(__func__, error, [&](const char* call) -> Outcome {
-    need(client, call, "client");
-    need(checkpoint, call, "checkpoint");
-    const std::shared_ptr<Shared> shared = client->shared;
-    const TimeUs timeout_us = make_timeout(call, timeout_ms, shared->request_timeout_us);
-    syncd::wire::LatestCheckpointReply all;
-    syncd::wire::LatestCheckpoint body{syncd::capi::job_name(job), 0};
-    for (bool is_whole = false; !is_whole;) {
-      Completion completion = shared->driver->perform(
-          [&](Session& session, const Ask& ask) { session.ask(ask, body); }, timeout_us);
-      const auto take = [&](const syncd::client::AskResult& result) {
-        const auto* page = std::get_if<syncd::wire::LatestCheckpointReply>(result.answer.get());
-        if (page == nullptr) throw wrong_answer(call, *result.answer);
-        // A later one was complete meanwhile: that one, from its beginning.
-        const bool goes_on = page->number == all.number && page->epoch == all.epoch;
-        if (body.first_shard != 0 && !goes_on) {
-          body.first_shard = 0;
-          return;
-        }
-        const auto first = body.first_shard;
-        std::vector<syncd::wire::CheckpointShard> saved = std::move(all.saved);
-        if (first == 0) saved.clear();
-        all = *page;
-        all.saved.insert(all.saved.begin(), std::make_move_iterator(saved.begin()),
-                         std::make_move_iterator(saved.end()));
-        is_whole = page->next_shard <= first;
-        body.first_shard = static_cast<std::uint32_t>(std::max<std::int64_t>(page->next_shard, 0));
-      };
-      Outcome outcome = give<syncd::client::AskResult>(call, completion, take);
-      if (outcome.status != Status::kOk) return outcome;
-    }
-    *checkpoint = syncd::capi::make_checkpoint(std::move(all)).release();
-    return {};
+  return guarded(__func__, error, [&](const char* call) {
+    return find_checkpoint(call, client, job, 0, -1, timeout_ms, checkpoint);
+  });
+}
+
+syncd_status syncd_latest_checkpoint_part(syncd_client* client, const char* job,
+                                          uint32_t first_shard, uint32_t shards_max,
+                                          int64_t timeout_ms, syncd_checkpoint** checkpoint,
+                                          syncd_error** error) {
+  return guarded(__func__, error, [&](const char* call) {
+    return find_checkpoint(call, client, job, first_shard, shards_max, timeout_ms, checkpoint);
   });
 }
 

@@ -88,7 +88,7 @@ SYNCD_FIELDS(AskCheckpoint, worker, reason, unless_broken)
 SYNCD_FIELDS(OrderCheckpoint, job, reason)
 SYNCD_FIELDS(CheckpointAsked, number)
 SYNCD_FIELDS(Checkpointed, worker, number, shard, shards, location)
-SYNCD_FIELDS(LatestCheckpoint, job, first_shard)
+SYNCD_FIELDS(LatestCheckpoint, job, first_shard, shards_max)
 SYNCD_FIELDS(CheckpointShard, shard, rank, iteration, location)
 SYNCD_FIELDS(LatestCheckpointReply, number, epoch, iteration, completed_us, shards, saved,
              next_shard, open, open_text, closed, closed_reason)

@@ -522,6 +522,7 @@ struct Checkpointed {
 struct LatestCheckpoint {
   std::string job;
   std::uint32_t first_shard = 0;
+  std::int64_t shards_max = -1;
   bool operator==(const LatestCheckpoint&) const = default;
 };
 struct CheckpointShard {

@@ -297,7 +297,7 @@ class World final : public server::Core::Host {
         return saved();
       case 24:
         if (choices_.one_in(2)) return wire::OrderCheckpoint{job(), "enough"};
-        return wire::LatestCheckpoint{job(), static_cast<std::uint32_t>(number(0))};
+        return wire::LatestCheckpoint{job(), static_cast<std::uint32_t>(number(0)), number(3)};
       default:
         return operator_request();
     }

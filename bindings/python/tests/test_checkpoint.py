@@ -2,10 +2,13 @@
 
 import json
 import signal
+import threading
 
 import pytest
 
 import syncd
+from syncd import checkpoint
+from syncd.checkpoint import Saver
 
 from conftest import HERE
 
@@ -88,6 +91,72 @@ def test_sigterm_while_a_worker_is_lost_ends_at_once(daemon, group):
     code, _, err = workers[0].finish()
     assert code == 128 + signal.SIGTERM
     assert "has lost worker 2" in err
+
+
+def test_the_daemon_numbers_the_shards_whoever_joins_meanwhile(daemon, tmp_path):
+    def write(state, path):
+        with open(path, "w") as file:
+            json.dump(state, file)
+
+    def saver(worker):
+        state = {"rank": worker.rank}
+        return Saver(worker, tmp_path, lambda: state, sharded=True, save_to=write, load_from=str)
+
+    def join(client, rank, size=None):
+        return client.join("grows", "asp", rank=rank, world_size=size, checkpoints=True)
+
+    with syncd.connect(daemon.address) as client:
+        first, second = join(client, 0, 2), join(client, 1, 2)
+        steps = {}
+
+        def begin(worker):
+            steps[worker.rank] = worker.begin()
+
+        threads = [threading.Thread(target=begin, args=[worker]) for worker in (first, second)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert first.request_checkpoint() == 1
+        for worker in (first, second):
+            worker.push()
+        step = first.begin()
+        assert step.checkpoint == 1 and first.checkpoint_shard(1) == (0, 2)
+        saver(first).save(step)
+        third = join(client, 2)  # between the others' saves
+        third.begin()
+        step = second.begin()
+        assert second.checkpoint_shard(1) == (1, 2)
+        location = saver(second).save(step)
+        found = client.latest_checkpoint("grows")
+        assert (found.number, found.shard_count) == (1, 2)
+        assert [shard.rank for shard in found.shards] == [0, 1]
+        # Only what was asked for.
+        assert client.latest_checkpoint("grows", count=0) == found._replace(shards=())
+        assert client.latest_checkpoint("grows", first=1, count=1).shards == found.shards[1:]
+        assert client.latest_checkpoint("grows", first=1).shards == found.shards[1:]
+        assert found.shards[1].location == location
+        with pytest.raises(syncd.Error, match="was told of none") as error:
+            third.checkpoint_shard(1)
+        assert error.value.code == syncd.Status.E_STATE
+        with pytest.raises(syncd.Error, match="was told of checkpoint 1 last"):
+            first.checkpoint_shard(2)
+        with pytest.raises(syncd.Invalid, match="count"):
+            client.latest_checkpoint("grows", count=-1)
+
+
+def test_a_worker_that_waits_asks_ever_more_seldom_and_not_with_the_others():
+    for rank in range(1000):
+        asked, at = 0, 0.0
+        for pause in checkpoint._pauses(rank):
+            asked += 1
+            at += pause
+            assert 0.075 <= pause <= 2.5
+            if at >= 20:
+                break
+        assert asked <= 18
+    first = {round(next(checkpoint._pauses(rank)), 4) for rank in range(100)}
+    assert len(first) > 90
 
 
 def test_what_is_wrong_is_named(daemon):

@@ -911,6 +911,18 @@ SYNCD_API syncd_status syncd_latest_checkpoint(syncd_client *client, const char 
                                                int64_t timeout_ms, syncd_checkpoint **checkpoint,
                                                syncd_error **error);
 
+/* The same with the shards from `first_shard` on only, and at most `shards_max` of them: a worker
+ * that loads its own shard needs no other. With shards_max 0 it only answers whether there is one,
+ * and which are closed: a short question, also in a job of 10,000 workers. Who waits until a
+ * checkpoint is closed asks so, and pauses longer from question to question: 0.1 s, 0.2 s, ... 2 s,
+ * each worker for another time.
+ * Errors: as syncd_latest_checkpoint(). */
+SYNCD_API syncd_status syncd_latest_checkpoint_part(syncd_client *client, const char *job,
+                                                    uint32_t first_shard, uint32_t shards_max,
+                                                    int64_t timeout_ms,
+                                                    syncd_checkpoint **checkpoint,
+                                                    syncd_error **error);
+
 /* The accessors take NULL and then answer 0, "" and -1.
  * number: within its epoch, from 1; 0: none is complete. Checkpoints are in the order of (epoch,
  * number). */
@@ -920,7 +932,9 @@ SYNCD_API uint64_t syncd_checkpoint_epoch(const syncd_checkpoint *checkpoint);
 SYNCD_API int64_t syncd_checkpoint_iteration(const syncd_checkpoint *checkpoint);
 /* When it was complete: microseconds since the Unix epoch. */
 SYNCD_API int64_t syncd_checkpoint_completed_us(const syncd_checkpoint *checkpoint);
-/* In the order of shards, each once: returns how many, and *list receives them (NULL if there is
+/* How many shards it has. */
+SYNCD_API uint32_t syncd_checkpoint_shards(const syncd_checkpoint *checkpoint);
+/* Those that were asked for, in the order of shards, each once: returns how many, and *list receives them (NULL if there is
  * none). `list` may be NULL. */
 SYNCD_API size_t syncd_checkpoint_list(const syncd_checkpoint *checkpoint,
                                        const syncd_checkpoint_shard **list);

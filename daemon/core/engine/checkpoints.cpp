@@ -3,7 +3,6 @@
 
 #include <algorithm>
 
-#include "daemon/core/engine/kept_checkpoints.h"
 #include "daemon/core/engine/limits.h"
 #include "proto/base/plain_text.h"
 
@@ -524,30 +523,39 @@ void Checkpoints::apply(const Record& record) {
       return;
     }
     case RecordKind::kCheckpointSaved: {
-      CheckpointSnapshot& facts = record.resumed ? *latest_ : open_->facts;
-      if (!record.resumed) {
-        Member* member = find(static_cast<Rank>(record.rank));
-        member->answer = record.shards == 0 ? kNothing : record.shard;
-        --open_->pending;
+      SavedShard saved{record.shard, static_cast<Rank>(record.rank), record.iteration,
+                       record.location};
+      if (record.resumed) {
+        const auto& known = latest_->saved;
+        if (record.shards == 0 ||
+            std::ranges::binary_search(known, record.shard, {}, &SavedShard::shard)) {
+          return;
+        }
+        latest_->add(std::move(saved));
+        engine_.count_shards(1);
+        return;
       }
+      CheckpointSnapshot& facts = open_->facts;
+      Member* member = find(saved.rank);
+      member->answer = record.shards == 0 ? kNothing : record.shard;
+      --open_->pending;
       if (record.shards == 0) return;
       facts.shards = record.shards;
       const auto at = std::ranges::lower_bound(facts.saved, record.shard, {}, &SavedShard::shard);
       if (at != facts.saved.end() && at->shard == record.shard) return;  // another copy
-      facts.saved.insert(
-          at, {record.shard, static_cast<Rank>(record.rank), record.iteration, record.location});
+      facts.saved.insert(at, std::move(saved));
       engine_.count_shards(1);
       return;
     }
     case RecordKind::kCheckpointComplete:
       if (latest_) engine_.count_shards(-static_cast<std::int64_t>(latest_->saved.size()));
       if (record.resumed) {
-        latest_ = CheckpointSnapshot{};
+        latest_ = CompleteCheckpoint{};
         latest_->number = record.checkpoint;
         latest_->shards = record.shards;
         latest_->epoch = record.epoch;
       } else {
-        latest_ = std::move(open_->facts);
+        latest_ = CompleteCheckpoint(std::move(open_->facts));
         latest_->epoch = recorder_.epoch();
         closed_ = record.checkpoint;
         closed_reason_.clear();
@@ -666,7 +674,7 @@ std::string Checkpoints::restore(const JobSnapshot& snapshot) {
       return name + " has its shards in disorder";
     }
     if (stored.state == CheckpointState::kComplete && !latest_ && !stored.saved.empty()) {
-      latest_ = stored;
+      latest_ = CompleteCheckpoint(CheckpointSnapshot(stored));
     } else if (stored.state == CheckpointState::kQueued && open_ && !queued_) {
       queued_ = stored;
       continue;
@@ -751,17 +759,17 @@ std::uint64_t Checkpoints::expected_of(Rank rank) const {
   return is_expected ? open_->facts.number : 0;
 }
 
-wire::LatestCheckpointReply Checkpoints::latest(const CheckpointSnapshot* kept,
-                                                std::uint32_t first_shard) const {
+wire::LatestCheckpointReply Checkpoints::latest(const CompleteCheckpoint* kept,
+                                                const wire::LatestCheckpoint& asked) const {
   wire::LatestCheckpointReply out;
   if (open_) out.open = open_->facts.number;
-  out.open_text = note();
+  if (asked.shards_max < 0) out.open_text = note();  // O(workers)
   out.closed = closed_;
   out.closed_reason = closed_reason_;
   if (latest_) {
-    list_shards(*latest_, first_shard, out);
+    latest_->put(asked, out);
   } else if (kept != nullptr) {
-    list_shards(*kept, first_shard, out);
+    kept->put(asked, out);
   }
   return out;
 }

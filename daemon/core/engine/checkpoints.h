@@ -26,6 +26,7 @@
 #include "daemon/core/engine/answers.h"
 #include "daemon/core/engine/counters.h"
 #include "daemon/core/engine/engine_services.h"
+#include "daemon/core/engine/kept_checkpoints.h"
 #include "daemon/core/engine/policy.h"
 #include "daemon/core/engine/recorder.h"
 #include "daemon/core/engine/roster.h"
@@ -112,8 +113,8 @@ class Checkpoints {
   std::string note() const;                    // how far the open one is; empty: none is open
   std::uint64_t expected_of(Rank rank) const;  // the one that this worker has yet to save; 0: none
   // `kept`: of the job's name, or null: see KeptCheckpoints.
-  wire::LatestCheckpointReply latest(const CheckpointSnapshot* kept,
-                                     std::uint32_t first_shard) const;
+  wire::LatestCheckpointReply latest(const CompleteCheckpoint* kept,
+                                     const wire::LatestCheckpoint& asked) const;
   bool is_open() const { return open_.has_value(); }
   Micros open_since() const { return open_ ? open_->facts.since_us : -1; }
   Micros complete_since() const { return latest_ ? latest_->since_us : -1; }
@@ -173,10 +174,10 @@ class Checkpoints {
   const PolicyTraits* traits_ = nullptr;
   std::optional<Open> open_;
   std::optional<CheckpointSnapshot> queued_;
-  std::optional<CheckpointSnapshot> latest_;  // that is complete
-  std::uint64_t asked_ = 0;                   // so many numbers were given
-  std::uint64_t closed_ = 0;                  // the latest one that is complete or was given up
-  std::string closed_reason_;                 // why it was given up
+  std::optional<CompleteCheckpoint> latest_;
+  std::uint64_t asked_ = 0;    // so many numbers were given
+  std::uint64_t closed_ = 0;   // the latest one that is complete or was given up
+  std::string closed_reason_;  // why it was given up
   // The highest next iteration of a worker when the latest one was asked for, or fixed.
   Iteration clock_ = 0;
   Iteration due_ = kNever;  // when one is wanted by checkpoint_every

@@ -605,13 +605,13 @@ void Engine::on_order(const Caller& caller, const wire::OrderCheckpoint& order) 
 void Engine::on_latest(const Caller& caller, const wire::LatestCheckpoint& request) const {
   if (refuses(caller, Status::kInvalid, job_name_too_long(request.job))) return;
   const Job* job = find(find_job(request.job));
-  const CheckpointSnapshot* kept = kept_.find(request.job);
-  if (job != nullptr) return reply(caller, job->checkpoints().latest(kept, request.first_shard));
+  const CompleteCheckpoint* kept = kept_.find(request.job);
+  if (job != nullptr) return reply(caller, job->checkpoints().latest(kept, request));
   if (kept == nullptr) {
     return refuse(caller, Status::kUnknownJob, "there is no job '" + request.job + "'");
   }
   wire::LatestCheckpointReply out;
-  list_shards(*kept, request.first_shard, out);
+  kept->put(request, out);
   reply(caller, std::move(out));
 }
 

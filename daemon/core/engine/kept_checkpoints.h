@@ -18,13 +18,25 @@
 
 namespace syncd {
 
+// One that is complete, as it is asked for.
+struct CompleteCheckpoint : CheckpointSnapshot {
+  CompleteCheckpoint() = default;
+  explicit CompleteCheckpoint(CheckpointSnapshot&& facts);
+
+  void add(SavedShard&& shard);
+  // Puts it into the answer, as far as it was asked for and fits a frame. O(shards in it).
+  void put(const wire::LatestCheckpoint& asked, wire::LatestCheckpointReply& out) const;
+
+  Iteration iteration = kNoIteration;  // the lowest of its shards'
+};
+
 class KeptCheckpoints {
  public:
   // As the index does.
   void add(const std::string& job, const CheckpointSnapshot& checkpoint,
            std::vector<std::string>& gone);
   // Null: none of this name is kept.
-  const CheckpointSnapshot* find(std::string_view job) const {
+  const CompleteCheckpoint* find(std::string_view job) const {
     const auto at = kept_.find(job);
     return at == kept_.end() ? nullptr : &at->second;
   }
@@ -32,11 +44,7 @@ class KeptCheckpoints {
 
  private:
   KeptIndex index_;
-  std::map<std::string, CheckpointSnapshot, std::less<>> kept_;
+  std::map<std::string, CompleteCheckpoint, std::less<>> kept_;
 };
-
-// Puts a complete one into an answer about it, from this shard on, as far as that fits a frame.
-void list_shards(const CheckpointSnapshot& complete, std::uint32_t first_shard,
-                 wire::LatestCheckpointReply& out);
 
 }  // namespace syncd

@@ -1,6 +1,7 @@
 // syncctl checkpoint: asks for an agreed checkpoint of a job, waits for it, shows the latest one.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
 #include <iostream>
 #include <nlohmann/json.hpp>
@@ -13,7 +14,9 @@
 namespace syncd::ctl {
 namespace {
 
-constexpr auto kLookEvery = std::chrono::milliseconds(200);
+// The pauses between two looks double.
+constexpr auto kLookAgainFirst = std::chrono::milliseconds(100);
+constexpr auto kLookAgainMax = std::chrono::milliseconds(2000);
 
 // All pages of it.
 bool latest(DaemonLink& link, const std::string& job, wire::LatestCheckpointReply& all) {
@@ -97,11 +100,13 @@ int run_agreed_checkpoint(const Options& options) {
     }
     return kExitOk;
   }
-  for (;; std::this_thread::sleep_for(kLookEvery)) {
-    found = {};
-    if (!latest(link, options.job, found)) return failed(link);
+  for (auto pause = kLookAgainFirst;; pause = std::min(2 * pause, kLookAgainMax)) {
+    if (!link.call(wire::LatestCheckpoint{options.job, 0, 0}, found)) return failed(link);
     if (found.closed >= asked.number) break;
+    std::this_thread::sleep_for(pause);
   }
+  found = {};
+  if (!latest(link, options.job, found)) return failed(link);
   // A later one may be closed already.
   if (found.closed == asked.number && !found.closed_reason.empty()) {
     return complain(kExitRefused, fmt::format("checkpoint {} of job '{}' was given up: {}",

@@ -433,6 +433,7 @@ class Script {
     } else if (verb == "latest_checkpoint") {
       wire::LatestCheckpoint latest{words.next("the job"), 0};
       words.take_integer("first", latest.first_shard);
+      words.take_integer("max", latest.shards_max);
       request(kOperatorConnection, "latest_checkpoint", latest);
     } else if (verb == "stop") {
       wire::StopJobRequest stop{words.next("the job"), {}};

@@ -5,12 +5,15 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <optional>
 #include <string>
 #include <variant>
 #include <vector>
 
 #include "daemon/core/engine/engine.h"
+#include "proto/base/defaults.h"
+#include "proto/wire/wire.h"
 
 namespace syncd {
 namespace {
@@ -124,6 +127,54 @@ TEST_F(KeptByEngine, TheLogSaysWhichOneHadToGo) {
   const auto line = std::ranges::find(effects_.log, "checkpoint_forgotten", &LogLine::event);
   ASSERT_NE(line, effects_.log.end());
   EXPECT_EQ(line->fields.at(0).second, "job0");
+}
+
+// The most shards of a job, with the longest locations. All of them come in pages, each of which
+// fits a frame; what a worker asks that waits, or that loads its own shard, does not grow with
+// them.
+TEST_F(KeptByEngine, TenThousandShardsComeInPagesAndAWaitingWorkersQuestionIsShort) {
+  constexpr std::uint32_t kShards = limits::kWorkersPerJobDefault;
+  CheckpointSnapshot large = complete(1, 1, 10, kShards, limits::kCheckpointLocationBytesMax);
+  for (SavedShard& shard : large.saved) shard.iteration = 50 - (shard.shard == 7'777 ? 1 : 0);
+  engine_.keep_checkpoint("large", large);
+  const auto ask_for = [&](std::uint32_t first, std::int64_t most, std::size_t& bytes) {
+    const wire::LatestCheckpoint asked{"large", first, most};
+    ask(kOperator, asked);
+    for (const wire::Body& body : {wire::Body(asked), answer_}) {
+      std::vector<std::uint8_t> frame;
+      wire::Encoder().append({1, body}, frame);
+      EXPECT_LE(frame.size(), kDefaultMaxFrameBytes);
+      bytes += frame.size();
+    }
+    return std::get<wire::LatestCheckpointReply>(answer_);
+  };
+  std::size_t whole = 0, pages = 0;
+  std::vector<wire::CheckpointShard> all;
+  for (std::int64_t next = 0; next >= 0; ++pages) {
+    const auto page = ask_for(static_cast<std::uint32_t>(next), -1, whole);
+    all.insert(all.end(), page.saved.begin(), page.saved.end());
+    next = page.next_shard;
+  }
+  ASSERT_EQ(all.size(), kShards);
+  for (std::uint32_t i = 0; i < kShards; ++i) ASSERT_EQ(all[i].shard, i);
+  std::size_t waiting = 0, loading = 0;
+  const auto closed = ask_for(0, 0, waiting);
+  EXPECT_EQ(closed.number, 1U);
+  EXPECT_EQ(closed.shards, kShards);
+  EXPECT_EQ(closed.iteration, 49);
+  EXPECT_TRUE(closed.saved.empty());
+  EXPECT_EQ(closed.next_shard, -1);
+  const auto own = ask_for(9'999, 1, loading);
+  ASSERT_EQ(own.saved.size(), 1U);
+  EXPECT_EQ(own.saved[0].shard, 9'999U);
+  std::printf(
+      "10,000 workers that ask once: for all shards %.1f GB (%zu pages each), whether it is "
+      "closed %.1f MB, for their own shard %.1f MB\n",
+      1e-5 * static_cast<double>(whole), pages, 1e-2 * static_cast<double>(waiting),
+      1e-2 * static_cast<double>(loading));
+  EXPECT_GT(whole, 10'000'000U);
+  EXPECT_LE(waiting, 300U);
+  EXPECT_LE(loading, 1'500U);
 }
 
 TEST(KeptIndex, AtMostSoManyBytesAndTheOldestGoesFirst) {

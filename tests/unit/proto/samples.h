@@ -287,7 +287,8 @@ inline std::vector<std::pair<std::string, Message>> grown_messages() {
           {"WorkersReply.4", {2024, slow}},
           {"JobsReply.3", {2025, with_stragglers}},
           {"Granted.3", {2026, Granted{12, kStepCheckpoint, 4, 7, 2, 16}}},
-          {"ViewGranted.3", {2027, view_with_shard}}};
+          {"ViewGranted.3", {2027, view_with_shard}},
+          {"LatestCheckpoint.2", {2028, LatestCheckpoint{"cifar", 16, 1}}}};
 }
 
 }  // namespace syncd::wire

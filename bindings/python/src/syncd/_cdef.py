@@ -351,10 +351,15 @@ typedef struct syncd_checkpoint_shard {
 syncd_status syncd_latest_checkpoint(syncd_client *client, const char *job, int64_t timeout_ms,
     syncd_checkpoint **checkpoint, syncd_error **error);
 
+syncd_status syncd_latest_checkpoint_part(syncd_client *client, const char *job,
+    uint32_t first_shard, uint32_t shards_max, int64_t timeout_ms, syncd_checkpoint **checkpoint,
+    syncd_error **error);
+
 uint64_t syncd_checkpoint_number(const syncd_checkpoint *checkpoint);
 uint64_t syncd_checkpoint_epoch(const syncd_checkpoint *checkpoint);
 int64_t syncd_checkpoint_iteration(const syncd_checkpoint *checkpoint);
 int64_t syncd_checkpoint_completed_us(const syncd_checkpoint *checkpoint);
+uint32_t syncd_checkpoint_shards(const syncd_checkpoint *checkpoint);
 size_t syncd_checkpoint_list(const syncd_checkpoint *checkpoint,
     const syncd_checkpoint_shard **list);
 uint64_t syncd_checkpoint_open(const syncd_checkpoint *checkpoint);

@@ -25,12 +25,14 @@ import socket
 import sys
 import threading
 import time
-from typing import Any, Callable, NamedTuple
+from typing import Any, Callable, Iterator, NamedTuple
 
-from .client import Step, Worker
+from .client import Checkpoint, Step, Worker
 from .errors import Error, Status, error_of
 
-_POLL_S = 0.1
+# Who waits until a checkpoint is closed asks after pauses that double, up to the longest.
+_PAUSE_FIRST_S = 0.1
+_PAUSE_MAX_S = 2.0
 
 _log = logging.getLogger("syncd")
 
@@ -141,30 +143,52 @@ class Saver:
 
     def load(self) -> Found | None:
         """The state of the latest complete checkpoint, of this worker's shard; None: there is none."""
-        try:
-            latest = self.worker.client.latest_checkpoint(self.worker.job)
-        except Error as error:
-            if error.code != Status.E_UNKNOWN_JOB:
-                raise
+        found = self._find()
+        if found is None:
             return None
-        if latest.number == 0:
-            return None
-        shard = latest.shards[self.worker.rank % len(latest.shards)]
-        if self._sharded and len(latest.shards) != self.worker.world_size:
-            raise error_of(
-                Status.E_STATE,
-                f"checkpoint {latest.number} has {len(latest.shards)} shards, and the job "
-                f"{self.worker.world_size} workers; they must be as many",
-            )
+        shard = found.shards[0]
         state = self._load_from(shard.location)
-        return Found(state, latest.iteration, latest.number, shard.location)
+        return Found(state, found.iteration, found.number, shard.location)
+
+    def _find(self) -> Checkpoint | None:
+        """With this worker's shard alone: where the others lie does not concern it."""
+        client, job = self.worker.client, self.worker.job
+        while True:
+            try:
+                latest = client.latest_checkpoint(job, count=0)
+            except Error as error:
+                if error.code != Status.E_UNKNOWN_JOB:
+                    raise
+                return None
+            if latest.number == 0:
+                return None
+            if self._sharded and latest.shard_count != self.worker.world_size:
+                raise error_of(
+                    Status.E_STATE,
+                    f"checkpoint {latest.number} has {latest.shard_count} shards, and the job "
+                    f"{self.worker.world_size} workers; they must be as many",
+                )
+            first = self.worker.rank % latest.shard_count
+            found = client.latest_checkpoint(job, first=first, count=1)
+            # Else a later one was complete meanwhile.
+            if (found.epoch, found.number) == (latest.epoch, latest.number):
+                return found
 
     def _remove_older(self) -> None:
-        complete = self.worker.client.latest_checkpoint(self.worker.job).number
+        complete = self.worker.client.latest_checkpoint(self.worker.job, count=0).number
         for number, path in [one for one in self._files if one[0] < complete]:
             with contextlib.suppress(OSError):
                 path.unlink()
             self._files.remove((number, path))
+
+
+def _pauses(rank: int) -> Iterator[float]:
+    """Up to a quarter shorter or longer, each worker by another share: they do not ask all at once."""
+    share = 0.75 + rank * 0.6180339887 % 1 / 2
+    pause = _PAUSE_FIRST_S
+    while True:
+        yield pause * share
+        pause = min(2 * pause, _PAUSE_MAX_S)
 
 
 def on_sigterm(worker: Worker, wait: float = 20.0) -> None:
@@ -200,11 +224,12 @@ def _preempted(worker: Worker, wait: float) -> None:
     what = "no checkpoint"
     try:
         number = worker.request_checkpoint("SIGTERM", leaving=True, timeout=wait)
-        while time.monotonic() < end:
-            latest = worker.client.latest_checkpoint(worker.job)
-            if latest.closed >= number:
+        for pause in _pauses(worker.rank):
+            latest = worker.client.latest_checkpoint(worker.job, count=0)
+            left = end - time.monotonic()
+            if latest.closed >= number or left <= 0:
                 break
-            time.sleep(_POLL_S)
+            time.sleep(min(pause, left))
         what = f"checkpoint {number}"
     except Error as error:
         what = error.message

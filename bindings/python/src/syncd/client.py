@@ -30,6 +30,7 @@ _TIMEOUT_DEFAULT = -2
 _RANK_ANY = -1
 _MARK_COMPUTED = 1
 _INT64_MAX = 2**63 - 1
+_SHARDS_MAX = 2**32 - 1
 # What a join's re-sync flag holds until the library has written its first 0 into it. It does that in
 # the caller's call, when it has taken hold of the client and no longer needs the handle.
 _NOT_ENTERED = 2
@@ -108,6 +109,8 @@ class Checkpoint(NamedTuple):
     """The latest one that is complete or was given up; 0: none."""
     closed_reason: str
     """Why it was given up; empty: it is complete."""
+    shard_count: int = 0
+    """How many shards it has; `shards` has those that were asked for."""
 
 
 class ViewMember(NamedTuple):
@@ -692,9 +695,19 @@ class Client:
             raise take_error(self._lib, status, error)
         return Worker(self, made[0], (flag, callback, inspector), on_wait)
 
-    def latest_checkpoint(self, job: str | None = None, timeout: float | None = None) -> Checkpoint:
+    def latest_checkpoint(
+        self,
+        job: str | None = None,
+        timeout: float | None = None,
+        *,
+        first: int = 0,
+        count: int | None = None,
+    ) -> Checkpoint:
         """The latest complete checkpoint of the job by this name, also of one that has ended, or of
         the one that had the name before.
+
+        With `count` it has at most so many shards, from shard `first` on. count=0 is a short question,
+        also in a job of 10,000 workers: is there one, and which are closed?
 
         Any thread. Raises Error (SYNCD_E_UNKNOWN_JOB: no job has or had this name), Timeout,
         Unreachable, Unsupported (an older daemon), Invalid, Cancelled, Closed.
@@ -707,8 +720,14 @@ class Client:
             handle = self._handle
         if handle is None:
             raise error_of(Status.E_CLOSED, "latest_checkpoint: this client is closed")
-        status = lib.syncd_latest_checkpoint(
-            handle, _text("job", job, keep), _timeout_ms("timeout", timeout), found, error
+        status = lib.syncd_latest_checkpoint_part(
+            handle,
+            _text("job", job, keep),
+            _number("first", first, 0, _SHARDS_MAX),
+            _SHARDS_MAX if count is None else _number("count", count, 0, _SHARDS_MAX),
+            _timeout_ms("timeout", timeout),
+            found,
+            error,
         )
         if status:
             raise take_error(lib, status, error)
@@ -727,6 +746,7 @@ class Client:
             lib.syncd_checkpoint_open(given),
             lib.syncd_checkpoint_closed(given),
             _decoded(lib.syncd_checkpoint_closed_reason(given)),
+            lib.syncd_checkpoint_shards(given),
         )
 
     def close(self) -> None:
