@@ -52,6 +52,24 @@ def test_settings_say_what_the_command_line_says(monkeypatch):
 
 
 @pytest.mark.parametrize(
+    "asked, runs, differs",
+    [
+        ("gather:2-4", "gather:2-4", False),
+        ("gather:2,last_call=120s,straggle_wait=1m", "gather:2-2,last_call=2m", False),
+        ("gather:2-4", "gather:2-3", True),
+        ("gather:2-4,last_call=3s", "gather:2-4", True),
+        ("gather:2-4", "gather:2-4,of_a_later_version=yes", True),
+    ],
+)
+def test_an_agent_whose_numbers_do_not_count_says_so(caplog, asked, runs, differs):
+    settings = read_settings(parameters())._replace(policy=asked)
+    _rendezvous._compare_policies(settings, runs)
+    assert bool(caplog.records) == differs
+    if differs:
+        assert f"rendezvous 'llm' runs with {runs}, not with {asked} as --nnodes" in caplog.text
+
+
+@pytest.mark.parametrize(
     "config, part",
     [
         ({"is_host": "1"}, "--rdzv-conf has 'is_host'; allowed: ca, certificate,"),

@@ -1,8 +1,10 @@
 """Jobs with views: rounds of gather, who is in them, and what becomes of them."""
 
 import asyncio
+import logging
 import queue
 import threading
+import types
 
 import pytest
 
@@ -10,6 +12,7 @@ import syncd
 import syncd.aio
 from conftest import PATIENCE_S
 from syncd import EventKind, Round
+from syncd._rendezvous import Member, read_settings
 
 
 def begin_beside(worker, data):
@@ -113,3 +116,27 @@ def test_asyncio_has_them_too(daemon):
             assert worker.round() == Round(1, 0, 0)
 
     asyncio.run(main())
+
+
+def test_an_agent_says_where_its_numbers_do_not_count(daemon, caplog):
+    def member(name, most):
+        given = types.SimpleNamespace(
+            run_id="llm", endpoint=daemon.address, min_nodes=2, max_nodes=most, config={"name": name}
+        )
+        return Member(read_settings(given))
+
+    first, second = member("a", 3), member("b", 4)
+    with caplog.at_level(logging.WARNING, "syncd.torchrun"):
+        first._joined()
+        assert not caplog.records
+        second._joined()
+    assert "runs with gather:2-3, not with gather:2-4 as --nnodes and --rdzv-conf say" in caplog.text
+    caplog.clear()
+    # The run ends without having finished; the next one may be of another size.
+    second.leave("failed", "")
+    first.leave("failed", "")
+    third = member("c", 5)
+    assert third._joined().policy == "gather:2-5"
+    assert not caplog.records
+    for one in (first, second, third):
+        one.close()

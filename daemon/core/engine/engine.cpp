@@ -13,6 +13,7 @@
 #include "daemon/core/engine/request_traits.h"
 #include "proto/base/number.h"
 #include "proto/base/plain_text.h"
+#include "proto/wire/announce.h"
 
 namespace syncd {
 namespace {
@@ -63,8 +64,8 @@ std::string check_claims(const wire::Join& join, Incarnation incarnation_known, 
 
 std::string check_hang_after(Micros hang_after_us) {
   if (hang_after_us >= kAutoSpan && hang_after_us <= limits::kSpanMax) return {};
-  return fmt::format("hang_after is {} us: allowed are 0 (off) to {}, and -1 (auto)",
-                     hang_after_us, limits::kSpanMax);
+  return fmt::format("hang_after is {} us: allowed are 0 (off) to {}, and -1 (auto)", hang_after_us,
+                     limits::kSpanMax);
 }
 
 // What it says of its launch, of the model that it begins with, and of its end.
@@ -319,7 +320,7 @@ bool Engine::makes_job(const wire::Join& join) const {
   const Job& job = *jobs_.at(id);
   if (join.incarnation != 0) return false;
   // What is left of a launch that has failed must not begin it again.
-  return job.finished() || (job.failed() && !job.group().is_of_launch(join));
+  return job.finished() || job.was_idle() || (job.failed() && !job.group().is_of_launch(join));
 }
 
 const std::string* Engine::policy_to_make(const wire::Join& join) const {
@@ -393,7 +394,7 @@ void Engine::on_join(Request& request, wire::Join& join) {
     job = create_job(spec, error, join.epoch, round_seen);
     if (job == nullptr) return refuse(caller, Status::kLimit, std::move(error));
   }
-  job->join(caller, join);
+  job->join(caller, join, declared_.contains(join.job));
 }
 
 // For a job that is valid.
@@ -407,12 +408,8 @@ std::string Engine::too_large(const JobSpec& spec) const {
   }
   std::string error;
   const auto policy = make_policy(spec.policy, error, spec.graph_file);
-  if (policy->traits().round_max > options.workers_per_job_max) {
-    return fmt::format(
-        "job '{}' is to have rounds of {} workers: this daemon allows {} per job "
-        "(limits.workers_per_job_max)",
-        spec.name, policy->traits().round_max, options.workers_per_job_max);
-  }
+  error = rounds_too_large(spec.name, policy->traits().round_max, options.workers_per_job_max);
+  if (!error.empty()) return error;
   const std::size_t edges = policy->dense_edges(spec.expected_workers, nullptr);
   if (edges <= options.graph_edges_max) return {};
   return fmt::format(
@@ -439,7 +436,10 @@ Job* Engine::create_job(const JobSpec& asked, std::string& error, Epoch epoch_le
   if (named != by_name_.end()) {
     round = std::max(round, jobs_.at(named->second)->loop().policy().round().round);
   }
-  if (policy->family() == Family::kGather) fit_to_rounds(policy->traits(), spec);
+  if (policy->family() == Family::kGather) {
+    round = std::max(round, launched_by(spec.name));
+    fit_to_rounds(policy->traits(), spec);
+  }
   const JobId id = next_job_++;
   by_name_[spec.name] = id;
   auto& job = jobs_[id] = std::make_unique<Job>(EngineServices(state_, id), spec, std::move(policy),
@@ -471,6 +471,19 @@ void Engine::tell_forgotten_checkpoints() {
          {{"job", job}, {"reason", "too many checkpoints of jobs that are gone are kept"}}});
   }
   checkpoints_gone_.clear();
+}
+
+// The latest round of the job by this name whose workers are in a job that lives: these would be
+// refused if rounds began at 1 again. 0: none.
+std::uint64_t Engine::launched_by(std::string_view name) const {
+  if (!name.starts_with(kRendezvousPrefix)) return 0;
+  name.remove_prefix(kRendezvousPrefix.size());
+  std::uint64_t round = 0;
+  for (const auto& [id, job] : jobs_) {
+    const Launch& launch = job->group().launch();
+    if (job->is_live() && launch.name == name) round = std::max(round, launch.number);
+  }
+  return std::min<std::uint64_t>(round, limits::kIterationMax);
 }
 
 // Makes room for a new job. The forgotten one's history stays in the store.

@@ -177,6 +177,7 @@ class Engine {
   // Of the job by this name, or of an earlier one by it; null: there is none.
   const CheckpointSnapshot* latest_checkpoint(const std::string& name) const;
   void tell_forgotten_checkpoints();
+  std::uint64_t launched_by(std::string_view name) const;
   // False: there are as many workers as are allowed, and no job that has ended can be forgotten.
   bool has_room_for_worker();
   void take_snapshot(Job& job);
@@ -192,7 +193,7 @@ class Engine {
   JobId last_asked_ = 0;
   Job* last_job_ = nullptr;
   std::map<std::string, JobId, std::less<>> by_name_;  // of several by one name, the latest
-  std::uint64_t round_forgotten_ = 0;  // likewise of rounds
+  std::uint64_t round_forgotten_ = 0;                  // likewise of rounds
   Epoch epoch_forgotten_ = 0;  // the highest of a job that is forgotten: no new one is below it
   std::map<std::string, JobSpec, std::less<>> declared_;  // by the configuration
   KeptCheckpoints kept_;

@@ -31,13 +31,15 @@ Job::Job(const EngineServices& engine, JobSpec spec, std::unique_ptr<Policy> pol
 // ---- joining
 // ------------------------------------------------------------------------------------------
 
-void Job::join(const Caller& caller, const wire::Join& join) {
+void Job::join(const Caller& caller, const wire::Join& join, bool fixed) {
   if (answers_.refuses_as_ended(caller)) return;
-  if (loop_.gathers()) return join_with(caller, without_claims(join), join.granted);
+  if (loop_.gathers()) return join_gather(caller, join, fixed);
   join_with(caller, join, join.granted);
 }
 
-void Job::join_with(const Caller& caller, const wire::Join& join, Iteration seen) {
+// `taken_over`: the job goes over to this policy before the joiner enters. Null: it keeps its own.
+void Job::join_with(const Caller& caller, const wire::Join& join, Iteration seen,
+                    const Policy* taken_over) {
   if (group_.refuses_launch(caller, join) || admission_.refuses_epoch(caller, join) ||
       admission_.refuses(caller, join)) {
     return;
@@ -54,6 +56,7 @@ void Job::join_with(const Caller& caller, const wire::Join& join, Iteration seen
   if (holder != nullptr && resume(caller, join, *holder, seen)) return;
   if (admission_.refuses_one_more(caller, join, holder)) return;
   if (answers_.refuses_store(caller)) return;
+  if (taken_over != nullptr) switch_policy(*taken_over);
   enter_anew(caller, join, *rank);
 }
 
@@ -647,7 +650,8 @@ std::string Job::check_switch(const Policy& policy) const {
   if (!is_live()) return answers_.ended();
   if (spec_.views && !Loop::may_have_views(policy.traits())) {
     return fmt::format(
-        "job '{}' has views, and policy '{}' has no barriers at which all workers meet: allowed are "
+        "job '{}' has views, and policy '{}' has no barriers at which all workers meet: allowed "
+        "are "
         "bsp without backup and elastic_bsp",
         spec_.name, policy.name());
   }
@@ -715,6 +719,8 @@ void Job::timer(const TimerKey& key) {
     }
   } else if (!roster_.running()) {
     return;
+  } else if (key.kind == kTimerIdle) {
+    end_if_idle();
   } else if (key.kind == kTimerCheckpoint) {
     checkpoints_.timed_out();
   } else if (key.kind == kTimerRestored) {

@@ -42,6 +42,10 @@ class Job final : private Membership {
   static constexpr std::uint32_t kGatherHeartbeatTimeoutMs = 2'000;
   static constexpr Micros kGatherGraceUs = 2'000'000;
   static constexpr Micros kAmnestyUs = 30'000'000;
+  // A job whose members form rounds ends by itself once it has had none for so long. Its reason
+  // begins so, and a restart recognises that.
+  static constexpr Micros kIdleUs = Micros{3600} * 1'000'000;
+  static constexpr const char* kIdleReason = "idle";
 
   Job(const EngineServices& engine, JobSpec spec, std::unique_ptr<Policy> policy, Epoch epoch = 1);
 
@@ -52,7 +56,8 @@ class Job final : private Membership {
   const Checkpoints& checkpoints() const { return checkpoints_; }
 
   // ---- a worker's requests beside its loop's. Each is answered exactly once.
-  void join(const Caller& caller, const wire::Join& join);
+  // `fixed`: the configuration says the job's policy, whatever joiners ask for.
+  void join(const Caller& caller, const wire::Join& join, bool fixed = false);
   void on(const Caller& caller, const wire::Phase& phase);
   void on(const Caller& caller, const wire::Leave& leave);
   void on(const Caller& caller, const wire::MembersRequest& request);
@@ -96,6 +101,8 @@ class Job final : private Membership {
   // Its work is done, or a worker has failed: a join may make a new job by its name.
   bool finished() const { return !is_live() && recorder_.stop_reason().starts_with(kFinished); }
   bool failed() const;
+  // It was left without members, and ended by itself: likewise.
+  bool was_idle() const;
   JobFigures figures() const;  // O(1), but for its text; under gather O(workers)
   wire::JobStatus status() const;
   wire::WorkerStatus worker_status(const Worker& worker) const;
@@ -116,7 +123,8 @@ class Job final : private Membership {
   // job.cpp
   bool resume(const Caller& caller, const wire::Join& join, Worker& worker, Iteration seen);
   void enter_anew(const Caller& caller, const wire::Join& join, Rank rank);
-  void join_with(const Caller& caller, const wire::Join& join, Iteration seen);
+  void join_with(const Caller& caller, const wire::Join& join, Iteration seen,
+                 const Policy* taken_over = nullptr);
   void adopt_claims(Worker& worker, const wire::Join& join);
   // `seen`: the latest grant that the worker says it has.
   void reply_joined(const Caller& caller, Worker& worker, bool resumed, bool after_records,
@@ -134,9 +142,12 @@ class Job final : private Membership {
   Worker* find_by_rank_or_name(const std::string& text, std::string& error);
 
   // job_rounds.cpp
+  void join_gather(const Caller& caller, const wire::Join& join, bool fixed);
   static wire::Join without_claims(const wire::Join& join);
   void fill_round(wire::Joined& joined) const;
   void begin_amnesty();
+  void watch_idle();
+  void end_if_idle();
 
   // job_history.cpp
   Record joined(const Worker& worker) const;

@@ -144,6 +144,7 @@ void Job::apply_joined(const Record& record) {
   if (worker.incarnation != record.incarnation) stragglers_.forget(worker);
   roster_.rename(worker, record.name, record.host);
   if (!fresh && !was_member) roster_.readmit(worker);
+  if (roster_.members() == 1) watch_idle();
   if (worker.incarnation != record.incarnation) {
     worker.forget_grant();  // a new process has pulled nothing yet
     worker.view = 0;
@@ -210,6 +211,7 @@ void Job::apply_exit(const Record& record, WorkerState state) {
     loop_.policy().on_gone(loop_, record);
     loop_.try_view();
   }
+  if (roster_.members() == 0) watch_idle();
 }
 
 void Job::apply_draining(const Record& record) {
@@ -361,6 +363,7 @@ void Job::finish_restore() {
   // The policy may want something done, which only an event can: the next one.
   engine_.set_timer(kNoRank, kTimerRestored, engine_.now());
   if (loop_.gathers()) begin_amnesty();
+  watch_idle();
   roster_.each([&](Worker& worker) {
     if (!is_member(worker.state)) return;
     worker.connection = 0;

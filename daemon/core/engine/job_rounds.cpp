@@ -18,8 +18,9 @@ void Job::on(const Caller& caller, const wire::ViewRequest& request) {
     return;
   }
   if (request.first_rank >= view->members.size()) {
-    answers_.refuse(caller, Status::kInvalid, "view {} of job '{}' has no rank {}: allowed are 0 to {}",
-                    request.view, spec_.name, request.first_rank, view->members.size() - 1);
+    answers_.refuse(caller, Status::kInvalid,
+                    "view {} of job '{}' has no rank {}: allowed are 0 to {}", request.view,
+                    spec_.name, request.first_rank, view->members.size() - 1);
     return;
   }
   answers_.reply(caller, Views::page(*view, request.first_rank));
@@ -42,6 +43,24 @@ void Job::exclude(const Caller& caller, const wire::ExcludeRequest& request) {
   if (!request.reason.empty()) fields.emplace_back("reason", request.reason);
   answers_.log(LogLevel::kInfo, request.undo ? "host_admitted" : "host_excluded", nullptr,
                std::move(fields));
+}
+
+// Where a run has left no member behind, the next one's first joiner says MIN, MAX and the times.
+void Job::join_gather(const Caller& caller, const wire::Join& join, bool fixed) {
+  const bool is_left = roster_.members() == 0 && roster_.known() > 0;
+  std::unique_ptr<Policy> wanted;
+  const bool is_new = join.incarnation == 0;  // no member that comes back
+  if (is_left && is_new && !fixed && !join.policy.empty()) {
+    std::string error;  // of which admission tells
+    wanted = make_policy(join.policy, error);
+    if (wanted && wanted->family() != Family::kGather) wanted = nullptr;
+  }
+  if (wanted) {
+    std::string wrong = rounds_too_large(spec_.name, wanted->traits().round_max,
+                                         engine_.options().workers_per_job_max);
+    if (!wrong.empty()) return answers_.refuse(caller, Status::kLimit, std::move(wrong));
+  }
+  join_with(caller, without_claims(join), join.granted, wanted.get());
 }
 
 // What a joiner reports of itself counts for nothing: the job's records have every round.
@@ -73,6 +92,26 @@ void Job::fill_round(wire::Joined& joined) const {
 void Job::look_at_rounds() {
   if (roster_.running() && loop_.gathers()) loop_.policy().on_timer(loop_, kNoRank, 0);
   if (roster_.running()) loop_.try_view();
+}
+
+// ---- a job that its members have left
+// ---------------------------------------------------------------------------------------------
+
+// The members of a run that was killed say nothing, and each run may have a job of its own. Where
+// only an operator can make a job, only an operator ends it.
+void Job::watch_idle() {
+  if (!loop_.gathers() || !is_live() || recorder_.replaying()) return;
+  if (roster_.members() > 0 || roster_.known() == 0 || !engine_.options().auto_create) {
+    engine_.cancel_timer(kNoRank, kTimerIdle);
+  } else {
+    engine_.set_timer(kNoRank, kTimerIdle, engine_.now() + kIdleUs);
+  }
+}
+
+void Job::end_if_idle() {
+  if (roster_.members() > 0) return;
+  if (engine_.store_refusal() != nullptr) return watch_idle();
+  stop(fmt::format("{}: no member for {}", kIdleReason, format_duration(kIdleUs)));
 }
 
 // ---- after a restart of the daemon

@@ -80,6 +80,15 @@ std::string validate(const JobSpec& spec) {
                                spec.expected_workers);
 }
 
+std::string rounds_too_large(const std::string& job, std::uint32_t round_max,
+                             std::uint32_t workers_max) {
+  if (round_max <= workers_max) return {};
+  return fmt::format(
+      "job '{}' is to have rounds of {} workers: this daemon allows {} per job "
+      "(limits.workers_per_job_max)",
+      job, round_max, workers_max);
+}
+
 std::string config_text(const JobSpec& spec) {
   std::string text;
   for (const SpanField& span : kSpans) {

@@ -55,6 +55,10 @@ std::string validate(const JobSpec& spec);
 // graph, which its history has, is not asked for again.
 std::string validate_stored(const JobSpec& spec);
 
+// Empty, or why rounds of so many workers are refused.
+std::string rounds_too_large(const std::string& job, std::uint32_t round_max,
+                             std::uint32_t workers_max);
+
 // The settings that Record has no field of its own for, as "key=value" lines, and back. Unknown
 // keys are ignored (a newer version wrote them); a malformed value makes it return false.
 std::string config_text(const JobSpec& spec);

@@ -11,6 +11,10 @@ bool Job::failed() const {
   return !is_live() && says(recorder_.stop_reason(), kFailedReason);
 }
 
+bool Job::was_idle() const {
+  return !is_live() && says(recorder_.stop_reason(), kIdleReason);
+}
+
 void Job::on(const Caller& caller, const wire::Explain& request) {
   const Worker* worker = answers_.check(caller, request.worker);
   if (worker != nullptr) answers_.reply(caller, explain(*worker));

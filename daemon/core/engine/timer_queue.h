@@ -29,6 +29,7 @@ inline constexpr std::uint32_t kTimerRestored = 2;
 inline constexpr std::uint32_t kTimerWatch = 3;
 inline constexpr std::uint32_t kTimerInspect = 4;
 inline constexpr std::uint32_t kTimerCheckpoint = 5;
+inline constexpr std::uint32_t kTimerIdle = 6;
 inline constexpr std::uint32_t kPolicyTimerKinds = 16;
 
 class TimerQueue {

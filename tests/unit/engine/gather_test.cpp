@@ -7,6 +7,7 @@
 //    begun anew nor ended: no two train at once.
 //  - A worker that waits is taken exactly if there is room, members of the last round first.
 //  - Once a member has finished, no newcomer is taken.
+//  - A joiner's MIN and MAX count only where no agent is a member.
 //  - Rounds are numbered without repeats, whatever the daemon has forgotten.
 //  - Once failures end, every agent that begins gets a round, is a spare, or hears of the end.
 //
@@ -67,8 +68,10 @@ class Rounds {
     engine_ = std::make_unique<Engine>(options_);
     const std::int64_t agents = random_.between(2, 7);
     for (std::int64_t i = 0; i < agents; ++i) {
-      agents_.push_back({.name = "n" + std::to_string(i), .host = "h" + std::to_string(i % 5),
-                         .ref = {}, .data = {}});
+      agents_.push_back({.name = "n" + std::to_string(i),
+                         .host = "h" + std::to_string(i % 5),
+                         .ref = {},
+                         .data = {}});
     }
   }
 
@@ -78,6 +81,7 @@ class Rounds {
     return text;
   }
   std::size_t rounds() const { return views_.size(); }
+  std::size_t switched() const { return switched_; }
 
   void run() {
     for (int i = 0; i < 300; ++i) {
@@ -89,6 +93,7 @@ class Rounds {
       advance(random_.one_in(10) ? random_.between(0, 20'000'000) : random_.between(0, 800'000));
     }
     // Failures end: whoever is in a round ends its part, and all begin anew.
+    failures_end_ = true;
     for (int i = 0; i < 12; ++i) {
       for (Agent& agent : agents_) {
         for (int k = 0; k < 3; ++k) act(agent, true);
@@ -123,8 +128,8 @@ class Rounds {
       if (!heal && agent.seen > 0 && agent.next > agent.seen && !random_.one_in(3)) return;
       agent.data = agent.name + ":" + std::to_string(++data_);
       agent.waits = true;
-      return request(agent, wire::Arrive{agent.ref, agent.next,
-                                         {agent.data.begin(), agent.data.end()}});
+      return request(agent,
+                     wire::Arrive{agent.ref, agent.next, {agent.data.begin(), agent.data.end()}});
     }
     if (!heal && random_.one_in(10)) {
       agent.waits = false;
@@ -135,7 +140,9 @@ class Rounds {
   void join(Agent& agent) {
     wire::Join join;
     join.job = "train";
-    join.policy = policy(first_min_, first_max_);  // of which only the name is compared later
+    // Of which the numbers count only where no member is left.
+    const std::int64_t more = random_.one_in(4) ? random_.between(0, 2) : 0;
+    join.policy = policy(first_min_, first_max_ + more);
     join.name = agent.name;
     join.host = agent.host;
     join.granted = agent.seen;
@@ -191,7 +198,8 @@ class Rounds {
       }
       case 6: {
         const std::string host = "h" + std::to_string(random_.below(5));
-        return ask_operator(wire::ExcludeRequest{"train", host, excluded_.contains(host), true, ""});
+        return ask_operator(
+            wire::ExcludeRequest{"train", host, excluded_.contains(host), true, ""});
       }
       default:
         return crash();
@@ -232,7 +240,9 @@ class Rounds {
   template <class Body>
   void ask_operator(Body body) {
     note("operator: " + to_text(wire::Body{body}));
+    operator_asks_ = true;
     step(Request{{kOperator, next_request_++}, std::move(body)});
+    operator_asks_ = false;
   }
   template <class Body>
   void request(Agent& agent, Body body) {
@@ -244,7 +254,7 @@ class Rounds {
   void step(Event event) {
     engine_->step(std::move(event), now_, effects_);
     // The daemon dies before what it has just done is on the disk.
-    if (random_.one_in(60)) return crash();
+    if (!failures_end_ && random_.one_in(60)) return crash();
     absorb();
   }
 
@@ -297,6 +307,9 @@ class Rounds {
         excluded_.clear();
         return take_sizes(record.policy);
       case RecordKind::kPolicySwitched:
+        require_round(operator_asks_ || !has_members(record.job),
+                      "a joiner changes the policy of a job with members");
+        switched_ += operator_asks_ ? 0 : 1;
         return take_sizes(record.policy);
       case RecordKind::kWorkerJoined:
         for (auto& [name, member] : members_) {
@@ -327,6 +340,13 @@ class Rounds {
     }
   }
 
+  // As far as the agents know.
+  bool has_members(JobId job) const {
+    return std::any_of(agents_.begin(), agents_.end(), [&](const Agent& agent) {
+      return agent.joined && !agent.ended && agent.ref.job == job;
+    });
+  }
+
   void take_sizes(const std::string& policy) {
     min_ = max_ = std::stoll(policy.substr(policy.find(':') + 1));
     const std::size_t dash = policy.find('-');
@@ -339,7 +359,8 @@ class Rounds {
     require_round(number > last_, round + " comes after round " + std::to_string(last_));
     last_ = number;
     const auto size = static_cast<std::int64_t>(record.members.size());
-    require_round(size >= min_ && size <= max_, round + " has " + std::to_string(size) + " members");
+    require_round(size >= min_ && size <= max_,
+                  round + " has " + std::to_string(size) + " members");
     std::set<std::string> taken;
     for (const ViewMember& member : record.members) {
       require_round(taken.insert(member.name).second, round + " has " + member.name + " twice");
@@ -366,9 +387,9 @@ class Rounds {
       ++waiting;
     }
     if (!finished_) {
-      require_round(static_cast<std::int64_t>(std::min<std::size_t>(waiting, max_)) == size,
-                    round + " has " + std::to_string(size) + " of " + std::to_string(waiting) +
-                        " that wait");
+      require_round(
+          static_cast<std::int64_t>(std::min<std::size_t>(waiting, max_)) == size,
+          round + " has " + std::to_string(size) + " of " + std::to_string(waiting) + " that wait");
     }
     members_.clear();
     for (const ViewMember& member : record.members) {
@@ -413,7 +434,8 @@ class Rounds {
     const auto view = views_.find(granted.view);
     require_round(view != views_.end(), who + ", which no record has");
     require_round(granted.view == last_, who + ", which is over");
-    require_round(granted.iteration == static_cast<std::int64_t>(granted.view), who + ": its clock");
+    require_round(granted.iteration == static_cast<std::int64_t>(granted.view),
+                  who + ": its clock");
     require_round(granted.size == view->second.size() && granted.rank < granted.size,
                   who + ": its size");
     const ViewMember& own = view->second[granted.rank];
@@ -483,6 +505,9 @@ class Rounds {
   std::map<std::string, MemberSeen> members_;  // of the last round
   std::set<std::string> excluded_;
   bool finished_ = false;
+  bool operator_asks_ = false;
+  bool failures_end_ = false;
+  std::size_t switched_ = 0;  // by joiners
 };
 
 TEST(Gather, RoundsNeverOverlapAndNobodyIsForgotten) {
@@ -491,7 +516,7 @@ TEST(Gather, RoundsNeverOverlapAndNobodyIsForgotten) {
     first = std::strtoull(only, nullptr, 10);
     runs = 1;
   }
-  std::size_t formed = 0;
+  std::size_t formed = 0, switched = 0;
   for (std::uint64_t seed = first; seed < first + runs; ++seed) {
     Rounds rounds(seed);
     try {
@@ -501,8 +526,37 @@ TEST(Gather, RoundsNeverOverlapAndNobodyIsForgotten) {
              << rounds.trace();
     }
     formed += rounds.rounds();
+    switched += rounds.switched();
   }
   EXPECT_GE(formed, 3 * runs) << "too few rounds form to show anything";
+  EXPECT_TRUE(switched > 0 || runs == 1) << "no joiner found a job that others had left";
+}
+
+TEST(Gather, AJoinerThatFindsNobodyMayNotMakeRoundsTooLarge) {
+  EngineOptions options;
+  options.workers_per_job_max = 4;
+  Engine engine(options);
+  Effects effects;
+  const auto ask = [&](ConnectionId from, wire::Body body) {
+    engine.step(Request{{from, from}, std::move(body)}, 0, effects);
+    return to_text(effects.replies.at(0).body);
+  };
+  wire::Join join;
+  join.job = "train";
+  join.name = join.host = "a";
+  join.policy = "gather:1-4";
+  ask(1, join);
+  wire::Leave leave{std::get<wire::Joined>(effects.replies.at(0).body).worker};
+  leave.kind = wire::LeaveKind::kFailed;
+  EXPECT_EQ(ask(1, leave), "ok");
+  join.policy = "gather:1-5";
+  EXPECT_EQ(
+      ask(2, join),
+      "error SYNCD_E_LIMIT \"job 'train' is to have rounds of 5 workers: this daemon allows 4 "
+      "per job (limits.workers_per_job_max)\"");
+  join.policy = "gather:2-3";
+  ask(3, join);
+  EXPECT_EQ(std::get<wire::Joined>(effects.replies.at(0).body).policy, "gather:2-3");
 }
 
 }  // namespace

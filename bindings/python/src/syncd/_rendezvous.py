@@ -110,6 +110,23 @@ def _duration(key: str, value: Any) -> str:
     )
 
 
+_SPAN_S = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
+
+
+def _meaning(policy: str) -> Any:
+    """What a policy's text says, so that two texts can be compared: "120s" is "2m"."""
+    sizes, *rest = policy.removeprefix("gather:").split(",")
+    low, _, high = sizes.partition("-")
+    spans = {"last_call": 2.0, "regroup_wait": 0.0, "straggle_wait": 60.0}
+    for one in rest:
+        key, _, value = one.partition("=")
+        found = re.fullmatch(r"([0-9.]+)(us|ms|s|m|min|h)?", value)
+        if found is None:
+            return policy
+        spans[key] = round(float(found[1]) * _SPAN_S[found[2] or "s"], 6)
+    return low, high or low, spans
+
+
 def _seconds(key: str, value: Any) -> float:
     try:
         seconds = float(value)
@@ -172,6 +189,17 @@ def _environment_without(pattern: re.Pattern[str]) -> Iterator[None]:
         os.environ.update(hidden)
 
 
+def _compare_policies(settings: Settings, policy: str) -> None:
+    if _meaning(policy) != _meaning(settings.policy):
+        _log.warning(
+            "rendezvous %r runs with %s, not with %s as --nnodes and --rdzv-conf say here: an agent "
+            "that is still there, or an operator, has said so",
+            settings.run_id,
+            policy,
+            settings.policy,
+        )
+
+
 class Member:
     """This agent in the gather job. One thread."""
 
@@ -192,6 +220,7 @@ class Member:
         if self._worker is None:
             with _environment_without(_NOT_OURS):
                 self._worker = self._client.join(settings.job, settings.policy, name=settings.name)
+            _compare_policies(settings, self._worker.policy)
         return self._worker
 
     def begin(self, data: bytes) -> _client.Step:
