@@ -52,6 +52,22 @@ def test_settings_say_what_the_command_line_says(monkeypatch):
 
 
 @pytest.mark.parametrize(
+    "config, warns",
+    [
+        ({"regroup_wait": "30s"}, True),
+        ({"regroup_wait": "30s", "name": "node-7"}, False),
+        ({"regroup_wait": "0"}, False),
+        ({"regroup_wait": "0s"}, False),
+        ({"last_call": "3s"}, False),
+    ],
+)
+def test_regroup_wait_needs_a_name(caplog, config, warns):
+    read_settings(parameters(config=config))
+    said = "--rdzv-conf regroup_wait=30s does nothing without name=..."
+    assert (said in caplog.text) == warns
+
+
+@pytest.mark.parametrize(
     "asked, runs, differs",
     [
         ("gather:2-4", "gather:2-4", False),

@@ -153,6 +153,12 @@ def read_settings(parameters: Any) -> Settings:
     for key in _POLICY_KEYS:
         if key in conf:
             policy += f",{key}={_duration(key, conf[key])}"
+    if _meaning(policy)[2]["regroup_wait"] > 0 and not conf.get("name"):
+        _log.warning(
+            "--rdzv-conf regroup_wait=%s does nothing without name=...: an agent that is started again has "
+            "another name, HOST-PID, and is not taken for the lost one",
+            conf["regroup_wait"],
+        )
     local_addr = getattr(parameters, "local_addr", None) or conf.get("local_addr")
     return Settings(
         run_id=parameters.run_id,
