@@ -469,7 +469,10 @@ Examples: syncctl checkpoint my-job --wait
       commands.app, "exclude", "Keep a host's workers out of a job's rounds", run_exclude, options,
       R"(For jobs under gather. The present round breaks and forms again without the host. Its workers stay
 in the job and wait until --undo. syncd refuses to leave a round with fewer members than MIN, unless
---force is given.)");
+--force is given.
+
+HOST is the name that the clients there say of themselves: a client that says another one is not
+excluded. This keeps a faulty machine out, not a hostile one.)");
   add_job(exclude, options);
   exclude->add_option("HOST", options.host, "As syncctl workers shows it")->required();
   exclude->add_flag("--undo", options.undo, "Take its workers into rounds again");
