@@ -74,6 +74,9 @@ struct syncd_worker {
   std::uint32_t world_size = 0;
   std::string job;
   std::string policy;
+  // The job whose round made this worker's launch, and the round; empty: none.
+  std::string round_job;
+  std::uint64_t round = 0;
   syncd::client::Step step;  // that begin gave last: syncd_step points into it
   std::atomic<bool> resumed = false;
   std::atomic<std::int64_t> start_iteration = -1;
@@ -338,6 +341,37 @@ Outcome tell(const char* call, syncd_worker* worker, std::int64_t iteration,
   return request(call, worker, timeout_ms, method, iteration);
 }
 
+// How long the job whose round made the launch is asked for at most: whoever asks is about to end.
+constexpr TimeUs kRoundTimeoutUs = 1'000'000;
+
+// Empty, or why this worker's process group is being formed anew, so that nothing can be saved
+// whole any more: the round that made its launch is over. What cannot be found out is no reason.
+std::string broken_round(const syncd_worker& worker, TimeUs timeout_us) {
+  if (worker.round_job.empty()) return {};
+  const syncd::wire::JobsRequest body{worker.round_job};
+  const Completion completion = worker.shared->driver->perform(
+      [&](Session& session, const Ask& ask) { session.ask(ask, body); },
+      std::min(timeout_us, kRoundTimeoutUs));
+  const auto* result = std::get_if<syncd::client::AskResult>(&completion.result);
+  const auto* reply = completion.status != Status::kOk || result == nullptr
+                          ? nullptr
+                          : std::get_if<syncd::wire::JobsReply>(result->answer.get());
+  if (reply == nullptr) return {};
+  const std::string which = "round " + std::to_string(worker.round) + " of job '" +
+                            worker.round_job + "', which started this worker, ";
+  for (auto job = reply->jobs.rbegin(); job != reply->jobs.rend(); ++job) {
+    if (job->name != worker.round_job || job->round == 0) continue;
+    if (job->round > worker.round) {
+      return which + "is over: round " + std::to_string(job->round) + " has begun";
+    }
+    if (job->round < worker.round) return {};
+    if (job->state == "stopped") return which + "is over: the job has ended (" + job->note + ")";
+    if (job->round_gone == 0) return {};
+    return which + "is broken: " + job->note;
+  }
+  return {};
+}
+
 // From an event's callback, whose thread cannot wait for its own end. Where there is no thread to
 // be had, the client stays as it is.
 void close_elsewhere(std::shared_ptr<Shared> shared) {
@@ -409,6 +443,10 @@ syncd_status syncd_join(syncd_client* client, const syncd_join_options* options,
     made->resync_flag = made->signals->flag();
     made->arrival = std::make_shared<syncd::capi::Arrival>();
     made->job = settings.request.job;
+    if (settings.names_launch && settings.request.launch_number > 0) {
+      made->round_job = std::string(syncd::kRendezvousPrefix) + settings.request.launch;
+      made->round = settings.request.launch_number;
+    }
     settings.request.signals = made->signals;
     Completion completion = made->shared->driver->perform(
         [&](Session& session, const Ask& ask) { session.join(ask, std::move(settings.request)); },
@@ -653,6 +691,11 @@ syncd_status syncd_worker_request_checkpoint(syncd_worker* worker, const char* r
     syncd::wire::AskCheckpoint body;
     if (reason != nullptr) body.reason = reason;
     body.unless_broken = flags != 0;
+    if (body.unless_broken) {
+      const TimeUs timeout_us = make_timeout(call, timeout_ms, worker->shared->request_timeout_us);
+      const std::string broken = broken_round(*worker, timeout_us);
+      if (!broken.empty()) throw Outcome{Status::kBroken, std::string(call) + ": " + broken};
+    }
     const auto take = [&](const syncd::client::AskResult& result) {
       const auto* asked = std::get_if<syncd::wire::CheckpointAsked>(result.answer.get());
       if (asked == nullptr) throw wrong_answer(call, *result.answer);

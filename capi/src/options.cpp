@@ -218,7 +218,8 @@ std::uint32_t foreign_number(const char* variable) {
   return number;
 }
 
-void take_launch(const syncd_join_options& known, client::JoinRequest& request) {
+// True: the caller or SYNCD_LAUNCH names it.
+bool take_launch(const syncd_join_options& known, client::JoinRequest& request) {
   if (known.launch != nullptr) {
     request.launch = known.launch;
     request.launch_number = known.launch_number;
@@ -226,7 +227,8 @@ void take_launch(const syncd_join_options& known, client::JoinRequest& request) 
       refuse("syncd_join_options.launch_number is " + std::to_string(known.launch_number) +
              ", but the launch has no name");
     }
-    return check_launch("syncd_join_options.launch", request.launch);
+    check_launch("syncd_join_options.launch", request.launch);
+    return true;
   }
   if (known.launch_number != 0) {
     refuse("syncd_join_options.launch_number is " + std::to_string(known.launch_number) +
@@ -235,7 +237,9 @@ void take_launch(const syncd_join_options& known, client::JoinRequest& request) 
   const auto torch_run = environment("TORCHELASTIC_RUN_ID");
   if (const auto own = environment("SYNCD_LAUNCH")) {
     take_launch_text(*own, request);
-  } else if (torch_run && *torch_run != "none") {  // what torchrun says without --rdzv-id
+    return true;
+  }
+  if (torch_run && *torch_run != "none") {  // what torchrun says without --rdzv-id
     request.launch = foreign_name(*torch_run);
   } else if (const auto slurm = environment("SLURM_JOB_ID")) {
     request.launch = foreign_name(*slurm);
@@ -244,6 +248,7 @@ void take_launch(const syncd_join_options& known, client::JoinRequest& request) 
                             foreign_number("SLURM_STEP_ID");
     if (request.launch.empty()) request.launch_number = 0;
   }
+  return false;
 }
 
 void take_resume(const syncd_join_options& known, client::JoinRequest& request) {
@@ -414,7 +419,7 @@ JoinSettings make_join_settings(const syncd_join_options* options) {
     refuse("syncd_join_options.views is " + std::to_string(known.views) + "; allowed: 0 or 1");
   }
   request.views = known.views != 0;
-  take_launch(known, request);
+  settings.names_launch = take_launch(known, request);
   take_resume(known, request);
   take_exit_grace(known.exit_grace_ms, request);
   take_timeout("syncd_join_options.join_timeout_ms", known.join_timeout_ms,

@@ -46,6 +46,8 @@ struct JoinSettings {
   syncd_wait_callback on_wait = nullptr;
   void* user_data = nullptr;
   syncd_inspect_callback on_inspect = nullptr;
+  // The caller or SYNCD_LAUNCH has named the launch, so that its number may be that of a round.
+  bool names_launch = false;
 };
 
 // As the daemon takes it from a worker that leaves: escaped where it is no plain text, without

@@ -40,9 +40,10 @@ SYNCD_FIELDS(StatusRequest)
 SYNCD_FIELDS(StatusReply, server_version, pid, started_us, now_us, store, mode, sessions, jobs,
              workers, pushes, frames_in, frames_out, read_only, store_error, store_error_since_us,
              commit_failures, records_removed)
-SYNCD_FIELDS(JobsRequest)
+SYNCD_FIELDS(JobsRequest, job)
 SYNCD_FIELDS(JobStatus, id, name, policy, state, epoch, expected_workers, active_workers, clock_min,
-             clock_max, pushes, waiting, note, created_us, hang, hang_ranks, stragglers)
+             clock_max, pushes, waiting, note, created_us, hang, hang_ranks, stragglers, round,
+             round_gone)
 SYNCD_FIELDS(JobsReply, jobs, omitted)
 SYNCD_FIELDS(WorkersRequest, job, first_rank, with_data)
 SYNCD_FIELDS(WorkerStatus, rank, name, host, state, incarnation, clock, granted, last_push_us,

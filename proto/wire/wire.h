@@ -208,6 +208,7 @@ struct StatusReply {
   bool operator==(const StatusReply&) const = default;
 };
 struct JobsRequest {
+  std::string job = {};
   bool operator==(const JobsRequest&) const = default;
 };
 struct JobStatus {
@@ -227,6 +228,8 @@ struct JobStatus {
   std::string hang = {};
   std::string hang_ranks = {};
   std::uint32_t stragglers = 0;
+  std::uint64_t round = 0;
+  std::uint32_t round_gone = 0;
   bool operator==(const JobStatus&) const = default;
 };
 struct JobsReply {

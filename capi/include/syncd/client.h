@@ -837,7 +837,9 @@ SYNCD_API syncd_status syncd_worker_round(const syncd_worker *worker, syncd_roun
 enum {
   SYNCD_CHECKPOINT_LEAVING = 1 /* this worker is about to go. A checkpoint that is open, or that was
                                   complete less than 20 s ago, serves, too. SYNCD_E_BROKEN while the
-                                  job has lost a worker */
+                                  job has lost a worker, and while the round that started this worker
+                                  is broken or over: its launch is NAME/ROUND, and the library asks
+                                  the job rdzv.NAME, for 1 s at most */
 };
 
 /* Asks for a checkpoint, for instance when this machine is about to go. If one is open, the request
@@ -847,7 +849,7 @@ enum {
  *
  * Blocks until the daemon has it on disk. From any thread, also while syncd_begin() is blocked.
  * Errors: SYNCD_E_INVALID, SYNCD_E_STATE (this worker takes no part in checkpoints, or the job
- * waits for its start), SYNCD_E_BROKEN (the job has lost a worker, and `flags` says so),
+ * waits for its start), SYNCD_E_BROKEN (as `flags` says),
  * SYNCD_E_TIMEOUT and SYNCD_E_UNREACHABLE (calling again is safe), SYNCD_E_STORE,
  * SYNCD_E_UNSUPPORTED (the daemon is older than this function), SYNCD_E_STOPPED, SYNCD_E_FENCED,
  * SYNCD_E_CANCELLED, SYNCD_E_CLOSED, SYNCD_E_FORKED. */

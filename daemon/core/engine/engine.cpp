@@ -273,7 +273,7 @@ void Engine::handle(Request& request) {
         } else if constexpr (std::is_same_v<T, wire::Join>) {
           on_join(request, body);
         } else if constexpr (std::is_same_v<T, wire::JobsRequest>) {
-          reply(caller, jobs([](const std::string&) { return true; }));
+          reply(caller, jobs([](const std::string&) { return true; }, body.job));
         } else if constexpr (std::is_same_v<T, wire::WorkersRequest>) {
           on_workers(caller, body);
         } else if constexpr (std::is_same_v<T, wire::CreateJobRequest>) {
@@ -682,8 +682,13 @@ void Engine::each_live_first(F f) const {
   }
 }
 
-wire::JobsReply Engine::jobs(const Visible& visible) const {
+wire::JobsReply Engine::jobs(const Visible& visible, std::string_view name) const {
   wire::JobsReply reply;
+  if (!name.empty()) {
+    const Job* job = find(find_job(name));
+    if (job != nullptr && visible(job->spec().name)) reply.jobs.push_back(job->status());
+    return reply;
+  }
   std::size_t bytes = 0;  // as many jobs as fit an answer
   each_live_first([&](const Job& job) {
     if (!visible(job.spec().name)) return;

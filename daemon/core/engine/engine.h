@@ -105,10 +105,11 @@ class Engine {
   // Counts of those jobs alone; O(jobs).
   EngineStats stats(const Visible& visible) const;
   // The answer to wire::JobsRequest; O(workers).
-  wire::JobsReply jobs(const Visible& visible) const;
   // The latest complete checkpoint of a job that is known no more: for who asks for that name, and
   // for the next job of it.
   void keep_checkpoint(const std::string& job, const CheckpointSnapshot& checkpoint);
+  // `name`: of this job alone; empty: of all.
+  wire::JobsReply jobs(const Visible& visible, std::string_view name = {}) const;
   // Jobs that are known no more had epochs up to this one: every new job's is above it.
   void forget_epochs(Epoch epoch) { epoch_forgotten_ = std::max(epoch_forgotten_, epoch); }
   // Whether workers speak over this connection; of one that has ended, that the step which was told

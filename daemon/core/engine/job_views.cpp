@@ -150,6 +150,11 @@ wire::JobStatus Job::status() const {
   out.waiting = loop_.pending();
   out.created_us = recorder_.creation().time_us;
   out.note = recorder_.stop_reason();
+  if (loop_.gathers()) {
+    const RoundState round = loop_.policy().round();
+    out.round = round.round;
+    out.round_gone = round.gone;
+  }
   if (roster_.running()) {
     out.stragglers = stragglers_.count();
     out.note = loop_.gathers() ? loop_.policy().describe(loop_) : checkpoints_.note();

@@ -45,7 +45,7 @@ void Server::handle(const Caller& caller, const wire::StatusRequest&) {
 
 void Server::handle(const Caller& caller, const wire::JobsRequest& request) {
   if (phase_ == Phase::kServing && access_.is_restricted(caller.connection)) {
-    answer(caller, core_.engine().jobs(access_.visible_to(caller.connection)));
+    answer(caller, core_.engine().jobs(access_.visible_to(caller.connection), request.job));
   } else {
     core_.on_request({caller, request});
   }

@@ -193,7 +193,9 @@ def _pauses(rank: int) -> Iterator[float]:
 
 def on_sigterm(worker: Worker, wait: float = 20.0) -> None:
     """From now on a SIGTERM asks for a checkpoint, waits `wait` seconds at most until it is complete,
-    leaves as preempted and ends the process with 143. While the job has lost a worker, it ends at once.
+    leaves as preempted and ends the process with 143. While the job has lost a worker, it ends at once;
+    likewise under torchrun once the round that started this process is broken or over: torchrun itself
+    sends SIGTERM to all workers then.
 
     A thread of its own takes the signal, because a handler of Python's never runs while the main
     thread is in a collective that hangs. Meanwhile the main thread must go on with its loop: it is

@@ -1162,7 +1162,8 @@ class Worker:
         come to that already, the next one.
 
         leaving: this worker is about to go. One that is open, or was complete less than 20 s ago, is
-        meant; raises Error (SYNCD_E_BROKEN) while the job has lost a worker.
+        meant; raises Error (SYNCD_E_BROKEN) while the job has lost a worker, and once the round of
+        torchrun's that started this process is broken or over.
         Raises Error (SYNCD_E_STATE: join(checkpoints=True) was not said, or the job waits for its
         start), Invalid, Timeout, Unreachable, Unsupported, Stopped, Fenced, Cancelled, Closed.
         """
