@@ -11,6 +11,7 @@
 
 #include "daemon/core/engine/exit_reason.h"
 #include "daemon/core/engine/limits.h"
+#include "daemon/core/policies/gather_tally.h"
 #include "daemon/core/policies/state_reader.h"
 
 namespace syncd {
@@ -41,9 +42,6 @@ struct Span {
 constexpr Span kSpans[] = {{"last_call", &Settings::last_call},
                            {"regroup_wait", &Settings::regroup_wait},
                            {"straggle_wait", &Settings::straggle_wait}};
-
-// What became of a member since its round began. The numbers are stored.
-enum class Fate : std::uint8_t { kIn, kFinished, kLeft, kFailed, kPreempted, kLost };
 
 const char* verb(Fate fate) {
   constexpr const char* kVerbs[] = {"is in it", "finished",      "left",
@@ -86,25 +84,8 @@ std::string cause_of(const Record& record, Fate fate) {
   return std::string(text);
 }
 
-struct Member {
-  Rank rank = 0;
-  Incarnation incarnation = 0;
-  Fate fate = Fate::kIn;
-  bool spared = false;  // MAX was lowered, or its host excluded: it has no place in the next round
-  bool anew = false;    // it has begun since
-  bool waits = false;
-  Micros since = 0;    // since when it waits, or no longer does
-  Micros gone_at = 0;  // fate: since when
-  std::string cause;
-
-  bool living() const { return fate == Fate::kIn; }
-};
-
-// A worker that waits and is no member of the last round.
-struct Waiter {
-  Micros since = 0;
-  std::uint64_t turn = 0;  // of a spare, which has seen a round begin without it; 0: a newcomer
-};
+using Member = GatherMember;
+using Waiter = GatherWaiter;
 
 std::string cut(std::string text, std::size_t bytes_max) {
   if (text.size() <= bytes_max) return text;
@@ -113,16 +94,17 @@ std::string cut(std::string text, std::size_t bytes_max) {
   return text.substr(0, end) + "...";
 }
 
-// "'a', 'b' and 3 more"
-std::string list(const std::vector<std::string>& names) {
+// "'a', 'b' and 3 more": the first of `size` names.
+std::string list(const std::vector<std::string>& names, std::size_t size) {
   std::string text;
   for (std::size_t i = 0; i < names.size() && i < kNamesShownMax; ++i) {
     text += (i == 0 ? "'" : ", '") + names[i] + "'";
   }
-  if (names.size() > kNamesShownMax) {
-    text += fmt::format(" and {} more", names.size() - kNamesShownMax);
-  }
+  if (size > kNamesShownMax) text += fmt::format(" and {} more", size - kNamesShownMax);
   return text;
+}
+std::string list(const std::vector<std::string>& names) {
+  return list(names, names.size());
 }
 
 class Gather final : public Policy {
@@ -154,9 +136,13 @@ class Gather final : public Policy {
   }
 
   // ---- membership
+  void on_enter(PolicyHost&, Rank rank) override { back_active_ += back_.contains(rank) ? 1 : 0; }
   void on_return(PolicyHost& host, Rank rank) override {
-    back_.insert(rank);
     Member* member = find(rank);
+    if (amnesty_until_ != 0 && back_.insert(rank).second) {
+      ++back_active_;
+      if (member != nullptr) change(host, *member, [](Member& one) { one.back = true; });
+    }
     // Another process has its place.
     if (member != nullptr && member->incarnation != host.worker(rank).incarnation) {
       end(host, *member, Fate::kLost, host.now(), "another process of its name joined");
@@ -165,21 +151,22 @@ class Gather final : public Policy {
   }
   void on_gone(PolicyHost& host, const Record& record) override {
     const auto rank = static_cast<Rank>(record.rank);
-    unheard_.erase(rank);
-    waiters_.erase(rank);
+    heard(rank);
+    remove_waiter(rank);
+    back_active_ -= back_.contains(rank) ? 1 : 0;
     const Fate fate = fate_of(record);
     if (Member* member = find(rank)) {
       end(host, *member, fate, record.time_us, cut(cause_of(record, fate), kCauseBytesMax));
-      if (fate == Fate::kFinished) finished_.push_back(host.worker(rank).name);
+      if (fate == Fate::kFinished) add_finished(host.worker(rank).name);
     }
     update(host);
   }
 
-  // ---- the loop
+  // ---- the loop: a begin or a cancel among n workers costs O(log n), unless a round forms
   void on_begin(PolicyHost& host, Rank rank) override {
     const Worker& worker = host.worker(rank);
-    unheard_.erase(rank);
-    if (std::find(finished_.begin(), finished_.end(), worker.name) != finished_.end()) {
+    heard(rank);
+    if (finished_names_.contains(worker.name)) {
       host.stop_begin(rank,
                       fmt::format("finished: '{}' has said that its work is done", worker.name));
       return;
@@ -188,19 +175,28 @@ class Gather final : public Policy {
       if (!member->anew) {
         broken(host, told_.room > 0 ? RoundBreak::kNewcomer : RoundBreak::kRestarted);
       }
-      member->anew = member->waits = true;
-      member->since = worker.waiting->since;
+      change(host, *member, [&](Member& one) {
+        one.anew = one.waits = true;
+        one.since = worker.waiting->since;
+      });
     } else {
-      waiters_[rank].since = worker.waiting->since;
+      const auto known = waiters_.find(rank);
+      const std::uint64_t turn = known == waiters_.end() ? 0 : known->second.turn;
+      remove_waiter(rank);
+      Waiter& waiter = waiters_[rank] = {.since = worker.waiting->since, .turn = turn};
+      fill(host, rank, waiter);
+      if (!stale_) tally_.add(rank, waiter);
     }
     update(host);
   }
   // It may be on its way out of the job, or be cut off: what follows comes with the next turn.
   void on_cancel(PolicyHost& host, Rank rank) override {
-    waiters_.erase(rank);
+    remove_waiter(rank);
     if (Member* member = find(rank)) {
-      member->waits = false;
-      member->since = host.now();
+      change(host, *member, [&](Member& one) {
+        one.waits = false;
+        one.since = host.now();
+      });
     }
     host.set_timer(kNoRank, kCheck, host.now());
   }
@@ -210,6 +206,7 @@ class Gather final : public Policy {
   // ---- a restart of the daemon
   void on_restored(PolicyHost& host) override {
     amnesty_until_ = host.now() + kAmnesty;
+    unheard_list_.reset();
     for (const Rank rank : host.active()) {
       if (!host.worker(rank).waiting) unheard_.insert(rank);
     }
@@ -268,7 +265,7 @@ class Gather final : public Policy {
       const std::string_view line = text.substr(0, end);
       text.remove_prefix(end + 1);
       if (line.starts_with(kFinishedLine)) {
-        finished_.emplace_back(line.substr(kFinishedLine.size()));
+        add_finished(std::string(line.substr(kFinishedLine.size())));
       } else if (line.starts_with(kExcludedLine)) {
         excluded_.emplace(line.substr(kExcludedLine.size()));
       } else {
@@ -287,6 +284,7 @@ class Gather final : public Policy {
     *this = *gather;
     settings_ = settings;
     set_traits(traits);
+    stale_ = true;
     std::int64_t places = settings_.max;
     for (Member& member : members_) {
       if (!member.living() || member.spared || is_excluded(host, member.rank)) continue;
@@ -356,9 +354,12 @@ class Gather final : public Policy {
               {}};
     }
     const Count count = this->count(host);
-    if (count.blocking.size() > 0) return explain_blocked(host, rank, count);
+    if (count.late > 0) return explain_blocked(host, rank, count);
     if (now < amnesty_until_ && !unheard_.empty()) {
-      RankList waited(std::vector<Rank>(unheard_.begin(), unheard_.end()));
+      if (!unheard_list_) {
+        unheard_list_.emplace(std::vector<Rank>(unheard_.begin(), unheard_.end()));
+      }
+      RankList waited = *unheard_list_;
       return {fmt::format("the daemon was started again: round {} waits up to {} for those that "
                           "were there",
                           next, format_duration(amnesty_until_ - now)),
@@ -369,7 +370,7 @@ class Gather final : public Policy {
                           format_duration(count.regroup_until - now)),
               {}};
     }
-    const auto eligible = static_cast<std::int64_t>(count.eligible);
+    const std::int64_t eligible = count.eligible;
     if (eligible < settings_.min) {
       return {fmt::format("round {} needs {} members, {} so far", next, settings_.min, eligible),
               {}};
@@ -397,7 +398,7 @@ class Gather final : public Policy {
         add(member.rank, member.spared ? RoundPart::kSpare : RoundPart::kWaiting);
       }
     }
-    const bool is_full = free_places() <= 0;
+    const bool is_full = free_places(host) <= 0;
     for (const auto& [rank, waiter] : waiters_) {
       add(rank, waiter.turn != 0 || is_full ? RoundPart::kSpare : RoundPart::kWaiting);
     }
@@ -407,7 +408,7 @@ class Gather final : public Policy {
   std::string describe(const PolicyHost& host) const override {
     std::size_t waiting = 0, spares = 0;
     for (const auto& [rank, waiter] : waiters_) {
-      if (!is_excluded(host, rank)) ++(is_spare(waiter) ? spares : waiting);
+      if (!is_excluded(host, rank)) ++(is_spare(host, waiter) ? spares : waiting);
     }
     std::size_t in = 0, anew = 0;
     for (const Member& member : members_) {
@@ -431,35 +432,32 @@ class Gather final : public Policy {
   }
 
   std::string describe(const PolicyHost& host, Rank rank) const override {
-    for (std::size_t at = 0; at < members_.size(); ++at) {
-      const Member& member = members_[at];
-      if (member.rank != rank || member.incarnation != host.worker(rank).incarnation) continue;
-      std::string text =
-          fmt::format("in round {}, rank {} of {}", state_.round, at, members_.size());
-      if (!member.living()) {
-        text = fmt::format("{} ({})", text, verb(member.fate));
-        if (!member.cause.empty()) text += ": " + member.cause;
-      } else if (member.anew) {
-        text += ", has begun anew";
-      } else if (member.spared) {
-        text += ", a spare from the next one on";
-      }
-      return text;
+    const auto placed = places_.find(rank);
+    if (placed == places_.end()) return {};
+    const std::size_t at = placed->second;
+    const Member& member = members_[at];
+    if (member.incarnation != host.worker(rank).incarnation) return {};
+    std::string text = fmt::format("in round {}, rank {} of {}", state_.round, at, members_.size());
+    if (!member.living()) {
+      text = fmt::format("{} ({})", text, verb(member.fate));
+      if (!member.cause.empty()) text += ": " + member.cause;
+    } else if (member.anew) {
+      text += ", has begun anew";
+    } else if (member.spared) {
+      text += ", a spare from the next one on";
     }
-    return {};
+    return text;
   }
 
  private:
   // Where the next round stands.
   struct Count {
-    std::size_t living = 0;       // of the last round
-    std::size_t unfinished = 0;   // of them, those with a place in the next
-    RankList blocking;            // living, and they neither wait nor have ended
+    std::int64_t unfinished = 0;  // living members of the last round with a place in the next
+    std::int64_t late = 0;        // living ones that neither wait nor have ended
     Micros first_since = kNever;  // since when the first of them has waited for the others
-    Rank first = 0;
-    Micros fence_at = kNever;  // when the first of `blocking` has taken too long
+    Micros fence_at = kNever;     // when the first late one has taken too long
     Micros regroup_until = 0;
-    std::size_t eligible = 0;  // for the next
+    std::int64_t eligible = 0;  // for the next
     Micros latest_arrival = 0;
   };
   // One that may be taken. `place`: its place in the last round, if it keeps that.
@@ -473,16 +471,67 @@ class Gather final : public Policy {
 
   Member* find(Rank rank) {
     const auto it = places_.find(rank);
-    return it == places_.end() ? nullptr : &members_[it->second];
+    return it == places_.end() || !members_[it->second].living() ? nullptr : &members_[it->second];
   }
   const Member* find(Rank rank) const { return const_cast<Gather*>(this)->find(rank); }
   // Also who came when the round was full.
-  bool is_spare(const Waiter& waiter) const { return waiter.turn != 0 || free_places() <= 0; }
-  std::int64_t free_places() const {
-    std::int64_t places = settings_.max;
-    for (const Member& member : members_) places -= member.living() && !member.spared ? 1 : 0;
-    return places;
+  bool is_spare(const PolicyHost& host, const Waiter& waiter) const {
+    return waiter.turn != 0 || free_places(host) <= 0;
   }
+  std::int64_t free_places(const PolicyHost& host) const {
+    return settings_.max - tally(host).placed();
+  }
+
+  // ---- what is counted
+  const GatherTally& tally(const PolicyHost& host) const {
+    if (stale_) const_cast<Gather*>(this)->count_anew(host);
+    return tally_;
+  }
+  // After a change of more than one: O(n log n).
+  void count_anew(const PolicyHost& host) {
+    stale_ = false;
+    tally_ = {};
+    for (std::size_t at = 0; at < members_.size(); ++at) {
+      Member& member = members_[at];
+      member.excluded = member.living() && is_excluded(host, member.rank);
+      member.back = back_.contains(member.rank);
+      tally_.add(at, member, lost_name(host, member));
+    }
+    for (auto& [rank, waiter] : waiters_) {
+      fill(host, rank, waiter);
+      tally_.add(rank, waiter);
+    }
+  }
+  template <class Change>
+  void change(const PolicyHost& host, Member& member, Change change) {
+    const auto at = static_cast<std::size_t>(&member - members_.data());
+    if (!stale_) tally_.remove(at, member);
+    change(member);
+    if (!stale_) tally_.add(at, member, lost_name(host, member));
+  }
+  void fill(const PolicyHost& host, Rank rank, Waiter& waiter) const {
+    waiter.excluded = is_excluded(host, rank);
+    waiter.name = settings_.regroup_wait > 0 ? host.worker(rank).name : std::string();
+  }
+  // Empty: nobody waits for it to come back.
+  std::string lost_name(const PolicyHost& host, const Member& member) const {
+    const bool counts = member.fate == Fate::kLost && settings_.regroup_wait > 0;
+    return counts ? name_of(host, member) : std::string();
+  }
+  void remove_waiter(Rank rank) {
+    const auto it = waiters_.find(rank);
+    if (it == waiters_.end()) return;
+    if (!stale_) tally_.remove(rank, it->second);
+    waiters_.erase(it);
+  }
+  void heard(Rank rank) {
+    if (unheard_.erase(rank) > 0) unheard_list_.reset();
+  }
+  void add_finished(const std::string& name) {
+    finished_.push_back(name);
+    finished_names_.insert(name);
+  }
+
   bool is_excluded(const PolicyHost& host, Rank rank) const {
     return !excluded_.empty() && excluded_.contains(host.worker(rank).host);
   }
@@ -500,19 +549,19 @@ class Gather final : public Policy {
 
   void end(PolicyHost& host, Member& member, Fate fate, Micros at, std::string cause) {
     if (const auto why = break_of(fate)) broken(host, *why);
-    places_.erase(member.rank);
-    member.fate = fate;
-    member.gone_at = at;
-    member.waits = false;
-    member.cause = std::move(cause);
+    change(host, member, [&](Member& one) {
+      one.fate = fate;
+      one.gone_at = at;
+      one.waits = false;
+      one.cause = std::move(cause);
+    });
   }
 
   void install(std::uint64_t round, std::vector<Member> members) {
     members_ = std::move(members);
     places_.clear();
-    for (std::size_t at = 0; at < members_.size(); ++at) {
-      if (members_[at].living()) places_[members_[at].rank] = at;
-    }
+    for (std::size_t at = 0; at < members_.size(); ++at) places_[members_[at].rank] = at;
+    stale_ = true;
     state_ = told_ = {round, 0, 0};
     notice_at_ = 0;
     broken_ = std::any_of(members_.begin(), members_.end(), [](const Member& member) {
@@ -521,6 +570,7 @@ class Gather final : public Policy {
   }
 
   void apply_exclusion(PolicyHost& host, const Record& record) {
+    stale_ = true;
     if (record.name == kAdmit) {
       excluded_.erase(record.host);
       return;
@@ -555,57 +605,30 @@ class Gather final : public Policy {
   }
 
   Count count(const PolicyHost& host) const {
+    const GatherTally& tally = this->tally(host);
     Count out;
-    std::vector<Rank> blocking;
-    for (const Member& member : members_) {
-      if (!member.living()) {
-        if (member.fate == Fate::kLost && settings_.regroup_wait > 0 &&
-            waiter_named(host, name_of(host, member)) == nullptr) {
-          out.regroup_until = std::max(out.regroup_until, member.gone_at + settings_.regroup_wait);
-        }
-        continue;
-      }
-      ++out.living;
-      const bool has_place = !member.spared && !is_excluded(host, member.rank);
-      out.unfinished += has_place ? 1 : 0;
-      if (!member.waits) {
-        blocking.push_back(member.rank);
-      } else {
-        if (member.since < out.first_since) {
-          out.first_since = member.since;
-          out.first = member.rank;
-        }
-        if (is_excluded(host, member.rank)) continue;
-        if (finished_.empty() || has_place) ++out.eligible;
-        out.latest_arrival = std::max(out.latest_arrival, member.since);
-      }
+    out.unfinished = tally.unfinished();
+    out.late = tally.late();
+    out.first_since = tally.first_since();
+    if (out.late > 0 && out.first_since != kNever) {
+      out.fence_at = fence_at(tally.late_since(), out);
     }
-    std::sort(blocking.begin(), blocking.end());
-    out.blocking = RankList(blocking);
-    for (const Rank rank : blocking) {
-      if (out.first_since != kNever)
-        out.fence_at = std::min(out.fence_at, fence_at(*find(rank), out));
+    if (const auto lost_at = tally.latest_missed()) {
+      out.regroup_until = *lost_at + settings_.regroup_wait;
     }
-    if (!finished_.empty()) return out;
-    for (const auto& [rank, waiter] : waiters_) {
-      if (is_excluded(host, rank)) continue;
-      ++out.eligible;
-      out.latest_arrival = std::max(out.latest_arrival, waiter.since);
+    out.latest_arrival = tally.latest_ready();
+    if (!finished_.empty()) {
+      out.eligible = tally.ready_placed();
+      return out;
     }
+    out.eligible = tally.ready() + tally.waiting();
+    out.latest_arrival = std::max(out.latest_arrival, tally.latest_waiter());
     return out;
   }
 
-  const std::pair<const Rank, Waiter>* waiter_named(const PolicyHost& host,
-                                                    std::string_view name) const {
-    for (const auto& each : waiters_) {
-      if (host.worker(each.first).name == name && !is_excluded(host, each.first)) return &each;
-    }
-    return nullptr;
-  }
-
   // One that has waited meanwhile begins anew to be waited for.
-  Micros fence_at(const Member& member, const Count& count) const {
-    return std::max(count.first_since, member.since) + settings_.straggle_wait;
+  Micros fence_at(Micros late_since, const Count& count) const {
+    return std::max(count.first_since, late_since) + settings_.straggle_wait;
   }
 
   // True: some were, and all is to be looked at again.
@@ -613,11 +636,12 @@ class Gather final : public Policy {
     if (host.now() < count.fence_at) return false;
     const std::string reason =
         fmt::format("it has not begun round {} within {} of '{}' (straggle_wait)", state_.round + 1,
-                    format_duration(settings_.straggle_wait), host.worker(count.first).name);
+                    format_duration(settings_.straggle_wait),
+                    host.worker(members_[tally(host).first()].rank).name);
     std::vector<Rank> stragglers;
     for (const Member& member : members_) {
       if (!member.living() || member.waits) continue;
-      if (host.now() >= fence_at(member, count)) stragglers.push_back(member.rank);
+      if (host.now() >= fence_at(member.since, count)) stragglers.push_back(member.rank);
     }
     for (const Rank rank : stragglers) host.fence(rank, reason);
     again_ = true;
@@ -632,22 +656,20 @@ class Gather final : public Policy {
                                list(finished_)));
       return true;
     }
-    if (static_cast<std::int64_t>(count.unfinished) >= settings_.min) return false;
+    if (count.unfinished >= settings_.min) return false;
     const std::string reason =
         fmt::format("finished: {} finished, and {} of the {} members that a round needs are left",
                     list(finished_), count.unfinished, settings_.min);
     std::vector<Rank> waiting;
-    for (const Member& member : members_) {
-      if (member.living() && member.waits) waiting.push_back(member.rank);
-    }
+    for (const std::size_t at : tally(host).begun()) waiting.push_back(members_[at].rank);
     for (const Rank rank : waiting) host.stop_begin(rank, reason);
     return false;
   }
 
   bool may_form(const PolicyHost& host, const Count& count) const {
     const Micros now = host.now();
-    const auto eligible = static_cast<std::int64_t>(count.eligible);
-    if (eligible < settings_.min || count.blocking.size() > 0 || !host.can_note()) return false;
+    const std::int64_t eligible = count.eligible;
+    if (eligible < settings_.min || count.late > 0 || !host.can_note()) return false;
     if (now < amnesty_until_ && !unheard_.empty()) return false;
     if (count.unfinished > 0) return now >= count.regroup_until;
     return eligible >= settings_.max || now >= count.latest_arrival + settings_.last_call;
@@ -664,9 +686,9 @@ class Gather final : public Policy {
         picks.push_back(
             {member.rank, static_cast<std::int64_t>(at), member.spared ? 1 : 0, member.since, 0});
       } else if (member.fate == Fate::kLost && settings_.regroup_wait > 0 && finished_.empty()) {
-        const auto* waiter = waiter_named(host, name_of(host, member));
-        if (waiter == nullptr || !back.insert(waiter->first).second) continue;
-        picks.push_back({waiter->first, static_cast<std::int64_t>(at), 0, waiter->second.since, 0});
+        const auto waiter = tally(host).waiter_named(name_of(host, member));
+        if (!waiter || !back.insert(*waiter).second) continue;
+        picks.push_back({*waiter, static_cast<std::int64_t>(at), 0, waiters_.at(*waiter).since, 0});
       }
     }
     if (finished_.empty()) {
@@ -684,7 +706,7 @@ class Gather final : public Policy {
     // Those that wait on are spares from now on, in this order.
     std::map<Rank, Waiter> spares;
     for (std::size_t i = static_cast<std::size_t>(settings_.max); i < picks.size(); ++i) {
-      spares[picks[i].rank] = {picks[i].since, ++turn_};
+      spares[picks[i].rank] = {.since = picks[i].since, .turn = ++turn_};
     }
     if (picks.size() > static_cast<std::size_t>(settings_.max)) {
       picks.resize(static_cast<std::size_t>(settings_.max));
@@ -712,11 +734,13 @@ class Gather final : public Policy {
         members_.empty() ? "the first round" : change_text(describe_gone(host), newcomers);
     // Nor are the excluded ones taken, and those that came after the first has finished.
     for (const Member& member : members_) {
-      if (member.living() && member.waits) spares.try_emplace(member.rank, Waiter{member.since, 0});
+      if (member.living() && member.waits)
+        spares.try_emplace(member.rank, Waiter{.since = member.since});
     }
     for (const auto& [rank, waiter] : waiters_) spares.try_emplace(rank, waiter);
     for (const Pick& pick : picks) spares.erase(pick.rank);
     waiters_ = std::move(spares);
+    stale_ = true;
     const auto round = static_cast<std::uint64_t>(fact.iteration);
     host.note(std::move(fact));
     install(round, std::move(members));
@@ -735,23 +759,13 @@ class Gather final : public Policy {
   }
 
   RoundState assess(const PolicyHost& host) const {
-    RoundState out{state_.round, 0, 0};
-    for (const Member& member : members_) {
-      const bool is_gone =
-          member.living() ? member.anew || member.spared : member.fate != Fate::kFinished;
-      out.gone += is_gone ? 1 : 0;
-    }
+    const GatherTally& tally = this->tally(host);
+    RoundState out{state_.round, static_cast<std::uint32_t>(tally.gone()), 0};
     if (members_.empty() || !finished_.empty()) return out;
-    const std::int64_t places = free_places();
-    std::int64_t waiting = 0;
-    Micros latest = 0;
-    for (const auto& [rank, waiter] : waiters_) {
-      if (is_excluded(host, rank)) continue;
-      ++waiting;
-      latest = std::max(latest, waiter.since);
-    }
-    const std::int64_t room = std::min(waiting, places);
-    const bool counts = waiting >= places || host.now() >= latest + settings_.last_call;
+    const std::int64_t places = free_places(host);
+    const std::int64_t room = std::min(tally.waiting(), places);
+    const bool counts =
+        tally.waiting() >= places || host.now() >= tally.latest_waiter() + settings_.last_call;
     if (room > 0 && counts) out.room = static_cast<std::uint32_t>(room);
     return out;
   }
@@ -759,16 +773,10 @@ class Gather final : public Policy {
   // Once most are back, the others may be missed.
   void end_amnesty(PolicyHost& host) {
     if (amnesty_until_ == 0) return;
-    std::size_t known = 0, back = 0;
-    const auto see = [&](Rank rank) {
-      ++known;
-      back += back_.contains(rank) ? 1 : 0;
-    };
-    for (const Member& member : members_) {
-      if (member.living()) see(member.rank);
-    }
+    std::int64_t known = tally(host).living(), back = tally(host).back();
     if (known == 0) {
-      for (const Rank rank : host.active()) see(rank);
+      known = static_cast<std::int64_t>(host.active().size());
+      back = back_active_;
     }
     const bool enough = 4 * back >= 3 * known;
     if (!enough && host.now() < amnesty_until_) return;
@@ -778,6 +786,8 @@ class Gather final : public Policy {
     missed_ = false;
     unheard_.clear();
     back_.clear();
+    back_active_ = 0;
+    stale_ = true;
   }
 
   // When it has to look again without being told of anything.
@@ -793,10 +803,7 @@ class Gather final : public Policy {
       not_before(count.regroup_until);
       not_before(count.latest_arrival + settings_.last_call);
     }
-    Micros latest = 0;
-    for (const auto& [rank, waiter] : waiters_) {
-      if (!is_excluded(host, rank)) latest = std::max(latest, waiter.since);
-    }
+    const Micros latest = tally(host).latest_waiter();
     if (latest > 0) not_before(latest + settings_.last_call);
     not_before(amnesty_until_);
     if (state_ != told_) not_before(notice_at_);
@@ -843,42 +850,44 @@ class Gather final : public Policy {
 
   Reason explain_blocked(const PolicyHost& host, Rank rank, const Count& count) const {
     const std::uint64_t next = state_.round + 1;
-    std::vector<std::string> names;
-    for (const Member& member : members_) {
-      if (member.living() && !member.waits) names.push_back(name_of(host, member));
-    }
+    const GatherTally::Late& late =
+        tally(host).late_list(kNamesShownMax, [&](std::size_t at) { return members_[at].rank; });
     if (count.first_since == kNever) {
       if (state_.room > 0 || state_.gone > 0) {
         return {fmt::format("round {} begins once the members of round {} begin anew, as they have "
                             "been told",
                             next, state_.round),
-                count.blocking};
+                late.ranks};
       }
       const auto waiter = waiters_.find(rank);
-      if (waiter != waiters_.end() && is_spare(waiter->second)) {
+      if (waiter != waiters_.end() && is_spare(host, waiter->second)) {
         return {fmt::format("it is a spare: round {} has its {} members (MAX), and it enters the "
                             "next round that has room",
                             state_.round, settings_.max),
-                count.blocking};
+                late.ranks};
       }
       return {fmt::format("the members of round {} are told of it after last_call, {} from the "
                           "latest arrival",
                           state_.round, format_duration(settings_.last_call)),
-              count.blocking};
+              late.ranks};
     }
+    std::vector<std::string> names;
+    for (const std::size_t at : late.first) names.push_back(name_of(host, members_[at]));
     return {fmt::format("round {} waits for {}, which still {} workers, {}; then fenced at {}",
-                        next, list(names), names.size() == 1 ? "ends its" : "end their",
+                        next, list(names, static_cast<std::size_t>(count.late)),
+                        count.late == 1 ? "ends its" : "end their",
                         format_duration(host.now() - count.first_since),
                         format_duration(settings_.straggle_wait)),
-            count.blocking};
+            late.ranks};
   }
 
   Settings settings_;
   // ---- what the records say
   std::vector<Member> members_;         // of the last round, in its order
-  std::map<Rank, std::size_t> places_;  // of its living members
+  std::map<Rank, std::size_t> places_;  // of its members
   std::vector<std::string> finished_;   // also in earlier rounds
-  std::set<std::string> excluded_;      // hosts
+  std::set<std::string, std::less<>> finished_names_;
+  std::set<std::string> excluded_;  // hosts
   // ---- of this life of the daemon
   RoundState state_;
   RoundState told_;  // as the members know it
@@ -891,6 +900,10 @@ class Gather final : public Policy {
   bool missed_ = false;       // so many are back that the others may be lost
   std::set<Rank> unheard_;    // they have not begun again
   std::set<Rank> back_;
+  std::int64_t back_active_ = 0;                  // of them, those that have not gone again
+  mutable std::optional<RankList> unheard_list_;  // of `unheard_`, once somebody has asked
+  GatherTally tally_;
+  bool stale_ = true;  // it must be counted anew
   bool busy_ = false;
   bool again_ = false;
   bool ended_ = false;
