@@ -11,7 +11,7 @@ import pytest
 
 import syncd
 from syncd import _rendezvous, _round_store
-from syncd._rendezvous import Core, Failures, TimedOut, launch_name, read_settings
+from syncd._rendezvous import Core, Failures, Finished, TimedOut, launch_name, read_settings
 from syncd._round_store import AGAIN, Line, RoundStore, StoreLost
 from syncd.client import Round, Step
 
@@ -409,10 +409,6 @@ class Closed(Exception):
     pass
 
 
-class Graceful(Exception):
-    pass
-
-
 class TookTooLong(Exception):
     pass
 
@@ -429,7 +425,7 @@ class Signal(Exception):
     pass
 
 
-FAILURES = Failures(Closed, Graceful, TookTooLong, NoConnection, Strange)
+FAILURES = Failures(Closed, TookTooLong, NoConnection, Strange)
 
 
 class Network:
@@ -613,8 +609,9 @@ def test_what_is_waiting_is_of_this_round(network):
 # Interleaving: A and B finish and shut down, a spare C must neither train alone nor wait.
 def test_a_spare_ends_well_when_the_others_have_finished(network):
     handler = core(network, FakeMember(stop("finished: node-a ended its work in round 1")))
-    with pytest.raises(Graceful, match="finished: node-a"):
+    with pytest.raises(Finished) as ended:
         handler.enter()
+    assert ended.value.code == 0 and ended.value.reason.startswith("finished: node-a")
     assert handler.is_closed()
 
 
@@ -624,7 +621,7 @@ def test_one_that_was_to_form_anew_ends_well_when_the_others_have_finished(netwo
     handler.enter()
     member.state = Round(1, 1, 0)
     assert handler.waiting() == 1
-    with pytest.raises(Graceful):
+    with pytest.raises(Finished):
         handler.enter()
 
 

@@ -358,11 +358,22 @@ def decode_address(data: bytes) -> tuple[str, int]:
 # ---- The handler ---------------------------------------------------------------------------------
 
 
+class Finished(SystemExit):
+    """The others have ended their work, so this agent's process ends well.
+
+    Not torch's RendezvousGracefulExitError: its agent takes that, returns None, and its launcher then
+    fails of it (torch 2.4 to 2.14: "'NoneType' object has no attribute 'is_failed'").
+    """
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(0)
+        self.reason = reason
+
+
 class Failures(NamedTuple):
     """torch's exception types, as this version of it has them."""
 
     closed: type[Exception]
-    graceful: type[Exception]
     timeout: type[Exception]
     connection: type[Exception]
     state: type[Exception]
@@ -491,7 +502,8 @@ class Core:
         self._closed = True
         crashed = self._round is not None and not self._asked_to_reform
         if reason.startswith("finished") and not crashed:
-            raise self._failures.graceful(reason)
+            _log.info("%s", reason)
+            raise Finished(reason)
         if crashed:
             reason = f"this agent's workers have failed, and it cannot start them again: {reason}"
         raise self._failures.closed(reason)

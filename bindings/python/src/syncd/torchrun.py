@@ -13,7 +13,6 @@ workers every 0.1 s unless the line says otherwise.
 
 from __future__ import annotations
 
-import logging
 import os
 import socket
 import sys
@@ -25,7 +24,6 @@ from ._rendezvous import BACKEND
 
 __all__ = ["create_handler", "handler", "main", "register"]
 
-_log = logging.getLogger("syncd.torchrun")
 _MONITOR_INTERVAL_S = 0.1
 _made: dict[str, Any] = {}  # classes of torch's, made at their first use: torch is slow to import
 
@@ -58,20 +56,6 @@ def register() -> None:
 
 
 # ---- torch's classes -----------------------------------------------------------------------------
-
-
-def _graceful_error() -> type[Exception]:
-    from torch.distributed.elastic.rendezvous import api
-
-    found = getattr(api, "RendezvousGracefulExitError", None)
-    if found is None and "graceful" not in _made:  # torch before 2.4: main() takes it
-
-        class RendezvousGracefulExitError(api.RendezvousClosedError):  # type: ignore[misc]
-            """The others have ended their work."""
-
-        _made["graceful"] = RendezvousGracefulExitError
-    result: type[Exception] = found or _made["graceful"]
-    return result
 
 
 class _Stores:
@@ -127,7 +111,6 @@ def _handler_class() -> Any:
 
     failures = _rendezvous.Failures(
         closed=api.RendezvousClosedError,
-        graceful=_graceful_error(),
         timeout=api.RendezvousTimeoutError,
         connection=api.RendezvousConnectionError,
         state=api.RendezvousStateError,
@@ -232,15 +215,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if "PET_MONITOR_INTERVAL" not in os.environ:
         parser.set_defaults(monitor_interval=_MONITOR_INTERVAL_S)
     options = parser.parse_args(arguments)
-
-    @record  # type: ignore[untyped-decorator]
-    def run() -> None:
-        try:
-            torch_run.run(options)
-        except _graceful_error() as error:
-            _log.info("%s", error)
-
-    run()
+    record(torch_run.run)(options)
 
 
 if __name__ == "__main__":
