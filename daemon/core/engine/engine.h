@@ -104,10 +104,10 @@ class Engine {
   EngineStats stats() const;
   // Counts of those jobs alone; O(jobs).
   EngineStats stats(const Visible& visible) const;
-  // The answer to wire::JobsRequest; O(workers).
   // The latest complete checkpoint of a job that is known no more: for who asks for that name, and
   // for the next job of it.
   void keep_checkpoint(const std::string& job, const CheckpointSnapshot& checkpoint);
+  // The answer to wire::JobsRequest; O(workers).
   // `name`: of this job alone; empty: of all.
   wire::JobsReply jobs(const Visible& visible, std::string_view name = {}) const;
   // Jobs that are known no more had epochs up to this one: every new job's is above it.
@@ -198,8 +198,9 @@ class Engine {
   Epoch epoch_forgotten_ = 0;  // the highest of a job that is forgotten: no new one is below it
   std::map<std::string, JobSpec, std::less<>> declared_;  // by the configuration
   KeptCheckpoints kept_;
-  std::vector<std::string> checkpoints_gone_;  // of jobs by these names, which the log has yet to say
-  JobId shortened_ = 0;  // the last job whose long tail was shortened
+  std::vector<std::string>
+      checkpoints_gone_;  // of jobs by these names, which the log has yet to say
+  JobId shortened_ = 0;   // the last job whose long tail was shortened
 };
 
 }  // namespace syncd

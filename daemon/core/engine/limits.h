@@ -137,8 +137,9 @@ inline constexpr Micros kEvictAfterCeiling = Micros{60} * 60 * 1'000'000;
 inline constexpr Micros kWarnAfterUnknown = Micros{60} * 1'000'000;
 
 // hang_after that is left to the daemon (watch.h): of the worker whose threshold is the highest, so
-// many times what would warn of it as late. A spike of ten times is no hang; a wait of half a minute
-// is not worth an alarm. While a worker's iterations are unknown, it may load data and compile.
+// many times what would warn of it as late. A spike of ten times is no hang; a wait of half a
+// minute is not worth an alarm. While a worker's iterations are unknown, it may load data and
+// compile.
 inline constexpr Micros kHangPerWarn = 3;
 inline constexpr Micros kHangAfterFloor = Micros{30} * 1'000'000;
 inline constexpr Micros kHangAfterCeiling = Micros{30} * 60 * 1'000'000;
@@ -148,8 +149,8 @@ inline constexpr std::size_t kHangNamedMax = 8;
 inline constexpr std::size_t kHangRanksMax = 64;
 // During a hang the job is looked at so often: others may be at fault meanwhile, or it is over.
 inline constexpr Micros kHangLookUs = 1'000'000;
-// A worker that exchanges says so every quarter of hang_after, in these bounds. One that has not said
-// so for three of these times is silent.
+// A worker that exchanges says so every quarter of hang_after, in these bounds. One that has not
+// said so for three of these times is silent.
 inline constexpr Micros kExchangeSaidMinUs = 50'000;
 inline constexpr Micros kExchangeSaidMaxUs = 1'000'000;
 

@@ -26,7 +26,7 @@ struct JobCheck {
 };
 
 struct StoreCheck {
-  std::vector<JobCheck> jobs;  // in order of their ids
+  std::vector<JobCheck> jobs;         // in order of their ids
   std::size_t kept_checkpoints = 0;   // of jobs that were removed
   std::vector<std::string> problems;  // of those
   bool sound() const {

@@ -554,8 +554,8 @@ bool read_kept(const Database& database, const std::string& path, const TakeKept
     take(std::move(kept), why);
   }
   if (it->status().ok()) return true;
-  error = called(path) +
-          ": the checkpoints of removed jobs cannot be read: " + it->status().ToString();
+  error =
+      called(path) + ": the checkpoints of removed jobs cannot be read: " + it->status().ToString();
   return false;
 }
 

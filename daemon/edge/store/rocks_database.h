@@ -3,8 +3,8 @@
 //
 // Column families: jobs (job id -> creation record), records (record_groups.h),
 // snapshots (job id -> latest snapshot), meta (format_version, created_by; what retention has left
-// of a job; the marks where it may cut; the checkpoints of jobs that it has removed). Keys are big-endian, so that they sort by number, and one
-// job's records are one range.
+// of a job; the marks where it may cut; the checkpoints of jobs that it has removed). Keys are
+// big-endian, so that they sort by number, and one job's records are one range.
 #pragma once
 
 #include <rocksdb/db.h>
@@ -103,9 +103,9 @@ bool read_extents(const Database& database, const std::string& path,
 inline constexpr const char* kRemovedEpochKey = "removed_epoch";
 bool read_removed_epoch(const Database& database, const std::string& path, Epoch& epoch,
                         std::string& error);
-// Also there: the latest complete checkpoint of each job that was removed. `take` is called for each;
-// `why` is empty, or says what is wrong with it, and then only its job's name is known. False: it
-// cannot be read.
+// Also there: the latest complete checkpoint of each job that was removed. `take` is called for
+// each; `why` is empty, or says what is wrong with it, and then only its job's name is known.
+// False: it cannot be read.
 std::string kept_key(std::string_view job);
 bool is_kept_key(std::string_view key);
 using TakeKept = std::function<void(KeptCheckpoint&& kept, const std::string& why)>;

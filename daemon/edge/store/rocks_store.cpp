@@ -208,10 +208,9 @@ class RocksStore final : public Store {
 
   bool may_write_at_once(const Queued& queued) const {
     return options_.mode == Mode::kFast && !queued.is_synced &&
-           queued.records <= kAtOnceRecordsMax &&
-           queued.batch.snapshots.empty() && !writer_works_ && queued_batches_ == 0 &&
-           database_ != nullptr && !write_failed_ && callback_ != nullptr &&
-           queued.ticket > slow_until_;
+           queued.records <= kAtOnceRecordsMax && queued.batch.snapshots.empty() &&
+           !writer_works_ && queued_batches_ == 0 && database_ != nullptr && !write_failed_ &&
+           callback_ != nullptr && queued.ticket > slow_until_;
   }
 
   // False: it would have to wait, or failed; the writer tries again, and tells why.
@@ -656,8 +655,9 @@ class RocksStore final : public Store {
     return true;
   }
 
-  // A later launch of that name goes on from its latest complete checkpoint, which its last snapshot
-  // has: a job leaves one when it ends. False: that is damaged, and nothing may be removed.
+  // A later launch of that name goes on from its latest complete checkpoint, which its last
+  // snapshot has: a job leaves one when it ends. False: that is damaged, and nothing may be
+  // removed.
   bool keep_checkpoint(JobId job, Removed& removed, KeptIndex& kept, rocksdb::WriteBatch& batch) {
     RecoveredJob stored;
     std::string ignored;
@@ -722,9 +722,9 @@ class RocksStore final : public Store {
   Epoch removed_epoch_ = 0;
   KeptIndex kept_;
   std::vector<KeptCheckpoint> loaded_kept_;  // until it is taken
-  bool write_failed_ = false;  // the last one: the log may end within it
-  Ticket slow_until_ = 0;      // the writer takes all batches up to this one
-  bool in_order_ = false;      // closed, with all of it committed
+  bool write_failed_ = false;                // the last one: the log may end within it
+  Ticket slow_until_ = 0;                    // the writer takes all batches up to this one
+  bool in_order_ = false;                    // closed, with all of it committed
 
   // Written by the writer thread only; under database_mutex_ whenever the database is null.
   std::string problem_;
