@@ -139,7 +139,7 @@ class Gather final : public Policy {
   void on_enter(PolicyHost&, Rank rank) override { back_active_ += back_.contains(rank) ? 1 : 0; }
   void on_return(PolicyHost& host, Rank rank) override {
     Member* member = find(rank);
-    if (amnesty_until_ != 0 && back_.insert(rank).second) {
+    if (back_.insert(rank).second) {  // also before on_restored(), which may come a moment later
       ++back_active_;
       if (member != nullptr) change(host, *member, [](Member& one) { one.back = true; });
     }
@@ -896,11 +896,11 @@ class Gather final : public Policy {
   std::map<Rank, Waiter> waiters_;
   std::uint64_t turn_ = 0;  // the latest spare's
   std::uint64_t formed_ = 0;
-  Micros amnesty_until_ = 0;  // after a restart: until then some may come back; 0: no more
-  bool missed_ = false;       // so many are back that the others may be lost
-  std::set<Rank> unheard_;    // they have not begun again
-  std::set<Rank> back_;
-  std::int64_t back_active_ = 0;                  // of them, those that have not gone again
+  Micros amnesty_until_ = 0;      // after a restart: until then some may come back; 0: no more
+  bool missed_ = false;           // so many are back that the others may be lost
+  std::set<Rank> unheard_;        // they have not begun again
+  std::set<Rank> back_;           // they have connected to it
+  std::int64_t back_active_ = 0;  // of them, those that have not gone again
   mutable std::optional<RankList> unheard_list_;  // of `unheard_`, once somebody has asked
   GatherTally tally_;
   bool stale_ = true;  // it must be counted anew

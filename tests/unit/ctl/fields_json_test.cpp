@@ -12,7 +12,7 @@ TEST(FieldsJson, AJobHasItsSchemasNames) {
       fields_json(job).dump(),
       R"({"active_workers":13,"clock_max":9,"clock_min":-1,"created_us":1700,"epoch":2,)"
       R"("expected_workers":16,"hang":"","hang_ranks":"","id":3,"name":"job","note":"note","policy":"bsp",)"
-      R"("pushes":77,"state":"running","stragglers":0,"waiting":1})");
+      R"("pushes":77,"round":0,"round_gone":0,"state":"running","stragglers":0,"waiting":1})");
 }
 
 TEST(FieldsJson, WhatIsNotKnownIsNullAndBytesAreHexadecimal) {
