@@ -554,6 +554,8 @@ void Checkpoints::apply(const Record& record) {
         latest_->number = record.checkpoint;
         latest_->shards = record.shards;
         latest_->epoch = record.epoch;
+        // The job's own follow it: a number says which one of all by the job's name.
+        asked_ = std::max(asked_, record.checkpoint);
       } else {
         latest_ = CompleteCheckpoint(std::move(open_->facts));
         latest_->epoch = recorder_.epoch();
@@ -598,7 +600,9 @@ void Checkpoints::apply_lost(bool is_lost, Rank rank) {
 std::string Checkpoints::check(const Record& record) const {
   const std::string name = fmt::format("checkpoint {}", record.checkpoint);
   if (record.kind == RecordKind::kCheckpointAsked) {
-    if (record.checkpoint != asked_ + 1) return name + " follows " + std::to_string(asked_);
+    // Earlier versions counted from 1 where a job had taken one over.
+    const std::uint64_t before = open_ ? open_->facts.number : closed_;
+    if (record.checkpoint <= before) return name + " follows " + std::to_string(before);
     return queued_ ? "two checkpoints are queued" : "";
   }
   if (record.resumed) {
@@ -700,7 +704,7 @@ std::string Checkpoints::restore(const JobSnapshot& snapshot) {
     }
     engine_.count_shards(static_cast<std::int64_t>(stored.saved.size()));
   }
-  asked_ = snapshot.checkpoints_asked;
+  asked_ = std::max(snapshot.checkpoints_asked, latest_ ? latest_->number : 0);
   clock_ = snapshot.checkpoint_clock;
   closed_ = snapshot.checkpoint_closed;
   closed_reason_ = snapshot.checkpoint_closed_reason;

@@ -56,7 +56,7 @@ void Job::join_with(const Caller& caller, const wire::Join& join, Iteration seen
   if (holder != nullptr && resume(caller, join, *holder, seen)) return;
   if (admission_.refuses_one_more(caller, join, holder)) return;
   if (answers_.refuses_store(caller)) return;
-  if (taken_over != nullptr) switch_policy(*taken_over);
+  if (taken_over != nullptr) switch_policy(*taken_over, "it is the first joiner's");
   enter_anew(caller, join, *rank);
 }
 
@@ -665,14 +665,16 @@ std::string Job::check_switch(const Policy& policy) const {
                               spec_.expected_workers);
 }
 
-void Job::switch_policy(const Policy& policy) {
+void Job::switch_policy(const Policy& policy, const std::string& reason) {
   const std::string before = loop_.policy().name();
   if (policy.name() == before) return;
   Record record = recorder_.make(RecordKind::kPolicySwitched);
   record.policy = policy.name();
+  record.reason = reason;
   commit(std::move(record));
-  answers_.log(LogLevel::kInfo, "policy_switched", nullptr,
-               {{"from", before}, {"to", loop_.policy().name()}});
+  Answers::Fields fields = {{"from", before}, {"to", loop_.policy().name()}};
+  if (!reason.empty()) fields.emplace_back("reason", reason);
+  answers_.log(LogLevel::kInfo, "policy_switched", nullptr, std::move(fields));
   checkpoints_.settle();
   loop_.ask_again();
   look_at_rounds();

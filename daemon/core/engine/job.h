@@ -75,7 +75,8 @@ class Job final : private Membership {
   void inspect(const Caller& caller, const wire::InspectRequest& request);
   // Empty, or why the job cannot go over to this policy.
   std::string check_switch(const Policy& policy) const;
-  void switch_policy(const Policy& policy);
+  // `reason`: why a joiner did it; empty: an operator did.
+  void switch_policy(const Policy& policy, const std::string& reason = {});
   void disconnected(Rank rank, const Disconnected& event);
   void timer(const TimerKey& key);
   void plan_ready(const PlanReady& ready);
@@ -183,6 +184,7 @@ class Job final : private Membership {
   Admission admission_;
   ConnectionEnds connections_;
   bool close_together_ = false;  // as of the last one that closed
+  bool policy_set_ = false;      // an operator has switched it
   Watch watch_;
   Inspections inspections_;
   Micros start_at_ = kNever;  // when min_workers are enough; set when the first worker is ready

@@ -232,6 +232,7 @@ void Job::apply_switched(const Record& record) {
   auto policy = make_policy(record.policy, error);
   if (!policy) return;  // check_record() has refused such a record
   spec_.policy = policy->name();
+  policy_set_ = record.reason.empty();
   if (policy->traits().round_max > 0) spec_.expected_workers = policy->traits().round_max;
   loop_.switch_to(std::move(policy));
 }
@@ -323,6 +324,7 @@ JobSnapshot Job::snapshot() const {
   out.policy = loop_.policy().name();
   out.policy_state = loop_.policy().save();
   out.policy_text = loop_.policy().save_text();
+  out.policy_set = policy_set_;
   loop_.views().save(out);
   return out;
 }
@@ -335,6 +337,7 @@ bool Job::restore_snapshot(const JobSnapshot& snapshot, std::string& error) {
   if (!error.empty()) return false;
   loop_.restore(snapshot.pushes);
   stragglers_.restore(snapshot.noise);
+  policy_set_ = snapshot.policy_set;
   for (const WorkerSnapshot& stored : snapshot.workers) {
     error = Recorder::check(stored);
     if (error.empty() && roster_.find(stored.rank) != nullptr) {

@@ -45,12 +45,14 @@ void Job::exclude(const Caller& caller, const wire::ExcludeRequest& request) {
                std::move(fields));
 }
 
-// Where a run has left no member behind, the next one's first joiner says MIN, MAX and the times.
+// Where a run has left no member behind, the next one's first joiner says MIN, MAX and the times,
+// unless an operator has.
 void Job::join_gather(const Caller& caller, const wire::Join& join, bool fixed) {
   const bool is_left = roster_.members() == 0 && roster_.known() > 0;
   std::unique_ptr<Policy> wanted;
   const bool is_new = join.incarnation == 0;  // no member that comes back
-  if (is_left && is_new && !fixed && !join.policy.empty()) {
+  const bool may = !fixed && !policy_set_ && engine_.options().auto_create;
+  if (is_left && is_new && may && !join.policy.empty()) {
     std::string error;  // of which admission tells
     wanted = make_policy(join.policy, error);
     if (wanted && wanted->family() != Family::kGather) wanted = nullptr;

@@ -264,6 +264,7 @@ struct JobSnapshot {
   std::vector<View> views;               // the latest two
   std::string policy_text;               // what policy_state cannot hold: lines of the policy's own
   double noise = 0;                      // see StragglerDetector; 0: not known
+  bool policy_set = false;               // the policy is an operator's
 
   bool operator==(const JobSnapshot&) const = default;
 };

@@ -724,14 +724,16 @@ class Gather final : public Policy {
     fact.iteration = static_cast<Iteration>(state_.round) + 1;
     std::vector<Member> members;
     std::vector<std::string> newcomers;
+    std::set<Rank> taken;
     for (const Pick& pick : picks) {
+      taken.insert(pick.rank);
       const Worker& worker = host.worker(pick.rank);
       fact.values.push_back(pick.rank);
       members.push_back({.rank = pick.rank, .incarnation = worker.incarnation, .cause = {}});
       if (find(pick.rank) == nullptr) newcomers.push_back(worker.name);
     }
     fact.reason =
-        members_.empty() ? "the first round" : change_text(describe_gone(host), newcomers);
+        members_.empty() ? "the first round" : change_text(describe_gone(host, taken), newcomers);
     // Nor are the excluded ones taken, and those that came after the first has finished.
     for (const Member& member : members_) {
       if (member.living() && member.waits)
@@ -816,11 +818,12 @@ class Gather final : public Policy {
 
   // ---- texts
   // "'node-c' was lost: its connection closed, 'node-d' began anew"
-  std::string describe_gone(const PolicyHost& host) const {
+  // `taken`: into the next round.
+  std::string describe_gone(const PolicyHost& host, const std::set<Rank>& taken = {}) const {
     std::string text;
     std::size_t shown = 0, left_out = 0;
     for (const Member& member : members_) {
-      if (member.living() && !member.spared) continue;
+      if (member.living() && (!member.spared || taken.contains(member.rank))) continue;
       if (++shown > kNamesShownMax) {
         ++left_out;
         continue;

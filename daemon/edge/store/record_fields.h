@@ -24,7 +24,7 @@ SYNCD_FIELDS(JobSnapshot, created, sequence, time_us, state, epoch, next_incarna
              highest_clock, workers, policy, policy_state, stop_reason, expected_workers,
              reassembling, left, group_epoch, launch, launch_number, failure, checkpoints,
              checkpoints_asked, checkpoint_clock, checkpoint_closed, checkpoint_closed_reason,
-             views, policy_text, noise)
+             views, policy_text, noise, policy_set)
 
 template <>
 inline constexpr Layout kLayout<Record> = Layout::kInOrder;

@@ -102,7 +102,14 @@ int run_agreed_checkpoint(const Options& options) {
   }
   for (auto pause = kLookAgainFirst;; pause = std::min(2 * pause, kLookAgainMax)) {
     if (!link.call(wire::LatestCheckpoint{options.job, 0, 0}, found)) return failed(link);
-    if (found.closed >= asked.number) break;
+    if (found.closed >= asked.number || found.number >= asked.number) break;
+    if (found.open == 0) {
+      return complain(
+          kExitRefused,
+          fmt::format("checkpoint {} of job '{}' is not complete: the job has ended, and "
+                      "another one has its name",
+                      asked.number, options.job));
+    }
     std::this_thread::sleep_for(pause);
   }
   found = {};

@@ -169,9 +169,14 @@ std::string explain_text(const std::vector<wire::WorkerStatus>& workers,
 
 std::string explain_job_text(const wire::JobStatus& job) {
   if (!job.hang.empty()) return plain(job.hang) + "\n";
-  std::string out = fmt::format("nobody has waited for longer than the hang_after of job '{}'{}\n",
-                                plain(job.name),
-                                job.waiting > 0 ? fmt::format("; {} wait now", job.waiting) : "");
+  const std::string name = plain(job.name);
+  std::string out = fmt::format(
+      "no hang of job '{}' is known: nobody has waited for longer than its hang_after, or that is "
+      "off\n",
+      name);
+  if (job.waiting > 0) {
+    out += fmt::format("{} wait now: syncctl explain {} RANK says for whom\n", job.waiting, name);
+  }
   if (!job.note.empty()) out += plain(job.note) + "\n";
   return out;
 }

@@ -53,9 +53,10 @@ class KeptByEngine : public ::testing::Test {
     const wire::WorkerRef ref = std::get<wire::Joined>(answer_).worker;
     ask(kWorker, wire::Begin{ref, 0});
     ask(kOperator, wire::OrderCheckpoint{name, ""});
+    const std::uint64_t number = std::get<wire::CheckpointAsked>(answer_).number;
     ask(kWorker, wire::Push{ref, 0, {}, 0, 0});
     ask(kWorker, wire::Begin{ref, 1});
-    ask(kWorker, wire::Checkpointed{ref, 1, 0, 1, location});
+    ask(kWorker, wire::Checkpointed{ref, number, 0, 1, location});
     EXPECT_TRUE(std::holds_alternative<wire::Ok>(answer_));
     ask(kWorker, wire::Push{ref, 1, {}, 0, 0});
     ask(kWorker, wire::Leave{ref});
@@ -112,7 +113,7 @@ TEST_F(KeptByEngine, WhatTheStoreHasKeptServesAlike) {
   EXPECT_EQ(latest("train")->number, 4U);
   engine_.forget_epochs(2);
   ASSERT_TRUE(engine_.forget(save_and_end("train", "/c/later")));
-  EXPECT_EQ(latest("train")->number, 1U) << "of a later epoch";
+  EXPECT_EQ(latest("train")->number, 5U) << "the next one after it, of a later epoch";
   EXPECT_EQ(latest("train")->saved.at(0).location, "/c/later");
 }
 

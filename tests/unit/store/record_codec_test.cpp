@@ -307,6 +307,11 @@ JobSnapshot marked_snapshot() {
   snapshot.noise = 1.5;
   return snapshot;
 }
+JobSnapshot switched_snapshot() {
+  JobSnapshot snapshot = marked_snapshot();
+  snapshot.policy_set = true;
+  return snapshot;
+}
 
 TEST(RecordCodec, WhatWasAddedLaterComesBackToo) {
   Record record;
@@ -338,6 +343,8 @@ TEST(RecordCodec, WhatWasAddedLaterComesBackToo) {
   EXPECT_EQ(record, marked_record());
   ASSERT_TRUE(decode_snapshot(encode(marked_snapshot()), snapshot, error)) << error;
   EXPECT_EQ(snapshot, marked_snapshot());
+  ASSERT_TRUE(decode_snapshot(encode(switched_snapshot()), snapshot, error)) << error;
+  EXPECT_EQ(snapshot, switched_snapshot());
 }
 
 TEST(RecordCodec, GoldenFilesStillMeanTheSame) {
@@ -356,6 +363,7 @@ TEST(RecordCodec, GoldenFilesStillMeanTheSame) {
   check_golden("snapshot.8.bin", view_snapshot());
   check_golden("record.6.bin", marked_record());
   check_golden("snapshot.9.bin", marked_snapshot());
+  check_golden("snapshot.10.bin", switched_snapshot());
 }
 
 // The engine counts on it.

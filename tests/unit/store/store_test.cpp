@@ -307,11 +307,11 @@ TEST(Weight, CountsAllBytesOfRecordsAndSnapshots) {
   auto& [created, sequence, time, state, epoch, next, pushes, highest, workers, policy,
          policy_state, stop_reason, expected, reassembling, left, group_epoch, launch,
          launch_number, failure, checkpoints, asked, clock, closed, closed_reason, views,
-         policy_text, noise] = batch.snapshots[0];
+         policy_text, noise, policy_set] = batch.snapshots[0];
   expect_all_counted(weigh, created, sequence, time, state, epoch, next, pushes, highest, workers,
                      policy, policy_state, stop_reason, expected, reassembling, left, group_epoch,
                      launch, launch_number, failure, checkpoints, asked, clock, closed,
-                     closed_reason, views, policy_text, noise);
+                     closed_reason, views, policy_text, noise, policy_set);
   checkpoints.resize(1);
   {
     auto& [number, of_state, of_epoch, since, reason, fixed, members, shards, saved] =

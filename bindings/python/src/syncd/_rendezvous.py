@@ -98,12 +98,18 @@ def launch_name(run_id: str) -> str:
     return plain[: _LAUNCH_BYTES_MAX - len(tail)] + tail
 
 
+_MILLISECONDS = {"ms": 1, "s": 1_000, "min": 60_000, "h": 3_600_000}
+
+
 def _duration(key: str, value: Any) -> str:
     text = str(value).strip()
     if re.fullmatch(r"[0-9]+", text):
         return text + "s" if text != "0" else "0"
-    if re.fullmatch(r"[0-9]+(\.[0-9]+)?(ms|s|min|h)", text):
-        return text.replace("min", "m")  # as the policy has it
+    if found := re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)(ms|s|min|h)", text):
+        number, unit = found.groups()
+        if "." in number:  # which the policy does not take
+            return f"{round(float(number) * _MILLISECONDS[unit])}ms"
+        return number + unit.replace("min", "m")
     raise ValueError(
         f"--rdzv-conf {key}={text!r}; allowed: a number of seconds, or one with a unit, such as 500ms, "
         "2s, 1min"
