@@ -1,6 +1,6 @@
 /* Agreed checkpoints: all workers save at the same iteration, and a later run goes on from there.
  *     cc -std=c99 agreed_checkpoint.c -lsyncclient -lpthread
- *     ./a.out DIRECTORY [ITERATIONS]     twice: the second begins where the first has saved
+ *     ./a.out DIRECTORY [ITERATIONS]     again and again: each goes on where the one before has saved
  * Two workers add up 1, 2, 3, ...; each saves its sum, a shard. Worker 0 asks at iteration 10. */
 #include <inttypes.h>
 #include <pthread.h>
@@ -10,7 +10,7 @@
 enum { WORKERS = 2, WAIT = SYNCD_TIMEOUT_DEFAULT };
 static syncd_client *client;
 static const char *directory;
-static int64_t iterations, first, sums[WORKERS];
+static int64_t iterations, sums[WORKERS], at[WORKERS]; /* at: iterations of all runs together */
 static void check(syncd_status status, syncd_error *error) {
   if (status == SYNCD_OK) return;
   fprintf(stderr, "%s: %s\n", syncd_error_name(error), syncd_error_message(error)), exit(1);
@@ -22,7 +22,8 @@ static void save(syncd_worker *worker, int32_t rank) {
   char path[1000];
   snprintf(path, sizeof path, "%s/%" PRIu64 "-%d", directory, number, (int)rank);
   FILE *file = fopen(path, "w");
-  if (!file || fprintf(file, "%" PRId64 "\n", sums[rank]) < 0 || fclose(file)) exit(1);
+  if (!file || fprintf(file, "%" PRId64 " %" PRId64 "\n", at[rank], sums[rank]) < 0) exit(1);
+  if (fclose(file)) exit(1);
   check(syncd_worker_checkpointed(worker, number, shard, shards, path, WAIT, &error), error);
 }
 static void *train(void *argument) {
@@ -36,10 +37,10 @@ static void *train(void *argument) {
   for (;;) {
     check(syncd_begin(worker, WAIT, &step, &error), error);
     if (step.flags & SYNCD_STEP_CHECKPOINT) save(worker, join.rank);
-    if ((step.flags & SYNCD_STEP_STOP) || first + step.iteration >= iterations) break;
+    if ((step.flags & SYNCD_STEP_STOP) || at[join.rank] >= iterations) break;
     if (join.rank == 0 && step.iteration == 10)
       check(syncd_worker_request_checkpoint(worker, "iteration 10", 0, WAIT, NULL, &error), error);
-    sums[join.rank] += first + step.iteration;
+    sums[join.rank] += at[join.rank]++;
     check(syncd_push(worker, step.iteration, NULL, WAIT, NULL, &error), error);
   }
   if (syncd_leave(worker, WAIT, &error) == SYNCD_E_CHECKPOINT) save(worker, join.rank);
@@ -54,13 +55,15 @@ int main(int argc, char **argv) {
   directory = argc > 1 ? argv[1] : ".", iterations = argc > 2 ? atoi(argv[2]) : 20;
   check(syncd_client_open(NULL, &client, &error), error);
   if (syncd_latest_checkpoint(client, "agreed", WAIT, &latest, NULL) == SYNCD_OK)
-    for (i = 0; i < (int)syncd_checkpoint_list(latest, &shards); ++i, first = shards->iteration) {
+    for (i = 0; i < (int)syncd_checkpoint_list(latest, &shards); ++i) {
       FILE *file = fopen(shards[i].location, "r");
-      if (!file || fscanf(file, "%" SCNd64, &sums[i]) != 1 || fclose(file)) return 1;
+      if (!file || fscanf(file, "%" SCNd64 "%" SCNd64, &at[i], &sums[i]) != 2) return 1;
+      fclose(file);
     }
+  printf("from %" PRId64 ": ", at[0]);
   for (i = 0; i < WORKERS; ++i) pthread_create(&threads[i], NULL, train, &ranks[i]);
   while (i-- > 0) pthread_join(threads[i], NULL);
-  printf("from %" PRId64 ": sums %" PRId64 " %" PRId64 "\n", first, sums[0], sums[1]);
+  printf("sums %" PRId64 " %" PRId64 "\n", sums[0], sums[1]);
   syncd_checkpoint_free(latest), syncd_client_close(client);
   return sums[0] != iterations * (iterations - 1) / 2;
 }

@@ -1,9 +1,10 @@
 """A script that goes on from its job's latest complete checkpoint. Each event is a line in a file.
 
-usage: resume.py EVENTS ITERATIONS DIRECTORY STAGGER_S CRASHES
+usage: resume.py EVENTS ITERATIONS DIRECTORY STAGGER_S CRASHES [dcp|background]
 
 Each process waits at random, up to STAGGER_S, before it joins. Rank 0 asks for a checkpoint in its
-10th iteration and crashes some iterations after it is complete, in so many starts.
+10th iteration and crashes some iterations after it is complete, in so many starts. With dcp all save by
+torch.distributed.checkpoint, each with a tensor of its own; with background they do so in a thread.
 """
 
 import os
@@ -20,8 +21,9 @@ say("start")
 import torch
 
 import syncd
-from syncd.checkpoint import Saver
+from syncd.checkpoint import DcpSaver, Saver
 
+FORM = sys.argv[6] if len(sys.argv) > 6 else ""
 start = int(os.environ["SYNCD_LAUNCH"].rpartition("/")[2]) - 1
 chance = random.Random(f"{start} {os.environ['RANK']}")
 time.sleep(chance.uniform(0, STAGGER_S))
@@ -31,14 +33,29 @@ optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
 truth = torch.arange(8.0)
 at = 0
 with syncd.connect() as client, client.join("resume", "bsp", checkpoints=True) as worker:
-    saver = Saver(
-        worker, DIRECTORY, lambda: {"m": model.state_dict(), "o": optimizer.state_dict(), "at": at}
-    )
+    if FORM:
+        torch.distributed.init_process_group("gloo")
+        own = torch.full((3,), -1.0)
+        saver = DcpSaver(
+            worker,
+            DIRECTORY,
+            lambda: {"m": model.state_dict(), "at": at, f"of{worker.rank}": own},
+            background=FORM == "background",
+        )
+    else:
+        saver = Saver(
+            worker, DIRECTORY, lambda: {"m": model.state_dict(), "o": optimizer.state_dict(), "at": at}
+        )
     found = saver.load()
     if found:
         model.load_state_dict(found.state["m"])
-        optimizer.load_state_dict(found.state["o"])
         at = found.state["at"]
+        if FORM:
+            assert own.tolist() == 3 * [worker.rank], "its own part"
+        else:
+            optimizer.load_state_dict(found.state["o"])
+    if FORM:
+        own.fill_(worker.rank)
     say("loaded", at=at, members=worker.world_size)
     crashes = start < CRASHES and worker.rank == 0
     asked = 0
@@ -59,4 +76,7 @@ with syncd.connect() as client, client.join("resume", "bsp", checkpoints=True) a
         if asked and client.latest_checkpoint("resume").closed >= asked:
             say("crash", at=at)
             os._exit(3)
+    if FORM:
+        saver.wait()
+        torch.distributed.destroy_process_group()
 say("done", at=at, loss=f"{loss.item():.6f}")

@@ -169,9 +169,9 @@ class Run:
         """What agents that are started after this run. The default: 3 s."""
         self.script = [str(HERE / "train.py"), str(self.events_file), str(iterations), "0.05", *more]
 
-    def resume(self, iterations, directory, stagger_s, crashes):
+    def resume(self, iterations, directory, stagger_s, crashes, *form):
         """Likewise, with checkpoints."""
-        words = (self.events_file, iterations, directory, stagger_s, crashes)
+        words = (self.events_file, iterations, directory, stagger_s, crashes, *form)
         self.script = [str(HERE / "resume.py"), *map(str, words)]
 
     def start(self, name, more=()):

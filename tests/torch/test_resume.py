@@ -8,6 +8,8 @@ import os
 
 import pytest
 
+from support import TORCH
+
 CRASHES = 2
 ITERATIONS = 120
 STAGGER_S = float(os.environ.get("SYNCD_TORCH_STAGGER", "2"))
@@ -22,8 +24,8 @@ def goes_on(run, nodes):
         assert [int(one["at"]) for one in loaded] == nodes * [saved], f"start {start}: {loaded}"
         assert [int(one["members"]) for one in loaded] == nodes * [nodes]
         if start < CRASHES:
-            (saving,) = run.events("saved", **now)
-            saved = int(saving["at"])
+            (saving,) = {one["at"] for one in run.events("saved", **now)}
+            saved = int(saving)
             assert saved > int(loaded[0]["at"])
     done = run.events("done")
     assert [int(one["at"]) for one in done] == nodes * [ITERATIONS]
@@ -45,3 +47,14 @@ def test_torchruns_restarts_go_on_together(start, daemon, tmp_path, seed):
     straight.start("e")
     assert straight.agents[0].wait() == 0
     assert {one["loss"] for one in straight.events("done")} == {loss}
+
+
+@pytest.mark.skipif(TORCH < (2, 3), reason="torch before 2.3 has no async_save")
+@pytest.mark.parametrize("form", ["dcp", "background"])
+def test_torchs_own_checkpoints_go_on_together(start, daemon, tmp_path, form):
+    run = start("2", restarts=CRASHES)
+    run.resume(ITERATIONS, tmp_path / "saved", STAGGER_S, CRASHES, form)
+    run.start("a"), run.start("b")
+    assert [agent.wait() for agent in run.agents] == [0, 0], run.agents[0].text()[-3000:]
+    goes_on(run, 2)
+    assert daemon.syncctl("checkpoint", "resume", "--latest").count(".dcp") == 2

@@ -159,6 +159,138 @@ def test_a_worker_that_waits_asks_ever_more_seldom_and_not_with_the_others():
     assert len(first) > 90
 
 
+def write(state, path):
+    with open(path, "w") as file:
+        json.dump(state, file)
+
+
+def read(path):
+    with open(path) as file:
+        return json.load(file)
+
+
+class Group:
+    """Workers of one launch, one after the other in this process: under asp none waits for another."""
+
+    def __init__(self, client, directory, state="", size=2):
+        self.workers = [
+            client.join("again", "asp", rank=rank, world_size=size, checkpoints=True, name=f"{state}{rank}")
+            for rank in range(size)
+        ]
+        self.savers = [
+            Saver(
+                worker,
+                directory,
+                lambda rank=worker.rank: {"of": state, "rank": rank},
+                sharded=True,
+                save_to=write,
+                load_from=read,
+            )
+            for worker in self.workers
+        ]
+        threads = [threading.Thread(target=worker.begin) for worker in self.workers]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+    def checkpoint(self, savers=None):
+        """The steps that say so; of `savers` alone it is saved."""
+        for worker in self.workers:
+            worker.push()
+        number = self.workers[0].request_checkpoint()
+        steps = [worker.begin() for worker in self.workers]
+        assert {step.checkpoint for step in steps} == {number}
+        for saver, step in zip(self.savers if savers is None else savers, steps):
+            saver.save(step)
+        return number
+
+    def end(self):
+        for worker in self.workers:
+            worker.push()
+        for worker in self.workers:
+            worker.leave()
+
+    def loaded(self):
+        return [found and found.state["of"] for found in (saver.load() for saver in self.savers)]
+
+
+def test_launch_after_launch_saves_beside_the_latest_complete_one(daemon, tmp_path):
+    with syncd.connect(daemon.address) as client:
+        a = Group(client, tmp_path, "a")
+        assert [a.checkpoint(), a.checkpoint()] == [1, 2]
+        a.end()
+        b = Group(client, tmp_path, "b")
+        assert b.loaded() == ["a", "a"]
+        # One of two saves: what a saved stays whole, also where b began at the same iteration.
+        assert b.checkpoint(b.savers[:1]) == 3
+        b.workers[1].push()
+        b.workers[1].leave(kind="failed")
+        with pytest.raises(syncd.Error, match="was given up") as error:
+            b.workers[0].checkpointed(3, "/x", 0, 2)
+        assert error.value.code == syncd.Status.E_STATE
+        b.workers[0].push()
+        b.workers[0].leave()
+        c = Group(client, tmp_path, "c")
+        assert c.loaded() == ["a", "a"]
+        c.checkpoint()
+        found = client.latest_checkpoint("again")
+        assert [read(shard.location)["of"] for shard in found.shards] == ["c", "c"]
+        c.end()
+
+
+def test_a_part_of_the_group_saves_no_shards(daemon, tmp_path, caplog):
+    with syncd.connect(daemon.address) as client:
+        group = Group(client, tmp_path, "whole", size=3)
+        assert group.checkpoint() == 1
+        lost = group.workers.pop()
+        lost.push()
+        lost.leave(kind="failed")
+        assert group.checkpoint() == 2
+        assert "2 of 3 workers are there" in caplog.text
+        found = client.latest_checkpoint("again")
+        assert (found.number, len(found.shards), found.closed) == (1, 3, 2)
+        assert all(read(shard.location) for shard in found.shards)
+        for worker in group.workers:
+            worker.push()
+            worker.leave(kind="failed")
+
+
+def test_an_answer_that_no_daemon_took_is_given_again(stopped, tmp_path):
+    daemon = stopped
+    with syncd.connect(daemon.address, request_timeout=0.2) as client:
+        worker = client.join("again", "asp", world_size=1, checkpoints=True)
+        saver = Saver(worker, tmp_path, dict, save_to=write, load_from=read)
+        worker.begin()
+        worker.push()
+        worker.request_checkpoint(timeout=30)
+        step = worker.begin(timeout=30)
+        daemon.stop_answering()
+        location = saver.save(step)
+        daemon.child.send_signal(signal.SIGCONT)
+        worker.push(timeout=30)
+        step = worker.begin(timeout=30)
+        assert not step.checkpoint
+        saver.save(step)
+        found = client.latest_checkpoint("again", timeout=30)
+        assert [shard.location for shard in found.shards] == [location]
+        worker.push(timeout=30)
+        worker.leave(timeout=30)
+
+
+def test_the_directory_is_the_same_from_elsewhere(daemon, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with syncd.connect(daemon.address) as client:
+        group = Group(client, "here", "a")
+        group.checkpoint()
+        group.end()
+        (tmp_path / "other").mkdir()
+        monkeypatch.chdir(tmp_path / "other")
+        again = Group(client, "here", "b")
+        assert again.loaded() == ["a", "a"]
+        again.end()
+
+
 def test_what_is_wrong_is_named(daemon):
     with syncd.connect(daemon.address) as client:
         with client.join("alone", "asp", checkpoints=True, world_size=1) as worker:

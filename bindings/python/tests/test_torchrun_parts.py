@@ -32,7 +32,7 @@ def test_settings_say_what_the_command_line_says(monkeypatch):
         parameters(
             config={
                 "timeout": 900,
-                "last_call": "3",
+                "last_call": "1.5s",
                 "straggle_wait": "2min",
                 "token_file": "/t",
                 "ca": "/ca",
@@ -41,7 +41,7 @@ def test_settings_say_what_the_command_line_says(monkeypatch):
         )
     )
     assert settings.job == "rdzv.llm"
-    assert settings.policy == "gather:2-4,last_call=3s,straggle_wait=2m"
+    assert settings.policy == "gather:2-4,last_call=1500ms,straggle_wait=2m"
     assert settings.address == "host:7117"
     assert settings.name == "node-7"
     assert settings.files == {"token_file": "/t", "ca_file": "/ca"}
@@ -613,6 +613,13 @@ def test_a_spare_ends_well_when_the_others_have_finished(network):
         handler.enter()
     assert ended.value.code == 0 and ended.value.reason.startswith("finished: node-a")
     assert handler.is_closed()
+
+
+def test_a_spare_that_was_cut_off_when_they_finished_ends_well_too(network):
+    settings = core(network, FakeMember()).settings
+    handler = core(network, FakeMember(stop(f"job '{settings.job}' has ended: finished: all is done")))
+    with pytest.raises(Finished):
+        handler.enter()
 
 
 def test_one_that_was_to_form_anew_ends_well_when_the_others_have_finished(network):

@@ -507,7 +507,9 @@ class Core:
     def _stop(self, reason: str) -> None:
         self._closed = True
         crashed = self._round is not None and not self._asked_to_reform
-        if reason.startswith("finished") and not crashed:
+        # A daemon says it so to who was cut off when that was decided.
+        bare = reason.removeprefix(f"job '{self.settings.job}' has ended: ")
+        if bare.startswith("finished") and not crashed:
             _log.info("%s", reason)
             raise Finished(reason)
         if crashed:

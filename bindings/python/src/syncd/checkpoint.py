@@ -20,6 +20,7 @@ import contextlib
 import logging
 import os
 import pathlib
+import shutil
 import signal
 import socket
 import sys
@@ -36,8 +37,10 @@ _PAUSE_MAX_S = 2.0
 
 _log = logging.getLogger("syncd")
 
-# What the daemon answers about a checkpoint that others have ended meanwhile, or no daemon does.
-_NOT_FATAL = (Status.E_STATE, Status.E_INVALID, Status.E_TIMEOUT, Status.E_UNREACHABLE)
+# No daemon has answered: the answer is given again later.
+_UNANSWERED = (Status.E_TIMEOUT, Status.E_UNREACHABLE)
+# Likewise what the daemon answers about a checkpoint that others have ended meanwhile.
+_NOT_FATAL = (Status.E_STATE, Status.E_INVALID, *_UNANSWERED)
 
 
 class Found(NamedTuple):
@@ -72,12 +75,13 @@ class Saver:
     sharded    False: all workers have the same state, and the first of them saves it. True: each
                saves its own, and the checkpoint needs all of them
     lease      seconds in which a save does not make the worker late
-    save_to    called with the state and a path; default: torch.save
+    save_to    called with the state and a path, where it makes a file or a folder; default: torch.save
     load_from  called with a path; default: torch.load, to the CPU
 
     The daemon says with the step which shard is whose, so all agree also if workers join or go meanwhile.
-    With `sharded` all workers of the job must take part. A file is complete when it has its name; of
-    older checkpoints than the latest complete one save() removes this worker's files.
+    With `sharded` all workers of the job must take part; while one is missing nothing is saved, because
+    its part would be. A file is complete when it has its name; of older checkpoints than the latest
+    complete one save() removes this worker's files.
     """
 
     def __init__(
@@ -92,7 +96,7 @@ class Saver:
         load_from: Callable[[str], Any] = _torch_load,
     ) -> None:
         self.worker = worker
-        self.directory = pathlib.Path(directory)
+        self.directory = pathlib.Path(directory).absolute()  # a later launch may begin elsewhere
         self.directory.mkdir(parents=True, exist_ok=True)
         self._state = state
         self._sharded = sharded
@@ -100,13 +104,18 @@ class Saver:
         self._save_to = save_to
         self._load_from = load_from
         self._files: list[tuple[int, pathlib.Path]] = []
+        self._unsaid: tuple[int, str, int, int] | None = None  # an answer that no daemon has taken yet
 
     def save(self, step: Step) -> str | None:
         """Saves if the step asks for it. Where it was saved; None: nothing was to be saved here.
 
         If other workers have ended this checkpoint, or the daemon does not answer, that is logged and
-        no error is raised. Errors of save_to are raised.
+        no error is raised; the next call says again what no daemon has taken. Errors of save_to are
+        raised.
         """
+        unsaid = self._unsaid
+        if unsaid is not None:
+            self._say(*unsaid)
         return self.save_as(step.checkpoint, step.iteration) if step.checkpoint else None
 
     def save_as(self, number: int, iteration: int) -> str | None:
@@ -114,31 +123,33 @@ class Saver:
         answered SYNCD_E_CHECKPOINT."""
         worker = self.worker
         shard, shards = worker.checkpoint_shard(number)
-        if not self._sharded:
+        if self._sharded and shards < worker.world_size:
+            _log.warning(
+                "checkpoint %d is not saved: %d of %d workers are there, and each has a part of the state",
+                number,
+                shards,
+                worker.world_size,
+            )
+            shards = 0
+        elif not self._sharded:
             shard, shards = (0, 1) if shard == 0 else (0, 0)
         if shards == 0:
-            worker.checkpointed(number, "", 0, 0)
+            self._say(number, "", 0, 0)
             return None
         name = f"{worker.job}-{number}-{iteration}-{shard}of{shards}.ckpt"
         path = self.directory / name
-        with worker.phase("checkpoint", lease=self._lease):
+        with worker.phase("checkpoint", lease=self._lease, timeout=0):
             part = path.with_name(f".{name}.{os.getpid()}")
             try:
                 self._save_to(self._state(), str(part))
-                with open(part, "rb") as saved:
-                    os.fsync(saved.fileno())
+                _sync(part)
+                if path.is_dir():
+                    _remove(path)  # of a try at the same checkpoint that others did not complete
                 os.replace(part, path)
             finally:
-                with contextlib.suppress(FileNotFoundError):
-                    part.unlink()
+                _remove(part)
             self._files.append((number, path))
-            try:
-                worker.checkpointed(number, str(path), shard, shards)
-                self._remove_older()
-            except Error as error:
-                if error.code not in _NOT_FATAL:
-                    raise
-                _log.warning("checkpoint %d: %s", number, error)
+            self._say(number, str(path), shard, shards)
         return str(path)
 
     def load(self) -> Found | None:
@@ -174,12 +185,143 @@ class Saver:
             if (found.epoch, found.number) == (latest.epoch, latest.number):
                 return found
 
+    def _say(self, number: int, location: str, shard: int, shards: int) -> None:
+        """Where this worker's shard lies; shards 0: it saves nothing."""
+        given = (number, location, shard, shards)
+        try:
+            self.worker.checkpointed(*given)
+            self._unsaid = None
+            self._remove_older()
+        except Error as error:
+            self._unsaid = given if error.code in _UNANSWERED else None
+            if error.code not in _NOT_FATAL:
+                raise
+            _log.warning("checkpoint %d: %s", number, error)
+
     def _remove_older(self) -> None:
+        if not self._files:
+            return
         complete = self.worker.client.latest_checkpoint(self.worker.job, count=0).number
         for number, path in [one for one in self._files if one[0] < complete]:
             with contextlib.suppress(OSError):
-                path.unlink()
+                _remove(path)
             self._files.remove((number, path))
+
+
+class DcpSaver(Saver):
+    """Saves by torch.distributed.checkpoint (DCP): every rank writes its parts of sharded tensors, and one
+    of them what all have, into one folder. As many ranks as one likes may load it.
+
+    worker, directory, state, lease: as Saver has them. All ranks see the directory, and all are to save
+               at the same step: under bsp, or where all meet in each iteration anyway, as in DDP
+    process_group  of torch.distributed, with all workers of the job; None: its default group. With
+               `background` it must be one that nothing else uses meanwhile, over gloo
+    background  True: a step copies the state, and a thread writes it (DCP's async_save). The next save
+               waits for the one before
+
+    load() fills the tensors of state() in place, as DCP does, and returns that state.
+
+    Needs torch 2.3 or later: Error (SYNCD_E_UNSUPPORTED) otherwise.
+    """
+
+    def __init__(
+        self,
+        worker: Worker,
+        directory: str | os.PathLike[str],
+        state: Callable[[], dict[str, Any]],
+        *,
+        lease: float = 600.0,
+        process_group: Any = None,
+        background: bool = False,
+    ) -> None:
+        super().__init__(worker, directory, state, lease=lease)
+        try:
+            from torch.distributed import checkpoint
+
+            checkpoint.async_save  # noqa: B018
+        except (ImportError, AttributeError) as error:
+            raise error_of(
+                Status.E_UNSUPPORTED, f"DcpSaver needs torch 2.3 or later, with its distributed package: {error}"
+            ) from error
+        self._dcp = checkpoint
+        self._group = process_group
+        self._background = background
+        self._running: Any = None  # DCP's future, and what to say of it
+        self._saying = threading.Lock()
+
+    def save_as(self, number: int, iteration: int) -> str | None:
+        """As Saver has it. With `background` it returns where the checkpoint will lie."""
+        del iteration
+        worker = self.worker
+        shard, shards = worker.checkpoint_shard(number)
+        path = self.directory / f"{worker.job}-{number}.dcp"
+        with worker.phase("checkpoint", lease=self._lease, timeout=0):
+            self.wait()
+            if shard == 0:
+                self._files.append((number, path))
+            if self._background:
+                running = self._dcp.async_save(
+                    self._state(), checkpoint_id=str(path), process_group=self._group
+                )
+                self._running = running
+                running.add_done_callback(
+                    lambda done: self._written(done.exception(), number, str(path), shard, shards)
+                )
+            else:
+                self._dcp.save(self._state(), checkpoint_id=str(path), process_group=self._group)
+                self._say(number, str(path), shard, shards)
+        return str(path)
+
+    def wait(self) -> None:
+        """Until what is written in the background has been; to be called before the process ends. Errors
+        of that are logged, not raised."""
+        running, self._running = self._running, None
+        if running is not None:
+            with contextlib.suppress(Exception):
+                running.result()
+
+    def load(self) -> Found | None:
+        found = self._find()
+        if found is None:
+            return None
+        state = self._state()
+        location = found.shards[0].location
+        self._dcp.load(state, checkpoint_id=location, process_group=self._group)
+        return Found(state, found.iteration, found.number, location)
+
+    def _written(
+        self, error: BaseException | None, number: int, location: str, shard: int, shards: int
+    ) -> None:
+        """In a thread of DCP's."""
+        try:
+            if error is None:
+                self._say(number, location, shard, shards)
+            else:
+                _log.error("checkpoint %d is not saved: %s", number, error)
+                self._say(number, "", 0, 0)  # so that nobody waits for it
+        except Error as refused:
+            _log.error("checkpoint %d: %s", number, refused)
+
+    def _say(self, number: int, location: str, shard: int, shards: int) -> None:
+        with self._saying:
+            super()._say(number, location, shard, shards)
+
+
+def _sync(path: pathlib.Path) -> None:
+    """Onto the disk, with all that is in a folder."""
+    for one in [path, *(path.rglob("*") if path.is_dir() else ())]:
+        handle = os.open(one, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
+def _remove(path: pathlib.Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
 
 
 def _pauses(rank: int) -> Iterator[float]:
@@ -226,13 +368,17 @@ def _preempted(worker: Worker, wait: float) -> None:
     what = "no checkpoint"
     try:
         number = worker.request_checkpoint("SIGTERM", leaving=True, timeout=wait)
+        what = f"checkpoint {number} is not complete after {wait:g} s"
         for pause in _pauses(worker.rank):
             latest = worker.client.latest_checkpoint(worker.job, count=0)
             left = end - time.monotonic()
             if latest.closed >= number or left <= 0:
                 break
             time.sleep(min(pause, left))
-        what = f"checkpoint {number}"
+        if latest.number >= number:
+            what = f"checkpoint {number} is complete"
+        elif latest.closed == number:
+            what = f"checkpoint {number} was given up: {latest.closed_reason}"
     except Error as error:
         what = error.message
     worker._going = threading.get_ident()
