@@ -5,10 +5,11 @@ SYNCD_TORCH_RUNS=N      so many runs (default 1)
 SYNCD_TORCH_STAGGER=S   each worker waits up to S seconds before it joins (default 2)"""
 
 import os
+import re
 
 import pytest
 
-from support import TORCH
+from support import ROOT, TORCH, wait_until
 
 CRASHES = 2
 ITERATIONS = 120
@@ -58,3 +59,24 @@ def test_torchs_own_checkpoints_go_on_together(start, daemon, tmp_path, form):
     assert [agent.wait() for agent in run.agents] == [0, 0], run.agents[0].text()[-3000:]
     goes_on(run, 2)
     assert daemon.syncctl("checkpoint", "resume", "--latest").count(".dcp") == 2
+
+
+@pytest.mark.skipif(TORCH < (2, 3), reason="torch before 2.3 has no async_save")
+def test_the_example_goes_on_where_it_was_killed(start, daemon, tmp_path):
+    example = str(ROOT / "bindings/python/examples/dcp_checkpoint.py")
+    reached = []
+    for _ in range(2):
+        run = start("2", restarts=0)
+        run.script = [example, str(tmp_path / "saved"), "1000000"]
+        agents = [run.start("a"), run.start("b")]
+        wait_until(lambda: re.search("dcp.*running", daemon.syncctl("jobs")), "it runs")
+        daemon.syncctl("checkpoint", "dcp", "--wait")
+        for agent in agents:
+            agent.kill_all()
+        reached.append(daemon.syncctl("checkpoint", "dcp", "--latest"))
+    assert reached[0] != reached[1]
+    run = start("2", restarts=0)
+    run.script = [example, str(tmp_path / "saved"), "50"]
+    run.start("a"), run.start("b")
+    assert [agent.wait() for agent in run.agents] == [0, 0], run.agents[0].text()[-3000:]
+    assert "from 0 " not in run.agents[0].text() and "loss" in run.agents[0].text()
