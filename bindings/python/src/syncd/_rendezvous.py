@@ -318,7 +318,7 @@ def reach_address(settings: Settings) -> str:
     that is on this machine."""
     if settings.local_addr:
         return settings.local_addr
-    address = settings.address or os.environ.get("SYNCD_ADDR", "")
+    address: str = settings.address or os.environ.get("SYNCD_ADDR") or ""
     for endpoint in address.split(","):
         kind, _, rest = endpoint.strip().rpartition("tcp:")[2].rpartition("tls:")
         if not rest or rest.startswith("unix:"):

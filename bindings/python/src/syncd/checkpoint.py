@@ -360,7 +360,7 @@ def on_sigterm(worker: Worker, wait: float = 20.0) -> None:
                 _preempted(worker, wait)
 
     threading.Thread(target=take, name="syncd-sigterm", daemon=True).start()
-    worker._taken_by = (told, tell)  # they live as long
+    worker._taken_by = (told, tell)
 
 
 def _preempted(worker: Worker, wait: float) -> None:
