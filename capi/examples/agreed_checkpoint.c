@@ -1,6 +1,6 @@
 /* Agreed checkpoints: all workers save at the same iteration, and a later run goes on from there.
  *     cc -std=c99 agreed_checkpoint.c -lsyncclient -lpthread
- *     ./a.out DIRECTORY [ITERATIONS]     again and again: each goes on where the one before has saved
+ *     ./a.out DIRECTORY [ITERATIONS]     again and again: each goes on where the last has saved
  * Two workers add up 1, 2, 3, ...; each saves its sum, a shard. Worker 0 asks at iteration 10. */
 #include <inttypes.h>
 #include <pthread.h>
@@ -10,7 +10,8 @@
 enum { WORKERS = 2, WAIT = SYNCD_TIMEOUT_DEFAULT };
 static syncd_client *client;
 static const char *directory;
-static int64_t iterations, sums[WORKERS], at[WORKERS]; /* at: iterations of all runs together */
+static int64_t iterations, first;
+static struct { int64_t at, sum; } state[WORKERS]; /* at: iterations of all runs together */
 static void check(syncd_status status, syncd_error *error) {
   if (status == SYNCD_OK) return;
   fprintf(stderr, "%s: %s\n", syncd_error_name(error), syncd_error_message(error)), exit(1);
@@ -22,25 +23,23 @@ static void save(syncd_worker *worker, int32_t rank) {
   char path[1000];
   snprintf(path, sizeof path, "%s/%" PRIu64 "-%d", directory, number, (int)rank);
   FILE *file = fopen(path, "w");
-  if (!file || fprintf(file, "%" PRId64 " %" PRId64 "\n", at[rank], sums[rank]) < 0) exit(1);
-  if (fclose(file)) exit(1);
+  if (!file || fwrite(&state[rank], sizeof *state, 1, file) != 1 || fclose(file)) exit(1);
   check(syncd_worker_checkpointed(worker, number, shard, shards, path, WAIT, &error), error);
 }
-static void *train(void *argument) {
+static void *train(void *given) {
   syncd_join_options join = SYNCD_JOIN_OPTIONS_INIT;
   syncd_step step = SYNCD_STEP_INIT;
   syncd_worker *worker = NULL;
   syncd_error *error = NULL; /* checkpoints: this program saves when a step says so */
-  join.job = "agreed", join.rank = *(int *)argument, join.world_size = WORKERS;
-  join.checkpoints = 1;
+  join.job = "agreed", join.rank = *(int *)given, join.world_size = WORKERS, join.checkpoints = 1;
   check(syncd_join(client, &join, &worker, &error), error);
   for (;;) {
     check(syncd_begin(worker, WAIT, &step, &error), error);
     if (step.flags & SYNCD_STEP_CHECKPOINT) save(worker, join.rank);
-    if ((step.flags & SYNCD_STEP_STOP) || at[join.rank] >= iterations) break;
+    if ((step.flags & SYNCD_STEP_STOP) || state[join.rank].at >= iterations) break;
     if (join.rank == 0 && step.iteration == 10)
       check(syncd_worker_request_checkpoint(worker, "iteration 10", 0, WAIT, NULL, &error), error);
-    sums[join.rank] += at[join.rank]++;
+    state[join.rank].sum += state[join.rank].at++;
     check(syncd_push(worker, step.iteration, NULL, WAIT, NULL, &error), error);
   }
   if (syncd_leave(worker, WAIT, &error) == SYNCD_E_CHECKPOINT) save(worker, join.rank);
@@ -55,15 +54,13 @@ int main(int argc, char **argv) {
   directory = argc > 1 ? argv[1] : ".", iterations = argc > 2 ? atoi(argv[2]) : 20;
   check(syncd_client_open(NULL, &client, &error), error);
   if (syncd_latest_checkpoint(client, "agreed", WAIT, &latest, NULL) == SYNCD_OK)
-    for (i = 0; i < (int)syncd_checkpoint_list(latest, &shards); ++i) {
+    for (i = 0; i < (int)syncd_checkpoint_list(latest, &shards); first = state[i++].at) {
       FILE *file = fopen(shards[i].location, "r");
-      if (!file || fscanf(file, "%" SCNd64 "%" SCNd64, &at[i], &sums[i]) != 2) return 1;
-      fclose(file);
+      if (!file || fread(&state[i], sizeof *state, 1, file) != 1 || fclose(file)) return 1;
     }
-  printf("from %" PRId64 ": ", at[0]);
   for (i = 0; i < WORKERS; ++i) pthread_create(&threads[i], NULL, train, &ranks[i]);
   while (i-- > 0) pthread_join(threads[i], NULL);
-  printf("sums %" PRId64 " %" PRId64 "\n", sums[0], sums[1]);
+  printf("from %" PRId64 ": sums %" PRId64 " %" PRId64 "\n", first, state[0].sum, state[1].sum);
   syncd_checkpoint_free(latest), syncd_client_close(client);
-  return sums[0] != iterations * (iterations - 1) / 2;
+  return state[0].sum != iterations * (iterations - 1) / 2;
 }
