@@ -94,16 +94,28 @@ bool Group::refuses_beginning(const Caller& caller, const wire::Join& join) cons
   if (roster_.state() != JobState::kWaiting || returns(join)) return false;
   if (!reassembling_ && join.incarnation != 0) return false;
   const Clock clock = first_clock(join);
+  const auto begins = [&](const Worker& worker) {
+    if (!is_member(worker.state) || worker.returned) return false;
+    if (worker.granted != kNoIteration) return false;  // the store has lost its first start
+    return worker.name != join.name || worker.host != join.host;
+  };
+  // All begin where the first of them does, because of this check: one of them is enough.
+  const Worker* known = roster_.find(beginner_);
+  if (known == nullptr || !begins(*known)) {
+    known = nullptr;
+    roster_.walk(0, [&](const Worker& worker) {
+      if (begins(worker)) known = &worker;
+      return known == nullptr;
+    });
+  }
+  if (known == nullptr) return false;
+  beginner_ = known->rank;
+  if (known->clock == clock) return false;
+  const Clock other_clock = known->clock;
   RankList others;
-  Clock other_clock = 0;
   roster_.each([&](const Worker& worker) {
-    if (!is_member(worker.state) || worker.returned || worker.clock == clock) return;
-    if (worker.granted != kNoIteration) return;  // the store has lost its first start
-    if (worker.name == join.name && worker.host == join.host) return;
-    others.push_back(worker.rank);
-    other_clock = worker.clock;
+    if (begins(worker) && worker.clock != clock) others.push_back(worker.rank);
   });
-  if (others.size() == 0) return false;
   const Clock before_first = loop_.decentralized() ? -1 : 0;
   answers_.refuse(caller, Status::kInvalid,
                   "worker '{}' would begin job '{}' at iteration {}, but {} {} would begin it at "

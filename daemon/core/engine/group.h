@@ -107,6 +107,7 @@ class Group {
   bool reassembling_ = false;  // and not started again yet
   // Of a job that reassembles: workers that have pushed iterations and left in good order.
   std::uint32_t left_ = 0;
+  mutable Rank beginner_ = 0;  // the latest one that a joiner's first iteration was compared with
   Epoch epoch_;
   std::string failure_;
 };
