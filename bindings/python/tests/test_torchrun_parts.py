@@ -732,6 +732,31 @@ def test_whether_the_agents_workers_failed_is_asked_of_the_agent():
     assert not _rendezvous._agent_has_failed()
 
 
+@pytest.mark.parametrize("code, how", [(3, "with exit code 3"), (-9, "by signal 9")])
+def test_the_first_worker_that_failed_is_named(network, code, how):
+    def failure(code, at):
+        return types.SimpleNamespace(exitcode=code, timestamp=at)
+
+    class Agent:
+        _worker_group = types.SimpleNamespace()
+
+        def run(self, shut_down):
+            run_result = types.SimpleNamespace(failures={0: failure(1, 8), 2: failure(code, 7)})
+            return self._shutdown(shut_down), run_result
+
+        def _shutdown(self, shut_down):
+            shut_down(None)
+
+    member = FakeMember(alone(1))
+    handler = core(network, member)
+    handler.enter()
+    Agent().run(handler.shut_down)
+    assert member.left == [("failed", f"worker 2 ended {how}")]
+    error = RuntimeError("train.py FAILED")
+    error.failures = {1: failure(code, 5)}
+    assert _rendezvous._failed_worker(error) == f"worker 1 ended {how}"
+
+
 def test_closing_is_leaving(network):
     member = FakeMember(alone(1))
     handler = core(network, member)

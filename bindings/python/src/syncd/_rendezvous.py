@@ -423,17 +423,38 @@ class _Round:
         return True
 
 
+def _agents_frame() -> Any:
+    """Of a method of torch's agent that is calling; None: there is none."""
+    frame = sys._getframe(1)
+    while frame is not None:
+        if getattr(frame.f_locals.get("self"), "_worker_group", None) is not None:
+            return frame
+        frame = frame.f_back  # type: ignore[assignment]
+    return None
+
+
 def _agent_has_failed() -> bool:
     """Whether torch's agent that is calling writes its terminal state because its workers failed: it
     writes the same in either case."""
-    frame = sys._getframe(1)
-    while frame is not None:
-        agent = frame.f_locals.get("self")
-        group = getattr(agent, "_worker_group", None)
-        if group is not None:
-            return getattr(group.state, "name", "") == "FAILED"
-        frame = frame.f_back  # type: ignore[assignment]
-    return False
+    frame = _agents_frame()
+    if frame is None:
+        return False
+    return getattr(frame.f_locals["self"]._worker_group.state, "name", "") == "FAILED"
+
+
+def _failed_worker(error: BaseException | None) -> str:
+    """Which of this agent's workers has failed first, and how; empty: none that is known."""
+    failures = getattr(error, "failures", None)
+    frame = _agents_frame()
+    while not failures and frame is not None:  # torch 2.6 shuts down before it raises that
+        result = frame.f_locals.get("run_result") or frame.f_locals.get("result")
+        failures = getattr(result, "failures", None)
+        frame = frame.f_back
+    if not failures:
+        return ""
+    rank, failure = min(failures.items(), key=lambda one: getattr(one[1], "timestamp", 0))
+    code = failure.exitcode
+    return f"worker {rank} ended " + (f"by signal {-code}" if code < 0 else f"with exit code {code}")
 
 
 class Core:
@@ -627,7 +648,7 @@ class Core:
         elif self._signal_error is not None and isinstance(error, self._signal_error):
             self._member.leave("preempted", _first_line(error))
         else:
-            self._member.leave("failed", _first_line(error))
+            self._member.leave("failed", _failed_worker(error) or _first_line(error))
         self._closed = True
         self._member.close()
         self._store = None
