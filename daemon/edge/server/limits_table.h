@@ -41,7 +41,7 @@ struct MemoryRow {
 // them may hold twice what is in it.
 inline constexpr std::uint64_t kConnectionBytes = 4 * 1024;
 inline constexpr std::uint64_t kTlsBytes = 32 * 1024;
-inline constexpr std::uint64_t kJobBytes = 8 * 1024;
+inline constexpr std::uint64_t kJobBytes = 9 * 1024;
 inline constexpr std::uint64_t kWorkerBytes = 5 * 1024;  // with the longest names, data and reason
 // Of a job with as many workers as can be compared (StragglerDetector).
 inline constexpr std::uint64_t kSpeedsBytes = 8 * 1024;
