@@ -17,18 +17,16 @@ torch.manual_seed(1)
 model = torch.nn.Linear(4, 1)
 sgd = torch.optim.SGD(model.parameters(), lr=0.05)
 truth = torch.tensor([[1.0], [-2.0], [3.0], [0.5]])
-at = 0  # iterations since the first start; those of a job begin anew at each
+loss = torch.zeros(())
 with syncd.connect() as client, client.join("agreed", "bsp", checkpoints=True) as worker:
     on_sigterm(worker)
-    saver = Saver(
-        worker, sys.argv[1], lambda: {"m": model.state_dict(), "o": sgd.state_dict(), "at": at}
-    )
+    state = lambda: {"m": model.state_dict(), "o": sgd.state_dict(), "at": at}
+    saver = Saver(worker, sys.argv[1], state)
     found = saver.load()
+    at = first = found.state["at"] if found else 0  # iterations since the first start
     if found:
         model.load_state_dict(found.state["m"])
         sgd.load_state_dict(found.state["o"])
-        at = found.state["at"]
-    first = at
     for step in worker:
         saver.save(step)
         if at >= int(sys.argv[2] if len(sys.argv) > 2 else 200):
@@ -38,6 +36,6 @@ with syncd.connect() as client, client.join("agreed", "bsp", checkpoints=True) a
         sgd.zero_grad()
         loss.backward()
         sgd.step()
-        worker.push(loss=float(loss))
+        worker.push(loss=loss.item())
         at += 1
 print(f"from {first}: loss {loss.item():.6f}")

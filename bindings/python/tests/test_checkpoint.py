@@ -239,6 +239,20 @@ def test_launch_after_launch_saves_beside_the_latest_complete_one(daemon, tmp_pa
         c.end()
 
 
+def test_a_checkpoint_of_an_earlier_start_serves_nobody_who_leaves(daemon, tmp_path):
+    with syncd.connect(daemon.address) as client:
+        a = Group(client, tmp_path, "a")
+        number = a.checkpoint()
+        assert a.workers[1].request_checkpoint(leaving=True) == number, "it was just complete"
+        for worker in a.workers:
+            worker.push()
+            worker.leave(kind="failed")  # the group is started again
+        b = Group(client, tmp_path, "b")
+        assert b.workers[1].request_checkpoint(leaving=True) == number + 1
+        b.checkpoint()
+        b.end()
+
+
 def test_a_part_of_the_group_saves_no_shards(daemon, tmp_path, caplog):
     with syncd.connect(daemon.address) as client:
         group = Group(client, tmp_path, "whole", size=3)

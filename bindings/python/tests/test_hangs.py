@@ -3,6 +3,7 @@
 SYNCD_HANG_RUNS=<n>  n runs of each fault, for a machine that is idle: each must be named within
                      hang_after + 1 s. Where it is not set: one run, in any time"""
 
+import json
 import os
 import threading
 import time
@@ -12,7 +13,7 @@ import pytest
 import syncd
 from conftest import PATIENCE_S
 from syncd._observe import Observer, _Ear
-from syncd._stacks import stacks
+from syncd._stacks import _summary, stacks
 
 MEASURED = "SYNCD_HANG_RUNS" in os.environ
 RUNS = range(int(os.environ.get("SYNCD_HANG_RUNS", "1")))
@@ -189,3 +190,13 @@ def test_an_observer_whose_daemon_is_away_for_long_ends_its_observation(monkeypa
     observer._thread.join(PATIENCE_S)
     assert worker.left == 1
     observer.close()
+
+
+def test_torchs_flight_recorder_is_told_in_lines():
+    entry = {"profiling_name": "gloo:all_reduce", "collective_seq_id": 26, "state": "scheduled"}
+    status = {"0": {"last_enqueued_collective": 26, "last_completed_collective": 25}}
+    text = _summary(json.dumps({"entries": 20 * [entry], "pg_status": status}))
+    assert text.splitlines()[0] == "  process group 0: last enqueued 26, completed 25"
+    assert text.splitlines()[1:] == 8 * ["  gloo:all_reduce 26: scheduled"]
+    assert _summary(json.dumps({"entries": []})) == ""
+    assert "cannot be read" in _summary("pleted_ns\":0}")

@@ -45,6 +45,18 @@ def test_the_command_line_is_torchs(options, monkeypatch):
     assert options(LINE).monitor_interval == 3
 
 
+def test_local_addr_is_torchs_option_where_it_has_one():
+    class Options:
+        rdzv_conf = "last_call=3, local_addr=10.0.0.7,name=n"
+        local_addr = None
+
+    torchrun._move_local_addr(Options)
+    assert (Options.rdzv_conf, Options.local_addr) == ("last_call=3,name=n", "10.0.0.7")
+    old = type("Old", (), {"rdzv_conf": "local_addr=10.0.0.7"})
+    torchrun._move_local_addr(old)
+    assert old.rdzv_conf == "local_addr=10.0.0.7" and not hasattr(old, "local_addr")
+
+
 def test_the_default_of_redirects_can_be_read(options):
     options(LINE)
     assert Std.from_str("0") == Std.NONE

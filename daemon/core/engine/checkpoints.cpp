@@ -107,6 +107,7 @@ void Checkpoints::ask(const Caller& caller, Worker& worker, const wire::AskCheck
   // complete.
   if (request.unless_broken) {
     const bool is_fresh = latest_ && closed_ == latest_->number && closed_reason_.empty() &&
+                          latest_->epoch == recorder_.epoch() &&  // not of an earlier start
                           engine_.now() - latest_->since_us < kFreshUs;
     if (open_ || is_fresh) {
       const std::uint64_t number = open_ ? open_->facts.number : latest_->number;

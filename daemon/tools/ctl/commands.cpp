@@ -2,6 +2,7 @@
 #include "daemon/tools/ctl/commands.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -9,6 +10,7 @@
 #include <fstream>
 #include <iostream>
 #include <optional>
+#include <set>
 
 #include "daemon/edge/config/duration.h"
 #include "daemon/tools/ctl/asking.h"
@@ -270,8 +272,25 @@ int run_phase(const Options& options) {
 }
 
 int run_exclude(const Options& options) {
-  return order(options, wire::ExcludeRequest{options.job, options.host, options.undo, options.force,
-                                             options.reason});
+  DaemonLink link;
+  if (const int code = open_link(link, options); code != kExitOk) return code;
+  wire::Ok ok;
+  const wire::ExcludeRequest request{options.job, options.host, options.undo, options.force,
+                                     options.reason};
+  if (!link.call(request, ok)) return failed(link);
+  std::cout << fmt::format("host '{}' is {} job '{}'\n", plain(options.host),
+                           options.undo ? "admitted to" : "excluded from", plain(options.job));
+  std::vector<wire::WorkerStatus> workers;
+  std::int64_t now_us = 0;
+  if (!read_workers(link, options.job, workers, now_us, false)) return failed(link);
+  std::set<std::string> hosts;
+  for (const wire::WorkerStatus& worker : workers) hosts.insert(plain(worker.host));
+  if (!hosts.contains(plain(options.host))) {
+    std::cerr << fmt::format(
+        "syncctl: no worker of the job has been on that host; {}\n",
+        hosts.empty() ? "it has had none" : fmt::format("hosts: {}", fmt::join(hosts, ", ")));
+  }
+  return kExitOk;
 }
 
 int run_checkpoint(const Options& options) {

@@ -157,7 +157,7 @@ class _Ear:
         if self._on_hang is not None:
             self._on_hang(event)
         else:
-            _log.warning("%s", event.text)
+            _log.warning("syncd: hang: %s", event.text)
 
 
 def observe(

@@ -265,11 +265,11 @@ class Member:
         try:
             why = worker.explain(timeout=1)
         except Error as error:
-            _log.info("waiting for the daemon: %s", error)
+            _log.warning("syncd: waiting for the daemon: %s", error)
             return
         if why is None:
             return
-        _log.info("%s", why)
+        _log.warning("syncd: %s", why)
         # join_timeout limits how long a round may lack members. For any other reason, such as being a
         # spare, the wait has no limit.
         if not _LACKS_MEMBERS.search(why.text):
@@ -545,8 +545,8 @@ class Core:
         except ValueError as error:
             raise self._failures.state(f"round {step.view}: {error}") from error
         end = time.monotonic() + self.settings.confirm_timeout
-        _log.info(
-            "round %d: place %d of %d, store at %s:%d%s",
+        _log.warning(
+            "syncd: round %d: place %d of %d, store at %s:%d%s",
             step.view,
             step.view_rank,
             step.view_size,

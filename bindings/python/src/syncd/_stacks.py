@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import sys
 import threading
 import traceback
 
 _FRAMES_MAX = 30
-_RECORDER_CHARACTERS_MAX = 4000
+_ENTRIES_MAX = 8  # of torch's flight recorder, the latest
 
 
 def stacks() -> str:
@@ -32,16 +33,33 @@ def stacks() -> str:
 
 
 def _flight_recorder() -> str:
-    """Of NCCL collectives that are not over, as JSON; empty: there is none."""
+    """Of collectives: how far each process group is, and the last ones; empty: there is none."""
     c10d = sys.modules.get("torch._C._distributed_c10d")
     for name in ("_dump_fr_trace_json", "_dump_nccl_trace_json"):
         dump = getattr(c10d, name, None)
         if dump is None:
             continue
         try:
-            raw = dump(includeCollectives=True, onlyActive=True)
+            raw = dump(includeCollectives=True, onlyActive=False)
         except Exception as error:  # no process group, or another signature: the stacks say enough
             return f"({name}: {type(error).__name__}: {error})"
-        text = raw.decode(errors="replace") if isinstance(raw, bytes) else str(raw)
-        return text[-_RECORDER_CHARACTERS_MAX:] if '"entries"' in text else ""
+        return _summary(raw.decode(errors="replace") if isinstance(raw, bytes) else str(raw))
     return ""
+
+
+def _summary(text: str) -> str:
+    """Lines for people, of what torch's flight recorder dumps as JSON."""
+    try:
+        dumped = json.loads(text)
+        entries = dumped.get("entries", [])
+        lines = [
+            f"  process group {group}: last enqueued {status.get('last_enqueued_collective')}, "
+            f"completed {status.get('last_completed_collective')}"
+            for group, status in dumped.get("pg_status", {}).items()
+        ]
+        for entry in entries[-_ENTRIES_MAX:]:
+            number = entry.get("collective_seq_id", entry.get("seq_id"))
+            lines.append(f"  {entry.get('profiling_name')} {number}: {entry.get('state')}")
+    except (ValueError, AttributeError, TypeError) as error:
+        return f"  (it cannot be read: {type(error).__name__}: {error})"
+    return "\n".join(lines) if entries else ""

@@ -335,7 +335,8 @@ def _pauses(rank: int) -> Iterator[float]:
 
 def on_sigterm(worker: Worker, wait: float = 20.0) -> None:
     """From now on a SIGTERM asks for a checkpoint, waits `wait` seconds at most until it is complete,
-    leaves as preempted and ends the process with 143. While the job has lost a worker, it ends at once;
+    leaves as preempted and ends the process with 143. One that was complete in the last 20 s, since the
+    job's latest start, serves too: all workers may get the signal, and need not save one each. While the job has lost a worker, it ends at once;
     likewise under torchrun once the round that started this process is broken or over: torchrun itself
     sends SIGTERM to all workers then.
 
@@ -376,7 +377,7 @@ def _preempted(worker: Worker, wait: float) -> None:
                 break
             time.sleep(min(pause, left))
         if latest.number >= number:
-            what = f"checkpoint {number} is complete"
+            what = f"checkpoint {latest.number}, of iteration {latest.iteration}, is complete"
         elif latest.closed == number:
             what = f"checkpoint {number} was given up: {latest.closed_reason}"
     except Error as error:

@@ -200,6 +200,15 @@ def _repair_std() -> None:
     Std.from_str = staticmethod(from_str)
 
 
+def _move_local_addr(options: Any) -> None:
+    """torch 2 has an option for it, and does not take it as a key of --rdzv-conf beside that."""
+    pairs = options.rdzv_conf.split(",")
+    found = [pair for pair in pairs if pair.strip().startswith("local_addr=")]
+    if found and hasattr(options, "local_addr"):
+        options.rdzv_conf = ",".join(pair for pair in pairs if pair not in found)
+        options.local_addr = options.local_addr or found[-1].partition("=")[2].strip()
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """torchrun, with the backend syncd."""
     from torch.distributed import run as torch_run
@@ -215,6 +224,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if "PET_MONITOR_INTERVAL" not in os.environ:
         parser.set_defaults(monitor_interval=_MONITOR_INTERVAL_S)
     options = parser.parse_args(arguments)
+    _move_local_addr(options)
     record(torch_run.run)(options)
 
 
