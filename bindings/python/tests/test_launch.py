@@ -119,6 +119,7 @@ def test_a_smaller_group_is_started_again(daemon, group):
 def test_one_leaves_and_three_crash_and_come_back_singly(daemon, group):
     with syncd.connect(daemon.address) as client:
         group[3].kill()
+        wait_until("its end", lambda: not workers_of(daemon)[3]["connected"])
         # Its successor does its part and leaves in good order.
         with client.join("job", rank=3, name="w3", host="h") as worker:
             worker.begin()
