@@ -1,6 +1,6 @@
 /* Agreed checkpoints: all workers save at the same iteration, and a later run goes on from there.
  *     cc -std=c99 agreed_checkpoint.c -lsyncclient -lpthread
- *     ./a.out DIRECTORY [ITERATIONS]     again and again: each goes on where the last has saved
+ *     ./a.out DIRECTORY [ITERATIONS]     each run goes on from the last one's checkpoint
  * Two workers add up 1, 2, 3, ...; each saves its sum, a shard. Worker 0 asks at iteration 10. */
 #include <inttypes.h>
 #include <pthread.h>

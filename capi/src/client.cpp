@@ -341,7 +341,7 @@ Outcome tell(const char* call, syncd_worker* worker, std::int64_t iteration,
   return request(call, worker, timeout_ms, method, iteration);
 }
 
-// How long the job whose round made the launch is asked for at most: whoever asks is about to end.
+// Of the question to the job whose round made the launch, at most: the caller is about to end.
 constexpr TimeUs kRoundTimeoutUs = 1'000'000;
 
 // Empty, or why this worker's process group is being formed anew, so that nothing can be saved

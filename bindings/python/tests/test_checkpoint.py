@@ -94,10 +94,6 @@ def test_sigterm_while_a_worker_is_lost_ends_at_once(daemon, group):
 
 
 def test_the_daemon_numbers_the_shards_whoever_joins_meanwhile(daemon, tmp_path):
-    def write(state, path):
-        with open(path, "w") as file:
-            json.dump(state, file)
-
     def saver(worker):
         state = {"rank": worker.rank}
         return Saver(worker, tmp_path, lambda: state, sharded=True, save_to=write, load_from=str)

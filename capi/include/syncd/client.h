@@ -835,9 +835,10 @@ SYNCD_API syncd_status syncd_worker_round(const syncd_worker *worker, syncd_roun
  * syncd_worker_phase(). */
 
 enum {
-  SYNCD_CHECKPOINT_LEAVING = 1 /* this worker is about to go. A checkpoint that is open, or that was
-                                  complete less than 20 s ago, serves, too. SYNCD_E_BROKEN while the
-                                  job has lost a worker, and while the round that started this worker
+  SYNCD_CHECKPOINT_LEAVING = 1 /* this worker is about to go. A checkpoint that is open serves,
+                                  too; so does one that was complete less than 20 s ago, and since
+                                  the job's latest start. SYNCD_E_BROKEN while the job has lost a
+                                  worker, and while the round that started this worker
                                   is broken or over: its launch is NAME/ROUND, and the library asks
                                   the job rdzv.NAME, for 1 s at most */
 };
@@ -862,10 +863,10 @@ SYNCD_API syncd_status syncd_worker_request_checkpoint(syncd_worker *worker, con
 SYNCD_API uint64_t syncd_worker_checkpoint(const syncd_worker *worker);
 
 /* Which shard of checkpoint `number` is this worker's, where each worker saves its own: returns it,
- * from 0, and *shards receives how many there are. The daemon numbers the workers that it asks, so
- * all of them agree, whoever joins or goes meanwhile. *shards 0: `number` is not what
- * syncd_worker_checkpoint() answers, or the daemon is older than this function. `shards` may be
- * NULL. Any thread, never blocks. */
+ * from 0, and *shards receives how many there are. The daemon numbers the workers that are to save,
+ * so all of them agree, even if others join or leave meanwhile. *shards receives 0 if `number` is
+ * not what syncd_worker_checkpoint() answers, or the daemon is older than this function. `shards`
+ * may be NULL. Any thread, never blocks. */
 SYNCD_API uint32_t syncd_worker_checkpoint_shard(const syncd_worker *worker, uint64_t number,
                                                  uint32_t *shards);
 
@@ -913,11 +914,10 @@ SYNCD_API syncd_status syncd_latest_checkpoint(syncd_client *client, const char 
                                                int64_t timeout_ms, syncd_checkpoint **checkpoint,
                                                syncd_error **error);
 
-/* The same with the shards from `first_shard` on only, and at most `shards_max` of them: a worker
- * that loads its own shard needs no other. With shards_max 0 it only answers whether there is one,
- * and which are closed: a short question, also in a job of 10,000 workers. Who waits until a
- * checkpoint is closed asks so, and pauses longer from question to question: 0.1 s, 0.2 s, ... 2 s,
- * each worker for another time.
+/* The same, but only with the shards from `first_shard` on, and at most `shards_max` of them: a
+ * worker that loads its own shard needs no other. With shards_max 0 it only answers whether there
+ * is one, and which are closed: a short question, also in a job of 10,000 workers. Use it to wait
+ * until a checkpoint is closed, with pauses that grow from 0.1 s to 2 s and differ between workers.
  * Errors: as syncd_latest_checkpoint(). */
 SYNCD_API syncd_status syncd_latest_checkpoint_part(syncd_client *client, const char *job,
                                                     uint32_t first_shard, uint32_t shards_max,
@@ -926,8 +926,8 @@ SYNCD_API syncd_status syncd_latest_checkpoint_part(syncd_client *client, const 
                                                     syncd_error **error);
 
 /* The accessors take NULL and then answer 0, "" and -1.
- * number: within its epoch, from 1; 0: none is complete. Checkpoints are in the order of (epoch,
- * number). */
+ * number: from 1; a job that has taken one over goes on from its number. 0: none is complete.
+ * Checkpoints are in the order of (epoch, number). */
 SYNCD_API uint64_t syncd_checkpoint_number(const syncd_checkpoint *checkpoint);
 SYNCD_API uint64_t syncd_checkpoint_epoch(const syncd_checkpoint *checkpoint);
 /* The lowest iteration of its shards; -1: none is complete. */
@@ -936,8 +936,8 @@ SYNCD_API int64_t syncd_checkpoint_iteration(const syncd_checkpoint *checkpoint)
 SYNCD_API int64_t syncd_checkpoint_completed_us(const syncd_checkpoint *checkpoint);
 /* How many shards it has. */
 SYNCD_API uint32_t syncd_checkpoint_shards(const syncd_checkpoint *checkpoint);
-/* Those that were asked for, in the order of shards, each once: returns how many, and *list receives them (NULL if there is
- * none). `list` may be NULL. */
+/* Those that were asked for, in the order of shards, each once: returns how many, and *list
+ * receives them (NULL if there is none). `list` may be NULL. */
 SYNCD_API size_t syncd_checkpoint_list(const syncd_checkpoint *checkpoint,
                                        const syncd_checkpoint_shard **list);
 /* The checkpoint that workers save now; 0: none. */

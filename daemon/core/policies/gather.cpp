@@ -513,7 +513,7 @@ class Gather final : public Policy {
     waiter.excluded = is_excluded(host, rank);
     waiter.name = settings_.regroup_wait > 0 ? host.worker(rank).name : std::string();
   }
-  // Empty: nobody waits for it to come back.
+  // Empty: regroup_wait does not concern it.
   std::string lost_name(const PolicyHost& host, const Member& member) const {
     const bool counts = member.fate == Fate::kLost && settings_.regroup_wait > 0;
     return counts ? name_of(host, member) : std::string();

@@ -655,8 +655,8 @@ class RocksStore final : public Store {
     return true;
   }
 
-  // A later launch of that name goes on from its latest complete checkpoint, which its last
-  // snapshot has: a job leaves one when it ends. False: that is damaged, and nothing may be
+  // Keeps the job's latest complete checkpoint, from which a later launch of that name goes on. The
+  // snapshot that a job leaves when it ends has it. False: that is damaged, and nothing may be
   // removed.
   bool keep_checkpoint(JobId job, Removed& removed, KeptIndex& kept, rocksdb::WriteBatch& batch) {
     RecoveredJob stored;

@@ -98,7 +98,7 @@ def launch_name(run_id: str) -> str:
     return plain[: _LAUNCH_BYTES_MAX - len(tail)] + tail
 
 
-_MILLISECONDS = {"ms": 1, "s": 1_000, "min": 60_000, "h": 3_600_000}
+_SPAN_S = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 
 
 def _duration(key: str, value: Any) -> str:
@@ -108,15 +108,12 @@ def _duration(key: str, value: Any) -> str:
     if found := re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)(ms|s|min|h)", text):
         number, unit = found.groups()
         if "." in number:  # which the policy does not take
-            return f"{round(float(number) * _MILLISECONDS[unit])}ms"
+            return f"{round(float(number) * _SPAN_S[unit] * 1000)}ms"
         return number + unit.replace("min", "m")
     raise ValueError(
-        f"--rdzv-conf {key}={text!r}; allowed: a number of seconds, or one with a unit, such as 500ms, "
-        "2s, 1min"
+        f"--rdzv-conf {key}={text!r}; allowed: whole seconds, or a number with ms, s, min or h, such as "
+        "500ms, 1.5s, 1min"
     )
-
-
-_SPAN_S = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 
 
 def _meaning(policy: str) -> Any:

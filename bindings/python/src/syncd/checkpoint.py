@@ -298,7 +298,7 @@ class DcpSaver(Saver):
                 self._say(number, location, shard, shards)
             else:
                 _log.error("checkpoint %d is not saved: %s", number, error)
-                self._say(number, "", 0, 0)  # so that nobody waits for it
+                self._say(number, "", 0, 0)  # or the others would wait for it
         except Error as refused:
             _log.error("checkpoint %d: %s", number, refused)
 

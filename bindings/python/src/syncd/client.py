@@ -1212,8 +1212,8 @@ class Worker:
 
     def checkpoint_shard(self, number: int) -> tuple[int, int]:
         """Which shard of this checkpoint is this worker's, of how many, where each worker saves its own.
-        The daemon numbers the workers that it asks, so all of them agree, whoever joins or goes
-        meanwhile.
+        The daemon numbers the workers that are to save, so all of them agree, even if others join or
+        leave meanwhile.
 
         Raises Error (SYNCD_E_STATE: `checkpoint` is another one), Unsupported (an older daemon).
         """
