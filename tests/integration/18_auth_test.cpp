@@ -194,6 +194,11 @@ TEST_F(Auth, WhoeverChangesAJobStandsInTheLog) {
                     wire::ManageWorkerRequest{"j", "0", static_cast<wire::WorkerAction>(9), "", 0})
                 .status,
             Status::kUnknownWorker);
+  wire::Join join = join_of("j", 0, 1, "");
+  join.notices = wire::kNoticeCheckpoint;
+  const wire::WorkerRef ref = worker.call_for<wire::Joined>(join).worker;
+  worker.call_for<wire::Granted>(wire::Begin{ref, 0});
+  operator_.call_for<wire::CheckpointAsked>(wire::OrderCheckpoint{"j", "the night"});
   operator_.call_for<wire::Ok>(wire::StopJobRequest{"j", "the end"});
   const auto expect_audit = [&](const std::string& action, const std::string& who,
                                 const std::string& result) {
@@ -211,6 +216,7 @@ TEST_F(Auth, WhoeverChangesAJobStandsInTheLog) {
   expect_audit("create_job", "token:ops", "done");
   expect_audit("set_policy", "token:ops", "done");
   expect_audit("unknown_worker_action_9", "token:ops", "SYNCD_E_UNKNOWN_WORKER");
+  expect_audit("order_checkpoint", "token:ops", "done");
   expect_audit("stop_job", "token:ops", "done");
 }
 

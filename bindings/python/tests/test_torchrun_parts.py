@@ -90,7 +90,7 @@ def test_an_agent_whose_numbers_do_not_count_says_so(caplog, asked, runs, differ
     [
         ({"is_host": "1"}, "--rdzv-conf has 'is_host'; allowed: ca, certificate,"),
         ({"last_call": "soon"}, "--rdzv-conf last_call='soon'; allowed: whole seconds"),
-        ({"join_timeout": "0"}, "--rdzv-conf join_timeout='0'; allowed: a number of seconds above"),
+        ({"join_timeout": "0"}, "--rdzv-conf join_timeout='0'; allowed: seconds, above 0 and below 1e9"),
         ({"join_timeout": "nan"}, "--rdzv-conf join_timeout='nan'; allowed"),
     ],
 )

@@ -837,8 +837,8 @@ SYNCD_API syncd_status syncd_worker_round(const syncd_worker *worker, syncd_roun
 enum {
   SYNCD_CHECKPOINT_LEAVING = 1 /* this worker is about to go. A checkpoint that is open serves,
                                   too; so does one that was complete less than 20 s ago, and since
-                                  the job's latest start. SYNCD_E_BROKEN while the job has lost a
-                                  worker, and while the round that started this worker
+                                  the job's latest start. Otherwise SYNCD_E_BROKEN while the job
+                                  has lost a worker, and while the round that started this worker
                                   is broken or over: its launch is NAME/ROUND, and the library asks
                                   the job rdzv.NAME, for 1 s at most */
 };

@@ -98,21 +98,21 @@ void Checkpoints::ask(const Caller& caller, Worker& worker, const wire::AskCheck
                     label(worker));
     return;
   }
-  if (request.unless_broken && !lost_.empty()) {
-    answers_.refuse(caller, Status::kBroken, "job '{}' has lost {} {}: it cannot be saved whole",
-                    spec_.name, workers_word(lost_.size()), RankList(lost_).text());
-    return;
-  }
   // A worker that goes asks no others to save once more: what is open will do, or just was
   // complete.
   if (request.unless_broken) {
     const bool is_fresh = latest_ && closed_ == latest_->number && closed_reason_.empty() &&
                           latest_->epoch == recorder_.epoch() &&  // not of an earlier start
                           engine_.now() - latest_->since_us < kFreshUs;
-    if (open_ || is_fresh) {
-      const std::uint64_t number = open_ ? open_->facts.number : latest_->number;
-      return answers_.reply(caller, wire::CheckpointAsked{number}, true);
+    if (is_fresh && !(open_ && lost_.empty())) {
+      return answers_.reply(caller, wire::CheckpointAsked{latest_->number}, true);
     }
+    if (!lost_.empty()) {
+      answers_.refuse(caller, Status::kBroken, "job '{}' has lost {} {}: it cannot be saved whole",
+                      spec_.name, workers_word(lost_.size()), RankList(lost_).text());
+      return;
+    }
+    if (open_) return answers_.reply(caller, wire::CheckpointAsked{open_->facts.number}, true);
   }
   // One that it has come to already, or does not take part in, is none for this request.
   const Member* member = find(worker.rank);

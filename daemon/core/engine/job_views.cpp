@@ -49,6 +49,10 @@ Explanation Job::explain(const Worker& worker) const {
   out.rule = loop_.policy().name();
   if (!worker.waiting) {
     out.text = label(worker) + " is not waiting";
+    if (const Micros since = watch_.exchanging_since(worker); since >= 0) {
+      out.text += fmt::format(" for a grant: exchanging for {}, which ends with the slowest",
+                              format_duration(engine_.now() - since));
+    }
     const std::string also = loop_.policy().describe(loop_, worker.rank);
     if (!also.empty()) out.text += ": " + also;
     return out;

@@ -14,8 +14,17 @@ constexpr std::size_t kRefusalShownMax = 1024;
 
 // The answer that says that it was done, for the audit.
 template <class Message>
-using Done = std::conditional_t<std::is_same_v<Message, wire::InspectRequest>, wire::InspectReply,
-                                wire::Ok>;
+struct DoneBy {
+  using Answer = wire::Ok;
+};
+template <>
+struct DoneBy<wire::InspectRequest> {
+  using Answer = wire::InspectReply;
+};
+template <>
+struct DoneBy<wire::OrderCheckpoint> {
+  using Answer = wire::CheckpointAsked;
+};
 
 template <class Message>
 const std::string& job_of(const Message& body) {
@@ -42,7 +51,7 @@ void Server::receive(const Caller& caller, Message& body) {
   constexpr const auto& row = kTraits<Message>;
   if constexpr (row.is_request()) {  // the session has dealt with all others
     if constexpr (row.audited != nullptr) {
-      if (!begin_audit(caller, Done<Message>{}, audit_fields(body))) return;
+      if (!begin_audit(caller, typename DoneBy<Message>::Answer{}, audit_fields(body))) return;
     }
     if constexpr (row.asker >= Asker::kJobUser) {
       if (std::string why; !access_.permits(caller.connection, row.asker, job_of(body), why)) {

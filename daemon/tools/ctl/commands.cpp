@@ -136,7 +136,7 @@ int run_jobs(const Options& options) {
       {"ID", "JOB", "POLICY", "STATE", "WORKERS", "CLOCKS", "PUSHES", "WAITING", "NOTE"},
       [](const wire::JobStatus& j) {
         std::vector<std::string> cells = job_cells(j);
-        cells.back() = or_dash(j.note);
+        cells.back() = or_dash(noted(j));
         return cells;
       });
   return kExitOk;

@@ -341,7 +341,13 @@ std::vector<std::string> job_cells(const wire::JobStatus& j) {
           fmt::format("{}..{}", j.clock_min, j.clock_max),
           fmt::to_string(j.pushes),
           fmt::to_string(j.waiting),
-          j.note};
+          noted(j)};
+}
+
+std::string noted(const wire::JobStatus& job) {
+  if (job.hang.empty()) return job.note;
+  const std::string who = job.hang_ranks.empty() ? "" : " because of rank " + job.hang_ranks;
+  return "hangs" + who + (job.note.empty() ? "" : "; " + job.note);
 }
 
 std::string_view to_string(TopSort sort) {
@@ -379,8 +385,8 @@ std::vector<std::string> render_top(const TopView& view) {
   if (!view.notice.empty()) {
     add(view.notice, "31");
   } else {
-    const bool noted = view.now != nullptr && view.now->one_job && !view.now->jobs.empty();
-    add(noted ? view.now->jobs[0].note : std::string(), "");
+    const bool has_job = view.now != nullptr && view.now->one_job && !view.now->jobs.empty();
+    add(has_job ? noted(view.now->jobs[0]) : std::string(), "");
   }
   if (view.now != nullptr) {
     if (view.now->one_job) {

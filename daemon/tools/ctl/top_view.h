@@ -28,6 +28,8 @@ bool parse_sort(std::string_view text, TopSort& sort);
 
 // A row of a job: ID, JOB, POLICY, STATE, WORKERS, CLOCKS, PUSHES, WAITING, NOTE.
 std::vector<std::string> job_cells(const wire::JobStatus& job);
+// What NOTE says: whether it hangs, and because of whom; then the daemon's own note.
+std::string noted(const wire::JobStatus& job);
 
 struct TopView {
   const TopSample* before = nullptr;  // an earlier sample, for rates; null: none yet

@@ -141,9 +141,10 @@ std::string explain_text(const std::vector<wire::WorkerStatus>& workers,
   const std::string rule = policy.empty() ? "" : fmt::format("rule   {}\n", plain(policy));
   std::string out =
       worker.waiting_us < 0
-          ? fmt::format("{} is not waiting\nstate  {}, clock {}, last push {}\n{}", called(worker),
-                        plain(worker.state), worker.clock, format_age(now_us, worker.last_push_us),
-                        rule)
+          ? fmt::format("{} is not waiting for a grant\nstate  {}, clock {}, last push {}\n{}{}",
+                        called(worker), plain(worker.state), worker.clock,
+                        format_age(now_us, worker.last_push_us), rule,
+                        worker.reason.empty() ? "" : "now    " + plain(worker.reason) + "\n")
           : fmt::format("{} has waited {}\n{}why    {}\nfor    {}\n", called(worker),
                         format_duration(worker.waiting_us), rule, plain(or_dash(worker.reason)),
                         plain(or_dash(worker.waiting_for)));
@@ -294,6 +295,7 @@ int run_explain(const Options& options) {
     std::cout << json_text(explain_json(workers, *worker, policy));
   } else {
     std::cout << explain_text(workers, *worker, policy, now_us);
+    if (job != nullptr && !job->hang.empty()) std::cout << "\n" << explain_job_text(*job);
   }
   return kExitOk;
 }

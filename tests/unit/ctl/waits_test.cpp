@@ -3,6 +3,8 @@
 
 #include <gmock/gmock.h>
 
+#include "daemon/tools/ctl/top_view.h"
+
 namespace syncd::ctl {
 namespace {
 
@@ -23,6 +25,7 @@ std::vector<wire::WorkerStatus> three() {
     workers[rank].last_push_us = 1'000'000;
   }
   workers[2].state = "in iteration 1 for 41.2 s";
+  workers[2].reason = "in iteration 1 for 41.2 s, exchanging for 3.0 s";
   workers[2].waiting_us = -1;
   workers[2].waiting_for.clear();
   return workers;
@@ -58,8 +61,21 @@ TEST(ExplainText, OfOneThatWaits) {
 TEST(ExplainText, OfTheOneThatAllWaitFor) {
   const auto workers = three();
   EXPECT_THAT(explain_text(workers, workers[2], "", 3'000'000),
-              AllOf(HasSubstr("is not waiting"), HasSubstr("waited for by 2 workers: 0, 1"),
-                    Not(HasSubstr("rule"))));
+              AllOf(HasSubstr("is not waiting for a grant"),
+                    HasSubstr("now    in iteration 1 for 41.2 s, exchanging"),
+                    HasSubstr("waited for by 2 workers: 0, 1"), Not(HasSubstr("rule"))));
+}
+
+TEST(Noted, SaysFirstThatTheJobHangsAndBecauseOfWhom) {
+  wire::JobStatus job;
+  job.note = "checkpoint 3 is open";
+  EXPECT_EQ(noted(job), "checkpoint 3 is open");
+  job.hang = "hang of job 'llm': worker 1 ...";
+  job.hang_ranks = "1";
+  EXPECT_EQ(noted(job), "hangs because of rank 1; checkpoint 3 is open");
+  job.note.clear();
+  job.hang_ranks.clear();
+  EXPECT_EQ(noted(job), "hangs");
 }
 
 TEST(ExplainText, ShowsNamesAndObeysNone) {

@@ -136,7 +136,7 @@ def _seconds(key: str, value: Any) -> float:
     except (TypeError, ValueError):
         seconds = -1
     if not 0 < seconds < 1e9:
-        raise ValueError(f"--rdzv-conf {key}={value!r}; allowed: a number of seconds above 0")
+        raise ValueError(f"--rdzv-conf {key}={value!r}; allowed: seconds, above 0 and below 1e9")
     return seconds
 
 
