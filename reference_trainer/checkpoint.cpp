@@ -212,6 +212,7 @@ TrainingIdentity identity_of(const WorkloadConfig& config, std::string_view poli
                                {"momentum", fmt::format("{}", config.momentum)},
                                {"weight decay", fmt::format("{}", config.weight_decay)},
                                {"number of parameters", std::to_string(parameters)}};
+  if (config.decay != RateDecay{}) identity.emplace_back("decay", decay_text(config.decay));
   if (has_hop_order(policy)) {
     identity.emplace_back("order", hop_order == HopOrder::kSerial ? "serial" : "parallel");
   }

@@ -103,6 +103,7 @@ class CnnStepper : public Stepper {
 
   void start(BatchKey key) override {
     sampler_.start(key);
+    rate_ = static_cast<float>(config_.rate_at(key.iteration));
     backend_->clear_gradient();
     loss_sum_ = 0;
   }
@@ -130,11 +131,10 @@ class CnnStepper : public Stepper {
   void step(std::size_t first, std::size_t count, double decay, std::span<const float> gradient) {
     const auto scale = 1.0F / static_cast<float>(sampler_.size());
     const auto momentum = static_cast<float>(config_.momentum);
-    const auto rate = static_cast<float>(config_.learning_rate);
     const auto pull = static_cast<float>(decay);
     for (std::size_t i = first; i < first + count; ++i) {
       velocity_[i] = momentum * velocity_[i] + scale * gradient[i] + pull * replica_[i];
-      update_.deltas[i] = -rate * velocity_[i];
+      update_.deltas[i] = -rate_ * velocity_[i];
     }
   }
 
@@ -146,6 +146,7 @@ class CnnStepper : public Stepper {
   std::unique_ptr<CnnBackend> backend_;
   std::vector<float> replica_;
   std::vector<float> velocity_;
+  float rate_ = 0;
   double loss_sum_ = 0;
   Update update_;
 };

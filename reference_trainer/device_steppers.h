@@ -68,6 +68,7 @@ class SgdStepper final : public DeviceStepper {
       : device_(std::move(device)),
         sampler_(request.config, Model<Device>::training(request)),
         parameters_(checked(Model<Device>::parameters(request))),
+        config_(request.config),
         rule_(Model<Device>::rule(request)),
         model_(device_, request, std::move(data), std::min(sampler_.size(), kDevicePartMax)),
         replica_(device_, parameters_),
@@ -141,6 +142,8 @@ class SgdStepper final : public DeviceStepper {
     queued_ = 0;
     cut_short_ = false;
     sampler_.start(key);
+    // Only for finish(): a device's store has taken the first rate with view().
+    rule_.rate = static_cast<float>(config_.rate_at(key.iteration));
     const std::span<const std::size_t> samples = sampler_.all();
     for (std::size_t i = 0; i < samples.size(); ++i) {
       host_chosen_.data()[i] = static_cast<Index>(samples[i]);
@@ -251,22 +254,23 @@ class SgdStepper final : public DeviceStepper {
   }
 
   void hand_over(std::span<const float> deltas) {
-    if constexpr (Model<Device>::kSparse) {
-      update_.indices.clear();
-      update_.deltas.clear();
-      for (std::size_t i = 0; i < deltas.size(); ++i) {
-        if (deltas[i] == 0) continue;
-        update_.indices.push_back(static_cast<std::uint32_t>(i));
-        update_.deltas.push_back(deltas[i]);
-      }
-    } else {
+    if (!Model<Device>::kSparse || rule_.momentum != 0) {
       update_.deltas.assign(deltas.begin(), deltas.end());
+      return;
+    }
+    update_.indices.clear();
+    update_.deltas.clear();
+    for (std::size_t i = 0; i < deltas.size(); ++i) {
+      if (deltas[i] == 0) continue;
+      update_.indices.push_back(static_cast<std::uint32_t>(i));
+      update_.deltas.push_back(deltas[i]);
     }
   }
 
   Device device_;
   BatchSampler sampler_;
   std::size_t parameters_;
+  WorkloadConfig config_;
   SgdRule rule_;
   Model<Device> model_;
   Buffer<float> replica_;

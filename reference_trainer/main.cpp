@@ -124,10 +124,17 @@ std::string job_name(const Options& options, const std::string& policy, std::siz
   return fmt::format("{}-{}-{}", base, run + 1, policy_slug(policy)).substr(0, kJobBytesMax);
 }
 
+// Under this policy, with the rate that its aggregate takes.
+WorkloadConfig workload_under(const std::string& policy, const Options& options) {
+  WorkloadConfig config = options.workload;
+  config.learning_rate /= rate_divisor(options.aggregate, policy, config.workers);
+  return config;
+}
+
 RunSettings make_settings(const Options& options, const CheckpointPlan* checkpoint,
                           const std::string& addresses, std::size_t run) {
   const std::string& policy = options.policies[run];
-  return {.workload = options.workload,
+  return {.workload = workload_under(policy, options),
           .policy = policy,
           .job = job_name(options, policy, run),
           .addresses = addresses,
@@ -152,13 +159,15 @@ std::string summary(const RunResult& result) {
 
 VirtualSettings virtual_settings(const Options& options) {
   return {.iteration_time = options.iteration_time,
-          .delay_us = static_cast<std::int64_t>(options.delay_ms * 1'000)};
+          .delay_us = static_cast<std::int64_t>(options.delay_ms * 1'000),
+          .transfer_us = options.transfer_us,
+          .host_sizes = options.host_sizes};
 }
 
 // Trains under each policy in turn. Stops early only at a signal or when the daemon is gone.
-std::vector<RunResult> run_all(const Options& options, const Workload& workload,
-                               const SharedArrays& data, const CheckpointPlan* checkpoint,
-                               DaemonProcess* daemon, const std::string& addresses) {
+std::vector<RunResult> run_all(const Options& options, const SharedArrays& data,
+                               const CheckpointPlan* checkpoint, DaemonProcess* daemon,
+                               const std::string& addresses) {
   std::vector<RunResult> results;
   ProgressLine progress(STDERR_FILENO, wants_progress(options));
   const auto say_above = [&](const std::string& line) {
@@ -177,10 +186,11 @@ std::vector<RunResult> run_all(const Options& options, const Workload& workload,
     const RunObserver observer{
         .notify = [&](const std::string& line) { say_above(fmt::format("{}: {}", label, line)); },
         .progress = [&](const RunProgress& state) { progress.show(label, state); }};
+    const std::unique_ptr<Workload> workload = make_workload(settings.workload, data);
     results.push_back(
         options.virtual_time
-            ? run_virtually(settings, virtual_settings(options), workload, data, observer)
-            : run_training(settings, workload, data, daemon, observer));
+            ? run_virtually(settings, virtual_settings(options), *workload, data, observer)
+            : run_training(settings, *workload, data, daemon, observer));
     progress.clear();
     if (!options.quiet || !results.back().failure.empty()) {
       say(fmt::format("{}: {}", label, summary(results.back())));
@@ -277,8 +287,9 @@ std::uint64_t launch_number() {
 // What this start saves, and goes on from, which is told.
 CheckpointPlan plan_checkpoints(const Options& options, const CheckpointDirectory& directory,
                                 std::size_t parameters) {
+  const std::string& policy = options.policies.front();
   const TrainingIdentity identity =
-      identity_of(options.workload, options.policies.front(), options.hop_order, parameters);
+      identity_of(workload_under(policy, options), policy, options.hop_order, parameters);
   CheckpointPlan plan{.directory = directory.path(),
                       .every = options.checkpoint_every,
                       .start = directory.next_start(),
@@ -329,9 +340,8 @@ int train(Options options, const std::vector<std::string>& arguments) {
   if (options.daemon.empty() && !options.virtual_time)
     daemon.emplace(DaemonOptions{options.store, options.verbose});
   const std::string addresses = daemon ? daemon->address() : options.daemon;
-  const std::vector<RunResult> results =
-      run_all(options, *workload, dataset.arrays, plan ? &*plan : nullptr,
-              daemon ? &*daemon : nullptr, addresses);
+  const std::vector<RunResult> results = run_all(options, dataset.arrays, plan ? &*plan : nullptr,
+                                                 daemon ? &*daemon : nullptr, addresses);
   const std::optional<std::string> daemon_problem = daemon ? daemon->stop() : std::nullopt;
 
   std::string text = options.json ? render_json(context, results) : render_report(context, results);

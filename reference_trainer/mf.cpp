@@ -42,7 +42,7 @@ class MfStepper : public Stepper {
   MfStepper(const WorkloadConfig& config, const RatingView& data, double mean)
       : data_(data),
         mean_(mean),
-        learning_rate_(config.learning_rate),
+        config_(config),
         sampler_(config, data.training),
         replica_(parameter_count(data), 0.0F),
         gradient_(replica_.size(), kBlock) {}
@@ -51,6 +51,7 @@ class MfStepper : public Stepper {
 
   void start(BatchKey key) override {
     sampler_.start(key);
+    rate_ = config_.rate_at(key.iteration);
     gradient_.clear();
     squared_error_ = 0;
   }
@@ -62,7 +63,7 @@ class MfStepper : public Stepper {
   }
 
   const Update& finish() override {
-    gradient_.hand_over(learning_rate_, update_);
+    gradient_.hand_over(rate_, update_);
     update_.loss = std::sqrt(squared_error_ / static_cast<double>(sampler_.size()));
     update_.samples = sampler_.size();
     return update_;
@@ -97,7 +98,8 @@ class MfStepper : public Stepper {
 
   RatingView data_;
   double mean_;
-  double learning_rate_;
+  WorkloadConfig config_;
+  double rate_ = 0;
   BatchSampler sampler_;
   std::vector<float> replica_;
   GradientAccumulator gradient_;

@@ -5,6 +5,7 @@
 
 #include <CLI/CLI.hpp>
 
+#include "daemon/tools/sim/simulation.h"
 #include "reference_trainer/cnn.h"
 #include "reference_trainer/data_file.h"
 #include "reference_trainer/policy_list.h"
@@ -90,9 +91,10 @@ struct RawFlags {
   std::int64_t iterations = 0, samples = 0, checkpoint_every = kCheckpointEvery;
   std::uint64_t seed = 1;
   double learning_rate = 0, seconds_max = 0, target_loss = 0, iteration_ms = 20;
-  double momentum = kCnnMomentum, weight_decay = kCnnWeightDecay;
+  double momentum = 0, weight_decay = kCnnWeightDecay;
   std::string iteration_time;
-  double delay_ms = 0;
+  double delay_ms = 0, link_mbps = 0, parameters_mb = 0;
+  std::string decay = "none", aggregate = "sum", hosts;
   bool virtual_time = false;
   bool generate = false, json = false, quiet = false, verbose = false;
 };
@@ -159,10 +161,19 @@ void add_training_flags(CLI::App& app, RawFlags& raw) {
           "mf 0.05 for up to 16; for more workers less, so that the sum of their rates stays the "
           "same)")
       ->check(number(1e-9, 1e3, "a number from 1e-9 to 1000"));
+  group.option("--decay", "none|F@N,...|F/N", raw.decay,
+               "How the rate falls: 0.1@200,250 = times 0.1 before each of these minibatches of a "
+               "worker, 0.98/50 = times 0.98 before every 50th (default none)");
+  group
+      .option("--aggregate", "sum|mean", raw.aggregate,
+              "What bsp makes of the updates of a barrier: their sum, as other policies do of all "
+              "updates, or their mean, which is the rate divided by the number of workers "
+              "(default sum)")
+      ->check(one_of({"sum", "mean"}));
   group
       .option("--momentum", "M", raw.momentum,
-              "Of cnn: how much of a worker's last step is in its next one; each worker has a "
-              "velocity of its own (default 0.9)")
+              "Of cnn and svm: how much of a worker's last step is in its next one; each worker "
+              "has a velocity of its own (default: cnn 0.9, svm 0)")
       ->check(number(0, kMomentumMax, "a number from 0 to 0.999"));
   group
       .option("--weight-decay", "D", raw.weight_decay,
@@ -207,8 +218,8 @@ void add_policy_flags(CLI::App& app, RawFlags& raw) {
   group.option(
       "--slowdown", "SPEC", raw.slowdown,
       "Make workers slow: fixed:3=4x[,5=2x] (these workers always), random:6x@0.05 (any "
-      "iteration with this probability), random:6x@1/8 or random:6x@1/n, where n is the number of "
-      "workers (default none)");
+      "iteration with this probability), random:6x@1/8, random:6x@1/n, where n is the number of "
+      "workers, or random:6x@1/n,for=20, as often, but 20 iterations in a row (default none)");
   group
       .option("--iteration-ms", "MS", raw.iteration_ms,
               "Pretend that an iteration computes at least this long, before any slowdown; 0: as "
@@ -250,6 +261,16 @@ void add_virtual_flags(CLI::App& app, RawFlags& raw) {
                "With --virtual-time, in milliseconds: constant:MS, uniform:A-B (one speed per "
                "worker), uniform_each:A-B, normal:MEAN,DEVIATION, lognormal:MEDIAN,SIGMA or "
                "trace:FILE (default: constant, --iteration-ms)");
+  group.option("--link-mbps", "MBPS", raw.link_mbps,
+               "With --virtual-time and --parameters-mb: pulls and pushes take the time that so "
+               "many Mbit/s give them. All share the one link of the server; under a policy "
+               "without one, each worker's own link sends to one neighbour after another (default: "
+               "they take no time)");
+  group.option("--parameters-mb", "MB", raw.parameters_mb,
+               "Megabytes that each of these transfers carries, however large the model is here");
+  group.option("--hosts", "H|N,N,...", raw.hosts,
+               "With --virtual-time, for the graph clustered: a number of hosts of equal size, or "
+               "how many workers are on each, as in 4,2,2 (default: a host for each)");
   group
       .option("--delay-ms", "MS", raw.delay_ms,
               "With --virtual-time: how long every message takes, one way (default 0)")
@@ -369,6 +390,12 @@ void read_policies(const CLI::App& app, const RawFlags& raw, Options& options) {
     throw FlagError{"--order: only used with a policy hop:..."};
   }
   options.hop_order = raw.order == "serial" ? HopOrder::kSerial : HopOrder::kParallel;
+  options.aggregate = raw.aggregate == "mean" ? Aggregate::kMean : Aggregate::kSum;
+  try {
+    check_aggregate(options.aggregate, options.policies);
+  } catch (const PolicyListError& error) {
+    throw FlagError{fmt::format("--aggregate: {}", error.what())};
+  }
   try {
     parse_slowdown(raw.slowdown, raw.workers);
   } catch (const SlowdownError& error) {
@@ -425,15 +452,52 @@ void read_network(const CLI::App& app, const RawFlags& raw, WorkloadConfig& work
         "--precision: {} is only allowed with --backend cuda; allowed with the CPU: float",
         raw.precision)};
   }
-  if (workload.kind == WorkloadKind::kCnn) {
-    workload.momentum = raw.momentum;
-    workload.weight_decay = raw.weight_decay;
-    return;
-  }
-  for (const char* flag : {"--momentum", "--weight-decay", "--precision"}) {
-    if (app.count(flag) > 0) {
+  const bool is_cnn = workload.kind == WorkloadKind::kCnn;
+  for (const char* flag : {"--weight-decay", "--precision"}) {
+    if (app.count(flag) > 0 && !is_cnn) {
       throw FlagError{fmt::format("{}: only used with --workload cnn", flag)};
     }
+  }
+  if (is_cnn) workload.weight_decay = raw.weight_decay;
+  if (app.count("--momentum") == 0) {
+    workload.momentum = is_cnn ? kCnnMomentum : 0;
+  } else if (workload.kind == WorkloadKind::kMf) {
+    throw FlagError{"--momentum: only used with --workload cnn or svm"};
+  } else {
+    workload.momentum = raw.momentum;
+  }
+}
+
+// A rate of 0 would train nothing. `minibatches`: the most that a worker may compute; 0: any
+// number.
+void read_decay(const RawFlags& raw, std::int64_t minibatches, WorkloadConfig& workload) {
+  std::string error;
+  const auto decay = parse_decay(raw.decay, error);
+  if (!decay) throw FlagError{error};
+  workload.decay = *decay;
+  if (static_cast<float>(workload.rate_at(std::max<std::int64_t>(minibatches, 1) - 1)) > 0) return;
+  throw FlagError{
+      fmt::format("--decay: under {} the rate has come to 0 by minibatch {}; allowed: what leaves "
+                  "more than 0 to the end of the run",
+                  show_field(raw.decay), minibatches)};
+}
+
+void read_network_of_hosts(const CLI::App& app, const RawFlags& raw, Options& options) {
+  std::string error;
+  if (app.count("--link-mbps") != app.count("--parameters-mb")) {
+    throw FlagError{"--link-mbps and --parameters-mb: one makes no sense without the other"};
+  }
+  if (app.count("--link-mbps") > 0) {
+    const auto us = sim::transfer_time(raw.link_mbps, raw.parameters_mb, error);
+    if (!us) throw FlagError{error};
+    options.transfer_us = *us;
+    options.link_mbps = raw.link_mbps;
+    options.parameters_mb = raw.parameters_mb;
+  }
+  if (app.count("--hosts") > 0) {
+    auto sizes = sim::parse_hosts(raw.hosts, static_cast<std::uint32_t>(raw.workers), error);
+    if (!sizes) throw FlagError{error};
+    options.host_sizes = std::move(*sizes);
   }
 }
 
@@ -450,7 +514,8 @@ void read_places(const RawFlags& raw, Options& options) {
 
 void read_virtual_time(const CLI::App& app, const RawFlags& raw, Options& options) {
   options.virtual_time = raw.virtual_time;
-  for (const char* flag : {"--iteration-time", "--delay-ms"}) {
+  for (const char* flag :
+       {"--iteration-time", "--delay-ms", "--link-mbps", "--parameters-mb", "--hosts"}) {
     if (app.count(flag) > 0 && !raw.virtual_time) {
       throw FlagError{fmt::format("{}: only used with --virtual-time", flag)};
     }
@@ -461,6 +526,7 @@ void read_virtual_time(const CLI::App& app, const RawFlags& raw, Options& option
     if (app.count(flag) > 0) throw FlagError{fmt::format("{}: not used with --virtual-time", flag)};
   }
   options.delay_ms = raw.delay_ms;
+  read_network_of_hosts(app, raw, options);
   options.iteration_time = raw.iteration_time;
   if (!options.iteration_time.empty()) {
     if (app.count("--iteration-ms") > 0) {
@@ -518,10 +584,15 @@ Options to_options(const CLI::App& app, const RawFlags& raw) {
   options.iteration_ms = raw.iteration_ms;
   options.iterations = raw.iterations;
   if (options.iterations == 0 && raw.seconds_max == 0) options.iterations = kDefaultIterations;
+  const std::int64_t workers_sharing = raw.budget == "shared" ? raw.workers : 1;
+  read_decay(raw, options.iterations * workers_sharing, workload);
   options.budget = raw.budget == "shared" ? Budget::kShared : Budget::kEach;
   options.seconds_max = raw.seconds_max;
   if (app.count("--target-loss") > 0) options.target_loss = raw.target_loss;
   read_places(raw, options);
+  if (workload.decay != RateDecay{} && options.store_in == StoreIn::kDevice) {
+    throw FlagError{"--decay: not used with --store-in device; allowed: host"};
+  }
   read_virtual_time(app, raw, options);
   read_checkpoint(app, raw, options);
   options.daemon = raw.daemon;

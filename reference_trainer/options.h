@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "reference_trainer/dataset.h"
+#include "reference_trainer/policy_list.h"
 #include "reference_trainer/run_board.h"
 
 namespace syncd::trainer {
@@ -17,6 +18,7 @@ struct Options {
   std::vector<std::string> policies;  // one, or those of --compare
   bool compare = false;
   HopOrder hop_order = HopOrder::kParallel;
+  Aggregate aggregate = Aggregate::kSum;
   WorkersAs workers_as = WorkersAs::kProcesses;
   StoreIn store_in = StoreIn::kHost;  // unless given: where the backend computes
   std::string slowdown = "none";
@@ -27,6 +29,10 @@ struct Options {
   bool virtual_time = false;
   std::string iteration_time;  // with virtual_time, as the simulator has it
   double delay_ms = 0;         // likewise, of every message one way
+  // Likewise: of the parameters or an update over a link, and how many workers each host has.
+  std::int64_t transfer_us = 0;  // 0: no time
+  std::optional<double> link_mbps, parameters_mb;
+  std::vector<std::uint32_t> host_sizes;  // empty: a host each
   std::optional<double> target_loss;
   std::string daemon;  // empty: start one
   std::string store = "memory";

@@ -62,6 +62,23 @@ void check_policies(const std::vector<std::string>& policies, int workers, bool 
   }
 }
 
+int rate_divisor(Aggregate aggregate, const std::string& policy, int workers) {
+  if (aggregate == Aggregate::kSum) return 1;
+  std::string error;
+  return make_policy(policy, error)->traits().barrier_every > 0 ? workers : 1;
+}
+
+void check_aggregate(Aggregate aggregate, const std::vector<std::string>& policies) {
+  if (aggregate == Aggregate::kSum) return;
+  for (const std::string& policy : policies) {
+    std::string error;
+    if (make_policy(policy, error)->family() == Family::kParameterServer) continue;
+    throw PolicyListError(fmt::format(
+        "mean is not allowed with {}, whose workers average parameters, not updates; allowed: sum",
+        policy));
+  }
+}
+
 std::string policy_slug(std::string_view policy) {
   std::string slug(policy);
   for (char& c : slug) {

@@ -2,6 +2,7 @@
 // before anything runs. No thread; only the graph files that policies name are read.
 #pragma once
 
+#include <cstdint>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -23,6 +24,21 @@ std::vector<std::string> split_policies(std::string_view list);
 // job of so many workers: by the daemon's own rules, so that a mistake in the last one is not found
 // after hours. `daemon_elsewhere`: a graph's file lies with the daemon, which alone can judge it.
 void check_policies(const std::vector<std::string>& policies, int workers, bool daemon_elsewhere);
+
+// What becomes of the updates of one barrier.
+enum class Aggregate : std::int32_t {
+  kSum,   // each is added in full, under every policy
+  kMean,  // where a barrier of all workers comes every iteration or every few (bsp), their mean is
+          // added: each worker's rate is divided by the number of workers. Others as with kSum.
+};
+
+// What a worker's rate is divided by; the two are the same, because updates are linear in the rate.
+// Precondition: check_policies() finds nothing.
+int rate_divisor(Aggregate aggregate, const std::string& policy, int workers);
+
+// Throws PolicyListError for the first policy that has no updates of all workers to take a mean of:
+// those without a parameter server average parameters, as ever.
+void check_aggregate(Aggregate aggregate, const std::vector<std::string>& policies);
 
 // "ssp:3" -> "ssp-3": letters, digits, '.', '_' and '-' stay, everything else becomes '-'. For file
 // and job names.

@@ -17,8 +17,8 @@ namespace {
 
 std::string time_to_target(const ReportContext& context, const RunResult& result) {
   if (!context.target_loss) return "-";
-  const auto seconds = time_to_loss(result, *context.target_loss);
-  return seconds ? fmt::format("{:.1f}", *seconds) : "-";
+  const CurvePoint* point = reached_loss(result, *context.target_loss);
+  return point != nullptr ? fmt::format("{:.1f}", point->time_s) : "-";
 }
 
 struct Column {
@@ -181,14 +181,26 @@ std::string render_report(const ReportContext& context, const std::vector<RunRes
 }
 
 std::string curve_csv(const RunResult& result) {
-  const bool has_accuracy =
-      std::any_of(result.curve.begin(), result.curve.end(),
-                  [](const CurvePoint& point) { return point.accuracy.has_value(); });
-  std::string text =
-      has_accuracy ? "time_s,iterations,loss,accuracy\n" : "time_s,iterations,loss\n";
+  const auto has = [&](auto member) {
+    return std::any_of(result.curve.begin(), result.curve.end(),
+                       [&](const CurvePoint& point) { return (point.*member).has_value(); });
+  };
+  const bool has_accuracy = has(&CurvePoint::accuracy);
+  const bool has_one = has(&CurvePoint::loss_of_one);
+  const bool has_transfers = has(&CurvePoint::transfers);
+  std::string text = "time_s,iterations,loss";
+  if (has_accuracy) text += ",accuracy";
+  if (has_one) text += ",loss_of_one_worker";
+  if (has_transfers) text += ",transfers";
+  text += "\n";
+  const auto number = [](const auto& value) {
+    return value ? fmt::format(",{:.6f}", *value) : ",";
+  };
   for (const CurvePoint& point : result.curve) {
     text += fmt::format("{:.3f},{},{:.6f}", point.time_s, point.iterations, point.loss);
-    if (has_accuracy) text += point.accuracy ? fmt::format(",{:.6f}", *point.accuracy) : ",";
+    if (has_accuracy) text += number(point.accuracy);
+    if (has_one) text += number(point.loss_of_one);
+    if (has_transfers) text += fmt::format(",{}", point.transfers.value_or(0));
     text += "\n";
   }
   return text;

@@ -53,7 +53,8 @@ std::string render_report(const ReportContext& context, const std::vector<RunRes
 // The same as one JSON document, with a newline at its end. Numbers that are not known are null.
 std::string render_json(const ReportContext& context, const std::vector<RunResult>& results);
 
-// Columns time_s,iterations,loss, and accuracy where the workload has one.
+// Columns time_s,iterations,loss; accuracy where the workload has one, loss_of_one_worker and
+// transfers where they are known.
 std::string curve_csv(const RunResult& result);
 
 // One line per worker: what it did and where its time went.

@@ -3,6 +3,7 @@
 
 #include <fmt/chrono.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>  // fmt::join, since fmt 11
 #include <sched.h>
 #include <syncd/client.h>
 #include <sys/utsname.h>
@@ -125,8 +126,16 @@ std::vector<Fact> configuration_facts(const Options& options) {
                           {"workers", workers_text(options)},
                           {"minibatch", fmt::format("{} samples", workload.batch)},
                           {"learning rate", fmt::format("{:g}", workload.learning_rate)}};
-  if (workload.kind == WorkloadKind::kCnn) {
+  if (workload.decay != RateDecay{}) {
+    facts.push_back({"learning rate decays by", decay_text(workload.decay)});
+  }
+  if (options.aggregate == Aggregate::kMean) {
+    facts.push_back({"updates of a barrier", "their mean: the rate over the number of workers"});
+  }
+  if (workload.momentum > 0) {
     facts.push_back({"momentum", fmt::format("{:g}", workload.momentum)});
+  }
+  if (workload.kind == WorkloadKind::kCnn) {
     facts.push_back({"weight decay", fmt::format("{:g}", workload.weight_decay)});
   }
   if (workload.backend == Backend::kCuda) {
@@ -136,6 +145,14 @@ std::vector<Fact> configuration_facts(const Options& options) {
     facts.push_back({"precision", precision_text(workload.precision)});
   }
   facts.push_back({"slowdown", options.slowdown});
+  if (options.link_mbps) {
+    facts.push_back({"communication", fmt::format("{:g} MB over links of {:g} Mbit/s",
+                                                  *options.parameters_mb, *options.link_mbps)});
+  }
+  if (!options.host_sizes.empty()) {
+    facts.push_back(
+        {"workers on each host", fmt::format("{}", fmt::join(options.host_sizes, ", "))});
+  }
   facts.push_back({"iteration", iteration_text(options)});
   facts.push_back({"end of a run", limits(options)});
   facts.push_back({"seed", fmt::format("{}", workload.seed)});

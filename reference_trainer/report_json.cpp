@@ -31,14 +31,16 @@ Json worker_json(const WorkerResult& worker) {
 }
 
 Json result_json(const ReportContext& context, const RunResult& result) {
+  const CurvePoint* reached =
+      context.target_loss ? reached_loss(result, *context.target_loss) : nullptr;
   Json json{
       {"policy", result.policy},
       {"job", result.job},
       {"failure", result.failure.empty() ? Json(nullptr) : Json(result.failure)},
       {"interrupted", result.interrupted},
-      {"time_to_target_s", context.target_loss
-                               ? optional_number(time_to_loss(result, *context.target_loss))
-                               : Json(nullptr)},
+      {"time_to_target_s", reached != nullptr ? Json(reached->time_s) : Json(nullptr)},
+      {"transfers_to_target",
+       reached != nullptr && reached->transfers ? Json(*reached->transfers) : Json(nullptr)},
       {"seconds", result.seconds},
       {"iterations", result.iterations},
       {"iterations_per_s", result.iterations_per_s()},
@@ -95,6 +97,8 @@ std::string render_json_lines(const ReportContext& context, const std::vector<Ru
     for (const CurvePoint& point : result.curve) {
       Json fields{{"time_s", point.time_s}, {"iterations", point.iterations}, {"loss", point.loss}};
       if (point.accuracy) fields["accuracy"] = *point.accuracy;
+      if (point.loss_of_one) fields["loss_of_one_worker"] = *point.loss_of_one;
+      if (point.transfers) fields["transfers"] = *point.transfers;
       add("loss", fields);
     }
     for (std::size_t i = 0; i < result.workers.size(); ++i) {

@@ -394,7 +394,8 @@ class Run {
     next_evaluation_us_ = before_us + std::max(kEvaluateEveryUs, cost_us * kEvaluateShareMax);
     const double time_s = started() ? static_cast<double>(before_us - start_us()) / 1e6 : 0;
     result_.curve.push_back({std::max(0.0, time_s), count, loss, accuracy});
-    if (settings_.stop_at_loss && started() && !ending_ && loss <= *settings_.stop_at_loss) {
+    if (settings_.stop_at_loss && started() && !ending_ &&
+        is_at_loss(result_.curve, *settings_.stop_at_loss)) {
       request_stop(StopLevel::kFinish);
     }
   }
@@ -572,11 +573,19 @@ int RunResult::lost_workers() const {
                                         [](const WorkerResult& w) { return !w.finished; }));
 }
 
-std::optional<double> time_to_loss(const RunResult& result, double target) {
+bool is_at_loss(const std::vector<CurvePoint>& curve, double target) {
+  return curve.size() >= kPointsInARow &&
+         std::all_of(curve.end() - kPointsInARow, curve.end(),
+                     [&](const CurvePoint& point) { return point.loss <= target; });
+}
+
+const CurvePoint* reached_loss(const RunResult& result, double target) {
+  std::size_t in_a_row = 0;
   for (const CurvePoint& point : result.curve) {
-    if (point.loss <= target) return point.time_s;
+    in_a_row = point.loss <= target ? in_a_row + 1 : 0;
+    if (in_a_row == kPointsInARow) return &point - (kPointsInARow - 1);
   }
-  return std::nullopt;
+  return nullptr;
 }
 
 RunResult run_training(const RunSettings& settings, const Workload& workload,

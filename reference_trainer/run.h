@@ -46,6 +46,10 @@ struct CurvePoint {
   std::int64_t iterations = 0;  // of all workers together
   double loss = 0;
   std::optional<double> accuracy = {};  // nothing: the workload has none, or it was not evaluated
+  // Virtual time: of worker 0's own parameters, in a decentralized run; and how many transfers of
+  // parameters or updates there had been.
+  std::optional<double> loss_of_one = {};
+  std::optional<std::int64_t> transfers = {};
 };
 
 // How far a run has come, for whoever watches.
@@ -118,8 +122,13 @@ struct RunResult {
   int lost_workers() const;
 };
 
-// When the loss was first at or below `target`, or nothing.
-std::optional<double> time_to_loss(const RunResult& result, double target);
+// So many points of the curve in a row must be at or below a loss for it to be reached, as in
+// SpecSync VI-B: one alone may be luck.
+inline constexpr std::size_t kPointsInARow = 5;
+// Whether the latest points are.
+bool is_at_loss(const std::vector<CurvePoint>& curve, double target);
+// The first point of the first such row, or null.
+const CurvePoint* reached_loss(const RunResult& result, double target);
 
 // Whom a run tells what happens, on the thread that runs it.
 struct RunObserver {

@@ -30,15 +30,18 @@ class SvmStepper : public Stepper {
  public:
   SvmStepper(const WorkloadConfig& config, const ExampleView& data)
       : data_(data),
-        learning_rate_(config.learning_rate),
+        config_(config),
         sampler_(config, data.training),
         replica_(data.features + std::size_t{1}, 0.0F),
-        gradient_(replica_.size(), 1) {}
+        gradient_(replica_.size(), 1),
+        velocity_(config.momentum != 0 ? replica_.size() : 0, 0.0F) {}
 
   std::span<float> replica() override { return replica_; }
+  std::span<float> state() override { return velocity_; }
 
   void start(BatchKey key) override {
     sampler_.start(key);
+    rate_ = config_.rate_at(key.iteration);
     gradient_.clear();
     loss_ = 0;
   }
@@ -56,7 +59,11 @@ class SvmStepper : public Stepper {
         gradient_.touch(j)[0] += static_cast<float>(kSvmRegularization * replica_[j]);
       }
     }
-    gradient_.hand_over(learning_rate_, update_);
+    if (velocity_.empty()) {
+      gradient_.hand_over(rate_, update_);
+    } else {
+      step_by_velocity();
+    }
     update_.loss = loss_ / static_cast<double>(sampler_.size());
     update_.samples = sampler_.size();
     return update_;
@@ -74,11 +81,22 @@ class SvmStepper : public Stepper {
     gradient_.touch(data_.features)[0] += static_cast<float>(slope);
   }
 
+  void step_by_velocity() {
+    const auto momentum = static_cast<float>(config_.momentum);
+    const auto rate = static_cast<float>(rate_);
+    update_.deltas.resize(velocity_.size());
+    for (float& speed : velocity_) speed *= momentum;
+    for (const std::uint32_t j : gradient_.touched()) velocity_[j] += gradient_.touch(j)[0];
+    for (std::size_t j = 0; j < velocity_.size(); ++j) update_.deltas[j] = -rate * velocity_[j];
+  }
+
   ExampleView data_;
-  double learning_rate_;
+  WorkloadConfig config_;
+  double rate_ = 0;
   BatchSampler sampler_;
   std::vector<float> replica_;
   GradientAccumulator gradient_;
+  std::vector<float> velocity_;  // empty: no momentum
   double loss_ = 0;
   Update update_;
 };

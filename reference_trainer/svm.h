@@ -3,7 +3,8 @@
 //
 // Parameters: one weight per feature, then the bias. The objective of a minibatch B is
 //   mean over B of log(1 + exp(-y (w . x + b)))  +  kSvmRegularization / 2 * sum of w_j^2
-// over the features j that occur in B, so that an update touches those alone.
+// over the features j that occur in B, so that an update touches those alone. With momentum each
+// worker has a velocity of its own, as in cnn.h, and its update touches every feature.
 #pragma once
 
 #include <memory>

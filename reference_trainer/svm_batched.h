@@ -123,7 +123,8 @@ class SvmModel {
 
   // The gradient is a mean already.
   static SgdRule rule(const StepperRequest& request) {
-    return {.rate = static_cast<float>(request.config.learning_rate)};
+    return {.rate = static_cast<float>(request.config.learning_rate),
+            .momentum = static_cast<float>(request.config.momentum)};
   }
   static std::size_t parameters(const StepperRequest& request) {
     return request.examples.features + std::size_t{1};

@@ -27,6 +27,8 @@ namespace {
 // The loss is looked at so often that it costs about a fifth of what training does, which computes
 // some three times as much per sample: after so many iterations per held-out sample and minibatch.
 constexpr double kEvaluateEvery = 1.5;
+// But in a run of any length that is known at least so many times.
+constexpr std::int64_t kCurvePointsMin = 100;
 // So many spans of all workers together are kept for the timeline (40 bytes each); of a longer run
 // the middle is not shown.
 constexpr std::size_t kSpansMax = 2'000'000;
@@ -41,6 +43,8 @@ sim::Options simulation_options(const RunSettings& settings, const VirtualSettin
   options.policy = settings.policy;
   options.seed = settings.workload.seed;
   options.delay_us = virtually.delay_us;
+  options.transfer_us = virtually.transfer_us;
+  options.host_sizes = virtually.host_sizes;
   options.duration_us =
       settings.seconds_max > 0 ? std::llround(settings.seconds_max * 1e6) : limits::kSpanMax;
   const auto peers = peer_policy(settings.policy, settings.hop_order);
@@ -65,6 +69,13 @@ class VirtualRun : public sim::Model {
     const double every =
         kEvaluateEvery * static_cast<double>(workload.held_out_samples()) / settings.workload.batch;
     evaluate_every_ = std::max<std::int64_t>(1, std::llround(every));
+    if (settings.iterations > 0) {
+      const auto all = settings.iterations * static_cast<std::int64_t>(workers_.size());
+      evaluate_every_ = std::clamp<std::int64_t>(all / kCurvePointsMin, 1, evaluate_every_);
+    }
+    if (settings.seconds_max > 0) {
+      evaluate_every_us_ = std::llround(settings.seconds_max * 1e6 / kCurvePointsMin);
+    }
     result_.policy = settings.policy;
     result_.workers.resize(workers_.size());
     for (Worker& worker : workers_) {
@@ -100,7 +111,10 @@ class VirtualRun : public sim::Model {
     now_ = now;
     if (interrupt_count() > 0) result_.interrupted = true;
     if (result_.interrupted || reached_) return true;
-    if (result_.iterations >= next_evaluation_) evaluate(now);
+    if (result_.iterations >= next_evaluation_ ||
+        (evaluate_every_us_ > 0 && now >= next_evaluation_us_)) {
+      evaluate(now);
+    }
     tell_progress();
     return reached_ || left_ == workers_.size();
   }
@@ -164,6 +178,11 @@ class VirtualRun : public sim::Model {
     ++result.restarts;
   }
 
+  void transferred(Rank rank, Micros since, Micros until) override {
+    result_.workers[rank].pushing_s += seconds(until - since);
+    note(workers_[rank], {.start_us = since, .end_us = until, .kind = SpanKind::kPushing});
+  }
+
   void jumped(Rank rank, std::int64_t iterations) override {
     result_.workers[rank].skipped += iterations;
   }
@@ -189,6 +208,8 @@ class VirtualRun : public sim::Model {
 
   // The parameters whose loss counts.
   virtual void read_parameters(std::span<float> out) const = 0;
+  // Where each worker has its own: of worker 0's.
+  virtual std::optional<double> loss_of_one() const { return std::nullopt; }
 
   void add_to_replica(Worker& worker) {
     add_update(*worker.update, worker.stepper->replica());
@@ -227,6 +248,7 @@ class VirtualRun : public sim::Model {
   RunResult result_;
   std::vector<float> snapshot_;
   std::vector<Worker> workers_;
+  std::int64_t transfers_ = 0;  // of parameters and updates
 
  private:
   // The time that people wait for is the machine's own.
@@ -246,10 +268,16 @@ class VirtualRun : public sim::Model {
     read_parameters(snapshot_);
     const auto [loss, accuracy] = workload_.assess(snapshot_);
     const double time_s = start_ < 0 ? 0 : seconds(now - start_);
-    result_.curve.push_back(
-        {.time_s = time_s, .iterations = result_.iterations, .loss = loss, .accuracy = accuracy});
+    result_.curve.push_back({.time_s = time_s,
+                             .iterations = result_.iterations,
+                             .loss = loss,
+                             .accuracy = accuracy,
+                             .loss_of_one = loss_of_one(),
+                             .transfers = transfers_});
     next_evaluation_ = result_.iterations + evaluate_every_;
-    reached_ = settings_.stop_at_loss && result_.iterations > 0 && loss <= *settings_.stop_at_loss;
+    next_evaluation_us_ = now + evaluate_every_us_;
+    reached_ = settings_.stop_at_loss && result_.iterations > 0 &&
+               is_at_loss(result_.curve, *settings_.stop_at_loss);
   }
 
   void finish() {
@@ -266,7 +294,7 @@ class VirtualRun : public sim::Model {
     for (WorkerResult& worker : result_.workers) {
       worker.finished = result_.failure.empty();
       worker.end = worker.finished ? "finished" : result_.failure;
-      worker.active_s = worker.computing_s + worker.waiting_s;
+      worker.active_s = worker.computing_s + worker.waiting_s + worker.pushing_s;
     }
   }
 
@@ -276,6 +304,8 @@ class VirtualRun : public sim::Model {
   std::size_t spans_ = 0;
   std::int64_t evaluate_every_ = 1;
   std::int64_t next_evaluation_ = 0;
+  Micros evaluate_every_us_ = 0;  // at the latest; 0: no run of a known time
+  Micros next_evaluation_us_ = 0;
   std::int64_t claimed_ = 0;
   std::size_t left_ = 0;
   bool reached_ = false;  // the loss at which the run was to end
@@ -299,11 +329,13 @@ class StoreRun final : public VirtualRun {
     std::copy(store_.begin(), store_.end(), stepper.replica().begin());
     stepper.replica_changed();
     ++result_.workers[rank].pulls;
+    ++transfers_;
     pulled_[rank] = updates_;
   }
 
   std::optional<double> publish(Rank rank, Iteration /*k*/) override {
     Worker& worker = workers_[rank];
+    ++transfers_;
     add_update(*worker.update, store_);
     add_to_replica(worker);
     unseen_ += updates_ - pulled_[rank];
@@ -370,6 +402,7 @@ class PeerRun final : public VirtualRun {
   // To however many others it sends, these are the same parameters. As many as an update queue has
   // places are kept.
   void send(Rank from, Rank /*to*/, Iteration k) override {
+    ++transfers_;
     std::deque<Sent>& sent = peers_[from].sent;
     if (!sent.empty() && sent.back().iteration == k) return;
     const std::span<const float> own = workers_[from].stepper->replica();
@@ -408,7 +441,9 @@ class PeerRun final : public VirtualRun {
   void pull(Rank) override {}
   void pushed(Rank, Iteration, bool) override {}
 
-  double loss_of_one() const { return workload_.evaluate(workers_.front().stepper->replica()); }
+  std::optional<double> loss_of_one() const override {
+    return workload_.evaluate(workers_.front().stepper->replica());
+  }
 
  private:
   struct Sent {

@@ -4,7 +4,9 @@
 // train on any machine, and the same settings give the same result, bit for bit, on one machine.
 #pragma once
 
+#include <cstdint>
 #include <string>
+#include <vector>
 
 #include "reference_trainer/run.h"
 
@@ -13,7 +15,9 @@ namespace syncd::trainer {
 struct VirtualSettings {
   // As syncd::sim::parse_iteration_time has it: "constant:20", "uniform:1000-1500", ...; ms.
   std::string iteration_time;
-  std::int64_t delay_us = 0;  // of every message, one way
+  std::int64_t delay_us = 0;     // of every message, one way
+  std::int64_t transfer_us = 0;  // of parameters or an update over a link; see sim::Options
+  std::vector<std::uint32_t> host_sizes = {};  // likewise
 };
 
 // Of `settings`, addresses, job, iteration_us, stall_seconds and verbose say nothing here;

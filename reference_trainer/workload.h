@@ -16,6 +16,7 @@
 #include <string_view>
 #include <vector>
 
+#include "reference_trainer/rate_decay.h"
 #include "reference_trainer/shared_arrays.h"
 
 namespace syncd::trainer {
@@ -38,12 +39,15 @@ struct WorkloadConfig {
   WorkloadKind kind = WorkloadKind::kMf;
   std::int32_t workers = 1;
   std::int32_t batch = 0;    // samples per iteration of one worker
-  double learning_rate = 0;  // of one worker's update, constant
+  double learning_rate = 0;  // of one worker's first update
+  RateDecay decay;           // and of its later ones
   std::uint64_t seed = 1;
-  double momentum = 0;      // cnn alone
+  double momentum = 0;      // cnn and svm
   double weight_decay = 0;  // cnn alone
   Backend backend = Backend::kCpu;
   Precision precision = Precision::kFloat;  // of the backend kCuda alone
+
+  double rate_at(std::int64_t minibatch) const { return learning_rate * decayed(decay, minibatch); }
 };
 
 // A workload's own defaults, the same for every policy. All workers' steps add up, so that what can

@@ -43,6 +43,13 @@ struct HopOptions {
   std::int64_t skip = 0;
   std::optional<std::int64_t> skip_trigger;
   std::int64_t force = 0;
+
+  // With staleness, neighbours get no further ahead than S + 1: a higher trigger would never be
+  // reached.
+  std::int64_t trigger() const {
+    const std::int64_t reached = staleness ? std::min(max_ig, *staleness + 1) : max_ig;
+    return skip_trigger.value_or(reached);
+  }
 };
 constexpr Parameter<HopOptions> kHopParameters[] = {
     {"max_ig", &HopOptions::max_ig, 1},
@@ -251,7 +258,7 @@ class Hop final : public DecentralizedPolicy {
     for (const PeerEdge& edge : graph_.out(rank)) {
       ahead = std::min(ahead, host.worker(edge.peer).clock - clock);
     }
-    if (ahead < options_.skip_trigger.value_or(options_.max_ig)) return false;
+    if (ahead < options_.trigger()) return false;
     const Iteration to = clock + std::min(options_.skip, ahead);
     if (to <= clock + 1) return false;
     auto updates = gather(host, rank, to - 1);

@@ -299,12 +299,17 @@ void add_simulate(Commands& commands, SimulateQuery& query) {
   with_default("--workers", query.workers, "How many workers");
   sub->add_option(
       "--hosts", query.hosts,
-      "Spread them over H hosts, for the graph clustered: worker r of n is on host r*H/n "
-      "(rounded down), and one that joins later on host r mod H; without it each has a "
-      "host of its own");
+      "Spread them over hosts, for the graph clustered: H hosts of equal size, or the size of each "
+      "as in 4,2,2; ranks in order, and one that joins later on host r mod H; without it each has "
+      "a host of its own");
   with_default("--iteration-time", query.iteration_time, "How long workers compute: see below");
   with_default("--slowdown", query.slowdown, "What slows some of them: see below");
   with_default("--delay-ms", query.delay_ms, "How long every message takes, one way");
+  sub->add_option("--link-mbps", query.link_mbps,
+                  "Mbit/s of the server's link, or of each worker's without a server; with "
+                  "--parameters-mb");
+  sub->add_option("--parameters-mb", query.parameters_mb,
+                  "Megabytes of the parameters, and of an update: what a transfer carries");
   with_default("--plan-delay-ms", query.plan_delay_ms, "How long the daemon works on a plan");
   with_default("--duration-s", query.duration_s, "Virtual seconds to run");
   with_default("--seed", query.seed, "Another seed, other draws");

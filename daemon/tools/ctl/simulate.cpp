@@ -87,13 +87,19 @@ bool add_event(const char* flag, const std::string& text, sim::TimedEvent event,
 std::optional<sim::Options> options_of(const SimulateQuery& query, std::string& error) {
   sim::Options options;
   options.workers = query.workers;
-  if (query.hosts) {
-    if (*query.hosts < 1 || *query.hosts > query.workers) {
-      error = fmt::format("--hosts is {}, allowed are 1 to {}, the number of workers", *query.hosts,
-                          query.workers);
-      return std::nullopt;
-    }
-    options.hosts = static_cast<std::uint32_t>(*query.hosts);
+  if (!query.hosts.empty()) {
+    auto sizes = sim::parse_hosts(query.hosts, query.workers, error);
+    if (!sizes) return std::nullopt;
+    options.host_sizes = std::move(*sizes);
+  }
+  if (query.link_mbps.has_value() != query.parameters_mb.has_value()) {
+    error = "--link-mbps and --parameters-mb: one makes no sense without the other";
+    return std::nullopt;
+  }
+  if (query.link_mbps) {
+    const auto us = sim::transfer_time(*query.link_mbps, *query.parameters_mb, error);
+    if (!us) return std::nullopt;
+    options.transfer_us = *us;
   }
   options.seed = query.seed;
   const auto take = [&](const char* flag, double value, const Unit& unit, Micros lowest,
@@ -225,9 +231,13 @@ std::string simulate_help() {
 Iterations are what is begun and pushed: one batch each. Only under notify_ack:GRAPH,every=N an
 iteration is N batches, with a time drawn for each, and one exchange (batches_per_iteration in
 JSON): multiply its rate by N to compare it with others.
+With --link-mbps and --parameters-mb each transfer of the parameters takes time. With a parameter
+server, all pulls and pushes share the one link of the server equally; without one, each worker's own
+link sends to one neighbour after another. A worker waits for its own transfer.
 Every policy of a comparison sees the same times, and the same seed gives the same result.
 JSON: {workers, seed, virtual_s, policies: [{policy, iterations_per_s_per_worker, waiting_share
-(blocked in begin, targets and collect, messages' way included), staleness_mean, staleness_max,
+(blocked in begin, targets and collect, messages' way included), transferring_share (of parameters
+and updates over a link), transfers (of a whole model, also without a link), staleness_mean, staleness_max,
 barriers, resyncs, restarts, wasted_share (computed and dropped), skipped_per_s_per_worker,
 predicted_wait_ms_mean, actual_wait_ms_mean (of recorded barriers, or null)}]}; if a policy speculates
 also missed_updates_mean (pushes by others between a worker's last pull and its push) and
@@ -300,6 +310,8 @@ Json simulate_json(const SimulateAnswer& answer) {
     }
     row["iterations_per_s_per_worker"] = rounded(result.iterations_per_s_per_worker);
     row["waiting_share"] = rounded(result.waiting_share);
+    row["transferring_share"] = rounded(result.transferring_share);
+    row["transfers"] = result.transfers;
     row["staleness_mean"] = rounded(result.staleness_mean);
     row["staleness_max"] = result.staleness_max;
     row["barriers"] = result.barriers;
@@ -348,6 +360,7 @@ std::string simulate_table(const SimulateAnswer& answer, std::size_t columns) {
   };
   add("IT/S", &R::iterations_per_s_per_worker, 4);
   add("WAITING", &R::waiting_share, 4);
+  add_if_any("LINK", &R::transferring_share, 4);
   add("STALE", &R::staleness_mean, 2);
   add("MAX", &R::staleness_max, 0);
   add_if_any("WASTED", &R::wasted_share, 4);
@@ -355,6 +368,7 @@ std::string simulate_table(const SimulateAnswer& answer, std::size_t columns) {
   add("BARRIERS", &R::barriers, 0);
   add_if_any("FORESEEN", &R::predicted_wait_ms_mean, 1);
   add_if_any("WAITED", &R::actual_wait_ms_mean, 1);
+  const bool links_told = header[3] == "LINK";
   const bool waits_told = header.back() == "WAITED";
   if (freshness) {
     add("RESYNCS", &R::resyncs, 0);
@@ -372,6 +386,7 @@ std::string simulate_table(const SimulateAnswer& answer, std::size_t columns) {
       "IT/S: iterations per second and worker. WAITING, WASTED: shares of its time.\n"
       "STALE, MAX: iterations ahead of the slowest at a grant, mean and most.\n",
       first.workers, first.virtual_s, first.seed, format_table(header, rows, columns));
+  if (links_told) text += "LINK: share of its time in which its parameters or its update travel.\n";
   if (waits_told) {
     text += "FORESEEN, WAITED: the longest wait at a barrier, planned and real, mean in ms.\n";
   }

@@ -15,11 +15,13 @@ namespace syncd::ctl {
 // The command line, as it was written.
 struct SimulateQuery {
   std::uint32_t workers = 16;
-  std::optional<std::int64_t> hosts;  // nothing: one per worker
+  std::string hosts;  // empty: one per worker
   std::string iteration_time = "constant:1000";
   std::string slowdown = "none";
   double delay_ms = 0;
   double plan_delay_ms = 0;
+  std::optional<double> link_mbps;  // with parameters_mb; neither: transfers take no time
+  std::optional<double> parameters_mb;
   double duration_s = 600;
   double worker_grace_s = 10;
   std::uint64_t seed = 1;

@@ -7,7 +7,13 @@
 namespace syncd::sim {
 
 // What a draw is for: draws of different streams have nothing to do with each other.
-enum class Stream : std::uint64_t { kSpeed = 1, kTime = 2, kTimeAngle = 3, kSlowdown = 4 };
+enum class Stream : std::uint64_t {
+  kSpeed = 1,
+  kTime = 2,
+  kTimeAngle = 3,
+  kSlowdown = 4,
+  kRunStart = 5
+};
 
 // 64 even bits for (seed, stream, worker, iteration).
 std::uint64_t draw_bits(std::uint64_t seed, Stream stream, std::uint64_t worker,

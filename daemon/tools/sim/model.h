@@ -32,6 +32,8 @@ class Model {
   // It blocked in begin, targets or collect, or computed (what it then threw away: `dropped`).
   virtual void waited(Rank rank, Micros since, Micros until) = 0;
   virtual void computed(Rank rank, Micros since, Micros until, bool dropped) = 0;
+  // A transfer of its parameters or its update over a link ended, or was broken off.
+  virtual void transferred(Rank rank, Micros since, Micros until) = 0;
   // It jumped over so many iterations.
   virtual void jumped(Rank rank, std::int64_t iterations) = 0;
 

@@ -32,9 +32,11 @@ struct SimWorker {
     kJoining,    // Joined is awaited
     kBegin,      // Granted is awaited
     kTargets,    // TargetsReply is awaited
-    kSending,    // the data is on its way, push comes after it
+    kPulling,    // the parameters are on their way over the server's link, computing comes next
+    kPushing,    // the update is on its way over the server's link, push comes after it
+    kSending,    // the data is on its way to the neighbours, push comes after it
     kPush,       // Pushed is awaited
-    kComputing,  // until a ComputeEnd with its token
+    kComputing,  // until an End with its token
     kCollect,    // CollectReply is awaited
     kJumped,     // CollectReply of the iteration before a jump is awaited
     kStopped,    // the job has ended
@@ -48,11 +50,13 @@ struct SimWorker {
   Micros present_since = 0;
   Micros waiting_since = -1;  // in begin, targets or collect; -1: not waiting
   Micros computing_since = 0;
-  Micros compute_us = 0;  // what this iteration takes
-  std::uint32_t compute_token = 0;
-  bool computed = false;  // decentralized: in this iteration, already
-  bool begun = false;     // an iteration was granted in this life
-  bool late = false;      // its latest push was LATE: the update is only in its own parameters
+  Micros compute_us = 0;           // what this iteration takes
+  std::uint32_t token = 0;         // of the End that it awaits
+  Micros transferring_since = -1;  // -1: no transfer is under way
+  std::vector<Rank> to_send;       // neighbours that its update has yet to go to, the next one last
+  bool computed = false;           // decentralized: in this iteration, already
+  bool begun = false;              // an iteration was granted in this life
+  bool late = false;  // its latest push was LATE: the update is only in its own parameters
 
   std::unordered_map<Rank, Inbox> inboxes;  // looked up only, never walked through
   Iteration consumed = kNoIteration;

@@ -53,7 +53,11 @@ class Simulation::Impl {
     if (!world_.messages.empty()) {
       offer(&Impl::deliver, world_.messages.front().at, world_.messages.front().order);
     }
-    if (const auto* end = workers_.next_end()) offer(&Impl::end_computing, end->at, end->order);
+    if (const auto* end = workers_.next_end()) offer(&Impl::end, end->at, end->order);
+    if (const SharedLink& link = workers_.server_link(); !link.idle()) {
+      const SharedLink::Next end = link.next();
+      offer(&Impl::end_transfer, end.at, end.order);
+    }
     if (const auto* plan = daemon_.next_plan()) offer(&Impl::take_plan, plan->at, plan->order);
 
     const Micros deadline = daemon_.engine().next_deadline();
@@ -86,7 +90,8 @@ class Simulation::Impl {
   }
 
   void follow_script() { workers_.happens(script_at_++); }
-  void end_computing() { workers_.compute_ended(); }
+  void end() { workers_.ended(); }
+  void end_transfer() { workers_.transfer_ended(); }
   void take_plan() { daemon_.plan_ready(); }
   void deliver() {
     Message& message = world_.messages.front();

@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "daemon/core/engine/engine.h"
@@ -33,10 +34,9 @@ class Observer;
 
 struct Options {
   std::uint32_t workers = 16;  // that the job starts with, ranks from 0
-  // Over which the workers are spread, in blocks of ranks that differ by at most one in size: of n
-  // workers, rank r is on host r * hosts / n, and one that comes later on r % hosts. 0: a host
-  // each.
-  std::uint32_t hosts = 0;
+  // How many workers are on each host, in the order of ranks. One that comes later is on host r mod
+  // hosts. Empty: a host each.
+  std::vector<std::uint32_t> host_sizes;
   std::string policy = "bsp";
   // What the file that the policy names says (read_graph_file); null: it names none.
   std::shared_ptr<const topology::GraphFile> graph_file = nullptr;
@@ -44,7 +44,12 @@ struct Options {
   Slowdown slowdown;
   std::uint64_t seed = 1;
   Micros duration_us = 60'000'000;
-  Micros delay_us = 0;       // of every message, one way: worker and daemon, worker and worker
+  Micros delay_us = 0;  // of every message, one way: worker and daemon, worker and worker
+  // Of the parameters, or of an update, over a link that has nothing else to carry; 0: no time.
+  // Policies with a parameter server: one link of the server carries every pull and every push, and
+  // shares itself equally among them. Decentralized: each worker's own link carries its update to
+  // one neighbour after another. In both, a worker waits until its own transfer is over.
+  Micros transfer_us = 0;
   Micros plan_delay_us = 0;  // from the daemon's asking for a plan until it has it
   // Hop: compute before the update is sent, instead of sending at the iteration's start
   // (papers: serial and parallel order). NOTIFY-ACK always computes first.
@@ -77,7 +82,9 @@ struct Result {
   // the iterations are the reduces. Everywhere else an iteration is one batch.
   std::int64_t batches_per_iteration = 1;
   double iterations_per_s_per_worker = 0;
-  double waiting_share = 0;  // blocked in begin, targets and collect, messages' way included
+  double waiting_share = 0;       // blocked in begin, targets and collect, messages' way included
+  double transferring_share = 0;  // its parameters or its update are under way
+  std::uint64_t transfers = 0;    // of a whole model each, begun; counted without a cost too
   double staleness_mean = 0;
   std::int64_t staleness_max = 0;
   std::uint64_t barriers = 0;  // supersteps that all have ended together
@@ -112,6 +119,15 @@ struct Result {
   std::vector<std::string> refused;  // errors that the engine answered, at most kRefusedMax
 };
 inline constexpr std::size_t kRefusedMax = 16;
+
+// --hosts: "3" (hosts of as many workers, but for one at most) or "4,2,2" (how many are on each).
+// Empty: `error` names what is wrong and what is allowed.
+std::optional<std::vector<std::uint32_t>> parse_hosts(std::string_view text, std::uint32_t workers,
+                                                      std::string& error);
+
+// --link-mbps and --parameters-mb: the transfer_us of so many megabytes (10^6 bytes) over a link of
+// so many megabits (10^6 bits) per second. Empty: `error` names what is wrong and what is allowed.
+std::optional<Micros> transfer_time(double link_mbps, double parameters_mb, std::string& error);
 
 // Empty, or a sentence that names the option that makes no sense and what is allowed.
 std::string check_options(const Options& options);

@@ -1,12 +1,16 @@
 // See simulation.h and world.h: what a simulation is to do, checked and told to the daemon.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cmath>
+#include <numeric>
 #include <set>
 
 #include "daemon/core/engine/limits.h"
 #include "daemon/core/engine/policy.h"
 #include "daemon/tools/sim/world.h"
+#include "proto/base/number.h"
 
 namespace syncd::sim {
 namespace {
@@ -20,9 +24,13 @@ std::string text_of(const TimedEvent& event) {
 }  // namespace
 
 std::uint64_t host_of(Rank rank, const Options& options) {
-  if (options.hosts == 0) return rank;
-  if (rank >= options.workers) return rank % options.hosts;
-  return std::uint64_t{rank} * options.hosts / options.workers;
+  if (options.host_sizes.empty()) return rank;
+  if (rank >= options.workers) return rank % options.host_sizes.size();
+  std::uint64_t host = 0;
+  for (Rank first_behind = options.host_sizes[0]; rank >= first_behind;) {
+    first_behind += options.host_sizes[++host];
+  }
+  return host;
 }
 
 JobSpec job_spec(const Options& options) {
@@ -38,14 +46,72 @@ JobSpec job_spec(const Options& options) {
   return spec;
 }
 
+std::optional<std::vector<std::uint32_t>> parse_hosts(std::string_view text, std::uint32_t workers,
+                                                      std::string& error) {
+  const auto wrong = [&](const std::string& what) {
+    error = fmt::format(
+        "--hosts '{}': {}; allowed: a number of hosts from 1 to {}, or how many of the {} workers "
+        "each host has, such as 4,2,2",
+        text, what, workers, workers);
+    return std::nullopt;
+  };
+  std::vector<std::uint32_t> sizes;
+  std::uint64_t sum = 0;
+  for (std::string_view rest = text;;) {
+    const std::size_t comma = rest.find(',');
+    std::uint32_t size = 0;
+    if (!parse_number(rest.substr(0, comma), size) || size == 0) {
+      return wrong(fmt::format("'{}' is not a whole number from 1", rest.substr(0, comma)));
+    }
+    sizes.push_back(size);
+    sum += size;
+    if (comma == std::string_view::npos) break;
+    rest.remove_prefix(comma + 1);
+  }
+  if (sizes.size() > 1) {
+    return sum == workers ? std::optional(sizes)
+                          : wrong(fmt::format("the hosts have {} workers", sum));
+  }
+  const std::uint64_t hosts = sizes[0];
+  if (hosts > workers) return wrong("more hosts than workers");
+  // Rank r on host r * hosts / workers: blocks that differ by at most one in size.
+  sizes.assign(hosts, 0);
+  for (std::uint64_t rank = 0; rank < workers; ++rank) ++sizes[rank * hosts / workers];
+  return sizes;
+}
+
+std::optional<Micros> transfer_time(double link_mbps, double parameters_mb, std::string& error) {
+  constexpr double kMost = 1e9;
+  const auto check = [&](const char* flag, double value, const char* unit) {
+    if (value > 0 && value <= kMost) return true;
+    error = fmt::format("{} is {:g}, allowed is more than 0, to {:g} {}", flag, value, kMost, unit);
+    return false;
+  };
+  if (!check("--link-mbps", link_mbps, "Mbit/s") ||
+      !check("--parameters-mb", parameters_mb, "MB")) {
+    return std::nullopt;
+  }
+  const double us = std::round(parameters_mb * 8e6 / link_mbps);
+  if (us < 1 || us > static_cast<double>(limits::kSpanMax)) {
+    error = fmt::format(
+        "--link-mbps {:g} and --parameters-mb {:g}: a transfer takes {:g} s, allowed are 1 us to "
+        "{}",
+        link_mbps, parameters_mb, parameters_mb * 8 / link_mbps, format_duration(limits::kSpanMax));
+    return std::nullopt;
+  }
+  return static_cast<Micros>(us);
+}
+
 std::string check_options(const Options& options) {
   if (options.workers < 1 || options.workers > limits::kWorkersPerJobMax) {
     return fmt::format("the number of workers is {}, allowed are 1 to {}", options.workers,
                        limits::kWorkersPerJobMax);
   }
-  if (options.hosts > options.workers) {
-    return fmt::format("the number of hosts is {}, allowed are 1 to {}, one per worker",
-                       options.hosts, options.workers);
+  if (!options.host_sizes.empty() &&
+      std::reduce(options.host_sizes.begin(), options.host_sizes.end(), std::uint64_t{0}) !=
+          options.workers) {
+    return fmt::format("the hosts have {} workers in all, and the job has {}",
+                       fmt::join(options.host_sizes, " + "), options.workers);
   }
   const auto check_span = [](const char* what, Micros us, Micros lowest) -> std::string {
     if (us >= lowest && us <= limits::kSpanMax) return {};
@@ -54,6 +120,7 @@ std::string check_options(const Options& options) {
   };
   for (const std::string& wrong : {check_span("the duration", options.duration_us, 1),
                                    check_span("the delay", options.delay_us, 0),
+                                   check_span("a transfer", options.transfer_us, 0),
                                    check_span("the plan's delay", options.plan_delay_us, 0),
                                    check_span("worker_grace", options.worker_grace_us, 0),
                                    check_span("the time to a stall", options.stall_us, 1)}) {

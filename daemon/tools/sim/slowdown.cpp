@@ -46,7 +46,8 @@ class Parser {
   }
 
   std::optional<Slowdown> random(std::string_view rest) {
-    const auto [times, chance] = split(rest, '@');
+    const auto [draw, run] = split(rest, ',');
+    const auto [times, chance] = split(draw, '@');
     if (chance.empty()) return wrong("the probability is missing");
     const auto slow = factor(times);
     if (!slow) return std::nullopt;
@@ -63,6 +64,12 @@ class Parser {
     slowdown.factor = *slow;
     slowdown.probability = *numerator / *denominator;
     slowdown.per_worker = per_worker;
+    if (draw.size() < rest.size()) {
+      if (!run.starts_with("for=") || !parse_number(run.substr(4), slowdown.run_length) ||
+          slowdown.run_length < 1 || slowdown.run_length > 1'000'000) {
+        return wrong("'" + std::string(run) + "' is not for=ITERATIONS, 1 to 1000000");
+      }
+    }
     return slowdown;
   }
 
@@ -96,8 +103,9 @@ class Parser {
 
 const char* known_slowdowns() {
   return "none, random:6x@0.05 (an iteration takes 6 times as long with this probability), "
-         "random:6x@1/8, random:6x@1/n (n is the number of workers), fixed:3=4x[,5=2x] (worker 3 "
-         "is 4 times slower)";
+         "random:6x@1/8, random:6x@1/n (n is the number of workers), random:6x@1/n,for=20 (as "
+         "often, "
+         "but 20 iterations in a row), fixed:3=4x[,5=2x] (worker 3 is 4 times slower)";
 }
 
 std::optional<Slowdown> parse_slowdown(std::string_view text, std::string& error) {
@@ -120,7 +128,8 @@ SlowFactors::SlowFactors(const Slowdown& slowdown, std::uint64_t seed, std::uint
     : seed_(seed),
       factor_(slowdown.factor),
       probability_(slowdown.per_worker ? slowdown.probability / std::max(workers, 1U)
-                                       : slowdown.probability) {
+                                       : slowdown.probability),
+      run_length_(static_cast<std::uint64_t>(slowdown.run_length)) {
   for (const auto& [rank, factor] : slowdown.fixed) {
     if (worker_factor_.size() <= rank) worker_factor_.resize(rank + 1, 1.0);
     worker_factor_[rank] *= factor;
@@ -129,10 +138,13 @@ SlowFactors::SlowFactors(const Slowdown& slowdown, std::uint64_t seed, std::uint
 
 double SlowFactors::operator()(Rank worker, Iteration iteration) const {
   const double own = worker < worker_factor_.size() ? worker_factor_[worker] : 1;
-  const bool is_drawn =
-      probability_ > 0 && draw_unit(seed_, Stream::kSlowdown, worker,
-                                    static_cast<std::uint64_t>(iteration)) < probability_;
-  return is_drawn ? own * factor_ : own;
+  if (probability_ <= 0) return own;
+  auto run = static_cast<std::uint64_t>(iteration);
+  if (run_length_ > 1) {
+    // Runs of different workers begin at different iterations.
+    run = (run + draw_bits(seed_, Stream::kRunStart, worker, 0) % run_length_) / run_length_;
+  }
+  return draw_unit(seed_, Stream::kSlowdown, worker, run) < probability_ ? own * factor_ : own;
 }
 
 double SlowFactors::largest() const {

@@ -18,6 +18,8 @@ struct Slowdown {
   double factor = 1;        // of iterations drawn by chance
   double probability = 0;   // that one is drawn
   bool per_worker = false;  // the probability is divided by the number of workers ("1/n")
+  // That so many iterations in a row are drawn together: the share of slow ones stays the same.
+  std::int64_t run_length = 1;
   std::vector<std::pair<Rank, double>> fixed;  // these workers are slower throughout
 };
 
@@ -26,6 +28,8 @@ struct Slowdown {
 //   random:6x@0.05      each iteration takes 6 times as long with probability 0.05
 //   random:6x@1/8       likewise with probability 1/8
 //   random:6x@1/n       likewise with probability 1 / (number of workers)
+//   random:6x@1/n,for=20
+//                       likewise, for 20 iterations in a row: a machine that is busy for a while
 //   fixed:3=4x[,5=2x]   worker 3 takes 4 times as long, worker 5 twice, always
 // Empty: `error` names --slowdown, the text, what is wrong and what is allowed.
 std::optional<Slowdown> parse_slowdown(std::string_view text, std::string& error);
@@ -48,6 +52,7 @@ class SlowFactors {
   std::uint64_t seed_;
   double factor_;
   double probability_;
+  std::uint64_t run_length_;
   std::vector<double> worker_factor_;  // by rank; none beyond: 1
 };
 

@@ -70,6 +70,7 @@ Result Tally::finish(std::span<const SimWorker> workers, const Engine& engine) {
     const double present_s = seconds(presence_us_);
     result_.iterations_per_s_per_worker = static_cast<double>(result_.iterations) / present_s;
     result_.waiting_share = waiting_us_ / presence_us_;
+    result_.transferring_share = transferring_us_ / presence_us_;
     result_.wasted_share = wasted_us_ / presence_us_;
     result_.skipped_per_s_per_worker = static_cast<double>(skipped_) / present_s;
   }

@@ -52,6 +52,7 @@ class Tally {
     waiting_us_ += static_cast<double>(us);
     result_.longest_wait_us = std::max(result_.longest_wait_us, us);
   }
+  void transferred(Micros us) { transferring_us_ += static_cast<double>(us); }
   void wasted(Micros us) { wasted_us_ += static_cast<double>(us); }
   void skipped(Iteration iterations) { skipped_ += static_cast<std::uint64_t>(iterations); }
   // The collected updates. Those that the worker does not have count as missing.
@@ -82,6 +83,7 @@ class Tally {
   Result result_;
   double presence_us_ = 0;
   double waiting_us_ = 0;
+  double transferring_us_ = 0;
   double wasted_us_ = 0;
   std::uint64_t skipped_ = 0;
   std::uint64_t pushes_ = 0;

@@ -10,7 +10,8 @@ namespace syncd::sim {
 WorkerSide::WorkerSide(World& world)
     : world_(world),
       durations_(world.options.iteration_time, world.options.slowdown, world.options.seed,
-                 world.options.workers) {
+                 world.options.workers),
+      server_link_(world.options.transfer_us) {
   std::string error;
   const auto policy = make_policy(world.options.policy, error);
   decentralized_ = policy->family() == Family::kDecentralized;
@@ -22,6 +23,7 @@ void WorkerSide::finish() {
   for (SimWorker& worker : world_.workers) {
     if (!worker.present()) continue;
     end_wait(worker);
+    end_transferring(worker);
     world_.tally.present(world_.now - worker.present_since);
   }
 }
@@ -86,9 +88,10 @@ void WorkerSide::go(Rank rank, bool leaves) {
 void WorkerSide::end_process(Rank rank, Stage stage) {
   SimWorker& worker = world_.workers[rank];
   end_wait(worker);
+  end_transferring(worker);
   world_.tally.present(world_.now - worker.present_since);
-  ++worker.life;  // also its ComputeEnd is one of another life
-  ++worker.compute_token;
+  ++worker.life;
+  ++worker.token;
   worker.stage = stage;
 }
 
@@ -96,11 +99,20 @@ void WorkerSide::end_wait(SimWorker& worker) {
   if (worker.waiting_since < 0) return;
   const Micros waited = world_.now - worker.waiting_since;
   if (model() != nullptr) {
-    const auto rank = static_cast<Rank>(&worker - world_.workers.data());
-    model()->waited(rank, worker.waiting_since, world_.now);
+    model()->waited(rank_of_worker(worker), worker.waiting_since, world_.now);
   }
   worker.waiting_since = -1;
   world_.tally.waited(waited);
+}
+
+// If one is under way, it stops here.
+void WorkerSide::end_transferring(SimWorker& worker) {
+  if (worker.transferring_since < 0) return;
+  const Rank rank = rank_of_worker(worker);
+  if (!decentralized_) server_link_.cancel(world_.now, rank);
+  world_.tally.transferred(world_.now - worker.transferring_since);
+  if (model() != nullptr) model()->transferred(rank, worker.transferring_since, world_.now);
+  worker.transferring_since = -1;
 }
 
 // ---- the trainer's loop
@@ -144,18 +156,19 @@ void WorkerSide::on(Rank rank, const wire::Granted& granted) {
   // A newcomer's first iteration may be another than was said when it joined: no jump.
   const bool jumped = worker.begun && k > worker.iteration;
   if (jumped) world_.tally.skipped(k - worker.iteration);
-  if (model() != nullptr) {
-    if (jumped) model()->jumped(rank, k - worker.iteration);
-    const bool renew = (granted.flags & (wire::kStepPull | wire::kStepSkip)) != 0;
-    if (!decentralized_ && (renew || !worker.begun || worker.late)) model()->pull(rank);
-    worker.late = false;
-  }
+  if (model() != nullptr && jumped) model()->jumped(rank, k - worker.iteration);
+  const bool renew = (granted.flags & (wire::kStepPull | wire::kStepSkip)) != 0;
+  const bool pulls = !decentralized_ && (renew || !worker.begun || worker.late);
+  worker.late = false;
   worker.begun = true;
   worker.iteration = k;
   worker.computed = false;
   if (jumped && decentralized_) {
     // It renews its parameters with what it was to collect just before (Hop, section 5).
     collect(rank, Stage::kJumped, k - 1);
+  } else if (pulls) {
+    worker.compute_us = compute_time(rank, k);
+    pull(rank);
   } else {
     enter_iteration(rank);
   }
@@ -172,6 +185,38 @@ void WorkerSide::enter_iteration(Rank rank) {
 void WorkerSide::ask_targets(Rank rank) {
   const SimWorker& worker = world_.workers[rank];
   call(rank, Stage::kTargets, wire::Targets{worker.ref, worker.iteration});
+}
+
+// It gets the parameters as they are now, and computes on them once they are there.
+void WorkerSide::pull(Rank rank) {
+  if (model() != nullptr) model()->pull(rank);
+  transfer(rank, Stage::kPulling);
+}
+
+// Over the server's link. What follows comes with its end, at once if it takes no time.
+void WorkerSide::transfer(Rank rank, Stage stage) {
+  SimWorker& worker = world_.workers[rank];
+  ++world_.tally.result().transfers;
+  worker.stage = stage;
+  if (world_.options.transfer_us > 0) {
+    worker.transferring_since = world_.now;
+    server_link_.start(world_.now, ++world_.order, rank);
+  } else if (stage == Stage::kPulling) {
+    start_computing(rank);
+  } else {
+    push(rank);
+  }
+}
+
+void WorkerSide::transfer_ended() {
+  const Rank rank = server_link_.next().worker;
+  SimWorker& worker = world_.workers[rank];
+  end_transferring(worker);
+  if (worker.stage == Stage::kPulling) {
+    start_computing(rank);
+  } else {
+    push(rank);
+  }
 }
 
 void WorkerSide::compute(Rank rank) {
@@ -194,30 +239,39 @@ void WorkerSide::start_computing(Rank rank) {
   SimWorker& worker = world_.workers[rank];
   worker.stage = Stage::kComputing;
   worker.computing_since = world_.now;
-  computing_.push({world_.now + worker.compute_us, ++world_.order, rank, ++worker.compute_token});
+  ends_.push({world_.now + worker.compute_us, ++world_.order, rank, ++worker.token});
 }
 
-void WorkerSide::compute_ended() {
-  const ComputeEnd end = computing_.top();
-  computing_.pop();
-  SimWorker& worker = world_.workers[end.worker];
-  if (worker.compute_token != end.token || worker.stage != Stage::kComputing) return;
+void WorkerSide::ended() {
+  const End end = ends_.top();
+  ends_.pop();
+  const SimWorker& worker = world_.workers[end.worker];
+  if (worker.token != end.token) return;
+  if (worker.stage == Stage::kComputing) {
+    computed(end.worker);
+  } else {
+    sent(end.worker);
+  }
+}
+
+void WorkerSide::computed(Rank rank) {
+  SimWorker& worker = world_.workers[rank];
   if (model() != nullptr) {
-    note_computed(end.worker, false);
+    note_computed(rank, false);
     for (std::int64_t i = 0; i < loop_.batches; ++i) {
-      model()->compute(end.worker, worker.iteration * loop_.batches + i);
+      model()->compute(rank, worker.iteration * loop_.batches + i);
     }
   }
   if (!decentralized_) {
-    push(end.worker);
+    transfer(rank, Stage::kPushing);
     return;
   }
   worker.computed = true;
   ++worker.iterations;
   if (compute_first_) {
-    ask_targets(end.worker);
+    ask_targets(rank);
   } else {
-    collect(end.worker, Stage::kCollect, worker.iteration);
+    collect(rank, Stage::kCollect, worker.iteration);
   }
 }
 
@@ -260,17 +314,50 @@ void WorkerSide::on(Rank rank, const wire::Pushed& pushed) {
 void WorkerSide::on(Rank rank, const wire::TargetsReply& targets) {
   SimWorker& worker = world_.workers[rank];
   end_wait(worker);
-  for (const Rank to : targets.ranks) {
-    if (to >= world_.workers.size() || !world_.workers[to].present()) continue;
-    if (model() != nullptr) model()->send(rank, to, worker.iteration);
-    world_.to_worker(world_.workers[to].connection, Data{rank, worker.iteration});
+  worker.stage = Stage::kSending;
+  worker.to_send.assign(targets.ranks.rbegin(), targets.ranks.rend());
+  send_next(rank);
+}
+
+// To one neighbour after another; after the last one it pushes.
+void WorkerSide::send_next(Rank rank) {
+  SimWorker& worker = world_.workers[rank];
+  while (!worker.to_send.empty()) {
+    const Rank to = worker.to_send.back();
+    if (to >= world_.workers.size() || !world_.workers[to].present()) {
+      worker.to_send.pop_back();
+      continue;
+    }
+    ++world_.tally.result().transfers;
+    if (world_.options.transfer_us > 0) {
+      worker.transferring_since = world_.now;
+      ends_.push({world_.now + world_.options.transfer_us, ++world_.order, rank, ++worker.token});
+      return;
+    }
+    send(rank);
   }
   if (loop_.push_follows_data && world_.options.delay_us > 0) {
-    worker.stage = Stage::kSending;
     world_.to_worker(worker.connection, DataArrived{});
   } else {
     push(rank);
   }
+}
+
+// What it sends next is sent; it arrives after the delay.
+void WorkerSide::send(Rank rank) {
+  SimWorker& worker = world_.workers[rank];
+  const Rank to = worker.to_send.back();
+  worker.to_send.pop_back();
+  // A process that started meanwhile gets it too, one that ended does not.
+  if (to >= world_.workers.size() || !world_.workers[to].present()) return;
+  if (model() != nullptr) model()->send(rank, to, worker.iteration);
+  world_.to_worker(world_.workers[to].connection, Data{rank, worker.iteration});
+}
+
+void WorkerSide::sent(Rank rank) {
+  end_transferring(world_.workers[rank]);
+  send(rank);
+  send_next(rank);
 }
 
 void WorkerSide::on(Rank rank, const Data& data) {
@@ -311,15 +398,15 @@ void WorkerSide::on(Rank rank, const wire::CollectReply& collected) {
 void WorkerSide::on(Rank rank, const wire::ResyncNotice& resync) {
   SimWorker& worker = world_.workers[rank];
   const Iteration k = resync.iteration;
-  if (worker.stage != Stage::kComputing || worker.iteration != k) return;
-  world_.tally.wasted(world_.now - worker.computing_since);
+  const bool computes = worker.stage == Stage::kComputing;
+  if ((!computes && worker.stage != Stage::kPulling) || worker.iteration != k) return;
+  if (computes) world_.tally.wasted(world_.now - worker.computing_since);
   ++world_.tally.result().restarts;
   world_.to_daemon(worker.connection, wire::Restarted{worker.ref, k});
-  if (model() != nullptr) {
-    note_computed(rank, true);
-    model()->pull(rank);
-  }
-  start_computing(rank);
+  if (computes && model() != nullptr) note_computed(rank, true);
+  ++worker.token;
+  end_transferring(worker);
+  pull(rank);
 }
 
 }  // namespace syncd::sim

@@ -8,19 +8,21 @@
 #include <variant>
 
 #include "daemon/core/engine/policy.h"
+#include "daemon/tools/sim/shared_link.h"
 #include "daemon/tools/sim/world.h"
 
 namespace syncd::sim {
 
 class WorkerSide {
  public:
-  // The end of a worker's computing. `token` differs if the worker dropped that computation.
-  struct ComputeEnd {
+  // The end of a worker's computing, or of a transfer over its own link. `token` differs if the
+  // worker dropped it.
+  struct End {
     Micros at = 0;
     std::uint64_t order = 0;
     Rank worker = 0;
     std::uint32_t token = 0;
-    bool operator>(const ComputeEnd& other) const {
+    bool operator>(const End& other) const {
       return std::tie(at, order) > std::tie(other.at, other.order);
     }
   };
@@ -28,9 +30,11 @@ class WorkerSide {
   explicit WorkerSide(World& world);
 
   void finish();  // counts every worker's time up to now
-  // The next end; null: no worker computes.
-  const ComputeEnd* next_end() const { return computing_.empty() ? nullptr : &computing_.top(); }
-  void compute_ended();                  // precondition: a worker computes
+  // The next end; null: no worker computes or uses its own link.
+  const End* next_end() const { return ends_.empty() ? nullptr : &ends_.top(); }
+  void ended();  // precondition: there is a next end
+  const SharedLink& server_link() const { return server_link_; }
+  void transfer_ended();                 // precondition: the server's link is not idle
   void deliver(const Message& message);  // precondition: one to a worker
   void happens(std::size_t index);       // the event of this index in the options
   void start_process(Rank rank);
@@ -42,6 +46,10 @@ class WorkerSide {
   void end_wait(SimWorker& worker);
   Model* model() const { return world_.options.model; }
   void note_computed(Rank rank, bool dropped);
+  void end_transferring(SimWorker& worker);
+  Rank rank_of_worker(const SimWorker& worker) const {
+    return static_cast<Rank>(&worker - world_.workers.data());
+  }
   template <class Body>
   void call(Rank rank, Stage stage, Body&& body);
   void collect(Rank rank, Stage stage, Iteration k);
@@ -49,9 +57,15 @@ class WorkerSide {
   void begin(Rank rank);
   void enter_iteration(Rank rank);
   void ask_targets(Rank rank);
+  void pull(Rank rank);
   void compute(Rank rank);
   Micros compute_time(Rank rank, Iteration k) const;
   void start_computing(Rank rank);
+  void computed(Rank rank);
+  void transfer(Rank rank, Stage stage);
+  void send_next(Rank rank);
+  void send(Rank rank);
+  void sent(Rank rank);
   void push(Rank rank);
   // What comes for a worker.
   void on(Rank rank, const wire::Joined& joined);
@@ -74,7 +88,8 @@ class WorkerSide {
   bool decentralized_ = false;
   PeerLoop loop_;
   bool compute_first_ = false;
-  std::priority_queue<ComputeEnd, std::vector<ComputeEnd>, std::greater<>> computing_;
+  std::priority_queue<End, std::vector<End>, std::greater<>> ends_;
+  SharedLink server_link_;
 };
 
 }  // namespace syncd::sim

@@ -15,8 +15,10 @@
 namespace syncd::ctl {
 namespace {
 
+using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
+using testing::Not;
 
 SimulateQuery query(const std::string& policy) {
   SimulateQuery query;
@@ -62,6 +64,7 @@ TEST(Simulate, JsonHasTheseKeysInThisOrder) {
   EXPECT_EQ(json.dump(),
             R"({"workers":4,"seed":1,"virtual_s":20.0,"policies":[)"
             R"({"policy":"bsp","iterations_per_s_per_worker":1.0,"waiting_share":0.0,)"
+            R"("transferring_share":0.0,"transfers":164,)"
             R"("staleness_mean":0.0,"staleness_max":0,"barriers":20,"resyncs":0,"restarts":0,)"
             R"("wasted_share":0.0,"skipped_per_s_per_worker":0.0,"predicted_wait_ms_mean":null,)"
             R"("actual_wait_ms_mean":null}]})");
@@ -96,12 +99,28 @@ TEST(Simulate, HostsDecideWhatIsClustered) {
   SimulateQuery clustered = query("hop:clustered");
   clustered.workers = 16;
   clustered.slowdown = "random:6x@1/n";
-  const auto rate = [&](std::optional<std::int64_t> hosts) {
+  const auto rate = [&](const char* hosts) {
     clustered.hosts = hosts;
     return answer_of(clustered)->results.front().iterations_per_s_per_worker;
   };
-  EXPECT_EQ(rate({}), rate(16));
-  EXPECT_LT(rate(1), rate(16));  // complete: everybody waits for everybody
+  EXPECT_EQ(rate(""), rate("16"));
+  EXPECT_LT(rate("1"), rate("16"));  // complete: everybody waits for everybody
+  EXPECT_NE(rate("8,4,4"), rate("3"));
+}
+
+TEST(Simulate, ALinkTakesTheTimeThatItsSpeedAndTheParametersSay) {
+  SimulateQuery linked = query("bsp");
+  linked.duration_s = 60;
+  linked.link_mbps = 100;
+  linked.parameters_mb = 3.125;  // 0.25 s, so 1 s for four workers at once
+  const auto answer = answer_of(linked);
+  const nlohmann::ordered_json json = simulate_json(*answer)["policies"][0];
+  EXPECT_EQ(json["iterations_per_s_per_worker"], 0.333333333);
+  EXPECT_EQ(json["transferring_share"], 0.666666667);
+  EXPECT_EQ(json["transfers"], 2 * 4 * 20 + 4) << "four have just begun";
+  EXPECT_THAT(simulate_table(*answer),
+              AllOf(HasSubstr("LINK"), HasSubstr("\nLINK: share of its time")));
+  EXPECT_THAT(simulate_table(*answer_of(query("bsp"))), Not(HasSubstr("LINK")));
 }
 
 TEST(Simulate, WhatSpeculationGainsIsShownWhereItTakesPart) {
@@ -295,9 +314,26 @@ TEST(Simulate, ComplaintsNameTheOption) {
   EXPECT_THAT(with([](auto& q) { q.slowdown = "much"; }), HasSubstr("'much'"));
   EXPECT_THAT(with([](auto& q) { q.order = "reverse"; }), HasSubstr("--order is 'reverse'"));
   EXPECT_THAT(with([](auto& q) { q.workers = 0; }), HasSubstr("number of workers is 0"));
-  EXPECT_THAT(with([](auto& q) { q.hosts = 0; }), HasSubstr("--hosts is 0, allowed are 1 to 4"));
-  EXPECT_THAT(with([](auto& q) { q.hosts = 5; }), HasSubstr("--hosts is 5, allowed are 1 to 4"));
-  EXPECT_THAT(with([](auto& q) { q.hosts = -1; }), HasSubstr("--hosts is -1"));
+  EXPECT_THAT(with([](auto& q) { q.hosts = "0"; }),
+              HasSubstr("--hosts '0': '0' is not a whole number from 1; allowed: a number of hosts "
+                        "from 1 to 4, or how many of the 4 workers each host has, such as 4,2,2"));
+  EXPECT_THAT(with([](auto& q) { q.hosts = "5"; }), HasSubstr("'5': more hosts than workers"));
+  EXPECT_THAT(with([](auto& q) { q.hosts = "-1"; }), HasSubstr("'-1' is not a whole number"));
+  EXPECT_THAT(with([](auto& q) { q.hosts = "2,"; }), HasSubstr("'' is not a whole number"));
+  EXPECT_THAT(with([](auto& q) { q.hosts = "2,1"; }), HasSubstr("the hosts have 3 workers"));
+  const auto with_link = [&](double mbps, double mb) {
+    return with([&](auto& q) {
+      q.link_mbps = mbps;
+      q.parameters_mb = mb;
+    });
+  };
+  EXPECT_EQ(with_link(0, 1), "--link-mbps is 0, allowed is more than 0, to 1e+09 Mbit/s");
+  EXPECT_EQ(with_link(100, -1), "--parameters-mb is -1, allowed is more than 0, to 1e+09 MB");
+  EXPECT_THAT(with_link(std::nan(""), 1), HasSubstr("--link-mbps is nan"));
+  EXPECT_THAT(with_link(1e9, 1e-9), HasSubstr("a transfer takes 8e-18 s, allowed are 1 us to"));
+  EXPECT_THAT(with_link(1e-6, 1e9), HasSubstr("a transfer takes"));
+  EXPECT_EQ(with([](auto& q) { q.link_mbps = 100; }),
+            "--link-mbps and --parameters-mb: one makes no sense without the other");
   for (const double seconds : {-1.0, 0.0, 1e-7, 2592001.0, 1e300, HUGE_VAL, std::nan("")}) {
     EXPECT_THAT(with([&](auto& q) { q.duration_s = seconds; }),
                 HasSubstr("allowed are seconds from 0.000001 to 2592000 (30 days)"));

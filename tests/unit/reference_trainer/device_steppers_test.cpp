@@ -48,6 +48,16 @@ TEST_P(OnDevice, TrainsTheSameWhenItDoesEverythingLater) {
   testing::expect_same_training(with, *stepper);
 }
 
+TEST(OnDevice, TheLinearModelsMomentumAndTheDecayOfItsRateAreTheCpus) {
+  GradientCase with(WorkloadKind::kSvm);
+  with.config.momentum = 0.5;
+  with.config.decay = {.factor = 0.1, .at = {2}, .steps = 1};
+  with.request.config = with.config;
+  with.workload = make_workload(with.config, with.data);
+  const auto stepper = make_device_stepper(HostDevice(), with.request);
+  testing::expect_same_training(with, *stepper);
+}
+
 // What an undisturbed stepper computes for kGradientKey after kFirst.
 constexpr BatchKey kFirst{.worker = 0, .iteration = 1};
 

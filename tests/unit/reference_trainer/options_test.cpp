@@ -289,6 +289,47 @@ TEST_F(OptionsTest, AnOrderIsHopsAlone) {
   }
 }
 
+TEST_F(OptionsTest, TheRateAndWhatBecomesOfUpdates) {
+  EXPECT_EQ(good({}).aggregate, Aggregate::kSum);
+  EXPECT_EQ(good({"--compare", "bsp,asp", "--aggregate", "mean"}).aggregate, Aggregate::kMean);
+  EXPECT_THAT(error({"--compare", "bsp,hop:ring", "--aggregate", "mean"}),
+              HasSubstr("--aggregate: mean is not allowed with hop:ring, whose workers average "
+                        "parameters, not updates; allowed: sum"));
+  EXPECT_THAT(error({"--aggregate", "median"}), HasSubstr("allowed: sum, mean"));
+  EXPECT_EQ(good({"--decay", "0.5@100"}).workload.decay,
+            (RateDecay{.factor = 0.5, .at = {100}, .steps = 1}));
+  EXPECT_THAT(error({"--decay", "0@100"}), HasSubstr("--decay: '0@100': '0' is not a factor"));
+  EXPECT_THAT(
+      error({"--decay", "0.001/1"}),
+      HasSubstr("--decay: under '0.001/1' the rate has come to 0 by minibatch 600; allowed: "
+                "what leaves more than 0 to the end of the run"));
+  EXPECT_EQ(good({"--decay", "0.001/100"}).workload.decay.every, 100);
+  EXPECT_EQ(parse({"--workload", "svm"}).options.workload.momentum, 0);
+  EXPECT_EQ(parse({"--workload", "svm", "--momentum", "0.9"}).options.workload.momentum, 0.9);
+  EXPECT_EQ(parse({"--workload", "cnn"}).options.workload.momentum, 0.9);
+  EXPECT_THAT(parse({"--workload", "svm", "--momentum", "1"}).text,
+              HasSubstr("--momentum: '1' is not allowed; allowed: a number from 0 to 0.999"));
+  EXPECT_THAT(parse({"--workload", "cnn", "--backend", "cuda", "--decay", "0.5@9"}).text,
+              HasSubstr("--decay: not used with --store-in device; allowed: host"));
+}
+
+TEST_F(OptionsTest, LinksAndHostsAreThoseOfVirtualTime) {
+  const Options options =
+      good({"--virtual-time", "--link-mbps", "100", "--parameters-mb", "12.5", "--hosts", "1,3"});
+  EXPECT_EQ(options.transfer_us, 1'000'000);
+  EXPECT_THAT(options.host_sizes, ElementsAre(1, 3));
+  for (const char* flag : {"--link-mbps", "--parameters-mb", "--hosts"}) {
+    EXPECT_THAT(error({flag, "4"}),
+                HasSubstr(std::string(flag) + ": only used with --virtual-time"));
+  }
+  EXPECT_THAT(error({"--virtual-time", "--link-mbps", "0", "--parameters-mb", "1"}),
+              HasSubstr("--link-mbps is 0, allowed is more than 0"));
+  EXPECT_THAT(error({"--virtual-time", "--link-mbps", "100"}),
+              HasSubstr("--link-mbps and --parameters-mb: one makes no sense without the other"));
+  EXPECT_THAT(error({"--virtual-time", "--hosts", "2,3"}),
+              HasSubstr("--hosts '2,3': the hosts have 5 workers; allowed"));
+}
+
 TEST_F(OptionsTest, FlagsThatWouldHaveNoEffectAreRefused) {
   EXPECT_THAT(error({"--samples", "5000"}), HasSubstr("--samples: only used with --generate"));
   EXPECT_THAT(parse({"--workload", "svm", "--generate", "--format", "u.data"}).text,
@@ -299,7 +340,8 @@ TEST_F(OptionsTest, FlagsThatWouldHaveNoEffectAreRefused) {
                         "ratings.csv"));
   EXPECT_THAT(parse({"--workload", "cnn", "--generate", "--format", "u.data"}).text,
               HasSubstr("with --workload cnn; allowed: cifar-10, cifar-100"));
-  EXPECT_THAT(error({"--momentum", "0.5"}), HasSubstr("--momentum: only used with --workload cnn"));
+  EXPECT_THAT(error({"--momentum", "0.5"}),
+              HasSubstr("--momentum: only used with --workload cnn or svm"));
   EXPECT_THAT(error({"--weight-decay", "0"}), HasSubstr("--weight-decay: only used with"));
   EXPECT_THAT(error({"--precision", "float"}),
               HasSubstr("--precision: only used with --workload cnn"));

@@ -204,9 +204,8 @@ TEST(ReportDetails, ReadsTheMachine) {
     return std::string("none");
   };
   const auto momentum = [&] { return value_of("momentum"); };
-  options.workload.momentum = 0.9;
-  options.workload.kind = WorkloadKind::kMf;
   EXPECT_EQ(momentum(), "none");
+  options.workload.momentum = 0.9;
   options.workload.kind = WorkloadKind::kCnn;
   EXPECT_EQ(momentum(), "0.9");
   options.workload.workers = 4;

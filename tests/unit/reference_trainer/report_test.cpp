@@ -24,7 +24,8 @@ RunResult good_run() {
   RunResult run;
   run.policy = "ssp:3";
   run.job = "mf-1";
-  run.curve = {{0, 0, 1.05}, {1.5, 30, 0.81}, {2.25, 50, 0.79}, {4, 80, 0.7}};
+  run.curve = {{0, 0, 1.05},    {1, 20, 0.79},    {1.5, 30, 0.81}, {2.25, 50, 0.79},
+               {2.5, 55, 0.78}, {2.75, 60, 0.77}, {3, 65, 0.76},   {4, 80, 0.7}};
   run.workers.resize(2);
   run.workers[0] = {.finished = true,
                     .end = "finished",
@@ -66,8 +67,13 @@ TEST(Report, DerivesItsFiguresFromTheWorkers) {
   EXPECT_EQ(run.late(), 5);
   EXPECT_EQ(run.skipped(), 7);
   EXPECT_EQ(run.lost_workers(), 0);
-  EXPECT_EQ(time_to_loss(run, 0.8), 2.25);
-  EXPECT_EQ(time_to_loss(run, 0.6), std::nullopt);
+  // Five points in a row; at 1 s there is one alone.
+  ASSERT_NE(reached_loss(run, 0.8), nullptr);
+  EXPECT_EQ(reached_loss(run, 0.8)->time_s, 2.25);
+  EXPECT_EQ(reached_loss(run, 0.785), nullptr);
+  EXPECT_TRUE(is_at_loss(run.curve, 0.79));
+  EXPECT_FALSE(is_at_loss(run.curve, 0.789));
+  EXPECT_FALSE(is_at_loss({run.curve.begin(), run.curve.begin() + 4}, 2)) << "too few points";
   EXPECT_EQ(RunResult().iterations_per_s(), 0) << "no division by nothing";
 }
 
@@ -182,8 +188,12 @@ TEST(Report, WritesCsvFilesPerRunUnderNamesOfTheirOwn) {
   EXPECT_EQ(read_data_file(files[0], ""),
             "time_s,iterations,loss\n"
             "0.000,0,1.050000\n"
+            "1.000,20,0.790000\n"
             "1.500,30,0.810000\n"
             "2.250,50,0.790000\n"
+            "2.500,55,0.780000\n"
+            "2.750,60,0.770000\n"
+            "3.000,65,0.760000\n"
             "4.000,80,0.700000\n");
   const std::string workers = read_data_file(files[1], "");
   EXPECT_THAT(workers, HasSubstr("\n0,60,1.000,3.000,0.000,0.500,0.7500,0.1250,1.500,3,0,2,0,0,0,0,"
@@ -194,7 +204,7 @@ TEST(Report, WritesCsvFilesPerRunUnderNamesOfTheirOwn) {
 // A run of which everything is known.
 RunResult recorded_run() {
   RunResult run = good_run();
-  run.curve[3].accuracy = 0.5;
+  run.curve.back().accuracy = 0.5;
   run.staleness = {{0, 0, 20}, {3, 3, 60}, {128, 135, 1}};
   run.timeline = {.start_us = 2'000'000,
                   .end_us = 2'100'000,
@@ -209,6 +219,16 @@ TEST(Report, CsvHoldsAccuracyStalenessAndSpans) {
   EXPECT_THAT(curve_csv(recorded_run()), AllOf(HasSubstr("time_s,iterations,loss,accuracy\n"),
                                                HasSubstr("\n2.250,50,0.790000,\n"),
                                                HasSubstr("\n4.000,80,0.700000,0.500000\n")));
+  RunResult of_peers = recorded_run();
+  of_peers.curve[0].loss_of_one = 1.25;
+  for (CurvePoint& point : of_peers.curve) point.transfers = point.iterations * 2;
+  EXPECT_THAT(curve_csv(of_peers),
+              AllOf(HasSubstr("time_s,iterations,loss,accuracy,loss_of_one_worker,transfers\n"),
+                    HasSubstr("\n0.000,0,1.050000,,1.250000,0\n"),
+                    HasSubstr("\n4.000,80,0.700000,0.500000,,160\n")));
+  EXPECT_THAT(render_json_lines(context(), {of_peers}),
+              HasSubstr("\"loss\":1.05,\"loss_of_one_worker\":1.25,\"transfers\":0}\n"));
+  EXPECT_THAT(render_json(context(), {of_peers}), HasSubstr("\"transfers_to_target\": 100"));
   EXPECT_EQ(staleness_csv(recorded_run()),
             "staleness_low,staleness_high,grants\n0,0,20\n3,3,60\n128,135,1\n");
   EXPECT_EQ(spans_csv(recorded_run()),
@@ -230,7 +250,7 @@ TEST(Report, JsonLinesHoldTheSeries) {
                 "{\"type\":\"span\",\"run\":1,\"worker\":1,\"what\":\"pushing\",\"iteration\":9,"),
             HasSubstr("{\"type\":\"worker\",\"run\":0,\"worker\":0,\"end\":\"finished\","),
             HasSubstr("{\"type\":\"run\",\"run\":0,\"policy\":\"ssp:3\",")));
-  EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), (1 + 4 + 2) * 2 + 3 + 2);
+  EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), (1 + 8 + 2) * 2 + 3 + 2);
 }
 
 TEST(Report, JsonHoldsTheSameAndNullWhereNothingIsKnown) {

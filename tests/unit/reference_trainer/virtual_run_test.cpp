@@ -7,6 +7,7 @@
 
 #include <cmath>
 
+#include "reference_trainer/policy_list.h"
 #include "reference_trainer/slowdown.h"
 #include "reference_trainer/workload.h"
 #include "support.h"
@@ -144,7 +145,56 @@ TEST_F(VirtualRunTest, ALossEndsTheRun) {
   const RunResult result = run("bsp");
   EXPECT_LE(result.final_loss(), *settings.stop_at_loss);
   EXPECT_LT(result.iterations, whole.iterations);
-  ASSERT_TRUE(time_to_loss(result, *settings.stop_at_loss).has_value());
+  ASSERT_NE(reached_loss(result, *settings.stop_at_loss), nullptr);
+}
+
+TEST_F(VirtualRunTest, ACurveHasAHundredPointsAtLeast) {
+  EXPECT_GE(run("bsp").curve.size(), 100U) << "of 120 iterations";
+  settings.iterations = 0;
+  settings.seconds_max = 100 * kIterationS;
+  EXPECT_GE(run("bsp").curve.size(), 100U);
+}
+
+// Updates are linear in the rate.
+TEST_F(VirtualRunTest, TheMeanOfABarriersUpdatesIsTheirSumAtTheRateOverTheWorkers) {
+  EXPECT_EQ(rate_divisor(Aggregate::kMean, "bsp", 3), 3);
+  EXPECT_EQ(rate_divisor(Aggregate::kMean, "bsp:5", 3), 3);
+  for (const char* policy : {"asp", "ssp:3", "elastic_bsp:5", "specsync+asp"}) {
+    EXPECT_EQ(rate_divisor(Aggregate::kMean, policy, 3), 1) << policy;
+  }
+  EXPECT_EQ(rate_divisor(Aggregate::kSum, "bsp", 3), 1);
+}
+
+TEST_F(VirtualRunTest, ALinkMakesItsTransfersTakeTime) {
+  const RunResult free = run("bsp");
+  virtually.transfer_us = 10'000;  // three workers share it: 30 ms there, 30 ms back
+  const RunResult result = run("bsp");
+  EXPECT_EQ(losses(result), losses(free)) << "it changes when, not what";
+  EXPECT_NEAR(result.seconds, 40 * (kIterationS + 0.06), 0.001 * result.seconds);
+  EXPECT_NEAR(result.workers[0].pushing_s, 40 * 0.06, 1e-3);
+  EXPECT_EQ(result.curve.back().transfers, 2 * 120);
+  EXPECT_EQ(free.curve.back().transfers, 2 * 120);
+  EXPECT_EQ(run("hop:ring").curve.back().transfers, 2 * 120) << "to two neighbours";
+}
+
+TEST_F(VirtualRunTest, OneWorkersLossIsOnTheCurveWhereItHasParametersOfItsOwn) {
+  const RunResult peers = run("hop:ring");
+  ASSERT_TRUE(peers.curve.back().loss_of_one.has_value());
+  EXPECT_EQ(peers.curve.back().loss_of_one, peers.one_worker_loss);
+  EXPECT_EQ(peers.curve.front().loss_of_one, peers.curve.front().loss) << "all begin alike";
+  EXPECT_NE(peers.curve.back().loss_of_one, peers.final_loss());
+  EXPECT_EQ(run("bsp").curve.back().loss_of_one, std::nullopt);
+}
+
+TEST_F(VirtualRunTest, HostsDecideWhoSendsToWhom) {
+  settings.workload.workers = 6;
+  const auto transfers = [&](std::vector<std::uint32_t> sizes) {
+    virtually.host_sizes = std::move(sizes);
+    return *run("hop:clustered").curve.back().transfers;
+  };
+  EXPECT_EQ(transfers({}), 40 * 12) << "a ring";
+  EXPECT_EQ(transfers({6}), 40 * 30) << "complete";
+  EXPECT_EQ(transfers({3, 3}), 40 * (12 + 2));
 }
 
 TEST_F(VirtualRunTest, ATimeEndsTheRun) {

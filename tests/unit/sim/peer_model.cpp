@@ -223,7 +223,7 @@ std::optional<PeerModel::Entry> PeerModel::begin(Rank rank) const {
     std::int64_t ahead = INT64_MAX;
     for (const Rank to : out_[rank]) ahead = std::min(ahead, workers_[to].clock - clock);
     const Iteration there = clock + std::min(rules_.skip, ahead);
-    if (ahead >= rules_.skip_trigger.value_or(rules_.max_ig) && there > clock + 1) {
+    if (ahead >= rules_.jumps_from() && there > clock + 1) {
       if (auto set = gather(rank, there - 1)) return Entry{there, std::move(set)};
     }
   }

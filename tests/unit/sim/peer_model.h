@@ -34,6 +34,12 @@ struct PeerRules {
   std::optional<std::int64_t> skip_trigger;
 
   std::string text() const;  // the policy string; any graph is taken (force=1)
+  // How far ahead all out-neighbours are when a worker jumps: by default as far as they get. One
+  // whose updates may be S old waits for the next when it is S + 1 ahead.
+  std::int64_t jumps_from() const {
+    if (skip_trigger) return *skip_trigger;
+    return staleness && *staleness + 1 < max_ig ? *staleness + 1 : max_ig;
+  }
   bool has_backup() const { return backup || !backup_of.empty(); }
   // An in-neighbour's update queue: how many iterations it can hold at once. Hop, section 6.1: the
   // sender is at most max_ig ahead; staleness keeps older ones in use, and a jump two sets at once.

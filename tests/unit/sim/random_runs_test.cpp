@@ -108,12 +108,15 @@ Options random_options(Random& random, std::uint32_t workers, std::int64_t itera
   options.delay_us = random.one_in(2) ? 0 : random.between(1, 50'000);
   options.duration_us = iterations * 100'000;
   options.worker_grace_us = random.between(0, options.duration_us / 20);
+  options.transfer_us = random.one_in(3) ? random.between(1, 30'000) : 0;
   return options;
 }
 
 std::string describe(const Options& options) {
   std::string text = options.policy + ", " + std::to_string(options.workers) + " workers, delay " +
-                     std::to_string(options.delay_us) + " us, seed " + std::to_string(options.seed);
+                     std::to_string(options.delay_us) + " us, transfer " +
+                     std::to_string(options.transfer_us) + " us, seed " +
+                     std::to_string(options.seed);
   for (const TimedEvent& event : options.events) {
     const char* names[] = {"fail", "leave", "join", "switch"};
     text += "\n  " + std::to_string(event.at) +
@@ -246,7 +249,10 @@ class PeerRuns : public testing::TestWithParam<Setting> {
     Options options = random_options(random, workers, 20 + 400 / workers);
     options.policy = rules.text();
     options.serial = random.one_in(2);
-    if (random.one_in(2)) options.hosts = static_cast<std::uint32_t>(1 + random.below(workers));
+    if (random.one_in(2)) {
+      std::string error;
+      options.host_sizes = *parse_hosts(std::to_string(1 + random.below(workers)), workers, error);
+    }
     Trouble trouble;
     trouble.fewest = static_cast<std::uint32_t>(random.between(1, 4));
     // One newcomer whom a file does not know, and nobody has neighbours any more.

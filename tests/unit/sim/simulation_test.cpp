@@ -62,6 +62,72 @@ TEST(Simulation, MessagesTakeTheirTime) {
   EXPECT_NEAR(result.waiting_share, 0.2 * 7 / 10, 1e-9);
 }
 
+TEST(Simulation, TheServersLinkIsSharedByAllWhoPullAndPush) {
+  Options linked = options("asp", 1, 30);
+  linked.transfer_us = 250'000;
+  Result result = run_checked(linked);
+  // It pulls once, since nobody else changes anything; then 1 s and 0.25 s each.
+  EXPECT_EQ(result.iterations, 23U);
+  EXPECT_NEAR(result.transferring_share, 0.25 * 24 / 30, 1e-9);
+  EXPECT_EQ(result.transfers, 25U);  // the last one has just begun
+  // Four at once take 1 s to pull and 1 s to push.
+  linked = options("bsp", 4, 30);
+  linked.transfer_us = 250'000;
+  result = run_checked(linked);
+  EXPECT_EQ(result.iterations_of, (std::vector<std::uint64_t>{10, 10, 10, 10}));
+  EXPECT_NEAR(result.transferring_share, 2.0 / 3, 1e-9);
+  EXPECT_DOUBLE_EQ(result.waiting_share, 0);
+  // One who comes later slows the others down from then on: 0.1 s alone, 0.3 s by two.
+  linked = options("asp", 2);
+  linked.transfer_us = 250'000;
+  linked.slowdown.fixed = {{1, 1.1}};
+  const auto pushed_by = [&](Micros us) {
+    linked.duration_us = us;
+    return Simulation(linked).run().iterations_of;
+  };
+  // Both pull until 0.5 s; worker 0 pushes from 1.5 s to 1.9 s, worker 1 from 1.6 s to 2.0 s.
+  EXPECT_EQ(pushed_by(1'899'999), (std::vector<std::uint64_t>{0, 0}));
+  EXPECT_EQ(pushed_by(1'900'000), (std::vector<std::uint64_t>{1, 0}));
+}
+
+TEST(Simulation, AWorkerThatFailsHasNoPartInTheLinkAnyMore) {
+  Options failing = options("asp", 2);
+  failing.transfer_us = kSecond;
+  failing.events = {{250'000, TimedEvent::Kind::kFail, 1, {}}};
+  // Half the link for 0.25 s, then all of it for 0.875 s; computing, and 1 s to push.
+  failing.duration_us = 3'124'000;
+  EXPECT_EQ(Simulation(failing).run().iterations, 0U);
+  failing.duration_us = 3'125'000;
+  EXPECT_EQ(Simulation(failing).run().iterations, 1U);
+}
+
+TEST(Simulation, WithoutAServerEachWorkersLinkSendsToOneNeighbourAfterAnother) {
+  for (const char* policy : {"hop:ring", "hop:ring,max_ig=3", "notify_ack:ring"}) {
+    for (const bool serial : {false, true}) {
+      Options linked = options(policy, 4, 30);
+      linked.transfer_us = 250'000;
+      linked.serial = serial;
+      const Result result = run_checked(linked);
+      EXPECT_EQ(result.iterations_of, (std::vector<std::uint64_t>{20, 20, 20, 20})) << policy;
+      EXPECT_NEAR(result.transferring_share, 0.5 / 1.5, 0.01);
+      EXPECT_EQ(result.missing_updates + result.overwritten_updates, 0U);
+    }
+  }
+}
+
+// Where the parameters are still on their way, nothing was computed in vain.
+TEST(Simulation, AResyncDuringAPullPullsAgain) {
+  Options pulling = options("specsync:fixed,300,0.2+asp", 6);
+  pulling.transfer_us = 200'000;
+  std::string error;
+  pulling.iteration_time = *parse_iteration_time("uniform_each:500-1500", error);
+  const Result result = run_checked(pulling);
+  EXPECT_GT(result.restarts, 10U);
+  EXPECT_EQ(result.resyncs, result.restarts);
+  EXPECT_LT(result.wasted_share, 0.3 * 0.3 * static_cast<double>(result.restarts) / 600);
+  EXPECT_GT(result.transfers, result.iterations + result.restarts);
+}
+
 TEST(Simulation, SameOptionsGiveTheSameRunByteForByte) {
   Options random = options("ssp:2", 8);
   std::string error;
@@ -193,9 +259,10 @@ class Edges final : public Observer {
 };
 
 TEST(Simulation, WorkersAreSpreadOverHostsInBlocks) {
-  const auto edges = [](std::uint32_t hosts, std::uint32_t workers) {
+  const auto edges = [](const char* hosts, std::uint32_t workers) {
     Options spread = options("hop:clustered", workers, 5);
-    spread.hosts = hosts;
+    std::string error;
+    if (*hosts != '\0') spread.host_sizes = *parse_hosts(hosts, workers, error);
     Edges found;
     spread.observer = &found;
     EXPECT_THAT(Simulation(spread).run().refused, testing::IsEmpty());
@@ -206,16 +273,17 @@ TEST(Simulation, WorkersAreSpreadOverHostsInBlocks) {
     return some;
   };
   // Complete within a host, and a ring of the hosts' lowest ranks.
-  EXPECT_EQ(edges(2, 6), both_ways({{0, 1}, {0, 2}, {1, 2}, {3, 4}, {3, 5}, {4, 5}, {0, 3}}));
-  EXPECT_EQ(edges(3, 5), both_ways({{0, 1}, {2, 3}, {0, 2}, {2, 4}, {4, 0}}));
-  EXPECT_EQ(edges(1, 4), both_ways({{0, 1}, {0, 2}, {0, 3}, {1, 2}, {1, 3}, {2, 3}}));
-  EXPECT_EQ(edges(0, 4), both_ways({{0, 1}, {1, 2}, {2, 3}, {3, 0}}));
-  EXPECT_EQ(edges(4, 4), edges(0, 4));
+  EXPECT_EQ(edges("2", 6), both_ways({{0, 1}, {0, 2}, {1, 2}, {3, 4}, {3, 5}, {4, 5}, {0, 3}}));
+  EXPECT_EQ(edges("3", 5), both_ways({{0, 1}, {2, 3}, {0, 2}, {2, 4}, {4, 0}}));
+  EXPECT_EQ(edges("1", 4), both_ways({{0, 1}, {0, 2}, {0, 3}, {1, 2}, {1, 3}, {2, 3}}));
+  EXPECT_EQ(edges("", 4), both_ways({{0, 1}, {1, 2}, {2, 3}, {3, 0}}));
+  EXPECT_EQ(edges("4", 4), edges("", 4));
+  EXPECT_EQ(edges("1,3", 4), both_ways({{1, 2}, {1, 3}, {2, 3}, {0, 1}}));
 }
 
 TEST(Simulation, AWorkerThatJoinsLaterIsOnAHostThatIsThere) {
   Options joining = options("hop:clustered", 4, 40);
-  joining.hosts = 2;
+  joining.host_sizes = {2, 2};
   joining.events = {{20 * kSecond, TimedEvent::Kind::kJoin, 4, {}}};
   Edges edges;
   joining.observer = &edges;
@@ -334,8 +402,11 @@ TEST(Simulation, OptionsThatMakeNoSenseAreNamed) {
   };
   EXPECT_EQ(check_options(Options{}), "");
   EXPECT_THAT(error_of([](Options& o) { o.workers = 0; }), HasSubstr("number of workers is 0"));
-  EXPECT_THAT(error_of([](Options& o) { o.hosts = 17; }),
-              HasSubstr("number of hosts is 17, allowed are 1 to 16"));
+  EXPECT_EQ(error_of([](Options& o) {
+              o.host_sizes = {9, 8};
+            }),
+            "the hosts have 9 + 8 workers in all, and the job has 16");
+  EXPECT_THAT(error_of([](Options& o) { o.transfer_us = -1; }), HasSubstr("a transfer is"));
   EXPECT_THAT(error_of([](Options& o) { o.policy = "ssp:x"; }), HasSubstr("'ssp:x'"));
   EXPECT_THAT(error_of([](Options& o) { o.policy = "bsp,backup=16"; }), HasSubstr("backup"));
   EXPECT_THAT(error_of([](Options& o) { o.duration_us = 0; }), HasSubstr("duration"));

@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <set>
+
 namespace syncd::sim {
 namespace {
 
@@ -58,6 +60,22 @@ TEST(Slowdown, RandomComesAsOftenAsAsked) {
   EXPECT_EQ(factors("random:6x@0").largest(), 1);
 }
 
+TEST(Slowdown, RunsAreAsOftenAndLastAsLongAsAsked) {
+  const SlowFactors slow = factors("random:6x@1/n,for=20", 8);
+  EXPECT_NEAR(slow_share(slow, 6), 0.125, 0.04);
+  // Every change comes at the worker's own multiple of 20.
+  std::set<Iteration> phases;
+  for (Iteration i = 1; i < 1000; ++i) {
+    if (slow(2, i) != slow(2, i - 1)) phases.insert(i % 20);
+  }
+  EXPECT_EQ(phases.size(), 1U);
+  for (Iteration i = 1; i < 1000; ++i) {
+    if (slow(3, i) != slow(3, i - 1)) phases.insert(i % 20);
+  }
+  EXPECT_EQ(phases.size(), 2U);
+  EXPECT_EQ(factors("random:6x@0.05,for=1")(1, 7), factors("random:6x@0.05")(1, 7));
+}
+
 TEST(Slowdown, DrawsDependOnSeedWorkerAndIterationOnly) {
   const SlowFactors one = factors("random:6x@1/2");
   const SlowFactors two = factors("random:6x@1/2");
@@ -90,6 +108,10 @@ TEST(Slowdown, ErrorsNameTheMistakeAndWhatIsAllowed) {
   EXPECT_THAT(refusal("random:6x@1/"), HasSubstr("'1/' is not a probability"));
   EXPECT_THAT(refusal("random:6x@1/m"), HasSubstr("'1/m' is not a probability"));
   EXPECT_THAT(refusal("random:6x@-1"), HasSubstr("'-1' is not a probability"));
+  for (const char* run : {"for=0", "for=", "for=-1", "for=1000001", "4", ""}) {
+    EXPECT_THAT(refusal("random:6x@0.1," + std::string(run)),
+                HasSubstr("'" + std::string(run) + "' is not for=ITERATIONS, 1 to 1000000"));
+  }
   EXPECT_THAT(refusal("random:6x@n"), HasSubstr("'n' is not a probability"));
   EXPECT_THAT(refusal("fixed"), HasSubstr("'' is not WORKER=FACTORx"));
   EXPECT_THAT(refusal("fixed:3"), HasSubstr("'3' is not WORKER=FACTORx"));
