@@ -18,14 +18,17 @@ enum class Predictor : std::uint8_t {
   kLast,    // the latest interval (ElasticBSP paper, section 4)
   kEwma,    // exponentially weighted mean, a quarter of the weight on the latest
   kMedian,  // of the latest five (of an even number the lower of the two in the middle)
+  kAuto,    // whichever of the three has been off by least of late, on the average over a job's
+            // workers; of equals the first
 };
 
 template <>
-inline constexpr std::string_view kNames<Predictor> = "last, ewma, median";
+inline constexpr std::string_view kNames<Predictor> = "last, ewma, median, auto";
 
 class IntervalPredictor {
  public:
   static constexpr std::size_t kMedianOf = 5;
+  static constexpr std::size_t kChoices = 3;  // of kAuto
 
   explicit IntervalPredictor(Predictor kind = Predictor::kLast) : kind_(kind) {}
 
@@ -33,8 +36,16 @@ class IntervalPredictor {
   // count as 0, longer ones than 2^50 (35 years) as that.
   void observe(Micros interval);
 
-  // The next interval in microseconds; nothing before the first one was seen. O(1).
-  std::optional<Micros> predict() const;
+  // The next interval in microseconds; nothing before the first one was seen. O(1). kAuto: by what
+  // this worker alone would choose, or as told.
+  std::optional<Micros> predict() const { return predict(chosen(errors_)); }
+  std::optional<Micros> predict(Predictor by) const;
+
+  // By how much each of the three has been off, a moving mean in 1/256 us; zeros but of kAuto. Sums
+  // of several workers' tell what to choose for all of them.
+  using Errors = std::array<std::int64_t, kChoices>;
+  const Errors& errors() const { return errors_; }
+  Predictor chosen(const Errors& errors) const;
 
   // The state as whole numbers, for a snapshot; load() takes back what save() of the same kind
   // gave. False, with nothing changed, for anything else.
@@ -42,11 +53,15 @@ class IntervalPredictor {
   bool load(std::span<const std::int64_t> state);
 
  private:
-  std::int64_t kept(std::int64_t seen) const;  // values in use after so many intervals
+  // How many latest intervals a snapshot has, after `seen`; what else it has is fixed.
+  std::size_t latest_kept(std::int64_t seen) const;
+  bool uses(Predictor kind) const { return kind_ == kind || kind_ == Predictor::kAuto; }
 
   Predictor kind_;
   std::int64_t seen_ = 0;                         // intervals, up to kMedianOf
-  std::array<std::int64_t, kMedianOf> values_{};  // newest first; ewma: values_[0] in 1/256 us
+  std::array<std::int64_t, kMedianOf> latest_{};  // newest first
+  std::int64_t mean_ = 0;                         // ewma, in 1/256 us
+  Errors errors_{};                               // auto: moving means, in 1/256 us
 };
 
 }  // namespace syncd::planners

@@ -85,7 +85,9 @@ class ElasticBsp final : public Policy {
       return value == Settings().*member ? "" : fmt::format(",{}{}", key, to_string(value));
     };
     return fmt::format("elastic_bsp:{}", settings_.horizon) +
-           unless_default("", &Settings::algorithm) + unless_default("", &Settings::predictor) +
+           unless_default("", &Settings::algorithm) +
+           unless_default(settings_.predictor == planners::Predictor::kAuto ? "predictor=" : "",
+                          &Settings::predictor) +
            unless_default("objective=", &Settings::objective) +
            parameters_text(kParameters, settings_);
   }
@@ -457,6 +459,12 @@ class ElasticBsp final : public Policy {
 
   void make_inputs(const PolicyHost& host) {
     inputs_.clear();
+    IntervalPredictor::Errors errors{};
+    for (const Rank rank : host.active()) {
+      const IntervalPredictor::Errors& own = at(rank).predictor.errors();
+      for (std::size_t i = 0; i < errors.size(); ++i) errors[i] += own[i];
+    }
+    const planners::Predictor by = IntervalPredictor(settings_.predictor).chosen(errors);
     for (const Rank rank : host.active()) {
       const Place& place = at(rank);
       if (!place.takes_part) continue;
@@ -465,7 +473,7 @@ class ElasticBsp final : public Policy {
       // held back is not.
       const Micros delay = host.grant_delay();
       const Micros exchange = worker.exchange_us >= 0 ? host.exchanges().min() : 0;
-      const Micros interval = place.predictor.predict().value_or(0) + exchange + delay;
+      const Micros interval = place.predictor.predict(by).value_or(0) + exchange + delay;
       Micros from = place.last_push_at;
       if (worker.waits_in(Call::kBegin)) {
         const Micros since = worker.waiting->since;
@@ -582,9 +590,15 @@ std::unique_ptr<Policy> make_elastic_bsp(const PolicyText& text, std::string& er
     const PolicyArgument& argument = text.arguments[i];
     if (argument.key == "objective") {
       parse_choice(text, argument, settings.objective, error);
+    } else if (argument.key == "predictor") {
+      if (predictor) {
+        error = given_twice(text, "PREDICTOR");
+      } else if (parse_choice(text, argument, settings.predictor, error)) {
+        predictor = settings.predictor;
+      }
     } else if (!argument.key.empty()) {
       parse_parameter(text, argument, kParameters,
-                      "elastic_bsp takes elastic_bsp:R[,ALGORITHM][,PREDICTOR]"
+                      "elastic_bsp takes elastic_bsp:R[,ALGORITHM][,predictor=P]"
                       "[,objective=max|rate][,beta=B]",
                       settings, error);
     } else if (!parse_unnamed(text, argument, "ALGORITHM", algorithm, error) &&

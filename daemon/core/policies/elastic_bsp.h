@@ -1,4 +1,4 @@
-// elastic_bsp:R[,ALGORITHM][,PREDICTOR][,objective=max|rate][,beta=B] (Zhao et al., "ElasticBSP",
+// elastic_bsp:R[,ALGORITHM][,predictor=P][,objective=max|rate][,beta=B] (Zhao et al., "ElasticBSP",
 // sections 3 to 5): barriers, but at times that are chosen so that nobody waits long for them.
 //
 // A superstep has participants: the workers that are active when it begins. Later ones wait in

@@ -39,7 +39,7 @@ constexpr PolicyRow kPolicies[] = {
     {"bsp", "bsp[:K][,backup=B]", make_bsp},
     {"ssp", "ssp:S", make_ssp},
     {"dssp", "dssp:SL-SU", make_dssp},
-    {"elastic_bsp", "elastic_bsp:R[,ALGORITHM][,PREDICTOR][,objective=max|rate][,beta=B]",
+    {"elastic_bsp", "elastic_bsp:R[,ALGORITHM][,predictor=P][,objective=max|rate][,beta=B]",
      make_elastic_bsp},
     {"hop",
      "hop:GRAPH[,max_ig=N][,backup=B][,backup.RANK=B][,staleness=S][,skip=N[,skip_trigger=N]]"

@@ -2,6 +2,8 @@
 
 #include <gmock/gmock.h>
 
+#include <functional>
+
 namespace syncd::planners {
 namespace {
 
@@ -11,7 +13,8 @@ IntervalPredictor after(Predictor kind, std::initializer_list<Micros> intervals)
   return predictor;
 }
 
-constexpr Predictor kAll[] = {Predictor::kLast, Predictor::kEwma, Predictor::kMedian};
+constexpr Predictor kAll[] = {Predictor::kLast, Predictor::kEwma, Predictor::kMedian,
+                              Predictor::kAuto};
 
 TEST(Intervals, NothingBeforeTheFirst) {
   for (const Predictor kind : kAll) {
@@ -40,6 +43,33 @@ TEST(Intervals, MedianIsThatOfTheLatestFive) {
   EXPECT_EQ(after(Predictor::kMedian, {10, 30, 20}).predict(), 20);
   EXPECT_EQ(after(Predictor::kMedian, {10, 10, 10, 900, 900}).predict(), 10);
   EXPECT_EQ(after(Predictor::kMedian, {10, 10, 10, 900, 900, 900}).predict(), 900);
+}
+
+TEST(Intervals, AutoFollowsWhatHasBeenOffByLeast) {
+  const auto chosen = [](const std::function<Micros(int)>& interval) {
+    IntervalPredictor predictor(Predictor::kAuto);
+    for (int i = 0; i < 100; ++i) predictor.observe(interval(i));
+    EXPECT_EQ(predictor.predict(), predictor.predict(predictor.chosen(predictor.errors())));
+    return predictor.chosen(predictor.errors());
+  };
+  EXPECT_EQ(chosen([](int) { return 1000; }), Predictor::kLast) << "of equals the first";
+  EXPECT_EQ(chosen([](int i) { return i < 50 ? 1000 : 5000; }), Predictor::kLast);
+  EXPECT_EQ(chosen([](int i) { return i % 10 == 0 ? 6000 : 1000; }), Predictor::kMedian);
+  EXPECT_EQ(chosen([](int i) { return 1000 + i * 7919 % 500; }), Predictor::kEwma);
+}
+
+TEST(Intervals, TheChoiceForSeveralWorkersIsThatOfTheirErrorsSum) {
+  IntervalPredictor steady(Predictor::kAuto);
+  IntervalPredictor uneven(Predictor::kAuto);
+  for (int i = 0; i < 100; ++i) {
+    steady.observe(1000 + i / 50);
+    uneven.observe(i % 10 == 0 ? 6000 : 1000);
+  }
+  EXPECT_EQ(steady.chosen(steady.errors()), Predictor::kLast);
+  IntervalPredictor::Errors sum = steady.errors();
+  for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += uneven.errors()[i];
+  EXPECT_EQ(steady.chosen(sum), Predictor::kMedian);
+  EXPECT_EQ(IntervalPredictor(Predictor::kEwma).chosen(sum), Predictor::kEwma);
 }
 
 TEST(Intervals, StrayValuesAreBounded) {

@@ -40,6 +40,7 @@ const std::vector<std::string> kParameterServer = {
     "elastic_bsp:5",
     "elastic_bsp:15,zipline_linked,median",
     "elastic_bsp:10,ewma,objective=rate,beta=4",
+    "elastic_bsp:8,predictor=auto",
 };
 const char* const kTimes[] = {"constant:100", "uniform:50-200", "uniform_each:50-200",
                               "lognormal:100,0.8"};
