@@ -391,6 +391,7 @@ const std::vector<Workload>& workloads() {
       alone(elastic),
       alone(elastic1),
       alone(spec),
+      alone({"specsync:adaptive,scope=forecast,auto_off=off+asp"}),
       alone(spec3),
       alone(naive),
       {"switches", {bsp, ssp3, asp, elastic, dssp, bsp3, backup, spec, spec3, naive}},

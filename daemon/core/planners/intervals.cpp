@@ -7,7 +7,7 @@
 namespace syncd::planners {
 namespace {
 
-constexpr std::int64_t kScale = 256;       // parts of a microsecond that means are kept in
+constexpr std::int64_t kScale = IntervalPredictor::kErrorScale;  // of all means
 constexpr std::int64_t kEwmaWeight = 4;    // the latest interval counts a quarter
 constexpr std::int64_t kErrorWeight = 16;  // the latest error counts a sixteenth
 constexpr Micros kIntervalMax = Micros{1} << 50;

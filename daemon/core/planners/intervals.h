@@ -28,7 +28,8 @@ inline constexpr std::string_view kNames<Predictor> = "last, ewma, median, auto"
 class IntervalPredictor {
  public:
   static constexpr std::size_t kMedianOf = 5;
-  static constexpr std::size_t kChoices = 3;  // of kAuto
+  static constexpr std::size_t kChoices = 3;        // of kAuto
+  static constexpr std::int64_t kErrorScale = 256;  // errors() are in 1/256 us
 
   explicit IntervalPredictor(Predictor kind = Predictor::kLast) : kind_(kind) {}
 

@@ -9,6 +9,8 @@
 #include "daemon/core/engine/limits.h"
 #include "daemon/core/engine/rank_map.h"
 #include "daemon/core/planners/abort_tuner.h"
+#include "daemon/core/planners/intervals.h"
+#include "daemon/core/planners/push_forecast.h"
 #include "daemon/core/policies/overlay.h"
 #include "daemon/core/policies/speculation_trial.h"
 #include "daemon/core/policies/state_reader.h"
@@ -25,11 +27,20 @@ constexpr std::size_t kLogMax = std::size_t{1} << 18;
 
 constexpr std::string_view kTuned = "specsync tuned";
 
+// scope=forecast: so long restarts are made at least, because clusters form only after a while.
+constexpr std::int64_t kForecastEpochs = 128;
+constexpr double kDearer = 0.05;  // by so much each epoch, up to forecast_price()
+
+constexpr std::int64_t kBudgetDefault = 4;
+
+enum class Scope : std::uint8_t { kJob, kWorker, kForecast };
+
 struct Settings {
   bool adaptive = true;
   Micros abort_time = 0;  // fixed
   double abort_rate = 0;  // fixed
-  planners::TuningScope scope = planners::TuningScope::kJob;
+  Scope scope = Scope::kJob;
+  std::int64_t budget = kBudgetDefault;  // forecast: percent of the computing
   planners::AbortCap cap = planners::AbortCap::kAuthors;
   std::int64_t max_restarts = 1;
   bool auto_off = true;
@@ -50,7 +61,8 @@ class TuningWork final : public PlanWork {
   TuningWork(const Settings& settings, std::vector<planners::WorkerSpan> spans,
              std::vector<planners::LoggedPush> pushes)
       : spans_(std::move(spans)), pushes_(std::move(pushes)) {
-    options_.scope = settings.scope;
+    options_.scope = settings.scope == Scope::kWorker ? planners::TuningScope::kWorker
+                                                      : planners::TuningScope::kJob;
     options_.cap_rule = settings.cap;
   }
   std::vector<std::int64_t> run() const override {
@@ -68,6 +80,11 @@ class TuningWork final : public PlanWork {
   planners::TuningOptions options_;
 };
 
+}  // namespace
+template <>
+inline constexpr std::string_view planners::kNames<Scope> = "job, worker, forecast";
+namespace {
+
 class SpecSync final : public OverlayPolicy {
  public:
   SpecSync(const Settings& settings, std::unique_ptr<Policy> base)
@@ -79,7 +96,10 @@ class SpecSync final : public OverlayPolicy {
       text = fmt::format(":fixed,{},{}", decimal(static_cast<double>(settings_.abort_time) / 1000),
                          decimal(settings_.abort_rate));
     }
-    if (settings_.scope != planners::TuningScope::kJob) text += ",scope=worker";
+    if (settings_.scope != Scope::kJob) {
+      text += fmt::format(",scope={}", planners::to_string(settings_.scope));
+    }
+    if (settings_.budget != kBudgetDefault) text += fmt::format(",budget={}", settings_.budget);
     if (settings_.cap != planners::AbortCap::kAuthors) text += ",cap=span";
     text += parameters_text(kSpecsyncParameters, settings_);
     if (settings_.auto_off != settings_.adaptive) {
@@ -113,10 +133,12 @@ class SpecSync final : public OverlayPolicy {
 
   void on_push(PolicyHost& host, Rank rank, bool late) override {
     host.cancel_timer(rank, kTimerAbort);
+    expect_none(rank);
     if (!late) count_push(host, rank);
     OverlayPolicy::on_push(host, rank, late);
   }
   void on_restarted(PolicyHost& host, Rank rank) override {
+    wasted_ += host.now() - at(rank).pulled_at;
     arm(host, rank);
     OverlayPolicy::on_restarted(host, rank);
   }
@@ -165,6 +187,7 @@ class SpecSync final : public OverlayPolicy {
       out.insert(out.end(), {static_cast<std::int64_t>(rank), place.completed ? 1 : 0, place.pull,
                              place.span, place.abort_time, place.tuned_span, place.tuned_workers});
     });
+    if (forecasts()) save_forecast(out);
     for (const auto& [rank, time] : log_) {
       out.insert(out.end(), {static_cast<std::int64_t>(rank), time});
     }
@@ -189,6 +212,7 @@ class SpecSync final : public OverlayPolicy {
       place.tuned_span = reader.next(0);
       place.tuned_workers = reader.next(0);
     }
+    if (forecasts()) load_forecast(reader);
     while (!reader.at_end() && reader.ok()) {
       const Rank rank = static_cast<Rank>(reader.next(0, kRankMax));
       log_.push_back({rank, reader.next()});
@@ -208,7 +232,12 @@ class SpecSync final : public OverlayPolicy {
     Micros abort_time = 0;   // 0: no speculation on it
     Micros tuned_span = 0;   // span and number of workers that its ABORT_RATE comes from
     std::int64_t tuned_workers = 0;
+    // forecast:
+    planners::IntervalPredictor spans{planners::Predictor::kAuto};
+    Micros pulled_at = 0;       // of the iteration that it computes
+    Micros expected = kNoPush;  // its push, as a key of forecast_
   };
+  static constexpr Micros kNoPush = kNever;
 
   static PolicyTraits traits_over(const Policy& base) {
     PolicyTraits traits = base.traits();
@@ -234,6 +263,7 @@ class SpecSync final : public OverlayPolicy {
   Place& at(Rank rank) { return places_.get(rank); }
   void forget(Rank rank) {
     if (at(rank).completed) --completed_;
+    expect_none(rank);
     at(rank) = {};
   }
 
@@ -242,7 +272,9 @@ class SpecSync final : public OverlayPolicy {
   bool speculates() const { return !off_ && (!settings_.auto_off || trial_.speculates()); }
 
   void arm(PolicyHost& host, Rank rank) {
+    if (forecasts()) expect_push(host, rank);
     if (!speculates() || host.worker(rank).restarts >= settings_.max_restarts) return;
+    if (forecasts()) return look(host, rank);
     const Micros time = settings_.adaptive ? at(rank).abort_time : settings_.abort_time;
     if (time > 0) host.set_timer(rank, kTimerAbort, host.now() + time);
   }
@@ -251,6 +283,7 @@ class SpecSync final : public OverlayPolicy {
     const Rank rank = static_cast<Rank>(number);
     const Worker& worker = host.worker(rank);
     if (!speculates() || !worker.active() || !worker.computing() || worker.resync) return;
+    if (forecasts()) return look(host, rank);
     double rate = settings_.abort_rate;
     if (settings_.adaptive) {
       const Place& place = at(rank);
@@ -263,13 +296,107 @@ class SpecSync final : public OverlayPolicy {
     if (pushed > static_cast<double>(host.active().size()) * rate) host.resync(rank);
   }
 
+  // ---- forecast: instead of tuned numbers, each worker restarts when that is expected to pay most
+
+  bool forecasts() const { return settings_.scope == Scope::kForecast; }
+
+  // It has pulled and computes.
+  void expect_push(PolicyHost& host, Rank rank) {
+    expect_none(rank);
+    Place& place = at(rank);
+    place.pulled_at = host.now();
+    const auto span = place.spans.predict();
+    if (span) place.expected = forecast_.add(host.now() + *span, *span);
+  }
+  void expect_none(Rank rank) {
+    Place& place = at(rank);
+    if (place.expected != kNoPush) forecast_.remove(std::exchange(place.expected, kNoPush));
+  }
+
+  // Advises a restart if this is the best time for one, or looks again when it seems to come.
+  void look(PolicyHost& host, Rank rank) {
+    const Place& place = at(rank);
+    const auto others = static_cast<std::int64_t>(host.active().size()) - 1;
+    const auto span = place.spans.predict();
+    if (paused_ || price_ <= 0 || others < 1 || !span) return;
+    const auto best =
+        forecast_.best({.now = host.now(),
+                        .pull = place.pulled_at,
+                        .span = std::max<Micros>(*span, 1),
+                        .seen = static_cast<std::int64_t>(host.pushes_by_others_since_pull(rank)),
+                        .others = others,
+                        .own_key = place.expected},
+                       price_);
+    if (!best) return;
+    if (*best > host.now()) {
+      host.set_timer(rank, kTimerAbort, *best);
+    } else {
+      host.resync(rank);
+    }
+  }
+
+  void save_forecast(std::vector<std::int64_t>& out) const {
+    out.insert(out.end(), {forecast_epochs_, computed_, wasted_, paused_ ? 1 : 0});
+    const std::size_t count_at = out.size();
+    out.push_back(0);
+    places_.for_each([&](Rank rank, const Place& place) {
+      if (!place.spans.predict()) return;
+      ++out[count_at];
+      const std::vector<std::int64_t> spans = place.spans.save();
+      out.insert(out.end(),
+                 {static_cast<std::int64_t>(rank), static_cast<std::int64_t>(spans.size())});
+      out.insert(out.end(), spans.begin(), spans.end());
+    });
+  }
+  void load_forecast(StateReader& reader) {
+    forecast_epochs_ = reader.next(0);
+    computed_ = reader.next(0);
+    wasted_ = reader.next(0);
+    paused_ = reader.next(0, 1) == 1;
+    for (std::int64_t i = reader.next(0, limits::kWorkersPerJobMax); i > 0 && reader.ok(); --i) {
+      Place& place = at(static_cast<Rank>(reader.next(0, limits::kWorkersPerJobMax - 1)));
+      if (!place.spans.load(reader.take(reader.next()))) reader.fail();
+    }
+  }
+
+  // The price of a restart, and whether the budget allows more of them. O(workers).
+  void end_forecast_epoch(const PolicyHost& host) {
+    std::vector<double> spans;
+    double span = 0, error = 0;
+    for (const Rank rank : host.active()) {
+      const planners::IntervalPredictor& of = at(rank).spans;
+      spans.push_back(static_cast<double>(of.predict().value_or(0)));
+      span += spans.back();
+      const auto by = static_cast<std::size_t>(of.chosen(of.errors()));
+      error += static_cast<double>(of.errors()[by]) / planners::IntervalPredictor::kErrorScale;
+    }
+    // A worker that is slower than the others falls behind a cluster like one that is late once.
+    double unlike = 0;
+    const auto workers = static_cast<double>(spans.size());
+    for (const double own : spans) unlike += std::abs(own - span / workers);
+    error = std::hypot(error, unlike);
+    // Where nothing is in clusters yet, only cheap restarts bring them about.
+    price_ = std::min(planners::forecast_price(span, error),
+                      1 + static_cast<double>(forecast_epochs_) * kDearer);
+    ++forecast_epochs_;
+    // 105 instead of 100: what a fast worker throws away would have been more iterations.
+    const bool within = wasted_ * 105 <= settings_.budget * computed_;
+    if (paused_ ? !within : forecast_epochs_ < kForecastEpochs || within) return;
+    paused_ = !paused_;
+    if (!paused_) wasted_ = computed_ = forecast_epochs_ = 0;
+  }
+
   // ---- epochs
 
   void count_push(PolicyHost& host, Rank rank) {
     const Worker& worker = host.worker(rank);
-    if (settings_.adaptive) {
+    if (settings_.adaptive && !forecasts()) {
       log_.push_back({rank, worker.last_push_us});
       if (log_.size() > kLogMax) log_.pop_front();
+    }
+    if (forecasts() && worker.span_us >= 0) {
+      at(rank).spans.observe(worker.span_us);
+      computed_ += worker.span_us;
     }
     trial_.add_loss(worker.loss);
     Place& place = at(rank);
@@ -286,7 +413,9 @@ class SpecSync final : public OverlayPolicy {
     if (completed_ == 0 || completed_ < host.active().size()) return;
     completed_ = 0;
     places_.for_each([](Rank, Place& place) { place.completed = false; });
-    if (settings_.adaptive) {
+    if (forecasts()) {
+      end_forecast_epoch(host);
+    } else if (settings_.adaptive) {
       request_tuning(host);
       forget_log(host);
     }
@@ -356,6 +485,15 @@ class SpecSync final : public OverlayPolicy {
   std::deque<Push> log_;       // in order of time
   std::uint64_t tuning_ = 0;   // the plan that is being computed; 0: none
   std::vector<std::pair<Rank, Micros>> tuned_;  // the workers and spans that it is made from
+
+  // scope=forecast
+  planners::PushForecast forecast_;
+  double price_ = 0;  // of a restart, from the last epoch; 0: not known yet
+  // Since restarts were last allowed, or the job's start.
+  std::int64_t forecast_epochs_ = 0;
+  Micros computed_ = 0;  // in iterations that were pushed
+  Micros wasted_ = 0;    // thrown away beside that
+  bool paused_ = false;  // more was than the budget has
 };
 
 // ---- the policy's text
@@ -382,12 +520,17 @@ bool parse_option(const PolicyText& text, const PolicyArgument& argument, Settin
   if (settings.adaptive && argument.key == "scope") {
     return parse_choice(text, argument, settings.scope, error);
   }
+  if (settings.adaptive && argument.key == "budget") {
+    const auto percent = parse_policy_integer(text, "budget", argument.value, 1, 100, error);
+    if (percent) settings.budget = *percent;
+    return percent.has_value();
+  }
   if (settings.adaptive && argument.key == "cap") {
     return parse_choice(text, argument, settings.cap, error);
   }
   return parse_parameter(
       text, argument, kSpecsyncParameters,
-      "specsync takes specsync:adaptive[,scope=job|worker][,cap=span|authors]"
+      "specsync takes specsync:adaptive[,scope=job|worker|forecast][,cap=span|authors][,budget=P]"
       "[,max_restarts=N][,auto_off=on|off]+BASE or "
       "specsync:fixed,ABORT_TIME_MS,ABORT_RATE[,max_restarts=N][,auto_off=on|off]+BASE",
       settings, error);
@@ -433,6 +576,15 @@ std::unique_ptr<Policy> make_specsync(const PolicyText& text, std::unique_ptr<Po
   }
   for (; next < text.arguments.size(); ++next) {
     if (!parse_option(text, text.arguments[next], settings, error)) return nullptr;
+  }
+  const bool forecasts = settings.scope == Scope::kForecast;
+  if (settings.budget != kBudgetDefault && !forecasts) {
+    error = policy_error(text, "budget bounds the restarts of scope=forecast, which is not given");
+    return nullptr;
+  }
+  if (settings.cap != planners::AbortCap::kAuthors && forecasts) {
+    error = policy_error(text, "scope=forecast tunes no ABORT_TIME that cap could bound");
+    return nullptr;
   }
   return std::make_unique<SpecSync>(settings, std::move(base));
 }

@@ -1,14 +1,24 @@
-// specsync[:adaptive|:fixed,ABORT_TIME_MS,ABORT_RATE][,scope=job|worker][,cap=span|authors]
-// [,max_restarts=N][,auto_off=on|off]+BASE, speculative synchronization (Zhang et al., ICDCS 2018),
+// specsync[:adaptive|:fixed,ABORT_TIME_MS,ABORT_RATE][,scope=job|worker|forecast][,cap=span|authors]
+// [,budget=P][,max_restarts=N][,auto_off=on|off]+BASE, speculative synchronization (Zhang et al., ICDCS 2018),
 // over asp, ssp or dssp. BASE grants; ABORT_TIME after each grant this overlay looks how many
 // others have pushed since the worker pulled. If they are more than m ABORT_RATE of m workers, the
 // worker is told to drop its work, pull again and start over: at most max_restarts times in one
 // iteration.
 //
 // adaptive (the default): both numbers are tuned at each epoch boundary, which is when every active
-// worker has completed an iteration since the one before, from the log of pushes (section IV.C;
+// worker has completed an iteration since the one before, from the log of pushes (section IV-B;
 // planners/abort_tuner.h), off the loop. Each tuning is recorded: "specsync tuned", values = 1 or 0
 // (speculation pays, or not in this epoch), m, and for each worker its rank, ABORT_TIME and span.
+//
+// scope=forecast (this project's; planners/push_forecast.h) has no numbers for an epoch: from how
+// long each worker's iterations are, the pushes of those who compute are foreseen. At each grant,
+// and again when the foreseen time has come, a worker is told to start over now, later or not at
+// all: when the share of all updates that it then has in addition, less `price` times the share of
+// an iteration that it throws away, is greatest. Workers so come to push in clusters, and one that
+// pulls behind a cluster misses half as much as one that pulls at any time. The price rises from 1
+// in small steps, until clusters have formed, to the lowest at which they hold.
+// - budget=P: after kForecastEpochs, when restarts have cost more than P percent of the computing,
+//   there are none until they have not.
 //
 // auto_off (on with adaptive, else off): speculation is measured against calibration without it,
 // and stopped for good where it slows the job down and brings nothing.

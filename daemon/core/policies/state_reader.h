@@ -34,6 +34,7 @@ class StateReader {
   }
 
   bool ok() const { return ok_; }
+  void fail() { ok_ = false; }  // a number that was read fits nowhere
   std::int64_t left() const { return static_cast<std::int64_t>(rest_.size()); }
   bool at_end() const { return rest_.empty(); }
 

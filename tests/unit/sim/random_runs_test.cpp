@@ -36,6 +36,8 @@ const std::vector<std::string> kParameterServer = {
     "specsync:fixed,40,0.1,max_restarts=3+ssp:2",
     "specsync:adaptive+dssp:1-4",
     "specsync:adaptive,scope=worker,auto_off=off+asp",
+    "specsync:adaptive,scope=forecast+asp",
+    "specsync:adaptive,scope=forecast,budget=20,max_restarts=2,auto_off=off+ssp:3",
     "elastic_bsp:1",
     "elastic_bsp:5",
     "elastic_bsp:15,zipline_linked,median",
