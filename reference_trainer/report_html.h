@@ -1,5 +1,5 @@
-// The report as one HTML page that needs nothing else: no network, no other file, no script. Pure
-// functions of the results.
+// The report as one HTML page that needs nothing else: no network and no other file. The page is
+// report.html with Chart.js and the results in it; both are in the program (embedded at build).
 #pragma once
 
 #include <string>
@@ -24,9 +24,15 @@ struct ReportDetails {
   std::vector<Fact> versions;
 };
 
-// The page: HTML that is well-formed XML too. All text from elsewhere is escaped. O(points +
-// spans); what is drawn of a run is bounded (charts.h), so a page has some hundred kilobytes a
+// The results as the page's script reads them: one JSON value. No more than so many points of a
+// curve and so many workers of a timeline are in it, so that a page has some hundred kilobytes a
 // policy at most.
+inline constexpr std::size_t kReportPointsMax = 2'000;
+inline constexpr std::size_t kReportRowsMax = 24;
+std::string report_data(const ReportContext& context, const ReportDetails& details,
+                        const std::vector<RunResult>& results);
+
+// The page. Text from elsewhere cannot end the element that holds the results.
 std::string render_html(const ReportContext& context, const ReportDetails& details,
                         const std::vector<RunResult>& results);
 

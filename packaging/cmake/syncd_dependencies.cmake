@@ -44,6 +44,12 @@ syncd_require(CLI11 libcli11-dev)
 syncd_require(nlohmann_json nlohmann-json3-dev)
 syncd_require(tomlplusplus libtomlplusplus-dev)
 syncd_require(Eigen3 libeigen3-dev)
+# Chart.js 3 or later, which the trainer's reports hold.
+find_file(SYNCD_CHART_JS NAMES chart.min.js Chart.min.js PATHS /usr/share/javascript/chart.js
+  NO_DEFAULT_PATH)
+if(NOT SYNCD_CHART_JS)
+  message(FATAL_ERROR "Chart.js was not found: install libjs-chart.js (apt-get install libjs-chart.js), or say where its chart.min.js is with -DSYNCD_CHART_JS=FILE")
+endif()
 if(SYNCD_TESTS)
   syncd_require(GTest libgtest-dev)
   if(SYNCD_BENCHMARKS)
