@@ -21,7 +21,7 @@ std::string DecentralizedPolicy::check_workers(std::uint32_t, std::uint32_t expe
 
 std::size_t DecentralizedPolicy::dense_edges(std::size_t workers, const Hosts& hosts) const {
   const topology::GraphSpec& spec = graph_.spec();
-  const bool counts = spec.kind == topology::GraphKind::kClustered && hosts;
+  const bool counts = topology::is_by_host(spec.kind) && hosts;
   return topology::dense_edges(spec, workers, counts ? hosts() : std::vector<std::string>());
 }
 

@@ -115,7 +115,7 @@ class Hop final : public DecentralizedPolicy {
                          range.last, workers - 1, workers);
     }
     // How many share a host is not known yet.
-    const bool clustered = graph_.spec().kind == topology::GraphKind::kClustered;
+    const bool clustered = topology::is_by_host(graph_.spec().kind);
     for (std::size_t i = 0; i < graph.degrees.size(); ++i) {
       const std::size_t degree = clustered ? workers - 1 : graph.degrees[i].in;
       const std::size_t end = i + 1 < graph.degrees.size() ? graph.degrees[i + 1].first : workers;

@@ -93,9 +93,10 @@ std::optional<Micros> parse_policy_span(const PolicyText& text, std::string_view
       if (unit == one.name && number <= kDay / one.us) return number * one.us;
     }
   }
-  error = policy_error(text, fmt::format("{} is '{}', allowed are spans of time from 0 to 24h, such "
-                                         "as 2s or 500ms",
-                                         what, value));
+  error =
+      policy_error(text, fmt::format("{} is '{}', allowed are spans of time from 0 to 24h, such "
+                                     "as 2s or 500ms",
+                                     what, value));
   return std::nullopt;
 }
 

@@ -23,7 +23,8 @@
 // auto_off (on with adaptive, else off): speculation is measured against calibration without it,
 // and stopped for good where it slows the job down and brings nothing.
 //   - Windows alternate: kCalibrationEpochs without speculation, then a trial with it, of
-//     kTrialEpochs at first.
+//     kTrialEpochs at first. A calibration in which the loss rises by kComesApart ends at once, and
+//     the trial after it is as long as may be: there the training stands no staleness.
 //   - After the calibration that follows a trial: iterations/s in the trial are compared with those
 //     of the calibrations before and after it, together. If more than kTolerance is lost, and if
 //     the reported loss fell no faster (mean of the window's first epoch less that of its last, per

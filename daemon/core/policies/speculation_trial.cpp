@@ -30,10 +30,7 @@ SpeculationTrial::Result SpeculationTrial::result(Micros now, std::uint64_t push
   result.pushes = static_cast<std::int64_t>(pushes - window_.pushes_before);
   result.time = std::max<Micros>(now - window_.began_at, 1);
   result.losses = window_.first.count > 0 && epoch_.count > 0;
-  if (result.losses) {
-    result.fall = window_.first.sum / static_cast<double>(window_.first.count) -
-                  epoch_.sum / static_cast<double>(epoch_.count);
-  }
+  if (result.losses) result.fall = mean(window_.first) - mean(epoch_);
   return result;
 }
 
@@ -60,7 +57,9 @@ std::optional<SpeculationTrial::Failure> SpeculationTrial::end_epoch(Micros now,
                                                                      std::uint64_t pushes) {
   if (window_.epochs++ == 0) window_.first = epoch_;
   std::optional<Failure> failure;
-  if (window_.epochs >= (window_.with ? trial_epochs_ : kCalibrationEpochs)) {
+  // Without speculation the training comes apart: it is back at once, and for as long as may be.
+  const bool rises = !window_.with && mean(epoch_) > (1 + kComesApart) * mean(window_.first);
+  if (rises || window_.epochs >= (window_.with ? trial_epochs_ : kCalibrationEpochs)) {
     const Result ended = result(now, pushes);
     if (window_.with) {
       trial_ = ended;
@@ -68,6 +67,7 @@ std::optional<SpeculationTrial::Failure> SpeculationTrial::end_epoch(Micros now,
       if (trial_.time > 0) failure = judge(ended);
       before_ = ended;
     }
+    if (rises) trial_epochs_ = kTrialEpochsMax;
     window_ = {!window_.with, 0, now, pushes, {}};
   }
   epoch_ = {};

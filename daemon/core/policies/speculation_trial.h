@@ -19,6 +19,7 @@ class SpeculationTrial {
   static constexpr std::int64_t kTrialEpochsMax = 64;
   static constexpr double kTolerance = 0.02;
   static constexpr std::int64_t kFailuresMax = 2;
+  static constexpr double kComesApart = 0.1;  // the loss has risen by so much, as a share of it
 
   // What two failures in a row have shown, in iterations per 1000 s.
   struct Failure {
@@ -57,6 +58,10 @@ class SpeculationTrial {
     Loss first;
   };
 
+  // 0: none was reported.
+  static double mean(const Loss& loss) {
+    return loss.count > 0 ? loss.sum / static_cast<double>(loss.count) : 0;
+  }
   Result result(Micros now, std::uint64_t pushes) const;
   std::optional<Failure> judge(const Result& after);
 

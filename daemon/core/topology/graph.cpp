@@ -211,6 +211,12 @@ Acceptance accept_with_metropolis() {
 }
 
 Acceptance accept_for_job(const Graph& graph, bool force) {
+  if (graph.edges() == 0 && graph.size() > 1) {
+    return {
+        false, Weighting::kEqual,
+        "the graph has no edges, so no worker would send to any other: each needs one to it and "
+        "one from it"};
+  }
   if (const std::optional<Edge> pair = unconnected_pair(graph)) return refuse_unconnected(*pair);
   if (is_doubly_stochastic(graph)) return {true, Weighting::kEqual, ""};
   if (is_undirected(graph)) return accept_with_metropolis();

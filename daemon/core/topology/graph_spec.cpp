@@ -26,12 +26,6 @@ void add_complete(Edges& edges, std::span<const Node> nodes) {
   }
 }
 
-void add_ring(Edges& edges, std::span<const Node> nodes) {
-  for (std::size_t i = 0; i < nodes.size(); ++i) {
-    both_ways(edges, nodes[i], nodes[(i + 1) % nodes.size()]);
-  }
-}
-
 std::size_t root_of(std::size_t nodes) {
   return static_cast<std::size_t>(std::lround(std::sqrt(nodes)));
 }
@@ -105,6 +99,7 @@ constexpr Generator kGenerators[] = {
        return Offsets{1 + n / 2, 1 + n / 4};
      }},
     {GraphKind::kClustered, "clustered", 1, GraphKind::kRing},
+    {GraphKind::kClusteredLinks, "clustered_links", 1, GraphKind::kRing},
 };
 constexpr std::string_view kFilePrefix = "file:";
 // Generators that fail for some numbers do so for single ones.
@@ -170,7 +165,7 @@ GraphOutline outline_circle(std::size_t nodes, std::vector<std::size_t> offsets)
 }
 
 GraphOutline outline_generated(GraphKind kind, std::size_t nodes) {
-  if (kind == GraphKind::kClustered) kind = GraphKind::kRing;
+  if (is_by_host(kind)) kind = GraphKind::kRing;
   if (const auto offsets = generator(kind).offsets) return outline_circle(nodes, offsets(nodes));
   if (kind == GraphKind::kDoubleRing) {
     GraphOutline out = outline_circle(nodes / 2, ring_based(nodes / 2));
@@ -235,12 +230,13 @@ std::optional<Graph> make_clustered(const GraphSpec& spec, std::size_t nodes,
     return std::nullopt;
   }
   Edges edges;
-  std::vector<Node> lowest;
-  for (const auto& cluster : clusters) {
-    add_complete(edges, cluster);
-    lowest.push_back(cluster.front());
+  for (std::size_t i = 0; i < clusters.size(); ++i) {
+    add_complete(edges, clusters[i]);
+    if (clusters.size() == 1) break;
+    const auto& next = clusters[(i + 1) % clusters.size()];
+    const bool links = spec.kind == GraphKind::kClusteredLinks;
+    both_ways(edges, links ? clusters[i].back() : clusters[i].front(), next.front());
   }
-  add_ring(edges, lowest);
   return Graph(nodes, edges);
 }
 
@@ -309,7 +305,7 @@ std::optional<Graph> generate(const GraphSpec& spec, std::size_t nodes,
   error = check_generate(spec, nodes);
   if (!error.empty()) return std::nullopt;
   if (spec.kind == GraphKind::kFile) return *spec.loaded;
-  if (spec.kind == GraphKind::kClustered) return make_clustered(spec, nodes, hosts, error);
+  if (is_by_host(spec.kind)) return make_clustered(spec, nodes, hosts, error);
   const Generator& by = generator(spec.kind);
   if (by.make != nullptr) return Graph(nodes, by.make(nodes));
   Edges edges;
@@ -323,6 +319,7 @@ std::size_t dense_edges(const GraphSpec& spec, std::size_t nodes,
     case GraphKind::kComplete:
       return nodes * (std::max<std::size_t>(nodes, 1) - 1);
     case GraphKind::kClustered:
+    case GraphKind::kClusteredLinks:
       return hosts.empty() ? 0 : edges_of(clusters_of(nodes, hosts));
     case GraphKind::kFile:
       return spec.loaded ? spec.loaded->edges() : 0;
@@ -345,7 +342,7 @@ std::optional<GraphOutline> outline(const GraphSpec& spec, std::size_t nodes, bo
 }
 
 std::string nearest_for_job(const GraphSpec& spec, std::size_t nodes, bool force) {
-  if (spec.kind == GraphKind::kFile || spec.kind == GraphKind::kClustered) return {};
+  if (spec.kind == GraphKind::kFile || is_by_host(spec.kind)) return {};
   const auto fits = [&](std::size_t count) {
     std::string error;
     const std::optional<GraphOutline> graph = outline(spec, count, force, error);

@@ -31,11 +31,14 @@ enum class GraphKind : std::uint8_t {
   kRingDirected,  // i -> i+1 (ASAP, figure 3d: "chain")
   kRingBased,     // ring, and i <-> i + n/2; even n (Hop, figure 11)
   kDoubleRing,  // two ring-based graphs of n/2 nodes, joined node to node; n a multiple of 4 (Hop)
-  kRootExpander,  // i -> i+1 and i -> i + round(sqrt n) (ASAP, section 3.4)
-  kStar,          // 0 <-> i: the shape of a parameter server (ASAP, figure 3b)
-  kHalton,        // i -> i+1 + n/2 and i -> i+1 + n/4, rounded down (MALT; ASAP, figure 10)
-  kClustered,     // complete within a host, a ring between the hosts' lowest nodes (Hop, figure 21)
-  kFile,          // as the file says
+  kRootExpander,    // i -> i+1 and i -> i + round(sqrt n) (ASAP, section 3.4)
+  kStar,            // 0 <-> i: the shape of a parameter server (ASAP, figure 3b)
+  kHalton,          // i -> i+1 + n/2 and i -> i+1 + n/4, rounded down (MALT; ASAP, figure 10)
+  kClustered,       // complete within a host, a ring between the hosts' lowest nodes (Hop, figure
+                    // 21 b)
+  kClusteredLinks,  // likewise, but from each host's highest node to the next one's lowest, so that
+                    // no node has both links of a host of two nodes or more (Hop, figure 21 c)
+  kFile,            // as the file says
 };
 
 // A graph's file as it was when it was read.
@@ -43,6 +46,11 @@ struct GraphFile {
   std::shared_ptr<const Graph> graph;  // null: `error` says why, and names the file (and the line)
   std::string error;
 };
+
+// Whether who shares a host with whom decides its edges.
+constexpr bool is_by_host(GraphKind kind) {
+  return kind == GraphKind::kClustered || kind == GraphKind::kClusteredLinks;
+}
 
 struct GraphSpec {
   GraphKind kind = GraphKind::kRing;
@@ -86,15 +94,15 @@ std::string to_edge_list(const Graph& graph);
 // ---- graphs
 
 // A graph of exactly `nodes` nodes, not checked for what a job needs (accept_for_job does that).
-// `hosts`: a host name per node, which only `clustered` reads; an empty name is a host of its own.
-// Empty: `error` says why and, where it is the number, names the nearest that would do. A file that
-// was not loaded is an error, and so are more edges than kEdgesMax. O(n + m).
+// `hosts`: a host name per node, which only those read that are by host; an empty name is a host of
+// its own. Empty: `error` says why and, where it is the number, names the nearest that would do. A
+// file that was not loaded is an error, and so are more edges than kEdgesMax. O(n + m).
 std::optional<Graph> generate(const GraphSpec& spec, std::size_t nodes,
                               std::span<const std::string> hosts, std::string& error);
 
 // Edges of the graph among so many nodes, where they may be many more than the nodes; 0 for a kind
 // in which a node has four at most. `hosts` as in generate(); without them each node has its own.
-// O(1), and O(nodes) for `clustered`.
+// O(1), and O(nodes) by host.
 std::size_t dense_edges(const GraphSpec& spec, std::size_t nodes,
                         std::span<const std::string> hosts);
 
@@ -111,7 +119,7 @@ struct GraphOutline {
   Acceptance acceptance;  // accept_for_job() of it
 };
 
-// The same graph in outline; `clustered` as if each node had a host of its own. O(1) for what is
+// The same graph in outline; by host as if each node had one of its own. O(1) for what is
 // generated: a client names any number of workers, and waits for the answer together with all
 // others. O(n + m) for a file's.
 std::optional<GraphOutline> outline(const GraphSpec& spec, std::size_t nodes, bool force,
@@ -137,7 +145,7 @@ struct MembershipGraph {
 //    no such number, or gives a graph that is not strongly connected (halton with 6 workers), the
 //    nearest relative stands in: ring_based for double_ring with an even number, else ring; for
 //    halton ring_directed. They have the same direction, equal weights and at most the same degree.
-//    For complete and clustered with more than kEdgesMax edges it is ring.
+//    For complete and those by host with more than kEdgesMax edges it is ring.
 //  - a file's graph only loses nodes; if what is left is not strongly connected, `note` says so,
 //  and
 //    the graph is given all the same.

@@ -299,7 +299,8 @@ void add_simulate(Commands& commands, SimulateQuery& query) {
   with_default("--workers", query.workers, "How many workers");
   sub->add_option(
       "--hosts", query.hosts,
-      "Spread them over hosts, for the graph clustered: H hosts of equal size, or the size of each "
+      "Spread them over hosts, for the graphs by host (clustered): H hosts of equal size, or the "
+      "size of each "
       "as in 4,2,2; ranks in order, and one that joins later on host r mod H; without it each has "
       "a host of its own");
   with_default("--iteration-time", query.iteration_time, "How long workers compute: see below");

@@ -79,6 +79,26 @@ TEST(SpeculationTrial, GoesOnWhereTheLossFallsFaster) {
   EXPECT_EQ(job.run(300), 0);
 }
 
+// The loss grows by a tenth in two epochs without speculation: it is back before the four are over.
+TEST(SpeculationTrial, IsBackAtOnceWhereTheLossRisesWithoutIt) {
+  SpeculationTrial trial;
+  trial.start(0, 0);
+  Micros now = 0;
+  const auto epoch = [&](double loss) {
+    trial.add_loss(loss);
+    return trial.end_epoch(now += 1'000'000, static_cast<std::uint64_t>(now / 100'000));
+  };
+  EXPECT_FALSE(epoch(1));
+  EXPECT_FALSE(epoch(1.09));
+  EXPECT_FALSE(trial.speculates());
+  EXPECT_FALSE(epoch(1.11));
+  for (int i = 0; i < SpeculationTrial::kTrialEpochsMax; ++i) {
+    EXPECT_TRUE(trial.speculates()) << i;
+    EXPECT_FALSE(epoch(1.11 - 0.01 * i));
+  }
+  EXPECT_FALSE(trial.speculates());
+}
+
 TEST(SpeculationTrial, FailsWhereTheLossFallsNoFaster) {
   Job job;
   job.losses = true;

@@ -168,9 +168,9 @@ using test::PeerTotals;
 
 enum class Setting { kStandard, kBackup, kStaleness, kHybrid, kNotifyAck };
 
-constexpr const char* kGraphs[] = {"complete",    "ring",          "ring_directed", "ring_based",
-                                   "double_ring", "root_expander", "star",          "halton",
-                                   "clustered",   "file:random"};
+constexpr const char* kGraphs[] = {
+    "complete", "ring",   "ring_directed", "ring_based",      "double_ring", "root_expander",
+    "star",     "halton", "clustered",     "clustered_links", "file:random"};
 
 // As if read from a file: a ring through all nodes in some order, and edges across it.
 std::shared_ptr<const topology::Graph> random_graph(Random& random, std::uint32_t nodes) {

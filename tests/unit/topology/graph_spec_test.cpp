@@ -23,8 +23,9 @@ MembershipGraph membership(const std::string& text, std::size_t active,
 }
 
 TEST(GraphSpec, ParsesEveryNameAndWritesItAgain) {
-  for (const char* text : {"complete", "ring", "ring_directed", "ring_based", "double_ring",
-                           "root_expander", "star", "halton", "clustered", "file:/a/b.csv"}) {
+  for (const char* text :
+       {"complete", "ring", "ring_directed", "ring_based", "double_ring", "root_expander", "star",
+        "halton", "clustered", "clustered_links", "file:/a/b.csv"}) {
     EXPECT_EQ(spec_of(text).text(), text);
     EXPECT_THAT(known_graphs(), HasSubstr(std::string(text).substr(0, 5)));
   }
@@ -100,6 +101,17 @@ TEST(Generate, ClusteredIsCompleteWithinAHostAndARingBetweenThem) {
   EXPECT_THAT(refused("clustered", 3, {"a"}), HasSubstr("host name of each of the 3 workers"));
 }
 
+TEST(Generate, ClusteredLinksLeaveAHostElsewhereThanTheyEnterIt) {
+  const Graph graph = make("clustered_links", 8, {"a", "a", "a", "a", "b", "b", "c", "c"});
+  EXPECT_THAT(graph.out(0), ElementsAre(1, 2, 3, 7));
+  EXPECT_THAT(graph.out(3), ElementsAre(0, 1, 2, 4));
+  EXPECT_THAT(graph.out(5), ElementsAre(4, 6));
+  EXPECT_TRUE(is_undirected(graph));
+  EXPECT_EQ(make("clustered_links", 3, {"a", "a", "a"}), make("complete", 3));
+  EXPECT_EQ(make("clustered_links", 4, {"", "", "", ""}), make("ring", 4));
+  EXPECT_EQ(make("clustered_links", 4, {"a", "a", "b", "b"}), make("ring", 4));
+}
+
 TEST(Generate, SmallNumbersAreSensible) {
   for (const char* name :
        {"complete", "ring", "ring_directed", "root_expander", "star", "halton"}) {
@@ -141,7 +153,7 @@ TEST(Generate, NamesTheNearestNumbersThatAJobTakes) {
 
 TEST(Outline, SaysOfAGraphWhatTheGraphSays) {
   for (const char* name : {"complete", "ring", "ring_directed", "ring_based", "double_ring",
-                           "root_expander", "star", "halton", "clustered"}) {
+                           "root_expander", "star", "halton", "clustered", "clustered_links"}) {
     for (std::size_t nodes = 0; nodes <= 130; ++nodes) {
       const std::string about = name + (" of " + std::to_string(nodes));
       std::string error;
@@ -211,7 +223,7 @@ TEST(Membership, ARelativeStandsInWhereItCannot) {
 // A job that shrinks to any number keeps a graph that it may run on, with the same kind of weights.
 TEST(Membership, IsAlwaysAcceptable) {
   for (const char* name : {"complete", "ring", "ring_directed", "ring_based", "double_ring",
-                           "root_expander", "star", "halton", "clustered"}) {
+                           "root_expander", "star", "halton", "clustered", "clustered_links"}) {
     for (std::size_t n = 0; n <= 40; ++n) {
       std::vector<std::string> hosts;
       for (std::size_t i = 0; i < n; ++i) hosts.push_back(std::string(1, "abc"[i * i % 3]));
@@ -230,7 +242,7 @@ TEST(Membership, ARingStandsInForAGraphOfTooManyEdges) {
   std::iota(many.begin(), many.end(), 0);
   const std::vector<std::string> one_host(many.size(), "a");
   std::string error;
-  for (const char* name : {"complete", "clustered"}) {
+  for (const char* name : {"complete", "clustered", "clustered_links"}) {
     const auto made = generate_for_membership(spec_of(name), many, one_host, error);
     ASSERT_TRUE(made) << error;
     EXPECT_EQ(made->graph, make("ring", many.size()));
@@ -244,7 +256,8 @@ TEST(Generate, DenseEdgesAreAsManyAsAreMade) {
   GraphSpec file = spec_of("file:mine");
   file.loaded = std::make_shared<const Graph>(make("ring", 10));
   const std::vector<std::string> hosts = {"a", "a", "a", "a", "b", "b", "b", "", "", "c"};
-  for (const GraphSpec& spec : {spec_of("complete"), spec_of("clustered"), file}) {
+  for (const GraphSpec& spec :
+       {spec_of("complete"), spec_of("clustered"), spec_of("clustered_links"), file}) {
     EXPECT_EQ(dense_edges(spec, 10, hosts), generate(spec, 10, hosts, error)->edges());
   }
   EXPECT_EQ(dense_edges(spec_of("complete"), 0, {}), 0U);

@@ -179,8 +179,12 @@ TEST(Acceptance, RefusesWhatIsNotStronglyConnected) {
   const Acceptance answer = accept_for_job(from_edges(3, {{0, 1}, {1, 0}, {1, 2}}), true);
   EXPECT_FALSE(answer.accepted);
   EXPECT_THAT(answer.reason, HasSubstr("what worker 2 learns never reaches worker 0"));
-  EXPECT_THAT(accept_for_job(Graph(2, {})).reason,
+  EXPECT_THAT(accept_for_job(from_edges(3, {{1, 2}})).reason,
               HasSubstr("what worker 0 learns never reaches worker 1"));
+  EXPECT_EQ(
+      accept_for_job(Graph(2, {}), true).reason,
+      "the graph has no edges, so no worker would send to any other: each needs one to it and "
+      "one from it");
 }
 
 TEST(Acceptance, TakesUnevenDirectedGraphsByForceAlone) {
