@@ -6,10 +6,10 @@
 #include <CLI/CLI.hpp>
 
 #include "daemon/tools/sim/simulation.h"
-#include "reference_trainer/cnn.h"
-#include "reference_trainer/data_file.h"
-#include "reference_trainer/policy_list.h"
-#include "reference_trainer/slowdown.h"
+#include "reference_trainer/data/data_file.h"
+#include "reference_trainer/model/cnn.h"
+#include "reference_trainer/run/policy_list.h"
+#include "reference_trainer/run/slowdown.h"
 
 #ifndef SYNCD_TRAINER_VERSION
 #error "the build sets SYNCD_TRAINER_VERSION"

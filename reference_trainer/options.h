@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
-#include "reference_trainer/dataset.h"
-#include "reference_trainer/policy_list.h"
-#include "reference_trainer/run_board.h"
+#include "reference_trainer/data/dataset.h"
+#include "reference_trainer/run/policy_list.h"
+#include "reference_trainer/run/run_board.h"
 
 namespace syncd::trainer {
 

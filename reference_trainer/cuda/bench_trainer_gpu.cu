@@ -17,12 +17,12 @@
 #include <string>
 #include <vector>
 
-#include "reference_trainer/cnn_network.h"
 #include "reference_trainer/cuda/device.cuh"
 #include "reference_trainer/cuda/timing.cuh"
-#include "reference_trainer/device_steppers.h"
-#include "reference_trainer/generate.h"
-#include "reference_trainer/prepare.h"
+#include "reference_trainer/data/generate.h"
+#include "reference_trainer/data/prepare.h"
+#include "reference_trainer/model/cnn_network.h"
+#include "reference_trainer/model/device_steppers.h"
 
 namespace syncd::trainer {
 namespace {

@@ -4,10 +4,10 @@
 #include <cstring>
 #include <type_traits>
 
-#include "reference_trainer/cnn_batched.h"
 #include "reference_trainer/cuda/device.cuh"
 #include "reference_trainer/cuda/plugin.h"
-#include "reference_trainer/device_steppers.h"
+#include "reference_trainer/model/cnn_batched.h"
+#include "reference_trainer/model/device_steppers.h"
 
 namespace syncd::trainer {
 namespace {

@@ -17,9 +17,9 @@
 #include <type_traits>
 #include <utility>
 
-#include "reference_trainer/device_kernels.h"
-#include "reference_trainer/device_steps.h"
-#include "reference_trainer/gemm.h"
+#include "reference_trainer/model/device_kernels.h"
+#include "reference_trainer/model/device_steps.h"
+#include "reference_trainer/model/gemm.h"
 
 namespace syncd::trainer::cuda {
 

@@ -11,7 +11,7 @@
 #include <type_traits>
 
 #include "reference_trainer/cuda/device.cuh"
-#include "reference_trainer/store_device_machine.h"
+#include "reference_trainer/params/store_device_machine.h"
 
 namespace syncd::trainer::cuda {
 

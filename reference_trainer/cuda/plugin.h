@@ -5,9 +5,9 @@
 
 #include <cstddef>
 
-#include "reference_trainer/cnn_network.h"
-#include "reference_trainer/device_request.h"
-#include "reference_trainer/device_stepper.h"
+#include "reference_trainer/model/cnn_network.h"
+#include "reference_trainer/model/device_request.h"
+#include "reference_trainer/model/device_stepper.h"
 
 namespace syncd::trainer {
 

@@ -3,7 +3,7 @@
 
 #include <cstddef>
 
-#include "reference_trainer/device_store.h"
+#include "reference_trainer/params/device_store.h"
 
 namespace syncd::trainer {
 

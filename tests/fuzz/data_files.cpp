@@ -4,10 +4,10 @@
 #include <cstdint>
 #include <string>
 
-#include "reference_trainer/cifar.h"
-#include "reference_trainer/data_file.h"
-#include "reference_trainer/libsvm.h"
-#include "reference_trainer/movielens.h"
+#include "reference_trainer/data/cifar.h"
+#include "reference_trainer/data/data_file.h"
+#include "reference_trainer/data/libsvm.h"
+#include "reference_trainer/data/movielens.h"
 #include "tests/fuzz/check.h"
 
 namespace {

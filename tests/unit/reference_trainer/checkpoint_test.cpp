@@ -1,6 +1,6 @@
 // Checkpoints on disk: what is saved is read again, and what is damaged, incomplete or another
 // training's is not used.
-#include "reference_trainer/checkpoint.h"
+#include "reference_trainer/run/checkpoint.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -9,7 +9,7 @@
 #include <cmath>
 #include <fstream>
 
-#include "reference_trainer/process.h"
+#include "reference_trainer/run/process.h"
 #include "tests/unit/reference_trainer/support.h"
 
 namespace syncd::trainer {

@@ -1,6 +1,6 @@
 // The CIFAR formats: good files, truncated and wrong ones, what each error says; and which files of
 // a directory are taken.
-#include "reference_trainer/cifar.h"
+#include "reference_trainer/data/cifar.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -8,9 +8,9 @@
 #include <array>
 #include <numeric>
 
-#include "reference_trainer/data_file.h"
-#include "reference_trainer/dataset.h"
-#include "reference_trainer/process.h"
+#include "reference_trainer/data/data_file.h"
+#include "reference_trainer/data/dataset.h"
+#include "reference_trainer/run/process.h"
 #include "tests/unit/reference_trainer/support.h"
 
 namespace syncd::trainer {

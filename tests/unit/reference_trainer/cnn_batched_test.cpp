@@ -1,7 +1,7 @@
 // The network on the CPU, and on a device that is the CPU: every function that a GPU runs and the
 // order of its steps, held against the network in double (cnn_reference.h); and each step of a
 // convolution against its definition.
-#include "reference_trainer/cnn_batched.h"
+#include "reference_trainer/model/cnn_batched.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -9,8 +9,8 @@
 #include <cmath>
 #include <numeric>
 
-#include "reference_trainer/cnn_backends.h"
-#include "reference_trainer/cpu_device.h"
+#include "reference_trainer/model/cnn_backends.h"
+#include "reference_trainer/model/cpu_device.h"
 #include "tests/unit/reference_trainer/cnn_reference.h"
 #include "tests/unit/reference_trainer/host_device.h"
 #include "tests/unit/reference_trainer/support.h"

@@ -1,7 +1,7 @@
 // The network on a GPU, against the one in double on the CPU. Skipped where there is none.
 #include <gtest/gtest.h>
 
-#include "reference_trainer/cnn_backends.h"
+#include "reference_trainer/model/cnn_backends.h"
 #include "tests/unit/reference_trainer/cnn_reference.h"
 
 namespace syncd::trainer {

@@ -11,8 +11,8 @@
 #include <span>
 #include <vector>
 
-#include "reference_trainer/cnn_network.h"
-#include "reference_trainer/random.h"
+#include "reference_trainer/model/cnn_network.h"
+#include "reference_trainer/model/random.h"
 
 namespace syncd::trainer::testing {
 

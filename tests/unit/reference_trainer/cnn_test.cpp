@@ -1,7 +1,7 @@
 // The `cnn` workload: its update (gradient, momentum, weight decay), that a seed means one result,
 // and that the generated images are learned by the network and not by a linear model. With a
 // network of fewer channels than the real one, which takes too long here.
-#include "reference_trainer/cnn.h"
+#include "reference_trainer/model/cnn.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -9,9 +9,9 @@
 #include <cmath>
 #include <memory>
 
-#include "reference_trainer/batch.h"
-#include "reference_trainer/gemm.h"
-#include "reference_trainer/prepare.h"
+#include "reference_trainer/data/prepare.h"
+#include "reference_trainer/model/batch.h"
+#include "reference_trainer/model/gemm.h"
 #include "tests/unit/reference_trainer/cnn_reference.h"
 #include "tests/unit/reference_trainer/support.h"
 

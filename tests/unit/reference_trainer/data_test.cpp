@@ -5,11 +5,11 @@
 
 #include <filesystem>
 
-#include "reference_trainer/data_file.h"
-#include "reference_trainer/dataset.h"
-#include "reference_trainer/libsvm.h"
-#include "reference_trainer/movielens.h"
-#include "reference_trainer/process.h"
+#include "reference_trainer/data/data_file.h"
+#include "reference_trainer/data/dataset.h"
+#include "reference_trainer/data/libsvm.h"
+#include "reference_trainer/data/movielens.h"
+#include "reference_trainer/run/process.h"
 #include "tests/unit/reference_trainer/support.h"
 
 namespace syncd::trainer {

@@ -1,6 +1,6 @@
 // How a GPU's threads share the places of a step: the kernels' own code, run by threads of the CPU,
 // one block after the other.
-#include "reference_trainer/device_kernels.h"
+#include "reference_trainer/model/device_kernels.h"
 
 #include <gtest/gtest.h>
 

@@ -6,7 +6,7 @@
 #include <thread>
 #include <vector>
 
-#include "reference_trainer/device_queues.h"
+#include "reference_trainer/params/device_queues.h"
 #include "tests/unit/reference_trainer/device_store_cases.h"
 
 namespace syncd::trainer::testing {

@@ -1,6 +1,6 @@
 // Update queues in a device's memory, with the CPU in the device's place: the steps are those that
 // the GPU runs.
-#include "reference_trainer/device_queues.h"
+#include "reference_trainer/params/device_queues.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -9,9 +9,9 @@
 #include <cmath>
 #include <thread>
 
-#include "reference_trainer/device_steppers.h"
-#include "reference_trainer/host_exchange.h"
-#include "reference_trainer/peer_loop.h"
+#include "reference_trainer/model/device_steppers.h"
+#include "reference_trainer/run/host_exchange.h"
+#include "reference_trainer/run/peer_loop.h"
 #include "tests/unit/reference_trainer/device_queues_cases.h"
 #include "tests/unit/reference_trainer/gradient_reference.h"
 #include "tests/unit/reference_trainer/host_device.h"

@@ -5,8 +5,8 @@
 #include <memory>
 #include <string>
 
-#include "reference_trainer/cnn_backends.h"
-#include "reference_trainer/device_stepper.h"
+#include "reference_trainer/model/cnn_backends.h"
+#include "reference_trainer/model/device_stepper.h"
 #include "tests/unit/reference_trainer/gradient_reference.h"
 
 namespace syncd::trainer {

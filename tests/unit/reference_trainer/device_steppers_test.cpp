@@ -1,6 +1,6 @@
 // Steppers on a device that is the CPU: the same code that a GPU runs, against the CPU's own
 // steppers and finite differences, and what becomes of a minibatch that is stopped.
-#include "reference_trainer/device_steppers.h"
+#include "reference_trainer/model/device_steppers.h"
 
 #include <gtest/gtest.h>
 

@@ -10,9 +10,9 @@
 #include <thread>
 #include <vector>
 
-#include "reference_trainer/device_store.h"
-#include "reference_trainer/parameter_store.h"
-#include "reference_trainer/random.h"
+#include "reference_trainer/model/random.h"
+#include "reference_trainer/params/device_store.h"
+#include "reference_trainer/params/parameter_store.h"
 
 namespace syncd::trainer::testing {
 

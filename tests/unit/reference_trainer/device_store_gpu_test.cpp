@@ -8,10 +8,10 @@
 #include <csignal>
 #include <cstdlib>
 
-#include "reference_trainer/clock.h"
-#include "reference_trainer/device_sharing.h"
-#include "reference_trainer/process.h"
-#include "reference_trainer/store_devices.h"
+#include "reference_trainer/params/device_sharing.h"
+#include "reference_trainer/params/store_devices.h"
+#include "reference_trainer/run/clock.h"
+#include "reference_trainer/run/process.h"
 #include "tests/unit/reference_trainer/device_queues_cases.h"
 #include "tests/unit/reference_trainer/device_store_cases.h"
 

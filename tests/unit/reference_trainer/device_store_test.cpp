@@ -1,6 +1,6 @@
 // The store in a device's memory, with the CPU in the device's place: the steps are those that the
 // GPU runs.
-#include "reference_trainer/device_store.h"
+#include "reference_trainer/params/device_store.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -8,11 +8,11 @@
 
 #include <barrier>
 
-#include "reference_trainer/device_sharing.h"
-#include "reference_trainer/device_steppers.h"
-#include "reference_trainer/host_exchange.h"
-#include "reference_trainer/store_loop.h"
-#include "reference_trainer/worker_thread.h"
+#include "reference_trainer/model/device_steppers.h"
+#include "reference_trainer/params/device_sharing.h"
+#include "reference_trainer/run/host_exchange.h"
+#include "reference_trainer/run/store_loop.h"
+#include "reference_trainer/run/worker_thread.h"
 #include "tests/unit/reference_trainer/device_store_cases.h"
 #include "tests/unit/reference_trainer/gradient_reference.h"
 #include "tests/unit/reference_trainer/host_device.h"

@@ -3,9 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "reference_trainer/device_queues.h"
-#include "reference_trainer/device_store.h"
-#include "reference_trainer/run.h"
+#include "reference_trainer/params/device_queues.h"
+#include "reference_trainer/params/device_store.h"
+#include "reference_trainer/run/run.h"
 #include "support.h"
 
 namespace syncd::trainer {

@@ -1,5 +1,5 @@
 // Products of matrices against three loops.
-#include "reference_trainer/gemm.h"
+#include "reference_trainer/model/gemm.h"
 
 #include <gtest/gtest.h>
 

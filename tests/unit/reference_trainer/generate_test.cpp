@@ -3,9 +3,9 @@
 
 #include <set>
 
-#include "reference_trainer/generate.h"
-#include "reference_trainer/prepare.h"
-#include "reference_trainer/workload.h"
+#include "reference_trainer/data/generate.h"
+#include "reference_trainer/data/prepare.h"
+#include "reference_trainer/model/workload.h"
 #include "tests/unit/reference_trainer/support.h"
 
 namespace syncd::trainer {

@@ -12,12 +12,12 @@
 #include <set>
 #include <vector>
 
-#include "reference_trainer/batch.h"
-#include "reference_trainer/cnn.h"
-#include "reference_trainer/device_request.h"
-#include "reference_trainer/mf.h"
-#include "reference_trainer/prepare.h"
-#include "reference_trainer/svm.h"
+#include "reference_trainer/data/prepare.h"
+#include "reference_trainer/model/batch.h"
+#include "reference_trainer/model/cnn.h"
+#include "reference_trainer/model/device_request.h"
+#include "reference_trainer/model/mf.h"
+#include "reference_trainer/model/svm.h"
 #include "tests/unit/reference_trainer/cnn_reference.h"
 #include "tests/unit/reference_trainer/support.h"
 

@@ -6,7 +6,7 @@
 #include <cmath>
 #include <set>
 
-#include "reference_trainer/batch.h"
+#include "reference_trainer/model/batch.h"
 #include "tests/unit/reference_trainer/gradient_reference.h"
 #include "tests/unit/reference_trainer/support.h"
 

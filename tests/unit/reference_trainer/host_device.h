@@ -13,8 +13,8 @@
 #include <span>
 #include <vector>
 
-#include "reference_trainer/device_steps.h"
-#include "reference_trainer/gemm.h"
+#include "reference_trainer/model/device_steps.h"
+#include "reference_trainer/model/gemm.h"
 
 namespace syncd::trainer::testing {
 

@@ -12,7 +12,7 @@
 #include <thread>
 #include <vector>
 
-#include "reference_trainer/store_device_machine.h"
+#include "reference_trainer/params/store_device_machine.h"
 
 namespace syncd::trainer::testing {
 

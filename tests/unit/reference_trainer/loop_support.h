@@ -13,9 +13,9 @@
 #include <string>
 #include <vector>
 
-#include "reference_trainer/clock.h"
-#include "reference_trainer/coordinator.h"
-#include "reference_trainer/workload.h"
+#include "reference_trainer/model/workload.h"
+#include "reference_trainer/run/clock.h"
+#include "reference_trainer/run/coordinator.h"
 
 namespace syncd::trainer::testing {
 

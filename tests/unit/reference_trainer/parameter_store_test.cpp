@@ -1,6 +1,6 @@
 // The shared parameter store across processes: no torn reads under concurrent writers, and writers
 // that are killed in the middle of an update.
-#include "reference_trainer/parameter_store.h"
+#include "reference_trainer/params/parameter_store.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -12,7 +12,7 @@
 #include <csignal>
 #include <thread>
 
-#include "reference_trainer/random.h"
+#include "reference_trainer/model/random.h"
 #include "tests/unit/reference_trainer/support.h"
 
 namespace syncd::trainer {

@@ -1,6 +1,6 @@
 // The loop of a decentralized worker against a scripted coordinator, with neighbours that the test
 // plays; and several loops at once, in threads, against an in-process Hop on a complete graph.
-#include "reference_trainer/peer_loop.h"
+#include "reference_trainer/run/peer_loop.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -13,7 +13,7 @@
 #include <mutex>
 #include <thread>
 
-#include "reference_trainer/host_exchange.h"
+#include "reference_trainer/run/host_exchange.h"
 #include "tests/unit/reference_trainer/loop_support.h"
 #include "tests/unit/reference_trainer/support.h"
 

@@ -1,5 +1,5 @@
 // Queues between workers, what a policy asks of them, and how much memory is too much.
-#include "reference_trainer/peer_queues.h"
+#include "reference_trainer/params/peer_queues.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -9,7 +9,7 @@
 #include <array>
 #include <csignal>
 
-#include "reference_trainer/peer_policy.h"
+#include "reference_trainer/run/peer_policy.h"
 #include "tests/unit/reference_trainer/support.h"
 
 namespace syncd::trainer {

@@ -1,5 +1,5 @@
 // Child processes: what they inherit, how their ends are told, that none is left behind.
-#include "reference_trainer/process.h"
+#include "reference_trainer/run/process.h"
 
 #include <fcntl.h>
 #include <gmock/gmock.h>
@@ -10,7 +10,7 @@
 #include <csignal>
 #include <cstdlib>
 
-#include "reference_trainer/data_file.h"
+#include "reference_trainer/data/data_file.h"
 #include "tests/unit/reference_trainer/support.h"
 
 namespace syncd::trainer {

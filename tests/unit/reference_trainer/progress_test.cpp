@@ -1,5 +1,5 @@
 // The progress line as text, and where it is drawn.
-#include "reference_trainer/progress.h"
+#include "reference_trainer/report/progress.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

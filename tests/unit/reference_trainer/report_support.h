@@ -1,7 +1,7 @@
 // What the tests of the trainer's reports say about the runs that they report on.
 #pragma once
 
-#include "reference_trainer/report.h"
+#include "reference_trainer/report/report.h"
 
 namespace syncd::trainer::testing {
 

@@ -1,13 +1,13 @@
 // Tables, CSV and JSON of made-up runs.
-#include "reference_trainer/report.h"
+#include "reference_trainer/report/report.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
 
-#include "reference_trainer/data_file.h"
-#include "reference_trainer/process.h"
+#include "reference_trainer/data/data_file.h"
+#include "reference_trainer/run/process.h"
 #include "tests/unit/reference_trainer/report_support.h"
 
 namespace syncd::trainer {

@@ -1,5 +1,5 @@
 // The board: budgets, stop levels, texts, attaching.
-#include "reference_trainer/run_board.h"
+#include "reference_trainer/run/run_board.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -18,8 +18,8 @@
 #include <sstream>
 #include <thread>
 
-#include "reference_trainer/data_file.h"
-#include "reference_trainer/process.h"
+#include "reference_trainer/data/data_file.h"
+#include "reference_trainer/run/process.h"
 
 namespace syncd::trainer {
 namespace {

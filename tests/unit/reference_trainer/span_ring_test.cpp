@@ -1,5 +1,5 @@
 // The ring of spans and the histogram of staleness, as a worker writes and the parent reads them.
-#include "reference_trainer/span_ring.h"
+#include "reference_trainer/run/span_ring.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

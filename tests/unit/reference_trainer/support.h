@@ -4,9 +4,9 @@
 
 #include <string>
 
-#include "reference_trainer/generate.h"
-#include "reference_trainer/prepare.h"
-#include "reference_trainer/workload.h"
+#include "reference_trainer/data/generate.h"
+#include "reference_trainer/data/prepare.h"
+#include "reference_trainer/model/workload.h"
 
 namespace syncd::trainer::testing {
 

@@ -1,10 +1,10 @@
 // Which window of a run is shown: of made-up spans, and of a board that is filled by hand.
-#include "reference_trainer/timeline.h"
+#include "reference_trainer/run/timeline.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "reference_trainer/run_board.h"
+#include "reference_trainer/run/run_board.h"
 
 namespace syncd::trainer {
 namespace {

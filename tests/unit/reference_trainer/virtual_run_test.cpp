@@ -1,15 +1,15 @@
 // Runs in virtual time: what they compute is compared with training without any coordination, and
 // what they count with what the policy promises. Nothing here looks at a clock.
-#include "reference_trainer/virtual_run.h"
+#include "reference_trainer/run/virtual_run.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
 
-#include "reference_trainer/policy_list.h"
-#include "reference_trainer/slowdown.h"
-#include "reference_trainer/workload.h"
+#include "reference_trainer/model/workload.h"
+#include "reference_trainer/run/policy_list.h"
+#include "reference_trainer/run/slowdown.h"
 #include "support.h"
 
 namespace syncd::trainer {

@@ -1,6 +1,6 @@
 // The worker's loop against a scripted coordinator and a clock that only moves when it is asked to
 // sleep; and several loops at once, in threads, against an in-process SSP.
-#include "reference_trainer/store_loop.h"
+#include "reference_trainer/run/store_loop.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -13,10 +13,10 @@
 #include <thread>
 #include <utility>
 
-#include "reference_trainer/checkpoint.h"
-#include "reference_trainer/host_exchange.h"
-#include "reference_trainer/process.h"
-#include "reference_trainer/random.h"
+#include "reference_trainer/model/random.h"
+#include "reference_trainer/run/checkpoint.h"
+#include "reference_trainer/run/host_exchange.h"
+#include "reference_trainer/run/process.h"
 #include "tests/unit/reference_trainer/loop_support.h"
 #include "tests/unit/reference_trainer/support.h"
 

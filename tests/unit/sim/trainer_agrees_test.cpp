@@ -5,7 +5,7 @@
 #include <string>
 
 #include "daemon/core/engine/policy.h"
-#include "reference_trainer/peer_policy.h"
+#include "reference_trainer/run/peer_policy.h"
 
 namespace syncd {
 namespace {

@@ -1,0 +1,867 @@
+// C3F2-Net (cnn_network.h), written once for all devices, against a Device (device_steps.h): a GPU,
+// which is fast when one function runs for very many places at once, and the CPU. Every step is
+// made for all samples of a batch together, or for as many as the device takes at a time. Used by
+// one thread.
+//
+// What lies behind a convolution is ordered [channel][sample][place], so that each convolution is
+// one product of matrices for all these samples, and so is the gradient of its weights. The first
+// layer's patches are gathered from the images where these are (FloatImages, StoredImages). Bias,
+// rectifier and pool are one step in each direction: of four values of which none is positive the
+// pool chooses none, and only the chosen one has a derivative.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "reference_trainer/model/cnn_network.h"
+#include "reference_trainer/model/device_model.h"
+#include "reference_trainer/model/device_steps.h"
+#include "reference_trainer/model/gemm.h"
+
+namespace syncd::trainer {
+
+// A convolution for one number of samples, in the arithmetic of a device.
+struct BatchedConv {
+  BatchedConv(const ConvShape& shape, std::size_t sample_count)
+      : channels_in(static_cast<Index>(shape.channels_in)),
+        channels_out(static_cast<Index>(shape.channels_out)),
+        patch(static_cast<Index>(shape.patch())),
+        height(static_cast<Index>(shape.height)),
+        area(shape.area()),
+        width(shape.width),
+        kernel(shape.kernel),
+        window(shape.kernel * shape.kernel),
+        pooled_width(shape.width / 2),
+        pooled_area(shape.area() / 4),
+        samples(sample_count) {}
+
+  Index channels_in;
+  Index channels_out;
+  Index patch;
+  Index height;
+  Divider area;
+  Divider width;
+  Divider kernel;
+  Divider window;  // places of a kernel
+  Divider pooled_width;
+  Divider pooled_area;
+  Divider samples;
+
+  std::size_t in() const { return std::size_t{channels_in} * planes(); }
+  std::size_t out() const { return std::size_t{channels_out} * planes(); }
+  std::size_t pooled() const { return out() / 4; }
+  std::size_t columns() const { return std::size_t{patch} * planes(); }
+  std::size_t planes() const { return std::size_t{samples.divisor()} * area.divisor(); }
+};
+
+// ---- Where the first layer finds its images and labels. Pointers are to device memory.
+
+// [sample][channel][place], ready to use.
+struct FloatImages {
+  const float* values;
+  const std::uint8_t* labels;
+  Index channels;
+  Index area;
+
+  FloatImages from(Index sample) const {
+    return {values + std::size_t{sample} * channels * area, labels + sample, channels, area};
+  }
+  SYNCD_TRAINER_DEVICE const float* plane(Index channel, Index sample) const {
+    return values + (std::size_t{sample} * channels + channel) * area;
+  }
+  SYNCD_TRAINER_DEVICE Index label(Index sample) const { return labels[sample]; }
+};
+
+// Bytes of many images, of which some are taken, and what each byte means.
+struct StoredImages {
+  const std::uint8_t* pixels;  // [image][channel][place]
+  const std::uint8_t* labels;
+  const float* normal;  // [channel][256]
+  const Index* chosen;  // the samples' images
+  Index channels;
+  Index area;
+
+  StoredImages from(Index sample) const {
+    return {pixels, labels, normal, chosen + sample, channels, area};
+  }
+  struct Plane {
+    const std::uint8_t* pixels;
+    const float* normal;
+
+    SYNCD_TRAINER_DEVICE float operator[](std::size_t place) const { return normal[pixels[place]]; }
+  };
+  SYNCD_TRAINER_DEVICE Plane plane(Index channel, Index sample) const {
+    return {pixels + (std::size_t{chosen[sample]} * channels + channel) * area,
+            normal + channel * 256};
+  }
+  SYNCD_TRAINER_DEVICE Index label(Index sample) const { return labels[chosen[sample]]; }
+};
+
+// What lies behind a pool: [channel][sample][place].
+struct PooledPlanes {
+  const float* values;
+  Index samples;
+  Index area;
+
+  SYNCD_TRAINER_DEVICE const float* plane(Index channel, Index sample) const {
+    return values + (channel * samples + sample) * area;
+  }
+};
+
+// ---- What is done at one place
+//
+// Where places lie in planes, plane() does all of one, for a device that does one place after the
+// other: what they have in common is worked out once, and the inner loops run along rows. It
+// computes the same values, bit by bit.
+
+// The places [first, last) of a row that have a neighbour so many columns to the right.
+struct Reach {
+  std::ptrdiff_t first;
+  std::ptrdiff_t last;
+
+  SYNCD_TRAINER_DEVICE Reach(std::ptrdiff_t right, std::ptrdiff_t width)
+      : first(right < 0 ? -right : 0), last(right > 0 ? width - right : width) {
+    if (first > width) first = width;
+    if (last < first) last = first;
+  }
+};
+
+// One value of the patches [patch][sample][place].
+template <typename Source>
+struct GatherPatches {
+  BatchedConv conv;
+  Source source;
+  float* columns;
+
+  // What all places of a plane [patch][sample] have in common. Beyond the upper or left border,
+  // what is below or right by these wraps around to something very large.
+  struct Patch {
+    Index channel;
+    Index sample;
+    Index below;
+    Index right;
+
+    SYNCD_TRAINER_DEVICE Patch(const BatchedConv& conv, Index plane) {
+      const Index patch = conv.samples.divide(plane);
+      sample = plane - patch * conv.samples.divisor();
+      channel = conv.window.divide(patch);
+      const Index within = patch - channel * conv.window.divisor();
+      const Index ky = conv.kernel.divide(within);
+      below = ky - conv.kernel.divisor() / 2;
+      right = within - ky * conv.kernel.divisor() - conv.kernel.divisor() / 2;
+    }
+  };
+
+  SYNCD_TRAINER_DEVICE void operator()(Index i) const {
+    const Index width = conv.width.divisor();
+    const Index plane = conv.area.divide(i);
+    const Index place = i - plane * conv.area.divisor();
+    const Patch patch(conv, plane);
+    const Index y = conv.width.divide(place);
+    const Index row = y + patch.below;
+    const Index column = place - y * width + patch.right;
+    const bool inside = row < conv.height && column < width;
+    columns[i] = inside ? source.plane(patch.channel, patch.sample)[row * width + column] : 0.0F;
+  }
+
+  SYNCD_TRAINER_DEVICE Index planes() const { return conv.patch * conv.samples.divisor(); }
+  SYNCD_TRAINER_DEVICE void plane(Index at) const {
+    const Index width = conv.width.divisor();
+    const Patch patch(conv, at);
+    const auto from = source.plane(patch.channel, patch.sample);
+    const std::ptrdiff_t right = static_cast<std::int32_t>(patch.right);
+    const Reach reach(right, width);
+    float* to = columns + std::size_t{at} * conv.area.divisor();
+    for (Index y = 0; y < conv.height; ++y, to += width) {
+      const Index row = y + patch.below;
+      if (row >= conv.height) {
+        for (Index x = 0; x < width; ++x) to[x] = 0;
+        continue;
+      }
+      const std::ptrdiff_t first = std::ptrdiff_t{row} * width + right;
+      for (std::ptrdiff_t x = 0; x < reach.first; ++x) to[x] = 0;
+      for (std::ptrdiff_t x = reach.first; x < reach.last; ++x) {
+        to[x] = from[static_cast<std::size_t>(first + x)];
+      }
+      for (std::ptrdiff_t x = reach.last; x < width; ++x) to[x] = 0;
+    }
+  }
+};
+
+// One value of what went in, [channel][sample][place]: the sum of what it got through all patches
+// that it is in. Gathered rather than scattered, so that nobody adds to the same place at once and
+// the sum's order is fixed.
+struct CollectPatches {
+  BatchedConv conv;
+  const float* columns;
+  float* input;
+
+  SYNCD_TRAINER_DEVICE void operator()(Index i) const {
+    const Index width = conv.width.divisor();
+    const Index plane = conv.area.divide(i);
+    const Index place = i - plane * conv.area.divisor();
+    const Index y = conv.width.divide(place);
+    const Index x = place - y * width;
+    float sum = 0;
+    for_each_patch(plane, [&](const float* patches, Index below, Index right) {
+      const Index row = y + below;
+      const Index column = x + right;
+      if (row < conv.height && column < width) sum += patches[row * width + column];
+    });
+    input[i] = sum;
+  }
+
+  SYNCD_TRAINER_DEVICE Index planes() const { return conv.channels_in * conv.samples.divisor(); }
+  SYNCD_TRAINER_DEVICE void plane(Index at) const {
+    const Index width = conv.width.divisor();
+    float* sums = input + std::size_t{at} * conv.area.divisor();
+    for (Index i = 0; i < conv.area.divisor(); ++i) sums[i] = 0;
+    for_each_patch(at, [&](const float* patches, Index below, Index wrapped) {
+      const std::ptrdiff_t right = static_cast<std::int32_t>(wrapped);
+      const Reach reach(right, width);
+      float* to = sums;
+      for (Index y = 0; y < conv.height; ++y, to += width) {
+        const Index row = y + below;
+        if (row >= conv.height) continue;
+        const float* from = patches + (std::ptrdiff_t{row} * width + right);
+        for (std::ptrdiff_t x = reach.first; x < reach.last; ++x) to[x] += from[x];
+      }
+    });
+  }
+
+  // visit(the patches' plane, and how far below and right in it a place is found), for all patches
+  // that a plane's places are in. Beyond the upper or left border, the latter wrap around to
+  // something very large.
+  template <typename Visit>
+  SYNCD_TRAINER_DEVICE void for_each_patch(Index plane, const Visit& visit) const {
+    const Index channel = conv.samples.divide(plane);
+    const Index sample = plane - channel * conv.samples.divisor();
+    const Index kernel = conv.kernel.divisor();
+    const Index step = conv.samples.divisor() * conv.area.divisor();
+    const float* patches = columns + std::size_t{channel} * conv.window.divisor() * step +
+                           sample * conv.area.divisor();
+    for (Index ky = 0; ky < kernel; ++ky) {
+      for (Index kx = 0; kx < kernel; ++kx, patches += step) {
+        visit(patches, kernel / 2 - ky, kernel / 2 - kx);
+      }
+    }
+  }
+};
+
+// Where the pooled values of a convolution lie: [channel][sample][place], or for the last one
+// [sample][channel][place], as the fully connected layers take them.
+struct PooledPlace {
+  BatchedConv conv;
+  bool by_sample;
+
+  SYNCD_TRAINER_DEVICE Index planes() const { return conv.channels_out * conv.samples.divisor(); }
+  SYNCD_TRAINER_DEVICE Index plane(Index i) const { return conv.pooled_area.divide(i); }
+  SYNCD_TRAINER_DEVICE Index channel(Index i) const { return conv.samples.divide(plane(i)); }
+
+  // The place of the i-th value, counted by [channel][sample][place].
+  SYNCD_TRAINER_DEVICE Index operator()(Index i) const {
+    if (!by_sample) return i;
+    const Index place = i - plane(i) * conv.pooled_area.divisor();
+    const Index sample = plane(i) - channel(i) * conv.samples.divisor();
+    return (sample * conv.channels_out + channel(i)) * conv.pooled_area.divisor() + place;
+  }
+
+  // The first of the four values in front of the pool that the i-th one is made of.
+  SYNCD_TRAINER_DEVICE Index square(Index i) const {
+    const Index place = i - plane(i) * conv.pooled_area.divisor();
+    const Index y = conv.pooled_width.divide(place);
+    const Index x = place - y * conv.pooled_width.divisor();
+    return plane(i) * conv.area.divisor() + 2 * y * conv.width.divisor() + 2 * x;
+  }
+};
+
+inline constexpr std::uint8_t kNoneChosen = 4;
+
+// One pooled value, from the four products it is made of.
+struct BiasRectifyPool {
+  PooledPlace place;
+  const float* products;
+  const float* bias;
+  float* pooled;
+  std::uint8_t* chosen;
+
+  SYNCD_TRAINER_DEVICE void operator()(Index i) const {
+    const float* upper = products + place.square(i);
+    pool(upper, upper + place.conv.width.divisor(), bias[place.channel(i)], pooled[place(i)],
+         chosen[i]);
+  }
+
+  SYNCD_TRAINER_DEVICE Index planes() const { return place.planes(); }
+  SYNCD_TRAINER_DEVICE void plane(Index at) const {
+    const Index width = place.conv.pooled_width.divisor();
+    const Index first = at * place.conv.pooled_area.divisor();
+    const Index end = first + place.conv.pooled_area.divisor();
+    const float of_channel = bias[place.channel(first)];
+    for (Index row = first; row < end; row += width) {
+      const float* upper = products + place.square(row);
+      const float* lower = upper + 2 * std::size_t{width};
+      float* values = pooled + place(row);
+      std::uint8_t* corners = chosen + row;
+      for (Index x = 0; x < width; ++x) {
+        pool(upper + 2 * x, lower + 2 * x, of_channel, values[x], corners[x]);
+      }
+    }
+  }
+
+  // The largest of four, the first of equals; of NaNs alone one is left. Without a branch, which a
+  // CPU would guess wrong half of the time.
+  SYNCD_TRAINER_DEVICE static void pool(const float* upper, const float* lower, float bias,
+                                        float& value, std::uint8_t& corner) {
+    const float above = upper[1] > upper[0] ? upper[1] : upper[0];
+    const float below = lower[1] > lower[0] ? lower[1] : lower[0];
+    const float largest = below > above ? below : above;
+    const float sum = largest + bias;
+    // How many of the first three are not it.
+    const int not_0 = upper[0] != largest;
+    const int not_1 = (upper[1] != largest) & not_0;
+    const int not_2 = (lower[0] != largest) & not_1;
+    const int none = sum <= 0;
+    value = sum < 0 ? 0 : sum;
+    corner = static_cast<std::uint8_t>(none * kNoneChosen + (1 - none) * (not_0 + not_1 + not_2));
+  }
+};
+
+// The derivatives of the four products.
+struct PoolRectifyBackward {
+  PooledPlace place;
+  const float* d_pooled;
+  const std::uint8_t* chosen;
+  float* d_products;
+
+  SYNCD_TRAINER_DEVICE void operator()(Index i) const {
+    float* upper = d_products + place.square(i);
+    spread(d_pooled[place(i)], chosen[i], upper, upper + place.conv.width.divisor());
+  }
+
+  SYNCD_TRAINER_DEVICE Index planes() const { return place.planes(); }
+  SYNCD_TRAINER_DEVICE void plane(Index at) const {
+    const Index width = place.conv.pooled_width.divisor();
+    const Index first = at * place.conv.pooled_area.divisor();
+    const Index end = first + place.conv.pooled_area.divisor();
+    for (Index row = first; row < end; row += width) {
+      float* upper = d_products + place.square(row);
+      float* lower = upper + 2 * std::size_t{width};
+      const float* derivatives = d_pooled + place(row);
+      const std::uint8_t* corners = chosen + row;
+      for (Index x = 0; x < width; ++x) {
+        spread(derivatives[x], corners[x], upper + 2 * x, lower + 2 * x);
+      }
+    }
+  }
+
+  SYNCD_TRAINER_DEVICE static void spread(float derivative, std::uint8_t corner, float* upper,
+                                          float* lower) {
+    upper[0] = corner == 0 ? derivative : 0.0F;
+    upper[1] = corner == 1 ? derivative : 0.0F;
+    lower[0] = corner == 2 ? derivative : 0.0F;
+    lower[1] = corner == 3 ? derivative : 0.0F;
+  }
+};
+
+// Adds the derivative of each channel's bias.
+struct ConvBiasGradient {
+  PooledPlace place;
+  const float* d_pooled;
+  const std::uint8_t* chosen;
+  float* d_bias;
+
+  SYNCD_TRAINER_DEVICE Index terms(Index) const {
+    return place.conv.samples.divisor() * place.conv.pooled_area.divisor();
+  }
+  SYNCD_TRAINER_DEVICE float operator()(Index channel, Index t) const {
+    const Index i = channel * terms(channel) + t;
+    return chosen[i] == kNoneChosen ? 0.0F : d_pooled[place(i)];
+  }
+  SYNCD_TRAINER_DEVICE void store(Index channel, float sum) const { d_bias[channel] += sum; }
+};
+
+// [sample][out], in place.
+struct BiasRectify {
+  Divider out;
+  const float* bias;
+  float* values;
+
+  SYNCD_TRAINER_DEVICE void operator()(Index i) const {
+    const float value = values[i] + bias[out.rest(i)];
+    values[i] = value < 0 ? 0 : value;
+  }
+};
+
+// Goes back through the rectifier, in place, and adds the derivative of each output's bias.
+struct RectifyBackward {
+  Index samples;
+  Index out;
+  const float* values;
+  float* derivatives;
+  float* d_bias;
+
+  SYNCD_TRAINER_DEVICE Index terms(Index) const { return samples; }
+  SYNCD_TRAINER_DEVICE float operator()(Index i, Index sample) const {
+    const Index at = sample * out + i;
+    const float derivative = values[at] == 0 ? 0 : derivatives[at];
+    derivatives[at] = derivative;
+    return derivative;
+  }
+  SYNCD_TRAINER_DEVICE void store(Index i, float sum) const { d_bias[i] += sum; }
+};
+
+// One sample: softmax and cross-entropy of its scores, which are replaced by the loss's
+// derivatives.
+template <typename Source>
+struct CrossEntropy {
+  Index classes;
+  Source source;
+  const float* bias;
+  float* scores;
+  float* losses;          // one per sample
+  std::uint8_t* correct;  // 1 or 0
+
+  SYNCD_TRAINER_DEVICE void operator()(Index sample) const {
+    float* own = scores + sample * classes;
+    Index best = 0;
+    for (Index c = 0; c < classes; ++c) {
+      own[c] += bias[c];
+      if (own[c] > own[best]) best = c;
+    }
+    const float largest = own[best];
+    const Index label = source.label(sample);
+    const float of_label = own[label] - largest;
+    float sum = 0;
+    for (Index c = 0; c < classes; ++c) {
+      own[c] = expf(own[c] - largest);
+      sum += own[c];
+    }
+    losses[sample] = logf(sum) - of_label;
+    correct[sample] = best == label ? 1 : 0;
+    for (Index c = 0; c < classes; ++c) own[c] /= sum;
+    own[label] -= 1.0F;
+  }
+};
+
+// ---- The network
+
+// Its memory and its steps, for batches of up to `samples_max`.
+template <typename Device>
+class CnnSteps {
+ public:
+  // `layout` must be that of `shape`.
+  CnnSteps(Device& device, const CnnShape& shape, const CnnLayout& layout, std::size_t samples_max)
+      : layout_(layout),
+        classes_(shape.classes),
+        hidden_(shape.hidden),
+        samples_max_(samples_max),
+        blocks_{make_block(device, 0), make_block(device, 1), make_block(device, 2)},
+        products_(device, slice_of(samples_max) * largest(&ConvShape::outputs)),
+        hidden_values_(device, samples_max * shape.hidden),
+        d_hidden_(device, samples_max * shape.hidden),
+        scores_(device, samples_max * shape.classes),
+        losses_(device, samples_max),
+        correct_(device, samples_max),
+        d_pooled_(device, samples_max * largest(&ConvShape::outputs) / 4),
+        d_next_(device, samples_max * largest(&ConvShape::outputs) / 4) {
+    if (slice_of(samples_max) * largest(&ConvShape::columns) > kCountMax) {
+      throw std::invalid_argument("a batch is larger than a device counts");
+    }
+  }
+
+  const CnnLayout& layout() const { return layout_; }
+  const float* losses() const { return losses_.data(); }
+  const std::uint8_t* correct() const { return correct_.data(); }
+
+  // Leaves the scores' derivatives behind for backward(), and losses() and correct().
+  template <typename Source>
+  void forward(Device& device, const float* parameters, const Source& source, std::size_t samples) {
+    convolve(device, parameters, source, samples);
+    score(device, parameters, source, samples);
+  }
+
+  // Adds what the samples of the latest forward() say.
+  template <typename Source>
+  void backward(Device& device, const float* parameters, const Source& source, float* gradient,
+                std::size_t samples) {
+    connected_backward(device, parameters, gradient, samples);
+    for (std::size_t i = blocks_.size(); i-- > 0;) {
+      convolve_backward(device, parameters, source, gradient, i, samples);
+    }
+  }
+
+  // ---- The same in smaller steps: forward() is the first two, backward() the others.
+
+  // The convolutions.
+  template <typename Source>
+  void convolve(Device& device, const float* parameters, const Source& source,
+                std::size_t samples) {
+    if (samples > samples_max_) {
+      throw std::invalid_argument("a batch is larger than the network was made for");
+    }
+    for_each_slice(samples, [&](std::size_t first, std::size_t count) {
+      for (std::size_t i = 0; i < blocks_.size(); ++i) {
+        const BatchedConv conv(layout_.conv[i], count);
+        const Slice own = slice(i, first);
+        gather(device, conv, source, i, first);
+        device.multiply(Transpose::kNo, Transpose::kNo, conv.channels_out, conv.planes(),
+                        conv.patch, parameters + layout_.layers[i].weights, own.columns,
+                        Into::kOverwrite, products_.data());
+        device.for_each(conv.pooled(), BiasRectifyPool{pooled_place(conv, i), products_.data(),
+                                                       parameters + layout_.layers[i].bias,
+                                                       own.pooled, own.chosen});
+      }
+    });
+  }
+
+  // What is behind them.
+  template <typename Source>
+  void score(Device& device, const float* parameters, const Source& source, std::size_t samples) {
+    connect(device, parameters, 3, samples, layout_.features, hidden_, blocks_.back().pooled.data(),
+            hidden_values_.data());
+    device.for_each(
+        samples * hidden_,
+        BiasRectify{Divider(hidden_), parameters + layout_.layers[3].bias, hidden_values_.data()});
+    connect(device, parameters, 4, samples, hidden_, classes_, hidden_values_.data(),
+            scores_.data());
+    device.for_each(samples, CrossEntropy<Source>{static_cast<Index>(classes_), source,
+                                                  parameters + layout_.layers[4].bias,
+                                                  scores_.data(), losses_.data(), correct_.data()});
+  }
+
+  // Back through these; adds their gradient.
+  void connected_backward(Device& device, const float* parameters, float* gradient,
+                          std::size_t samples) {
+    const auto rows = static_cast<Index>(samples);
+    connect_backward(device, parameters, gradient, 4, samples, hidden_, classes_,
+                     hidden_values_.data(), scores_.data(), d_hidden_.data());
+    device.reduce(classes_, samples,
+                  AddRows{rows, static_cast<Index>(classes_), scores_.data(),
+                          gradient + layout_.layers[4].bias});
+    device.reduce(hidden_, samples,
+                  RectifyBackward{rows, static_cast<Index>(hidden_), hidden_values_.data(),
+                                  d_hidden_.data(), gradient + layout_.layers[3].bias});
+    connect_backward(device, parameters, gradient, 3, samples, layout_.features, hidden_,
+                     blocks_.back().pooled.data(), d_hidden_.data(), d_pooled_.data());
+  }
+
+  // Back through one convolution, from the last (2) to the first (0); adds its gradient.
+  template <typename Source>
+  void convolve_backward(Device& device, const float* parameters, const Source& source,
+                         float* gradient, std::size_t i, std::size_t samples) {
+    const CnnLayout::Layer& layer = layout_.layers[i];
+    for_each_slice(samples, [&](std::size_t first, std::size_t count) {
+      const BatchedConv conv(layout_.conv[i], count);
+      const Slice own = slice(i, first);
+      const PooledPlace place = pooled_place(conv, i);
+      if constexpr (!Device::kKeepsPatches) gather(device, conv, source, i, first);
+      const float* d_pooled = d_pooled_.data() + first * layout_.conv[i].outputs() / 4;
+      device.for_each(conv.pooled(),
+                      PoolRectifyBackward{place, d_pooled, own.chosen, products_.data()});
+      device.reduce(conv.channels_out, conv.pooled() / conv.channels_out,
+                    ConvBiasGradient{place, d_pooled, own.chosen, gradient + layer.bias});
+      device.multiply(Transpose::kNo, Transpose::kYes, conv.channels_out, conv.patch, conv.planes(),
+                      products_.data(), own.columns, Into::kAdd, gradient + layer.weights);
+      if (i == 0) return;  // nobody asks for the derivatives of the images
+      // The patches have done their work; their derivatives take their place.
+      device.multiply(Transpose::kYes, Transpose::kNo, conv.patch, conv.planes(), conv.channels_out,
+                      parameters + layer.weights, products_.data(), Into::kOverwrite, own.columns);
+      device.for_each(conv.in(), CollectPatches{conv, own.columns,
+                                                d_next_.data() + first * layout_.conv[i].inputs()});
+    });
+    std::swap(d_pooled_, d_next_);
+  }
+
+ private:
+  using Floats = typename Device::template Buffer<float>;
+  using Bytes = typename Device::template Buffer<std::uint8_t>;
+
+  struct Block {
+    Floats columns;
+    Floats pooled;
+    Bytes chosen;
+  };
+
+  // Where the values of some samples begin.
+  struct Slice {
+    float* columns;
+    float* pooled;
+    std::uint8_t* chosen;
+  };
+
+  Slice slice(std::size_t block, std::size_t first) {
+    const ConvShape& conv = layout_.conv[block];
+    return {blocks_[block].columns.data() + (Device::kKeepsPatches ? first * conv.columns() : 0),
+            blocks_[block].pooled.data() + first * conv.outputs() / 4,
+            blocks_[block].chosen.data() + first * conv.outputs() / 4};
+  }
+
+  // Of so many samples, how many the device's convolutions take at a time.
+  static std::size_t slice_of(std::size_t samples) {
+    return std::min(samples, Device::kSamplesAtOnce);
+  }
+  template <typename Visit>
+  static void for_each_slice(std::size_t samples, const Visit& visit) {
+    for (std::size_t first = 0; first < samples; first += Device::kSamplesAtOnce) {
+      visit(first, slice_of(samples - first));
+    }
+  }
+
+  Block make_block(Device& device, std::size_t i) const {
+    const ConvShape& conv = layout_.conv[i];
+    const std::size_t patches = Device::kKeepsPatches ? samples_max_ : slice_of(samples_max_);
+    return {Floats(device, patches * conv.columns()),
+            Floats(device, samples_max_ * conv.outputs() / 4),
+            Bytes(device, samples_max_ * conv.outputs() / 4)};
+  }
+
+  std::size_t largest(std::size_t (ConvShape::*size)() const) const {
+    std::size_t most = 0;
+    for (const ConvShape& conv : layout_.conv) {
+      if ((conv.*size)() > most) most = (conv.*size)();
+    }
+    return most;
+  }
+
+  PooledPlace pooled_place(const BatchedConv& conv, std::size_t block) const {
+    return {conv, block + 1 == blocks_.size()};
+  }
+
+  // The patches of some samples in front of a convolution.
+  template <typename Source>
+  void gather(Device& device, const BatchedConv& conv, const Source& source, std::size_t block,
+              std::size_t first) {
+    float* columns = slice(block, first).columns;
+    if (block == 0) {
+      const Source images = source.from(static_cast<Index>(first));
+      device.for_each(conv.columns(), GatherPatches<Source>{conv, images, columns});
+    } else {
+      const PooledPlanes planes{slice(block - 1, first).pooled, conv.samples.divisor(),
+                                conv.area.divisor()};
+      device.for_each(conv.columns(), GatherPatches<PooledPlanes>{conv, planes, columns});
+    }
+  }
+
+  void connect(Device& device, const float* parameters, std::size_t layer, std::size_t samples,
+               std::size_t in, std::size_t out, const float* input, float* output) {
+    device.multiply(Transpose::kNo, Transpose::kYes, samples, out, in, input,
+                    parameters + layout_.layers[layer].weights, Into::kOverwrite, output);
+  }
+
+  // But for the bias.
+  void connect_backward(Device& device, const float* parameters, float* gradient, std::size_t layer,
+                        std::size_t samples, std::size_t in, std::size_t out, const float* input,
+                        const float* d_output, float* d_input) {
+    const std::size_t weights = layout_.layers[layer].weights;
+    device.multiply(Transpose::kYes, Transpose::kNo, out, in, samples, d_output, input, Into::kAdd,
+                    gradient + weights);
+    device.multiply(Transpose::kNo, Transpose::kNo, samples, in, out, d_output,
+                    parameters + weights, Into::kOverwrite, d_input);
+  }
+
+  CnnLayout layout_;
+  std::size_t classes_;
+  std::size_t hidden_;
+  std::size_t samples_max_;
+  std::array<Block, 3> blocks_;
+  Floats products_;  // of the block at hand, then their derivatives
+  Floats hidden_values_;
+  Floats d_hidden_;
+  Floats scores_;
+  Floats losses_;
+  Bytes correct_;
+  Floats d_pooled_;  // of the block at hand
+  Floats d_next_;    // of the block before it
+};
+
+// What the samples' losses, and whether they are right, come to.
+inline BatchScore sum_up(std::span<const float> losses, std::span<const std::uint8_t> correct) {
+  BatchScore sum;
+  for (const float loss : losses) sum.loss_sum += double{loss};
+  for (const std::uint8_t right : correct) sum.correct += right;
+  return sum;
+}
+
+// Throws std::invalid_argument for images that a backend does not take.
+inline void check_batch(const CnnShape& shape, std::size_t samples_max,
+                        std::span<const float> images, std::span<const std::uint8_t> labels) {
+  if (labels.size() <= samples_max && images.size() == labels.size() * shape.pixels()) return;
+  throw std::invalid_argument("the network takes up to " + std::to_string(samples_max) +
+                              " samples of " + std::to_string(shape.pixels()) + " values; got " +
+                              std::to_string(labels.size()) + " samples, " +
+                              std::to_string(images.size()) + " values");
+}
+
+// The network for images that the host has, on a device with memory of its own.
+template <typename Device>
+class BatchedCnn : public CnnBackend {
+ public:
+  // `layout` must be that of `shape`.
+  BatchedCnn(Device device, const CnnShape& shape, const CnnLayout& layout, std::size_t samples_max)
+      : device_(std::move(device)),
+        steps_(device_, shape, layout, samples_max),
+        samples_max_(samples_max),
+        shape_(shape),
+        parameters_(device_, layout.parameters),
+        gradient_(device_, layout.parameters),
+        images_(device_, samples_max * shape.pixels()),
+        labels_(device_, samples_max),
+        source_{images_.data(), labels_.data(), static_cast<Index>(shape.channels),
+                static_cast<Index>(shape.height * shape.width)},
+        host_gradient_(layout.parameters),
+        host_losses_(samples_max),
+        host_correct_(samples_max) {}
+
+  void parameters(std::span<const float> values) override {
+    device_.copy_in(parameters_.data(), values);
+  }
+
+  void clear_gradient() override { device_.clear(gradient_.data(), host_gradient_.size()); }
+
+  BatchScore train(std::span<const float> images, std::span<const std::uint8_t> labels) override {
+    forward(images, labels);
+    steps_.backward(device_, parameters_.data(), source_, gradient_.data(), labels.size());
+    return score(labels.size());
+  }
+
+  BatchScore evaluate(std::span<const float> images,
+                      std::span<const std::uint8_t> labels) override {
+    forward(images, labels);
+    return score(labels.size());
+  }
+
+  std::span<const float> gradient() override {
+    device_.copy_out(std::span(host_gradient_), gradient_.data());
+    return host_gradient_;
+  }
+
+ private:
+  void forward(std::span<const float> images, std::span<const std::uint8_t> labels) {
+    check_batch(shape_, samples_max_, images, labels);
+    device_.copy_in(images_.data(), images);
+    device_.copy_in(labels_.data(), labels);
+    steps_.forward(device_, parameters_.data(), source_, labels.size());
+  }
+
+  BatchScore score(std::size_t samples) {
+    device_.copy_out(std::span(host_losses_).first(samples), steps_.losses());
+    device_.copy_out(std::span(host_correct_).first(samples), steps_.correct());
+    return sum_up(std::span(host_losses_).first(samples), std::span(host_correct_).first(samples));
+  }
+
+  Device device_;
+  CnnSteps<Device> steps_;
+  std::size_t samples_max_;
+  CnnShape shape_;
+  typename Device::template Buffer<float> parameters_;
+  typename Device::template Buffer<float> gradient_;
+  typename Device::template Buffer<float> images_;
+  typename Device::template Buffer<std::uint8_t> labels_;
+  FloatImages source_;
+  std::vector<float> host_gradient_;
+  std::vector<float> host_losses_;
+  std::vector<std::uint8_t> host_correct_;
+};
+
+// The network for images that the device has: see device_model.h. Its four stages, of about ten
+// kernels each: forwards through the convolutions; forwards and backwards through what is behind
+// them; backwards through the last convolution; backwards through the others.
+template <typename Device>
+class CnnModel {
+ public:
+  static constexpr int kStages = 4;
+  static constexpr bool kSparse = false;
+
+  // The images as bytes, in the order of the samples.
+  class Data {
+   public:
+    Data(Device& device, const StepperRequest& request)
+        : pixels(device, request.images.training * kImageBytes),
+          labels(device, request.images.training),
+          normal(device, kImageChannels * 256) {
+      const ImageView& images = request.images;
+      std::vector<std::uint8_t> some;
+      std::vector<std::uint8_t> all_labels;
+      for (std::size_t sample = 0; sample < images.training; ++sample) {
+        const std::span<const std::uint8_t> own = images.pixels(sample);
+        some.insert(some.end(), own.begin(), own.end());
+        all_labels.push_back(images.label(sample));
+        if (some.size() < kSentAtOnce && sample + 1 < images.training) continue;
+        const std::size_t end = (sample + 1) * kImageBytes;
+        device.copy_in(pixels.data() + (end - some.size()), std::span<const std::uint8_t>(some));
+        some.clear();
+      }
+      device.copy_in(labels.data(), std::span<const std::uint8_t>(all_labels));
+      const NormalPixels table = normal_pixels(images);
+      for (std::size_t c = 0; c < kImageChannels; ++c) {
+        device.copy_in(normal.data() + c * 256, std::span<const float>(table[c]));
+      }
+    }
+
+    typename Device::template Buffer<std::uint8_t> pixels;
+    typename Device::template Buffer<std::uint8_t> labels;
+    typename Device::template Buffer<float> normal;
+
+   private:
+    static constexpr std::size_t kSentAtOnce = std::size_t{1} << 24;
+  };
+
+  CnnModel(Device& device, const StepperRequest& request, std::shared_ptr<const Data> data,
+           std::size_t samples_max)
+      : data_(std::move(data)), steps_(device, request.shape, *request.layout, samples_max) {}
+
+  static SgdRule rule(const StepperRequest& request) {
+    SgdRule rule{.rate = static_cast<float>(request.config.learning_rate),
+                 .scale = 1.0F / static_cast<float>(request.config.batch),
+                 .momentum = static_cast<float>(request.config.momentum),
+                 .weight_decay = static_cast<float>(request.config.weight_decay)};
+    for (std::size_t i = 0; i < request.layout->layers.size(); ++i) {
+      const CnnLayout::Layer& layer = request.layout->layers[i];
+      rule.decayed[i] = {.first = layer.weights, .count = layer.weight_count};
+    }
+    return rule;
+  }
+  static std::size_t parameters(const StepperRequest& request) {
+    return request.layout->parameters;
+  }
+  static std::size_t training(const StepperRequest& request) { return request.images.training; }
+  static double loss(double sum, double samples) { return sum / samples; }
+
+  void compute(Device& device, int stage, const DevicePart& part) {
+    const StoredImages source{data_->pixels.data(), data_->labels.data(), data_->normal.data(),
+                              part.chosen,          kImageChannels,       kImageArea};
+    const std::size_t samples = part.samples;
+    switch (stage) {
+      case 0:
+        steps_.convolve(device, part.replica, source, samples);
+        return;
+      case 1:
+        steps_.score(device, part.replica, source, samples);
+        device.reduce(1, samples,
+                      AddRows{static_cast<Index>(samples), 1, steps_.losses(), part.loss});
+        steps_.connected_backward(device, part.replica, part.gradient, samples);
+        return;
+      case 2:
+        steps_.convolve_backward(device, part.replica, source, part.gradient, 2, samples);
+        return;
+      default:
+        steps_.convolve_backward(device, part.replica, source, part.gradient, 1, samples);
+        steps_.convolve_backward(device, part.replica, source, part.gradient, 0, samples);
+    }
+  }
+
+ private:
+  std::shared_ptr<const Data> data_;
+  CnnSteps<Device> steps_;
+};
+
+}  // namespace syncd::trainer

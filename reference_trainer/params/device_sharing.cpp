@@ -1,0 +1,106 @@
+// The trial of sharing a device's memory: see device_sharing.h.
+#include "reference_trainer/params/device_sharing.h"
+
+#include <fmt/format.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <csignal>
+#include <cstdio>
+#include <cstring>
+#include <exception>
+#include <vector>
+
+#include "reference_trainer/data/data_file.h"
+#include "reference_trainer/params/store_devices.h"
+
+namespace syncd::trainer {
+namespace {
+
+constexpr const char* kTrialFlag = "--internal-sharing-trial";
+constexpr std::int64_t kTrialMs =
+    60'000;  // starting CUDA takes seconds on a machine with many GPUs
+constexpr std::size_t kTrialParameters = 1'024;
+constexpr float kTrialValue = 42;
+
+// A file without a name that takes what the other side says.
+class Notes {
+ public:
+  Notes() : fd_(::memfd_create("syncd-trial", MFD_CLOEXEC)) {
+    if (fd_ < 0) throw ProcessError(fmt::format("memfd_create: {}", std::strerror(errno)));
+  }
+  ~Notes() { ::close(fd_); }
+  Notes(const Notes&) = delete;
+  Notes& operator=(const Notes&) = delete;
+  int fd() const { return fd_; }
+
+  // The first line.
+  std::string text() const {
+    std::array<char, 512> bytes{};
+    const ssize_t count = ::pread(fd_, bytes.data(), bytes.size(), 0);
+    const std::string all(bytes.data(), count > 0 ? static_cast<std::size_t>(count) : 0);
+    return all.substr(0, all.find('\n'));
+  }
+
+ private:
+  int fd_;
+};
+
+}  // namespace
+
+bool is_sharing_trial(int argc, const char* const* argv) {
+  return argc > 1 && std::strcmp(argv[1], kTrialFlag) == 0;
+}
+
+int sharing_trial_main(int argc, const char* const* argv) {
+  const auto fd = argc == 4 ? parse_unsigned(argv[2]) : std::nullopt;
+  const auto backend = argc == 4 ? parse_unsigned(argv[3]) : std::nullopt;
+  if (!fd || !backend) {
+    std::fprintf(stderr, "reference_trainer: %s is for the program's own use\n", kTrialFlag);
+    return 2;
+  }
+  try {
+    SharedDeviceStore store = SharedDeviceStore::attach(
+        store_device(static_cast<Backend>(*backend)), static_cast<int>(*fd), 0);
+    std::vector<float> values(store.store().shape().parameters);
+    const bool whole = store.store().read_all(values);
+    const bool same =
+        std::all_of(values.begin(), values.end(), [](float value) { return value == kTrialValue; });
+    if (whole && same) return 0;
+    std::fprintf(stderr, "another process sees something else in the device's memory\n");
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "%s\n", error.what());
+  }
+  return 1;
+}
+
+std::optional<std::string> sharing_problem(StoreDevice& device, Backend backend,
+                                           const std::string& program) {
+  try {
+    const std::vector<float> values(kTrialParameters, kTrialValue);
+    SharedDeviceStore store =
+        SharedDeviceStore::create(device, {.parameters = kTrialParameters}, 1, values, true);
+    const Notes notes;
+    SpawnOptions spawn;
+    spawn.program = program;
+    spawn.arguments = {kTrialFlag, std::to_string(store.fd()),
+                       std::to_string(static_cast<int>(backend))};
+    spawn.inherited_fds = {store.fd()};
+    spawn.output_fd = notes.fd();
+    spawn.death_signal = SIGKILL;
+    ChildProcess child = ChildProcess::start(spawn);
+    const auto status = child.wait(kTrialMs);
+    if (status && *status == 0) return std::nullopt;
+    if (!status)
+      return fmt::format("the process that tried it did not end in {} s", kTrialMs / 1'000);
+    const std::string said = notes.text();
+    return said.empty() ? "the process that tried it ended with " + describe_exit(*status) : said;
+  } catch (const SharingRefused& refused) {
+    return refused.what();
+  }
+}
+
+}  // namespace syncd::trainer

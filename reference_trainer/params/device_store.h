@@ -1,0 +1,170 @@
+// The parameters that all workers of a run share, in a device's memory (device_store_steps.h says
+// how they are kept whole there). Host code: the seams between the training and a device, the
+// record by which processes find the same store, and the exchange of a worker that uses it.
+//
+// How it differs from ParameterStore, in host memory:
+//  - There are no locks: workers that write the same shard do so at the same time.
+//  - What a worker that dies in the middle of its update had added stays, even of a shard. The
+//    parent ends what it had begun (close_shards) and counts it; until then, others cannot read the
+//    shards that it had open and compute their minibatches again. There is no journal that could
+//    put the values back: others have added to them meanwhile.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <stdexcept>
+#include <vector>
+
+#include "libclient/shared_memory.h"
+#include "reference_trainer/model/device_stepper.h"
+#include "reference_trainer/params/device_store_steps.h"
+#include "reference_trainer/run/exchange.h"
+
+namespace syncd::trainer {
+
+// Names memory of a device to other processes: what CUDA's IPC has for it. Plain data.
+using DeviceHandle = std::array<std::byte, 64>;
+
+// The device does not let other processes use its memory (CUDA IPC is refused).
+class SharingRefused : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+// One worker's way to a store, with memory of its own for what it pushed and has seen. All but
+// whole() are queued on the stepper's stream. Used by the worker's thread alone; whoever makes it
+// lets it go before the stepper. Functions throw std::runtime_error when the device fails.
+class DeviceStorePort {
+ public:
+  virtual ~DeviceStorePort() = default;
+
+  virtual void pull() = 0;
+  // As SgdRule says, into the stepper's replica too; nothing if the last pull was not whole.
+  virtual void push(const SgdRule& rule) = 0;
+  virtual void take_back() = 0;  // of what was pushed last
+
+  // Waits until all of it is done. A shard that the last pull could not copy whole, if there is
+  // one; the others are there.
+  virtual std::optional<std::size_t> wait() = 0;
+};
+
+// Any thread, except that whoever reads is alone.
+class DeviceStore {
+ public:
+  virtual ~DeviceStore() = default;
+
+  virtual const DeviceStoreShape& shape() const = 0;
+
+  // What another process opens it with. Throws SharingRefused.
+  virtual DeviceHandle handle() const = 0;
+
+  // For a worker whose stepper has shown `view`. Throws std::runtime_error if the two do not fit.
+  virtual std::unique_ptr<DeviceStorePort> port(int worker, const DeviceView& view) = 0;
+
+  // Copies everything, each shard whole. False: not all of them could be had, because a worker
+  // that died has one open or others write without a pause; then `out` is unspecified.
+  virtual bool read_all(std::span<float> out) = 0;
+
+  // Ends what a worker that is gone had begun; the number of shards that it had open.
+  virtual std::size_t close_shards(int worker) = 0;
+};
+
+class DeviceQueues;       // device_queues.h
+struct DeviceQueueShape;  // device_queue_steps.h
+
+// What a stepper shows, without one: for tests and benchmarks. Used by one thread.
+class DeviceStandIn {
+ public:
+  virtual ~DeviceStandIn() = default;
+  virtual DeviceView view() = 0;  // with a velocity; all zeros, the rule's rate too
+  virtual void write(float* to, std::span<const float> values) = 0;
+  virtual void read(std::span<float> values, const float* from) = 0;  // once all is done
+};
+
+// A kind of device in this process. Any thread.
+class StoreDevice {
+ public:
+  virtual ~StoreDevice() = default;
+
+  // Both throw std::runtime_error if the device cannot, open() SharingRefused where it is
+  // the sharing that fails. `worker` is the one of this process; the store must be let go before
+  // the process that made it does.
+  virtual std::unique_ptr<DeviceStore> create(const DeviceStoreShape& shape,
+                                              std::span<const float> initial) = 0;
+  virtual std::unique_ptr<DeviceStore> open(const DeviceStoreShape& shape,
+                                            const DeviceHandle& handle, int worker) = 0;
+
+  // The same for update queues, in which `initial` is published. `handles` are the workers'.
+  virtual std::unique_ptr<DeviceQueues> create_queues(const DeviceQueueShape& shape,
+                                                      std::span<const float> initial) = 0;
+  virtual std::unique_ptr<DeviceQueues> open_queues(const DeviceQueueShape& shape,
+                                                    const std::vector<DeviceHandle>& handles,
+                                                    int worker) = 0;
+
+  virtual std::unique_ptr<DeviceStandIn> stand_in(std::size_t parameters, int worker) = 0;
+};
+
+// The shape for so many parameters: about a thousand shards, so that a device has enough to do side
+// by side, but none so small that its counters cost much. Throws std::invalid_argument.
+DeviceStoreShape device_store_shape(const ParameterLayout& layout, int workers);
+
+// A store on a device together with its record in shared memory, where other processes of the run
+// find it and the workers count.
+class SharedDeviceStore {
+ public:
+  // Throws what StoreDevice does, SharedMemoryError and std::invalid_argument. Without `shares`,
+  // no other process can attach, and none is asked whether it could.
+  static SharedDeviceStore create(StoreDevice& device, const ParameterLayout& layout, int workers,
+                                  std::span<const float> initial, bool shares);
+
+  // In a worker's process, behind an inherited descriptor.
+  static SharedDeviceStore attach(StoreDevice& device, int fd, int worker);
+
+  int fd() const { return record_memory_.fd(); }
+  DeviceStore& store() { return *store_; }
+
+  // As those of ParameterStore.
+  std::int64_t updates() const;
+  void count_updates(std::int64_t more);
+
+  // Closes what a worker that is gone had open. Returns the number of shards, and counts the update
+  // if there are any.
+  std::size_t close_shards(int worker);
+  std::uint64_t half_written() const;
+
+ private:
+  struct Record;
+
+  SharedDeviceStore(SharedMemory memory, std::unique_ptr<DeviceStore> store);
+
+  SharedMemory record_memory_;
+  Record* record_ = nullptr;
+  std::unique_ptr<DeviceStore> store_;
+};
+
+// A worker gives up when so many pulls in a row were not whole.
+inline constexpr int kDevicePullsMax = 1'000;
+
+// The exchange of a worker whose stepper is on the device.
+class DeviceParameterExchange : public ParameterExchange {
+ public:
+  // All must outlive the exchange.
+  DeviceParameterExchange(int worker, SharedDeviceStore& store, DeviceStepper& stepper)
+      : store_(store), stepper_(stepper), port_(store.store().port(worker, stepper.view())) {}
+
+  void pull() override { port_->pull(); }
+  std::optional<PushReport> push() override;
+  void take_back() override;
+
+ private:
+  SharedDeviceStore& store_;
+  DeviceStepper& stepper_;
+  std::unique_ptr<DeviceStorePort> port_;
+  int failures_ = 0;  // in a row
+};
+
+}  // namespace syncd::trainer

@@ -1,0 +1,140 @@
+// The report as JSON: see report.h. No thread of its own.
+#include <nlohmann/json.hpp>
+
+#include "reference_trainer/report/report.h"
+
+namespace syncd::trainer {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+Json optional_number(const std::optional<double>& value) {
+  return value ? Json(*value) : Json(nullptr);
+}
+
+Json worker_json(const WorkerResult& worker) {
+  return {{"end", worker.end},
+          {"iterations", worker.iterations},
+          {"computing_s", worker.computing_s},
+          {"waiting_s", worker.waiting_s},
+          {"pushing_s", worker.pushing_s},
+          {"wasted_s", worker.wasted_s},
+          {"staleness_max", worker.staleness_max},
+          {"restarts", worker.restarts},
+          {"late", worker.late},
+          {"skipped", worker.skipped},
+          {"reduced_updates", worker.reduced},
+          {"missing_updates", worker.missing_updates},
+          {"torn_updates", worker.torn_updates},
+          {"rejoins", worker.rejoins},
+          {"retries", worker.retries}};
+}
+
+Json result_json(const ReportContext& context, const RunResult& result) {
+  const CurvePoint* reached =
+      context.target_loss ? reached_loss(result, *context.target_loss) : nullptr;
+  Json json{
+      {"policy", result.policy},
+      {"job", result.job},
+      {"failure", result.failure.empty() ? Json(nullptr) : Json(result.failure)},
+      {"interrupted", result.interrupted},
+      {"time_to_target_s", reached != nullptr ? Json(reached->time_s) : Json(nullptr)},
+      {"transfers_to_target",
+       reached != nullptr && reached->transfers ? Json(*reached->transfers) : Json(nullptr)},
+      {"seconds", result.seconds},
+      {"iterations", result.iterations},
+      {"iterations_per_s", result.iterations_per_s()},
+      {"initial_loss", result.curve.empty() ? Json(nullptr) : Json(result.curve.front().loss)},
+      {"final_loss", result.final_loss()},
+      {"final_accuracy", optional_number(result.accuracy)},
+      {"final_loss_of_one_worker", optional_number(result.one_worker_loss)},
+      {"waiting_share", result.waiting_share()},
+      {"staleness_mean", result.staleness_mean()},
+      {"staleness_max", result.staleness_max()},
+      {"unseen_updates_mean", optional_number(result.unseen_updates)},
+      {"restarts", result.restarts()},
+      {"wasted_share", result.wasted_share()},
+      {"late", result.late()},
+      {"skipped", result.skipped()},
+      {"reduced_updates", result.reduced()},
+      {"missing_updates", result.missing_updates()},
+      {"torn_updates", result.torn_updates()},
+      {"updates", result.updates},
+      {"lost_workers", result.lost_workers()},
+      {"rolled_back_updates", result.rolled_back},
+      {"half_written_updates", result.half_written}};
+  json["workers"] = Json::array();
+  for (const WorkerResult& worker : result.workers) json["workers"].push_back(worker_json(worker));
+  return json;
+}
+
+Json span_json(std::size_t worker, const Span& span) {
+  return {{"worker", worker},
+          {"what", span_kind_name(span.kind)},
+          {"iteration", span.iteration},
+          {"start_s", static_cast<double>(span.start_us) / 1e6},
+          {"end_s", static_cast<double>(span.end_us) / 1e6},
+          {"barrier", (span.flags & kSpanBarrier) != 0},
+          {"late", (span.flags & kSpanLate) != 0},
+          {"skip", (span.flags & kSpanSkip) != 0}};
+}
+
+}  // namespace
+
+std::string render_json_lines(const ReportContext& context, const std::vector<RunResult>& results) {
+  std::string text;
+  for (std::size_t run = 0; run < results.size(); ++run) {
+    const RunResult& result = results[run];
+    const auto add = [&](const char* type, const Json& fields) {
+      Json line{{"type", type}, {"run", run}};
+      line.update(fields);
+      text += line.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+    };
+    Json summary = result_json(context, result);
+    summary.erase("workers");
+    summary["workload"] = context.workload;
+    add("run", summary);
+    for (const CurvePoint& point : result.curve) {
+      Json fields{{"time_s", point.time_s}, {"iterations", point.iterations}, {"loss", point.loss}};
+      if (point.accuracy) fields["accuracy"] = *point.accuracy;
+      if (point.loss_of_one) fields["loss_of_one_worker"] = *point.loss_of_one;
+      if (point.transfers) fields["transfers"] = *point.transfers;
+      add("loss", fields);
+    }
+    for (std::size_t i = 0; i < result.workers.size(); ++i) {
+      Json fields{{"worker", i}};
+      fields.update(worker_json(result.workers[i]));
+      add("worker", fields);
+    }
+    for (const StalenessBin& bin : result.staleness) {
+      add("staleness",
+          {{"staleness_low", bin.low}, {"staleness_high", bin.high}, {"grants", bin.grants}});
+    }
+    for (std::size_t i = 0; i < result.timeline.workers.size(); ++i) {
+      for (const Span& span : result.timeline.workers[i]) add("span", span_json(i, span));
+    }
+  }
+  return text;
+}
+
+std::string render_json(const ReportContext& context, const std::vector<RunResult>& results) {
+  Json json{{"workload", context.workload},
+            {"loss", context.loss_name},
+            {"data", context.data},
+            {"workers", context.workers},
+            {"seed", context.seed},
+            {"hop_order", context.hop_order == HopOrder::kSerial ? "serial" : "parallel"},
+            {"slowdown", context.slowdown},
+            {"iteration_ms", context.iteration_ms},
+            {"virtual_iteration_time", context.virtual_iteration_time.empty()
+                                           ? Json(nullptr)
+                                           : Json(context.virtual_iteration_time)},
+            {"target_loss", optional_number(context.target_loss)},
+            {"target_source", context.target_source}};
+  json["policies"] = Json::array();
+  for (const RunResult& result : results) json["policies"].push_back(result_json(context, result));
+  // A path or a message may hold bytes that are no UTF-8; they are replaced rather than fatal.
+  return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+}  // namespace syncd::trainer

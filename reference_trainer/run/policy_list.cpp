@@ -1,0 +1,90 @@
+// Lists of policies: see policy_list.h. No thread of its own.
+#include "reference_trainer/run/policy_list.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>  // fmt::join, since fmt 11
+
+#include <cctype>
+
+#include "daemon/core/engine/job_spec.h"
+#include "daemon/core/engine/policy.h"
+#include "daemon/core/policies/graph_file.h"
+#include "daemon/core/policies/registry.h"
+#include "reference_trainer/data/data_file.h"
+
+namespace syncd::trainer {
+namespace {
+
+bool is_name_character(char c) {
+  return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_';
+}
+
+void check_text(std::string_view policy) {
+  if (policy.empty() || policy.front() == ',') {
+    throw PolicyListError(
+        fmt::format("the first policy is missing; allowed: {}", known_policies()));
+  }
+  if (policy.back() == ',' || policy.find(",,") != policy.npos) {
+    throw PolicyListError(fmt::format("nothing stands after a comma of {}; allowed: {}",
+                                      show_field(policy), known_policies()));
+  }
+}
+
+// Whoever misspells a name behind a comma has written an argument of the policy before it.
+std::string comma_hint(std::string_view policy) {
+  if (policy.find(',') == policy.npos) return "";
+  std::vector<std::string_view> names;
+  for (const PolicyRow& row : all_policies()) names.push_back(row.name);
+  return fmt::format("; a comma begins another policy only before one of the names {}",
+                     fmt::join(names, ", "));
+}
+
+}  // namespace
+
+std::vector<std::string> split_policies(std::string_view list) {
+  std::vector<std::string> policies = split_policy_list(list);
+  for (const std::string& policy : policies) check_text(policy);
+  return policies;
+}
+
+void check_policies(const std::vector<std::string>& policies, int workers, bool daemon_elsewhere) {
+  for (const std::string& policy : policies) {
+    JobSpec job;
+    job.name = "any";
+    job.policy = policy;
+    job.expected_workers = static_cast<std::uint32_t>(workers);
+    if (const std::string wrong = validate_stored(job); !wrong.empty()) {
+      throw PolicyListError(wrong + comma_hint(policy));
+    }
+    if (daemon_elsewhere && policy.find(":file:") != policy.npos) continue;
+    job.graph_file = read_graph_file(policy);
+    if (const std::string wrong = validate(job); !wrong.empty()) throw PolicyListError(wrong);
+  }
+}
+
+int rate_divisor(Aggregate aggregate, const std::string& policy, int workers) {
+  if (aggregate == Aggregate::kSum) return 1;
+  std::string error;
+  return make_policy(policy, error)->traits().barrier_every > 0 ? workers : 1;
+}
+
+void check_aggregate(Aggregate aggregate, const std::vector<std::string>& policies) {
+  if (aggregate == Aggregate::kSum) return;
+  for (const std::string& policy : policies) {
+    std::string error;
+    if (make_policy(policy, error)->family() == Family::kParameterServer) continue;
+    throw PolicyListError(fmt::format(
+        "mean is not allowed with {}, whose workers average parameters, not updates; allowed: sum",
+        policy));
+  }
+}
+
+std::string policy_slug(std::string_view policy) {
+  std::string slug(policy);
+  for (char& c : slug) {
+    if (!is_name_character(c) && c != '.' && c != '-') c = '-';
+  }
+  return slug;
+}
+
+}  // namespace syncd::trainer

@@ -1,0 +1,147 @@
+// One run: fresh parameters, a fresh job, N workers, and a monitor that evaluates the
+// loss, ends the run, and notices who dies. Runs on the parent's main thread and blocks until every
+// worker has ended; nothing of a run outlives run_training().
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "reference_trainer/model/workload.h"
+#include "reference_trainer/run/checkpoint.h"
+#include "reference_trainer/run/daemon_process.h"
+#include "reference_trainer/run/run_board.h"
+#include "reference_trainer/run/timeline.h"
+
+namespace syncd::trainer {
+
+class StoreDevice;  // device_store.h
+
+struct RunSettings {
+  WorkloadConfig workload;
+  std::string policy;
+  std::string job;
+  std::string addresses;
+  HopOrder hop_order = HopOrder::kParallel;
+  WorkersAs workers_as = WorkersAs::kProcesses;
+  StoreIn store_in = StoreIn::kHost;
+  StoreDevice* device = nullptr;  // that of kDevice; null: the backend's
+  std::string slowdown = "none";
+  std::int64_t iteration_us = 0;  // emulated base cost of an iteration; 0: none
+  std::int64_t iterations = 0;    // per worker, counted as `budget` says; 0: no limit
+  Budget budget = Budget::kShared;
+  double seconds_max = 0;              // of training; 0: no limit
+  std::optional<double> stop_at_loss;  // the run ends when the held-out loss is this low
+  // How long no worker may finish an iteration before the run is given up. 0: never.
+  double stall_seconds = 180;
+  bool verbose = false;                        // notify of the start too
+  const CheckpointPlan* checkpoint = nullptr;  // null: no checkpoints; only with kHost
+};
+
+// The held-out loss at a moment. time_s counts from the first granted iteration of any worker.
+struct CurvePoint {
+  double time_s = 0;
+  std::int64_t iterations = 0;  // of all workers together
+  double loss = 0;
+  std::optional<double> accuracy = {};  // nothing: the workload has none, or it was not evaluated
+  // Virtual time: of worker 0's own parameters, in a decentralized run; and how many transfers of
+  // parameters or updates there had been.
+  std::optional<double> loss_of_one = {};
+  std::optional<std::int64_t> transfers = {};
+};
+
+// How far a run has come, for whoever watches.
+struct RunProgress {
+  std::int64_t iterations = 0;      // of all workers together
+  std::int64_t iterations_max = 0;  // 0: no limit
+  double seconds = 0;               // since the first grant; 0: not started
+  double seconds_max = 0;           // 0: no limit
+  double loss = 0;                  // as evaluated last
+};
+
+struct WorkerResult {
+  bool finished = false;  // left the job as it should
+  std::string end;        // "finished", "killed by SIGKILL", "exit status 3: begin: SYNCD_E_..."
+  std::int64_t iterations = 0;
+  double computing_s = 0;
+  double waiting_s = 0;
+  double pushing_s = 0;
+  double wasted_s = 0;
+  double active_s = 0;  // from its first grant to its last push or wait
+  std::int64_t grants = 0;
+  std::int64_t staleness_sum = 0;
+  std::int64_t staleness_max = 0;
+  std::int64_t pulls = 0;
+  std::int64_t restarts = 0;
+  std::int64_t late = 0;
+  std::int64_t skipped = 0;
+  std::int64_t reduced = 0;          // updates of others that were read
+  std::int64_t missing_updates = 0;  // and those that were named and not there
+  std::int64_t torn_updates = 0;     // or there in part
+  std::int64_t rejoins = 0;
+  std::int64_t retries = 0;
+};
+
+struct RunResult {
+  std::string policy;
+  std::string job;
+  std::string failure;       // why the run as a whole failed; empty: at least one worker finished
+  bool interrupted = false;  // by a signal
+  // Of the parameters that all workers share; in a decentralized run, of the mean of the parameters
+  // of all workers that were not lost.
+  std::vector<CurvePoint> curve;
+  std::optional<double> accuracy;  // of the parameters at the end; nothing: there are no classes
+  std::optional<double> one_worker_loss;  // decentralized: at the end, of the first of them
+  // Virtual time with a store: how many updates of others came between a worker's last pull and its
+  // push, on the average: what it did not see.
+  std::optional<double> unseen_updates;
+  std::vector<WorkerResult> workers;
+  std::vector<StalenessBin> staleness;  // at the grants of all workers, ascending
+  Timeline timeline;                    // some moments near the middle of the run
+  double seconds = 0;                   // from the first grant to the last push
+  std::int64_t iterations = 0;          // of all workers together
+  std::int64_t earlier = 0;             // of these, before the checkpoint that it went on from
+  std::int64_t updates = 0;        // in the parameters; as many as iterations unless a worker died
+  std::uint64_t rolled_back = 0;   // half-written updates of dead workers that were taken back
+  std::uint64_t half_written = 0;  // likewise on a device, where what they had written stays
+
+  double final_loss() const;
+  double iterations_per_s() const;
+  double waiting_share() const;  // time blocked in begin, targets, collect / time of the workers
+  double wasted_share() const;   // time of computing that was thrown away, likewise
+  double staleness_mean() const;
+  std::int64_t staleness_max() const;
+  std::int64_t restarts() const;
+  std::int64_t late() const;
+  std::int64_t skipped() const;
+  std::int64_t reduced() const;
+  std::int64_t missing_updates() const;
+  std::int64_t torn_updates() const;
+  int lost_workers() const;
+};
+
+// So many points of the curve in a row must be at or below a loss for it to be reached, as in
+// SpecSync VI-B: one alone may be luck.
+inline constexpr std::size_t kPointsInARow = 5;
+// Whether the latest points are.
+bool is_at_loss(const std::vector<CurvePoint>& curve, double target);
+// The first point of the first such row, or null.
+const CurvePoint* reached_loss(const RunResult& result, double target);
+
+// Whom a run tells what happens, on the thread that runs it.
+struct RunObserver {
+  // Now and then, with a line for people: a worker that died, a run that stalls.
+  std::function<void(const std::string&)> notify;
+  // At every look of the monitor, about a hundred times a second; may be empty.
+  std::function<void(const RunProgress&)> progress;
+};
+
+// `daemon`: the trainer's own, which is watched too, or null. Throws SharedMemoryError or
+// ProcessError if the run cannot even be set up.
+RunResult run_training(const RunSettings& settings, const Workload& workload,
+                       const SharedArrays& data, DaemonProcess* daemon,
+                       const RunObserver& observer);
+
+}  // namespace syncd::trainer

@@ -1,0 +1,169 @@
+// The board of one run, in shared memory: what the parent tells its workers (configuration, stop
+// flag, the budget of iterations) and what each worker tells the parent (counters, state, the text
+// of an error). Configuration is written before any worker starts and never again; everything else
+// is atomic. Any thread of any process that has the board mapped.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "libclient/shared_memory.h"
+#include "reference_trainer/model/workload.h"
+#include "reference_trainer/run/peer_policy.h"
+#include "reference_trainer/run/span_ring.h"
+
+namespace syncd::trainer {
+
+inline constexpr int kWorkersMax = 1024;
+
+// How the iterations of a run are counted against --max-iterations.
+enum class Budget : std::int32_t {
+  kShared,  // workers * K in all, whoever makes them
+  kEach,    // K for every worker
+};
+
+// What a worker is.
+enum class WorkersAs : std::int32_t {
+  kProcesses,
+  kThreads,  // of the trainer's process
+};
+
+// Where the parameters are that workers share or send to each other.
+enum class StoreIn : std::int32_t { kHost, kDevice };
+
+enum class StopLevel : std::int32_t {
+  kNone = 0,
+  kFinish = 1,   // finish the iteration under way, push it, leave
+  kAbandon = 2,  // drop the iteration under way and leave
+};
+
+enum class WorkerState : std::int32_t {
+  kStarting = 0,
+  kWaiting = 1,  // in begin, targets or collect
+  kComputing = 2,
+  kPushing = 3,
+  kFinished = 4,  // left the job as it should
+  kFailed = 5,    // its message says why
+};
+
+// A text of limited length that one process writes and others may read at any time. Text that is
+// being rewritten may be read mixed; it is for people only.
+class BoardText {
+ public:
+  static constexpr std::size_t kBytesMax = 768;  // the rest is cut off
+  void set(std::string_view text);
+  std::string get() const;
+
+ private:
+  std::atomic<std::uint32_t> length_;
+  std::array<std::atomic<char>, kBytesMax> bytes_;
+};
+
+// What one worker reports. Times in microseconds; moments on the machine's monotonic clock.
+struct alignas(64) WorkerSlot {
+  std::atomic<std::int32_t> state;
+  std::atomic<std::int64_t> iterations;      // pushed and counted
+  std::atomic<std::int64_t> first_grant_us;  // moment; 0: not granted yet
+  std::atomic<std::int64_t> last_push_us;    // moment of the end of the latest push
+  // In begin, targets and collect, without the wait for the job to start.
+  std::atomic<std::int64_t> waiting_us;
+  std::atomic<std::int64_t> computing_us;  // pull, compute, padding, apply
+  std::atomic<std::int64_t> pushing_us;    // in push
+  std::atomic<std::int64_t> wasted_us;     // computing that was thrown away: restarts, late updates
+  std::atomic<std::int64_t> staleness_sum;
+  std::atomic<std::int64_t> staleness_max;
+  std::atomic<std::int64_t> grants;  // begins answered with an iteration
+  std::atomic<std::int64_t> pulls;
+  std::atomic<std::int64_t> restarts;         // iterations started over on the daemon's advice
+  std::atomic<std::int64_t> late;             // updates that came too late and were taken back
+  std::atomic<std::int64_t> skipped;          // iterations jumped over
+  std::atomic<std::int64_t> reduced;          // updates of others that were read for a reduce
+  std::atomic<std::int64_t> missing_updates;  // that were to be read and were not there
+  std::atomic<std::int64_t> torn_updates;     // that were there in part
+  std::atomic<std::int64_t> rejoins;
+  std::atomic<std::int64_t> retries;  // calls made again because their failure might pass
+  std::atomic<double> last_loss;      // training loss of the latest minibatch
+  // Where the order of updates is fixed: one more than the iteration that it pulled for last, and
+  // than the one whose update it added last.
+  std::atomic<std::int64_t> pulled;
+  std::atomic<std::int64_t> added;
+  BoardText message;             // why it failed
+  BoardText waiting_for;         // what a long begin said last, or why a call is tried again
+  BoardText trouble;             // the latest failure that was met with another try
+  StalenessHistogram staleness;  // at the grants
+  SpanRing spans;                // since the first grant
+
+  bool has_ended() const {
+    const auto now = static_cast<WorkerState>(state.load(std::memory_order_acquire));
+    return now == WorkerState::kFinished || now == WorkerState::kFailed;
+  }
+};
+
+// Everything a worker process needs to know. Plain data of fixed size.
+struct BoardConfig {
+  WorkloadConfig workload;
+  std::int32_t budget;        // a Budget
+  std::int64_t iterations;    // per worker; 0: no limit
+  std::int64_t iteration_us;  // the emulated base cost; 0: none
+  std::int32_t hop_order;     // a HopOrder
+  std::int32_t store_fd;      // what all share; -1 in a decentralized run and on a device
+  std::int32_t device_fd;     // the record of what is on devices instead; -1 otherwise
+  std::int32_t peers_fd;      // their update queues; -1 otherwise and on devices
+  std::int32_t data_fd;
+  std::array<char, 256> slowdown;  // as in parse_slowdown()
+  std::array<char, 1024> addresses;
+  std::array<char, 128> job;
+  std::array<char, 256> policy;
+  // Agreed checkpoints.
+  std::array<char, 1024> checkpoints;  // the directory; empty: none
+  std::int64_t checkpoint_every;       // iterations; 0: only when somebody asks
+  std::uint64_t start;                 // of the trainer in this directory
+  std::uint64_t launch;                // as in JoinRequest
+  std::uint64_t resume_start;          // the checkpoint to go on from; 0: none
+  std::uint64_t resume_number;
+  std::int64_t resume_at;  // the iteration to begin with
+};
+
+// Copies a text into a field of BoardConfig; throws std::invalid_argument, naming `what`, if it
+// does not fit.
+void set_field(std::span<char> field, std::string_view text, std::string_view what);
+
+class RunBoard {
+ public:
+  static RunBoard create(const BoardConfig& config);
+  static RunBoard attach(int fd);
+
+  const BoardConfig& config() const;
+  int workers() const { return config().workload.workers; }
+  WorkerSlot& slot(int worker) const;
+  int fd() const { return memory_.fd(); }
+
+  void request_stop(StopLevel level) const;  // never lowers the level
+  StopLevel stop() const;
+
+  // The workers are to save an agreed checkpoint and to leave.
+  void request_preemption() const;
+  bool is_preempted() const;
+
+  // Counts iterations that a worker made in an earlier start. Before the workers start.
+  void add_earlier(int worker, std::int64_t iterations) const;
+
+  // Takes one iteration of worker's budget; false if nothing is left of it. give_back() returns one
+  // that was not used.
+  bool claim_iteration(int worker) const;
+  void give_back_iteration(int worker) const;
+
+ private:
+  struct Header;
+  explicit RunBoard(SharedMemory memory);
+  std::atomic<std::int64_t>& claimed(int worker) const;
+
+  SharedMemory memory_;
+  Header* header_ = nullptr;
+  WorkerSlot* slots_ = nullptr;
+};
+
+}  // namespace syncd::trainer

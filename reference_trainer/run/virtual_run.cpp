@@ -1,0 +1,505 @@
+// See virtual_run.h. One thread.
+#include "reference_trainer/run/virtual_run.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <deque>
+#include <limits>
+#include <map>
+#include <memory>
+#include <stdexcept>
+#include <utility>
+
+#include "daemon/core/engine/limits.h"
+#include "daemon/core/policies/graph_file.h"
+#include "daemon/tools/sim/model.h"
+#include "daemon/tools/sim/simulation.h"
+#include "reference_trainer/run/clock.h"
+#include "reference_trainer/run/interrupts.h"
+#include "reference_trainer/run/peer_policy.h"
+#include "reference_trainer/run/slowdown.h"
+
+namespace syncd::trainer {
+namespace {
+
+// The loss is looked at so often that it costs about a fifth of what training does, which computes
+// some three times as much per sample: after so many iterations per held-out sample and minibatch.
+constexpr double kEvaluateEvery = 1.5;
+// But in a run of any length that is known at least so many times.
+constexpr std::int64_t kCurvePointsMin = 100;
+// So many spans of all workers together are kept for the timeline (40 bytes each); of a longer run
+// the middle is not shown.
+constexpr std::size_t kSpansMax = 2'000'000;
+
+double seconds(Micros us) {
+  return static_cast<double>(us) / 1e6;
+}
+
+sim::Options simulation_options(const RunSettings& settings, const VirtualSettings& virtually) {
+  sim::Options options;
+  options.workers = static_cast<std::uint32_t>(settings.workload.workers);
+  options.policy = settings.policy;
+  options.seed = settings.workload.seed;
+  options.delay_us = virtually.delay_us;
+  options.transfer_us = virtually.transfer_us;
+  options.host_sizes = virtually.host_sizes;
+  options.duration_us =
+      settings.seconds_max > 0 ? std::llround(settings.seconds_max * 1e6) : limits::kSpanMax;
+  const auto peers = peer_policy(settings.policy, settings.hop_order);
+  options.serial = peers && peers->compute_first;
+  std::string error;
+  const auto time = sim::parse_iteration_time(virtually.iteration_time, error);
+  if (!time) throw std::invalid_argument("--iteration-time: " + error);
+  options.iteration_time = *time;
+  options.slowdown = parse_slowdown(settings.slowdown, settings.workload.workers);
+  options.graph_file = read_graph_file(settings.policy);
+  return options;
+}
+
+// What all kinds of runs have in common: budget, clock, counters, the loss curve.
+class VirtualRun : public sim::Model {
+ public:
+  VirtualRun(const RunSettings& settings, const Workload& workload)
+      : settings_(settings),
+        workload_(workload),
+        snapshot_(workload.layout().parameters),
+        workers_(static_cast<std::size_t>(settings.workload.workers)) {
+    const double every =
+        kEvaluateEvery * static_cast<double>(workload.held_out_samples()) / settings.workload.batch;
+    evaluate_every_ = std::max<std::int64_t>(1, std::llround(every));
+    if (settings.iterations > 0) {
+      const auto all = settings.iterations * static_cast<std::int64_t>(workers_.size());
+      evaluate_every_ = std::clamp<std::int64_t>(all / kCurvePointsMin, 1, evaluate_every_);
+    }
+    if (settings.seconds_max > 0) {
+      evaluate_every_us_ = std::llround(settings.seconds_max * 1e6 / kCurvePointsMin);
+    }
+    result_.policy = settings.policy;
+    result_.workers.resize(workers_.size());
+    for (Worker& worker : workers_) {
+      const auto rank = static_cast<std::int32_t>(&worker - workers_.data());
+      worker.stepper = workload.make_stepper(rank);
+      worker.stepper->interruptible(false);  // what is dropped was never computed
+      workload.initialize(worker.stepper->replica());
+    }
+  }
+
+  RunResult execute(sim::Options options, const RunObserver& observer) {
+    observer_ = &observer;
+    if (const std::string wrong = sim::check_options(options); !wrong.empty()) {
+      throw std::invalid_argument(wrong);
+    }
+    options.model = this;
+    evaluate(0);
+    const sim::Result simulated = sim::Simulation(std::move(options)).run();
+    if (simulated.stalled) {
+      result_.failure =
+          "nobody can go on: " + (simulated.waits.empty() ? std::string("no reason is known")
+                                                          : simulated.waits.front().text);
+    } else if (!simulated.refused.empty()) {
+      result_.failure = simulated.refused.front();
+    }
+    finish();
+    return std::move(result_);
+  }
+
+  // ---- sim::Model
+
+  bool enough(Micros now) override {
+    now_ = now;
+    if (interrupt_count() > 0) result_.interrupted = true;
+    if (result_.interrupted || reached_) return true;
+    if (result_.iterations >= next_evaluation_ ||
+        (evaluate_every_us_ > 0 && now >= next_evaluation_us_)) {
+      evaluate(now);
+    }
+    tell_progress();
+    return reached_ || left_ == workers_.size();
+  }
+
+  bool goes_on(Rank rank) override {
+    std::int64_t& claimed = settings_.budget == Budget::kShared ? claimed_ : workers_[rank].claimed;
+    const std::int64_t allowed =
+        settings_.budget == Budget::kShared
+            ? settings_.iterations * static_cast<std::int64_t>(workers_.size())
+            : settings_.iterations;
+    if (settings_.iterations > 0 && claimed >= allowed) {
+      ++left_;
+      return false;
+    }
+    ++claimed;
+    return true;
+  }
+
+  void start(Rank rank) override {
+    Worker& worker = workers_[rank];
+    workload_.initialize(worker.stepper->replica());
+    worker.stepper->replica_changed();
+  }
+
+  void granted(Rank rank, const wire::Granted& granted) override {
+    if ((granted.flags & wire::kStepStop) != 0) return;
+    WorkerResult& result = result_.workers[rank];
+    ++result.grants;
+    result.staleness_sum += granted.staleness;
+    result.staleness_max = std::max(result.staleness_max, granted.staleness);
+    staleness_->add(granted.staleness);
+    if (start_ < 0) start_ = now_;
+    Worker& worker = workers_[rank];
+    worker.iteration = granted.iteration;
+    worker.grant_flags = 0;
+    if ((granted.flags & wire::kStepBarrier) != 0) worker.grant_flags |= kSpanBarrier;
+    if ((granted.flags & wire::kStepSkip) != 0) worker.grant_flags |= kSpanSkip;
+  }
+
+  // The wait for the job to start is nobody's slowness.
+  void waited(Rank rank, Micros since, Micros until) override {
+    Worker& worker = workers_[rank];
+    const bool started = std::exchange(worker.has_begun, true);
+    if (started) result_.workers[rank].waiting_s += seconds(until - since);
+    note(worker, {.start_us = started ? since : until,
+                  .end_us = until,
+                  .kind = SpanKind::kWaiting,
+                  .flags = std::exchange(worker.grant_flags, std::uint8_t{0})});
+  }
+
+  void computed(Rank rank, Micros since, Micros until, bool dropped) override {
+    WorkerResult& result = result_.workers[rank];
+    const double spent_s = seconds(until - since);
+    result.computing_s += spent_s;
+    workers_[rank].spent_s = spent_s;
+    note(workers_[rank], {.start_us = since,
+                          .end_us = until,
+                          .kind = dropped ? SpanKind::kWasted : SpanKind::kComputing});
+    if (!dropped) return;
+    result.wasted_s += spent_s;
+    ++result.restarts;
+  }
+
+  void transferred(Rank rank, Micros since, Micros until) override {
+    result_.workers[rank].pushing_s += seconds(until - since);
+    note(workers_[rank], {.start_us = since, .end_us = until, .kind = SpanKind::kPushing});
+  }
+
+  void jumped(Rank rank, std::int64_t iterations) override {
+    result_.workers[rank].skipped += iterations;
+  }
+
+  // The gradient of one minibatch on the worker's own parameters.
+  void compute(Rank rank, Iteration batch) override {
+    Worker& worker = workers_[rank];
+    const BatchKey key{.worker = static_cast<std::int32_t>(rank), .iteration = batch};
+    worker.update = &compute_minibatch(*worker.stepper, key);
+  }
+
+ protected:
+  struct Worker {
+    std::unique_ptr<Stepper> stepper;
+    const Update* update = nullptr;  // of the latest minibatch
+    std::int64_t claimed = 0;
+    bool has_begun = false;
+    double spent_s = 0;  // on the latest minibatch
+    Iteration iteration = 0;
+    std::uint8_t grant_flags = 0;  // of the grant that ends the present wait
+    std::vector<Span> spans;
+  };
+
+  // The parameters whose loss counts.
+  virtual void read_parameters(std::span<float> out) const = 0;
+  // Where each worker has its own: of worker 0's.
+  virtual std::optional<double> loss_of_one() const { return std::nullopt; }
+
+  void add_to_replica(Worker& worker) {
+    add_update(*worker.update, worker.stepper->replica());
+    worker.stepper->replica_changed();
+  }
+
+  std::optional<double> loss_of(const Worker& worker) const {
+    // One that has overflowed is not known, as in the C interface.
+    if (worker.update == nullptr || !std::isfinite(worker.update->loss)) return std::nullopt;
+    return worker.update->loss;
+  }
+
+  void count_iteration(Rank rank) {
+    ++result_.workers[rank].iterations;
+    ++result_.iterations;
+    last_ = now_;
+  }
+
+  void note(Worker& worker, Span span) {
+    if (++spans_ > kSpansMax) return;
+    span.iteration = worker.iteration;
+    worker.spans.push_back(span);
+  }
+
+  void note_late(Worker& worker) {
+    note(worker,
+         {.start_us = now_, .end_us = now_, .kind = SpanKind::kPushing, .flags = kSpanLate});
+  }
+
+  void give_back(Rank rank) {
+    --(settings_.budget == Budget::kShared ? claimed_ : workers_[rank].claimed);
+  }
+
+  const RunSettings& settings_;
+  const Workload& workload_;
+  RunResult result_;
+  std::vector<float> snapshot_;
+  std::vector<Worker> workers_;
+  std::int64_t transfers_ = 0;  // of parameters and updates
+
+ private:
+  // The time that people wait for is the machine's own.
+  void tell_progress() {
+    if (observer_ == nullptr || !observer_->progress) return;
+    SystemClock clock;
+    if (began_us_ == 0) began_us_ = clock.now_us();
+    observer_->progress(
+        {.iterations = result_.iterations,
+         .iterations_max = settings_.iterations * static_cast<std::int64_t>(workers_.size()),
+         .seconds = static_cast<double>(clock.now_us() - began_us_) / 1e6,
+         .seconds_max = 0,
+         .loss = result_.curve.back().loss});
+  }
+
+  void evaluate(Micros now) {
+    read_parameters(snapshot_);
+    const auto [loss, accuracy] = workload_.assess(snapshot_);
+    const double time_s = start_ < 0 ? 0 : seconds(now - start_);
+    result_.curve.push_back({.time_s = time_s,
+                             .iterations = result_.iterations,
+                             .loss = loss,
+                             .accuracy = accuracy,
+                             .loss_of_one = loss_of_one(),
+                             .transfers = transfers_});
+    next_evaluation_ = result_.iterations + evaluate_every_;
+    next_evaluation_us_ = now + evaluate_every_us_;
+    reached_ = settings_.stop_at_loss && result_.iterations > 0 &&
+               is_at_loss(result_.curve, *settings_.stop_at_loss);
+  }
+
+  void finish() {
+    const Micros start = std::max<Micros>(start_, 0);
+    result_.seconds = seconds(std::max<Micros>(last_ - start, 0));
+    evaluate(std::max(last_, start));
+    result_.accuracy = workload_.accuracy(snapshot_);
+    result_.staleness = sum_of({staleness_.get()});
+    SpanRecord record{.start_us = start, .end_us = last_, .workers = {}};
+    for (Worker& worker : workers_) record.workers.push_back(std::move(worker.spans));
+    mark_supersteps(record, superstep_of(settings_.policy));
+    result_.timeline = choose_window(record, (start + last_) / 2, start);
+    result_.updates = result_.iterations;
+    for (WorkerResult& worker : result_.workers) {
+      worker.finished = result_.failure.empty();
+      worker.end = worker.finished ? "finished" : result_.failure;
+      worker.active_s = worker.computing_s + worker.waiting_s + worker.pushing_s;
+    }
+  }
+
+  const RunObserver* observer_ = nullptr;
+  std::int64_t began_us_ = 0;
+  std::unique_ptr<StalenessHistogram> staleness_ = std::make_unique<StalenessHistogram>();
+  std::size_t spans_ = 0;
+  std::int64_t evaluate_every_ = 1;
+  std::int64_t next_evaluation_ = 0;
+  Micros evaluate_every_us_ = 0;  // at the latest; 0: no run of a known time
+  Micros next_evaluation_us_ = 0;
+  std::int64_t claimed_ = 0;
+  std::size_t left_ = 0;
+  bool reached_ = false;  // the loss at which the run was to end
+  Micros now_ = 0;
+  Micros start_ = -1;  // of the first grant
+  Micros last_ = 0;    // when an iteration was counted last
+};
+
+// All workers share one store.
+class StoreRun final : public VirtualRun {
+ public:
+  StoreRun(const RunSettings& settings, const Workload& workload)
+      : VirtualRun(settings, workload),
+        store_(workload.layout().parameters),
+        pulled_(workers_.size()) {
+    workload.initialize(store_);
+  }
+
+  void pull(Rank rank) override {
+    Stepper& stepper = *workers_[rank].stepper;
+    std::copy(store_.begin(), store_.end(), stepper.replica().begin());
+    stepper.replica_changed();
+    ++result_.workers[rank].pulls;
+    ++transfers_;
+    pulled_[rank] = updates_;
+  }
+
+  std::optional<double> publish(Rank rank, Iteration /*k*/) override {
+    Worker& worker = workers_[rank];
+    ++transfers_;
+    add_update(*worker.update, store_);
+    add_to_replica(worker);
+    unseen_ += updates_ - pulled_[rank];
+    ++updates_;
+    ++pulled_[rank];  // what it sent, it has
+    return loss_of(worker);
+  }
+
+  void pushed(Rank rank, Iteration /*k*/, bool late) override {
+    if (!late) return count_iteration(rank);
+    Worker& worker = workers_[rank];
+    Update back = *worker.update;
+    for (float& delta : back.deltas) delta = -delta;
+    add_update(back, store_);
+    note_late(worker);
+    ++result_.workers[rank].late;
+    result_.workers[rank].wasted_s += worker.spent_s;
+    give_back(rank);
+  }
+
+  std::optional<double> unseen_updates() const {
+    if (updates_ == 0) return std::nullopt;
+    return static_cast<double>(unseen_) / static_cast<double>(updates_);
+  }
+
+  void send(Rank, Rank, Iteration) override {}
+  void arrived(Rank, Rank, Iteration) override {}
+  void reduce(Rank, Iteration, const std::vector<wire::PeerUpdate>&, bool) override {}
+
+ private:
+  void read_parameters(std::span<float> out) const override {
+    std::copy(store_.begin(), store_.end(), out.begin());
+  }
+
+  std::vector<float> store_;
+  std::int64_t updates_ = 0;          // that were added to it
+  std::vector<std::int64_t> pulled_;  // as many of them each worker's replica has
+  std::int64_t unseen_ = 0;           // summed up over all pushes
+};
+
+// Every worker has parameters of its own: see peer_loop.h for the order of things.
+class PeerRun final : public VirtualRun {
+ public:
+  PeerRun(const RunSettings& settings, const PeerPolicy& policy, const Workload& workload)
+      : VirtualRun(settings, workload),
+        policy_(policy),
+        peers_(workers_.size()),
+        sum_(workload.layout().parameters) {}
+
+  void start(Rank rank) override {
+    VirtualRun::start(rank);
+    peers_[rank] = {};
+  }
+
+  void compute(Rank rank, Iteration batch) override {
+    VirtualRun::compute(rank, batch);
+    if (policy_.compute_first) add_to_replica(workers_[rank]);
+  }
+
+  std::optional<double> publish(Rank rank, Iteration /*k*/) override {
+    return loss_of(workers_[rank]);
+  }
+
+  // To however many others it sends, these are the same parameters. As many as an update queue has
+  // places are kept.
+  void send(Rank from, Rank /*to*/, Iteration k) override {
+    ++transfers_;
+    std::deque<Sent>& sent = peers_[from].sent;
+    if (!sent.empty() && sent.back().iteration == k) return;
+    const std::span<const float> own = workers_[from].stepper->replica();
+    sent.push_back({k, std::vector<float>(own.begin(), own.end())});
+    if (sent.size() > static_cast<std::size_t>(policy_.slots)) sent.pop_front();
+  }
+
+  void arrived(Rank from, Rank to, Iteration k) override {
+    peers_[to].arrived[from] = k;  // messages of one worker arrive in order
+  }
+
+  void reduce(Rank rank, Iteration /*k*/, const std::vector<wire::PeerUpdate>& updates,
+              bool renews) override {
+    const std::span<float> own = workers_[rank].stepper->replica();
+    std::fill(sum_.begin(), sum_.end(), 0.0);
+    double weights = 0;
+    for (const wire::PeerUpdate& update : updates) {
+      const float* values = update.rank == rank ? own.data() : find(rank, update);
+      if (values == nullptr) {
+        ++result_.workers[rank].missing_updates;
+        continue;
+      }
+      if (update.rank != rank) ++result_.workers[rank].reduced;
+      for (std::size_t i = 0; i < sum_.size(); ++i) sum_[i] += update.weight * double{values[i]};
+      weights += update.weight;
+    }
+    if (weights > 0) {
+      for (std::size_t i = 0; i < sum_.size(); ++i) own[i] = static_cast<float>(sum_[i] / weights);
+    }
+    workers_[rank].stepper->replica_changed();
+    if (renews) return;
+    if (!policy_.compute_first) add_to_replica(workers_[rank]);
+    count_iteration(rank);
+  }
+
+  void pull(Rank) override {}
+  void pushed(Rank, Iteration, bool) override {}
+
+  std::optional<double> loss_of_one() const override {
+    return workload_.evaluate(workers_.front().stepper->replica());
+  }
+
+ private:
+  struct Sent {
+    Iteration iteration = 0;
+    std::vector<float> values;
+  };
+  struct Peer {
+    std::deque<Sent> sent;
+    std::map<Rank, Iteration> arrived;  // the latest, by sender
+  };
+
+  // What `at` has received of it; null: nothing.
+  const float* find(Rank at, const wire::PeerUpdate& update) const {
+    const auto arrived = peers_[at].arrived.find(update.rank);
+    if (arrived == peers_[at].arrived.end() || arrived->second < update.iteration) return nullptr;
+    for (const Sent& sent : peers_[update.rank].sent) {
+      if (sent.iteration == update.iteration) return sent.values.data();
+    }
+    return nullptr;
+  }
+
+  void read_parameters(std::span<float> out) const override {
+    std::vector<double> sum(out.size());
+    for (const Worker& worker : workers_) {
+      const std::span<const float> own = worker.stepper->replica();
+      for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += double{own[i]};
+    }
+    for (std::size_t i = 0; i < sum.size(); ++i) {
+      out[i] = static_cast<float>(sum[i] / static_cast<double>(workers_.size()));
+    }
+  }
+
+  const PeerPolicy policy_;
+  std::vector<Peer> peers_;
+  std::vector<double> sum_;
+};
+
+}  // namespace
+
+RunResult run_virtually(const RunSettings& settings, const VirtualSettings& virtually,
+                        const Workload& workload, const SharedArrays& data,
+                        const RunObserver& observer) {
+  sim::Options options = simulation_options(settings, virtually);
+  if (settings.verbose && observer.notify) observer.notify("training in virtual time");
+  const auto peers = peer_policy(settings.policy, settings.hop_order);
+  if (!peers) {
+    StoreRun run(settings, workload);
+    RunResult result = run.execute(std::move(options), observer);
+    result.unseen_updates = run.unseen_updates();
+    return result;
+  }
+  const auto own = make_peer_workload(settings.workload, workload, data);
+  PeerRun run(settings, *peers, *own);
+  RunResult result = run.execute(std::move(options), observer);
+  result.one_worker_loss = run.loss_of_one();
+  return result;
+}
+
+}  // namespace syncd::trainer
