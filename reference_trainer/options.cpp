@@ -167,7 +167,8 @@ void add_training_flags(CLI::App& app, RawFlags& raw) {
   group
       .option("--aggregate", "sum|mean", raw.aggregate,
               "What bsp makes of the updates of a barrier: their sum, as other policies do of all "
-              "updates, or their mean, which is the rate divided by the number of workers "
+              "updates, or their mean, which is the rate divided by the number of workers. The "
+              "default rate is chosen for sums: with mean, give one worker's --learning-rate "
               "(default sum)")
       ->check(one_of({"sum", "mean"}));
   group
@@ -268,9 +269,10 @@ void add_virtual_flags(CLI::App& app, RawFlags& raw) {
                "they take no time)");
   group.option("--parameters-mb", "MB", raw.parameters_mb,
                "Megabytes that each of these transfers carries, however large the model is here");
-  group.option("--hosts", "H|N,N,...", raw.hosts,
-               "With --virtual-time, for the graph clustered: a number of hosts of equal size, or "
-               "how many workers are on each, as in 4,2,2 (default: a host for each)");
+  group.option(
+      "--hosts", "H|N,N,...", raw.hosts,
+      "With --virtual-time, for graphs by host (clustered): a number of hosts of equal size, or "
+      "how many workers are on each, as in 4,2,2 (default: a host for each)");
   group
       .option("--delay-ms", "MS", raw.delay_ms,
               "With --virtual-time: how long every message takes, one way (default 0)")
@@ -436,8 +438,8 @@ void read_data(const CLI::App& app, const RawFlags& raw, Options& options) {
   if (!raw.data.empty()) options.data.file = raw.data;
   if (!raw.data_dir.empty()) options.data.directory = raw.data_dir;
   if (raw.samples > 0) options.data.samples = static_cast<std::size_t>(raw.samples);
-  if (app.count("--samples") > 0 && !raw.generate) {
-    throw FlagError{"--samples: only used with --generate"};
+  if (app.count("--samples") > 0 && !options.data.generate) {
+    throw FlagError{"--samples: not used with --data and --data-dir, unless with --generate"};
   }
   read_format(app, raw, options);
 }

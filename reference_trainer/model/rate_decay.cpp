@@ -42,7 +42,7 @@ std::optional<RateDecay> parse_decay(std::string_view text, std::string& error) 
   RateDecay decay;
   const auto [before, steps] = cut(text, '@');
   const auto [factor, every] = cut(before, '/');
-  if (!steps && !every) return wrong("neither '@' nor '/' is in it");
+  if (!steps && !every) return wrong("it does not say when, as 0.1@200 and 0.98/50 do");
   const auto value = parse_number(factor);
   if (!value || !(*value > 0 && *value <= 1)) {
     return wrong(show_field(factor) + " is not a factor that is more than 0, to 1");
@@ -66,7 +66,7 @@ std::optional<RateDecay> parse_decay(std::string_view text, std::string& error) 
     if (!minibatch) return wrong(show_field(word) + " is not the number of a minibatch");
     if (place == RateDecay::kStepsMax) return wrong("too many minibatches");
     if (place > 0 && *minibatch <= decay.at[place - 1]) {
-      return wrong(fmt::format("{} comes behind {}", word, decay.at[place - 1]));
+      return wrong(fmt::format("{} does not come after {}", word, decay.at[place - 1]));
     }
     decay.at[place] = *minibatch;
     ++decay.steps;

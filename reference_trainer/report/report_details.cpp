@@ -130,7 +130,8 @@ std::vector<Fact> configuration_facts(const Options& options) {
     facts.push_back({"learning rate decays by", decay_text(workload.decay)});
   }
   if (options.aggregate == Aggregate::kMean) {
-    facts.push_back({"updates of a barrier", "their mean: the rate over the number of workers"});
+    facts.push_back(
+        {"updates of bsp's barriers", "their mean: the rate over the number of workers"});
   }
   if (workload.momentum > 0) {
     facts.push_back({"momentum", fmt::format("{:g}", workload.momentum)});
@@ -146,8 +147,8 @@ std::vector<Fact> configuration_facts(const Options& options) {
   }
   facts.push_back({"slowdown", options.slowdown});
   if (options.link_mbps) {
-    facts.push_back({"communication", fmt::format("{:g} MB over links of {:g} Mbit/s",
-                                                  *options.parameters_mb, *options.link_mbps)});
+    facts.push_back({"a transfer", fmt::format("{:g} MB over a link of {:g} Mbit/s",
+                                               *options.parameters_mb, *options.link_mbps)});
   }
   if (!options.host_sizes.empty()) {
     facts.push_back(

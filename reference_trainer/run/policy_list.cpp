@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>  // fmt::join, since fmt 11
 
+#include <algorithm>
 #include <cctype>
 
 #include "daemon/core/engine/job_spec.h"
@@ -76,6 +77,12 @@ void check_aggregate(Aggregate aggregate, const std::vector<std::string>& polici
     throw PolicyListError(fmt::format(
         "mean is not allowed with {}, whose workers average parameters, not updates; allowed: sum",
         policy));
+  }
+  const auto is_bsp = [](const std::string& policy) {
+    return rate_divisor(Aggregate::kMean, policy, 2) > 1;
+  };
+  if (std::none_of(policies.begin(), policies.end(), is_bsp)) {
+    throw PolicyListError("mean changes bsp alone, which is not among the policies; allowed: sum");
   }
 }
 

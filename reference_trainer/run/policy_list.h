@@ -36,8 +36,8 @@ enum class Aggregate : std::int32_t {
 // Precondition: check_policies() finds nothing.
 int rate_divisor(Aggregate aggregate, const std::string& policy, int workers);
 
-// Throws PolicyListError for the first policy that has no updates of all workers to take a mean of:
-// those without a parameter server average parameters, as ever.
+// Throws PolicyListError for a mean of which nothing would be seen: for the first policy without a
+// parameter server, whose workers average parameters, and if none of the policies is such a bsp.
 void check_aggregate(Aggregate aggregate, const std::vector<std::string>& policies);
 
 // "ssp:3" -> "ssp-3": letters, digits, '.', '_' and '-' stay, everything else becomes '-'. For file

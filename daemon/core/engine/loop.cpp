@@ -353,6 +353,7 @@ void Loop::apply_push(const Record& record) {
   worker.restarts = 0;
   worker.wasted_us = 0;
   worker.span_us = record.span_us;
+  worker.dropped_us = record.wasted_us;
   worker.held_us = record.waited_us;
   worker.loss = record.loss;
   worker.previous_push_us = worker.last_push_us;

@@ -54,8 +54,9 @@ struct Worker : WorkerSnapshot {
   std::uint64_t others_at_pull = 0;  // pushes by others at its last pull
 
   // Of its latest push. -1: not known.
-  Micros span_us = -1;  // from the pull
-  Micros held_us = 0;   // in begin before that iteration's grant
+  Micros span_us = -1;    // from the pull
+  Micros held_us = 0;     // in begin before that iteration's grant
+  Micros dropped_us = 0;  // computed for it and dropped; not in a snapshot: for on_push() alone
   std::optional<double> loss;
 
   // SpecSync, in the iteration that it is in.

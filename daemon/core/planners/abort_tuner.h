@@ -3,9 +3,9 @@
 // IV-B and algorithm 1). Pure functions over plain arrays; any thread.
 //
 // Readings. Algorithm 1 has one rate for all, from the mean span, and differences between pushes;
-// here each worker's term has its own span, and differences are from a pull to a push, which is what
-// a timer that starts at the pull measures. Algorithm 2, line 9, compares with >= in one text of the
-// paper and with > in the other, whose prose says "exceeds": it is > here.
+// here each worker's term has its own span, and differences are from a pull to a push, which is
+// what a timer that starts at the pull measures. Algorithm 2, line 9, compares with >= in one text
+// of the paper and with > in the other, whose prose says "exceeds": it is > here.
 #pragma once
 
 #include <cstdint>

@@ -19,7 +19,7 @@ enum class Predictor : std::uint8_t {
   kEwma,    // exponentially weighted mean, a quarter of the weight on the latest
   kMedian,  // of the latest five (of an even number the lower of the two in the middle)
   kAuto,    // whichever of the three has been off by least of late, on the average over a job's
-            // workers; of equals the first
+            // workers; ties: the first
 };
 
 template <>

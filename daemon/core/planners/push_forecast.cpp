@@ -24,8 +24,8 @@ std::optional<Micros> PushForecast::best(const View& view, double price) const {
   std::optional<Micros> best;
   double most = 0;
   const auto consider = [&](Micros at, std::int64_t pushes) {
-    const double value =
-        static_cast<double>(pushes) / others - price_per_us * static_cast<double>(at - view.pull);
+    const double value = static_cast<double>(std::min(pushes, view.others)) / others -
+                         price_per_us * static_cast<double>(at - view.pull);
     if (value <= most) return;
     most = value;
     best = at;
@@ -33,7 +33,8 @@ std::optional<Micros> PushForecast::best(const View& view, double price) const {
   std::int64_t pushes = view.seen;
   if (view.now > view.pull) consider(view.now, pushes);
   const Micros soonest = view.now + std::max<Micros>(view.span / kLate, 1);
-  for (const auto& [key, count] : due_) {
+  for (auto it = due_.lower_bound(view.now - view.span / kLost); it != due_.end(); ++it) {
+    const auto& [key, count] = *it;
     const Micros at = std::max(key, soonest);
     // Not even all the others' pushes are worth more from here on.
     if (1 - price_per_us * static_cast<double>(at - view.pull) <= most) break;

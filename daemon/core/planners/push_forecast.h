@@ -24,20 +24,22 @@ class PushForecast {
     Micros pull = 0;
     Micros span = 0;
     std::int64_t seen = 0;    // pushes by others since the pull
-    std::int64_t others = 1;  // workers beside it; at most as many pushes count
+    std::int64_t others = 1;  // workers beside it; more pushes than these count as these
     Micros own_key = kNever;  // of its own expected push
   };
   // The time t >= now at which it should pull again: that of the greatest
   //     (pushes by others in (pull, t]) / others  -  price * (t - pull) / span,
   // with those foreseen that are still to come. Nothing: it is positive nowhere. `price` >= 1: the
   // share of all updates that a restart must bring for each share of an iteration that it throws
-  // away. A push that is overdue, or due within 1 / kLate of a span, counts as coming then.
-  // O(kParts / price).
+  // away. A push that is overdue, or due within 1 / kLate of a span, counts as coming then; one
+  // that is overdue by 1 / kLost of a span does not count: nobody knows what holds its worker up.
+  // O(keys within span / price).
   std::optional<Micros> best(const View& view, double price) const;
 
  private:
   static constexpr std::int64_t kParts = 512;  // of a span, within which pushes count as one time
   static constexpr std::int64_t kLate = 32;
+  static constexpr std::int64_t kLost = 8;
 
   std::map<Micros, std::int64_t> due_;  // how many, by key
 };

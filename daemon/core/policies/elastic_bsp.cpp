@@ -603,10 +603,10 @@ std::unique_ptr<Policy> make_elastic_bsp(const PolicyText& text, std::string& er
                       settings, error);
     } else if (!parse_unnamed(text, argument, "ALGORITHM", algorithm, error) &&
                !parse_unnamed(text, argument, "PREDICTOR", predictor, error)) {
-      error = policy_error(text,
-                           fmt::format("'{}' is neither an algorithm ({}) nor a predictor ({})",
-                                       argument.value, planners::kNames<planners::ZiplineAlgorithm>,
-                                       planners::kNames<planners::Predictor>));
+      error = policy_error(
+          text, fmt::format("'{}' is neither an algorithm ({}) nor a predictor (last, "
+                            "ewma, median, or predictor=auto)",
+                            argument.value, planners::kNames<planners::ZiplineAlgorithm>));
     }
   }
   if (!error.empty()) return nullptr;

@@ -51,7 +51,7 @@ constexpr PolicyRow kPolicies[] = {
     {"specsync",
      "specsync[:adaptive[,scope=job|worker|forecast][,cap=span|authors]|:fixed,ABORT_TIME_MS,ABORT_"
      "RATE]"
-     "[,max_restarts=N][,auto_off=on|off]+BASE",
+     "[,budget=P][,max_restarts=N][,auto_off=on|off]+BASE",
      nullptr, make_specsync},
 };
 

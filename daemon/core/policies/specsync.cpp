@@ -2,6 +2,7 @@
 #include "daemon/core/policies/specsync.h"
 
 #include <algorithm>
+#include <bit>
 #include <charconv>
 #include <cmath>
 #include <deque>
@@ -40,7 +41,7 @@ struct Settings {
   Micros abort_time = 0;  // fixed
   double abort_rate = 0;  // fixed
   Scope scope = Scope::kJob;
-  std::int64_t budget = kBudgetDefault;  // forecast: percent of the computing
+  std::optional<std::int64_t> budget;  // forecast: percent of the computing
   planners::AbortCap cap = planners::AbortCap::kAuthors;
   std::int64_t max_restarts = 1;
   bool auto_off = true;
@@ -99,7 +100,7 @@ class SpecSync final : public OverlayPolicy {
     if (settings_.scope != Scope::kJob) {
       text += fmt::format(",scope={}", planners::to_string(settings_.scope));
     }
-    if (settings_.budget != kBudgetDefault) text += fmt::format(",budget={}", settings_.budget);
+    if (settings_.budget) text += fmt::format(",budget={}", *settings_.budget);
     if (settings_.cap != planners::AbortCap::kAuthors) text += ",cap=span";
     text += parameters_text(kSpecsyncParameters, settings_);
     if (settings_.auto_off != settings_.adaptive) {
@@ -126,6 +127,7 @@ class SpecSync final : public OverlayPolicy {
   }
   void on_restored(PolicyHost& host) override {
     tuning_ = 0;  // what was being computed is lost; the next epoch is tuned again
+    if (forecast_epochs_ > 0) find_price(host);
     OverlayPolicy::on_restored(host);
   }
 
@@ -138,7 +140,6 @@ class SpecSync final : public OverlayPolicy {
     OverlayPolicy::on_push(host, rank, late);
   }
   void on_restarted(PolicyHost& host, Rank rank) override {
-    wasted_ += host.now() - at(rank).pulled_at;
     arm(host, rank);
     OverlayPolicy::on_restarted(host, rank);
   }
@@ -336,7 +337,8 @@ class SpecSync final : public OverlayPolicy {
   }
 
   void save_forecast(std::vector<std::int64_t>& out) const {
-    out.insert(out.end(), {forecast_epochs_, computed_, wasted_, paused_ ? 1 : 0});
+    out.insert(out.end(), {forecast_epochs_, std::bit_cast<std::int64_t>(computed_s_),
+                           std::bit_cast<std::int64_t>(wasted_s_), paused_ ? 1 : 0});
     const std::size_t count_at = out.size();
     out.push_back(0);
     places_.for_each([&](Rank rank, const Place& place) {
@@ -349,9 +351,10 @@ class SpecSync final : public OverlayPolicy {
     });
   }
   void load_forecast(StateReader& reader) {
-    forecast_epochs_ = reader.next(0);
-    computed_ = reader.next(0);
-    wasted_ = reader.next(0);
+    forecast_epochs_ = reader.next(0, limits::kIterationMax);
+    computed_s_ = std::bit_cast<double>(reader.next());
+    wasted_s_ = std::bit_cast<double>(reader.next());
+    if (!std::isfinite(computed_s_) || !std::isfinite(wasted_s_)) reader.fail();
     paused_ = reader.next(0, 1) == 1;
     for (std::int64_t i = reader.next(0, limits::kWorkersPerJobMax); i > 0 && reader.ok(); --i) {
       Place& place = at(static_cast<Rank>(reader.next(0, limits::kWorkersPerJobMax - 1)));
@@ -359,8 +362,8 @@ class SpecSync final : public OverlayPolicy {
     }
   }
 
-  // The price of a restart, and whether the budget allows more of them. O(workers).
-  void end_forecast_epoch(const PolicyHost& host) {
+  // The price of a restart. O(workers).
+  void find_price(const PolicyHost& host) {
     std::vector<double> spans;
     double span = 0, error = 0;
     for (const Rank rank : host.active()) {
@@ -374,16 +377,32 @@ class SpecSync final : public OverlayPolicy {
     double unlike = 0;
     const auto workers = static_cast<double>(spans.size());
     for (const double own : spans) unlike += std::abs(own - span / workers);
-    error = std::hypot(error, unlike);
     // Where nothing is in clusters yet, only cheap restarts bring them about.
-    price_ = std::min(planners::forecast_price(span, error),
-                      1 + static_cast<double>(forecast_epochs_) * kDearer);
+    price_ = std::min(planners::forecast_price(span, std::hypot(error, unlike)),
+                      1 + static_cast<double>(forecast_epochs_ - 1) * kDearer);
+  }
+
+  // Every kForecastEpochs the account is closed: restarts go on if it was within the budget, else
+  // they pause until it is.
+  void end_forecast_epoch(const PolicyHost& host) {
     ++forecast_epochs_;
+    find_price(host);
     // 105 instead of 100: what a fast worker throws away would have been more iterations.
-    const bool within = wasted_ * 105 <= settings_.budget * computed_;
-    if (paused_ ? !within : forecast_epochs_ < kForecastEpochs || within) return;
-    paused_ = !paused_;
-    if (!paused_) wasted_ = computed_ = forecast_epochs_ = 0;
+    const bool within =
+        wasted_s_ * 105 <=
+        static_cast<double>(settings_.budget.value_or(kBudgetDefault)) * computed_s_;
+    if (paused_) {
+      if (!within) return;
+      paused_ = false;
+      forecast_epochs_ = 0;  // what were clusters are none any more
+      price_ = 1;
+    } else if (forecast_epochs_ % kForecastEpochs != 0) {
+      return;
+    } else if (!within) {
+      paused_ = true;
+      return;
+    }
+    computed_s_ = wasted_s_ = 0;
   }
 
   // ---- epochs
@@ -396,7 +415,8 @@ class SpecSync final : public OverlayPolicy {
     }
     if (forecasts() && worker.span_us >= 0) {
       at(rank).spans.observe(worker.span_us);
-      computed_ += worker.span_us;
+      computed_s_ += static_cast<double>(worker.span_us) / 1e6;
+      wasted_s_ += static_cast<double>(worker.dropped_us) / 1e6;
     }
     trial_.add_loss(worker.loss);
     Place& place = at(rank);
@@ -488,12 +508,12 @@ class SpecSync final : public OverlayPolicy {
 
   // scope=forecast
   planners::PushForecast forecast_;
-  double price_ = 0;  // of a restart, from the last epoch; 0: not known yet
-  // Since restarts were last allowed, or the job's start.
-  std::int64_t forecast_epochs_ = 0;
-  Micros computed_ = 0;  // in iterations that were pushed
-  Micros wasted_ = 0;    // thrown away beside that
-  bool paused_ = false;  // more was than the budget has
+  double price_ = 0;                  // of a restart, from the last epoch; 0: not known yet
+  std::int64_t forecast_epochs_ = 0;  // since the job's start, or the end of a pause
+  // The account.
+  double computed_s_ = 0;  // in iterations that were pushed
+  double wasted_s_ = 0;    // thrown away before them
+  bool paused_ = false;    // more was than the budget has
 };
 
 // ---- the policy's text
@@ -522,7 +542,7 @@ bool parse_option(const PolicyText& text, const PolicyArgument& argument, Settin
   }
   if (settings.adaptive && argument.key == "budget") {
     const auto percent = parse_policy_integer(text, "budget", argument.value, 1, 100, error);
-    if (percent) settings.budget = *percent;
+    settings.budget = percent;
     return percent.has_value();
   }
   if (settings.adaptive && argument.key == "cap") {
@@ -578,7 +598,7 @@ std::unique_ptr<Policy> make_specsync(const PolicyText& text, std::unique_ptr<Po
     if (!parse_option(text, text.arguments[next], settings, error)) return nullptr;
   }
   const bool forecasts = settings.scope == Scope::kForecast;
-  if (settings.budget != kBudgetDefault && !forecasts) {
+  if (settings.budget && !forecasts) {
     error = policy_error(text, "budget bounds the restarts of scope=forecast, which is not given");
     return nullptr;
   }

@@ -1,9 +1,9 @@
-// specsync[:adaptive|:fixed,ABORT_TIME_MS,ABORT_RATE][,scope=job|worker|forecast][,cap=span|authors]
-// [,budget=P][,max_restarts=N][,auto_off=on|off]+BASE, speculative synchronization (Zhang et al., ICDCS 2018),
-// over asp, ssp or dssp. BASE grants; ABORT_TIME after each grant this overlay looks how many
-// others have pushed since the worker pulled. If they are more than m ABORT_RATE of m workers, the
-// worker is told to drop its work, pull again and start over: at most max_restarts times in one
-// iteration.
+// specsync[:adaptive|:fixed,ABORT_TIME_MS,ABORT_RATE][,scope=job|worker|forecast]
+// [,cap=span|authors][,budget=P][,max_restarts=N][,auto_off=on|off]+BASE, speculative
+// synchronization (Zhang et al., ICDCS 2018), over asp, ssp or dssp. BASE grants; ABORT_TIME after
+// each grant this overlay looks how many others have pushed since the worker pulled. If they are
+// more than m ABORT_RATE of m workers, the worker is told to drop its work, pull again and start
+// over: at most max_restarts times in one iteration.
 //
 // adaptive (the default): both numbers are tuned at each epoch boundary, which is when every active
 // worker has completed an iteration since the one before, from the log of pushes (section IV-B;
@@ -17,14 +17,15 @@
 // an iteration that it throws away, is greatest. Workers so come to push in clusters, and one that
 // pulls behind a cluster misses half as much as one that pulls at any time. The price rises from 1
 // in small steps, until clusters have formed, to the lowest at which they hold.
-// - budget=P: after kForecastEpochs, when restarts have cost more than P percent of the computing,
-//   there are none until they have not.
+// - budget=P: every kForecastEpochs it is looked at whether restarts have cost more than P percent
+// of
+//   the computing. If so they pause until, with what is computed meanwhile, they have not.
 //
 // auto_off (on with adaptive, else off): speculation is measured against calibration without it,
 // and stopped for good where it slows the job down and brings nothing.
 //   - Windows alternate: kCalibrationEpochs without speculation, then a trial with it, of
 //     kTrialEpochs at first. A calibration in which the loss rises by kComesApart ends at once, and
-//     the trial after it is as long as may be: there the training stands no staleness.
+//     the trial after it is as long as may be: that training does not tolerate staleness.
 //   - After the calibration that follows a trial: iterations/s in the trial are compared with those
 //     of the calibrations before and after it, together. If more than kTolerance is lost, and if
 //     the reported loss fell no faster (mean of the window's first epoch less that of its last, per

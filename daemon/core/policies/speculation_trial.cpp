@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 
 namespace syncd {
 namespace {
@@ -58,13 +59,15 @@ std::optional<SpeculationTrial::Failure> SpeculationTrial::end_epoch(Micros now,
   if (window_.epochs++ == 0) window_.first = epoch_;
   std::optional<Failure> failure;
   // Without speculation the training comes apart: it is back at once, and for as long as may be.
-  const bool rises = !window_.with && mean(epoch_) > (1 + kComesApart) * mean(window_.first);
+  const bool rises =
+      !window_.with && window_.first.count > 0 && epoch_.count > 0 &&
+      mean(epoch_) - mean(window_.first) > kComesApart * std::abs(mean(window_.first));
   if (rises || window_.epochs >= (window_.with ? trial_epochs_ : kCalibrationEpochs)) {
     const Result ended = result(now, pushes);
     if (window_.with) {
       trial_ = ended;
     } else {
-      if (trial_.time > 0) failure = judge(ended);
+      if (trial_.time > 0 && !rises) failure = judge(ended);
       before_ = ended;
     }
     if (rises) trial_epochs_ = kTrialEpochsMax;

@@ -19,7 +19,7 @@ class SpeculationTrial {
   static constexpr std::int64_t kTrialEpochsMax = 64;
   static constexpr double kTolerance = 0.02;
   static constexpr std::int64_t kFailuresMax = 2;
-  static constexpr double kComesApart = 0.1;  // the loss has risen by so much, as a share of it
+  static constexpr double kComesApart = 0.05;  // the loss has risen by this share of it
 
   // What two failures in a row have shown, in iterations per 1000 s.
   struct Failure {

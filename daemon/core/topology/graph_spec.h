@@ -47,7 +47,7 @@ struct GraphFile {
   std::string error;
 };
 
-// Whether who shares a host with whom decides its edges.
+// True if the workers' hosts decide the edges.
 constexpr bool is_by_host(GraphKind kind) {
   return kind == GraphKind::kClustered || kind == GraphKind::kClusteredLinks;
 }

@@ -29,7 +29,9 @@ class SharedLink {
   Next next() const {
     const Transfer& first = transfers_.front();
     const double left = (first.ends_at - progress_) * static_cast<double>(transfers_.size());
-    return {since_ + static_cast<Micros>(std::ceil(left)), first.order, first.worker};
+    // Ends are rounded up to microseconds: one may have been passed by a part of one.
+    return {since_ + static_cast<Micros>(std::ceil(std::max(left, 0.0))), first.order,
+            first.worker};
   }
   void start(Micros now, std::uint64_t order, Rank worker) {
     advance(now);

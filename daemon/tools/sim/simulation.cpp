@@ -71,6 +71,7 @@ class Simulation::Impl {
     }
     if (handle == nullptr) return stall();
     if (at > world_.options.duration_us) return false;
+    SYNCD_CHECK(at >= world_.now);
     world_.now = at;
     (this->*handle)();
     return true;

@@ -23,16 +23,6 @@ std::string text_of(const TimedEvent& event) {
 
 }  // namespace
 
-std::uint64_t host_of(Rank rank, const Options& options) {
-  if (options.host_sizes.empty()) return rank;
-  if (rank >= options.workers) return rank % options.host_sizes.size();
-  std::uint64_t host = 0;
-  for (Rank first_behind = options.host_sizes[0]; rank >= first_behind;) {
-    first_behind += options.host_sizes[++host];
-  }
-  return host;
-}
-
 JobSpec job_spec(const Options& options) {
   JobSpec spec;
   spec.name = kJobName;
@@ -55,6 +45,9 @@ std::optional<std::vector<std::uint32_t>> parse_hosts(std::string_view text, std
         text, what, workers, workers);
     return std::nullopt;
   };
+  if (workers > limits::kWorkersPerJobMax) {
+    return wrong(fmt::format("a job has at most {} workers", limits::kWorkersPerJobMax));
+  }
   std::vector<std::uint32_t> sizes;
   std::uint64_t sum = 0;
   for (std::string_view rest = text;;) {

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <string>
 
 namespace syncd::sim {
@@ -12,6 +13,9 @@ WorkerSide::WorkerSide(World& world)
       durations_(world.options.iteration_time, world.options.slowdown, world.options.seed,
                  world.options.workers),
       server_link_(world.options.transfer_us) {
+  for (const std::uint32_t size : world.options.host_sizes) {
+    host_ends_.push_back((host_ends_.empty() ? 0 : host_ends_.back()) + size);
+  }
   std::string error;
   const auto policy = make_policy(world.options.policy, error);
   decentralized_ = policy->family() == Family::kDecentralized;
@@ -23,7 +27,7 @@ void WorkerSide::finish() {
   for (SimWorker& worker : world_.workers) {
     if (!worker.present()) continue;
     end_wait(worker);
-    end_transferring(worker);
+    stop_transferring(worker);
     world_.tally.present(world_.now - worker.present_since);
   }
 }
@@ -58,6 +62,13 @@ void WorkerSide::happens(std::size_t index) {
   }
 }
 
+std::size_t WorkerSide::host_of(Rank rank) const {
+  if (host_ends_.empty()) return rank;
+  if (rank >= host_ends_.back()) return rank % host_ends_.size();
+  return static_cast<std::size_t>(std::upper_bound(host_ends_.begin(), host_ends_.end(), rank) -
+                                  host_ends_.begin());
+}
+
 void WorkerSide::start_process(Rank rank) {
   SimWorker& worker = world_.workers[rank];
   ++worker.life;
@@ -72,7 +83,7 @@ void WorkerSide::start_process(Rank rank) {
   wire::Join join;
   join.job = kJobName;
   join.name = fmt::format("worker-{}", rank);
-  join.host = fmt::format("node-{}", host_of(rank, world_.options));
+  join.host = fmt::format("node-{}", host_of(rank));
   join.rank = static_cast<std::int32_t>(rank);
   world_.to_daemon(worker.connection, std::move(join));
 }
@@ -88,7 +99,7 @@ void WorkerSide::go(Rank rank, bool leaves) {
 void WorkerSide::end_process(Rank rank, Stage stage) {
   SimWorker& worker = world_.workers[rank];
   end_wait(worker);
-  end_transferring(worker);
+  stop_transferring(worker);
   world_.tally.present(world_.now - worker.present_since);
   ++worker.life;
   ++worker.token;
@@ -106,10 +117,14 @@ void WorkerSide::end_wait(SimWorker& worker) {
 }
 
 // If one is under way, it stops here.
-void WorkerSide::end_transferring(SimWorker& worker) {
+void WorkerSide::stop_transferring(SimWorker& worker) {
   if (worker.transferring_since < 0) return;
+  if (!decentralized_) server_link_.cancel(world_.now, rank_of_worker(worker));
+  end_transferring(worker);
+}
+
+void WorkerSide::end_transferring(SimWorker& worker) {
   const Rank rank = rank_of_worker(worker);
-  if (!decentralized_) server_link_.cancel(world_.now, rank);
   world_.tally.transferred(world_.now - worker.transferring_since);
   if (model() != nullptr) model()->transferred(rank, worker.transferring_since, world_.now);
   worker.transferring_since = -1;
@@ -211,6 +226,7 @@ void WorkerSide::transfer(Rank rank, Stage stage) {
 void WorkerSide::transfer_ended() {
   const Rank rank = server_link_.next().worker;
   SimWorker& worker = world_.workers[rank];
+  server_link_.end(world_.now);
   end_transferring(worker);
   if (worker.stage == Stage::kPulling) {
     start_computing(rank);
@@ -405,7 +421,7 @@ void WorkerSide::on(Rank rank, const wire::ResyncNotice& resync) {
   world_.to_daemon(worker.connection, wire::Restarted{worker.ref, k});
   if (computes && model() != nullptr) note_computed(rank, true);
   ++worker.token;
-  end_transferring(worker);
+  stop_transferring(worker);
   pull(rank);
 }
 

@@ -46,7 +46,9 @@ class WorkerSide {
   void end_wait(SimWorker& worker);
   Model* model() const { return world_.options.model; }
   void note_computed(Rank rank, bool dropped);
+  void stop_transferring(SimWorker& worker);
   void end_transferring(SimWorker& worker);
+  std::size_t host_of(Rank rank) const;
   Rank rank_of_worker(const SimWorker& worker) const {
     return static_cast<Rank>(&worker - world_.workers.data());
   }
@@ -90,6 +92,7 @@ class WorkerSide {
   bool compute_first_ = false;
   std::priority_queue<End, std::vector<End>, std::greater<>> ends_;
   SharedLink server_link_;
+  std::vector<std::uint64_t> host_ends_;  // the first rank behind each host's; empty: one each
 };
 
 }  // namespace syncd::sim

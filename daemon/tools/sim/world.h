@@ -56,9 +56,6 @@ inline constexpr const char* kJobName = "simulated";
 
 JobSpec job_spec(const Options& options);
 
-// The number of the host that a worker is on.
-std::uint64_t host_of(Rank rank, const Options& options);
-
 struct World {
   World(Simulation& simulation, Options what)
       : outer(simulation), options(std::move(what)), tally(options) {

@@ -17,10 +17,11 @@ double value(const PushForecast::View& view, const std::multiset<Micros>& others
              Micros at) {
   std::int64_t pushes = view.seen;
   for (const Micros due : others) {
+    if (due < view.now - view.span / 8) continue;
     const Micros comes = std::max(due, view.now + std::max<Micros>(view.span / 32, 1));
     if (comes <= at) ++pushes;
   }
-  return static_cast<double>(pushes) / static_cast<double>(view.others) -
+  return static_cast<double>(std::min(pushes, view.others)) / static_cast<double>(view.others) -
          price * static_cast<double>(at - view.pull) / static_cast<double>(view.span);
 }
 
@@ -47,7 +48,7 @@ TEST(PushForecast, FindsTheBestMoment) {
       }
     }
     view.seen = view.now > view.pull ? random.between(0, 10) : 0;
-    view.others = view.seen + workers;
+    view.others = workers;  // fast ones push more than once
     const double price = 1 + static_cast<double>(random.below(40)) / 10;
     const auto best = forecast.best(view, price);
     double most = 0;
@@ -79,6 +80,15 @@ TEST(PushForecast, LongSpansCountInParts) {
   forecast.remove(key);
   EXPECT_FALSE(forecast.best(view, 1));
   forecast.remove(key);  // what is not there
+}
+
+// Nine others have pushed; the tenth hangs. Nobody waits for it.
+TEST(PushForecast, AWorkerThatHangsHoldsUpNoRestart) {
+  PushForecast forecast;
+  forecast.add(1'000'000, 1'000'000);
+  const PushForecast::View view{
+      .now = 1'300'000, .pull = 1'200'000, .span = 1'000'000, .seen = 9, .others = 10};
+  EXPECT_EQ(forecast.best(view, 1.2), view.now);
 }
 
 TEST(PushForecast, APriceIsTheLowerTheWorseForecastsAre) {

@@ -79,7 +79,7 @@ TEST(SpeculationTrial, GoesOnWhereTheLossFallsFaster) {
   EXPECT_EQ(job.run(300), 0);
 }
 
-// The loss grows by a tenth in two epochs without speculation: it is back before the four are over.
+// The loss grows by a twentieth in two epochs without speculation: it is back before the four are over.
 TEST(SpeculationTrial, IsBackAtOnceWhereTheLossRisesWithoutIt) {
   SpeculationTrial trial;
   trial.start(0, 0);
@@ -89,14 +89,28 @@ TEST(SpeculationTrial, IsBackAtOnceWhereTheLossRisesWithoutIt) {
     return trial.end_epoch(now += 1'000'000, static_cast<std::uint64_t>(now / 100'000));
   };
   EXPECT_FALSE(epoch(1));
-  EXPECT_FALSE(epoch(1.09));
+  EXPECT_FALSE(epoch(1.04));
   EXPECT_FALSE(trial.speculates());
-  EXPECT_FALSE(epoch(1.11));
+  EXPECT_FALSE(epoch(1.06));
   for (int i = 0; i < SpeculationTrial::kTrialEpochsMax; ++i) {
     EXPECT_TRUE(trial.speculates()) << i;
-    EXPECT_FALSE(epoch(1.11 - 0.01 * i));
+    EXPECT_FALSE(epoch(1.06 - 0.01 * i));
   }
   EXPECT_FALSE(trial.speculates());
+}
+
+// A loss below zero that falls, and one that is reported in every other epoch only.
+TEST(SpeculationTrial, ALossThatFallsOrIsNotKnownDoesNotRise) {
+  for (const bool sometimes : {false, true}) {
+    SpeculationTrial trial;
+    trial.start(0, 0);
+    for (int i = 0; i < SpeculationTrial::kCalibrationEpochs; ++i) {
+      EXPECT_FALSE(trial.speculates()) << i;
+      if (!sometimes || i % 2 == 1) trial.add_loss(sometimes ? 5 - i : -5 - i);
+      EXPECT_FALSE(trial.end_epoch((i + 1) * 1'000'000, static_cast<std::uint64_t>(i + 1)));
+    }
+    EXPECT_TRUE(trial.speculates());
+  }
 }
 
 TEST(SpeculationTrial, FailsWhereTheLossFallsNoFaster) {

@@ -139,9 +139,9 @@ TEST(RateDecay, RefusalsNameTheMistakeAndWhatIsAllowed) {
             "most 16), F/N (times F before every N-th one); F more than 0, to 1");
   EXPECT_THAT(refusal("2/5"), HasSubstr("'2' is not a factor"));
   EXPECT_THAT(refusal("nan/5"), HasSubstr("'nan' is not a factor"));
-  EXPECT_THAT(refusal("0.5"), HasSubstr("neither '@' nor '/' is in it"));
+  EXPECT_THAT(refusal("0.5"), HasSubstr("it does not say when, as 0.1@200 and 0.98/50 do"));
   EXPECT_THAT(refusal("0.5/0"), HasSubstr("'0' is not a number of minibatches"));
-  EXPECT_THAT(refusal("0.5@7,7"), HasSubstr("7 comes behind 7"));
+  EXPECT_THAT(refusal("0.5@7,7"), HasSubstr("7 does not come after 7"));
   EXPECT_THAT(refusal("0.5@7,"), HasSubstr("'' is not the number of a minibatch"));
   EXPECT_THAT(refusal("0.5@1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17"), HasSubstr("too many"));
 }

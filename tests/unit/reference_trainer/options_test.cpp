@@ -295,6 +295,8 @@ TEST_F(OptionsTest, TheRateAndWhatBecomesOfUpdates) {
   EXPECT_THAT(error({"--compare", "bsp,hop:ring", "--aggregate", "mean"}),
               HasSubstr("--aggregate: mean is not allowed with hop:ring, whose workers average "
                         "parameters, not updates; allowed: sum"));
+  EXPECT_THAT(error({"--compare", "asp,ssp:3", "--aggregate", "mean"}),
+              HasSubstr("--aggregate: mean changes bsp alone, which is not among the policies"));
   EXPECT_THAT(error({"--aggregate", "median"}), HasSubstr("allowed: sum, mean"));
   EXPECT_EQ(good({"--decay", "0.5@100"}).workload.decay,
             (RateDecay{.factor = 0.5, .at = {100}, .steps = 1}));
@@ -331,7 +333,9 @@ TEST_F(OptionsTest, LinksAndHostsAreThoseOfVirtualTime) {
 }
 
 TEST_F(OptionsTest, FlagsThatWouldHaveNoEffectAreRefused) {
-  EXPECT_THAT(error({"--samples", "5000"}), HasSubstr("--samples: only used with --generate"));
+  EXPECT_THAT(error({"--samples", "5000", "--data", "f"}),
+              HasSubstr("--samples: not used with --data and --data-dir, unless with --generate"));
+  EXPECT_EQ(good({"--samples", "5000"}).data.samples, 5000U);
   EXPECT_THAT(parse({"--workload", "svm", "--generate", "--format", "u.data"}).text,
               HasSubstr("--format: only used with --workload mf or cnn"));
   EXPECT_THAT(error({"--format", "u.data"}), HasSubstr("--format: only used with --generate"));
