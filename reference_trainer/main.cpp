@@ -97,7 +97,7 @@ void find_target(const Options& options, const Workload& workload, ReportContext
 }
 
 ReportContext make_context(const Options& options, const Workload& workload,
-                           const std::string& data) {
+                           const std::string& data, const ReportDetails& details) {
   ReportContext context{.workload = std::string(workload.name()),
                         .loss_name = std::string(workload.loss_name()),
                         .data = data,
@@ -108,7 +108,8 @@ ReportContext make_context(const Options& options, const Workload& workload,
                         .iteration_ms = options.virtual_time ? 0 : options.iteration_ms,
                         .virtual_iteration_time = options.iteration_time,
                         .target_loss = options.target_loss,
-                        .target_source = "given"};
+                        .target_source = "given",
+                        .configuration = details.configuration};
   if (!context.target_loss) find_target(options, workload, context);
   return context;
 }
@@ -334,7 +335,7 @@ int train(Options options, const std::vector<std::string>& arguments) {
     checkpoints.emplace(*options.checkpoint);
     plan = plan_checkpoints(options, *checkpoints, workload->layout().parameters);
   }
-  const ReportContext context = make_context(options, *workload, dataset.description);
+  const ReportContext context = make_context(options, *workload, dataset.description, details);
   if (options.verbose) say(dataset.description);
   std::optional<DaemonProcess> daemon;
   if (options.daemon.empty() && !options.virtual_time)

@@ -486,8 +486,11 @@ void read_decay(const RawFlags& raw, std::int64_t minibatches, WorkloadConfig& w
 
 void read_network_of_hosts(const CLI::App& app, const RawFlags& raw, Options& options) {
   std::string error;
-  if (app.count("--link-mbps") != app.count("--parameters-mb")) {
-    throw FlagError{"--link-mbps and --parameters-mb: one makes no sense without the other"};
+  if (app.count("--link-mbps") > app.count("--parameters-mb")) {
+    throw FlagError{"--link-mbps: needs --parameters-mb, what a transfer carries"};
+  }
+  if (app.count("--link-mbps") < app.count("--parameters-mb")) {
+    throw FlagError{"--parameters-mb: needs --link-mbps, how fast the link is"};
   }
   if (app.count("--link-mbps") > 0) {
     const auto us = sim::transfer_time(raw.link_mbps, raw.parameters_mb, error);

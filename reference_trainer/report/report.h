@@ -11,6 +11,12 @@
 
 namespace syncd::trainer {
 
+// A name and a value, for people.
+struct Fact {
+  std::string name;
+  std::string value;
+};
+
 // What the runs of one call have in common.
 struct ReportContext {
   std::string workload;
@@ -23,7 +29,8 @@ struct ReportContext {
   double iteration_ms = 0;
   std::string virtual_iteration_time = {};  // of runs in virtual time; empty: real time
   std::optional<double> target_loss;
-  std::string target_source;  // where the target comes from, for people
+  std::string target_source;             // where the target comes from, for people
+  std::vector<Fact> configuration = {};  // all settings
 };
 
 // Text in columns, the first one left-aligned, the others right-aligned, two spaces between.

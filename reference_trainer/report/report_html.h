@@ -9,12 +9,6 @@
 
 namespace syncd::trainer {
 
-// A name and a value, for people.
-struct Fact {
-  std::string name;
-  std::string value;
-};
-
 // Where, when and how the runs were made.
 struct ReportDetails {
   std::string date;     // when the first run began

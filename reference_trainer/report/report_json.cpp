@@ -131,6 +131,8 @@ std::string render_json(const ReportContext& context, const std::vector<RunResul
                                            : Json(context.virtual_iteration_time)},
             {"target_loss", optional_number(context.target_loss)},
             {"target_source", context.target_source}};
+  json["configuration"] = Json::object();
+  for (const Fact& fact : context.configuration) json["configuration"][fact.name] = fact.value;
   json["policies"] = Json::array();
   for (const RunResult& result : results) json["policies"].push_back(result_json(context, result));
   // A path or a message may hold bytes that are no UTF-8; they are replaced rather than fatal.

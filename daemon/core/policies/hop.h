@@ -16,8 +16,8 @@
 //   that was used before and is still not too old does not hold anybody up, and is left out. With
 //   backup, too: at least all but B in-neighbours have one that is not too old.
 // - skip=N (section 5): a worker whose out-neighbours are all at least skip_trigger (default:
-//   max_ig; with staleness the smaller of max_ig and S + 1) ahead jumps by up to N iterations, never
-//   past them, if the updates of the iteration before its new one can be collected at once.
+//   max_ig; with staleness the smaller of max_ig and S + 1) ahead jumps by up to N iterations,
+//   never past them, if the updates of the iteration before its new one can be collected at once.
 #pragma once
 
 #include "daemon/core/policies/policy_text.h"

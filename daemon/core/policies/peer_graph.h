@@ -44,8 +44,8 @@ class PeerGraph {
 
   const topology::GraphSpec& spec() const { return spec_; }
   // The graph of a job of so many workers, or why it cannot use this one. Which workers share a
-  // host is not known before they join: one that is by host is made as if each had its own. One worker has
-  // nobody to talk to, whatever the graph.
+  // host is not known before they join: one that is by host is made as if each had its own. One
+  // worker has nobody to talk to, whatever the graph.
   std::optional<topology::GraphOutline> plan(std::uint32_t workers, std::string& error) const;
 
   // The graph of a `file:` as whole numbers (number of nodes; from, to of each edge), and back, for

@@ -59,8 +59,8 @@ std::optional<std::int64_t> parse_policy_integer(const PolicyText& text, std::st
                                                  std::string_view value, std::int64_t lowest,
                                                  std::int64_t highest, std::string& error);
 
-// A span of time such as "2s" or "500ms", within [0, a day]; units are us, ms, s, m and h, and 0 needs
-// none. Empty, with a sentence in `error`, if it is not one.
+// A span of time such as "2s" or "500ms", within [0, a day]; units are us, ms, s, m and h, and 0
+// needs none. Empty, with a sentence in `error`, if it is not one.
 std::optional<Micros> parse_policy_span(const PolicyText& text, std::string_view what,
                                         std::string_view value, std::string& error);
 // The shortest text that it reads back.

@@ -135,7 +135,7 @@ class SpecSync final : public OverlayPolicy {
 
   void on_push(PolicyHost& host, Rank rank, bool late) override {
     host.cancel_timer(rank, kTimerAbort);
-    expect_none(rank);
+    if (forecasts()) expect_none(rank);
     if (!late) count_push(host, rank);
     OverlayPolicy::on_push(host, rank, late);
   }
@@ -165,8 +165,8 @@ class SpecSync final : public OverlayPolicy {
   void on_note(PolicyHost& host, const Record& record) override {
     if (record.reason == kTuned) {
       take_tuning(record.values);
-    } else if (record.reason == kSpeculationOff) {
-      off_ = true;
+    } else if (record.reason == kSpeculationOff || record.reason == kSpeculationBack) {
+      off_ = record.reason == kSpeculationOff;
     } else {
       OverlayPolicy::on_note(host, record);
     }
@@ -233,12 +233,13 @@ class SpecSync final : public OverlayPolicy {
     Micros abort_time = 0;   // 0: no speculation on it
     Micros tuned_span = 0;   // span and number of workers that its ABORT_RATE comes from
     std::int64_t tuned_workers = 0;
-    // forecast:
-    planners::IntervalPredictor spans{planners::Predictor::kAuto};
-    Micros pulled_at = 0;       // of the iteration that it computes
-    Micros expected = kNoPush;  // its push, as a key of forecast_
   };
   static constexpr Micros kNoPush = kNever;
+  struct Forecast {
+    planners::IntervalPredictor spans{planners::Predictor::kAuto};
+    Micros pulled_at = 0;       // of the iteration that it computes
+    Micros expected = kNoPush;  // its push, as a key of expected_
+  };
 
   static PolicyTraits traits_over(const Policy& base) {
     PolicyTraits traits = base.traits();
@@ -264,8 +265,10 @@ class SpecSync final : public OverlayPolicy {
   Place& at(Rank rank) { return places_.get(rank); }
   void forget(Rank rank) {
     if (at(rank).completed) --completed_;
-    expect_none(rank);
     at(rank) = {};
+    if (!forecasts()) return;
+    expect_none(rank);
+    forecasts_.get(rank) = {};
   }
 
   // ---- speculation
@@ -304,29 +307,29 @@ class SpecSync final : public OverlayPolicy {
   // It has pulled and computes.
   void expect_push(PolicyHost& host, Rank rank) {
     expect_none(rank);
-    Place& place = at(rank);
-    place.pulled_at = host.now();
-    const auto span = place.spans.predict();
-    if (span) place.expected = forecast_.add(host.now() + *span, *span);
+    Forecast& of = forecasts_.get(rank);
+    of.pulled_at = host.now();
+    const auto span = of.spans.predict();
+    if (span) of.expected = expected_.add(host.now() + *span, *span);
   }
   void expect_none(Rank rank) {
-    Place& place = at(rank);
-    if (place.expected != kNoPush) forecast_.remove(std::exchange(place.expected, kNoPush));
+    Forecast& of = forecasts_.get(rank);
+    if (of.expected != kNoPush) expected_.remove(std::exchange(of.expected, kNoPush));
   }
 
   // Advises a restart if this is the best time for one, or looks again when it seems to come.
   void look(PolicyHost& host, Rank rank) {
-    const Place& place = at(rank);
+    const Forecast& of = forecasts_.get(rank);
     const auto others = static_cast<std::int64_t>(host.active().size()) - 1;
-    const auto span = place.spans.predict();
+    const auto span = of.spans.predict();
     if (paused_ || price_ <= 0 || others < 1 || !span) return;
     const auto best =
-        forecast_.best({.now = host.now(),
-                        .pull = place.pulled_at,
+        expected_.best({.now = host.now(),
+                        .pull = of.pulled_at,
                         .span = std::max<Micros>(*span, 1),
                         .seen = static_cast<std::int64_t>(host.pushes_by_others_since_pull(rank)),
                         .others = others,
-                        .own_key = place.expected},
+                        .own_key = of.expected},
                        price_);
     if (!best) return;
     if (*best > host.now()) {
@@ -341,10 +344,10 @@ class SpecSync final : public OverlayPolicy {
                            std::bit_cast<std::int64_t>(wasted_s_), paused_ ? 1 : 0});
     const std::size_t count_at = out.size();
     out.push_back(0);
-    places_.for_each([&](Rank rank, const Place& place) {
-      if (!place.spans.predict()) return;
+    forecasts_.for_each([&](Rank rank, const Forecast& of) {
+      if (!of.spans.predict()) return;
       ++out[count_at];
-      const std::vector<std::int64_t> spans = place.spans.save();
+      const std::vector<std::int64_t> spans = of.spans.save();
       out.insert(out.end(),
                  {static_cast<std::int64_t>(rank), static_cast<std::int64_t>(spans.size())});
       out.insert(out.end(), spans.begin(), spans.end());
@@ -357,8 +360,9 @@ class SpecSync final : public OverlayPolicy {
     if (!std::isfinite(computed_s_) || !std::isfinite(wasted_s_)) reader.fail();
     paused_ = reader.next(0, 1) == 1;
     for (std::int64_t i = reader.next(0, limits::kWorkersPerJobMax); i > 0 && reader.ok(); --i) {
-      Place& place = at(static_cast<Rank>(reader.next(0, limits::kWorkersPerJobMax - 1)));
-      if (!place.spans.load(reader.take(reader.next()))) reader.fail();
+      Forecast& of =
+          forecasts_.get(static_cast<Rank>(reader.next(0, limits::kWorkersPerJobMax - 1)));
+      if (!of.spans.load(reader.take(reader.next()))) reader.fail();
     }
   }
 
@@ -367,7 +371,7 @@ class SpecSync final : public OverlayPolicy {
     std::vector<double> spans;
     double span = 0, error = 0;
     for (const Rank rank : host.active()) {
-      const planners::IntervalPredictor& of = at(rank).spans;
+      const planners::IntervalPredictor& of = forecasts_.get(rank).spans;
       spans.push_back(static_cast<double>(of.predict().value_or(0)));
       span += spans.back();
       const auto by = static_cast<std::size_t>(of.chosen(of.errors()));
@@ -414,7 +418,7 @@ class SpecSync final : public OverlayPolicy {
       if (log_.size() > kLogMax) log_.pop_front();
     }
     if (forecasts() && worker.span_us >= 0) {
-      at(rank).spans.observe(worker.span_us);
+      forecasts_.get(rank).spans.observe(worker.span_us);
       computed_s_ += static_cast<double>(worker.span_us) / 1e6;
       wasted_s_ += static_cast<double>(worker.dropped_us) / 1e6;
     }
@@ -439,13 +443,19 @@ class SpecSync final : public OverlayPolicy {
       request_tuning(host);
       forget_log(host);
     }
-    if (!settings_.auto_off || off_) return;
-    const auto failure = trial_.end_epoch(host.now(), host.pushes());
-    if (!failure || host.replaying()) return;
-    off_ = true;
+    if (!settings_.auto_off) return;
     Fact fact;
-    fact.reason = kSpeculationOff;
-    fact.values = {failure->with, failure->without};
+    if (off_) {
+      if (!trial_.end_epoch_without(host.now(), host.pushes())) return;
+      fact.reason = kSpeculationBack;
+    } else {
+      const auto failure = trial_.end_epoch(host.now(), host.pushes());
+      if (!failure) return;
+      fact.reason = kSpeculationOff;
+      fact.values = {failure->with, failure->without};
+    }
+    if (host.replaying()) return;  // its record follows
+    off_ = !off_;
     host.note(std::move(fact));
   }
 
@@ -507,7 +517,8 @@ class SpecSync final : public OverlayPolicy {
   std::vector<std::pair<Rank, Micros>> tuned_;  // the workers and spans that it is made from
 
   // scope=forecast
-  planners::PushForecast forecast_;
+  RankMap<Forecast> forecasts_;
+  planners::PushForecast expected_;
   double price_ = 0;                  // of a restart, from the last epoch; 0: not known yet
   std::int64_t forecast_epochs_ = 0;  // since the job's start, or the end of a pause
   // The account.

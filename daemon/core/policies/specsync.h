@@ -31,8 +31,9 @@
 //     the reported loss fell no faster (mean of the window's first epoch less that of its last, per
 //     second) or was not reported, the trial has failed. Else the next one is twice as long, up to
 //     kTrialEpochsMax.
-//   - Two failures in a row stop speculation until the job's policy is set anew. Recorded:
-//     "specsync off: ...", values = iterations per 1000 s with and without.
+//   - Two failures in a row stop speculation, until the job's policy is set anew or the loss of an
+//     epoch is kComesBack above its mean since then. Recorded: "specsync off: ...", values =
+//     iterations per 1000 s with and without; "specsync on again: ...".
 // Run on the engine's thread.
 #pragma once
 
@@ -45,6 +46,8 @@ namespace syncd {
 // The reason of the record that says that auto_off has stopped speculation.
 inline constexpr std::string_view kSpeculationOff =
     "specsync off: fewer iterations/s than without, and no gain in loss";
+// And of the one that says that it goes on again.
+inline constexpr std::string_view kSpeculationBack = "specsync on again: the loss rises without it";
 
 MakeOverlay make_specsync;
 

@@ -77,6 +77,25 @@ std::optional<SpeculationTrial::Failure> SpeculationTrial::end_epoch(Micros now,
   return failure;
 }
 
+bool SpeculationTrial::end_epoch_without(Micros now, std::uint64_t pushes) {
+  // The window's first epoch stands for all epochs since the failure.
+  Loss& since = window_.first;
+  const bool rises = !window_.with && since.count > 0 && epoch_.count > 0 &&
+                     mean(epoch_) - mean(since) > kComesBack * std::abs(mean(since));
+  if (rises) {
+    trial_epochs_ = kTrialEpochsMax;
+    failures_ = 0;
+    trial_ = {};
+    window_ = {true, 0, now, pushes, {}};
+  } else {
+    if (window_.with) window_ = {false, 0, now, pushes, {}};
+    since.sum += epoch_.sum;
+    since.count += epoch_.count;
+  }
+  epoch_ = {};
+  return rises;
+}
+
 void SpeculationTrial::save(std::vector<std::int64_t>& out) const {
   const auto bits = [](double value) { return std::bit_cast<std::int64_t>(value); };
   out.insert(out.end(),

@@ -20,6 +20,7 @@ class SpeculationTrial {
   static constexpr double kTolerance = 0.02;
   static constexpr std::int64_t kFailuresMax = 2;
   static constexpr double kComesApart = 0.05;  // the loss has risen by this share of it
+  static constexpr double kComesBack = 0.1;    // likewise, after speculation has failed
 
   // What two failures in a row have shown, in iterations per 1000 s.
   struct Failure {
@@ -33,6 +34,9 @@ class SpeculationTrial {
   // An epoch has ended, `pushes` have been counted since the job's start. A value: speculation has
   // failed for good.
   std::optional<Failure> end_epoch(Micros now, std::uint64_t pushes);
+  // The same once it has failed. True: the loss has risen above what it was on the average since
+  // then, and speculation is to go on, with the longest trial.
+  bool end_epoch_without(Micros now, std::uint64_t pushes);
   bool speculates() const { return window_.with; }
 
   void save(std::vector<std::int64_t>& out) const;

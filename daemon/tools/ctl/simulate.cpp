@@ -93,7 +93,8 @@ std::optional<sim::Options> options_of(const SimulateQuery& query, std::string& 
     options.host_sizes = std::move(*sizes);
   }
   if (query.link_mbps.has_value() != query.parameters_mb.has_value()) {
-    error = "--link-mbps and --parameters-mb: one makes no sense without the other";
+    error = query.link_mbps ? "--link-mbps needs --parameters-mb, what a transfer carries"
+                            : "--parameters-mb needs --link-mbps, how fast the link is";
     return std::nullopt;
   }
   if (query.link_mbps) {
@@ -233,11 +234,12 @@ iteration is N batches, with a time drawn for each, and one exchange (batches_pe
 JSON): multiply its rate by N to compare it with others.
 With --link-mbps and --parameters-mb each transfer of the parameters takes time. With a parameter
 server, all pulls and pushes share the one link of the server equally; without one, each worker's own
-link sends to one neighbour after another. A worker waits for its own transfer.
+link sends to one neighbour after another, so N workers have N links. A worker waits for its own transfer.
 Every policy of a comparison sees the same times, and the same seed gives the same result.
 JSON: {workers, seed, virtual_s, policies: [{policy, iterations_per_s_per_worker, waiting_share
 (blocked in begin, targets and collect, messages' way included), transferring_share (of parameters
-and updates over a link), transfers (of a whole model, also without a link), staleness_mean, staleness_max,
+and updates over a link), transfers (begun, of a whole model; counted without a link too), staleness_mean,
+staleness_max,
 barriers, resyncs, restarts, wasted_share (computed and dropped), skipped_per_s_per_worker,
 predicted_wait_ms_mean, actual_wait_ms_mean (of recorded barriers, or null)}]}; if a policy speculates
 also missed_updates_mean (pushes by others between a worker's last pull and its push) and

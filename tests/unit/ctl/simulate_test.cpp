@@ -333,7 +333,7 @@ TEST(Simulate, ComplaintsNameTheOption) {
   EXPECT_THAT(with_link(1e9, 1e-9), HasSubstr("a transfer takes 8e-18 s, allowed are 1 us to"));
   EXPECT_THAT(with_link(1e-6, 1e9), HasSubstr("a transfer takes"));
   EXPECT_EQ(with([](auto& q) { q.link_mbps = 100; }),
-            "--link-mbps and --parameters-mb: one makes no sense without the other");
+            "--link-mbps needs --parameters-mb, what a transfer carries");
   for (const double seconds : {-1.0, 0.0, 1e-7, 2592001.0, 1e300, HUGE_VAL, std::nan("")}) {
     EXPECT_THAT(with([&](auto& q) { q.duration_s = seconds; }),
                 HasSubstr("allowed are seconds from 0.000001 to 2592000 (30 days)"));

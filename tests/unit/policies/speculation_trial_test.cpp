@@ -79,7 +79,8 @@ TEST(SpeculationTrial, GoesOnWhereTheLossFallsFaster) {
   EXPECT_EQ(job.run(300), 0);
 }
 
-// The loss grows by a twentieth in two epochs without speculation: it is back before the four are over.
+// The loss grows by a twentieth in two epochs without speculation: it is back before the four are
+// over.
 TEST(SpeculationTrial, IsBackAtOnceWhereTheLossRisesWithoutIt) {
   SpeculationTrial trial;
   trial.start(0, 0);
@@ -140,6 +141,27 @@ TEST(SpeculationTrial, IsTheSameAfterASnapshotAtAnyEpoch) {
     EXPECT_EQ(again, state);
     EXPECT_EQ(job.run(after, 1000), 28 - at);
   }
+}
+
+// After it has failed, a loss a tenth above its mean since then brings it back, and nothing less.
+TEST(SpeculationTrial, ComesBackWhereTheLossRisesLater) {
+  SpeculationTrial trial;
+  trial.start(0, 0);
+  Job job;
+  job.losses = true;
+  job.with_us = 1'100'000;
+  ASSERT_EQ(job.run(trial, 1000), 28);
+  Micros now = 100'000'000;
+  const auto epoch = [&](std::optional<double> loss) {
+    trial.add_loss(loss);
+    return trial.end_epoch_without(now += 1'000'000, static_cast<std::uint64_t>(now / 100'000));
+  };
+  EXPECT_FALSE(epoch(1));
+  EXPECT_FALSE(epoch({}));
+  for (int i = 0; i < 50; ++i) EXPECT_FALSE(epoch(i % 2 == 0 ? 0.95 : 1.05));
+  EXPECT_FALSE(trial.speculates());
+  EXPECT_TRUE(epoch(1.2));
+  EXPECT_TRUE(trial.speculates());
 }
 
 TEST(SpeculationTrial, DoesNotReadWhatNeverWasAState) {

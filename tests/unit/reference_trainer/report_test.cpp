@@ -261,7 +261,11 @@ TEST(Report, JsonHoldsTheSameAndNullWhereNothingIsKnown) {
               AllOf(HasSubstr("\"target_loss\": null"), HasSubstr("\"time_to_target_s\": null"),
                     HasSubstr("\"waiting_share\": 0.375"), HasSubstr("\"failure\": null"),
                     HasSubstr("\"policy\": \"ssp:3\"")));
-  EXPECT_THAT(render_json(context(), {good_run()}), HasSubstr("\"time_to_target_s\": 2.25"));
+  ReportContext told = context();
+  told.configuration = {{"learning rate", "0.5"}, {"a transfer", "50 MB"}};
+  EXPECT_THAT(render_json(told, {good_run()}), AllOf(HasSubstr("\"time_to_target_s\": 2.25"),
+                                                     HasSubstr("\"learning rate\": \"0.5\""),
+                                                     HasSubstr("\"a transfer\": \"50 MB\"")));
 }
 
 }  // namespace
