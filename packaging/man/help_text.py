@@ -2,7 +2,8 @@
 
 The programs use CLI11, whose text has a fixed shape: a description, a line "Usage: ", blocks of
 entries ("Positionals:", "Options:", named groups of options, "Subcommands:"), and a footer of the
-program's own. A text of another shape is an error, never a page with holes.
+program's own. From 2.5 on its shape is a little different (Debian testing), and is made the same first. A
+text of another shape is an error, never a page with holes.
 """
 
 from __future__ import annotations
@@ -126,6 +127,7 @@ def _option(left: str, text: str) -> Option:
     found = re.search(r":\{(.*?)\}", rest)
     if found:
         rest = found[1].replace(",", "|") + rest[found.end():]
+    rest = re.sub(r" +\[(.*)\]$", r"=\1", rest)  # from 2.5 on
     value, equals, default = rest.partition("=")
     option.value, option.default = value.strip(), default.strip() if equals else ""
     if option.default in ("[]", '""'):
@@ -133,9 +135,28 @@ def _option(left: str, text: str) -> Option:
     return option
 
 
+def _as_before(lines: list[str], path: list[str]) -> list[str]:
+    """What CLI11 2.5 and later print, as earlier ones print it: "Usage: " before the usage, headings that
+    are not in capitals, and names of options that no blanks line up. Other lines stay."""
+    result = []
+    for line in lines:
+        line = line.rstrip()
+        words = line.split(" ")
+        if words[:len(path)] == path and words[len(path):len(path) + 1] == ["[OPTIONS]"]:
+            line = "Usage: " + line
+        if line in ("OPTIONS:", "POSITIONALS:", "SUBCOMMANDS:"):
+            line = line.capitalize()
+        found = re.match(r"  (-\w), +(--\S+)", line) or re.match(r" {10}()(--\S+)", line)
+        if found:
+            names = "  " + ",".join(name for name in found.groups() if name)
+            line = names.ljust(found.end()) + line[found.end():]
+        result.append(line)
+    return result
+
+
 def parse(program: str, path: list[str], text: str) -> Command:
     """One help text; the commands below it come without their own contents."""
-    lines = text.rstrip("\n").split("\n")
+    lines = _as_before(text.rstrip("\n").split("\n"), path)
     where = "`" + " ".join(path) + " --help`"
     usage = next((i for i, line in enumerate(lines) if line.startswith("Usage: ")), None)
     if usage is None:

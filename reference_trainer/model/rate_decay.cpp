@@ -3,8 +3,6 @@
 
 #include <fmt/format.h>
 
-#include <cmath>
-
 #include "reference_trainer/data/data_file.h"
 
 namespace syncd::trainer {
@@ -18,16 +16,6 @@ std::pair<std::string_view, std::optional<std::string_view>> cut(std::string_vie
 }
 
 }  // namespace
-
-double decayed(const RateDecay& decay, std::int64_t minibatch) {
-  std::int64_t steps = 0;
-  if (decay.every > 0) {
-    steps = minibatch / decay.every;
-  } else {
-    while (steps < decay.steps && minibatch >= decay.at[static_cast<std::size_t>(steps)]) ++steps;
-  }
-  return std::pow(decay.factor, static_cast<double>(steps));
-}
 
 std::optional<RateDecay> parse_decay(std::string_view text, std::string& error) {
   const auto wrong = [&](const std::string& what) {

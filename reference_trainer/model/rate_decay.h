@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <cmath>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -21,8 +22,16 @@ struct RateDecay {
   bool operator==(const RateDecay&) const = default;
 };
 
-// The factor of the first rate at a minibatch. O(steps).
-double decayed(const RateDecay& decay, std::int64_t minibatch);
+// The factor of the first rate at a minibatch. O(steps). Here, because the CUDA library needs it.
+inline double decayed(const RateDecay& decay, std::int64_t minibatch) {
+  std::int64_t steps = 0;
+  if (decay.every > 0) {
+    steps = minibatch / decay.every;
+  } else {
+    while (steps < decay.steps && minibatch >= decay.at[static_cast<std::size_t>(steps)]) ++steps;
+  }
+  return std::pow(decay.factor, static_cast<double>(steps));
+}
 
 // One of
 //   none
