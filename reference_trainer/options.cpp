@@ -5,6 +5,7 @@
 
 #include <CLI/CLI.hpp>
 
+#include "daemon/edge/config/help_lines.h"
 #include "daemon/tools/sim/simulation.h"
 #include "reference_trainer/data/data_file.h"
 #include "reference_trainer/model/cnn.h"
@@ -624,6 +625,7 @@ Options to_options(const CLI::App& app, const RawFlags& raw) {
 ParsedCommand parse_command(int argc, const char* const* argv) {
   CLI::App app(kDescription, "reference_trainer");
   app.footer(kFooter);
+  syncd::keep_help_lines(app);
   app.set_version_flag("-V,--version", "reference_trainer " SYNCD_TRAINER_VERSION,
                        "Print the version and exit");
   app.set_help_flag("-h,--help", "Print this help and exit");

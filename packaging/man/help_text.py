@@ -96,8 +96,8 @@ def _entries(lines: list[str], column: int) -> list[tuple[str, str]]:
     for line in lines:
         if re.match(r"  \S", line):
             # A name that leaves no room for its text has it on the next line, even if a blank in it
-            # ("in [1 - 9]") is where the text would begin.
-            whole = line[:column].count("[") == line[:column].count("]")
+            # ("in [1 - 9]", "FILE ...") is where the text would begin.
+            whole = line[:column].count("[") == line[:column].count("]") and line[column:] != "..."
             if len(line) > column and line[column - 1] == " " and line[column] != " " and whole:
                 entries.append((line[:column].strip(), line[column:].strip()))
             else:
@@ -142,6 +142,7 @@ def _as_before(lines: list[str], path: list[str]) -> list[str]:
     for line in lines:
         line = line.rstrip()
         words = line.split(" ")
+        words[0] = os.path.basename(words[0])  # syncctl is named as it was called, by its path
         if words[:len(path)] == path and words[len(path):len(path) + 1] == ["[OPTIONS]"]:
             line = "Usage: " + line
         if line in ("OPTIONS:", "POSITIONALS:", "SUBCOMMANDS:"):

@@ -5,6 +5,7 @@
 #include <map>
 
 #include "daemon/edge/config/config.h"
+#include "daemon/edge/config/help_lines.h"
 #include "daemon/edge/config/settings.h"
 #include "daemon/edge/config/suggest.h"
 
@@ -71,6 +72,7 @@ Command parse_command_line(int argc, const char* const* argv, const std::string&
                            Flags& flags, std::string& text) {
   CLI::App app(kDescription, "syncd");
   app.footer(footer());
+  keep_help_lines(app);
   app.set_version_flag("-V,--version", "syncd " + version, "Print the version and exit");
   app.set_help_flag("-h,--help", "Print this help and exit");
 

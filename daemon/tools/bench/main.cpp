@@ -3,6 +3,7 @@
 #include <iostream>
 #include <nlohmann/json.hpp>
 
+#include "daemon/edge/config/help_lines.h"
 #include "daemon/tools/bench/load.h"
 #include "daemon/tools/bench/report.h"
 #include "daemon/tools/ctl/connection.h"
@@ -54,6 +55,7 @@ int main(int argc, char** argv) try {
   bench::LoadOptions options;
   CLI::App app{"syncbench: load a running syncd with workers that only iterate, and measure it"};
   app.footer(footer());
+  keep_help_lines(app);
   app.set_version_flag("--version", "syncbench " SYNCD_VERSION);
   ctl::add_connection_options(app, connection);
   const auto add = [&app](const char* name, auto& value, const char* help) {

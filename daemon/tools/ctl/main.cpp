@@ -8,6 +8,7 @@
 #include "daemon/core/engine/policy.h"
 #include "daemon/core/topology/bounds.h"
 #include "daemon/core/topology/graph_spec.h"
+#include "daemon/edge/config/help_lines.h"
 #include "daemon/tools/ctl/commands.h"
 #include "daemon/tools/ctl/connection.h"
 #include "daemon/tools/ctl/plan.h"
@@ -544,6 +545,7 @@ int after_output(int code) {
 int main(int argc, char** argv) try {
   CLI::App app{"syncctl: ask a running syncd who is training, who is slow, and what happened"};
   app.footer(kFooter);
+  syncd::keep_help_lines(app);
   app.require_subcommand(1);
   app.set_version_flag("--version", "syncctl " SYNCD_VERSION);
   Options options;
