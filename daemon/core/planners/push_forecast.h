@@ -31,8 +31,8 @@ class PushForecast {
   //     (pushes by others in (pull, t]) / others  -  price * (t - pull) / span,
   // with those foreseen that are still to come. Nothing: it is positive nowhere. `price` >= 1: the
   // share of all updates that a restart must bring for each share of an iteration that it throws
-  // away. A push that is overdue, or due within 1 / kLate of a span, counts as coming then; one
-  // that is overdue by 1 / kLost of a span does not count: nobody knows what holds its worker up.
+  // away. A push that is overdue, or due within 1 / kLate of a span, counts as coming then. A
+  // push that is overdue by more than 1 / kLost of a span does not: its worker is held up.
   // O(keys within span / price).
   std::optional<Micros> best(const View& view, double price) const;
 

@@ -46,7 +46,7 @@ namespace syncd {
 // The reason of the record that says that auto_off has stopped speculation.
 inline constexpr std::string_view kSpeculationOff =
     "specsync off: fewer iterations/s than without, and no gain in loss";
-// And of the one that says that it goes on again.
+// The reason of the record that says that auto_off lets speculation go on again.
 inline constexpr std::string_view kSpeculationBack = "specsync on again: the loss rises without it";
 
 MakeOverlay make_specsync;

@@ -78,7 +78,7 @@ std::optional<SpeculationTrial::Failure> SpeculationTrial::end_epoch(Micros now,
 }
 
 bool SpeculationTrial::end_epoch_without(Micros now, std::uint64_t pushes) {
-  // The window's first epoch stands for all epochs since the failure.
+  // In a window without, `first` sums the losses of all epochs since restarts failed.
   Loss& since = window_.first;
   const bool rises = !window_.with && since.count > 0 && epoch_.count > 0 &&
                      mean(epoch_) - mean(since) > kComesBack * std::abs(mean(since));
