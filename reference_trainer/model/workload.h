@@ -40,7 +40,7 @@ struct WorkloadConfig {
   std::int32_t workers = 1;
   std::int32_t batch = 0;    // samples per iteration of one worker
   double learning_rate = 0;  // of one worker's first update
-  RateDecay decay;           // and of its later ones
+  RateDecay decay{};         // and of its later ones
   std::uint64_t seed = 1;
   double momentum = 0;      // cnn and svm
   double weight_decay = 0;  // cnn alone
