@@ -158,13 +158,12 @@ std::optional<Rank> Admission::place_for(const Caller& caller, const wire::Join&
       return std::nullopt;
     }
     if (!held) return rank;
-    answers_.refuse(
-        caller, Status::kRankTaken, "rank {} of job '{}' is held by {}{}", rank, spec_.name,
-        label(*holder),
-        holder->disconnected_at >= 0
-            ? fmt::format(", {}: its place is kept for {}", liveness_.describe(*holder, false),
-                          format_duration(holder->grace_us))
-            : second_group_hint());
+    answers_.refuse(caller, Status::kRankTaken, "rank {} of job '{}' is held by {}{}", rank,
+                    spec_.name, label(*holder),
+                    holder->disconnected_at >= 0 ? fmt::format(", {}: its place is kept for {}",
+                                                               liveness_.describe(*holder, false),
+                                                               format_duration(holder->grace_us))
+                                                 : second_group_hint());
     return std::nullopt;
   }
   if (join.world_size != 0 && roster_.members() >= spec_.expected_workers) {
@@ -220,7 +219,8 @@ std::pair<Clock, Clock> Admission::entry_clocks(Clock own, Clock base, bool retu
   // reached. Invariant I1: a place's clock never goes down.
   Clock clock = std::max(clocks.empty() ? roster_.highest_clock(0) : clocks.min(), own);
   // Where the others form views, it enters with the next one.
-  const Clock ahead = spec_.views ? loop_.policy().traits().barrier_every : 0;
+  const bool too_late = spec_.views && loop_.view_is_granted();
+  const Clock ahead = too_late ? loop_.policy().traits().barrier_every : 0;
   clock += ahead;
   return {clock, clock - loop_.policy().entry_clock(loop_) - ahead};
 }

@@ -69,6 +69,8 @@ class Loop final : public PolicyHost {
   // The worker waits for that, and no longer for the policy.
   bool waits_for_view(const Worker& worker) const { return held_.contains(worker.rank); }
   Reason explain_view() const;
+  // Whether the view of the superstep that the policy has opened was granted.
+  bool view_is_granted() const;
   // Whether the policy has barriers at which all meet.
   static bool may_have_views(const PolicyTraits& traits) {
     return traits.family == Family::kParameterServer && (traits.all_meet || traits.tells_barriers);

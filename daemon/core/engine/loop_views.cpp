@@ -72,6 +72,16 @@ bool Loop::opens_view(const Worker& worker, const Grant& grant) const {
          (every > 0 && worker.relative() % every == 0);
 }
 
+bool Loop::view_is_granted() const {
+  const View* latest = views_.latest();
+  if (latest == nullptr) return false;
+  const Clock first = policy_->entry_clock(*this);
+  return std::ranges::any_of(roster_.active(), [&](Rank rank) {
+    const Worker& worker = roster_.at(rank);
+    return worker.view == latest->number && worker.granted - worker.base >= first;
+  });
+}
+
 bool Loop::may_open_view() const {
   return !replaying() && can_note() && !held_.empty() && held_.size() == roster_.active().size();
 }
