@@ -6,7 +6,7 @@
             ...                           # compute, make the update visible to the others
             worker.push(loss=loss)
 
-syncd.aio has the same for asyncio, syncd.torch an adapter for PyTorch, syncd.torchrun a rendezvous for
+syncd.aio has the same for asyncio, syncd.torch every policy in ten lines of PyTorch, syncd.torchrun a rendezvous for
 torchrun, syncd.checkpoint agreed checkpoints.
 """
 
