@@ -6,12 +6,15 @@
             ...                           # compute, make the update visible to the others
             worker.push(loss=loss)
 
+`python -m syncd` becomes the daemon.
+
 syncd.aio has the same for asyncio, syncd.torch an adapter for PyTorch, syncd.torchrun a rendezvous for
 torchrun, syncd.checkpoint agreed checkpoints.
 """
 
 from ._library import LibraryNotFound, library_version
 from ._observe import Observer, observe
+from ._programs import ProgramNotFound
 from .client import (
     Checkpoint,
     CheckpointShard,
@@ -65,6 +68,7 @@ __all__ = [
     "MemberState",
     "Members",
     "Observer",
+    "ProgramNotFound",
     "Pushed",
     "Round",
     "Status",
