@@ -6,7 +6,7 @@
             ...                           # compute, make the update visible to the others
             worker.push(loss=loss)
 
-`python -m syncd` becomes the daemon.
+serve() is a daemon inside this process, and `python -m syncd` becomes one.
 
 syncd.aio has the same for asyncio, syncd.torch an adapter for PyTorch, syncd.torchrun a rendezvous for
 torchrun, syncd.checkpoint agreed checkpoints.
@@ -15,6 +15,7 @@ torchrun, syncd.checkpoint agreed checkpoints.
 from ._library import LibraryNotFound, library_version
 from ._observe import Observer, observe
 from ._programs import ProgramNotFound
+from ._server import Server, serve
 from .client import (
     Checkpoint,
     CheckpointShard,
@@ -71,6 +72,7 @@ __all__ = [
     "ProgramNotFound",
     "Pushed",
     "Round",
+    "Server",
     "Status",
     "Step",
     "Stopped",
@@ -86,4 +88,5 @@ __all__ = [
     "connect",
     "library_version",
     "observe",
+    "serve",
 ]
