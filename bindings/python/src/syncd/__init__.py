@@ -6,7 +6,8 @@
             ...                           # compute, make the update visible to the others
             worker.push(loss=loss)
 
-serve() is a daemon inside this process, and `python -m syncd` becomes one.
+connect("auto") finds a daemon, or starts one; serve() is one inside this process; `python -m syncd`
+becomes one.
 
 syncd.aio has the same for asyncio, syncd.torch an adapter for PyTorch, syncd.torchrun a rendezvous for
 torchrun, syncd.checkpoint agreed checkpoints.
