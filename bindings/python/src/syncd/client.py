@@ -733,8 +733,11 @@ class Client:
         if exit_grace is not None:
             none = exit_grace == 0 and not isinstance(exit_grace, bool)
             options.exit_grace_ms = -1 if none else _timeout_ms("exit_grace", exit_grace)
-            if exit_grace == math.inf:
-                raise error_of(Status.E_INVALID, "exit_grace=inf; allowed: at most 86400 seconds")
+            if exit_grace > 86400:
+                raise error_of(
+                    Status.E_INVALID,
+                    f"exit_grace={exit_grace!r}; allowed: at most 86400 seconds (a day)",
+                )
         options.join_timeout_ms = _option_ms("join_timeout", join_timeout)
         options.checkpoints = bool(checkpoints)
         callback = None
