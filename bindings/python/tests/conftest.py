@@ -33,6 +33,10 @@ for _variable in [name for name in os.environ if name.startswith(("SLURM_", "OMP
     "SYNCD_RECONNECT_TIMEOUT_SEC",
     "SYNCD_JOIN_TIMEOUT_SEC",
     "SYNCD_LAUNCH",
+    "SYNCD_AUTO_DIR",
+    "LOCAL_WORLD_SIZE",
+    "MASTER_ADDR",
+    "MASTER_PORT",
 ]:
     os.environ.pop(_variable, None)
 
@@ -56,9 +60,13 @@ class Process:
 
     def wait_for(self, line):
         """Reads until this line has come."""
+        return self.wait_for_any(lambda each: each == line, line)
+
+    def wait_for_any(self, is_it, what):
+        """Reads until a line has come of which this is true, and gives it."""
         end = time.monotonic() + PATIENCE_S
         seen = []
-        while line not in seen:
+        while not (seen and is_it(seen[-1])):
             while b"\n" not in self._rest:
                 ready, _, _ = select.select(
                     [self.child.stdout], [], [], max(0, end - time.monotonic())
@@ -67,10 +75,11 @@ class Process:
                 if not data:
                     self.child.kill()
                     error = self.child.stderr.read().decode()
-                    raise AssertionError(f"no line {line!r}, but {seen}; {error}")
+                    raise AssertionError(f"no line {what!r}, but {seen}; {error}")
                 self._rest += data
             first, self._rest = self._rest.split(b"\n", 1)
             seen.append(first.decode())
+        return seen[-1]
 
     def finish(self):
         """Waits for its end; its exit code, the rest of its output and what it said in error."""

@@ -6,12 +6,17 @@
             ...                           # compute, make the update visible to the others
             worker.push(loss=loss)
 
+connect("auto") finds a daemon, or starts one; serve() is one inside this process; `python -m syncd`
+becomes one.
+
 syncd.aio has the same for asyncio, syncd.torch every policy in ten lines of PyTorch, syncd.torchrun a rendezvous for
 torchrun, syncd.checkpoint agreed checkpoints.
 """
 
 from ._library import LibraryNotFound, library_version
 from ._observe import Observer, observe
+from ._programs import ProgramNotFound
+from ._server import Server, serve
 from .client import (
     Checkpoint,
     CheckpointShard,
@@ -65,8 +70,10 @@ __all__ = [
     "MemberState",
     "Members",
     "Observer",
+    "ProgramNotFound",
     "Pushed",
     "Round",
+    "Server",
     "Status",
     "Step",
     "Stopped",
@@ -82,4 +89,5 @@ __all__ = [
     "connect",
     "library_version",
     "observe",
+    "serve",
 ]

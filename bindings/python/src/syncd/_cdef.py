@@ -1,6 +1,7 @@
-"""The declarations of <syncd/client.h> that this package binds: the header without its comments.
+"""The declarations of <syncd/client.h> and <syncd/server.h> that this package binds: the headers
+without their comments.
 
-tests/test_declarations.py compares them with the header, so that neither can change alone.
+tests/test_declarations.py compares them with the headers, so that neither can change alone.
 """
 
 CDEF = """
@@ -389,4 +390,36 @@ const char *syncd_worker_policy(const syncd_worker *worker);
 int32_t syncd_worker_resumed(const syncd_worker *worker);
 
 int64_t syncd_worker_start_iteration(const syncd_worker *worker);
+"""
+
+SERVER_CDEF = """
+typedef struct syncd_server syncd_server;
+
+enum { SYNCD_LOG_DEBUG = 1, SYNCD_LOG_INFO = 2, SYNCD_LOG_WARN = 3, SYNCD_LOG_ERROR = 4 };
+
+typedef void (*syncd_log_callback)(void *context, int32_t level, const char *line);
+
+enum {
+  SYNCD_SERVER_LOG_STDERR = 1
+};
+
+typedef struct syncd_server_options {
+  size_t struct_size;
+  const char *config;
+  const char *tcp;
+  const char *unix_path;
+  const char *store;
+  syncd_log_callback log;
+  void *log_context;
+  int32_t log_level;
+  uint32_t flags;
+} syncd_server_options;
+
+syncd_status syncd_server_start(const syncd_server_options *options,
+    syncd_server **server, syncd_error **error);
+
+const char *syncd_server_address(const syncd_server *server, size_t index);
+
+syncd_status syncd_server_stop(syncd_server *server, int64_t timeout_ms,
+    syncd_error **error);
 """
