@@ -7,7 +7,7 @@ import re
 import pytest
 
 import syncd
-from syncd._cdef import CDEF
+from syncd._cdef import CDEF, CDEF_UPDATE_QUEUE
 
 SOURCE = pathlib.Path(__file__).parents[3] / "capi/include/syncd/client.h"
 HEADER = pathlib.Path(os.environ.get("SYNCD_HEADER", SOURCE))
@@ -60,6 +60,12 @@ def test_the_header_is_understood():
 def test_declarations_agree():
     header, bound = declarations(HEADER.read_text()), declarations(CDEF)
     assert bound == header, "change src/syncd/_cdef.py as the header was changed"
+
+
+def test_declarations_of_the_update_queue_agree():
+    header = declarations(HEADER.with_name("update_queue.h").read_text())
+    assert sum(name.startswith("syncd_") for name in header) >= 13
+    assert declarations(CDEF_UPDATE_QUEUE) == header, "change src/syncd/_cdef.py likewise"
 
 
 def test_constants_agree():

@@ -8,13 +8,14 @@ from typing import Any
 
 import cffi
 
-from ._cdef import CDEF
+from ._cdef import CDEF, CDEF_UPDATE_QUEUE
 
 # The name under which the dynamic linker knows the library: its ABI version is part of it.
 SONAME = "libsyncclient.so.0"
 
 ffi = cffi.FFI()
 ffi.cdef(CDEF)
+ffi.cdef(CDEF_UPDATE_QUEUE)
 
 _lock = threading.Lock()
 _loaded: Any = None
@@ -40,7 +41,7 @@ def load() -> Any:
                 found = ffi.dlopen(path or SONAME)
                 # What finalizers call: cffi looks a name up at its first use, under a lock in which
                 # the garbage collector may be running them.
-                for name in ("syncd_worker_free", "syncd_client_close"):
+                for name in ("syncd_worker_free", "syncd_client_close", "syncd_update_queue_free"):
                     getattr(found, name)
                 _loaded = found
             except OSError as error:
