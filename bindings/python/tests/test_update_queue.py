@@ -58,7 +58,9 @@ def test_another_mapping_is_the_same_queue():
 def test_a_half_written_update_is_torn_until_it_is_written_again():
     queue = syncd.UpdateQueue.create(1, 1, PAYLOAD)
     queue.write(0, 1, update(1))
-    with mmap.mmap(queue.fileno(), 0) as memory:  # as a writer leaves it that dies in a second write
+    with mmap.mmap(
+        queue.fileno(), 0
+    ) as memory:  # as a writer leaves it that dies in a second write
         at = memory.find(update(1))
         memory[at : at + 8] = struct.pack("q", 2)
     into = bytearray(PAYLOAD)

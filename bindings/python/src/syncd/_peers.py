@@ -371,7 +371,9 @@ class Exchange:
         finally:
             connection.settimeout(None)
         if answer not in (_SHARED, _STREAM):
-            raise ConnectionRefusedError(errno.ECONNREFUSED, "it does not take updates of this worker")
+            raise ConnectionRefusedError(
+                errno.ECONNREFUSED, "it does not take updates of this worker"
+            )
         edge.answer = answer
         if answer == _STREAM:
             self._thread(self._stream, edge, self._outbox)

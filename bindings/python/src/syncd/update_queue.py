@@ -156,6 +156,8 @@ def _memory(buffer: Any, writable: bool) -> tuple[Any, int]:
         memory = ffi.from_buffer("char[]", buffer, require_writable=writable)
     except (TypeError, BufferError, ValueError) as error:
         allowed = "writable contiguous" if writable else "contiguous"
-        raise TypeError(f"the payload is of type {type(buffer).__name__} ({error}); allowed: "
-                        f"{allowed} buffers, and torch tensors") from None
+        raise TypeError(
+            f"the payload is of type {type(buffer).__name__} ({error}); allowed: "
+            f"{allowed} buffers, and torch tensors"
+        ) from None
     return memory, ffi.sizeof(memory)

@@ -81,7 +81,9 @@ class _Flat:
             self._runs[-1] = (dtype, first, numbers + tensor.numel())
             at += tensor.numel() * tensor.element_size()
         self.bytes = max(-(-at // _ALIGNMENT) * _ALIGNMENT, _ALIGNMENT)
-        shapes = "\n".join(f"{name} {one.dtype} {tuple(one.shape)}" for name, one, _ in self._tensors)
+        shapes = "\n".join(
+            f"{name} {one.dtype} {tuple(one.shape)}" for name, one, _ in self._tensors
+        )
         self.schema = hashlib.blake2b(shapes.encode(), digest_size=16).digest()
         numbers = sum(tensor.numel() for _, tensor, _ in self._tensors)
         self.about = f"{len(self._tensors)} tensors with {numbers} numbers"
@@ -132,7 +134,7 @@ def _memory(buffer: torch.Tensor) -> Any:
 
 
 def _size(dtype: torch.dtype) -> int:
-    return torch.empty(0, dtype=dtype).element_size()
+    return int(torch.empty(0, dtype=dtype).element_size())
 
 
 def _wide(dtype: torch.dtype) -> torch.dtype:
@@ -185,7 +187,8 @@ class NeighbourJob(Job):
         super().__init__(options, model, optimizer)
         if optimizer is None:
             raise error_of(
-                Status.E_INVALID, f"optimizer=None under {options.policy}; allowed: the model's optimizer"
+                Status.E_INVALID,
+                f"optimizer=None under {options.policy}; allowed: the model's optimizer",
             )
         if not exchange_timeout > 0:
             raise error_of(
@@ -312,7 +315,9 @@ class NeighbourJob(Job):
         try:
             yield
         except (WrongIteration, Stopped) as error:
-            _log.warning("%s: iteration %d is dropped: %s", self._who(), self.iteration, error.message)
+            _log.warning(
+                "%s: iteration %d is dropped: %s", self._who(), self.iteration, error.message
+            )
             self._dropped = True
 
     def _send(self, step: Step) -> None:
@@ -338,9 +343,12 @@ class NeighbourJob(Job):
             self._progress.waited(time.monotonic() - started)
         return updates
 
-    @torch.no_grad()
     def _mix_in(self, updates: Sequence[Update]) -> None:
         """parameters = the weighted mean of these updates, less those that were lost with their senders."""
+        with torch.no_grad():
+            self._reduce(updates)
+
+    def _reduce(self, updates: Sequence[Update]) -> None:
         peers = self._exchange.peers()
         self._flat.pack(self._own)
         own = self._flat.runs(self._own)
@@ -354,7 +362,10 @@ class NeighbourJob(Job):
             if not self._exchange.read(one.rank, one.iteration, self._received, peers):
                 self.missing += 1
                 _log.info(
-                    "%s: iteration %d of worker %d was lost with it", self._who(), one.iteration, one.rank
+                    "%s: iteration %d of worker %d was lost with it",
+                    self._who(),
+                    one.iteration,
+                    one.rank,
                 )
                 continue
             others += 1
