@@ -10,7 +10,7 @@ torch = pytest.importorskip("torch")
 
 import syncd
 import syncd.torch as st
-from conftest import PATIENCE_S
+from conftest import HERE, PATIENCE_S
 from syncd.torch._neighbours import NeighbourJob, _Flat, _Rules
 
 HOP = "hop:complete,backup=1"
@@ -421,6 +421,15 @@ def test_notify_ack_learns_together(start, shared):
     ]:
         out = finish(process)
         assert "300 mixed, 0 missing" in out
+
+
+@pytest.mark.slow
+def test_the_example(daemon, run):
+    environment = {"SYNCD_ADDR": daemon.address, "WORLD_SIZE": "4", "OMP_NUM_THREADS": "1"}
+    example = HERE.parent / "examples/torch_hop.py"
+    assert len(example.read_text().splitlines()) <= 40
+    for process in [run(example, env={**environment, "RANK": str(rank)}) for rank in range(4)]:
+        assert "updates mixed in, error on fresh data 0.0000" in finish(process)
 
 
 @pytest.mark.slow

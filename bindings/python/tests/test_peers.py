@@ -334,6 +334,17 @@ def test_what_does_not_come_is_left_out(make, board, caplog):
     silent.close()
 
 
+def test_what_is_queued_is_sent_before_a_worker_leaves(make, board):
+    b = make(1)
+    a = make(0, shared=False)
+    for iteration in range(3):
+        a.send(iteration, [1], update(iteration))
+    peers = b.peers()
+    a.flush(30)
+    a.close()
+    assert [read(b, 0, iteration, peers) for iteration in range(3)] == [0, 1, 2]
+
+
 def test_state_is_the_last_whole_update(make):
     a, b = make(0), make(1)
     into = bytearray(PAYLOAD)

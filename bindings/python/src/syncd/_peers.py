@@ -53,10 +53,11 @@ _ADOPTED = -1  # the iteration of parameters that were taken over, and none sent
 
 
 def _place() -> bytes:
-    """The same for processes that can open each other's descriptors by number."""
+    """The same for processes that can open each other's descriptors by number, and meet at 127.0.0.1."""
     try:
         with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as boot:
-            text = boot.read() + os.readlink("/proc/self/ns/pid")
+            names = [os.readlink(f"/proc/self/ns/{kind}") for kind in ("pid", "net")]
+            text = " ".join([boot.read(), *names])
     except OSError:
         return secrets.token_bytes(16)
     return hashlib.blake2b(text.encode(), digest_size=16).digest()
@@ -209,15 +210,17 @@ class Exchange:
         self._rank, self._who, self._members = rank, who, members
         self._started.set()
 
-    def close(self, flush: float = 0.0) -> None:
-        """flush: seconds for what is queued."""
-        until = time.monotonic() + flush
+    def flush(self, seconds: float) -> None:
+        """Waits until all that is queued was sent."""
+        until = time.monotonic() + seconds
         for edge in self._edges.values():
             with edge.changed:
                 edge.changed.wait_for(
                     lambda: edge.dead or not (edge.queued or edge.sending),
                     max(0.0, until - time.monotonic()),
                 )
+
+    def close(self) -> None:
         self._closed = True
         self._started.set()
         with contextlib.suppress(OSError):
@@ -324,7 +327,9 @@ class Exchange:
         pause = min(2 * self._pauses.get(rank, (0.0, _PAUSE_FIRST_S / 2))[1], _PAUSE_MAX_S)
         self._pauses[rank] = (time.monotonic() + pause, pause)
         where = f"{edge.card.host}:{edge.card.port}"
-        _log.warning("%s cannot send to worker %d at %s: %s", self._who, rank, where, error)
+        # At first it may be one that has died just now.
+        level = logging.INFO if pause < 1 else logging.WARNING
+        _log.log(level, "%s cannot send to worker %d at %s: %s", self._who, rank, where, error)
 
     def _call(self, card: Card) -> socket.socket:
         hosts = ["127.0.0.1", card.host] if card.place == self._place else [card.host]

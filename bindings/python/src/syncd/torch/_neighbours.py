@@ -14,6 +14,7 @@ import contextlib
 import hashlib
 import logging
 import math
+import os
 import re
 import time
 from typing import Any, Callable, Iterator, Sequence
@@ -128,6 +129,12 @@ class _Flat:
         return None
 
 
+def _daemon(address: str | Sequence[str] | None) -> str | Sequence[str] | None:
+    """For own_address(); where the daemon is still to be found, the machine on which it may be."""
+    given = os.environ.get("SYNCD_ADDR") or address
+    return os.environ.get("MASTER_ADDR") if given == "auto" else given
+
+
 def _memory(buffer: torch.Tensor) -> Any:
     """The buffer's bytes, without numpy, which torch does not need. Lives as long as the buffer."""
     return ffi.buffer(ffi.cast("char *", buffer.data_ptr()), buffer.numel())
@@ -222,7 +229,7 @@ class NeighbourJob(Job):
             self._rules.slots,
             flat.schema,
             flat.about,
-            self._host or own_address(self._options.address),
+            self._host or own_address(_daemon(self._options.address)),
             self._timeout,
             self._shared_memory,
         )
@@ -266,7 +273,11 @@ class NeighbourJob(Job):
                 self._send(step)
 
     def _closing(self, error: BaseException | None) -> None:
-        self._exchange.close(_FLUSH_S if error is None else 0.0)
+        if error is None:
+            self._exchange.flush(_FLUSH_S)
+
+    def _closed(self) -> None:
+        self._exchange.close()
 
     # ---- The loop's body
 
