@@ -334,6 +334,7 @@ def test_one_that_comes_back_alone_takes_a_neighbours_last_update():
     assert take(0, step_of(0), members, {1: (0, 6.0)})[0] == 6.0  # rank 0 does not give random ones either
     # Also where it finds a checkpoint: the others are further.
     assert take(2, step_of(39), members, {1: (41, 6.0)}, True, 20) == (6.0, [1])
+    assert take(2, step_of(39), members, {1: (41, 6.0)}, True, 39) == (6.0, [1])
 
 
 def test_a_group_that_starts_again_continues_from_its_checkpoint():
