@@ -2,6 +2,7 @@
 that are killed, hang, and start again."""
 
 import re
+import signal
 import types
 
 import pytest
@@ -206,9 +207,20 @@ def test_a_worker_that_was_given_up_takes_parts_again_where_the_daemon_says(wher
     monkeypatch.setattr(job, "_take_parameters", taken.append)
     calls.clear()
     iterate(job, step_of(4))
-    assert [step.iteration for step in taken] == ([] if where == "targets" else [4])
-    assert (calls[0] == "start over") == (where != "targets")
-    assert "consumed 4" in calls
+    assert [step.iteration for step in taken] == [4]
+    assert calls[0] == "start over" and "consumed 4" in calls
+
+
+@pytest.mark.parametrize("next_step, over", [(5, True), (9, True), (6, False)])
+def test_a_worker_that_was_given_up_while_it_waited(next_step, over, monkeypatch):
+    job, calls = job_of("hop:complete", model_of(3.0), {}, [syncd.Update(0, 5, 1.0)])
+    monkeypatch.setattr(job, "_take_parameters", lambda step: None)
+    iterate(job, step_of(5))
+    calls.clear()
+    iterate(job, step_of(next_step))
+    assert (calls[0] == "start over") == over
+    iterate(job, step_of(next_step + 4, skip=True))  # a jump is no loss
+    assert calls.count("start over") == over
 
 
 def test_kinds_of_numbers_are_mixed_each_in_its_own():
@@ -352,8 +364,7 @@ def test_without_rank_0_the_lowest_gives():
 # ---- Processes
 
 
-@pytest.fixture
-def start(daemon, run, tmp_path):
+def starter(daemon, run):
     def begin(rank, *arguments, workers=4, policy=HOP, iterations=150, pause=0.0, after=None):
         environment = {
             "SYNCD_ADDR": daemon.address,
@@ -368,6 +379,11 @@ def start(daemon, run, tmp_path):
         return run("neighbours_worker.py", *(arguments or ("none",)), env=environment)
 
     return begin
+
+
+@pytest.fixture
+def start(daemon, run):
+    return starter(daemon, run)
 
 
 def finish(process, code=0):
@@ -422,6 +438,22 @@ def test_notify_ack_learns_together(start, shared):
     ]:
         out = finish(process)
         assert "300 mixed, 0 missing" in out
+
+
+@pytest.mark.slow
+def test_a_stopped_worker_is_given_up_and_comes_back(start_daemon, run):
+    daemon = start_daemon('[timeouts]\nheartbeat_timeout = "1s"\nworker_grace = "1s"\n')
+    start = starter(daemon, run)
+    workers = [start(rank, workers=3, policy="hop:ring", iterations=600, pause=0.01) for rank in range(3)]
+    workers[2].wait_for("iteration 50")
+    workers[2].child.send_signal(signal.SIGSTOP)
+    for rank in (0, 1):
+        workers[rank].wait_for("iteration 100")
+    workers[2].child.send_signal(signal.SIGCONT)
+    out = finish(workers[2])
+    assert re.search(r"worker 2 takes the parameters of worker \d, iteration \d+", out), out
+    for rank in (0, 1):
+        finish(workers[rank])
 
 
 @pytest.mark.slow

@@ -279,6 +279,10 @@ class Exchange:
             for rank, edge in list(self._edges.items()):
                 if rank not in cards or cards[rank][1].life != edge.card.life:
                     self._edges.pop(rank).close()
+            with self._changed:  # nobody collects what one has sent that has gone
+                for rank in [rank for rank, one in self._peers.items() if one.ended]:
+                    if rank not in cards:
+                        del self._peers[rank]
         for rank in targets:
             known = self._edges.get(rank)
             if known is not None and (known.generation != self._generation or not known.is_open()):

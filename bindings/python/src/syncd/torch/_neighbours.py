@@ -213,7 +213,6 @@ class NeighbourJob(Job):
         self._step: Step | None = None  # granted last
         self._batches = 0  # of this iteration that were computed
         self._dropped = False  # this iteration: nothing of it is sent or mixed any more
-        self._sent = -1  # the latest iteration
         self._has_parameters = False
         self._continue_at: int | None = None
         self._loss: tuple[Any, int] = (None, 0)
@@ -253,11 +252,15 @@ class NeighbourJob(Job):
         self._exchange.start(self.worker.rank, self._who(), self.worker.members)
 
     def _granted(self, step: Step) -> None:
-        self._step, self._batches, self._dropped = step, 0, False
-        if self._has_parameters and step.iteration <= self._sent:
-            # The daemon had given this worker up, and has taken it back.
+        before = self._step
+        if before is not None and (
+            self._dropped or (step.iteration != before.iteration + 1 and not step.skip)
+        ):
+            # The daemon had given this worker up, and has taken it back: it may repeat iterations, and its
+            # parameters may be old.
             self._exchange.start_over()
-            self._has_parameters, self._sent = False, -1
+            self._has_parameters = False
+        self._step, self._batches, self._dropped = step, 0, False
         if not self._has_parameters:
             self._take_parameters(step)
         if step.skip:
@@ -343,7 +346,6 @@ class NeighbourJob(Job):
                 "sent to other workers. Lower the learning rate, or clip the gradients",
             )
         self._exchange.send(step.iteration, targets, self._own)
-        self._sent = step.iteration
         loss, samples = self._loss
         self._push(loss, samples, self._flat.bytes)
 
