@@ -7,7 +7,7 @@ import re
 import pytest
 
 import syncd
-from syncd._cdef import CDEF, SERVER_CDEF
+from syncd._cdef import CDEF, CDEF_SERVER, CDEF_UPDATE_QUEUE
 
 SOURCE = pathlib.Path(__file__).parents[3] / "capi/include/syncd/client.h"
 HEADER = pathlib.Path(os.environ.get("SYNCD_HEADER", SOURCE))
@@ -63,12 +63,18 @@ def test_declarations_agree():
     assert bound == header, "change src/syncd/_cdef.py as the header was changed"
 
 
+def test_declarations_of_the_update_queue_agree():
+    header = declarations(HEADER.with_name("update_queue.h").read_text())
+    assert sum(name.startswith("syncd_") for name in header) >= 13
+    assert declarations(CDEF_UPDATE_QUEUE) == header, "change src/syncd/_cdef.py likewise"
+
+
 def test_declarations_of_the_server_agree():
     if not SERVER_HEADER.exists():
         pytest.skip(f"no {SERVER_HEADER}")
     header = declarations(SERVER_HEADER.read_text())
     assert header["SYNCD_SERVER_LOG_STDERR"] == "1"
-    assert declarations(SERVER_CDEF) == header
+    assert declarations(CDEF_SERVER) == header
 
 
 def test_constants_agree():

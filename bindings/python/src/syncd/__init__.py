@@ -50,6 +50,7 @@ from .errors import (
     Unsupported,
     WrongIteration,
 )
+from .update_queue import UpdateQueue
 
 __version__ = "0.1.0"
 
@@ -81,6 +82,7 @@ __all__ = [
     "Unreachable",
     "Unsupported",
     "Update",
+    "UpdateQueue",
     "View",
     "ViewMember",
     "WaitedFor",

@@ -9,7 +9,7 @@ from typing import Any
 
 import cffi
 
-from ._cdef import CDEF, SERVER_CDEF
+from ._cdef import CDEF, CDEF_SERVER, CDEF_UPDATE_QUEUE
 
 # The names under which the dynamic linker knows the libraries: their ABI version is part of them.
 SONAME = "libsyncclient.so.0"
@@ -19,7 +19,8 @@ _PACKAGED = os.path.join(os.path.dirname(os.path.abspath(__file__)), "_lib")
 
 ffi = cffi.FFI()
 ffi.cdef(CDEF)
-ffi.cdef(SERVER_CDEF)
+ffi.cdef(CDEF_UPDATE_QUEUE)
+ffi.cdef(CDEF_SERVER)
 
 _lock = threading.Lock()
 _loaded: Any = None
@@ -59,7 +60,7 @@ def load() -> Any:
             found = _open(SONAME, "SYNCD_LIBRARY", "a wheel of syncd, or its client library")
             # What finalizers call: cffi looks a name up at its first use, under a lock in which
             # the garbage collector may be running them.
-            for name in ("syncd_worker_free", "syncd_client_close"):
+            for name in ("syncd_worker_free", "syncd_client_close", "syncd_update_queue_free"):
                 getattr(found, name)
             _loaded = found
     return _loaded

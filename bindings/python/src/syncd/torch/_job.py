@@ -128,6 +128,13 @@ class Job:
     def _granted(self, step: Step) -> None:
         """Before the iteration's batch: what the grant asks for."""
 
+    def _continues(self) -> bool:
+        """Whether the next batch belongs to the iteration that was granted last."""
+        return False
+
+    def _starts(self, step: Step) -> None:
+        """Before the loop's body: the iteration has a batch."""
+
     def _may_save(self) -> bool:
         """Whether a checkpoint that is asked for now may be saved."""
         return True
@@ -188,28 +195,31 @@ class Job:
         batches = Batches(loader, epochs, self._who())
         with progress_of(self._options.progress, self.worker) as progress:
             self._progress = progress
+            step: Step | None = None
             while True:
                 started = time.monotonic()
-                step = self.worker.begin(data=self._begin_data())
-                if step.stop:
-                    if step.reason and not step.reason.startswith("finished"):
-                        _log.warning("%s: the job was stopped: %s", self._who(), step.reason)
-                    else:
+                if step is None or not self._continues():
+                    step = self.worker.begin(data=self._begin_data())
+                    if step.stop:
+                        if step.reason and not step.reason.startswith("finished"):
+                            _log.warning("%s: the job was stopped: %s", self._who(), step.reason)
+                        else:
+                            self._finished = True
+                        return
+                    self.iteration = step.iteration
+                    self._granted(step)
+                    if self._saver is not None and (step.checkpoint == 0 or self._may_save()):
+                        self._saver.save(step)
+                    progress.waited(time.monotonic() - started)
+                    if ended():
                         self._finished = True
-                    return
-                self.iteration = step.iteration
-                self._granted(step)
-                if self._saver is not None and (step.checkpoint == 0 or self._may_save()):
-                    self._saver.save(step)
-                progress.waited(time.monotonic() - started)
-                if ended():
-                    self._finished = True
-                    return
+                        return
                 try:
                     batch = next(batches)
                 except StopIteration:
                     self._finished = True
                     return
+                self._starts(step)
                 yield Iteration(self, step, batch), batch
                 progress.stepped(self.iteration)
 
