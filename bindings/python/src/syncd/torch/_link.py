@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import mmap
 import os
 import socket
 import weakref
-from typing import Any, NamedTuple, Sequence
+from typing import Any, Iterator, NamedTuple, Sequence
 
 import torch
 
@@ -17,6 +18,7 @@ from ._wire import introduce, keep_alive, receive, receive_into, send
 from .server import boot_id
 
 _CONNECT_S = 5.0
+_PIECE_BYTES = 1 << 19
 # Of reading a shard that is being changed; then the server copies it.
 _TRIES = 2
 
@@ -62,6 +64,14 @@ def _forked() -> None:
 
 
 os.register_at_fork(after_in_child=_forked)
+
+
+class NotFinite(Exception):
+    """The gradient of parameter number `at` holds NaN or infinity."""
+
+    def __init__(self, at: int) -> None:
+        super().__init__(at)
+        self.at = at
 
 
 class Link:
@@ -144,50 +154,96 @@ class Link:
             send(self._peer, ("pull",))
             self._hear()
         for shard, members in enumerate(self._layout.shards):
-            if self._is_local:
-                source = self._read(shard, parameters)
-            else:
-                receive_into(self._peer, memoryview(self._received)[self._layout.bytes_of(shard)])
-                source = self._values
-            if source is not None:
-                _copy(members, source, parameters)
+            if not self._is_local:
+                self._receive(shard, parameters)
+            elif not self._read(shard, parameters):
+                send(self._peer, ("copy", shard))
+                self._hear()
+                _copy(members, self._staged, parameters)
 
-    def _read(
-        self, shard: int, parameters: Sequence[torch.Tensor]
-    ) -> Sequence[torch.Tensor] | None:
-        """From shared memory, straight into the parameters. Where updates come too fast for that the
-        server copies, in between, to where it is returned."""
+    def _receive(self, shard: int, parameters: Sequence[torch.Tensor]) -> None:
+        memory = memoryview(self._received)
+        is_whole = bytearray(1)
+        for _ in range(2):
+            for members, part in self._pieces(self._layout.shards[shard]):
+                direct = _memory_of(members, parameters)
+                if direct is not None:
+                    receive_into(self._peer, direct)
+                    part = slice(part.start + len(direct), part.stop)
+                receive_into(self._peer, memory[part])
+                if direct is None:
+                    _copy(members, self._values, parameters)
+            receive_into(self._peer, memoryview(is_whole))
+            if is_whole[0]:
+                return
+
+    def _pieces(self, members: range) -> Iterator[tuple[range, slice]]:
+        """A large parameter alone; small ones together, as many as the processor's cache still holds when
+        they are copied."""
+        pending = range(members.start, members.start)
+        for at in members:
+            one = range(at, at + 1)
+            with_it = range(pending.start, at + 1)
+            if pending and self._layout.length(with_it) >= _PIECE_BYTES:
+                yield pending, self._layout.bytes_of_range(pending)
+                with_it = one
+            pending = with_it
+        yield pending, self._layout.bytes_of_range(pending)
+
+    def _read(self, shard: int, parameters: Sequence[torch.Tensor]) -> bool:
+        """From shared memory, straight into the parameters. False: updates come too fast for that."""
         if self._counters[0] != self.news["life"]:
             raise EOFError("the server has begun another life")
-        members = self._layout.shards[shard]
         for _ in range(_TRIES):
             before = self._counters[1 + shard]
             if before % 2 == 0:
-                _copy(members, self._values, parameters)
+                _copy(self._layout.shards[shard], self._values, parameters)
                 if self._counters[1 + shard] == before:
-                    return None
-        send(self._peer, ("copy", shard))
-        self._hear()
-        return self._staged
+                    return True
+        return False
 
-    def stage(self, gradients: Sequence[torch.Tensor | None]) -> int | None:
-        """Takes gradients for push(). The index of one that is not finite; None: all are."""
-        for at, (view, gradient) in enumerate(zip(self._staged, gradients)):
+    def push(
+        self,
+        sequence: int,
+        life: int,
+        gradients: Sequence[torch.Tensor | None],
+        options: list[dict[str, Any]],
+    ) -> str:
+        """One update. "applied", or "dropped": it was computed from parameters of another life.
+
+        Raises NotFinite, and then nothing is applied.
+        """
+        message = ("push", sequence, life, bytes(one is not None for one in gradients), options)
+        everything = range(len(self._staged))
+        if self._is_local:
+            self._stage(everything, gradients)
+            send(self._peer, message)
+        else:
+            send(self._peer, message)
+            memory = memoryview(self._segment)
+            try:
+                for members, part in self._pieces(everything):
+                    direct = _memory_of(members, gradients)
+                    if direct is None:
+                        self._stage(members, gradients)
+                    else:
+                        _check_finite(members.start, gradients[members.start])
+                        self._peer.sendall(direct)
+                        part = slice(part.start + len(direct), part.stop)
+                    self._peer.sendall(memory[part])
+            except NotFinite:
+                self.close()  # the server drops what has come
+                raise
+        outcome: str = self._hear()["outcome"]
+        return outcome
+
+    def _stage(self, members: range, gradients: Sequence[torch.Tensor | None]) -> None:
+        for at in members:
+            view, gradient = self._staged[at], gradients[at]
             if gradient is None:
                 continue
             view.copy_(gradient.to_dense() if gradient.layout != torch.strided else gradient)
-            # One pass; the sum of finite numbers may overflow.
-            if not _is_finite(view.sum().item()) and not torch.isfinite(view).all():
-                return at
-        return None
-
-    def push(self, sequence: int, life: int, present: bytes, options: list[dict[str, Any]]) -> str:
-        """Sends what stage() took. "applied" or "dropped"."""
-        send(self._peer, ("push", sequence, life, present, options))
-        if not self._is_local:
-            self._peer.sendall(self._segment)
-        outcome: str = self._hear()["outcome"]
-        return outcome
+            _check_finite(at, view)
 
     def snapshot(self) -> dict[str, Any]:
         send(self._peer, ("snapshot",))
@@ -207,6 +263,10 @@ class Link:
     def close(self) -> None:
         self._peer.close()
 
+    @property
+    def closed(self) -> bool:
+        return self._peer.fileno() < 0
+
 
 def _copy(
     members: range, source: Sequence[torch.Tensor], parameters: Sequence[torch.Tensor]
@@ -216,5 +276,18 @@ def _copy(
             parameters[at].copy_(source[at])
 
 
-def _is_finite(number: complex) -> bool:
-    return number - number == 0
+def _check_finite(at: int, gradient: Any) -> None:
+    total = gradient.sum().item()  # one pass; the sum of finite numbers may overflow
+    if total - total != 0 and not torch.isfinite(gradient).all():
+        raise NotFinite(at)
+
+
+def _memory_of(members: range, tensors: Sequence[torch.Tensor | None]) -> memoryview | None:
+    """The memory of a single large tensor, if it is as it is sent."""
+    one = tensors[members.start]
+    if len(members) > 1 or one is None or one.layout != torch.strided:
+        return None
+    size = one.numel() * one.element_size()
+    if one.device.type != "cpu" or not one.is_contiguous() or size < _PIECE_BYTES:
+        return None
+    return memoryview((ctypes.c_char * size).from_address(one.data_ptr())).cast("B")

@@ -62,8 +62,13 @@ class Layout:
         self.shards = [range(low, high) for low, high in zip(bounds, bounds[1:])]
 
     def bytes_of(self, shard: int) -> slice:
-        members = self.shards[shard]
+        return self.bytes_of_range(self.shards[shard])
+
+    def bytes_of_range(self, members: range) -> slice:
         return slice(self._starts[members.start], self._starts[members.stop])
+
+    def length(self, members: range) -> int:
+        return self._starts[members.stop] - self._starts[members.start]
 
     def views(self, memory: Any, base: int = 0) -> list[torch.Tensor]:
         """Tensors over `memory`, in which the first parameter begins at `base`."""
@@ -269,13 +274,21 @@ class _Shard:
         self._may_keep_gradients = not described["class"].startswith("torch.optim.")
         self._own: set[str] = set()  # options that the optimizer changes by itself
         self.lock = threading.Lock()  # held while the parameters change
-        self.tasks: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
-        threading.Thread(target=self._run, name=f"shard-{number}", daemon=True).start()
+        self.tasks: queue.SimpleQueue[Callable[[], bool]] = queue.SimpleQueue()
+        self._turn = threading.Lock()
+        # Who gives a task to the first shard runs one of it: a small model needs no switch of threads.
+        self.has_thread = number > 0
+        if self.has_thread:
+            threading.Thread(target=self._run, name=f"shard-{number}", daemon=True).start()
 
     def _run(self) -> None:
-        torch.set_num_threads(1)  # of this thread's operators: the shards are the threads
-        while (task := self.tasks.get()) is not None:
-            task()
+        while self.run_one():
+            pass
+
+    def run_one(self) -> bool:
+        """The task that is next: there must be one, or it waits. False: it was the last."""
+        with self._turn:
+            return self.tasks.get()()
 
     def apply(
         self, gradients: Sequence[torch.Tensor], present: bytes, options: list[dict[str, Any]]
@@ -398,10 +411,12 @@ class Parameters:
         """
         with self._lock:
             known, ticket = self._taken.get(nonce, (0, None))
-            if sequence > known:
+            if is_new := sequence > known:
                 ticket = self._take(nonce, sequence, life, gradients, present, options)
         if ticket is None:
             return "applied"
+        if is_new and ticket.outcome == "applied":
+            self.shards[0].run_one()
         ticket.wait()
         self.check()
         return ticket.outcome
@@ -433,16 +448,16 @@ class Parameters:
             shard.tasks.put(self._applying(shard, ticket, gradients, present, options))
         return ticket
 
-    def _applying(self, shard: _Shard, ticket: _Ticket, *update: Any) -> Callable[[], None]:
-        def task() -> None:
+    def _applying(self, shard: _Shard, ticket: _Ticket, *update: Any) -> Callable[[], bool]:
+        def task() -> bool:
             try:
                 if not self.failure:
                     shard.apply(*update)
             except Exception as error:
                 kind = type(shard.optimizer).__name__
                 self.failure = f"the step of {kind} on the server raised {type(error).__name__}: {error}"
-            finally:
-                ticket.done()
+            ticket.done()
+            return True
 
         return task
 
@@ -462,12 +477,13 @@ class Parameters:
         """All there is to begin another life from, as plain values, cut between two updates."""
         parts: list[Any] = [None] * len(self.shards)
 
-        def taking(number: int, shard: _Shard, ticket: _Ticket) -> Callable[[], None]:
-            def task() -> None:
+        def taking(number: int, shard: _Shard, ticket: _Ticket) -> Callable[[], bool]:
+            def task() -> bool:
                 try:
                     parts[number] = shard.snapshot()
                 finally:
                     ticket.done()
+                return True
 
             return task
 
@@ -481,6 +497,7 @@ class Parameters:
             }
             for number, shard in enumerate(self.shards):
                 shard.tasks.put(taking(number, shard, ticket))
+        self.shards[0].run_one()
         ticket.wait()
         self.check()
         values: dict[str, torch.Tensor] = {}
@@ -498,5 +515,6 @@ class Parameters:
         """Ends the threads. Workers that still have the memory see that its life is over."""
         self.counters[0] = 0
         for shard in self.shards:
-            shard.tasks.put(None)
+            if shard.has_thread:
+                shard.tasks.put(lambda: False)
         os.close(self.descriptor)

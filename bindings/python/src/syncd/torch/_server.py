@@ -23,7 +23,7 @@ from ..client import MemberState, Pushed, Step
 from ..errors import Error, Status, error_of
 from ._compat import note_step
 from ._job import Job, Options
-from ._link import Link, Place, is_live
+from ._link import Link, NotFinite, Place, is_live
 from ._parameters import describe_optimizer, describe_options, describe_parameters
 from .server import IDLE_S, load_secret, private_directory, secret_file, write_private
 
@@ -195,17 +195,18 @@ class ServerJob(Job):
         self._life = link.news["life"]
 
     def _send(self, link: Link, gradients: list[torch.Tensor | None]) -> None:
-        wrong = link.stage(gradients)
-        if wrong is not None:
+        options = describe_options(self._optimizer)
+        try:
+            link.push(self._sequence + 1, self._life, gradients, options)
+        except NotFinite as found:
+            if link.closed:
+                self._link = None
             raise error_of(
                 Status.E_INVALID,
-                f"{self._who()}, iteration {self.iteration}: the gradient of {self._names[wrong]} has a "
-                "value that is not finite; nothing was sent. Lower the learning rate, clip the gradients, "
-                "or skip this batch",
-            )
-        present = bytes(one is not None for one in gradients)
-        options = describe_options(self._optimizer)
-        link.push(self._sequence + 1, self._life, present, options)
+                f"{self._who()}, iteration {self.iteration}: the gradient of {self._names[found.at]} has a "
+                "value that is not finite; nothing of this update was applied. Lower the learning rate, clip "
+                "the gradients, or skip this batch",
+            ) from None
 
     def _granted(self, step: Step) -> None:
         link = self._link

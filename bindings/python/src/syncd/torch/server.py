@@ -182,13 +182,27 @@ class _Connection(threading.Thread):
             elif request == "pull":
                 send(self.peer, self._news())
                 for shard in range(len(parameters.shards)):
-                    part = memoryview(self._segment)[parameters.layout.bytes_of(shard)]
-                    parameters.copy(shard, part)
-                    self.peer.sendall(part)
+                    self._send_shard(parameters, shard)
             elif request == "snapshot":
                 send(self.peer, {**parameters.snapshot(), **self._news()})
         except Error as error:
             send(self.peer, {"error": error.message})
+
+    def _send_shard(self, parameters: Parameters, shard: int) -> None:
+        """The values, and a byte: 1, or 0 if they changed meanwhile and come once more, copied before."""
+        part = parameters.layout.bytes_of(shard)
+        before = parameters.counters[1 + shard]
+        if before % 2 == 0:
+            self.peer.sendall(parameters.values[part])
+            is_whole = parameters.counters[1 + shard] == before
+            self.peer.sendall(bytes([is_whole]))
+            if is_whole:
+                return
+        copied = memoryview(self._segment)[part]
+        parameters.copy(shard, copied)
+        self.peer.sendall(copied)
+        if before % 2:
+            self.peer.sendall(b"\1")
 
 
 class Server:
@@ -364,6 +378,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         level=logging.INFO, format=f"%(asctime)s syncd server of {options.job}: %(message)s"
     )
     sys.setswitchinterval(0.0005)
+    torch.set_num_threads(1)  # of one shard
     try:
         secret = _read_secret(options.secret)
         if options.fd is not None:
