@@ -150,7 +150,9 @@ class Link:
 
     def pull(self, parameters: Sequence[torch.Tensor]) -> None:
         """Copies the server's parameters into these: each shard as it is between two updates."""
-        if not self._is_local:
+        if self._is_local:
+            self._check_connected()
+        else:
             send(self._peer, ("pull",))
             self._hear()
         for shard, members in enumerate(self._layout.shards):
@@ -160,6 +162,12 @@ class Link:
                 send(self._peer, ("copy", shard))
                 self._hear()
                 _copy(members, self._staged, parameters)
+
+    def _check_connected(self) -> None:
+        """The memory outlives the server."""
+        with contextlib.suppress(BlockingIOError):
+            if not self._peer.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT):
+                raise EOFError("the connection was closed")
 
     def _receive(self, shard: int, parameters: Sequence[torch.Tensor]) -> None:
         memory = memoryview(self._received)

@@ -238,6 +238,10 @@ class Server:
         self._wait_for_workers(idle)
 
     def serve(self) -> None:
+        with self._listener, self._local:
+            self._serve()
+
+    def _serve(self) -> None:
         sources = [self._listener, self._local, self._woken]
         while True:
             with self._lock:
@@ -256,8 +260,6 @@ class Server:
     def close(self) -> None:
         """Ends serve(), and closes every connection. Any thread."""
         self._wake.close()
-        self._listener.close()
-        self._local.close()
         with self._lock:
             attached = list(self._attached)
         for connection in attached:
