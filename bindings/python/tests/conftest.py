@@ -4,6 +4,7 @@ ends."""
 import ctypes
 import os
 import pathlib
+import re
 import select
 import signal
 import subprocess
@@ -56,9 +57,13 @@ class Process:
 
     def wait_for(self, line):
         """Reads until this line has come."""
+        self.wait_for_match(re.escape(line))
+
+    def wait_for_match(self, pattern):
+        """Reads until a line has come that matches as a whole; the match."""
         end = time.monotonic() + PATIENCE_S
         seen = []
-        while line not in seen:
+        while not (seen and (found := re.fullmatch(pattern, seen[-1]))):
             while b"\n" not in self._rest:
                 ready, _, _ = select.select(
                     [self.child.stdout], [], [], max(0, end - time.monotonic())
@@ -67,10 +72,11 @@ class Process:
                 if not data:
                     self.child.kill()
                     error = self.child.stderr.read().decode()
-                    raise AssertionError(f"no line {line!r}, but {seen}; {error}")
+                    raise AssertionError(f"no line {pattern!r}, but {seen}; {error}")
                 self._rest += data
             first, self._rest = self._rest.split(b"\n", 1)
             seen.append(first.decode())
+        return found
 
     def finish(self):
         """Waits for its end; its exit code, the rest of its output and what it said in error."""
