@@ -53,7 +53,18 @@ def values(parameters):
 
 OPTIMIZERS = {
     "SGD": {"lr": 0.1, "momentum": 0.9, "nesterov": True},
-    **{name: {} for name in ("Adam", "AdamW", "Adagrad", "RMSprop", "NAdam", "Adadelta", "Rprop")},
+    **{
+        name: {}
+        for name in (
+            "Adam",
+            "AdamW",
+            "Adagrad",
+            "RMSprop",
+            "NAdam",
+            "Adadelta",
+            "Rprop",
+        )
+    },
     **{name: {} for name in ("ASGD", "Adamax", "RAdam")},
 }
 
@@ -63,8 +74,13 @@ def test_an_optimizer_steps_as_it_would_in_the_worker(name):
     """Two groups, a rate that is changed, and a snapshot in between from which another server goes on."""
     torch.manual_seed(1)
     model = torch.nn.Sequential(torch.nn.Linear(5, 7), torch.nn.Linear(7, 3))
-    groups = [{"params": [model[0].weight, model[1].bias]}, {"params": [model[1].weight], "lr": 0.02}]
-    optimizer = getattr(torch.optim, name)(groups, **OPTIMIZERS[name])  # model[0].bias is in no group
+    groups = [
+        {"params": [model[0].weight, model[1].bias]},
+        {"params": [model[1].weight], "lr": 0.02},
+    ]
+    optimizer = getattr(torch.optim, name)(
+        groups, **OPTIMIZERS[name]
+    )  # model[0].bias is in no group
     parameters = parameters_of(model, optimizer, shards=2)
     for sequence in range(1, 6):
         for one in model.parameters():
@@ -77,7 +93,10 @@ def test_an_optimizer_steps_as_it_would_in_the_worker(name):
             parameters = parameters_of(model, begun=snapshot, shards=2)
         gradients = [one.grad.clone() for one in model.parameters()]
         present, options = b"\1\1\1\1", describe_options(optimizer)
-        assert parameters.push("a", sequence, parameters.life, gradients, present, options) == "applied"
+        assert (
+            parameters.push("a", sequence, parameters.life, gradients, present, options)
+            == "applied"
+        )
         optimizer.step()
         for here, there in zip(model.parameters(), parameters.views):
             assert torch.equal(here, there)
@@ -88,7 +107,9 @@ def test_a_parameter_without_a_gradient_is_not_changed():
     model = model_of(2, 2)
     optimizer = torch.optim.SGD(model.parameters(), lr=1.0, weight_decay=0.5)
     parameters = parameters_of(model, optimizer)
-    parameters.push("a", 1, parameters.life, ones(model), b"\1\0", describe_options(optimizer))
+    parameters.push(
+        "a", 1, parameters.life, ones(model), b"\1\0", describe_options(optimizer)
+    )
     assert values(parameters) == [-1, 0]
 
 
@@ -97,7 +118,8 @@ class Local(torch.optim.SGD):
 
 
 class NeedsClosure(torch.optim.Optimizer):
-    def step(self, closure): ...
+    def step(self, closure):
+        ...
 
 
 @pytest.mark.parametrize(
@@ -106,9 +128,20 @@ class NeedsClosure(torch.optim.Optimizer):
         (lambda p: torch.optim.LBFGS(p), "LBFGS.* evaluates the model"),
         (lambda p: torch.optim.SparseAdam(list(p)), "SparseAdam.* use Adam"),
         (lambda p: NeedsClosure(p, {}), "NeedsClosure.* evaluates the model"),
-        (lambda p: type("Inner", (Local,), {"__qualname__": "f.<locals>.Inner"})(p, 0.1), "Inner.* imported"),
-        (lambda p: torch.optim.SGD([*p, torch.nn.Parameter(torch.ones(3, 1))], 0.1), r"shape \[3, 1\]"),
-        (lambda p: Local([{"params": p, "how": object()}], 0.1), "option how cannot be sent.* object"),
+        (
+            lambda p: type("Inner", (Local,), {"__qualname__": "f.<locals>.Inner"})(
+                p, 0.1
+            ),
+            "Inner.* imported",
+        ),
+        (
+            lambda p: torch.optim.SGD([*p, torch.nn.Parameter(torch.ones(3, 1))], 0.1),
+            r"shape \[3, 1\]",
+        ),
+        (
+            lambda p: Local([{"params": p, "how": object()}], 0.1),
+            "option how cannot be sent.* object",
+        ),
     ],
 )
 def test_an_optimizer_that_cannot_run_there_is_refused_by_name(make, message):
@@ -121,8 +154,12 @@ def test_an_optimizer_whose_step_fails_is_named_to_every_worker():
     model = model_of(2)
     parameters = parameters_of(model, Stepped(model.parameters(), 1.0))
     for _ in range(2):
-        with pytest.raises(syncd.Error, match="step of Stepped on the server raised ValueError: not lr"):
-            parameters.shards[0].optimizer.step = lambda: (_ for _ in ()).throw(ValueError("not lr"))
+        with pytest.raises(
+            syncd.Error, match="step of Stepped on the server raised ValueError: not lr"
+        ):
+            parameters.shards[0].optimizer.step = lambda: (_ for _ in ()).throw(
+                ValueError("not lr")
+            )
             push(parameters, "a", 1, model)
 
 
@@ -156,7 +193,9 @@ def test_an_update_that_comes_again_while_it_is_applied_waits_for_it(gate):
 def test_updates_of_another_life_are_dropped_and_counted_once():
     model = model_of(4)
     parameters = parameters_of(model)
-    assert [push(parameters, "a", 1, model, life=5) for _ in range(2)] == ["dropped"] * 2
+    assert [push(parameters, "a", 1, model, life=5) for _ in range(2)] == [
+        "dropped"
+    ] * 2
     assert push(parameters, "a", 2, model) == "applied"
     assert values(parameters) == [-1]
     assert (parameters.updates, parameters.dropped_updates) == (1, 1)
@@ -171,7 +210,9 @@ def test_a_snapshot_is_cut_between_two_updates():
         while parameters.counters[1] != 2:
             time.sleep(0)
         snapshot = in_thread(parameters.snapshot)
-        while parameters.shards[1].tasks.empty():  # the update is taken from it, the snapshot waits in it
+        while parameters.shards[
+            1
+        ].tasks.empty():  # the update is taken from it, the snapshot waits in it
             time.sleep(0)
         assert values(parameters) == [-1, 0]
     assert pushing() == "applied"
@@ -188,7 +229,10 @@ def test_a_server_that_begins_again_from_its_checkpoint():
     snapshot = old.snapshot()
     push(old, "a", 2, model)
     push(old, "b", 1, model)
-    for known in (ledger, None):  # None: it begins on another machine, and only the workers know
+    for known in (
+        ledger,
+        None,
+    ):  # None: it begins on another machine, and only the workers know
         new = parameters_of(model_of(4, value=-1.0), begun=snapshot, ledger=known)
         assert new.life != old.life
         assert new.lost_updates == (2 if known else 0)
@@ -239,7 +283,9 @@ def test_pull_and_push(shared):
         names = [name for name, _ in model.named_parameters()]
         gradients[names.index("a_unused")] = None
         gradients[names.index("a_small")] = torch.randn(6)[::2]  # not contiguous
-        outcome = link.push(1, link.news["life"], gradients, describe_options(optimizer))
+        outcome = link.push(
+            1, link.news["life"], gradients, describe_options(optimizer)
+        )
         assert outcome == "applied"
         link.pull(copies)
         for one, copy, gradient in zip(parameters, copies, gradients):
@@ -257,7 +303,9 @@ def test_sparse_gradients_are_sent_dense(shared):
         before = model.weight.detach().clone()
         model(torch.tensor([1, 3, 3])).sum().backward()
         assert model.weight.grad.is_sparse
-        link.push(1, link.news["life"], [model.weight.grad], describe_options(optimizer))
+        link.push(
+            1, link.news["life"], [model.weight.grad], describe_options(optimizer)
+        )
         link.pull([model.weight])
         assert (before - model.weight)[:, 0].tolist() == pytest.approx([0, 1, 0, 2, 0])
         link.close()
@@ -274,7 +322,9 @@ def test_of_an_update_that_is_not_finite_nothing_is_applied(shared, value):
         with pytest.raises(NotFinite) as caught:
             link.push(1, link.news["life"], gradients, [{}])
         assert caught.value.at == 2
-        huge = [torch.full_like(one, 3e38) for one in gradients]  # finite, and its sum is not
+        huge = [
+            torch.full_like(one, 3e38) for one in gradients
+        ]  # finite, and its sum is not
         link = attached(place, model, shared=shared, nonce="a", fresh=False)
         assert link.push(1, link.news["life"], huge, [{"lr": 0.0}]) == "applied"
         assert values(server.parameters) == [0, 0, 0] and server.parameters.updates == 1
@@ -329,7 +379,9 @@ def test_a_pull_never_sees_half_an_update(shared, gate):
     with serving() as (server, place):
         pusher = attached(place, model, Stepped(model.parameters(), lr=1.0), shared)
         reader = attached(place, model, shared=shared)
-        pushing = in_thread(lambda: pusher.push(1, pusher.news["life"], ones(model), [{}]))
+        pushing = in_thread(
+            lambda: pusher.push(1, pusher.news["life"], ones(model), [{}])
+        )
         gate.arrived.acquire()
         assert values(server.parameters) == [-1]  # half of it
         copy = [torch.zeros(4)]
@@ -359,7 +411,10 @@ def test_a_pull_that_an_update_has_overtaken_begins_again():
     model = model_of(4)
     with serving() as (_, place):
         pusher, reader = attached(place, model), attached(place, model)
-        torn = Tearing(torch.zeros(4), lambda: pusher.push(1, pusher.news["life"], ones(model), [{}]))
+        torn = Tearing(
+            torch.zeros(4),
+            lambda: pusher.push(1, pusher.news["life"], ones(model), [{}]),
+        )
         reader.pull([torn])
         assert torn.tensor.tolist() == [-1] * 4
         pusher.close()
@@ -395,7 +450,9 @@ def test_a_shard_that_has_changed_while_it_was_sent_is_sent_again():
 def test_a_new_process_takes_the_parameters_only_of_a_training_that_goes_on():
     model, other = model_of(4), model_of(4, value=5.0)
     with serving() as (server, place):
-        assert Link(place, hello(model)).state == "empty"  # and goes, as it is not worker 0
+        assert (
+            Link(place, hello(model)).state == "empty"
+        )  # and goes, as it is not worker 0
         first = attached(place, model, nonce="first")
         second = attached(place, other, nonce="second")
         first.push(1, first.news["life"], ones(model), [{}])
@@ -427,7 +484,10 @@ def test_a_later_launch_takes_the_place_of_the_one_before():
             old.pull(list(model.parameters()))
             old.push(1, old.news["life"], ones(model), [{}])
         late = Link(place, hello(model, launch=("run", 1)))
-        assert late.state == "refused" and "launch run/2 has taken the place of run/1" in late.text
+        assert (
+            late.state == "refused"
+            and "launch run/2 has taken the place of run/1" in late.text
+        )
         assert values(server.parameters) == [3]
         new.close()
 
@@ -435,10 +495,19 @@ def test_a_later_launch_takes_the_place_of_the_one_before():
 @pytest.mark.parametrize(
     "other, message",
     [
-        (model_of(4, 5), r"parameter 1 has shape \[5\] and type float32 here, and \[2\] and float32 on"),
-        (model_of(4), "the server has a parameter 1, and this worker none of that name"),
+        (
+            model_of(4, 5),
+            r"parameter 1 has shape \[5\] and type float32 here, and \[2\] and float32 on",
+        ),
+        (
+            model_of(4),
+            "the server has a parameter 1, and this worker none of that name",
+        ),
         (model_of(4, 2, 1), "this worker has a parameter 2, and the server none"),
-        (torch.nn.ParameterList([torch.zeros(4), torch.zeros(2).half()]), "float16 here"),
+        (
+            torch.nn.ParameterList([torch.zeros(4), torch.zeros(2).half()]),
+            "float16 here",
+        ),
     ],
 )
 def test_another_model_is_refused_by_name(other, message):
@@ -456,7 +525,9 @@ def test_who_does_not_know_the_secret_reads_and_writes_nothing():
     model = model_of(4)
     with serving() as (server, place):
         link = attached(place, model)
-        with pytest.raises(syncd.Error, match="has another secret than this worker") as caught:
+        with pytest.raises(
+            syncd.Error, match="has another secret than this worker"
+        ) as caught:
             Link(place._replace(secret=b"x" * 32), hello(model))
         assert caught.value.code == syncd.Status.E_AUTH
         with socket.create_connection(place[:2]) as stranger:
@@ -469,7 +540,6 @@ def test_who_does_not_know_the_secret_reads_and_writes_nothing():
 
 
 def test_a_server_that_does_not_know_the_secret_is_not_believed():
-    """A proof for one connection does not serve for another one."""
     ours, theirs = socket.socketpair()
     heard = in_thread(lambda: accept_peer(theirs, b"another" * 5))
     with pytest.raises(syncd.Error, match="another secret"):
@@ -479,6 +549,28 @@ def test_a_server_that_does_not_know_the_secret_is_not_believed():
     heard = in_thread(lambda: accept_peer(theirs, SECRET))
     introduce(ours, SECRET, "here")
     assert heard() is True
+
+
+def test_a_proof_that_was_overheard_serves_for_no_other_connection():
+    ours, theirs = socket.socketpair()
+    heard = in_thread(lambda: accept_peer(theirs, SECRET))
+    challenge = ours.recv(32, socket.MSG_WAITALL)
+    said = []
+
+    class Overheard:
+        recv_into = staticmethod(
+            lambda view, *_: (view.__setitem__(slice(None), challenge), 32)[1]
+        )
+        sendall = staticmethod(said.append)
+
+    with pytest.raises(syncd.Error):  # its own second question gets the first answer
+        introduce(Overheard, SECRET, "here")
+    ours.sendall(said[0])
+    assert heard() is True
+    ours, theirs = socket.socketpair()
+    heard = in_thread(lambda: accept_peer(theirs, SECRET))
+    ours.sendall(said[0])
+    assert heard() is False
 
 
 def test_files_are_private(tmp_path):
@@ -531,7 +623,9 @@ class Told:
 
 
 def job_of(model, place, policy="asp", worker=None, **options):
-    optimizer = options.pop("optimizer", None) or torch.optim.SGD(model.parameters(), lr=1.0)
+    optimizer = options.pop("optimizer", None) or torch.optim.SGD(
+        model.parameters(), lr=1.0
+    )
     job = st.run(policy, model, optimizer=optimizer, **options)
     job.worker = worker or Told()
     job._given = place
@@ -595,7 +689,10 @@ def test_a_gradient_that_is_not_finite_is_named_with_worker_and_iteration():
         job.pull()
         job.iteration = 7
         (model(torch.ones(1, 2)).sum() * float("inf")).backward()
-        with pytest.raises(syncd.Invalid, match="job job, worker 0, iteration 7: the gradient of weight"):
+        with pytest.raises(
+            syncd.Invalid,
+            match="job job, worker 0, iteration 7: the gradient of weight",
+        ):
             job.push()
         assert server.parameters.updates == 0 and job.worker.calls == ["mark"]
         for one in model.parameters():
@@ -607,7 +704,9 @@ def test_a_gradient_that_is_not_finite_is_named_with_worker_and_iteration():
 
 def test_resync_begins_the_iteration_again_as_if_nothing_had_been():
     torch.manual_seed(0)
-    model = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.BatchNorm1d(2), torch.nn.Dropout(0.5))
+    model = torch.nn.Sequential(
+        torch.nn.Linear(2, 2), torch.nn.BatchNorm1d(2), torch.nn.Dropout(0.5)
+    )
     batch = torch.randn(8, 2)
     with serving() as (server, place):
         job = job_of(model, place, "specsync+asp", Told(advised_at=(2,)))
@@ -652,12 +751,20 @@ def test_a_scheduler_of_the_learning_rate_does_not_warn(recwarn):
 @pytest.mark.parametrize(
     "arguments, options, message",
     [
-        (("bsp:1,backup=1",), {"form": "server"}, "cannot take back the updates of backup workers"),
+        (
+            ("bsp:1,backup=1",),
+            {"form": "server"},
+            "cannot take back the updates of backup workers",
+        ),
         (("asp",), {"optimizer": None}, "asp without optimizer="),
         (("asp",), {"server": "host"}, "server='host'; allowed: \"host:port\""),
         (("asp",), {"server_timeout": 0}, "server_timeout=0; allowed"),
         (("asp",), {"shards": 0}, "shards=0; allowed"),
-        (("asp",), {"outer": 1}, "outer= under asp; options of the form server: server, "),
+        (
+            ("asp",),
+            {"outer": 1},
+            "outer= under asp; options of the form server: server, ",
+        ),
     ],
 )
 def test_arguments_that_are_refused(arguments, options, message):
@@ -667,15 +774,34 @@ def test_arguments_that_are_refused(arguments, options, message):
         st.run(*arguments, model, **options)
 
 
+def test_a_server_that_does_not_answer_is_named(gate):
+    model = model_of(4)
+    with serving() as (_, place):
+        optimizer = Stepped(model.parameters(), lr=1.0)
+        job = job_of(model, place, optimizer=optimizer, server_timeout=0.2)
+        job.pull()
+        model[0].sum().backward()
+        with pytest.raises(
+            syncd.Unreachable, match=f"server at {place} has not answered for 0.2 s"
+        ):
+            job.push()
+        gate.go.release(2)
+        job._closed()
+
+
 def test_a_server_that_is_lost_for_good_is_named():
     model = model_of(4)
     with serving() as (_, place):
         job = job_of(model, place, server_timeout=0.2)
         job.pull()
         where = str(place)
-    with pytest.raises(syncd.Unreachable, match=f"{where} has ended, and there is no checkpoint"):
+    with pytest.raises(
+        syncd.Unreachable, match=f"{where} has ended, and there is no checkpoint"
+    ):
         job.pull()
     job._saver = object()  # with one it may come back: the worker waits
-    with pytest.raises(syncd.Unreachable, match=f"no parameter server for 0 s .{where}: "):
+    with pytest.raises(
+        syncd.Unreachable, match=f"no parameter server for 0 s .{where}: "
+    ):
         job.pull()
     assert isinstance(job, ServerJob)

@@ -7,6 +7,7 @@ import ctypes
 import mmap
 import os
 import socket
+import struct
 import weakref
 from typing import Any, Iterator, NamedTuple, Sequence
 
@@ -31,10 +32,16 @@ class Place(NamedTuple):
     secret: bytes
 
     def __str__(self) -> str:
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+        return (
+            f"[{self.host}]:{self.port}"
+            if ":" in self.host
+            else f"{self.host}:{self.port}"
+        )
 
 
-def _introduced(peer: socket.socket, place: Place) -> tuple[socket.socket, dict[str, Any]]:
+def _introduced(
+    peer: socket.socket, place: Place
+) -> tuple[socket.socket, dict[str, Any]]:
     """The peer, and the server's greeting."""
     try:
         introduce(peer, place.secret, str(place))
@@ -77,10 +84,19 @@ class NotFinite(Exception):
 class Link:
     """A connection that has said hello: `state` is "ready", "empty" (bring() comes next) or "refused".
 
-    Raises OSError and EOFError where no server is there or it ends, Error for another secret.
+    timeout  seconds for each answer
+
+    Raises BlockingIOError where the server does not answer in time, OSError and EOFError where no server
+    is there or it ends, Error for another secret.
     """
 
-    def __init__(self, place: Place, hello: dict[str, Any], use_shared_memory: bool = True) -> None:
+    def __init__(
+        self,
+        place: Place,
+        hello: dict[str, Any],
+        use_shared_memory: bool = True,
+        timeout: float = 60.0,
+    ) -> None:
         self.place = place
         self.news: dict[str, Any] = {}
         self._described = hello["parameters"]
@@ -91,7 +107,11 @@ class Link:
         try:
             if use_shared_memory and greeting["boot"] == boot_id():
                 self._move(greeting["local"])
+            # The kernel's, not Python's: that would make many calls of one.
             self._peer.settimeout(None)
+            limit = struct.pack("ll", int(timeout), int(timeout % 1 * 1e6))
+            for option in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):
+                self._peer.setsockopt(socket.SOL_SOCKET, option, limit)
             keep_alive(self._peer)
             send(self._peer, hello)
             self._take(receive(self._peer))
@@ -137,7 +157,10 @@ class Link:
         self._staged = self._layout.views(self._segment)
 
     def bring(
-        self, begun: dict[str, Any], parameters: Sequence[torch.Tensor], shards: int | None
+        self,
+        begun: dict[str, Any],
+        parameters: Sequence[torch.Tensor],
+        shards: int | None,
     ) -> None:
         """The parameters with which the server begins."""
         layout = Layout(self._described, shards)
@@ -221,7 +244,13 @@ class Link:
 
         Raises NotFinite, and then nothing is applied.
         """
-        message = ("push", sequence, life, bytes(one is not None for one in gradients), options)
+        message = (
+            "push",
+            sequence,
+            life,
+            bytes(one is not None for one in gradients),
+            options,
+        )
         everything = range(len(self._staged))
         if self._is_local:
             self._stage(everything, gradients)
@@ -250,7 +279,9 @@ class Link:
             view, gradient = self._staged[at], gradients[at]
             if gradient is None:
                 continue
-            view.copy_(gradient.to_dense() if gradient.layout != torch.strided else gradient)
+            view.copy_(
+                gradient.to_dense() if gradient.layout != torch.strided else gradient
+            )
             _check_finite(at, view)
 
     def snapshot(self) -> dict[str, Any]:
@@ -271,10 +302,6 @@ class Link:
     def close(self) -> None:
         self._peer.close()
 
-    @property
-    def closed(self) -> bool:
-        return self._peer.fileno() < 0
-
 
 def _copy(
     members: range, source: Sequence[torch.Tensor], parameters: Sequence[torch.Tensor]
@@ -290,7 +317,9 @@ def _check_finite(at: int, gradient: Any) -> None:
         raise NotFinite(at)
 
 
-def _memory_of(members: range, tensors: Sequence[torch.Tensor | None]) -> memoryview | None:
+def _memory_of(
+    members: range, tensors: Sequence[torch.Tensor | None]
+) -> memoryview | None:
     """The memory of a single large tensor, if it is as it is sent."""
     one = tensors[members.start]
     if len(members) > 1 or one is None or one.layout != torch.strided:

@@ -54,7 +54,11 @@ def private_directory() -> pathlib.Path:
     Raises Error (SYNCD_E_STATE) if it is not this user's alone.
     """
     base = os.environ.get("XDG_RUNTIME_DIR")
-    path = pathlib.Path(base, "syncd") if base else pathlib.Path(tempfile.gettempdir(), f"syncd-{os.getuid()}")
+    path = (
+        pathlib.Path(base, "syncd")
+        if base
+        else pathlib.Path(tempfile.gettempdir(), f"syncd-{os.getuid()}")
+    )
     path.mkdir(mode=0o700, parents=True, exist_ok=True)
     about = path.lstat()
     if about.st_uid != os.getuid() or about.st_mode & 0o077 or path.is_symlink():
@@ -146,7 +150,10 @@ class _Connection(threading.Thread):
             os.truncate(segment, found.layout.size)
             self._segment = mmap.mmap(segment, found.layout.size)
             self._gradients = found.layout.views(self._segment)
-            send(self.peer, {"state": "ready", "shards": len(found.shards), **self._news()})
+            send(
+                self.peer,
+                {"state": "ready", "shards": len(found.shards), **self._news()},
+            )
             if self._is_local:
                 socket.send_fds(self.peer, [b"m"], [found.descriptor, segment])
         finally:
@@ -265,7 +272,9 @@ class Server:
         for connection in attached:
             connection.close()
 
-    def attach(self, connection: _Connection, hello: dict[str, Any]) -> tuple[Parameters | None, str]:
+    def attach(
+        self, connection: _Connection, hello: dict[str, Any]
+    ) -> tuple[Parameters | None, str]:
         """The parameters for a worker that says hello. None: it may bring them; with a text: it is refused.
 
         A new process takes the parameters only while others train with them: once all are gone, the
@@ -276,14 +285,21 @@ class Server:
             name, number = connection.launch
             for one in others:
                 if one.launch[0] == name and one.launch[1] > number:
-                    return None, f"launch {name}/{one.launch[1]} has taken the place of {name}/{number}"
+                    return (
+                        None,
+                        f"launch {name}/{one.launch[1]} has taken the place of {name}/{number}",
+                    )
             if self.parameters is None or (hello["fresh"] and not others):
                 return None, ""
             self._attached.add(connection)
             return self.parameters, ""
 
     def found(
-        self, connection: _Connection, layout: Layout, begun: dict[str, Any], values: bytearray
+        self,
+        connection: _Connection,
+        layout: Layout,
+        begun: dict[str, Any],
+        values: bytearray,
     ) -> Parameters:
         """A worker has brought parameters. If another was first, they are that one's."""
 
@@ -321,7 +337,9 @@ class Server:
                 return
             self._attached.discard(connection)
             if not self._attached:
-                self._wait_for_workers(_LINGER_S if goodbye and self._idle else self._idle)
+                self._wait_for_workers(
+                    _LINGER_S if goodbye and self._idle else self._idle
+                )
 
     def _wait_for_workers(self, seconds: float | None) -> None:
         self._ends_at = None if seconds is None else time.monotonic() + seconds
@@ -359,25 +377,39 @@ def load_secret(file: pathlib.Path) -> bytes:
             raise ValueError("it is shorter than 16 bytes in hexadecimal digits")
         return secret
     except (OSError, ValueError) as error:
-        raise error_of(Status.E_AUTH, f"the secret of the parameter server, {file}: {error}") from error
+        raise error_of(
+            Status.E_AUTH, f"the secret of the parameter server, {file}: {error}"
+        ) from error
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
-        prog="python -m syncd.torch.server", description="A parameter server for syncd.torch.run()."
+        prog="python -m syncd.torch.server",
+        description="A parameter server for syncd.torch.run().",
     )
-    parser.add_argument("--job", required=True, help="for the log, and the count of lost updates")
+    parser.add_argument(
+        "--job", required=True, help="for the log, and the count of lost updates"
+    )
     where = parser.add_mutually_exclusive_group(required=True)
     where.add_argument("--listen", metavar="HOST:PORT", help="for workers' connections")
     where.add_argument("--fd", type=int, help=argparse.SUPPRESS)
-    parser.add_argument("--secret", metavar="FILE", default=str(secret_file()), help="default: %(default)s")
     parser.add_argument(
-        "--idle", type=float, metavar="SECONDS", help="end after so long without workers; default: never"
+        "--secret",
+        metavar="FILE",
+        default=str(secret_file()),
+        help="default: %(default)s",
+    )
+    parser.add_argument(
+        "--idle",
+        type=float,
+        metavar="SECONDS",
+        help="end after so long without workers; default: never",
     )
     parser.add_argument("--state", help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
     logging.basicConfig(
-        level=logging.INFO, format=f"%(asctime)s syncd server of {options.job}: %(message)s"
+        level=logging.INFO,
+        format=f"%(asctime)s syncd server of {options.job}: %(message)s",
     )
     sys.setswitchinterval(0.0005)
     torch.set_num_threads(1)  # of one shard
@@ -388,9 +420,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
         else:
             host, _, port = options.listen.rpartition(":")
             family = socket.AF_INET6 if ":" in host else socket.AF_INET
-            listener = socket.create_server((host.strip("[]"), int(port)), family=family)
-        state = pathlib.Path(options.state or private_directory() / f"server-of-{options.job}")
-        server = Server(listener, secret, open_ledger(pathlib.Path(f"{state}.updates")), options.idle)
+            listener = socket.create_server(
+                (host.strip("[]"), int(port)), family=family
+            )
+        state = pathlib.Path(
+            options.state or private_directory() / f"server-of-{options.job}"
+        )
+        server = Server(
+            listener,
+            secret,
+            open_ledger(pathlib.Path(f"{state}.updates")),
+            options.idle,
+        )
     except (Error, OSError, ValueError) as error:
         print(f"{parser.prog}: {error}", file=sys.stderr)
         return 2
