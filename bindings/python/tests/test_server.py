@@ -254,6 +254,14 @@ def test_a_server_that_begins_again_from_its_checkpoint():
 # ---- Over connections
 
 
+def end_of(server, link, nonce):
+    """Its worker dies; the server has seen it."""
+    connection = next(one for one in server._attached if one.nonce == nonce)
+    link.close()
+    connection.join(60)
+    assert not connection.is_alive()
+
+
 @pytest.mark.parametrize("shared", [True, False])
 def test_pull_and_push(shared):
     """By both ways: large and small parameters, empty ones, of several types."""
@@ -363,10 +371,7 @@ def test_parts_of_an_update_whose_sender_dies_are_not_applied():
             else:
                 send(dies._peer, ("push", 1, dies.news["life"], b"\1\1", [{}]))
                 dies._peer.sendall(memoryview(dies._segment)[:-1])
-            connection = next(one for one in server._attached if one.nonce == "dies")
-            dies.close()
-            connection.join(60)
-            assert not connection.is_alive()
+            end_of(server, dies, "dies")
         assert stays.push(1, stays.news["life"], ones(model), [{}]) == "applied"
         assert values(server.parameters) == [-1, -1] and server.parameters.updates == 1
         stays.close()
@@ -459,16 +464,12 @@ def test_a_new_process_takes_the_parameters_only_of_a_training_that_goes_on():
         second.pull(list(other.parameters()))
         assert other[0].tolist() == [-1] * 4
         life = server.parameters.life
-        for link in (first, second):
-            connection = next(one for one in server._attached if one.nonce != "third")
-            link.close()
-            connection.join(60)
+        end_of(server, first, "first")
+        end_of(server, second, "second")
         # A worker that had only lost its connection goes on; another process does not.
         again = attached(place, model, nonce="first", fresh=False)
         assert again.news["life"] == life and again.news["updates"] == 1
-        connection = next(iter(server._attached))
-        again.close()
-        connection.join(60)
+        end_of(server, again, "first")
         assert Link(place, hello(model)).state == "empty"
         third = attached(place, model_of(4, value=7.0), nonce="third")
         assert third.news["life"] != life and values(server.parameters) == [7]
