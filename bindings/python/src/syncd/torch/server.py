@@ -43,11 +43,6 @@ IDLE_S = 60.0
 _HANDSHAKE_S = 10.0
 
 
-def boot_id() -> str:
-    """The same for all processes of a machine since it was started."""
-    return pathlib.Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-
-
 def private_directory() -> pathlib.Path:
     """Where servers' addresses lie: $XDG_RUNTIME_DIR/syncd, else syncd-UID in the temporary directory.
 
@@ -104,7 +99,7 @@ class _Connection(threading.Thread):
                 return
             self.peer.settimeout(None)
             keep_alive(self.peer)
-            send(self.peer, {"local": self._server.local_name, "boot": boot_id()})
+            send(self.peer, {"local": self._server.local_name})
             if self._attach():
                 while self._server.parameters is self._parameters:
                     request, *arguments = receive(self.peer)
