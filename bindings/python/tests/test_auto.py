@@ -80,7 +80,7 @@ def site(tmp_path_factory, run):
 
 def chosen(worker):
     """The address, and how it was found."""
-    line = worker.wait_for_any(lambda each: each.startswith("chosen "), "chosen ...")
+    line = worker.wait_for_match("chosen .*").group()
     _, address, how = line.split(" ", 2)
     return address, how
 

@@ -6,7 +6,7 @@ import enum
 import re
 from typing import Any
 
-from ._cdef import CDEF, SERVER_CDEF
+from ._cdef import CDEF, CDEF_SERVER
 from ._library import ffi
 
 
@@ -152,7 +152,7 @@ _FUNCTIONS = {
     "syncd_worker_arrive": "arrive",
     "syncd_worker_descriptor": "fileno",
 }
-_DECLARED = frozenset(re.findall(r"\b(syncd_[a-z_]+)\(", CDEF + SERVER_CDEF))
+_DECLARED = frozenset(re.findall(r"\b(syncd_[a-z_]+)\(", CDEF + CDEF_SERVER))
 # Text in quotes is the caller's. A field with " is " and a value becomes an argument with it.
 _OF_C = re.compile(
     r"(?<![^ =(])'[^']*'"
