@@ -199,8 +199,11 @@ class Job:
                     return
                 self.iteration = step.iteration
                 self._granted(step)
-                if self._saver is not None and (step.checkpoint == 0 or self._may_save()):
-                    self._saver.save(step)
+                if self._saver is not None:
+                    if step.checkpoint == 0 or self._may_save():
+                        self._saver.save(step)
+                    else:
+                        self._saver.decline(step.checkpoint)
                 progress.waited(time.monotonic() - started)
                 if ended():
                     self._finished = True
