@@ -57,7 +57,9 @@ class Shown(NamedTuple):
     @classmethod
     def decode(cls, data: bytes) -> Shown:
         rank, address, label, averagings, of_tensors = json.loads(data)
-        return cls(rank, address, None if label is None else (label[0], label[1]), averagings, of_tensors)
+        return cls(
+            rank, address, None if label is None else (label[0], label[1]), averagings, of_tensors
+        )
 
 
 class Plan(NamedTuple):
@@ -137,7 +139,9 @@ class AveragingJob(Job):
     ) -> None:
         super().__init__(options, model, optimizer)
         if weight not in (None, "samples", "steps"):
-            raise error_of(Status.E_INVALID, f'weight={weight!r}; allowed: "samples", "steps" or None')
+            raise error_of(
+                Status.E_INVALID, f'weight={weight!r}; allowed: "samples", "steps" or None'
+            )
         if outer is not None and not callable(outer):
             kind = type(outer).__name__
             raise error_of(
@@ -150,7 +154,9 @@ class AveragingJob(Job):
                 f"averaging_timeout={averaging_timeout!r}; allowed: more than 0 and at most 86400 s",
             )
         if backend not in (None, "gloo", "nccl"):
-            raise error_of(Status.E_INVALID, f'backend={backend!r}; allowed: "gloo", "nccl" or None')
+            raise error_of(
+                Status.E_INVALID, f'backend={backend!r}; allowed: "gloo", "nccl" or None'
+            )
         if _meetings(options.policy) == (False, None):
             raise error_of(
                 Status.E_UNSUPPORTED,
@@ -197,7 +203,7 @@ class AveragingJob(Job):
         """(epoch, view) of the last average that this worker has whole; None: it has none yet."""
         return self._label
 
-    def steps(  # type: ignore[override]  # one option more
+    def steps(
         self,
         loader: Iterable[Any] | None = None,
         *,
@@ -211,10 +217,13 @@ class AveragingJob(Job):
         `iterations` and `epochs` are this worker's own: it then leaves as finished, and the others go on.
         """
         if averagings is not None and averagings < 1:
-            raise error_of(Status.E_INVALID, f"averagings={averagings}; allowed: 1 or more, or None")
+            raise error_of(
+                Status.E_INVALID, f"averagings={averagings}; allowed: 1 or more, or None"
+            )
         if loader is None and averagings is None and iterations is None:
             raise error_of(
-                Status.E_INVALID, "steps() without a loader; allowed with averagings=N or iterations=N"
+                Status.E_INVALID,
+                "steps() without a loader; allowed with averagings=N or iterations=N",
             )
         for what, value in [("iterations", iterations), ("epochs", epochs)]:
             if value is not None and value < 1:
@@ -228,9 +237,7 @@ class AveragingJob(Job):
 
         return self._noted(self._steps(loader, epochs, ended))
 
-    def _noted(
-        self, steps: Iterator[tuple[Iteration, Any]]
-    ) -> Iterator[tuple[Iteration, Any]]:
+    def _noted(self, steps: Iterator[tuple[Iteration, Any]]) -> Iterator[tuple[Iteration, Any]]:
         for step, batch in steps:
             self._batch = batch
             yield step, batch
@@ -366,7 +373,8 @@ class AveragingJob(Job):
         if not lost and len(members) > 1:
             with contextlib.suppress(Skipped):
                 self._helper.run(
-                    lambda _: connect_store(members[0].address).add(f"{plan.name}/failed", 1), _TELL_S
+                    lambda _: connect_store(members[0].address).add(f"{plan.name}/failed", 1),
+                    _TELL_S,
                 )
         self._failures = 0 if lost else self._failures + 1
         _log.warning("%s: the averaging of view %d is skipped: %s", self._who(), self._view, why)
@@ -381,15 +389,17 @@ class AveragingJob(Job):
     def _own_weight(self) -> float:
         if self._weight == "samples":
             return float(self._trained_samples)
-        return float(self._trained_steps if self._weight == "steps" else min(1, self._trained_steps))
+        return float(
+            self._trained_steps if self._weight == "steps" else min(1, self._trained_steps)
+        )
 
     def _average(self, plan: Plan, members: list[Shown], rank: int) -> None:
         place = Place(plan.name, rank, tuple(one.address for one in members))
         weight = 0.0 if rank in plan.takers else self._own_weight()
         tensors = exchanged(self.model)
-        staging = self._staging
-        if staging is None:
-            staging = Staging(tensors, torch.device("cpu") if self._backend == "gloo" else None)
+        staging = self._staging or Staging(
+            tensors, torch.device("cpu") if self._backend == "gloo" else None
+        )
         joins = any(members[at].label is None for at in plan.takers)
         group = self._group_of_before(place, members)
         self._made, self._group = group, None  # until this averaging is whole
@@ -454,7 +464,9 @@ class AveragingJob(Job):
             self._helper.run(count, self._timeout)
             self._all_have_it = at_end
         except Skipped as error:  # this worker's own average is whole all the same
-            _log.warning("%s: not all have the average of view %d: %s", self._who(), self._view, error)
+            _log.warning(
+                "%s: not all have the average of view %d: %s", self._who(), self._view, error
+            )
 
     def _group_of_before(self, place: Place, members: list[Shown]) -> ViewGroup | None:
         """The group of the last view, if all had its average whole and are the same. All members decide alike,
@@ -527,7 +539,9 @@ class AveragingJob(Job):
             return False
         difference = ""
         try:
-            lines = self._helper.run(lambda check: self._layouts(first, source, members, check), _LEAVE_S)
+            lines = self._helper.run(
+                lambda check: self._layouts(first, source, members, check), _LEAVE_S
+            )
             has, source_has = first_difference(*lines)
             difference = f": it has {has}, where worker {source.rank} has {source_has}"
         except Skipped:

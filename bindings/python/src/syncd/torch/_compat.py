@@ -74,7 +74,9 @@ def load_tensors(file: Any) -> Any:
 def is_sharded(parameter: torch.Tensor) -> bool:
     """Whether a parameter is a DTensor (FSDP2, tensor parallel) or FSDP's flat shard."""
     kinds = {one.__name__ for one in inspect.getmro(type(parameter))}
-    return not kinds.isdisjoint(("DTensor", "FlatParameter")) or hasattr(parameter, "_is_flat_param")
+    return not kinds.isdisjoint(("DTensor", "FlatParameter")) or hasattr(
+        parameter, "_is_flat_param"
+    )
 
 
 @contextlib.contextmanager

@@ -140,7 +140,7 @@ class Staging:
 
 
 def _alike(one: torch.Tensor, other: torch.Tensor) -> bool:
-    return one.dtype == other.dtype and one.device == other.device
+    return bool(one.dtype == other.dtype and one.device == other.device)
 
 
 class Outer:
@@ -196,7 +196,8 @@ class Outer:
 def layout(tensors: dict[str, torch.Tensor]) -> list[str]:
     """Each tensor's name, shape and kind, as a line."""
     return [
-        f"{name} {list(one.shape)} {str(one.dtype).rpartition('.')[2]}" for name, one in tensors.items()
+        f"{name} {list(one.shape)} {str(one.dtype).rpartition('.')[2]}"
+        for name, one in tensors.items()
     ]
 
 
