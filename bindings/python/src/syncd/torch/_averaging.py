@@ -7,13 +7,14 @@ import hashlib
 import io
 import json
 import logging
+import os
 import time
 from typing import Any, Callable, Iterable, Iterator, NamedTuple, Sequence
 
 import torch
 
 from .._address import own_address
-from ..client import Event, EventKind, Pushed, Step
+from ..client import Event, EventKind, MemberState, Pushed, Step
 from ..errors import Error, Status, error_of
 from . import _compat
 from ._coordinated import _meetings
@@ -27,6 +28,7 @@ from ._view_group import (
     await_whole,
     broadcast_bytes,
     connect_store,
+    finish,
     hold,
 )
 
@@ -185,6 +187,9 @@ class AveragingJob(Job):
         self._trained_steps = self._trained_samples = 0  # since the average of the label
         self._failures = 0
         self._batch: Any = None
+        self._peers: list[Shown] = []  # of this view, itself among them
+        self._living: set[str] = set()  # by the address of the store
+        self._changed = True  # since then
         self._helper = Helper(self._broken)
         self._store: Any = None
         self._address = ""
@@ -249,14 +254,14 @@ class AveragingJob(Job):
         samples  in the batch; 0: the length of its first tensor. Of use with weight="samples", and to those
                  who look at the job
         """
-        if samples == 0:
-            samples = _length(self._batch) or 0
-            if samples == 0 and self._weight == "samples":
-                raise error_of(
-                    Status.E_INVALID,
-                    f'{self._who()}: weight="samples", and the batch is no tensor and holds none; call '
-                    "job.push(samples=len(inputs))",
-                )
+        length = _length(self._batch) if samples == 0 else samples
+        if length is None and self._weight == "samples":
+            raise error_of(
+                Status.E_INVALID,
+                f'{self._who()}: weight="samples", and the batch is no tensor and holds none; call '
+                "job.push(samples=len(inputs))",
+            )
+        samples = length or 0
         self._trained_steps += 1
         self._trained_samples += samples
         size = sum(one.numel() * one.element_size() for one in self.model.parameters())
@@ -265,10 +270,16 @@ class AveragingJob(Job):
     # ---- What the base asks for
 
     def _join_options(self) -> dict[str, Any]:
-        return {"views": True, "on_event": self._told}
+        if self._store is None:
+            self._store = _compat.stores().open()
+            environment = "SYNCD_ADDR" in os.environ  # which wins
+            host = own_address(None if environment else self._options.address)
+            self._address = f"{host}:{self._store.port}"
+        return {"views": True, "on_event": self._told, "data": self._address.encode()}
 
     def _told(self, event: Event) -> None:
-        if event.kind in (EventKind.ROUND, EventKind.MEMBERS, EventKind.STOP):
+        if event.kind is EventKind.MEMBERS:
+            self._changed = True
             self._helper.told()
 
     def _opened(self) -> None:
@@ -281,9 +292,7 @@ class AveragingJob(Job):
             )
             if self._loaded is not None:
                 self._outer.load(self._loaded)
-        self._store = _compat.stores().open()
         self._store.set("layout", json.dumps(self._layout))
-        self._address = f"{own_address(self._options.address)}:{self._store.port}"
 
     def _begin_data(self) -> bytes:
         digest = hashlib.sha256("\n".join(self._layout).encode()).hexdigest()[:16]
@@ -338,6 +347,9 @@ class AveragingJob(Job):
             members = [Shown.decode(self._begin_data())]
         else:
             members = self._members(step)
+        self._peers = members
+        # The notice of a join may come after the grant.
+        self._changed |= any(one.address not in self._living for one in members)
         plan = plan_of([one.label for one in members], step.view)
         try:
             if self._all_alike(members, plan):
@@ -359,10 +371,19 @@ class AveragingJob(Job):
         return found
 
     def _broken(self) -> str:
-        round_now = self.worker.round()
-        if round_now.number == self._view and round_now.gone:
-            return f"{round_now.gone} of its workers left or were lost"
-        return ""
+        """Who of this view has left the job, or was lost, since it was granted."""
+        if self._changed:
+            self._changed = False
+            try:
+                members = self.worker.members(_TELL_S).members
+            except Error:
+                self._changed = True  # without a daemon: asked again
+                return ""
+            there = (MemberState.ACTIVE, MemberState.DISCONNECTED)
+            # By address: another process may have the rank by now.
+            self._living = {one.data.decode() for one in members if one.state in there}
+        gone = [f"worker {one.rank}" for one in self._peers if one.address not in self._living]
+        return f"{', '.join(gone)} left or was lost" if gone else ""
 
     def _skip(self, why: str, plan: Plan, members: list[Shown]) -> None:
         group, self._made, self._group, self._staging = self._made, None, None, None
@@ -425,9 +446,9 @@ class AveragingJob(Job):
                     staging.fill_integers(tensors)
                 check()
                 if made is not None:
-                    made.broadcast(staging.integers, plan.source)
+                    works.append(made.broadcast(staging.integers, plan.source))
             for work in works:
-                work.wait()
+                finish(work, check)
             self._synchronize(tensors)
             return made, taken if rank in plan.takers else None
 

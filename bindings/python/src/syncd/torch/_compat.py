@@ -67,7 +67,10 @@ def abort_group(group: Any) -> None:
 
 
 def load_tensors(file: Any) -> Any:
-    """torch.load() of tensors and plain containers, onto the CPU. Runs no code from the file."""
+    """torch.load() of tensors and plain containers, onto the CPU. From torch 2 on it runs no code from the
+    file; 1.13 could then not read floats."""
+    if torch.__version__.startswith("1."):
+        return torch.load(file, map_location="cpu")
     return torch.load(file, map_location="cpu", weights_only=True)
 
 

@@ -15,6 +15,8 @@ from . import _compat
 BUCKET_BYTES = 25 << 20
 _STORE_TIMEOUT_S = 30.0
 _POLL_S = 0.005
+_PAUSE_FIRST_S = 20e-6
+_PAUSE_MAX_S = 1e-3
 
 
 class Skipped(Exception):
@@ -57,15 +59,27 @@ class ViewGroup:
         """Starts a sum in place; returns what to wait() for."""
         return self._group.allreduce([tensor], dist.AllreduceOptions())
 
-    def broadcast(self, tensor: torch.Tensor, source: int) -> None:
+    def broadcast(self, tensor: torch.Tensor, source: int) -> Any:
+        """Likewise."""
         options = dist.BroadcastOptions()
         options.rootRank, options.rootTensor = source, 0
-        self._group.broadcast([tensor], options).wait()
+        return self._group.broadcast([tensor], options)
 
     def abort(self) -> None:
         """After a failure. gloo's collectives go on until they time out, with what they hold."""
         if self.backend == "nccl":
             _compat.abort_group(self._group)
+
+
+def finish(work: Any, check: Callable[[], None]) -> None:
+    """Waits for a collective. Not in its wait(): a thread that is in there when the process ends, and is
+    woken by the end of another process, takes this one down with an abort."""
+    pause = _PAUSE_FIRST_S
+    while not work.is_completed():
+        check()
+        time.sleep(pause)
+        pause = min(2 * pause, _PAUSE_MAX_S)
+    work.wait()  # raises what went wrong
 
 
 def broadcast_bytes(
@@ -74,14 +88,14 @@ def broadcast_bytes(
     """The source's bytes on all members. check() is called before each part is sent."""
     size = torch.tensor([0 if data is None else len(data)], device=device)
     check()
-    group.broadcast(size, source)
+    finish(group.broadcast(size, source), check)
     whole = torch.empty(int(size.item()), dtype=torch.uint8)
     if data is not None:
         whole = torch.frombuffer(bytearray(data), dtype=torch.uint8)
     for part in whole.split(BUCKET_BYTES):
         moved = part.to(device)
         check()
-        group.broadcast(moved, source)
+        finish(group.broadcast(moved, source), check)
         if moved is not part:
             part.copy_(moved)
     return whole.numpy().tobytes()
