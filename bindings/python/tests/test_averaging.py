@@ -476,7 +476,7 @@ def test_the_mean_of_all_kinds_of_tensors_in_small_buckets(monkeypatch):
 
     given = [tensors(1.0), tensors(4.0)]
     stagings = [_staging.Staging(one, None) for one in given]
-    assert len(stagings[0].buckets) > 8
+    assert len(stagings[0].buckets) >= 8
     for at in range(len(stagings[0].buckets)):
         flats = [
             staging.fill(one, at, weight, "w")

@@ -8,7 +8,6 @@ import io
 import json
 import logging
 import os
-import time
 from typing import Any, Callable, Iterable, Iterator, NamedTuple, Sequence
 
 import torch
@@ -321,7 +320,7 @@ class AveragingJob(Job):
         if error is None and self._group is not None:
             # The others may still need this process: for the average, or to learn that all have it.
             store, place = self._group.store, self._group.place
-            key = "seen" if self._all_have_it and place.rank == 0 else "whole"
+            key = "seen" if self._all_have_it else "whole"
             with contextlib.suppress(Skipped):  # they end it themselves
                 self._helper.run(
                     lambda check: await_whole(store, place.view, key, place.size, check), _LEAVE_S
@@ -475,15 +474,18 @@ class AveragingJob(Job):
             return
         store, place = self._group.store, self._group.place
 
+        if not at_end:
+            self._helper.post(lambda _: store.add(f"{place.view}/whole", 1))
+            return
+
         def count(check: Callable[[], None]) -> None:
             store.add(f"{place.view}/whole", 1)
-            if at_end:
-                await_whole(store, place.view, "whole", place.size, check)
-                store.add(f"{place.view}/seen", 1)
+            await_whole(store, place.view, "whole", place.size, check)
+            store.add(f"{place.view}/seen", 1)
 
         try:
             self._helper.run(count, self._timeout)
-            self._all_have_it = at_end
+            self._all_have_it = True
         except Skipped as error:  # this worker's own average is whole all the same
             _log.warning(
                 "%s: not all have the average of view %d: %s", self._who(), self._view, error
@@ -558,13 +560,18 @@ class AveragingJob(Job):
                 self._who(), first.rank, self._view,
             )  # fmt: skip
             return False
+        readers = len(members) if plan.at_start else 0
         difference = ""
         try:
-            lines = self._helper.run(
-                lambda check: self._layouts(first, source, members, check), _LEAVE_S
+            has, source_has = self._helper.run(
+                lambda _: first_difference(*_layouts(first, source)), _TELL_S, watch=False
             )
-            has, source_has = first_difference(*lines)
             difference = f": it has {has}, where worker {source.rank} has {source_has}"
+            if self.worker.rank in (first.rank, source.rank):  # the others still ask this one
+                own = self._store
+                self._helper.run(
+                    lambda check: await_whole(own, "layout", "read", readers, check), _TELL_S, watch=False
+                )
         except Skipped:
             pass  # the other one is gone already
         raise error_of(
@@ -573,21 +580,14 @@ class AveragingJob(Job):
             f"{difference}; all workers must make the same model",
         )
 
-    def _layouts(
-        self, first: Shown, source: Shown, members: list[Shown], check: Callable[[], None]
-    ) -> list[list[str]]:
-        stores = [connect_store(one.address) for one in (first, source)]
-        found = [json.loads(store.get("layout")) for store in stores]
-        for store in stores:
-            store.add("read", 1)
-        # Those who are asked stay a moment.
-        end = time.monotonic() + _LEAVE_S / 2
-        if first.rank != self.worker.rank and source.rank != self.worker.rank:
-            return found
-        while self._store.add("read", 0) < len(members) and time.monotonic() < end:
-            check()
-            time.sleep(0.02)
-        return found
+
+def _layouts(*of: Shown) -> list[list[str]]:
+    """From these workers' stores."""
+    stores = [connect_store(one.address) for one in of]
+    found = [json.loads(store.get("layout")) for store in stores]
+    for store in stores:
+        store.add("layout/read", 1)
+    return found
 
 
 def _length(batch: Any) -> int | None:

@@ -152,23 +152,19 @@ class Helper:
         """Asks broken() again. Any thread."""
         self._news.set()
 
-    def run(self, work: Callable[[Callable[[], None]], Any], timeout_s: float) -> Any:
-        """work(check), where check() raises once the work is abandoned: when broken() says so, or after
-        `timeout_s`. Then this raises Skipped, and the thread is left to itself."""
-        if self._tasks is None:
-            self._tasks = queue.SimpleQueue()
-            threading.Thread(
-                target=self._serve, args=[self._tasks], name="syncd-averaging", daemon=True
-            ).start()
-        task = _Task(work)
-        self._tasks.put(task)
+    def run(
+        self, work: Callable[[Callable[[], None]], Any], timeout_s: float, watch: bool = True
+    ) -> Any:
+        """work(check), where check() raises once the work is abandoned: after `timeout_s`, or with `watch`
+        when broken() says so. Then this raises Skipped, and the thread is left to itself."""
+        task = self.post(work)
         end = time.monotonic() + timeout_s
         try:
             while True:
                 self._news.clear()
                 if task.done:
                     break
-                why = self._broken()
+                why = self._broken() if watch else ""
                 left = end - time.monotonic()
                 if not why and left <= 0:
                     why = f"not done after {timeout_s:g} s"
@@ -184,6 +180,17 @@ class Helper:
             self.close()  # it may still free what has failed
             raise task.error
         return task.result
+
+    def post(self, work: Callable[[Callable[[], None]], Any]) -> _Task:
+        """Likewise, without waiting for it."""
+        if self._tasks is None:
+            self._tasks = queue.SimpleQueue()
+            threading.Thread(
+                target=self._serve, args=[self._tasks], name="syncd-averaging", daemon=True
+            ).start()
+        task = _Task(work)
+        self._tasks.put(task)
+        return task
 
     def close(self) -> None:
         if self._tasks is not None:
