@@ -206,7 +206,9 @@ def test_ranks_that_disagree_about_the_end_of_an_averaging_are_mended(workers):
     step(three, [0, 0, 0])
     mended = [one.w for one in three]
     assert mended[0] == mended[1] == mended[2]
-    assert mended[0] == 14 + (1.5 + 4.5) / 2, "the mean of those that had the average, with their momentum"
+    assert (
+        mended[0] == 14 + (1.5 + 4.5) / 2
+    ), "the mean of those that had the average, with their momentum"
     assert [one.job.label for one in three] == [(1, 3)] * 3
     assert [one.job.averagings for one in three] == [2] * 3
     step(three, [0, 0, 0])
@@ -391,7 +393,9 @@ def test_a_restarted_job_continues_with_label_and_count(daemon, workers, tmp_pat
         one.do(lambda: 1 / 0)
     for one in two:
         assert isinstance(one.ended().error, ZeroDivisionError)
-    again = [workers.more(rank, 500, world=2, checkpoint=tmp_path, outer=nesterov) for rank in range(2)]
+    again = [
+        workers.more(rank, 500, world=2, checkpoint=tmp_path, outer=nesterov) for rank in range(2)
+    ]
     for one in again:
         one.granted()
     assert values(again) == [expected] * 2 and momentum_of(again[1]) == momentum
@@ -471,7 +475,9 @@ def test_the_mean_of_all_kinds_of_tensors_in_small_buckets(monkeypatch):
     kinds = [torch.float32, torch.float16, torch.bfloat16, torch.float64]
 
     def tensors(value):
-        made = {f"{kind}{n}": torch.full((n,), value, dtype=kind) for kind in kinds for n in (1, 5, 40)}
+        made = {
+            f"{kind}{n}": torch.full((n,), value, dtype=kind) for kind in kinds for n in (1, 5, 40)
+        }
         return {**made, "count": torch.tensor([int(value)]), "flag": torch.tensor(value > 2)}
 
     given = [tensors(1.0), tensors(4.0)]
