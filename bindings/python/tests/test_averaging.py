@@ -559,5 +559,9 @@ def test_failures_without_a_loss_end_in_an_error(workers, monkeypatch):
     step(two, [1, 1])
     for one in two:
         one.train(1)
-    for one in two:
-        assert "the last 2 averagings failed though no worker was lost" in str(one.ended().error)
+    # The second may learn first that the first has left, and goes on alone.
+    said = [one._said.get(timeout=PATIENCE_S) for one in two]
+    errors = [str(one.error) for one, word in zip(two, said) if word == "ended"]
+    assert errors
+    for error in errors:
+        assert "the last 2 averagings failed though no worker was lost" in error
