@@ -14,7 +14,7 @@ import torch
 
 from ..checkpoint import Saver, on_sigterm
 from ..client import Client, Pushed, Step, Worker, _first_line, _is_failure, connect
-from ..errors import Closed, Error, Status, error_of
+from ..errors import Closed, Error, Status, Stopped, error_of
 from ._batches import Batches, split
 from ._progress import Progress, progress_of
 
@@ -208,8 +208,11 @@ class Job:
                         return
                     self.iteration = step.iteration
                     self._granted(step)
-                    if self._saver is not None and (step.checkpoint == 0 or self._may_save()):
-                        self._saver.save(step)
+                    if self._saver is not None:
+                        if step.checkpoint == 0 or self._may_save():
+                            self._saver.save(step)
+                        else:
+                            self._saver.decline(step.checkpoint)
                     progress.waited(time.monotonic() - started)
                     if ended():
                         self._finished = True
@@ -224,10 +227,14 @@ class Job:
                 progress.stepped(self.iteration)
 
     def _push(self, loss: Any, samples: int, size: int) -> Pushed:
-        """worker.push(); the loss may be a tensor of one element."""
+        """worker.push(); the loss may be a tensor of one element. If the job has been stopped, steps() ends
+        next."""
         if isinstance(loss, torch.Tensor):
             loss = loss.item()
-        return self.worker.push(loss, samples, size)
+        try:
+            return self.worker.push(loss, samples, size)
+        except Stopped:
+            return Pushed(self.iteration, True)
 
     # ---- Beginning and end
 
