@@ -2,7 +2,6 @@
 
     python3 -m syncd.torchrun --nnodes=1 --nproc_per_node=4 --rdzv_backend=syncd --rdzv_id=hop torch_hop.py
 
-From torch 2.5 on `torchrun` takes the same options; `torchrun --standalone --nproc_per_node=4` does as well.
 Needs a daemon: run `syncd`. With backup=1 nobody waits for the slowest neighbour's update; with max_ig=4 a
 worker runs at most 4 iterations ahead of one that it sends to. Exits with 0 if the model fits data that
 this worker has never seen.
