@@ -308,7 +308,8 @@ class Asked:
             shown[rank] = (types.SimpleNamespace(clock=clock, host="host"), self.card)
         return shown
 
-    def ask(self, rank, card, into):
+    def ask(self, rank, card, into, initial):
+        assert initial == self.begins
         self.asked.append(rank)
         found = self.gives.get(rank)
         if isinstance(found, list):  # one answer after the other
@@ -328,6 +329,7 @@ def take(rank, step, members, gives, resumed=False, continue_at=None):
     job.worker.rank, job.resumed, job._continue_at = rank, resumed, continue_at
     job._has_parameters = False
     job._exchange = Asked(job._flat.schema, members, gives)
+    job._exchange.begins = step.iteration == 0
     job._take_parameters(step)
     assert job._exchange.adopted == job.model.weight.item() and job._has_parameters
     return job.model.weight.item(), job._exchange.asked
@@ -438,6 +440,7 @@ def test_notify_ack_learns_together(start, shared):
     ]:
         out = finish(process)
         assert "300 mixed, 0 missing" in out
+        assert begun(out) == (0, 0.0)  # with those of rank 0
 
 
 @pytest.mark.slow

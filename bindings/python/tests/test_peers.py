@@ -354,6 +354,9 @@ def test_state_is_the_last_whole_update(make):
     a.send(7, [], update(4))
     a.send(8, [], update(5))
     assert b.ask(0, a.card, into) == 8 and into == update(5)
+    assert b.ask(0, a.card, into, initial=True) == -1 and into == update(3)  # for who begins, too
+    a.send(100, [], update(6))
+    assert b.ask(0, a.card, into, initial=True) == 100 and into == update(6)
     a.close()
     assert b.ask(0, a.card, into) is None
 

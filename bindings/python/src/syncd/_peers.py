@@ -42,13 +42,16 @@ _MAGIC = b"syncdup1"
 # process, descriptor, device, inode.
 _HELLO = struct.Struct("!8sB16s16s16s16siIiiQQ")
 _FRAME = struct.Struct("!qQ")  # iteration, bytes that follow
-_UPDATES, _STATE = 1, 2
+_UPDATES, _STATE, _INITIAL = 1, 2, 3
 _SHARED, _STREAM, _REFUSED = b"s", b"t", b"r"
 
 _CONNECT_S = 5.0  # for a connection, and for the answer to a hello
 _PAUSE_FIRST_S, _PAUSE_MAX_S = 0.25, 10.0  # before a target that does not answer is tried again
 _LOOK_S = 0.2  # how often the daemon is asked about a sender that is waited for
 _SAY_S = 10.0
+_INITIAL_UNTIL = (
+    100  # so many iterations those are kept with which this worker began, for who begins as well
+)
 _ADOPTED = -1  # the iteration of parameters that were taken over, and none sent since
 
 
@@ -257,7 +260,8 @@ class Exchange:
     # ---- The training thread sends
 
     def adopt(self, payload: Any) -> None:
-        """What this worker gives to others until it has sent an update: parameters that it has taken over."""
+        """What this worker gives to others until it has sent an update, and to those that begin with iteration 0:
+        parameters that it has taken over."""
         self._adopted = bytes(payload)
 
     def start_over(self) -> None:
@@ -271,7 +275,8 @@ class Exchange:
         """Returns when all targets can read the update, or it is queued for them. One that does not answer
         is tried again with a later update."""
         self._outbox.write(0, iteration, payload)
-        self._adopted = None
+        if iteration >= _INITIAL_UNTIL:
+            self._adopted = None
         cards: dict[int, tuple[Member, Card]] | None = None
         if self.members_changed:
             self.members_changed = False
@@ -469,13 +474,16 @@ class Exchange:
         shown = self.cards().get(rank)
         return shown is None or shown[1].life == life
 
-    def ask(self, rank: int, card: Card, into: Any) -> int | None:
+    def ask(self, rank: int, card: Card, into: Any, initial: bool = False) -> int | None:
         """Another worker's parameters: those that it sent last, with their iteration, or those that it has
-        taken over, with -1. None: it has none yet, or does not answer."""
+        taken over, with -1. None: it has none yet, or does not answer.
+
+        initial: rather the latter, as long as it has them
+        """
         view = memoryview(into).cast("B")
         try:
             with self._call(card) as connection:
-                connection.sendall(self._hello(_STATE, card))
+                connection.sendall(self._hello(_INITIAL if initial else _STATE, card))
                 header = memoryview(bytearray(_FRAME.size))
                 _receive(connection, header)
                 iteration, size = _FRAME.unpack(header)
@@ -513,22 +521,22 @@ class Exchange:
                 return
             if schema != self.card.schema:
                 connection.sendall(_REFUSED)
-            elif kind == _STATE:
-                self._give_state(connection)
+            elif kind in (_STATE, _INITIAL):
+                self._give_state(connection, kind == _INITIAL)
             elif kind == _UPDATES:
                 # Before this worker knows who it is, nobody waits for an update of its own.
                 self._started.wait()
                 queue = self._map(*outbox) if place == self._place else None
                 self._take(connection, rank, life, generation, queue)
 
-    def _give_state(self, connection: socket.socket) -> None:
+    def _give_state(self, connection: socket.socket, initial: bool) -> None:
         payload = bytearray(self._payload_bytes)
         while not self._closed:
             outbox, adopted = self._outbox, self._adopted
             iteration = outbox.newest(0)
-            if iteration < 0:
-                if adopted is None:
-                    break
+            if iteration < 0 and adopted is None:
+                break
+            if adopted is not None and (initial or iteration < 0):
                 connection.sendall(_FRAME.pack(_ADOPTED, len(adopted)))
                 return connection.sendall(adopted)
             try:

@@ -412,7 +412,8 @@ class NeighbourJob(Job):
             if step.iteration > 0:
                 others.sort(key=lambda rank: -cards[rank][0].clock)
             for rank in others:
-                found = self._exchange.ask(rank, cards[rank][1], _memory(self._received))
+                memory = _memory(self._received)
+                found = self._exchange.ask(rank, cards[rank][1], memory, step.iteration == 0)
                 if found is not None:
                     return self._adopt(rank, found)
             is_ours = lowest == self.worker.rank
