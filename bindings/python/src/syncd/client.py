@@ -618,7 +618,7 @@ def _open(
     # code says), empty or unset.
     variable = os.environ.get("SYNCD_BEGIN_TIMEOUT_SEC")
     default_s = float(variable) if variable else begin_timeout
-    return Client(lib, made[0], default_s or math.inf)
+    return Client(lib, made[0], default_s or math.inf, os.environ.get("SYNCD_ADDR") or address)
 
 
 def _bytes(data: Any, size: int) -> bytes:
@@ -633,7 +633,11 @@ def _decoded(characters: Any) -> str:
 class Client:
     """A connection to a daemon, for any number of workers and threads. Made by connect()."""
 
-    def __init__(self, lib: Any, handle: Any, begin_timeout_s: float) -> None:
+    def __init__(
+        self, lib: Any, handle: Any, begin_timeout_s: float, address: str | None = None
+    ) -> None:
+        self.address = address
+        """The endpoints that it tries, with commas between; None: the default ones."""
         self._lib = lib
         self._handle = handle
         self._begin_timeout_s = begin_timeout_s
