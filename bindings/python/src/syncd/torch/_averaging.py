@@ -108,7 +108,9 @@ class AveragingJob(Job):
                        Who has not trained since then weighs 0
     outer              DiLoCo: a function that makes an optimizer of a list of parameters, such as
                        lambda params: torch.optim.SGD(params, lr=0.7, momentum=0.9, nesterov=True). Its
-                       gradient is the previous mean less the new one. None: parameters become the mean
+                       gradient is the previous mean less the new one. Large parameters come to it in
+                       pieces: it must take each number by itself, as SGD and Adam do. None: parameters
+                       become the mean
     averaging_timeout  seconds that one averaging may take; default: 120
     backend            "gloo" or "nccl" (a GPU for each worker); None: by where the parameters are
 
