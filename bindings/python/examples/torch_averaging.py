@@ -27,7 +27,9 @@ optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 criterion = torch.nn.MSELoss()
 averagings = int(sys.argv[1]) if len(sys.argv) > 1 else 40
 
-with st.run("elastic_bsp:8", model, optimizer=optimizer, job="averaged", weight="samples") as job:
+with st.run(
+    "elastic_bsp:8", model, optimizer=optimizer, job="averaged", weight="samples"
+) as job:
     for step, (x, y) in job.steps(loader, averagings=averagings):
         optimizer.zero_grad()
         criterion(model(x), y).backward()

@@ -59,7 +59,11 @@ class Shown(NamedTuple):
     def decode(cls, data: bytes) -> Shown:
         rank, address, label, averagings, of_tensors = json.loads(data)
         return cls(
-            rank, address, None if label is None else (label[0], label[1]), averagings, of_tensors
+            rank,
+            address,
+            None if label is None else (label[0], label[1]),
+            averagings,
+            of_tensors,
         )
 
 
@@ -136,14 +140,16 @@ class AveragingJob(Job):
         optimizer: torch.optim.Optimizer | None,
         *,
         weight: str | None = None,
-        outer: Callable[[list[torch.nn.Parameter]], torch.optim.Optimizer] | None = None,
+        outer: Callable[[list[torch.nn.Parameter]], torch.optim.Optimizer]
+        | None = None,
         averaging_timeout: float = 120.0,
         backend: str | None = None,
     ) -> None:
         super().__init__(options, model, optimizer)
         if weight not in (None, "samples", "steps"):
             raise error_of(
-                Status.E_INVALID, f'weight={weight!r}; allowed: "samples", "steps" or None'
+                Status.E_INVALID,
+                f'weight={weight!r}; allowed: "samples", "steps" or None',
             )
         if outer is not None and not callable(outer):
             kind = type(outer).__name__
@@ -158,7 +164,8 @@ class AveragingJob(Job):
             )
         if backend not in (None, "gloo", "nccl"):
             raise error_of(
-                Status.E_INVALID, f'backend={backend!r}; allowed: "gloo", "nccl" or None'
+                Status.E_INVALID,
+                f'backend={backend!r}; allowed: "gloo", "nccl" or None',
             )
         if _meetings(options.policy) == (False, None):
             raise error_of(
@@ -179,13 +186,17 @@ class AveragingJob(Job):
         on_gpu = any(one.is_cuda for one in model.parameters())
         self._backend = backend or ("nccl" if on_gpu else "gloo")
         self._outer: Outer | None = None
-        self._loaded: dict[str, Any] | None = None  # of the outer optimizer, in a checkpoint
+        self._loaded: dict[
+            str, Any
+        ] | None = None  # of the outer optimizer, in a checkpoint
         self._label: Label | None = None
         self._averagings = 0
         self._wanted: int | None = None
         self._all_have_it = False  # the last average that is wanted
         self._view = 0
-        self._trained_steps = self._trained_samples = 0  # since the average of the label
+        self._trained_steps = (
+            self._trained_samples
+        ) = 0  # since the average of the label
         self._failures = 0
         self._batch: Any = None
         self._peers: list[Shown] = []  # of this view, itself among them
@@ -224,7 +235,8 @@ class AveragingJob(Job):
         """
         if averagings is not None and averagings < 1:
             raise error_of(
-                Status.E_INVALID, f"averagings={averagings}; allowed: 1 or more, or None"
+                Status.E_INVALID,
+                f"averagings={averagings}; allowed: 1 or more, or None",
             )
         if loader is None and averagings is None and iterations is None:
             raise error_of(
@@ -233,17 +245,23 @@ class AveragingJob(Job):
             )
         for what, value in [("iterations", iterations), ("epochs", epochs)]:
             if value is not None and value < 1:
-                raise error_of(Status.E_INVALID, f"{what}={value}; allowed: 1 or more, or None")
+                raise error_of(
+                    Status.E_INVALID, f"{what}={value}; allowed: 1 or more, or None"
+                )
         if averagings is None and iterations is None and epochs is None:
             epochs = 1
         self._wanted = averagings
 
         def ended() -> bool:
-            return self._all_have_it or (iterations is not None and self.iteration >= iterations)
+            return self._all_have_it or (
+                iterations is not None and self.iteration >= iterations
+            )
 
         return self._noted(self._steps(loader, epochs, ended))
 
-    def _noted(self, steps: Iterator[tuple[Iteration, Any]]) -> Iterator[tuple[Iteration, Any]]:
+    def _noted(
+        self, steps: Iterator[tuple[Iteration, Any]]
+    ) -> Iterator[tuple[Iteration, Any]]:
         for step, batch in steps:
             self._batch = batch
             yield step, batch
@@ -289,7 +307,8 @@ class AveragingJob(Job):
         if self._make_outer is not None:
             names = dict(self.model.named_parameters())
             self._outer = Outer(
-                self._make_outer, {name: one for name, one in tensors.items() if name in names}
+                self._make_outer,
+                {name: one for name, one in tensors.items() if name in names},
             )
             if self._loaded is not None:
                 self._outer.load(self._loaded)
@@ -316,7 +335,11 @@ class AveragingJob(Job):
 
     def _may_save(self) -> bool:
         """Only the view's own average."""
-        return self._label is not None and self._label[1] == self._view and self._trained_steps == 0
+        return (
+            self._label is not None
+            and self._label[1] == self._view
+            and self._trained_steps == 0
+        )
 
     def _closing(self, error: BaseException | None) -> None:
         if error is None and self._group is not None:
@@ -325,7 +348,10 @@ class AveragingJob(Job):
             key = "seen" if self._all_have_it else "whole"
             with contextlib.suppress(Skipped):  # they end it themselves
                 self._helper.run(
-                    lambda check: await_whole(store, place.view, key, place.size, check), _LEAVE_S
+                    lambda check: await_whole(
+                        store, place.view, key, place.size, check
+                    ),
+                    _LEAVE_S,
                 )
 
     def _closed(self) -> None:
@@ -383,7 +409,11 @@ class AveragingJob(Job):
             there = (MemberState.ACTIVE, MemberState.DISCONNECTED)
             # By address: another process may have the rank by now.
             self._living = {one.data.decode() for one in members if one.state in there}
-        gone = [f"worker {one.rank}" for one in self._peers if one.address not in self._living]
+        gone = [
+            f"worker {one.rank}"
+            for one in self._peers
+            if one.address not in self._living
+        ]
         return f"{', '.join(gone)} left or was lost" if gone else ""
 
     def _skip(self, why: str, plan: Plan, members: list[Shown]) -> None:
@@ -395,11 +425,15 @@ class AveragingJob(Job):
         if not lost and len(members) > 1:
             with contextlib.suppress(Skipped):
                 self._helper.run(
-                    lambda _: connect_store(members[0].address).add(f"{plan.name}/failed", 1),
+                    lambda _: connect_store(members[0].address).add(
+                        f"{plan.name}/failed", 1
+                    ),
                     _TELL_S,
                 )
         self._failures = 0 if lost else self._failures + 1
-        _log.warning("%s: the averaging of view %d is skipped: %s", self._who(), self._view, why)
+        _log.warning(
+            "%s: the averaging of view %d is skipped: %s", self._who(), self._view, why
+        )
         if self._failures >= _FAILURES_MAX:
             raise error_of(
                 Status.E_BROKEN,
@@ -412,7 +446,9 @@ class AveragingJob(Job):
         if self._weight == "samples":
             return float(self._trained_samples)
         return float(
-            self._trained_steps if self._weight == "steps" else min(1, self._trained_steps)
+            self._trained_steps
+            if self._weight == "steps"
+            else min(1, self._trained_steps)
         )
 
     def _average(self, plan: Plan, members: list[Shown], rank: int) -> None:
@@ -434,7 +470,11 @@ class AveragingJob(Job):
             if made is not None and plan.takers:
                 # Read before check(): nothing torn leaves this process.
                 given = self._packed(tensors, joins) if rank == plan.source else None
-                where = staging.buckets[0].flat.device if staging.buckets else torch.device("cpu")
+                where = (
+                    staging.buckets[0].flat.device
+                    if staging.buckets
+                    else torch.device("cpu")
+                )
                 taken = broadcast_bytes(made, given, plan.source, where, check)
             works = []
             for at in range(len(staging.buckets)):
@@ -490,12 +530,16 @@ class AveragingJob(Job):
             self._all_have_it = True
         except Skipped as error:  # this worker's own average is whole all the same
             _log.warning(
-                "%s: not all have the average of view %d: %s", self._who(), self._view, error
+                "%s: not all have the average of view %d: %s",
+                self._who(),
+                self._view,
+                error,
             )
 
     def _group_of_before(self, place: Place, members: list[Shown]) -> ViewGroup | None:
         """The group of the last view, if all had its average whole and are the same. All members decide alike,
-        from what each shows; one that missed the last view, or failed in it, has no such label."""
+        from what each shows; one that missed the last view, or failed in it, has no such label.
+        """
         group = self._group
         if group is None or self._label is None or self._label[1] != self._view - 1:
             return None
@@ -543,7 +587,11 @@ class AveragingJob(Job):
             own = self.optimizer.state_dict()
             self.optimizer.load_state_dict({**own, "state": state["optimizer"]})
         self._averagings = state["averagings"]
-        _log.info("%s has taken the parameters after %d averagings", self._who(), self._averagings)
+        _log.info(
+            "%s has taken the parameters after %d averagings",
+            self._who(),
+            self._averagings,
+        )
 
     # ---- Models that differ
 
@@ -566,13 +614,20 @@ class AveragingJob(Job):
         difference = ""
         try:
             has, source_has = self._helper.run(
-                lambda _: first_difference(*_layouts(first, source)), _TELL_S, watch=False
+                lambda _: first_difference(*_layouts(first, source)),
+                _TELL_S,
+                watch=False,
             )
             difference = f": it has {has}, where worker {source.rank} has {source_has}"
-            if self.worker.rank in (first.rank, source.rank):  # the others still ask this one
+            if self.worker.rank in (
+                first.rank,
+                source.rank,
+            ):  # the others still ask this one
                 own = self._store
                 self._helper.run(
-                    lambda check: await_whole(own, "layout", "read", readers, check), _TELL_S, watch=False
+                    lambda check: await_whole(own, "layout", "read", readers, check),
+                    _TELL_S,
+                    watch=False,
                 )
         except Skipped:
             pass  # the other one is gone already

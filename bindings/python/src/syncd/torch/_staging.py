@@ -19,10 +19,13 @@ def exchanged(model: torch.nn.Module) -> dict[str, torch.Tensor]:
         for name in module._non_persistent_buffers_set
     }
     found = dict(model.named_parameters())
-    found.update((name, one) for name, one in model.named_buffers() if name not in transient)
+    found.update(
+        (name, one) for name, one in model.named_buffers() if name not in transient
+    )
     tensors = {name: one.detach() for name, one in found.items()}
     return {
-        name: torch.view_as_real(one) if one.is_complex() else one for name, one in tensors.items()
+        name: torch.view_as_real(one) if one.is_complex() else one
+        for name, one in tensors.items()
     }
 
 
@@ -52,15 +55,21 @@ class Staging:
     device   where the collectives find it; None: where each tensor is
     """
 
-    def __init__(self, tensors: dict[str, torch.Tensor], device: torch.device | None) -> None:
+    def __init__(
+        self, tensors: dict[str, torch.Tensor], device: torch.device | None
+    ) -> None:
         self.buckets: list[_Bucket] = []
         kinds: dict[Any, list[str]] = {}
         for name, one in tensors.items():
             if one.is_floating_point():
-                kinds.setdefault((staged_type(one), device or one.device), []).append(name)
+                kinds.setdefault((staged_type(one), device or one.device), []).append(
+                    name
+                )
         for (kind, where), names in kinds.items():
             self._add(tensors, names, kind, where)
-        self._integers = [name for name, one in tensors.items() if not one.is_floating_point()]
+        self._integers = [
+            name for name, one in tensors.items() if not one.is_floating_point()
+        ]
         self.integers: torch.Tensor | None = None
         if self._integers:
             count = sum(tensors[name].numel() for name in self._integers)
@@ -68,7 +77,11 @@ class Staging:
             self.integers = torch.empty(count, dtype=torch.int64, device=where)
 
     def _add(
-        self, tensors: dict[str, torch.Tensor], names: list[str], kind: torch.dtype, where: Any
+        self,
+        tensors: dict[str, torch.Tensor],
+        names: list[str],
+        kind: torch.dtype,
+        where: Any,
     ) -> None:
         limit = BUCKET_BYTES // (8 if kind == torch.float64 else 4)
         groups: list[list[str]] = [[]]
@@ -89,7 +102,9 @@ class Staging:
                 one = tensors[name]
                 view = flat[at : at + one.numel()]
                 whole = one.is_contiguous()
-                parts.append((name, _pieces(view) if whole else (view.view(one.shape),)))
+                parts.append(
+                    (name, _pieces(view) if whole else (view.view(one.shape),))
+                )
                 at += one.numel()
             self.buckets.append(_Bucket(flat, parts))
 
@@ -130,7 +145,9 @@ class Staging:
         """Of the weights, once all have arrived."""
         return float(self.buckets[0].flat[-1].item()) if self.buckets else 0.0
 
-    def apply(self, tensors: dict[str, torch.Tensor], total: float, outer: Outer | None) -> None:
+    def apply(
+        self, tensors: dict[str, torch.Tensor], total: float, outer: Outer | None
+    ) -> None:
         """The mean into the tensors; with `outer` its step decides what the parameters become."""
         for _, parts in self.buckets:
             for name, views in parts:
@@ -164,10 +181,15 @@ class Outer:
     """
 
     def __init__(
-        self, make: Callable[[list[torch.nn.Parameter]], Any], parameters: dict[str, torch.Tensor]
+        self,
+        make: Callable[[list[torch.nn.Parameter]], Any],
+        parameters: dict[str, torch.Tensor],
     ) -> None:
         self.anchors = {
-            name: [torch.nn.Parameter(piece) for piece in _pieces(one.to(staged_type(one), copy=True))]
+            name: [
+                torch.nn.Parameter(piece)
+                for piece in _pieces(one.to(staged_type(one), copy=True))
+            ]
             for name, one in parameters.items()
             if one.is_floating_point()
         }
@@ -184,7 +206,9 @@ class Outer:
         """Overwrites `sums`."""
         for anchor, sum_of in zip(self.anchors[name], sums):
             if _alike(anchor, sum_of):
-                anchor.grad = torch.sub(anchor.detach(), sum_of, alpha=1 / total, out=sum_of)
+                anchor.grad = torch.sub(
+                    anchor.detach(), sum_of, alpha=1 / total, out=sum_of
+                )
             else:
                 anchor.grad = anchor.detach() - sum_of.to(anchor) / total
 

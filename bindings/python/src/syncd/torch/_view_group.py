@@ -5,6 +5,7 @@ from __future__ import annotations
 import queue
 import threading
 import time
+from datetime import timedelta
 from typing import Any, Callable, NamedTuple
 
 import torch
@@ -50,10 +51,14 @@ class ViewGroup:
         self.store = connect_store(place.addresses[0])
         prefixed = dist.PrefixStore(place.view, self.store)
         if backend == "nccl":
-            self._group = _compat.nccl_group(prefixed, place.rank, place.size, timeout_s)
+            self._group = _compat.nccl_group(
+                prefixed, place.rank, place.size, timeout_s
+            )
         else:
             host = place.addresses[place.rank].rpartition(":")[0]
-            self._group = _compat.gloo_group(prefixed, place.rank, place.size, timeout_s, host)
+            self._group = _compat.gloo_group(
+                prefixed, place.rank, place.size, timeout_s, host
+            )
 
     def all_reduce(self, tensor: torch.Tensor) -> Any:
         """Starts a sum in place; returns what to wait() for."""
@@ -83,7 +88,11 @@ def finish(work: Any, check: Callable[[], None]) -> None:
 
 
 def broadcast_bytes(
-    group: Any, data: bytes | None, source: int, device: torch.device, check: Callable[[], None]
+    group: Any,
+    data: bytes | None,
+    source: int,
+    device: torch.device,
+    check: Callable[[], None],
 ) -> bytes:
     """The source's bytes on all members. check() is called before each part is sent."""
     size = torch.tensor([0 if data is None else len(data)], device=device)
@@ -98,18 +107,21 @@ def broadcast_bytes(
         finish(group.broadcast(moved, source), check)
         if moved is not part:
             part.copy_(moved)
-    return whole.numpy().tobytes()
+    taken: bytes = whole.numpy().tobytes()
+    return taken
 
 
 def connect_store(address: str) -> Any:
     """Another worker's store. Raises RuntimeError where nobody answers."""
-    from datetime import timedelta
-
     host, _, port = address.rpartition(":")
-    return _compat.stores().connect(host, int(port), timedelta(seconds=_STORE_TIMEOUT_S))
+    return _compat.stores().connect(
+        host, int(port), timedelta(seconds=_STORE_TIMEOUT_S)
+    )
 
 
-def await_whole(store: Any, view: str, key: str, count: int, check: Callable[[], None]) -> None:
+def await_whole(
+    store: Any, view: str, key: str, count: int, check: Callable[[], None]
+) -> None:
     """Until so many have counted themselves under `key`. Raises Skipped once one has failed."""
     while store.add(f"{view}/{key}", 0) < count:
         if store.add(f"{view}/failed", 0) > 0:
@@ -121,7 +133,9 @@ def await_whole(store: Any, view: str, key: str, count: int, check: Callable[[],
 def hold(what: object, seconds: float) -> None:
     """Keeps an object that must not be freed earlier, nor at the end of the process: a group of gloo's waits
     then until its collectives have timed out."""
-    threading.Thread(target=lambda _: time.sleep(seconds), args=[what], daemon=True).start()
+    threading.Thread(
+        target=lambda _: time.sleep(seconds), args=[what], daemon=True
+    ).start()
 
 
 class _Task:
@@ -153,10 +167,14 @@ class Helper:
         self._news.set()
 
     def run(
-        self, work: Callable[[Callable[[], None]], Any], timeout_s: float, watch: bool = True
+        self,
+        work: Callable[[Callable[[], None]], Any],
+        timeout_s: float,
+        watch: bool = True,
     ) -> Any:
         """work(check), where check() raises once the work is abandoned: after `timeout_s`, or with `watch`
-        when broken() says so. Then this raises Skipped, and the thread is left to itself."""
+        when broken() says so. Then this raises Skipped, and the thread is left to itself.
+        """
         task = self.post(work)
         end = time.monotonic() + timeout_s
         try:
@@ -186,7 +204,10 @@ class Helper:
         if self._tasks is None:
             self._tasks = queue.SimpleQueue()
             threading.Thread(
-                target=self._serve, args=[self._tasks], name="syncd-averaging", daemon=True
+                target=self._serve,
+                args=[self._tasks],
+                name="syncd-averaging",
+                daemon=True,
             ).start()
         task = _Task(work)
         self._tasks.put(task)
@@ -208,7 +229,9 @@ class Helper:
             except BaseException as error:
                 # Of a collective's only the text: its traceback would hold the group.
                 failed = isinstance(error, RuntimeError)
-                task.error = Skipped(str(error) or type(error).__name__) if failed else error
+                task.error = (
+                    Skipped(str(error) or type(error).__name__) if failed else error
+                )
                 self._end(task)
             else:
                 self._end(task)
