@@ -89,9 +89,7 @@ def kill():
 
 
 def outer():
-    model = torch.nn.Sequential(
-        *[torch.nn.Linear(1250, 1250, bias=False) for _ in range(16)]
-    )
+    model = torch.nn.Sequential(*[torch.nn.Linear(1250, 1250, bias=False) for _ in range(16)])
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
 
     def make(params):
@@ -152,20 +150,17 @@ def main(wanted):
             assert [one.wait() for one in processes if one.poll() != -9][-1] == 0
             if what == "kill":
                 rows = [
-                    [line.split() for line in one[:-1]]
-                    for one in said(directory, what, (0, 1, 3))
+                    [line.split() for line in one[:-1]] for one in said(directory, what, (0, 1, 3))
                 ]
                 # The next one may still be whole, with the killed one's last part.
                 gaps = [
-                    max(float(b[1]) - float(a[1]) for a, b in zip(one, one[1:]))
-                    for one in rows
+                    max(float(b[1]) - float(a[1]) for a, b in zip(one, one[1:])) for one in rows
                 ]
                 usual = statistics.median(
                     float(b[1]) - float(a[1]) for a, b in zip(rows[0], rows[0][1:])
                 )
                 first = max(
-                    min(float(row[1]) for row in one if float(row[1]) > killed)
-                    for one in rows
+                    min(float(row[1]) for row in one if float(row[1]) > killed) for one in rows
                 )
                 print(
                     f"kill: the next average after {first - killed:.2f} s, the longest gap between two "

@@ -24,8 +24,7 @@ data = torch.utils.data.TensorDataset(inputs, inputs @ truth)
 loader = torch.utils.data.DataLoader(data, batch_size=32, shuffle=True)
 model = torch.nn.Linear(8, 1)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-criterion = torch.nn.MSELoss()
-averagings = int(sys.argv[1]) if len(sys.argv) > 1 else 40
+criterion, averagings = torch.nn.MSELoss(), int((sys.argv + ["40"])[1])
 
 with st.run(
     "elastic_bsp:8", model, optimizer=optimizer, job="averaged", weight="samples"

@@ -28,9 +28,7 @@ optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
 batches = [(torch.randn(8, 64),) for _ in range(16)]
 seen, said = [], 0
 
-with st.run(
-    "elastic_bsp:8", model, optimizer=optimizer, job="averaged", weight="samples"
-) as job:
+with st.run("elastic_bsp:8", model, optimizer=optimizer, job="averaged", weight="samples") as job:
     for step, (x,) in job.steps(batches, averagings=averagings):
         if job.averagings != said:
             said = job.averagings

@@ -37,9 +37,7 @@ class Net(torch.nn.Module):
 class Stepped:
     """A worker on a thread, which trains when it is told to. Under bsp each step ends in an averaging."""
 
-    def __init__(
-        self, daemon, rank, value, world=None, loader=None, model=None, **options
-    ):
+    def __init__(self, daemon, rank, value, world=None, loader=None, model=None, **options):
         self.model = Net(value) if model is None else model
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=1.0, momentum=0.5)
         self.error = None
@@ -149,9 +147,7 @@ def workers(daemon):
         return all_of_them[-1]
 
     def start(count, **options):
-        begun = [
-            more(rank, 100 * rank, world=count, **options) for rank in range(count)
-        ]
+        begun = [more(rank, 100 * rank, world=count, **options) for rank in range(count)]
         return [one.granted() for one in begun]
 
     yield SimpleNamespace(start=start, more=more)
@@ -246,19 +242,11 @@ def test_a_joiner_takes_everything_and_weighs_nothing(workers):
     three = [*two, joiner.granted()]
     assert len(set(values(three))) == 1 and joiner.w < 100
     assert [one.job.averagings for one in three] == [two[0].job.averagings] * 3
-    assert (
-        joiner.model.count.item() == 0
-        and joiner.model.mean.item() == two[0].model.mean.item()
-    )
-    momenta = [
-        one.optimizer.state[one.model.w]["momentum_buffer"].item() for one in three
-    ]
+    assert joiner.model.count.item() == 0 and joiner.model.mean.item() == two[0].model.mean.item()
+    momenta = [one.optimizer.state[one.model.w]["momentum_buffer"].item() for one in three]
     assert momenta[2] == momenta[0]
     before = joiner.w
-    moved = [
-        add + momentum / 2
-        for add, momentum in zip([3, 6, 9], [-one for one in momenta])
-    ]
+    moved = [add + momentum / 2 for add, momentum in zip([3, 6, 9], [-one for one in momenta])]
     step(three, [3, 6, 9])
     assert joiner.w == pytest.approx(before + sum(moved) / 3), "from now on it counts"
 
@@ -280,12 +268,9 @@ def test_rank_0_that_comes_back_takes_instead_of_giving(workers):
 
 
 def test_weights_travel_with_the_tensors_and_count_since_the_last_average(workers):
-    batches = [
-        [(torch.zeros(size, 1),) for size in sizes] for sizes in [(1, 3), (3, 1)]
-    ]
+    batches = [[(torch.zeros(size, 1),) for size in sizes] for sizes in [(1, 3), (3, 1)]]
     two = [
-        workers.more(rank, 0, world=2, loader=batches[rank], weight="samples")
-        for rank in range(2)
+        workers.more(rank, 0, world=2, loader=batches[rank], weight="samples") for rank in range(2)
     ]
     for one in two:
         one.granted()
@@ -297,10 +282,7 @@ def test_weights_travel_with_the_tensors_and_count_since_the_last_average(worker
 
 def test_a_sum_of_weights_of_0_changes_nothing(workers):
     empty = [(torch.zeros(0, 1),)]
-    two = [
-        workers.more(rank, 0, world=2, loader=empty, weight="samples")
-        for rank in range(2)
-    ]
+    two = [workers.more(rank, 0, world=2, loader=empty, weight="samples") for rank in range(2)]
     for one in two:
         one.granted()
     step(two, [4, 8])
@@ -324,9 +306,7 @@ def nesterov(parameters):
 
 def momentum_of(worker):
     outer = worker.job._outer
-    return [
-        outer.optimizer.state[one]["momentum_buffer"].item() for one in outer._all()
-    ]
+    return [outer.optimizer.state[one]["momentum_buffer"].item() for one in outer._all()]
 
 
 def test_the_outer_optimizer_is_the_same_on_all_after_a_join(workers):
@@ -384,9 +364,7 @@ def test_iterations_are_a_workers_own(daemon, workers):
     steps = two[0].job.steps
     with pytest.raises(syncd.Invalid, match="averagings=0; allowed"):
         steps([], averagings=0)
-    with pytest.raises(
-        syncd.Invalid, match="without a loader; allowed with averagings=N"
-    ):
+    with pytest.raises(syncd.Invalid, match="without a loader; allowed with averagings=N"):
         steps()
 
 
@@ -424,8 +402,7 @@ def test_a_restarted_job_continues_with_label_and_count(daemon, workers, tmp_pat
     for one in two:
         assert isinstance(one.ended().error, ZeroDivisionError)
     again = [
-        workers.more(rank, 500, world=2, checkpoint=tmp_path, outer=nesterov)
-        for rank in range(2)
+        workers.more(rank, 500, world=2, checkpoint=tmp_path, outer=nesterov) for rank in range(2)
     ]
     for one in again:
         one.granted()
@@ -446,10 +423,7 @@ def test_models_that_differ_at_the_start_are_named_on_each(workers):
     for one in three:
         message = str(one.ended().error)
         assert "the model of worker 1 differs from worker 0's" in message
-        assert (
-            "it has weight [3, 2] float32, where worker 0 has weight [4, 2] float32"
-            in message
-        )
+        assert "it has weight [3, 2] float32, where worker 0 has weight [4, 2] float32" in message
 
 
 def test_a_joiner_with_another_model_is_refused_and_the_others_go_on(workers):
@@ -457,10 +431,7 @@ def test_a_joiner_with_another_model_is_refused_and_the_others_go_on(workers):
     joiner = workers.more(2, 0, model=torch.nn.Linear(2, 3)).joined()
     step(two, [4, 8])
     message = str(joiner.ended().error)
-    assert (
-        "the model of worker 2 differs from worker 0's: it has weight [3, 2] float32"
-        in message
-    )
+    assert "the model of worker 2 differs from worker 0's: it has weight [3, 2] float32" in message
     step(two, [4, 8])
     assert len(set(values(two))) == 1
 
@@ -513,9 +484,7 @@ def test_the_mean_of_all_kinds_of_tensors_in_small_buckets(monkeypatch):
 
     def tensors(value):
         made = {
-            f"{kind}{n}": torch.full((n,), value, dtype=kind)
-            for kind in kinds
-            for n in (1, 5, 40)
+            f"{kind}{n}": torch.full((n,), value, dtype=kind) for kind in kinds for n in (1, 5, 40)
         }
         return {
             **made,
@@ -537,9 +506,7 @@ def test_the_mean_of_all_kinds_of_tensors_in_small_buckets(monkeypatch):
     stagings[1].apply(given[1], 3, None)
     for name, one in given[1].items():
         expected = {"count": 1, "flag": 0}.get(name, 3)
-        assert (
-            one.float().tolist() == torch.full_like(one, expected).float().tolist()
-        ), name
+        assert one.float().tolist() == torch.full_like(one, expected).float().tolist(), name
 
 
 @pytest.mark.parametrize("shape", [(3, 70000), (2, 8, 5, 5)])

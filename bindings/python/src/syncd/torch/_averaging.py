@@ -140,8 +140,7 @@ class AveragingJob(Job):
         optimizer: torch.optim.Optimizer | None,
         *,
         weight: str | None = None,
-        outer: Callable[[list[torch.nn.Parameter]], torch.optim.Optimizer]
-        | None = None,
+        outer: Callable[[list[torch.nn.Parameter]], torch.optim.Optimizer] | None = None,
         averaging_timeout: float = 120.0,
         backend: str | None = None,
     ) -> None:
@@ -186,17 +185,13 @@ class AveragingJob(Job):
         on_gpu = any(one.is_cuda for one in model.parameters())
         self._backend = backend or ("nccl" if on_gpu else "gloo")
         self._outer: Outer | None = None
-        self._loaded: dict[
-            str, Any
-        ] | None = None  # of the outer optimizer, in a checkpoint
+        self._loaded: dict[str, Any] | None = None  # of the outer optimizer, in a checkpoint
         self._label: Label | None = None
         self._averagings = 0
         self._wanted: int | None = None
         self._all_have_it = False  # the last average that is wanted
         self._view = 0
-        self._trained_steps = (
-            self._trained_samples
-        ) = 0  # since the average of the label
+        self._trained_steps = self._trained_samples = 0  # since the average of the label
         self._failures = 0
         self._batch: Any = None
         self._peers: list[Shown] = []  # of this view, itself among them
@@ -245,23 +240,17 @@ class AveragingJob(Job):
             )
         for what, value in [("iterations", iterations), ("epochs", epochs)]:
             if value is not None and value < 1:
-                raise error_of(
-                    Status.E_INVALID, f"{what}={value}; allowed: 1 or more, or None"
-                )
+                raise error_of(Status.E_INVALID, f"{what}={value}; allowed: 1 or more, or None")
         if averagings is None and iterations is None and epochs is None:
             epochs = 1
         self._wanted = averagings
 
         def ended() -> bool:
-            return self._all_have_it or (
-                iterations is not None and self.iteration >= iterations
-            )
+            return self._all_have_it or (iterations is not None and self.iteration >= iterations)
 
         return self._noted(self._steps(loader, epochs, ended))
 
-    def _noted(
-        self, steps: Iterator[tuple[Iteration, Any]]
-    ) -> Iterator[tuple[Iteration, Any]]:
+    def _noted(self, steps: Iterator[tuple[Iteration, Any]]) -> Iterator[tuple[Iteration, Any]]:
         for step, batch in steps:
             self._batch = batch
             yield step, batch
@@ -335,11 +324,7 @@ class AveragingJob(Job):
 
     def _may_save(self) -> bool:
         """Only the view's own average."""
-        return (
-            self._label is not None
-            and self._label[1] == self._view
-            and self._trained_steps == 0
-        )
+        return self._label is not None and self._label[1] == self._view and self._trained_steps == 0
 
     def _closing(self, error: BaseException | None) -> None:
         if error is None and self._group is not None:
@@ -348,9 +333,7 @@ class AveragingJob(Job):
             key = "seen" if self._all_have_it else "whole"
             with contextlib.suppress(Skipped):  # they end it themselves
                 self._helper.run(
-                    lambda check: await_whole(
-                        store, place.view, key, place.size, check
-                    ),
+                    lambda check: await_whole(store, place.view, key, place.size, check),
                     _LEAVE_S,
                 )
 
@@ -383,6 +366,9 @@ class AveragingJob(Job):
                 self._average(plan, members, step.view_rank)
         except Skipped as error:
             self._skip(str(error), plan, members)
+        except BaseException:
+            self._drop_group()
+            raise
 
     def _members(self, step: Step) -> list[Shown]:
         found = []
@@ -409,31 +395,27 @@ class AveragingJob(Job):
             there = (MemberState.ACTIVE, MemberState.DISCONNECTED)
             # By address: another process may have the rank by now.
             self._living = {one.data.decode() for one in members if one.state in there}
-        gone = [
-            f"worker {one.rank}"
-            for one in self._peers
-            if one.address not in self._living
-        ]
+        gone = [f"worker {one.rank}" for one in self._peers if one.address not in self._living]
         return f"{', '.join(gone)} left or was lost" if gone else ""
 
-    def _skip(self, why: str, plan: Plan, members: list[Shown]) -> None:
+    def _drop_group(self) -> None:
+        """Collectives of it may still be under way, with the staging that they write to."""
         group, self._made, self._group, self._staging = self._made, None, None, None
         if group is not None:
             group.abort()
             hold(group, self._timeout)
+
+    def _skip(self, why: str, plan: Plan, members: list[Shown]) -> None:
+        self._drop_group()
         lost = self._broken()
         if not lost and len(members) > 1:
             with contextlib.suppress(Skipped):
                 self._helper.run(
-                    lambda _: connect_store(members[0].address).add(
-                        f"{plan.name}/failed", 1
-                    ),
+                    lambda _: connect_store(members[0].address).add(f"{plan.name}/failed", 1),
                     _TELL_S,
                 )
         self._failures = 0 if lost else self._failures + 1
-        _log.warning(
-            "%s: the averaging of view %d is skipped: %s", self._who(), self._view, why
-        )
+        _log.warning("%s: the averaging of view %d is skipped: %s", self._who(), self._view, why)
         if self._failures >= _FAILURES_MAX:
             raise error_of(
                 Status.E_BROKEN,
@@ -446,9 +428,7 @@ class AveragingJob(Job):
         if self._weight == "samples":
             return float(self._trained_samples)
         return float(
-            self._trained_steps
-            if self._weight == "steps"
-            else min(1, self._trained_steps)
+            self._trained_steps if self._weight == "steps" else min(1, self._trained_steps)
         )
 
     def _average(self, plan: Plan, members: list[Shown], rank: int) -> None:
@@ -470,11 +450,7 @@ class AveragingJob(Job):
             if made is not None and plan.takers:
                 # Read before check(): nothing torn leaves this process.
                 given = self._packed(tensors, joins) if rank == plan.source else None
-                where = (
-                    staging.buckets[0].flat.device
-                    if staging.buckets
-                    else torch.device("cpu")
-                )
+                where = staging.buckets[0].flat.device if staging.buckets else torch.device("cpu")
                 taken = broadcast_bytes(made, given, plan.source, where, check)
             works = []
             for at in range(len(staging.buckets)):

@@ -19,13 +19,10 @@ def exchanged(model: torch.nn.Module) -> dict[str, torch.Tensor]:
         for name in module._non_persistent_buffers_set
     }
     found = dict(model.named_parameters())
-    found.update(
-        (name, one) for name, one in model.named_buffers() if name not in transient
-    )
+    found.update((name, one) for name, one in model.named_buffers() if name not in transient)
     tensors = {name: one.detach() for name, one in found.items()}
     return {
-        name: torch.view_as_real(one) if one.is_complex() else one
-        for name, one in tensors.items()
+        name: torch.view_as_real(one) if one.is_complex() else one for name, one in tensors.items()
     }
 
 
@@ -39,7 +36,10 @@ _PIECE = 1 << 16
 
 
 def _pieces(tensor: torch.Tensor) -> Sequence[torch.Tensor]:
-    return tensor.view(-1).split(_PIECE) if tensor.is_contiguous() else (tensor,)
+    if not tensor.is_contiguous():
+        return (tensor,)
+    pieces: Sequence[torch.Tensor] = tensor.view(-1).split(_PIECE)
+    return pieces
 
 
 class _Bucket(NamedTuple):
@@ -55,21 +55,15 @@ class Staging:
     device   where the collectives find it; None: where each tensor is
     """
 
-    def __init__(
-        self, tensors: dict[str, torch.Tensor], device: torch.device | None
-    ) -> None:
+    def __init__(self, tensors: dict[str, torch.Tensor], device: torch.device | None) -> None:
         self.buckets: list[_Bucket] = []
         kinds: dict[Any, list[str]] = {}
         for name, one in tensors.items():
             if one.is_floating_point():
-                kinds.setdefault((staged_type(one), device or one.device), []).append(
-                    name
-                )
+                kinds.setdefault((staged_type(one), device or one.device), []).append(name)
         for (kind, where), names in kinds.items():
             self._add(tensors, names, kind, where)
-        self._integers = [
-            name for name, one in tensors.items() if not one.is_floating_point()
-        ]
+        self._integers = [name for name, one in tensors.items() if not one.is_floating_point()]
         self.integers: torch.Tensor | None = None
         if self._integers:
             count = sum(tensors[name].numel() for name in self._integers)
@@ -102,9 +96,7 @@ class Staging:
                 one = tensors[name]
                 view = flat[at : at + one.numel()]
                 whole = one.is_contiguous()
-                parts.append(
-                    (name, _pieces(view) if whole else (view.view(one.shape),))
-                )
+                parts.append((name, _pieces(view) if whole else (view.view(one.shape),)))
                 at += one.numel()
             self.buckets.append(_Bucket(flat, parts))
 
@@ -145,9 +137,7 @@ class Staging:
         """Of the weights, once all have arrived."""
         return float(self.buckets[0].flat[-1].item()) if self.buckets else 0.0
 
-    def apply(
-        self, tensors: dict[str, torch.Tensor], total: float, outer: Outer | None
-    ) -> None:
+    def apply(self, tensors: dict[str, torch.Tensor], total: float, outer: Outer | None) -> None:
         """The mean into the tensors; with `outer` its step decides what the parameters become."""
         for _, parts in self.buckets:
             for name, views in parts:
@@ -187,8 +177,7 @@ class Outer:
     ) -> None:
         self.anchors = {
             name: [
-                torch.nn.Parameter(piece)
-                for piece in _pieces(one.to(staged_type(one), copy=True))
+                torch.nn.Parameter(piece) for piece in _pieces(one.to(staged_type(one), copy=True))
             ]
             for name, one in parameters.items()
             if one.is_floating_point()
@@ -206,9 +195,7 @@ class Outer:
         """Overwrites `sums`."""
         for anchor, sum_of in zip(self.anchors[name], sums):
             if _alike(anchor, sum_of):
-                anchor.grad = torch.sub(
-                    anchor.detach(), sum_of, alpha=1 / total, out=sum_of
-                )
+                anchor.grad = torch.sub(anchor.detach(), sum_of, alpha=1 / total, out=sum_of)
             else:
                 anchor.grad = anchor.detach() - sum_of.to(anchor) / total
 

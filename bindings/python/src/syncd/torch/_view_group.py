@@ -51,14 +51,10 @@ class ViewGroup:
         self.store = connect_store(place.addresses[0])
         prefixed = dist.PrefixStore(place.view, self.store)
         if backend == "nccl":
-            self._group = _compat.nccl_group(
-                prefixed, place.rank, place.size, timeout_s
-            )
+            self._group = _compat.nccl_group(prefixed, place.rank, place.size, timeout_s)
         else:
             host = place.addresses[place.rank].rpartition(":")[0]
-            self._group = _compat.gloo_group(
-                prefixed, place.rank, place.size, timeout_s, host
-            )
+            self._group = _compat.gloo_group(prefixed, place.rank, place.size, timeout_s, host)
 
     def all_reduce(self, tensor: torch.Tensor) -> Any:
         """Starts a sum in place; returns what to wait() for."""
@@ -114,14 +110,10 @@ def broadcast_bytes(
 def connect_store(address: str) -> Any:
     """Another worker's store. Raises RuntimeError where nobody answers."""
     host, _, port = address.rpartition(":")
-    return _compat.stores().connect(
-        host, int(port), timedelta(seconds=_STORE_TIMEOUT_S)
-    )
+    return _compat.stores().connect(host, int(port), timedelta(seconds=_STORE_TIMEOUT_S))
 
 
-def await_whole(
-    store: Any, view: str, key: str, count: int, check: Callable[[], None]
-) -> None:
+def await_whole(store: Any, view: str, key: str, count: int, check: Callable[[], None]) -> None:
     """Until so many have counted themselves under `key`. Raises Skipped once one has failed."""
     while store.add(f"{view}/{key}", 0) < count:
         if store.add(f"{view}/failed", 0) > 0:
@@ -133,9 +125,7 @@ def await_whole(
 def hold(what: object, seconds: float) -> None:
     """Keeps an object that must not be freed earlier, nor at the end of the process: a group of gloo's waits
     then until its collectives have timed out."""
-    threading.Thread(
-        target=lambda _: time.sleep(seconds), args=[what], daemon=True
-    ).start()
+    threading.Thread(target=lambda _: time.sleep(seconds), args=[what], daemon=True).start()
 
 
 class _Task:
@@ -229,9 +219,7 @@ class Helper:
             except BaseException as error:
                 # Of a collective's only the text: its traceback would hold the group.
                 failed = isinstance(error, RuntimeError)
-                task.error = (
-                    Skipped(str(error) or type(error).__name__) if failed else error
-                )
+                task.error = Skipped(str(error) or type(error).__name__) if failed else error
                 self._end(task)
             else:
                 self._end(task)
