@@ -177,7 +177,13 @@ def test_all_derive_the_same_plan_from_labels():
         ([none, none, none], 1, 0, (1, 2), (1, 1)),
         ([none, (1, 4), (1, 5), (1, 5)], 6, 2, (0, 1), (1, 6)),
         ([(1, 5), (1, 5)], 6, 0, (), (1, 6)),
-        ([(1, 57), (1, 57)], 1, 0, (), (2, 1)),  # a launch that continues from a checkpoint
+        (
+            [(1, 57), (1, 57)],
+            1,
+            0,
+            (),
+            (2, 1),
+        ),  # a launch that continues from a checkpoint
         ([(1, 57), (2, 3)], 4, 1, (0,), (2, 4)),
     ]:
         plan = plan_of(labels, view)
@@ -261,8 +267,8 @@ def test_rank_0_that_comes_back_takes_instead_of_giving(workers):
 # ---- Weights
 
 
-def test_weights_travel_with_the_tensors(workers):
-    batches = [[(torch.zeros(size, 1),)] for size in (1, 3)]
+def test_weights_travel_with_the_tensors_and_count_since_the_last_average(workers):
+    batches = [[(torch.zeros(size, 1),) for size in sizes] for sizes in [(1, 3), (3, 1)]]
     two = [
         workers.more(rank, 0, world=2, loader=batches[rank], weight="samples") for rank in range(2)
     ]
@@ -270,6 +276,8 @@ def test_weights_travel_with_the_tensors(workers):
         one.granted()
     step(two, [4, 8])
     assert values(two) == [7, 7]
+    step(two, [4 - 2, 8 - 4])  # and half of the step before, by momentum
+    assert values(two) == [7 + (3 * 4 + 8) / 4] * 2
 
 
 def test_a_sum_of_weights_of_0_changes_nothing(workers):
@@ -298,7 +306,7 @@ def nesterov(parameters):
 
 def momentum_of(worker):
     outer = worker.job._outer
-    return [outer.optimizer.state[one]["momentum_buffer"].item() for one in outer.anchors.values()]
+    return [outer.optimizer.state[one]["momentum_buffer"].item() for one in outer._all()]
 
 
 def test_the_outer_optimizer_is_the_same_on_all_after_a_join(workers):
@@ -478,7 +486,11 @@ def test_the_mean_of_all_kinds_of_tensors_in_small_buckets(monkeypatch):
         made = {
             f"{kind}{n}": torch.full((n,), value, dtype=kind) for kind in kinds for n in (1, 5, 40)
         }
-        return {**made, "count": torch.tensor([int(value)]), "flag": torch.tensor(value > 2)}
+        return {
+            **made,
+            "count": torch.tensor([int(value)]),
+            "flag": torch.tensor(value > 2),
+        }
 
     given = [tensors(1.0), tensors(4.0)]
     stagings = [_staging.Staging(one, None) for one in given]
@@ -495,6 +507,27 @@ def test_the_mean_of_all_kinds_of_tensors_in_small_buckets(monkeypatch):
     for name, one in given[1].items():
         expected = {"count": 1, "flag": 0}.get(name, 3)
         assert one.float().tolist() == torch.full_like(one, expected).float().tolist(), name
+
+
+@pytest.mark.parametrize("shape", [(3, 70000), (2, 8, 5, 5)])
+def test_the_outer_step_is_that_of_the_whole_tensor(shape):
+    def tensor(seed):
+        torch.manual_seed(seed)
+        made = torch.randn(shape)
+        return made.to(memory_format=torch.channels_last) if made.dim() == 4 else made
+
+    own, other = {"w": tensor(1)}, {"w": tensor(2)}
+    reference = torch.nn.Parameter(tensor(1))
+    whole = nesterov([reference])
+    outer = _staging.Outer(nesterov, own)
+    staging, theirs = _staging.Staging(own, None), _staging.Staging(other, None)
+    for _ in range(2):
+        reference.grad = reference.detach() - (own["w"] + other["w"]) / 2
+        whole.step()
+        staging.fill(own, 0, 1.0, "w").add_(theirs.fill(other, 0, 1.0, "w"))
+        with torch.no_grad():
+            staging.apply(own, staging.total(), outer)
+        assert torch.allclose(own["w"], reference, atol=1e-6)
 
 
 def test_zero_weight_keeps_nan_out():

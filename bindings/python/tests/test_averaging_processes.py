@@ -72,9 +72,7 @@ def test_an_exception_in_one_worker_is_its_own(daemon, start):
     assert 30 in in_common(found)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("policy", ["elastic_bsp:8"])
-def test_the_example_learns(daemon, start, policy):
+def test_the_example_learns(start):
     workers = [start(rank, EXAMPLE) for rank in range(WORKERS)]
     for rank, one in enumerate(workers):
         code, out, err = one.finish()

@@ -59,7 +59,11 @@ class Shown(NamedTuple):
     def decode(cls, data: bytes) -> Shown:
         rank, address, label, averagings, of_tensors = json.loads(data)
         return cls(
-            rank, address, None if label is None else (label[0], label[1]), averagings, of_tensors
+            rank,
+            address,
+            None if label is None else (label[0], label[1]),
+            averagings,
+            of_tensors,
         )
 
 
@@ -108,7 +112,9 @@ class AveragingJob(Job):
                        Who has not trained since then weighs 0
     outer              DiLoCo: a function that makes an optimizer of a list of parameters, such as
                        lambda params: torch.optim.SGD(params, lr=0.7, momentum=0.9, nesterov=True). Its
-                       gradient is the previous mean less the new one. None: parameters become the mean
+                       gradient is the previous mean less the new one. Large parameters come to it in
+                       pieces: it must take each number by itself, as SGD and Adam do. None: parameters
+                       become the mean
     averaging_timeout  seconds that one averaging may take; default: 120
     backend            "gloo" or "nccl" (a GPU for each worker); None: by where the parameters are
 
@@ -141,7 +147,8 @@ class AveragingJob(Job):
         super().__init__(options, model, optimizer)
         if weight not in (None, "samples", "steps"):
             raise error_of(
-                Status.E_INVALID, f'weight={weight!r}; allowed: "samples", "steps" or None'
+                Status.E_INVALID,
+                f'weight={weight!r}; allowed: "samples", "steps" or None',
             )
         if outer is not None and not callable(outer):
             kind = type(outer).__name__
@@ -156,7 +163,8 @@ class AveragingJob(Job):
             )
         if backend not in (None, "gloo", "nccl"):
             raise error_of(
-                Status.E_INVALID, f'backend={backend!r}; allowed: "gloo", "nccl" or None'
+                Status.E_INVALID,
+                f'backend={backend!r}; allowed: "gloo", "nccl" or None',
             )
         if _meetings(options.policy) == (False, None):
             raise error_of(
@@ -222,7 +230,8 @@ class AveragingJob(Job):
         """
         if averagings is not None and averagings < 1:
             raise error_of(
-                Status.E_INVALID, f"averagings={averagings}; allowed: 1 or more, or None"
+                Status.E_INVALID,
+                f"averagings={averagings}; allowed: 1 or more, or None",
             )
         if loader is None and averagings is None and iterations is None:
             raise error_of(
@@ -287,7 +296,8 @@ class AveragingJob(Job):
         if self._make_outer is not None:
             names = dict(self.model.named_parameters())
             self._outer = Outer(
-                self._make_outer, {name: one for name, one in tensors.items() if name in names}
+                self._make_outer,
+                {name: one for name, one in tensors.items() if name in names},
             )
             if self._loaded is not None:
                 self._outer.load(self._loaded)
@@ -323,7 +333,8 @@ class AveragingJob(Job):
             key = "seen" if self._all_have_it else "whole"
             with contextlib.suppress(Skipped):  # they end it themselves
                 self._helper.run(
-                    lambda check: await_whole(store, place.view, key, place.size, check), _LEAVE_S
+                    lambda check: await_whole(store, place.view, key, place.size, check),
+                    _LEAVE_S,
                 )
 
     def _closed(self) -> None:
@@ -355,6 +366,9 @@ class AveragingJob(Job):
                 self._average(plan, members, step.view_rank)
         except Skipped as error:
             self._skip(str(error), plan, members)
+        except BaseException:
+            self._drop_group()
+            raise
 
     def _members(self, step: Step) -> list[Shown]:
         found = []
@@ -384,11 +398,15 @@ class AveragingJob(Job):
         gone = [f"worker {one.rank}" for one in self._peers if one.address not in self._living]
         return f"{', '.join(gone)} left or was lost" if gone else ""
 
-    def _skip(self, why: str, plan: Plan, members: list[Shown]) -> None:
+    def _drop_group(self) -> None:
+        """Collectives of it may still be under way, with the staging that they write to."""
         group, self._made, self._group, self._staging = self._made, None, None, None
         if group is not None:
             group.abort()
             hold(group, self._timeout)
+
+    def _skip(self, why: str, plan: Plan, members: list[Shown]) -> None:
+        self._drop_group()
         lost = self._broken()
         if not lost and len(members) > 1:
             with contextlib.suppress(Skipped):
@@ -488,12 +506,16 @@ class AveragingJob(Job):
             self._all_have_it = True
         except Skipped as error:  # this worker's own average is whole all the same
             _log.warning(
-                "%s: not all have the average of view %d: %s", self._who(), self._view, error
+                "%s: not all have the average of view %d: %s",
+                self._who(),
+                self._view,
+                error,
             )
 
     def _group_of_before(self, place: Place, members: list[Shown]) -> ViewGroup | None:
         """The group of the last view, if all had its average whole and are the same. All members decide alike,
-        from what each shows; one that missed the last view, or failed in it, has no such label."""
+        from what each shows; one that missed the last view, or failed in it, has no such label.
+        """
         group = self._group
         if group is None or self._label is None or self._label[1] != self._view - 1:
             return None
@@ -541,7 +563,11 @@ class AveragingJob(Job):
             own = self.optimizer.state_dict()
             self.optimizer.load_state_dict({**own, "state": state["optimizer"]})
         self._averagings = state["averagings"]
-        _log.info("%s has taken the parameters after %d averagings", self._who(), self._averagings)
+        _log.info(
+            "%s has taken the parameters after %d averagings",
+            self._who(),
+            self._averagings,
+        )
 
     # ---- Models that differ
 
@@ -564,13 +590,20 @@ class AveragingJob(Job):
         difference = ""
         try:
             has, source_has = self._helper.run(
-                lambda _: first_difference(*_layouts(first, source)), _TELL_S, watch=False
+                lambda _: first_difference(*_layouts(first, source)),
+                _TELL_S,
+                watch=False,
             )
             difference = f": it has {has}, where worker {source.rank} has {source_has}"
-            if self.worker.rank in (first.rank, source.rank):  # the others still ask this one
+            if self.worker.rank in (
+                first.rank,
+                source.rank,
+            ):  # the others still ask this one
                 own = self._store
                 self._helper.run(
-                    lambda check: await_whole(own, "layout", "read", readers, check), _TELL_S, watch=False
+                    lambda check: await_whole(own, "layout", "read", readers, check),
+                    _TELL_S,
+                    watch=False,
                 )
         except Skipped:
             pass  # the other one is gone already

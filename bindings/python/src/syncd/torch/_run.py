@@ -68,7 +68,7 @@ def run(
 
     `of_form`, by form:
 
-    averaging   weight, outer, averaging_timeout: see AveragingJob
+    averaging   weight, outer, averaging_timeout, backend: see AveragingJob
     server      see ServerJob
     neighbours  see NeighbourJob
 

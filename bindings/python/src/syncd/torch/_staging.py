@@ -31,10 +31,21 @@ def staged_type(tensor: torch.Tensor) -> torch.dtype:
     return torch.float64 if tensor.dtype == torch.float64 else torch.float32
 
 
+# What several operations in a row find in the cache: numbers.
+_PIECE = 1 << 16
+
+
+def _pieces(tensor: torch.Tensor) -> Sequence[torch.Tensor]:
+    if not tensor.is_contiguous():
+        return (tensor,)
+    pieces: Sequence[torch.Tensor] = tensor.view(-1).split(_PIECE)
+    return pieces
+
+
 class _Bucket(NamedTuple):
     flat: torch.Tensor
-    parts: list[tuple[str, torch.Tensor]]
-    """Views of `flat`, by the name of the tensor."""
+    parts: list[tuple[str, Sequence[torch.Tensor]]]
+    """Views of `flat`, in the pieces of the tensor of this name."""
 
 
 class Staging:
@@ -60,7 +71,11 @@ class Staging:
             self.integers = torch.empty(count, dtype=torch.int64, device=where)
 
     def _add(
-        self, tensors: dict[str, torch.Tensor], names: list[str], kind: torch.dtype, where: Any
+        self,
+        tensors: dict[str, torch.Tensor],
+        names: list[str],
+        kind: torch.dtype,
+        where: Any,
     ) -> None:
         limit = BUCKET_BYTES // (8 if kind == torch.float64 else 4)
         groups: list[list[str]] = [[]]
@@ -79,7 +94,9 @@ class Staging:
             at, parts = 0, []
             for name in group:
                 one = tensors[name]
-                parts.append((name, flat[at : at + one.numel()].view(one.shape)))
+                view = flat[at : at + one.numel()]
+                whole = one.is_contiguous()
+                parts.append((name, _pieces(view) if whole else (view.view(one.shape),)))
                 at += one.numel()
             self.buckets.append(_Bucket(flat, parts))
 
@@ -93,21 +110,22 @@ class Staging:
         flat, parts = self.buckets[at]
         if weight == 0:
             return flat.zero_()
-        for name, view in parts:
-            if _alike(tensors[name], view):
-                torch.mul(tensors[name], weight, out=view)
-            else:
-                view.copy_(tensors[name]).mul_(weight)
+        for name, views in parts:
+            check = 0.0
+            for one, view in zip(_pieces(tensors[name]), views):
+                if _alike(one, view):
+                    torch.mul(one, weight, out=view)
+                else:
+                    view.copy_(one).mul_(weight)
+                check = check + view.sum()
+            # A finite sum holds neither NaN nor infinity.
+            if not math.isfinite(check) and not bool(tensors[name].isfinite().all()):
+                raise error_of(
+                    Status.E_INVALID,
+                    f"{who}: {name} is not finite (NaN or infinity), and is not averaged; lower the "
+                    "learning rate, clip gradients, or look at the loss",
+                )
         flat[-1] = weight
-        # One pass; a finite sum holds neither NaN nor infinity.
-        if not math.isfinite(flat.sum().item()):
-            for name, _ in parts:
-                if not bool(tensors[name].isfinite().all()):
-                    raise error_of(
-                        Status.E_INVALID,
-                        f"{who}: {name} is not finite (NaN or infinity), and is not averaged; lower the "
-                        "learning rate, clip gradients, or look at the loss",
-                    )
         return flat
 
     def fill_integers(self, tensors: dict[str, torch.Tensor]) -> None:
@@ -122,13 +140,15 @@ class Staging:
     def apply(self, tensors: dict[str, torch.Tensor], total: float, outer: Outer | None) -> None:
         """The mean into the tensors; with `outer` its step decides what the parameters become."""
         for _, parts in self.buckets:
-            for name, view in parts:
+            for name, views in parts:
                 if outer is not None and name in outer.anchors:
-                    outer.take(name, view, total)
-                elif _alike(tensors[name], view):
-                    torch.div(view, total, out=tensors[name])
-                else:
-                    tensors[name].copy_(view.div_(total))
+                    outer.take(name, views, total)
+                    continue
+                for one, view in zip(_pieces(tensors[name]), views):
+                    if _alike(one, view):
+                        torch.div(view, total, out=one)
+                    else:
+                        one.copy_(view.div_(total))
         if outer is not None:
             outer.step(tensors)
         at = 0
@@ -146,18 +166,23 @@ def _alike(one: torch.Tensor, other: torch.Tensor) -> bool:
 class Outer:
     """An optimizer over the previous mean, with (previous mean - new mean) as its gradient.
 
-    make  called with the list of parameters; all workers make the same
+    make  called with a list of parameters; all workers make the same. A large parameter comes in pieces, so
+          the optimizer must be one that takes each number by itself, as SGD and Adam do
     """
 
     def __init__(
-        self, make: Callable[[list[torch.nn.Parameter]], Any], parameters: dict[str, torch.Tensor]
+        self,
+        make: Callable[[list[torch.nn.Parameter]], Any],
+        parameters: dict[str, torch.Tensor],
     ) -> None:
         self.anchors = {
-            name: torch.nn.Parameter(one.to(staged_type(one), copy=True))
+            name: [
+                torch.nn.Parameter(piece) for piece in _pieces(one.to(staged_type(one), copy=True))
+            ]
             for name, one in parameters.items()
             if one.is_floating_point()
         }
-        self.optimizer = make(list(self.anchors.values()))
+        self.optimizer = make(self._all())
         if not isinstance(self.optimizer, torch.optim.Optimizer):
             kind = type(self.optimizer).__name__
             raise error_of(
@@ -166,29 +191,33 @@ class Outer:
                 "as lambda params: torch.optim.SGD(params, lr=0.7, momentum=0.9, nesterov=True)",
             )
 
-    def take(self, name: str, sum_of: torch.Tensor, total: float) -> None:
-        """Overwrites `sum_of`."""
-        anchor = self.anchors[name]
-        if _alike(anchor, sum_of):
-            anchor.grad = torch.sub(anchor.detach(), sum_of, alpha=1 / total, out=sum_of)
-        else:
-            anchor.grad = anchor.detach() - sum_of.to(anchor) / total
+    def take(self, name: str, sums: Sequence[torch.Tensor], total: float) -> None:
+        """Overwrites `sums`."""
+        for anchor, sum_of in zip(self.anchors[name], sums):
+            if _alike(anchor, sum_of):
+                anchor.grad = torch.sub(anchor.detach(), sum_of, alpha=1 / total, out=sum_of)
+            else:
+                anchor.grad = anchor.detach() - sum_of.to(anchor) / total
 
     def step(self, tensors: dict[str, torch.Tensor]) -> None:
         with torch.enable_grad():  # which some optimizers set themselves
             self.optimizer.step()
-        for name, anchor in self.anchors.items():
-            anchor.grad = None
-            tensors[name].copy_(anchor.detach())
+        for name, anchors in self.anchors.items():
+            for anchor, one in zip(anchors, _pieces(tensors[name])):
+                anchor.grad = None
+                one.copy_(anchor.detach())
 
     def state(self) -> dict[str, Any]:
         return {
-            "anchors": [one.detach().cpu() for one in self.anchors.values()],
+            "anchors": [one.detach().cpu() for one in self._all()],
             "optimizer": self.optimizer.state_dict(),
         }
 
+    def _all(self) -> list[torch.nn.Parameter]:
+        return [piece for pieces in self.anchors.values() for piece in pieces]
+
     def load(self, state: dict[str, Any]) -> None:
-        for anchor, one in zip(self.anchors.values(), state["anchors"]):
+        for anchor, one in zip(self._all(), state["anchors"]):
             anchor.detach().copy_(one)
         self.optimizer.load_state_dict(state["optimizer"])
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import queue
 import threading
 import time
+from datetime import timedelta
 from typing import Any, Callable, NamedTuple
 
 import torch
@@ -83,7 +84,11 @@ def finish(work: Any, check: Callable[[], None]) -> None:
 
 
 def broadcast_bytes(
-    group: Any, data: bytes | None, source: int, device: torch.device, check: Callable[[], None]
+    group: Any,
+    data: bytes | None,
+    source: int,
+    device: torch.device,
+    check: Callable[[], None],
 ) -> bytes:
     """The source's bytes on all members. check() is called before each part is sent."""
     size = torch.tensor([0 if data is None else len(data)], device=device)
@@ -98,13 +103,12 @@ def broadcast_bytes(
         finish(group.broadcast(moved, source), check)
         if moved is not part:
             part.copy_(moved)
-    return whole.numpy().tobytes()
+    taken: bytes = whole.numpy().tobytes()
+    return taken
 
 
 def connect_store(address: str) -> Any:
     """Another worker's store. Raises RuntimeError where nobody answers."""
-    from datetime import timedelta
-
     host, _, port = address.rpartition(":")
     return _compat.stores().connect(host, int(port), timedelta(seconds=_STORE_TIMEOUT_S))
 
@@ -153,10 +157,14 @@ class Helper:
         self._news.set()
 
     def run(
-        self, work: Callable[[Callable[[], None]], Any], timeout_s: float, watch: bool = True
+        self,
+        work: Callable[[Callable[[], None]], Any],
+        timeout_s: float,
+        watch: bool = True,
     ) -> Any:
         """work(check), where check() raises once the work is abandoned: after `timeout_s`, or with `watch`
-        when broken() says so. Then this raises Skipped, and the thread is left to itself."""
+        when broken() says so. Then this raises Skipped, and the thread is left to itself.
+        """
         task = self.post(work)
         end = time.monotonic() + timeout_s
         try:
@@ -186,7 +194,10 @@ class Helper:
         if self._tasks is None:
             self._tasks = queue.SimpleQueue()
             threading.Thread(
-                target=self._serve, args=[self._tasks], name="syncd-averaging", daemon=True
+                target=self._serve,
+                args=[self._tasks],
+                name="syncd-averaging",
+                daemon=True,
             ).start()
         task = _Task(work)
         self._tasks.put(task)
