@@ -164,13 +164,23 @@ def make():
     )
 
 
+def cpu_of(pid):
+    """Seconds of CPU that a process has used; 0: None."""
+    if pid is None:
+        return 0.0
+    fields = pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
 def train(rank, workers, address, seconds, ready, found):
-    """Iterations/s of one worker, from when all are ready; address None: without any exchange."""
+    """Iterations of one worker, from when all are ready, and the CPU's seconds for them, with those of the
+    server if this worker has started it. address None: without any exchange."""
     model, optimizer, inputs = make()
     labels = torch.randint(10, (64,))
     criterion = torch.nn.CrossEntropyLoss()
     if address is None:
         ready.wait()
+        cpu = time.process_time()
         count, end = 0, time.perf_counter() + seconds
         while time.perf_counter() < end:
             optimizer.zero_grad()
@@ -193,14 +203,18 @@ def train(rank, workers, address, seconds, ready, found):
             for _ in job.steps(iterations=1 << 40):
                 if end is None:
                     ready.wait()
+                    cpu = time.process_time()
+                    server = job._child and job._child.pid
+                    served = cpu_of(server)
                     end = time.perf_counter() + seconds
                 loss = criterion(model(inputs), labels)
                 loss.backward()
                 job.push(loss, len(inputs))
                 count += 1
                 if time.perf_counter() > end:
+                    cpu -= cpu_of(server) - served
                     break
-    found.put(count / seconds)
+    found.put((count, time.process_time() - cpu))
 
 
 def rate(workers, address, seconds):
@@ -214,10 +228,10 @@ def rate(workers, address, seconds):
     ]
     for one in group:
         one.start()
-    total = sum(found.get(timeout=120) for _ in group)
+    counts, cpu = zip(*(found.get(timeout=120) for _ in group))
     for one in group:
         one.join()
-    return total
+    return sum(counts) / seconds, sum(cpu) / sum(counts) * 1e3
 
 
 def main():
@@ -261,10 +275,11 @@ def main():
         finally:
             daemon.terminate()
             daemon.wait()
-    for alone, served in rounds:
+    for (alone, cpu_alone), (served, cpu) in rounds:
         print(
             f"asp, {options.workers} workers: {served:.0f} iterations/s, without exchange {alone:.0f}: "
-            f"{served / alone:.0%}"
+            f"{served / alone:.0%}; CPU {cpu:.1f} ms an iteration with the server's, {cpu_alone:.1f} ms without: "
+            f"{cpu_alone / cpu:.0%}"
         )
 
 

@@ -476,6 +476,21 @@ def test_a_new_process_takes_the_parameters_only_of_a_training_that_goes_on():
         third.close()
 
 
+def test_an_optimizer_that_the_server_does_not_have_is_named():
+    model = model_of(4)
+    with serving() as (server, place):
+        link = Link(place, hello(model))
+        begun = describe_optimizer(model, torch.optim.SGD(model.parameters(), lr=1.0))
+        with pytest.raises(
+            syncd.Invalid,
+            match="optimizer Best of module nowhere is not where the server",
+        ):
+            link.bring(
+                {**begun, "class": "nowhere:Best"}, list(model.parameters()), None
+            )
+        assert server.parameters is None
+
+
 def test_a_later_launch_takes_the_place_of_the_one_before():
     model = model_of(4)
     with serving() as (server, place):
@@ -656,6 +671,10 @@ def test_a_job_pulls_where_the_step_says_and_pushes_what_it_computed():
         job.optimizer.param_groups[0]["lr"] = 0.5
         job.push(loss, samples=3)
         assert model[0].grad is None
+        saved = job._saved()
+        assert saved["model"]["0"].tolist() == [-3] * 4
+        assert "values" not in saved["form"] and saved["form"]["updates"] == 3
+        model[0].data.fill_(0)
         assert job.worker.calls == ["mark", ("push", -16.0, 3, 16)]
         assert values(server.parameters) == [-3]
         job._closing(None)

@@ -133,6 +133,11 @@ class Link:
         self._is_local = True
 
     def _take(self, answer: dict[str, Any]) -> None:
+        if "error" in answer:
+            raise error_of(
+                Status.E_INVALID,
+                f"the parameter server at {self.place}: {answer['error']}",
+            )
         self.state: str = answer["state"]
         self.text: str = answer.get("text", "")
         if self.state != "ready":
@@ -284,8 +289,10 @@ class Link:
             _check_finite(at, view)
 
     def snapshot(self) -> dict[str, Any]:
+        """What Parameters.snapshot() returns."""
         send(self._peer, ("snapshot",))
-        return self._hear()
+        found: dict[str, Any] = self._hear()["snapshot"]
+        return found
 
     def _hear(self) -> dict[str, Any]:
         answer: dict[str, Any] = receive(self._peer)

@@ -228,9 +228,16 @@ def make_optimizer(
     """The optimizer of those `parameters`, as unpickling would make it, and which of the described groups
     its groups are."""
     module, _, path = described["class"].partition(":")
-    kind: Any = importlib.import_module(module)
-    for name in path.split("."):
-        kind = getattr(kind, name)
+    try:
+        kind: Any = importlib.import_module(module)
+        for name in path.split("."):
+            kind = getattr(kind, name)
+    except (ImportError, AttributeError) as error:
+        raise error_of(
+            Status.E_INVALID,
+            f"optimizer {path} of module {module} is not where the server runs ({error}); start it with this "
+            "module on PYTHONPATH",
+        ) from error
     groups, numbers = [], []
     for number, (names, options) in enumerate(
         zip(described["groups"], described["options"])

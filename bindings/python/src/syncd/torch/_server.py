@@ -159,7 +159,7 @@ class ServerJob(Job):
     def _reserve(self) -> Place:
         """An address for a server that this process may start."""
         host, bound = self._hosts()
-        self._listener = socket.create_server((bound, 0))
+        self._listener = _listen(bound, 0)
         return Place(host, self._listener.getsockname()[1], secrets.token_bytes(32))
 
     def _hosts(self) -> tuple[str, str]:
@@ -168,7 +168,8 @@ class ServerJob(Job):
         address = os.environ.get("SYNCD_ADDR") or self._options.address
         if isinstance(address, str) and address.startswith("unix:"):
             return "127.0.0.1", "127.0.0.1"
-        return own_address(None if address == "auto" else address), ""
+        host = own_address(None if address == "auto" else address)
+        return host, "::" if ":" in host else "0.0.0.0"
 
     # ---- The loop
 
@@ -258,8 +259,8 @@ class ServerJob(Job):
         with torch.no_grad():
             for name, one in zip(self._names, self._parameters):
                 one.copy_(values[name])
-        self._life = found.pop("life")
-        found.pop("dropped_updates")
+        assert self._link is not None
+        self._life = self._link.news["life"]
         return found
 
     def _load_state(self, state: dict[str, Any]) -> None:
@@ -357,7 +358,7 @@ class ServerJob(Job):
                     why = f"{place}: {error}"
                     self._check_may_return(place, error)
                     continue
-                if link.state == "empty" and self._brings():
+                if link.state == "empty" and self._brings(time.monotonic() - begun):
                     link.bring(*self._to_begin(), self._shards)
                 if link.state == "ready":
                     return link
@@ -481,15 +482,18 @@ class ServerJob(Job):
                 "on from; start the job again, with checkpoint=DIR to survive this",
             )
         if place == self._own_place and self._listener is None:
-            self._listener = socket.create_server((self._hosts()[1], place.port))
+            self._listener = _listen(self._hosts()[1], place.port)
 
-    def _brings(self) -> bool:
-        """Whether a server without parameters gets them from this worker."""
+    def _brings(self, waited: float) -> bool:
+        """Whether a server without parameters gets them from this worker. If the lowest one does not bring
+        them soon, as it has only just started itself, any other does that took part."""
         if self._fresh:
             return self.worker.rank == 0
         members = self.worker.members().members
         ranks = [one.rank for one in members if one.state == MemberState.ACTIVE]
-        return self.worker.rank == min(ranks, default=self.worker.rank)
+        return waited > self._timeout / 2 or self.worker.rank == min(
+            ranks, default=self.worker.rank
+        )
 
     def _to_begin(self) -> tuple[dict[str, Any], list[torch.Tensor]]:
         """What a server begins with: what this process has, or the latest checkpoint."""
@@ -512,6 +516,11 @@ def _refuse_backup(policy: str) -> None:
             f"{policy} with a parameter server: it cannot take back the updates of backup workers; allowed: "
             'bsp without backup, or the form "averaging"',
         )
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    return socket.create_server((host, port), family=family)
 
 
 def _given_place(server: str, secret: str | os.PathLike[str] | None) -> Place:

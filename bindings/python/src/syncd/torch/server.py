@@ -186,7 +186,7 @@ class _Connection(threading.Thread):
                 for shard in range(len(parameters.shards)):
                     self._send_shard(parameters, shard)
             elif request == "snapshot":
-                send(self.peer, {**parameters.snapshot(), **self._news()})
+                send(self.peer, {"snapshot": parameters.snapshot(), **self._news()})
         except Error as error:
             send(self.peer, {"error": error.message})
 
