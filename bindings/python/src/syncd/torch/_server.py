@@ -66,8 +66,10 @@ class ServerJob(Job):
     are lost and counted; gradients of the lost parameters are dropped and counted.
 
     lost_updates     updates that were applied, and then lost with a server
-    dropped_updates  updates that the server did not apply, because they were computed from parameters of a
-                     server that was lost
+    dropped_updates  updates that the present server did not apply, because they were computed from
+                     parameters of one that was lost
+
+    Both are as the server's latest answer says. A worker that waits for a server still counts as computing.
     """
 
     form = "server"
