@@ -65,23 +65,9 @@ def bandwidth(megabytes):
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
         probe.close()
-        argv = [
-            "--job",
-            "measure",
-            "--listen",
-            f"127.0.0.1:{port}",
-            "--secret",
-            str(secret),
-        ]
+        argv = ["--job", "measure", "--listen", f"127.0.0.1:{port}", "--secret", str(secret)]
         child = subprocess.Popen(
-            [
-                sys.executable,
-                "-m",
-                "syncd.torch.server",
-                *argv,
-                "--state",
-                f"{directory}/state",
-            ],
+            [sys.executable, "-m", "syncd.torch.server", *argv, "--state", f"{directory}/state"],
             stderr=subprocess.DEVNULL,
         )
         listener = socket.create_server(("127.0.0.1", 0))
@@ -129,13 +115,9 @@ def bandwidth(megabytes):
                 times = {"base": [], "moved": [], "stepped": []}
                 for _ in range(ROUNDS):
                     times["base"].append(timed(baseline))
-                    times["moved"].append(
-                        timed(lambda: exchange(0))
-                    )  # dropped when it is there
+                    times["moved"].append(timed(lambda: exchange(0)))  # dropped when it is there
                     times["stepped"].append(timed(lambda: exchange(link.news["life"])))
-                base, moved, stepped = (
-                    statistics.median(one) for one in times.values()
-                )
+                base, moved, stepped = (statistics.median(one) for one in times.values())
                 print(
                     f"{way}: pull + push of {megabytes} MiB: {moved * 1e3:.0f} ms without the step, "
                     f"{stepped * 1e3:.0f} ms with it; baseline {base * 1e3:.0f} ms "
@@ -157,11 +139,7 @@ def make():
         torch.nn.Conv2d(8, 16, 5), torch.nn.ReLU(), torch.nn.MaxPool2d(2),
         torch.nn.Flatten(), torch.nn.Linear(256, 10),
     )  # fmt: skip
-    return (
-        model,
-        torch.optim.SGD(model.parameters(), lr=0.01),
-        torch.randn(64, 1, 28, 28),
-    )
+    return (model, torch.optim.SGD(model.parameters(), lr=0.01), torch.randn(64, 1, 28, 28))
 
 
 def cpu_of(pid):
@@ -192,12 +170,7 @@ def train(rank, workers, address, seconds, ready, found):
 
         os.environ["SYNCD_ADDR"] = address
         with st.run(
-            "asp",
-            model,
-            optimizer=optimizer,
-            job="measure",
-            rank=rank,
-            world_size=workers,
+            "asp", model, optimizer=optimizer, job="measure", rank=rank, world_size=workers
         ) as job:
             count, end = 0, None
             for _ in job.steps(iterations=1 << 40):
@@ -221,9 +194,7 @@ def rate(workers, address, seconds):
     context = multiprocessing.get_context("spawn")
     ready, found = context.Barrier(workers), context.Queue()
     group = [
-        context.Process(
-            target=train, args=(rank, workers, address, seconds, ready, found)
-        )
+        context.Process(target=train, args=(rank, workers, address, seconds, ready, found))
         for rank in range(workers)
     ]
     for one in group:

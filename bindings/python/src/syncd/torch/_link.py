@@ -31,16 +31,10 @@ class Place(NamedTuple):
     secret: bytes
 
     def __str__(self) -> str:
-        return (
-            f"[{self.host}]:{self.port}"
-            if ":" in self.host
-            else f"{self.host}:{self.port}"
-        )
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
-def _introduced(
-    peer: socket.socket, place: Place
-) -> tuple[socket.socket, dict[str, Any]]:
+def _introduced(peer: socket.socket, place: Place) -> tuple[socket.socket, dict[str, Any]]:
     """The peer, and the server's greeting."""
     try:
         introduce(peer, place.secret, str(place))
@@ -135,8 +129,7 @@ class Link:
     def _take(self, answer: dict[str, Any]) -> None:
         if "error" in answer:
             raise error_of(
-                Status.E_INVALID,
-                f"the parameter server at {self.place}: {answer['error']}",
+                Status.E_INVALID, f"the parameter server at {self.place}: {answer['error']}"
             )
         self.state: str = answer["state"]
         self.text: str = answer.get("text", "")
@@ -161,10 +154,7 @@ class Link:
         self._staged = self._layout.views(self._segment)
 
     def bring(
-        self,
-        begun: dict[str, Any],
-        parameters: Sequence[torch.Tensor],
-        shards: int | None,
+        self, begun: dict[str, Any], parameters: Sequence[torch.Tensor], shards: int | None
     ) -> None:
         """The parameters with which the server begins."""
         layout = Layout(self._described, shards)
@@ -248,13 +238,7 @@ class Link:
 
         Raises NotFinite, and then nothing is applied.
         """
-        message = (
-            "push",
-            sequence,
-            life,
-            bytes(one is not None for one in gradients),
-            options,
-        )
+        message = ("push", sequence, life, bytes(one is not None for one in gradients), options)
         everything = range(len(self._staged))
         if self._is_local:
             self._stage(everything, gradients)
@@ -283,9 +267,7 @@ class Link:
             view, gradient = self._staged[at], gradients[at]
             if gradient is None:
                 continue
-            view.copy_(
-                gradient.to_dense() if gradient.layout != torch.strided else gradient
-            )
+            view.copy_(gradient.to_dense() if gradient.layout != torch.strided else gradient)
             _check_finite(at, view)
 
     def snapshot(self) -> dict[str, Any]:
@@ -323,9 +305,7 @@ def _check_finite(at: int, gradient: Any) -> None:
         raise NotFinite(at)
 
 
-def _memory_of(
-    members: range, tensors: Sequence[torch.Tensor | None]
-) -> memoryview | None:
+def _memory_of(members: range, tensors: Sequence[torch.Tensor | None]) -> memoryview | None:
     """The memory of a single large tensor, if it is as it is sent."""
     one = tensors[members.start]
     if len(members) > 1 or one is None or one.layout != torch.strided:

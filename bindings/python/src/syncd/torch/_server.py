@@ -95,13 +95,10 @@ class ServerJob(Job):
         _refuse_backup(options.policy)
         if not server_timeout > 0:
             raise error_of(
-                Status.E_INVALID,
-                f"server_timeout={server_timeout}; allowed: seconds above 0",
+                Status.E_INVALID, f"server_timeout={server_timeout}; allowed: seconds above 0"
             )
         if shards is not None and shards < 1:
-            raise error_of(
-                Status.E_INVALID, f"shards={shards}; allowed: 1 or more, or None"
-            )
+            raise error_of(Status.E_INVALID, f"shards={shards}; allowed: 1 or more, or None")
         self._optimizer = optimizer
         self._begun = describe_optimizer(model, optimizer)
         self._names = [name for name, _ in model.named_parameters()]
@@ -192,9 +189,7 @@ class ServerJob(Job):
         self._sequence += 1
         self._drop_gradients()
         note_step(self._optimizer)
-        size = sum(
-            one.numel() * one.element_size() for one in gradients if one is not None
-        )
+        size = sum(one.numel() * one.element_size() for one in gradients if one is not None)
         return self._push(loss, samples, size)
 
     def pull(self) -> None:
@@ -280,9 +275,7 @@ class ServerJob(Job):
             try:
                 self.pull()
             except Error as lost:
-                _log.warning(
-                    "%s: the model has not the last updates: %s", self._who(), lost
-                )
+                _log.warning("%s: the model has not the last updates: %s", self._who(), lost)
         self._failed = error is not None
 
     def _closed(self) -> None:
@@ -314,10 +307,7 @@ class ServerJob(Job):
                         f"{self._timeout:g} s; if it is only slow, wait longer with server_timeout=",
                     ) from None
                 _log.warning(
-                    "%s: lost the parameter server at %s: %s",
-                    self._who(),
-                    link.place,
-                    broken,
+                    "%s: lost the parameter server at %s: %s", self._who(), link.place, broken
                 )
                 link.close()
                 self._link = None
@@ -351,9 +341,7 @@ class ServerJob(Job):
             places = self._places()
             for place in places:
                 try:
-                    link = Link(
-                        place, self._hello(), self._shared_memory, self._timeout
-                    )
+                    link = Link(place, self._hello(), self._shared_memory, self._timeout)
                 except (OSError, EOFError) as error:
                     if isinstance(error, Error):
                         raise
@@ -366,9 +354,7 @@ class ServerJob(Job):
                     return link
                 link.close()
                 if link.state == "refused":
-                    raise error_of(
-                        Status.E_INVALID, f"{self._who()}, server {place}: {link.text}"
-                    )
+                    raise error_of(Status.E_INVALID, f"{self._who()}, server {place}: {link.text}")
                 why = f"{place} waits for worker {0 if self._fresh else 'of the lowest rank'}"
                 # For another worker a new one waits as long as its begin() would.
                 until = min(time.monotonic() + self._timeout, begun + _START_S)
@@ -401,9 +387,7 @@ class ServerJob(Job):
         for member in sorted(members, key=lambda one: one.state != MemberState.ACTIVE):
             try:
                 shown = json.loads(member.data)
-                place = Place(
-                    shown["host"], shown["port"], bytes.fromhex(shown["secret"])
-                )
+                place = Place(shown["host"], shown["port"], bytes.fromhex(shown["secret"]))
             except (ValueError, KeyError, TypeError):
                 continue
             if place not in found:
@@ -415,11 +399,7 @@ class ServerJob(Job):
         if not self._fresh or self.resumed:
             return
         for one in self.worker.members().members:
-            if (
-                one.rank != self.worker.rank
-                and one.state == MemberState.ACTIVE
-                and one.clock > 0
-            ):
+            if one.rank != self.worker.rank and one.state == MemberState.ACTIVE and one.clock > 0:
                 raise error_of(
                     Status.E_STATE,
                     f"{self._who()}: worker {one.rank} ({one.host}) is in iteration {one.clock}, and this "
@@ -446,22 +426,14 @@ class ServerJob(Job):
                 stderr=log,
                 pass_fds=[descriptor],
                 start_new_session=True,
-                env={
-                    **os.environ,
-                    "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
-                },
+                env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
             )
         assert self._child.stdin is not None
         with self._child.stdin as to_server:
             to_server.write(place.secret.hex().encode() + b"\n")
         self._listener.close()
         self._listener = None
-        _log.info(
-            "%s: started the parameter server at %s, log %s.log",
-            self._who(),
-            place,
-            files,
-        )
+        _log.info("%s: started the parameter server at %s, log %s.log", self._who(), place, files)
 
     def _check_may_return(self, place: Place, error: OSError | EOFError) -> None:
         """No server answers at `place`. Starts it again where that is this worker's part.
@@ -529,9 +501,7 @@ def _given_place(server: str, secret: str | os.PathLike[str] | None) -> Place:
     host, _, port = server.rpartition(":")
     if not host or not port.isdigit():
         raise error_of(Status.E_INVALID, f'server={server!r}; allowed: "host:port"')
-    return Place(
-        host.strip("[]"), int(port), load_secret(pathlib.Path(secret or secret_file()))
-    )
+    return Place(host.strip("[]"), int(port), load_secret(pathlib.Path(secret or secret_file())))
 
 
 def _expected_rank(given: int | None) -> int | None:
@@ -551,7 +521,4 @@ def _launch() -> tuple[str, int]:
     if os.environ.get("TORCHELASTIC_RUN_ID"):
         return os.environ["TORCHELASTIC_RUN_ID"], 0
     restarts = os.environ.get("SLURM_RESTART_COUNT", "0")
-    return (
-        os.environ.get("SLURM_JOB_ID", ""),
-        int(restarts) if restarts.isdigit() else 0,
-    )
+    return (os.environ.get("SLURM_JOB_ID", ""), int(restarts) if restarts.isdigit() else 0)
