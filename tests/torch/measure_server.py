@@ -65,23 +65,9 @@ def bandwidth(megabytes):
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
         probe.close()
-        argv = [
-            "--job",
-            "measure",
-            "--listen",
-            f"127.0.0.1:{port}",
-            "--secret",
-            str(secret),
-        ]
+        argv = ["--job", "measure", "--listen", f"127.0.0.1:{port}", "--secret", str(secret)]
         child = subprocess.Popen(
-            [
-                sys.executable,
-                "-m",
-                "syncd.torch.server",
-                *argv,
-                "--state",
-                f"{directory}/state",
-            ],
+            [sys.executable, "-m", "syncd.torch.server", *argv, "--state", f"{directory}/state"],
             stderr=subprocess.DEVNULL,
         )
         listener = socket.create_server(("127.0.0.1", 0))
@@ -129,13 +115,9 @@ def bandwidth(megabytes):
                 times = {"base": [], "moved": [], "stepped": []}
                 for _ in range(ROUNDS):
                     times["base"].append(timed(baseline))
-                    times["moved"].append(
-                        timed(lambda: exchange(0))
-                    )  # dropped when it is there
+                    times["moved"].append(timed(lambda: exchange(0)))  # dropped when it is there
                     times["stepped"].append(timed(lambda: exchange(link.news["life"])))
-                base, moved, stepped = (
-                    statistics.median(one) for one in times.values()
-                )
+                base, moved, stepped = (statistics.median(one) for one in times.values())
                 print(
                     f"{way}: pull + push of {megabytes} MiB: {moved * 1e3:.0f} ms without the step, "
                     f"{stepped * 1e3:.0f} ms with it; baseline {base * 1e3:.0f} ms "
@@ -157,20 +139,26 @@ def make():
         torch.nn.Conv2d(8, 16, 5), torch.nn.ReLU(), torch.nn.MaxPool2d(2),
         torch.nn.Flatten(), torch.nn.Linear(256, 10),
     )  # fmt: skip
-    return (
-        model,
-        torch.optim.SGD(model.parameters(), lr=0.01),
-        torch.randn(64, 1, 28, 28),
-    )
+    return (model, torch.optim.SGD(model.parameters(), lr=0.01), torch.randn(64, 1, 28, 28))
+
+
+def cpu_of(pid):
+    """Seconds of CPU that a process has used; 0: None."""
+    if pid is None:
+        return 0.0
+    fields = pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def train(rank, workers, address, seconds, ready, found):
-    """Iterations/s of one worker, from when all are ready; address None: without any exchange."""
+    """Iterations of one worker, from when all are ready, and the CPU's seconds for them, with those of the
+    server if this worker has started it. address None: without any exchange."""
     model, optimizer, inputs = make()
     labels = torch.randint(10, (64,))
     criterion = torch.nn.CrossEntropyLoss()
     if address is None:
         ready.wait()
+        cpu = time.process_time()
         count, end = 0, time.perf_counter() + seconds
         while time.perf_counter() < end:
             optimizer.zero_grad()
@@ -182,42 +170,39 @@ def train(rank, workers, address, seconds, ready, found):
 
         os.environ["SYNCD_ADDR"] = address
         with st.run(
-            "asp",
-            model,
-            optimizer=optimizer,
-            job="measure",
-            rank=rank,
-            world_size=workers,
+            "asp", model, optimizer=optimizer, job="measure", rank=rank, world_size=workers
         ) as job:
             count, end = 0, None
             for _ in job.steps(iterations=1 << 40):
                 if end is None:
                     ready.wait()
+                    cpu = time.process_time()
+                    server = job._child and job._child.pid
+                    served = cpu_of(server)
                     end = time.perf_counter() + seconds
                 loss = criterion(model(inputs), labels)
                 loss.backward()
                 job.push(loss, len(inputs))
                 count += 1
                 if time.perf_counter() > end:
+                    cpu -= cpu_of(server) - served
                     break
-    found.put(count / seconds)
+    found.put((count, time.process_time() - cpu))
 
 
 def rate(workers, address, seconds):
     context = multiprocessing.get_context("spawn")
     ready, found = context.Barrier(workers), context.Queue()
     group = [
-        context.Process(
-            target=train, args=(rank, workers, address, seconds, ready, found)
-        )
+        context.Process(target=train, args=(rank, workers, address, seconds, ready, found))
         for rank in range(workers)
     ]
     for one in group:
         one.start()
-    total = sum(found.get(timeout=120) for _ in group)
+    counts, cpu = zip(*(found.get(timeout=120) for _ in group))
     for one in group:
         one.join()
-    return total
+    return sum(counts) / seconds, sum(cpu) / sum(counts) * 1e3
 
 
 def main():
@@ -261,10 +246,11 @@ def main():
         finally:
             daemon.terminate()
             daemon.wait()
-    for alone, served in rounds:
+    for (alone, cpu_alone), (served, cpu) in rounds:
         print(
             f"asp, {options.workers} workers: {served:.0f} iterations/s, without exchange {alone:.0f}: "
-            f"{served / alone:.0%}"
+            f"{served / alone:.0%}; CPU {cpu:.1f} ms an iteration with the server's, {cpu_alone:.1f} ms without: "
+            f"{cpu_alone / cpu:.0%}"
         )
 
 

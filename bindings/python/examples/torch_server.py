@@ -20,9 +20,7 @@ optimizer = torch.optim.Adam(model.parameters(), lr=0.02)
 
 
 def error(user, film):
-    return torch.nn.functional.mse_loss(
-        (users(user) * films(film)).sum(1), ratings[user, film]
-    )
+    return torch.nn.functional.mse_loss((users(user) * films(film)).sum(1), ratings[user, film])
 
 
 with st.run("ssp:3", model, optimizer=optimizer, job="mf") as job:

@@ -8,12 +8,7 @@ import threading
 import torch
 
 from syncd.torch._link import Link, Place
-from syncd.torch._parameters import (
-    Layout,
-    Parameters,
-    describe_optimizer,
-    describe_parameters,
-)
+from syncd.torch._parameters import Layout, Parameters, describe_optimizer, describe_parameters
 from syncd.torch.server import Server
 
 SECRET = b"s" * 32
@@ -54,9 +49,7 @@ def parameters_of(model, optimizer=None, begun=None, shards=None, ledger=None):
         for view, one in zip(layout.views(memory), model.parameters()):
             view.copy_(one.detach())
 
-    return Parameters(
-        layout, begun or describe_optimizer(model, optimizer), fill, ledger
-    )
+    return Parameters(layout, begun or describe_optimizer(model, optimizer), fill, ledger)
 
 
 @contextlib.contextmanager
@@ -90,9 +83,7 @@ def attached(place, model, optimizer=None, shared=True, shards=None, **options):
     link = Link(place, hello(model, shards=shards, **options), shared)
     if link.state == "empty":
         optimizer = optimizer or torch.optim.SGD(model.parameters(), lr=1.0)
-        link.bring(
-            describe_optimizer(model, optimizer), list(model.parameters()), shards
-        )
+        link.bring(describe_optimizer(model, optimizer), list(model.parameters()), shards)
     assert link.state == "ready", link.text
     return link
 

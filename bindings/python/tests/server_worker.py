@@ -18,11 +18,7 @@ options = {}
 for text in sys.argv[6:]:
     key, _, value = text.partition("=")
     options[key] = float(value) if value.replace(".", "").isdigit() else value
-pause, bad, value = (
-    options.pop("pause", 0.0),
-    options.pop("bad", -1),
-    options.pop("value", 0.0),
-)
+pause, bad, value = (options.pop("pause", 0.0), options.pop("bad", -1), options.pop("value", 0.0))
 logging.basicConfig(level=logging.INFO, stream=sys.stderr)
 torch.set_num_threads(1)
 # Each update takes 1 from every parameter: they say how many were applied.
@@ -53,6 +49,4 @@ with st.run(
         time.sleep(pause)
         job.push(step.number)
         print(f"pushed {step.number}")
-print(
-    f"ends with {model.bias[0].item():.0f} lost {job.lost_updates} dropped {job.dropped_updates}"
-)
+print(f"ends with {model.bias[0].item():.0f} lost {job.lost_updates} dropped {job.dropped_updates}")

@@ -53,18 +53,7 @@ def values(parameters):
 
 OPTIMIZERS = {
     "SGD": {"lr": 0.1, "momentum": 0.9, "nesterov": True},
-    **{
-        name: {}
-        for name in (
-            "Adam",
-            "AdamW",
-            "Adagrad",
-            "RMSprop",
-            "NAdam",
-            "Adadelta",
-            "Rprop",
-        )
-    },
+    **{name: {} for name in ("Adam", "AdamW", "Adagrad", "RMSprop", "NAdam", "Adadelta", "Rprop")},
     **{name: {} for name in ("ASGD", "Adamax", "RAdam")},
 }
 
@@ -107,9 +96,7 @@ def test_a_parameter_without_a_gradient_is_not_changed():
     model = model_of(2, 2)
     optimizer = torch.optim.SGD(model.parameters(), lr=1.0, weight_decay=0.5)
     parameters = parameters_of(model, optimizer)
-    parameters.push(
-        "a", 1, parameters.life, ones(model), b"\1\0", describe_options(optimizer)
-    )
+    parameters.push("a", 1, parameters.life, ones(model), b"\1\0", describe_options(optimizer))
     assert values(parameters) == [-1, 0]
 
 
@@ -129,9 +116,7 @@ class NeedsClosure(torch.optim.Optimizer):
         (lambda p: torch.optim.SparseAdam(list(p)), "SparseAdam.* use Adam"),
         (lambda p: NeedsClosure(p, {}), "NeedsClosure.* evaluates the model"),
         (
-            lambda p: type("Inner", (Local,), {"__qualname__": "f.<locals>.Inner"})(
-                p, 0.1
-            ),
+            lambda p: type("Inner", (Local,), {"__qualname__": "f.<locals>.Inner"})(p, 0.1),
             "Inner.* imported",
         ),
         (
@@ -193,9 +178,7 @@ def test_an_update_that_comes_again_while_it_is_applied_waits_for_it(gate):
 def test_updates_of_another_life_are_dropped_and_counted_once():
     model = model_of(4)
     parameters = parameters_of(model)
-    assert [push(parameters, "a", 1, model, life=5) for _ in range(2)] == [
-        "dropped"
-    ] * 2
+    assert [push(parameters, "a", 1, model, life=5) for _ in range(2)] == ["dropped"] * 2
     assert push(parameters, "a", 2, model) == "applied"
     assert values(parameters) == [-1]
     assert (parameters.updates, parameters.dropped_updates) == (1, 1)
@@ -229,10 +212,7 @@ def test_a_server_that_begins_again_from_its_checkpoint():
     snapshot = old.snapshot()
     push(old, "a", 2, model)
     push(old, "b", 1, model)
-    for known in (
-        ledger,
-        None,
-    ):  # None: it begins on another machine, and only the workers know
+    for known in (ledger, None):  # None: it begins on another machine, and only the workers know
         new = parameters_of(model_of(4, value=-1.0), begun=snapshot, ledger=known)
         assert new.life != old.life
         assert new.lost_updates == (2 if known else 0)
@@ -291,9 +271,7 @@ def test_pull_and_push(shared):
         names = [name for name, _ in model.named_parameters()]
         gradients[names.index("a_unused")] = None
         gradients[names.index("a_small")] = torch.randn(6)[::2]  # not contiguous
-        outcome = link.push(
-            1, link.news["life"], gradients, describe_options(optimizer)
-        )
+        outcome = link.push(1, link.news["life"], gradients, describe_options(optimizer))
         assert outcome == "applied"
         link.pull(copies)
         for one, copy, gradient in zip(parameters, copies, gradients):
@@ -311,9 +289,7 @@ def test_sparse_gradients_are_sent_dense(shared):
         before = model.weight.detach().clone()
         model(torch.tensor([1, 3, 3])).sum().backward()
         assert model.weight.grad.is_sparse
-        link.push(
-            1, link.news["life"], [model.weight.grad], describe_options(optimizer)
-        )
+        link.push(1, link.news["life"], [model.weight.grad], describe_options(optimizer))
         link.pull([model.weight])
         assert (before - model.weight)[:, 0].tolist() == pytest.approx([0, 1, 0, 2, 0])
         link.close()
@@ -330,9 +306,7 @@ def test_of_an_update_that_is_not_finite_nothing_is_applied(shared, value):
         with pytest.raises(NotFinite) as caught:
             link.push(1, link.news["life"], gradients, [{}])
         assert caught.value.at == 2
-        huge = [
-            torch.full_like(one, 3e38) for one in gradients
-        ]  # finite, and its sum is not
+        huge = [torch.full_like(one, 3e38) for one in gradients]  # finite, and its sum is not
         link = attached(place, model, shared=shared, nonce="a", fresh=False)
         assert link.push(1, link.news["life"], huge, [{"lr": 0.0}]) == "applied"
         assert values(server.parameters) == [0, 0, 0] and server.parameters.updates == 1
@@ -384,9 +358,7 @@ def test_a_pull_never_sees_half_an_update(shared, gate):
     with serving() as (server, place):
         pusher = attached(place, model, Stepped(model.parameters(), lr=1.0), shared)
         reader = attached(place, model, shared=shared)
-        pushing = in_thread(
-            lambda: pusher.push(1, pusher.news["life"], ones(model), [{}])
-        )
+        pushing = in_thread(lambda: pusher.push(1, pusher.news["life"], ones(model), [{}]))
         gate.arrived.acquire()
         assert values(server.parameters) == [-1]  # half of it
         copy = [torch.zeros(4)]
@@ -417,8 +389,7 @@ def test_a_pull_that_an_update_has_overtaken_begins_again():
     with serving() as (_, place):
         pusher, reader = attached(place, model), attached(place, model)
         torn = Tearing(
-            torch.zeros(4),
-            lambda: pusher.push(1, pusher.news["life"], ones(model), [{}]),
+            torch.zeros(4), lambda: pusher.push(1, pusher.news["life"], ones(model), [{}])
         )
         reader.pull([torn])
         assert torn.tensor.tolist() == [-1] * 4
@@ -455,9 +426,7 @@ def test_a_shard_that_has_changed_while_it_was_sent_is_sent_again():
 def test_a_new_process_takes_the_parameters_only_of_a_training_that_goes_on():
     model, other = model_of(4), model_of(4, value=5.0)
     with serving() as (server, place):
-        assert (
-            Link(place, hello(model)).state == "empty"
-        )  # and goes, as it is not worker 0
+        assert Link(place, hello(model)).state == "empty"  # and goes, as it is not worker 0
         first = attached(place, model, nonce="first")
         second = attached(place, other, nonce="second")
         first.push(1, first.news["life"], ones(model), [{}])
@@ -476,6 +445,18 @@ def test_a_new_process_takes_the_parameters_only_of_a_training_that_goes_on():
         third.close()
 
 
+def test_an_optimizer_that_the_server_does_not_have_is_named():
+    model = model_of(4)
+    with serving() as (server, place):
+        link = Link(place, hello(model))
+        begun = describe_optimizer(model, torch.optim.SGD(model.parameters(), lr=1.0))
+        with pytest.raises(
+            syncd.Invalid, match="optimizer Best of module nowhere is not where the server"
+        ):
+            link.bring({**begun, "class": "nowhere:Best"}, list(model.parameters()), None)
+        assert server.parameters is None
+
+
 def test_a_later_launch_takes_the_place_of_the_one_before():
     model = model_of(4)
     with serving() as (server, place):
@@ -485,10 +466,7 @@ def test_a_later_launch_takes_the_place_of_the_one_before():
             old.pull(list(model.parameters()))
             old.push(1, old.news["life"], ones(model), [{}])
         late = Link(place, hello(model, launch=("run", 1)))
-        assert (
-            late.state == "refused"
-            and "launch run/2 has taken the place of run/1" in late.text
-        )
+        assert late.state == "refused" and "launch run/2 has taken the place of run/1" in late.text
         assert values(server.parameters) == [3]
         new.close()
 
@@ -500,15 +478,9 @@ def test_a_later_launch_takes_the_place_of_the_one_before():
             model_of(4, 5),
             r"parameter 1 has shape \[5\] and type float32 here, and \[2\] and float32 on",
         ),
-        (
-            model_of(4),
-            "the server has a parameter 1, and this worker none of that name",
-        ),
+        (model_of(4), "the server has a parameter 1, and this worker none of that name"),
         (model_of(4, 2, 1), "this worker has a parameter 2, and the server none"),
-        (
-            torch.nn.ParameterList([torch.zeros(4), torch.zeros(2).half()]),
-            "float16 here",
-        ),
+        (torch.nn.ParameterList([torch.zeros(4), torch.zeros(2).half()]), "float16 here"),
     ],
 )
 def test_another_model_is_refused_by_name(other, message):
@@ -526,9 +498,7 @@ def test_who_does_not_know_the_secret_reads_and_writes_nothing():
     model = model_of(4)
     with serving() as (server, place):
         link = attached(place, model)
-        with pytest.raises(
-            syncd.Error, match="has another secret than this worker"
-        ) as caught:
+        with pytest.raises(syncd.Error, match="has another secret than this worker") as caught:
             Link(place._replace(secret=b"x" * 32), hello(model))
         assert caught.value.code == syncd.Status.E_AUTH
         with socket.create_connection(place[:2]) as stranger:
@@ -559,9 +529,7 @@ def test_a_proof_that_was_overheard_serves_for_no_other_connection():
     said = []
 
     class Overheard:
-        recv_into = staticmethod(
-            lambda view, *_: (view.__setitem__(slice(None), challenge), 32)[1]
-        )
+        recv_into = staticmethod(lambda view, *_: (view.__setitem__(slice(None), challenge), 32)[1])
         sendall = staticmethod(said.append)
 
     with pytest.raises(syncd.Error):  # its own second question gets the first answer
@@ -624,9 +592,7 @@ class Told:
 
 
 def job_of(model, place, policy="asp", worker=None, **options):
-    optimizer = options.pop("optimizer", None) or torch.optim.SGD(
-        model.parameters(), lr=1.0
-    )
+    optimizer = options.pop("optimizer", None) or torch.optim.SGD(model.parameters(), lr=1.0)
     job = st.run(policy, model, optimizer=optimizer, **options)
     job.worker = worker or Told()
     job._given = place
@@ -656,6 +622,10 @@ def test_a_job_pulls_where_the_step_says_and_pushes_what_it_computed():
         job.optimizer.param_groups[0]["lr"] = 0.5
         job.push(loss, samples=3)
         assert model[0].grad is None
+        saved = job._saved()
+        assert saved["model"]["0"].tolist() == [-3] * 4
+        assert "values" not in saved["form"] and saved["form"]["updates"] == 3
+        model[0].data.fill_(0)
         assert job.worker.calls == ["mark", ("push", -16.0, 3, 16)]
         assert values(server.parameters) == [-3]
         job._closing(None)
@@ -691,8 +661,7 @@ def test_a_gradient_that_is_not_finite_is_named_with_worker_and_iteration():
         job.iteration = 7
         (model(torch.ones(1, 2)).sum() * float("inf")).backward()
         with pytest.raises(
-            syncd.Invalid,
-            match="job job, worker 0, iteration 7: the gradient of weight",
+            syncd.Invalid, match="job job, worker 0, iteration 7: the gradient of weight"
         ):
             job.push()
         assert server.parameters.updates == 0 and job.worker.calls == ["mark"]
@@ -752,20 +721,12 @@ def test_a_scheduler_of_the_learning_rate_does_not_warn(recwarn):
 @pytest.mark.parametrize(
     "arguments, options, message",
     [
-        (
-            ("bsp:1,backup=1",),
-            {"form": "server"},
-            "cannot take back the updates of backup workers",
-        ),
+        (("bsp:1,backup=1",), {"form": "server"}, "cannot take back the updates of backup workers"),
         (("asp",), {"optimizer": None}, "asp without optimizer="),
         (("asp",), {"server": "host"}, "server='host'; allowed: \"host:port\""),
         (("asp",), {"server_timeout": 0}, "server_timeout=0; allowed"),
         (("asp",), {"shards": 0}, "shards=0; allowed"),
-        (
-            ("asp",),
-            {"outer": 1},
-            "outer= under asp; options of the form server: server, ",
-        ),
+        (("asp",), {"outer": 1}, "outer= under asp; options of the form server: server, "),
     ],
 )
 def test_arguments_that_are_refused(arguments, options, message):
@@ -796,13 +757,9 @@ def test_a_server_that_is_lost_for_good_is_named():
         job = job_of(model, place, server_timeout=0.2)
         job.pull()
         where = str(place)
-    with pytest.raises(
-        syncd.Unreachable, match=f"{where} has ended, and there is no checkpoint"
-    ):
+    with pytest.raises(syncd.Unreachable, match=f"{where} has ended, and there is no checkpoint"):
         job.pull()
     job._saver = object()  # with one it may come back: the worker waits
-    with pytest.raises(
-        syncd.Unreachable, match=f"no parameter server for 0 s .{where}: "
-    ):
+    with pytest.raises(syncd.Unreachable, match=f"no parameter server for 0 s .{where}: "):
         job.pull()
     assert isinstance(job, ServerJob)

@@ -51,8 +51,7 @@ def finished(process):
 
 def test_workers_train_one_model(daemon, run, private):
     group = [
-        run(WORKER, daemon.address, rank, 2, 20, "ssp:2", f"value={9 * rank}")
-        for rank in range(2)
+        run(WORKER, daemon.address, rank, 2, 20, "ssp:2", f"value={9 * rank}") for rank in range(2)
     ]
     ends = [finished(one) for one in group]
     assert min(ends)[0] == -40 and [one[1:] for one in ends] == [[0, 0]] * 2
@@ -69,10 +68,7 @@ def test_a_gradient_that_is_not_finite_ends_its_worker_and_no_other(daemon, run)
     good = run(WORKER, daemon.address, 0, 2, 20, "asp")
     bad = run(WORKER, daemon.address, 1, 2, 20, "asp", "bad=5")
     code, _, err = bad.finish()
-    assert (
-        code == 1
-        and "job job, worker 1, iteration 5: the gradient of bias has a value" in err
-    )
+    assert code == 1 and "job job, worker 1, iteration 5: the gradient of bias has a value" in err
     assert finished(good)[0] == -25
     assert "the gradient of bias" in daemon.syncctl("workers", "job")
 
@@ -82,18 +78,13 @@ def test_a_gradient_that_is_not_finite_ends_its_worker_and_no_other(daemon, run)
 def test_a_worker_that_is_killed_comes_back_alone(daemon, run, victim):
     """Also worker 0, which has started the server. It takes what the others have trained meanwhile, never its
     own initial parameters."""
-    group = [
-        run(WORKER, daemon.address, rank, 3, 200, "asp", "pause=0.05")
-        for rank in range(3)
-    ]
+    group = [run(WORKER, daemon.address, rank, 3, 200, "asp", "pause=0.05") for rank in range(3)]
     for one in group:
         say(one, r"pushed 5")
     group[victim].kill()
     for rank in {0, 1, 2} - {victim}:
         say(group[rank], r"pushed 15")
-    group[victim] = run(
-        WORKER, daemon.address, victim, 3, 200, "asp", "value=1000", "pause=0.05"
-    )
+    group[victim] = run(WORKER, daemon.address, victim, 3, 200, "asp", "value=1000", "pause=0.05")
     begun = int(say(group[victim], r"in (-?\d+) resumed False")[1])
     assert begun < -15
     ends = [finished(one) for one in group]
@@ -121,15 +112,11 @@ def test_a_server_that_is_killed_goes_on_from_the_checkpoint(daemon, run, tmp_pa
     for end, lost, dropped in ends:
         assert lost > 0 and dropped in (1, 2)
         assert end < 0
-    assert -min(ends)[0] == 120 - max(end[1] for end in ends) - max(
-        end[2] for end in ends
-    )
+    assert -min(ends)[0] == 120 - max(end[1] for end in ends) - max(end[2] for end in ends)
 
 
 @pytest.mark.slow
-def test_a_server_that_is_killed_with_worker_0_goes_on_when_that_comes_back(
-    daemon, run, tmp_path
-):
+def test_a_server_that_is_killed_with_worker_0_goes_on_when_that_comes_back(daemon, run, tmp_path):
     options = ("asp", "pause=0.05", f"checkpoint={tmp_path}/ckpt")
     group = [run(WORKER, daemon.address, rank, 2, 100, *options) for rank in range(2)]
     server = int(say(group[0], r"server (\d+)")[1])
@@ -147,23 +134,16 @@ def test_a_server_that_is_killed_with_worker_0_goes_on_when_that_comes_back(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "policy", ["bsp", "dssp:1-4", "specsync+ssp:2", "naive_wait:20+asp"]
-)
+@pytest.mark.parametrize("policy", ["bsp", "dssp:1-4", "specsync+ssp:2", "naive_wait:20+asp"])
 def test_policies(daemon, run, policy):
     options = ["form=server"] if policy == "bsp" else []
-    group = [
-        run(WORKER, daemon.address, rank, 2, 10, policy, *options) for rank in range(2)
-    ]
+    group = [run(WORKER, daemon.address, rank, 2, 10, policy, *options) for rank in range(2)]
     assert min(finished(one) for one in group)[0] == -20
 
 
 @pytest.mark.slow
 def test_without_a_checkpoint_a_killed_server_is_named(daemon, run):
-    group = [
-        run(WORKER, daemon.address, rank, 2, 2000, "asp", "pause=0.05")
-        for rank in range(2)
-    ]
+    group = [run(WORKER, daemon.address, rank, 2, 2000, "asp", "pause=0.05") for rank in range(2)]
     server = int(say(group[0], r"server (\d+)")[1])
     for one in group:
         say(one, r"pushed 5")
@@ -201,9 +181,7 @@ def test_a_group_that_is_started_again_goes_on_from_the_checkpoint(
     ends = [finished(one) for one in again.values()]
     for end, lost, dropped in ends:
         assert lost > 20 and dropped == 0
-        assert (
-            -100 <= end < 0
-        )  # a worker may have been some iterations ahead at the checkpoint
+        assert -100 <= end < 0  # a worker may have been some iterations ahead at the checkpoint
 
 
 @pytest.mark.slow
@@ -211,10 +189,7 @@ def test_a_group_that_is_started_again_goes_on_from_the_checkpoint(
 def test_a_group_that_is_started_again_without_a_checkpoint_begins_anew(
     daemon, run, private, server_dies
 ):
-    group = [
-        run(WORKER, daemon.address, rank, 2, 500, "asp", "pause=0.05")
-        for rank in range(2)
-    ]
+    group = [run(WORKER, daemon.address, rank, 2, 500, "asp", "pause=0.05") for rank in range(2)]
     for one in group:
         say(one, r"pushed 5")
     for one in group:
@@ -244,18 +219,9 @@ def test_a_server_by_hand_over_tcp(daemon, run, tmp_path):
     ]
     child = subprocess.Popen([sys.executable, *argv], stderr=subprocess.PIPE, text=True)
     try:
-        port = int(
-            re.search(r"listening at 127.0.0.1:(\d+)", child.stderr.readline())[1]
-        )
-        options = (
-            f"server=127.0.0.1:{port}",
-            f"server_secret={secret}",
-            "shared_memory=0",
-        )
-        group = [
-            run(WORKER, daemon.address, rank, 2, 20, "ssp:2", *options)
-            for rank in range(2)
-        ]
+        port = int(re.search(r"listening at 127.0.0.1:(\d+)", child.stderr.readline())[1])
+        options = (f"server=127.0.0.1:{port}", f"server_secret={secret}", "shared_memory=0")
+        group = [run(WORKER, daemon.address, rank, 2, 20, "ssp:2", *options) for rank in range(2)]
         assert min(finished(one) for one in group)[0] == -40
         assert secret.stat().st_mode & 0o777 == 0o600
         assert child.poll() is None
@@ -268,14 +234,7 @@ def test_a_server_by_hand_over_tcp(daemon, run, tmp_path):
 def test_the_example(daemon):
     example = HERE.parent / "examples/torch_server.py"
     env = {"SYNCD_ADDR": daemon.address, "OMP_NUM_THREADS": "1"}
-    argv = [
-        "-m",
-        "syncd.torchrun",
-        "--rdzv-endpoint",
-        daemon.address,
-        "--rdzv-id",
-        "example",
-    ]
+    argv = ["-m", "syncd.torchrun", "--rdzv-endpoint", daemon.address, "--rdzv-id", "example"]
     torchrun = Process(sys.executable, *argv, "--nproc-per-node", "2", example, env=env)
     try:
         code, out, err = torchrun.finish()

@@ -31,16 +31,10 @@ class Place(NamedTuple):
     secret: bytes
 
     def __str__(self) -> str:
-        return (
-            f"[{self.host}]:{self.port}"
-            if ":" in self.host
-            else f"{self.host}:{self.port}"
-        )
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
-def _introduced(
-    peer: socket.socket, place: Place
-) -> tuple[socket.socket, dict[str, Any]]:
+def _introduced(peer: socket.socket, place: Place) -> tuple[socket.socket, dict[str, Any]]:
     """The peer, and the server's greeting."""
     try:
         introduce(peer, place.secret, str(place))
@@ -133,6 +127,10 @@ class Link:
         self._is_local = True
 
     def _take(self, answer: dict[str, Any]) -> None:
+        if "error" in answer:
+            raise error_of(
+                Status.E_INVALID, f"the parameter server at {self.place}: {answer['error']}"
+            )
         self.state: str = answer["state"]
         self.text: str = answer.get("text", "")
         if self.state != "ready":
@@ -156,10 +154,7 @@ class Link:
         self._staged = self._layout.views(self._segment)
 
     def bring(
-        self,
-        begun: dict[str, Any],
-        parameters: Sequence[torch.Tensor],
-        shards: int | None,
+        self, begun: dict[str, Any], parameters: Sequence[torch.Tensor], shards: int | None
     ) -> None:
         """The parameters with which the server begins."""
         layout = Layout(self._described, shards)
@@ -243,13 +238,7 @@ class Link:
 
         Raises NotFinite, and then nothing is applied.
         """
-        message = (
-            "push",
-            sequence,
-            life,
-            bytes(one is not None for one in gradients),
-            options,
-        )
+        message = ("push", sequence, life, bytes(one is not None for one in gradients), options)
         everything = range(len(self._staged))
         if self._is_local:
             self._stage(everything, gradients)
@@ -278,14 +267,14 @@ class Link:
             view, gradient = self._staged[at], gradients[at]
             if gradient is None:
                 continue
-            view.copy_(
-                gradient.to_dense() if gradient.layout != torch.strided else gradient
-            )
+            view.copy_(gradient.to_dense() if gradient.layout != torch.strided else gradient)
             _check_finite(at, view)
 
     def snapshot(self) -> dict[str, Any]:
+        """What Parameters.snapshot() returns."""
         send(self._peer, ("snapshot",))
-        return self._hear()
+        found: dict[str, Any] = self._hear()["snapshot"]
+        return found
 
     def _hear(self) -> dict[str, Any]:
         answer: dict[str, Any] = receive(self._peer)
@@ -316,9 +305,7 @@ def _check_finite(at: int, gradient: Any) -> None:
         raise NotFinite(at)
 
 
-def _memory_of(
-    members: range, tensors: Sequence[torch.Tensor | None]
-) -> memoryview | None:
+def _memory_of(members: range, tensors: Sequence[torch.Tensor | None]) -> memoryview | None:
     """The memory of a single large tensor, if it is as it is sent."""
     one = tensors[members.start]
     if len(members) > 1 or one is None or one.layout != torch.strided:

@@ -39,20 +39,13 @@ class Layout:
     """
 
     def __init__(
-        self,
-        described: Iterable[tuple[str, Sequence[int], str]],
-        shards: int | None = None,
+        self, described: Iterable[tuple[str, Sequence[int], str]], shards: int | None = None
     ) -> None:
-        self.described = [
-            (name, tuple(shape), dtype) for name, shape, dtype in described
-        ]
+        self.described = [(name, tuple(shape), dtype) for name, shape, dtype in described]
         self.names = [name for name, _, _ in self.described]
         self._starts = [0]
         for _, shape, dtype in self.described:
-            size = (
-                math.prod(shape)
-                * torch.empty(0, dtype=getattr(torch, dtype)).element_size()
-            )
+            size = math.prod(shape) * torch.empty(0, dtype=getattr(torch, dtype)).element_size()
             self._starts.append(self._starts[-1] + -(-size // _ALIGNED) * _ALIGNED)
         self.size = max(self._starts[-1], _ALIGNED)
         if shards is None:
@@ -83,9 +76,7 @@ class Layout:
             dtype, count = getattr(torch, name), math.prod(shape)
             flat = torch.empty(0, dtype=dtype)
             if count:
-                flat = torch.frombuffer(
-                    memory, dtype=dtype, count=count, offset=base + start
-                )
+                flat = torch.frombuffer(memory, dtype=dtype, count=count, offset=base + start)
             found.append(flat.view(shape))
         return found
 
@@ -97,9 +88,7 @@ class Layout:
             here, there = mine.get(name), its.get(name)
             if here is None or there is None:
                 has, lacks = (
-                    ("the server", "this worker")
-                    if there
-                    else ("this worker", "the server")
+                    ("the server", "this worker") if there else ("this worker", "the server")
                 )
                 return f"{has} has a parameter {name}, and {lacks} none of that name"
             if here != there:
@@ -108,15 +97,11 @@ class Layout:
                     f"{there[1]} on the server"
                 )
         return (
-            ""
-            if self.names == server.names
-            else "the server has the parameters in another order"
+            "" if self.names == server.names else "the server has the parameters in another order"
         )
 
 
-def describe_parameters(
-    model: torch.nn.Module,
-) -> list[tuple[str, tuple[int, ...], str]]:
+def describe_parameters(model: torch.nn.Module) -> list[tuple[str, tuple[int, ...], str]]:
     return [
         (name, tuple(one.shape), str(one.dtype).rpartition(".")[2])
         for name, one in model.named_parameters()
@@ -150,19 +135,13 @@ def _options(optimizer: torch.optim.Optimizer, group: dict[str, Any]) -> dict[st
         if key == "params":
             continue
         try:
-            options[key] = (
-                _DEVICE_OPTIONS[key] if key in _DEVICE_OPTIONS else _plain(value)
-            )
+            options[key] = _DEVICE_OPTIONS[key] if key in _DEVICE_OPTIONS else _plain(value)
         except TypeError as error:
-            raise _unfit(
-                optimizer, f"its option {key} cannot be sent: {error}"
-            ) from None
+            raise _unfit(optimizer, f"its option {key} cannot be sent: {error}") from None
     return options
 
 
-def describe_optimizer(
-    model: torch.nn.Module, optimizer: torch.optim.Optimizer
-) -> dict[str, Any]:
+def describe_optimizer(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
     """Class, options, and which parameters are in which group; the state of each that has one.
 
     Raises Error (SYNCD_E_INVALID), which names the optimizer, if a server could not make the same one.
@@ -177,12 +156,8 @@ def describe_optimizer(
     if kind is torch.optim.SparseAdam:
         raise _unfit(optimizer, "gradients come to the server dense; use Adam")
     closure = inspect.signature(kind.step).parameters.get("closure")
-    if kind is torch.optim.LBFGS or (
-        closure is not None and closure.default is closure.empty
-    ):
-        raise _unfit(
-            optimizer, "its step() evaluates the model, which the server does not have"
-        )
+    if kind is torch.optim.LBFGS or (closure is not None and closure.default is closure.empty):
+        raise _unfit(optimizer, "its step() evaluates the model, which the server does not have")
     names = {id(parameter): name for name, parameter in model.named_parameters()}
     groups, states = [], {}
     for group in optimizer.param_groups:
@@ -192,15 +167,12 @@ def describe_optimizer(
             if name is None:
                 shape = list(parameter.shape)
                 raise _unfit(
-                    optimizer,
-                    f"it has a parameter of shape {shape} that is not the model's",
+                    optimizer, f"it has a parameter of shape {shape} that is not the model's"
                 )
             members.append(name)
             if optimizer.state.get(parameter):
                 states[name] = {
-                    key: value.detach().cpu()
-                    if isinstance(value, torch.Tensor)
-                    else value
+                    key: value.detach().cpu() if isinstance(value, torch.Tensor) else value
                     for key, value in optimizer.state[parameter].items()
                 }
         groups.append(members)
@@ -228,13 +200,18 @@ def make_optimizer(
     """The optimizer of those `parameters`, as unpickling would make it, and which of the described groups
     its groups are."""
     module, _, path = described["class"].partition(":")
-    kind: Any = importlib.import_module(module)
-    for name in path.split("."):
-        kind = getattr(kind, name)
+    try:
+        kind: Any = importlib.import_module(module)
+        for name in path.split("."):
+            kind = getattr(kind, name)
+    except (ImportError, AttributeError) as error:
+        raise error_of(
+            Status.E_INVALID,
+            f"optimizer {path} of module {module} is not where the server runs ({error}); start it with this "
+            "module on PYTHONPATH",
+        ) from error
     groups, numbers = [], []
-    for number, (names, options) in enumerate(
-        zip(described["groups"], described["options"])
-    ):
+    for number, (names, options) in enumerate(zip(described["groups"], described["options"])):
         members = [parameters[name] for name in names if name in parameters]
         if members:
             groups.append({**options, "params": members})
@@ -248,11 +225,7 @@ def make_optimizer(
             }
     made = kind.__new__(kind)
     made.__setstate__(
-        {
-            "defaults": dict(described["defaults"]),
-            "state": states,
-            "param_groups": groups,
-        }
+        {"defaults": dict(described["defaults"]), "state": states, "param_groups": groups}
     )
     return made, numbers
 
@@ -267,9 +240,7 @@ class Ledger:
     """
 
     def __init__(self, memory: Any = None) -> None:
-        self._numbers = (
-            memoryview(bytearray(16) if memory is None else memory).cast("B").cast("Q")
-        )
+        self._numbers = memoryview(bytearray(16) if memory is None else memory).cast("B").cast("Q")
 
     def begin(self, training: int, updates: int) -> int:
         """Parameters of this training are there that have had `updates`. How many it had had beyond that."""
@@ -303,9 +274,7 @@ class _Ticket:
 class _Shard:
     """Some parameters, their optimizer, and the thread that changes them."""
 
-    def __init__(
-        self, number: int, parameters: Parameters, described: dict[str, Any]
-    ) -> None:
+    def __init__(self, number: int, parameters: Parameters, described: dict[str, Any]) -> None:
         members = parameters.layout.shards[number]
         self._counters = parameters.counters
         self._counter = 1 + number
@@ -314,8 +283,7 @@ class _Shard:
             parameters.layout.names[at]: torch.nn.Parameter(
                 parameters.views[at], requires_grad=True
             )
-            if parameters.views[at].is_floating_point()
-            or parameters.views[at].is_complex()
+            if parameters.views[at].is_floating_point() or parameters.views[at].is_complex()
             else parameters.views[at]
             for at in members
         }
@@ -328,9 +296,7 @@ class _Shard:
         # Who gives a task to the first shard runs one of it: a small model needs no switch of threads.
         self.has_thread = number > 0
         if self.has_thread:
-            threading.Thread(
-                target=self._run, name=f"shard-{number}", daemon=True
-            ).start()
+            threading.Thread(target=self._run, name=f"shard-{number}", daemon=True).start()
 
     def _run(self) -> None:
         while self.run_one():
@@ -342,10 +308,7 @@ class _Shard:
             return self.tasks.get()()
 
     def apply(
-        self,
-        gradients: Sequence[torch.Tensor],
-        present: bytes,
-        options: list[dict[str, Any]],
+        self, gradients: Sequence[torch.Tensor], present: bytes, options: list[dict[str, Any]]
     ) -> None:
         for at, value in zip(self._members, self._values.values()):
             gradient = gradients[at] if present[at] else None
@@ -355,9 +318,7 @@ class _Shard:
         groups = self.optimizer.param_groups
         given = [options[number] for number in self._groups]
         for group, new in zip(groups, given):
-            group.update(
-                (key, value) for key, value in new.items() if key not in self._own
-            )
+            group.update((key, value) for key, value in new.items() if key not in self._own)
         with self.lock:
             self._counters[self._counter] += 1
             try:
@@ -366,15 +327,11 @@ class _Shard:
             finally:
                 self._counters[self._counter] += 1
         for group, new in zip(groups, given):
-            self._own.update(
-                key for key, value in new.items() if group[key] is not value
-            )
+            self._own.update(key for key, value in new.items() if group[key] is not value)
         for value in self._values.values():
             value.grad = None
 
-    def snapshot(
-        self,
-    ) -> tuple[dict[str, torch.Tensor], dict[str, Any], dict[int, dict[str, Any]]]:
+    def snapshot(self) -> tuple[dict[str, torch.Tensor], dict[str, Any], dict[int, dict[str, Any]]]:
         """Copies: the values, the optimizer's state by name, the options of each group."""
         values = {name: one.detach().clone() for name, one in self._values.items()}
         states = {
@@ -430,13 +387,10 @@ class Parameters:
         self._lost_told = 0
         # By sender: the highest sequence that was taken, and its ticket while that is known.
         self._taken: dict[str, tuple[int, _Ticket | None]] = {
-            nonce: (sequence, None)
-            for nonce, sequence in begun.get("sequences", {}).items()
+            nonce: (sequence, None) for nonce, sequence in begun.get("sequences", {}).items()
         }
         self._lock = threading.Lock()
-        self.shards = [
-            _Shard(number, self, begun) for number in range(len(layout.shards))
-        ]
+        self.shards = [_Shard(number, self, begun) for number in range(len(layout.shards))]
 
     @property
     def lost_updates(self) -> int:
@@ -496,9 +450,7 @@ class Parameters:
         """Under the lock, so that every shard sees the updates in the same order."""
         fits = life == self.life
         ticket = _Ticket(len(self.shards) if fits else 1)
-        self._taken.pop(
-            nonce, None
-        )  # the dictionary's order is that of the latest updates
+        self._taken.pop(nonce, None)  # the dictionary's order is that of the latest updates
         self._taken[nonce] = (sequence, ticket)
         if len(self._taken) > _SENDERS_MAX:
             del self._taken[next(iter(self._taken))]
@@ -513,16 +465,16 @@ class Parameters:
             shard.tasks.put(self._applying(shard, ticket, gradients, present, options))
         return ticket
 
-    def _applying(
-        self, shard: _Shard, ticket: _Ticket, *update: Any
-    ) -> Callable[[], bool]:
+    def _applying(self, shard: _Shard, ticket: _Ticket, *update: Any) -> Callable[[], bool]:
         def task() -> bool:
             try:
                 if not self.failure:
                     shard.apply(*update)
             except Exception as error:
                 kind = type(shard.optimizer).__name__
-                self.failure = f"the step of {kind} on the server raised {type(error).__name__}: {error}"
+                self.failure = (
+                    f"the step of {kind} on the server raised {type(error).__name__}: {error}"
+                )
             ticket.done()
             return True
 
@@ -557,9 +509,7 @@ class Parameters:
         ticket = _Ticket(len(self.shards))
         with self._lock:
             found = {
-                "sequences": {
-                    nonce: sequence for nonce, (sequence, _) in self._taken.items()
-                },
+                "sequences": {nonce: sequence for nonce, (sequence, _) in self._taken.items()},
                 "updates": self.updates,
                 "lost_updates": self.lost_updates,
                 "training": self._training,
@@ -578,13 +528,7 @@ class Parameters:
             for number, one in some_options.items():
                 options[number] = one
         described = {key: self._begun[key] for key in ("class", "defaults", "groups")}
-        return {
-            **found,
-            **described,
-            "options": options,
-            "states": states,
-            "values": values,
-        }
+        return {**found, **described, "options": options, "states": states, "values": values}
 
     def close(self) -> None:
         """Ends the threads. Workers that still have the memory see that its life is over."""

@@ -66,8 +66,10 @@ class ServerJob(Job):
     are lost and counted; gradients of the lost parameters are dropped and counted.
 
     lost_updates     updates that were applied, and then lost with a server
-    dropped_updates  updates that the server did not apply, because they were computed from parameters of a
-                     server that was lost
+    dropped_updates  updates that the present server did not apply, because they were computed from
+                     parameters of one that was lost
+
+    Both are as the server's latest answer says. A worker that waits for a server still counts as computing.
     """
 
     form = "server"
@@ -93,13 +95,10 @@ class ServerJob(Job):
         _refuse_backup(options.policy)
         if not server_timeout > 0:
             raise error_of(
-                Status.E_INVALID,
-                f"server_timeout={server_timeout}; allowed: seconds above 0",
+                Status.E_INVALID, f"server_timeout={server_timeout}; allowed: seconds above 0"
             )
         if shards is not None and shards < 1:
-            raise error_of(
-                Status.E_INVALID, f"shards={shards}; allowed: 1 or more, or None"
-            )
+            raise error_of(Status.E_INVALID, f"shards={shards}; allowed: 1 or more, or None")
         self._optimizer = optimizer
         self._begun = describe_optimizer(model, optimizer)
         self._names = [name for name, _ in model.named_parameters()]
@@ -159,7 +158,7 @@ class ServerJob(Job):
     def _reserve(self) -> Place:
         """An address for a server that this process may start."""
         host, bound = self._hosts()
-        self._listener = socket.create_server((bound, 0))
+        self._listener = _listen(bound, 0)
         return Place(host, self._listener.getsockname()[1], secrets.token_bytes(32))
 
     def _hosts(self) -> tuple[str, str]:
@@ -168,7 +167,8 @@ class ServerJob(Job):
         address = os.environ.get("SYNCD_ADDR") or self._options.address
         if isinstance(address, str) and address.startswith("unix:"):
             return "127.0.0.1", "127.0.0.1"
-        return own_address(None if address == "auto" else address), ""
+        host = own_address(None if address == "auto" else address)
+        return host, "::" if ":" in host else "0.0.0.0"
 
     # ---- The loop
 
@@ -189,9 +189,7 @@ class ServerJob(Job):
         self._sequence += 1
         self._drop_gradients()
         note_step(self._optimizer)
-        size = sum(
-            one.numel() * one.element_size() for one in gradients if one is not None
-        )
+        size = sum(one.numel() * one.element_size() for one in gradients if one is not None)
         return self._push(loss, samples, size)
 
     def pull(self) -> None:
@@ -258,8 +256,8 @@ class ServerJob(Job):
         with torch.no_grad():
             for name, one in zip(self._names, self._parameters):
                 one.copy_(values[name])
-        self._life = found.pop("life")
-        found.pop("dropped_updates")
+        assert self._link is not None
+        self._life = self._link.news["life"]
         return found
 
     def _load_state(self, state: dict[str, Any]) -> None:
@@ -277,9 +275,7 @@ class ServerJob(Job):
             try:
                 self.pull()
             except Error as lost:
-                _log.warning(
-                    "%s: the model has not the last updates: %s", self._who(), lost
-                )
+                _log.warning("%s: the model has not the last updates: %s", self._who(), lost)
         self._failed = error is not None
 
     def _closed(self) -> None:
@@ -311,10 +307,7 @@ class ServerJob(Job):
                         f"{self._timeout:g} s; if it is only slow, wait longer with server_timeout=",
                     ) from None
                 _log.warning(
-                    "%s: lost the parameter server at %s: %s",
-                    self._who(),
-                    link.place,
-                    broken,
+                    "%s: lost the parameter server at %s: %s", self._who(), link.place, broken
                 )
                 link.close()
                 self._link = None
@@ -348,24 +341,20 @@ class ServerJob(Job):
             places = self._places()
             for place in places:
                 try:
-                    link = Link(
-                        place, self._hello(), self._shared_memory, self._timeout
-                    )
+                    link = Link(place, self._hello(), self._shared_memory, self._timeout)
                 except (OSError, EOFError) as error:
                     if isinstance(error, Error):
                         raise
                     why = f"{place}: {error}"
                     self._check_may_return(place, error)
                     continue
-                if link.state == "empty" and self._brings():
+                if link.state == "empty" and self._brings(time.monotonic() - begun):
                     link.bring(*self._to_begin(), self._shards)
                 if link.state == "ready":
                     return link
                 link.close()
                 if link.state == "refused":
-                    raise error_of(
-                        Status.E_INVALID, f"{self._who()}, server {place}: {link.text}"
-                    )
+                    raise error_of(Status.E_INVALID, f"{self._who()}, server {place}: {link.text}")
                 why = f"{place} waits for worker {0 if self._fresh else 'of the lowest rank'}"
                 # For another worker a new one waits as long as its begin() would.
                 until = min(time.monotonic() + self._timeout, begun + _START_S)
@@ -398,9 +387,7 @@ class ServerJob(Job):
         for member in sorted(members, key=lambda one: one.state != MemberState.ACTIVE):
             try:
                 shown = json.loads(member.data)
-                place = Place(
-                    shown["host"], shown["port"], bytes.fromhex(shown["secret"])
-                )
+                place = Place(shown["host"], shown["port"], bytes.fromhex(shown["secret"]))
             except (ValueError, KeyError, TypeError):
                 continue
             if place not in found:
@@ -412,11 +399,7 @@ class ServerJob(Job):
         if not self._fresh or self.resumed:
             return
         for one in self.worker.members().members:
-            if (
-                one.rank != self.worker.rank
-                and one.state == MemberState.ACTIVE
-                and one.clock > 0
-            ):
+            if one.rank != self.worker.rank and one.state == MemberState.ACTIVE and one.clock > 0:
                 raise error_of(
                     Status.E_STATE,
                     f"{self._who()}: worker {one.rank} ({one.host}) is in iteration {one.clock}, and this "
@@ -443,22 +426,14 @@ class ServerJob(Job):
                 stderr=log,
                 pass_fds=[descriptor],
                 start_new_session=True,
-                env={
-                    **os.environ,
-                    "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
-                },
+                env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
             )
         assert self._child.stdin is not None
         with self._child.stdin as to_server:
             to_server.write(place.secret.hex().encode() + b"\n")
         self._listener.close()
         self._listener = None
-        _log.info(
-            "%s: started the parameter server at %s, log %s.log",
-            self._who(),
-            place,
-            files,
-        )
+        _log.info("%s: started the parameter server at %s, log %s.log", self._who(), place, files)
 
     def _check_may_return(self, place: Place, error: OSError | EOFError) -> None:
         """No server answers at `place`. Starts it again where that is this worker's part.
@@ -481,15 +456,18 @@ class ServerJob(Job):
                 "on from; start the job again, with checkpoint=DIR to survive this",
             )
         if place == self._own_place and self._listener is None:
-            self._listener = socket.create_server((self._hosts()[1], place.port))
+            self._listener = _listen(self._hosts()[1], place.port)
 
-    def _brings(self) -> bool:
-        """Whether a server without parameters gets them from this worker."""
+    def _brings(self, waited: float) -> bool:
+        """Whether a server without parameters gets them from this worker. If the lowest one does not bring
+        them soon, as it has only just started itself, any other does that took part."""
         if self._fresh:
             return self.worker.rank == 0
         members = self.worker.members().members
         ranks = [one.rank for one in members if one.state == MemberState.ACTIVE]
-        return self.worker.rank == min(ranks, default=self.worker.rank)
+        return waited > self._timeout / 2 or self.worker.rank == min(
+            ranks, default=self.worker.rank
+        )
 
     def _to_begin(self) -> tuple[dict[str, Any], list[torch.Tensor]]:
         """What a server begins with: what this process has, or the latest checkpoint."""
@@ -514,13 +492,16 @@ def _refuse_backup(policy: str) -> None:
         )
 
 
+def _listen(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    return socket.create_server((host, port), family=family)
+
+
 def _given_place(server: str, secret: str | os.PathLike[str] | None) -> Place:
     host, _, port = server.rpartition(":")
     if not host or not port.isdigit():
         raise error_of(Status.E_INVALID, f'server={server!r}; allowed: "host:port"')
-    return Place(
-        host.strip("[]"), int(port), load_secret(pathlib.Path(secret or secret_file()))
-    )
+    return Place(host.strip("[]"), int(port), load_secret(pathlib.Path(secret or secret_file())))
 
 
 def _expected_rank(given: int | None) -> int | None:
@@ -540,7 +521,4 @@ def _launch() -> tuple[str, int]:
     if os.environ.get("TORCHELASTIC_RUN_ID"):
         return os.environ["TORCHELASTIC_RUN_ID"], 0
     restarts = os.environ.get("SLURM_RESTART_COUNT", "0")
-    return (
-        os.environ.get("SLURM_JOB_ID", ""),
-        int(restarts) if restarts.isdigit() else 0,
-    )
+    return (os.environ.get("SLURM_JOB_ID", ""), int(restarts) if restarts.isdigit() else 0)

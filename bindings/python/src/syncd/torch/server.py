@@ -145,10 +145,7 @@ class _Connection(threading.Thread):
             os.truncate(segment, found.layout.size)
             self._segment = mmap.mmap(segment, found.layout.size)
             self._gradients = found.layout.views(self._segment)
-            send(
-                self.peer,
-                {"state": "ready", "shards": len(found.shards), **self._news()},
-            )
+            send(self.peer, {"state": "ready", "shards": len(found.shards), **self._news()})
             if self._is_local:
                 socket.send_fds(self.peer, [b"m"], [found.descriptor, segment])
         finally:
@@ -186,7 +183,7 @@ class _Connection(threading.Thread):
                 for shard in range(len(parameters.shards)):
                     self._send_shard(parameters, shard)
             elif request == "snapshot":
-                send(self.peer, {**parameters.snapshot(), **self._news()})
+                send(self.peer, {"snapshot": parameters.snapshot(), **self._news()})
         except Error as error:
             send(self.peer, {"error": error.message})
 
@@ -290,11 +287,7 @@ class Server:
             return self.parameters, ""
 
     def found(
-        self,
-        connection: _Connection,
-        layout: Layout,
-        begun: dict[str, Any],
-        values: bytearray,
+        self, connection: _Connection, layout: Layout, begun: dict[str, Any], values: bytearray
     ) -> Parameters:
         """A worker has brought parameters. If another was first, they are that one's."""
 
@@ -332,9 +325,7 @@ class Server:
                 return
             self._attached.discard(connection)
             if not self._attached:
-                self._wait_for_workers(
-                    _LINGER_S if goodbye and self._idle else self._idle
-                )
+                self._wait_for_workers(_LINGER_S if goodbye and self._idle else self._idle)
 
     def _wait_for_workers(self, seconds: float | None) -> None:
         self._ends_at = None if seconds is None else time.monotonic() + seconds
@@ -379,20 +370,14 @@ def load_secret(file: pathlib.Path) -> bytes:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
-        prog="python -m syncd.torch.server",
-        description="A parameter server for syncd.torch.run().",
+        prog="python -m syncd.torch.server", description="A parameter server for syncd.torch.run()."
     )
-    parser.add_argument(
-        "--job", required=True, help="for the log, and the count of lost updates"
-    )
+    parser.add_argument("--job", required=True, help="for the log, and the count of lost updates")
     where = parser.add_mutually_exclusive_group(required=True)
     where.add_argument("--listen", metavar="HOST:PORT", help="for workers' connections")
     where.add_argument("--fd", type=int, help=argparse.SUPPRESS)
     parser.add_argument(
-        "--secret",
-        metavar="FILE",
-        default=str(secret_file()),
-        help="default: %(default)s",
+        "--secret", metavar="FILE", default=str(secret_file()), help="default: %(default)s"
     )
     parser.add_argument(
         "--idle",
@@ -403,8 +388,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--state", help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
     logging.basicConfig(
-        level=logging.INFO,
-        format=f"%(asctime)s syncd server of {options.job}: %(message)s",
+        level=logging.INFO, format=f"%(asctime)s syncd server of {options.job}: %(message)s"
     )
     sys.setswitchinterval(0.0005)
     torch.set_num_threads(1)  # of one shard
@@ -415,17 +399,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         else:
             host, _, port = options.listen.rpartition(":")
             family = socket.AF_INET6 if ":" in host else socket.AF_INET
-            listener = socket.create_server(
-                (host.strip("[]"), int(port)), family=family
-            )
-        state = pathlib.Path(
-            options.state or private_directory() / f"server-of-{options.job}"
-        )
+            listener = socket.create_server((host.strip("[]"), int(port)), family=family)
+        state = pathlib.Path(options.state or private_directory() / f"server-of-{options.job}")
         server = Server(
-            listener,
-            secret,
-            open_ledger(pathlib.Path(f"{state}.updates")),
-            options.idle,
+            listener, secret, open_ledger(pathlib.Path(f"{state}.updates")), options.idle
         )
     except (Error, OSError, ValueError) as error:
         print(f"{parser.prog}: {error}", file=sys.stderr)
