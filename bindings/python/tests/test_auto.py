@@ -186,6 +186,16 @@ def test_what_rank_0_started_survives_its_death(site):
     assert site.pids() == pids
 
 
+def test_a_publication_that_was_tidied_away_is_not_missed(site):
+    first = site.rank(0)
+    address, _ = chosen(first)
+    for rank in (1, 0):
+        for file in (site.path / "a").glob("*.daemon"):
+            file.unlink()
+        assert chosen(site.rank(rank))[0] == address
+    assert len(site.pids()) == 1
+
+
 def test_what_was_started_ends_without_clients(site):
     worker = site.start("--idle", "1", "3")
     worker.wait_for("done")
@@ -368,6 +378,22 @@ def test_without_torch_several_machines_take_an_address(here, monkeypatch):
         monkeypatch.setenv(name, value)
     with pytest.raises(syncd.Invalid, match="over several machines.*MASTER_PORT.*SYNCD_ADDR"):
         syncd.connect("auto")
+
+
+@pytest.mark.parametrize(
+    "master, resolved, host",
+    [
+        ("127.0.0.1", "127.0.0.1", ("127.0.0.1", "127.0.0.1")),
+        ("localhost", "127.0.0.1", ("127.0.0.1", "127.0.0.1")),
+        ("node-a", "127.0.1.1", ("0.0.0.0", "node-a")),
+        ("::1", "::1", ("::1", "::1")),
+    ],
+)
+def test_where_a_daemon_for_other_machines_listens(master, resolved, host, monkeypatch):
+    family = socket.AF_INET6 if ":" in resolved else socket.AF_INET
+    found = [(family, socket.SOCK_STREAM, 6, "", (resolved, 0))]
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_: found)
+    assert tuple(_auto.host_for_others(master)) == host
 
 
 @pytest.mark.slow

@@ -19,6 +19,7 @@ OF_C = re.compile(r"syncd_[a-z]+|SYNCD_(?!E_|ADDR|JOB|LAUNCH|[A-Z]+_TIMEOUT_SEC)
         ("syncd_join_options.name is empty; or NULL", "name is empty; or None"),
         ("syncd_client_options.addresses: address 'x': y", "address: address 'x': y"),
         ("syncd_join_options.data_size is 2000", "len(data)=2000"),
+        ("syncd_worker_set_data: data_size is 1025", "set_data: len(data)=1025"),
         ("syncd_server_options.unix_path: listen.unix", "unix: listen.unix"),
         ("syncd_join_options.exit_grace_ms is 5", "exit_grace=5"),
         ("syncd_worker_phase: the name", "phase: the name"),

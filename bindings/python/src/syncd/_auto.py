@@ -7,8 +7,8 @@ Rank 0 takes the first that answers of
     client has gone.
 It publishes the choice under the launch's key. On one machine that is a file in a directory that only
 this user can enter; over several machines it is a key in the TCPStore at MASTER_ADDR. The other ranks
-wait for a published daemon that answers, and never choose. A publication that a former launch has left
-names a daemon that answers, and then rank 0 takes it too, or one that does not, and then nobody does.
+wait for a published daemon that answers, and never choose. What a former launch has published does no
+harm: if its daemon still answers, rank 0 takes it too; if not, the others wait for a new one.
 """
 
 from __future__ import annotations
@@ -111,7 +111,11 @@ def _is_on_several(
         nodes = _number(environment, "SLURM_STEP_NUM_NODES", 1)
         return (nodes or _number(environment, "SLURM_NNODES", 1) or 1) > 1
     master = environment.get("MASTER_ADDR", "")
-    return bool(master) and master != "localhost" and not re.match(r"127\.|\[?::1", master)
+    return bool(master) and not _is_loopback(master)
+
+
+def _is_loopback(host: str) -> bool:
+    return host == "localhost" or re.match(r"127\.|\[?::1", host) is not None
 
 
 # ---- What is published ---------------------------------------------------------------------------
@@ -181,7 +185,8 @@ class Directory:
             with open(self.file("daemon"), "rb") as file:
                 return Published.read(file.read())
         except FileNotFoundError:
-            return None
+            # Systems remove old files of /tmp, but no socket that is in use.
+            return Published(f"unix:{self.socket}") if os.path.exists(self.socket) else None
 
     def publish(self, chosen: Published) -> None:
         self.write("daemon", chosen.text())
@@ -281,16 +286,19 @@ def _accepts(family: socket.AddressFamily, address: Any) -> bool:
 
 
 def _listens(address: str) -> bool:
-    """Whether somebody does at "unix:PATH" or "tcp:HOST:PORT"."""
+    """True if something listens at "unix:PATH" or "tcp:HOST:PORT"."""
     if address.startswith("unix:"):
         return _accepts(socket.AF_UNIX, address.removeprefix("unix:"))
     host, _, port = address.removeprefix("tcp:").rpartition(":")
-    host = host.strip("[]")
-    return _accepts(socket.AF_INET6 if ":" in host else socket.AF_INET, (host, int(port)))
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), _ANSWER_S).close()
+    except OSError:
+        return False
+    return True
 
 
 def _owner_of_port(port: int) -> int | None:
-    """The user whose process listens at this TCP port of this machine; None: nobody, as far as known."""
+    """The user whose process listens at this TCP port of this machine; None: not known."""
     for name in ("tcp", "tcp6"):
         with contextlib.suppress(OSError), open(f"/proc/net/{name}") as table:
             for line in list(table)[1:]:
@@ -336,18 +344,34 @@ def _prune(parent: str, keep: str, sockets: str) -> None:
                 shutil.rmtree(os.path.join(parent, name), ignore_errors=True)
 
 
-def _host_of_others() -> str:
-    """The address of this machine's at which the other machines of the launch reach it."""
-    master = os.environ["MASTER_ADDR"]
+class Host(NamedTuple):
+    """Where a daemon listens; nothing: at its Unix socket alone."""
+
+    listens: str = ""
+    shown: str = ""
+    """As the other machines know it."""
+
+
+def host_for_others(master: str) -> Host:
+    """Where this machine, which rank 0 runs on, is reached from the other machines of the launch."""
     with contextlib.suppress(OSError):
         for family, _, _, _, address in socket.getaddrinfo(master, 0, 0, socket.SOCK_STREAM):
+            numeric = str(address[0])
+            if _is_loopback(numeric) and not _is_loopback(master):
+                return Host("0.0.0.0", master)  # Debian's /etc/hosts: the own name is 127.0.1.1
             with contextlib.suppress(OSError), socket.socket(family, socket.SOCK_STREAM) as probe:
-                probe.bind((address[0], 0))
-                return str(address[0])
+                probe.bind((numeric, 0))
+                return Host(numeric, numeric)
+            # Another name of this machine's, such as a service's: what is used to reach it.
             with contextlib.suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as probe:
-                probe.connect((address[0], 9))  # sends nothing
-                return str(probe.getsockname()[0])
-    return socket.gethostbyname(socket.gethostname())
+                probe.connect((numeric, 9))  # sends nothing
+                numeric = str(probe.getsockname()[0])
+                return Host(numeric, numeric)
+    return Host("0.0.0.0", socket.gethostname())
+
+
+def _bracketed(host: str) -> str:
+    return f"[{host}]" if ":" in host else host
 
 
 def _toml(text: str) -> str:
@@ -359,7 +383,7 @@ class _NotStarted(Exception):
 
 
 def _start(
-    directory: Directory, host: str, token_file: str, deadline: float, key: str
+    directory: Directory, host: Host, token_file: str, deadline: float, key: str
 ) -> tuple[str, str]:
     """Starts a daemon as a process of its own, which no signal to this process or its group reaches.
     Its address, and what a log says of it."""
@@ -367,14 +391,13 @@ def _start(
     state = _state_directory(directory.name, directory.path)
     _prune(os.path.dirname(state), directory.name, directory.path)
     log, ready = os.path.join(state, "log"), directory.file("ready")
-    bracketed = f"[{host}]" if ":" in host else host
     lines = [
         f'# {key}: written by syncd.connect("auto")',
         "[listen]",
         f"unix = {_toml(directory.socket)}",
-        f"tcp = {_toml(f'{bracketed}:0' if host else 'off')}",
+        f"tcp = {_toml(f'{_bracketed(host.listens)}:0' if host.listens else 'off')}",
         'admin = "off"',
-        f"insecure = {'true' if host else 'false'}",
+        f"insecure = {'true' if host.listens else 'false'}",
         "auto_create = true",
         "[store]",
         f"path = {_toml(os.path.join(state, 'store'))}",
@@ -423,7 +446,11 @@ def _start(
                 )
     with open(ready) as file:
         addresses = file.read().split()
-    chosen = next(each for each in addresses if each.startswith("tcp:" if host else "unix:"))
+    chosen = next(
+        each for each in addresses if each.startswith("tcp:" if host.listens else "unix:")
+    )
+    if host.listens:
+        chosen = f"tcp:{_bracketed(host.shown)}:{chosen.rpartition(':')[2]}"
     told = f"started (pid {pid}, store and log in {state}; ends {IDLE_S} s after its last client)"
     return chosen, told
 
@@ -465,7 +492,7 @@ class _Choice:
         if published.token and not token_file:
             token_file = self._directory.write("token", published.token + "\n")
         if not _listens(published.address):
-            return error_of(Status.E_UNREACHABLE, "nobody listens there")
+            return error_of(Status.E_UNREACHABLE, "nothing listens there")
         left = max(0.05, min(_ANSWER_S, self._deadline - time.monotonic()))
         try:
             return self._open(published.address, token_file, left)
@@ -520,9 +547,10 @@ class _Choice:
         return known
 
     def _start(self) -> Any:
-        host = _host_of_others() if self._place.several_machines else ""
+        several = self._place.several_machines
+        host = host_for_others(os.environ["MASTER_ADDR"]) if several else Host()
         token, token_file = "", self._token_file
-        if host and not token_file:
+        if several and not token_file:
             token = secrets.token_hex(32)
             token_file = self._directory.write("token", token + "\n")
         while True:

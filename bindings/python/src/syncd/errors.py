@@ -158,6 +158,7 @@ _OF_C = re.compile(
     r"(?<![^ =(])'[^']*'"
     r"|\bsyncd_[a-z]+_options\.(?P<field>[a-z_]+)(?P<value> is (?=['0-9-]))?"
     r"|\b(?P<option>[a-z]+_timeout)_ms\b"
+    r"|\b(?P<size>data_size is )"
     r"|\b(?P<function>syncd_[a-z_]+)(?:\(\))?"
     r"|\b(?P<null>NULL)\b"
 )
@@ -169,6 +170,8 @@ def _in_python(found: re.Match[str]) -> str:
         return name + ("=" if found["value"] else "")
     if found["option"]:
         return found["option"]
+    if found["size"]:
+        return "len(data)="
     if found["null"]:
         return "None"
     function = found["function"]
