@@ -13,6 +13,7 @@
 #include "daemon/edge/admin/pages.h"
 #include "daemon/edge/admin/reloader.h"
 #include "daemon/edge/config/config.h"
+#include "daemon/edge/config/duration.h"
 #include "daemon/edge/log/log.h"
 #include "daemon/edge/net/loop_guard.h"
 #include "daemon/edge/server/from_config.h"
@@ -47,6 +48,7 @@ class Daemon {
  private:
   ExitCode start(std::string& error);
   void on_signal(int number);
+  void on_idle();
   void stop(const std::string& reason);
   void write(LogLevel level, const char* event,
              std::vector<std::pair<std::string, std::string>> fields = {}) {
@@ -88,6 +90,7 @@ int Daemon::run() try {
   if (uv_loop_init(&loop_) != 0) return fail(kOther, "cannot make an event loop");
   auto options = server::server_options(reloader_.config(), SYNCD_VERSION);
   options.on_recovering = progress;
+  options.on_idle = [this] { on_idle(); };
   server_ = std::make_unique<server::Server>(&loop_, std::move(options), std::move(store), sink_);
   pages_ = std::make_unique<admin::Pages>(&loop_, *server_, sink_);
   if (const ExitCode code = start(error); code != kClean) {
@@ -149,6 +152,13 @@ void Daemon::on_signal(int number) {
   }
   write(LogLevel::kInfo, "stopping", {{"signal", name}});
   stop(std::string("it got ") + name);
+}
+
+void Daemon::on_idle() {
+  if (stopping_) return;
+  const std::string idle = config::show_duration(reloader_.config().exit_when_idle_us);
+  write(LogLevel::kInfo, "stopping", {{"idle", idle}});
+  stop("it had no connection for " + idle);
 }
 
 void Daemon::stop(const std::string& reason) {

@@ -96,7 +96,9 @@ syncd::config::Embedded sources_of(const syncd_server_options& options) {
   sources.refused = {{"listen.admin", "an embedded daemon serves no HTTP; syncd does"},
                      {"log.file",
                       "an embedded daemon writes no log file; allowed: a callback in "
-                      "syncd_server_options.log, or SYNCD_SERVER_LOG_STDERR in its flags"}};
+                      "syncd_server_options.log, or SYNCD_SERVER_LOG_STDERR in its flags"},
+                     {"timeouts.exit_when_idle",
+                      "an embedded daemon serves until the program stops it; syncd does this"}};
   const std::pair<const char*, const char*> texts[] = {
       {"tcp", options.tcp}, {"unix_path", options.unix_path}, {"store", options.store}};
   const char* const keys[] = {"listen.tcp", "listen.unix", "store.path"};

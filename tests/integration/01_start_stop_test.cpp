@@ -59,6 +59,16 @@ TEST(Ready, TheReadyFileNamesTheTcpPortThatWasChosen) {
   EXPECT_EQ(daemon.stop(), exited(0));
 }
 
+TEST(Stop, WhenItHasBeenIdleForAsLongAsItWasTold) {
+  TempDir directory;
+  const RunResult daemon = run({program("syncd"), "--store", "memory", "--unix",
+                                directory.file("s"), "--tcp", "off", "--exit-when-idle", "50ms"},
+                               directory.path());
+  EXPECT_EQ(daemon.ending, exited(0));
+  EXPECT_THAT(daemon.err + daemon.out, HasSubstr("stopping idle=50ms"));
+  EXPECT_FALSE(exists(directory.file("s")));
+}
+
 TEST(Stop, AnswersThoseWhoAreBlockedAndExitsWithZero) {
   for (const int number : {SIGTERM, SIGINT}) {
     TempDir directory;

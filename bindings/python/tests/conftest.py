@@ -4,6 +4,7 @@ ends."""
 import ctypes
 import os
 import pathlib
+import re
 import select
 import signal
 import subprocess
@@ -33,6 +34,10 @@ for _variable in [name for name in os.environ if name.startswith(("SLURM_", "OMP
     "SYNCD_RECONNECT_TIMEOUT_SEC",
     "SYNCD_JOIN_TIMEOUT_SEC",
     "SYNCD_LAUNCH",
+    "SYNCD_AUTO_DIR",
+    "LOCAL_WORLD_SIZE",
+    "MASTER_ADDR",
+    "MASTER_PORT",
 ]:
     os.environ.pop(_variable, None)
 
@@ -56,9 +61,13 @@ class Process:
 
     def wait_for(self, line):
         """Reads until this line has come."""
+        self.wait_for_match(re.escape(line))
+
+    def wait_for_match(self, pattern):
+        """Reads until a line has come that matches as a whole; the match."""
         end = time.monotonic() + PATIENCE_S
         seen = []
-        while line not in seen:
+        while not (seen and (found := re.fullmatch(pattern, seen[-1]))):
             while b"\n" not in self._rest:
                 ready, _, _ = select.select(
                     [self.child.stdout], [], [], max(0, end - time.monotonic())
@@ -67,10 +76,11 @@ class Process:
                 if not data:
                     self.child.kill()
                     error = self.child.stderr.read().decode()
-                    raise AssertionError(f"no line {line!r}, but {seen}; {error}")
+                    raise AssertionError(f"no line {pattern!r}, but {seen}; {error}")
                 self._rest += data
             first, self._rest = self._rest.split(b"\n", 1)
             seen.append(first.decode())
+        return found
 
     def finish(self):
         """Waits for its end; its exit code, the rest of its output and what it said in error."""

@@ -84,7 +84,7 @@ def test_members_show_their_data(daemon):
             client.join("job", data="text")
         with pytest.raises(syncd.Invalid) as caught:
             client.join("job", data=bytes(1025))
-        assert "data_size is 1025; allowed: at most 1024" in caught.value.message
+        assert "len(data)=1025; allowed: at most 1024" in caught.value.message
 
 
 def test_events_are_told(daemon):
@@ -233,7 +233,7 @@ def test_asyncio_has_them_too(daemon):
 
 def test_a_mark_parts_computing_from_exchange(daemon):
     with syncd.connect(daemon.address) as client, client.join("marked", "asp") as worker:
-        with pytest.raises(syncd.Error, match="computes no iteration now; syncd_begin"):
+        with pytest.raises(syncd.Error, match="computes no iteration now; begin"):
             worker.mark()
         worker.begin()
         worker.mark()

@@ -1,4 +1,4 @@
-"""What the package declares is what the header declares, so that neither can change alone."""
+"""What the package declares is what the headers declare, so that neither can change alone."""
 
 import os
 import pathlib
@@ -7,10 +7,11 @@ import re
 import pytest
 
 import syncd
-from syncd._cdef import CDEF
+from syncd._cdef import CDEF, CDEF_SERVER, CDEF_UPDATE_QUEUE
 
 SOURCE = pathlib.Path(__file__).parents[3] / "capi/include/syncd/client.h"
 HEADER = pathlib.Path(os.environ.get("SYNCD_HEADER", SOURCE))
+SERVER_HEADER = HEADER.with_name("server.h")
 
 pytestmark = pytest.mark.skipif(
     not HEADER.exists(), reason=f"no {HEADER}; SYNCD_HEADER names the installed header"
@@ -60,6 +61,20 @@ def test_the_header_is_understood():
 def test_declarations_agree():
     header, bound = declarations(HEADER.read_text()), declarations(CDEF)
     assert bound == header, "change src/syncd/_cdef.py as the header was changed"
+
+
+def test_declarations_of_the_update_queue_agree():
+    header = declarations(HEADER.with_name("update_queue.h").read_text())
+    assert sum(name.startswith("syncd_") for name in header) >= 13
+    assert declarations(CDEF_UPDATE_QUEUE) == header, "change src/syncd/_cdef.py likewise"
+
+
+def test_declarations_of_the_server_agree():
+    if not SERVER_HEADER.exists():
+        pytest.skip(f"no {SERVER_HEADER}")
+    header = declarations(SERVER_HEADER.read_text())
+    assert header["SYNCD_SERVER_LOG_STDERR"] == "1"
+    assert declarations(CDEF_SERVER) == header
 
 
 def test_constants_agree():

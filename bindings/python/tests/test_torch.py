@@ -146,5 +146,5 @@ def test_which_policies_have_barriers():
     assert len(rows) >= 12
     for policy, told, period in rows:
         expected = (told == "told", int(period) or None)
-        assert syncd.torch._meetings(policy) == expected, policy
-    assert syncd.torch._meetings("bspx") == (False, None)
+        assert syncd.torch._coordinated._meetings(policy) == expected, policy
+    assert syncd.torch._coordinated._meetings("bspx") == (False, None)

@@ -10,7 +10,7 @@ from datetime import timedelta
 import pytest
 
 import syncd
-from syncd import _rendezvous, _round_store
+from syncd import _address, _rendezvous, _round_store
 from syncd._rendezvous import Core, Failures, Finished, TimedOut, launch_name, read_settings
 from syncd._round_store import AGAIN, Line, RoundStore, StoreLost
 from syncd.client import Round, Step
@@ -122,7 +122,7 @@ def test_the_agent_shows_where_it_is_reached(monkeypatch):
     monkeypatch.delenv("SYNCD_ADDR", raising=False)
     settings = read_settings(parameters(local_addr="10.9.9.9"))
     assert _rendezvous.reach_address(settings) == "10.9.9.9"
-    monkeypatch.setattr(_rendezvous, "_own_address", lambda host: {"far": "10.1.1.1"}.get(host, ""))
+    monkeypatch.setattr(_address, "_towards", lambda host: {"far": "10.1.1.1"}.get(host, ""))
     monkeypatch.setattr(_rendezvous.socket, "getfqdn", lambda: "no.such.name.invalid")
     for address, found in [
         ("far:7117", "10.1.1.1"),

@@ -103,7 +103,7 @@ def test_a_job_without_views_says_so(daemon):
 def test_data_is_bounded(pair):
     with pytest.raises(syncd.Invalid) as caught:
         pair[0].begin(data=bytes(1025))
-    assert "data_size is 1025; allowed: at most 1024" in caught.value.message
+    assert "len(data)=1025; allowed: at most 1024" in caught.value.message
 
 
 def test_asyncio_has_them_too(daemon):

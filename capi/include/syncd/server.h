@@ -72,8 +72,8 @@ typedef struct syncd_server_options {
                              --check-config` prints all with their values). NULL: none. Of
                              settings that neither this nor a field below gives, listen.tcp is
                              "127.0.0.1:0", listen.unix "off" and store.path "memory"; the others
-                             are as in syncd. log.file and
-                             listen.admin are refused */
+                             are as in syncd. log.file,
+                             listen.admin and timeouts.exit_when_idle are refused */
   const char *tcp;        /* listen.tcp: "HOST:PORT", several with commas, or "off"; port 0 takes any
                              free one */
   const char *unix_path;  /* listen.unix: the path of a Unix socket, or "off" */

@@ -29,6 +29,7 @@
 #include "daemon/core/policies/naive_wait.h"
 #include "daemon/core/policies/notify_ack.h"
 #include "daemon/core/policies/specsync.h"
+#include "proto/base/suggest.h"
 
 namespace syncd {
 namespace {
@@ -58,6 +59,23 @@ constexpr PolicyRow kPolicies[] = {
 static_assert(std::all_of(std::begin(kPolicies), std::end(kPolicies),
                           [](const PolicyRow& row) { return row.form.starts_with(row.name); }));
 
+// " (did you mean ssp:3?)" for "spp:3", or " (did you mean ssp:S?)" where it says no more than a
+// name; empty if no name is near.
+std::string hint_for(std::string_view text, std::string_view name) {
+  std::string plain(name);
+  for (char& c : plain) {
+    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+    if (c == '-') c = '_';
+  }
+  std::vector<std::string> names;
+  for (const PolicyRow& row : kPolicies) names.emplace_back(row.name);
+  const std::string near = nearest(plain, names);
+  if (near.empty()) return {};
+  const std::string_view rest = text.substr(std::min(name.size(), text.size()));
+  return fmt::format(" (did you mean {}?)",
+                     rest.empty() ? std::string(find_policy(near)->form) : near + std::string(rest));
+}
+
 }  // namespace
 
 std::span<const PolicyRow> all_policies() {
@@ -81,7 +99,8 @@ std::unique_ptr<Policy> make_policy(std::string_view text, std::string& error,
   PolicyText first = split_policy_text(text.substr(0, plus));
   const PolicyRow* row = find_policy(first.name);
   if (row == nullptr) {
-    error = fmt::format("policy '{}' is unknown: allowed are {}", text, known_policies());
+    error = fmt::format("policy '{}' is unknown{}: allowed are {}", text,
+                        hint_for(text, first.name), known_policies());
     return nullptr;
   }
   error = find_given_twice(first);

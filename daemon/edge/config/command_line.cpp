@@ -7,7 +7,7 @@
 #include "daemon/edge/config/config.h"
 #include "daemon/edge/config/help_lines.h"
 #include "daemon/edge/config/settings.h"
-#include "daemon/edge/config/suggest.h"
+#include "proto/base/suggest.h"
 
 namespace syncd::config {
 namespace {

@@ -65,6 +65,7 @@ struct Config {
   std::size_t store_queue_records_max = limits::kStoreQueueRecordsMax;
   std::size_t store_queue_bytes_max = limits::kStoreQueueBytesMax;
   Micros shutdown_timeout_us = 10'000'000;
+  Micros exit_when_idle_us = 0;  // 0: never
 
   // [log]
   LogLevel log_level = LogLevel::kInfo;

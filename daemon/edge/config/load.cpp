@@ -14,9 +14,9 @@
 #include "daemon/core/policies/graph_file.h"
 #include "daemon/edge/config/config.h"
 #include "daemon/edge/config/settings.h"
-#include "daemon/edge/config/suggest.h"
 #include "daemon/edge/config/toml_file.h"
 #include "proto/base/file.h"
+#include "proto/base/suggest.h"
 
 namespace syncd::config {
 namespace {

@@ -191,6 +191,10 @@ std::vector<Setting> make_settings() {
           "syncd closes a connection after receiving nothing on it for this long"),
       reloaded<&Config::shutdown_timeout_us>("timeouts.shutdown_timeout", span(kMs100, kMinutes10),
                                              "How long a clean stop may take"),
+      row<&Config::exit_when_idle_us>(
+          "timeouts.exit_when_idle", span(0, kYears10, "never", "\"60s\""),
+          "syncd stops cleanly after having had no connection for this long")
+          .with_flag("--exit-when-idle", "SPAN"),
       of_new_jobs<&JobSpec::start_timeout_us>(
           "timeouts.start_timeout", job_span(),
           "How long a job waits after its first worker is ready. After that, min_workers are "

@@ -149,6 +149,7 @@ ServerOptions server_options(const config::Config& config, std::string version) 
   options.control_unix_path = config.control.unix_path;
   options.unix_mode = static_cast<mode_t>(config.unix_mode);
   options.shutdown_timeout_us = config.shutdown_timeout_us;
+  options.exit_when_idle_us = config.exit_when_idle_us;
   return options;
 }
 

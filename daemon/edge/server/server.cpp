@@ -75,8 +75,9 @@ StartError Server::start(std::string& error) {
   }
   uv_timer_init(loop_, &timer_);
   uv_timer_init(loop_, &drain_timer_);
-  committed_.data = timer_.data = drain_timer_.data = this;
-  own_handles_ = 3;
+  uv_timer_init(loop_, &idle_timer_);
+  committed_.data = timer_.data = drain_timer_.data = idle_timer_.data = this;
+  own_handles_ = 4;
 
   store_started_ = true;
   store_->start(
@@ -278,6 +279,22 @@ void Server::arm_timer() {
                  to_ms(next - now()), 0);
 }
 
+void Server::watch_idleness() {
+  if (options_.exit_when_idle_us == 0 || phase_ != Phase::kServing || !listening_) return;
+  uv_handle_t* timer = reinterpret_cast<uv_handle_t*>(&idle_timer_);
+  const bool is_idle = network_.stats().connections == 0;
+  if (is_idle == (uv_is_active(timer) != 0)) return;
+  if (!is_idle) {
+    uv_timer_stop(&idle_timer_);
+    return;
+  }
+  uv_timer_start(&idle_timer_, net::guarded([](uv_timer_t* fired) {
+    auto* self = static_cast<Server*>(fired->data);
+    if (self->phase_ == Phase::kServing && self->options_.on_idle) self->options_.on_idle();
+  }),
+                 to_ms(options_.exit_when_idle_us), 0);
+}
+
 void Server::on_closed(ConnectionId connection, const std::string& reason, bool by_peer) {
   audits_.on_closed(connection);
   if (phase_ != Phase::kClosing) core_.on_closed(connection, reason, by_peer);
@@ -287,6 +304,7 @@ void Server::on_turn_end() {
   if (phase_ == Phase::kClosing) return;
   core_.end_turn();
   arm_timer();
+  watch_idleness();
   stop_network_if_drained();
 }
 
@@ -398,6 +416,7 @@ void Server::close_own_handles() {
   };
   close(committed_);
   close(timer_);
+  close(idle_timer_);
   close(drain_timer_);
 }
 

@@ -47,6 +47,8 @@ struct ServerOptions {
   std::uint32_t jobs_per_identity_max = limits::kJobsMax;
   mode_t unix_mode = 0600;
   Micros shutdown_timeout_us = 10'000'000;
+  Micros exit_when_idle_us = 0;  // without a connection; 0: for ever
+  std::function<void()> on_idle;      // called once it has been idle for so long; may be null
   std::function<void()>
       on_recovering;  // called after each job that start() has restored; may be null
 };
@@ -128,6 +130,7 @@ class Server final : private net::FrameHandler, private Core::Host {
   bool open_sockets(bool control, std::vector<net::ListenSocket>& sockets, std::string& error);
 
   void arm_timer();
+  void watch_idleness();
 
   bool secure(const tls::ServerSettings& tls, const net::AdmissionRules& rules, std::string& error);
 
@@ -187,6 +190,7 @@ class Server final : private net::FrameHandler, private Core::Host {
   uv_async_t committed_;
   uv_timer_t timer_;
   uv_timer_t drain_timer_;
+  uv_timer_t idle_timer_;
 
   Phase phase_ = Phase::kServing;
   bool network_opened_ = false;

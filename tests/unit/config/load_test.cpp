@@ -214,6 +214,7 @@ TEST_F(LoadTest, EveryWrongValueIsNamedWithItsLine) {
       {"limits.connections_max", "16385"},
       {"timeouts.heartbeat_timeout", "\"5\""},
       {"timeouts.shutdown_timeout", "\"1d\""},
+      {"timeouts.exit_when_idle", "60"},
       {"timeouts.start_timeout", "\"-1s\""},
       {"timeouts.worker_grace", "\"soon\""},
       {"timeouts.exit_grace", "\"31d\""},
@@ -298,6 +299,7 @@ TEST_F(LoadTest, AReloadTakesExactlyWhatReloads) {
                                        "store.retention",
                                        "store.retention_bytes",
                                        "timeouts.heartbeat_timeout",
+                                       "timeouts.exit_when_idle",
                                        "log.file"};
   for (const Setting& setting : settings()) {
     EXPECT_EQ(setting.reloadable, !fixed.contains(setting.key)) << setting.key;

@@ -68,6 +68,15 @@ TEST(PolicyTraits, OfNoPolicyAreNone) {
   std::string error;
   EXPECT_FALSE(traits_of("wonder:7", error));
   EXPECT_THAT(error, testing::HasSubstr("policy 'wonder:7' is unknown: allowed are asp, bsp"));
+  for (const auto& [wrong, meant] : {std::pair{"spp:3", "ssp:3"},
+                                     {"SSP:3", "ssp:3"},
+                                     {"elastic-bsp:8,max", "elastic_bsp:8,max"},
+                                     {"naive_wiat:5+asp", "naive_wait:5+asp"},
+                                     {"ssp3", "ssp:S"},
+                                     {"naive_wait:5+spp:3", "ssp:3"}}) {
+    EXPECT_FALSE(traits_of(wrong, error));
+    EXPECT_THAT(error, testing::HasSubstr(std::string("is unknown (did you mean ") + meant + "?)"));
+  }
   EXPECT_FALSE(traits_of("bsp:zero", error));
   EXPECT_EQ(traits_or_none("wonder:7"), PolicyTraits{});
   EXPECT_EQ(traits_or_none("ssp:3"), traits("ssp:3"));

@@ -618,6 +618,29 @@ TEST_F(ServerTest, StoppingAnswersWhoWaitsAndLosesNothing) {
   server_.reset();
 }
 
+TEST_F(ServerTest, AnIdleServerSaysSoOnceItsLastConnectionHasEnded) {
+  ServerOptions o = options();
+  int idle = 0;
+  o.exit_when_idle_us = 50'000;
+  o.on_idle = [&] { ++idle; };
+  ASSERT_EQ(start(std::move(o), store::make_memory_store()), StartError::kNone) << error_;
+  auto client = connect();
+  const std::uint64_t begun_ns = uv_hrtime();
+  while (uv_hrtime() - begun_ns < 150'000'000) settle(*client);
+  EXPECT_EQ(idle, 0) << "somebody is connected";
+  client.reset();
+  EXPECT_TRUE(run_until([&] { return idle > 0; }));
+}
+
+TEST_F(ServerTest, AServerThatNobodyHasConnectedToIsIdleToo) {
+  ServerOptions o = options();
+  int idle = 0;
+  o.exit_when_idle_us = 1'000;
+  o.on_idle = [&] { ++idle; };
+  ASSERT_EQ(start(std::move(o), store::make_memory_store()), StartError::kNone) << error_;
+  EXPECT_TRUE(run_until([&] { return idle > 0; }));
+}
+
 TEST_F(ServerTest, StoppingDoesNotWaitForeverForADisk) {
   ServerOptions o = options();
   o.shutdown_timeout_us = 100'000;

@@ -6,12 +6,17 @@
             ...                           # compute, make the update visible to the others
             worker.push(loss=loss)
 
-syncd.aio has the same for asyncio, syncd.torch an adapter for PyTorch, syncd.torchrun a rendezvous for
+connect("auto") finds a daemon, or starts one; serve() is one inside this process; `python -m syncd`
+becomes one.
+
+syncd.aio has the same for asyncio, syncd.torch every policy in ten lines of PyTorch, syncd.torchrun a rendezvous for
 torchrun, syncd.checkpoint agreed checkpoints.
 """
 
 from ._library import LibraryNotFound, library_version
 from ._observe import Observer, observe
+from ._programs import ProgramNotFound
+from ._server import Server, serve
 from .client import (
     Checkpoint,
     CheckpointShard,
@@ -45,6 +50,7 @@ from .errors import (
     Unsupported,
     WrongIteration,
 )
+from .update_queue import UpdateQueue
 
 __version__ = "0.1.0"
 
@@ -65,8 +71,10 @@ __all__ = [
     "MemberState",
     "Members",
     "Observer",
+    "ProgramNotFound",
     "Pushed",
     "Round",
+    "Server",
     "Status",
     "Step",
     "Stopped",
@@ -74,6 +82,7 @@ __all__ = [
     "Unreachable",
     "Unsupported",
     "Update",
+    "UpdateQueue",
     "View",
     "ViewMember",
     "WaitedFor",
@@ -82,4 +91,5 @@ __all__ = [
     "connect",
     "library_version",
     "observe",
+    "serve",
 ]

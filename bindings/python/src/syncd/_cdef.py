@@ -1,6 +1,7 @@
-"""The declarations of <syncd/client.h> that this package binds: the header without its comments.
+"""The declarations of <syncd/client.h>, <syncd/update_queue.h> and <syncd/server.h> that this package binds:
+the headers without their comments.
 
-tests/test_declarations.py compares them with the header, so that neither can change alone.
+tests/test_declarations.py compares them with the headers, so that neither can change alone.
 """
 
 CDEF = """
@@ -389,4 +390,84 @@ const char *syncd_worker_policy(const syncd_worker *worker);
 int32_t syncd_worker_resumed(const syncd_worker *worker);
 
 int64_t syncd_worker_start_iteration(const syncd_worker *worker);
+"""
+
+# Likewise of <syncd/update_queue.h>.
+CDEF_UPDATE_QUEUE = """
+typedef struct syncd_update_queue syncd_update_queue;
+
+typedef struct syncd_update_queue_options {
+  size_t struct_size;
+  uint32_t edges;
+  uint32_t slots;
+  uint64_t payload_bytes;
+  void *memory;
+  size_t memory_bytes;
+} syncd_update_queue_options;
+
+syncd_status syncd_update_queue_slots_needed(int64_t max_ig, int64_t staleness, int32_t skip,
+    uint32_t *slots, syncd_error **error);
+
+syncd_status syncd_update_queue_bytes_needed(const syncd_update_queue_options *options,
+    size_t *bytes, syncd_error **error);
+
+syncd_status syncd_update_queue_create(const syncd_update_queue_options *options,
+    syncd_update_queue **queue, syncd_error **error);
+
+syncd_status syncd_update_queue_attach(void *memory, size_t memory_bytes,
+    syncd_update_queue **queue, syncd_error **error);
+
+syncd_status syncd_update_queue_open(int32_t descriptor, syncd_update_queue **queue,
+    syncd_error **error);
+
+void syncd_update_queue_free(syncd_update_queue *queue);
+
+int32_t syncd_update_queue_descriptor(const syncd_update_queue *queue);
+
+uint32_t syncd_update_queue_edges(const syncd_update_queue *queue);
+uint32_t syncd_update_queue_slots(const syncd_update_queue *queue);
+uint64_t syncd_update_queue_payload_bytes(const syncd_update_queue *queue);
+
+syncd_status syncd_update_queue_write(syncd_update_queue *queue, uint32_t edge, int64_t iteration,
+    const void *payload, size_t bytes, syncd_error **error);
+
+syncd_status syncd_update_queue_read(const syncd_update_queue *queue, uint32_t edge,
+    int64_t iteration, void *payload, size_t bytes, syncd_error **error);
+
+int64_t syncd_update_queue_newest(const syncd_update_queue *queue, uint32_t edge);
+
+syncd_status syncd_update_queue_clear(syncd_update_queue *queue, uint32_t edge,
+    syncd_error **error);
+"""
+
+CDEF_SERVER = """
+typedef struct syncd_server syncd_server;
+
+enum { SYNCD_LOG_DEBUG = 1, SYNCD_LOG_INFO = 2, SYNCD_LOG_WARN = 3, SYNCD_LOG_ERROR = 4 };
+
+typedef void (*syncd_log_callback)(void *context, int32_t level, const char *line);
+
+enum {
+  SYNCD_SERVER_LOG_STDERR = 1
+};
+
+typedef struct syncd_server_options {
+  size_t struct_size;
+  const char *config;
+  const char *tcp;
+  const char *unix_path;
+  const char *store;
+  syncd_log_callback log;
+  void *log_context;
+  int32_t log_level;
+  uint32_t flags;
+} syncd_server_options;
+
+syncd_status syncd_server_start(const syncd_server_options *options,
+    syncd_server **server, syncd_error **error);
+
+const char *syncd_server_address(const syncd_server *server, size_t index);
+
+syncd_status syncd_server_stop(syncd_server *server, int64_t timeout_ms,
+    syncd_error **error);
 """

@@ -18,6 +18,7 @@ from datetime import timedelta
 from typing import Any, Callable, Iterator, NamedTuple, Protocol
 
 from . import client as _client
+from ._address import own_address
 from ._round_store import CONFIRMED, LIVES, Line, RoundStore, StoreLost
 from .errors import (
     Cancelled,
@@ -311,38 +312,8 @@ class Stores(Protocol):
 
 
 def reach_address(settings: Settings) -> str:
-    """At which address the others reach this agent: the one that it speaks to the daemon from, unless
-    that is on this machine."""
-    if settings.local_addr:
-        return settings.local_addr
-    address: str = settings.address or os.environ.get("SYNCD_ADDR") or ""
-    for endpoint in address.split(","):
-        kind, _, rest = endpoint.strip().rpartition("tcp:")[2].rpartition("tls:")
-        if not rest or rest.startswith("unix:"):
-            continue
-        host = rest.rsplit(":", 1)[0] if re.search(r":[0-9]+$", rest) else rest
-        own = _own_address(host.strip("[]"))
-        if own:
-            return own
-    name = socket.getfqdn()
-    try:
-        socket.getaddrinfo(name, None)
-        return name
-    except OSError:
-        return "127.0.0.1"
-
-
-def _own_address(host: str) -> str:
-    """The address of this machine from which packets to `host` go; "": none, or only within it."""
-    try:
-        for family, _, _, _, address in socket.getaddrinfo(host, 9, type=socket.SOCK_DGRAM):
-            with socket.socket(family, socket.SOCK_DGRAM) as probe:
-                probe.connect(address)  # sends nothing
-                own: str = probe.getsockname()[0]
-                return "" if own.startswith("127.") or own == "::1" else own
-    except OSError:
-        pass
-    return ""
+    """At which address the others reach this agent."""
+    return settings.local_addr or own_address(settings.address)
 
 
 def encode_address(host: str, port: int) -> bytes:

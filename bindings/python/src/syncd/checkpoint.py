@@ -152,6 +152,10 @@ class Saver:
             self._say(number, str(path), shard, shards)
         return str(path)
 
+    def decline(self, number: int) -> None:
+        """Says that this worker has nothing to save of checkpoint `number`, so that nobody waits for it."""
+        self._say(number, "", 0, 0)
+
     def load(self) -> Found | None:
         """The state of the latest complete checkpoint, of this worker's shard; None: there is none."""
         found = self._find()

@@ -23,7 +23,7 @@ from typing import Any, Callable, Iterator, Literal, NamedTuple, Sequence
 
 from ._library import ffi, load
 from ._stacks import stacks
-from .errors import Closed, Error, Status, Timeout, error_of, take_error
+from .errors import Closed, Error, Status, Timeout, Unreachable, error_of, take_error
 
 _WAIT_FOREVER = -1
 _TIMEOUT_DEFAULT = -2
@@ -501,10 +501,11 @@ def connect(
 
     address            one endpoint or several in order of preference: "unix:/run/syncd/syncd.sock",
                        "tls:host:7117", "tcp:host:7117", "host:7117" or "host". None: the default
-                       Unix socket, then 127.0.0.1:7117
+                       Unix socket, then 127.0.0.1:7117. "auto": rank 0 chooses a daemon of its
+                       machine, or starts one, and the other ranks use that (see below)
     name               shown to operators; None: the program's name
     token_file         a file that holds the shared token
-    connect_timeout    seconds for this call; None: 10
+    connect_timeout    seconds for this call; None: 10, "auto": 60
     reconnect_timeout  seconds for which a lost daemon stays invisible to callers; None: 60
     begin_timeout      the default of begin(), targets() and collect(); None: wait for ever
     request_timeout    the default of the other calls; None: 60
@@ -517,9 +518,80 @@ def connect(
     The environment (SYNCD_ADDR, SYNCD_TOKEN_FILE, SYNCD_CA_FILE, SYNCD_CERTIFICATE_FILE,
     SYNCD_KEY_FILE, SYNCD_SERVER_NAME, SYNCD_..._TIMEOUT_SEC) wins over these arguments; a timeout
     of 0 there means the default that is named here.
+
+    "auto" takes the rank from RANK, SLURM_PROCID or OMPI_COMM_WORLD_RANK; without one, this process
+    is rank 0 of one. Rank 0 takes the daemon that its launch used before if it answers, else one at
+    the default addresses, else it starts one: a process of its own with a store in
+    ~/.local/state/syncd-auto, which ends 60 s after its last client. The other ranks must call this
+    too, and wait for what rank 0 chooses. Over several machines, rank 0 publishes it in torch's
+    store at MASTER_ADDR; the daemon then listens there, without TLS, for clients with a token made
+    for this launch. The logger "syncd" says at level INFO which daemon it is.
+
     Raises Unreachable, Invalid (an address that cannot be parsed, a file that cannot be used), Error
     and LibraryNotFound.
     """
+    others: dict[str, Any] = {
+        "name": name,
+        "reconnect_timeout": reconnect_timeout,
+        "begin_timeout": begin_timeout,
+        "request_timeout": request_timeout,
+        "ca_file": ca_file,
+        "certificate_file": certificate_file,
+        "key_file": key_file,
+        "server_name": server_name,
+    }
+    if address == "auto":
+        if chosen := os.environ.get("SYNCD_ADDR"):
+            _log.info('connect("auto"): the daemon at %s, which SYNCD_ADDR names', chosen)
+            address = None
+        else:
+            return _connect_auto(token_file, connect_timeout, others)
+    try:
+        return _open(address, token_file, connect_timeout, **others)
+    except Unreachable as error:
+        raise Unreachable(
+            error.message + _START_ONE, error.code, error.name, error.retriable, error.fatal
+        ) from None
+
+
+_START_ONE = '. Start a daemon with `syncd` (or `python -m syncd`), or use syncd.connect("auto")'
+
+
+def _connect_auto(
+    token_file: str | os.PathLike[str] | None,
+    connect_timeout: float | None,
+    others: dict[str, Any],
+) -> Client:
+    from . import _auto  # not needed by those who name their daemon
+
+    _option_ms("connect_timeout", connect_timeout)
+    seconds = _auto.TIMEOUT_S if connect_timeout is None else connect_timeout
+    if variable := os.environ.get("SYNCD_CONNECT_TIMEOUT_SEC"):
+        with contextlib.suppress(ValueError):  # which the library refuses
+            seconds = float(variable) or _auto.TIMEOUT_S
+    given = os.environ.get("SYNCD_TOKEN_FILE") or ("" if token_file is None else token_file)
+    client: Client = _auto.connect(
+        lambda address, token, left: _open(address, token or None, left, **others),
+        os.fsdecode(given),
+        seconds,
+    )
+    return client
+
+
+def _open(
+    address: str | Sequence[str] | None,
+    token_file: str | os.PathLike[str] | None,
+    connect_timeout: float | None,
+    *,
+    name: str | None,
+    reconnect_timeout: float | None,
+    begin_timeout: float | None,
+    request_timeout: float | None,
+    ca_file: str | os.PathLike[str] | None,
+    certificate_file: str | os.PathLike[str] | None,
+    key_file: str | os.PathLike[str] | None,
+    server_name: str | None,
+) -> Client:
     keep: list[Any] = []
     if address is not None and not isinstance(address, str):
         address = ",".join(address)
@@ -546,7 +618,7 @@ def connect(
     # code says), empty or unset.
     variable = os.environ.get("SYNCD_BEGIN_TIMEOUT_SEC")
     default_s = float(variable) if variable else begin_timeout
-    return Client(lib, made[0], default_s or math.inf)
+    return Client(lib, made[0], default_s or math.inf, os.environ.get("SYNCD_ADDR") or address)
 
 
 def _bytes(data: Any, size: int) -> bytes:
@@ -561,7 +633,11 @@ def _decoded(characters: Any) -> str:
 class Client:
     """A connection to a daemon, for any number of workers and threads. Made by connect()."""
 
-    def __init__(self, lib: Any, handle: Any, begin_timeout_s: float) -> None:
+    def __init__(
+        self, lib: Any, handle: Any, begin_timeout_s: float, address: str | None = None
+    ) -> None:
+        self.address = address
+        """The endpoints that it tries, with commas between; None: the default ones."""
         self._lib = lib
         self._handle = handle
         self._begin_timeout_s = begin_timeout_s
@@ -661,8 +737,11 @@ class Client:
         if exit_grace is not None:
             none = exit_grace == 0 and not isinstance(exit_grace, bool)
             options.exit_grace_ms = -1 if none else _timeout_ms("exit_grace", exit_grace)
-            if exit_grace == math.inf:
-                raise error_of(Status.E_INVALID, "exit_grace=inf; allowed: at most 86400 seconds")
+            if exit_grace > 86400:
+                raise error_of(
+                    Status.E_INVALID,
+                    f"exit_grace={exit_grace!r}; allowed: at most 86400 seconds (a day)",
+                )
         options.join_timeout_ms = _option_ms("join_timeout", join_timeout)
         options.checkpoints = bool(checkpoints)
         callback = None

@@ -6,6 +6,7 @@ import enum
 import re
 from typing import Any
 
+from ._cdef import CDEF, CDEF_SERVER
 from ._library import ffi
 
 
@@ -132,6 +133,60 @@ _CLASSES: dict[int, type[Error]] = {
 }
 
 
+# ---- What C calls otherwise
+
+_FIELDS = {
+    "addresses": "address",
+    "client_name": "name",
+    "data_size": "len(data)",
+    "launch_number": "launch[1]",
+    "unix_path": "unix",
+}
+_FUNCTIONS = {
+    "syncd_client_open": "connect",
+    "syncd_client_close": "close",
+    "syncd_server_start": "serve",
+    "syncd_leave_as": "leave",
+    "syncd_latest_checkpoint_part": "latest_checkpoint",
+    "syncd_worker_set_data": "set_data",
+    "syncd_worker_arrive": "arrive",
+    "syncd_worker_descriptor": "fileno",
+}
+_DECLARED = frozenset(re.findall(r"\b(syncd_[a-z_]+)\(", CDEF + CDEF_SERVER))
+# Text in quotes is the caller's. A field with " is " and a value becomes an argument with it.
+_OF_C = re.compile(
+    r"(?<![^ =(])'[^']*'"
+    r"|\bsyncd_[a-z]+_options\.(?P<field>[a-z_]+)(?P<value> is (?=['0-9-]))?"
+    r"|\b(?P<option>[a-z]+_timeout)_ms\b"
+    r"|\b(?P<size>data_size is )"
+    r"|\b(?P<function>syncd_[a-z_]+)(?:\(\))?"
+    r"|\b(?P<null>NULL)\b"
+)
+
+
+def _in_python(found: re.Match[str]) -> str:
+    if field := found["field"]:
+        name = _FIELDS.get(field, field.removesuffix("_ms"))
+        return name + ("=" if found["value"] else "")
+    if found["option"]:
+        return found["option"]
+    if found["size"]:
+        return "len(data)="
+    if found["null"]:
+        return "None"
+    function = found["function"]
+    if function not in _DECLARED:
+        return found[0]
+    plain = function.removeprefix("syncd_").removeprefix("worker_").removeprefix("server_")
+    return _FUNCTIONS.get(function, plain) + ("()" if found[0].endswith("()") else "")
+
+
+def pythonic(message: str) -> str:
+    """A message of the C library with this package's names: `syncd_join_options.job is 'a b'` is
+    `job='a b'`."""
+    return _OF_C.sub(_in_python, message)
+
+
 def error_of(code: int, message: str) -> Error:
     """An error that this package, not the library, has found."""
     return _CLASSES.get(code, Error)(message, code)
@@ -146,7 +201,7 @@ def take_error(lib: Any, status: int, holder: Any) -> Error:
         name = ffi.string(lib.syncd_strerror(status)).decode()
         message = ffi.string(lib.syncd_error_message(error)).decode(errors="replace")
         return _CLASSES.get(status, Error)(
-            message or name,
+            pythonic(message) or name,
             status,
             name,
             bool(lib.syncd_error_is_retriable(error)),

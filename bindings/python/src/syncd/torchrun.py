@@ -8,7 +8,11 @@ torch 2.5 and later find it by the entry point `torchrun.handlers`. For older on
     python -m syncd.torchrun ...
 
 takes the same command line. Its backend is syncd unless the line names another; it also looks at the
-workers every 0.1 s unless the line says otherwise.
+workers every 0.1 s unless the line says otherwise. On one machine
+
+    python -m syncd.torchrun --standalone --nproc-per-node=4 train.py
+
+needs no daemon: it finds or starts one, as connect("auto") does, and its workers use the same.
 """
 
 from __future__ import annotations
@@ -16,11 +20,13 @@ from __future__ import annotations
 import os
 import socket
 import sys
+import uuid
 from datetime import timedelta
 from typing import Any, Callable, Sequence
 
 from . import _rendezvous
 from ._rendezvous import BACKEND
+from .client import Client, connect
 
 __all__ = ["create_handler", "handler", "main", "register"]
 
@@ -209,6 +215,18 @@ def _move_local_addr(options: Any) -> None:
         options.local_addr = options.local_addr or found[-1].partition("=")[2].strip()
 
 
+def _stand_alone(options: Any) -> Client | None:
+    """torch would take its own backend for --standalone. The client keeps the daemon until the end."""
+    if not options.standalone or options.rdzv_backend != BACKEND:
+        return None
+    client = connect("auto")
+    options.standalone = False
+    options.nnodes = "1:1"
+    options.rdzv_id = f"alone-{uuid.uuid4().hex[:12]}"
+    options.rdzv_endpoint = client.address or ""
+    return client
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """torchrun, with the backend syncd."""
     from torch.distributed import run as torch_run
@@ -225,7 +243,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
         parser.set_defaults(monitor_interval=_MONITOR_INTERVAL_S)
     options = parser.parse_args(arguments)
     _move_local_addr(options)
-    record(torch_run.run)(options)
+    daemon = _stand_alone(options)
+    try:
+        record(torch_run.run)(options)
+    finally:
+        if daemon is not None:
+            daemon.close()
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
 // Edit distance with transpositions; see the header.
-#include "daemon/edge/config/suggest.h"
+#include "proto/base/suggest.h"
 
 #include <algorithm>
 
-namespace syncd::config {
+namespace syncd {
 namespace {
 
 std::size_t distance(std::string_view a, std::string_view b) {
@@ -37,4 +37,4 @@ std::string nearest(std::string_view wrong, const std::vector<std::string>& know
   return best;
 }
 
-}  // namespace syncd::config
+}  // namespace syncd

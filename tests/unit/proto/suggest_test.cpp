@@ -1,8 +1,8 @@
-#include "daemon/edge/config/suggest.h"
+#include "proto/base/suggest.h"
 
 #include <gtest/gtest.h>
 
-namespace syncd::config {
+namespace syncd {
 namespace {
 
 TEST(Suggest, FindsTheNearestName) {
@@ -22,4 +22,4 @@ TEST(Suggest, IsSilentWhenNothingIsNear) {
 }
 
 }  // namespace
-}  // namespace syncd::config
+}  // namespace syncd

@@ -1,0 +1,637 @@
+"""The form "averaging": every worker trains a model of its own, and all meet for their mean."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import io
+import json
+import logging
+import os
+from typing import Any, Callable, Iterable, Iterator, NamedTuple, Sequence
+
+import torch
+
+from .._address import own_address
+from ..client import Event, EventKind, MemberState, Pushed, Step
+from ..errors import Error, Status, error_of
+from . import _compat
+from ._coordinated import _meetings
+from ._job import Iteration, Job, Options
+from ._staging import Outer, Staging, exchanged, first_difference, layout
+from ._view_group import (
+    Helper,
+    Place,
+    Skipped,
+    ViewGroup,
+    await_whole,
+    broadcast_bytes,
+    connect_store,
+    finish,
+    hold,
+)
+
+_log = logging.getLogger("syncd")
+
+_LEAVE_S = 10.0  # how long the end waits for others who are still in the last averaging
+_TELL_S = 5.0
+_FAILURES_MAX = 10  # in a row, without anybody lost: then something is wrong for good
+
+Label = tuple[int, int]
+
+
+class Shown(NamedTuple):
+    """What each worker of a view shows to the others."""
+
+    rank: int
+    """In the job."""
+    address: str
+    """Of its store."""
+    label: Label | None
+    averagings: int
+    layout: str
+    """A hash of names, shapes and kinds."""
+
+    def encode(self) -> bytes:
+        return json.dumps(self, separators=(",", ":")).encode()
+
+    @classmethod
+    def decode(cls, data: bytes) -> Shown:
+        rank, address, label, averagings, of_tensors = json.loads(data)
+        return cls(
+            rank,
+            address,
+            None if label is None else (label[0], label[1]),
+            averagings,
+            of_tensors,
+        )
+
+
+class Plan(NamedTuple):
+    """What the members of a view do, which all of them derive from the same data."""
+
+    source: int
+    """The place of the first that has the latest average."""
+    takers: tuple[int, ...]
+    """The places of those that have not: they take what the source has, and weigh 0."""
+    label: Label
+    """Of this view's average."""
+    at_start: bool
+    """Nobody has an average yet."""
+
+    @property
+    def name(self) -> str:
+        """Of the view, which no other one of the job has."""
+        return f"{self.label[0]}.{self.label[1]}"
+
+
+def plan_of(labels: Sequence[Label | None], view: int) -> Plan:
+    """labels: in the order of the view's places."""
+    highest = max((one for one in labels if one is not None), default=None)
+    if highest is None:
+        # As if the first alone had one: no two models that began at random are ever mixed.
+        return Plan(0, tuple(range(1, len(labels))), (1, view), True)
+    takers = tuple(at for at, one in enumerate(labels) if one != highest)
+    # The numbers of views begin anew with a launch that continues from a checkpoint.
+    epoch = highest[0] if view > highest[1] else highest[0] + 1
+    return Plan(labels.index(highest), takers, (epoch, view), False)
+
+
+class AveragingJob(Job):
+    """A job under bsp[:K] or elastic_bsp:R. Every worker trains a model of its own; where all meet, the
+    parameters and floating-point buffers of each become the mean of all. Made by run():
+
+        with st.run("elastic_bsp:8", model, optimizer=optimizer, weight="samples") as job:
+            for step, (inputs, labels) in job.steps(loader, averagings=500):
+                optimizer.zero_grad()
+                criterion(model(inputs), labels).backward()
+                optimizer.step()
+                job.push()
+
+    weight             each worker's weight in a mean: "samples" or "steps" since its last one; None: equal.
+                       Who has not trained since then weighs 0
+    outer              DiLoCo: a function that makes an optimizer of a list of parameters, such as
+                       lambda params: torch.optim.SGD(params, lr=0.7, momentum=0.9, nesterov=True). Its
+                       gradient is the previous mean less the new one. Large parameters come to it in
+                       pieces: it must take each number by itself, as SGD and Adam do. None: parameters
+                       become the mean
+    averaging_timeout  seconds that one averaging may take; default: 120
+    backend            "gloo" or "nccl" (a GPU for each worker); None: by where the parameters are
+
+    The workers of each averaging make a process group of their own; torch.distributed need not be
+    initialized, and groups of yours are not touched. An averaging that fails, because a worker is lost or
+    after the timeout, is skipped: each goes on from its own parameters. At the next one, whoever has not the
+    latest average first takes parameters, buffers and the outer optimizer's state from a worker that has
+    it, and weighs 0; so does one that joins or comes back, who also takes the optimizer's state (its
+    hyperparameters stay its own). At the start all take rank 0's. Integer buffers are that worker's.
+    A checkpoint holds an average, never parameters in between.
+
+    Entering the `with` block raises Error (SYNCD_E_UNSUPPORTED) for sharded parameters (FSDP, DTensor), and
+    for bsp with backup workers. steps() raises Error (SYNCD_E_INVALID), which names the worker and the
+    parameter, where models differ or a parameter is not finite.
+    """
+
+    form = "averaging"
+
+    def __init__(
+        self,
+        options: Options,
+        model: torch.nn.Module,
+        optimizer: torch.optim.Optimizer | None,
+        *,
+        weight: str | None = None,
+        outer: Callable[[list[torch.nn.Parameter]], torch.optim.Optimizer] | None = None,
+        averaging_timeout: float = 120.0,
+        backend: str | None = None,
+    ) -> None:
+        super().__init__(options, model, optimizer)
+        if weight not in (None, "samples", "steps"):
+            raise error_of(
+                Status.E_INVALID,
+                f'weight={weight!r}; allowed: "samples", "steps" or None',
+            )
+        if outer is not None and not callable(outer):
+            kind = type(outer).__name__
+            raise error_of(
+                Status.E_INVALID,
+                f"outer is of type {kind}; allowed: a function that makes an optimizer of parameters",
+            )
+        if not 0 < averaging_timeout <= 86400:
+            raise error_of(
+                Status.E_INVALID,
+                f"averaging_timeout={averaging_timeout!r}; allowed: more than 0 and at most 86400 s",
+            )
+        if backend not in (None, "gloo", "nccl"):
+            raise error_of(
+                Status.E_INVALID,
+                f'backend={backend!r}; allowed: "gloo", "nccl" or None',
+            )
+        if _meetings(options.policy) == (False, None):
+            raise error_of(
+                Status.E_UNSUPPORTED,
+                f"{options.policy} has no barrier at which all workers meet; allowed for averaging: bsp[:K] "
+                'without backup, elastic_bsp:R. bsp with backup workers runs as form="server"',
+            )
+        for name, one in model.named_parameters():
+            if _compat.is_sharded(one):
+                raise error_of(
+                    Status.E_UNSUPPORTED,
+                    f"{name} is a {type(one).__name__}, of which each rank holds a part; allowed for "
+                    "averaging: a model that every worker has whole",
+                )
+        self._weight = weight
+        self._make_outer = outer
+        self._timeout = float(averaging_timeout)
+        on_gpu = any(one.is_cuda for one in model.parameters())
+        self._backend = backend or ("nccl" if on_gpu else "gloo")
+        self._outer: Outer | None = None
+        self._loaded: dict[str, Any] | None = None  # of the outer optimizer, in a checkpoint
+        self._label: Label | None = None
+        self._averagings = 0
+        self._wanted: int | None = None
+        self._all_have_it = False  # the last average that is wanted
+        self._view = 0
+        self._trained_steps = self._trained_samples = 0  # since the average of the label
+        self._failures = 0
+        self._batch: Any = None
+        self._peers: list[Shown] = []  # of this view, itself among them
+        self._living: set[str] = set()  # by the address of the store
+        self._changed = True  # since then
+        self._helper = Helper(self._broken)
+        self._store: Any = None
+        self._address = ""
+        self._layout: list[str] = []
+        self._staging: Staging | None = None
+        self._made: ViewGroup | None = None  # of the latest view
+        self._group: ViewGroup | None = None  # likewise, once its average is whole
+
+    @property
+    def averagings(self) -> int:
+        """Of the whole training: those before a checkpoint, or before this worker joined, count too."""
+        return self._averagings
+
+    @property
+    def label(self) -> Label | None:
+        """(epoch, view) of the last average that this worker has whole; None: it has none yet."""
+        return self._label
+
+    def steps(
+        self,
+        loader: Iterable[Any] | None = None,
+        *,
+        averagings: int | None = None,
+        iterations: int | None = None,
+        epochs: int | None = None,
+    ) -> Iterator[tuple[Iteration, Any]]:
+        """As Job.steps(), and with `averagings`: ends at that averaging of the whole training, with the
+        mean as parameters. All workers end at the same one.
+
+        `iterations` and `epochs` are this worker's own: it then leaves as finished, and the others go on.
+        """
+        if averagings is not None and averagings < 1:
+            raise error_of(
+                Status.E_INVALID,
+                f"averagings={averagings}; allowed: 1 or more, or None",
+            )
+        if loader is None and averagings is None and iterations is None:
+            raise error_of(
+                Status.E_INVALID,
+                "steps() without a loader; allowed with averagings=N or iterations=N",
+            )
+        for what, value in [("iterations", iterations), ("epochs", epochs)]:
+            if value is not None and value < 1:
+                raise error_of(Status.E_INVALID, f"{what}={value}; allowed: 1 or more, or None")
+        if averagings is None and iterations is None and epochs is None:
+            epochs = 1
+        self._wanted = averagings
+
+        def ended() -> bool:
+            return self._all_have_it or (iterations is not None and self.iteration >= iterations)
+
+        return self._noted(self._steps(loader, epochs, ended))
+
+    def _noted(self, steps: Iterator[tuple[Iteration, Any]]) -> Iterator[tuple[Iteration, Any]]:
+        for step, batch in steps:
+            self._batch = batch
+            yield step, batch
+
+    def push(self, loss: Any = None, samples: int = 0) -> Pushed:
+        """Tells that this worker has done its iteration, its optimizer's step included.
+
+        loss     a number, or a tensor of one
+        samples  in the batch; 0: the length of its first tensor. Of use with weight="samples", and to those
+                 who look at the job
+        """
+        length = _length(self._batch) if samples == 0 else samples
+        if length is None and self._weight == "samples":
+            raise error_of(
+                Status.E_INVALID,
+                f'{self._who()}: weight="samples", and the batch is no tensor and holds none; call '
+                "job.push(samples=len(inputs))",
+            )
+        samples = length or 0
+        self._trained_steps += 1
+        self._trained_samples += samples
+        size = sum(one.numel() * one.element_size() for one in self.model.parameters())
+        return self._push(loss, samples, size)
+
+    # ---- What the base asks for
+
+    def _join_options(self) -> dict[str, Any]:
+        if self._store is None:
+            self._store = _compat.stores().open()
+            environment = "SYNCD_ADDR" in os.environ  # which wins
+            host = own_address(None if environment else self._options.address)
+            self._address = f"{host}:{self._store.port}"
+        return {"views": True, "on_event": self._told, "data": self._address.encode()}
+
+    def _told(self, event: Event) -> None:
+        if event.kind is EventKind.MEMBERS:
+            self._changed = True
+            self._helper.told()
+
+    def _opened(self) -> None:
+        tensors = exchanged(self.model)
+        self._layout = layout(tensors)
+        if self._make_outer is not None:
+            names = dict(self.model.named_parameters())
+            self._outer = Outer(
+                self._make_outer,
+                {name: one for name, one in tensors.items() if name in names},
+            )
+            if self._loaded is not None:
+                self._outer.load(self._loaded)
+        self._store.set("layout", json.dumps(self._layout))
+
+    def _begin_data(self) -> bytes:
+        digest = hashlib.sha256("\n".join(self._layout).encode()).hexdigest()[:16]
+        return Shown(
+            self.worker.rank, self._address, self._label, self._averagings, digest
+        ).encode()
+
+    def _state(self) -> dict[str, Any]:
+        outer = None if self._outer is None else self._outer.state()
+        return {"label": self._label, "averagings": self._averagings, "outer": outer}
+
+    def _load_state(self, state: dict[str, Any]) -> None:
+        epoch, view = state["label"]
+        self._label = epoch, view
+        self._averagings = state["averagings"]
+        self._loaded = state["outer"]
+        if (self._loaded is None) != (self._make_outer is None):
+            has = "no" if self._loaded is None else "an"
+            raise ValueError(f"it was saved with {has} outer optimizer")
+
+    def _may_save(self) -> bool:
+        """Only the view's own average."""
+        return self._label is not None and self._label[1] == self._view and self._trained_steps == 0
+
+    def _closing(self, error: BaseException | None) -> None:
+        if error is None and self._group is not None:
+            # The others may still need this process: for the average, or to learn that all have it.
+            store, place = self._group.store, self._group.place
+            key = "seen" if self._all_have_it else "whole"
+            with contextlib.suppress(Skipped):  # they end it themselves
+                self._helper.run(
+                    lambda check: await_whole(store, place.view, key, place.size, check),
+                    _LEAVE_S,
+                )
+
+    def _closed(self) -> None:
+        self._helper.close()
+        self._made = self._group = self._store = self._staging = None
+
+    # ---- Averaging
+
+    def _granted(self, step: Step) -> None:
+        if step.view == 0:
+            raise error_of(
+                Status.E_UNSUPPORTED,
+                f"{self._who()}: the job has no views, because its first worker joined without them; stop "
+                "it, or give this one another name",
+            )
+        if step.view == self._view:
+            return
+        self._view = step.view
+        if step.view_size == 1:
+            members = [Shown.decode(self._begin_data())]
+        else:
+            members = self._members(step)
+        self._peers = members
+        # The notice of a join may come after the grant.
+        self._changed |= any(one.address not in self._living for one in members)
+        plan = plan_of([one.label for one in members], step.view)
+        try:
+            if self._all_alike(members, plan):
+                self._average(plan, members, step.view_rank)
+        except Skipped as error:
+            self._skip(str(error), plan, members)
+        except BaseException:
+            self._drop_group()
+            raise
+
+    def _members(self, step: Step) -> list[Shown]:
+        found = []
+        for one in self.worker.view(step.view).members:
+            try:
+                found.append(Shown.decode(one.data))
+            except (ValueError, TypeError, LookupError) as error:
+                raise error_of(
+                    Status.E_INVALID,
+                    f"{self._who()}: {one.name} on {one.host} has joined this job by other means than "
+                    f"syncd.torch.run(), or by another version of it ({error}); all must use the same",
+                ) from error
+        return found
+
+    def _broken(self) -> str:
+        """Who of this view has left the job, or was lost, since it was granted."""
+        if self._changed:
+            self._changed = False
+            try:
+                members = self.worker.members(_TELL_S).members
+            except Error:
+                self._changed = True  # without a daemon: asked again
+                return ""
+            there = (MemberState.ACTIVE, MemberState.DISCONNECTED)
+            # By address: another process may have the rank by now.
+            self._living = {one.data.decode() for one in members if one.state in there}
+        gone = [f"worker {one.rank}" for one in self._peers if one.address not in self._living]
+        return f"{', '.join(gone)} left or was lost" if gone else ""
+
+    def _drop_group(self) -> None:
+        """Collectives of it may still be under way, with the staging that they write to."""
+        group, self._made, self._group, self._staging = self._made, None, None, None
+        if group is not None:
+            group.abort()
+            hold(group, self._timeout)
+
+    def _skip(self, why: str, plan: Plan, members: list[Shown]) -> None:
+        self._drop_group()
+        lost = self._broken()
+        if not lost and len(members) > 1:
+            with contextlib.suppress(Skipped):
+                self._helper.run(
+                    lambda _: connect_store(members[0].address).add(f"{plan.name}/failed", 1),
+                    _TELL_S,
+                )
+        self._failures = 0 if lost else self._failures + 1
+        _log.warning("%s: the averaging of view %d is skipped: %s", self._who(), self._view, why)
+        if self._failures >= _FAILURES_MAX:
+            raise error_of(
+                Status.E_BROKEN,
+                f"{self._who()}: the last {_FAILURES_MAX} averagings failed though no worker was lost, the "
+                f"latest with: {why}; if the workers reach each other only by another network, set "
+                "GLOO_SOCKET_IFNAME or NCCL_SOCKET_IFNAME, and if it takes long, averaging_timeout=",
+            )
+
+    def _own_weight(self) -> float:
+        if self._weight == "samples":
+            return float(self._trained_samples)
+        return float(
+            self._trained_steps if self._weight == "steps" else min(1, self._trained_steps)
+        )
+
+    def _average(self, plan: Plan, members: list[Shown], rank: int) -> None:
+        place = Place(plan.name, rank, tuple(one.address for one in members))
+        weight = 0.0 if rank in plan.takers else self._own_weight()
+        tensors = exchanged(self.model)
+        staging = self._staging or Staging(
+            tensors, torch.device("cpu") if self._backend == "gloo" else None
+        )
+        joins = any(members[at].label is None for at in plan.takers)
+        group = self._group_of_before(place, members)
+        self._made, self._group = group, None  # until this averaging is whole
+
+        def collect(check: Callable[[], None]) -> tuple[ViewGroup | None, bytes | None]:
+            made = group
+            if made is None and place.size > 1:
+                made = self._made = self._new_group(place)
+            taken = None
+            if made is not None and plan.takers:
+                # Read before check(): nothing torn leaves this process.
+                given = self._packed(tensors, joins) if rank == plan.source else None
+                where = staging.buckets[0].flat.device if staging.buckets else torch.device("cpu")
+                taken = broadcast_bytes(made, given, plan.source, where, check)
+            works = []
+            for at in range(len(staging.buckets)):
+                flat = staging.fill(tensors, at, weight, self._who())
+                check()
+                if made is not None:
+                    works.append(made.all_reduce(flat))
+            if staging.integers is not None:
+                if rank == plan.source:
+                    staging.fill_integers(tensors)
+                check()
+                if made is not None:
+                    works.append(made.broadcast(staging.integers, plan.source))
+            for work in works:
+                finish(work, check)
+            self._synchronize(tensors)
+            return made, taken if rank in plan.takers else None
+
+        made, taken = self._helper.run(collect, self._timeout)
+        with torch.no_grad():
+            if taken is not None:
+                self._unpack(taken, tensors)
+            total = staging.total()
+            if total > 0:
+                staging.apply(tensors, total, self._outer)
+                self._averagings += 1
+            self._synchronize(tensors)
+        self._label = plan.label
+        self._trained_steps = self._trained_samples = self._failures = 0
+        self._group, self._staging = made, staging
+        self._confirm()
+
+    def _confirm(self) -> None:
+        """Counts this worker at the store of the view's rank 0, and at the end waits until all have the
+        average whole: they end at the same one."""
+        at_end = self._wanted is not None and self._averagings >= self._wanted
+        if self._group is None:
+            self._all_have_it = at_end
+            return
+        store, place = self._group.store, self._group.place
+
+        if not at_end:
+            self._helper.post(lambda _: store.add(f"{place.view}/whole", 1))
+            return
+
+        def count(check: Callable[[], None]) -> None:
+            store.add(f"{place.view}/whole", 1)
+            await_whole(store, place.view, "whole", place.size, check)
+            store.add(f"{place.view}/seen", 1)
+
+        try:
+            self._helper.run(count, self._timeout)
+            self._all_have_it = True
+        except Skipped as error:  # this worker's own average is whole all the same
+            _log.warning(
+                "%s: not all have the average of view %d: %s",
+                self._who(),
+                self._view,
+                error,
+            )
+
+    def _group_of_before(self, place: Place, members: list[Shown]) -> ViewGroup | None:
+        """The group of the last view, if all had its average whole and are the same. All members decide alike,
+        from what each shows; one that missed the last view, or failed in it, has no such label.
+        """
+        group = self._group
+        if group is None or self._label is None or self._label[1] != self._view - 1:
+            return None
+        if group.place.addresses != place.addresses:
+            return None
+        if any(one.label != self._label for one in members):
+            return None
+        group.place = place
+        return group
+
+    def _new_group(self, place: Place) -> ViewGroup:
+        return ViewGroup(place, self._backend, self._timeout)
+
+    def _synchronize(self, tensors: dict[str, torch.Tensor]) -> None:
+        for device in {one.device for one in tensors.values() if one.is_cuda}:
+            torch.cuda.synchronize(device)
+
+    # ---- What those take who have not the latest average
+
+    def _packed(self, tensors: dict[str, torch.Tensor], joins: bool) -> bytes:
+        state = {
+            "tensors": [one.cpu() for one in tensors.values()],
+            "outer": None if self._outer is None else self._outer.state(),
+            "optimizer": None,
+            "averagings": self._averagings,
+        }
+        if joins and self.optimizer is not None:
+            state["optimizer"] = self.optimizer.state_dict()["state"]
+        file = io.BytesIO()
+        torch.save(state, file)
+        return file.getvalue()
+
+    def _unpack(self, data: bytes, tensors: dict[str, torch.Tensor]) -> None:
+        state = _compat.load_tensors(io.BytesIO(data))
+        if (state["outer"] is None) != (self._outer is None):
+            raise error_of(
+                Status.E_INVALID,
+                f"{self._who()}: outer= is given here or there only; all workers must give the same",
+            )
+        for one, taken in zip(tensors.values(), state["tensors"]):
+            one.copy_(taken)
+        if self._outer is not None:
+            self._outer.load(state["outer"])
+        if self._label is None and self.optimizer is not None and state["optimizer"]:
+            own = self.optimizer.state_dict()
+            self.optimizer.load_state_dict({**own, "state": state["optimizer"]})
+        self._averagings = state["averagings"]
+        _log.info(
+            "%s has taken the parameters after %d averagings",
+            self._who(),
+            self._averagings,
+        )
+
+    # ---- Models that differ
+
+    def _all_alike(self, members: list[Shown], plan: Plan) -> bool:
+        """Whether all models have the same tensors. False: a newcomer's has not, which it is told itself.
+        Raises Invalid at the start, and in that newcomer."""
+        source = members[plan.source]
+        odd = [one for one in members if one.layout != source.layout]
+        if not odd:
+            return True
+        mine = [one for one in odd if one.rank == self.worker.rank]
+        first = mine[0] if mine else odd[0]
+        if not mine and first.label is None and not plan.at_start:
+            _log.warning(
+                "%s: worker %d has another model, and is refused; the averaging of view %d is skipped",
+                self._who(), first.rank, self._view,
+            )  # fmt: skip
+            return False
+        readers = len(members) if plan.at_start else 0
+        difference = ""
+        try:
+            has, source_has = self._helper.run(
+                lambda _: first_difference(*_layouts(first, source)),
+                _TELL_S,
+                watch=False,
+            )
+            difference = f": it has {has}, where worker {source.rank} has {source_has}"
+            if self.worker.rank in (
+                first.rank,
+                source.rank,
+            ):  # the others still ask this one
+                own = self._store
+                self._helper.run(
+                    lambda check: await_whole(own, "layout", "read", readers, check),
+                    _TELL_S,
+                    watch=False,
+                )
+        except Skipped:
+            pass  # the other one is gone already
+        raise error_of(
+            Status.E_INVALID,
+            f"{self._who()}: the model of worker {first.rank} differs from worker {source.rank}'s"
+            f"{difference}; all workers must make the same model",
+        )
+
+
+def _layouts(*of: Shown) -> list[list[str]]:
+    """From these workers' stores."""
+    stores = [connect_store(one.address) for one in of]
+    found = [json.loads(store.get("layout")) for store in stores]
+    for store in stores:
+        store.add("layout/read", 1)
+    return found
+
+
+def _length(batch: Any) -> int | None:
+    """Of a batch's first tensor; None: it holds none."""
+    if isinstance(batch, torch.Tensor):
+        return len(batch) if batch.dim() else None
+    if isinstance(batch, dict):
+        batch = list(batch.values())
+    if isinstance(batch, (tuple, list)):
+        for one in batch:
+            length = _length(one)
+            if length is not None:
+                return length
+    return None

@@ -1,0 +1,372 @@
+"""What all forms of a job have in common: joining, the loop, checkpoints, the end."""
+
+from __future__ import annotations
+
+import logging
+import os
+import pathlib
+import threading
+import time
+from types import TracebackType
+from typing import Any, Iterable, Iterator, NamedTuple, Sequence
+
+import torch
+
+from ..checkpoint import Saver, on_sigterm
+from ..client import Client, Pushed, Step, Worker, _first_line, _is_failure, connect
+from ..errors import Closed, Error, Status, Stopped, error_of
+from ._batches import Batches, split
+from ._progress import Progress, progress_of
+
+_log = logging.getLogger("syncd")
+
+# How long the daemon keeps the place of a worker whose connection has closed.
+_EXIT_GRACE_S = 1.0
+_RANK_TIMEOUT_S = 15.0
+
+
+class Options(NamedTuple):
+    """What run() was given that concerns every form."""
+
+    policy: str
+    job: str | None
+    rank: int | None
+    world_size: int | None
+    name: str | None
+    address: str | Sequence[str] | None
+    checkpoint: str | os.PathLike[str] | None
+    progress: bool | None
+    hang_after: float | None
+
+
+class Iteration:
+    """One iteration of this worker, as steps() yields it."""
+
+    def __init__(self, job: Job, step: Step, batch: Any) -> None:
+        self.number = step.iteration
+        """From 0, as the daemon counts; continues after a restart from a checkpoint."""
+        self.step = step
+        """The grant itself: staleness, view, and the rest of syncd.Step."""
+        self._job = job
+        self._batch = batch
+
+    def __index__(self) -> int:
+        return self.number
+
+    def __repr__(self) -> str:
+        return f"<iteration {self.number} of worker {self._job.worker.rank}>"
+
+    def micro_batches(self, parts: int) -> Iterator[Any]:
+        """The batch in `parts`, for gradients that add up:
+
+            for inputs, labels in step.micro_batches(4):
+                (criterion(model(inputs), labels) / 4).backward()
+
+        Under specsync, if the daemon advises between two parts to begin again on fresher parameters, then
+        gradients are dropped, buffers and the state of the random generators are set back, parameters are
+        pulled, and all parts come once more.
+        """
+        if parts < 1:
+            raise error_of(Status.E_INVALID, f"micro_batches({parts}); allowed: 1 or more")
+        pieces = split(self._batch, parts)
+        before = self._job._before_iteration()
+        at = 0
+        while at < len(pieces):
+            if at > 0 and self._job._restarts(before):
+                at = 0
+            yield pieces[at]
+            at += 1
+
+
+class Job:
+    """A worker's part in a job of syncd.torch, made by run(); use it in a `with` statement.
+
+    worker     the syncd.Worker, once the `with` block is entered
+    model      the module that was given to run()
+    iteration  of the latest step; -1 before the first
+    resumed    whether the training continues from a checkpoint
+
+    The end of the `with` block leaves the job: as finished if steps() has come to its end, as failed, with
+    the exception's type and first line, if one ends the block.
+    """
+
+    form = ""
+    _sharded = False  # whether each worker saves a part of the checkpoint of its own
+
+    def __init__(
+        self, options: Options, model: torch.nn.Module, optimizer: torch.optim.Optimizer | None
+    ) -> None:
+        if not isinstance(model, torch.nn.Module):
+            kind = type(model).__name__
+            raise error_of(Status.E_INVALID, f"model is of type {kind}; allowed: a torch.nn.Module")
+        if not any(True for _ in model.parameters()):
+            raise error_of(Status.E_INVALID, "model has no parameters; allowed: a module with some")
+        self.model = model
+        self.optimizer = optimizer
+        self.iteration = -1
+        self.resumed = False
+        self.worker: Worker
+        self._options = options
+        self._client: Client
+        self._saver: Saver | None = None
+        self._finished = False
+        self._progress: Progress | None = None
+
+    # ---- What a form adds
+
+    def _join_options(self) -> dict[str, Any]:
+        """Arguments of join()."""
+        return {}
+
+    def _opened(self) -> None:
+        """The worker has joined, and its checkpoint is loaded if there is one; before the first begin()."""
+
+    def _begin_data(self) -> bytes | None:
+        """What begin() shows to the others of the view."""
+        return None
+
+    def _granted(self, step: Step) -> None:
+        """Before the iteration's batch: what the grant asks for."""
+
+    def _continues(self) -> bool:
+        """Whether the next batch belongs to the iteration that was granted last."""
+        return False
+
+    def _starts(self, step: Step) -> None:
+        """Before the loop's body: the iteration has a batch."""
+
+    def _may_save(self) -> bool:
+        """Whether a checkpoint that is asked for now may be saved."""
+        return True
+
+    def _state(self) -> dict[str, Any]:
+        """Of a checkpoint, beside model and optimizer."""
+        return {}
+
+    def _load_state(self, state: dict[str, Any]) -> None: ...
+
+    def _before_iteration(self) -> Any:
+        """What _restarts() sets back; None: this job never begins an iteration again."""
+        return None
+
+    def _restarts(self, before: Any) -> bool:
+        """Whether the iteration begins again, with all set back."""
+        return False
+
+    def _closing(self, error: BaseException | None) -> None:
+        """Before the worker leaves."""
+
+    def _closed(self) -> None:
+        """When the worker has left."""
+
+    # ---- The loop
+
+    def steps(
+        self,
+        loader: Iterable[Any] | None = None,
+        *,
+        iterations: int | None = None,
+        epochs: int | None = None,
+    ) -> Iterator[tuple[Iteration, Any]]:
+        """Begins iterations, and yields each with a batch of the loader, until the job ends.
+
+            for step, (inputs, labels) in job.steps(loader, iterations=1000): ...
+
+        loader      begins again when it has ended, with its sampler's set_epoch() called; None: no batches
+        iterations  ends before iteration `iterations` of this worker
+        epochs      ends after so many passes of the loader. With neither: after one
+
+        begin() waits in between, as the policy has it. If the job is stopped, the loop ends early, with a
+        line in the log, and the job does not count as finished by this worker.
+        Raises Error (SYNCD_E_INVALID) for a loader without batches, or one that cannot begin again.
+        """
+        for what, value in [("iterations", iterations), ("epochs", epochs)]:
+            if value is not None and value < 1:
+                raise error_of(Status.E_INVALID, f"{what}={value}; allowed: 1 or more, or None")
+        if loader is None and iterations is None:
+            raise error_of(Status.E_INVALID, "steps() without a loader; allowed with iterations=N")
+        if iterations is None and epochs is None:
+            epochs = 1
+        return self._steps(loader, epochs, lambda: iterations is not None and self.iteration >= iterations)
+
+    def _steps(
+        self, loader: Iterable[Any] | None, epochs: int | None, ended: Any
+    ) -> Iterator[tuple[Iteration, Any]]:
+        batches = Batches(loader, epochs, self._who())
+        with progress_of(self._options.progress, self.worker) as progress:
+            self._progress = progress
+            step: Step | None = None
+            while True:
+                started = time.monotonic()
+                if step is None or not self._continues():
+                    step = self.worker.begin(data=self._begin_data())
+                    if step.stop:
+                        if step.reason and not step.reason.startswith("finished"):
+                            _log.warning("%s: the job was stopped: %s", self._who(), step.reason)
+                        else:
+                            self._finished = True
+                        return
+                    self.iteration = step.iteration
+                    self._granted(step)
+                    if self._saver is not None:
+                        if step.checkpoint == 0 or self._may_save():
+                            self._saver.save(step)
+                        else:
+                            self._saver.decline(step.checkpoint)
+                    progress.waited(time.monotonic() - started)
+                    if ended():
+                        self._finished = True
+                        return
+                try:
+                    batch = next(batches)
+                except StopIteration:
+                    self._finished = True
+                    return
+                self._starts(step)
+                yield Iteration(self, step, batch), batch
+                progress.stepped(self.iteration)
+
+    def _push(self, loss: Any, samples: int, size: int) -> Pushed:
+        """worker.push(); the loss may be a tensor of one element. If the job has been stopped, steps() ends
+        next."""
+        if isinstance(loss, torch.Tensor):
+            loss = loss.item()
+        try:
+            return self.worker.push(loss, samples, size)
+        except Stopped:
+            return Pushed(self.iteration, True)
+
+    # ---- Beginning and end
+
+    def __enter__(self) -> Job:
+        options = self._options
+        self._client = connect(options.address)
+        try:
+            found = self._checkpoint_iteration()
+            self.worker = self._join(found)
+            try:
+                self._prepare(found)
+                self._opened()
+            except BaseException as error:
+                self._leave(error)
+                raise
+        except BaseException:
+            self._client.close()
+            raise
+        return self
+
+    def _join(self, resume_at: int | None) -> Worker:
+        options = self._options
+        until = time.monotonic() + _RANK_TIMEOUT_S
+        while True:
+            try:
+                return self._client.join(
+                    options.job,
+                    options.policy,
+                    rank=options.rank,
+                    world_size=options.world_size,
+                    name=options.name,
+                    checkpoints=options.checkpoint is not None,
+                    exit_grace=_EXIT_GRACE_S,
+                    hang_after=options.hang_after,
+                    resume_at=resume_at,
+                    **self._join_options(),
+                )
+            except Error as error:
+                # Of a process that has died just now, whose place is kept for a moment.
+                if error.code != Status.E_RANK_TAKEN or time.monotonic() > until:
+                    raise
+                time.sleep(0.25)
+
+    def _checkpoint_iteration(self) -> int | None:
+        """Where the latest complete checkpoint in `checkpoint` continues; None: there is none."""
+        directory = self._options.checkpoint
+        if directory is None:
+            return None
+        try:
+            found = self._client.latest_checkpoint(self._options.job, count=1)
+        except Error as error:
+            if error.code != Status.E_UNKNOWN_JOB:
+                raise
+            return None
+        if found.number == 0:
+            return None
+        wanted = pathlib.Path(directory).absolute()
+        lies = pathlib.Path(found.shards[0].location).parent
+        if lies != wanted:
+            _log.warning("the latest checkpoint lies in %s, not in checkpoint=%s: beginning anew", lies, wanted)
+            return None
+        return found.iteration
+
+    def _prepare(self, found: int | None) -> None:
+        """Saving, and the model of the checkpoint."""
+        directory = self._options.checkpoint
+        if directory is None:
+            return
+        self._saver = Saver(self.worker, directory, self._saved, sharded=self._sharded)
+        if threading.current_thread() is threading.main_thread():
+            on_sigterm(self.worker)
+        if found is None:
+            return
+        loaded = self._saver.load()
+        if loaded is None:
+            return
+        try:
+            self.model.load_state_dict(loaded.state["model"])
+            if self.optimizer is not None and loaded.state["optimizer"] is not None:
+                self.optimizer.load_state_dict(loaded.state["optimizer"])
+            self._load_state(loaded.state["form"])
+        except (KeyError, RuntimeError, ValueError, TypeError) as error:
+            raise error_of(
+                Status.E_INVALID,
+                f"{self._who()}: the checkpoint {loaded.location} does not fit this model and optimizer "
+                f"({error}); allowed: another directory as checkpoint=, or a job of another name",
+            ) from error
+        self.resumed = True
+        _log.info("%s continues at iteration %d, from %s", self._who(), loaded.iteration, loaded.location)
+
+    def _saved(self) -> dict[str, Any]:
+        return {
+            "model": self.model.state_dict(),
+            "optimizer": None if self.optimizer is None else self.optimizer.state_dict(),
+            "form": self._state(),
+        }
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        _trace: TracebackType | None,
+    ) -> None:
+        try:
+            self._leave(error)
+        finally:
+            self._client.close()
+
+    def _leave(self, error: BaseException | None) -> None:
+        worker = self.worker
+        try:
+            self._closing(error)
+            if _is_failure(error):
+                worker.leave(kind="failed", reason=_first_line(error))
+                return
+            how = "finished" if self._finished else "left"
+            try:
+                worker.leave(kind=how)
+            except Error as wanted:
+                if wanted.code != Status.E_CHECKPOINT:
+                    raise
+                if self._saver is not None and self._may_save():
+                    self._saver.save_as(worker.checkpoint, self.iteration + 1)
+                worker.leave(kind=how)
+        except Closed:
+            pass  # the client was closed meanwhile
+        except Error:
+            if error is None:
+                raise  # else the exception on its way says more
+        finally:
+            self._closed()
+
+    def _who(self) -> str:
+        worker = self.worker
+        return f"job {worker.job}, worker {worker.rank}"

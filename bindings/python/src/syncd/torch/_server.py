@@ -1,0 +1,524 @@
+"""Parameters on a server: asp, ssp, dssp, specsync+..., naive_wait:MS+..., and bsp."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import pathlib
+import random
+import re
+import secrets
+import socket
+import subprocess
+import sys
+import time
+from hashlib import sha256
+from typing import Any, Callable, TypeVar
+
+import torch
+
+from .._address import own_address
+from ..client import MemberState, Pushed, Step
+from ..errors import Error, Status, error_of
+from ._compat import note_step
+from ._job import Job, Options
+from ._link import Link, NotFinite, Place, is_live
+from ._parameters import describe_optimizer, describe_options, describe_parameters
+from .server import IDLE_S, load_secret, private_directory, secret_file, write_private
+
+_log = logging.getLogger("syncd")
+_T = TypeVar("_T")
+
+_PAUSE_FIRST_S = 0.05
+_PAUSE_MAX_S = 1.0
+_SAY_S = 10.0
+_START_S = 600.0  # as long as begin() waits for the others
+
+
+class ServerJob(Job):
+    """A job whose workers send gradients to a parameter server, and take parameters from it.
+
+        with st.run("ssp:3", model, optimizer=optimizer, job="mf") as job:
+            for step, (inputs, labels) in job.steps(loader, iterations=1000):
+                loss = criterion(model(inputs), labels)
+                loss.backward()
+                job.push(loss)
+
+    server          "host:port" of a server that was started by `python -m syncd.torch.server`; None:
+                    worker 0 starts one on its machine, as a process of its own, which ends 5 s after the
+                    last worker has left, or 60 s after the last one was lost
+    server_secret   the file with that server's secret; None: ~/.config/syncd/server.secret
+    server_timeout  seconds for which a worker waits for a server that is not there, before syncd.Error
+    shards          threads of the server that apply updates, each to a part of the parameters; None: by size
+    shared_memory   False: by TCP also on the server's machine
+
+    The optimizer steps on the server: its class, options and state go there from worker 0, its step() is
+    not called here. Each update carries the options of this worker's parameter groups, so a scheduler of
+    the learning rate works as usual. Each update is one step: gradients of several workers are not averaged.
+
+    All workers begin with worker 0's parameters. A worker that joins later, or comes back, begins with the
+    server's. Buffers (running means of batch normalization) stay with each worker; a checkpoint has those
+    of the worker that saves it, as a rule worker 0.
+
+    A server that is lost comes back only from a checkpoint (checkpoint=DIR): worker 0 starts it again; of
+    one that was started by hand, the lowest worker brings the checkpoint. Updates after the checkpoint
+    are lost and counted; gradients of the lost parameters are dropped and counted.
+
+    lost_updates     updates that were applied, and then lost with a server
+    dropped_updates  updates that the present server did not apply, because they were computed from
+                     parameters of one that was lost
+
+    Both are as the server's latest answer says. A worker that waits for a server still counts as computing.
+    """
+
+    form = "server"
+
+    def __init__(
+        self,
+        options: Options,
+        model: torch.nn.Module,
+        optimizer: torch.optim.Optimizer | None,
+        *,
+        server: str | None = None,
+        server_secret: str | os.PathLike[str] | None = None,
+        server_timeout: float = 60.0,
+        shards: int | None = None,
+        shared_memory: bool = True,
+    ) -> None:
+        super().__init__(options, model, optimizer)
+        if optimizer is None:
+            raise error_of(
+                Status.E_INVALID,
+                f"{options.policy} without optimizer=; allowed: the model's optimizer",
+            )
+        _refuse_backup(options.policy)
+        if not server_timeout > 0:
+            raise error_of(
+                Status.E_INVALID, f"server_timeout={server_timeout}; allowed: seconds above 0"
+            )
+        if shards is not None and shards < 1:
+            raise error_of(Status.E_INVALID, f"shards={shards}; allowed: 1 or more, or None")
+        self._optimizer = optimizer
+        self._begun = describe_optimizer(model, optimizer)
+        self._names = [name for name, _ in model.named_parameters()]
+        self._parameters = list(model.parameters())
+        self._timeout = server_timeout
+        self._shards = shards
+        self._shared_memory = shared_memory
+        self._given = None if server is None else _given_place(server, server_secret)
+        self._own_place: Place | None = None
+        self._listener: socket.socket | None = None
+        self._child: subprocess.Popen[bytes] | None = None
+        self._link: Link | None = None
+        self._nonce = secrets.token_hex(16)
+        self._sequence = 0  # of the latest update that the server has answered
+        self._life = 0  # of the server from which the model's parameters come
+        self._fresh = True  # has not taken part yet
+        self._failed = False
+        self.lost_updates = 0
+        self.dropped_updates = 0
+
+    # ---- Joining
+
+    def _join_options(self) -> dict[str, Any]:
+        rank = _expected_rank(self._options.rank)
+        if self._given is not None or rank not in (0, None):
+            return {}
+        if self._own_place is None:
+            self._own_place = self._noted_place() or self._reserve()
+        place = self._own_place
+        shown = {"host": place.host, "port": place.port, "secret": place.secret.hex()}
+        return {"data": json.dumps(shown).encode()}
+
+    def _opened(self) -> None:
+        _refuse_backup(self.worker.policy)
+        if self.worker.rank != 0 and self._listener is not None:
+            self._listener.close()
+            self._listener = self._own_place = None
+        self.pull()
+
+    def _files(self) -> pathlib.Path:
+        """Where the address, the ledger and the log of this job's server lie, without suffix."""
+        options = self._options
+        address = os.environ.get("SYNCD_ADDR") or options.address
+        job = os.environ.get("SYNCD_JOB") or options.job
+        key = sha256(repr((address, job, _launch()[0])).encode()).hexdigest()[:16]
+        return private_directory() / f"server-{key}"
+
+    def _noted_place(self) -> Place | None:
+        """Of the live server of this job that an earlier worker 0 has started on this machine."""
+        try:
+            noted = json.loads(pathlib.Path(f"{self._files()}.json").read_text())
+            place = Place(noted["host"], noted["port"], bytes.fromhex(noted["secret"]))
+        except (OSError, ValueError, KeyError):
+            return None
+        return place if is_live(place) else None
+
+    def _reserve(self) -> Place:
+        """An address for a server that this process may start."""
+        host, bound = self._hosts()
+        self._listener = _listen(bound, 0)
+        return Place(host, self._listener.getsockname()[1], secrets.token_bytes(32))
+
+    def _hosts(self) -> tuple[str, str]:
+        """Where workers reach a server on this machine, and at which address it listens. A daemon's Unix
+        socket has no workers on other machines."""
+        address = os.environ.get("SYNCD_ADDR") or self._options.address
+        if isinstance(address, str) and address.startswith("unix:"):
+            return "127.0.0.1", "127.0.0.1"
+        host = own_address(None if address == "auto" else address)
+        return host, "::" if ":" in host else "0.0.0.0"
+
+    # ---- The loop
+
+    def push(self, loss: Any = None, samples: int = 0) -> Pushed:
+        """Sends the gradients to the server and waits until they are applied, tells the daemon, and clears
+        the gradients.
+
+        loss     of this iteration: a number or a tensor of one element
+        samples  in this update
+
+        A parameter whose gradient is None is not changed. Sparse gradients are sent dense.
+        Raises Error: SYNCD_E_INVALID for a gradient that is not finite (nothing of the update is applied),
+        SYNCD_E_UNREACHABLE if the server is lost; and what Worker.push() does.
+        """
+        gradients = [one.grad for one in self._parameters]
+        self.worker.mark()
+        self._with_server(lambda link: self._send(link, gradients))
+        self._sequence += 1
+        self._drop_gradients()
+        note_step(self._optimizer)
+        size = sum(one.numel() * one.element_size() for one in gradients if one is not None)
+        return self._push(loss, samples, size)
+
+    def pull(self) -> None:
+        """Renews the model's parameters from the server. steps() does it where the policy says."""
+        self._with_server(self._take)
+
+    def _take(self, link: Link) -> None:
+        link.pull(self._parameters)
+        self._life = link.news["life"]
+
+    def _send(self, link: Link, gradients: list[torch.Tensor | None]) -> None:
+        options = describe_options(self._optimizer)
+        try:
+            link.push(self._sequence + 1, self._life, gradients, options)
+        except NotFinite as found:
+            raise error_of(
+                Status.E_INVALID,
+                f"{self._who()}, iteration {self.iteration}: the gradient of {self._names[found.at]} has a "
+                "value that is not finite; nothing of this update was applied. Lower the learning rate, clip "
+                "the gradients, or skip this batch",
+            ) from None
+
+    def _granted(self, step: Step) -> None:
+        link = self._link
+        if step.pull or step.skip or link is None or link.news["life"] != self._life:
+            self.pull()
+
+    def _drop_gradients(self) -> None:
+        for one in self._parameters:
+            one.grad = None
+
+    # ---- Re-sync
+
+    def _before_iteration(self) -> Any:
+        if "specsync" not in self.worker.policy:
+            return None
+        buffers = [one.clone() for one in self.model.buffers()]
+        on_gpus = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []
+        return buffers, torch.get_rng_state(), on_gpus, random.getstate()
+
+    def _restarts(self, before: Any) -> bool:
+        if before is None or not self.worker.should_resync():
+            return False
+        self._drop_gradients()
+        buffers, on_cpu, on_gpus, plain = before
+        with torch.no_grad():
+            for one, saved in zip(self.model.buffers(), buffers):
+                one.copy_(saved)
+        torch.set_rng_state(on_cpu)
+        if on_gpus:
+            torch.cuda.set_rng_state_all(on_gpus)
+        random.setstate(plain)
+        self.worker.restarted()
+        self.pull()
+        return True
+
+    # ---- Checkpoints
+
+    def _state(self) -> dict[str, Any]:
+        """The server's, and its parameters in the model. Of the model the saver already holds the tensors,
+        not copies: it saves these parameters."""
+        found = self._with_server(lambda link: link.snapshot())
+        values = found.pop("values")
+        with torch.no_grad():
+            for name, one in zip(self._names, self._parameters):
+                one.copy_(values[name])
+        assert self._link is not None
+        self._life = self._link.news["life"]
+        return found
+
+    def _load_state(self, state: dict[str, Any]) -> None:
+        for what in ("class", "groups"):
+            if state[what] != self._begun[what]:
+                raise ValueError(
+                    f"its optimizer's {what}: {state[what]}; here: {self._begun[what]}"
+                )
+        self._begun = state
+
+    # ---- The end
+
+    def _closing(self, error: BaseException | None) -> None:
+        if error is None and self._link is not None:
+            try:
+                self.pull()
+            except Error as lost:
+                _log.warning("%s: the model has not the last updates: %s", self._who(), lost)
+        self._failed = error is not None
+
+    def _closed(self) -> None:
+        if self._link is not None:
+            if not self._failed:
+                self._link.say_goodbye()
+            self._link.close()
+        if self._listener is not None:
+            self._listener.close()
+
+    # ---- The connection
+
+    def _with_server(self, call: Callable[[Link], _T]) -> _T:
+        """call(link); again over a new connection if the one it had breaks."""
+        while True:
+            if self._link is None:
+                self._link = self._connect()
+                self._fresh = False
+            link = self._link
+            try:
+                result = call(link)
+            except (OSError, EOFError) as broken:
+                if isinstance(broken, Error):  # Timeout is Python's TimeoutError, too
+                    raise
+                if isinstance(broken, BlockingIOError):
+                    raise error_of(
+                        Status.E_UNREACHABLE,
+                        f"{self._who()}: the parameter server at {link.place} has not answered for "
+                        f"{self._timeout:g} s; if it is only slow, wait longer with server_timeout=",
+                    ) from None
+                _log.warning(
+                    "%s: lost the parameter server at %s: %s", self._who(), link.place, broken
+                )
+                link.close()
+                self._link = None
+                continue
+            except Error:
+                raise
+            except BaseException:  # in the middle of a message
+                link.close()
+                self._link = None
+                raise
+            self.lost_updates = link.news["lost_updates"]
+            self.dropped_updates = link.news["dropped_updates"]
+            return result
+
+    def _hello(self) -> dict[str, Any]:
+        return {
+            "nonce": self._nonce,
+            "sequence": self._sequence,
+            "fresh": self._fresh,
+            "launch": _launch(),
+            "parameters": describe_parameters(self.model),
+            "shards": self._shards,
+        }
+
+    def _connect(self) -> Link:
+        """Waits for a server that has parameters, starts it if that is this worker's part."""
+        begun = said = time.monotonic()
+        until = begun + self._timeout
+        pause, why = _PAUSE_FIRST_S, "worker 0 has not shown its address"
+        while True:
+            places = self._places()
+            for place in places:
+                try:
+                    link = Link(place, self._hello(), self._shared_memory, self._timeout)
+                except (OSError, EOFError) as error:
+                    if isinstance(error, Error):
+                        raise
+                    why = f"{place}: {error}"
+                    self._check_may_return(place, error)
+                    continue
+                if link.state == "empty" and self._brings(time.monotonic() - begun):
+                    link.bring(*self._to_begin(), self._shards)
+                if link.state == "ready":
+                    return link
+                link.close()
+                if link.state == "refused":
+                    raise error_of(Status.E_INVALID, f"{self._who()}, server {place}: {link.text}")
+                why = f"{place} waits for worker {0 if self._fresh else 'of the lowest rank'}"
+                # For another worker a new one waits as long as its begin() would.
+                until = min(time.monotonic() + self._timeout, begun + _START_S)
+            if not places:
+                until = min(time.monotonic() + self._timeout, begun + _START_S)
+            now = time.monotonic()
+            if now >= until:
+                raise error_of(
+                    Status.E_UNREACHABLE,
+                    f"{self._who()}: no parameter server for {now - begun:.0f} s ({why}); wait longer with "
+                    "server_timeout=, or start the job again",
+                )
+            if now >= said + _SAY_S:
+                said = now
+                _log.info("%s: waiting for the parameter server: %s", self._who(), why)
+            time.sleep(pause)
+            pause = min(2 * pause, _PAUSE_MAX_S)
+
+    def _places(self) -> list[Place]:
+        """Where the server may be."""
+        if self._given is not None:
+            return [self._given]
+        if self._own_place is not None:
+            if self._listener is not None:
+                self._check_alone()
+                self._start(self._own_place)
+            return [self._own_place]
+        found = []
+        members = self.worker.members().members
+        for member in sorted(members, key=lambda one: one.state != MemberState.ACTIVE):
+            try:
+                shown = json.loads(member.data)
+                place = Place(shown["host"], shown["port"], bytes.fromhex(shown["secret"]))
+            except (ValueError, KeyError, TypeError):
+                continue
+            if place not in found:
+                found.append(place)
+        return found
+
+    def _check_alone(self) -> None:
+        """Refuses to begin anew beside workers that train: their server is elsewhere, or lost."""
+        if not self._fresh or self.resumed:
+            return
+        for one in self.worker.members().members:
+            if one.rank != self.worker.rank and one.state == MemberState.ACTIVE and one.clock > 0:
+                raise error_of(
+                    Status.E_STATE,
+                    f"{self._who()}: worker {one.rank} ({one.host}) is in iteration {one.clock}, and this "
+                    "machine has no server of the job; start worker 0 where it ran before, or start all "
+                    "workers again",
+                )
+
+    def _start(self, place: Place) -> None:
+        """A server as a process of its own, on the socket that listens already."""
+        assert self._listener is not None
+        files = self._files()
+        noted = {"host": place.host, "port": place.port, "secret": place.secret.hex()}
+        write_private(pathlib.Path(f"{files}.json"), json.dumps(noted))
+        descriptor = self._listener.fileno()
+        options = ["--job", self.worker.job, "--fd", str(descriptor), "--secret", "-"]
+        options += ["--state", str(files), "--idle", str(IDLE_S)]
+        with open(
+            os.open(f"{files}.log", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w"
+        ) as log:
+            self._child = subprocess.Popen(
+                [sys.executable, "-m", "syncd.torch.server", *options],
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=log,
+                pass_fds=[descriptor],
+                start_new_session=True,
+                env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+            )
+        assert self._child.stdin is not None
+        with self._child.stdin as to_server:
+            to_server.write(place.secret.hex().encode() + b"\n")
+        self._listener.close()
+        self._listener = None
+        _log.info("%s: started the parameter server at %s, log %s.log", self._who(), place, files)
+
+    def _check_may_return(self, place: Place, error: OSError | EOFError) -> None:
+        """No server answers at `place`. Starts it again where that is this worker's part.
+
+        Raises Error where it cannot come back.
+        """
+        if self._fresh and self._child is not None and self._child.poll() is not None:
+            text = pathlib.Path(f"{self._files()}.log").read_text(errors="replace")
+            raise error_of(
+                Status.E_UNREACHABLE,
+                f"{self._who()}: the parameter server that it started has ended with exit code "
+                f"{self._child.returncode}: {text[-2000:]}",
+            )
+        if not isinstance(error, ConnectionRefusedError):
+            return
+        if not self._fresh and self._saver is None:
+            raise error_of(
+                Status.E_UNREACHABLE,
+                f"{self._who()}: the parameter server at {place} has ended, and there is no checkpoint to go "
+                "on from; start the job again, with checkpoint=DIR to survive this",
+            )
+        if place == self._own_place and self._listener is None:
+            self._listener = _listen(self._hosts()[1], place.port)
+
+    def _brings(self, waited: float) -> bool:
+        """Whether a server without parameters gets them from this worker. If the lowest one does not bring
+        them soon, as it has only just started itself, any other does that took part."""
+        if self._fresh:
+            return self.worker.rank == 0
+        members = self.worker.members().members
+        ranks = [one.rank for one in members if one.state == MemberState.ACTIVE]
+        return waited > self._timeout / 2 or self.worker.rank == min(
+            ranks, default=self.worker.rank
+        )
+
+    def _to_begin(self) -> tuple[dict[str, Any], list[torch.Tensor]]:
+        """What a server begins with: what this process has, or the latest checkpoint."""
+        if self._fresh:
+            return self._begun, self._parameters
+        found = None if self._saver is None else self._saver.load()
+        if found is None:
+            raise error_of(
+                Status.E_UNREACHABLE,
+                f"{self._who()}: the parameter server was lost before a checkpoint was complete; start the job again",
+            )
+        return found.state["form"], [found.state["model"][name] for name in self._names]
+
+
+def _refuse_backup(policy: str) -> None:
+    found = re.search(r"\bbackup=([0-9]+)", policy)
+    if found and int(found[1]) > 0:
+        raise error_of(
+            Status.E_INVALID,
+            f"{policy} with a parameter server: it cannot take back the updates of backup workers; allowed: "
+            'bsp without backup, or the form "averaging"',
+        )
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    return socket.create_server((host, port), family=family)
+
+
+def _given_place(server: str, secret: str | os.PathLike[str] | None) -> Place:
+    host, _, port = server.rpartition(":")
+    if not host or not port.isdigit():
+        raise error_of(Status.E_INVALID, f'server={server!r}; allowed: "host:port"')
+    return Place(host.strip("[]"), int(port), load_secret(pathlib.Path(secret or secret_file())))
+
+
+def _expected_rank(given: int | None) -> int | None:
+    """The rank with which this process will join, as the library reads it; None: the daemon gives one."""
+    for variable in ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK"):
+        if given is None and os.environ.get(variable, "").isdigit():
+            given = int(os.environ[variable])
+    return given
+
+
+def _launch() -> tuple[str, int]:
+    """Name and number of what started this process, as the library reads them; ("", 0): nothing did."""
+    text = os.environ.get("SYNCD_LAUNCH", "")
+    if text:
+        name, _, number = text.rpartition("/")
+        return (name, int(number)) if name and number.isdigit() else (text, 0)
+    if os.environ.get("TORCHELASTIC_RUN_ID"):
+        return os.environ["TORCHELASTIC_RUN_ID"], 0
+    restarts = os.environ.get("SLURM_RESTART_COUNT", "0")
+    return (os.environ.get("SLURM_JOB_ID", ""), int(restarts) if restarts.isdigit() else 0)

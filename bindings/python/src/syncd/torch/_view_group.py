@@ -1,0 +1,230 @@
+"""The collectives of one view, on a helper thread that can be abandoned."""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from datetime import timedelta
+from typing import Any, Callable, NamedTuple
+
+import torch
+import torch.distributed as dist
+
+from . import _compat
+
+BUCKET_BYTES = 25 << 20
+_STORE_TIMEOUT_S = 30.0
+_POLL_S = 0.005
+_PAUSE_FIRST_S = 20e-6
+_PAUSE_MAX_S = 1e-3
+
+
+class Skipped(Exception):
+    """An averaging that has failed or was abandoned; str() says why."""
+
+
+class Place(NamedTuple):
+    """This worker's place in a view."""
+
+    view: str
+    """A name that no other view has."""
+    rank: int
+    addresses: tuple[str, ...]
+    """Of the members' stores."""
+
+    @property
+    def size(self) -> int:
+        return len(self.addresses)
+
+
+class ViewGroup:
+    """A process group of a view's members. torch.distributed does not know it.
+
+    Connects to the store of the view's rank 0, and waits there for all members. Raises RuntimeError where
+    that, or a collective, fails.
+    """
+
+    def __init__(self, place: Place, backend: str, timeout_s: float) -> None:
+        self.place = place
+        self.backend = backend
+        self.store = connect_store(place.addresses[0])
+        prefixed = dist.PrefixStore(place.view, self.store)
+        if backend == "nccl":
+            self._group = _compat.nccl_group(prefixed, place.rank, place.size, timeout_s)
+        else:
+            host = place.addresses[place.rank].rpartition(":")[0]
+            self._group = _compat.gloo_group(prefixed, place.rank, place.size, timeout_s, host)
+
+    def all_reduce(self, tensor: torch.Tensor) -> Any:
+        """Starts a sum in place; returns what to wait() for."""
+        return self._group.allreduce([tensor], dist.AllreduceOptions())
+
+    def broadcast(self, tensor: torch.Tensor, source: int) -> Any:
+        """Likewise."""
+        options = dist.BroadcastOptions()
+        options.rootRank, options.rootTensor = source, 0
+        return self._group.broadcast([tensor], options)
+
+    def abort(self) -> None:
+        """After a failure. gloo's collectives go on until they time out, with what they hold."""
+        if self.backend == "nccl":
+            _compat.abort_group(self._group)
+
+
+def finish(work: Any, check: Callable[[], None]) -> None:
+    """Waits for a collective. Not in its wait(): a thread that is in there when the process ends, and is
+    woken by the end of another process, takes this one down with an abort."""
+    pause = _PAUSE_FIRST_S
+    while not work.is_completed():
+        check()
+        time.sleep(pause)
+        pause = min(2 * pause, _PAUSE_MAX_S)
+    work.wait()  # raises what went wrong
+
+
+def broadcast_bytes(
+    group: Any,
+    data: bytes | None,
+    source: int,
+    device: torch.device,
+    check: Callable[[], None],
+) -> bytes:
+    """The source's bytes on all members. check() is called before each part is sent."""
+    size = torch.tensor([0 if data is None else len(data)], device=device)
+    check()
+    finish(group.broadcast(size, source), check)
+    whole = torch.empty(int(size.item()), dtype=torch.uint8)
+    if data is not None:
+        whole = torch.frombuffer(bytearray(data), dtype=torch.uint8)
+    for part in whole.split(BUCKET_BYTES):
+        moved = part.to(device)
+        check()
+        finish(group.broadcast(moved, source), check)
+        if moved is not part:
+            part.copy_(moved)
+    taken: bytes = whole.numpy().tobytes()
+    return taken
+
+
+def connect_store(address: str) -> Any:
+    """Another worker's store. Raises RuntimeError where nobody answers."""
+    host, _, port = address.rpartition(":")
+    return _compat.stores().connect(host, int(port), timedelta(seconds=_STORE_TIMEOUT_S))
+
+
+def await_whole(store: Any, view: str, key: str, count: int, check: Callable[[], None]) -> None:
+    """Until so many have counted themselves under `key`. Raises Skipped once one has failed."""
+    while store.add(f"{view}/{key}", 0) < count:
+        if store.add(f"{view}/failed", 0) > 0:
+            raise Skipped("one of its workers has failed in it")
+        check()
+        time.sleep(_POLL_S)
+
+
+def hold(what: object, seconds: float) -> None:
+    """Keeps an object that must not be freed earlier, nor at the end of the process: a group of gloo's waits
+    then until its collectives have timed out."""
+    threading.Thread(target=lambda _: time.sleep(seconds), args=[what], daemon=True).start()
+
+
+class _Task:
+    def __init__(self, work: Callable[[Callable[[], None]], Any]) -> None:
+        self.work = work
+        self.abandoned = False
+        self.done = False
+        self.result: Any = None
+        self.error: BaseException | None = None
+
+    def check(self) -> None:
+        if self.abandoned:
+            raise Skipped("abandoned")
+
+
+class Helper:
+    """Runs what may block on a thread of its own.
+
+    broken  called without arguments: why the work is in vain, or ""
+    """
+
+    def __init__(self, broken: Callable[[], str]) -> None:
+        self._broken = broken
+        self._news = threading.Event()
+        self._tasks: queue.SimpleQueue[_Task | None] | None = None
+
+    def told(self) -> None:
+        """Asks broken() again. Any thread."""
+        self._news.set()
+
+    def run(
+        self,
+        work: Callable[[Callable[[], None]], Any],
+        timeout_s: float,
+        watch: bool = True,
+    ) -> Any:
+        """work(check), where check() raises once the work is abandoned: after `timeout_s`, or with `watch`
+        when broken() says so. Then this raises Skipped, and the thread is left to itself.
+        """
+        task = self.post(work)
+        end = time.monotonic() + timeout_s
+        try:
+            while True:
+                self._news.clear()
+                if task.done:
+                    break
+                why = self._broken() if watch else ""
+                left = end - time.monotonic()
+                if not why and left <= 0:
+                    why = f"not done after {timeout_s:g} s"
+                if why:
+                    raise Skipped(why)
+                self._news.wait(min(left, 1.0))
+        except BaseException:
+            # Before the caller changes what the work reads.
+            task.abandoned = True
+            self.close()
+            raise
+        if task.error is not None:
+            self.close()  # it may still free what has failed
+            raise task.error
+        return task.result
+
+    def post(self, work: Callable[[Callable[[], None]], Any]) -> _Task:
+        """Likewise, without waiting for it."""
+        if self._tasks is None:
+            self._tasks = queue.SimpleQueue()
+            threading.Thread(
+                target=self._serve,
+                args=[self._tasks],
+                name="syncd-averaging",
+                daemon=True,
+            ).start()
+        task = _Task(work)
+        self._tasks.put(task)
+        return task
+
+    def close(self) -> None:
+        if self._tasks is not None:
+            self._tasks.put(None)
+            self._tasks = None
+
+    def _serve(self, tasks: queue.SimpleQueue[_Task | None]) -> None:
+        while True:
+            task = tasks.get()
+            if task is None:
+                return
+            try:
+                with torch.no_grad():
+                    task.result = task.work(task.check)
+            except BaseException as error:
+                # Of a collective's only the text: its traceback would hold the group.
+                failed = isinstance(error, RuntimeError)
+                task.error = Skipped(str(error) or type(error).__name__) if failed else error
+                self._end(task)
+            else:
+                self._end(task)
+            del task  # with what it holds
+
+    def _end(self, task: _Task) -> None:
+        task.done = True
+        self._news.set()

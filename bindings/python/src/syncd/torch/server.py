@@ -1,0 +1,417 @@
+"""The parameter server: a process of its own.
+
+    python -m syncd.torch.server --job mf --listen 0.0.0.0:7200
+
+Worker 0 starts one by itself unless run() is given `server=`. By hand: workers are told by
+`server="host:7200"`, and both sides need the same secret, a file that only its owner may read. The server
+makes it where there is none, and workers look at the same place (`--secret`, `server_secret=`); copy it
+where they have another home directory. Whoever has the secret can run code in the server.
+
+It begins without parameters: the first worker brings them, from its model or from a checkpoint. Workers on
+the same machine read and write shared memory, others use TCP, which is not encrypted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import logging
+import mmap
+import os
+import pathlib
+import secrets
+import select
+import socket
+import sys
+import tempfile
+import threading
+import time
+from typing import Any, Sequence
+
+import torch
+
+from ..errors import Error, Status, error_of
+from ._parameters import Layout, Ledger, Parameters
+from ._wire import accept_peer, keep_alive, receive, receive_into, send
+
+_log = logging.getLogger("syncd")
+
+# How long a server that a worker started lives without workers: after one has said that it ends, and
+# after it was lost, so that it may come back.
+_LINGER_S = 5.0
+IDLE_S = 60.0
+_HANDSHAKE_S = 10.0
+
+
+def private_directory() -> pathlib.Path:
+    """Where servers' addresses lie: $XDG_RUNTIME_DIR/syncd, else syncd-UID in the temporary directory.
+
+    Raises Error (SYNCD_E_STATE) if it is not this user's alone.
+    """
+    base = os.environ.get("XDG_RUNTIME_DIR")
+    path = (
+        pathlib.Path(base, "syncd")
+        if base
+        else pathlib.Path(tempfile.gettempdir(), f"syncd-{os.getuid()}")
+    )
+    path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    about = path.lstat()
+    if about.st_uid != os.getuid() or about.st_mode & 0o077 or path.is_symlink():
+        raise error_of(
+            Status.E_STATE,
+            f"{path} is open to others than user {os.getuid()}; allowed: owned by that user, mode 0700",
+        )
+    return path
+
+
+def write_private(path: pathlib.Path, text: str) -> None:
+    """Makes a file that only its owner may read; it is there with all its text, or not at all."""
+    part = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    with open(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+        file.write(text)
+    os.replace(part, path)
+
+
+def secret_file() -> pathlib.Path:
+    base = os.environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config")
+    return pathlib.Path(base, "syncd", "server.secret")
+
+
+class _Connection(threading.Thread):
+    """One worker's connection, and the memory through which its gradients come."""
+
+    def __init__(self, server: Server, peer: socket.socket) -> None:
+        super().__init__(daemon=True)
+        self.peer = peer
+        self.nonce = ""
+        self.launch = ("", 0)
+        self._server = server
+        self._is_local = peer.family == socket.AF_UNIX
+        self._parameters: Parameters | None = None
+        self._segment: mmap.mmap
+        self._gradients: list[torch.Tensor]
+
+    def run(self) -> None:
+        goodbye = False
+        try:
+            self.peer.settimeout(_HANDSHAKE_S)
+            if not accept_peer(self.peer, self._server.secret):
+                return
+            self.peer.settimeout(None)
+            keep_alive(self.peer)
+            send(self.peer, {"local": self._server.local_name})
+            if self._attach():
+                while self._server.parameters is self._parameters:
+                    request, *arguments = receive(self.peer)
+                    goodbye = request == "bye"
+                    if goodbye:
+                        break
+                    self._answer(request, *arguments)
+        except (OSError, EOFError):
+            pass  # the worker has died, or connects again
+        except Exception as error:
+            _log.exception("a worker's request failed")
+            with contextlib.suppress(OSError):
+                send(self.peer, {"error": f"{type(error).__name__}: {error}"})
+        finally:
+            self.close()
+            self._server.detach(self, goodbye)
+
+    def close(self) -> None:
+        with contextlib.suppress(OSError):
+            self.peer.shutdown(socket.SHUT_RDWR)
+        self.peer.close()
+
+    def _attach(self) -> bool:
+        hello = receive(self.peer)
+        self.nonce, self.launch = hello["nonce"], hello["launch"]
+        layout = Layout(hello["parameters"], hello["shards"])
+        found, text = self._server.attach(self, hello)
+        if found is None and not text:
+            send(self.peer, {"state": "empty"})
+            begun = receive(self.peer)
+            values = bytearray(layout.size)
+            receive_into(self.peer, memoryview(values))
+            found = self._server.found(self, layout, begun, values)
+        if found is not None:
+            text = layout.differs_from(found.layout)
+        if found is None or text:
+            send(self.peer, {"state": "refused", "text": text})
+            return False
+        found.told(self.nonce, hello["sequence"])
+        self._parameters = found
+        segment = os.memfd_create("syncd-gradients")
+        try:
+            os.truncate(segment, found.layout.size)
+            self._segment = mmap.mmap(segment, found.layout.size)
+            self._gradients = found.layout.views(self._segment)
+            send(self.peer, {"state": "ready", "shards": len(found.shards), **self._news()})
+            if self._is_local:
+                socket.send_fds(self.peer, [b"m"], [found.descriptor, segment])
+        finally:
+            os.close(segment)
+        return True
+
+    def _news(self) -> dict[str, Any]:
+        assert self._parameters is not None
+        return {
+            "life": self._parameters.life,
+            "updates": self._parameters.updates,
+            "lost_updates": self._parameters.lost_updates,
+            "dropped_updates": self._parameters.dropped_updates,
+        }
+
+    def _answer(self, request: str, *arguments: Any) -> None:
+        parameters = self._parameters
+        assert parameters is not None
+        try:
+            if request == "push":
+                if not self._is_local:
+                    # Nothing is applied unless all has come.
+                    receive_into(self.peer, memoryview(self._segment))
+                sequence, life, present, options = arguments
+                outcome = parameters.push(
+                    self.nonce, sequence, life, self._gradients, present, options
+                )
+                send(self.peer, {"outcome": outcome, **self._news()})
+            elif request == "copy":
+                part = parameters.layout.bytes_of(arguments[0])
+                parameters.copy(arguments[0], memoryview(self._segment)[part])
+                send(self.peer, self._news())
+            elif request == "pull":
+                send(self.peer, self._news())
+                for shard in range(len(parameters.shards)):
+                    self._send_shard(parameters, shard)
+            elif request == "snapshot":
+                send(self.peer, {"snapshot": parameters.snapshot(), **self._news()})
+        except Error as error:
+            send(self.peer, {"error": error.message})
+
+    def _send_shard(self, parameters: Parameters, shard: int) -> None:
+        """The values, and a byte: 1, or 0 if they changed meanwhile and come once more, copied before."""
+        part = parameters.layout.bytes_of(shard)
+        before = parameters.counters[1 + shard]
+        if before % 2 == 0:
+            self.peer.sendall(parameters.values[part])
+            is_whole = parameters.counters[1 + shard] == before
+            self.peer.sendall(bytes([is_whole]))
+            if is_whole:
+                return
+        copied = memoryview(self._segment)[part]
+        parameters.copy(shard, copied)
+        self.peer.sendall(copied)
+        if before % 2:
+            self.peer.sendall(b"\1")
+
+
+class Server:
+    """Accepts workers until none is left.
+
+    listener  a TCP socket that listens
+    secret    what workers must know
+    ledger    of the numbers that outlive this process
+    idle      seconds without workers after which serve() returns; None: never
+    """
+
+    def __init__(
+        self,
+        listener: socket.socket,
+        secret: bytes,
+        ledger: Ledger | None = None,
+        idle: float | None = None,
+    ) -> None:
+        self.secret = secret
+        self.parameters: Parameters | None = None
+        self._listener = listener
+        self._ledger = ledger
+        self._idle = idle
+        self._lock = threading.Lock()
+        self._attached: set[_Connection] = set()
+        self._ends_at: float | None = None
+        # In the abstract namespace: no file stays behind, and who connects must know the secret.
+        self.local_name = f"\0syncd-server-{secrets.token_hex(8)}"
+        self._local = socket.socket(socket.AF_UNIX)
+        self._local.bind(self.local_name)
+        self._local.listen(64)
+        self._woken, self._wake = socket.socketpair()
+        self._wait_for_workers(idle)
+
+    def serve(self) -> None:
+        with self._listener, self._local:
+            self._serve()
+
+    def _serve(self) -> None:
+        sources = [self._listener, self._local, self._woken]
+        while True:
+            with self._lock:
+                end = None if self._attached else self._ends_at
+            left = None if end is None else max(0.0, end - time.monotonic())
+            if left == 0.0:
+                return
+            ready, _, _ = select.select(sources, [], [], left)
+            if self._woken in ready and not self._woken.recv(64):
+                return
+            for source in (self._listener, self._local):
+                if source in ready:
+                    with contextlib.suppress(OSError):
+                        _Connection(self, source.accept()[0]).start()
+
+    def close(self) -> None:
+        """Ends serve(), and closes every connection. Any thread."""
+        self._wake.close()
+        with self._lock:
+            attached = list(self._attached)
+        for connection in attached:
+            connection.close()
+
+    def attach(
+        self, connection: _Connection, hello: dict[str, Any]
+    ) -> tuple[Parameters | None, str]:
+        """The parameters for a worker that says hello. None: it may bring them; with a text: it is refused.
+
+        A new process takes the parameters only while others train with them: once all are gone, the
+        training of a new group begins with what its worker 0 brings.
+        """
+        with self._lock:
+            others = self._others(connection)
+            name, number = connection.launch
+            for one in others:
+                if one.launch[0] == name and one.launch[1] > number:
+                    return (
+                        None,
+                        f"launch {name}/{one.launch[1]} has taken the place of {name}/{number}",
+                    )
+            if self.parameters is None or (hello["fresh"] and not others):
+                return None, ""
+            self._attached.add(connection)
+            return self.parameters, ""
+
+    def found(
+        self, connection: _Connection, layout: Layout, begun: dict[str, Any], values: bytearray
+    ) -> Parameters:
+        """A worker has brought parameters. If another was first, they are that one's."""
+
+        def fill(memory: memoryview) -> None:
+            memory[:] = values
+
+        with self._lock:
+            if self.parameters is None or not self._others(connection):
+                older, self.parameters = self.parameters, Parameters(
+                    layout, begun, fill, self._ledger
+                )
+                if older is not None:
+                    older.close()
+                lost = self.parameters.lost_updates
+                _log.info(
+                    "life %x begins with %d updates%s",
+                    self.parameters.life,
+                    self.parameters.updates,
+                    f"; {lost} were lost" if lost else "",
+                )
+            self._attached.add(connection)
+            return self.parameters
+
+    def _others(self, connection: _Connection) -> list[_Connection]:
+        """Other workers that train now. Those of an older launch do no longer."""
+        for one in list(self._attached):
+            if one.launch[0] == connection.launch[0] and one.launch < connection.launch:
+                self._attached.discard(one)
+                one.close()
+        return [one for one in self._attached if one.nonce != connection.nonce]
+
+    def detach(self, connection: _Connection, goodbye: bool) -> None:
+        with self._lock:
+            if connection not in self._attached:
+                return
+            self._attached.discard(connection)
+            if not self._attached:
+                self._wait_for_workers(_LINGER_S if goodbye and self._idle else self._idle)
+
+    def _wait_for_workers(self, seconds: float | None) -> None:
+        self._ends_at = None if seconds is None else time.monotonic() + seconds
+        with contextlib.suppress(OSError):
+            self._wake.send(b"w")
+
+
+def open_ledger(path: pathlib.Path) -> Ledger:
+    """Its numbers survive this process, not the machine."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        os.truncate(descriptor, 16)
+        return Ledger(mmap.mmap(descriptor, 16))
+    finally:
+        os.close(descriptor)
+
+
+def _read_secret(path: str) -> bytes:
+    if path == "-":
+        return bytes.fromhex(sys.stdin.readline().strip())
+    file = pathlib.Path(path)
+    if not file.exists():
+        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        write_private(file, secrets.token_hex(32) + "\n")
+    return load_secret(file)
+
+
+def load_secret(file: pathlib.Path) -> bytes:
+    """Raises Error (SYNCD_E_AUTH) if others may read the file, or it holds no secret."""
+    try:
+        if file.stat().st_mode & 0o077:
+            raise ValueError("its mode lets others read it; allowed: 0600")
+        secret = bytes.fromhex(file.read_text().strip())
+        if len(secret) < 16:
+            raise ValueError("it is shorter than 16 bytes in hexadecimal digits")
+        return secret
+    except (OSError, ValueError) as error:
+        raise error_of(
+            Status.E_AUTH, f"the secret of the parameter server, {file}: {error}"
+        ) from error
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m syncd.torch.server", description="A parameter server for syncd.torch.run()."
+    )
+    parser.add_argument("--job", required=True, help="for the log, and the count of lost updates")
+    where = parser.add_mutually_exclusive_group(required=True)
+    where.add_argument("--listen", metavar="HOST:PORT", help="for workers' connections")
+    where.add_argument("--fd", type=int, help=argparse.SUPPRESS)
+    parser.add_argument(
+        "--secret", metavar="FILE", default=str(secret_file()), help="default: %(default)s"
+    )
+    parser.add_argument(
+        "--idle",
+        type=float,
+        metavar="SECONDS",
+        help="end after so long without workers; default: never",
+    )
+    parser.add_argument("--state", help=argparse.SUPPRESS)
+    options = parser.parse_args(arguments)
+    logging.basicConfig(
+        level=logging.INFO, format=f"%(asctime)s syncd server of {options.job}: %(message)s"
+    )
+    sys.setswitchinterval(0.0005)
+    torch.set_num_threads(1)  # of one shard
+    try:
+        secret = _read_secret(options.secret)
+        if options.fd is not None:
+            listener = socket.socket(fileno=options.fd)
+        else:
+            host, _, port = options.listen.rpartition(":")
+            family = socket.AF_INET6 if ":" in host else socket.AF_INET
+            listener = socket.create_server((host.strip("[]"), int(port)), family=family)
+        state = pathlib.Path(options.state or private_directory() / f"server-of-{options.job}")
+        server = Server(
+            listener, secret, open_ledger(pathlib.Path(f"{state}.updates")), options.idle
+        )
+    except (Error, OSError, ValueError) as error:
+        print(f"{parser.prog}: {error}", file=sys.stderr)
+        return 2
+    _log.info("listening at %s:%d", *listener.getsockname()[:2])
+    with contextlib.suppress(KeyboardInterrupt):
+        server.serve()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,600 @@
+"""The form "averaging": who takes what from whom after lost averages, joins and bad input.
+
+The workers of a job are threads here, each with a model of its own, over real process groups; a test
+steps them. Real processes are in test_averaging_processes.py.
+"""
+
+import itertools
+import os
+import queue
+import threading
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+import syncd
+import syncd.torch as st
+from conftest import PATIENCE_S
+from syncd.torch import _averaging, _staging, _view_group
+from syncd.torch._averaging import plan_of
+
+os.environ.setdefault("USE_LIBUV", "0")
+os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+
+
+class Net(torch.nn.Module):
+    """Numbers that say where they come from."""
+
+    def __init__(self, value):
+        super().__init__()
+        self.w = torch.nn.Parameter(torch.tensor([float(value)]))
+        self.register_buffer("mean", torch.tensor(float(value)))
+        self.register_buffer("count", torch.tensor(int(value)))
+        self.register_buffer("cache", torch.zeros(int(value) % 7), persistent=False)
+
+
+class Stepped:
+    """A worker on a thread, which trains when it is told to. Under bsp each step ends in an averaging."""
+
+    def __init__(self, daemon, rank, value, world=None, loader=None, model=None, **options):
+        self.model = Net(value) if model is None else model
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=1.0, momentum=0.5)
+        self.error = None
+        self._joined = threading.Event()
+        self._orders, self._said = queue.Queue(), queue.Queue()
+        steps = {"averagings": options.pop("averagings", 1000)}
+        self._run = lambda: self._train(daemon, rank, world, loader, options, steps)
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def _train(self, daemon, rank, world, loader, options, steps):
+        options = {"policy": "bsp", "job": "job", "name": f"w{rank}", **options}
+        try:
+            with st.run(
+                model=self.model,
+                optimizer=self.optimizer,
+                rank=rank,
+                world_size=world,
+                address=daemon.address,
+                **options,
+            ) as self.job:
+                self._joined.set()
+                for _, _ in self.job.steps(loader, **steps):
+                    self._said.put("granted")
+                    order = self._orders.get()
+                    if order is None:
+                        break
+                    order()
+                    self.job.push()
+        except BaseException as error:
+            self.error = error
+        self._said.put("ended")
+
+    def train(self, add):
+        """One step, which adds to the parameter as SGD with momentum does."""
+
+        def order():
+            self.model.w.grad = torch.tensor([-float(add)])
+            self.optimizer.step()
+            self.model.mean += add
+
+        self._orders.put(order)
+
+    def do(self, order):
+        self._orders.put(order)
+
+    def granted(self):
+        said = self._said.get(timeout=PATIENCE_S)
+        assert said == "granted", self.error
+        return self
+
+    def ended(self):
+        while self._said.get(timeout=PATIENCE_S) != "ended":
+            pass
+        return self
+
+    def leave(self):
+        self._orders.put(None)
+
+    def joined(self):
+        """Has joined, so that the next view has it."""
+        assert self._joined.wait(PATIENCE_S)
+        return self
+
+    @property
+    def w(self):
+        return self.model.w.item()
+
+
+class Scripted(_view_group.ViewGroup):
+    """A group that loses what has arrived, where the test says so: (rank in the view, view)."""
+
+    lost = set()
+    made = []
+
+    def __init__(self, place, *rest):
+        super().__init__(place, *rest)
+        if place.rank == 0:
+            self.made.append(int(place.view.split(".")[1]))
+
+    def all_reduce(self, tensor):
+        work = super().all_reduce(tensor)
+        place = self.place
+
+        def wait():
+            work.wait()
+            if (place.rank, int(place.view.split(".")[1])) in self.lost:
+                raise RuntimeError("connection closed by peer")
+
+        return SimpleNamespace(wait=wait, is_completed=work.is_completed)
+
+
+@pytest.fixture(autouse=True)
+def scripted(monkeypatch):
+    monkeypatch.setattr(_averaging, "ViewGroup", Scripted)
+    monkeypatch.setattr(Scripted, "lost", set())
+    monkeypatch.setattr(Scripted, "made", [])
+
+
+@pytest.fixture
+def workers(daemon):
+    """start(count, ...): so many, which have begun; more(rank, value): one that joins them."""
+    all_of_them = []
+
+    def more(rank, value, **options):
+        all_of_them.append(Stepped(daemon, rank, value, **options))
+        return all_of_them[-1]
+
+    def start(count, **options):
+        begun = [more(rank, 100 * rank, world=count, **options) for rank in range(count)]
+        return [one.granted() for one in begun]
+
+    yield SimpleNamespace(start=start, more=more)
+    for one in all_of_them:
+        one.leave()
+    for one in all_of_them:
+        one._thread.join(10)
+
+
+def step(workers, adds):
+    for one, add in zip(workers, adds):
+        one.train(add)
+    for one in workers:
+        one.granted()
+
+
+def values(workers):
+    return [one.w for one in workers]
+
+
+# ---- Labels
+
+
+def test_all_derive_the_same_plan_from_labels():
+    none = None
+    for labels, view, source, takers, label in [
+        ([none, none, none], 1, 0, (1, 2), (1, 1)),
+        ([none, (1, 4), (1, 5), (1, 5)], 6, 2, (0, 1), (1, 6)),
+        ([(1, 5), (1, 5)], 6, 0, (), (1, 6)),
+        (
+            [(1, 57), (1, 57)],
+            1,
+            0,
+            (),
+            (2, 1),
+        ),  # a launch that continues from a checkpoint
+        ([(1, 57), (2, 3)], 4, 1, (0,), (2, 4)),
+    ]:
+        plan = plan_of(labels, view)
+        assert (plan.source, plan.takers, plan.label) == (source, takers, label)
+        assert plan.at_start == (labels == [none] * len(labels))
+
+
+def test_at_the_start_all_take_rank_0s(workers):
+    three = workers.start(3)
+    assert values(three) == [0, 0, 0]
+    assert [one.job.label for one in three] == [(1, 1)] * 3
+    assert [one.job.averagings for one in three] == [0] * 3
+    step(three, [3, 6, 9])
+    assert values(three) == [6, 6, 6]
+    assert [one.model.mean.item() for one in three] == [6, 6, 6]
+    assert [one.job.averagings for one in three] == [1] * 3
+    assert not torch.distributed.is_initialized()
+
+
+def test_ranks_that_disagree_about_the_end_of_an_averaging_are_mended(workers):
+    three = workers.start(3)
+    Scripted.lost.add((1, 2))
+    step(three, [3, 30, 9])
+    assert values(three) == [14, 30, 14]
+    assert [one.job.label for one in three] == [(1, 2), (1, 1), (1, 2)]
+    step(three, [0, 0, 0])
+    mended = [one.w for one in three]
+    assert mended[0] == mended[1] == mended[2]
+    assert (
+        mended[0] == 14 + (1.5 + 4.5) / 2
+    ), "the mean of those that had the average, with their momentum"
+    assert [one.job.label for one in three] == [(1, 3)] * 3
+    assert [one.job.averagings for one in three] == [2] * 3
+    step(three, [0, 0, 0])
+    assert len(set(values(three))) == 1
+    # A group serves again only if all had the last average whole.
+    assert Scripted.made == [1, 3]
+
+
+def test_all_lose_their_average_and_go_on_from_their_own(workers):
+    three = workers.start(3)
+    Scripted.lost.update({(0, 2), (1, 2), (2, 2)})
+    step(three, [3, 6, 9])
+    assert values(three) == [3, 6, 9]
+    assert [one.job.label for one in three] == [(1, 1)] * 3
+    step(three, [0, 0, 0])
+    assert values(three) == [9, 9, 9], "of 4.5, 9 and 13.5: nobody's work is dropped"
+    assert [one.job.averagings for one in three] == [1] * 3
+
+
+def test_a_joiner_takes_everything_and_weighs_nothing(workers):
+    two = workers.start(2)
+    step(two, [4, 8])
+    joiner = workers.more(2, 10**6).joined()
+    step(two, [2, 2])
+    three = [*two, joiner.granted()]
+    assert len(set(values(three))) == 1 and joiner.w < 100
+    assert [one.job.averagings for one in three] == [two[0].job.averagings] * 3
+    assert joiner.model.count.item() == 0 and joiner.model.mean.item() == two[0].model.mean.item()
+    momenta = [one.optimizer.state[one.model.w]["momentum_buffer"].item() for one in three]
+    assert momenta[2] == momenta[0]
+    before = joiner.w
+    moved = [add + momentum / 2 for add, momentum in zip([3, 6, 9], [-one for one in momenta])]
+    step(three, [3, 6, 9])
+    assert joiner.w == pytest.approx(before + sum(moved) / 3), "from now on it counts"
+
+
+def test_rank_0_that_comes_back_takes_instead_of_giving(workers):
+    two = workers.start(2)
+    step(two, [4, 8])
+    two[0].leave()
+    two[0].ended()
+    step(two[1:], [1])
+    again = workers.more(0, 10**6).joined()
+    step(two[1:], [1])
+    again.granted()
+    assert again.w == two[1].w and again.w < 100
+    assert again.model.count.item() == 100 * 0 == two[1].model.count.item()
+
+
+# ---- Weights
+
+
+def test_weights_travel_with_the_tensors_and_count_since_the_last_average(workers):
+    batches = [[(torch.zeros(size, 1),) for size in sizes] for sizes in [(1, 3), (3, 1)]]
+    two = [
+        workers.more(rank, 0, world=2, loader=batches[rank], weight="samples") for rank in range(2)
+    ]
+    for one in two:
+        one.granted()
+    step(two, [4, 8])
+    assert values(two) == [7, 7]
+    step(two, [4 - 2, 8 - 4])  # and half of the step before, by momentum
+    assert values(two) == [7 + (3 * 4 + 8) / 4] * 2
+
+
+def test_a_sum_of_weights_of_0_changes_nothing(workers):
+    empty = [(torch.zeros(0, 1),)]
+    two = [workers.more(rank, 0, world=2, loader=empty, weight="samples") for rank in range(2)]
+    for one in two:
+        one.granted()
+    step(two, [4, 8])
+    assert values(two) == [4, 8]
+    assert [one.job.averagings for one in two] == [0, 0]
+    assert [one.job.label for one in two] == [(1, 2)] * 2
+
+
+def test_samples_that_cannot_be_counted_are_refused(workers):
+    (one,) = workers.start(1, weight="samples")
+    one.train(1)
+    assert "call job.push(samples=len(inputs))" in str(one.ended().error)
+
+
+# ---- The outer optimizer
+
+
+def nesterov(parameters):
+    return torch.optim.SGD(parameters, lr=0.5, momentum=0.9, nesterov=True)
+
+
+def momentum_of(worker):
+    outer = worker.job._outer
+    return [outer.optimizer.state[one]["momentum_buffer"].item() for one in outer._all()]
+
+
+def test_the_outer_optimizer_is_the_same_on_all_after_a_join(workers):
+    two = workers.start(2, outer=nesterov)
+    step(two, [4, 8])
+    # gradient 0 - 6; nesterov's first step: (1 + 0.9) * 0.5 * 6
+    assert values(two) == pytest.approx([5.7, 5.7])
+    joiner = workers.more(2, 10**6, outer=nesterov).joined()
+    step(two, [1, 2])
+    three = [*two, joiner.granted()]
+    for _ in range(3):
+        assert len(set(values(three))) == 1
+        assert momentum_of(three[0]) == momentum_of(three[1]) == momentum_of(three[2])
+        step(three, [1, 2, 3])
+
+
+def test_a_rank_that_lost_an_average_takes_the_outer_state_too(workers):
+    two = workers.start(2, outer=nesterov)
+    step(two, [4, 8])
+    Scripted.lost.add((0, 3))
+    step(two, [1, 2])
+    assert momentum_of(two[0]) != momentum_of(two[1])
+    step(two, [1, 2])
+    assert momentum_of(two[0]) == momentum_of(two[1])
+    assert len(set(values(two))) == 1
+
+
+def test_an_outer_that_is_no_optimizer_is_refused(workers):
+    one = workers.more(0, 0, world=1, outer=lambda parameters: None)
+    assert "outer= gives an object of type NoneType" in str(one.ended().error)
+
+
+# ---- The end
+
+
+def test_all_end_at_the_same_averaging(workers):
+    three = [workers.more(rank, 0, world=3, averagings=2) for rank in range(3)]
+    for one in three:
+        one.granted()
+    step(three, [1, 2, 3])
+    Scripted.lost.add((1, 3))  # the last one
+    step(three, [1, 2, 3])
+    for one in three:
+        one.train(1)
+    for one in three:
+        assert one.ended().error is None
+    assert [one.job.averagings for one in three] == [3] * 3
+    assert len(set(values(three))) == 1
+
+
+def test_iterations_are_a_workers_own(daemon, workers):
+    two = [workers.more(rank, 0, world=2) for rank in range(2)]
+    for one in two:
+        one.granted()
+    steps = two[0].job.steps
+    with pytest.raises(syncd.Invalid, match="averagings=0; allowed"):
+        steps([], averagings=0)
+    with pytest.raises(syncd.Invalid, match="without a loader; allowed with averagings=N"):
+        steps()
+
+
+# ---- Checkpoints
+
+
+def saved(tmp_path):
+    return [torch.load(path) for path in sorted(tmp_path.glob("*.ckpt"))]
+
+
+def test_a_rank_below_the_views_label_saves_nothing(daemon, workers, tmp_path):
+    two = workers.start(2, checkpoint=tmp_path)
+    Scripted.lost.add((0, 2))  # the one that would save
+    daemon.syncctl("checkpoint", "job")
+    step(two, [4, 8])
+    assert two[0].job._view == 2
+    assert saved(tmp_path) == [], "of rank 0's own parameters, which are no average"
+    step(two, [0, 0])
+    daemon.syncctl("checkpoint", "job")
+    step(two, [4, 8])
+    (state,) = saved(tmp_path)
+    assert tuple(state["form"]["label"]) == two[0].job.label == (1, two[0].job._view)
+    assert state["model"]["w"].item() == two[0].w
+
+
+def test_a_restarted_job_continues_with_label_and_count(daemon, workers, tmp_path):
+    two = workers.start(2, checkpoint=tmp_path, outer=nesterov)
+    step(two, [4, 8])
+    daemon.syncctl("checkpoint", "job")
+    step(two, [1, 2])
+    assert len(saved(tmp_path)) == 1
+    expected, momentum = two[0].w, momentum_of(two[0])
+    for one in two:
+        one.do(lambda: 1 / 0)
+    for one in two:
+        assert isinstance(one.ended().error, ZeroDivisionError)
+    again = [
+        workers.more(rank, 500, world=2, checkpoint=tmp_path, outer=nesterov) for rank in range(2)
+    ]
+    for one in again:
+        one.granted()
+    assert values(again) == [expected] * 2 and momentum_of(again[1]) == momentum
+    assert [one.job.averagings for one in again] == [2, 2]
+    assert again[0].job.resumed and again[0].job.label > (1, 3)
+    assert again[0].job.label == again[1].job.label
+
+
+# ---- Bad input
+
+
+def test_models_that_differ_at_the_start_are_named_on_each(workers):
+    three = [
+        workers.more(rank, 0, world=3, model=torch.nn.Linear(2, 3 if rank == 1 else 4))
+        for rank in range(3)
+    ]
+    for one in three:
+        message = str(one.ended().error)
+        assert "the model of worker 1 differs from worker 0's" in message
+        assert "it has weight [3, 2] float32, where worker 0 has weight [4, 2] float32" in message
+
+
+def test_a_joiner_with_another_model_is_refused_and_the_others_go_on(workers):
+    two = workers.start(2)
+    joiner = workers.more(2, 0, model=torch.nn.Linear(2, 3)).joined()
+    step(two, [4, 8])
+    message = str(joiner.ended().error)
+    assert "the model of worker 2 differs from worker 0's: it has weight [3, 2] float32" in message
+    step(two, [4, 8])
+    assert len(set(values(two))) == 1
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+def test_the_worker_with_nan_is_told_and_the_others_go_on(workers, bad):
+    three = workers.start(3)
+    step(three, [3, 6, 9])
+    before = three[0].w
+    for one, add in zip(three, [1, bad, 3]):
+        one.train(add)
+    error = three[1].ended().error
+    assert isinstance(error, syncd.Invalid)
+    assert "job job, worker 1: w is not finite" in str(error)
+    for one in (three[0], three[2]):
+        one.granted()
+        assert before < one.w < before + 100
+    step([three[0], three[2]], [0, 0])
+    assert three[0].w == three[2].w
+
+
+class DTensor(torch.nn.Parameter):
+    pass
+
+
+def test_what_is_not_allowed_is_refused_at_once(daemon):
+    def run(policy="bsp", model=None, **options):
+        st.run(policy, model or Net(0), address=daemon.address, **options)
+
+    sharded = torch.nn.Linear(1, 1)
+    sharded.weight = DTensor(torch.zeros(1, 1))
+    for arguments, message in [
+        ({"weight": "loss"}, "weight='loss'; allowed"),
+        ({"outer": 3}, "outer is of type int"),
+        ({"averaging_timeout": 0}, "averaging_timeout=0; allowed"),
+        ({"backend": "mpi"}, "backend='mpi'; allowed"),
+        ({"policy": "bsp:1,backup=1"}, 'runs as form="server"'),
+        ({"model": sharded}, "weight is a DTensor, of which each rank holds a part"),
+    ]:
+        with pytest.raises(syncd.Error, match=message):
+            run(**arguments)
+
+
+# ---- Parts
+
+
+def test_the_mean_of_all_kinds_of_tensors_in_small_buckets(monkeypatch):
+    monkeypatch.setattr(_staging, "BUCKET_BYTES", 64)
+    kinds = [torch.float32, torch.float16, torch.bfloat16, torch.float64]
+
+    def tensors(value):
+        made = {
+            f"{kind}{n}": torch.full((n,), value, dtype=kind) for kind in kinds for n in (1, 5, 40)
+        }
+        return {
+            **made,
+            "count": torch.tensor([int(value)]),
+            "flag": torch.tensor(value > 2),
+        }
+
+    given = [tensors(1.0), tensors(4.0)]
+    stagings = [_staging.Staging(one, None) for one in given]
+    assert len(stagings[0].buckets) >= 8
+    for at in range(len(stagings[0].buckets)):
+        flats = [
+            staging.fill(one, at, weight, "w")
+            for staging, one, weight in zip(stagings, given, [1, 2])
+        ]
+        flats[1].copy_(flats[0] + flats[1])
+    stagings[1].fill_integers(given[0])  # of the source
+    assert stagings[1].total() == 3
+    stagings[1].apply(given[1], 3, None)
+    for name, one in given[1].items():
+        expected = {"count": 1, "flag": 0}.get(name, 3)
+        assert one.float().tolist() == torch.full_like(one, expected).float().tolist(), name
+
+
+@pytest.mark.parametrize("shape", [(3, 70000), (2, 8, 5, 5)])
+def test_the_outer_step_is_that_of_the_whole_tensor(shape):
+    def tensor(seed):
+        torch.manual_seed(seed)
+        made = torch.randn(shape)
+        return made.to(memory_format=torch.channels_last) if made.dim() == 4 else made
+
+    own, other = {"w": tensor(1)}, {"w": tensor(2)}
+    reference = torch.nn.Parameter(tensor(1))
+    whole = nesterov([reference])
+    outer = _staging.Outer(nesterov, own)
+    staging, theirs = _staging.Staging(own, None), _staging.Staging(other, None)
+    for _ in range(2):
+        reference.grad = reference.detach() - (own["w"] + other["w"]) / 2
+        whole.step()
+        staging.fill(own, 0, 1.0, "w").add_(theirs.fill(other, 0, 1.0, "w"))
+        with torch.no_grad():
+            staging.apply(own, staging.total(), outer)
+        assert torch.allclose(own["w"], reference, atol=1e-6)
+
+
+def test_zero_weight_keeps_nan_out():
+    tensors = {"w": torch.tensor([float("nan")])}
+    assert _staging.Staging(tensors, None).fill(tensors, 0, 0.0, "w").tolist() == [0, 0]
+
+
+def test_what_is_not_exchanged():
+    model = Net(3)
+    assert list(_staging.exchanged(model)) == ["w", "mean", "count"]
+    assert _staging.first_difference(["a", "b"], ["a"]) == ("b", "nothing more")
+
+
+def test_the_notice_of_a_loss_ends_the_wait_and_sends_nothing_after_it():
+    why = [""]
+    helper = _view_group.Helper(lambda: why[0])
+    reached, released, checked = threading.Event(), threading.Event(), queue.Queue()
+
+    def work(check):
+        reached.set()
+        released.wait(PATIENCE_S)
+        try:
+            check()
+        except _view_group.Skipped as error:
+            checked.put(error)
+            raise
+        checked.put(None)
+
+    def lose():
+        reached.wait(PATIENCE_S)
+        why[0] = "1 of its workers left or were lost"
+        helper.told()
+
+    threading.Thread(target=lose, daemon=True).start()
+    with pytest.raises(_view_group.Skipped, match="1 of its workers"):
+        helper.run(work, 10 * PATIENCE_S)
+    # What it reads may change from now on: nothing of that is sent.
+    released.set()
+    assert checked.get(timeout=PATIENCE_S) is not None
+    why[0] = ""
+    assert helper.run(lambda check: 7, PATIENCE_S) == 7, "on another thread"
+    helper.close()
+
+
+def test_a_result_that_is_there_counts_though_a_member_is_lost():
+    lost = itertools.chain([""], itertools.repeat("lost"))
+    helper = _view_group.Helper(lambda: next(lost))
+    done = threading.Event()
+
+    def work(check):
+        done.set()
+        return 7
+
+    assert helper.run(work, PATIENCE_S) == 7 or done.is_set()
+    helper.close()
+
+
+def test_failures_without_a_loss_end_in_an_error(workers, monkeypatch):
+    monkeypatch.setattr(_averaging, "_FAILURES_MAX", 2)
+    two = workers.start(2)
+    Scripted.lost.update({(0, 2), (1, 2), (0, 3), (1, 3)})
+    step(two, [1, 1])
+    for one in two:
+        one.train(1)
+    # The second may learn first that the first has left, and goes on alone.
+    said = [one._said.get(timeout=PATIENCE_S) for one in two]
+    errors = [str(one.error) for one, word in zip(two, said) if word == "ended"]
+    assert errors
+    for error in errors:
+        assert "the last 2 averagings failed though no worker was lost" in error

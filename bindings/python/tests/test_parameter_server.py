@@ -1,0 +1,765 @@
+"""The parameter server: interleavings with stepped objects, in this process."""
+
+import random
+import socket
+import time
+
+import pytest
+import torch
+
+import syncd
+import syncd.torch as st
+from server_parts import (
+    SECRET,
+    Gate,
+    Stepped,
+    attached,
+    hello,
+    in_thread,
+    model_of,
+    parameters_of,
+    serving,
+)
+from syncd.torch._compat import note_step
+from syncd.torch._link import Link, NotFinite
+from syncd.torch._parameters import Ledger, describe_optimizer, describe_options
+from syncd.torch._server import ServerJob
+from syncd.torch._wire import accept_peer, introduce, send
+from syncd.torch.server import Server, load_secret, write_private
+
+
+@pytest.fixture
+def gate():
+    Stepped.gate = Gate()
+    yield Stepped.gate
+    gate, Stepped.gate = Stepped.gate, None
+    gate.go.release(1000)
+
+
+def ones(model):
+    return [torch.ones_like(one) for one in model.parameters()]
+
+
+def push(parameters, nonce, sequence, model, life=None):
+    options = [{"lr": 1.0}]
+    present = b"\1" * len(parameters.views)
+    life = parameters.life if life is None else life
+    return parameters.push(nonce, sequence, life, ones(model), present, options)
+
+
+def values(parameters):
+    return [one[0].item() for one in parameters.views]
+
+
+OPTIMIZERS = {
+    "SGD": {"lr": 0.1, "momentum": 0.9, "nesterov": True},
+    **{name: {} for name in ("Adam", "AdamW", "Adagrad", "RMSprop", "NAdam", "Adadelta", "Rprop")},
+    **{name: {} for name in ("ASGD", "Adamax", "RAdam")},
+}
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_an_optimizer_steps_as_it_would_in_the_worker(name):
+    """Two groups, a rate that is changed, and a snapshot in between from which another server goes on."""
+    torch.manual_seed(1)
+    model = torch.nn.Sequential(torch.nn.Linear(5, 7), torch.nn.Linear(7, 3))
+    groups = [
+        {"params": [model[0].weight, model[1].bias]},
+        {"params": [model[1].weight], "lr": 0.02},
+    ]
+    optimizer = getattr(torch.optim, name)(
+        groups, **OPTIMIZERS[name]
+    )  # model[0].bias is in no group
+    parameters = parameters_of(model, optimizer, shards=2)
+    for sequence in range(1, 6):
+        for one in model.parameters():
+            one.grad = torch.randn_like(one)
+        if sequence == 3:
+            optimizer.param_groups[0]["lr"] *= 0.5
+            snapshot = parameters.snapshot()
+            for one, value in zip(model.state_dict(), parameters.views):
+                assert torch.equal(snapshot["values"][one], value)
+            parameters = parameters_of(model, begun=snapshot, shards=2)
+        gradients = [one.grad.clone() for one in model.parameters()]
+        present, options = b"\1\1\1\1", describe_options(optimizer)
+        assert (
+            parameters.push("a", sequence, parameters.life, gradients, present, options)
+            == "applied"
+        )
+        optimizer.step()
+        for here, there in zip(model.parameters(), parameters.views):
+            assert torch.equal(here, there)
+    assert parameters.updates == 5
+
+
+def test_a_parameter_without_a_gradient_is_not_changed():
+    model = model_of(2, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1.0, weight_decay=0.5)
+    parameters = parameters_of(model, optimizer)
+    parameters.push("a", 1, parameters.life, ones(model), b"\1\0", describe_options(optimizer))
+    assert values(parameters) == [-1, 0]
+
+
+class Local(torch.optim.SGD):
+    pass
+
+
+class NeedsClosure(torch.optim.Optimizer):
+    def step(self, closure):
+        ...
+
+
+@pytest.mark.parametrize(
+    "make, message",
+    [
+        (lambda p: torch.optim.LBFGS(p), "LBFGS.* evaluates the model"),
+        (lambda p: torch.optim.SparseAdam(list(p)), "SparseAdam.* use Adam"),
+        (lambda p: NeedsClosure(p, {}), "NeedsClosure.* evaluates the model"),
+        (
+            lambda p: type("Inner", (Local,), {"__qualname__": "f.<locals>.Inner"})(p, 0.1),
+            "Inner.* imported",
+        ),
+        (
+            lambda p: torch.optim.SGD([*p, torch.nn.Parameter(torch.ones(3, 1))], 0.1),
+            r"shape \[3, 1\]",
+        ),
+        (
+            lambda p: Local([{"params": p, "how": object()}], 0.1),
+            "option how cannot be sent.* object",
+        ),
+    ],
+)
+def test_an_optimizer_that_cannot_run_there_is_refused_by_name(make, message):
+    model = model_of(2)
+    with pytest.raises(syncd.Invalid, match=message):
+        describe_optimizer(model, make(model.parameters()))
+
+
+def test_an_optimizer_whose_step_fails_is_named_to_every_worker():
+    model = model_of(2)
+    parameters = parameters_of(model, Stepped(model.parameters(), 1.0))
+    for _ in range(2):
+        with pytest.raises(
+            syncd.Error, match="step of Stepped on the server raised ValueError: not lr"
+        ):
+            parameters.shards[0].optimizer.step = lambda: (_ for _ in ()).throw(
+                ValueError("not lr")
+            )
+            push(parameters, "a", 1, model)
+
+
+# ---- Exactly once, whole updates, lives
+
+
+def test_an_update_that_comes_again_is_applied_once():
+    model = model_of(4, 4)
+    parameters = parameters_of(model, shards=2)
+    assert [push(parameters, "a", 1, model) for _ in range(3)] == ["applied"] * 3
+    push(parameters, "b", 1, model)  # another sender's
+    push(parameters, "a", 2, model)
+    push(parameters, "a", 1, model)  # late, over an old connection
+    assert values(parameters) == [-3, -3]
+    assert parameters.updates == 3
+
+
+def test_an_update_that_comes_again_while_it_is_applied_waits_for_it(gate):
+    model = model_of(4, 4)
+    parameters = parameters_of(model, Stepped(model.parameters(), 1.0), shards=2)
+    first = in_thread(lambda: push(parameters, "a", 1, model))
+    gate.arrived.acquire()
+    gate.arrived.acquire()  # both shards are half done
+    again = in_thread(lambda: (push(parameters, "a", 1, model), values(parameters)))
+    gate.go.release(2)
+    assert first() == "applied"
+    assert again() == ("applied", [-2, -2])
+    assert gate.arrived.acquire(timeout=0) is False  # no second step
+
+
+def test_updates_of_another_life_are_dropped_and_counted_once():
+    model = model_of(4)
+    parameters = parameters_of(model)
+    assert [push(parameters, "a", 1, model, life=5) for _ in range(2)] == ["dropped"] * 2
+    assert push(parameters, "a", 2, model) == "applied"
+    assert values(parameters) == [-1]
+    assert (parameters.updates, parameters.dropped_updates) == (1, 1)
+
+
+def test_a_snapshot_is_cut_between_two_updates():
+    """It is asked for when shard 0 has applied an update, and shard 1 has not begun it."""
+    model = model_of(4, 4)
+    parameters = parameters_of(model, shards=2)
+    with parameters.shards[1].lock:
+        pushing = in_thread(lambda: push(parameters, "a", 1, model))
+        while parameters.counters[1] != 2:
+            time.sleep(0)
+        snapshot = in_thread(parameters.snapshot)
+        while parameters.shards[
+            1
+        ].tasks.empty():  # the update is taken from it, the snapshot waits in it
+            time.sleep(0)
+        assert values(parameters) == [-1, 0]
+    assert pushing() == "applied"
+    found = snapshot()
+    assert [one[0].item() for one in found["values"].values()] == [-1, -1]
+    assert (found["updates"], found["sequences"]) == (1, {"a": 1})
+
+
+def test_a_server_that_begins_again_from_its_checkpoint():
+    """Exactly once holds over it, and what is lost is counted by those who know, once."""
+    model, ledger = model_of(4), Ledger()
+    old = parameters_of(model, ledger=ledger)
+    push(old, "a", 1, model)
+    snapshot = old.snapshot()
+    push(old, "a", 2, model)
+    push(old, "b", 1, model)
+    for known in (ledger, None):  # None: it begins on another machine, and only the workers know
+        new = parameters_of(model_of(4, value=-1.0), begun=snapshot, ledger=known)
+        assert new.life != old.life
+        assert new.lost_updates == (2 if known else 0)
+        new.told("a", 2)
+        new.told("b", 1)
+        new.told("b", 1)  # it connects again
+        assert new.lost_updates == 2
+        assert push(new, "a", 1, model) == "applied"  # is in the checkpoint
+        assert push(new, "a", 3, model, life=old.life) == "dropped"
+        assert values(new) == [-1] and new.updates == 1
+        assert push(new, "b", 2, model) == "applied"
+        assert values(new) == [-2]
+        third = parameters_of(model_of(4), begun=new.snapshot(), ledger=Ledger())
+        assert third.lost_updates == 2
+    fresh = parameters_of(model, ledger=ledger)  # another training in the same place
+    assert fresh.lost_updates == 0
+
+
+# ---- Over connections
+
+
+def end_of(server, link, nonce):
+    """Its worker dies; the server has seen it."""
+    connection = next(one for one in server._attached if one.nonce == nonce)
+    link.close()
+    connection.join(60)
+    assert not connection.is_alive()
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_pull_and_push(shared):
+    """By both ways: large and small parameters, empty ones, of several types."""
+    torch.manual_seed(0)
+    model = torch.nn.ParameterDict(
+        {
+            "a_small": torch.randn(3),
+            "a_large": torch.randn(1 << 18),
+            "a_half": torch.randn(7).to(torch.bfloat16),
+            "a_empty": torch.empty(0, 4),
+            "a_transposed": torch.randn(600, 500).t(),
+            "a_double": torch.randn(5, dtype=torch.float64),
+            "a_unused": torch.randn(2),
+            "a_number": torch.tensor(2.0),
+        }
+    )
+    parameters = list(model.parameters())
+    copies = [torch.nn.Parameter(torch.empty_like(one)) for one in parameters]
+    with serving() as (server, place):
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+        link = attached(place, model, optimizer, shared, shards=3)
+        assert len(server.parameters.shards) == 3
+        link.pull(copies)
+        for one, copy in zip(parameters, copies):
+            assert torch.equal(one, copy)
+        gradients = [torch.randn_like(one) for one in parameters]
+        names = [name for name, _ in model.named_parameters()]
+        gradients[names.index("a_unused")] = None
+        gradients[names.index("a_small")] = torch.randn(6)[::2]  # not contiguous
+        outcome = link.push(1, link.news["life"], gradients, describe_options(optimizer))
+        assert outcome == "applied"
+        link.pull(copies)
+        for one, copy, gradient in zip(parameters, copies, gradients):
+            expected = one if gradient is None else one - 0.5 * gradient
+            assert torch.allclose(copy, expected)
+        link.close()
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_sparse_gradients_are_sent_dense(shared):
+    model = torch.nn.Embedding(5, 3, sparse=True)
+    with serving() as (_, place):
+        optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+        link = attached(place, model, optimizer, shared)
+        before = model.weight.detach().clone()
+        model(torch.tensor([1, 3, 3])).sum().backward()
+        assert model.weight.grad.is_sparse
+        link.push(1, link.news["life"], [model.weight.grad], describe_options(optimizer))
+        link.pull([model.weight])
+        assert (before - model.weight)[:, 0].tolist() == pytest.approx([0, 1, 0, 2, 0])
+        link.close()
+
+
+@pytest.mark.parametrize("shared", [True, False])
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_of_an_update_that_is_not_finite_nothing_is_applied(shared, value):
+    model = model_of(1 << 18, 4, 1 << 18)
+    gradients = ones(model)
+    gradients[2][17] = value
+    with serving() as (server, place):
+        link = attached(place, model, shared=shared, nonce="a")
+        with pytest.raises(NotFinite) as caught:
+            link.push(1, link.news["life"], gradients, [{}])
+        assert caught.value.at == 2
+        huge = [torch.full_like(one, 3e38) for one in gradients]  # finite, and its sum is not
+        link = attached(place, model, shared=shared, nonce="a", fresh=False)
+        assert link.push(1, link.news["life"], huge, [{"lr": 0.0}]) == "applied"
+        assert values(server.parameters) == [0, 0, 0] and server.parameters.updates == 1
+        link.close()
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_a_push_whose_answer_is_lost(shared, gate):
+    """The connection breaks while the update is applied, and the worker sends it again over another one."""
+    model = model_of(4)
+    with serving() as (server, place):
+        optimizer = Stepped(model.parameters(), lr=1.0)
+        link = attached(place, model, optimizer, shared, nonce="a")
+        first = in_thread(lambda: link.push(1, link.news["life"], ones(model), [{}]))
+        gate.arrived.acquire()
+        link._peer.shutdown(socket.SHUT_RDWR)
+        with pytest.raises((EOFError, OSError)):
+            first()
+        again = attached(place, model, shared=shared, nonce="a", fresh=False)
+        pushing = in_thread(lambda: again.push(1, link.news["life"], ones(model), [{}]))
+        gate.go.release(2)
+        assert pushing() == "applied"
+        assert values(server.parameters) == [-2] and server.parameters.updates == 1
+        again.close()
+
+
+def test_parts_of_an_update_whose_sender_dies_are_not_applied():
+    """By TCP all but the last byte has come; by shared memory the gradients lie there, without the word."""
+    model = model_of(1 << 16, 1 << 16)
+    with serving() as (server, place):
+        stays = attached(place, model, shards=2)
+        for shared in (False, True):
+            dies = attached(place, model, shared=shared, nonce="dies")
+            if shared:
+                dies._stage(range(2), ones(model))
+            else:
+                send(dies._peer, ("push", 1, dies.news["life"], b"\1\1", [{}]))
+                dies._peer.sendall(memoryview(dies._segment)[:-1])
+            end_of(server, dies, "dies")
+        assert stays.push(1, stays.news["life"], ones(model), [{}]) == "applied"
+        assert values(server.parameters) == [-1, -1] and server.parameters.updates == 1
+        stays.close()
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_a_pull_never_sees_half_an_update(shared, gate):
+    """The update is half done in the shared memory when the pull comes."""
+    model = model_of(4)
+    with serving() as (server, place):
+        pusher = attached(place, model, Stepped(model.parameters(), lr=1.0), shared)
+        reader = attached(place, model, shared=shared)
+        pushing = in_thread(lambda: pusher.push(1, pusher.news["life"], ones(model), [{}]))
+        gate.arrived.acquire()
+        assert values(server.parameters) == [-1]  # half of it
+        copy = [torch.zeros(4)]
+        pulling = in_thread(lambda: reader.pull(copy))
+        gate.go.release()
+        pushing()
+        pulling()
+        assert copy[0].tolist() == [-2] * 4
+        pusher.close()
+        reader.close()
+
+
+class Tearing:
+    """A tensor to pull into: while it is read for the first time, an update is applied."""
+
+    def __init__(self, tensor, update):
+        self.tensor, self.update = tensor, update
+
+    def copy_(self, source):
+        self.tensor[:2].copy_(source[:2])
+        update, self.update = self.update, lambda: None
+        update()
+        self.tensor[2:].copy_(source[2:])
+
+
+def test_a_pull_that_an_update_has_overtaken_begins_again():
+    model = model_of(4)
+    with serving() as (_, place):
+        pusher, reader = attached(place, model), attached(place, model)
+        torn = Tearing(
+            torch.zeros(4), lambda: pusher.push(1, pusher.news["life"], ones(model), [{}])
+        )
+        reader.pull([torn])
+        assert torn.tensor.tolist() == [-1] * 4
+        pusher.close()
+        reader.close()
+
+
+def test_a_shard_that_has_changed_while_it_was_sent_is_sent_again():
+    model = model_of(1 << 22)  # more than the sockets' buffers take
+
+    def take(link, memory):
+        while memory:
+            memory = memory[link._peer.recv_into(memory) :]
+
+    with serving() as (_, place):
+        pusher, reader = attached(place, model), attached(place, model, shared=False)
+        send(reader._peer, ("pull",))
+        reader._hear()
+        memory, (values,) = memoryview(reader._received), reader._values
+        take(reader, memory[:4])
+        pusher.push(1, pusher.news["life"], ones(model), [{}])
+        take(reader, memory[4:])
+        assert values[0] == 0 and values[-1] == -1
+        assert reader._peer.recv(1) == b"\0"
+        take(reader, memory)
+        assert torch.equal(values, torch.full((1 << 22,), -1.0))
+        pusher.close()
+        reader.close()
+
+
+# ---- Who takes part
+
+
+def test_a_new_process_takes_the_parameters_only_of_a_training_that_goes_on():
+    model, other = model_of(4), model_of(4, value=5.0)
+    with serving() as (server, place):
+        assert Link(place, hello(model)).state == "empty"  # and goes, as it is not worker 0
+        first = attached(place, model, nonce="first")
+        second = attached(place, other, nonce="second")
+        first.push(1, first.news["life"], ones(model), [{}])
+        second.pull(list(other.parameters()))
+        assert other[0].tolist() == [-1] * 4
+        life = server.parameters.life
+        end_of(server, first, "first")
+        end_of(server, second, "second")
+        # A worker that had only lost its connection goes on; another process does not.
+        again = attached(place, model, nonce="first", fresh=False)
+        assert again.news["life"] == life and again.news["updates"] == 1
+        end_of(server, again, "first")
+        assert Link(place, hello(model)).state == "empty"
+        third = attached(place, model_of(4, value=7.0), nonce="third")
+        assert third.news["life"] != life and values(server.parameters) == [7]
+        third.close()
+
+
+def test_an_optimizer_that_the_server_does_not_have_is_named():
+    model = model_of(4)
+    with serving() as (server, place):
+        link = Link(place, hello(model))
+        begun = describe_optimizer(model, torch.optim.SGD(model.parameters(), lr=1.0))
+        with pytest.raises(
+            syncd.Invalid, match="optimizer Best of module nowhere is not where the server"
+        ):
+            link.bring({**begun, "class": "nowhere:Best"}, list(model.parameters()), None)
+        assert server.parameters is None
+
+
+def test_a_later_launch_takes_the_place_of_the_one_before():
+    model = model_of(4)
+    with serving() as (server, place):
+        old = attached(place, model, launch=("run", 1))
+        new = attached(place, model_of(4, value=3.0), launch=("run", 2))
+        with pytest.raises((EOFError, OSError)):
+            old.pull(list(model.parameters()))
+            old.push(1, old.news["life"], ones(model), [{}])
+        late = Link(place, hello(model, launch=("run", 1)))
+        assert late.state == "refused" and "launch run/2 has taken the place of run/1" in late.text
+        assert values(server.parameters) == [3]
+        new.close()
+
+
+@pytest.mark.parametrize(
+    "other, message",
+    [
+        (
+            model_of(4, 5),
+            r"parameter 1 has shape \[5\] and type float32 here, and \[2\] and float32 on",
+        ),
+        (model_of(4), "the server has a parameter 1, and this worker none of that name"),
+        (model_of(4, 2, 1), "this worker has a parameter 2, and the server none"),
+        (torch.nn.ParameterList([torch.zeros(4), torch.zeros(2).half()]), "float16 here"),
+    ],
+)
+def test_another_model_is_refused_by_name(other, message):
+    model = model_of(4, 2)
+    with serving() as (_, place):
+        link = attached(place, model)
+        refused = Link(place, hello(other))
+        assert refused.state == "refused"
+        with pytest.raises(AssertionError, match=message):
+            raise AssertionError(refused.text)
+        link.close()
+
+
+def test_who_does_not_know_the_secret_reads_and_writes_nothing():
+    model = model_of(4)
+    with serving() as (server, place):
+        link = attached(place, model)
+        with pytest.raises(syncd.Error, match="has another secret than this worker") as caught:
+            Link(place._replace(secret=b"x" * 32), hello(model))
+        assert caught.value.code == syncd.Status.E_AUTH
+        with socket.create_connection(place[:2]) as stranger:
+            assert len(stranger.recv(32, socket.MSG_WAITALL)) == 32
+            stranger.sendall(bytes(64))
+            assert stranger.recv(32, socket.MSG_WAITALL) == bytes(32)
+            assert stranger.recv(1) == b""
+        assert len(server._attached) == 1
+        link.close()
+
+
+def test_a_server_that_does_not_know_the_secret_is_not_believed():
+    ours, theirs = socket.socketpair()
+    heard = in_thread(lambda: accept_peer(theirs, b"another" * 5))
+    with pytest.raises(syncd.Error, match="another secret"):
+        introduce(ours, SECRET, "here")
+    assert heard() is False
+    ours, theirs = socket.socketpair()
+    heard = in_thread(lambda: accept_peer(theirs, SECRET))
+    introduce(ours, SECRET, "here")
+    assert heard() is True
+
+
+def test_a_proof_that_was_overheard_serves_for_no_other_connection():
+    ours, theirs = socket.socketpair()
+    heard = in_thread(lambda: accept_peer(theirs, SECRET))
+    challenge = ours.recv(32, socket.MSG_WAITALL)
+    said = []
+
+    class Overheard:
+        recv_into = staticmethod(lambda view, *_: (view.__setitem__(slice(None), challenge), 32)[1])
+        sendall = staticmethod(said.append)
+
+    with pytest.raises(syncd.Error):  # its own second question gets the first answer
+        introduce(Overheard, SECRET, "here")
+    ours.sendall(said[0])
+    assert heard() is True
+    ours, theirs = socket.socketpair()
+    heard = in_thread(lambda: accept_peer(theirs, SECRET))
+    ours.sendall(said[0])
+    assert heard() is False
+
+
+def test_files_are_private(tmp_path):
+    path = tmp_path / "secret"
+    write_private(path, "ab" * 32)
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert load_secret(path) == b"\xab" * 32
+    path.chmod(0o640)
+    with pytest.raises(syncd.Error, match="lets others read it"):
+        load_secret(path)
+
+
+def test_the_server_ends_without_workers():
+    model = model_of(4)
+    Server(socket.create_server(("127.0.0.1", 0)), SECRET, idle=0.01).serve()
+    with serving(idle=1000.0) as (server, place):
+        link = attached(place, model)
+        assert server._attached
+        connection = next(iter(server._attached))
+        link.say_goodbye()
+        connection.join(60)
+        assert server._ends_at - time.monotonic() < 10
+        link.close()
+
+
+# ---- The job
+
+
+class Told:
+    """A worker that notes what it is told, with advice to begin again at some questions."""
+
+    job, rank, policy = "job", 0, "specsync+asp"
+
+    def __init__(self, advised_at=()):
+        self.questions, self.advised_at, self.calls = 0, advised_at, []
+
+    def mark(self):
+        self.calls.append("mark")
+
+    def should_resync(self):
+        self.questions += 1
+        return self.questions in self.advised_at
+
+    def restarted(self):
+        self.calls.append("restarted")
+
+    def push(self, loss, samples, size):
+        self.calls.append(("push", loss, samples, size))
+        return syncd.Pushed(0, False)
+
+
+def job_of(model, place, policy="asp", worker=None, **options):
+    optimizer = options.pop("optimizer", None) or torch.optim.SGD(model.parameters(), lr=1.0)
+    job = st.run(policy, model, optimizer=optimizer, **options)
+    job.worker = worker or Told()
+    job._given = place
+    return job
+
+
+def step_of(iteration=0, pull=False, skip=False):
+    return syncd.Step(iteration, pull, False, skip, False, 0)
+
+
+def test_a_job_pulls_where_the_step_says_and_pushes_what_it_computed():
+    model, other = model_of(4), model_of(4, value=9.0)
+    with serving() as (server, place):
+        job = job_of(model, place)
+        job.pull()
+        peer = attached(place, other)
+        peer.push(1, peer.news["life"], ones(other), [{}])
+        job._granted(step_of())
+        assert model[0].tolist() == [0] * 4
+        job._granted(step_of(pull=True))
+        assert model[0].tolist() == [-1] * 4
+        peer.push(2, peer.news["life"], ones(other), [{}])
+        job._granted(step_of(skip=True))
+        assert model[0].tolist() == [-2] * 4
+        loss = model[0].sum() * 2
+        loss.backward()
+        job.optimizer.param_groups[0]["lr"] = 0.5
+        job.push(loss, samples=3)
+        assert model[0].grad is None
+        saved = job._saved()
+        assert saved["model"]["0"].tolist() == [-3] * 4
+        assert "values" not in saved["form"] and saved["form"]["updates"] == 3
+        model[0].data.fill_(0)
+        assert job.worker.calls == ["mark", ("push", -16.0, 3, 16)]
+        assert values(server.parameters) == [-3]
+        job._closing(None)
+        assert model[0].tolist() == [-3] * 4
+        job._closed()
+        peer.close()
+
+
+def test_a_job_pulls_when_the_server_has_begun_another_life():
+    model = model_of(4)
+    with serving() as (server, place):
+        job = job_of(model, place)
+        job.pull()
+        model[0].sum().backward()
+        new = parameters_of(model_of(4, value=6.0))
+        server.parameters = new  # as after a restart; the connection breaks
+        job._link.close()
+        job.push()
+        assert job.dropped_updates == 1 and values(new) == [6]
+        job._granted(step_of())
+        assert model[0].tolist() == [6] * 4
+        model[0].sum().backward()
+        job.push()
+        assert values(new) == [5] and job.dropped_updates == 1
+        job._closed()
+
+
+def test_a_gradient_that_is_not_finite_is_named_with_worker_and_iteration():
+    model = torch.nn.Linear(2, 2)
+    with serving() as (server, place):
+        job = job_of(model, place)
+        job.pull()
+        job.iteration = 7
+        (model(torch.ones(1, 2)).sum() * float("inf")).backward()
+        with pytest.raises(
+            syncd.Invalid, match="job job, worker 0, iteration 7: the gradient of weight"
+        ):
+            job.push()
+        assert server.parameters.updates == 0 and job.worker.calls == ["mark"]
+        for one in model.parameters():
+            one.grad = torch.ones_like(one)  # the script may go on
+        job.push()
+        assert server.parameters.updates == 1
+        job._closed()
+
+
+def test_resync_begins_the_iteration_again_as_if_nothing_had_been():
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(
+        torch.nn.Linear(2, 2), torch.nn.BatchNorm1d(2), torch.nn.Dropout(0.5)
+    )
+    batch = torch.randn(8, 2)
+    with serving() as (server, place):
+        job = job_of(model, place, "specsync+asp", Told(advised_at=(2,)))
+        job.pull()
+        peer = attached(place, model)
+        drawn, seen = [], []
+        iteration = st.Iteration(job, step_of(), batch)
+        buffers = [one.clone() for one in model.buffers()]
+        for part in iteration.micro_batches(4):
+            if len(seen) in (0, 2):
+                for one, before in zip(model.buffers(), buffers):
+                    assert torch.equal(one, before)
+                assert all(one.grad is None for one in model.parameters())
+            if len(seen) == 1:
+                changes = [torch.ones_like(one) for one in model.parameters()]
+                peer.push(1, peer.news["life"], changes, [{}])
+            seen.append(part)
+            drawn.append((torch.rand(1).item(), random.random()))
+            model(part).sum().backward()
+        assert [len(part) for part in seen] == [2] * 6
+        assert torch.equal(torch.cat(seen[2:]), batch) and drawn[:2] == drawn[2:4]
+        assert job.worker.calls == ["restarted"]
+        for one, view in zip(model.parameters(), server.parameters.views):
+            assert torch.equal(one, view)  # pulled, with the peer's update
+        # Advice that comes later is not followed: push() does not ask.
+        questions = job.worker.questions
+        job.push()
+        assert job.worker.questions == questions
+        job._closed()
+        peer.close()
+
+
+def test_a_scheduler_of_the_learning_rate_does_not_warn(recwarn):
+    model = model_of(4)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1)
+    note_step(optimizer)
+    scheduler.step()
+    assert not recwarn.list and optimizer.param_groups[0]["lr"] == pytest.approx(0.1)
+
+
+@pytest.mark.parametrize(
+    "arguments, options, message",
+    [
+        (("bsp:1,backup=1",), {"form": "server"}, "cannot take back the updates of backup workers"),
+        (("asp",), {"optimizer": None}, "asp without optimizer="),
+        (("asp",), {"server": "host"}, "server='host'; allowed: \"host:port\""),
+        (("asp",), {"server_timeout": 0}, "server_timeout=0; allowed"),
+        (("asp",), {"shards": 0}, "shards=0; allowed"),
+        (("asp",), {"outer": 1}, "outer= under asp; options of the form server: server, "),
+    ],
+)
+def test_arguments_that_are_refused(arguments, options, message):
+    model = model_of(4)
+    options = {"optimizer": torch.optim.SGD(model.parameters(), lr=1.0), **options}
+    with pytest.raises(syncd.Invalid, match=message):
+        st.run(*arguments, model, **options)
+
+
+def test_a_server_that_does_not_answer_is_named(gate):
+    model = model_of(4)
+    with serving() as (_, place):
+        optimizer = Stepped(model.parameters(), lr=1.0)
+        job = job_of(model, place, optimizer=optimizer, server_timeout=0.2)
+        job.pull()
+        model[0].sum().backward()
+        with pytest.raises(
+            syncd.Unreachable, match=f"server at {place} has not answered for 0.2 s"
+        ):
+            job.push()
+        gate.go.release(2)
+        job._closed()
+
+
+def test_a_server_that_is_lost_for_good_is_named():
+    model = model_of(4)
+    with serving() as (_, place):
+        job = job_of(model, place, server_timeout=0.2)
+        job.pull()
+        where = str(place)
+    with pytest.raises(syncd.Unreachable, match=f"{where} has ended, and there is no checkpoint"):
+        job.pull()
+    job._saver = object()  # with one it may come back: the worker waits
+    with pytest.raises(syncd.Unreachable, match=f"no parameter server for 0 s .{where}: "):
+        job.pull()
+    assert isinstance(job, ServerJob)
