@@ -5,8 +5,8 @@
 
 #include <CLI/CLI.hpp>
 
-#include "daemon/edge/config/help_lines.h"
 #include "daemon/tools/sim/simulation.h"
+#include "proto/base/help_lines.h"
 #include "reference_trainer/data/data_file.h"
 #include "reference_trainer/model/cnn.h"
 #include "reference_trainer/run/policy_list.h"

@@ -5,8 +5,8 @@
 #include <map>
 
 #include "daemon/edge/config/config.h"
-#include "daemon/edge/config/help_lines.h"
 #include "daemon/edge/config/settings.h"
+#include "proto/base/help_lines.h"
 #include "proto/base/suggest.h"
 
 namespace syncd::config {

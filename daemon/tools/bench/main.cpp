@@ -3,11 +3,11 @@
 #include <iostream>
 #include <nlohmann/json.hpp>
 
-#include "daemon/edge/config/help_lines.h"
 #include "daemon/tools/bench/load.h"
 #include "daemon/tools/bench/report.h"
 #include "daemon/tools/ctl/connection.h"
 #include "daemon/tools/sim/iteration_time.h"
+#include "proto/base/help_lines.h"
 #include "proto/wire/announce.h"
 
 namespace {

@@ -8,7 +8,6 @@
 #include "daemon/core/engine/policy.h"
 #include "daemon/core/topology/bounds.h"
 #include "daemon/core/topology/graph_spec.h"
-#include "daemon/edge/config/help_lines.h"
 #include "daemon/tools/ctl/commands.h"
 #include "daemon/tools/ctl/connection.h"
 #include "daemon/tools/ctl/plan.h"
@@ -16,6 +15,7 @@
 #include "daemon/tools/ctl/table.h"
 #include "daemon/tools/ctl/tls_init.h"
 #include "daemon/tools/ctl/topology.h"
+#include "proto/base/help_lines.h"
 
 namespace {
 

@@ -7,12 +7,10 @@ import hashlib
 import io
 import json
 import logging
-import os
 from typing import Any, Callable, Iterable, Iterator, NamedTuple, Sequence
 
 import torch
 
-from .._address import own_address
 from ..client import Event, EventKind, MemberState, Pushed, Step
 from ..errors import Error, Status, error_of
 from . import _compat
@@ -280,9 +278,7 @@ class AveragingJob(Job):
     def _join_options(self) -> dict[str, Any]:
         if self._store is None:
             self._store = _compat.stores().open()
-            environment = "SYNCD_ADDR" in os.environ  # which wins
-            host = own_address(None if environment else self._options.address)
-            self._address = f"{host}:{self._store.port}"
+            self._address = f"{self._own_host()}:{self._store.port}"
         return {"views": True, "on_event": self._told, "data": self._address.encode()}
 
     def _told(self, event: Event) -> None:

@@ -12,6 +12,8 @@ from typing import Any, Iterable, Iterator, NamedTuple, Sequence
 
 import torch
 
+from .._address import own_address
+from .._auto import place_of
 from ..checkpoint import Saver, on_sigterm
 from ..client import Client, Pushed, Step, Worker, _first_line, _is_failure, connect
 from ..errors import Closed, Error, Status, Stopped, error_of
@@ -366,6 +368,17 @@ class Job:
                 raise  # else the exception on its way says more
         finally:
             self._closed()
+
+    def _own_host(self) -> str:
+        """At which address the other workers reach this process: on one machine 127.0.0.1."""
+        options = self._options
+        daemon = self._client.address or ""
+        # What connect("auto") brings together without a name, and what torchrun counts as local.
+        is_known = not daemon or "LOCAL_WORLD_SIZE" in os.environ or options.address == "auto"
+        is_on_one = is_known and not place_of(os.environ).several_machines
+        if is_on_one or daemon.startswith("unix:") and "," not in daemon:
+            return "127.0.0.1"
+        return own_address(daemon)
 
     def _who(self) -> str:
         worker = self.worker

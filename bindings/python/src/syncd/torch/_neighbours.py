@@ -14,14 +14,12 @@ import contextlib
 import hashlib
 import logging
 import math
-import os
 import re
 import time
 from typing import Any, Callable, Iterator, Sequence
 
 import torch
 
-from .._address import own_address
 from .._library import ffi
 from .._observe import _Ear
 from .._peers import Exchange
@@ -129,12 +127,6 @@ class _Flat:
         return None
 
 
-def _daemon(address: str | Sequence[str] | None) -> str | Sequence[str] | None:
-    """For own_address(); where the daemon is still to be found, the machine on which it may be."""
-    given = os.environ.get("SYNCD_ADDR") or address
-    return os.environ.get("MASTER_ADDR") if given == "auto" else given
-
-
 def _memory(buffer: torch.Tensor) -> Any:
     """The buffer's bytes, without numpy, which torch does not need. Lives as long as the buffer."""
     return ffi.buffer(ffi.cast("char *", buffer.data_ptr()), buffer.numel())
@@ -228,7 +220,7 @@ class NeighbourJob(Job):
             self._rules.slots,
             flat.schema,
             flat.about,
-            self._host or own_address(_daemon(self._options.address)),
+            self._host or self._own_host(),
             self._timeout,
             self._shared_memory,
         )

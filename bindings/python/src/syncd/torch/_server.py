@@ -18,7 +18,6 @@ from typing import Any, Callable, TypeVar
 
 import torch
 
-from .._address import own_address
 from ..client import MemberState, Pushed, Step
 from ..errors import Error, Status, error_of
 from ._compat import note_step
@@ -162,12 +161,10 @@ class ServerJob(Job):
         return Place(host, self._listener.getsockname()[1], secrets.token_bytes(32))
 
     def _hosts(self) -> tuple[str, str]:
-        """Where workers reach a server on this machine, and at which address it listens. A daemon's Unix
-        socket has no workers on other machines."""
-        address = os.environ.get("SYNCD_ADDR") or self._options.address
-        if isinstance(address, str) and address.startswith("unix:"):
-            return "127.0.0.1", "127.0.0.1"
-        host = own_address(None if address == "auto" else address)
+        """Where workers reach a server on this machine, and at which address it listens."""
+        host = self._own_host()
+        if host == "127.0.0.1":
+            return host, host
         return host, "::" if ":" in host else "0.0.0.0"
 
     # ---- The loop

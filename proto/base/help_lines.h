@@ -1,7 +1,5 @@
 #pragma once
 
-#include <CLI/CLI.hpp>
-
 namespace syncd {
 
 // Lets descriptions and footers of --help stand as they are written: CLI11 2.5 and later would wrap
