@@ -87,7 +87,8 @@ TEST(SpeculationTrial, IsBackAtOnceWhereTheLossRisesWithoutIt) {
   Micros now = 0;
   const auto epoch = [&](double loss) {
     trial.add_loss(loss);
-    return trial.end_epoch(now += 1'000'000, static_cast<std::uint64_t>(now / 100'000));
+    now += 1'000'000;
+    return trial.end_epoch(now, static_cast<std::uint64_t>(now / 100'000));
   };
   EXPECT_FALSE(epoch(1));
   EXPECT_FALSE(epoch(1.04));
@@ -154,7 +155,8 @@ TEST(SpeculationTrial, ComesBackWhereTheLossRisesLater) {
   Micros now = 100'000'000;
   const auto epoch = [&](std::optional<double> loss) {
     trial.add_loss(loss);
-    return trial.end_epoch_without(now += 1'000'000, static_cast<std::uint64_t>(now / 100'000));
+    now += 1'000'000;
+    return trial.end_epoch_without(now, static_cast<std::uint64_t>(now / 100'000));
   };
   EXPECT_FALSE(epoch(1));
   EXPECT_FALSE(epoch({}));
