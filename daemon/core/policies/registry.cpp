@@ -52,8 +52,9 @@ constexpr PolicyRow kPolicies[] = {
     {"gather", "gather:MIN[-MAX][,last_call=T][,regroup_wait=T][,straggle_wait=T]", make_gather},
     {"naive_wait", "naive_wait:MS+BASE", nullptr, make_naive_wait},
     {"specsync",
-     "specsync[:adaptive[,scope=job|worker|forecast][,cap=span|authors]|:fixed,ABORT_TIME_MS,ABORT_"
-     "RATE]"
+     "specsync[:adaptive[,scope=job|worker|forecast][,cap=span|authors]|:progress|:fixed,ABORT_"
+     "TIME_"
+     "MS,ABORT_RATE]"
      "[,budget=P][,max_restarts=N][,auto_off=on|off]+BASE",
      nullptr, make_specsync},
 };

@@ -81,7 +81,8 @@ constexpr std::uint64_t kServerKinds = 18;
 constexpr std::uint64_t kKinds = 28;
 // Kinds that came later have the lists from here on, so that the lists before stay as they were.
 constexpr std::uint64_t kLaterLists = 2'000;
-constexpr std::uint64_t kLaterKinds = 2;
+constexpr std::uint64_t kLaterServerKind = kKinds + 2;
+constexpr std::uint64_t kLaterKinds = 3;
 
 // Every kind of policy in turn; chance chooses the parameters.
 std::string policy_text(std::uint64_t kind, Random& random) {
@@ -177,6 +178,10 @@ std::string policy_text(std::uint64_t kind, Random& random) {
       return "barrier:" + graph_name(random);
     case kKinds + 1:
       return "async:" + graph_name(random);
+    case kLaterServerKind:
+      policy = "specsync:progress";
+      if (random.one_in(2)) policy += ",max_restarts=" + text(random.between(1, 3));
+      return policy += "+" + base_policy(random);
     default:
       if (random.one_in(4)) return "notify_ack:file:graph";
       return "hop:file:graph" + max_ig();
@@ -192,7 +197,7 @@ constexpr std::string_view kPolicies[] = {"asp",         "bsp",        "ssp",   
 // ---- jobs
 
 EventList::JobToRun EventList::choose_job(std::uint64_t kind, std::string name) {
-  const bool peers = kind >= kServerKinds;
+  const bool peers = kind >= kServerKinds && kind != kLaterServerKind;
   for (int tries = 0; tries < 1000; ++tries) {
     JobToRun job;
     job.peers = peers;
