@@ -64,7 +64,10 @@ void ProgressFit::judge(const Slope& after) {
     weights_[i] =
         kRemembered * weights_[i] - (std::isfinite(against) ? std::min(against, kEvidenceMax) : 0);
   }
-  with_epochs_ = lambda() > ProgressFit().lambda() ? std::min(2 * with_epochs_, kEpochsMax) : kWith;
+  // Whether restarts pay is looked at the less often the longer they do, or do not.
+  const bool pays = lambda() > 2 * ProgressFit().lambda();
+  with_epochs_ = pays ? std::min(2 * with_epochs_, kEpochsMax) : kWith;
+  without_epochs_ = pays ? kWithout : std::min(2 * without_epochs_, kEpochsMax);
 }
 
 void ProgressFit::end_epoch() {
@@ -95,6 +98,7 @@ void ProgressFit::end_epoch() {
       window_ = {};
       with_ = true;
       with_epochs_ = kEpochsMax;
+      without_epochs_ = kWithout;
       return;
     }
   } else {
@@ -102,7 +106,7 @@ void ProgressFit::end_epoch() {
   }
   if (epoch.pushes > 0) window_.missed += epoch.missed / static_cast<double>(epoch.pushes);
   ++window_.epochs;
-  if (window_.epochs < (with_ ? with_epochs_ : kWithout)) return;
+  if (window_.epochs < (with_ ? with_epochs_ : without_epochs_)) return;
   const Slope ended = slope(window_);
   if (with_) {
     trial_ = ended;
@@ -128,13 +132,14 @@ double ProgressFit::lambda() const {
 
 void ProgressFit::save(std::vector<std::int64_t>& out) const {
   const auto bits = [](double value) { return std::bit_cast<std::int64_t>(value); };
-  out.insert(out.end(), {with_ ? 1 : 0, with_epochs_});
+  out.insert(out.end(), {with_ ? 1 : 0, with_epochs_, without_epochs_});
   for (const double weight : weights_) out.push_back(bits(weight));
 }
 
 void ProgressFit::load(StateReader& reader) {
   with_ = reader.next(0, 1) == 1;
   with_epochs_ = reader.next(1, kEpochsMax);
+  without_epochs_ = reader.next(1, kEpochsMax);
   for (double& weight : weights_) {
     weight = std::bit_cast<double>(reader.next());
     if (!std::isfinite(weight)) reader.fail();

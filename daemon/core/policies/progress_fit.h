@@ -58,6 +58,7 @@ class ProgressFit {
 
   bool with_ = true;
   std::int64_t with_epochs_ = kWith;
+  std::int64_t without_epochs_ = kWithout;
   Epoch epoch_;
   Window window_;
   Slope before_, trial_;

@@ -12,10 +12,11 @@
 //
 // progress (this project's; planners/progress_tuner.h, progress_fit.h): both numbers are those with
 // which the job is replayed to make most progress, (1 - wasted) / (1 + lambda * missed).
-// - lambda is fitted from windows of kWith epochs with restarts between such of kWithout without:
-// how
-//   fast the loss falls in each, per push, and how many updates are missed. Each of a row of
+// - lambda is fitted from windows of kWith epochs with restarts between such of kWithout without,
+//   by how fast the loss falls in each, per push, and how many updates are missed. Each of a row of
 //   lambdas loses weight by how badly it explains that; noise leaves all alike.
+//   If lambda comes out clearly above what it is without evidence, windows with restarts double in
+//   length, else those without.
 // - A loss that is kComesApart above its lowest, not by chance, means that the training does not
 //   tolerate the staleness it has: lambda is the greatest, and restarts go on for kEpochsMax.
 //
