@@ -12,13 +12,14 @@ std::optional<PeerPolicy> peer_policy(std::string_view policy, HopOrder order) {
   const syncd::PeerLoop& loop = traits.peer_loop;
   PeerPolicy peers;
   peers.compute_first = loop.push_follows_data || order == HopOrder::kSerial;
-  peers.acknowledges = loop.push_follows_data;
+  peers.acknowledges = loop.push_follows_data && !loop.unsafe;
   // One that is acknowledged is read before the next is sent.
   if (!loop.push_follows_data) {
     peers.slots =
         client::update_queue_slots(traits.gap_bound.value_or(1), loop.staleness, traits.jumps);
   }
   peers.every = loop.batches;
+  peers.unsafe = loop.unsafe;
   return peers;
 }
 

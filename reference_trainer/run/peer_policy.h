@@ -19,6 +19,7 @@ struct PeerPolicy {
   bool acknowledges = false;   // NOTIFY-ACK: readers tell when they have consumed
   std::int64_t slots = 1;      // of an update queue, per edge
   std::int64_t every = 1;      // minibatches between two exchanges
+  bool unsafe = false;         // a baseline that loses updates: nobody waits for what it has sent
 };
 
 // Nothing for a policy whose workers share one store, or for none: that is refused elsewhere

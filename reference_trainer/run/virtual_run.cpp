@@ -407,7 +407,8 @@ class PeerRun final : public VirtualRun {
     if (!sent.empty() && sent.back().iteration == k) return;
     const std::span<const float> own = workers_[from].stepper->replica();
     sent.push_back({k, std::vector<float>(own.begin(), own.end())});
-    if (sent.size() > static_cast<std::size_t>(policy_.slots)) sent.pop_front();
+    const auto kept = static_cast<std::size_t>(policy_.unsafe ? kPostedKept : policy_.slots);
+    if (sent.size() > kept) sent.pop_front();
   }
 
   void arrived(Rank from, Rank to, Iteration k) override {
@@ -420,6 +421,10 @@ class PeerRun final : public VirtualRun {
     std::fill(sum_.begin(), sum_.end(), 0.0);
     double weights = 0;
     for (const wire::PeerUpdate& update : updates) {
+      if (update.iteration == kTorn) {
+        ++result_.workers[rank].torn_updates;
+        continue;
+      }
       const float* values = update.rank == rank ? own.data() : find(rank, update);
       if (values == nullptr) {
         ++result_.workers[rank].missing_updates;
@@ -446,6 +451,10 @@ class PeerRun final : public VirtualRun {
   }
 
  private:
+  // Under an unsafe baseline: the one that is being sent, the one before, and some more for
+  // messages that take longer than an iteration; older ones count as missing.
+  static constexpr std::int64_t kPostedKept = 4;
+
   struct Sent {
     Iteration iteration = 0;
     std::vector<float> values;

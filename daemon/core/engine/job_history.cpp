@@ -23,6 +23,11 @@ void Job::record_creation(std::uint64_t round) {
                {{"id", std::to_string(engine_.job())},
                 {"policy", loop_.policy().name()},
                 {"expected_workers", std::to_string(spec_.expected_workers)}});
+  if (loop_.policy().traits().peer_loop.unsafe) {
+    answers_.log(LogLevel::kWarn, "unsafe_policy", nullptr,
+                 {{"policy", loop_.policy().name()},
+                  {"why", "a baseline for measurements, which loses updates"}});
+  }
 }
 
 void Job::commit(Record&& record) {

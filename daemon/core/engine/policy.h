@@ -149,6 +149,11 @@ struct PeerLoop {
   bool push_follows_data = false;
   std::int64_t batches = 1;    // computed one after the other before that
   std::int64_t staleness = 0;  // by how many iterations an update that is read may be older
+  // A baseline that loses updates: each is posted into the one slot of its edge, over what is
+  // there, and nobody waits until it has arrived. What is read is the update that collect named or,
+  // with `any_iteration`, whatever is in the slot and was not read before.
+  bool unsafe = false;
+  bool any_iteration = false;
 
   friend bool operator==(const PeerLoop&, const PeerLoop&) = default;
 };

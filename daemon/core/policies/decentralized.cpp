@@ -37,8 +37,7 @@ void DecentralizedPolicy::rebuild(PolicyHost& host) {
         note_.empty() ? "graph: " + graph_.spec().text() + " as specified" : "graph: " + note_;
     host.note(std::move(fact));
   }
-  for (const Rank rank : host.active()) try_again(host, rank);
-  settle(host);
+  look_at_all(host);
 }
 
 void DecentralizedPolicy::on_created(PolicyHost& host) {
@@ -73,8 +72,7 @@ void DecentralizedPolicy::on_exit(PolicyHost& host, Rank) {
 
 // It may know of answers that a daemon which was started again does not.
 void DecentralizedPolicy::on_return(PolicyHost& host, Rank) {
-  for (const Rank other : host.active()) try_again(host, other);
-  settle(host);
+  look_at_all(host);
 }
 
 // ---- the loop
@@ -129,6 +127,11 @@ void DecentralizedPolicy::try_again(PolicyHost& host, Rank rank) {
 
 void DecentralizedPolicy::look_at(PolicyHost& host, std::span<const PeerEdge> edges) {
   for (const PeerEdge& edge : edges) try_again(host, edge.peer);
+}
+
+void DecentralizedPolicy::look_at_all(PolicyHost& host) {
+  for (const Rank rank : host.active()) try_again(host, rank);
+  settle(host);
 }
 
 // One grant may allow the next: by a queue, so that a long chain of them needs no stack.

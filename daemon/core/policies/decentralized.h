@@ -34,7 +34,7 @@ class DecentralizedPolicy : public Policy {
   void on_targets(PolicyHost& host, Rank rank) final;
   void on_collect(PolicyHost& host, Rank rank) final;
   void on_consumed(PolicyHost& host, Rank rank) final;
-  void on_push(PolicyHost& host, Rank rank, bool late) final;
+  void on_push(PolicyHost& host, Rank rank, bool late) override;
   std::vector<std::int64_t> save() const final;
   bool load(std::span<const std::int64_t> state) final;
 
@@ -51,6 +51,8 @@ class DecentralizedPolicy : public Policy {
 
   // Grants, and has those who wait for this worker's tokens looked at again.
   void grant(PolicyHost& host, Rank rank, Iteration iteration);
+  // Has every standing request looked at again.
+  void look_at_all(PolicyHost& host);
   // The largest number of iterations that an in-neighbour is behind this one; 0 without any.
   std::int64_t staleness(const PolicyHost& host, Rank rank, Iteration iteration) const;
 

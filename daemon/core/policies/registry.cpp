@@ -25,6 +25,7 @@
 #include "daemon/core/policies/dssp.h"
 #include "daemon/core/policies/elastic_bsp.h"
 #include "daemon/core/policies/gather.h"
+#include "daemon/core/policies/graph_baselines.h"
 #include "daemon/core/policies/hop.h"
 #include "daemon/core/policies/naive_wait.h"
 #include "daemon/core/policies/notify_ack.h"
@@ -47,11 +48,14 @@ constexpr PolicyRow kPolicies[] = {
      "[,force=1]",
      make_hop},
     {"notify_ack", "notify_ack:GRAPH[,every=N][,force=1]", make_notify_ack},
+    {"barrier", "barrier:GRAPH[,force=1] (unsafe baseline)", make_graph_barrier},
+    {"async", "async:GRAPH[,force=1] (unsafe baseline)", make_graph_async},
     {"gather", "gather:MIN[-MAX][,last_call=T][,regroup_wait=T][,straggle_wait=T]", make_gather},
     {"naive_wait", "naive_wait:MS+BASE", nullptr, make_naive_wait},
     {"specsync",
-     "specsync[:adaptive[,scope=job|worker|forecast][,cap=span|authors]|:fixed,ABORT_TIME_MS,ABORT_"
-     "RATE]"
+     "specsync[:adaptive[,scope=job|worker|forecast][,cap=span|authors]|:progress|:fixed,ABORT_"
+     "TIME_"
+     "MS,ABORT_RATE]"
      "[,budget=P][,max_restarts=N][,auto_off=on|off]+BASE",
      nullptr, make_specsync},
 };

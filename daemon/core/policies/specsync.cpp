@@ -11,8 +11,10 @@
 #include "daemon/core/engine/rank_map.h"
 #include "daemon/core/planners/abort_tuner.h"
 #include "daemon/core/planners/intervals.h"
+#include "daemon/core/planners/progress_tuner.h"
 #include "daemon/core/planners/push_forecast.h"
 #include "daemon/core/policies/overlay.h"
+#include "daemon/core/policies/progress_fit.h"
 #include "daemon/core/policies/speculation_trial.h"
 #include "daemon/core/policies/state_reader.h"
 
@@ -38,6 +40,7 @@ enum class Scope : std::uint8_t { kJob, kWorker, kForecast };
 
 struct Settings {
   bool adaptive = true;
+  bool progress = false;  // adaptive, too
   Micros abort_time = 0;  // fixed
   double abort_rate = 0;  // fixed
   Scope scope = Scope::kJob;
@@ -56,17 +59,29 @@ std::string decimal(double value) {
   return {text, end.ptr};
 }
 
-// The result: 1 or 0 (off), and the abort time of each worker.
+// The result: 1 or 0 (off), the abort time of each worker and, tuned for progress, the span that
+// all their ABORT_RATEs come from.
 class TuningWork final : public PlanWork {
  public:
+  // `lambda`: of progress; else it is not given.
   TuningWork(const Settings& settings, std::vector<planners::WorkerSpan> spans,
-             std::vector<planners::LoggedPush> pushes)
-      : spans_(std::move(spans)), pushes_(std::move(pushes)) {
+             std::vector<planners::LoggedPush> pushes, std::optional<double> lambda)
+      : spans_(std::move(spans)), pushes_(std::move(pushes)), lambda_(lambda) {
     options_.scope = settings.scope == Scope::kWorker ? planners::TuningScope::kWorker
                                                       : planners::TuningScope::kJob;
     options_.cap_rule = settings.cap;
   }
   std::vector<std::int64_t> run() const override {
+    if (lambda_) {
+      const planners::ProgressTuning tuning = planners::tune_progress(spans_, pushes_, *lambda_);
+      std::vector<std::int64_t> result(spans_.size() + 2, tuning.abort_time);
+      result.front() = tuning.abort_time > 0 ? 1 : 0;
+      // More than m ABORT_RATE pushes are then more than pushes - 1/2.
+      const auto others = static_cast<double>(spans_.size() - 1);
+      const double span = static_cast<double>(tuning.abort_time) * others / (tuning.pushes - 0.5);
+      result.back() = result.front() == 1 ? std::max<std::int64_t>(std::llround(span), 1) : 0;
+      return result;
+    }
     std::string error;
     const auto tuning = planners::tune_abort(spans_, pushes_, options_, error);
     std::vector<std::int64_t> result{tuning && !tuning->off ? 1 : 0};
@@ -78,6 +93,7 @@ class TuningWork final : public PlanWork {
  private:
   std::vector<planners::WorkerSpan> spans_;
   std::vector<planners::LoggedPush> pushes_;
+  std::optional<double> lambda_;
   planners::TuningOptions options_;
 };
 
@@ -92,7 +108,7 @@ class SpecSync final : public OverlayPolicy {
       : OverlayPolicy(traits_over(*base), std::move(base)), settings_(settings) {}
 
   std::string name() const override {
-    std::string text = ":adaptive";
+    std::string text = settings_.progress ? ":progress" : ":adaptive";
     if (!settings_.adaptive) {
       text = fmt::format(":fixed,{},{}", decimal(static_cast<double>(settings_.abort_time) / 1000),
                          decimal(settings_.abort_rate));
@@ -103,7 +119,7 @@ class SpecSync final : public OverlayPolicy {
     if (settings_.budget) text += fmt::format(",budget={}", *settings_.budget);
     if (settings_.cap != planners::AbortCap::kAuthors) text += ",cap=span";
     text += parameters_text(kSpecsyncParameters, settings_);
-    if (settings_.auto_off != settings_.adaptive) {
+    if (settings_.auto_off != (settings_.adaptive && !settings_.progress)) {
       text += settings_.auto_off ? ",auto_off=on" : ",auto_off=off";
     }
     return fmt::format("specsync{}+{}", text == ":adaptive" ? "" : text, base().name());
@@ -150,14 +166,15 @@ class SpecSync final : public OverlayPolicy {
                std::span<const std::int64_t> result) override {
     if (tuning_ == 0 || plan != tuning_) return OverlayPolicy::on_plan(host, plan, result);
     tuning_ = 0;
-    if (result.size() != tuned_.size() + 1) return;
+    if (result.size() != tuned_.size() + (settings_.progress ? 2 : 1)) return;
     Fact fact;
     fact.reason = kTuned;
     fact.values = {result[0], static_cast<std::int64_t>(tuned_.size())};
     for (std::size_t i = 0; result[0] == 1 && i < tuned_.size(); ++i) {
       const auto& [rank, span] = tuned_[i];
       if (at(rank).span == 0) continue;  // it is gone since, or another has its place
-      fact.values.insert(fact.values.end(), {static_cast<std::int64_t>(rank), result[i + 1], span});
+      fact.values.insert(fact.values.end(), {static_cast<std::int64_t>(rank), result[i + 1],
+                                             settings_.progress ? result.back() : span});
     }
     take_tuning(fact.values);
     host.note(std::move(fact));
@@ -177,6 +194,7 @@ class SpecSync final : public OverlayPolicy {
   std::vector<std::int64_t> save() const override {
     std::vector<std::int64_t> out{0, off_ ? 1 : 0};
     trial_.save(out);
+    if (settings_.progress) fit_.save(out);
     const auto kept = [](const Place& place) {
       return place.completed || place.span > 0 || place.abort_time > 0;
     };
@@ -202,6 +220,7 @@ class SpecSync final : public OverlayPolicy {
     StateReader reader(all.take(all.next(0)));
     off_ = reader.next(0, 1) == 1;
     trial_.load(reader);
+    if (settings_.progress) fit_.load(reader);
     constexpr std::int64_t kRankMax = limits::kWorkersPerJobMax - 1;
     for (std::int64_t i = reader.next(0, kRankMax + 1); i > 0 && reader.ok(); --i) {
       Place& place = at(static_cast<Rank>(reader.next(0, kRankMax)));
@@ -273,7 +292,10 @@ class SpecSync final : public OverlayPolicy {
 
   // ---- speculation
 
-  bool speculates() const { return !off_ && (!settings_.auto_off || trial_.speculates()); }
+  bool speculates() const {
+    if (settings_.progress) return fit_.restarts();
+    return !off_ && (!settings_.auto_off || trial_.speculates());
+  }
 
   void arm(PolicyHost& host, Rank rank) {
     if (forecasts()) expect_push(host, rank);
@@ -423,10 +445,13 @@ class SpecSync final : public OverlayPolicy {
       wasted_s_ += static_cast<double>(worker.dropped_us) / 1e6;
     }
     trial_.add_loss(worker.loss);
+    if (settings_.progress) fit_.add(worker.loss, host.pushes_by_others_since_pull(rank));
     Place& place = at(rank);
     if (worker.span_us >= 0) {
       place.span = std::max<Micros>(worker.span_us, 1);
       place.pull = worker.last_push_us - place.span;
+      // Its first pull: of restarts that bring many updates nothing would be seen later.
+      if (settings_.progress) place.pull -= worker.dropped_us;
     }
     if (!place.completed) ++completed_;
     place.completed = true;
@@ -437,6 +462,7 @@ class SpecSync final : public OverlayPolicy {
     if (completed_ == 0 || completed_ < host.active().size()) return;
     completed_ = 0;
     places_.for_each([](Rank, Place& place) { place.completed = false; });
+    if (settings_.progress) fit_.end_epoch();
     if (forecasts()) {
       end_forecast_epoch(host);
     } else if (settings_.adaptive) {
@@ -480,8 +506,9 @@ class SpecSync final : public OverlayPolicy {
       const std::uint32_t* index = indices.find(push.rank);
       pushes.push_back({index != nullptr ? *index : planners::kNoWorker, push.time});
     }
-    tuning_ = host.request_plan(
-        std::make_shared<TuningWork>(settings_, std::move(spans), std::move(pushes)));
+    tuning_ = host.request_plan(std::make_shared<TuningWork>(
+        settings_, std::move(spans), std::move(pushes),
+        settings_.progress ? std::optional(fit_.lambda()) : std::nullopt));
   }
 
   // Nobody's next completed iteration has begun before its latest push.
@@ -510,6 +537,7 @@ class SpecSync final : public OverlayPolicy {
   Host base_host_{*this};
   bool off_ = false;  // for good
   SpeculationTrial trial_;
+  ProgressFit fit_;            // of progress
   RankMap<Place> places_;      // of those who are not active all is empty
   std::size_t completed_ = 0;  // active workers that have completed an iteration in this epoch
   std::deque<Push> log_;       // in order of time
@@ -541,28 +569,29 @@ bool parse_real(const PolicyText& text, const char* what, const std::string& val
 
 bool parse_option(const PolicyText& text, const PolicyArgument& argument, Settings& settings,
                   std::string& error) {
-  if (argument.key == "auto_off") {
+  if (argument.key == "auto_off" && !settings.progress) {
     settings.auto_off = argument.value == "on";
     if (settings.auto_off || argument.value == "off") return true;
     error =
         policy_error(text, fmt::format("auto_off is '{}', allowed are on, off", argument.value));
     return false;
   }
-  if (settings.adaptive && argument.key == "scope") {
+  const bool adaptive = settings.adaptive && !settings.progress;
+  if (adaptive && argument.key == "scope") {
     return parse_choice(text, argument, settings.scope, error);
   }
-  if (settings.adaptive && argument.key == "budget") {
+  if (adaptive && argument.key == "budget") {
     const auto percent = parse_policy_integer(text, "budget", argument.value, 1, 100, error);
     settings.budget = percent;
     return percent.has_value();
   }
-  if (settings.adaptive && argument.key == "cap") {
+  if (adaptive && argument.key == "cap") {
     return parse_choice(text, argument, settings.cap, error);
   }
   return parse_parameter(
       text, argument, kSpecsyncParameters,
       "specsync takes specsync:adaptive[,scope=job|worker|forecast][,cap=span|authors][,budget=P]"
-      "[,max_restarts=N][,auto_off=on|off]+BASE or "
+      "[,max_restarts=N][,auto_off=on|off]+BASE, specsync:progress[,max_restarts=N]+BASE or "
       "specsync:fixed,ABORT_TIME_MS,ABORT_RATE[,max_restarts=N][,auto_off=on|off]+BASE",
       settings, error);
 }
@@ -603,6 +632,10 @@ std::unique_ptr<Policy> make_specsync(const PolicyText& text, std::unique_ptr<Po
     settings.abort_time = std::llround(time_ms * 1000);
     next = 3;
   } else if (positional(0) && text.arguments[0].value == "adaptive") {
+    next = 1;
+  } else if (positional(0) && text.arguments[0].value == "progress") {
+    settings.progress = true;
+    settings.auto_off = false;
     next = 1;
   }
   for (; next < text.arguments.size(); ++next) {

@@ -1,4 +1,4 @@
-// specsync[:adaptive|:fixed,ABORT_TIME_MS,ABORT_RATE][,scope=job|worker|forecast]
+// specsync[:adaptive|:progress|:fixed,ABORT_TIME_MS,ABORT_RATE][,scope=job|worker|forecast]
 // [,cap=span|authors][,budget=P][,max_restarts=N][,auto_off=on|off]+BASE, speculative
 // synchronization (Zhang et al., ICDCS 2018), over asp, ssp or dssp. BASE grants; ABORT_TIME after
 // each grant this overlay looks how many others have pushed since the worker pulled. If they are
@@ -9,6 +9,16 @@
 // worker has completed an iteration since the one before, from the log of pushes (section IV-B;
 // planners/abort_tuner.h), off the loop. Each tuning is recorded: "specsync tuned", values = 1 or 0
 // (speculation pays, or not in this epoch), m, and for each worker its rank, ABORT_TIME and span.
+//
+// progress (this project's; planners/progress_tuner.h, progress_fit.h): both numbers are those with
+// which the job is replayed to make most progress, (1 - wasted) / (1 + lambda * missed).
+// - lambda is fitted from windows of kWith epochs with restarts between such of kWithout without,
+//   by how fast the loss falls in each, per push, and how many updates are missed. Each of a row of
+//   lambdas loses weight by how badly it explains that; noise leaves all alike.
+//   If lambda comes out clearly above what it is without evidence, windows with restarts double in
+//   length, else those without.
+// - A loss that is kComesApart above its lowest, not by chance, means that the training does not
+//   tolerate the staleness it has: lambda is the greatest, and restarts go on for kEpochsMax.
 //
 // scope=forecast (this project's; planners/push_forecast.h) has no numbers for an epoch: from how
 // long each worker's iterations are, the pushes of those who compute are foreseen. At each grant,

@@ -270,7 +270,10 @@ void add_topology(Commands& commands, TopologyQuery& query) {
     sub->add_option("--adjacency", query.adjacency,
                     "Take the graph of this file instead of --graph: lines FROM TO, or rows of 0 "
                     "and 1 with commas");
-    sub->add_option("--hosts", query.hosts, "Host of each worker, comma-separated, for clustered")
+    sub->add_option(
+           "--hosts", query.hosts,
+           "For the graphs by host (clustered): H hosts of equal size, or the size of each "
+           "as in 4,2,2, as with simulate; or each worker's host by name, as in a,a,b")
         ->delimiter(',');
     return sub;
   };

@@ -235,13 +235,17 @@ JSON): multiply its rate by N to compare it with others.
 With --link-mbps and --parameters-mb each transfer of the parameters takes time. With a parameter
 server, all pulls and pushes share the one link of the server equally; without one, each worker's own
 link sends to one neighbour after another, so N workers have N links. A worker waits for its own transfer.
+barrier:GRAPH and async:GRAPH are unsafe baselines (ASAP, section 6.2): a worker posts its update into one
+slot per neighbour and goes on, and a reduce finds it whole, half-written (torn), or not there (missing).
 Every policy of a comparison sees the same times, and the same seed gives the same result.
 JSON: {workers, seed, virtual_s, policies: [{policy, iterations_per_s_per_worker, waiting_share
 (blocked in begin, targets and collect, messages' way included), transferring_share (of parameters
 and updates over a link), transfers (begun, of a whole model; counted without a link too), staleness_mean,
 staleness_max,
 barriers, resyncs, restarts, wasted_share (computed and dropped), skipped_per_s_per_worker,
-predicted_wait_ms_mean, actual_wait_ms_mean (of recorded barriers, or null)}]}; if a policy speculates
+predicted_wait_ms_mean, actual_wait_ms_mean (of recorded barriers, or null)}]}; over a graph also
+whole_updates, missing_updates, torn_updates (that reduces named) and reduces_by_updates (at i: reduces
+with the whole updates of i neighbours); if a policy speculates
 also missed_updates_mean (pushes by others between a worker's last pull and its push) and
 updates_per_restart_mean (pushes by others that a restart's pull brought in, or null) of each, and
 speculation_off_s of those that do (virtual seconds until it gave restarts up, or null); with --sweep
@@ -323,6 +327,12 @@ Json simulate_json(const SimulateAnswer& answer) {
     row["skipped_per_s_per_worker"] = rounded(result.skipped_per_s_per_worker);
     row["predicted_wait_ms_mean"] = rounded(result.predicted_wait_ms_mean);
     row["actual_wait_ms_mean"] = rounded(result.actual_wait_ms_mean);
+    if (!result.reduces_of.empty()) {
+      row["whole_updates"] = result.whole_updates;
+      row["missing_updates"] = result.missing_updates;
+      row["torn_updates"] = result.torn_updates;
+      row["reduces_by_updates"] = result.reduces_of;
+    }
     if (tells_freshness(answer)) {
       row["missed_updates_mean"] = rounded(result.missed_updates_mean);
       row["updates_per_restart_mean"] = rounded(result.updates_per_restart_mean);
@@ -414,6 +424,13 @@ std::string simulate_table(const SimulateAnswer& answer, std::size_t columns) {
     text += fmt::format("{}: an iteration is {} batches.\n", result.policy,
                         result.batches_per_iteration);
   }
+  for (const sim::Result& result : answer.results) {
+    if (!result.unsafe) continue;
+    text += fmt::format(
+        "{}: an unsafe baseline. Of the updates that its reduces named, {} were whole, {} were "
+        "missing, {} were torn.\n",
+        result.policy, result.whole_updates, result.missing_updates, result.torn_updates);
+  }
   if (swept) {
     text += "GAIN: missed updates avoided per iteration, less those lost by being slower.\nBest: " +
             answer.results[answer.best].policy + "\n";
@@ -439,7 +456,7 @@ int run_simulate(const SimulateQuery& query, std::ostream& out, std::ostream& er
       err << "syncctl: " << result.policy << ": " << refused << "\n";
       code = kExitRefused;
     }
-    if (result.missing_updates + result.overwritten_updates > 0) {
+    if (!result.unsafe && result.missing_updates + result.overwritten_updates > 0) {
       err << fmt::format(
           "syncctl: {}: {} of the collected updates had not arrived, and {} replaced one that "
           "was not yet read\n",

@@ -2,7 +2,9 @@
 #include "daemon/tools/ctl/topology.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
+#include <algorithm>
 #include <iostream>
 
 #include "daemon/core/topology/bounds.h"
@@ -10,6 +12,7 @@
 #include "daemon/core/topology/spectral.h"
 #include "daemon/tools/ctl/asking.h"
 #include "daemon/tools/ctl/commands.h"
+#include "daemon/tools/sim/simulation.h"
 
 namespace syncd::ctl {
 namespace {
@@ -20,6 +23,25 @@ struct NamedGraph {
   std::string name;
   topology::Graph graph;
 };
+
+// The host of each worker: --hosts gives their names, or the hosts' number or sizes as in simulate.
+std::optional<std::vector<std::string>> hosts_of(const TopologyQuery& query, std::uint32_t workers,
+                                                 std::string& error) {
+  const auto is_number = [](const std::string& word) {
+    return !word.empty() && word.find_first_not_of("0123456789") == std::string::npos;
+  };
+  if (query.hosts.empty() || !std::all_of(query.hosts.begin(), query.hosts.end(), is_number)) {
+    return query.hosts;
+  }
+  const auto sizes =
+      sim::parse_hosts(fmt::format("{}", fmt::join(query.hosts, ",")), workers, error);
+  if (!sizes) return std::nullopt;
+  std::vector<std::string> hosts;
+  for (std::size_t i = 0; i < sizes->size(); ++i) {
+    hosts.insert(hosts.end(), (*sizes)[i], fmt::format("host-{}", i));
+  }
+  return hosts;
+}
 
 std::optional<NamedGraph> graph_of(const TopologyQuery& query, std::uint32_t workers_max,
                                    std::string& error) {
@@ -38,7 +60,9 @@ std::optional<NamedGraph> graph_of(const TopologyQuery& query, std::uint32_t wor
     if (workers > 0) error += fmt::format(", not {}", workers);
     return std::nullopt;
   }
-  std::optional<topology::Graph> graph = topology::generate(*spec, workers, query.hosts, error);
+  const auto hosts = hosts_of(query, static_cast<std::uint32_t>(workers), error);
+  if (!hosts) return std::nullopt;
+  std::optional<topology::Graph> graph = topology::generate(*spec, workers, *hosts, error);
   if (!graph) return std::nullopt;
   return NamedGraph{spec->text(), std::move(*graph)};
 }
@@ -73,7 +97,11 @@ int run(Make make, const TopologyQuery& query) {
   const std::optional<Json> result = make(query, error);
   if (!result) return complain(kExitUsage, error);
   print(*result);
-  return kExitOk;
+  if (result->value("accepted", true)) return kExitOk;
+  return complain(kExitRefused, fmt::format("no job may run on graph '{}' with {} workers: {}",
+                                            (*result)["graph"].template get<std::string>(),
+                                            (*result)["workers"].template get<std::size_t>(),
+                                            (*result)["reason"].template get<std::string>()));
 }
 
 }  // namespace
@@ -83,7 +111,8 @@ const char* topology_analyze_keys() {
 diameter (null: not strongly connected), strongly_connected, undirected, regular,
 doubly_stochastic (with equal weights), spectral_gap (1 - sigma_2 of the equal weights,
 self-loops included), eigen_gap_no_self_loop (lambda_1 - lambda_2 of the random walk),
-accepted (whether a job may run on it), weights (equal or metropolis), reason.)";
+accepted (whether a job may run on it), weights (equal or metropolis), reason. If a job may not run on it,
+the exit status is 1 and the reason is on stderr too.)";
 }
 
 const char* topology_bounds_keys() {

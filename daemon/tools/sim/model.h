@@ -45,9 +45,13 @@ class Model {
   virtual std::optional<double> publish(Rank rank, Iteration k) = 0;
   virtual void pushed(Rank rank, Iteration k, bool late) = 0;
 
+  // What a reduce names instead of an update that is half-written (PeerLoop::unsafe).
+  static constexpr Iteration kTorn = kNoIteration - 1;
+
   // Without one, beside compute() and publish(), which makes nothing visible: the worker sends its
   // parameters to another, where they arrive later; it replaces its own by the weighted sum of
-  // `updates`, which name its own too. `renews`: it jumped, and only renews its parameters.
+  // `updates`, which name its own too; under an unsafe baseline one that cannot be read whole is
+  // there as iteration kNoIteration or kTorn. `renews`: it jumped, and only renews its parameters.
   virtual void send(Rank from, Rank to, Iteration k) = 0;
   virtual void arrived(Rank from, Rank to, Iteration k) = 0;
   virtual void reduce(Rank rank, Iteration k, const std::vector<wire::PeerUpdate>& updates,

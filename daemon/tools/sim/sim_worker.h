@@ -26,6 +26,28 @@ struct Inbox {
   bool has(Iteration k) const { return std::binary_search(received.begin(), received.end(), k); }
 };
 
+// The one place that a neighbour writes to under an unsafe baseline. Writes are planned when they
+// are posted, in the order of their times.
+struct Slot {
+  struct Write {
+    Iteration iteration = kNoIteration;
+    Micros begins = 0;
+    Micros ends = 0;
+  };
+  std::vector<Write> writes;
+  Iteration whole = kNoIteration;  // of the latest write that has ended
+  Iteration read = kNoIteration;   // the latest that was
+
+  // Brings `whole` up to date. True: it is being overwritten.
+  bool torn(Micros now) {
+    std::size_t ended = 0;
+    while (ended < writes.size() && writes[ended].ends <= now) ++ended;
+    if (ended > 0) whole = writes[ended - 1].iteration;
+    writes.erase(writes.begin(), writes.begin() + static_cast<std::ptrdiff_t>(ended));
+    return !writes.empty() && writes.front().begins <= now;
+  }
+};
+
 struct SimWorker {
   enum class Stage : std::uint8_t {
     kAbsent,     // no process
@@ -59,6 +81,8 @@ struct SimWorker {
   bool late = false;  // its latest push was LATE: the update is only in its own parameters
 
   std::unordered_map<Rank, Inbox> inboxes;  // looked up only, never walked through
+  std::unordered_map<Rank, Slot> slots;     // likewise, of unsafe baselines
+  Micros link_free_at = 0;                  // when what it has posted is sent
   Iteration consumed = kNoIteration;
   std::uint64_t iterations = 0;
   std::uint64_t own_pushes = 0;      // that counted

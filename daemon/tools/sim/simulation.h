@@ -108,10 +108,15 @@ struct Result {
   std::uint64_t engine_events = 0;
   Micros longest_wait_us = 0;  // in one call, also one that was not answered until the end
   // Decentralized: reduces that named an update which had not arrived (missing), and updates that
-  // took the place of one not read yet (NOTIFY-ACK, one place per neighbour). Both should be 0.
+  // took the place of one not read yet (NOTIFY-ACK, one place per neighbour). Both should be 0,
+  // except under an unsafe baseline, which also reads half-written (torn) ones.
   std::uint64_t reduces = 0;
+  std::vector<std::uint64_t> reduces_of;  // at i: reduces with the whole updates of i neighbours
+  std::uint64_t whole_updates = 0;
   std::uint64_t missing_updates = 0;
+  std::uint64_t torn_updates = 0;
   std::uint64_t overwritten_updates = 0;
+  bool unsafe = false;  // the policy is such a baseline
 
   bool stalled = false;              // somebody waits, and nothing will ever happen
   Micros stalled_at = -1;            // when a worker was last answered

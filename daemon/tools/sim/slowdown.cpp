@@ -34,6 +34,16 @@ class Parser {
     return std::nullopt;
   }
 
+  std::optional<Rank> worker(std::string_view word) {
+    Rank rank = 0;
+    if (!parse_number(word, rank)) return wrong("'" + std::string(word) + "' is no worker's rank");
+    if (rank >= limits::kWorkersPerJobMax) {
+      return wrong(fmt::format("there is no worker {}; a job has at most {}", word,
+                               limits::kWorkersPerJobMax));
+    }
+    return rank;
+  }
+
   std::optional<double> factor(std::string_view word) {
     if (!word.ends_with('x')) {
       return wrong("the factor '" + std::string(word) + "' does not end in x");
@@ -46,7 +56,14 @@ class Parser {
   }
 
   std::optional<Slowdown> random(std::string_view rest) {
-    const auto [draw, run] = split(rest, ',');
+    const auto [whole, run] = split(rest, ',');
+    std::string_view draw = whole;
+    Slowdown slowdown;
+    if (const std::size_t equals = draw.find('='); equals != std::string_view::npos) {
+      slowdown.only = worker(draw.substr(0, equals));
+      if (!slowdown.only) return std::nullopt;
+      draw.remove_prefix(equals + 1);
+    }
     const auto [times, chance] = split(draw, '@');
     if (chance.empty()) return wrong("the probability is missing");
     const auto slow = factor(times);
@@ -60,11 +77,10 @@ class Parser {
         (!per_worker && *numerator > *denominator)) {
       return wrong("'" + std::string(chance) + "' is not a probability from 0 to 1");
     }
-    Slowdown slowdown;
     slowdown.factor = *slow;
     slowdown.probability = *numerator / *denominator;
     slowdown.per_worker = per_worker;
-    if (draw.size() < rest.size()) {
+    if (whole.size() < rest.size()) {
       if (!run.starts_with("for=") || !parse_number(run.substr(4), slowdown.run_length) ||
           slowdown.run_length < 1 || slowdown.run_length > 1'000'000) {
         return wrong("'" + std::string(run) + "' is not for=ITERATIONS, 1 to 1000000");
@@ -78,18 +94,14 @@ class Parser {
     for (;;) {
       const std::size_t comma = rest.find(',');
       const std::string_view word = rest.substr(0, comma);
-      const auto [worker, times] = split(word, '=');
-      Rank rank = 0;
-      if (!parse_number(worker, rank) || word.find('=') == std::string_view::npos) {
+      const auto [who, times] = split(word, '=');
+      if (word.find('=') == std::string_view::npos) {
         return wrong("'" + std::string(word) + "' is not WORKER=FACTORx");
       }
-      if (rank >= limits::kWorkersPerJobMax) {
-        return wrong(fmt::format("there is no worker {}; a job has at most {}", worker,
-                                 limits::kWorkersPerJobMax));
-      }
-      const auto slow = factor(times);
+      const auto rank = worker(who);
+      const auto slow = rank ? factor(times) : std::nullopt;
       if (!slow) return std::nullopt;
-      slowdown.fixed.emplace_back(rank, *slow);
+      slowdown.fixed.emplace_back(*rank, *slow);
       if (comma == std::string_view::npos) return slowdown;
       rest.remove_prefix(comma + 1);
     }
@@ -105,7 +117,8 @@ const char* known_slowdowns() {
   return "none, random:6x@0.05 (an iteration takes 6 times as long with this probability), "
          "random:6x@1/8, random:6x@1/n (n is the number of workers), random:6x@1/n,for=20 (as "
          "often, "
-         "but 20 iterations in a row), fixed:3=4x[,5=2x] (worker 3 is 4 times slower)";
+         "but 20 iterations in a row), random:3=6x@1/8 (worker 3 alone), fixed:3=4x[,5=2x] (worker "
+         "3 is 4 times slower)";
 }
 
 std::optional<Slowdown> parse_slowdown(std::string_view text, std::string& error) {
@@ -113,10 +126,13 @@ std::optional<Slowdown> parse_slowdown(std::string_view text, std::string& error
 }
 
 std::string slowdown_problem(const Slowdown& slowdown, std::uint32_t workers, std::uint32_t ranks) {
-  for (const auto& [rank, factor] : slowdown.fixed) {
-    if (rank < ranks) continue;
+  const auto missing = [&](Rank rank) {
     return fmt::format("--slowdown: there is no worker {}; allowed: 0 to {}", rank, ranks - 1);
+  };
+  for (const auto& [rank, factor] : slowdown.fixed) {
+    if (rank >= ranks) return missing(rank);
   }
+  if (slowdown.only && *slowdown.only >= ranks) return missing(*slowdown.only);
   if (slowdown.per_worker && slowdown.probability > workers) {
     return fmt::format("--slowdown: with {} workers the probability is above 1; allowed: 0 to 1",
                        workers);
@@ -129,7 +145,8 @@ SlowFactors::SlowFactors(const Slowdown& slowdown, std::uint64_t seed, std::uint
       factor_(slowdown.factor),
       probability_(slowdown.per_worker ? slowdown.probability / std::max(workers, 1U)
                                        : slowdown.probability),
-      run_length_(static_cast<std::uint64_t>(slowdown.run_length)) {
+      run_length_(static_cast<std::uint64_t>(slowdown.run_length)),
+      only_(slowdown.only) {
   for (const auto& [rank, factor] : slowdown.fixed) {
     if (worker_factor_.size() <= rank) worker_factor_.resize(rank + 1, 1.0);
     worker_factor_[rank] *= factor;
@@ -138,7 +155,7 @@ SlowFactors::SlowFactors(const Slowdown& slowdown, std::uint64_t seed, std::uint
 
 double SlowFactors::operator()(Rank worker, Iteration iteration) const {
   const double own = worker < worker_factor_.size() ? worker_factor_[worker] : 1;
-  if (probability_ <= 0) return own;
+  if (probability_ <= 0 || worker != only_.value_or(worker)) return own;
   auto run = static_cast<std::uint64_t>(iteration);
   if (run_length_ > 1) {
     // Runs of different workers begin at different iterations.

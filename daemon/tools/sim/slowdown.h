@@ -20,6 +20,7 @@ struct Slowdown {
   bool per_worker = false;  // the probability is divided by the number of workers ("1/n")
   // That so many iterations in a row are drawn together: the share of slow ones stays the same.
   std::int64_t run_length = 1;
+  std::optional<Rank> only;                    // chance concerns this worker and no other
   std::vector<std::pair<Rank, double>> fixed;  // these workers are slower throughout
 };
 
@@ -30,6 +31,7 @@ struct Slowdown {
 //   random:6x@1/n       likewise with probability 1 / (number of workers)
 //   random:6x@1/n,for=20
 //                       likewise, for 20 iterations in a row: a machine that is busy for a while
+//   random:3=6x@1/8     chance concerns worker 3 and no other (with for=20 too)
 //   fixed:3=4x[,5=2x]   worker 3 takes 4 times as long, worker 5 twice, always
 // Empty: `error` names --slowdown, the text, what is wrong and what is allowed.
 std::optional<Slowdown> parse_slowdown(std::string_view text, std::string& error);
@@ -53,6 +55,7 @@ class SlowFactors {
   double factor_;
   double probability_;
   std::uint64_t run_length_;
+  std::optional<Rank> only_;
   std::vector<double> worker_factor_;  // by rank; none beyond: 1
 };
 

@@ -7,6 +7,7 @@
 
 #include "daemon/core/engine/policy.h"
 #include "daemon/core/policies/specsync.h"
+#include "daemon/tools/sim/model.h"
 
 namespace syncd::sim {
 namespace {
@@ -25,6 +26,7 @@ Tally::Tally(const Options& options) {
   std::string error;
   const auto policy = make_policy(options.policy, error);
   result_.batches_per_iteration = policy->traits().peer_loop.batches;
+  result_.unsafe = policy->traits().peer_loop.unsafe;
   result_.speculates = policy->traits().may_resync;
   for (const TimedEvent& event : options.events) {
     if (event.kind != TimedEvent::Kind::kSwitch) continue;
@@ -50,15 +52,22 @@ void Tally::refused(Micros now, const wire::Error& error) {
 }
 
 void Tally::reduced(Rank rank, const SimWorker& worker,
-                    const std::vector<wire::PeerUpdate>& updates) {
+                    const std::vector<wire::PeerUpdate>& updates, bool unsafe) {
   ++result_.reduces;
+  std::size_t whole = 0;
   for (const wire::PeerUpdate& update : updates) {
     if (update.rank == rank) continue;
     const auto inbox = worker.inboxes.find(update.rank);
-    if (inbox == worker.inboxes.end() || !inbox->second.has(update.iteration)) {
-      ++result_.missing_updates;
-    }
+    const bool there = unsafe
+                           ? update.iteration >= 0
+                           : inbox != worker.inboxes.end() && inbox->second.has(update.iteration);
+    whole += there ? 1 : 0;
+    ++(there                              ? result_.whole_updates
+       : update.iteration == Model::kTorn ? result_.torn_updates
+                                          : result_.missing_updates);
   }
+  if (whole >= result_.reduces_of.size()) result_.reduces_of.resize(whole + 1);
+  ++result_.reduces_of[whole];
 }
 
 Result Tally::finish(std::span<const SimWorker> workers, const Engine& engine) {

@@ -56,7 +56,9 @@ class Tally {
   void wasted(Micros us) { wasted_us_ += static_cast<double>(us); }
   void skipped(Iteration iterations) { skipped_ += static_cast<std::uint64_t>(iterations); }
   // The collected updates. Those that the worker does not have count as missing.
-  void reduced(Rank rank, const SimWorker& worker, const std::vector<wire::PeerUpdate>& updates);
+  // Of an unsafe baseline they say themselves what the worker has.
+  void reduced(Rank rank, const SimWorker& worker, const std::vector<wire::PeerUpdate>& updates,
+               bool unsafe);
 
   // Of the whole run, once: everybody's time has been counted to the end.
   Result finish(std::span<const SimWorker> workers, const Engine& engine);

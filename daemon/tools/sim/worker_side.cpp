@@ -77,6 +77,8 @@ void WorkerSide::start_process(Rank rank) {
   worker.present_since = world_.now;
   worker.begun = false;
   worker.inboxes.clear();
+  worker.slots.clear();
+  worker.link_free_at = 0;
   worker.consumed = kNoIteration;
   if (world_.options.observer != nullptr) world_.options.observer->after_start(world_.outer, rank);
   if (model() != nullptr) model()->start(rank);
@@ -332,7 +334,31 @@ void WorkerSide::on(Rank rank, const wire::TargetsReply& targets) {
   end_wait(worker);
   worker.stage = Stage::kSending;
   worker.to_send.assign(targets.ranks.rbegin(), targets.ranks.rend());
-  send_next(rank);
+  if (!loop_.unsafe) {
+    send_next(rank);
+  } else if (worker.link_free_at > world_.now) {
+    worker.transferring_since = world_.now;
+    ends_.push({worker.link_free_at, ++world_.order, rank, ++worker.token});
+  } else {
+    post(rank);
+  }
+}
+
+// Under an unsafe baseline: its link sends to one neighbour after another, and it goes on at once.
+void WorkerSide::post(Rank rank) {
+  SimWorker& worker = world_.workers[rank];
+  worker.link_free_at = world_.now;
+  for (; !worker.to_send.empty(); worker.to_send.pop_back()) {
+    const Rank to = worker.to_send.back();
+    if (to >= world_.workers.size() || !world_.workers[to].present()) continue;
+    ++world_.tally.result().transfers;
+    if (model() != nullptr) model()->send(rank, to, worker.iteration);
+    const Micros begins = worker.link_free_at + world_.options.delay_us;
+    worker.link_free_at += world_.options.transfer_us;
+    world_.workers[to].slots[rank].writes.push_back(
+        {worker.iteration, begins, begins + world_.options.transfer_us});
+  }
+  push(rank);
 }
 
 // To one neighbour after another; after the last one it pushes.
@@ -372,6 +398,7 @@ void WorkerSide::send(Rank rank) {
 
 void WorkerSide::sent(Rank rank) {
   end_transferring(world_.workers[rank]);
+  if (loop_.unsafe) return post(rank);
   send(rank);
   send_next(rank);
 }
@@ -393,9 +420,10 @@ void WorkerSide::on(Rank rank, const Data& data) {
 
 void WorkerSide::on(Rank rank, const wire::CollectReply& collected) {
   SimWorker& worker = world_.workers[rank];
-  const auto& [k, updates] = collected;
+  const auto& [k, named] = collected;
   end_wait(worker);
-  world_.tally.reduced(rank, worker, updates);
+  const auto& updates = loop_.unsafe ? read_slots(worker, named) : named;
+  world_.tally.reduced(rank, worker, updates, loop_.unsafe);
   if (world_.options.observer != nullptr) {
     world_.options.observer->after_collected(world_.outer, rank, k, updates);
   }
@@ -408,6 +436,25 @@ void WorkerSide::on(Rank rank, const wire::CollectReply& collected) {
     worker.iteration = k + 1;
     begin(rank);
   }
+}
+
+// What is in the slots now, of the neighbours that the daemon named.
+std::vector<wire::PeerUpdate> WorkerSide::read_slots(SimWorker& worker,
+                                                     const std::vector<wire::PeerUpdate>& named) {
+  const Rank rank = rank_of_worker(worker);
+  std::vector<wire::PeerUpdate> updates = named;
+  for (wire::PeerUpdate& update : updates) {
+    if (update.rank == rank) continue;
+    Slot& slot = worker.slots[update.rank];
+    const bool torn = slot.torn(world_.now);
+    const bool wanted =
+        loop_.any_iteration ? slot.whole != slot.read : slot.whole == update.iteration;
+    update.iteration = torn ? Model::kTorn : wanted ? slot.whole : kNoIteration;
+    if (update.iteration < 0) continue;
+    slot.read = slot.whole;
+    if (model() != nullptr) model()->arrived(update.rank, rank, update.iteration);
+  }
+  return updates;
 }
 
 // The worker drops what it has, pulls, and computes the same iteration again.

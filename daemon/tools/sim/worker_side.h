@@ -68,6 +68,9 @@ class WorkerSide {
   void send_next(Rank rank);
   void send(Rank rank);
   void sent(Rank rank);
+  void post(Rank rank);
+  std::vector<wire::PeerUpdate> read_slots(SimWorker& worker,
+                                           const std::vector<wire::PeerUpdate>& named);
   void push(Rank rank);
   // What comes for a worker.
   void on(Rank rank, const wire::Joined& joined);

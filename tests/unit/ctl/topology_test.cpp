@@ -133,8 +133,24 @@ TEST(TopologyAnalyze, ErrorsSayWhatIsAllowed) {
 
 TEST(TopologyAnalyze, TakesHosts) {
   TopologyQuery asked = query("clustered", 8);
+  asked.hosts = {"2", "2", "4"};
+  const Json by_size = analyzed(asked);
+  asked.hosts = {"a", "a", "b", "b", "c", "c", "c", "c"};
+  EXPECT_EQ(analyzed(asked), by_size);
+  asked.hosts = {"2", "2", "3"};
+  EXPECT_THAT(analysis_error(asked), HasSubstr("--hosts '2,2,3': the hosts have 7 workers"));
   asked.hosts = {"a", "a", "b", "b", "c", "c", "c", "c"};
   EXPECT_NEAR(analyzed(asked)["eigen_gap_no_self_loop"].get<double>(), 0.2682, 5e-5);
+}
+
+TEST(TopologyAnalyze, EndsWithAnErrorIfNoJobMayRunOnIt) {
+  ::testing::internal::CaptureStdout();
+  ::testing::internal::CaptureStderr();
+  EXPECT_EQ(run_topology_analyze(query("ring", 6)), kExitOk);
+  EXPECT_EQ(run_topology_analyze(query("halton", 6)), kExitRefused);
+  EXPECT_THAT(::testing::internal::GetCapturedStdout(), HasSubstr("\"accepted\": false"));
+  EXPECT_THAT(::testing::internal::GetCapturedStderr(),
+              HasSubstr("no job may run on graph 'halton' with 6 workers: the graph is not"));
 }
 
 TEST(TopologyBounds, AreAMatrix) {

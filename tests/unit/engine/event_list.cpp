@@ -79,6 +79,10 @@ std::string specsync_options(Random& random) {
 
 constexpr std::uint64_t kServerKinds = 18;
 constexpr std::uint64_t kKinds = 28;
+// Kinds that came later have the lists from here on, so that the lists before stay as they were.
+constexpr std::uint64_t kLaterLists = 2'000;
+constexpr std::uint64_t kLaterServerKind = kKinds + 2;
+constexpr std::uint64_t kLaterKinds = 3;
 
 // Every kind of policy in turn; chance chooses the parameters.
 std::string policy_text(std::uint64_t kind, Random& random) {
@@ -170,21 +174,30 @@ std::string policy_text(std::uint64_t kind, Random& random) {
       return random.one_in(2) ? policy += ",every=" + text(random.between(2, 4)) : policy;
     case 26:
       return "notify_ack:" + graph_name(random);
+    case kKinds:
+      return "barrier:" + graph_name(random);
+    case kKinds + 1:
+      return "async:" + graph_name(random);
+    case kLaterServerKind:
+      policy = "specsync:progress";
+      if (random.one_in(2)) policy += ",max_restarts=" + text(random.between(1, 3));
+      return policy += "+" + base_policy(random);
     default:
       if (random.one_in(4)) return "notify_ack:file:graph";
       return "hop:file:graph" + max_ig();
   }
 }
 
-constexpr std::string_view kPolicies[] = {
-    "asp", "bsp", "ssp", "dssp", "elastic_bsp", "naive_wait", "specsync", "hop", "notify_ack"};
+constexpr std::string_view kPolicies[] = {"asp",         "bsp",        "ssp",      "dssp",
+                                          "elastic_bsp", "naive_wait", "specsync", "hop",
+                                          "notify_ack",  "barrier",    "async"};
 
 }  // namespace
 
 // ---- jobs
 
 EventList::JobToRun EventList::choose_job(std::uint64_t kind, std::string name) {
-  const bool peers = kind >= kServerKinds;
+  const bool peers = kind >= kServerKinds && kind != kLaterServerKind;
   for (int tries = 0; tries < 1000; ++tries) {
     JobToRun job;
     job.peers = peers;
@@ -239,7 +252,9 @@ EventList::EventList(std::uint64_t number, Counts& counts, std::string* text)
     : number_(number), random_(number + 1), counts_(counts), text_(text) {}
 
 ListHashes EventList::run() {
-  jobs_.push_back(choose_job(number_ % kKinds, "train"));
+  const std::uint64_t kind =
+      number_ < kLaterLists ? number_ % kKinds : kKinds + number_ % kLaterKinds;
+  jobs_.push_back(choose_job(kind, "train"));
   if (random_.one_in(6)) jobs_.push_back(choose_job(random_.below(kKinds), "tune"));
   const JobSpec& first = jobs_[0].spec;
   options_.defaults = first;

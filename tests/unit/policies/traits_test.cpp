@@ -47,6 +47,12 @@ TEST(PolicyTraits, OfPeers) {
   expected.gap_bound = 1;
   expected.peer_loop = {.push_follows_data = true, .batches = 3};
   EXPECT_EQ(traits("notify_ack:ring,every=3"), expected);
+  expected.peer_loop = {.push_follows_data = true, .unsafe = true};
+  EXPECT_EQ(traits("barrier:ring"), expected);
+  expected.peer_loop.any_iteration = true;
+  expected.gap_bound = {};
+  expected.waits = false;
+  EXPECT_EQ(traits("async:ring"), expected);
 }
 
 // A name says nothing of what lies under an overlay, or over it.

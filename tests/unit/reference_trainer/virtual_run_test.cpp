@@ -237,6 +237,21 @@ TEST_F(VirtualRunTest, PeersReduceWhatTheyReceived) {
   }
 }
 
+// What their reduces lack is counted, and they train on with the rest.
+TEST_F(VirtualRunTest, UnsafeBaselinesCountWhatTheyLose) {
+  settings.workload.workers = 6;
+  virtually.iteration_time = "uniform_each:10-40";
+  virtually.transfer_us = 2'000;
+  for (const char* policy : {"barrier:complete", "async:complete"}) {
+    const RunResult result = run(policy);
+    EXPECT_EQ(result.failure, "") << policy;
+    EXPECT_GT(result.missing_updates(), 0) << policy;
+    EXPECT_GT(result.torn_updates(), 0) << policy;
+    EXPECT_GT(result.reduced(), result.iterations) << policy;
+    EXPECT_LT(result.final_loss(), result.curve.front().loss - 0.03) << policy;
+  }
+}
+
 TEST_F(VirtualRunTest, SerialHopComputesBeforeItSends) {
   settings.workload.workers = 2;
   settings.iterations = 1;

@@ -250,6 +250,44 @@ TEST(Simulation, NotifyAckComputesSoManyBatchesBeforeEveryExchange) {
   EXPECT_FALSE(result.stalled);
 }
 
+// Worker 0 sends to 1, then to 2, and so on: 100 ms each, while it goes on.
+TEST(Simulation, UnsafeBaselinesTearAndMissUpdates) {
+  Options posts = options("barrier:complete", 3, 10);
+  posts.transfer_us = 100'000;
+  Result result = Simulation(posts).run();
+  // All reduce when all have posted: of first neighbours a half, of second ones nothing.
+  EXPECT_EQ(result.reduces, 30U);
+  EXPECT_EQ(result.reduces_of, (std::vector<std::uint64_t>{30}));
+  EXPECT_EQ(result.torn_updates, 30U);
+  EXPECT_EQ(result.missing_updates, 30U);
+  // They wait for worker 0, whose own update comes too late.
+  posts.slowdown.fixed = {{0, 1.25}};
+  result = Simulation(posts).run();
+  EXPECT_EQ(result.reduces_of, (std::vector<std::uint64_t>{0, 16, 8}));
+  EXPECT_EQ(result.whole_updates, 32U);
+  EXPECT_EQ(result.torn_updates, 8U);
+  EXPECT_EQ(result.missing_updates, 8U);
+  EXPECT_EQ(result.transferring_share, 0);
+  // Without a link nothing is on its way.
+  posts.transfer_us = 0;
+  result = Simulation(posts).run();
+  EXPECT_EQ(result.whole_updates, 48U);
+  EXPECT_EQ(result.torn_updates + result.missing_updates, 0U);
+  // Nobody waits for worker 0: once each of the others finds nothing new of it.
+  posts.policy = "async:complete";
+  result = Simulation(posts).run();
+  EXPECT_EQ(result.iterations_of, (std::vector<std::uint64_t>{8, 10, 10}));
+  EXPECT_EQ(result.waiting_share, 0);
+  EXPECT_EQ(result.torn_updates, 0U);
+  EXPECT_EQ(result.missing_updates, 2U);
+  // A link that is slower than the workers holds them up: it carries one update at a time.
+  posts.slowdown.fixed.clear();
+  posts.transfer_us = kSecond;
+  result = Simulation(posts).run();
+  EXPECT_EQ(result.iterations_of, (std::vector<std::uint64_t>{6, 6, 6}));
+  EXPECT_GT(result.transferring_share, 0.3);
+}
+
 // Who sends to whom.
 class Edges final : public Observer {
  public:

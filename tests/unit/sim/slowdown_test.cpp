@@ -60,6 +60,21 @@ TEST(Slowdown, RandomComesAsOftenAsAsked) {
   EXPECT_EQ(factors("random:6x@0").largest(), 1);
 }
 
+TEST(Slowdown, RandomMayConcernOneWorkerAlone) {
+  const SlowFactors slow = factors("random:2=6x@1/8");
+  EXPECT_NEAR(slow_share(slow, 6), 0.125, 0.01);
+  for (Iteration i = 0; i < 1000; ++i) {
+    EXPECT_EQ(slow(2, i), factors("random:6x@1/8")(2, i));
+    EXPECT_EQ(slow(1, i), 1);
+  }
+  EXPECT_EQ(slow.largest(), 6);
+  EXPECT_NEAR(slow_share(factors("random:2=6x@1/n,for=20"), 6), 0.25, 0.06);
+  EXPECT_THAT(refusal("random:x=6x@1/8"), HasSubstr("'x' is no worker's rank"));
+  std::string error;
+  EXPECT_THAT(slowdown_problem(*parse_slowdown("random:4=6x@1/8", error), 4, 4),
+              HasSubstr("there is no worker 4; allowed: 0 to 3"));
+}
+
 TEST(Slowdown, RunsAreAsOftenAndLastAsLongAsAsked) {
   const SlowFactors slow = factors("random:6x@1/n,for=20", 8);
   EXPECT_NEAR(slow_share(slow, 6), 0.125, 0.04);
@@ -116,8 +131,8 @@ TEST(Slowdown, ErrorsNameTheMistakeAndWhatIsAllowed) {
   EXPECT_THAT(refusal("fixed"), HasSubstr("'' is not WORKER=FACTORx"));
   EXPECT_THAT(refusal("fixed:3"), HasSubstr("'3' is not WORKER=FACTORx"));
   EXPECT_THAT(refusal("fixed:3=4x,"), HasSubstr("'' is not WORKER=FACTORx"));
-  EXPECT_THAT(refusal("fixed:x=4x"), HasSubstr("'x=4x' is not WORKER=FACTORx"));
-  EXPECT_THAT(refusal("fixed:-1=4x"), HasSubstr("'-1=4x' is not WORKER=FACTORx"));
+  EXPECT_THAT(refusal("fixed:x=4x"), HasSubstr("'x' is no worker's rank"));
+  EXPECT_THAT(refusal("fixed:-1=4x"), HasSubstr("'-1' is no worker's rank"));
   EXPECT_THAT(refusal("fixed:3=4"), HasSubstr("the factor '4' does not end in x"));
   EXPECT_THAT(refusal("fixed:3=2000000x"), HasSubstr("'2000000x' is not a factor"));
   EXPECT_THAT(refusal("fixed:1000000=2x"), HasSubstr("there is no worker 1000000"));

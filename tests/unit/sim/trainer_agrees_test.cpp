@@ -13,13 +13,16 @@ namespace {
 TEST(PeerLoop, TheReferenceTrainerReadsTheSameFromThePolicysText) {
   for (const char* text :
        {"hop:ring", "hop:ring_based,max_ig=5,backup=1", "hop:complete,staleness=3,skip=4",
-        "notify_ack:ring", "notify_ack:root_expander,every=7", "notify_ack:complete,force=1"}) {
+        "notify_ack:ring", "notify_ack:root_expander,every=7", "notify_ack:complete,force=1",
+        "barrier:complete", "async:ring"}) {
     std::string error;
     const auto policy = make_policy(text, error);
     ASSERT_TRUE(policy) << error;
     const auto read = trainer::peer_policy(text);
     ASSERT_TRUE(read) << text;
-    EXPECT_EQ(read->acknowledges, policy->traits().peer_loop.push_follows_data) << text;
+    const PeerLoop& loop = policy->traits().peer_loop;
+    EXPECT_EQ(read->acknowledges, loop.push_follows_data && !loop.unsafe) << text;
+    EXPECT_EQ(read->unsafe, loop.unsafe) << text;
     EXPECT_EQ(read->every, policy->traits().peer_loop.batches) << text;
   }
 }
