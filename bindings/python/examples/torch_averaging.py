@@ -1,6 +1,6 @@
 """Workers train a model of their own, and average it where syncd says that all meet.
 
-    python3 -m syncd.torchrun --nproc-per-node=4 torch_averaging.py [AVERAGINGS]
+    python3 -m syncd.torchrun --standalone --nproc-per-node=4 torch_averaging.py [AVERAGINGS]
 
 Under elastic_bsp a worker that is twice as fast does twice as many iterations between two averagings. A
 worker that is killed does not stop the others; started again with its RANK, it goes on with their parameters.

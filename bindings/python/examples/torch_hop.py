@@ -1,8 +1,8 @@
 """Decentralized training: every worker mixes its model with its neighbours', without a server.
 
-    python3 -m syncd.torchrun --nnodes=1 --nproc_per_node=4 --rdzv_backend=syncd --rdzv_id=hop torch_hop.py
+    python3 -m syncd.torchrun --standalone --nproc-per-node=4 torch_hop.py [POLICY]
 
-Needs a daemon: run `syncd`. With backup=1 nobody waits for the slowest neighbour's update; with max_ig=4 a
+With backup=1 nobody waits for the slowest neighbour's update; with max_ig=4 a
 worker runs at most 4 iterations ahead of one that it sends to. Exits with 0 if the model fits data that
 this worker has never seen.
 """

@@ -1,9 +1,9 @@
 """A parameter server: workers send gradients and take parameters, each at its own pace.
 
-    python -m syncd.torchrun --rdzv-endpoint=HOST:7117 --rdzv-id=mf --nproc-per-node=2 torch_server.py
+    python3 -m syncd.torchrun --standalone --nproc-per-node=2 torch_server.py
 
-with SYNCD_ADDR=HOST:7117. Under ssp:3 no worker is more than 3 iterations ahead of another. Matrix
-factorization: 60 users rate 40 films, each worker has some of the ratings.
+Under ssp:3 no worker is more than 3 iterations ahead of another. Matrix factorization: 60 users rate 40
+films, each worker has some of the ratings.
 """
 
 import sys
