@@ -9,6 +9,7 @@ from typing import Any, Iterator
 
 from ..client import Worker
 
+tqdm: Any
 try:
     import tqdm
 except ImportError:
