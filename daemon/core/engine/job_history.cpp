@@ -135,6 +135,7 @@ void Job::apply_joined(const Record& record) {
   checkpoints_.apply_lost(false, rank);
   const bool changed = fresh || !was_member || new_life || worker.data != record.data;
   // Nobody may wait for the update of the iteration that it was in, nor may it go on in its view.
+  loop_.hold_views();
   if (new_life && (loop_.decentralized() || spec_.views) && worker.active()) {
     roster_.deactivate(worker);
     loop_.policy().on_exit(loop_, worker.rank);
@@ -190,6 +191,7 @@ void Job::apply_joined(const Record& record) {
     loop_.policy().on_enter(loop_, worker.rank);
     liveness_.arm(worker);
   }
+  loop_.release_views();
 }
 
 void Job::apply_exit(const Record& record, WorkerState state) {

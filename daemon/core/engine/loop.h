@@ -69,6 +69,10 @@ class Loop final : public PolicyHost {
   // The worker waits for that, and no longer for the policy.
   bool waits_for_view(const Worker& worker) const { return held_.contains(worker.rank); }
   Reason explain_view() const;
+  // Until release_views() none opens: a worker's new process is about to take the place of its old
+  // one.
+  void hold_views() { are_views_held_ = true; }
+  void release_views();
   // Whether the view of the superstep that the policy has opened was granted.
   bool view_is_granted() const;
   // Whether the policy has barriers at which all meet.
@@ -160,6 +164,7 @@ class Loop final : public PolicyHost {
   JobCounters& counters_;
   std::unique_ptr<Policy> policy_;
   Views views_;
+  bool are_views_held_ = false;
   std::map<Rank, Grant> held_;         // granted by the policy, until the view opens
   std::uint64_t barriers_before_ = 0;  // under the policies before this one
   std::uint64_t pushes_ = 0;

@@ -83,7 +83,13 @@ bool Loop::view_is_granted() const {
 }
 
 bool Loop::may_open_view() const {
-  return !replaying() && can_note() && !held_.empty() && held_.size() == roster_.active().size();
+  return !replaying() && can_note() && !are_views_held_ && !held_.empty() &&
+         held_.size() == roster_.active().size();
+}
+
+void Loop::release_views() {
+  are_views_held_ = false;
+  try_view();
 }
 
 void Loop::try_view() {
