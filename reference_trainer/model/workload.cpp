@@ -1,7 +1,10 @@
 // The parts that all workloads share: see workload.h. No thread of its own.
 #include "reference_trainer/model/workload.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <stdexcept>
 
 #include "reference_trainer/model/cnn.h"
 #include "reference_trainer/model/mf.h"
@@ -59,6 +62,12 @@ std::unique_ptr<Workload> make_peer_workload(const WorkloadConfig& config, const
   WorkloadConfig own = config;
   own.learning_rate = peer_learning_rate(own.learning_rate, own.workers, shared.peer_rate_max());
   return make_workload(own, data);
+}
+
+void check_samples(const WorkloadConfig& config, std::size_t training) {
+  if (training >= static_cast<std::size_t>(config.workers)) return;
+  throw std::invalid_argument(
+      fmt::format("{} training samples are too few for {} workers", training, config.workers));
 }
 
 void add_update(const Update& update, std::span<float> parameters) {

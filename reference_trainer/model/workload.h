@@ -189,6 +189,9 @@ std::unique_ptr<Workload> make_workload(const WorkloadConfig& config, const Shar
 std::unique_ptr<Workload> make_peer_workload(const WorkloadConfig& config, const Workload& shared,
                                              const SharedArrays& data);
 
+// Throws std::invalid_argument where there are fewer training samples than workers.
+void check_samples(const WorkloadConfig& config, std::size_t training);
+
 // Adds an update to a copy of the parameters.
 void add_update(const Update& update, std::span<float> parameters);
 

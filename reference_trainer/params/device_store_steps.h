@@ -60,11 +60,13 @@ struct SgdStep {
 SYNCD_ON_DEVICE inline SgdStep sgd_step(const SgdRule& rule, std::size_t i, float gradient,
                                         float velocity, float value) {
   float step = rule.momentum * velocity + rule.scale * gradient;
-  for (std::size_t r = 0; r < rule.decayed.size(); ++r) {
-    // Below the first one, the difference wraps around to something very large.
-    if (i - rule.decayed[r].first < rule.decayed[r].count) step += rule.weight_decay * value;
+  if (rule.weight_decay != 0) {
+    for (std::size_t r = 0; r < rule.decayed.size(); ++r) {
+      // Below the first one, the difference wraps around to something very large.
+      if (i - rule.decayed[r].first < rule.decayed[r].count) step += rule.weight_decay * value;
+    }
   }
-  return {step, -rule.rate * step};
+  return {step, static_cast<float>(-rule.rate * step)};
 }
 
 // The same for one that is in memory: changes the velocity, returns the delta.
