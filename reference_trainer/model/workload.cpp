@@ -80,9 +80,13 @@ void add_update(const Update& update, std::span<float> parameters) {
   }
 }
 
-const Update& compute_minibatch(Stepper& stepper, BatchKey key) {
+void compute_parts(Stepper& stepper, BatchKey key) {
   stepper.start(key);
   for (int part = 0; part < stepper.micro_batches(); ++part) stepper.compute(part);
+}
+
+const Update& compute_minibatch(Stepper& stepper, BatchKey key) {
+  compute_parts(stepper, key);
   return stepper.finish();
 }
 

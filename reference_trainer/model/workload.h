@@ -196,6 +196,7 @@ void check_samples(const WorkloadConfig& config, std::size_t training);
 void add_update(const Update& update, std::span<float> parameters);
 
 // All parts of one minibatch on the stepper's replica; the result is valid until its next start().
+void compute_parts(Stepper& stepper, BatchKey key);
 const Update& compute_minibatch(Stepper& stepper, BatchKey key);
 
 // Trains in this process alone, without any coordination: `iterations` minibatches, the workers in

@@ -13,6 +13,7 @@
 
 #include "libclient/shared_memory.h"
 #include "libclient/update_queue.h"
+#include "reference_trainer/params/weighted_mean.h"
 
 namespace syncd::trainer {
 
@@ -73,16 +74,11 @@ class PeerQueues {
 template <typename Read>
 bool average_read(const std::vector<bool>& counts, std::span<float> out, const Read& read) {
   std::vector<float> one(out.size());
-  std::vector<double> sum(out.size(), 0.0);
-  int summands = 0;
+  WeightedMean mean(out.size());
   for (std::size_t worker = 0; worker < counts.size(); ++worker) {
-    if (!counts[worker] || !read(static_cast<int>(worker), std::span<float>(one))) continue;
-    for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += double{one[i]};
-    ++summands;
+    if (counts[worker] && read(static_cast<int>(worker), std::span<float>(one))) mean.add(one, 1);
   }
-  if (summands == 0) return false;
-  for (std::size_t i = 0; i < sum.size(); ++i) out[i] = static_cast<float>(sum[i] / summands);
-  return true;
+  return mean.write(out);
 }
 
 // The mean of the present parameters of the workers that `counts` names. False: none of them has

@@ -1,8 +1,6 @@
 // Parameters in host memory: see host_exchange.h. No thread of its own.
 #include "reference_trainer/run/host_exchange.h"
 
-#include <algorithm>
-
 namespace syncd::trainer {
 
 void HostParameterExchange::pull() {
@@ -41,21 +39,15 @@ bool HostPeerExchange::send(int to, std::int64_t iteration) {
 
 PeerExchange::Reduced HostPeerExchange::reduce(std::span<const PeerUpdate> updates) {
   Reduced reduced;
-  const std::span<float> own = stepper_.replica();
-  std::fill(sum_.begin(), sum_.end(), 0.0);
-  double weights = 0;
-  const auto add = [&](std::span<const float> values, double weight) {
-    for (std::size_t i = 0; i < sum_.size(); ++i) sum_[i] += weight * double{values[i]};
-    weights += weight;
-  };
+  mean_.clear();
   for (const PeerUpdate& update : updates) {
     if (update.rank == worker_) {
-      add(own, update.weight);
+      mean_.add(stepper_.replica(), update.weight);
       continue;
     }
     switch (queues_.receive(worker_, update.rank, update.iteration, received_)) {
       case PeerQueues::Received::kWhole:
-        add(received_, update.weight);
+        mean_.add(received_, update.weight);
         ++reduced.whole;
         break;
       case PeerQueues::Received::kMissing:
@@ -66,9 +58,7 @@ PeerExchange::Reduced HostPeerExchange::reduce(std::span<const PeerUpdate> updat
         break;
     }
   }
-  if (weights <= 0) return reduced;
-  for (std::size_t i = 0; i < sum_.size(); ++i) own[i] = static_cast<float>(sum_[i] / weights);
-  stepper_.replica_changed();
+  if (mean_.write(stepper_.replica())) stepper_.replica_changed();
   return reduced;
 }
 

@@ -6,6 +6,7 @@
 
 #include "reference_trainer/params/parameter_store.h"
 #include "reference_trainer/params/peer_queues.h"
+#include "reference_trainer/params/weighted_mean.h"
 #include "reference_trainer/run/exchange.h"
 
 namespace syncd::trainer {
@@ -35,7 +36,7 @@ class HostPeerExchange : public PeerExchange {
         queues_(queues),
         stepper_(stepper),
         received_(queues.parameters()),
-        sum_(queues.parameters()) {}
+        mean_(queues.parameters()) {}
 
   int workers() const override { return queues_.workers(); }
   void start_life() override { queues_.start_life(worker_); }
@@ -51,7 +52,7 @@ class HostPeerExchange : public PeerExchange {
   Stepper& stepper_;
   const Update* update_ = nullptr;  // the stepper's, until its next start
   std::vector<float> received_;
-  std::vector<double> sum_;
+  WeightedMean mean_;
   std::int64_t version_ = 0;  // of the published parameters
 };
 

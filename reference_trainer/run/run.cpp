@@ -490,12 +490,6 @@ class Run {
   std::int64_t notices_ = 0;
 };
 
-std::int64_t sum_of(const std::vector<WorkerResult>& workers, std::int64_t WorkerResult::*count) {
-  std::int64_t sum = 0;
-  for (const WorkerResult& worker : workers) sum += worker.*count;
-  return sum;
-}
-
 double ratio(double part, double whole) {
   return whole > 0 ? part / whole : 0;
 }
@@ -529,43 +523,20 @@ double RunResult::wasted_share() const {
 }
 
 double RunResult::staleness_mean() const {
+  return ratio(static_cast<double>(sum_of(&WorkerResult::staleness_sum)),
+               static_cast<double>(sum_of(&WorkerResult::grants)));
+}
+
+std::int64_t RunResult::sum_of(std::int64_t WorkerResult::*count) const {
   std::int64_t sum = 0;
-  std::int64_t grants = 0;
-  for (const WorkerResult& worker : workers) {
-    sum += worker.staleness_sum;
-    grants += worker.grants;
-  }
-  return ratio(static_cast<double>(sum), static_cast<double>(grants));
+  for (const WorkerResult& worker : workers) sum += worker.*count;
+  return sum;
 }
 
 std::int64_t RunResult::staleness_max() const {
   std::int64_t largest = 0;
   for (const WorkerResult& worker : workers) largest = std::max(largest, worker.staleness_max);
   return largest;
-}
-
-std::int64_t RunResult::restarts() const {
-  return sum_of(workers, &WorkerResult::restarts);
-}
-
-std::int64_t RunResult::late() const {
-  return sum_of(workers, &WorkerResult::late);
-}
-
-std::int64_t RunResult::skipped() const {
-  return sum_of(workers, &WorkerResult::skipped);
-}
-
-std::int64_t RunResult::reduced() const {
-  return sum_of(workers, &WorkerResult::reduced);
-}
-
-std::int64_t RunResult::missing_updates() const {
-  return sum_of(workers, &WorkerResult::missing_updates);
-}
-
-std::int64_t RunResult::torn_updates() const {
-  return sum_of(workers, &WorkerResult::torn_updates);
 }
 
 int RunResult::lost_workers() const {

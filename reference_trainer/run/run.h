@@ -113,13 +113,16 @@ struct RunResult {
   double wasted_share() const;   // time of computing that was thrown away, likewise
   double staleness_mean() const;
   std::int64_t staleness_max() const;
-  std::int64_t restarts() const;
-  std::int64_t late() const;
-  std::int64_t skipped() const;
-  std::int64_t reduced() const;
-  std::int64_t missing_updates() const;
-  std::int64_t torn_updates() const;
+  std::int64_t restarts() const { return sum_of(&WorkerResult::restarts); }
+  std::int64_t late() const { return sum_of(&WorkerResult::late); }
+  std::int64_t skipped() const { return sum_of(&WorkerResult::skipped); }
+  std::int64_t reduced() const { return sum_of(&WorkerResult::reduced); }
+  std::int64_t missing_updates() const { return sum_of(&WorkerResult::missing_updates); }
+  std::int64_t torn_updates() const { return sum_of(&WorkerResult::torn_updates); }
   int lost_workers() const;
+
+ private:
+  std::int64_t sum_of(std::int64_t WorkerResult::*count) const;
 };
 
 // So many points of the curve in a row must be at or below a loss for it to be reached, as in

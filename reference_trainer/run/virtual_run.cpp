@@ -16,7 +16,9 @@
 #include "daemon/core/policies/graph_file.h"
 #include "daemon/tools/sim/model.h"
 #include "daemon/tools/sim/simulation.h"
+#include "reference_trainer/params/weighted_mean.h"
 #include "reference_trainer/run/clock.h"
+#include "reference_trainer/run/host_exchange.h"
 #include "reference_trainer/run/interrupts.h"
 #include "reference_trainer/run/peer_policy.h"
 #include "reference_trainer/run/slowdown.h"
@@ -78,6 +80,7 @@ class VirtualRun : public sim::Model {
     }
     result_.policy = settings.policy;
     result_.workers.resize(workers_.size());
+    workload.initialize(snapshot_);
     for (Worker& worker : workers_) {
       const auto rank = static_cast<std::int32_t>(&worker - workers_.data());
       worker.stepper = workload.make_stepper(rank);
@@ -189,15 +192,13 @@ class VirtualRun : public sim::Model {
 
   // The gradient of one minibatch on the worker's own parameters.
   void compute(Rank rank, Iteration batch) override {
-    Worker& worker = workers_[rank];
-    const BatchKey key{.worker = static_cast<std::int32_t>(rank), .iteration = batch};
-    worker.update = &compute_minibatch(*worker.stepper, key);
+    compute_parts(*workers_[rank].stepper,
+                  {.worker = static_cast<std::int32_t>(rank), .iteration = batch});
   }
 
  protected:
   struct Worker {
     std::unique_ptr<Stepper> stepper;
-    const Update* update = nullptr;  // of the latest minibatch
     std::int64_t claimed = 0;
     bool has_begun = false;
     double spent_s = 0;  // on the latest minibatch
@@ -211,15 +212,9 @@ class VirtualRun : public sim::Model {
   // Where each worker has its own: of worker 0's.
   virtual std::optional<double> loss_of_one() const { return std::nullopt; }
 
-  void add_to_replica(Worker& worker) {
-    add_update(*worker.update, worker.stepper->replica());
-    worker.stepper->replica_changed();
-  }
-
-  std::optional<double> loss_of(const Worker& worker) const {
-    // One that has overflowed is not known, as in the C interface.
-    if (worker.update == nullptr || !std::isfinite(worker.update->loss)) return std::nullopt;
-    return worker.update->loss;
+  // One that has overflowed is not known, as in the C interface.
+  static std::optional<double> known(double loss) {
+    return std::isfinite(loss) ? std::optional(loss) : std::nullopt;
   }
 
   void count_iteration(Rank rank) {
@@ -319,40 +314,37 @@ class StoreRun final : public VirtualRun {
  public:
   StoreRun(const RunSettings& settings, const Workload& workload)
       : VirtualRun(settings, workload),
-        store_(workload.layout().parameters),
-        pulled_(workers_.size()) {
-    workload.initialize(store_);
+        store_(ParameterStore::create(workload.layout(), snapshot_)),
+        exchanges_(workers_.size()),
+        pulled_(workers_.size()) {}
+
+  void start(Rank rank) override {
+    VirtualRun::start(rank);
+    exchanges_[rank].emplace(store_, *workers_[rank].stepper);
   }
 
   void pull(Rank rank) override {
-    Stepper& stepper = *workers_[rank].stepper;
-    std::copy(store_.begin(), store_.end(), stepper.replica().begin());
-    stepper.replica_changed();
+    exchanges_[rank]->pull();
     ++result_.workers[rank].pulls;
     ++transfers_;
     pulled_[rank] = updates_;
   }
 
   std::optional<double> publish(Rank rank, Iteration /*k*/) override {
-    Worker& worker = workers_[rank];
     ++transfers_;
-    add_update(*worker.update, store_);
-    add_to_replica(worker);
+    const std::optional<PushReport> update = exchanges_[rank]->push();
     unseen_ += updates_ - pulled_[rank];
     ++updates_;
     ++pulled_[rank];  // what it sent, it has
-    return loss_of(worker);
+    return known(update->loss);
   }
 
   void pushed(Rank rank, Iteration /*k*/, bool late) override {
     if (!late) return count_iteration(rank);
-    Worker& worker = workers_[rank];
-    Update back = *worker.update;
-    for (float& delta : back.deltas) delta = -delta;
-    add_update(back, store_);
-    note_late(worker);
+    exchanges_[rank]->take_back();
+    note_late(workers_[rank]);
     ++result_.workers[rank].late;
-    result_.workers[rank].wasted_s += worker.spent_s;
+    result_.workers[rank].wasted_s += workers_[rank].spent_s;
     give_back(rank);
   }
 
@@ -366,11 +358,10 @@ class StoreRun final : public VirtualRun {
   void reduce(Rank, Iteration, const std::vector<wire::PeerUpdate>&, bool) override {}
 
  private:
-  void read_parameters(std::span<float> out) const override {
-    std::copy(store_.begin(), store_.end(), out.begin());
-  }
+  void read_parameters(std::span<float> out) const override { store_.read_all(out); }
 
-  std::vector<float> store_;
+  ParameterStore store_;
+  std::vector<std::optional<HostParameterExchange>> exchanges_;
   std::int64_t updates_ = 0;          // that were added to it
   std::vector<std::int64_t> pulled_;  // as many of them each worker's replica has
   std::int64_t unseen_ = 0;           // summed up over all pushes
@@ -383,7 +374,7 @@ class PeerRun final : public VirtualRun {
       : VirtualRun(settings, workload),
         policy_(policy),
         peers_(workers_.size()),
-        sum_(workload.layout().parameters) {}
+        mean_(workload.layout().parameters) {}
 
   void start(Rank rank) override {
     VirtualRun::start(rank);
@@ -392,11 +383,13 @@ class PeerRun final : public VirtualRun {
 
   void compute(Rank rank, Iteration batch) override {
     VirtualRun::compute(rank, batch);
-    if (policy_.compute_first) add_to_replica(workers_[rank]);
+    peers_[rank].update = &workers_[rank].stepper->finish();
+    if (policy_.compute_first) apply(rank);
   }
 
   std::optional<double> publish(Rank rank, Iteration /*k*/) override {
-    return loss_of(workers_[rank]);
+    const Update* update = peers_[rank].update;
+    return update != nullptr ? known(update->loss) : std::nullopt;
   }
 
   // To however many others it sends, these are the same parameters. As many as an update queue has
@@ -417,24 +410,19 @@ class PeerRun final : public VirtualRun {
   void reduce(Rank rank, Iteration /*k*/, const std::vector<wire::PeerUpdate>& updates,
               bool renews) override {
     const std::span<float> own = workers_[rank].stepper->replica();
-    std::fill(sum_.begin(), sum_.end(), 0.0);
-    double weights = 0;
+    mean_.clear();
     for (const wire::PeerUpdate& update : updates) {
-      const float* values = update.rank == rank ? own.data() : find(rank, update);
-      if (values == nullptr) {
+      const std::span<const float> values = update.rank == rank ? own : find(rank, update);
+      if (values.empty()) {
         ++result_.workers[rank].missing_updates;
         continue;
       }
       if (update.rank != rank) ++result_.workers[rank].reduced;
-      for (std::size_t i = 0; i < sum_.size(); ++i) sum_[i] += update.weight * double{values[i]};
-      weights += update.weight;
+      mean_.add(values, update.weight);
     }
-    if (weights > 0) {
-      for (std::size_t i = 0; i < sum_.size(); ++i) own[i] = static_cast<float>(sum_[i] / weights);
-    }
-    workers_[rank].stepper->replica_changed();
+    if (mean_.write(own)) workers_[rank].stepper->replica_changed();
     if (renews) return;
-    if (!policy_.compute_first) add_to_replica(workers_[rank]);
+    if (!policy_.compute_first) apply(rank);
     count_iteration(rank);
   }
 
@@ -451,34 +439,36 @@ class PeerRun final : public VirtualRun {
     std::vector<float> values;
   };
   struct Peer {
+    const Update* update = nullptr;  // of the latest minibatch
     std::deque<Sent> sent;
     std::map<Rank, Iteration> arrived;  // the latest, by sender
   };
 
-  // What `at` has received of it; null: nothing.
-  const float* find(Rank at, const wire::PeerUpdate& update) const {
+  void apply(Rank rank) {
+    Stepper& stepper = *workers_[rank].stepper;
+    add_update(*peers_[rank].update, stepper.replica());
+    stepper.replica_changed();
+  }
+
+  // What `at` has received of it; empty: nothing.
+  std::span<const float> find(Rank at, const wire::PeerUpdate& update) const {
     const auto arrived = peers_[at].arrived.find(update.rank);
-    if (arrived == peers_[at].arrived.end() || arrived->second < update.iteration) return nullptr;
+    if (arrived == peers_[at].arrived.end() || arrived->second < update.iteration) return {};
     for (const Sent& sent : peers_[update.rank].sent) {
-      if (sent.iteration == update.iteration) return sent.values.data();
+      if (sent.iteration == update.iteration) return sent.values;
     }
-    return nullptr;
+    return {};
   }
 
   void read_parameters(std::span<float> out) const override {
-    std::vector<double> sum(out.size());
-    for (const Worker& worker : workers_) {
-      const std::span<const float> own = worker.stepper->replica();
-      for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += double{own[i]};
-    }
-    for (std::size_t i = 0; i < sum.size(); ++i) {
-      out[i] = static_cast<float>(sum[i] / static_cast<double>(workers_.size()));
-    }
+    WeightedMean mean(out.size());
+    for (const Worker& worker : workers_) mean.add(worker.stepper->replica(), 1);
+    mean.write(out);
   }
 
   const PeerPolicy policy_;
   std::vector<Peer> peers_;
-  std::vector<double> sum_;
+  WeightedMean mean_;
 };
 
 }  // namespace

@@ -98,7 +98,7 @@ TEST(HtmlReport, HoldsEverything) {
   EXPECT_EQ(run["workers"][1], (Json{1.5, 0.0, 0.5, 1.0, 4.0}));
   EXPECT_EQ(run["staleness"], (Json{{0, 0, 40}, {3, 3, 40}}));
   EXPECT_EQ(run["timeline"]["what"], "about 5 iterations");
-  EXPECT_EQ(run["timeline"]["workers"][0][0]["kind"], "computing");
+  EXPECT_EQ(run["timeline"]["workers"][0][0]["what"], "computing");
   EXPECT_EQ(run["timeline"]["workers"][0][0]["end_s"], 2.05);
 }
 
