@@ -50,38 +50,6 @@ class SpareNetworks {
   std::vector<std::unique_ptr<CnnBackend>> spare_;
 };
 
-// Images as the network takes them, gathered one by one.
-class ImageBatch {
- public:
-  ImageBatch(const ImageView& data, std::size_t samples_max)
-      : data_(data), normalized_(normal_pixels(data)) {
-    pixels_.reserve(samples_max * kImageBytes);
-    labels_.reserve(samples_max);
-  }
-
-  void clear() {
-    pixels_.clear();
-    labels_.clear();
-  }
-
-  void add(std::size_t sample) {
-    const std::span<const std::uint8_t> bytes = data_.pixels(sample);
-    for (std::size_t i = 0; i < kImageBytes; ++i) {
-      pixels_.push_back(normalized_[i / kImageArea][bytes[i]]);
-    }
-    labels_.push_back(data_.label(sample));
-  }
-
-  std::span<const float> pixels() const { return pixels_; }
-  std::span<const std::uint8_t> labels() const { return labels_; }
-
- private:
-  ImageView data_;
-  NormalPixels normalized_;
-  std::vector<float> pixels_;
-  std::vector<std::uint8_t> labels_;
-};
-
 class Cnn : public Workload {
  public:
   Cnn(const WorkloadConfig& config, const ImageView& data, const CnnShape& shape)
@@ -89,6 +57,7 @@ class Cnn : public Workload {
         data_(data),
         shape_(shape),
         layout_(shape),
+        normal_(normal_pixels(data)),
         networks_(config.backend, shape) {
     check_samples(config, data.training);
     if (shape.pixels() != kImageBytes || shape.classes < class_count(data.format)) {
@@ -155,15 +124,22 @@ class Cnn : public Workload {
   // Of the first held-out images.
   BatchScore score(std::span<const float> parameters, std::size_t samples) const {
     std::unique_ptr<CnnBackend> backend = networks_.take();
-    const std::size_t at_once = evaluated_at_once(config_.backend);
-    ImageBatch batch(data_, std::min(at_once, samples));
     backend->parameters(parameters);
+    const std::size_t at_once = std::min(evaluated_at_once(config_.backend), samples);
+    std::vector<float> images(at_once * kImageBytes);
+    std::vector<std::uint8_t> labels(at_once);
     BatchScore sum;
     for (std::size_t first = 0; first < samples; first += at_once) {
-      batch.clear();
-      const std::size_t last = std::min(first + at_once, samples);
-      for (std::size_t i = first; i < last; ++i) batch.add(data_.training + i);
-      const BatchScore part = backend->evaluate(batch.pixels(), batch.labels());
+      const std::size_t count = std::min(at_once, samples - first);
+      for (std::size_t i = 0; i < count; ++i) {
+        const std::size_t sample = data_.training + first + i;
+        const std::span<const std::uint8_t> bytes = data_.pixels(sample);
+        float* image = images.data() + i * kImageBytes;
+        for (std::size_t p = 0; p < kImageBytes; ++p) image[p] = normal_[p / kImageArea][bytes[p]];
+        labels[i] = data_.label(sample);
+      }
+      const BatchScore part = backend->evaluate(std::span(images).first(count * kImageBytes),
+                                                std::span(labels).first(count));
       sum.loss_sum += part.loss_sum;
       sum.correct += part.correct;
     }
@@ -175,6 +151,7 @@ class Cnn : public Workload {
   ImageView data_;
   CnnShape shape_;
   CnnLayout layout_;
+  NormalPixels normal_;
   mutable SpareNetworks networks_;
   std::string loss_name_;
 };

@@ -34,7 +34,7 @@ struct DeviceView {
   float* replica = nullptr;         // [parameters]: what the worker computes with
   const float* gradient = nullptr;  // [parameters]: of the minibatch, once all parts are computed
   float* velocity = nullptr;        // [parameters], or null
-  SgdRule rule;
+  SgdRule rule = {};
   void* stream = nullptr;  // cudaStream_t: whoever queues work here needs no synchronization
 };
 

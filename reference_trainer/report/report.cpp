@@ -115,11 +115,6 @@ std::string problems_of(const RunResult& result) {
         result.policy, unread, unread + result.reduced(), result.missing_updates(),
         result.torn_updates());
   }
-  if (result.rolled_back > 0) {
-    text += fmt::format("{}: {} half-written update{} of lost workers {} taken back\n",
-                        result.policy, result.rolled_back, result.rolled_back == 1 ? "" : "s",
-                        result.rolled_back == 1 ? "was" : "were");
-  }
   if (result.half_written > 0) {
     text += fmt::format("{}: {} half-written update{} of lost workers stayed in the parameters\n",
                         result.policy, result.half_written, result.half_written == 1 ? "" : "s");

@@ -66,7 +66,6 @@ Json result_json(const ReportContext& context, const RunResult& result) {
       {"torn_updates", result.torn_updates()},
       {"updates", result.updates},
       {"lost_workers", result.lost_workers()},
-      {"rolled_back_updates", result.rolled_back},
       {"half_written_updates", result.half_written}};
   json["workers"] = Json::array();
   for (const WorkerResult& worker : result.workers) json["workers"].push_back(worker_json(worker));

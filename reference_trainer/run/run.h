@@ -36,8 +36,8 @@ struct RunSettings {
   std::optional<double> stop_at_loss;  // the run ends when the held-out loss is this low
   // How long no worker may finish an iteration before the run is given up. 0: never.
   double stall_seconds = 180;
-  bool verbose = false;                        // notify of the start too
-  const CheckpointPlan* checkpoint = nullptr;  // null: no checkpoints; only with kHost
+  bool verbose = false;                  // notify of the start too
+  const CheckpointPlan* plan = nullptr;  // null: no checkpoints; only with kHost
 };
 
 // The held-out loss at a moment. time_s counts from the first granted iteration of any worker.
@@ -104,8 +104,7 @@ struct RunResult {
   std::int64_t iterations = 0;          // of all workers together
   std::int64_t earlier = 0;             // of these, before the checkpoint that it went on from
   std::int64_t updates = 0;        // in the parameters; as many as iterations unless a worker died
-  std::uint64_t rolled_back = 0;   // half-written updates of dead workers that were taken back
-  std::uint64_t half_written = 0;  // likewise on a device, where what they had written stays
+  std::uint64_t half_written = 0;  // updates of dead workers, of which what they had written stays
 
   double final_loss() const;
   double iterations_per_s() const;
@@ -124,6 +123,9 @@ struct RunResult {
  private:
   std::int64_t sum_of(std::int64_t WorkerResult::*count) const;
 };
+
+// Fills in what the worker has counted.
+void collect(const WorkerSlot& slot, WorkerResult& worker);
 
 // So many points of the curve in a row must be at or below a loss for it to be reached, as in
 // SpecSync VI-B: one alone may be luck.

@@ -96,22 +96,34 @@ struct alignas(64) WorkerSlot {
   StalenessHistogram staleness;  // at the grants
   SpanRing spans;                // since the first grant
 
+  void note_grant(std::int64_t of_staleness) {
+    grants.fetch_add(1, std::memory_order_relaxed);
+    staleness_sum.fetch_add(of_staleness, std::memory_order_relaxed);
+    staleness.add(of_staleness);
+    if (of_staleness > staleness_max.load(std::memory_order_relaxed)) {
+      staleness_max.store(of_staleness, std::memory_order_relaxed);
+    }
+  }
   bool has_ended() const {
     const auto now = static_cast<WorkerState>(state.load(std::memory_order_acquire));
     return now == WorkerState::kFinished || now == WorkerState::kFailed;
   }
 };
 
+// Adds to a counter that one worker alone writes.
+inline void count(std::atomic<std::int64_t>& counter, std::int64_t amount) {
+  counter.fetch_add(amount, std::memory_order_relaxed);
+}
+
 // Everything a worker process needs to know. Plain data of fixed size.
 struct BoardConfig {
   WorkloadConfig workload;
-  std::int32_t budget;        // a Budget
-  std::int64_t iterations;    // per worker; 0: no limit
-  std::int64_t iteration_us;  // the emulated base cost; 0: none
-  std::int32_t hop_order;     // a HopOrder
-  std::int32_t store_fd;      // what all share; -1 in a decentralized run and on a device
-  std::int32_t device_fd;     // the record of what is on devices instead; -1 otherwise
-  std::int32_t peers_fd;      // their update queues; -1 otherwise and on devices
+  std::int32_t budget;         // a Budget
+  std::int64_t iterations;     // per worker; 0: no limit
+  std::int64_t iteration_us;   // the emulated base cost; 0: none
+  std::int32_t hop_order;      // a HopOrder
+  std::int32_t parameters_fd;  // the record of the store, or of the update queues
+  bool are_on_host;            // they are in host memory, whatever computes
   std::int32_t data_fd;
   std::array<char, 256> slowdown;  // as in parse_slowdown()
   std::array<char, 1024> addresses;

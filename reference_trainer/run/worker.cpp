@@ -9,7 +9,6 @@
 #include <stdexcept>
 
 #include "reference_trainer/params/store_devices.h"
-#include "reference_trainer/run/host_exchange.h"
 #include "reference_trainer/run/peer_loop.h"
 #include "reference_trainer/run/store_loop.h"
 #include "reference_trainer/run/worker_checkpoints.h"
@@ -32,12 +31,13 @@ DeviceStepper& on_device(Stepper& stepper) {
 }
 
 DeviceShares attach(int worker, const BoardConfig& config, bool peers) {
-  StoreDevice& device = store_device(config.workload.backend);
+  StoreDevice& device = store_device(config.are_on_host ? Backend::kCpu : config.workload.backend);
+  const int fd = own(config.parameters_fd);
   DeviceShares shares;
   if (peers) {
-    shares.queues.emplace(SharedDeviceQueues::attach(device, own(config.device_fd), worker));
+    shares.queues.emplace(SharedDeviceQueues::attach(device, fd, worker));
   } else {
-    shares.store.emplace(SharedDeviceStore::attach(device, own(config.device_fd), worker));
+    shares.store.emplace(SharedDeviceStore::attach(device, fd, worker));
   }
   return shares;
 }
@@ -62,9 +62,7 @@ void train(int worker, const RunBoard& board, DeviceShares* shares) {
                         .resume_at = config.resume_at});
   SystemClock clock;
   std::optional<DeviceShares> attached;
-  if (config.device_fd >= 0 && shares == nullptr) {
-    shares = &attached.emplace(attach(worker, config, peers.has_value()));
-  }
+  if (shares == nullptr) shares = &attached.emplace(attach(worker, config, peers.has_value()));
   const auto train_with = [&](ParameterExchange& exchange) {
     StoreLoop(worker, board, exchange, *stepper, *coordinator, clock).run();
   };
@@ -76,19 +74,17 @@ void train(int worker, const RunBoard& board, DeviceShares* shares) {
     stepper->replica_changed();
   }
   restore_shard(worker, board, *stepper);
-  if (peers && shares != nullptr) {
-    DevicePeerExchange exchange(worker, shares->queues->queues(), on_device(*stepper));
+  if (peers && config.are_on_host) {
+    HostPeerExchange exchange(worker, shares->queues->queues(), *stepper);
     train_among_peers(exchange);
   } else if (peers) {
-    PeerQueues queues = PeerQueues::attach(own(config.peers_fd), board.workers());
-    HostPeerExchange exchange(worker, queues, *stepper);
+    DevicePeerExchange exchange(worker, shares->queues->queues(), on_device(*stepper));
     train_among_peers(exchange);
-  } else if (shares != nullptr) {
-    DeviceParameterExchange exchange(worker, *shares->store, on_device(*stepper));
+  } else if (config.are_on_host) {
+    HostParameterExchange exchange(worker, *shares->store, *stepper);
     train_with(exchange);
   } else {
-    ParameterStore parameters = ParameterStore::attach(own(config.store_fd));
-    HostParameterExchange exchange(parameters, *stepper);
+    DeviceParameterExchange exchange(worker, *shares->store, on_device(*stepper));
     train_with(exchange);
   }
 }

@@ -145,7 +145,7 @@ TEST(Report, SaysWhatWentWrong) {
   RunResult lost = good_run();
   lost.workers[1].finished = false;
   lost.workers[1].end = "killed by SIGKILL";
-  lost.rolled_back = 1;
+  lost.half_written = 1;
   EXPECT_EQ(lost.lost_workers(), 1);
   RunResult failed;
   failed.policy = "dssp:3-15";
@@ -154,7 +154,8 @@ TEST(Report, SaysWhatWentWrong) {
   const std::string text = render_report(context(), {lost, failed});
   EXPECT_THAT(text, HasSubstr("ssp:3: worker 1 was lost after 20 iterations (killed by SIGKILL); "
                               "the others went on\n"));
-  EXPECT_THAT(text, HasSubstr("ssp:3: 1 half-written update of lost workers was taken back\n"));
+  EXPECT_THAT(text,
+              HasSubstr("ssp:3: 1 half-written update of lost workers stayed in the parameters\n"));
   EXPECT_THAT(text, HasSubstr("dssp:3-15: the run failed: joining job x: SYNCD_E_UNSUPPORTED"));
   EXPECT_THAT(text, Not(HasSubstr("dssp:3-15: worker")));
 }
