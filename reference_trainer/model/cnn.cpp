@@ -110,7 +110,7 @@ class Cnn : public Workload {
   // images). Half of the greatest that it stands.
   double peer_rate_max() const override { return 0.016; }
 
-  std::unique_ptr<Stepper> make_stepper(std::int32_t worker) const override {
+  std::unique_ptr<DeviceStepper> make_stepper(std::int32_t worker) const override {
     return trainer::make_stepper({.config = config_,
                                   .worker = worker,
                                   .images = data_,

@@ -59,7 +59,7 @@ class Mf : public Workload {
     return kPeerStepOfARowMax * rows / config_.batch;
   }
 
-  std::unique_ptr<Stepper> make_stepper(std::int32_t worker) const override {
+  std::unique_ptr<DeviceStepper> make_stepper(std::int32_t worker) const override {
     return trainer::make_stepper(
         {.config = config_, .worker = worker, .ratings = data_, .mean_rating = mean_});
   }

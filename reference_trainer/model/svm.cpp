@@ -50,7 +50,7 @@ class Svm : public Workload {
   // worker's own parameters are then worse than those that it began with; at 2 they are better.
   double peer_rate_max() const override { return 2; }
 
-  std::unique_ptr<Stepper> make_stepper(std::int32_t worker) const override {
+  std::unique_ptr<DeviceStepper> make_stepper(std::int32_t worker) const override {
     return trainer::make_stepper({.config = config_, .worker = worker, .examples = data_});
   }
 

@@ -142,6 +142,8 @@ class Stepper {
   virtual const Update& finish() = 0;
 };
 
+class DeviceStepper;  // device_stepper.h
+
 class Workload {
  public:
   virtual ~Workload() = default;
@@ -178,7 +180,7 @@ class Workload {
 
   // Throws std::runtime_error if the backend cannot be used. Where there are several devices, the
   // workers take turns in them.
-  virtual std::unique_ptr<Stepper> make_stepper(std::int32_t worker = 0) const = 0;
+  virtual std::unique_ptr<DeviceStepper> make_stepper(std::int32_t worker = 0) const = 0;
 };
 
 // The workload over data that prepare.h put into shared memory; `data` must outlive it. Throws

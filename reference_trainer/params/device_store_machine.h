@@ -108,11 +108,8 @@ class MachinePort : public DeviceStorePort {
   void take_back() override { run(view_.rule, true); }
   void add(const Update& update, float scale) override {
     if constexpr (Machine::kIsCpu) {
-      AddUpdate step{.store = store_,
-                     .worker = worker_,
-                     .scale = scale,
-                     .is_alone = machine_.is_alone(),
-                     .deltas = update.deltas.data()};
+      AddUpdate step{
+          .store = store_, .worker = worker_, .scale = scale, .deltas = update.deltas.data()};
       if (update.dense()) return machine_.run(view_.stream, store_.shape.pieces(), step);
       bounds_.clear();
       std::size_t end = 0;  // of the shard
@@ -248,6 +245,7 @@ class MachineStore : public DeviceStore {
         .values = reinterpret_cast<float*>(base),
         .begun = reinterpret_cast<std::uint64_t*>(base + counters_at(shape)),
         .done = reinterpret_cast<std::uint64_t*>(base + counters_at(shape)) + shape.counters()};
+    if constexpr (Machine::kIsCpu) places_.is_alone = machine_.is_alone();
   }
 
   Machine machine_;

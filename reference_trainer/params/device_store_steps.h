@@ -77,6 +77,7 @@ struct DeviceStorePlaces {
   float* values = nullptr;         // [parameters]
   std::uint64_t* begun = nullptr;  // [shard][worker]
   std::uint64_t* done = nullptr;   // [shard][worker]
+  bool is_alone = false;           // one thread does everything: nothing need be atomic
 
   constexpr std::uint64_t* of(std::uint64_t* counters, std::size_t shard) const {
     return counters + shard * static_cast<std::size_t>(shape.workers);
@@ -183,7 +184,6 @@ struct AddUpdate {
   DeviceStorePlaces store;
   int worker = 0;
   float scale = 1;                         // -1: takes it back
-  bool is_alone = false;                   // nobody else writes: additions need not be atomic
   const std::uint32_t* indices = nullptr;  // ascending; null: all parameters
   const float* deltas = nullptr;
   const std::size_t* bounds = nullptr;  // with indices: where each shard's begin among them
@@ -198,7 +198,7 @@ struct AddUpdate {
     for (std::size_t i = (all ? store.shape.first_of(shard) : bounds[place]) + group.rank();
          i < end; i += group.size()) {
       const DeviceAtomic<float> value(store.values[all ? i : indices[i]]);
-      if (is_alone) {
+      if (store.is_alone) {
         value.store(value.load(orders::memory_order_relaxed) + scale * deltas[i],
                     orders::memory_order_relaxed);
       } else {
@@ -224,9 +224,13 @@ struct PullShard {
       const std::uint64_t done =
           group.sum(sum_of_mine(group, store.done, shard, orders::memory_order_acquire));
       if (done == seen[shard]) return;
-      for (std::size_t i = store.shape.first_of(shard) + group.rank(); i < end;
-           i += kAtOnce * group.size()) {
-        copy(i, group.size(), end);
+      const std::size_t first = store.shape.first_of(shard);
+      if (store.is_alone) {
+        for (std::size_t i = first; i < end; ++i) out[i] = store.values[i];
+      } else {
+        for (std::size_t i = first + group.rank(); i < end; i += kAtOnce * group.size()) {
+          copy(i, group.size(), end);
+        }
       }
       device_fence();
       group.sync();

@@ -20,10 +20,10 @@ Json optional_number(const std::optional<double>& value) {
 Json worker_json(const WorkerResult& worker) {
   return {{"end", worker.end},
           {"iterations", worker.iterations},
-          {"computing_s", worker.computing_s},
-          {"waiting_s", worker.waiting_s},
-          {"pushing_s", worker.pushing_s},
-          {"wasted_s", worker.wasted_s},
+          {"computing_s", in_seconds(worker.computing_us)},
+          {"waiting_s", in_seconds(worker.waiting_us)},
+          {"pushing_s", in_seconds(worker.pushing_us)},
+          {"wasted_s", in_seconds(worker.wasted_us)},
           {"staleness_max", worker.staleness_max},
           {"restarts", worker.restarts},
           {"late", worker.late},
@@ -131,15 +131,16 @@ Json timeline_json(const Timeline& timeline) {
 // What the page shows of a run: the figures and all series.
 Json run_json(const ReportContext& context, const RunResult& result) {
   Json json = result_json(context, result);
-  double wasted_s = 0;
+  std::int64_t wasted_us = 0;
   json["workers"] = json["staleness"] = Json::array();
   for (const WorkerResult& worker : result.workers) {
-    wasted_s += worker.wasted_s;
-    json["workers"].push_back({std::max(0.0, worker.computing_s - worker.wasted_s),
-                               worker.pushing_s, worker.wasted_s, worker.waiting_s,
-                               std::max(result.seconds, worker.active_s)});
+    wasted_us += worker.wasted_us;
+    json["workers"].push_back(
+        {in_seconds(std::max<std::int64_t>(0, worker.computing_us - worker.wasted_us)),
+         in_seconds(worker.pushing_us), in_seconds(worker.wasted_us), in_seconds(worker.waiting_us),
+         std::max(result.seconds, in_seconds(worker.active_us()))});
   }
-  json["wasted_s"] = wasted_s;
+  json["wasted_s"] = in_seconds(wasted_us);
   json["missing"] = result.missing_updates() + result.torn_updates();
   json["curve"] = curve_json(result.curve);
   for (const StalenessBin& bin : result.staleness) {

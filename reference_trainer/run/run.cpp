@@ -456,37 +456,22 @@ double ratio(double part, double whole) {
   return whole > 0 ? part / whole : 0;
 }
 
-double share_of(const std::vector<WorkerResult>& workers, double WorkerResult::*time) {
-  double part = 0;
-  double active = 0;
+double share_of(const std::vector<WorkerResult>& workers, std::int64_t WorkerResult::*time_us) {
+  std::int64_t part = 0;
+  std::int64_t active = 0;
   for (const WorkerResult& worker : workers) {
-    part += worker.*time;
-    active += worker.active_s;
+    part += worker.*time_us;
+    active += worker.active_us();
   }
-  return ratio(part, active);
+  return ratio(static_cast<double>(part), static_cast<double>(active));
 }
 
 }  // namespace
 
-void collect(const WorkerSlot& slot, WorkerResult& worker) {
-  worker.iterations = load(slot.iterations);
-  worker.computing_s = static_cast<double>(load(slot.computing_us)) / 1e6;
-  worker.waiting_s = static_cast<double>(load(slot.waiting_us)) / 1e6;
-  worker.pushing_s = static_cast<double>(load(slot.pushing_us)) / 1e6;
-  worker.wasted_s = static_cast<double>(load(slot.wasted_us)) / 1e6;
-  worker.active_s = worker.computing_s + worker.waiting_s + worker.pushing_s;
-  worker.grants = load(slot.grants);
-  worker.staleness_sum = load(slot.staleness_sum);
-  worker.staleness_max = load(slot.staleness_max);
-  worker.pulls = load(slot.pulls);
-  worker.restarts = load(slot.restarts);
-  worker.late = load(slot.late);
-  worker.skipped = load(slot.skipped);
-  worker.reduced = load(slot.reduced);
-  worker.missing_updates = load(slot.missing_updates);
-  worker.torn_updates = load(slot.torn_updates);
-  worker.rejoins = load(slot.rejoins);
-  worker.retries = load(slot.retries);
+void collect(WorkerSlot& slot, WorkerResult& worker) {
+  const auto from = slot.all();
+  const auto to = worker.all();
+  for (std::size_t i = 0; i < from.size(); ++i) *to[i] = load(*from[i]);
 }
 
 double RunResult::final_loss() const {
@@ -498,11 +483,11 @@ double RunResult::iterations_per_s() const {
 }
 
 double RunResult::waiting_share() const {
-  return share_of(workers, &WorkerResult::waiting_s);
+  return share_of(workers, &WorkerResult::waiting_us);
 }
 
 double RunResult::wasted_share() const {
-  return share_of(workers, &WorkerResult::wasted_s);
+  return share_of(workers, &WorkerResult::wasted_us);
 }
 
 double RunResult::staleness_mean() const {

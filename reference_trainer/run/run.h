@@ -61,28 +61,17 @@ struct RunProgress {
   double loss = 0;                  // as evaluated last
 };
 
-struct WorkerResult {
+struct WorkerResult : WorkerCounts<std::int64_t> {
   bool finished = false;  // left the job as it should
-  std::string end;        // "finished", "killed by SIGKILL", "exit status 3: begin: SYNCD_E_..."
-  std::int64_t iterations = 0;
-  double computing_s = 0;
-  double waiting_s = 0;
-  double pushing_s = 0;
-  double wasted_s = 0;
-  double active_s = 0;  // from its first grant to its last push or wait
-  std::int64_t grants = 0;
-  std::int64_t staleness_sum = 0;
-  std::int64_t staleness_max = 0;
-  std::int64_t pulls = 0;
-  std::int64_t restarts = 0;
-  std::int64_t late = 0;
-  std::int64_t skipped = 0;
-  std::int64_t reduced = 0;          // updates of others that were read
-  std::int64_t missing_updates = 0;  // and those that were named and not there
-  std::int64_t torn_updates = 0;     // or there in part
-  std::int64_t rejoins = 0;
-  std::int64_t retries = 0;
+  std::string end = {};   // "finished", "killed by SIGKILL", "exit status 3: begin: SYNCD_E_..."
+
+  // From its first grant to its last push or wait.
+  std::int64_t active_us() const { return computing_us + waiting_us + pushing_us; }
 };
+
+inline double in_seconds(std::int64_t us) {
+  return static_cast<double>(us) / 1e6;
+}
 
 struct RunResult {
   std::string policy;
@@ -125,7 +114,7 @@ struct RunResult {
 };
 
 // Fills in what the worker has counted.
-void collect(const WorkerSlot& slot, WorkerResult& worker);
+void collect(WorkerSlot& slot, WorkerResult& worker);
 
 // So many points of the curve in a row must be at or below a loss for it to be reached, as in
 // SpecSync VI-B: one alone may be luck.

@@ -62,30 +62,42 @@ class BoardText {
   std::array<std::atomic<char>, kBytesMax> bytes_;
 };
 
-// What one worker reports. Times in microseconds; moments on the machine's monotonic clock.
-struct alignas(64) WorkerSlot {
+// What a worker counts, with a clock and in virtual time. Times in microseconds.
+template <typename Number>
+struct WorkerCounts {
+  Number iterations{};    // pushed and counted
+  Number waiting_us{};    // in begin, targets and collect, without the wait for the job to start
+  Number computing_us{};  // pull, compute, padding, apply
+  Number pushing_us{};    // in push
+  Number wasted_us{};     // computing that was thrown away: restarts, late updates
+  Number staleness_sum{};
+  Number staleness_max{};
+  Number grants{};  // begins answered with an iteration
+  Number pulls{};
+  Number restarts{};         // iterations started over on the daemon's advice
+  Number late{};             // updates that came too late and were taken back
+  Number skipped{};          // iterations jumped over
+  Number reduced{};          // updates of others that were read for a reduce
+  Number missing_updates{};  // that were to be read and were not there
+  Number torn_updates{};     // that were there in part
+  Number rejoins{};
+  Number retries{};  // calls made again because their failure might pass
+
+  // All of them.
+  auto all() {
+    return std::array{
+        &iterations,    &waiting_us,      &computing_us, &pushing_us, &wasted_us, &staleness_sum,
+        &staleness_max, &grants,          &pulls,        &restarts,   &late,      &skipped,
+        &reduced,       &missing_updates, &torn_updates, &rejoins,    &retries};
+  }
+};
+
+// What one worker reports. Moments on the machine's monotonic clock.
+struct alignas(64) WorkerSlot : WorkerCounts<std::atomic<std::int64_t>> {
   std::atomic<std::int32_t> state;
-  std::atomic<std::int64_t> iterations;      // pushed and counted
   std::atomic<std::int64_t> first_grant_us;  // moment; 0: not granted yet
   std::atomic<std::int64_t> last_push_us;    // moment of the end of the latest push
-  // In begin, targets and collect, without the wait for the job to start.
-  std::atomic<std::int64_t> waiting_us;
-  std::atomic<std::int64_t> computing_us;  // pull, compute, padding, apply
-  std::atomic<std::int64_t> pushing_us;    // in push
-  std::atomic<std::int64_t> wasted_us;     // computing that was thrown away: restarts, late updates
-  std::atomic<std::int64_t> staleness_sum;
-  std::atomic<std::int64_t> staleness_max;
-  std::atomic<std::int64_t> grants;  // begins answered with an iteration
-  std::atomic<std::int64_t> pulls;
-  std::atomic<std::int64_t> restarts;         // iterations started over on the daemon's advice
-  std::atomic<std::int64_t> late;             // updates that came too late and were taken back
-  std::atomic<std::int64_t> skipped;          // iterations jumped over
-  std::atomic<std::int64_t> reduced;          // updates of others that were read for a reduce
-  std::atomic<std::int64_t> missing_updates;  // that were to be read and were not there
-  std::atomic<std::int64_t> torn_updates;     // that were there in part
-  std::atomic<std::int64_t> rejoins;
-  std::atomic<std::int64_t> retries;  // calls made again because their failure might pass
-  std::atomic<double> last_loss;      // training loss of the latest minibatch
+  std::atomic<double> last_loss;             // training loss of the latest minibatch
   // Where the order of updates is fixed: one more than the iteration that it pulled for last, and
   // than the one whose update it added last.
   std::atomic<std::int64_t> pulled;

@@ -23,13 +23,6 @@ int own(int fd) {
   throw SharedMemoryError(std::string("a descriptor of the run's memory: ") + std::strerror(errno));
 }
 
-DeviceStepper& on_device(Stepper& stepper) {
-  auto* device = dynamic_cast<DeviceStepper*>(&stepper);
-  if (device != nullptr) return *device;
-  throw std::runtime_error(
-      "what computes here has its parameters in host memory; use --store-in host");
-}
-
 DeviceShares attach(int worker, const BoardConfig& config, bool peers) {
   StoreDevice& device = store_device(config.are_on_host ? Backend::kCpu : config.workload.backend);
   const int fd = own(config.parameters_fd);
@@ -49,7 +42,7 @@ void train(int worker, const RunBoard& board, DeviceShares* shares) {
       peer_policy(config.policy.data(), static_cast<HopOrder>(config.hop_order));
   std::unique_ptr<Workload> workload = make_workload(config.workload, data);
   if (peers) workload = make_peer_workload(config.workload, *workload, data);
-  const std::unique_ptr<Stepper> stepper = workload->make_stepper(worker);
+  const std::unique_ptr<DeviceStepper> stepper = workload->make_stepper(worker);
   const std::unique_ptr<PeerCoordinator> coordinator =
       connect_to_syncd({.addresses = config.addresses.data(),
                         .job = config.job.data(),
@@ -78,13 +71,13 @@ void train(int worker, const RunBoard& board, DeviceShares* shares) {
     HostPeerExchange exchange(worker, shares->queues->queues(), *stepper);
     train_among_peers(exchange);
   } else if (peers) {
-    DevicePeerExchange exchange(worker, shares->queues->queues(), on_device(*stepper));
+    DevicePeerExchange exchange(worker, shares->queues->queues(), *stepper);
     train_among_peers(exchange);
   } else if (config.are_on_host) {
     HostParameterExchange exchange(worker, *shares->store, *stepper);
     train_with(exchange);
   } else {
-    DeviceParameterExchange exchange(worker, *shares->store, on_device(*stepper));
+    DeviceParameterExchange exchange(worker, *shares->store, *stepper);
     train_with(exchange);
   }
 }

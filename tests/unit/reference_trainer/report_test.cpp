@@ -27,29 +27,24 @@ RunResult good_run() {
   run.curve = {{0, 0, 1.05},    {1, 20, 0.79},    {1.5, 30, 0.81}, {2.25, 50, 0.79},
                {2.5, 55, 0.78}, {2.75, 60, 0.77}, {3, 65, 0.76},   {4, 80, 0.7}};
   run.workers.resize(2);
-  run.workers[0] = {.finished = true,
-                    .end = "finished",
-                    .iterations = 60,
-                    .computing_s = 1,
-                    .waiting_s = 3,
-                    .wasted_s = 0.5,
-                    .active_s = 4,
-                    .grants = 60,
-                    .staleness_sum = 90,
-                    .staleness_max = 3,
-                    .restarts = 2};
-  run.workers[1] = {.finished = true,
-                    .end = "finished",
-                    .iterations = 20,
-                    .computing_s = 4,
-                    .waiting_s = 0,
-                    .active_s = 4,
-                    .grants = 20,
-                    .staleness_sum = 0,
-                    .staleness_max = 0,
-                    .restarts = 1,
-                    .late = 5,
-                    .skipped = 7};
+  run.workers[0] = {{.iterations = 60,
+                     .waiting_us = 3'000'000,
+                     .computing_us = 1'000'000,
+                     .wasted_us = 500'000,
+                     .staleness_sum = 90,
+                     .staleness_max = 3,
+                     .grants = 60,
+                     .restarts = 2},
+                    true,
+                    "finished"};
+  run.workers[1] = {{.iterations = 20,
+                     .computing_us = 4'000'000,
+                     .grants = 20,
+                     .restarts = 1,
+                     .late = 5,
+                     .skipped = 7},
+                    true,
+                    "finished"};
   run.seconds = 4;
   run.iterations = 80;
   return run;

@@ -82,7 +82,7 @@ class SlowdownForms : public ::testing::TestWithParam<const char*> {
     EXPECT_EQ(result.failure, "");
     std::vector<std::int64_t> times;
     for (const WorkerResult& worker : result.workers) {
-      times.push_back(std::llround(worker.computing_s * 1e6));
+      times.push_back(worker.computing_us);
     }
     return times;
   }
